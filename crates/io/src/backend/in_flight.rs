@@ -1,0 +1,81 @@
+//! Transfers that the kernel is working on, by slot number.
+//!
+//! The kernel gives back a number with each completion. Here the number finds the transfer, whose
+//! leases and descriptor stay in place until then, together with the I/O vectors that point into
+//! them (after a submission the kernel has put off, it reads those vectors later).
+//!
+//! Invariants:  [INF-1] a slot is filled from before its submission until after its completion
+
+use crate::request::Transfer;
+
+/// The most pieces of memory the kernel takes in one request (UIO_MAXIOV).
+pub(super) const SEGMENTS_MAX: usize = 1024;
+
+/// A table of transfers with a free list.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    transfer: Option<Transfer>,
+    /// Reused from transfer to transfer, so that it is allocated once.
+    vectors: Vectors,
+}
+
+/// I/O vectors into the leases of the transfer beside them.
+#[derive(Debug, Default)]
+struct Vectors(Vec<libc::iovec>);
+
+// SAFETY: the pointers in field 0 are used by the kernel only, while the transfer in the same
+// slot owns the memory they point to; no Rust code dereferences them.
+unsafe impl Send for Vectors {}
+
+impl InFlight {
+    pub(super) fn new(capacity: usize) -> InFlight {
+        let capacity = u32::try_from(capacity).expect("queue depth was checked to be small");
+        InFlight {
+            slots: (0..capacity).map(|_| Slot::default()).collect(),
+            free: (0..capacity).rev().collect(),
+        }
+    }
+
+    /// Puts a transfer into a free slot; its vectors are ready then.
+    pub(super) fn insert(&mut self, transfer: Transfer) -> u32 {
+        let index =
+            self.free.pop().expect("[INF-1] the queue lets in no more than there are slots");
+        let slot = &mut self.slots[index as usize];
+        slot.vectors.0.clear();
+        slot.vectors.0.extend(
+            transfer
+                .segments(SEGMENTS_MAX)
+                .map(|(start, len)| libc::iovec { iov_base: start.cast(), iov_len: len }),
+        );
+        let earlier = slot.transfer.replace(transfer);
+        assert!(earlier.is_none(), "[INF-1] slot {index} was free and filled");
+        index
+    }
+
+    /// The transfer and the vectors of a filled slot. The vectors stay where they are until the
+    /// slot is emptied.
+    pub(super) fn get(&self, index: u32) -> (&Transfer, &[libc::iovec]) {
+        let slot = &self.slots[index as usize];
+        let transfer = slot.transfer.as_ref().expect("[INF-1] a submitted slot is filled");
+        (transfer, &slot.vectors.0)
+    }
+
+    /// Takes the transfer of a completion out again.
+    pub(super) fn remove(&mut self, index: u32) -> Transfer {
+        let slot = &mut self.slots[index as usize];
+        let transfer = slot.transfer.take().expect("[INF-1] a completion belongs to a filled slot");
+        self.free.push(index);
+        transfer
+    }
+
+    /// True when the kernel has nothing of ours.
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+}

@@ -1,0 +1,202 @@
+//! The ladder: the best backend that works here, and why not a better one.
+//!
+//! A backend that is silently not the one hoped for is a performance bug that nobody finds.
+//! So opening keeps, for each rung it could not stand on, what the system said and what would
+//! change it; the laboratory and the user's log show it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Backend, Kind, Sink, sync::SyncBackend, threads::ThreadsBackend};
+use crate::error::{Error, OsError};
+use crate::io::{IoOptions, Prefer};
+
+/// Why a backend could not be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The backend.
+    pub backend: Kind,
+    /// What was tried, such as `io_uring_setup`.
+    pub step: &'static str,
+    /// What the system said; `None` where the system was not asked.
+    pub source: Option<OsError>,
+}
+
+impl Refusal {
+    pub(super) fn os(backend: Kind, step: &'static str, source: OsError) -> Refusal {
+        Refusal { backend, step, source: Some(source) }
+    }
+
+    pub(crate) fn buffered(backend: Kind) -> Refusal {
+        Refusal { backend, step: "serves direct files only", source: None }
+    }
+
+    /// What would make it work.
+    pub fn remedy(&self) -> &'static str {
+        match (self.backend, self.source) {
+            (Kind::Uring, Some(OsError::EPERM)) => {
+                "allow it with sysctl kernel.io_uring_disabled=0, or in the container's seccomp \
+                 profile"
+            }
+            (Kind::Uring, Some(OsError::EACCES)) => "allow it in the security module's policy",
+            (Kind::Uring, Some(OsError::ENOSYS)) => {
+                "needs Linux 5.6 or newer, and a seccomp profile that knows the call"
+            }
+            (Kind::Uring, Some(OsError::ENOMEM)) => {
+                "raise the locked-memory limit (ulimit -l, LimitMEMLOCK=) or ask for a shorter \
+                 queue"
+            }
+            (Kind::Uring, Some(OsError::EOPNOTSUPP)) => "needs Linux 5.6 or newer",
+            (Kind::Aio, Some(OsError::EAGAIN)) => {
+                "raise sysctl fs.aio-max-nr or ask for a shorter queue"
+            }
+            (Kind::Aio, Some(OsError::ENOSYS)) => "needs a kernel built with CONFIG_AIO",
+            (Kind::Aio, None) => "open the files direct, or use uring or threads",
+            (Kind::Threads, Some(_)) => "raise the limit on processes (ulimit -u, pids.max)",
+            (_, None) => "needs Linux; use threads or sync here",
+            (_, Some(_)) => "use another backend",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.source {
+            Some(source) => write!(out, "{}: {source}; {}", self.step, self.remedy()),
+            None => write!(out, "{}; {}", self.step, self.remedy()),
+        }
+    }
+}
+
+/// Which backend was taken, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// The backend in use.
+    pub chosen: Kind,
+    /// The better ones that could not be used, best first; empty when a particular one was asked
+    /// for.
+    pub refused: Vec<Refusal>,
+    /// Anything else worth knowing, such as memory that could not be registered.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn custom(chosen: Kind) -> Report {
+        Report { chosen, refused: Vec::new(), notes: Vec::new() }
+    }
+}
+
+impl fmt::Display for Report {
+    /// One line: `threads (not uring: io_uring_setup: Operation not permitted ...)`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.chosen)?;
+        for refusal in &self.refused {
+            write!(out, " (not {}: {refusal})", refusal.backend)?;
+        }
+        for note in &self.notes {
+            write!(out, " ({note})")?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens what `options` prefer.
+pub(crate) fn open(
+    options: &IoOptions,
+    sink: Arc<dyn Sink>,
+) -> Result<(Box<dyn Backend>, Report), Error> {
+    let rungs: &[Kind] = match options.prefer {
+        Prefer::Auto => &[Kind::Uring, Kind::Aio, Kind::Threads],
+        Prefer::Only(Kind::Uring) => &[Kind::Uring],
+        Prefer::Only(Kind::Aio) => &[Kind::Aio],
+        Prefer::Only(Kind::Threads) => &[Kind::Threads],
+        Prefer::Only(Kind::Sync) => &[Kind::Sync],
+    };
+    let mut report = Report::custom(Kind::Sync);
+    for &kind in rungs {
+        match open_one(kind, options, &sink, &mut report.notes) {
+            Ok(backend) => {
+                report.chosen = kind;
+                tracing::info!(%report, "I/O backend opened");
+                return Ok((backend, report));
+            }
+            Err(why) if options.prefer == Prefer::Auto => report.refused.push(why),
+            Err(why) => return Err(Error::Unavailable { backend: kind, why }),
+        }
+    }
+    // Not even one thread could be started. The caller's own always can.
+    let backend = SyncBackend::new(options.queue_depth, sink);
+    tracing::info!(%report, "I/O backend opened");
+    Ok((Box::new(backend), report))
+}
+
+fn open_one(
+    kind: Kind,
+    options: &IoOptions,
+    sink: &Arc<dyn Sink>,
+    notes: &mut Vec<String>,
+) -> Result<Box<dyn Backend>, Refusal> {
+    let (capacity, sink) = (options.queue_depth, Arc::clone(sink));
+    if !kind.serves(options.cache) {
+        return Err(Refusal::buffered(kind));
+    }
+    match kind {
+        Kind::Sync => Ok(Box::new(SyncBackend::new(capacity, sink))),
+        Kind::Threads => {
+            let threads = ThreadsBackend::new(capacity, options.workers, sink)
+                .map_err(|error| Refusal::os(kind, "starting a thread", error))?;
+            Ok(Box::new(threads))
+        }
+        Kind::Aio | Kind::Uring => open_linux(kind, options, sink, notes),
+    }
+}
+
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+fn open_linux(
+    kind: Kind,
+    options: &IoOptions,
+    sink: Arc<dyn Sink>,
+    notes: &mut Vec<String>,
+) -> Result<Box<dyn Backend>, Refusal> {
+    use super::{aio::AioBackend, uring::UringBackend};
+    if kind == Kind::Aio {
+        return Ok(Box::new(AioBackend::open(options.queue_depth, sink)?));
+    }
+    let mut ring = UringBackend::open(options.queue_depth, sink)?;
+    if let Some(arena) = &options.arena
+        && let Err(source) = ring.register(arena)
+    {
+        let needed = arena.addresses().len() as u64;
+        let error = Error::Memlock { what: "registering I/O memory", needed, source };
+        notes.push(error.to_string());
+    }
+    Ok(Box::new(ring))
+}
+
+#[cfg(not(all(target_os = "linux", not(forebay_portable))))]
+fn open_linux(
+    kind: Kind,
+    _options: &IoOptions,
+    _sink: Arc<dyn Sink>,
+    _notes: &mut Vec<String>,
+) -> Result<Box<dyn Backend>, Refusal> {
+    Err(Refusal { backend: kind, step: "not part of this build", source: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_names_the_call_the_error_and_the_remedy() {
+        let report = Report {
+            chosen: Kind::Threads,
+            refused: vec![Refusal::os(Kind::Uring, "io_uring_setup", OsError::EPERM)],
+            notes: vec![],
+        };
+        let line = report.to_string();
+        assert!(line.starts_with("threads (not uring: io_uring_setup: Operation not permitted"));
+        assert!(line.contains("kernel.io_uring_disabled"));
+    }
+}

@@ -1,0 +1,188 @@
+//! Backends: how a transfer is carried out, and the contract they all keep.
+//!
+//! A backend moves bytes between a file and leased memory; everything else (limits, continuing,
+//! retrying, errors, waiting) is done once, centrally, by [`Io`](crate::Io). What follows holds
+//! for every backend and both cache modes, and `tests/conformance` runs each clause over each of
+//! them.
+//!
+//! # The contract, as seen through [`Io`](crate::Io)
+//!
+//! **Alignment.** On a buffered file anything goes. On a direct file the offset, the length of
+//! each lease and the address of each lease are multiples of what
+//! [`File::alignment`](crate::File::alignment) says; a request that breaks this ends in
+//! [`Error::Misaligned`](crate::Error::Misaligned) and nothing is moved.
+//!
+//! **Ordering.** There is none between requests in flight, whatever their order of submission.
+//! Two writes in flight that overlap leave either's bytes, perhaps mixed at the granularity of a
+//! sector. A request submitted after the completion of another was observed sees its effect.
+//!
+//! **Short transfers.** A completed request moved every byte it asked for. The system may move
+//! less in one go; the rest is then asked for again, up to the end of the file, which is
+//! [`Error::PastEnd`](crate::Error::PastEnd) and says how many bytes are valid. Interrupted,
+//! refused-for-now and cancelled attempts (EINTR, EAGAIN, ECANCELED) are repeated, a bounded
+//! number of times.
+//!
+//! **Durability.** A completed write is visible to every later read through a file of the same
+//! mode; it is durable only after a sync that was *submitted after* the write completed. A failed
+//! sync latches its file: later writes and syncs fail with
+//! [`Error::Failed`](crate::Error::Failed), because Linux drops the dirty pages of a failed
+//! writeback and would report success the second time.
+//!
+//! **Cancellation.** There is none. Dropping a ticket gives up the answer, not the transfer: it
+//! runs to its end, and only then are its leases given back. A dropped write is carried out.
+//!
+//! **Back-pressure.** A backend holds at most `capacity` transfers. Submitting more blocks the
+//! submitter, who meanwhile reaps what has finished; nothing is refused and nothing is lost.
+//!
+//! **Progress.** Transfers are under way when `submit` returns, except on `sync`, which carries
+//! them out when they are waited for. Completions may stay unnoticed until some thread submits,
+//! waits or drains; no thread polls, so an idle queue uses no processor time. `threads` alone
+//! completes with nobody looking.
+//!
+//! **Closing.** Dropping the last handle waits for every transfer in flight.
+
+mod blocking;
+mod ladder;
+mod sync;
+mod threads;
+
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod aio;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod in_flight;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod uring;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub(crate) use ladder::open;
+pub use ladder::{Refusal, Report};
+
+use crate::error::OsError;
+use crate::request::Transfer;
+
+/// The backends there are, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// io_uring: one system call for many requests, buffered and direct.
+    Uring,
+    /// Linux native AIO: direct files only.
+    Aio,
+    /// A pool of threads that block in `preadv` and `pwritev`. Everywhere.
+    Threads,
+    /// The caller's own thread, when it waits; look-ahead through WILLNEED. Everywhere.
+    Sync,
+}
+
+impl Kind {
+    /// All of them, best first.
+    pub const ALL: [Kind; 4] = [Kind::Uring, Kind::Aio, Kind::Threads, Kind::Sync];
+
+    /// `uring`, `aio`, `threads` or `sync`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Uring => "uring",
+            Kind::Aio => "aio",
+            Kind::Threads => "threads",
+            Kind::Sync => "sync",
+        }
+    }
+
+    /// False for `aio` on buffered files: the kernel would carry those out inside the submission.
+    pub fn serves(self, cache: crate::CacheMode) -> bool {
+        self != Kind::Aio || cache == crate::CacheMode::Direct
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    fn from_str(name: &str) -> Result<Kind, UnknownKind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or(UnknownKind)
+    }
+}
+
+/// The name is not one of a backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("unknown backend; there are uring, aio, threads and sync")]
+pub struct UnknownKind;
+
+/// Where a backend hands in what it has finished.
+pub trait Sink: Send + Sync {
+    /// Takes one attempt back: `result` is the bytes it moved, or the system's error.
+    ///
+    /// Called once for each attempt, from any thread, and never while the kernel may still touch
+    /// the transfer's memory. The answer [`Next::Again`] is carried out before anything else.
+    fn finished(&self, transfer: Transfer, result: Result<u64, OsError>) -> Next;
+}
+
+/// What a backend does after [`Sink::finished`].
+#[derive(Debug)]
+#[must_use]
+pub enum Next {
+    /// Nothing; the request has been answered.
+    Done,
+    /// Start this attempt of the same request.
+    Again(Transfer),
+}
+
+/// What a thread that calls [`Backend::drive`] is after.
+pub struct Want<'a> {
+    /// The transfer it waits for; `None` when any progress will do.
+    pub id: Option<u64>,
+    /// Whether what it waits for has happened. Completions change it, nothing else does.
+    pub satisfied: &'a dyn Fn() -> bool,
+    /// True to sleep until something finishes, false to take only what has finished already.
+    pub block: bool,
+}
+
+impl fmt::Debug for Want<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Want").field("id", &self.id).field("block", &self.block).finish()
+    }
+}
+
+/// What came of [`Backend::drive`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driven {
+    /// Something was handed to the sink, or nothing is left to wait for.
+    Progress,
+    /// Nothing has finished, and the caller did not want to sleep.
+    Nothing,
+    /// Another calling thread is at it. The caller may sleep: it is woken by its own completion
+    /// or when the other one leaves.
+    OtherDrives,
+    /// Threads of the backend's own deliver completions; nobody needs to drive.
+    SelfDriven,
+}
+
+/// One way of carrying out transfers. See the [module](self) for the contract.
+///
+/// Implementors get at most [`capacity`](Backend::capacity) transfers at a time, already checked
+/// for alignment, closing and latched files, none of them empty of bytes except syncs.
+pub trait Backend: Send + Sync + fmt::Debug {
+    /// Which one this is.
+    fn kind(&self) -> Kind;
+
+    /// Most transfers it holds at once.
+    fn capacity(&self) -> usize;
+
+    /// Takes all of `transfers`, leaving it empty, and starts them.
+    ///
+    /// Cannot fail: a transfer that could not be started is handed to the sink with the error.
+    /// Does not wait for any of them.
+    fn start(&self, transfers: &mut Vec<Transfer>);
+
+    /// Hands finished transfers to the sink, as the caller wants it.
+    ///
+    /// Must not block once `want.satisfied` is true, also when that became so on another thread
+    /// after the call began.
+    fn drive(&self, want: &Want<'_>) -> Driven;
+}

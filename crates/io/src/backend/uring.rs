@@ -1,0 +1,336 @@
+//! The `uring` backend: io_uring, shared by all threads.
+//!
+//! Submitting fills entries under one lock and enters the kernel once for a whole batch. Reaping
+//! happens under another, held also while its owner sleeps in the kernel; who finds it taken is
+//! told so and sleeps on its own ticket. No kernel thread polls for us (SQPOLL would burn a
+//! processor while idle), and submissions come from any thread, which rules out
+//! IORING_SETUP_SINGLE_ISSUER and the deferred task work that needs it; cooperative task work is
+//! out as well, because a completion could then wait for its submitter to next enter the kernel.
+//!
+//! Invariants:  [URG-1] the submission queue is touched under `submit` only, the completion queue
+//!                      under `reap` only
+//!              [URG-2] an entry in the submission queue has its transfer in `in_flight`: it may
+//!                      run at any later enter, also after one that failed
+//! Lock order:  reap, then submit, then in_flight.
+//! Failure:     when entering is forbidden later on (a seccomp filter loaded after opening), what
+//!              the kernel never took is answered with that error and the ring is not entered
+//!              again; what it did take is still reaped.
+//! Source:      io_uring(7), io_uring_enter(2), io_uring_register(2).
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::Duration;
+
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+
+use super::in_flight::InFlight;
+use super::{Backend, Driven, Kind, Next, Refusal, Sink, Want};
+use crate::error::OsError;
+use crate::memory::Arena;
+use crate::request::{Op, Transfer};
+
+/// Entries come out of the completion queue this many at a time.
+const REAP_BATCH: usize = 64;
+
+/// Largest buffer the kernel registers as one, in bytes.
+const REGISTERED_BYTES_MAX: usize = 1 << 30;
+
+/// Pause between looks at the completion queue of a ring that may not be entered any more.
+const BROKEN_PAUSE: Duration = Duration::from_millis(1);
+
+pub(super) struct UringBackend {
+    ring: IoUring,
+    capacity: usize,
+    /// Slots queued and not seen to be consumed by the kernel yet, oldest first.
+    submit: Mutex<VecDeque<u32>>,
+    reap: Mutex<()>,
+    in_flight: Mutex<InFlight>,
+    registered: Option<Registered>,
+    /// Entering the kernel failed for good.
+    broken: AtomicBool,
+    sink: Arc<dyn Sink>,
+}
+
+/// The addresses of an arena that the kernel keeps pinned for this ring.
+struct Registered {
+    addresses: Range<usize>,
+    /// Kept so that the addresses cannot come to mean other memory.
+    _arena: Arc<Arena>,
+}
+
+impl UringBackend {
+    pub(super) fn open(capacity: usize, sink: Arc<dyn Sink>) -> Result<UringBackend, Refusal> {
+        let entries = u32::try_from(capacity).unwrap_or(u32::MAX);
+        let refused = |step| move |error: io::Error| Refusal::os(Kind::Uring, step, error.into());
+        let ring: IoUring = IoUring::builder()
+            .setup_clamp()
+            .dontfork()
+            .build(entries)
+            .map_err(refused("io_uring_setup"))?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe).map_err(refused("io_uring_register"))?;
+        let needed = [
+            (opcode::Read::CODE, "IORING_OP_READ"),
+            (opcode::Write::CODE, "IORING_OP_WRITE"),
+            (opcode::Readv::CODE, "IORING_OP_READV"),
+            (opcode::Writev::CODE, "IORING_OP_WRITEV"),
+            (opcode::Fsync::CODE, "IORING_OP_FSYNC"),
+        ];
+        for (code, name) in needed {
+            if !probe.is_supported(code) {
+                return Err(Refusal::os(Kind::Uring, name, OsError::EOPNOTSUPP));
+            }
+        }
+        if !ring.params().is_feature_nodrop() {
+            // Without it a full completion queue loses completions, and with them memory.
+            return Err(Refusal::os(Kind::Uring, "IORING_FEAT_NODROP", OsError::EOPNOTSUPP));
+        }
+        Ok(UringBackend {
+            ring,
+            capacity,
+            submit: Mutex::new(VecDeque::new()),
+            reap: Mutex::new(()),
+            in_flight: Mutex::new(InFlight::new(capacity)),
+            registered: None,
+            broken: AtomicBool::new(false),
+            sink,
+        })
+    }
+
+    /// Registers `arena`, so that requests on it skip pinning its pages each time.
+    pub(super) fn register(&mut self, arena: &Arc<Arena>) -> Result<(), OsError> {
+        let addresses = arena.addresses();
+        let vectors: Vec<libc::iovec> = addresses
+            .clone()
+            .step_by(REGISTERED_BYTES_MAX)
+            .map(|start| libc::iovec {
+                iov_base: std::ptr::with_exposed_provenance_mut(start),
+                iov_len: (addresses.end - start).min(REGISTERED_BYTES_MAX),
+            })
+            .collect();
+        // SAFETY: the addresses are those of a live mapping which `Registered` keeps alive for as
+        // long as the ring; the kernel writes there only for transfers that lease those bytes.
+        unsafe { self.ring.submitter().register_buffers(&vectors)? };
+        self.registered = Some(Registered { addresses, _arena: Arc::clone(arena) });
+        Ok(())
+    }
+
+    /// The index of the registered buffer that holds all of `start..start + len`.
+    fn registered_index(&self, start: usize, len: usize) -> Option<u16> {
+        let addresses = &self.registered.as_ref()?.addresses;
+        let end = start.checked_add(len)?;
+        if start < addresses.start || end > addresses.end {
+            return None;
+        }
+        let first = (start - addresses.start) / REGISTERED_BYTES_MAX;
+        let last = (end - 1 - addresses.start) / REGISTERED_BYTES_MAX;
+        if first == last { u16::try_from(first).ok() } else { None }
+    }
+
+    fn entry(&self, in_flight: &InFlight, index: u32) -> squeue::Entry {
+        let (transfer, vectors) = in_flight.get(index);
+        let file = types::Fd(transfer.file().descriptor_number());
+        let position = transfer.position();
+        let entry = match (transfer.op(), vectors) {
+            (Op::SyncData, _) => {
+                opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build()
+            }
+            (Op::SyncAll, _) => opcode::Fsync::new(file).build(),
+            (op, [one]) => {
+                let start = one.iov_base.cast::<u8>();
+                let len = u32::try_from(one.iov_len).unwrap_or(u32::MAX);
+                match (op, self.registered_index(start as usize, len as usize)) {
+                    (Op::Read, Some(buffer)) => {
+                        opcode::ReadFixed::new(file, start, len, buffer).offset(position).build()
+                    }
+                    (Op::Read, None) => {
+                        opcode::Read::new(file, start, len).offset(position).build()
+                    }
+                    (_, Some(buffer)) => {
+                        opcode::WriteFixed::new(file, start, len, buffer).offset(position).build()
+                    }
+                    (_, None) => opcode::Write::new(file, start, len).offset(position).build(),
+                }
+            }
+            (op, many) => {
+                let count = many.len() as u32; // at most SEGMENTS_MAX
+                if op == Op::Read {
+                    opcode::Readv::new(file, many.as_ptr(), count).offset(position).build()
+                } else {
+                    opcode::Writev::new(file, many.as_ptr(), count).offset(position).build()
+                }
+            }
+        };
+        entry.user_data(u64::from(index))
+    }
+
+    /// Queues transfers and enters the kernel once for all of them.
+    fn push(&self, transfers: impl Iterator<Item = Transfer>) {
+        let mut queued = lock(&self.submit);
+        {
+            let mut in_flight = lock(&self.in_flight);
+            // SAFETY: [URG-1] `submit` is locked, and this queue is dropped before it is unlocked.
+            let mut queue = unsafe { self.ring.submission_shared() };
+            forget_consumed(&mut queued, &queue);
+            for transfer in transfers {
+                let index = in_flight.insert(transfer);
+                let entry = self.entry(&in_flight, index);
+                // SAFETY: [URG-2] the descriptor, the memory and the vectors that the entry names
+                // belong to the transfer in slot `index`, which stays there until completion.
+                let pushed = unsafe { queue.push(&entry) };
+                // The ring has `capacity` entries or more, and every one that the kernel has not
+                // consumed is one of the transfers in flight.
+                pushed.expect("[CMP-2] the submission queue has room for every transfer");
+                queued.push_back(index);
+            }
+        }
+        if let Err(error) = self.enter(0) {
+            self.give_up(error, queued);
+        }
+    }
+
+    /// Enters the kernel: submits what is queued, and waits for `completions` of them.
+    ///
+    /// A refusal that passes by itself counts as success: the entries stay queued, and the thread
+    /// that reaps submits them when it enters.
+    fn enter(&self, completions: usize) -> Result<(), OsError> {
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(OsError::EPERM);
+        }
+        match self.ring.submitter().submit_and_wait(completions) {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR) => Ok(()),
+                Some(libc::EAGAIN | libc::EBUSY) => {
+                    thread::yield_now();
+                    Ok(())
+                }
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    /// The kernel will not be entered again: answers every transfer it never took.
+    fn give_up(&self, error: OsError, mut queued: MutexGuard<'_, VecDeque<u32>>) {
+        self.broken.store(true, Ordering::SeqCst);
+        // SAFETY: [URG-1] `submit` is locked, and this queue is dropped at the end of the line.
+        forget_consumed(&mut queued, &unsafe { self.ring.submission_shared() });
+        let mut in_flight = lock(&self.in_flight);
+        let orphans: Vec<_> = queued.drain(..).map(|index| in_flight.remove(index)).collect();
+        drop((in_flight, queued));
+        tracing::error!(%error, orphans = orphans.len(), "io_uring can no longer be entered");
+        for transfer in orphans {
+            // An answer that asks for another attempt gets the same error until it is final.
+            let mut next = self.sink.finished(transfer, Err(error));
+            while let Next::Again(transfer) = next {
+                next = self.sink.finished(transfer, Err(error));
+            }
+        }
+    }
+
+    /// Hands every completion that is there to the sink. Returns how many. Needs `reap`.
+    fn reap_available(&self, _reap: &MutexGuard<'_, ()>) -> usize {
+        let mut reaped = 0;
+        loop {
+            let mut batch = [(0_u32, 0_i32); REAP_BATCH];
+            let mut count = 0;
+            {
+                // SAFETY: [URG-1] `reap` is held, and this queue is dropped before it is released.
+                let queue = unsafe { self.ring.completion_shared() };
+                for (place, entry) in batch.iter_mut().zip(queue) {
+                    // Only slot numbers of 32 bits are ever put in.
+                    *place = (entry.user_data() as u32, entry.result());
+                    count += 1;
+                }
+            }
+            let mut again = Vec::new();
+            for &(index, result) in &batch[..count] {
+                let transfer = lock(&self.in_flight).remove(index);
+                let result = u64::try_from(result).map_err(|_| OsError::from_raw(-result));
+                if let Next::Again(rest) = self.sink.finished(transfer, result) {
+                    again.push(rest);
+                }
+            }
+            if !again.is_empty() {
+                self.push(again.into_iter());
+            }
+            reaped += count;
+            if count < REAP_BATCH {
+                return reaped;
+            }
+        }
+    }
+}
+
+impl Backend for UringBackend {
+    fn kind(&self) -> Kind {
+        Kind::Uring
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn start(&self, transfers: &mut Vec<Transfer>) {
+        self.push(transfers.drain(..));
+    }
+
+    fn drive(&self, want: &Want<'_>) -> Driven {
+        let reap = match self.reap.try_lock() {
+            Ok(reap) => reap,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return if want.block { Driven::OtherDrives } else { Driven::Nothing };
+            }
+        };
+        loop {
+            if self.reap_available(&reap) > 0 {
+                return Driven::Progress;
+            }
+            if !want.block {
+                return Driven::Nothing;
+            }
+            // Completions are handed out under `reap`, so this cannot become true unseen while
+            // this thread is on its way to sleep.
+            if (want.satisfied)() {
+                return Driven::Progress;
+            }
+            if self.enter(1).is_err() {
+                thread::sleep(BROKEN_PAUSE);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for UringBackend {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("UringBackend")
+            .field("capacity", &self.capacity)
+            .field("registered", &self.registered.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for UringBackend {
+    fn drop(&mut self) {
+        assert!(
+            lock(&self.in_flight).is_empty(),
+            "[URG-2] the ring is closed with transfers in it"
+        );
+    }
+}
+
+/// Drops from `queued` what the kernel has consumed: it takes entries in order.
+fn forget_consumed(queued: &mut VecDeque<u32>, queue: &squeue::SubmissionQueue<'_>) {
+    let consumed = queued.len() - queue.len();
+    queued.drain(..consumed);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Panics under these locks are broken invariants; a thread that goes on finds the same ones.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,293 @@
+//! The far end of a request: what came of it, who is told, and the ticket that stands for it.
+//!
+//! Every attempt of every transfer, on every backend, comes back through [`Desk::finished`].
+//! This is the one place that knows short transfers, the end of a file and errors worth
+//! repeating, so no backend has to.
+//!
+//! Invariants:  [CMP-1] a request is answered exactly once   [CMP-2] in flight <= capacity
+//! Concurrency: any thread may finish; one thread owns a ticket and may wait on it.
+//! Failure:     an error belongs to its request alone, except a failed sync, which latches the file.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+
+use crate::backend::{Next, Sink};
+use crate::error::{Error, OsError};
+use crate::file::CacheMode;
+use crate::io::Shared;
+use crate::memory::Lease;
+use crate::request::{Op, Transfer};
+use crate::waiters::Waiters;
+
+/// Attempts in a row that may move nothing before a request is given up.
+///
+/// Interrupts and cancellations come singly; this many in a row is a broken system, and a request
+/// that never ends would be worse than one that fails.
+const IDLE_ATTEMPTS_MAX: u32 = 256;
+
+/// After this many, the thread lets others run before the next attempt.
+const IDLE_ATTEMPTS_BEFORE_YIELD: u32 = 4;
+
+/// An ended request: its memory, and whether it did what was asked.
+#[derive(Debug)]
+pub struct Completed {
+    /// The leases of the request, in their order.
+    pub leases: Vec<Lease>,
+    /// Whether every byte was moved.
+    pub result: Result<(), Error>,
+}
+
+impl Completed {
+    /// The leases, or the error (the leases are then dropped).
+    ///
+    /// # Errors
+    /// Whatever the request ended with.
+    pub fn into_result(self) -> Result<Vec<Lease>, Error> {
+        self.result.map(|()| self.leases)
+    }
+}
+
+/// Stands for a request in flight. Dropping it gives up the answer, not the transfer.
+#[must_use = "a dropped ticket can never tell whether its request succeeded"]
+pub struct Ticket {
+    pub(crate) io: Arc<Shared>,
+    pub(crate) id: u64,
+    pub(crate) state: Arc<TicketState>,
+}
+
+impl Ticket {
+    /// Waits for the request to end.
+    pub fn wait(self) -> Completed {
+        self.state.answer().waiter = Some(thread::current());
+        self.io.wait_until(Some(self.id), &|| self.state.is_done());
+        let completed = self.state.answer().completed.take();
+        completed.expect("[CMP-1] a done ticket holds its answer, and only its owner takes it")
+    }
+
+    /// True once the request has ended. Looks only; see [`Ticket::try_wait`] to help it along.
+    pub fn is_done(&self) -> bool {
+        self.state.is_done()
+    }
+
+    /// Reaps what has finished and returns the answer if this request is among it.
+    ///
+    /// On the `sync` backend this carries the transfer out.
+    ///
+    /// # Errors
+    /// The ticket itself, when the request has not ended yet.
+    pub fn try_wait(self) -> Result<Completed, Ticket> {
+        if !self.is_done() {
+            self.io.poll(Some(self.id));
+        }
+        if self.is_done() { Ok(self.wait()) } else { Err(self) }
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Ticket").field("id", &self.id).field("done", &self.is_done()).finish()
+    }
+}
+
+/// What a ticket and its transfer share.
+#[derive(Debug, Default)]
+pub(crate) struct TicketState {
+    done: AtomicBool,
+    answer: Mutex<Answer>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    completed: Option<Completed>,
+    /// The thread that sleeps on this ticket.
+    waiter: Option<Thread>,
+}
+
+impl TicketState {
+    pub(crate) fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Stores the answer and wakes the waiter.
+    pub(crate) fn complete(&self, completed: Completed) {
+        let mut answer = self.answer();
+        let answered_before = self.done.swap(true, Ordering::AcqRel);
+        assert!(!answered_before, "[CMP-1] a request was answered twice");
+        answer.completed = Some(completed);
+        let waiter = answer.waiter.take();
+        drop(answer);
+        if let Some(waiter) = waiter {
+            waiter.unpark();
+        }
+    }
+
+    fn answer(&self) -> MutexGuard<'_, Answer> {
+        // The only panic under the lock is [CMP-1], which stores nothing.
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The sink of every backend.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    capacity: usize,
+    in_flight: AtomicUsize,
+    /// Threads that wait for room, or for everything to end.
+    pub(crate) room: Waiters,
+    /// Threads inside `Shared::wait_until`, one of which has to drive the backend.
+    pub(crate) sleepers: Waiters,
+    pub(crate) counters: Counters,
+}
+
+/// What the queue has done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) requests: AtomicU64,
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) continued: AtomicU64,
+    pub(crate) repeated: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) held_back: AtomicU64,
+}
+
+impl Desk {
+    pub(crate) fn new(capacity: usize) -> Desk {
+        Desk {
+            capacity,
+            in_flight: AtomicUsize::new(0),
+            room: Waiters::default(),
+            sleepers: Waiters::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Books a place for one transfer, if there is one.
+    pub(crate) fn try_enter(&self) -> bool {
+        let entered = self.in_flight.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
+            (count < self.capacity).then_some(count + 1)
+        });
+        entered.is_ok()
+    }
+
+    /// True when [`Desk::try_enter`] would find a place.
+    pub(crate) fn has_room(&self) -> bool {
+        self.in_flight() < self.capacity
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    /// Gives a place back and answers the request.
+    fn end(&self, transfer: Transfer, result: Result<(), Error>) -> Next {
+        if result.is_err() {
+            self.counters.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        let counter = match transfer.op {
+            Op::Read => &self.counters.bytes_read,
+            Op::Write => &self.counters.bytes_written,
+            Op::SyncData | Op::SyncAll => &self.counters.syncs,
+        };
+        let amount = if transfer.op.moves_data() { transfer.done } else { 1 };
+        counter.fetch_add(amount, Ordering::Relaxed);
+
+        let Transfer { leases, ticket, file, .. } = transfer;
+        // The file first: whoever is woken by the answer may count on the descriptor being let go.
+        drop(file);
+        ticket.complete(Completed { leases, result });
+        let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        assert!((1..=self.capacity).contains(&before), "[CMP-2] {before} of {}", self.capacity);
+        if before == 1 {
+            self.room.wake_all();
+        } else {
+            self.room.wake_one();
+        }
+        Next::Done
+    }
+
+    /// Tries the rest of a transfer again after an attempt that moved nothing.
+    fn repeat(&self, mut transfer: Transfer, reason: OsError) -> Next {
+        transfer.idle_attempts += 1;
+        if transfer.idle_attempts > IDLE_ATTEMPTS_MAX {
+            let error = failure(&transfer, reason);
+            return self.end(transfer, Err(error));
+        }
+        if transfer.idle_attempts > IDLE_ATTEMPTS_BEFORE_YIELD {
+            thread::yield_now();
+        }
+        self.counters.repeated.fetch_add(1, Ordering::Relaxed);
+        Next::Again(transfer)
+    }
+
+    /// Books the bytes of an attempt and goes on with the rest, if there is one.
+    fn moved(&self, mut transfer: Transfer, bytes: u64) -> Next {
+        transfer.advance(bytes);
+        if transfer.done == transfer.len {
+            return self.end(transfer, Ok(()));
+        }
+        if bytes == 0 {
+            return match transfer.op {
+                Op::Read => self.past_end(transfer),
+                // A write of something that moves nothing and says nothing: try, but not forever.
+                _ => self.repeat(transfer, OsError::EIO),
+            };
+        }
+        transfer.idle_attempts = 0;
+        let unit = match transfer.file.cache_mode() {
+            CacheMode::Direct => u64::from(transfer.file.alignment().offset),
+            CacheMode::Buffered => 1,
+        };
+        let odd = transfer.done % unit;
+        if odd != 0 {
+            // A direct transfer stops inside a sector only where the file does.
+            let end = transfer.offset + transfer.done;
+            if transfer.op == Op::Read && transfer.file.len().is_ok_and(|len| len <= end) {
+                return self.past_end(transfer);
+            }
+            transfer.done -= odd;
+            if bytes <= odd {
+                return self.repeat(transfer, OsError::EIO);
+            }
+        }
+        self.counters.continued.fetch_add(1, Ordering::Relaxed);
+        Next::Again(transfer)
+    }
+
+    fn past_end(&self, transfer: Transfer) -> Next {
+        let error = Error::PastEnd {
+            file: transfer.file.path_shared(),
+            offset: transfer.offset,
+            len: transfer.len,
+            got: transfer.done,
+        };
+        self.end(transfer, Err(error))
+    }
+}
+
+impl Sink for Desk {
+    fn finished(&self, mut transfer: Transfer, result: Result<u64, OsError>) -> Next {
+        transfer.limit = None;
+        match result {
+            Ok(bytes) if transfer.op.moves_data() => self.moved(transfer, bytes),
+            Ok(_) => self.end(transfer, Ok(())),
+            Err(reason @ (OsError::EINTR | OsError::EAGAIN | OsError::ECANCELED)) => {
+                self.repeat(transfer, reason)
+            }
+            Err(reason) => {
+                let mut error = failure(&transfer, reason);
+                if !transfer.op.moves_data() {
+                    error = transfer.file.sync_failed(error);
+                }
+                self.end(transfer, Err(error))
+            }
+        }
+    }
+}
+
+fn failure(transfer: &Transfer, reason: OsError) -> Error {
+    Error::system(transfer.op.into(), &transfer.file, transfer.offset, transfer.len, reason)
+}

@@ -1,0 +1,407 @@
+//! What can go wrong, and what the caller can do about it.
+//!
+//! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoSpace`] after making room,
+//! [`Error::Memlock`] after raising a limit), *data* ([`Error::PastEnd`]), *device*
+//! ([`Error::Io`]) and *latched* ([`Error::Failed`], after a failed sync). Every message names
+//! the file and the place and ends in what to do. Errors are cheap to clone, because one failed
+//! read may have to be told to many waiters.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::backend::Kind;
+use crate::request::Op;
+
+/// An error number of the operating system, kept as it came.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OsError(i32);
+
+impl OsError {
+    /// No space left on device.
+    pub const ENOSPC: OsError = OsError(libc::ENOSPC);
+    /// Input/output error.
+    pub const EIO: OsError = OsError(libc::EIO);
+    /// Invalid argument; on direct I/O nearly always alignment.
+    pub const EINVAL: OsError = OsError(libc::EINVAL);
+    /// Interrupted by a signal.
+    pub const EINTR: OsError = OsError(libc::EINTR);
+    /// Try again.
+    pub const EAGAIN: OsError = OsError(libc::EAGAIN);
+    /// The operation was cancelled.
+    pub const ECANCELED: OsError = OsError(libc::ECANCELED);
+    /// Out of disk quota.
+    pub const EDQUOT: OsError = OsError(libc::EDQUOT);
+    /// The file would become too large.
+    pub const EFBIG: OsError = OsError(libc::EFBIG);
+    /// Not permitted.
+    pub const EPERM: OsError = OsError(libc::EPERM);
+    /// Permission denied.
+    pub const EACCES: OsError = OsError(libc::EACCES);
+    /// Read-only filesystem.
+    pub const EROFS: OsError = OsError(libc::EROFS);
+    /// System call not implemented.
+    pub const ENOSYS: OsError = OsError(libc::ENOSYS);
+    /// Out of memory; for io_uring often the memlock limit.
+    pub const ENOMEM: OsError = OsError(libc::ENOMEM);
+    /// Operation not supported.
+    pub const EOPNOTSUPP: OsError = OsError(libc::EOPNOTSUPP);
+
+    /// The error of number `raw`.
+    pub const fn from_raw(raw: i32) -> Self {
+        OsError(raw)
+    }
+
+    /// The number itself.
+    pub const fn raw(self) -> i32 {
+        self.0
+    }
+}
+
+impl From<std::io::Error> for OsError {
+    /// An error without a number (there is none in what this crate calls) counts as EIO.
+    fn from(error: std::io::Error) -> Self {
+        OsError(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+impl From<rustix::io::Errno> for OsError {
+    fn from(error: rustix::io::Errno) -> Self {
+        OsError(error.raw_os_error())
+    }
+}
+
+impl fmt::Display for OsError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::io::Error::from_raw_os_error(self.0).fmt(out)
+    }
+}
+
+impl fmt::Debug for OsError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "OsError({self})")
+    }
+}
+
+impl std::error::Error for OsError {}
+
+/// The part of a direct request that is not aligned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The byte offset in the file.
+    Offset,
+    /// The length of a memory lease.
+    Length,
+    /// The address of a memory lease.
+    Memory,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Part::Offset => "offset",
+            Part::Length => "length of a buffer",
+            Part::Memory => "address of a buffer",
+        })
+    }
+}
+
+/// What was being done when an error came up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Action {
+    /// A request.
+    Request(Op),
+    /// Changing the size of a file, or reserving space for it.
+    Resize,
+    /// Starting or awaiting writeback.
+    Writeback,
+    /// Giving advice.
+    Advice,
+    /// Asking for facts: size, alignment, residency.
+    Query,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Request(op) => op.fmt(out),
+            Action::Resize => out.write_str("resize"),
+            Action::Writeback => out.write_str("writeback"),
+            Action::Advice => out.write_str("advice"),
+            Action::Query => out.write_str("query"),
+        }
+    }
+}
+
+impl From<Op> for Action {
+    fn from(op: Op) -> Action {
+        Action::Request(op)
+    }
+}
+
+/// Everything this crate reports.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be opened or created.
+    #[error("cannot open {}: {source}; {}", file.display(), open_hint(*source))]
+    Open {
+        /// The path asked for.
+        file: Arc<Path>,
+        /// What the system said.
+        source: OsError,
+    },
+    /// The device or filesystem failed a request. The memory read into holds nothing of use.
+    #[error(
+        "{op} of {len} bytes at offset {offset} of {} failed: {source}; \
+         check the device's health and the kernel log, the bytes are not to be trusted",
+        file.display()
+    )]
+    Io {
+        /// What was tried.
+        op: Action,
+        /// The file.
+        file: Arc<Path>,
+        /// Byte offset of the request.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// What the system said.
+        source: OsError,
+    },
+    /// The filesystem or the user's quota is full. Nothing is lost: write again after making room.
+    #[error(
+        "no space for the {op} of {len} bytes at offset {offset} of {} ({source}); \
+         free some space or raise the quota, then try again",
+        file.display()
+    )]
+    NoSpace {
+        /// What was tried.
+        op: Action,
+        /// The file.
+        file: Arc<Path>,
+        /// Byte offset of the request.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// ENOSPC or EDQUOT.
+        source: OsError,
+    },
+    /// The file would exceed a limit on file sizes.
+    #[error(
+        "{} may not grow to {end} bytes: past the filesystem's largest file or the process's \
+         file size limit; raise `ulimit -f` or split the file",
+        file.display()
+    )]
+    TooLarge {
+        /// The file.
+        file: Arc<Path>,
+        /// The size it would have had, in bytes.
+        end: u64,
+    },
+    /// A read reached the end of the file. The first `got` bytes of the memory are valid.
+    #[error(
+        "read of {len} bytes at offset {offset} of {} passes the end of the file: only {got} \
+         bytes are there; extend the file first or ask for less",
+        file.display()
+    )]
+    PastEnd {
+        /// The file.
+        file: Arc<Path>,
+        /// Byte offset of the request.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// Bytes there were.
+        got: u64,
+    },
+    /// A direct request breaks the alignment that its file needs. Nothing was transferred.
+    #[error(
+        "the {what} is {value}, but direct I/O on {} needs a multiple of {required}; \
+         align it, or open the file buffered",
+        file.display()
+    )]
+    Misaligned {
+        /// The file.
+        file: Arc<Path>,
+        /// Which part of the request.
+        what: Part,
+        /// Its value.
+        value: u64,
+        /// The alignment needed, in bytes.
+        required: u64,
+    },
+    /// The filesystem does not do direct I/O (or not on this file).
+    #[error(
+        "{filesystem} refuses direct I/O on {} ({why}); open the file buffered, or put it on \
+         another filesystem",
+        file.display()
+    )]
+    DirectRefused {
+        /// The file.
+        file: Arc<Path>,
+        /// The filesystem's name.
+        filesystem: String,
+        /// How the refusal showed.
+        why: String,
+    },
+    /// The same file is open in this process in the other cache mode.
+    #[error(
+        "{} is already open {open_as} in this process and cannot be opened {asked} as well: \
+         the two would not see each other's bytes in time; close the other one first",
+        file.display()
+    )]
+    MixedModes {
+        /// The file.
+        file: Arc<Path>,
+        /// The mode it is open in.
+        open_as: crate::CacheMode,
+        /// The mode asked for.
+        asked: crate::CacheMode,
+    },
+    /// The rights of this process or of the descriptor do not allow it.
+    #[error(
+        "{op} on {} is not permitted ({source}); open it for writing, or check its owner, mode \
+         and mount options",
+        file.display()
+    )]
+    Permission {
+        /// What was tried.
+        op: Action,
+        /// The file.
+        file: Arc<Path>,
+        /// What the system said.
+        source: OsError,
+    },
+    /// More memory would have to be locked than the process may.
+    #[error(
+        "{what} needs {needed} bytes of locked memory and was refused ({source}); raise it with \
+         `ulimit -l` or LimitMEMLOCK="
+    )]
+    Memlock {
+        /// What was to be locked.
+        what: &'static str,
+        /// Bytes needed.
+        needed: u64,
+        /// What the system said.
+        source: OsError,
+    },
+    /// Memory could not be had at all.
+    #[error("cannot map {len} bytes of memory: {source}; ask for less or raise the limit")]
+    Memory {
+        /// Bytes asked for.
+        len: u64,
+        /// What the system said.
+        source: OsError,
+    },
+    /// A setting makes no sense.
+    #[error("{setting} is {value}: {expected}")]
+    Setting {
+        /// The setting's name.
+        setting: &'static str,
+        /// Its value.
+        value: u64,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A backend cannot be used here.
+    #[error("the {backend} backend cannot be used: {why}")]
+    Unavailable {
+        /// The backend.
+        backend: Kind,
+        /// Why, and what would change it.
+        why: crate::backend::Refusal,
+    },
+    /// The operation does not exist here.
+    #[error("{what} is not supported for {} ({source}); {instead}", file.display())]
+    Unsupported {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        file: Arc<Path>,
+        /// What the system said.
+        source: OsError,
+        /// What to do instead.
+        instead: &'static str,
+    },
+    /// A sync of this file failed earlier. What had been written since the last good sync may be
+    /// lost although later syncs would report success, so none is tried.
+    #[error(
+        "an earlier sync failed ({first}), so nothing more is written or synced through this \
+         file; reopen it and recover from the log or a backup"
+    )]
+    Failed {
+        /// The failure that came first.
+        first: Arc<Error>,
+    },
+    /// The request was submitted after [`Io::close`](crate::Io::close).
+    #[error("the I/O queue was closed before this request; open a new one")]
+    Closed,
+}
+
+impl Error {
+    /// The operating system's error number below this error, where there is one.
+    pub fn os_error(&self) -> Option<OsError> {
+        match self {
+            Error::Open { source, .. }
+            | Error::Io { source, .. }
+            | Error::NoSpace { source, .. }
+            | Error::Permission { source, .. }
+            | Error::Memlock { source, .. }
+            | Error::Memory { source, .. }
+            | Error::Unsupported { source, .. } => Some(*source),
+            Error::TooLarge { .. } => Some(OsError::EFBIG),
+            Error::Failed { first } => first.os_error(),
+            Error::Unavailable { why, .. } => why.source,
+            Error::PastEnd { .. }
+            | Error::Misaligned { .. }
+            | Error::DirectRefused { .. }
+            | Error::MixedModes { .. }
+            | Error::Setting { .. }
+            | Error::Closed => None,
+        }
+    }
+
+    /// The typed error for something on `file` that the system refused with `source`.
+    pub(crate) fn system(
+        op: Action,
+        file: &crate::File,
+        offset: u64,
+        len: u64,
+        source: OsError,
+    ) -> Error {
+        let path = file.path_shared();
+        let moves_data = matches!(op, Action::Request(Op::Read | Op::Write));
+        match source {
+            OsError::ENOSPC | OsError::EDQUOT => {
+                Error::NoSpace { op, file: path, offset, len, source }
+            }
+            OsError::EFBIG => Error::TooLarge { file: path, end: offset.saturating_add(len) },
+            OsError::EPERM | OsError::EACCES | OsError::EROFS => {
+                Error::Permission { op, file: path, source }
+            }
+            OsError::EINVAL if moves_data && file.cache_mode() == crate::CacheMode::Direct => {
+                Error::DirectRefused {
+                    file: path,
+                    filesystem: file.filesystem(),
+                    why: format!("{op} of {len} bytes at offset {offset}: {source}"),
+                }
+            }
+            _ => Error::Io { op, file: path, offset, len, source },
+        }
+    }
+}
+
+fn open_hint(source: OsError) -> &'static str {
+    match source.raw() {
+        libc::ENOENT => "check the path, or ask for it to be created",
+        libc::EACCES | libc::EPERM => "check the owner and mode of the file and its directories",
+        libc::EROFS => "the filesystem is mounted read-only",
+        libc::EEXIST => "it exists already; choose another name or open it without create_new",
+        libc::EISDIR => "it is a directory; name a file",
+        libc::EMFILE | libc::ENFILE => "raise the limit on open files (`ulimit -n`)",
+        libc::ENOSPC | libc::EDQUOT => "free some space or raise the quota",
+        _ => "check the path and the filesystem",
+    }
+}

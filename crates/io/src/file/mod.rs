@@ -1,0 +1,447 @@
+//! Files: open in one cache mode, known by identity, with descriptors of their own readahead.
+//!
+//! On Linux readahead state and the RANDOM flag belong to the *open file description*, not to the
+//! file. So one file may have many descriptors: [`File::private`] gives a stream one of its own,
+//! and the kernel then sees each stream's sequence instead of a jumble of all of them.
+//!
+//! A file's identity (device and inode) is shared by all its opens in this process. It carries
+//! the cache mode, because mixing modes on one file lets them see each other's stale bytes, and
+//! the latch of a failed sync, because a second sync that succeeds proves nothing about the first.
+//!
+//! Invariants:  [FIL-1] all opens of one file in this process have one cache mode
+//!              [FIL-2] after a failed sync no write or sync of that file succeeds
+//! Concurrency: everything may be called from any thread; nothing here is asynchronous.
+//! Source:      PostgreSQL's "fsync errors" (2018) for the reason of the latch.
+
+mod identity;
+mod open;
+
+use std::fmt;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{fstat, ftruncate};
+
+pub use open::{OpenOptions, sync_directory};
+
+use crate::error::{Action, Error, OsError};
+use crate::request::Op;
+use crate::sys;
+use identity::Identity;
+
+/// Descriptors kept open for the next private stream, per open file.
+const SPARE_DESCRIPTORS_MAX: usize = 8;
+
+/// Through the kernel's page cache, or past it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CacheMode {
+    /// Through the page cache.
+    #[default]
+    Buffered,
+    /// O_DIRECT (macOS: F_NOCACHE): between device and caller's memory. Needs alignment.
+    Direct,
+}
+
+impl fmt::Display for CacheMode {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            CacheMode::Buffered => "buffered",
+            CacheMode::Direct => "direct",
+        })
+    }
+}
+
+/// What to tell the kernel about all reads through one descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Hint {
+    /// The kernel's own readahead.
+    #[default]
+    Normal,
+    /// No readahead (POSIX_FADV_RANDOM).
+    Random,
+    /// Twice the readahead (POSIX_FADV_SEQUENTIAL).
+    Sequential,
+}
+
+/// What to tell the kernel about a range of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Advice {
+    /// Take back `Random` or `Sequential`. For the whole descriptor, whatever the range.
+    Normal,
+    /// No readahead. For the whole descriptor, whatever the range.
+    Random,
+    /// Twice the readahead. For the whole descriptor, whatever the range.
+    Sequential,
+    /// Start reading the range into the page cache.
+    WillNeed,
+    /// Drop the clean, unmapped pages of the range from the page cache.
+    DontNeed,
+}
+
+impl From<Hint> for Advice {
+    fn from(hint: Hint) -> Advice {
+        match hint {
+            Hint::Normal => Advice::Normal,
+            Hint::Random => Advice::Random,
+            Hint::Sequential => Advice::Sequential,
+        }
+    }
+}
+
+/// What direct requests on a file have to be multiples of, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alignment {
+    /// For the address of each lease.
+    pub memory: u32,
+    /// For the offset of a request and the length of each lease.
+    pub offset: u32,
+    /// Where the numbers come from.
+    pub source: AlignmentSource,
+}
+
+/// Where an [`Alignment`] comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AlignmentSource {
+    /// A buffered file: anything goes.
+    Buffered,
+    /// The filesystem said so (statx, STATX_DIOALIGN; Linux 6.1).
+    Filesystem,
+    /// It did not say, so 4096 is assumed, which suits every common disk.
+    Assumed,
+}
+
+/// How to reserve space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preallocate {
+    /// Leave the size of the file as it is.
+    KeepSize,
+    /// Grow the file to the end of the range; the new bytes read as zero.
+    Extend,
+}
+
+/// How much of a range is in the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Residency {
+    /// Size of a page, in bytes.
+    pub page_bytes: u64,
+    /// Pages that the range touches, up to the end of the file.
+    pub pages: u64,
+    /// Those of them in the page cache.
+    pub pages_resident: u64,
+    /// Those of them not written back; `None` where the system does not tell.
+    pub pages_dirty: Option<u64>,
+}
+
+/// An open file. Cheap to clone; clones share a descriptor.
+///
+/// The descriptor is closed when the last clone is dropped *and* no request on it is in flight:
+/// requests hold it too.
+#[derive(Clone)]
+pub struct File {
+    descriptor: Arc<Descriptor>,
+}
+
+/// One open file description and what it belongs to.
+struct Descriptor {
+    /// `None` only while being dropped.
+    file: Option<OwnedFd>,
+    /// Goes back to the spares when dropped.
+    private: bool,
+    opened: Arc<Opened>,
+}
+
+/// One call of `File::open` and the private descriptors made from it.
+struct Opened {
+    path: Arc<Path>,
+    writable: bool,
+    cache: CacheMode,
+    /// Why this is buffered although direct was asked for.
+    fallback: Option<Error>,
+    alignment: Alignment,
+    identity: Arc<Identity>,
+    spare: Mutex<Vec<OwnedFd>>,
+}
+
+impl File {
+    /// Opens `path` as `options` say.
+    ///
+    /// # Errors
+    /// [`Error::Open`] with the system's reason; [`Error::DirectRefused`] where direct I/O was
+    /// asked for and cannot be had; [`Error::MixedModes`] when this process has the same file
+    /// open in the other mode.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<File, Error> {
+        open::open(path, options)
+    }
+
+    /// The same file through a descriptor of its own, with its own readahead state and `hint`.
+    ///
+    /// Taken from a few spares where there is one; its descriptor becomes a spare when the last
+    /// clone goes.
+    ///
+    /// # Errors
+    /// [`Error::Open`] when the system gives no further descriptor, or (outside Linux) when the
+    /// path now names another file.
+    pub fn private(&self, hint: Hint) -> Result<File, Error> {
+        let opened = Arc::clone(&self.descriptor.opened);
+        let spare = opened.spare().pop();
+        let (file, used) = match spare {
+            Some(file) => (file, true),
+            None => (open::again(self, &opened)?, false),
+        };
+        let descriptor = Descriptor { file: Some(file), private: true, opened };
+        let file = File { descriptor: Arc::new(descriptor) };
+        if used || hint != Hint::Normal {
+            file.advise(0..u64::MAX, hint.into())?;
+        }
+        Ok(file)
+    }
+
+    /// The path it was opened by. It may have been renamed or removed since.
+    pub fn path(&self) -> &Path {
+        &self.descriptor.opened.path
+    }
+
+    pub(crate) fn path_shared(&self) -> Arc<Path> {
+        Arc::clone(&self.descriptor.opened.path)
+    }
+
+    /// Buffered or direct; after a permitted fallback the mode it ended up in.
+    pub fn cache_mode(&self) -> CacheMode {
+        self.descriptor.opened.cache
+    }
+
+    /// Why the file is buffered although direct was asked for, if that is so.
+    pub fn fallback(&self) -> Option<&Error> {
+        self.descriptor.opened.fallback.as_ref()
+    }
+
+    /// What requests on this file have to be aligned to.
+    pub fn alignment(&self) -> Alignment {
+        self.descriptor.opened.alignment
+    }
+
+    /// Name of the filesystem, as far as it is known by its number.
+    pub fn filesystem(&self) -> String {
+        sys::filesystem_name(self.descriptor()).to_owned()
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.file.as_ref().expect("taken only while being dropped").as_fd()
+    }
+
+    pub(crate) fn descriptor_number(&self) -> RawFd {
+        self.descriptor().as_raw_fd()
+    }
+
+    /// Size, in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system cannot tell.
+    #[allow(clippy::len_without_is_empty)] // a file is not a container
+    pub fn len(&self) -> Result<u64, Error> {
+        let facts = fstat(self.descriptor())
+            .map_err(|error| self.failure(Action::Query, 0..0, error.into()))?;
+        Ok(facts.st_size.cast_unsigned())
+    }
+
+    /// Sets the size, in bytes. New bytes read as zero and take no space yet.
+    ///
+    /// The new size survives a crash only after [`File::sync_all`].
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Permission`], [`Error::NoSpace`], [`Error::Io`].
+    pub fn set_len(&self, len: u64) -> Result<(), Error> {
+        self.check_writable(Action::Resize)?;
+        ftruncate(self.descriptor(), len)
+            .map_err(|error| self.failure(Action::Resize, 0..len, error.into()))
+    }
+
+    /// Reserves space for `range` (bytes), so that writes there cannot run out of it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] (the file is then unchanged in size), [`Error::Unsupported`] where the
+    /// filesystem or system cannot reserve.
+    pub fn preallocate(&self, range: Range<u64>, mode: Preallocate) -> Result<(), Error> {
+        self.check_writable(Action::Resize)?;
+        let keep_size = mode == Preallocate::KeepSize;
+        match sys::preallocate(self.descriptor(), range.clone(), keep_size) {
+            Err(source @ (OsError::EOPNOTSUPP | OsError::ENOSYS)) => Err(self.unsupported(
+                "reserving space",
+                source,
+                "write zeros, or extend with set_len and be ready for a full disk later",
+            )),
+            result => result.map_err(|source| self.failure(Action::Resize, range, source)),
+        }
+    }
+
+    /// Makes completed writes durable, with the metadata needed to read them back (size included).
+    ///
+    /// # Errors
+    /// [`Error::Io`] once, and [`Error::Failed`] ever after: see the contract of
+    /// [`backend`](crate::backend).
+    pub fn sync_data(&self) -> Result<(), Error> {
+        self.sync(Op::SyncData, sys::sync_data)
+    }
+
+    /// Makes completed writes and all metadata durable. A new file's *name* is made durable by
+    /// [`sync_directory`].
+    ///
+    /// # Errors
+    /// As for [`File::sync_data`].
+    pub fn sync_all(&self) -> Result<(), Error> {
+        self.sync(Op::SyncAll, sys::sync_all)
+    }
+
+    fn sync(&self, op: Op, call: fn(BorrowedFd<'_>) -> Result<(), OsError>) -> Result<(), Error> {
+        self.check_latch()?;
+        loop {
+            match call(self.descriptor()) {
+                Err(OsError::EINTR) => {}
+                Err(source) => {
+                    return Err(self.sync_failed(self.failure(op.into(), 0..0, source)));
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// Latches the file ([FIL-2]) and returns the error to report.
+    pub(crate) fn sync_failed(&self, error: Error) -> Error {
+        self.descriptor.opened.identity.latch(error)
+    }
+
+    /// Asks the kernel to start writing the dirty pages of `range` (bytes). Buffered files only
+    /// have such pages. Not durability: the device's cache and the metadata are left alone.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] outside Linux; [`Error::Io`].
+    pub fn start_writeback(&self, range: Range<u64>) -> Result<(), Error> {
+        self.writeback(range, sys::start_writeback)
+    }
+
+    /// Starts writing the dirty pages of `range` and waits until they are written.
+    ///
+    /// # Errors
+    /// As for [`File::start_writeback`]. An I/O error latches the file as a failed sync does, for
+    /// the same reason: the kernel tells of it once.
+    pub fn wait_writeback(&self, range: Range<u64>) -> Result<(), Error> {
+        self.writeback(range, sys::wait_writeback)
+    }
+
+    fn writeback(
+        &self,
+        range: Range<u64>,
+        call: fn(BorrowedFd<'_>, Range<u64>) -> Result<(), OsError>,
+    ) -> Result<(), Error> {
+        self.check_latch()?;
+        match call(self.descriptor(), range.clone()) {
+            Ok(()) => Ok(()),
+            Err(source @ (OsError::EOPNOTSUPP | OsError::ENOSYS)) => {
+                Err(self.unsupported("writeback of a range", source, "use sync_data"))
+            }
+            Err(source @ (OsError::EIO | OsError::ENOSPC | OsError::EDQUOT)) => {
+                Err(self.sync_failed(self.failure(Action::Writeback, range, source)))
+            }
+            Err(source) => Err(self.failure(Action::Writeback, range, source)),
+        }
+    }
+
+    /// Tells the kernel what is going to happen to `range` (bytes).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the system takes no such advice.
+    pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
+        // The kernel takes signed numbers; "to the end" is as far as any file goes.
+        let range = range.start..range.end.min(i64::MAX as u64);
+        match sys::advise(self.descriptor(), range.clone(), advice) {
+            Ok(()) => Ok(()),
+            Err(source @ (OsError::EOPNOTSUPP | OsError::ENOSYS)) => {
+                Err(self.unsupported("advice", source, "go without it"))
+            }
+            Err(source) => Err(self.failure(Action::Advice, range, source)),
+        }
+    }
+
+    /// How much of `range` (bytes) is in the page cache. Looking brings nothing in.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] outside Linux; [`Error::Io`].
+    pub fn residency(&self, range: Range<u64>) -> Result<Residency, Error> {
+        let end = range.end.min(self.len()?);
+        let range = range.start.min(end)..end;
+        let page_bytes = sys::page_bytes();
+        match sys::residency(self.descriptor(), range.clone(), page_bytes) {
+            Ok(cached) => Ok(Residency {
+                page_bytes,
+                pages: range.end.div_ceil(page_bytes) - range.start / page_bytes,
+                pages_resident: cached.resident,
+                pages_dirty: cached.dirty,
+            }),
+            Err(source @ (OsError::EOPNOTSUPP | OsError::ENOSYS)) => {
+                Err(self.unsupported("page-cache residency", source, "go without it"))
+            }
+            Err(source) => Err(self.failure(Action::Query, range, source)),
+        }
+    }
+
+    /// Refuses what changes a file that is read-only or latched.
+    pub(crate) fn check_writable(&self, action: impl Into<Action>) -> Result<(), Error> {
+        let action = action.into();
+        let syncs = matches!(action, Action::Request(Op::SyncData | Op::SyncAll));
+        if !self.descriptor.opened.writable && !syncs {
+            let source = OsError::from_raw(libc::EBADF);
+            return Err(Error::Permission { op: action, file: self.path_shared(), source });
+        }
+        self.check_latch()
+    }
+
+    fn check_latch(&self) -> Result<(), Error> {
+        match self.descriptor.opened.identity.failed() {
+            Some(first) => Err(Error::Failed { first }),
+            None => Ok(()),
+        }
+    }
+
+    fn failure(&self, action: Action, range: Range<u64>, source: OsError) -> Error {
+        let len = range.end.saturating_sub(range.start);
+        Error::system(action, self, range.start, len, source)
+    }
+
+    fn unsupported(&self, what: &'static str, source: OsError, instead: &'static str) -> Error {
+        Error::Unsupported { what, file: self.path_shared(), source, instead }
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("File")
+            .field("path", &self.path())
+            .field("cache", &self.cache_mode())
+            .field("descriptor", &self.descriptor_number())
+            .finish()
+    }
+}
+
+impl Opened {
+    fn spare(&self) -> std::sync::MutexGuard<'_, Vec<OwnedFd>> {
+        // Each change is one push or pop, so a poisoned list is still whole.
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if let (true, Some(file)) = (self.private, self.file.take()) {
+            let mut spare = self.opened.spare();
+            if spare.len() < SPARE_DESCRIPTORS_MAX {
+                spare.push(file);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! Opening: flags, the probe for direct I/O, and the fallback that is reported.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{self, Mode, OFlags};
+
+use super::identity::Identity;
+use super::{Advice, Alignment, AlignmentSource, CacheMode, Descriptor, File, Hint, Opened};
+use crate::error::{Error, OsError};
+use crate::sys::{self, DirectSupport};
+
+/// Alignment where the filesystem does not say: the sector size of the coarsest common disks.
+const ALIGNMENT_ASSUMED: u32 = 4096;
+
+/// How to open a file. The default reads and writes an existing file, buffered.
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions {
+    create: bool,
+    create_new: bool,
+    read_only: bool,
+    cache: CacheMode,
+    buffered_if_refused: bool,
+    hint: Hint,
+}
+
+impl OpenOptions {
+    /// Read and write an existing file, buffered.
+    pub fn new() -> OpenOptions {
+        OpenOptions::default()
+    }
+
+    /// Create the file if it is not there.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Create the file, and fail if it is there already.
+    #[must_use]
+    pub fn create_new(mut self, create_new: bool) -> Self {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Open for reading only.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Buffered or direct.
+    #[must_use]
+    pub fn cache(mut self, cache: CacheMode) -> Self {
+        self.cache = cache;
+        self
+    }
+
+    /// Where direct I/O is refused, open buffered instead; [`File::fallback`] then says why.
+    #[must_use]
+    pub fn buffered_if_refused(mut self, permitted: bool) -> Self {
+        self.buffered_if_refused = permitted;
+        self
+    }
+
+    /// What to tell the kernel about reads through this descriptor.
+    #[must_use]
+    pub fn hint(mut self, hint: Hint) -> Self {
+        self.hint = hint;
+        self
+    }
+}
+
+/// Makes the names in `directory` durable: needed after creating, renaming or removing a file.
+///
+/// # Errors
+/// [`Error::Open`] if it cannot be opened or synced.
+pub fn sync_directory(directory: &Path) -> Result<(), Error> {
+    let failed = |source: OsError| Error::Open { file: directory.into(), source };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let descriptor =
+        fs::open(directory, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+    sys::sync_all(descriptor.as_fd()).map_err(failed)
+}
+
+pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<File, Error> {
+    let failed = |source: OsError| Error::Open { file: path.into(), source };
+    let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let mut flags = access | OFlags::CLOEXEC;
+    flags.set(OFlags::CREATE, options.create || options.create_new);
+    flags.set(OFlags::EXCL, options.create_new);
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    let file = fs::open(path, flags, mode).map_err(|error| failed(error.into()))?;
+    if fs::FileType::from_raw_mode(fs::fstat(&file).map_err(|error| failed(error.into()))?.st_mode)
+        == fs::FileType::Directory
+    {
+        return Err(failed(OsError::from_raw(libc::EISDIR)));
+    }
+
+    let (cache, alignment, fallback) = settle_mode(&file, path, options)?;
+    let key = sys::identity(&file).map_err(failed)?;
+    let opened = Opened {
+        path: path.into(),
+        writable: !options.read_only,
+        cache,
+        fallback,
+        alignment,
+        identity: Identity::claim(key, cache, path)?,
+        spare: Mutex::new(Vec::new()),
+    };
+    // Only now: setting the flag changes how the descriptor works.
+    if cache == CacheMode::Direct {
+        sys::set_direct(file.as_fd()).map_err(|source| refused(&file, path, &source))?;
+    }
+    let descriptor = Descriptor { file: Some(file), private: false, opened: Arc::new(opened) };
+    let file = File { descriptor: Arc::new(descriptor) };
+    if options.hint != Hint::Normal {
+        file.advise(0..u64::MAX, Advice::from(options.hint))?;
+    }
+    Ok(file)
+}
+
+/// The mode the file can have, what it must be aligned to, and why it is not the mode asked for.
+fn settle_mode(
+    file: &OwnedFd,
+    path: &Path,
+    options: &OpenOptions,
+) -> Result<(CacheMode, Alignment, Option<Error>), Error> {
+    let buffered = Alignment { memory: 1, offset: 1, source: AlignmentSource::Buffered };
+    if options.cache == CacheMode::Buffered {
+        return Ok((CacheMode::Buffered, buffered, None));
+    }
+    match direct_alignment(file, path) {
+        Ok(alignment) => Ok((CacheMode::Direct, alignment, None)),
+        Err(why) if options.buffered_if_refused => {
+            tracing::warn!(%why, "opened buffered instead of direct");
+            Ok((CacheMode::Buffered, buffered, Some(why)))
+        }
+        Err(why) => {
+            if options.create_new {
+                // It is ours and useless; a failed open should leave nothing behind.
+                let removed = std::fs::remove_file(path);
+                tracing::debug!(?removed, "removed the file of a refused direct open");
+            }
+            Err(why)
+        }
+    }
+}
+
+fn direct_alignment(file: &OwnedFd, path: &Path) -> Result<Alignment, Error> {
+    let alignment = match sys::direct_support(file.as_fd()) {
+        DirectSupport::Aligned { memory, offset } => {
+            Alignment { memory, offset, source: AlignmentSource::Filesystem }
+        }
+        DirectSupport::Unknown => Alignment {
+            memory: ALIGNMENT_ASSUMED,
+            offset: ALIGNMENT_ASSUMED,
+            source: AlignmentSource::Assumed,
+        },
+        DirectSupport::No(why) => return Err(refused(file, path, &why)),
+    };
+    // Try it on a second descriptor: the first has to stay usable for the fallback.
+    match sys::reopen(file.as_fd()) {
+        Ok(probe) => sys::set_direct(probe.as_fd()).map_err(|why| refused(file, path, &why))?,
+        Err(OsError::EOPNOTSUPP) => {}
+        Err(source) => return Err(Error::Open { file: path.into(), source }),
+    }
+    Ok(alignment)
+}
+
+fn refused(file: &OwnedFd, path: &Path, why: &dyn std::fmt::Display) -> Error {
+    Error::DirectRefused {
+        file: path.into(),
+        filesystem: sys::filesystem_name(file.as_fd()).to_owned(),
+        why: why.to_string(),
+    }
+}
+
+/// A second open file description of an open file.
+pub(super) fn again(file: &File, opened: &Opened) -> Result<OwnedFd, Error> {
+    let failed = |source: OsError| Error::Open { file: Arc::clone(&opened.path), source };
+    match sys::reopen(file.descriptor()) {
+        Ok(descriptor) => return Ok(descriptor),
+        // No such way on this system, or /proc is not mounted: by its path, if that still is it.
+        Err(OsError::EOPNOTSUPP) => {}
+        Err(source) if source.raw() == libc::ENOENT => {}
+        Err(source) => return Err(failed(source)),
+    }
+    let access = if opened.writable { OFlags::RDWR } else { OFlags::RDONLY };
+    let descriptor = fs::open(&*opened.path, access | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| failed(error.into()))?;
+    let same = sys::identity(&descriptor).map_err(failed)?
+        == sys::identity(file.descriptor()).map_err(failed)?;
+    if !same {
+        return Err(failed(OsError::from_raw(libc::ESTALE)));
+    }
+    if opened.cache == CacheMode::Direct {
+        sys::set_direct(descriptor.as_fd()).map_err(failed)?;
+    }
+    Ok(descriptor)
+}

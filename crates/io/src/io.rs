@@ -1,0 +1,383 @@
+//! The queue: the central half of every backend.
+//!
+//! Requests come in here, are checked, wait for room, become transfers and go to the backend;
+//! threads that wait for an answer take turns at driving the backend. How waiting works: whoever
+//! waits registers as a sleeper, then drives. On io_uring and AIO one thread at a time blocks in
+//! the kernel and hands out what arrives; the others sleep until their own answer comes, or until
+//! the driving thread has its answer and leaves, when it wakes a sleeper to take its place.
+//!
+//! Invariants:  [IO-1] accepted requests are answered, also when the queue is closed or dropped
+//!              [IO-2] a submitter that is held back drives, so a full queue always drains
+//! Concurrency: all methods from any thread; no lock is held while the backend is driven.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crate::backend::{Backend, Driven, Kind, Refusal, Report, Sink, Want};
+use crate::completion::{Completed, Desk, Ticket, TicketState};
+use crate::error::{Error, Part};
+use crate::file::CacheMode;
+use crate::memory::Arena;
+use crate::request::{Op, Request, Transfer};
+
+/// Which backend to open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Prefer {
+    /// The best that works here: uring, then aio (direct only), then threads.
+    #[default]
+    Auto,
+    /// This one or an error.
+    Only(Kind),
+}
+
+/// How to open an [`Io`].
+#[derive(Debug, Clone)]
+pub struct IoOptions {
+    /// Which backend. Default: [`Prefer::Auto`].
+    pub prefer: Prefer,
+    /// What the files will be; decides whether `aio` can serve. Default: buffered.
+    pub cache: CacheMode,
+    /// Most requests in flight, 1 to 32,768. Default: 256.
+    pub queue_depth: usize,
+    /// Most threads of the `threads` backend, 1 to 1,024. Default: 64.
+    pub workers: usize,
+    /// Memory to register with the kernel where the backend can (uring), so that it need not be
+    /// looked up for each request. What comes of it is in [`Report::notes`].
+    pub arena: Option<Arc<Arena>>,
+}
+
+impl Default for IoOptions {
+    fn default() -> IoOptions {
+        IoOptions {
+            prefer: Prefer::Auto,
+            cache: CacheMode::Buffered,
+            queue_depth: 256,
+            workers: 64,
+            arena: None,
+        }
+    }
+}
+
+impl IoOptions {
+    fn check(&self) -> Result<(), Error> {
+        let within = |setting, value: usize, most: usize, expected| {
+            let value_ok = (1..=most).contains(&value);
+            let error = Error::Setting { setting, value: value as u64, expected };
+            if value_ok { Ok(()) } else { Err(error) }
+        };
+        within("queue depth", self.queue_depth, 32_768, "it should be between 1 and 32768")?;
+        within("number of workers", self.workers, 1024, "it should be between 1 and 1024")
+    }
+}
+
+/// What a queue has done since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct IoStats {
+    /// Requests answered or in flight.
+    pub requests: u64,
+    /// Bytes read, also by requests that failed later on.
+    pub bytes_read: u64,
+    /// Bytes written, also by requests that failed later on.
+    pub bytes_written: u64,
+    /// Syncs, also failed ones.
+    pub syncs: u64,
+    /// Attempts made because an earlier one was short.
+    pub continued: u64,
+    /// Attempts made because an earlier one moved nothing (EINTR, EAGAIN, ECANCELED).
+    pub repeated: u64,
+    /// Requests that ended in an error.
+    pub failed: u64,
+    /// Submissions that had to wait for room.
+    pub held_back: u64,
+}
+
+/// A queue of I/O requests over one backend. Cheap to clone; the last one to go drains.
+#[derive(Clone)]
+pub struct Io {
+    shared: Arc<Shared>,
+}
+
+impl Io {
+    /// Opens the backend asked for, or with [`Prefer::Auto`] the best that works.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for settings out of range, [`Error::Unavailable`] when the one backend
+    /// asked for does not work here. `Auto` falls back and says so in [`Io::report`].
+    pub fn open(options: &IoOptions) -> Result<Io, Error> {
+        options.check()?;
+        let desk = Arc::new(Desk::new(options.queue_depth));
+        let (backend, report) = crate::backend::open(options, Arc::clone(&desk) as Arc<dyn Sink>)?;
+        Ok(Io::assemble(backend, desk, report))
+    }
+
+    /// A queue of `queue_depth` requests over a backend of the caller's own making, such as a
+    /// simulated disk or one that injects faults into another.
+    ///
+    /// `make` is given the sink to hand finished transfers to.
+    ///
+    /// # Errors
+    /// Whatever `make` fails with, and [`Error::Setting`] when the backend's capacity is less
+    /// than `queue_depth`.
+    pub fn over(
+        queue_depth: usize,
+        make: impl FnOnce(Arc<dyn Sink>) -> Result<Box<dyn Backend>, Error>,
+    ) -> Result<Io, Error> {
+        let desk = Arc::new(Desk::new(queue_depth));
+        let backend = make(Arc::clone(&desk) as Arc<dyn Sink>)?;
+        if queue_depth == 0 || backend.capacity() < queue_depth {
+            return Err(Error::Setting {
+                setting: "queue depth",
+                value: queue_depth as u64,
+                expected: "it should be at least 1 and at most the backend's capacity",
+            });
+        }
+        let report = Report::custom(backend.kind());
+        Ok(Io::assemble(backend, desk, report))
+    }
+
+    fn assemble(backend: Box<dyn Backend>, desk: Arc<Desk>, report: Report) -> Io {
+        let shared = Shared {
+            backend,
+            desk,
+            report,
+            closed: AtomicBool::new(false),
+            next_id: AtomicU64::new(0),
+        };
+        Io { shared: Arc::new(shared) }
+    }
+
+    /// Which backend this is.
+    pub fn kind(&self) -> Kind {
+        self.shared.backend.kind()
+    }
+
+    /// Which backend was taken, and why the better ones were not.
+    pub fn report(&self) -> &Report {
+        &self.shared.report
+    }
+
+    /// Starts one request. Blocks, driving the queue, while that is full.
+    ///
+    /// Every error comes through the ticket, also those found before anything was started.
+    pub fn submit(&self, request: Request) -> Ticket {
+        let (ticket, transfer) = self.shared.admit(request);
+        if let Some(transfer) = transfer {
+            self.shared.enter(&mut Vec::new());
+            self.shared.backend.start(&mut vec![transfer]);
+        }
+        ticket
+    }
+
+    /// Starts many requests with as few system calls as the backend can, in one go as far as the
+    /// queue has room. The tickets are in the order of the requests.
+    pub fn submit_all(&self, requests: impl IntoIterator<Item = Request>) -> Vec<Ticket> {
+        let mut batch = Vec::new();
+        let tickets = requests
+            .into_iter()
+            .map(|request| {
+                let (ticket, transfer) = self.shared.admit(request);
+                if let Some(transfer) = transfer {
+                    self.shared.enter(&mut batch);
+                    batch.push(transfer);
+                }
+                ticket
+            })
+            .collect();
+        if !batch.is_empty() {
+            self.shared.backend.start(&mut batch);
+        }
+        tickets
+    }
+
+    /// Waits until no request is in flight.
+    pub fn drain(&self) {
+        self.shared.drain();
+    }
+
+    /// Refuses further requests with [`Error::Closed`] and waits for those in flight.
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::SeqCst);
+        self.shared.drain();
+    }
+
+    /// Requests in flight now.
+    pub fn in_flight(&self) -> usize {
+        self.shared.desk.in_flight()
+    }
+
+    /// What this queue has done so far.
+    pub fn stats(&self) -> IoStats {
+        let counters = &self.shared.desk.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        IoStats {
+            requests: get(&counters.requests),
+            bytes_read: get(&counters.bytes_read),
+            bytes_written: get(&counters.bytes_written),
+            syncs: get(&counters.syncs),
+            continued: get(&counters.continued),
+            repeated: get(&counters.repeated),
+            failed: get(&counters.failed),
+            held_back: get(&counters.held_back),
+        }
+    }
+}
+
+impl fmt::Debug for Io {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Io")
+            .field("backend", &self.shared.backend)
+            .field("in_flight", &self.in_flight())
+            .finish()
+    }
+}
+
+/// What the handles and tickets of one queue share.
+pub(crate) struct Shared {
+    backend: Box<dyn Backend>,
+    desk: Arc<Desk>,
+    report: Report,
+    closed: AtomicBool,
+    next_id: AtomicU64,
+}
+
+impl Shared {
+    /// Makes a ticket, and a transfer unless the request is answered already.
+    fn admit(self: &Arc<Self>, request: Request) -> (Ticket, Option<Transfer>) {
+        let counters = &self.desk.counters;
+        counters.requests.fetch_add(1, Ordering::Relaxed);
+        let state = Arc::new(TicketState::default());
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let ticket = Ticket { io: Arc::clone(self), id, state: Arc::clone(&state) };
+        let len = request.len();
+        let verdict = if self.closed.load(Ordering::SeqCst) {
+            Err(Error::Closed)
+        } else {
+            self.check_served(&request).and_then(|()| check(&request, len))
+        };
+        let Request { op, file, offset, leases } = request;
+        if verdict.is_err() || (len == 0 && op.moves_data()) {
+            counters.failed.fetch_add(u64::from(verdict.is_err()), Ordering::Relaxed);
+            state.complete(Completed { leases, result: verdict });
+            return (ticket, None);
+        }
+        let transfer = Transfer {
+            id,
+            op,
+            file,
+            offset,
+            leases,
+            len,
+            done: 0,
+            limit: None,
+            idle_attempts: 0,
+            ticket: state,
+        };
+        (ticket, Some(transfer))
+    }
+
+    /// Refuses files of a cache mode that the backend does not serve.
+    fn check_served(&self, request: &Request) -> Result<(), Error> {
+        let backend = self.backend.kind();
+        if backend.serves(request.file.cache_mode()) {
+            return Ok(());
+        }
+        Err(Error::Unavailable { backend, why: Refusal::buffered(backend) })
+    }
+
+    /// Books a place, first starting what the caller has booked but not started: waiting for room
+    /// while holding places that nobody works on would be a deadlock.
+    fn enter(&self, batch: &mut Vec<Transfer>) {
+        if self.desk.try_enter() {
+            return;
+        }
+        if !batch.is_empty() {
+            self.backend.start(batch);
+        }
+        self.desk.counters.held_back.fetch_add(1, Ordering::Relaxed);
+        let _registered = self.desk.room.register();
+        while !self.desk.try_enter() {
+            self.wait_until(None, &|| self.desk.has_room());
+        }
+    }
+
+    /// Sleeps or drives until `satisfied`, see the module's documentation.
+    pub(crate) fn wait_until(&self, id: Option<u64>, satisfied: &dyn Fn() -> bool) {
+        if satisfied() {
+            return;
+        }
+        let registered = self.desk.sleepers.register();
+        let mut self_driven = false;
+        while !satisfied() {
+            match self.backend.drive(&Want { id, satisfied, block: true }) {
+                Driven::Progress => {}
+                Driven::SelfDriven => {
+                    self_driven = true;
+                    thread::park();
+                }
+                Driven::OtherDrives | Driven::Nothing => thread::park(),
+            }
+        }
+        drop(registered);
+        if !self_driven {
+            // This thread may have been the one that drives, or have been woken to become it.
+            self.desk.sleepers.wake_one();
+        }
+    }
+
+    /// Hands out what has finished already, without sleeping.
+    pub(crate) fn poll(&self, id: Option<u64>) {
+        self.backend.drive(&Want { id, satisfied: &|| false, block: false });
+    }
+
+    fn drain(&self) {
+        let _registered = self.desk.room.register();
+        self.wait_until(None, &|| self.desk.in_flight() == 0);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.drain();
+        assert_eq!(self.desk.in_flight(), 0, "[IO-1] requests were left unanswered");
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Shared").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}
+
+/// What can be known to be wrong before the system is asked.
+fn check(request: &Request, len: u64) -> Result<(), Error> {
+    let file = &request.file;
+    if request.op != Op::Read {
+        file.check_writable(request.op)?;
+    }
+    let end = request.offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok());
+    if end.is_none() {
+        return Err(Error::TooLarge {
+            file: file.path_shared(),
+            end: request.offset.saturating_add(len),
+        });
+    }
+    if file.cache_mode() == CacheMode::Buffered {
+        return Ok(());
+    }
+    let alignment = file.alignment();
+    let aligned = |what, value: u64, required: u32| {
+        if value.is_multiple_of(u64::from(required)) {
+            return Ok(());
+        }
+        let required = u64::from(required);
+        Err(Error::Misaligned { file: file.path_shared(), what, value, required })
+    };
+    aligned(Part::Offset, request.offset, alignment.offset)?;
+    request.leases.iter().try_for_each(|lease| {
+        aligned(Part::Length, lease.len() as u64, alignment.offset)?;
+        aligned(Part::Memory, lease.as_ptr() as u64, alignment.memory)
+    })
+}

@@ -1,0 +1,65 @@
+//! Asynchronous file I/O for storage engines, under one contract.
+//!
+//! A storage engine wants to say "read these bytes into that memory, tell me when" and wants the
+//! answer to be the same whether io_uring, Linux AIO, a pool of threads or plain `preadv` does
+//! the work. This crate is that one sentence made exact:
+//!
+//! - A [`Request`] names a [`File`], a byte offset and a list of memory [`Lease`]s, and *owns* the
+//!   leases until the transfer has really ended. Dropping its [`Ticket`] never frees memory that
+//!   the kernel may still write to.
+//! - [`Io`] is the central half: it checks alignment, holds back submitters when the queue is
+//!   full, continues short transfers, retries what may be retried, and turns numbers from the
+//!   kernel into an [`Error`] that says what to do.
+//! - A [`Backend`](backend::Backend) is the other half, only as much as differs. Its
+//!   documentation is the contract; one conformance suite holds all of them to it.
+//! - [`Io::open`] walks a ladder from the best backend down and keeps in its
+//!   [`Report`](backend::Report) which one it took and why each better one would not do.
+//!
+//! ```
+//! use forebay_io::{Arena, File, Io, IoOptions, OpenOptions, Request};
+//!
+//! # fn main() -> Result<(), forebay_io::Error> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let path = directory.path().join("example");
+//! let io = Io::open(&IoOptions::default())?;
+//! let file = File::open(&path, &OpenOptions::new().create(true))?;
+//! let arena = Arena::new(16, 8192)?;
+//!
+//! let mut page = arena.take().expect("16 slots are free");
+//! page.fill(7);
+//! io.submit(Request::write(&file, 0, vec![page])).wait().into_result()?;
+//! file.sync_data()?;
+//!
+//! // Ask early, look later: the read is under way while the caller does something else.
+//! let ticket = io.submit(Request::read(&file, 0, arena.take().into_iter().collect()));
+//! let pages = ticket.wait().into_result()?;
+//! assert!(pages[0].iter().all(|&byte| byte == 7));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! This crate knows no pages, no log and no transactions; it prints nothing and reads no clock.
+
+pub mod backend;
+mod completion;
+mod error;
+mod file;
+mod io;
+mod memory;
+mod request;
+mod sys;
+mod waiters;
+
+pub use backend::Kind;
+pub use completion::{Completed, Ticket};
+pub use error::{Action, Error, OsError, Part};
+pub use file::{
+    Advice, Alignment, AlignmentSource, CacheMode, File, Hint, OpenOptions, Preallocate, Residency,
+    sync_directory,
+};
+pub use io::{Io, IoOptions, IoStats, Prefer};
+pub use memory::{Arena, Keeper, Lease};
+pub use request::{Op, Request};
+
+/// The result of everything here that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

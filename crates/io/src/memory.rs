@@ -1,0 +1,298 @@
+//! Memory that requests own: arenas of aligned slots, and leases on them.
+//!
+//! The kernel writes into a buffer at a time of its own choosing. Rust's borrow checker cannot
+//! see that, so ownership has to: a [`Lease`] is moved into a request and comes back only when
+//! the transfer has ended. Whoever hands out leases learns of their end through a [`Keeper`];
+//! [`Arena`] is the keeper that comes with this crate, a page cache brings its own.
+//!
+//! Invariants:  [MEM-1] no two live leases overlap   [MEM-2] memory outlives its leases
+//! Concurrency: an arena may be used from any thread; a lease belongs to one owner at a time.
+//! Rejected:    `Box<[u8]>` per request: no alignment, an allocation each, and nothing that
+//!              could be registered with io_uring.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::error::{Error, OsError};
+
+/// Whoever lends memory out and wants it back.
+pub trait Keeper: Send + Sync {
+    /// Called once for each lease, when it ends; `start` is its first byte.
+    fn release(&self, start: NonNull<u8>);
+}
+
+/// The right to use a run of memory, given back when dropped.
+pub struct Lease {
+    start: NonNull<u8>,
+    len: usize,
+    keeper: Arc<dyn Keeper>,
+}
+
+// SAFETY: a lease is the only user of its bytes ([MEM-1]), so moving it to another thread moves
+// the only access with it; `keeper` is Send + Sync by its trait.
+unsafe impl Send for Lease {}
+// SAFETY: `&Lease` gives only shared access to the bytes; `keeper` is Send + Sync by its trait.
+unsafe impl Sync for Lease {}
+
+impl Lease {
+    /// A lease on `len` bytes from `start`, of which `keeper` is told when it ends.
+    ///
+    /// # Safety
+    /// Until `keeper.release(start)` is called the bytes stay mapped, and nobody else writes
+    /// them; while the lease is part of a read request or is used through `DerefMut`, nobody
+    /// else reads them either.
+    pub unsafe fn from_raw(start: NonNull<u8>, len: usize, keeper: Arc<dyn Keeper>) -> Lease {
+        Lease { start, len, keeper }
+    }
+
+    /// Address of the first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Size, in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True when there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Makes the lease shorter, for a request of less than a slot; it cannot grow again.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+}
+
+impl Deref for Lease {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the bytes are mapped and initialised (anonymous maps are zeroed) as long as the
+        // lease lives ([MEM-2]), and nobody writes them meanwhile ([MEM-1]).
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and `&mut self` is the only access there is ([MEM-1]).
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.keeper.release(self.start);
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Lease({} bytes at {:p})", self.len, self.start)
+    }
+}
+
+/// A mapping cut into slots of one size, each leased to one owner at a time.
+///
+/// The mapping is aligned to the system's page size and every slot to the largest power of two
+/// that divides the slot size (or the system's page size, if that is less), which satisfies
+/// direct I/O for slots of 512 bytes and more.
+pub struct Arena {
+    map: Mapping,
+    slot_bytes: usize,
+    /// [MEM-1]: set from `take` to the release of the lease.
+    leased: Box<[AtomicBool]>,
+    /// Slots nobody has leased, used as a stack so that the warmest memory is reused first.
+    free: Mutex<Vec<usize>>,
+}
+
+impl Arena {
+    /// Maps `slots` slots of `slot_bytes` bytes each, all zero.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a count or size of 0 or a size that overflows the address space,
+    /// [`Error::Memory`] when the system has not that much.
+    pub fn new(slots: usize, slot_bytes: usize) -> Result<Arc<Arena>, Error> {
+        let bad = |setting, value: usize, expected| Error::Setting {
+            setting,
+            value: value as u64,
+            expected,
+        };
+        if slots == 0 {
+            return Err(bad("slots of an arena", slots, "it should be at least 1"));
+        }
+        if slot_bytes == 0 {
+            return Err(bad("slot size of an arena", slot_bytes, "it should be at least 1 byte"));
+        }
+        let len = slots
+            .checked_mul(slot_bytes)
+            .filter(|&len| isize::try_from(len).is_ok())
+            .ok_or_else(|| bad("slots of an arena", slots, "that many do not fit in memory"))?;
+        Ok(Arc::new(Arena {
+            map: Mapping::new(len)?,
+            slot_bytes,
+            leased: (0..slots).map(|_| AtomicBool::new(false)).collect(),
+            free: Mutex::new((0..slots).rev().collect()),
+        }))
+    }
+
+    /// Leases a free slot, or `None` when all are out.
+    pub fn take(self: &Arc<Self>) -> Option<Lease> {
+        let slot = self.free().pop()?;
+        let was_leased = self.leased[slot].swap(true, Ordering::Acquire);
+        assert!(!was_leased, "[MEM-1] slot {slot} was free and leased");
+        // SAFETY: the slot lies inside the mapping, which lives as long as the arena, which the
+        // lease keeps alive ([MEM-2]); the slot was free, so no other lease covers it ([MEM-1]).
+        unsafe {
+            let start = self.map.start.add(slot * self.slot_bytes);
+            Some(Lease::from_raw(start, self.slot_bytes, Arc::clone(self) as Arc<dyn Keeper>))
+        }
+    }
+
+    /// Leases `count` slots, or none at all when fewer are free.
+    pub fn take_many(self: &Arc<Self>, count: usize) -> Option<Vec<Lease>> {
+        let leases: Vec<Lease> = (0..count).map_while(|_| self.take()).collect();
+        (leases.len() == count).then_some(leases)
+    }
+
+    /// Slots in all.
+    pub fn slots(&self) -> usize {
+        self.leased.len()
+    }
+
+    /// Slots free now.
+    pub fn slots_free(&self) -> usize {
+        self.free().len()
+    }
+
+    /// Size of a slot, in bytes.
+    pub fn slot_bytes(&self) -> usize {
+        self.slot_bytes
+    }
+
+    /// The addresses the arena occupies.
+    pub fn addresses(&self) -> Range<usize> {
+        let start = self.map.start.as_ptr() as usize;
+        start..start + self.map.len
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
+        // A panic elsewhere cannot leave the list half changed: each change is one push or pop.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Keeper for Arena {
+    fn release(&self, start: NonNull<u8>) {
+        let slot = (start.as_ptr() as usize - self.addresses().start) / self.slot_bytes;
+        let was_leased = self.leased[slot].swap(false, Ordering::Release);
+        assert!(was_leased, "[MEM-1] slot {slot} was given back twice");
+        self.free().push(slot);
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Arena")
+            .field("slots", &self.slots())
+            .field("slots_free", &self.slots_free())
+            .field("slot_bytes", &self.slot_bytes)
+            .finish()
+    }
+}
+
+/// An anonymous private mapping, unmapped when dropped.
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: `start` is only an address; access goes through leases, which `Arena` keeps apart.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; no method of `Mapping` touches the bytes.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(len: usize) -> Result<Mapping, Error> {
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choosing aliases nothing.
+        let start = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        };
+        let source = match start.map(|start| NonNull::new(start.cast::<u8>())) {
+            Ok(Some(start)) => return Ok(Mapping { start, len }),
+            Ok(None) => OsError::ENOMEM,
+            Err(error) => error.into(),
+        };
+        Err(Error::Memory { len: len as u64, source })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: every lease holds the arena that owns this mapping, so none is left ([MEM-2]).
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "[MEM-2] munmap of {} bytes: {unmapped:?}", self.len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_leased_to_one_owner_and_comes_back_when_dropped() {
+        let arena = Arena::new(2, 4096).unwrap();
+        let mut first = arena.take().unwrap();
+        let second = arena.take().unwrap();
+        assert!(arena.take().is_none());
+        assert_ne!(first.as_ptr(), second.as_ptr());
+        first.fill(1);
+        assert!(second.iter().all(|&byte| byte == 0));
+        let address = second.as_ptr();
+        drop(second);
+        assert_eq!(arena.take().unwrap().as_ptr(), address);
+    }
+
+    #[test]
+    fn a_lease_keeps_its_arena_alive() {
+        let mut lease = Arena::new(1, 512).unwrap().take().unwrap();
+        lease.fill(9);
+        assert_eq!(lease[511], 9);
+    }
+
+    #[test]
+    fn asking_for_too_many_slots_takes_none() {
+        let arena = Arena::new(3, 512).unwrap();
+        assert!(arena.take_many(4).is_none());
+        assert_eq!(arena.slots_free(), 3);
+        assert_eq!(arena.take_many(3).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused_with_the_reason() {
+        for (slots, bytes) in [(0, 1), (1, 0), (usize::MAX, 2)] {
+            assert!(matches!(Arena::new(slots, bytes), Err(Error::Setting { .. })));
+        }
+    }
+
+    #[test]
+    fn slots_of_a_page_are_aligned_to_it() {
+        let arena = Arena::new(5, 8192).unwrap();
+        for lease in arena.take_many(5).unwrap() {
+            assert_eq!(lease.as_ptr() as usize % 4096, 0);
+        }
+    }
+}

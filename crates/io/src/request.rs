@@ -1,0 +1,195 @@
+//! Requests and transfers: what is to be moved, and who owns the memory meanwhile.
+//!
+//! A [`Request`] is what a caller asks for. Accepted by the queue it becomes a [`Transfer`],
+//! which travels by value: caller -> queue -> backend -> queue, and holds the memory leases and
+//! the open file all the way. There is no moment at which the kernel may touch memory that some
+//! other owner could free.
+//!
+//! Invariants:  [REQ-1] `done` never exceeds the bytes asked for
+//! Failure:     a transfer leaves a backend only through `Sink::finished`, once per start.
+
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use crate::completion::TicketState;
+use crate::file::File;
+use crate::memory::Lease;
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// From file to memory.
+    Read,
+    /// From memory to file.
+    Write,
+    /// Make the data of all completed writes durable, with the metadata needed to read it.
+    SyncData,
+    /// Make data and all metadata durable.
+    SyncAll,
+}
+
+impl Op {
+    /// True for reads and writes, false for syncs.
+    pub fn moves_data(self) -> bool {
+        matches!(self, Op::Read | Op::Write)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::SyncData => "data sync",
+            Op::SyncAll => "sync",
+        })
+    }
+}
+
+/// One read, write or sync, with the memory it needs.
+///
+/// The leases are filled or written one after the other, as one contiguous run of bytes of the
+/// file. They come back in the [`Completed`](crate::Completed) of the request.
+#[derive(Debug)]
+pub struct Request {
+    pub(crate) op: Op,
+    pub(crate) file: File,
+    pub(crate) offset: u64,
+    pub(crate) leases: Vec<Lease>,
+}
+
+impl Request {
+    /// Reads from byte `offset` of `file` until every lease is full.
+    pub fn read(file: &File, offset: u64, leases: Vec<Lease>) -> Request {
+        Request { op: Op::Read, file: file.clone(), offset, leases }
+    }
+
+    /// Writes the bytes of every lease to `file` from byte `offset` on.
+    pub fn write(file: &File, offset: u64, leases: Vec<Lease>) -> Request {
+        Request { op: Op::Write, file: file.clone(), offset, leases }
+    }
+
+    /// Syncs the data of the writes to `file` that have completed before this is submitted.
+    pub fn sync_data(file: &File) -> Request {
+        Request { op: Op::SyncData, file: file.clone(), offset: 0, leases: Vec::new() }
+    }
+
+    /// Syncs data and metadata of `file`.
+    pub fn sync_all(file: &File) -> Request {
+        Request { op: Op::SyncAll, file: file.clone(), offset: 0, leases: Vec::new() }
+    }
+
+    /// Bytes to move.
+    pub fn len(&self) -> u64 {
+        self.leases.iter().map(|lease| lease.len() as u64).sum()
+    }
+
+    /// True when there is nothing to move.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A request under way, as backends see it.
+#[derive(Debug)]
+pub struct Transfer {
+    pub(crate) id: u64,
+    pub(crate) op: Op,
+    pub(crate) file: File,
+    pub(crate) offset: u64,
+    pub(crate) leases: Vec<Lease>,
+    /// Bytes asked for in all.
+    pub(crate) len: u64,
+    /// Bytes moved by earlier attempts.
+    pub(crate) done: u64,
+    /// Most bytes to move in this attempt; only wrapping backends set it.
+    pub(crate) limit: Option<u64>,
+    /// Attempts in a row that moved nothing.
+    pub(crate) idle_attempts: u32,
+    pub(crate) ticket: Arc<TicketState>,
+}
+
+impl Transfer {
+    /// A number unique within one queue, the same for every attempt.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What to do.
+    pub fn op(&self) -> Op {
+        self.op
+    }
+
+    /// The file to do it on.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Byte offset at which this attempt starts.
+    pub fn position(&self) -> u64 {
+        self.offset + self.done
+    }
+
+    /// Bytes this attempt should move.
+    pub fn remaining(&self) -> u64 {
+        let rest = self.len - self.done;
+        self.limit.map_or(rest, |limit| rest.min(limit))
+    }
+
+    /// Makes this attempt move at most `bytes`: a short transfer on demand, for fault injection.
+    ///
+    /// On a direct file `bytes` must respect the file's alignment, or the attempt fails as it
+    /// would in the kernel. A limit of 0 is taken as 1.
+    pub fn limit(&mut self, bytes: u64) {
+        self.limit = Some(bytes.max(1));
+    }
+
+    /// The memory of this attempt as (lease, first byte, bytes), in order; never an empty piece.
+    fn pieces(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
+        let (mut skip, mut rest) = (self.done, self.remaining());
+        self.leases.iter().enumerate().filter_map(move |(index, lease)| {
+            let len = lease.len() as u64;
+            let start = skip.min(len);
+            skip -= start;
+            let take = (len - start).min(rest);
+            rest -= take;
+            (take > 0).then_some((index, start as usize, take as usize))
+        })
+    }
+
+    /// The addresses and lengths of this attempt's memory, at most `most` of them.
+    ///
+    /// The pointers stay valid for as long as this transfer owns its leases.
+    pub fn segments(&self, most: usize) -> impl Iterator<Item = (*mut u8, usize)> + '_ {
+        self.pieces()
+            .take(most)
+            .map(|(index, start, take)| (self.leases[index].as_ptr().wrapping_add(start), take))
+    }
+
+    /// This attempt's memory as slices to read into.
+    pub fn slices_mut(&mut self) -> Vec<IoSliceMut<'_>> {
+        let pieces: Vec<_> = self.pieces().collect();
+        let mut slices = Vec::with_capacity(pieces.len());
+        let mut pieces = pieces.into_iter().peekable();
+        for (index, lease) in self.leases.iter_mut().enumerate() {
+            if let Some((_, start, take)) = pieces.next_if(|piece| piece.0 == index) {
+                slices.push(IoSliceMut::new(&mut lease[start..start + take]));
+            }
+        }
+        slices
+    }
+
+    /// This attempt's memory as slices to write from.
+    pub fn slices(&self) -> Vec<IoSlice<'_>> {
+        self.pieces()
+            .map(|(index, start, take)| IoSlice::new(&self.leases[index][start..start + take]))
+            .collect()
+    }
+
+    /// Books `moved` bytes of this attempt; panics if that is more than was asked for.
+    pub(crate) fn advance(&mut self, moved: u64) {
+        self.done += moved;
+        assert!(self.done <= self.len, "[REQ-1] {} of {} bytes moved", self.done, self.len);
+    }
+}

@@ -1,0 +1,34 @@
+//! What differs between operating systems, behind one set of functions.
+//!
+//! Linux in full; everywhere else, and on Linux with `--cfg forebay_portable`, what POSIX and
+//! macOS offer. A thing that does not exist on a system is `Err(EOPNOTSUPP)` there, never a
+//! pretended success.
+
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod linux;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+pub(crate) use linux::*;
+
+#[cfg(not(all(target_os = "linux", not(forebay_portable))))]
+mod portable;
+#[cfg(not(all(target_os = "linux", not(forebay_portable))))]
+pub(crate) use portable::*;
+
+/// What a filesystem says about direct I/O on a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DirectSupport {
+    /// It does it, with these alignments in bytes.
+    Aligned { memory: u32, offset: u32 },
+    /// It does not say; it may.
+    Unknown,
+    /// It does not, for this reason.
+    No(&'static str),
+}
+
+/// Pages of a range that are in the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CachedPages {
+    pub(crate) resident: u64,
+    /// `None` where the system does not tell.
+    pub(crate) dirty: Option<u64>,
+}

@@ -1,0 +1,346 @@
+//! Storage: what lies under a directory.
+//!
+//! The directory's device number leads to its mount (mountinfo) and to its block device (sysfs).
+//! An anonymous number (major 0) means that a filesystem stands between the two; guessing the
+//! device from the mount source is rejected there, since btrfs and zfs spread over several.
+//!
+//! Invariants:  [STO-1] without a device there is a remark that says why
+//! Failure:     only the directory itself can fail; whatever else is missing is `None`.
+//! Source:      `stat(2)`, `/proc/self/mountinfo`, `/sys/dev/block`.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use super::mountinfo::{self, DeviceNumber, Mount, Sought};
+use super::sysfs::{BlockNode, Sysfs};
+use super::{Device, Storage};
+
+impl Storage {
+    /// Finds out what lies under `directory`.
+    ///
+    /// # Errors
+    /// `directory` does not exist, cannot be entered or is no directory.
+    pub fn read(directory: &Path) -> io::Result<Storage> {
+        let directory = fs::canonicalize(directory)?;
+        if !directory.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::NotADirectory));
+        }
+        let device = rustix::fs::stat(&directory)?.st_dev;
+        let sought = Sought {
+            directory: &directory,
+            device: DeviceNumber {
+                major: rustix::fs::major(device),
+                minor: rustix::fs::minor(device),
+            },
+            mount_id: mount_id(&directory),
+        };
+        let mounts = mountinfo::parse(&fs::read("/proc/self/mountinfo").unwrap_or_default());
+        Ok(describe(&sought, &mounts, &Sysfs::system()))
+    }
+}
+
+/// Bytes that this user may still write under `directory`.
+///
+/// # Errors
+/// `directory` does not exist or its filesystem does not answer.
+pub fn free_bytes(directory: &Path) -> io::Result<u64> {
+    let filesystem = rustix::fs::statvfs(directory)?;
+    Ok(filesystem.f_bavail.saturating_mul(filesystem.f_frsize))
+}
+
+fn mount_id(directory: &Path) -> Option<u64> {
+    let open = fs::File::open(directory).ok()?;
+    let fdinfo = fs::read_to_string(format!("/proc/self/fdinfo/{}", open.as_raw_fd())).ok()?;
+    mountinfo::mount_id(&fdinfo)
+}
+
+fn describe(sought: &Sought<'_>, mounts: &[Mount], sysfs: &Sysfs) -> Storage {
+    let mount = mountinfo::find(mounts, sought);
+    let (device, device_remark) = if !sysfs.has_block_devices() {
+        let remark = "this system shows no block devices under /sys, so none can be counted";
+        (None, remark.to_owned())
+    } else if sought.device.is_anonymous() {
+        (None, why_anonymous(mount.map(|mount| &*mount.filesystem)))
+    } else {
+        block_device(sought.device, mount, sysfs).map_or_else(
+            |failed| {
+                let remark = format!("the block device cannot be followed to its disks: {failed}");
+                (None, remark)
+            },
+            |(device, remark)| (Some(device), remark),
+        )
+    };
+    assert!(device.is_some() || !device_remark.is_empty(), "[STO-1]");
+    Storage {
+        directory: mountinfo::display(sought.directory),
+        filesystem: mount.map(|mount| mount.filesystem.clone()),
+        mount_point: mount.map(|mount| mountinfo::display(&mount.mount_point)),
+        mount_options: mount.map(|mount| mount.options.clone()),
+        source: mount
+            .map(|mount| mount.source.clone())
+            .filter(|source| !source.is_empty()),
+        device,
+        device_remark,
+    }
+}
+
+/// The device of a real number, with what its counters leave out.
+fn block_device(
+    number: DeviceNumber,
+    mount: Option<&Mount>,
+    sysfs: &Sysfs,
+) -> io::Result<(Device, String)> {
+    let node = sysfs.by_number(number)?;
+    let leaves = node.leaves()?;
+    let mut remarks: Vec<String> = leaves.iter().filter_map(leaf_remark).collect();
+    // XFS may keep its log or its file data on devices of their own.
+    let elsewhere = mount.into_iter().flat_map(|mount| {
+        let options = mount.options.split(',');
+        options.filter(|option| option.starts_with("logdev=") || option.starts_with("rtdev="))
+    });
+    remarks.extend(elsewhere.map(|option| {
+        format!("the filesystem also uses another device ({option}), which is not counted")
+    }));
+    Ok((node.describe(&leaves), remarks.join("; ")))
+}
+
+fn leaf_remark(leaf: &BlockNode) -> Option<String> {
+    let name = leaf.name();
+    if !leaf.counts_requests() {
+        let remark = format!("{name} does not count its requests (its queue/iostats is 0)");
+        return Some(remark);
+    }
+    let file = leaf.backing_file()?;
+    Some(format!(
+        "{name} is a loop device over {file}; the device below that file is not counted"
+    ))
+}
+
+/// Why a filesystem with an anonymous number has no device, in one sentence.
+fn why_anonymous(filesystem: Option<&str>) -> String {
+    let Some(filesystem) = filesystem else {
+        return "the filesystem is unknown and has an anonymous number; its device cannot be told"
+            .to_owned();
+    };
+    match filesystem {
+        "btrfs" => {
+            "btrfs hides its devices behind an anonymous number; their counters cannot be told apart"
+        }
+        "zfs" | "bcachefs" => {
+            return format!(
+                "{filesystem} pools its devices behind an anonymous number; their counters cannot be told apart"
+            );
+        }
+        "overlay" | "aufs" | "ecryptfs" => {
+            return format!(
+                "{filesystem} lies over other filesystems; choose a directory of the one below to see its device"
+            );
+        }
+        "tmpfs" | "ramfs" | "rootfs" => {
+            return format!("{filesystem} keeps its files in memory; there is no device");
+        }
+        "virtiofs" | "9p" | "vboxsf" | "prl_fs" | "drvfs" => {
+            return format!("{filesystem} is served by the host; the host's device cannot be seen from here");
+        }
+        _ if is_network(filesystem) => {
+            return format!("{filesystem} is served over the network; its device belongs to another machine");
+        }
+        _ if filesystem == "fuse" || filesystem.starts_with("fuse.") => {
+            return format!("{filesystem} is served by a program; the device it uses cannot be told");
+        }
+        _ => {
+            return format!("{filesystem} has an anonymous number; its device cannot be told");
+        }
+    }
+    .to_owned()
+}
+
+fn is_network(filesystem: &str) -> bool {
+    let names = [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "ceph",
+        "fuse.ceph",
+        "fuse.glusterfs",
+        "fuse.sshfs",
+        "afs",
+        "lustre",
+    ];
+    names.contains(&filesystem)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::CounterSource;
+    use super::super::sysfs::fixture::FakeSys;
+    use super::*;
+
+    const MOUNTS: &[u8] = br"27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 27 0:40 /@ /btrfs rw - btrfs /dev/sda2 rw
+31 27 0:41 / /overlay rw - overlay overlay rw,lowerdir=/l
+32 27 0:42 / /tmp rw - tmpfs tmpfs rw
+33 27 0:43 / /nfs rw - nfs4 filer:/a rw
+34 27 0:44 / /zfs rw - zfs tank/a rw
+35 27 0:45 / /sshfs rw - fuse.sshfs ada@filer: rw
+36 27 7:3 / /loop rw - ext4 /dev/loop3 rw
+37 27 8:16 / /xfs rw - xfs /dev/sdb rw,attr2,logdev=/dev/sdc1
+38 27 253:0 / /lvm rw - xfs /dev/mapper/vg-lv rw
+39 27 8:200 / /hidden rw - ext4 /dev/sdm8 rw
+";
+
+    fn storage(sys: &FakeSys, directory: &str, major: u32, minor: u32) -> Storage {
+        let sought = Sought {
+            directory: Path::new(directory),
+            device: DeviceNumber { major, minor },
+            mount_id: None,
+        };
+        describe(&sought, &mountinfo::parse(MOUNTS), &sys.sysfs())
+    }
+
+    #[test]
+    fn a_partition_is_found_and_needs_no_remark() {
+        let storage = storage(&FakeSys::server(), "/var/lib", 8, 1);
+        assert_eq!(storage.directory, "/var/lib");
+        assert_eq!(storage.filesystem.as_deref(), Some("ext4"));
+        assert_eq!(storage.mount_point.as_deref(), Some("/"));
+        assert_eq!(storage.mount_options.as_deref(), Some("rw,relatime"));
+        assert_eq!(storage.source.as_deref(), Some("/dev/sda1"));
+        assert_eq!(storage.device.unwrap().name, "sda1");
+        assert_eq!(storage.device_remark, "");
+    }
+
+    #[test]
+    fn a_stacked_device_is_found_with_its_leaves() {
+        let device = storage(&FakeSys::server(), "/lvm", 253, 0).device.unwrap();
+        assert_eq!(device.leaves, ["sda1", "sdb1"]);
+    }
+
+    #[test]
+    fn anonymous_filesystems_have_no_device_and_say_why() {
+        // [STO-1]
+        let sys = FakeSys::server();
+        for (directory, minor, word) in [
+            ("/btrfs/x", 99, "btrfs hides its devices"),
+            ("/overlay", 41, "other filesystems"),
+            ("/tmp", 42, "in memory"),
+            ("/nfs", 43, "another machine"),
+            ("/zfs", 44, "pools"),
+            ("/sshfs", 45, "another machine"),
+            ("/nowhere", 46, "unknown"),
+        ] {
+            let storage = storage(&sys, directory, 0, minor);
+            assert!(storage.device.is_none(), "{directory}");
+            assert!(
+                storage.device_remark.contains(word),
+                "{}",
+                storage.device_remark
+            );
+        }
+    }
+
+    #[test]
+    fn a_loop_device_is_a_device_and_says_what_is_not_counted() {
+        let sys = FakeSys::empty();
+        let disk = sys.disk("loop3", 7, 3);
+        sys.write(&disk, "loop/backing_file", "/srv/disk.img");
+        let storage = storage(&sys, "/loop", 7, 3);
+        assert_eq!(storage.device.unwrap().name, "loop3");
+        assert!(storage.device_remark.contains("/srv/disk.img"));
+    }
+
+    #[test]
+    fn a_log_elsewhere_and_counters_that_stand_still_are_remarked() {
+        let sys = FakeSys::server();
+        assert!(
+            storage(&sys, "/xfs", 8, 16)
+                .device_remark
+                .contains("logdev=/dev/sdc1")
+        );
+        let disk = sys.disk("vda", 254, 0);
+        sys.write(&disk, "queue/iostats", "0");
+        assert!(
+            storage(&sys, "/x", 254, 0)
+                .device_remark
+                .contains("iostats")
+        );
+    }
+
+    #[test]
+    fn a_device_that_sysfs_does_not_show_is_none() {
+        let storage = storage(&FakeSys::server(), "/hidden", 8, 200);
+        assert!(storage.device.is_none());
+        assert!(
+            storage.device_remark.contains("8:200"),
+            "{}",
+            storage.device_remark
+        );
+        assert_eq!(storage.filesystem.as_deref(), Some("ext4"));
+    }
+
+    #[test]
+    fn a_system_without_sysfs_still_has_a_directory() {
+        let sought = Sought {
+            directory: Path::new("/Users/ada"),
+            device: DeviceNumber {
+                major: 1,
+                minor: 13,
+            },
+            mount_id: None,
+        };
+        let storage = describe(&sought, &[], &Sysfs::at("/nonexistent"));
+        assert!(storage.device.is_none() && storage.filesystem.is_none());
+        assert!(storage.device_remark.contains("/sys"), "[STO-1]");
+    }
+
+    #[test]
+    fn a_file_and_a_missing_path_are_errors() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "x").unwrap();
+        let kind = |path: &Path| Storage::read(path).unwrap_err().kind();
+        assert_eq!(kind(&file), io::ErrorKind::NotADirectory);
+        assert_eq!(
+            kind(&directory.path().join("gone")),
+            io::ErrorKind::NotFound
+        );
+        assert!(free_bytes(&directory.path().join("gone")).is_err());
+        assert!(free_bytes(directory.path()).unwrap() > 0);
+    }
+
+    /// Holds on any machine: a device or a reason; and a device's counters see a synced write.
+    #[test]
+    fn on_this_machine_a_synced_write_moves_the_counters() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = Storage::read(directory.path()).unwrap();
+        assert!(Path::new(&storage.directory).is_absolute());
+        let Some(device) = &storage.device else {
+            assert!(!storage.device_remark.is_empty(), "[STO-1]");
+            return;
+        };
+        assert!(!device.leaves.is_empty(), "[SYS-1]");
+        // The one lawful refusal: the counters are switched off, and the remark says so.
+        let source = match CounterSource::open(device) {
+            Ok(source) => source,
+            Err(refused) => {
+                assert_eq!(refused.kind(), io::ErrorKind::Unsupported, "{refused}");
+                assert!(storage.device_remark.contains("iostats"));
+                return;
+            }
+        };
+        let earlier = source.read().unwrap();
+        let mut file = fs::File::create(directory.path().join("synced")).unwrap();
+        file.write_all(&vec![0xa5; 1 << 20]).unwrap();
+        file.sync_all().unwrap();
+        let difference = source.read().unwrap().since(&earlier);
+        assert!(difference.writes > 0, "{difference:?}");
+        assert!(difference.write_bytes > 0, "{difference:?}");
+        // Other programs may use the disk meanwhile, but not for weeks: that would be a false wrap.
+        assert!(difference.read_ms < 1 << 31 && difference.busy_ms < 1 << 31);
+    }
+}

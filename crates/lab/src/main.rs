@@ -1,0 +1,4 @@
+//! The `forebay` command.
+#![forbid(unsafe_code)]
+
+fn main() {}

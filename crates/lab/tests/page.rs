@@ -1,0 +1,152 @@
+//! The report page in a real browser: is the plot drawn, can it be used, is the console clean.
+//!
+//! A page that looks right in its source can still be blank: a script that throws, a policy that
+//! forbids it, a colour that is never resolved. So the page is opened in Chromium, used by a
+//! probe as a reader would use it, and the pixels of its canvas are counted. Without a Chromium
+//! on PATH the tests say `skipped` and write that to the file named by FOREBAY_SKIPS.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+#[path = "page/chromium.rs"]
+mod chromium;
+#[path = "page/sample.rs"]
+mod sample;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use chromium::{Visit, visit};
+use forebay_lab::report::html;
+
+const PROBE: &str = include_str!("page/probe.js");
+/// Comes before any script of the page, so that it sees every error of theirs.
+const WATCH: &str = "<script>window.seenErrors = [];\
+    addEventListener('error', (event) => seenErrors.push('error: ' + event.message));\
+    addEventListener('unhandledrejection', (event) => seenErrors.push('rejected: ' + event.reason));\
+    addEventListener('securitypolicyviolation', (event) => seenErrors.push('policy: ' + event.blockedURI));\
+    </script>";
+const DARK: &str = "--blink-settings=preferredColorScheme=0";
+const LIGHT: &str = "--blink-settings=preferredColorScheme=1";
+
+fn page() -> String {
+    html::render(&sample::report()).unwrap()
+}
+
+/// The page with the watch before its own scripts and the probe after them.
+fn probed(page: &str) -> String {
+    assert_eq!(page.matches("</body>").count(), 1);
+    let watched = page.replacen("<meta charset=\"utf-8\">", &format!("<meta charset=\"utf-8\">{WATCH}"), 1);
+    watched.replacen("</body>", &format!("<script>{PROBE}</script></body>"), 1)
+}
+
+/// The browser, or a skip that is said and counted.
+fn browser(test: &str) -> Option<PathBuf> {
+    let found = chromium::find();
+    if found.is_none() {
+        println!("skipped: no chromium");
+        if let Some(skips) = std::env::var_os("FOREBAY_SKIPS") {
+            let mut file =
+                std::fs::OpenOptions::new().append(true).create(true).open(skips).unwrap();
+            writeln!(file, "page: {test}: no chromium on PATH").unwrap();
+        }
+    }
+    found
+}
+
+/// What the probe wrote under `name`.
+fn seen<'v>(visit: &'v Visit, name: &str) -> Option<&'v str> {
+    let start = format!("data-seen-{name}=\"");
+    let rest = &visit.dom[visit.dom.find(&start)? + start.len()..];
+    rest.split('"').next()
+}
+
+/// Pixels of `backend` in a list such as `sync=120,uring=800`.
+fn pixels(visit: &Visit, list: &str, backend: &str) -> u32 {
+    let list = seen(visit, list).unwrap_or("");
+    let mut parts = list.split(',').filter_map(|part| part.split_once('='));
+    parts.find(|(name, _)| *name == backend).map_or(0, |(_, count)| count.parse().unwrap())
+}
+
+/// Everything that is wrong with a visited page; empty when it works.
+fn faults(visit: &Visit) -> Vec<String> {
+    let mut faults = visit.console.clone();
+    let mut check = |good: bool, what: &str| {
+        if !good {
+            faults.push(what.to_owned());
+        }
+    };
+    check(seen(visit, "done") == Some("true"), "the probe did not get to its end");
+    check(seen(visit, "errors") == Some(""), "the page had errors");
+    check(seen(visit, "resources") == Some(""), "the page fetched something");
+    for list in ["painted", "other-painted", "log-painted"] {
+        for backend in ["sync", "threads", "uring", "fio"] {
+            check(pixels(visit, list, backend) > 300, &format!("{list}: no line of {backend}"));
+        }
+    }
+    check(pixels(visit, "without-uring", "uring") == 0, "the legend does not hide a line");
+    check(pixels(visit, "without-uring", "fio") > 300, "the legend hides the wrong line");
+    check(seen(visit, "log-differs") == Some("true"), "the logarithmic scale changes nothing");
+    let hover = seen(visit, "hover").unwrap_or("");
+    check(hover.starts_with("depth 256"), "the arrow keys show no depth");
+    check(hover.contains("uring direct 36,742"), "hover shows no figure");
+    let mouse = seen(visit, "mouse").unwrap_or("");
+    check(mouse.starts_with("depth 0"), "the pointer shows no depth");
+    check(seen(visit, "text").is_some_and(|text| text.contains("uring direct:")), "no text for the plot");
+    check(seen(visit, "background") != seen(visit, "other-background"), "the theme does not switch");
+    if !faults.is_empty() {
+        faults.push(format!("seen: {}", visit.dom.split("<head>").next().unwrap_or("")));
+    }
+    faults
+}
+
+#[test]
+fn opened_in_chromium() {
+    let Some(browser) = browser("opened_in_chromium") else { return };
+    for (scheme, background) in [(LIGHT, "rgb(251, 251, 249)"), (DARK, "rgb(20, 24, 28)")] {
+        let visit = visit(&browser, &probed(&page()), &[scheme]);
+        assert_eq!(faults(&visit), [""; 0], "{scheme}");
+        assert_eq!(seen(&visit, "background"), Some(background), "{scheme}");
+    }
+}
+
+/// The check above is worth something: broken pages do not pass it.
+#[test]
+fn broken_pages_are_found_out() {
+    let Some(browser) = browser("broken_pages_are_found_out") else { return };
+    let page = page();
+    let without_uplot = page.replacen("var uPlot=function", "var lostPlot=function", 1);
+    let throwing = page.replacen("</head>", "<script>throw new Error('on purpose')</script></head>", 1);
+    let fetching = page.replacen("</head>", "<script src=\"https://example.invalid/x.js\"></script></head>", 1);
+    let blank = page.replacen("chart = new uPlot(", "chart = new uPlot({...options(), series: [{}], hooks: {}}, [xs], frame); void (", 1);
+    for (name, broken) in
+        [("without uPlot", without_uplot), ("throwing", throwing), ("fetching", fetching), ("blank", blank)]
+    {
+        assert_ne!(broken, page, "{name}: nothing was broken");
+        let visit = visit(&browser, &probed(&broken), &[]);
+        assert_ne!(faults(&visit), [""; 0], "{name}");
+    }
+}
+
+/// Names that try to be markup stay text in a browser's eyes, in the page and in its data.
+#[test]
+fn hostile_names_stay_inert_in_chromium() {
+    let Some(browser) = browser("hostile_names_stay_inert_in_chromium") else { return };
+    let hostile = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">";
+    let mut report = sample::report();
+    report.host.name = hostile.to_owned();
+    report.command = hostile.to_owned();
+    report.advice[0].sentence = hostile.to_owned();
+    report.records[46].remarks.push(hostile.to_owned());
+    let visit = visit(&browser, &probed(&html::render(&report).unwrap()), &[]);
+    assert!(visit.dom.contains("<title>forebay lab: &lt;/script&gt;"), "the title was taken");
+    assert_eq!(faults(&visit), [""; 0]);
+}
+
+#[test]
+fn without_scripts_the_tables_remain() {
+    let Some(browser) = browser("without_scripts_the_tables_remain") else { return };
+    let visit = visit(&browser, &page(), &["--blink-settings=scriptEnabled=false"]);
+    assert!(visit.dom.contains("The plot needs scripts"));
+    assert!(visit.dom.contains("36,742") && visit.dom.contains("Ask 64 blocks ahead"));
+    assert!(!visit.dom.contains("<canvas"));
+    assert_eq!(visit.console, [""; 0]);
+}

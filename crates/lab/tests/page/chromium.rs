@@ -1,0 +1,67 @@
+//! A real Chromium, started headless for one page and gone again.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+/// What one opened page left behind.
+pub struct Visit {
+    /// The document after its scripts have run, as Chromium writes it out.
+    pub dom: String,
+    /// Lines that the page wrote to its console.
+    pub console: Vec<String>,
+}
+
+/// The first browser found on PATH.
+pub fn find() -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let places: Vec<PathBuf> = env::split_paths(&path).collect();
+    let candidates = NAMES.iter().flat_map(|name| places.iter().map(move |place| place.join(name)));
+    candidates.into_iter().find(|candidate| candidate.is_file())
+}
+
+/// Opens `page` and waits until its scripts are done; `extra` are further arguments.
+///
+/// Chromium answers to nothing but a file here: no profile of the user's, no network.
+pub fn visit(browser: &Path, page: &str, extra: &[&str]) -> Visit {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("page.html");
+    fs::write(&file, page).unwrap();
+    let (dom, log) = (folder.path().join("dom"), folder.path().join("log"));
+    let mut child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(["--disable-dev-shm-usage", "--window-size=1200,1600"])
+        .args(["--enable-logging=stderr", "--virtual-time-budget=4000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", folder.path().join("profile").display()))
+        .args(extra)
+        .arg(format!("file://{}", file.display()))
+        .stdin(Stdio::null())
+        .stdout(fs::File::create(&dom).unwrap())
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if started.elapsed() > Duration::from_secs(120) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("chromium did not end; it logged:\n{}", text_of(&log));
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    let log = text_of(&log);
+    assert!(status.success(), "chromium: {status}\n{log}");
+    let console = log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+    Visit { dom: text_of(&dom), console }
+}
+
+fn text_of(file: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(file).unwrap()).into_owned()
+}

@@ -1,0 +1,179 @@
+//! A report such as a run on a small cloud machine leaves behind, with everything that can go
+//! wrong in it: a backend that is missing, a cell that was not cold, one never measured, facts
+//! that nobody could find, and names that try to be markup.
+
+use forebay_lab::facts::{Device, Host, Storage};
+use forebay_lab::report::{Advice, BackendNote, Record, Report, SCHEMA};
+use serde_json::{Map, Value, json};
+
+pub const DEPTHS: [u64; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
+const BLOCKS: f64 = 4096.0;
+
+/// Rate alone, highest rate, and the noise of a line, so that the lines look measured.
+const LINES: [(&str, &str, f64, f64); 6] = [
+    ("sync", "buffered", 1_140.0, 1_390.0),
+    ("threads", "buffered", 1_120.0, 21_400.0),
+    ("uring", "buffered", 1_180.0, 33_800.0),
+    ("threads", "direct", 1_210.0, 24_900.0),
+    ("uring", "direct", 1_236.0, 41_230.0),
+    ("fio", "direct", 1_228.0, 40_100.0),
+];
+
+pub fn report() -> Report {
+    Report {
+        schema: SCHEMA.to_owned(),
+        forebay: "0.1.0 (4f1c2ab)".to_owned(),
+        command: "forebay lab depth --dir /var/lib/forebay --blocks 4096 --rounds 5 --seed 20070913"
+            .to_owned(),
+        started: "2026-11-21T08:14:03Z".to_owned(),
+        seconds: 212.4,
+        host: host(),
+        storage: storage(),
+        backends: backends(),
+        records: records(),
+        advice: advice(),
+    }
+}
+
+pub fn records() -> Vec<Record> {
+    let mut records = Vec::new();
+    for (line, (backend, cache, alone, most)) in LINES.into_iter().enumerate() {
+        for (step, depth) in DEPTHS.into_iter().enumerate() {
+            let noise = 1.0 + 0.03 * (((line * 7 + step * 5) % 9) as f64 - 4.0) / 4.0;
+            let ahead = alone * (1.0 + depth as f64);
+            let rate = ahead * most / (ahead + most) * (1.0 + alone / most) * noise;
+            let spread = 0.02 + 0.015 * ((line + step * 3) % 5) as f64;
+            records.push(record(backend, cache, depth, rate, spread));
+        }
+    }
+    let unsettled = &mut records[13];
+    unsettled.remarks.push(
+        "not cold: 61 % of the file was still in the page cache when the round began".to_owned(),
+    );
+    unsettled.metrics.insert("blocks_per_s".to_owned(), json!(184_300.0));
+    unsettled.metrics.insert("blocks_per_s_min".to_owned(), Value::Null);
+    let shaky = "one of five rounds was far slower than the others; the neighbours of this virtual \
+                 machine may have been busy";
+    records[46].remarks.push(shaky.to_owned());
+    let lost = &mut records[39];
+    for value in lost.metrics.values_mut() {
+        *value = Value::Null;
+    }
+    lost.remarks.push("256 threads could not be started: Resource temporarily unavailable".into());
+    records
+}
+
+fn record(backend: &str, cache: &str, depth: u64, rate: f64, spread: f64) -> Record {
+    let merged = if cache == "buffered" { 0.94 } else { 1.0 };
+    let round = |value: f64| (value * 10.0).round() / 10.0;
+    let metrics = json!({
+        "seconds": BLOCKS / rate,
+        "seconds_min": BLOCKS / rate / (1.0 + spread),
+        "seconds_max": BLOCKS / rate / (1.0 - spread),
+        "rounds": 5,
+        "blocks": BLOCKS,
+        "blocks_per_s": round(rate),
+        "blocks_per_s_min": round(rate * (1.0 - spread)),
+        "blocks_per_s_max": round(rate * (1.0 + spread)),
+        "bytes_per_s": round(rate * 8192.0),
+        "device_requests": (BLOCKS * merged).round(),
+        "device_bytes": BLOCKS * 8192.0,
+        "over_read": if cache == "buffered" { json!(0.021) } else { json!(0.0) },
+        "wait_us_p50": round(620_000.0 / rate),
+        "wait_us_p99": round(2_900_000.0 / rate),
+        "cpu_us_per_block": if backend == "fio" { Value::Null } else { json!(2.9) },
+    });
+    Record {
+        experiment: "depth".to_owned(),
+        cell: object(json!({"backend": backend, "cache": cache, "depth": depth})),
+        metrics: object(metrics),
+        remarks: Vec::new(),
+    }
+}
+
+/// A record of an experiment that the page has never heard of.
+pub fn unheard_of() -> Record {
+    Record {
+        experiment: "tides".to_owned(),
+        cell: object(json!({"moon": "full", "gap_blocks": 4})),
+        metrics: object(json!({"seconds": 1.25, "level_m": null})),
+        remarks: vec!["the gauge was frozen".to_owned()],
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+fn advice() -> Vec<Advice> {
+    vec![
+        Advice {
+            experiment: "depth".to_owned(),
+            sentence: "Ask 64 blocks ahead: direct reads through io_uring then come 22 times as \
+                       fast as one at a time, and more depth gains less than 20 %."
+                .to_owned(),
+            setting: "effective_io_concurrency".to_owned(),
+            value: "64".to_owned(),
+        },
+        Advice {
+            experiment: "depth".to_owned(),
+            sentence: "The page cache costs a fifth here: direct reads are faster at every depth."
+                .to_owned(),
+            setting: String::new(),
+            value: String::new(),
+        },
+    ]
+}
+
+fn backends() -> Vec<BackendNote> {
+    let note = |backend: &str, available: bool, note: &str| BackendNote {
+        backend: backend.to_owned(),
+        available,
+        note: note.to_owned(),
+    };
+    vec![
+        note("sync", true, ""),
+        note("threads", true, ""),
+        note("aio", false, "io_setup: Resource temporarily unavailable (fs.aio-max-nr is used up)"),
+        note("uring", true, "registered buffers"),
+    ]
+}
+
+fn host() -> Host {
+    Host {
+        name: "reservoir-3".to_owned(),
+        kernel: "Linux 6.18.44".to_owned(),
+        cpu: Some("AMD EPYC 9R14".to_owned()),
+        cpus: 4,
+        memory_bytes: Some(16_642_998_272),
+        virtualisation: Some("kvm".to_owned()),
+        container: None,
+        root: true,
+    }
+}
+
+fn storage() -> Storage {
+    Storage {
+        directory: "/var/lib/forebay".to_owned(),
+        filesystem: Some("ext4".to_owned()),
+        mount_point: Some("/var".to_owned()),
+        mount_options: Some("rw,relatime,discard,errors=remount-ro".to_owned()),
+        source: Some("/dev/nvme1n1p1".to_owned()),
+        device: Some(Device {
+            name: "nvme1n1p1".to_owned(),
+            leaves: vec!["nvme1n1p1".to_owned()],
+            model: Some("Elastic Block Volume".to_owned()),
+            size_bytes: Some(107_374_182_400),
+            rotational: Some(false),
+            scheduler: Some("none".to_owned()),
+            readahead_bytes: Some(131_072),
+            queue_requests: Some(127),
+            queue_depth: None,
+            write_cache: Some("write through".to_owned()),
+            logical_block_bytes: Some(512),
+            physical_block_bytes: Some(4096),
+            request_bytes_max: Some(262_144),
+        }),
+        device_remark: String::new(),
+    }
+}
