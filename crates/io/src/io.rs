@@ -61,7 +61,7 @@ impl Default for IoOptions {
 }
 
 impl IoOptions {
-    fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let within = |setting, value: usize, most: usize, expected| {
             let value_ok = (1..=most).contains(&value);
             let error = Error::Setting { setting, value: value as u64, expected };

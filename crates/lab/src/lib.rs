@@ -1,8 +1,36 @@
-//! The laboratory behind the `forebay` command.
+//! The laboratory behind the `forebay` command: experiments on a real disk, and their report.
 //!
 //! This crate is the only one of the workspace that prints, reads the clock and looks at the
 //! environment; the crates below it are handed what they need.
+//!
+//! How a run goes: [`cli`] turns the command line into plain settings, [`run`] gathers facts,
+//! makes a [`workfile`], lets the [`experiment`]s measure, and writes the [`report`].
 #![forbid(unsafe_code)]
 
+pub mod cli;
+pub mod experiment;
 pub mod facts;
+pub mod interrupt;
+pub mod measure;
 pub mod report;
+pub mod run;
+pub mod units;
+pub mod workfile;
+
+/// What the user asked for cannot be done, and it is for the user to change: exit code 2.
+#[derive(Debug)]
+pub struct BadInput(pub String);
+
+impl std::fmt::Display for BadInput {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadInput {}
+
+/// Returns early with a [`BadInput`] made as by `format!`.
+#[macro_export]
+macro_rules! bad_input {
+    ($($message:tt)*) => { return Err($crate::BadInput(format!($($message)*)).into()) };
+}

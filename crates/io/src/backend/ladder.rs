@@ -131,6 +131,25 @@ pub(crate) fn open(
     Ok((Box::new(backend), report))
 }
 
+/// Opens one backend without a queue of its own, to be wrapped by another one.
+///
+/// For use inside [`Io::over`](crate::Io::over): a wrapper that injects faults, delays or traces
+/// hands its own sink to the backend it wraps. `options.prefer` is not looked at, and memory that
+/// could not be registered goes unreported.
+///
+/// # Errors
+/// [`Error::Setting`] for settings out of range, [`Error::Unavailable`] when the backend does not
+/// work here.
+pub fn open_raw(
+    kind: Kind,
+    options: &IoOptions,
+    sink: Arc<dyn Sink>,
+) -> Result<Box<dyn Backend>, Error> {
+    options.check()?;
+    open_one(kind, options, &sink, &mut Vec::new())
+        .map_err(|why| Error::Unavailable { backend: kind, why })
+}
+
 fn open_one(
     kind: Kind,
     options: &IoOptions,
@@ -148,7 +167,7 @@ fn open_one(
                 .map_err(|error| Refusal::os(kind, "starting a thread", error))?;
             Ok(Box::new(threads))
         }
-        Kind::Aio | Kind::Uring => open_linux(kind, options, sink, notes),
+        Kind::Aio | Kind::Uring => open_linux(kind, options, &sink, notes),
     }
 }
 
@@ -156,14 +175,14 @@ fn open_one(
 fn open_linux(
     kind: Kind,
     options: &IoOptions,
-    sink: Arc<dyn Sink>,
+    sink: &Arc<dyn Sink>,
     notes: &mut Vec<String>,
 ) -> Result<Box<dyn Backend>, Refusal> {
     use super::{aio::AioBackend, uring::UringBackend};
     if kind == Kind::Aio {
-        return Ok(Box::new(AioBackend::open(options.queue_depth, sink)?));
+        return Ok(Box::new(AioBackend::open(options.queue_depth, Arc::clone(sink))?));
     }
-    let mut ring = UringBackend::open(options.queue_depth, sink)?;
+    let mut ring = UringBackend::open(options.queue_depth, Arc::clone(sink))?;
     if let Some(arena) = &options.arena
         && let Err(source) = ring.register(arena)
     {
@@ -178,7 +197,7 @@ fn open_linux(
 fn open_linux(
     kind: Kind,
     _options: &IoOptions,
-    _sink: Arc<dyn Sink>,
+    _sink: &Arc<dyn Sink>,
     _notes: &mut Vec<String>,
 ) -> Result<Box<dyn Backend>, Refusal> {
     Err(Refusal { backend: kind, step: "not part of this build", source: None })

@@ -57,10 +57,11 @@ use std::fmt;
 use std::str::FromStr;
 
 pub(crate) use ladder::open;
-pub use ladder::{Refusal, Report};
+pub use ladder::{Refusal, Report, open_raw};
+
+pub use crate::request::Transfer;
 
 use crate::error::OsError;
-use crate::request::Transfer;
 
 /// The backends there are, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

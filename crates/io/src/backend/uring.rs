@@ -326,7 +326,8 @@ impl Drop for UringBackend {
 
 /// Drops from `queued` what the kernel has consumed: it takes entries in order.
 fn forget_consumed(queued: &mut VecDeque<u32>, queue: &squeue::SubmissionQueue<'_>) {
-    let consumed = queued.len() - queue.len();
+    let consumed = queued.len().checked_sub(queue.len());
+    let consumed = consumed.expect("[URG-1] every entry in the queue was put there under `submit`");
     queued.drain(..consumed);
 }
 

@@ -1,3 +1,5 @@
+//! What files promise: modes, the latch, private descriptors, space, residency.
+
 use super::*;
 use std::os::unix::fs::FileExt;
 

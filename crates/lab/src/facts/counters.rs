@@ -53,10 +53,8 @@ pub struct DeviceCounters {
 impl DeviceCounters {
     /// Reads one `stat` file: 11, 15 (discards, from Linux 4.18) or 17 (flushes, from 5.5) numbers.
     fn parse(stat: &str, counts_flushes: bool) -> Option<DeviceCounters> {
-        let fields: Vec<u64> = stat
-            .split_whitespace()
-            .map(|field| field.parse().ok())
-            .collect::<Option<_>>()?;
+        let fields: Vec<u64> =
+            stat.split_whitespace().map(|field| field.parse().ok()).collect::<Option<_>>()?;
         let [reads, read_merges, read_sectors, read_ms, ..] = fields[..] else {
             return None;
         };
@@ -124,11 +122,7 @@ fn both(a: Option<u64>, b: Option<u64>, join: fn(u64, u64) -> u64) -> Option<u64
 /// A count that went down can only be a 32-bit one that wrapped.
 fn count_since(now: u64, earlier: u64) -> u64 {
     let difference = now.wrapping_sub(earlier);
-    if now >= earlier {
-        difference
-    } else {
-        difference & u64::from(u32::MAX)
-    }
+    if now >= earlier { difference } else { difference & u64::from(u32::MAX) }
 }
 
 fn bytes_since(now: u64, earlier: u64) -> u64 {
@@ -164,20 +158,14 @@ impl Leaf {
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         let stat = File::open(node.path("stat")).map_err(|source| named(&name, &source))?;
-        Ok(Leaf {
-            stat,
-            counts_flushes: node.counts_flushes(),
-            name,
-        })
+        Ok(Leaf { stat, counts_flushes: node.counts_flushes(), name })
     }
 
     fn read(&self) -> io::Result<DeviceCounters> {
         let mut buffer = [0; STAT_BYTES_MAX];
         // sysfs answers a read at offset 0 with fresh numbers, always whole.
-        let length = self
-            .stat
-            .read_at(&mut buffer, 0)
-            .map_err(|source| named(&self.name, &source))?;
+        let length =
+            self.stat.read_at(&mut buffer, 0).map_err(|source| named(&self.name, &source))?;
         std::str::from_utf8(&buffer[..length])
             .ok()
             .and_then(|stat| DeviceCounters::parse(stat, self.counts_flushes))
@@ -228,9 +216,7 @@ impl CounterSource {
     /// (`InvalidData`).
     pub fn read(&self) -> io::Result<DeviceCounters> {
         let (first, others) = self.leaves.split_first().expect("[CNT-3]");
-        others
-            .iter()
-            .try_fold(first.read()?, |sum, leaf| Ok(sum.plus(leaf.read()?)))
+        others.iter().try_fold(first.read()?, |sum, leaf| Ok(sum.plus(leaf.read()?)))
     }
 }
 
@@ -241,10 +227,7 @@ mod tests {
     use super::*;
 
     fn device(sys: &FakeSys, major: u32, minor: u32) -> Device {
-        let node = sys
-            .sysfs()
-            .by_number(DeviceNumber { major, minor })
-            .unwrap();
+        let node = sys.sysfs().by_number(DeviceNumber { major, minor }).unwrap();
         node.describe(&node.leaves().unwrap())
     }
 
@@ -278,12 +261,7 @@ mod tests {
 
     #[test]
     fn what_is_no_stat_is_refused() {
-        for text in [
-            "",
-            "1 2 3 4",
-            "1 2 3 4 5 6 7 8 9 10",
-            "1 2 3 x 5 6 7 8 9 10 11",
-        ] {
+        for text in ["", "1 2 3 4", "1 2 3 4 5 6 7 8 9 10", "1 2 3 x 5 6 7 8 9 10 11"] {
             assert_eq!(DeviceCounters::parse(text, true), None, "{text}");
         }
     }
@@ -320,10 +298,7 @@ mod tests {
             ..DeviceCounters::default()
         };
         assert_eq!(now.since(&earlier), expected);
-        let unknown = DeviceCounters {
-            flushes: None,
-            ..now
-        };
+        let unknown = DeviceCounters { flushes: None, ..now };
         assert_eq!(now.since(&unknown).flushes, None);
     }
 
@@ -365,11 +340,7 @@ mod tests {
         assert_eq!(earlier.flushes, Some(3_747));
         sys.write(&disk, "stat", &STAT_17.replace("53229", "53230"));
         let difference = source.read().unwrap().since(&earlier);
-        let expected = DeviceCounters {
-            reads: 1,
-            flushes: Some(0),
-            ..DeviceCounters::default()
-        };
+        let expected = DeviceCounters { reads: 1, flushes: Some(0), ..DeviceCounters::default() };
         assert_eq!(difference, expected);
     }
 

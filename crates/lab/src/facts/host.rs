@@ -84,9 +84,7 @@ struct Files {
 
 impl Files {
     fn at(root: impl AsRef<Path>) -> Files {
-        Files {
-            root: root.as_ref().to_path_buf(),
-        }
+        Files { root: root.as_ref().to_path_buf() }
     }
 
     /// A file's text, trimmed; `None` when it is absent, unreadable or empty.
@@ -118,9 +116,7 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
 }
 
 fn memory_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -167,9 +163,8 @@ fn firmware_name(files: &Files, flagged: bool) -> Option<&'static str> {
     if product == "Virtual Machine" && vendor.starts_with("Microsoft") {
         return Some("hyperv");
     }
-    let (_, name) = DMI_NAMES
-        .iter()
-        .find(|(mark, _)| product.starts_with(mark) || vendor.starts_with(mark))?;
+    let (_, name) =
+        DMI_NAMES.iter().find(|(mark, _)| product.starts_with(mark) || vendor.starts_with(mark))?;
     // QEMU names itself alike with and without KVM; the clock tells them apart.
     match (*name, clock_name(files)) {
         ("qemu", Some("kvm")) => Some("kvm"),
@@ -198,16 +193,10 @@ fn device_tree_name(files: &Files) -> Option<&'static str> {
 
 /// The container runtime; `environment` is the variable `container` that runtimes hand in.
 fn container(files: &Files, environment: Option<&str>) -> Option<String> {
-    let handed = environment
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned);
+    let handed = environment.filter(|name| !name.is_empty()).map(str::to_owned);
     handed
         .or_else(|| files.text("run/systemd/container"))
-        .or_else(|| {
-            files
-                .exists("run/.containerenv")
-                .then(|| "podman".to_owned())
-        })
+        .or_else(|| files.exists("run/.containerenv").then(|| "podman".to_owned()))
         .or_else(|| cgroup_name(files).map(str::to_owned))
         .or_else(|| {
             let docker = files.exists(".dockerenv") && !in_first_namespaces(files);
@@ -259,20 +248,15 @@ mod tests {
     }
 
     fn dmi(product: &str, vendor: &str, cpuinfo: &str) -> Option<String> {
-        let texts = [
-            ("sys/class/dmi/id/product_name", product),
-            ("sys/class/dmi/id/sys_vendor", vendor),
-        ];
+        let texts =
+            [("sys/class/dmi/id/product_name", product), ("sys/class/dmi/id/sys_vendor", vendor)];
         hypervisor(&texts, cpuinfo)
     }
 
     #[test]
     fn processor_and_memory_are_read() {
         assert_eq!(cpu_model(GUEST).as_deref(), Some("AMD EPYC 7763"));
-        assert_eq!(
-            cpu_model("cpu\t\t: POWER9, altivec\n").as_deref(),
-            Some("POWER9, altivec")
-        );
+        assert_eq!(cpu_model("cpu\t\t: POWER9, altivec\n").as_deref(), Some("POWER9, altivec"));
         assert_eq!(cpu_model(ARM), None);
         assert_eq!(
             memory_bytes("MemTotal:       24669068 kB\nMemFree: 1 kB\n"),
@@ -284,27 +268,18 @@ mod tests {
     #[test]
     fn firmware_names_tell_the_hypervisor() {
         assert_eq!(dmi("KVM", "Red Hat", GUEST).as_deref(), Some("kvm"));
-        assert_eq!(
-            dmi("Standard PC (Q35 + ICH9, 2009)", "QEMU", GUEST).as_deref(),
-            Some("qemu")
-        );
+        assert_eq!(dmi("Standard PC (Q35 + ICH9, 2009)", "QEMU", GUEST).as_deref(), Some("qemu"));
         assert_eq!(
             dmi("VMware Virtual Platform", "VMware, Inc.", GUEST).as_deref(),
             Some("vmware")
         );
-        assert_eq!(
-            dmi("VirtualBox", "innotek GmbH", GUEST).as_deref(),
-            Some("virtualbox")
-        );
+        assert_eq!(dmi("VirtualBox", "innotek GmbH", GUEST).as_deref(), Some("virtualbox"));
         assert_eq!(
             dmi("Virtual Machine", "Microsoft Corporation", GUEST).as_deref(),
             Some("hyperv")
         );
         assert_eq!(dmi("HVM domU", "Xen", GUEST).as_deref(), Some("xen"));
-        assert_eq!(
-            dmi("Google Compute Engine", "Google", GUEST).as_deref(),
-            Some("kvm")
-        );
+        assert_eq!(dmi("Google Compute Engine", "Google", GUEST).as_deref(), Some("kvm"));
         assert_eq!(dmi("c7g.large", "Amazon EC2", ARM).as_deref(), Some("kvm"));
     }
 
@@ -312,20 +287,14 @@ mod tests {
     fn bare_metal_has_no_hypervisor_whatever_its_firmware_says() {
         assert_eq!(dmi("Google Compute Engine", "Google", METAL), None);
         assert_eq!(dmi("Google Compute Engine", "Google", ARM), None);
-        assert_eq!(
-            dmi("Surface Laptop 5", "Microsoft Corporation", METAL),
-            None
-        );
+        assert_eq!(dmi("Surface Laptop 5", "Microsoft Corporation", METAL), None);
         assert_eq!(dmi("c7g.metal", "Amazon EC2", ARM), None);
         assert_eq!(hypervisor(&[], ""), None);
     }
 
     #[test]
     fn a_flag_alone_is_an_unknown_hypervisor() {
-        assert_eq!(
-            hypervisor(&[], GUEST).as_deref(),
-            Some("unknown hypervisor")
-        );
+        assert_eq!(hypervisor(&[], GUEST).as_deref(), Some("unknown hypervisor"));
     }
 
     #[test]
@@ -341,10 +310,7 @@ mod tests {
     fn clocks_and_device_trees_tell_the_hypervisor() {
         let azure = [(CLOCKS, "hyperv_clocksource_tsc_page acpi_pm")];
         assert_eq!(hypervisor(&azure, GUEST).as_deref(), Some("hyperv"));
-        let qemu = [
-            ("sys/class/dmi/id/sys_vendor", "QEMU"),
-            (CLOCKS, "kvm-clock tsc"),
-        ];
+        let qemu = [("sys/class/dmi/id/sys_vendor", "QEMU"), (CLOCKS, "kvm-clock tsc")];
         assert_eq!(hypervisor(&qemu, GUEST).as_deref(), Some("kvm"));
         let tree = [("proc/device-tree/hypervisor/compatible", "linux,kvm\0")];
         assert_eq!(hypervisor(&tree, ARM).as_deref(), Some("kvm"));
@@ -352,10 +318,7 @@ mod tests {
 
     #[test]
     fn a_xen_guest_is_virtual_and_its_first_domain_is_not() {
-        let texts = [
-            ("sys/hypervisor/type", "xen\n"),
-            ("proc/xen/capabilities", "control_d\n"),
-        ];
+        let texts = [("sys/hypervisor/type", "xen\n"), ("proc/xen/capabilities", "control_d\n")];
         assert_eq!(hypervisor(&texts[..1], METAL).as_deref(), Some("xen"));
         assert_eq!(hypervisor(&texts, METAL), None);
     }
@@ -370,14 +333,8 @@ mod tests {
         assert_eq!(told(&[], None), None);
         assert_eq!(told(&[], Some("")), None);
         assert_eq!(told(&[], Some("lxc")).as_deref(), Some("lxc"));
-        assert_eq!(
-            told(&[("run/.containerenv", "")], None).as_deref(),
-            Some("podman")
-        );
-        assert_eq!(
-            told(&[("proc/1/cgroup", pods)], None).as_deref(),
-            Some("kubernetes")
-        );
+        assert_eq!(told(&[("run/.containerenv", "")], None).as_deref(), Some("podman"));
+        assert_eq!(told(&[("proc/1/cgroup", pods)], None).as_deref(), Some("kubernetes"));
         let docker = [("proc/self/cgroup", "4:memory:/docker/0f3a\n")];
         assert_eq!(told(&docker, None).as_deref(), Some("docker"));
         assert_eq!(told(&[("proc/1/cgroup", "0::/init.scope\n")], None), None);
@@ -401,10 +358,7 @@ mod tests {
     #[test]
     fn on_this_machine_the_kernel_has_a_name_and_there_is_a_processor() {
         let host = Host::read();
-        assert!(
-            host.kernel.contains(' ') && !host.kernel.starts_with(' '),
-            "{host:?}"
-        );
+        assert!(host.kernel.contains(' ') && !host.kernel.starts_with(' '), "{host:?}");
         assert!(host.cpus >= 1);
         if cfg!(target_os = "linux") {
             assert!(host.kernel.starts_with("Linux "));

@@ -29,10 +29,7 @@ impl DeviceNumber {
 
     fn parse(text: &[u8]) -> Option<DeviceNumber> {
         let (major, minor) = std::str::from_utf8(text).ok()?.split_once(':')?;
-        Some(DeviceNumber {
-            major: major.parse().ok()?,
-            minor: minor.parse().ok()?,
-        })
+        Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
     }
 }
 
@@ -88,10 +85,7 @@ pub(super) struct Sought<'a> {
 
 /// Reads all mounts, in the order listed; lines of another form are passed over.
 pub(super) fn parse(mountinfo: &[u8]) -> Vec<Mount> {
-    mountinfo
-        .split(|&byte| byte == b'\n')
-        .filter_map(Mount::parse)
-        .collect()
+    mountinfo.split(|&byte| byte == b'\n').filter_map(Mount::parse).collect()
 }
 
 /// Finds the mount a directory lies on, or `None` where that is not certain.
@@ -111,9 +105,8 @@ pub(super) fn find<'a>(mounts: &'a [Mount], sought: &Sought<'_>) -> Option<&'a M
         mounts.iter().find(|mount| mount.id == id)
     };
     let by_device = || {
-        let candidates = mounts
-            .iter()
-            .filter(|mount| mount.device == sought.device && contains(mount));
+        let candidates =
+            mounts.iter().filter(|mount| mount.device == sought.device && contains(mount));
         candidates.max_by_key(depth)
     };
     let by_path = || mounts.iter().filter(contains).max_by_key(depth);
@@ -130,11 +123,7 @@ pub(super) fn find<'a>(mounts: &'a [Mount], sought: &Sought<'_>) -> Option<&'a M
 /// side says so, as writes then fail), and no option twice.
 fn merge_options(own: &str, superblock: &str) -> String {
     let all = || own.split(',').chain(superblock.split(','));
-    let access = if all().any(|option| option == "ro") {
-        "ro"
-    } else {
-        "rw"
-    };
+    let access = if all().any(|option| option == "ro") { "ro" } else { "rw" };
     let mut merged = vec![access];
     for option in all() {
         if !matches!(option, "" | "ro" | "rw") && !merged.contains(&option) {
@@ -169,9 +158,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 
 /// The mount id that `/proc/self/fdinfo` shows for an open file.
 pub(super) fn mount_id(fdinfo: &str) -> Option<u64> {
-    let line = fdinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("mnt_id:"))?;
+    let line = fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
     line.trim().parse().ok()
 }
 
@@ -256,11 +243,7 @@ this line is not one of mountinfo's
     #[test]
     fn a_mount_read_only_on_a_writable_superblock_is_read_only() {
         let mount = found("/home/.snapshots/7", 0, 36);
-        assert!(
-            mount.options.starts_with("ro,noatime,compress=zstd:3"),
-            "{}",
-            mount.options
-        );
+        assert!(mount.options.starts_with("ro,noatime,compress=zstd:3"), "{}", mount.options);
         assert!(!mount.options.contains("rw"));
     }
 
@@ -317,10 +300,7 @@ this line is not one of mountinfo's
     #[test]
     fn an_empty_source_shifts_no_field() {
         let mount = found("/mnt/odd", 0, 80);
-        assert_eq!(
-            (mount.source.as_str(), mount.options.as_str()),
-            ("", "rw,relatime")
-        );
+        assert_eq!((mount.source.as_str(), mount.options.as_str()), ("", "rw,relatime"));
     }
 
     #[test]

@@ -78,9 +78,7 @@ fn describe(sought: &Sought<'_>, mounts: &[Mount], sysfs: &Sysfs) -> Storage {
         filesystem: mount.map(|mount| mount.filesystem.clone()),
         mount_point: mount.map(|mount| mountinfo::display(&mount.mount_point)),
         mount_options: mount.map(|mount| mount.options.clone()),
-        source: mount
-            .map(|mount| mount.source.clone())
-            .filter(|source| !source.is_empty()),
+        source: mount.map(|mount| mount.source.clone()).filter(|source| !source.is_empty()),
         device,
         device_remark,
     }
@@ -113,9 +111,7 @@ fn leaf_remark(leaf: &BlockNode) -> Option<String> {
         return Some(remark);
     }
     let file = leaf.backing_file()?;
-    Some(format!(
-        "{name} is a loop device over {file}; the device below that file is not counted"
-    ))
+    Some(format!("{name} is a loop device over {file}; the device below that file is not counted"))
 }
 
 /// Why a filesystem with an anonymous number has no device, in one sentence.
@@ -236,11 +232,7 @@ mod tests {
         ] {
             let storage = storage(&sys, directory, 0, minor);
             assert!(storage.device.is_none(), "{directory}");
-            assert!(
-                storage.device_remark.contains(word),
-                "{}",
-                storage.device_remark
-            );
+            assert!(storage.device_remark.contains(word), "{}", storage.device_remark);
         }
     }
 
@@ -257,29 +249,17 @@ mod tests {
     #[test]
     fn a_log_elsewhere_and_counters_that_stand_still_are_remarked() {
         let sys = FakeSys::server();
-        assert!(
-            storage(&sys, "/xfs", 8, 16)
-                .device_remark
-                .contains("logdev=/dev/sdc1")
-        );
+        assert!(storage(&sys, "/xfs", 8, 16).device_remark.contains("logdev=/dev/sdc1"));
         let disk = sys.disk("vda", 254, 0);
         sys.write(&disk, "queue/iostats", "0");
-        assert!(
-            storage(&sys, "/x", 254, 0)
-                .device_remark
-                .contains("iostats")
-        );
+        assert!(storage(&sys, "/x", 254, 0).device_remark.contains("iostats"));
     }
 
     #[test]
     fn a_device_that_sysfs_does_not_show_is_none() {
         let storage = storage(&FakeSys::server(), "/hidden", 8, 200);
         assert!(storage.device.is_none());
-        assert!(
-            storage.device_remark.contains("8:200"),
-            "{}",
-            storage.device_remark
-        );
+        assert!(storage.device_remark.contains("8:200"), "{}", storage.device_remark);
         assert_eq!(storage.filesystem.as_deref(), Some("ext4"));
     }
 
@@ -287,10 +267,7 @@ mod tests {
     fn a_system_without_sysfs_still_has_a_directory() {
         let sought = Sought {
             directory: Path::new("/Users/ada"),
-            device: DeviceNumber {
-                major: 1,
-                minor: 13,
-            },
+            device: DeviceNumber { major: 1, minor: 13 },
             mount_id: None,
         };
         let storage = describe(&sought, &[], &Sysfs::at("/nonexistent"));
@@ -305,10 +282,7 @@ mod tests {
         fs::write(&file, "x").unwrap();
         let kind = |path: &Path| Storage::read(path).unwrap_err().kind();
         assert_eq!(kind(&file), io::ErrorKind::NotADirectory);
-        assert_eq!(
-            kind(&directory.path().join("gone")),
-            io::ErrorKind::NotFound
-        );
+        assert_eq!(kind(&directory.path().join("gone")), io::ErrorKind::NotFound);
         assert!(free_bytes(&directory.path().join("gone")).is_err());
         assert!(free_bytes(directory.path()).unwrap() > 0);
     }

@@ -105,9 +105,7 @@ impl BlockNode {
     /// The disk a partition is part of, or the device itself.
     pub(super) fn disk(&self) -> BlockNode {
         let parent = self.directory.parent().filter(|_| self.is_partition());
-        BlockNode {
-            directory: parent.unwrap_or(&self.directory).to_path_buf(),
-        }
+        BlockNode { directory: parent.unwrap_or(&self.directory).to_path_buf() }
     }
 
     /// The devices that do the work: this one, or those at the bottom of its stack, by name.
@@ -194,9 +192,7 @@ impl BlockNode {
                 Some("0") => Some(false),
                 _ => None,
             },
-            scheduler: agreed(&disks, |disk| {
-                active_scheduler(&disk.attribute("queue/scheduler")?)
-            }),
+            scheduler: agreed(&disks, |disk| active_scheduler(&disk.attribute("queue/scheduler")?)),
             readahead_bytes: kib("queue/read_ahead_kb"),
             queue_requests: agreed(&disks, |disk| disk.number("queue/nr_requests")),
             queue_depth: agreed(&disks, BlockNode::queue_depth),
@@ -212,18 +208,15 @@ impl BlockNode {
 fn agreed<T: PartialEq>(disks: &[BlockNode], fact: impl Fn(&BlockNode) -> Option<T>) -> Option<T> {
     let (first, others) = disks.split_first()?;
     let first = fact(first)?;
-    let same = others
-        .iter()
-        .all(|disk| fact(disk).as_ref() == Some(&first));
+    let same = others.iter().all(|disk| fact(disk).as_ref() == Some(&first));
     same.then_some(first)
 }
 
 /// The bracketed word of `none [mq-deadline] kyber`, or the only word of a file with one.
 fn active_scheduler(text: &str) -> Option<String> {
     let mut words = text.split_whitespace();
-    let bracketed = text
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    let bracketed =
+        text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     let active = bracketed.or_else(|| words.next().filter(|_| words.next().is_none()))?;
     Some(active.to_owned())
 }
@@ -238,10 +231,7 @@ mod tests {
     use super::*;
 
     fn describe(sys: &FakeSys, major: u32, minor: u32) -> Device {
-        let node = sys
-            .sysfs()
-            .by_number(DeviceNumber { major, minor })
-            .unwrap();
+        let node = sys.sysfs().by_number(DeviceNumber { major, minor }).unwrap();
         node.describe(&node.leaves().unwrap())
     }
 
@@ -311,11 +301,7 @@ mod tests {
         let sys = FakeSys::empty();
         let disk = sys.disk("nvme0n1", 259, 0);
         sys.write(&disk, "device/sqsize", "1023");
-        sys.write(
-            &disk,
-            "device/model",
-            "SAMSUNG MZQL2960HCJR-00A07              ",
-        );
+        sys.write(&disk, "device/model", "SAMSUNG MZQL2960HCJR-00A07              ");
         let device = describe(&sys, 259, 0);
         assert_eq!(device.queue_depth, Some(1023));
         assert_eq!(device.model.as_deref(), Some("SAMSUNG MZQL2960HCJR-00A07"));
@@ -327,10 +313,7 @@ mod tests {
         sys.disk("cciss!c0d0", 104, 0);
         let device = describe(&sys, 104, 0);
         assert_eq!(device.name, "cciss/c0d0");
-        assert_eq!(
-            sys.sysfs().by_name(&device.name).unwrap().name(),
-            device.name
-        );
+        assert_eq!(sys.sysfs().by_name(&device.name).unwrap().name(), device.name);
     }
 
     #[test]
@@ -340,10 +323,7 @@ mod tests {
         let lower = sys.disk("dm-2", 253, 2);
         sys.stack(&upper, &lower);
         sys.stack(&lower, &upper);
-        let number = DeviceNumber {
-            major: 253,
-            minor: 1,
-        };
+        let number = DeviceNumber { major: 253, minor: 1 };
         let node = sys.sysfs().by_number(number).unwrap();
         assert!(node.leaves().unwrap_err().to_string().contains("circle"));
         fs::remove_dir_all(&lower).unwrap();
@@ -353,10 +333,7 @@ mod tests {
     #[test]
     fn the_active_scheduler_is_the_bracketed_one_or_the_only_one() {
         let active = |text| active_scheduler(text);
-        assert_eq!(
-            active("none [mq-deadline] kyber").as_deref(),
-            Some("mq-deadline")
-        );
+        assert_eq!(active("none [mq-deadline] kyber").as_deref(), Some("mq-deadline"));
         assert_eq!(active("[none] mq-deadline").as_deref(), Some("none"));
         assert_eq!(active("none").as_deref(), Some("none"));
         assert_eq!(active("one two"), None);

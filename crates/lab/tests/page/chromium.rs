@@ -8,15 +8,15 @@ use std::{env, fs, thread};
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// What one opened page left behind.
-pub struct Visit {
+pub(crate) struct Visit {
     /// The document after its scripts have run, as Chromium writes it out.
-    pub dom: String,
+    pub(crate) dom: String,
     /// Lines that the page wrote to its console.
-    pub console: Vec<String>,
+    pub(crate) console: Vec<String>,
 }
 
 /// The first browser found on PATH.
-pub fn find() -> Option<PathBuf> {
+pub(crate) fn find() -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     let places: Vec<PathBuf> = env::split_paths(&path).collect();
     let candidates = NAMES.iter().flat_map(|name| places.iter().map(move |place| place.join(name)));
@@ -26,7 +26,7 @@ pub fn find() -> Option<PathBuf> {
 /// Opens `page` and waits until its scripts are done; `extra` are further arguments.
 ///
 /// Chromium answers to nothing but a file here: no profile of the user's, no network.
-pub fn visit(browser: &Path, page: &str, extra: &[&str]) -> Visit {
+pub(crate) fn visit(browser: &Path, page: &str, extra: &[&str]) -> Visit {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("page.html");
     fs::write(&file, page).unwrap();

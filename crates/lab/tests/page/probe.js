@@ -33,6 +33,11 @@ window.addEventListener("load", () => {
     tell("painted", all());
     tell("background", background());
     tell("resources", performance.getEntriesByType("resource").map((entry) => entry.name).filter((name) => !name.startsWith("data:")).join(" "));
+    const shown = document.querySelector("#canvas canvas").getBoundingClientRect();
+    document.querySelector("#canvas").scrollIntoView({ block: "center" });
+    const middle = document.querySelector("#canvas canvas").getBoundingClientRect();
+    const hit = document.elementFromPoint(middle.left + middle.width / 2, middle.top + middle.height / 2);
+    tell("visible", shown.width > 800 && shown.height > 300 && hit !== null && hit.closest("#canvas") !== null);
     tell("text", document.querySelector("#canvas canvas").getAttribute("aria-label"));
 
     document.querySelector("#canvas").dispatchEvent(new KeyboardEvent("keydown", { key: "End" }));

@@ -6,7 +6,7 @@ use forebay_lab::facts::{Device, Host, Storage};
 use forebay_lab::report::{Advice, BackendNote, Record, Report, SCHEMA};
 use serde_json::{Map, Value, json};
 
-pub const DEPTHS: [u64; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
+const DEPTHS: [u64; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
 const BLOCKS: f64 = 4096.0;
 
 /// Rate alone, highest rate, and the noise of a line, so that the lines look measured.
@@ -19,12 +19,13 @@ const LINES: [(&str, &str, f64, f64); 6] = [
     ("fio", "direct", 1_228.0, 40_100.0),
 ];
 
-pub fn report() -> Report {
+pub(crate) fn report() -> Report {
     Report {
         schema: SCHEMA.to_owned(),
         forebay: "0.1.0 (4f1c2ab)".to_owned(),
-        command: "forebay lab depth --dir /var/lib/forebay --blocks 4096 --rounds 5 --seed 20070913"
-            .to_owned(),
+        command:
+            "forebay lab depth --dir /var/lib/forebay --blocks 4096 --rounds 5 --seed 20070913"
+                .to_owned(),
         started: "2026-11-21T08:14:03Z".to_owned(),
         seconds: 212.4,
         host: host(),
@@ -35,7 +36,7 @@ pub fn report() -> Report {
     }
 }
 
-pub fn records() -> Vec<Record> {
+fn records() -> Vec<Record> {
     let mut records = Vec::new();
     for (line, (backend, cache, alone, most)) in LINES.into_iter().enumerate() {
         for (step, depth) in DEPTHS.into_iter().enumerate() {
@@ -85,23 +86,23 @@ fn record(backend: &str, cache: &str, depth: u64, rate: f64, spread: f64) -> Rec
     });
     Record {
         experiment: "depth".to_owned(),
-        cell: object(json!({"backend": backend, "cache": cache, "depth": depth})),
-        metrics: object(metrics),
+        cell: object(&json!({"backend": backend, "cache": cache, "depth": depth})),
+        metrics: object(&metrics),
         remarks: Vec::new(),
     }
 }
 
 /// A record of an experiment that the page has never heard of.
-pub fn unheard_of() -> Record {
+pub(crate) fn unheard_of() -> Record {
     Record {
         experiment: "tides".to_owned(),
-        cell: object(json!({"moon": "full", "gap_blocks": 4})),
-        metrics: object(json!({"seconds": 1.25, "level_m": null})),
+        cell: object(&json!({"moon": "full", "gap_blocks": 4})),
+        metrics: object(&json!({"seconds": 1.25, "level_m": null})),
         remarks: vec!["the gauge was frozen".to_owned()],
     }
 }
 
-fn object(value: Value) -> Map<String, Value> {
+fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 

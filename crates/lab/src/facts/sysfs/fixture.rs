@@ -30,10 +30,9 @@ impl FakeSys {
     pub(crate) fn server() -> FakeSys {
         let sys = FakeSys::empty();
         let md = sys.disk("md0", 9, 0);
-        for (name, major, minor, scheduler) in [
-            ("sda", 8, 0, "none [mq-deadline]"),
-            ("sdb", 8, 16, "[none] mq-deadline"),
-        ] {
+        for (name, major, minor, scheduler) in
+            [("sda", 8, 0, "none [mq-deadline]"), ("sdb", 8, 16, "[none] mq-deadline")]
+        {
             let disk = sys.disk(name, major, minor);
             for (file, text) in [
                 ("size", "7814037168"),
@@ -80,11 +79,7 @@ impl FakeSys {
     /// Makes partition `index` of `disk` and returns its folder.
     pub(crate) fn partition(&self, disk: &Path, index: u32, major: u32, minor: u32) -> PathBuf {
         let disk_name = disk.file_name().unwrap().to_str().unwrap();
-        let infix = if disk_name.ends_with(|last: char| last.is_ascii_digit()) {
-            "p"
-        } else {
-            ""
-        };
+        let infix = if disk_name.ends_with(|last: char| last.is_ascii_digit()) { "p" } else { "" };
         let partition = disk.join(format!("{disk_name}{infix}{index}"));
         self.write(&partition, "partition", &index.to_string());
         self.link(&partition, major, minor);
@@ -105,10 +100,6 @@ impl FakeSys {
     fn link(&self, device: &Path, major: u32, minor: u32) {
         let root = self.root.path();
         symlink(device, root.join(format!("dev/block/{major}:{minor}"))).unwrap();
-        symlink(
-            device,
-            root.join("class/block").join(device.file_name().unwrap()),
-        )
-        .unwrap();
+        symlink(device, root.join("class/block").join(device.file_name().unwrap())).unwrap();
     }
 }

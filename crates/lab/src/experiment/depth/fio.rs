@@ -1,0 +1,87 @@
+//! fio beside us: the tool everyone trusts, on the same file, in the same shuffle.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use super::{Settings, reader::Round};
+use crate::bad_input;
+use crate::workfile::Workfile;
+
+/// The fio program.
+#[derive(Debug)]
+pub(super) struct Fio;
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    jobs: Vec<Job>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Job {
+    error: i64,
+    read: Reads,
+    /// Percent of the run time.
+    usr_cpu: f64,
+    sys_cpu: f64,
+    /// Milliseconds, of the job as a whole.
+    job_runtime: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Reads {
+    total_ios: u64,
+    iops: f64,
+}
+
+impl Fio {
+    /// Finds it on the PATH.
+    pub(super) fn find() -> anyhow::Result<Fio> {
+        let found = Command::new("fio").arg("--version").stdout(Stdio::null()).status();
+        if !found.is_ok_and(|status| status.success()) {
+            bad_input!("--fio: there is no working fio on the PATH; install it or leave --fio out");
+        }
+        Ok(Fio)
+    }
+
+    pub(super) fn measure(
+        &self,
+        settings: &Settings,
+        workfile: &Workfile,
+        depth: u32,
+        seed: u32,
+    ) -> anyhow::Result<Round> {
+        let path = workfile.path_for_others();
+        let output = Command::new("fio")
+            .args(["--name=forebay", "--ioengine=io_uring", "--direct=1", "--rw=randread"])
+            .args(["--readonly", "--allow_file_create=0", "--output-format=json", "--thread"])
+            .arg(format!("--filename={}", path.display()))
+            .arg(format!("--bs={}", settings.block_bytes))
+            .arg(format!("--iodepth={depth}"))
+            .arg(format!("--size={}", workfile.size_bytes()))
+            .arg(format!("--io_size={}", settings.blocks * settings.block_bytes))
+            .arg(format!("--runtime={}", settings.cell_time_max.as_secs()))
+            .arg(format!("--randseed={seed}"))
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot start fio")?;
+        crate::interrupt::check()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        // fio prints its notes before the JSON.
+        let start = text.find('{').unwrap_or(0);
+        let answer: Answer = serde_json::from_str(&text[start..]).with_context(|| {
+            format!("fio answered {}: {}", output.status, String::from_utf8_lossy(&output.stderr))
+        })?;
+        let Some(job) = answer.jobs.first().filter(|job| job.error == 0) else {
+            bail!("fio failed: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        let blocks = job.read.total_ios;
+        Ok(Round {
+            blocks,
+            seconds: blocks as f64 / job.read.iops,
+            processor_seconds: (job.usr_cpu + job.sys_cpu) / 100.0 * job.job_runtime / 1e3,
+            wait_ns: None,
+        })
+    }
+}

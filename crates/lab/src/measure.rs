@@ -1,0 +1,154 @@
+//! Measuring: an empty page cache, a stopwatch with processor time, and what several rounds say.
+
+use std::time::{Duration, Instant};
+
+use forebay_io::{Advice, Error, File};
+use rustix::time::{ClockId, clock_gettime};
+
+/// How often emptying is tried before it is given up.
+const EMPTYING_TRIES: u32 = 4;
+
+/// Whether a measurement started without any of the file in the page cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Coldness {
+    /// It did, seen by residency.
+    Cold,
+    /// This many pages of the file would not go.
+    Warm {
+        /// Pages that stayed.
+        pages: u64,
+        /// Pages of the file.
+        of: u64,
+    },
+    /// The system cannot empty the cache or cannot show that it is empty.
+    Unknown {
+        /// What is missing.
+        why: String,
+    },
+}
+
+impl Coldness {
+    /// What a reader has to know, if anything.
+    pub fn remark(&self) -> Option<String> {
+        match self {
+            Coldness::Cold => None,
+            Coldness::Warm { pages, of } => {
+                Some(format!("not cold: {pages} of {of} pages stayed in the page cache"))
+            }
+            Coldness::Unknown { why } => Some(format!("not cold for certain: {why}")),
+        }
+    }
+}
+
+/// Empties the page cache of `file`, which must be synced, and looks whether that worked.
+///
+/// DONTNEED passes over pages that are being written, mapped, or just then held by someone, so it
+/// is tried a few times. Root is not needed.
+///
+/// # Errors
+/// What the system says, other than that it cannot do such a thing.
+pub fn empty_cache(file: &File) -> Result<Coldness, Error> {
+    let unknown = |error: Error| match error {
+        Error::Unsupported { .. } => Ok(Coldness::Unknown { why: error.to_string() }),
+        other => Err(other),
+    };
+    let mut left = (0, 0);
+    for _ in 0..EMPTYING_TRIES {
+        if let Err(error) = file.advise(0..u64::MAX, Advice::DontNeed) {
+            return unknown(error);
+        }
+        match file.residency(0..u64::MAX) {
+            Ok(residency) if residency.pages_resident == 0 => return Ok(Coldness::Cold),
+            Ok(residency) => left = (residency.pages_resident, residency.pages),
+            Err(error) => return unknown(error),
+        }
+        file.sync_data()?;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(Coldness::Warm { pages: left.0, of: left.1 })
+}
+
+/// Wall-clock and processor time since a moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch {
+    wall: Instant,
+    processor: Duration,
+}
+
+impl Stopwatch {
+    /// Starts now.
+    pub fn start() -> Stopwatch {
+        Stopwatch { wall: Instant::now(), processor: processor_time() }
+    }
+
+    /// Wall-clock time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.wall.elapsed()
+    }
+
+    /// Processor time of all threads of this process since the start.
+    pub fn processor_elapsed(&self) -> Duration {
+        processor_time().saturating_sub(self.processor)
+    }
+}
+
+fn processor_time() -> Duration {
+    // Fails for clocks that do not exist only; this one always does.
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+}
+
+/// Median, lowest and highest of several rounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// The middle value, or the mean of the two middle ones.
+    pub median: f64,
+    /// The lowest.
+    pub min: f64,
+    /// The highest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of `values`; `None` when there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (&min, &max) = (values.first()?, values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 {
+            values[middle]
+        } else {
+            f64::midpoint(values[middle - 1], values[middle])
+        };
+        Some(Spread { median, min, max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_io::OpenOptions;
+
+    #[test]
+    fn the_median_is_the_middle_whatever_the_order() {
+        let spread = Spread::of([9.0, 1.0, 5.0]).unwrap();
+        assert_eq!(spread, Spread { median: 5.0, min: 1.0, max: 9.0 });
+        assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+        assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn a_dirty_file_is_synced_until_its_cache_is_empty() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let file = File::open(&path, &OpenOptions::new()).unwrap();
+        match empty_cache(&file).unwrap() {
+            Coldness::Cold => {
+                assert_eq!(file.residency(0..u64::MAX).unwrap().pages_resident, 0);
+            }
+            // A filesystem that is its own page cache, or a system without these calls.
+            other => assert!(other.remark().is_some()),
+        }
+    }
+}

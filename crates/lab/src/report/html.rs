@@ -1,0 +1,240 @@
+//! The page: one report as one HTML file that needs nothing else.
+//!
+//! The facts, the conclusions and every figure are plain HTML, so that the page can be read
+//! without scripts, printed, and searched. The interactive plot is drawn over them by
+//! `assets/page.js` with the vendored uPlot; it gets its points from here ready grouped, so that
+//! page and terminal cannot disagree on what a line is or which figure counts.
+//!
+//! The page's content security policy forbids every fetch. That is the proof that it asks
+//! nothing of the network; a promise in a comment was the alternative.
+//!
+//! Invariants:  [HTM-1] no text of the report can leave the place it is put in
+//!              [HTM-2] every record is shown in at least one table
+//!              [HTM-3] a fact that is null reads `unknown`, never `0`
+//!              [HTM-4] nothing in the page points outside of it
+
+mod facts;
+mod tables;
+
+use anyhow::Context;
+use minijinja::value::{Serde, Value as Safe};
+use minijinja::{Environment, UndefinedBehavior, context};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::depth::{Line, Lines};
+use super::footnotes::Footnotes;
+use super::{Record, Report, depth, numbers};
+use tables::Table;
+
+const TEMPLATE: &str = include_str!("page.html");
+const TABLE_TEMPLATE: &str = include_str!("table.html");
+const PAGE_CSS: &str = include_str!("../../assets/page.css");
+const PAGE_JS: &str = include_str!("../../assets/page.js");
+const UPLOT_CSS: &str = include_str!("../../assets/uplot/uPlot.min.css");
+const UPLOT_JS: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");
+
+/// What the page shows of the experiment `depth`.
+#[derive(Debug, Serialize)]
+struct DepthView {
+    /// The plot in words, for those who cannot see it.
+    description: String,
+    /// Points for `page.js`, as JSON that is safe inside a script element.
+    plot: Safe,
+    rates: Safe,
+    /// The other metrics, one table each.
+    others: Vec<NamedTable>,
+    notes: Vec<String>,
+    some_not_cold: bool,
+    some_remarks: bool,
+}
+
+/// A written table and what the switch between tables calls it.
+#[derive(Debug, Serialize)]
+struct NamedTable {
+    name: String,
+    table: Safe,
+}
+
+/// What the page shows of an experiment that it knows nothing about.
+#[derive(Debug, Serialize)]
+struct PlainView {
+    name: String,
+    table: Safe,
+    notes: Vec<String>,
+}
+
+/// Writes `report` as one self-contained HTML page, scripts and styles included.
+///
+/// # Errors
+/// The template does not render or the report does not serialise. Both are bugs of ours; the
+/// JSON file of the run is worth keeping all the same.
+pub fn render(report: &Report) -> anyhow::Result<String> {
+    let environment = environment()?;
+    let page = context! {
+        report => Serde(report),
+        report_json => embedded(&serde_json::to_value(report)?)?,
+        took => numbers::seconds(report.seconds),
+        setting => facts::setting(report),
+        host => Serde(facts::host(&report.host)),
+        storage => Serde(facts::storage(&report.storage)),
+        depth => Serde(depth_view(&environment, &report.records)?),
+        others => Serde(plain_views(&environment, &report.records)?),
+        page_css => Safe::from_safe_string(PAGE_CSS.to_owned()),
+        page_js => Safe::from_safe_string(PAGE_JS.to_owned()),
+        uplot_css => Safe::from_safe_string(UPLOT_CSS.to_owned()),
+        uplot_js => Safe::from_safe_string(UPLOT_JS.to_owned()),
+    };
+    environment.get_template("page.html")?.render(page).context("rendering the page")
+}
+
+fn environment() -> anyhow::Result<Environment<'static>> {
+    let mut environment = Environment::new(); // a name ending in .html turns escaping on [HTM-1]
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.add_template("page.html", TEMPLATE).context("reading the page's template")?;
+    environment
+        .add_template("table.html", TABLE_TEMPLATE)
+        .context("reading the tables' template")?;
+    Ok(environment)
+}
+
+fn written(environment: &Environment<'_>, table: &Table) -> anyhow::Result<Safe> {
+    let template = environment.get_template("table.html")?;
+    let html = template.render(context! { table => Serde(table) }).context("rendering a table")?;
+    Ok(Safe::from_safe_string(html))
+}
+
+/// JSON as it may stand inside a script element: `<` is written as its escape, so that no text
+/// of the report can end the element or open a comment [HTM-1].
+fn embedded(value: &Value) -> anyhow::Result<Safe> {
+    let text = serde_json::to_string(value)?.replace('<', "\\u003c");
+    Ok(Safe::from_safe_string(text))
+}
+
+fn depth_view(
+    environment: &Environment<'_>,
+    records: &[Record],
+) -> anyhow::Result<Option<DepthView>> {
+    let grouped = Lines::group(records);
+    if grouped.lines.is_empty() {
+        return Ok(None);
+    }
+    let mut footnotes = Footnotes::default();
+    let rates = written(environment, &tables::rates(&grouped, &mut footnotes))?;
+    let mut others = Vec::new();
+    for table in tables::others(&grouped, &mut footnotes) {
+        others.push(NamedTable { table: written(environment, &table)?, name: table.name });
+    }
+    let mut cells = grouped.lines.iter().flat_map(|line| &line.cells);
+    Ok(Some(DepthView {
+        description: description(&grouped),
+        plot: embedded(&plot(&grouped))?,
+        rates,
+        others,
+        some_remarks: !footnotes.sentences().is_empty(),
+        notes: footnotes.sentences().to_vec(),
+        some_not_cold: cells.any(|cell| cell.standing() == depth::Standing::NotCold),
+    }))
+}
+
+/// One table for each experiment that has no view of its own, in the order measured, and for
+/// records of `depth` that fit no line [HTM-2].
+fn plain_views(
+    environment: &Environment<'_>,
+    records: &[Record],
+) -> anyhow::Result<Vec<PlainView>> {
+    let mut names: Vec<&str> = Vec::new();
+    for record in records {
+        if record.experiment != depth::EXPERIMENT && !names.contains(&record.experiment.as_str()) {
+            names.push(&record.experiment);
+        }
+    }
+    let mut views: Vec<PlainView> = Vec::new();
+    let leftovers = Lines::group(records).leftovers;
+    if !leftovers.is_empty() {
+        views.push(plain_view(environment, "depth, records that fit no line", &leftovers)?);
+    }
+    for name in names {
+        let of_name: Vec<&Record> =
+            records.iter().filter(|record| record.experiment == name).collect();
+        views.push(plain_view(environment, name, &of_name)?);
+    }
+    Ok(views)
+}
+
+fn plain_view(
+    environment: &Environment<'_>,
+    name: &str,
+    records: &[&Record],
+) -> anyhow::Result<PlainView> {
+    let mut footnotes = Footnotes::default();
+    let table = written(environment, &tables::plain(name, records, &mut footnotes))?;
+    Ok(PlainView { name: name.to_owned(), table, notes: footnotes.sentences().to_vec() })
+}
+
+/// What `page.js` draws: the depths, and for each line one entry a depth, null where the line
+/// has no such cell.
+fn plot(grouped: &Lines<'_>) -> Value {
+    let depths = grouped.depths();
+    let lines: Vec<Value> = grouped.lines.iter().map(|line| plot_line(line, &depths)).collect();
+    json!({ "depths": depths, "lines": lines })
+}
+
+fn plot_line(line: &Line<'_>, depths: &[u64]) -> Value {
+    let point = |depth: &u64| -> Value {
+        let Some(cell) = line.at(*depth) else {
+            return Value::Null;
+        };
+        let low = cell.record.metric("blocks_per_s_min");
+        let high = cell.record.metric("blocks_per_s_max");
+        let range = low
+            .zip(high)
+            .map(|(low, high)| format!("{} to {}", numbers::number(low), numbers::number(high)));
+        json!({
+            "rate": cell.rate(),
+            "low": low,
+            "high": high,
+            "text": cell.rate().map(numbers::number),
+            "range": range.unwrap_or_default(),
+            "standing": cell.standing().name(),
+            "remarks": cell.record.remarks,
+        })
+    };
+    json!({
+        "label": line.label,
+        "backend": tables::backend_class(line.backend),
+        "cache": line.cache,
+        "points": depths.iter().map(point).collect::<Vec<Value>>(),
+    })
+}
+
+/// The plot in words: what is drawn, and for each line where it starts and how far it gets.
+fn description(grouped: &Lines<'_>) -> String {
+    let depths = grouped.depths();
+    let (first, last) = (depths.first().unwrap_or(&0), depths.last().unwrap_or(&0));
+    let mut text = format!(
+        "Line plot of blocks read per second against look-ahead depth, from depth {first} to \
+         {last}."
+    );
+    for line in &grouped.lines {
+        let at = |cell: &depth::Cell<'_>| {
+            let rate = cell.cold_rate().map(numbers::number);
+            rate.map(|rate| format!("{rate} at depth {}", cell.depth))
+        };
+        let start = line.cells.first().and_then(at);
+        let best = line
+            .best()
+            .filter(|best| line.cells.first().is_none_or(|first| best.depth != first.depth));
+        let told = match (start, best.and_then(at)) {
+            (Some(start), Some(best)) => format!("{start}, at best {best}"),
+            (Some(only), None) | (None, Some(only)) => format!("at best {only}"),
+            (None, None) => "no cold figure".to_owned(),
+        };
+        text.push_str(&format!(" {}: {told}.", line.label));
+    }
+    text.push_str(" The table that follows has every figure.");
+    text
+}
+
+#[cfg(test)]
+mod tests;

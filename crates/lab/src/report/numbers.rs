@@ -1,0 +1,120 @@
+//! Numbers, as the tables and the page write them.
+//!
+//! Three or four digits are enough to compare and few enough to read; thousands are grouped, so
+//! that 41,230 and 412,300 are told apart at a glance. What could not be measured is a dash.
+
+use bytesize::ByteSize;
+use serde_json::Value;
+
+/// A measured number: `41,230`, `873`, `12.4`, `0.873`.
+pub(crate) fn number(value: f64) -> String {
+    let size = value.abs();
+    if size >= 100.0 {
+        grouped(value)
+    } else if size >= 10.0 {
+        format!("{value:.1}")
+    } else if size >= 1.0 {
+        format!("{value:.2}")
+    } else if size == 0.0 {
+        "0".to_owned()
+    } else if size >= 0.001 {
+        format!("{value:.3}")
+    } else {
+        format!("{value:.1e}")
+    }
+}
+
+/// A whole number with its thousands grouped: `1,234,567`.
+fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3 + 1);
+    if value < 0.0 {
+        text.push('-');
+    }
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A share of one, in percent, without the sign: 0.034 is `3.4`.
+pub(crate) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent.abs() >= 10.0 || percent == 0.0 {
+        format!("{percent:.0}")
+    } else {
+        format!("{percent:.1}")
+    }
+}
+
+/// Bytes in powers of 1024: `15.6 GiB`.
+pub(crate) fn bytes(count: u64) -> String {
+    ByteSize(count).display().iec().to_string()
+}
+
+/// A length of time: `0.84 s`, `12.4 s`, `3 min 12 s`, `1 h 04 min`.
+pub(crate) fn seconds(seconds: f64) -> String {
+    if !seconds.is_finite() || seconds < 0.0 {
+        return "an unknown time".to_owned();
+    }
+    let whole = seconds.round() as u64; // `as` saturates
+    match whole {
+        0..60 => format!("{} s", number(seconds)),
+        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+/// Any JSON value as a cell of a plain table; null is a dash.
+pub(crate) fn value(value: &Value) -> String {
+    match value {
+        Value::Null => "–".to_owned(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(digits) => match (digits.as_u64(), digits.as_f64()) {
+            (Some(whole), _) if whole < 100 => whole.to_string(),
+            (_, Some(float)) => number(float),
+            _ => digits.to_string(),
+        },
+        Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_keep_three_digits_and_group_thousands() {
+        let written = [0.0, 0.000_04, 0.8731, 8.731, 87.31, 873.1, 87_310.4, 1_234_567.0];
+        let written = written.map(number);
+        assert_eq!(written, ["0", "4.0e-5", "0.873", "8.73", "87.3", "873", "87,310", "1,234,567"]);
+        assert_eq!(number(-12_345.0), "-12,345");
+    }
+
+    #[test]
+    fn null_is_a_dash_and_never_a_zero() {
+        assert_eq!(value(&json!(null)), "–");
+        assert_eq!(value(&json!(0)), "0");
+        assert_eq!(value(&json!(64)), "64");
+        assert_eq!(value(&json!(4096)), "4,096");
+        assert_eq!(value(&json!([1, 2])), "[1,2]");
+    }
+
+    #[test]
+    fn times_and_shares_are_short() {
+        assert_eq!(seconds(12.44), "12.4 s");
+        assert_eq!(seconds(192.0), "3 min 12 s");
+        assert_eq!(seconds(3840.0), "1 h 04 min");
+        assert_eq!(seconds(f64::NAN), "an unknown time");
+        assert_eq!(percent(0.0341), "3.4");
+        assert_eq!(percent(0.16), "16");
+        assert_eq!(bytes(16 << 30), "16.0 GiB");
+    }
+}

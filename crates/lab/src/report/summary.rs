@@ -1,0 +1,125 @@
+//! The summary on the terminal: where, what, the table, and what follows from it.
+
+use std::fmt::Write;
+
+use super::Report;
+use super::terminal::{Look, depth_table};
+use crate::units::shown_size;
+
+/// The whole report as text for a terminal, ending in a line feed.
+pub fn summary(report: &Report, look: Look) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{}", storage_line(report));
+    let _ = writeln!(text, "{}", host_line(report));
+    if !report.storage.device_remark.is_empty() {
+        let _ = writeln!(text, "device: {}", report.storage.device_remark);
+    }
+    for note in report.backends.iter().filter(|note| !note.note.is_empty()) {
+        let verdict = if note.available { "" } else { " not measured" };
+        let _ = writeln!(text, "{}{verdict}: {}", note.backend, note.note);
+    }
+    let _ = writeln!(text);
+    text.push_str(&depth_table(&report.records, look));
+    let _ = writeln!(text);
+    for advice in &report.advice {
+        text.push_str(&wrapped("* ", &advice.sentence, look.width));
+    }
+    let _ = writeln!(text, "\nto repeat: {}", report.command);
+    if look.ascii {
+        text = text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect();
+    }
+    text
+}
+
+fn storage_line(report: &Report) -> String {
+    let storage = &report.storage;
+    let mut line = format!(
+        "{} on {}",
+        storage.directory,
+        storage.filesystem.as_deref().unwrap_or("an unknown filesystem")
+    );
+    if let Some(device) = &storage.device {
+        let _ = write!(line, ", device {}", device.name);
+        if let Some(model) = &device.model {
+            let _ = write!(line, " ({model})");
+        }
+        if let Some(bytes) = device.readahead_bytes {
+            let _ = write!(line, ", readahead {}", shown_size(bytes));
+        }
+        if let Some(scheduler) = &device.scheduler {
+            let _ = write!(line, ", scheduler {scheduler}");
+        }
+    }
+    line
+}
+
+fn host_line(report: &Report) -> String {
+    let host = &report.host;
+    let mut line = format!("{}, {} processors", host.kernel, host.cpus);
+    if let Some(bytes) = host.memory_bytes {
+        let _ = write!(line, ", {} memory", shown_size(bytes));
+    }
+    if let Some(hypervisor) = &host.virtualisation {
+        let _ = write!(line, ", virtual ({hypervisor})");
+    }
+    if let Some(container) = &host.container {
+        let _ = write!(line, ", in a container ({container})");
+    }
+    line
+}
+
+/// `text` in lines of at most `width` columns, the first after `bullet`, the others indented.
+fn wrapped(bullet: &str, text: &str, width: usize) -> String {
+    let indent = " ".repeat(bullet.len());
+    let mut lines = String::from(bullet);
+    let mut column = bullet.len();
+    let mut at_start = true;
+    for word in text.split(' ') {
+        let len = word.chars().count();
+        if !at_start && column + 1 + len > width {
+            lines.push('\n');
+            lines.push_str(&indent);
+            column = indent.len();
+            at_start = true;
+        }
+        if !at_start {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += len;
+        at_start = false;
+    }
+    lines.push('\n');
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Advice, sample};
+
+    #[test]
+    fn the_summary_says_where_what_and_what_follows() {
+        let mut report =
+            sample::report(vec![sample::record("sync", "buffered", 0, Some(1e4), &[])]);
+        report.advice.push(Advice {
+            experiment: "depth".to_owned(),
+            sentence: "Ask for 64 blocks ahead.".to_owned(),
+            setting: String::new(),
+            value: String::new(),
+        });
+        let look = Look { width: 80, colour: false, ascii: false };
+        let text = summary(&report, look);
+        assert!(text.contains(&report.storage.directory));
+        assert!(text.contains(&report.command));
+        assert!(text.contains("* Ask for 64 blocks ahead."));
+        assert!(text.contains("uring not measured: io_uring_setup: EPERM"));
+    }
+
+    #[test]
+    fn long_sentences_are_wrapped_between_words() {
+        assert_eq!(wrapped("* ", "one two three", 9), "* one two\n  three\n");
+    }
+}

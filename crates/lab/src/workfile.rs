@@ -1,0 +1,220 @@
+//! The working file: real, incompressible data on the disk to be measured, and gone afterwards.
+//!
+//! Where the system allows it (Linux), the file loses its name as soon as it exists and is
+//! reached through this process's descriptor table: nothing is left behind however the process
+//! ends. Elsewhere it is removed when dropped.
+//!
+//! Every block carries its own number, so that a measurement can tell that it read what it asked
+//! for.
+
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use tempfile::NamedTempFile;
+
+use crate::units::{shown_size, typed_size};
+use crate::{bad_input, facts, interrupt};
+
+/// Bytes written at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Space that must stay free beyond the file, as a part of its size: one fifth.
+const MARGIN_DIVISOR: u64 = 5;
+
+/// Checks that `directory` can hold a file of `size_bytes` without the disk getting full.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput) if it is no directory, or the space is not there.
+pub fn check_directory(directory: &Path, size_bytes: u64) -> anyhow::Result<()> {
+    match std::fs::metadata(directory) {
+        Ok(facts) if !facts.is_dir() => {
+            bad_input!("{} is not a directory; name one with --dir", directory.display())
+        }
+        Ok(_) => {}
+        Err(error) => {
+            bad_input!("{}: {error}; name an existing directory with --dir", directory.display())
+        }
+    }
+    let free = facts::free_bytes(directory)
+        .with_context(|| format!("cannot tell the free space of {}", directory.display()))?;
+    let needed = size_bytes.saturating_add(size_bytes / MARGIN_DIVISOR);
+    if free < needed {
+        bad_input!(
+            "{} has {} free, but a working file of {} needs {} (its size and 20 % to spare); \
+             choose a smaller --size or another --dir",
+            directory.display(),
+            shown_size(free),
+            shown_size(size_bytes),
+            shown_size(needed)
+        );
+    }
+    Ok(())
+}
+
+/// A file full of numbered blocks of random bytes.
+#[derive(Debug)]
+pub struct Workfile {
+    /// Keeps the file alive; its own offset and mode are not used for measuring.
+    keep: std::fs::File,
+    path: PathBuf,
+    /// Set where the file still has a name, which has to go with it.
+    named: Option<tempfile::TempPath>,
+    size_bytes: u64,
+    block_bytes: u64,
+    seed: u64,
+}
+
+impl Workfile {
+    /// Makes the file in `directory` and syncs it. `progress` is told the bytes written so far.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput) if the directory cannot be written to or is too small;
+    /// [`Interrupted`](interrupt::Interrupted); otherwise what the system said.
+    pub fn create(
+        directory: &Path,
+        size_bytes: u64,
+        block_bytes: u64,
+        seed: u64,
+        mut progress: impl FnMut(u64),
+    ) -> anyhow::Result<Workfile> {
+        check_directory(directory, size_bytes)?;
+        let temporary = tempfile::Builder::new()
+            .prefix(".forebay-lab-")
+            .tempfile_in(directory)
+            .map_err(|error| cannot_create(directory, &error))?;
+        let mut workfile = Workfile::adopt(temporary, size_bytes, block_bytes, seed)?;
+        workfile.fill(&mut progress).with_context(|| {
+            format!(
+                "cannot write {} of working file in {}",
+                typed_size(size_bytes),
+                directory.display()
+            )
+        })?;
+        Ok(workfile)
+    }
+
+    fn adopt(
+        temporary: NamedTempFile,
+        size_bytes: u64,
+        block_bytes: u64,
+        seed: u64,
+    ) -> anyhow::Result<Workfile> {
+        let (keep, named) = temporary.into_parts();
+        let unnamed = Path::new("/proc/self/fd").join(keep.as_raw_fd().to_string());
+        let (path, named) = if unnamed.exists() {
+            named.close().context("cannot unlink the working file")?;
+            (unnamed, None)
+        } else {
+            (named.to_path_buf(), Some(named))
+        };
+        Ok(Workfile { keep, path, named, size_bytes, block_bytes, seed })
+    }
+
+    fn fill(&mut self, progress: &mut dyn FnMut(u64)) -> anyhow::Result<()> {
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        let chunk_bytes = CHUNK_BYTES.max(self.block_bytes as usize);
+        let mut chunk = vec![0; chunk_bytes];
+        let mut written = 0;
+        while written < self.size_bytes {
+            interrupt::check()?;
+            random.fill(&mut chunk);
+            let here = (self.size_bytes - written).min(chunk_bytes as u64) as usize;
+            for (index, block) in chunk.chunks_mut(self.block_bytes as usize).enumerate() {
+                let number = written / self.block_bytes + index as u64;
+                block[..8].copy_from_slice(&self.stamp(number));
+            }
+            self.keep.write_all(&chunk[..here])?;
+            written += here as u64;
+            progress(written);
+        }
+        self.keep.sync_all()?;
+        Ok(())
+    }
+
+    /// The first bytes of block `number`.
+    pub fn stamp(&self, number: u64) -> [u8; 8] {
+        (number ^ self.seed.rotate_left(32)).to_le_bytes()
+    }
+
+    /// A path by which this process can open it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path by which a child process can open it.
+    pub fn path_for_others(&self) -> PathBuf {
+        match self.named {
+            Some(_) => self.path.clone(),
+            None => {
+                PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.keep.as_raw_fd()))
+            }
+        }
+    }
+
+    /// Whole blocks in the file.
+    pub fn blocks(&self) -> u64 {
+        self.size_bytes / self.block_bytes
+    }
+
+    /// Size, in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Size of a block, in bytes.
+    pub fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+}
+
+fn cannot_create(directory: &Path, error: &std::io::Error) -> anyhow::Error {
+    let remedy = match error.kind() {
+        ErrorKind::PermissionDenied => "choose a --dir you may write to",
+        ErrorKind::ReadOnlyFilesystem => "it is mounted read-only; choose another --dir",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make some room there",
+        _ => "choose another --dir",
+    };
+    // tempfile repeats the path in its message; the kind alone reads better.
+    let reason = error.raw_os_error().map_or_else(
+        || error.to_string(),
+        |number| std::io::Error::from_raw_os_error(number).to_string(),
+    );
+    let message = format!("cannot make a file in {}: {reason}; {remedy}", directory.display());
+    crate::BadInput(message).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn the_file_has_the_size_and_stamps_promised_and_leaves_no_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut told = 0;
+        let workfile =
+            Workfile::create(directory.path(), 3 << 20, 8192, 7, |bytes| told = bytes).unwrap();
+        assert_eq!(told, 3 << 20);
+        assert_eq!(workfile.blocks(), 384);
+        let file = std::fs::File::open(workfile.path()).unwrap();
+        let mut start = [0; 8];
+        file.read_exact_at(&mut start, 383 * 8192).unwrap();
+        assert_eq!(start, workfile.stamp(383));
+        if cfg!(target_os = "linux") {
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        }
+        drop((workfile, file));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_larger_than_the_free_space_is_refused_before_anything_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = Workfile::create(directory.path(), 1 << 60, 8192, 7, |_| {}).unwrap_err();
+        assert!(error.is::<crate::BadInput>());
+        assert!(error.to_string().contains("--size"), "{error}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,63 @@
+//! Project tasks: the one entry that people, the README and CI share.
+//!
+//! `cargo xtask ci` runs every check in order and stops at the first failure. `cargo xtask tidy`
+//! checks what rustc and clippy do not: the rules of our own style. `cargo xtask no-uring` runs a
+//! command that cannot use io_uring, as in most containers.
+//!
+//! Concurrency: one thread; a step's children run one after another.
+//! Failure:     any error is printed with its chain and ends the process with status 1.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command for people: printing is its work"
+)]
+
+mod ci;
+mod no_uring;
+mod tidy;
+mod workspace;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Forebay's project tasks", version)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Run every check that CI runs, in order, and stop at the first failure
+    Ci(ci::Options),
+    /// Check our own style rules over all files that git knows or would add
+    Tidy,
+    /// Run a command in which every io_uring system call fails (Linux)
+    NoUring {
+        /// What the blocked calls fail with
+        #[arg(long, value_enum, default_value_t = no_uring::Errno::Eperm)]
+        errno: no_uring::Errno,
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "COMMAND")]
+        command: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Ci(options) => ci::run(&options),
+        Task::Tidy => workspace::root().and_then(|root| tidy::run(&root)),
+        Task::NoUring { errno, command } => no_uring::replace_process(&command, errno),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
