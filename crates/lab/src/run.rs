@@ -89,20 +89,21 @@ fn measure(settings: &depth::Settings, outputs: &Outputs) -> anyhow::Result<()> 
         .with_context(|| format!("cannot look at {}", settings.directory.display()))?;
     let counters = counter_source(&mut storage);
 
-    let progress = Progress::new();
-    let filling = progress.bar(settings.size_bytes, "{bytes}/{total_bytes}");
-    filling.set_message("writing the working file");
-    let workfile = Workfile::create(
+    let mut workfile = Workfile::create(
         &settings.directory,
         settings.size_bytes,
         settings.block_bytes,
         settings.seed,
-        |written| filling.set_position(written),
     )?;
+    let means = depth::Means::probe(settings, &workfile)?;
+    let progress = Progress::new();
+    let filling = progress.bar(settings.size_bytes, "{bytes}/{total_bytes}");
+    filling.set_message("writing the working file");
+    workfile.fill(|written| filling.set_position(written))?;
     filling.finish_and_clear();
 
     let measuring = progress.bar(settings.measurements(), "{pos}/{len}");
-    let outcome = depth::run(settings, &workfile, counters.as_ref(), |label| {
+    let outcome = depth::run(settings, &workfile, means, counters.as_ref(), |label| {
         measuring.set_message(label.to_owned());
         measuring.inc(1);
     })?;

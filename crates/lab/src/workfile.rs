@@ -67,32 +67,22 @@ pub struct Workfile {
 }
 
 impl Workfile {
-    /// Makes the file in `directory` and syncs it. `progress` is told the bytes written so far.
+    /// Makes the file in `directory`, empty. See [`Workfile::fill`].
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput) if the directory cannot be written to or is too small;
-    /// [`Interrupted`](interrupt::Interrupted); otherwise what the system said.
+    /// [`BadInput`](crate::BadInput) if the directory cannot be written to or is too small.
     pub fn create(
         directory: &Path,
         size_bytes: u64,
         block_bytes: u64,
         seed: u64,
-        mut progress: impl FnMut(u64),
     ) -> anyhow::Result<Workfile> {
         check_directory(directory, size_bytes)?;
         let temporary = tempfile::Builder::new()
             .prefix(".forebay-lab-")
             .tempfile_in(directory)
             .map_err(|error| cannot_create(directory, &error))?;
-        let mut workfile = Workfile::adopt(temporary, size_bytes, block_bytes, seed)?;
-        workfile.fill(&mut progress).with_context(|| {
-            format!(
-                "cannot write {} of working file in {}",
-                typed_size(size_bytes),
-                directory.display()
-            )
-        })?;
-        Ok(workfile)
+        Workfile::adopt(temporary, size_bytes, block_bytes, seed)
     }
 
     fn adopt(
@@ -112,7 +102,11 @@ impl Workfile {
         Ok(Workfile { keep, path, named, size_bytes, block_bytes, seed })
     }
 
-    fn fill(&mut self, progress: &mut dyn FnMut(u64)) -> anyhow::Result<()> {
+    /// Writes the contents and syncs them. `progress` is told the bytes written so far.
+    ///
+    /// # Errors
+    /// [`Interrupted`](interrupt::Interrupted); otherwise what the system said.
+    pub fn fill(&mut self, mut progress: impl FnMut(u64)) -> anyhow::Result<()> {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let chunk_bytes = CHUNK_BYTES.max(self.block_bytes as usize);
         let mut chunk = vec![0; chunk_bytes];
@@ -125,11 +119,13 @@ impl Workfile {
                 let number = written / self.block_bytes + index as u64;
                 block[..8].copy_from_slice(&self.stamp(number));
             }
-            self.keep.write_all(&chunk[..here])?;
+            self.keep.write_all(&chunk[..here]).with_context(|| {
+                format!("cannot write {} of working file", typed_size(self.size_bytes))
+            })?;
             written += here as u64;
             progress(written);
         }
-        self.keep.sync_all()?;
+        self.keep.sync_all().context("cannot sync the working file")?;
         Ok(())
     }
 
@@ -194,8 +190,8 @@ mod tests {
     fn the_file_has_the_size_and_stamps_promised_and_leaves_no_name() {
         let directory = tempfile::tempdir().unwrap();
         let mut told = 0;
-        let workfile =
-            Workfile::create(directory.path(), 3 << 20, 8192, 7, |bytes| told = bytes).unwrap();
+        let mut workfile = Workfile::create(directory.path(), 3 << 20, 8192, 7).unwrap();
+        workfile.fill(|bytes| told = bytes).unwrap();
         assert_eq!(told, 3 << 20);
         assert_eq!(workfile.blocks(), 384);
         let file = std::fs::File::open(workfile.path()).unwrap();
@@ -212,7 +208,7 @@ mod tests {
     #[test]
     fn a_file_larger_than_the_free_space_is_refused_before_anything_is_written() {
         let directory = tempfile::tempdir().unwrap();
-        let error = Workfile::create(directory.path(), 1 << 60, 8192, 7, |_| {}).unwrap_err();
+        let error = Workfile::create(directory.path(), 1 << 60, 8192, 7).unwrap_err();
         assert!(error.is::<crate::BadInput>());
         assert!(error.to_string().contains("--size"), "{error}");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);

@@ -65,7 +65,14 @@ pub(super) fn draw(settings: &Settings, records: &[Record]) -> Vec<Advice> {
         .filter(|line| line.backend != "fio")
         .max_by(|a, b| f64::total_cmp(&a.best(), &b.best()));
     let Some(best) = best else {
-        return vec![sentence("Nothing could be measured.".to_owned())];
+        let warm = records.iter().any(Record::is_not_cold);
+        let why = if warm {
+            "No conclusion: the page cache could not be emptied, so these are the speeds of memory, \
+             not of a disk."
+        } else {
+            "No conclusion: nothing could be measured."
+        };
+        return vec![sentence(why.to_owned())];
     };
     let mut advice = Vec::new();
     if let (Some(start), Some((depth, rate))) = (best.start(), best.knee()) {

@@ -12,9 +12,11 @@
 
 mod conclusion;
 mod fio;
+mod means;
 mod reader;
 
-use std::collections::BTreeMap;
+pub use means::Means;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,7 +30,6 @@ use crate::measure::{Coldness, Spread, empty_cache};
 use crate::report::{Advice, BackendNote, Record};
 use crate::workfile::Workfile;
 use crate::{bad_input, interrupt};
-use fio::Fio;
 use reader::{Reader, Round};
 
 /// The name of this experiment in records.
@@ -214,21 +215,13 @@ pub struct Outcome {
 pub fn run(
     settings: &Settings,
     workfile: &Workfile,
+    means: Means,
     counters: Option<&CounterSource>,
     mut progress: impl FnMut(&str),
 ) -> anyhow::Result<Outcome> {
-    let fio = if settings.fio { Some(Fio::find()?) } else { None };
-    let mut remarks: BTreeMap<&str, String> = BTreeMap::new();
-    let backends = probe(settings, workfile, &mut remarks)?;
-    let usable = |cell: &Cell| match cell.engine {
-        Engine::Fio => !remarks.contains_key("direct"),
-        Engine::Forebay(kind) => {
-            let cache = cell.cache.to_string();
-            !remarks.contains_key(kind.name()) && !remarks.contains_key(cache.as_str())
-        }
-    };
-    let (cells, unusable): (Vec<Cell>, Vec<Cell>) =
-        settings.cells().into_iter().partition(|cell| usable(cell));
+    let Means { fio, backends, missing } = means;
+    let (unusable, cells): (Vec<Cell>, Vec<Cell>) =
+        settings.cells().into_iter().partition(|cell| missing.of(*cell).is_some());
 
     let mut random = fastrand::Rng::with_seed(settings.seed);
     let mut tallies: Vec<Tally> = cells.iter().map(|_| Tally::default()).collect();
@@ -256,60 +249,11 @@ pub fn run(
 
     let mut records: Vec<Record> =
         cells.iter().zip(&tallies).map(|(cell, tally)| record(settings, *cell, tally)).collect();
-    records.extend(unusable.into_iter().map(|cell| {
-        let cache = cell.cache.to_string();
-        let why = remarks.get(cell.engine_name()).or_else(|| remarks.get(cache.as_str()));
-        unmeasured(cell, why.map_or("", String::as_str))
-    }));
+    records.extend(
+        unusable.into_iter().map(|cell| unmeasured(cell, missing.of(cell).unwrap_or_default())),
+    );
     let advice = conclusion::draw(settings, &records);
     Ok(Outcome { records, backends, advice })
-}
-
-/// Tries each backend and cache mode once; what does not work is noted in `remarks` by name.
-fn probe(
-    settings: &Settings,
-    workfile: &Workfile,
-    remarks: &mut BTreeMap<&'static str, String>,
-) -> anyhow::Result<Vec<BackendNote>> {
-    if settings.caches.contains(&CacheMode::Direct) || settings.fio {
-        match open_file(workfile, CacheMode::Direct) {
-            Ok(file) => {
-                let needed = file.alignment().offset;
-                if settings.block_bytes < u64::from(needed) {
-                    bad_input!(
-                        "--block-size {}: direct I/O on this disk needs multiples of {needed}; \
-                         choose a larger block or --cache buffered",
-                        settings.block_bytes
-                    );
-                }
-            }
-            Err(error @ forebay_io::Error::DirectRefused { .. }) => {
-                let only_direct = settings.caches == [CacheMode::Direct];
-                if only_direct {
-                    bad_input!(
-                        "{} cannot be measured direct: {error}",
-                        settings.directory.display()
-                    );
-                }
-                remarks.insert("direct", error.to_string());
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let mut notes = Vec::new();
-    for &kind in &settings.backends {
-        let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
-        let note = match open_queue(kind, cache, 1) {
-            Ok(io) => io.report().notes.join("; "),
-            Err(error) => {
-                remarks.insert(kind.name(), error.to_string());
-                error.to_string()
-            }
-        };
-        let available = !remarks.contains_key(kind.name());
-        notes.push(BackendNote { backend: kind.to_string(), available, note });
-    }
-    Ok(notes)
 }
 
 fn open_file(workfile: &Workfile, cache: CacheMode) -> Result<File, forebay_io::Error> {
@@ -343,11 +287,17 @@ fn measure(
     let file = open_file(workfile, cell.cache)?;
     let blocks = settings.blocks as usize;
     let warm_up = depth.clamp(1, WORKERS_MAX).min(workfile.blocks() as usize - blocks);
-    let mut numbers = random.choose_multiple(0..workfile.blocks(), blocks + warm_up);
-    random.shuffle(&mut numbers);
+    let numbers = choose_blocks(random, workfile.blocks(), blocks + warm_up);
     let mut reader = Reader::new(&io, &file, workfile, depth)?;
     reader.warm_up(&numbers[blocks..])?;
     counted(counters, || reader.read(&numbers[..blocks], settings.cell_time_max))
+}
+
+/// `count` different ones of the blocks `0..of`, in random order.
+fn choose_blocks(random: &mut fastrand::Rng, of: u64, count: usize) -> Vec<u64> {
+    let mut numbers = random.choose_multiple(0..of, count);
+    random.shuffle(&mut numbers);
+    numbers
 }
 
 /// What `work` gives, and what the device did meanwhile where that can be told.
@@ -455,4 +405,33 @@ fn unique<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
         }
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_different_ones_and_depend_on_the_seed_alone() {
+        let choose = |seed| choose_blocks(&mut fastrand::Rng::with_seed(seed), 1000, 400);
+        let numbers = choose(1);
+        assert_eq!(numbers, choose(1));
+        assert_ne!(numbers, choose(2));
+        let mut sorted = numbers.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), 400);
+        assert!(sorted.iter().all(|&number| number < 1000));
+        assert_ne!(numbers, sorted, "they come in random order");
+    }
+
+    #[test]
+    fn aio_is_not_asked_to_read_buffered() {
+        let common = crate::cli::CommonArgs { dir: ".".into(), seed: Some(1) };
+        let settings = Settings::new(&DepthArgs::quick(&common)).unwrap();
+        let aio = Engine::Forebay(Kind::Aio);
+        let of_aio = settings.cells().into_iter().filter(|cell| cell.engine == aio);
+        assert!(of_aio.clone().count() > 0);
+        assert!(of_aio.clone().all(|cell| cell.cache == CacheMode::Direct));
+    }
 }

@@ -1,0 +1,98 @@
+//! What there is to measure with: which backends and cache modes work here, and whether fio does.
+//!
+//! Looked at before the working file is filled, so that a run which cannot succeed says so at
+//! once.
+
+use std::collections::BTreeMap;
+
+use forebay_io::{CacheMode, Error, Kind};
+
+use super::fio::Fio;
+use super::{Cell, Engine, Settings, open_file, open_queue};
+use crate::bad_input;
+use crate::report::BackendNote;
+use crate::workfile::Workfile;
+
+/// What can be measured with.
+#[derive(Debug)]
+pub struct Means {
+    pub(super) fio: Option<Fio>,
+    pub(super) backends: Vec<BackendNote>,
+    pub(super) missing: Missing,
+}
+
+/// What cannot, and why.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    backends: BTreeMap<&'static str, String>,
+    direct: Option<String>,
+}
+
+impl Missing {
+    /// Why `cell` cannot be measured, if that is so.
+    pub(super) fn of(&self, cell: Cell) -> Option<&str> {
+        let direct = self.direct.as_ref().filter(|_| cell.cache == CacheMode::Direct);
+        let backend = match cell.engine {
+            Engine::Forebay(kind) => self.backends.get(kind.name()),
+            Engine::Fio => None,
+        };
+        backend.or(direct).map(String::as_str)
+    }
+}
+
+impl Means {
+    /// Tries each backend and cache mode once, on a `workfile` that may still be empty.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput) when nothing of what was asked for can be measured.
+    pub fn probe(settings: &Settings, workfile: &Workfile) -> anyhow::Result<Means> {
+        let fio = if settings.fio { Some(Fio::find()?) } else { None };
+        let mut missing = Missing::default();
+        if settings.caches.contains(&CacheMode::Direct) || settings.fio {
+            missing.direct = probe_direct(settings, workfile)?;
+        }
+        let mut backends = Vec::new();
+        for &kind in &settings.backends {
+            let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
+            let (available, note) = match open_queue(kind, cache, 1) {
+                Ok(io) => (true, io.report().notes.join("; ")),
+                Err(error) => (false, error.to_string()),
+            };
+            if !available {
+                missing.backends.insert(kind.name(), note.clone());
+            }
+            backends.push(BackendNote { backend: kind.to_string(), available, note });
+        }
+        let cells = settings.cells();
+        if cells.is_empty() {
+            bad_input!("there is nothing to measure: aio reads direct only; add --cache direct");
+        }
+        if let Some(why) = cells.iter().map(|&cell| missing.of(cell)).collect::<Option<Vec<_>>>() {
+            bad_input!("nothing of this can be measured here: {}", why[0]);
+        }
+        Ok(Means { fio, backends, missing })
+    }
+}
+
+/// Why direct reads cannot be measured, if that is so.
+fn probe_direct(settings: &Settings, workfile: &Workfile) -> anyhow::Result<Option<String>> {
+    let directory = settings.directory.display();
+    match open_file(workfile, CacheMode::Direct) {
+        Ok(file) => {
+            let needed = file.alignment().offset;
+            if settings.block_bytes < u64::from(needed) {
+                bad_input!(
+                    "--block-size {}: direct I/O in {directory} needs multiples of {needed}; \
+                     choose a larger block or --cache buffered",
+                    settings.block_bytes
+                );
+            }
+            Ok(None)
+        }
+        Err(Error::DirectRefused { filesystem, why, .. }) => Ok(Some(format!(
+            "{directory} is on {filesystem}, which refuses direct I/O ({why}); use --cache \
+             buffered or another --dir"
+        ))),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,158 @@
+//! The command as its users meet it: exit codes, messages, what is written and what is left.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// `forebay ARGS`, to be run in `directory`.
+fn forebay(directory: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(args).current_dir(directory).stdin(Stdio::null());
+    command
+}
+
+fn output(directory: &Path, args: &[&str]) -> Output {
+    forebay(directory, args).output().unwrap()
+}
+
+/// A directory on a disk (where the build is), not on a tmpfs.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
+        .or_else(|_| tempfile::tempdir_in("."))
+        .unwrap()
+}
+
+fn entries(directory: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(directory).unwrap();
+    names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+const SMALL: [&str; 8] =
+    ["--size", "8MiB", "--blocks", "64", "--rounds", "2", "--depths", "0,1,16"];
+
+#[test]
+fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
+    let scratch = scratch();
+    std::fs::write(scratch.path().join("file"), "mine").unwrap();
+    let cases: [(&[&str], &str); 14] = [
+        (&["--dir", "nowhere"], "nowhere"),
+        (&["--dir", "file"], "is not a directory"),
+        (&["--size", "0"], "zero"),
+        (&["--size", "100PiB"], "--size"),
+        (&["--size", "lots"], "a size looks like"),
+        (&["--blocks", "0"], "--blocks"),
+        (&["--size", "64KiB", "--blocks", "9"], "--blocks"),
+        (&["--block-size", "5000"], "power of two"),
+        (&["--block-size", "0"], "zero"),
+        (&["--backends", "quantum"], "sync, threads, aio and uring"),
+        (&["--cache", "warm"], "buffered and direct"),
+        (&["--depths", "5000"], "4096"),
+        (&["--backends", "aio", "--cache", "buffered"], "aio reads direct only"),
+        (&["--json", "no/such/file.json"], "no directory"),
+    ];
+    for (args, expected) in cases {
+        let mut line = vec!["lab", "depth"];
+        line.extend(args);
+        let output = output(scratch.path(), &line);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(expected), "{args:?}: {told}");
+        assert!(!told.contains("panicked"), "{args:?}: {told}");
+    }
+    assert_eq!(entries(scratch.path()), ["file"]);
+    assert_eq!(std::fs::read(scratch.path().join("file")).unwrap(), b"mine");
+}
+
+#[test]
+fn a_directory_one_may_not_write_to_is_bad_input() {
+    // Root may write anywhere but here.
+    let output = output(Path::new("/"), &["lab", "depth", "--dir", "/sys", "--size", "1MiB"]);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_small_run_writes_records_of_the_promised_shape_and_cleans_up() {
+    let scratch = scratch();
+    let mut args = vec!["lab", "depth", "--seed", "7", "--json", "out.json", "--html", "out.html"];
+    args.extend(SMALL);
+    let output = output(scratch.path(), &args);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    let mut left = entries(scratch.path());
+    left.sort();
+    assert_eq!(left, ["out.html", "out.json"]);
+
+    let text = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["schema"], "forebay-lab/1");
+    assert!(report["command"].as_str().unwrap().contains("--seed 7"));
+    let records = report["records"].as_array().unwrap();
+    let sync_buffered: Vec<_> = records
+        .iter()
+        .filter(|record| record["cell"]["backend"] == "sync")
+        .filter(|record| record["cell"]["cache"] == "buffered")
+        .collect();
+    assert_eq!(sync_buffered.len(), 3);
+    for record in sync_buffered {
+        assert_eq!(record["experiment"], "depth");
+        assert_eq!(record["metrics"]["blocks"].as_f64(), Some(64.0));
+        assert_eq!(record["metrics"]["rounds"].as_u64(), Some(2));
+        assert!(record["metrics"]["blocks_per_s"].as_f64().unwrap() > 0.0);
+        // Measured or null, but always there.
+        for name in ["device_requests", "device_bytes", "over_read", "wait_us_p50", "wait_us_p99"] {
+            assert!(record["metrics"].get(name).is_some(), "{name}");
+        }
+    }
+    let page = std::fs::read_to_string(scratch.path().join("out.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") || page.starts_with("<!doctype html>"));
+}
+
+#[test]
+fn ctrl_c_ends_the_run_soon_with_130_and_leaves_nothing() {
+    let scratch = scratch();
+    for pause_ms in [30, 700] {
+        let started = Instant::now();
+        let mut child = forebay(scratch.path(), &["lab", "--dir", "."])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let status = child.wait().unwrap();
+        // Before the handler is there, the signal itself ends the process.
+        let interrupted = status.code() == Some(130) || (pause_ms < 100 && status.code().is_none());
+        assert!(interrupted, "{status:?} after {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(10));
+        assert_eq!(entries(scratch.path()), [""; 0]);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn even_a_kill_leaves_no_working_file() {
+    let scratch = scratch();
+    let mut child = forebay(scratch.path(), &["lab", "depth", "--size", "64MiB"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(entries(scratch.path()), [""; 0]);
+}
+
+#[test]
+fn help_teaches() {
+    let scratch = scratch();
+    let output = output(scratch.path(), &["lab", "depth", "--help"]);
+    let help = String::from_utf8_lossy(&output.stdout);
+    for word in ["--dir", "--depths", "Example:", "in flight"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+}
