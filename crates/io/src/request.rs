@@ -193,3 +193,83 @@ impl Transfer {
         assert!(self.done <= self.len, "[REQ-1] {} of {} bytes moved", self.done, self.len);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::OpenOptions;
+    use crate::memory::Arena;
+    use proptest::prelude::*;
+
+    const SLOT_BYTES: usize = 64;
+
+    fn transfer(lens: &[usize]) -> Transfer {
+        let arena = Arena::new(lens.len(), SLOT_BYTES).unwrap();
+        let mut leases = arena.take_many(lens.len()).unwrap();
+        for (lease, &len) in leases.iter_mut().zip(lens) {
+            lease.truncate(len);
+        }
+        // Any file will do: nothing is moved here.
+        let options = OpenOptions::new().read_only(true);
+        let file = File::open(std::path::Path::new("/dev/null"), &options).unwrap();
+        let len = lens.iter().sum::<usize>() as u64;
+        Transfer {
+            id: 0,
+            op: Op::Read,
+            file,
+            offset: 0,
+            leases,
+            len,
+            done: 0,
+            limit: None,
+            idle_attempts: 0,
+            ticket: Arc::default(),
+        }
+    }
+
+    proptest! {
+        /// An attempt covers exactly the bytes from `done` on, up to its limit, in order.
+        #[test]
+        fn an_attempt_names_each_byte_that_is_left_once(
+            lens in prop::collection::vec(0_usize..=SLOT_BYTES, 1..8),
+            done in any::<prop::sample::Index>(),
+            limit in prop::option::of(1_u64..200),
+        ) {
+            let mut transfer = transfer(&lens);
+            transfer.done = done.index(transfer.len as usize + 1) as u64;
+            if let Some(limit) = limit {
+                transfer.limit(limit);
+            }
+            let all: Vec<usize> = transfer
+                .leases
+                .iter()
+                .flat_map(|lease| (0..lease.len()).map(|at| lease.as_ptr() as usize + at))
+                .collect();
+            let start = transfer.done as usize;
+            let expected = &all[start..start + transfer.remaining() as usize];
+
+            let segments: Vec<_> = transfer.segments(usize::MAX).collect();
+            prop_assert!(segments.iter().all(|&(_, len)| len > 0));
+            let named: Vec<usize> = segments
+                .iter()
+                .flat_map(|&(start, len)| (0..len).map(move |at| start as usize + at))
+                .collect();
+            prop_assert_eq!(&named, expected);
+
+            let by_slices: Vec<(usize, usize)> =
+                transfer.slices().iter().map(|s| (s.as_ptr() as usize, s.len())).collect();
+            let by_slices_mut: Vec<(usize, usize)> =
+                transfer.slices_mut().iter().map(|s| (s.as_ptr() as usize, s.len())).collect();
+            let by_segments: Vec<(usize, usize)> =
+                segments.iter().map(|&(start, len)| (start as usize, len)).collect();
+            prop_assert_eq!(&by_slices, &by_segments);
+            prop_assert_eq!(&by_slices_mut, &by_segments);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "[REQ-1]")]
+    fn req_1_more_bytes_than_asked_for_are_a_bug() {
+        transfer(&[10]).advance(11);
+    }
+}

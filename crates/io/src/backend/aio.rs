@@ -21,8 +21,9 @@ use crate::request::{Op, Transfer};
 /// Completions taken from the kernel in one call.
 const REAP_BATCH: usize = 64;
 
-/// Longest sleep in the kernel, in nanoseconds. A submission that fails is answered outside of
-/// `reap`, and a thread that drains must then look again; anything else wakes it at once.
+/// Longest sleep in the kernel, in nanoseconds. A submission that fails, or that has to make room
+/// in the kernel first, answers requests outside of `reap`; a thread asleep in the kernel must
+/// then look again by itself. Anything else wakes it at once.
 const SLEEP_NS_MAX: libc::c_long = 100_000_000;
 
 const IOCB_CMD_FSYNC: u16 = 2;
@@ -96,10 +97,9 @@ impl AioBackend {
             match self.context.submit(&mut iocbs[start..]) {
                 Ok(taken) => start += taken,
                 Err(OsError::EINTR | OsError::EAGAIN) => {
-                    // The kernel is short of request structures; completions free them.
-                    if let Ok(reap) = self.reap.try_lock() {
-                        self.reap_available(&reap, 0);
-                    }
+                    // The kernel is short of request structures; completions free them. Taken
+                    // without `reap`: this thread will not be there to hand it on.
+                    self.reap_available(0);
                     thread::yield_now();
                 }
                 Err(error) => {
@@ -116,7 +116,7 @@ impl AioBackend {
 
     /// Hands completions to the sink, sleeping for at most [`SLEEP_NS_MAX`] until there are `least`.
     /// Returns how many.
-    fn reap_available(&self, _reap: &MutexGuard<'_, ()>, least: usize) -> usize {
+    fn reap_available(&self, least: usize) -> usize {
         let mut events = [IoEvent::default(); REAP_BATCH];
         // Every error here passes by itself (EINTR) or cannot happen for a context of our own.
         let count = self.context.events(least, &mut events).unwrap_or(0);
@@ -150,7 +150,7 @@ impl Backend for AioBackend {
     }
 
     fn drive(&self, want: &Want<'_>) -> Driven {
-        let reap = match self.reap.try_lock() {
+        let _reap = match self.reap.try_lock() {
             Ok(reap) => reap,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
@@ -160,7 +160,7 @@ impl Backend for AioBackend {
         if want.block && (want.satisfied)() {
             return Driven::Progress;
         }
-        match self.reap_available(&reap, usize::from(want.block)) {
+        match self.reap_available(usize::from(want.block)) {
             0 if !want.block => Driven::Nothing,
             _ => Driven::Progress,
         }

@@ -143,10 +143,10 @@ pub(crate) fn open(
 pub fn open_raw(
     kind: Kind,
     options: &IoOptions,
-    sink: Arc<dyn Sink>,
+    sink: &Arc<dyn Sink>,
 ) -> Result<Box<dyn Backend>, Error> {
     options.check()?;
-    open_one(kind, options, &sink, &mut Vec::new())
+    open_one(kind, options, sink, &mut Vec::new())
         .map_err(|why| Error::Unavailable { backend: kind, why })
 }
 

@@ -182,7 +182,8 @@ impl File {
     ///
     /// # Errors
     /// [`Error::Open`] when the system gives no further descriptor, or (outside Linux) when the
-    /// path now names another file.
+    /// path now names another file; [`Error::Unsupported`] for a hint other than `Normal` where
+    /// there are none.
     pub fn private(&self, hint: Hint) -> Result<File, Error> {
         let opened = Arc::clone(&self.descriptor.opened);
         let spare = opened.spare().pop();
@@ -193,7 +194,11 @@ impl File {
         let descriptor = Descriptor { file: Some(file), private: true, opened };
         let file = File { descriptor: Arc::new(descriptor) };
         if used || hint != Hint::Normal {
-            file.advise(0..u64::MAX, hint.into())?;
+            match file.advise(0..u64::MAX, hint.into()) {
+                // Where there are no hints, a used descriptor has none to be taken back.
+                Err(Error::Unsupported { .. }) if hint == Hint::Normal => {}
+                advised => advised?,
+            }
         }
         Ok(file)
     }

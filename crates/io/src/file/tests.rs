@@ -1,7 +1,6 @@
 //! What files promise: modes, the latch, private descriptors, space, residency.
 
 use super::*;
-use std::os::unix::fs::FileExt;
 
 fn scratch() -> (tempfile::TempDir, File) {
     let directory = tempfile::tempdir().unwrap();
@@ -50,13 +49,22 @@ fn fil_2_a_failed_sync_latches_every_open_of_the_file() {
 fn a_private_descriptor_is_another_description_of_the_same_file_and_is_reused() {
     let (_directory, file) = scratch();
     file.set_len(8192).unwrap();
-    let private = file.private(Hint::Random).unwrap();
+    let private = file.private(Hint::Normal).unwrap();
     let number = private.descriptor_number();
     assert_ne!(number, file.descriptor_number());
     assert_eq!(private.len().unwrap(), 8192);
     drop(private);
     let again = file.private(Hint::Normal).unwrap();
     assert_eq!(again.descriptor_number(), number);
+}
+
+#[test]
+fn a_hint_is_taken_or_refused_aloud() {
+    let (_directory, file) = scratch();
+    for hint in [Hint::Random, Hint::Sequential] {
+        let refused = matches!(file.private(hint), Err(Error::Unsupported { .. }));
+        assert_eq!(refused, cfg!(not(all(target_os = "linux", not(forebay_portable)))));
+    }
 }
 
 #[cfg(all(target_os = "linux", not(forebay_portable)))]
@@ -94,7 +102,7 @@ fn residency_follows_what_is_read_and_dropped() {
     let (directory, file) = scratch();
     let bytes = 64 * sys::page_bytes();
     let plain = std::fs::File::options().write(true).open(directory.path().join("file")).unwrap();
-    plain.write_all_at(&vec![3; bytes as usize], 0).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&plain, &vec![3; bytes as usize], 0).unwrap();
     let full = file.residency(0..u64::MAX).unwrap();
     assert_eq!((full.pages, full.pages_resident), (64, 64));
     file.sync_data().unwrap();

@@ -16,6 +16,7 @@ pub(crate) use portable::*;
 
 /// What a filesystem says about direct I/O on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "no one system has all of these answers")]
 pub(crate) enum DirectSupport {
     /// It does it, with these alignments in bytes.
     Aligned { memory: u32, offset: u32 },

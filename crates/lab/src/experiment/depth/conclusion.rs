@@ -97,8 +97,8 @@ pub(super) fn draw(settings: &Settings, records: &[Record]) -> Vec<Advice> {
     // PostgreSQL reads through the page cache: with WILLNEED up to version 17 and with
     // io_method=sync, by worker processes or io_uring from 18 on.
     let postgres = [
-        ("sync", "PostgreSQL up to 17, or 18 with io_method=sync"),
-        ("threads", "PostgreSQL 18 with io_method=worker (and as many io_workers)"),
+        ("sync", "PostgreSQL up to 17, and 18 with io_method=sync"),
+        ("threads", "PostgreSQL 18 with io_method=worker and as many io_workers"),
         ("uring", "PostgreSQL 18 with io_method=io_uring"),
     ];
     for (backend, who) in postgres {
@@ -110,8 +110,8 @@ pub(super) fn draw(settings: &Settings, records: &[Record]) -> Vec<Advice> {
             advice.push(Advice {
                 experiment: NAME.to_owned(),
                 sentence: format!(
-                    "{who}: effective_io_concurrency = {value} is the smallest within 5 % of the \
-                     best ({} is {gain:.1} times as fast there as without look-ahead).",
+                    "{who}: {value} requests ahead are within 5 % of the best and {gain:.1} times \
+                     as fast as none ({}).",
                     line.name()
                 ),
                 setting: "effective_io_concurrency".to_owned(),

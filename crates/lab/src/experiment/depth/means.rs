@@ -54,7 +54,7 @@ impl Means {
         let mut backends = Vec::new();
         for &kind in &settings.backends {
             let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
-            let (available, note) = match open_queue(kind, cache, 1) {
+            let (available, note) = match open_queue(kind, cache, 1, None) {
                 Ok(io) => (true, io.report().notes.join("; ")),
                 Err(error) => (false, error.to_string()),
             };

@@ -18,9 +18,10 @@ mod reader;
 pub use means::Means;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_io::{CacheMode, File, Io, IoOptions, Kind, OpenOptions, Prefer};
+use forebay_io::{Arena, CacheMode, File, Io, IoOptions, Kind, OpenOptions, Prefer};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
@@ -260,13 +261,18 @@ fn open_file(workfile: &Workfile, cache: CacheMode) -> Result<File, forebay_io::
     File::open(workfile.path(), &OpenOptions::new().read_only(true).cache(cache))
 }
 
-fn open_queue(kind: Kind, cache: CacheMode, depth: usize) -> Result<Io, forebay_io::Error> {
+fn open_queue(
+    kind: Kind,
+    cache: CacheMode,
+    depth: usize,
+    memory: Option<&Arc<Arena>>,
+) -> Result<Io, forebay_io::Error> {
     Io::open(&IoOptions {
         prefer: Prefer::Only(kind),
         cache,
         queue_depth: depth.max(1),
         workers: depth.clamp(1, WORKERS_MAX),
-        ..IoOptions::default()
+        arena: memory.cloned(),
     })
 }
 
@@ -283,12 +289,13 @@ fn measure(
     random: &mut fastrand::Rng,
 ) -> anyhow::Result<(Round, Option<DeviceCounters>)> {
     let depth = cell.depth as usize;
-    let io = open_queue(kind, cell.cache, depth)?;
+    let memory = Reader::memory(workfile, depth)?;
+    let io = open_queue(kind, cell.cache, depth, Some(&memory))?;
     let file = open_file(workfile, cell.cache)?;
     let blocks = settings.blocks as usize;
     let warm_up = depth.clamp(1, WORKERS_MAX).min(workfile.blocks() as usize - blocks);
     let numbers = choose_blocks(random, workfile.blocks(), blocks + warm_up);
-    let mut reader = Reader::new(&io, &file, workfile, depth)?;
+    let mut reader = Reader::new(&io, &file, workfile, depth, &memory);
     reader.warm_up(&numbers[blocks..])?;
     counted(counters, || reader.read(&numbers[..blocks], settings.cell_time_max))
 }

@@ -1,6 +1,7 @@
 //! One measurement: read a list of blocks in order, with so many asked for ahead.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -34,18 +35,23 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// Memory for the window and the block in hand.
+    pub(super) fn memory(workfile: &Workfile, depth: usize) -> anyhow::Result<Arc<Arena>> {
+        Ok(Arena::new(depth.max(1) + 1, workfile.block_bytes() as usize)?)
+    }
+
     pub(super) fn new(
         io: &'a Io,
         file: &'a File,
         workfile: &'a Workfile,
         depth: usize,
-    ) -> anyhow::Result<Reader<'a>> {
-        let arena = Arena::new(depth.max(1) + 1, workfile.block_bytes() as usize)?;
-        let spare = std::iter::from_fn(|| arena.take()).map(|lease| vec![lease]).collect();
+        memory: &Arc<Arena>,
+    ) -> Reader<'a> {
+        let spare = std::iter::from_fn(|| memory.take()).map(|lease| vec![lease]).collect();
         let mut reader =
             Reader { io, file, workfile, depth, spare, ahead: VecDeque::with_capacity(depth) };
         reader.touch_memory();
-        Ok(reader)
+        reader
     }
 
     /// Reads `numbers` in order, or as many as fit in `time_max`.
