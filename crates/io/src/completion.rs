@@ -134,8 +134,11 @@ impl TicketState {
 pub(crate) struct Desk {
     capacity: usize,
     in_flight: AtomicUsize,
-    /// Threads that wait for room, or for everything to end.
+    /// Threads that wait for room.
     pub(crate) room: Waiters,
+    /// Threads that wait for everything to end. Apart from `room`, or a wake that one place is
+    /// free could go to a thread that has no use for it.
+    pub(crate) drained: Waiters,
     /// Threads inside `Shared::wait_until`, one of which has to drive the backend.
     pub(crate) sleepers: Waiters,
     pub(crate) counters: Counters,
@@ -160,6 +163,7 @@ impl Desk {
             capacity,
             in_flight: AtomicUsize::new(0),
             room: Waiters::default(),
+            drained: Waiters::default(),
             sleepers: Waiters::default(),
             counters: Counters::default(),
         }
@@ -199,12 +203,14 @@ impl Desk {
         // The file first: whoever is woken by the answer may count on the descriptor being let go.
         drop(file);
         ticket.complete(Completed { leases, result });
+        // If nobody holds the ticket any more, this gives the leases back, before the request
+        // counts as ended: a thread that drains may count on that.
+        drop(ticket);
         let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
         assert!((1..=self.capacity).contains(&before), "[CMP-2] {before} of {}", self.capacity);
+        self.room.wake_one();
         if before == 1 {
-            self.room.wake_all();
-        } else {
-            self.room.wake_one();
+            self.drained.wake_all();
         }
         Next::Done
     }

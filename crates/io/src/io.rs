@@ -166,7 +166,7 @@ impl Io {
         let (ticket, transfer) = self.shared.admit(request);
         if let Some(transfer) = transfer {
             self.shared.enter(&mut Vec::new());
-            self.shared.backend.start(&mut vec![transfer]);
+            self.shared.start(&mut vec![transfer]);
         }
         ticket
     }
@@ -187,7 +187,7 @@ impl Io {
             })
             .collect();
         if !batch.is_empty() {
-            self.shared.backend.start(&mut batch);
+            self.shared.start(&mut batch);
         }
         tickets
     }
@@ -294,12 +294,22 @@ impl Shared {
             return;
         }
         if !batch.is_empty() {
-            self.backend.start(batch);
+            self.start(batch);
         }
         self.desk.counters.held_back.fetch_add(1, Ordering::Relaxed);
         let _registered = self.desk.room.register();
         while !self.desk.try_enter() {
             self.wait_until(None, &|| self.desk.has_room());
+        }
+    }
+
+    fn start(&self, batch: &mut Vec<Transfer>) {
+        self.backend.start(batch);
+        if self.backend.kind() == Kind::Sync {
+            // What `sync` was given runs when somebody drives. Threads that came before it was
+            // there, and found nothing to carry out, sleep.
+            self.desk.room.wake_one();
+            self.desk.drained.wake_one();
         }
     }
 
@@ -335,7 +345,7 @@ impl Shared {
     }
 
     fn drain(&self) {
-        let _registered = self.desk.room.register();
+        let _registered = self.desk.drained.register();
         self.wait_until(None, &|| self.desk.in_flight() == 0);
     }
 }

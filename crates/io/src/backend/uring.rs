@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
@@ -50,8 +50,9 @@ pub(super) struct UringBackend {
     reap: Mutex<()>,
     in_flight: Mutex<InFlight>,
     registered: Option<Registered>,
-    /// Entering the kernel failed for good.
-    broken: AtomicBool,
+    /// The number of the error with which entering the kernel failed for good, or 0. Set under
+    /// `submit`; from then on the submission queue is not touched.
+    broken: AtomicI32,
     sink: Arc<dyn Sink>,
 }
 
@@ -96,7 +97,7 @@ impl UringBackend {
             reap: Mutex::new(()),
             in_flight: Mutex::new(InFlight::new(capacity)),
             registered: None,
-            broken: AtomicBool::new(false),
+            broken: AtomicI32::new(0),
             sink,
         })
     }
@@ -171,6 +172,11 @@ impl UringBackend {
     /// Queues transfers and enters the kernel once for all of them.
     fn push(&self, transfers: impl Iterator<Item = Transfer>) {
         let mut queued = lock(&self.submit);
+        if let Some(error) = self.broken() {
+            drop(queued);
+            transfers.for_each(|transfer| self.refuse(transfer, error));
+            return;
+        }
         {
             let mut in_flight = lock(&self.in_flight);
             // SAFETY: [URG-1] `submit` is locked, and this queue is dropped before it is unlocked.
@@ -198,8 +204,8 @@ impl UringBackend {
     /// A refusal that passes by itself counts as success: the entries stay queued, and the thread
     /// that reaps submits them when it enters.
     fn enter(&self, completions: usize) -> Result<(), OsError> {
-        if self.broken.load(Ordering::SeqCst) {
-            return Err(OsError::EPERM);
+        if let Some(error) = self.broken() {
+            return Err(error);
         }
         match self.ring.submitter().submit_and_wait(completions) {
             Ok(_) => Ok(()),
@@ -216,19 +222,27 @@ impl UringBackend {
 
     /// The kernel will not be entered again: answers every transfer it never took.
     fn give_up(&self, error: OsError, mut queued: MutexGuard<'_, VecDeque<u32>>) {
-        self.broken.store(true, Ordering::SeqCst);
+        self.broken.store(error.raw(), Ordering::SeqCst);
         // SAFETY: [URG-1] `submit` is locked, and this queue is dropped at the end of the line.
         forget_consumed(&mut queued, &unsafe { self.ring.submission_shared() });
         let mut in_flight = lock(&self.in_flight);
         let orphans: Vec<_> = queued.drain(..).map(|index| in_flight.remove(index)).collect();
         drop((in_flight, queued));
         tracing::error!(%error, orphans = orphans.len(), "io_uring can no longer be entered");
-        for transfer in orphans {
-            // An answer that asks for another attempt gets the same error until it is final.
-            let mut next = self.sink.finished(transfer, Err(error));
-            while let Next::Again(transfer) = next {
-                next = self.sink.finished(transfer, Err(error));
-            }
+        orphans.into_iter().for_each(|transfer| self.refuse(transfer, error));
+    }
+
+    fn broken(&self) -> Option<OsError> {
+        let raw = self.broken.load(Ordering::SeqCst);
+        (raw != 0).then(|| OsError::from_raw(raw))
+    }
+
+    /// Answers a transfer that the kernel will never see.
+    fn refuse(&self, transfer: Transfer, error: OsError) {
+        // An answer that asks for another attempt gets the same error until it is final.
+        let mut next = self.sink.finished(transfer, Err(error));
+        while let Next::Again(transfer) = next {
+            next = self.sink.finished(transfer, Err(error));
         }
     }
 
