@@ -28,6 +28,8 @@ impl OsError {
     pub const EINTR: OsError = OsError(libc::EINTR);
     /// Try again.
     pub const EAGAIN: OsError = OsError(libc::EAGAIN);
+    /// Something needed is in use.
+    pub const EBUSY: OsError = OsError(libc::EBUSY);
     /// The operation was cancelled.
     pub const ECANCELED: OsError = OsError(libc::ECANCELED);
     /// Out of disk quota.

@@ -92,11 +92,32 @@ pub(crate) fn table(finished: &[Finished]) -> String {
     let mut text = format!("{step:<10} {time:>8} {passed:>8} {ignored:>8} {skips:>8}\n{out}");
     let _ = writeln!(text, "skipped tests (not passes): {skipped}");
     for step in finished {
-        for skip in &step.outcome.skips {
+        for skip in grouped(&step.outcome.skips) {
             let _ = writeln!(text, "  {}: {skip}", step.name);
         }
     }
     text
+}
+
+/// Skips with one suite and one reason as one line, in order of their first.
+fn grouped(skips: &[String]) -> Vec<String> {
+    let mut groups: Vec<((&str, &str), Vec<&str>)> = Vec::new();
+    for skip in skips {
+        let mut parts = skip.splitn(3, ": ");
+        let suite = parts.next().unwrap_or_default();
+        let test = parts.next().unwrap_or_default();
+        let key = (suite, parts.next().unwrap_or_default());
+        match groups.iter_mut().find(|group| group.0 == key) {
+            Some(group) => group.1.push(test),
+            None => groups.push((key, vec![test])),
+        }
+    }
+    let line = |((suite, reason), tests): &((&str, &str), Vec<&str>)| match &tests[..] {
+        [one] => format!("{suite}: {one}: {reason}"),
+        [first, ..] => format!("{suite}: {} tests ({first} ...): {reason}", tests.len()),
+        [] => String::new(),
+    };
+    groups.iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -135,5 +156,12 @@ mod tests {
         );
         assert_eq!(lines[4], "skipped tests (not passes): 1");
         assert_eq!(lines[5], "  test: lab: page: no chromium");
+    }
+
+    #[test]
+    fn skips_for_one_reason_are_one_line_that_counts_them() {
+        let skips = ["io: a: no uring", "io: b: no uring", "io: c: no root: none"];
+        let skips: Vec<String> = skips.map(str::to_owned).into();
+        assert_eq!(grouped(&skips), ["io: 2 tests (a ...): no uring", "io: c: no root: none"]);
     }
 }

@@ -7,14 +7,15 @@
 //! IORING_SETUP_SINGLE_ISSUER and the deferred task work that needs it; cooperative task work is
 //! out as well, because a completion could then wait for its submitter to next enter the kernel.
 //!
-//! Invariants:  [URG-1] the submission queue is touched under `submit` only, the completion queue
-//!                      under `reap` only
+//! Invariants:  [URG-1] the submission queue is touched, and submitted, under `submit` only, the
+//!                      completion queue touched under `reap` only
 //!              [URG-2] an entry in the submission queue has its transfer in `in_flight`: it may
-//!                      run at any later enter, also after one that failed
+//!                      run at any later submission, also after one that failed
 //! Lock order:  reap, then submit, then in_flight.
 //! Failure:     when entering is forbidden later on (a seccomp filter loaded after opening), what
-//!              the kernel never took is answered with that error and the ring is not entered
-//!              again; what it did take is still reaped.
+//!              the kernel never took is answered with that error and nothing is submitted again;
+//!              what it did take is still reaped. (Filters on some threads only are not provided
+//!              for: an unfiltered thread may then sleep on what a filtered one cannot submit.)
 //! Source:      io_uring(7), io_uring_enter(2), io_uring_register(2).
 
 use std::collections::VecDeque;
@@ -39,8 +40,11 @@ const REAP_BATCH: usize = 64;
 /// Largest buffer the kernel registers as one, in bytes.
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
 
-/// Pause between looks at the completion queue of a ring that may not be entered any more.
-const BROKEN_PAUSE: Duration = Duration::from_millis(1);
+/// The flag of io_uring_enter(2) to wait for completions.
+const IORING_ENTER_GETEVENTS: u32 = 1;
+
+/// Pause before the next look when the kernel takes nothing, or may not be waited in any more.
+const PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) struct UringBackend {
     ring: IoUring,
@@ -181,7 +185,6 @@ impl UringBackend {
             let mut in_flight = lock(&self.in_flight);
             // SAFETY: [URG-1] `submit` is locked, and this queue is dropped before it is unlocked.
             let mut queue = unsafe { self.ring.submission_shared() };
-            forget_consumed(&mut queued, &queue);
             for transfer in transfers {
                 let index = in_flight.insert(transfer);
                 let entry = self.entry(&in_flight, index);
@@ -194,37 +197,53 @@ impl UringBackend {
                 queued.push_back(index);
             }
         }
-        if let Err(error) = self.enter(0) {
-            self.give_up(error, queued);
+        self.flush(queued);
+    }
+
+    /// Enters the kernel to submit what is queued; true when nothing is left of it.
+    ///
+    /// The only place that submits, and always under `submit`: what [`Self::give_up`] withdraws
+    /// can therefore not be on its way to the kernel through another thread. A refusal that
+    /// passes by itself leaves entries queued for the next thread that comes here.
+    fn flush(&self, mut queued: MutexGuard<'_, VecDeque<u32>>) -> bool {
+        if queued.is_empty() {
+            return true;
+        }
+        let submitted = self.ring.submitter().submit().map_err(OsError::from);
+        {
+            // SAFETY: [URG-1] `submit` is locked, and this queue is dropped before it is unlocked.
+            let queue = unsafe { self.ring.submission_shared() };
+            forget_consumed(&mut queued, &queue);
+        }
+        match submitted {
+            Ok(_) | Err(OsError::EINTR | OsError::EAGAIN | OsError::EBUSY) => queued.is_empty(),
+            Err(error) => {
+                self.give_up(error, queued);
+                true
+            }
         }
     }
 
-    /// Enters the kernel: submits what is queued, and waits for `completions` of them.
-    ///
-    /// A refusal that passes by itself counts as success: the entries stay queued, and the thread
-    /// that reaps submits them when it enters.
-    fn enter(&self, completions: usize) -> Result<(), OsError> {
-        if let Some(error) = self.broken() {
-            return Err(error);
+    /// Sleeps in the kernel until there is a completion.
+    fn sleep(&self) {
+        if self.broken().is_none() {
+            let (submit, complete, flags) = (0, 1, IORING_ENTER_GETEVENTS);
+            // SAFETY: nothing is submitted and no argument is passed; the call only waits.
+            let slept = unsafe {
+                self.ring.submitter().enter::<libc::sigset_t>(submit, complete, flags, None)
+            };
+            match slept.map_err(OsError::from) {
+                Ok(_) | Err(OsError::EINTR | OsError::EAGAIN | OsError::EBUSY) => return,
+                // Forbidden now. Completions still arrive in shared memory.
+                Err(error) => tracing::debug!(%error, "cannot wait in io_uring"),
+            }
         }
-        match self.ring.submitter().submit_and_wait(completions) {
-            Ok(_) => Ok(()),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EINTR) => Ok(()),
-                Some(libc::EAGAIN | libc::EBUSY) => {
-                    thread::yield_now();
-                    Ok(())
-                }
-                _ => Err(error.into()),
-            },
-        }
+        thread::sleep(PAUSE);
     }
 
     /// The kernel will not be entered again: answers every transfer it never took.
     fn give_up(&self, error: OsError, mut queued: MutexGuard<'_, VecDeque<u32>>) {
         self.broken.store(error.raw(), Ordering::SeqCst);
-        // SAFETY: [URG-1] `submit` is locked, and this queue is dropped at the end of the line.
-        forget_consumed(&mut queued, &unsafe { self.ring.submission_shared() });
         let mut in_flight = lock(&self.in_flight);
         let orphans: Vec<_> = queued.drain(..).map(|index| in_flight.remove(index)).collect();
         drop((in_flight, queued));
@@ -313,8 +332,11 @@ impl Backend for UringBackend {
             if (want.satisfied)() {
                 return Driven::Progress;
             }
-            if self.enter(1).is_err() {
-                thread::sleep(BROKEN_PAUSE);
+            if self.flush(lock(&self.submit)) {
+                self.sleep();
+            } else {
+                // The kernel is short of something. Do not sleep on what it has not even taken.
+                thread::sleep(PAUSE);
             }
         }
     }

@@ -53,7 +53,9 @@ impl Cell {
         if self.is_direct() {
             let directory = scratch();
             match File::open(&directory.path().join("probe"), &self.creating()) {
-                Err(error @ Error::DirectRefused { .. }) => return Some(error.to_string()),
+                Err(Error::DirectRefused { filesystem, why, .. }) => {
+                    return Some(format!("{filesystem} refuses direct I/O: {why}"));
+                }
                 opened => drop(opened.unwrap()),
             }
         }
