@@ -1,22 +1,20 @@
-//! The far end of a request: what came of it, who is told, and the ticket that stands for it.
+//! The far end of a request: what came of it, and who is told.
 //!
 //! Every attempt of every transfer, on every backend, comes back through [`Desk::finished`].
 //! This is the one place that knows short transfers, the end of a file and errors worth
 //! repeating, so no backend has to.
 //!
 //! Invariants:  [CMP-1] a request is answered exactly once   [CMP-2] in flight <= capacity
-//! Concurrency: any thread may finish; one thread owns a ticket and may wait on it.
+//! Concurrency: any thread may finish; one thread waits for an answer.
 //! Failure:     an error belongs to its request alone, except a failed sync, which latches the file.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
 use crate::backend::{Next, Sink};
 use crate::error::{Error, OsError};
 use crate::file::CacheMode;
-use crate::io::Shared;
 use crate::memory::Lease;
 use crate::request::{Op, Transfer};
 use crate::waiters::Waiters;
@@ -49,48 +47,6 @@ impl Completed {
     }
 }
 
-/// Stands for a request in flight. Dropping it gives up the answer, not the transfer.
-#[must_use = "a dropped ticket can never tell whether its request succeeded"]
-pub struct Ticket {
-    pub(crate) io: Arc<Shared>,
-    pub(crate) id: u64,
-    pub(crate) state: Arc<TicketState>,
-}
-
-impl Ticket {
-    /// Waits for the request to end.
-    pub fn wait(self) -> Completed {
-        self.state.answer().waiter = Some(thread::current());
-        self.io.wait_until(Some(self.id), &|| self.state.is_done());
-        let completed = self.state.answer().completed.take();
-        completed.expect("[CMP-1] a done ticket holds its answer, and only its owner takes it")
-    }
-
-    /// True once the request has ended. Looks only; see [`Ticket::try_wait`] to help it along.
-    pub fn is_done(&self) -> bool {
-        self.state.is_done()
-    }
-
-    /// Reaps what has finished and returns the answer if this request is among it.
-    ///
-    /// On the `sync` backend this carries the transfer out.
-    ///
-    /// # Errors
-    /// The ticket itself, when the request has not ended yet.
-    pub fn try_wait(self) -> Result<Completed, Ticket> {
-        if !self.is_done() {
-            self.io.poll(Some(self.id));
-        }
-        if self.is_done() { Ok(self.wait()) } else { Err(self) }
-    }
-}
-
-impl fmt::Debug for Ticket {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Ticket").field("id", &self.id).field("done", &self.is_done()).finish()
-    }
-}
-
 /// What a ticket and its transfer share.
 #[derive(Debug, Default)]
 pub(crate) struct TicketState {
@@ -99,7 +55,7 @@ pub(crate) struct TicketState {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+struct Answer {
     completed: Option<Completed>,
     /// The thread that sleeps on this ticket.
     waiter: Option<Thread>,
@@ -121,6 +77,17 @@ impl TicketState {
         if let Some(waiter) = waiter {
             waiter.unpark();
         }
+    }
+
+    /// From now on the calling thread is woken when the answer is there.
+    pub(crate) fn expect_answer(&self) {
+        self.answer().waiter = Some(thread::current());
+    }
+
+    /// Takes the answer of a request that [is done](Self::is_done). It is there only once.
+    pub(crate) fn take(&self) -> Completed {
+        let completed = self.answer().completed.take();
+        completed.expect("[CMP-1] a done request has its answer, and only its owner takes it")
     }
 
     fn answer(&self) -> MutexGuard<'_, Answer> {

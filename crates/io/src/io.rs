@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::backend::{Backend, Driven, Kind, Refusal, Report, Sink, Want};
-use crate::completion::{Completed, Desk, Ticket, TicketState};
+use crate::completion::{Completed, Desk, TicketState};
 use crate::error::{Error, Part};
 use crate::file::CacheMode;
 use crate::memory::Arena;
 use crate::request::{Op, Request, Transfer};
+use crate::ticket::Ticket;
 
 /// Which backend to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -250,7 +251,7 @@ impl Shared {
         counters.requests.fetch_add(1, Ordering::Relaxed);
         let state = Arc::new(TicketState::default());
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let ticket = Ticket { io: Arc::clone(self), id, state: Arc::clone(&state) };
+        let ticket = Ticket::new(Arc::clone(self), id, Arc::clone(&state));
         let len = request.len();
         let verdict = if self.closed.load(Ordering::SeqCst) {
             Err(Error::Closed)

@@ -48,10 +48,11 @@ mod io;
 mod memory;
 mod request;
 mod sys;
+mod ticket;
 mod waiters;
 
 pub use backend::Kind;
-pub use completion::{Completed, Ticket};
+pub use completion::Completed;
 pub use error::{Action, Error, OsError, Part};
 pub use file::{
     Advice, Alignment, AlignmentSource, CacheMode, File, Hint, OpenOptions, Preallocate, Residency,
@@ -60,6 +61,7 @@ pub use file::{
 pub use io::{Io, IoOptions, IoStats, Prefer};
 pub use memory::{Arena, Keeper, Lease};
 pub use request::{Op, Request};
+pub use ticket::Ticket;
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use forebay_io::{CacheMode, Kind};
 
-use crate::units::{parse_size, typed_size};
+use crate::units::parse_size;
 
 /// Measure what your disk and your kernel do with a storage engine's requests.
 #[derive(Debug, Parser)]
@@ -133,41 +133,6 @@ impl DepthArgs {
     }
 }
 
-/// The command that repeats a run of `depth` with these settings, in full.
-pub fn depth_command(settings: &crate::experiment::depth::Settings) -> String {
-    use std::fmt::Write;
-    let list = |items: Vec<String>| items.join(",");
-    let mut command = format!(
-        "forebay lab depth --dir {} --size {} --blocks {} --block-size {} --backends {} --cache {} \
-         --depths {} --rounds {} --seed {}",
-        quoted(&settings.directory.display().to_string()),
-        typed_size(settings.size_bytes),
-        settings.blocks,
-        typed_size(settings.block_bytes),
-        list(settings.backends.iter().map(Kind::to_string).collect()),
-        list(settings.caches.iter().map(CacheMode::to_string).collect()),
-        list(settings.depths.iter().map(u32::to_string).collect()),
-        settings.rounds,
-        settings.seed,
-    );
-    if settings.quick {
-        command.push_str(" --quick");
-    }
-    if settings.fio {
-        let _ = write!(command, " --fio"); // writing to a String cannot fail
-    }
-    command
-}
-
-/// `text` as a word of a shell command.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
 fn parse_backend(name: &str) -> Result<Kind, String> {
     name.trim().parse().map_err(|_| "there are sync, threads, aio and uring".to_owned())
 }
@@ -188,12 +153,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_directory_with_a_space_or_quote_survives_the_shell() {
-        assert_eq!(quoted("/mnt/data"), "/mnt/data");
-        assert_eq!(quoted("/mnt/my disk"), "'/mnt/my disk'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

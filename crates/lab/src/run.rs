@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::{self, Cli, Command, DepthArgs, Experiment, LabArgs};
+use crate::cli::{Cli, Command, DepthArgs, Experiment, LabArgs};
 use crate::experiment::depth;
 use crate::facts::{CounterSource, Host, Storage};
 use crate::report::{self, Report, terminal::Look};
@@ -113,7 +113,7 @@ fn measure(settings: &depth::Settings, outputs: &Outputs) -> anyhow::Result<()> 
     let report = Report {
         schema: report::SCHEMA.to_owned(),
         forebay: version(),
-        command: cli::depth_command(settings),
+        command: settings.command(),
         started: humantime::format_rfc3339_seconds(started).to_string(),
         seconds: clock.elapsed().as_secs_f64(),
         host: Host::read(),

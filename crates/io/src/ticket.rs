@@ -1,0 +1,59 @@
+//! Tickets: what a submitter holds while its request is in flight.
+//!
+//! A ticket can be waited for, looked at, or dropped. It holds its queue, so a queue is drained
+//! only when the last ticket is gone as well.
+//!
+//! Concurrency: owned by one thread at a time; may be sent to another.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::completion::{Completed, TicketState};
+use crate::io::Shared;
+
+/// Stands for a request in flight. Dropping it gives up the answer, not the transfer.
+#[must_use = "a dropped ticket can never tell whether its request succeeded"]
+pub struct Ticket {
+    io: Arc<Shared>,
+    id: u64,
+    state: Arc<TicketState>,
+}
+
+impl Ticket {
+    pub(crate) fn new(io: Arc<Shared>, id: u64, state: Arc<TicketState>) -> Ticket {
+        Ticket { io, id, state }
+    }
+
+    /// Waits for the request to end.
+    pub fn wait(self) -> Completed {
+        if !self.is_done() {
+            self.state.expect_answer();
+            self.io.wait_until(Some(self.id), &|| self.state.is_done());
+        }
+        self.state.take()
+    }
+
+    /// True once the request has ended. Looks only; see [`Ticket::try_wait`] to help it along.
+    pub fn is_done(&self) -> bool {
+        self.state.is_done()
+    }
+
+    /// Reaps what has finished and returns the answer if this request is among it.
+    ///
+    /// On the `sync` backend this carries the transfer out.
+    ///
+    /// # Errors
+    /// The ticket itself, when the request has not ended yet.
+    pub fn try_wait(self) -> Result<Completed, Ticket> {
+        if !self.is_done() {
+            self.io.poll(Some(self.id));
+        }
+        if self.is_done() { Ok(self.wait()) } else { Err(self) }
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Ticket").field("id", &self.id).field("done", &self.is_done()).finish()
+    }
+}
