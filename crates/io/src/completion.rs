@@ -9,7 +9,7 @@
 //! Failure:     an error belongs to its request alone, except a failed sync, which latches the file.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, Thread};
 
 use crate::backend::{Next, Sink};
@@ -99,6 +99,8 @@ impl TicketState {
 /// The sink of every backend.
 #[derive(Debug)]
 pub(crate) struct Desk {
+    /// Itself, for answers that come later than the end of the attempt.
+    me: Weak<Desk>,
     capacity: usize,
     in_flight: AtomicUsize,
     /// Threads that wait for room.
@@ -125,15 +127,16 @@ pub(crate) struct Counters {
 }
 
 impl Desk {
-    pub(crate) fn new(capacity: usize) -> Desk {
-        Desk {
+    pub(crate) fn new(capacity: usize) -> Arc<Desk> {
+        Arc::new_cyclic(|me| Desk {
+            me: Weak::clone(me),
             capacity,
             in_flight: AtomicUsize::new(0),
             room: Waiters::default(),
             drained: Waiters::default(),
             sleepers: Waiters::default(),
             counters: Counters::default(),
-        }
+        })
     }
 
     /// Books a place for one transfer, if there is one.
@@ -142,6 +145,16 @@ impl Desk {
             (count < self.capacity).then_some(count + 1)
         });
         entered.is_ok()
+    }
+
+    /// Gives a place back.
+    pub(crate) fn leave(&self) {
+        let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        assert!((1..=self.capacity).contains(&before), "[CMP-2] {before} of {}", self.capacity);
+        self.room.wake_one();
+        if before == 1 {
+            self.drained.wake_all();
+        }
     }
 
     /// True when [`Desk::try_enter`] would find a place.
@@ -153,8 +166,25 @@ impl Desk {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    /// Gives a place back and answers the request.
-    fn end(&self, transfer: Transfer, result: Result<(), Error>) -> Next {
+    /// Ends a request: settles what a sync may claim, and answers.
+    fn end(&self, mut transfer: Transfer, result: Result<(), Error>) -> Next {
+        match transfer.sync.take() {
+            Some(sync) => {
+                let file = transfer.file.clone();
+                let desk = self.me.upgrade().expect("a transfer's desk outlives its backend");
+                file.end_sync(&sync, result, move |result| desk.answer(transfer, result));
+            }
+            None if transfer.op.moves_data() => self.answer(transfer, result),
+            None => {
+                let result = result.map_err(|error| transfer.file.sync_failed(error));
+                self.answer(transfer, result);
+            }
+        }
+        Next::Done
+    }
+
+    /// Answers a request, then gives its place back.
+    fn answer(&self, transfer: Transfer, result: Result<(), Error>) {
         if result.is_err() {
             self.counters.failed.fetch_add(1, Ordering::Relaxed);
         }
@@ -173,13 +203,7 @@ impl Desk {
         // If nobody holds the ticket any more, this gives the leases back, before the request
         // counts as ended: a thread that drains may count on that.
         drop(ticket);
-        let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
-        assert!((1..=self.capacity).contains(&before), "[CMP-2] {before} of {}", self.capacity);
-        self.room.wake_one();
-        if before == 1 {
-            self.drained.wake_all();
-        }
-        Next::Done
+        self.leave();
     }
 
     /// Tries the rest of a transfer again after an attempt that moved nothing.
@@ -209,7 +233,6 @@ impl Desk {
                 _ => self.repeat(transfer, OsError::EIO),
             };
         }
-        transfer.idle_attempts = 0;
         let unit = match transfer.file.cache_mode() {
             CacheMode::Direct => u64::from(transfer.file.alignment().offset),
             CacheMode::Buffered => 1,
@@ -226,6 +249,7 @@ impl Desk {
                 return self.repeat(transfer, OsError::EIO);
             }
         }
+        transfer.idle_attempts = 0;
         self.counters.continued.fetch_add(1, Ordering::Relaxed);
         Next::Again(transfer)
     }
@@ -247,14 +271,9 @@ impl Sink for Desk {
         match result {
             Ok(bytes) if transfer.op.moves_data() => self.moved(transfer, bytes),
             Ok(_) => self.end(transfer, Ok(())),
-            Err(reason @ (OsError::EINTR | OsError::EAGAIN | OsError::ECANCELED)) => {
-                self.repeat(transfer, reason)
-            }
+            Err(reason) if reason.passes() => self.repeat(transfer, reason),
             Err(reason) => {
-                let mut error = failure(&transfer, reason);
-                if !transfer.op.moves_data() {
-                    error = transfer.file.sync_failed(error);
-                }
+                let error = failure(&transfer, reason);
                 self.end(transfer, Err(error))
             }
         }

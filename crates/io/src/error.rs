@@ -58,6 +58,16 @@ impl OsError {
     pub const fn raw(self) -> i32 {
         self.0
     }
+
+    /// True for what goes away by itself: trying again is all there is to do.
+    pub(crate) fn passes(self) -> bool {
+        matches!(self, OsError::EINTR | OsError::EAGAIN | OsError::ECANCELED)
+    }
+
+    /// True when the system or the filesystem does not have what was asked for.
+    pub(crate) fn is_unsupported(self) -> bool {
+        matches!(self, OsError::EOPNOTSUPP | OsError::ENOSYS)
+    }
 }
 
 impl From<std::io::Error> for OsError {
@@ -154,7 +164,9 @@ pub enum Error {
         /// What the system said.
         source: OsError,
     },
-    /// The device or filesystem failed a request. The memory read into holds nothing of use.
+    /// The device or filesystem failed a request. The memory read into holds nothing of use. Also
+    /// any failure of a sync, a full disk included: what was written since the last good sync may
+    /// be lost.
     #[error(
         "{op} of {len} bytes at offset {offset} of {} failed: {source}; \
          check the device's health and the kernel log, the bytes are not to be trusted",
@@ -375,7 +387,10 @@ impl Error {
     ) -> Error {
         let path = file.path_shared();
         let moves_data = matches!(op, Action::Request(Op::Read | Op::Write));
+        let syncs = matches!(op, Action::Request(Op::SyncData | Op::SyncAll) | Action::Writeback);
         match source {
+            // After a failed sync there is nothing to try again: the bytes may be gone already.
+            _ if syncs => Error::Io { op, file: path, offset, len, source },
             OsError::ENOSPC | OsError::EDQUOT => {
                 Error::NoSpace { op, file: path, offset, len, source }
             }

@@ -18,7 +18,7 @@ use std::thread;
 use crate::backend::{Backend, Driven, Kind, Refusal, Report, Sink, Want};
 use crate::completion::{Completed, Desk, TicketState};
 use crate::error::{Error, Part};
-use crate::file::CacheMode;
+use crate::file::{CacheMode, RunningSync};
 use crate::memory::Arena;
 use crate::request::{Op, Request, Transfer};
 use crate::ticket::Ticket;
@@ -109,7 +109,7 @@ impl Io {
     /// asked for does not work here. `Auto` falls back and says so in [`Io::report`].
     pub fn open(options: &IoOptions) -> Result<Io, Error> {
         options.check()?;
-        let desk = Arc::new(Desk::new(options.queue_depth));
+        let desk = Desk::new(options.queue_depth);
         let (backend, report) = crate::backend::open(options, Arc::clone(&desk) as Arc<dyn Sink>)?;
         Ok(Io::assemble(backend, desk, report))
     }
@@ -126,7 +126,7 @@ impl Io {
         queue_depth: usize,
         make: impl FnOnce(Arc<dyn Sink>) -> Result<Box<dyn Backend>, Error>,
     ) -> Result<Io, Error> {
-        let desk = Arc::new(Desk::new(queue_depth));
+        let desk = Desk::new(queue_depth);
         let backend = make(Arc::clone(&desk) as Arc<dyn Sink>)?;
         if queue_depth == 0 || backend.capacity() < queue_depth {
             return Err(Error::Setting {
@@ -160,36 +160,34 @@ impl Io {
         &self.shared.report
     }
 
+    /// What a user should know of this queue now: the notes of its report, and what the backend
+    /// has met with since, such as threads that could not be started.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.shared.report.notes.clone();
+        notes.extend(self.shared.backend.notes());
+        notes
+    }
+
     /// Starts one request. Blocks, driving the queue, while that is full.
     ///
     /// Every error comes through the ticket, also those found before anything was started.
     pub fn submit(&self, request: Request) -> Ticket {
-        let (ticket, transfer) = self.shared.admit(request);
-        if let Some(transfer) = transfer {
-            self.shared.enter(&mut Vec::new());
-            self.shared.start(&mut vec![transfer]);
-        }
+        let mut batch = Vec::with_capacity(1);
+        let ticket = self.shared.accept(request, &mut batch);
+        self.shared.start(&mut batch);
         ticket
     }
 
     /// Starts many requests with as few system calls as the backend can, in one go as far as the
     /// queue has room. The tickets are in the order of the requests.
     pub fn submit_all(&self, requests: impl IntoIterator<Item = Request>) -> Vec<Ticket> {
-        let mut batch = Vec::new();
-        let tickets = requests
-            .into_iter()
-            .map(|request| {
-                let (ticket, transfer) = self.shared.admit(request);
-                if let Some(transfer) = transfer {
-                    self.shared.enter(&mut batch);
-                    batch.push(transfer);
-                }
-                ticket
-            })
-            .collect();
-        if !batch.is_empty() {
-            self.shared.start(&mut batch);
-        }
+        // All of them first: the caller's iterator may panic, or use this queue itself, and must
+        // not find places booked for transfers that nobody has started.
+        let requests: Vec<Request> = requests.into_iter().collect();
+        let mut batch = Vec::with_capacity(requests.len());
+        let tickets =
+            requests.into_iter().map(|request| self.shared.accept(request, &mut batch)).collect();
+        self.shared.start(&mut batch);
         tickets
     }
 
@@ -198,9 +196,11 @@ impl Io {
         self.shared.drain();
     }
 
-    /// Refuses further requests with [`Error::Closed`] and waits for those in flight.
+    /// Refuses further requests with [`Error::Closed`], those of threads that wait for room
+    /// included, and waits for those in flight. Nothing is read or written after it returns.
     pub fn close(&self) {
         self.shared.closed.store(true, Ordering::SeqCst);
+        self.shared.desk.room.wake_all();
         self.shared.drain();
     }
 
@@ -245,38 +245,68 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Makes a ticket, and a transfer unless the request is answered already.
-    fn admit(self: &Arc<Self>, request: Request) -> (Ticket, Option<Transfer>) {
+    /// Makes a ticket, and adds a transfer to `batch` unless the request is answered already.
+    fn accept(self: &Arc<Self>, request: Request, batch: &mut Vec<Transfer>) -> Ticket {
         let counters = &self.desk.counters;
         counters.requests.fetch_add(1, Ordering::Relaxed);
         let state = Arc::new(TicketState::default());
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let ticket = Ticket::new(Arc::clone(self), id, Arc::clone(&state));
         let len = request.len();
-        let verdict = if self.closed.load(Ordering::SeqCst) {
-            Err(Error::Closed)
-        } else {
-            self.check_served(&request).and_then(|()| check(&request, len))
-        };
+        let admitted = self.admit(&request, len, batch);
         let Request { op, file, offset, leases } = request;
-        if verdict.is_err() || (len == 0 && op.moves_data()) {
-            counters.failed.fetch_add(u64::from(verdict.is_err()), Ordering::Relaxed);
-            state.complete(Completed { leases, result: verdict });
-            return (ticket, None);
+        match admitted {
+            Ok(Admitted::InFlight(sync)) => batch.push(Transfer {
+                id,
+                op,
+                file,
+                offset,
+                leases,
+                len,
+                done: 0,
+                limit: None,
+                idle_attempts: 0,
+                sync,
+                ticket: state,
+            }),
+            Ok(Admitted::NothingToDo) => state.complete(Completed { leases, result: Ok(()) }),
+            Err(error) => {
+                counters.failed.fetch_add(1, Ordering::Relaxed);
+                state.complete(Completed { leases, result: Err(error) });
+            }
         }
-        let transfer = Transfer {
-            id,
-            op,
-            file,
-            offset,
-            leases,
-            len,
-            done: 0,
-            limit: None,
-            idle_attempts: 0,
-            ticket: state,
-        };
-        (ticket, Some(transfer))
+        ticket
+    }
+
+    /// Checks a request and books a place for it.
+    fn admit(
+        &self,
+        request: &Request,
+        len: u64,
+        batch: &mut Vec<Transfer>,
+    ) -> Result<Admitted, Error> {
+        self.check_open()?;
+        self.check_served(request)?;
+        check(request, len)?;
+        if len == 0 && request.op.moves_data() {
+            return Ok(Admitted::NothingToDo);
+        }
+        self.enter(batch);
+        // Again, now that the place is booked: a closing thread has either seen this place taken
+        // and waits for it, or has closed the queue before this look.
+        let sync = self.check_open().and_then(|()| {
+            let by_kernel = matches!(self.backend.kind(), Kind::Uring | Kind::Aio);
+            let syncs = !request.op.moves_data();
+            (syncs && by_kernel).then(|| request.file.begin_sync()).transpose()
+        });
+        if sync.is_err() {
+            self.desk.leave();
+        }
+        sync.map(Admitted::InFlight)
+    }
+
+    fn check_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Refuses files of a cache mode that the backend does not serve.
@@ -294,9 +324,7 @@ impl Shared {
         if self.desk.try_enter() {
             return;
         }
-        if !batch.is_empty() {
-            self.start(batch);
-        }
+        self.start(batch);
         self.desk.counters.held_back.fetch_add(1, Ordering::Relaxed);
         let _registered = self.desk.room.register();
         while !self.desk.try_enter() {
@@ -305,6 +333,9 @@ impl Shared {
     }
 
     fn start(&self, batch: &mut Vec<Transfer>) {
+        if batch.is_empty() {
+            return;
+        }
         self.backend.start(batch);
         if self.backend.kind() == Kind::Sync {
             // What `sync` was given runs when somebody drives. Threads that came before it was
@@ -362,6 +393,14 @@ impl fmt::Debug for Shared {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Shared").field("backend", &self.backend).finish_non_exhaustive()
     }
+}
+
+/// A request that has passed the checks.
+enum Admitted {
+    /// It has a place in the queue; a sync that the kernel runs is noted at its file.
+    InFlight(Option<RunningSync>),
+    /// There are no bytes to move.
+    NothingToDo,
 }
 
 /// What can be known to be wrong before the system is asked.

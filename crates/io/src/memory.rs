@@ -21,9 +21,15 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use crate::error::{Error, OsError};
 
 /// Whoever lends memory out and wants it back.
+///
+/// Leases end on whatever thread notices, also in the middle of driving a queue: an implementation
+/// must not panic, and must not submit to or wait for an [`Io`](crate::Io).
 pub trait Keeper: Send + Sync {
-    /// Called once for each lease, when it ends; `start` is its first byte.
-    fn release(&self, start: NonNull<u8>);
+    /// Takes the memory back; `start` is its first byte.
+    ///
+    /// # Safety
+    /// Only the lease made with this keeper and this `start` calls it, once, as it ends.
+    unsafe fn release(&self, start: NonNull<u8>);
 }
 
 /// The right to use a run of memory, given back when dropped.
@@ -43,9 +49,10 @@ impl Lease {
     /// A lease on `len` bytes from `start`, of which `keeper` is told when it ends.
     ///
     /// # Safety
-    /// Until `keeper.release(start)` is called the bytes stay mapped, and nobody else writes
-    /// them; while the lease is part of a read request or is used through `DerefMut`, nobody
-    /// else reads them either.
+    /// The bytes are initialised and `len` is at most `isize::MAX`. Until `keeper.release(start)`
+    /// is called they stay mapped, no other lease overlaps them, and nobody else writes them;
+    /// while the lease is part of a read request or is used through `DerefMut`, nobody else reads
+    /// them either.
     pub unsafe fn from_raw(start: NonNull<u8>, len: usize, keeper: Arc<dyn Keeper>) -> Lease {
         Lease { start, len, keeper }
     }
@@ -90,7 +97,8 @@ impl DerefMut for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.keeper.release(self.start);
+        // SAFETY: this is the lease, and a value is dropped once.
+        unsafe { self.keeper.release(self.start) };
     }
 }
 
@@ -191,7 +199,7 @@ impl Arena {
 }
 
 impl Keeper for Arena {
-    fn release(&self, start: NonNull<u8>) {
+    unsafe fn release(&self, start: NonNull<u8>) {
         let slot = (start.as_ptr() as usize - self.addresses().start) / self.slot_bytes;
         let was_leased = self.leased[slot].swap(false, Ordering::Release);
         assert!(was_leased, "[MEM-1] slot {slot} was given back twice");

@@ -10,10 +10,11 @@
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use crate::completion::TicketState;
-use crate::file::File;
+use crate::file::{File, RunningSync};
 use crate::memory::Lease;
 
 /// What a request does.
@@ -107,6 +108,8 @@ pub struct Transfer {
     pub(crate) limit: Option<u64>,
     /// Attempts in a row that moved nothing.
     pub(crate) idle_attempts: u32,
+    /// Set for a sync that the kernel runs by itself.
+    pub(crate) sync: Option<RunningSync>,
     pub(crate) ticket: Arc<TicketState>,
 }
 
@@ -124,6 +127,14 @@ impl Transfer {
     /// The file to do it on.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The descriptor for the kernel to work on; it stays open as long as the transfer exists.
+    pub fn descriptor_number(&self) -> RawFd {
+        match &self.sync {
+            Some(sync) => sync.descriptor.as_raw_fd(),
+            None => self.file.descriptor_number(),
+        }
     }
 
     /// Byte offset at which this attempt starts.
@@ -223,6 +234,7 @@ mod tests {
             done: 0,
             limit: None,
             idle_attempts: 0,
+            sync: None,
             ticket: Arc::default(),
         }
     }

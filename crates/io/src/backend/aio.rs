@@ -12,6 +12,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
+use std::time::Duration;
 
 use super::in_flight::InFlight;
 use super::{Backend, Driven, Kind, Next, Refusal, Sink, Want};
@@ -25,6 +26,9 @@ const REAP_BATCH: usize = 64;
 /// in the kernel first, answers requests outside of `reap`; a thread asleep in the kernel must
 /// then look again by itself. Anything else wakes it at once.
 const SLEEP_NS_MAX: libc::c_long = 100_000_000;
+
+/// Pause before the next look when the kernel may not be asked any more.
+const PAUSE: Duration = Duration::from_millis(1);
 
 const IOCB_CMD_FSYNC: u16 = 2;
 const IOCB_CMD_FDSYNC: u16 = 3;
@@ -118,8 +122,14 @@ impl AioBackend {
     /// Returns how many.
     fn reap_available(&self, least: usize) -> usize {
         let mut events = [IoEvent::default(); REAP_BATCH];
-        // Every error here passes by itself (EINTR) or cannot happen for a context of our own.
-        let count = self.context.events(least, &mut events).unwrap_or(0);
+        let count = self.context.events(least, &mut events).unwrap_or_else(|error| {
+            if error != OsError::EINTR {
+                // Cannot happen for a context of our own, unless a filter forbids it.
+                tracing::debug!(%error, "io_getevents");
+                thread::sleep(PAUSE);
+            }
+            0
+        });
         let mut again = Vec::new();
         for event in &events[..count] {
             let transfer = lock(&self.in_flight).remove(event.data as u32);
@@ -191,7 +201,7 @@ fn control_block(in_flight: &InFlight, index: u32) -> Iocb {
     Iocb {
         data: u64::from(index),
         opcode,
-        descriptor: transfer.file().descriptor_number().cast_unsigned(),
+        descriptor: transfer.descriptor_number().cast_unsigned(),
         buffer: if moves_data { vectors.as_ptr() as u64 } else { 0 },
         count: vectors.len() as u64,
         // The queue has checked that the end of the transfer fits in an i64.

@@ -4,7 +4,6 @@ use rustix::io::{preadv, pwritev};
 
 use crate::error::OsError;
 use crate::request::{Op, Transfer};
-use crate::sys;
 
 /// Does what is left of `transfer` in one system call, blocking; returns the bytes moved.
 ///
@@ -16,8 +15,7 @@ pub(super) fn attempt(transfer: &mut Transfer) -> Result<u64, OsError> {
     let moved = match transfer.op() {
         Op::Read => preadv(file.descriptor(), &mut transfer.slices_mut(), position)?,
         Op::Write => pwritev(file.descriptor(), &transfer.slices(), position)?,
-        Op::SyncData => sys::sync_data(file.descriptor()).map(|()| 0)?,
-        Op::SyncAll => sys::sync_all(file.descriptor()).map(|()| 0)?,
+        op @ (Op::SyncData | Op::SyncAll) => file.sync_attempt(op).map(|()| 0)?,
     };
     Ok(moved as u64)
 }

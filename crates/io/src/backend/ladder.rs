@@ -40,13 +40,13 @@ impl Refusal {
             }
             (Kind::Uring, Some(OsError::EACCES)) => "allow it in the security module's policy",
             (Kind::Uring, Some(OsError::ENOSYS)) => {
-                "needs Linux 5.6 or newer, and a seccomp profile that knows the call"
+                "needs Linux 5.11 or newer, and a seccomp profile that knows the call"
             }
             (Kind::Uring, Some(OsError::ENOMEM)) => {
                 "raise the locked-memory limit (ulimit -l, LimitMEMLOCK=) or ask for a shorter \
                  queue"
             }
-            (Kind::Uring, Some(OsError::EOPNOTSUPP)) => "needs Linux 5.6 or newer",
+            (Kind::Uring, Some(OsError::EOPNOTSUPP)) => "needs Linux 5.11 or newer",
             (Kind::Aio, Some(OsError::EAGAIN)) => {
                 "raise sysctl fs.aio-max-nr or ask for a shorter queue"
             }
@@ -186,9 +186,11 @@ fn open_linux(
     if let Some(arena) = &options.arena
         && let Err(source) = ring.register(arena)
     {
-        let needed = arena.addresses().len() as u64;
-        let error = Error::Memlock { what: "registering I/O memory", needed, source };
-        notes.push(error.to_string());
+        let (what, needed) = ("registering I/O memory", arena.addresses().len() as u64);
+        notes.push(match source {
+            OsError::ENOMEM | OsError::EPERM => Error::Memlock { what, needed, source }.to_string(),
+            other => format!("{what} was refused ({other}); requests work, a little slower"),
+        });
     }
     Ok(Box::new(ring))
 }

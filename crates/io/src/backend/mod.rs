@@ -35,9 +35,11 @@
 //! submitter, who meanwhile reaps what has finished; nothing is refused and nothing is lost.
 //!
 //! **Progress.** Transfers are under way when `submit` returns, except on `sync`, which carries
-//! them out when they are waited for. Completions may stay unnoticed until some thread submits,
-//! waits or drains; no thread polls, so an idle queue uses no processor time. `threads` alone
-//! completes with nobody looking.
+//! them out when they are waited for. Completions may stay unnoticed, and their leases out, until
+//! some thread waits, looks, drains, or submits to a full queue; no thread polls, so an idle queue
+//! uses no processor time. `threads` alone completes with nobody looking. Syncs of one file that
+//! overlap in the kernel (uring, aio) are answered when all of them have ended, so two queues that
+//! sync one file at the same time must both be driven.
 //!
 //! **Closing.** Dropping the last handle waits for every transfer in flight.
 
@@ -186,4 +188,10 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Must not block once `want.satisfied` is true, also when that became so on another thread
     /// after the call began.
     fn drive(&self, want: &Want<'_>) -> Driven;
+
+    /// What a user should know of how it is doing, such as threads that could not be started; a
+    /// sentence each. Empty when all is well.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }

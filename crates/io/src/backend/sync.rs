@@ -147,6 +147,7 @@ mod tests {
             done: 0,
             limit: None,
             idle_attempts: 0,
+            sync: None,
             ticket: Arc::new(TicketState::default()),
         }
     }

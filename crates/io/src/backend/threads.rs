@@ -35,8 +35,8 @@ struct State {
     idle: usize,
     workers: Vec<JoinHandle<()>>,
     closing: bool,
-    /// A thread could not be started; the pool stays at the size it has.
-    stunted: bool,
+    /// Why the last attempt to start a thread failed; tried again with the next submission.
+    stunted: Option<OsError>,
 }
 
 impl ThreadsBackend {
@@ -121,12 +121,14 @@ impl Backend for ThreadsBackend {
         let sleepers = state.idle;
         let unattended = state.queue.len().saturating_sub(sleepers);
         let room = self.pool.workers_max - state.workers.len();
-        for _ in 0..unattended.min(if state.stunted { 0 } else { room }) {
-            if let Err(error) = self.pool.grow(&mut state) {
-                state.stunted = true;
+        for _ in 0..unattended.min(room) {
+            let grown = self.pool.grow(&mut state);
+            let before = std::mem::replace(&mut state.stunted, grown.err());
+            let Some(error) = state.stunted else { continue };
+            if before.is_none() {
                 tracing::warn!(%error, workers = state.workers.len(), "no more I/O threads");
-                break;
             }
+            break;
         }
         drop(state);
         for _ in 0..new.min(sleepers) {
@@ -136,6 +138,15 @@ impl Backend for ThreadsBackend {
 
     fn drive(&self, want: &Want<'_>) -> Driven {
         if want.block { Driven::SelfDriven } else { Driven::Nothing }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let state = self.pool.state();
+        let note = |error: OsError| {
+            let (have, most) = (state.workers.len(), self.pool.workers_max);
+            format!("only {have} of {most} I/O threads could be started ({error}); raise ulimit -u")
+        };
+        state.stunted.map(note).into_iter().collect()
     }
 }
 

@@ -15,7 +15,7 @@
 //! Failure:     when entering is forbidden later on (a seccomp filter loaded after opening), what
 //!              the kernel never took is answered with that error and nothing is submitted again;
 //!              what it did take is still reaped. (Filters on some threads only are not provided
-//!              for: an unfiltered thread may then sleep on what a filtered one cannot submit.)
+//!              for.)
 //! Source:      io_uring(7), io_uring_enter(2), io_uring_register(2).
 
 use std::collections::VecDeque;
@@ -40,14 +40,33 @@ const REAP_BATCH: usize = 64;
 /// Largest buffer the kernel registers as one, in bytes.
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
 
-/// The flag of io_uring_enter(2) to wait for completions.
-const IORING_ENTER_GETEVENTS: u32 = 1;
+/// Flags of io_uring_enter(2): wait for completions, and take a [`WaitArgument`].
+const IORING_ENTER_GETEVENTS: u32 = 1 << 0;
+const IORING_ENTER_EXT_ARG: u32 = 1 << 3;
+
+/// What a wait that ran out of time reports.
+const TIMED_OUT: OsError = OsError::from_raw(libc::ETIME);
+
+/// Longest sleep in the kernel. A sync held back for another queue's, and what was answered for a
+/// thread that may not enter any more, end outside of `reap`: a thread asleep in the kernel must
+/// then look again by itself. Anything else wakes it at once.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// `struct io_uring_getevents_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct WaitArgument {
+    signal_mask: u64,
+    signal_mask_bytes: u32,
+    padding: u32,
+    timespec: u64,
+}
 
 /// Pause before the next look when the kernel takes nothing, or may not be waited in any more.
 const PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) struct UringBackend {
-    ring: IoUring,
+    uring: IoUring,
     capacity: usize,
     /// Slots queued and not seen to be consumed by the kernel yet, oldest first.
     submit: Mutex<VecDeque<u32>>,
@@ -60,7 +79,7 @@ pub(super) struct UringBackend {
     sink: Arc<dyn Sink>,
 }
 
-/// The addresses of an arena that the kernel keeps pinned for this ring.
+/// The addresses of an arena that the kernel keeps pinned for this uring.
 struct Registered {
     addresses: Range<usize>,
     /// Kept so that the addresses cannot come to mean other memory.
@@ -71,13 +90,13 @@ impl UringBackend {
     pub(super) fn open(capacity: usize, sink: Arc<dyn Sink>) -> Result<UringBackend, Refusal> {
         let entries = u32::try_from(capacity).unwrap_or(u32::MAX);
         let refused = |step| move |error: io::Error| Refusal::os(Kind::Uring, step, error.into());
-        let ring: IoUring = IoUring::builder()
+        let uring: IoUring = IoUring::builder()
             .setup_clamp()
             .dontfork()
             .build(entries)
             .map_err(refused("io_uring_setup"))?;
         let mut probe = Probe::new();
-        ring.submitter().register_probe(&mut probe).map_err(refused("io_uring_register"))?;
+        uring.submitter().register_probe(&mut probe).map_err(refused("io_uring_register"))?;
         let needed = [
             (opcode::Read::CODE, "IORING_OP_READ"),
             (opcode::Write::CODE, "IORING_OP_WRITE"),
@@ -90,12 +109,17 @@ impl UringBackend {
                 return Err(Refusal::os(Kind::Uring, name, OsError::EOPNOTSUPP));
             }
         }
-        if !ring.params().is_feature_nodrop() {
+        let features = [
             // Without it a full completion queue loses completions, and with them memory.
-            return Err(Refusal::os(Kind::Uring, "IORING_FEAT_NODROP", OsError::EOPNOTSUPP));
+            (uring.params().is_feature_nodrop(), "IORING_FEAT_NODROP"),
+            // Without it a sleep cannot be bounded.
+            (uring.params().is_feature_ext_arg(), "IORING_FEAT_EXT_ARG"),
+        ];
+        if let Some((_, missing)) = features.into_iter().find(|(present, _)| !present) {
+            return Err(Refusal::os(Kind::Uring, missing, OsError::EOPNOTSUPP));
         }
         Ok(UringBackend {
-            ring,
+            uring,
             capacity,
             submit: Mutex::new(VecDeque::new()),
             reap: Mutex::new(()),
@@ -119,7 +143,7 @@ impl UringBackend {
             .collect();
         // SAFETY: the addresses are those of a live mapping which `Registered` keeps alive for as
         // long as the ring; the kernel writes there only for transfers that lease those bytes.
-        unsafe { self.ring.submitter().register_buffers(&vectors)? };
+        unsafe { self.uring.submitter().register_buffers(&vectors)? };
         self.registered = Some(Registered { addresses, _arena: Arc::clone(arena) });
         Ok(())
     }
@@ -138,7 +162,7 @@ impl UringBackend {
 
     fn entry(&self, in_flight: &InFlight, index: u32) -> squeue::Entry {
         let (transfer, vectors) = in_flight.get(index);
-        let file = types::Fd(transfer.file().descriptor_number());
+        let file = types::Fd(transfer.descriptor_number());
         let position = transfer.position();
         let entry = match (transfer.op(), vectors) {
             (Op::SyncData, _) => {
@@ -184,20 +208,20 @@ impl UringBackend {
         {
             let mut in_flight = lock(&self.in_flight);
             // SAFETY: [URG-1] `submit` is locked, and this queue is dropped before it is unlocked.
-            let mut queue = unsafe { self.ring.submission_shared() };
+            let mut queue = unsafe { self.uring.submission_shared() };
             for transfer in transfers {
                 let index = in_flight.insert(transfer);
                 let entry = self.entry(&in_flight, index);
                 // SAFETY: [URG-2] the descriptor, the memory and the vectors that the entry names
                 // belong to the transfer in slot `index`, which stays there until completion.
                 let pushed = unsafe { queue.push(&entry) };
-                // The ring has `capacity` entries or more, and every one that the kernel has not
+                // The uring has `capacity` entries or more, and every one that the kernel has not
                 // consumed is one of the transfers in flight.
                 pushed.expect("[CMP-2] the submission queue has room for every transfer");
                 queued.push_back(index);
             }
         }
-        self.flush(queued);
+        self.submit_queued(queued);
     }
 
     /// Enters the kernel to submit what is queued; true when nothing is left of it.
@@ -205,14 +229,14 @@ impl UringBackend {
     /// The only place that submits, and always under `submit`: what [`Self::give_up`] withdraws
     /// can therefore not be on its way to the kernel through another thread. A refusal that
     /// passes by itself leaves entries queued for the next thread that comes here.
-    fn flush(&self, mut queued: MutexGuard<'_, VecDeque<u32>>) -> bool {
+    fn submit_queued(&self, mut queued: MutexGuard<'_, VecDeque<u32>>) -> bool {
         if queued.is_empty() {
             return true;
         }
-        let submitted = self.ring.submitter().submit().map_err(OsError::from);
+        let submitted = self.uring.submitter().submit().map_err(OsError::from);
         {
             // SAFETY: [URG-1] `submit` is locked, and this queue is dropped before it is unlocked.
-            let queue = unsafe { self.ring.submission_shared() };
+            let queue = unsafe { self.uring.submission_shared() };
             forget_consumed(&mut queued, &queue);
         }
         match submitted {
@@ -224,18 +248,22 @@ impl UringBackend {
         }
     }
 
-    /// Sleeps in the kernel until there is a completion.
+    /// Sleeps in the kernel until there is a completion, or for [`SLEEP_MAX`].
     fn sleep(&self) {
         if self.broken().is_none() {
-            let (submit, complete, flags) = (0, 1, IORING_ENTER_GETEVENTS);
-            // SAFETY: nothing is submitted and no argument is passed; the call only waits.
-            let slept = unsafe {
-                self.ring.submitter().enter::<libc::sigset_t>(submit, complete, flags, None)
-            };
+            let patience = types::Timespec::from(SLEEP_MAX);
+            let argument =
+                WaitArgument { timespec: &raw const patience as u64, ..Default::default() };
+            let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
+            // SAFETY: nothing is submitted; the argument has the kernel's layout, and it and the
+            // time it points to outlive the call.
+            let slept = unsafe { self.uring.submitter().enter(0, 1, flags, Some(&argument)) };
             match slept.map_err(OsError::from) {
-                Ok(_) | Err(OsError::EINTR | OsError::EAGAIN | OsError::EBUSY) => return,
-                // Forbidden now. Completions still arrive in shared memory.
-                Err(error) => tracing::debug!(%error, "cannot wait in io_uring"),
+                Err(error) if !error.passes() && error != OsError::EBUSY && error != TIMED_OUT => {
+                    // Forbidden now. Completions still arrive in shared memory.
+                    tracing::debug!(%error, "cannot wait in io_uring");
+                }
+                _ => return,
             }
         }
         thread::sleep(PAUSE);
@@ -273,7 +301,7 @@ impl UringBackend {
             let mut count = 0;
             {
                 // SAFETY: [URG-1] `reap` is held, and this queue is dropped before it is released.
-                let queue = unsafe { self.ring.completion_shared() };
+                let queue = unsafe { self.uring.completion_shared() };
                 for (place, entry) in batch.iter_mut().zip(queue) {
                     // Only slot numbers of 32 bits are ever put in.
                     *place = (entry.user_data() as u32, entry.result());
@@ -325,6 +353,7 @@ impl Backend for UringBackend {
                 return Driven::Progress;
             }
             if !want.block {
+                self.submit_queued(lock(&self.submit));
                 return Driven::Nothing;
             }
             // Completions are handed out under `reap`, so this cannot become true unseen while
@@ -332,7 +361,7 @@ impl Backend for UringBackend {
             if (want.satisfied)() {
                 return Driven::Progress;
             }
-            if self.flush(lock(&self.submit)) {
+            if self.submit_queued(lock(&self.submit)) {
                 self.sleep();
             } else {
                 // The kernel is short of something. Do not sleep on what it has not even taken.
@@ -353,10 +382,14 @@ impl std::fmt::Debug for UringBackend {
 
 impl Drop for UringBackend {
     fn drop(&mut self) {
-        assert!(
-            lock(&self.in_flight).is_empty(),
-            "[URG-2] the ring is closed with transfers in it"
-        );
+        let mut in_flight = lock(&self.in_flight);
+        if !in_flight.is_empty() {
+            // Whoever dropped this with transfers in it has broken the contract. The kernel may
+            // write to their memory for a while yet, so it is never given back.
+            std::mem::forget(std::mem::replace(&mut *in_flight, InFlight::new(0)));
+            drop(in_flight);
+            panic!("[URG-2] the uring backend was dropped with transfers in it");
+        }
     }
 }
 

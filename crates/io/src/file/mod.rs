@@ -30,6 +30,7 @@ use crate::error::{Action, Error, OsError};
 use crate::request::Op;
 use crate::sys;
 use identity::Identity;
+pub(crate) use identity::RunningSync;
 
 /// Descriptors kept open for the next private stream, per open file.
 const SPARE_DESCRIPTORS_MAX: usize = 8;
@@ -273,7 +274,7 @@ impl File {
         self.check_writable(Action::Resize)?;
         let keep_size = mode == Preallocate::KeepSize;
         match sys::preallocate(self.descriptor(), range.clone(), keep_size) {
-            Err(source @ (OsError::EOPNOTSUPP | OsError::ENOSYS)) => Err(self.unsupported(
+            Err(source) if source.is_unsupported() => Err(self.unsupported(
                 "reserving space",
                 source,
                 "write zeros, or extend with set_len and be ready for a full disk later",
@@ -303,19 +304,65 @@ impl File {
     fn sync(&self, op: Op, call: fn(BorrowedFd<'_>) -> Result<(), OsError>) -> Result<(), Error> {
         self.check_latch()?;
         loop {
-            match call(self.descriptor()) {
+            match self.latching(op.into(), 0..0, || call(self.descriptor())) {
                 Err(OsError::EINTR) => {}
-                Err(source) => {
-                    return Err(self.sync_failed(self.failure(op.into(), 0..0, source)));
+                result => {
+                    return result
+                        .map_err(|source| self.sync_failed(self.failure(op.into(), 0..0, source)));
                 }
-                Ok(()) => return Ok(()),
             }
         }
     }
 
+    /// One attempt at a sync for the backends that block, without more to say than its error.
+    pub(crate) fn sync_attempt(&self, op: Op) -> Result<(), OsError> {
+        let call = if op == Op::SyncAll { sys::sync_all } else { sys::sync_data };
+        self.latching(op.into(), 0..0, || call(self.descriptor()))
+    }
+
+    /// Runs `call`, which may be told of a failed writeback, with no other sync beside it, and
+    /// latches a failure before the next one may run.
+    fn latching(
+        &self,
+        action: Action,
+        range: Range<u64>,
+        call: impl FnOnce() -> Result<(), OsError>,
+    ) -> Result<(), OsError> {
+        let identity = &self.descriptor.opened.identity;
+        let _alone = identity.sync_alone();
+        if let Some(first) = identity.failed() {
+            // The success of this one would prove nothing any more.
+            return Err(first.os_error().unwrap_or(OsError::EIO));
+        }
+        let result = call();
+        if let Err(source) = result
+            && !source.passes()
+            && !source.is_unsupported()
+        {
+            identity.latch(self.failure(action, range, source));
+        }
+        result
+    }
+
+    /// Notes a sync that the kernel is about to run by itself.
+    pub(crate) fn begin_sync(&self) -> Result<RunningSync, Error> {
+        let opened = &self.descriptor.opened;
+        opened.identity.begin_sync(|| open::again(self, opened))
+    }
+
+    /// Notes the end of such a sync. `answer` is told what it may claim, perhaps later on.
+    pub(crate) fn end_sync(
+        &self,
+        sync: &RunningSync,
+        result: Result<(), Error>,
+        answer: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) {
+        self.descriptor.opened.identity.end_sync(sync, result, Box::new(answer));
+    }
+
     /// Latches the file ([FIL-2]) and returns the error to report.
     pub(crate) fn sync_failed(&self, error: Error) -> Error {
-        self.descriptor.opened.identity.latch(error)
+        self.descriptor.opened.identity.report(error)
     }
 
     /// Asks the kernel to start writing the dirty pages of `range` (bytes). Buffered files only
@@ -342,16 +389,16 @@ impl File {
         call: fn(BorrowedFd<'_>, Range<u64>) -> Result<(), OsError>,
     ) -> Result<(), Error> {
         self.check_latch()?;
-        match call(self.descriptor(), range.clone()) {
-            Ok(()) => Ok(()),
-            Err(source @ (OsError::EOPNOTSUPP | OsError::ENOSYS)) => {
-                Err(self.unsupported("writeback of a range", source, "use sync_data"))
+        let action = Action::Writeback;
+        let called =
+            self.latching(action, range.clone(), || call(self.descriptor(), range.clone()));
+        called.map_err(|source| match source {
+            _ if source.is_unsupported() => {
+                self.unsupported("writeback of a range", source, "use sync_data")
             }
-            Err(source @ (OsError::EIO | OsError::ENOSPC | OsError::EDQUOT)) => {
-                Err(self.sync_failed(self.failure(Action::Writeback, range, source)))
-            }
-            Err(source) => Err(self.failure(Action::Writeback, range, source)),
-        }
+            _ if source.passes() => self.failure(action, range, source),
+            _ => self.sync_failed(self.failure(action, range, source)),
+        })
     }
 
     /// Tells the kernel what is going to happen to `range` (bytes).
@@ -363,7 +410,7 @@ impl File {
         let range = range.start..range.end.min(i64::MAX as u64);
         match sys::advise(self.descriptor(), range.clone(), advice) {
             Ok(()) => Ok(()),
-            Err(source @ (OsError::EOPNOTSUPP | OsError::ENOSYS)) => {
+            Err(source) if source.is_unsupported() => {
                 Err(self.unsupported("advice", source, "go without it"))
             }
             Err(source) => Err(self.failure(Action::Advice, range, source)),
@@ -385,7 +432,7 @@ impl File {
                 pages_resident: cached.resident,
                 pages_dirty: cached.dirty,
             }),
-            Err(source @ (OsError::EOPNOTSUPP | OsError::ENOSYS)) => {
+            Err(source) if source.is_unsupported() => {
                 Err(self.unsupported("page-cache residency", source, "go without it"))
             }
             Err(source) => Err(self.failure(Action::Query, range, source)),

@@ -9,6 +9,7 @@ use rustix::fs::{self, Mode, OFlags};
 use super::identity::Identity;
 use super::{Advice, Alignment, AlignmentSource, CacheMode, Descriptor, File, Hint, Opened};
 use crate::error::{Error, OsError};
+use crate::request::Op;
 use crate::sys::{self, DirectSupport};
 
 /// Alignment where the filesystem does not say: the sector size of the coarsest common disks.
@@ -77,13 +78,22 @@ impl OpenOptions {
 /// Makes the names in `directory` durable: needed after creating, renaming or removing a file.
 ///
 /// # Errors
-/// [`Error::Open`] if it cannot be opened or synced.
+/// [`Error::Open`] if it cannot be opened, [`Error::Io`] if it cannot be synced.
 pub fn sync_directory(directory: &Path) -> Result<(), Error> {
     let failed = |source: OsError| Error::Open { file: directory.into(), source };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let descriptor =
         fs::open(directory, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
-    sys::sync_all(descriptor.as_fd()).map_err(failed)
+    loop {
+        match sys::sync_all(descriptor.as_fd()) {
+            Ok(()) => return Ok(()),
+            Err(OsError::EINTR) => {}
+            Err(source) => {
+                let op = Op::SyncAll.into();
+                return Err(Error::Io { op, file: directory.into(), offset: 0, len: 0, source });
+            }
+        }
+    }
 }
 
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<File, Error> {
@@ -165,7 +175,9 @@ fn direct_alignment(file: &OwnedFd, path: &Path) -> Result<Alignment, Error> {
     // Try it on a second descriptor: the first has to stay usable for the fallback.
     match sys::reopen(file.as_fd()) {
         Ok(probe) => sys::set_direct(probe.as_fd()).map_err(|why| refused(file, path, &why))?,
+        // No such way on this system, or /proc is not mounted: then the flag itself will tell.
         Err(OsError::EOPNOTSUPP) => {}
+        Err(source) if source.raw() == libc::ENOENT => {}
         Err(source) => return Err(Error::Open { file: path.into(), source }),
     }
     Ok(alignment)

@@ -147,8 +147,9 @@ pub(crate) fn residency(
     }
     if !NO_CACHESTAT.load(Ordering::Relaxed) {
         match cachestat(file, range.clone()) {
-            Err(OsError::ENOSYS | OsError::EPERM) => NO_CACHESTAT.store(true, Ordering::Relaxed),
-            Err(OsError::EOPNOTSUPP) => {}
+            Err(OsError::ENOSYS) => NO_CACHESTAT.store(true, Ordering::Relaxed),
+            // Not this file, or a filter that answers so: the older way may be allowed.
+            Err(OsError::EOPNOTSUPP | OsError::EPERM) => {}
             answer => return answer,
         }
     }
