@@ -16,6 +16,7 @@ mod bench;
 mod child;
 mod churn;
 mod durability;
+mod edges;
 mod ends;
 mod full_disk;
 mod handover;
@@ -46,10 +47,11 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let themes: [fn(Cell) -> Vec<Claim>; 13] = [
+    let themes: [fn(Cell) -> Vec<Claim>; 14] = [
         alignment::claims,
         backpressure::claims,
         durability::claims,
+        edges::claims,
         ends::claims,
         full_disk::claims,
         handover::claims,

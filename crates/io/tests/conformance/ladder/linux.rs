@@ -42,7 +42,7 @@ fn blocked(_bench: &Bench) -> Outcome {
 }
 
 fn missing(_bench: &Bench) -> Outcome {
-    falls_back(OsError::ENOSYS, "Linux 5.6")
+    falls_back(OsError::ENOSYS, "Linux 5.11")
 }
 
 /// Makes the io_uring calls of this thread, and of those it starts from now on, fail.
