@@ -8,7 +8,7 @@
 //!
 //! Invariants:  [IO-1] accepted requests are answered, also when the queue is closed or dropped
 //!              [IO-2] a submitter that is held back drives, so a full queue always drains
-//! Concurrency: all methods from any thread; no lock is held while the backend is driven.
+//! Concurrency: all methods from any thread; no lock of this module is held while a backend works.
 
 use std::fmt;
 use std::sync::Arc;
