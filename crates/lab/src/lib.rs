@@ -12,6 +12,8 @@ pub mod experiment;
 pub mod facts;
 pub mod interrupt;
 pub mod measure;
+mod output;
+mod progress;
 pub mod report;
 pub mod run;
 pub mod units;

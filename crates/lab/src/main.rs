@@ -2,9 +2,8 @@
 //!
 //! Exit codes: 0 done; 1 something failed; 2 bad input; 130 interrupted.
 #![forbid(unsafe_code)]
-// This is the one place where errors and hints for the user are printed.
-#![allow(clippy::print_stderr)]
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -14,9 +13,28 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let Err(error) = run::run(&cli) else { return ExitCode::SUCCESS };
     if error.is::<Interrupted>() {
-        eprintln!("forebay: interrupted; nothing is left behind");
+        tell("interrupted; nothing is left behind");
         return ExitCode::from(130);
     }
-    eprintln!("forebay: {error:#}");
+    tell(&chain(&error));
     ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
+}
+
+/// An error with its causes, without those that it has told of itself.
+fn chain(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.contains(&cause) {
+            told.push_str(": ");
+            told.push_str(&cause);
+        }
+    }
+    told
+}
+
+/// The exit code says it too, so that a reader of stderr who has gone is no reason to panic.
+fn tell(what: &str) {
+    let _ = writeln!(std::io::stderr(), "forebay: {what}");
 }

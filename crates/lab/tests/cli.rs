@@ -38,7 +38,7 @@ const SMALL: [&str; 8] =
 fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
     let scratch = scratch();
     std::fs::write(scratch.path().join("file"), "mine").unwrap();
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["--dir", "nowhere"], "nowhere"),
         (&["--dir", "file"], "is not a directory"),
         (&["--size", "0"], "zero"),
@@ -53,6 +53,8 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
         (&["--depths", "5000"], "4096"),
         (&["--backends", "aio", "--cache", "buffered"], "aio reads direct only"),
         (&["--json", "no/such/file.json"], "no directory"),
+        (&["--json", "file/x.json"], "not a directory"),
+        (&["--html", "/sys/x.html"], "/sys/x.html: "),
     ];
     for (args, expected) in cases {
         let mut line = vec!["lab", "depth"];
@@ -109,6 +111,76 @@ fn a_small_run_writes_records_of_the_promised_shape_and_cleans_up() {
     }
     let page = std::fs::read_to_string(scratch.path().join("out.html")).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") || page.starts_with("<!doctype html>"));
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_told_before_measuring() {
+    let scratch = scratch();
+    let started = Instant::now();
+    for args in [
+        ["lab", "depth", "--json", "/sys/x.json"].as_slice(),
+        ["lab", "--report", "/sys/report"].as_slice(),
+    ] {
+        let output = output(scratch.path(), args);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains("/sys"), "{args:?}: {told}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert_eq!(entries(scratch.path()), [""; 0]);
+}
+
+#[test]
+fn a_reader_who_has_gone_is_no_failure_and_the_records_are_written() {
+    let scratch = scratch();
+    let mut args = vec!["lab", "depth", "--json", "out.json"];
+    args.extend(SMALL);
+    let mut child = forebay(scratch.path(), &args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(!told.contains("panicked"), "{told}");
+    let text = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
+    assert!(serde_json::from_str::<Value>(&text).unwrap()["records"].is_array());
+}
+
+#[test]
+fn a_report_directory_that_was_there_stays_whatever_happens() {
+    let scratch = scratch();
+    let report = scratch.path().join("mine");
+    std::fs::create_dir(&report).unwrap();
+    let bad = output(scratch.path(), &["lab", "--dir", "nowhere", "--report", "mine"]);
+    assert_eq!(bad.status.code(), Some(2));
+    assert!(report.is_dir());
+
+    let mut child = forebay(scratch.path(), &["lab", "--report", "mine"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(entries(scratch.path()), ["mine"]);
+    assert_eq!(entries(&report), [""; 0]);
+}
+
+#[test]
+fn the_command_of_a_report_repeats_the_run_as_it_stands() {
+    let scratch = scratch();
+    let mut args = vec!["lab", "depth", "--backends", "sync", "--json", "out.json"];
+    args.extend(SMALL);
+    assert!(output(scratch.path(), &args).status.success());
+    let text = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let command = report["command"].as_str().unwrap();
+    let again = Command::new("sh").args(["-c", command]).current_dir("/").output().unwrap();
+    assert!(again.status.success(), "{command}: {}", String::from_utf8_lossy(&again.stderr));
 }
 
 #[test]

@@ -14,6 +14,9 @@ const GAIN_MIN: f64 = 1.10;
 /// PostgreSQL takes no larger value for effective_io_concurrency.
 const CONCURRENCY_MAX: u64 = 1000;
 
+/// PostgreSQL starts no more io_workers, so io_method=worker has no more reads in flight.
+const WORKERS_MAX: u64 = 32;
+
 /// One line of the plot.
 struct Line<'a> {
     backend: &'a str,
@@ -42,6 +45,12 @@ impl Line<'_> {
         self.points.first().copied()
     }
 
+    /// The line as far as `depth`.
+    fn up_to(&self, depth: u64) -> Line<'_> {
+        let points = self.points.iter().copied().filter(|point| point.0 <= depth).collect();
+        Line { backend: self.backend, cache: self.cache, points }
+    }
+
     /// How much the knee gains over the start; `None` if the rounds overlap, so that it may be
     /// chance.
     fn gain(&self) -> Option<f64> {
@@ -60,11 +69,8 @@ pub(super) fn draw(settings: &Settings, records: &[Record]) -> Vec<Advice> {
         setting: String::new(),
         value: String::new(),
     };
-    let best = lines
-        .iter()
-        .filter(|line| line.backend != "fio")
-        .max_by(|a, b| f64::total_cmp(&a.best(), &b.best()));
-    let Some(best) = best else {
+    let ours: Vec<&Line<'_>> = lines.iter().filter(|line| line.backend != "fio").collect();
+    let Some(best) = ours.iter().max_by(|a, b| f64::total_cmp(&a.best(), &b.best())) else {
         let warm = records.iter().any(Record::is_not_cold);
         let why = if warm {
             "No conclusion: the page cache could not be emptied, so these are the speeds of memory, \
@@ -74,52 +80,97 @@ pub(super) fn draw(settings: &Settings, records: &[Record]) -> Vec<Advice> {
         };
         return vec![sentence(why.to_owned())];
     };
-    let mut advice = Vec::new();
-    if let (Some(start), Some((depth, rate))) = (best.start(), best.knee()) {
-        let compared = match best.gain() {
-            _ if best.points.len() == 1 => "the only depth measured".to_owned(),
-            Some(gain) if gain >= GAIN_MIN => {
-                format!(
-                    "{gain:.1} times what depth {} gives, and within 5 % of the best of any depth",
-                    start.0
-                )
-            }
-            _ => format!("no clear gain over depth {}", start.0),
-        };
-        advice.push(sentence(format!(
-            "The fastest way to read random blocks here is {}: {} blocks/s of {} with {depth} \
-             asked for ahead ({compared}).",
-            best.name(),
-            grouped(rate),
-            crate::units::shown_size(settings.block_bytes),
-        )));
-    }
+    let mut advice: Vec<Advice> =
+        headline(settings, best, &ours).map(sentence).into_iter().collect();
     // PostgreSQL reads through the page cache: with WILLNEED up to version 17 and with
     // io_method=sync, by worker processes or io_uring from 18 on.
-    let postgres = [
-        ("sync", "PostgreSQL up to 17, and 18 with io_method=sync"),
-        ("threads", "PostgreSQL 18 with io_method=worker and as many io_workers"),
-        ("uring", "PostgreSQL 18 with io_method=io_uring"),
-    ];
-    for (backend, who) in postgres {
-        let line = lines.iter().find(|line| line.backend == backend && line.cache == "buffered");
-        let Some(line) = line else { continue };
-        let Some((depth, _)) = line.knee() else { continue };
-        if let Some(gain) = line.gain().filter(|&gain| gain >= GAIN_MIN) {
-            let value = depth.clamp(1, CONCURRENCY_MAX).to_string();
-            advice.push(Advice {
-                experiment: NAME.to_owned(),
-                sentence: format!(
-                    "{who}: {value} requests ahead are within 5 % of the best and {gain:.1} times \
-                     as fast as none ({}).",
-                    line.name()
-                ),
-                setting: "effective_io_concurrency".to_owned(),
-                value,
-            });
-        }
+    for backend in ["sync", "threads", "uring"] {
+        let line = ours.iter().find(|line| line.backend == backend && line.cache == "buffered");
+        advice.extend(line.and_then(|line| for_postgres(line)));
     }
     advice
+}
+
+/// Which line is the fastest, where it is, and which others are as good.
+fn headline(settings: &Settings, best: &Line<'_>, lines: &[&Line<'_>]) -> Option<String> {
+    let (start, (depth, rate)) = (best.start()?, best.knee()?);
+    let compared = match best.gain() {
+        _ if best.points.len() == 1 => "the only depth measured".to_owned(),
+        Some(gain) if gain >= GAIN_MIN => {
+            format!(
+                "{gain:.1} times what depth {} gives, and within 5 % of the best of any depth",
+                start.0
+            )
+        }
+        _ => format!("no clear gain over depth {}", start.0),
+    };
+    let as_good: Vec<String> = lines
+        .iter()
+        .filter(|line| line.name() != best.name() && line.best() >= best.best() * GOOD_ENOUGH)
+        .map(|line| line.name())
+        .collect();
+    let (which, others) = match as_good.as_slice() {
+        [] => ("The fastest way", String::new()),
+        [one] => ("One of the fastest ways", format!("; {one} is within 5 % of it")),
+        [firsts @ .., last] => (
+            "One of the fastest ways",
+            format!("; {} and {last} are within 5 % of it", firsts.join(", ")),
+        ),
+    };
+    Some(format!(
+        "{which} to read random blocks here is {}: {} blocks/s of {} with {depth} asked for ahead \
+         ({compared}){others}.",
+        best.name(),
+        grouped(rate),
+        crate::units::shown_size(settings.block_bytes),
+    ))
+}
+
+/// What a buffered line says about PostgreSQL's effective_io_concurrency, if it gains anything.
+fn for_postgres(line: &Line<'_>) -> Option<Advice> {
+    let workers = line.backend == "threads";
+    let settable = line.up_to(if workers { WORKERS_MAX } else { CONCURRENCY_MAX });
+    let worth = |line: &Line<'_>| line.gain().filter(|&gain| gain >= GAIN_MIN);
+    // Only a depth that was measured is advised, so never the limit in place of what is past it.
+    let beyond = (!workers && worth(line).is_some())
+        .then(|| line.knee())
+        .flatten()
+        .filter(|(depth, _)| *depth > CONCURRENCY_MAX)
+        .map(|(depth, _)| {
+            format!(
+                "the best needs {depth} requests ahead, more than PostgreSQL's limit of \
+                 {CONCURRENCY_MAX}"
+            )
+        });
+    let name = line.name();
+    let (found, depth) = match (worth(&settable), settable.knee(), settable.start()) {
+        (Some(gain), Some((depth, _)), Some((start, ..))) => {
+            let than = if start == 0 { "none".to_owned() } else { format!("depth {start}") };
+            let found = format!(
+                "{depth} requests ahead are within 5 % of the best and {gain:.1} times as fast as \
+                 {than}"
+            );
+            (Some(found), Some(depth))
+        }
+        _ => (None, None),
+    };
+    let what = match (beyond, found) {
+        (Some(beyond), Some(found)) => format!("{beyond}; up to there, {found}"),
+        (beyond, found) => beyond.or(found)?,
+    };
+    let who = match (line.backend, depth) {
+        ("sync", _) => "PostgreSQL up to 17, and 18 with io_method=sync".to_owned(),
+        ("threads", Some(depth)) => {
+            format!("PostgreSQL 18 with io_method=worker (io_workers = {depth})")
+        }
+        _ => "PostgreSQL 18 with io_method=io_uring".to_owned(),
+    };
+    Some(Advice {
+        experiment: NAME.to_owned(),
+        sentence: format!("{who}: {what} ({name})."),
+        setting: depth.map_or_else(String::new, |_| "effective_io_concurrency".to_owned()),
+        value: depth.map_or_else(String::new, |depth| depth.to_string()),
+    })
 }
 
 fn lines(records: &[Record]) -> Vec<Line<'_>> {
@@ -196,6 +247,65 @@ mod tests {
         assert!(advice[0].sentence.contains("64 asked for ahead"), "{advice:?}");
         let setting = advice.iter().find(|one| !one.setting.is_empty()).unwrap();
         assert_eq!(setting.value, "64");
+    }
+
+    /// Records of a buffered line without noise.
+    fn line(backend: &str, rates: &[(u64, f64)]) -> Vec<Record> {
+        rates.iter().map(|&(depth, rate)| record(backend, depth, rate, 0.01)).collect()
+    }
+
+    #[test]
+    fn a_line_that_starts_deeper_is_not_compared_with_none() {
+        let advice = draw(&settings(), &line("uring", &[(4, 100.0), (64, 300.0)]));
+        assert!(advice[1].sentence.contains("3.0 times as fast as depth 4 ("), "{advice:?}");
+        let advice = draw(&settings(), &line("uring", &[(0, 100.0), (64, 300.0)]));
+        assert!(advice[1].sentence.contains("3.0 times as fast as none ("), "{advice:?}");
+    }
+
+    #[test]
+    fn past_postgresqls_limit_only_what_was_measured_below_it_is_advised() {
+        let advice = draw(&settings(), &line("uring", &[(0, 100.0), (512, 200.0), (2048, 300.0)]));
+        assert_eq!(
+            advice[1].sentence,
+            "PostgreSQL 18 with io_method=io_uring: the best needs 2048 requests ahead, more than \
+             PostgreSQL's limit of 1000; up to there, 512 requests ahead are within 5 % of the best \
+             and 2.0 times as fast as none (uring buffered)."
+        );
+        assert_eq!(advice[1].value, "512");
+        let advice = draw(&settings(), &line("uring", &[(0, 100.0), (2048, 300.0)]));
+        assert!(advice[1].sentence.ends_with("limit of 1000 (uring buffered)."), "{advice:?}");
+        assert_eq!(advice[1].setting, "");
+    }
+
+    #[test]
+    fn postgresql_workers_are_judged_by_as_many_as_there_can_be() {
+        let rates = [(0, 100.0), (16, 190.0), (32, 195.0), (64, 400.0), (256, 800.0)];
+        let advice = draw(&settings(), &line("threads", &rates));
+        assert!(advice[0].sentence.contains("with 256 asked for ahead"), "{advice:?}");
+        assert_eq!(advice[1].value, "16");
+        assert!(advice[1].sentence.contains("(io_workers = 16): 16 requests"), "{advice:?}");
+        // What is only faster with more workers than that gives no advice.
+        let advice = draw(&settings(), &line("threads", &[(0, 100.0), (64, 400.0)]));
+        assert_eq!(advice.len(), 1, "{advice:?}");
+    }
+
+    #[test]
+    fn there_is_no_winner_among_equals() {
+        let mut records = line("uring", &[(0, 100.0), (64, 300.0)]);
+        records.extend(line("sync", &[(0, 100.0), (64, 180.0)]));
+        let told = |records: &[Record]| draw(&settings(), records)[0].sentence.clone();
+        assert!(told(&records).starts_with("The fastest way "), "{}", told(&records));
+        assert!(told(&records).ends_with("any depth)."), "{}", told(&records));
+        records.extend(line("threads", &[(0, 100.0), (64, 290.0)]));
+        assert!(told(&records).starts_with("One of the fastest ways "), "{}", told(&records));
+        assert!(told(&records).ends_with("; threads buffered is within 5 % of it."));
+        records.extend(line("aio", &[(0, 100.0), (64, 298.0)]));
+        assert!(
+            told(&records).ends_with("; aio buffered and threads buffered are within 5 % of it.")
+        );
+        // fio is there to compare with, and no way to read blocks.
+        records.extend(line("fio", &[(0, 100.0), (64, 299.0)]));
+        assert!(!told(&records).contains("fio"));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use forebay_io::{CacheMode, Error, Kind};
 
 use super::fio::Fio;
-use super::{Cell, Engine, Settings, open_file, open_queue};
+use super::reader::Reader;
+use super::{Cell, Engine, Settings, notes_of, open_file, open_queue};
 use crate::bad_input;
 use crate::report::BackendNote;
 use crate::workfile::Workfile;
@@ -53,15 +54,11 @@ impl Means {
         }
         let mut backends = Vec::new();
         for &kind in &settings.backends {
-            let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
-            let (available, note) = match open_queue(kind, cache, 1, None) {
-                Ok(io) => (true, io.report().notes.join("; ")),
-                Err(error) => (false, error.to_string()),
-            };
-            if !available {
-                missing.backends.insert(kind.name(), note.clone());
+            let note = probe_backend(settings, workfile, kind);
+            if !note.available {
+                missing.backends.insert(kind.name(), note.note.clone());
             }
-            backends.push(BackendNote { backend: kind.to_string(), available, note });
+            backends.push(note);
         }
         let cells = settings.cells();
         if cells.is_empty() {
@@ -72,6 +69,23 @@ impl Means {
         }
         Ok(Means { fio, backends, missing })
     }
+}
+
+/// Opens `kind` as the deepest measurement will, so that limits show; and where that fails, as
+/// the shallowest would, because then it is only the deep cells that cannot be measured.
+fn probe_backend(settings: &Settings, workfile: &Workfile, kind: Kind) -> BackendNote {
+    let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
+    let deepest = settings.depths.last().map_or(1, |&depth| depth as usize);
+    let deep = Reader::memory(workfile, deepest)
+        .and_then(|memory| open_queue(kind, cache, deepest, Some(&memory)));
+    let (available, note) = match deep {
+        Ok(io) => (true, notes_of(&io).join("; ")),
+        Err(error) => match open_queue(kind, cache, 1, None) {
+            Ok(_) => (true, format!("not at depth {deepest}: {error}")),
+            Err(error) => (false, error.to_string()),
+        },
+    };
+    BackendNote { backend: kind.to_string(), available, note }
 }
 
 /// Why direct reads cannot be measured, if that is so.

@@ -31,6 +31,7 @@ use crate::measure::{Coldness, Spread, empty_cache};
 use crate::report::{Advice, BackendNote, Record};
 use crate::workfile::Workfile;
 use reader::{Reader, Round};
+use settings::unique;
 
 /// The name of this experiment in records.
 pub const NAME: &str = "depth";
@@ -72,12 +73,56 @@ struct Tally {
     rounds: Vec<Round>,
     device: Vec<DeviceCounters>,
     coldness: Vec<Coldness>,
+    /// What the queues had to say, in each round anew.
+    notes: Vec<String>,
+    /// Why rounds could not be measured.
+    failures: Vec<String>,
+}
+
+impl Tally {
+    /// Takes in a round; one that this system has not the means for is put down as such, and
+    /// anything else that went wrong is handed back.
+    fn take(
+        &mut self,
+        coldness: Coldness,
+        measured: anyhow::Result<Measured>,
+    ) -> anyhow::Result<()> {
+        match measured {
+            Ok(Measured { round, device, notes }) => {
+                self.coldness.push(coldness);
+                self.rounds.push(round);
+                self.device.extend(device);
+                self.notes.extend(notes);
+            }
+            Err(error) => match lack_of_means(&error) {
+                Some(lack) => self.failures.push(lack.to_string()),
+                None => return Err(error),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// What one round of a cell gave.
+struct Measured {
+    round: Round,
+    device: Option<DeviceCounters>,
+    notes: Vec<String>,
+}
+
+/// The error below `error` if it says that this system does not provide what a cell needs: no
+/// evidence against the other cells, as wrong data or a failing device would be.
+fn lack_of_means(error: &anyhow::Error) -> Option<&forebay_io::Error> {
+    use forebay_io::Error::{Memlock, Memory, Unavailable};
+    error
+        .downcast_ref()
+        .filter(|error| matches!(error, Unavailable { .. } | Memory { .. } | Memlock { .. }))
 }
 
 /// What came of the experiment.
 #[derive(Debug)]
 pub struct Outcome {
-    /// One record per cell that could be measured.
+    /// One record per cell, with nulls and a remark where it could not be measured.
     pub records: Vec<Record>,
     /// Which backends could be opened.
     pub backends: Vec<BackendNote>,
@@ -110,18 +155,17 @@ pub fn run(
             interrupt::check()?;
             let (cell, tally) = (cells[index], &mut tallies[index]);
             progress(&cell.label());
-            tally.coldness.push(empty(workfile)?);
-            let (round, device) = match (cell.engine, &fio) {
+            let coldness = empty(workfile)?;
+            let measured = match (cell.engine, &fio) {
                 (Engine::Forebay(kind), _) => {
-                    measure(settings, workfile, cell, kind, counters, &mut random)?
+                    measure(settings, workfile, cell, kind, counters, &mut random)
                 }
                 (Engine::Fio, Some(fio)) => counted(counters, || {
                     fio.measure(settings, workfile, cell.depth, random.u32(..))
-                })?,
+                }),
                 (Engine::Fio, None) => unreachable!("fio cells are made only with --fio"),
             };
-            tally.device.extend(device);
-            tally.rounds.push(round);
+            tally.take(coldness, measured)?;
         }
     }
 
@@ -164,7 +208,7 @@ fn measure(
     kind: Kind,
     counters: Option<&CounterSource>,
     random: &mut fastrand::Rng,
-) -> anyhow::Result<(Round, Option<DeviceCounters>)> {
+) -> anyhow::Result<Measured> {
     let depth = cell.depth as usize;
     let memory = Reader::memory(workfile, depth)?;
     let io = open_queue(kind, cell.cache, depth, Some(&memory))?;
@@ -174,7 +218,14 @@ fn measure(
     let numbers = choose_blocks(random, workfile.blocks(), blocks + warm_up);
     let mut reader = Reader::new(&io, &file, workfile, depth, &memory);
     reader.warm_up(&numbers[blocks..])?;
-    counted(counters, || reader.read(&numbers[..blocks], settings.cell_time_max))
+    let measured = counted(counters, || reader.read(&numbers[..blocks], settings.cell_time_max))?;
+    Ok(Measured { notes: notes_of(&io), ..measured })
+}
+
+/// What a queue has to say about itself by now, such as memory that could not be registered or
+/// threads that could not be started.
+fn notes_of(io: &Io) -> Vec<String> {
+    io.notes()
 }
 
 /// `count` different ones of the blocks `0..of`, in random order.
@@ -188,12 +239,12 @@ fn choose_blocks(random: &mut fastrand::Rng, of: u64, count: usize) -> Vec<u64> 
 fn counted(
     counters: Option<&CounterSource>,
     work: impl FnOnce() -> anyhow::Result<Round>,
-) -> anyhow::Result<(Round, Option<DeviceCounters>)> {
+) -> anyhow::Result<Measured> {
     let read = || counters.and_then(|source| source.read().ok());
     let before = read();
     let round = work()?;
     let device = before.zip(read()).map(|(before, after)| after.since(&before));
-    Ok((round, device))
+    Ok(Measured { round, device, notes: Vec::new() })
 }
 
 fn cell_map(cell: Cell) -> Map<String, Value> {
@@ -207,6 +258,9 @@ fn cell_map(cell: Cell) -> Map<String, Value> {
 
 fn record(settings: &Settings, cell: Cell, tally: &Tally) -> Record {
     let rounds = &tally.rounds;
+    if let (true, Some(why)) = (rounds.is_empty(), tally.failures.first()) {
+        return unmeasured(cell, why);
+    }
     let spread = |value: &dyn Fn(&Round) -> f64| Spread::of(rounds.iter().map(value));
     let seconds = spread(&|round| round.seconds);
     let rate = spread(&|round| round.blocks as f64 / round.seconds);
@@ -248,13 +302,23 @@ fn record(settings: &Settings, cell: Cell, tally: &Tally) -> Record {
         "wait_us_p99": wait_us(0.99),
         "cpu_us_per_block": processor.map(|spread| spread.median),
     });
+    Record {
+        experiment: NAME.to_owned(),
+        cell: cell_map(cell),
+        metrics: metrics.as_object().cloned().unwrap_or_default(),
+        remarks: remarks(settings, cell, tally, blocks),
+    }
+}
+
+/// What a reader of a cell's figures has to know, each thing once. `blocks`: read in each round.
+fn remarks(settings: &Settings, cell: Cell, tally: &Tally, blocks: Option<Spread>) -> Vec<String> {
     let mut remarks: Vec<String> = Vec::new();
     if cell.cache == CacheMode::Buffered {
         remarks.extend(tally.coldness.iter().filter_map(Coldness::remark));
     }
     if blocks.is_some_and(|spread| spread.median < settings.blocks as f64) {
         remarks.push(format!(
-            "stopped after {} s, before all {} blocks were read",
+            "stopped asking after {} s, before all {} blocks were read",
             settings.cell_time_max.as_secs(),
             settings.blocks
         ));
@@ -263,13 +327,16 @@ fn record(settings: &Settings, cell: Cell, tally: &Tally) -> Record {
     if cell.engine == Engine::Forebay(Kind::Threads) && cell.depth > workers {
         remarks.push(format!("at most {workers} threads, so {workers} requests at the device"));
     }
-    remarks.dedup();
-    Record {
-        experiment: NAME.to_owned(),
-        cell: cell_map(cell),
-        metrics: metrics.as_object().cloned().unwrap_or_default(),
-        remarks,
+    remarks.extend(tally.notes.iter().cloned());
+    if let Some(why) = tally.failures.first() {
+        let (failed, rounds) = (tally.failures.len(), settings.rounds);
+        remarks.push(format!("{failed} of {rounds} rounds could not be measured: {why}"));
     }
+    let all_measured = settings.blocks == settings.size_bytes / settings.block_bytes;
+    if all_measured && cell.engine != Engine::Fio {
+        remarks.push("no warm-up: every block of the file is measured".to_owned());
+    }
+    unique(&remarks)
 }
 
 fn unmeasured(cell: Cell, why: &str) -> Record {
@@ -300,12 +367,75 @@ mod tests {
         assert_ne!(numbers, sorted, "they come in random order");
     }
 
+    fn settings() -> Settings {
+        let common = crate::cli::CommonArgs { dir: ".".into(), seed: Some(1) };
+        Settings::new(&DepthArgs::quick(&common)).unwrap()
+    }
+
+    fn cell() -> Cell {
+        Cell { engine: Engine::Forebay(Kind::Uring), cache: CacheMode::Direct, depth: 64 }
+    }
+
+    fn measured(notes: &[&str]) -> Measured {
+        let round = Round { blocks: 2048, seconds: 0.5, processor_seconds: 0.1, wait_ns: None };
+        let notes = notes.iter().map(|&note| note.to_owned()).collect();
+        Measured { round, device: None, notes }
+    }
+
+    fn no_memory() -> anyhow::Error {
+        let source = forebay_io::OsError::ENOMEM;
+        let error = forebay_io::Error::Memlock { what: "the arena", needed: 9, source };
+        anyhow::Error::new(error).context("opening a queue")
+    }
+
+    #[test]
+    fn a_cell_without_the_means_is_unmeasured_and_says_why() {
+        let mut tally = Tally::default();
+        for _ in 0..3 {
+            tally.take(Coldness::Cold, Err(no_memory())).unwrap();
+        }
+        let record = record(&settings(), cell(), &tally);
+        assert_eq!(record.metric("blocks_per_s"), None);
+        assert!(record.remarks[0].contains("not measured: the arena needs 9 bytes"));
+    }
+
+    #[test]
+    fn rounds_that_could_be_measured_are_kept_and_every_remark_is_said_once() {
+        let mut tally = Tally::default();
+        tally.take(Coldness::Cold, Ok(measured(&["memory not registered", "2 threads"]))).unwrap();
+        tally.take(Coldness::Cold, Err(no_memory())).unwrap();
+        tally.take(Coldness::Cold, Ok(measured(&["memory not registered"]))).unwrap();
+        let record = record(&settings(), cell(), &tally);
+        assert_eq!(record.metric("blocks_per_s"), Some(4096.0));
+        assert_eq!(record.remarks.len(), 3, "{:?}", record.remarks);
+        assert_eq!(record.remarks[..2], ["memory not registered", "2 threads"]);
+        assert!(record.remarks[2].starts_with("1 of 3 rounds could not be measured: "));
+    }
+
+    #[test]
+    fn interruptions_and_wrong_data_end_the_run() {
+        let mut tally = Tally::default();
+        let interrupted = tally.take(Coldness::Cold, Err(interrupt::Interrupted.into()));
+        assert!(interrupted.unwrap_err().is::<interrupt::Interrupted>());
+        assert!(tally.take(Coldness::Cold, Err(anyhow::anyhow!("block 3"))).is_err());
+    }
+
+    #[test]
+    fn a_file_without_blocks_to_warm_up_with_is_remarked() {
+        let whole = Settings { blocks: 256 << 20 >> 13, ..settings() };
+        let remark = |settings: &Settings| {
+            let mut tally = Tally::default();
+            tally.take(Coldness::Cold, Ok(measured(&[]))).unwrap();
+            record(settings, cell(), &tally).remarks.iter().any(|one| one.contains("no warm-up"))
+        };
+        assert!(remark(&whole));
+        assert!(!remark(&settings()));
+    }
+
     #[test]
     fn aio_is_not_asked_to_read_buffered() {
-        let common = crate::cli::CommonArgs { dir: ".".into(), seed: Some(1) };
-        let settings = Settings::new(&DepthArgs::quick(&common)).unwrap();
         let aio = Engine::Forebay(Kind::Aio);
-        let of_aio = settings.cells().into_iter().filter(|cell| cell.engine == aio);
+        let of_aio = settings().cells().into_iter().filter(|cell| cell.engine == aio);
         assert!(of_aio.clone().count() > 0);
         assert!(of_aio.clone().all(|cell| cell.cache == CacheMode::Direct));
     }

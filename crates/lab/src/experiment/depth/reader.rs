@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use forebay_io::{Arena, File, Io, Lease, Request, Ticket};
+use forebay_io::{Arena, Error, File, Io, Lease, Request, Ticket};
 use hdrhistogram::Histogram;
 
 use crate::interrupt;
@@ -36,8 +36,8 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Memory for the window and the block in hand.
-    pub(super) fn memory(workfile: &Workfile, depth: usize) -> anyhow::Result<Arc<Arena>> {
-        Ok(Arena::new(depth.max(1) + 1, workfile.block_bytes() as usize)?)
+    pub(super) fn memory(workfile: &Workfile, depth: usize) -> Result<Arc<Arena>, Error> {
+        Arena::new(depth.max(1) + 1, workfile.block_bytes() as usize)
     }
 
     pub(super) fn new(
@@ -54,40 +54,39 @@ impl<'a> Reader<'a> {
         reader
     }
 
-    /// Reads `numbers` in order, or as many as fit in `time_max`.
+    /// Reads `numbers` in order, or as many of them as are asked for within `time_max`: what has
+    /// been asked for is waited for and counted, so that the device did nothing uncounted.
     ///
     /// # Errors
     /// A failed read, a block that is not the one asked for, or Ctrl-C.
     pub(super) fn read(&mut self, numbers: &[u64], time_max: Duration) -> anyhow::Result<Round> {
         let mut waits = wait_histogram()?;
-        let mut rest = numbers.iter().copied();
         let mut blocks = 0;
         let watch = Stopwatch::start();
-        let first: Vec<u64> = rest.by_ref().take(self.depth).collect();
-        self.ask_all(&first);
-        let mut moment = Instant::now();
-        for &number in numbers {
-            let (asked, ticket) = match self.ahead.pop_front() {
-                Some(asked) => asked,
-                None => (number, self.ask(number)),
-            };
+        let mut rest = numbers.iter().copied().take_while(|_| watch.elapsed() <= time_max);
+        for number in rest.by_ref().take(self.depth) {
+            self.ask(number);
+        }
+        loop {
+            let moment = Instant::now();
+            if self.depth == 0
+                && let Some(number) = rest.next()
+            {
+                self.ask(number);
+            }
+            let Some((number, ticket)) = self.ahead.pop_front() else { break };
             let leases = ticket.wait().into_result()?;
-            let now = Instant::now();
-            waits.saturating_record((now - moment).as_nanos() as u64);
-            moment = now;
-            self.check(asked, &leases)?;
-            self.spare.push(leases);
-            blocks += 1;
+            waits.saturating_record(moment.elapsed().as_nanos() as u64);
+            // Before the block in hand is looked at: while it is, `depth` others are in flight.
             if self.depth > 0
                 && let Some(next) = rest.next()
             {
-                let ticket = self.ask(next);
-                self.ahead.push_back((next, ticket));
+                self.ask(next);
             }
+            self.check(number, &leases)?;
+            self.spare.push(leases);
+            blocks += 1;
             interrupt::check()?;
-            if watch.elapsed() > time_max {
-                break;
-            }
         }
         let round = Round {
             blocks,
@@ -95,21 +94,17 @@ impl<'a> Reader<'a> {
             processor_seconds: watch.processor_elapsed().as_secs_f64(),
             wait_ns: Some(waits),
         };
-        self.ahead.clear();
+        // Has nothing to do, as every ticket was waited for; a stray request would be the next
+        // measurement's noise.
         self.io.drain();
         Ok(round)
     }
 
-    fn ask(&mut self, number: u64) -> Ticket {
+    /// Asks for one block more. One by one, never as a batch: a backend may sort and merge what
+    /// comes together, and the window would start with other requests than it goes on with.
+    fn ask(&mut self, number: u64) {
         let request = self.request(number);
-        self.io.submit(request)
-    }
-
-    /// The first window goes out as one batch, as a read stream would send it.
-    fn ask_all(&mut self, numbers: &[u64]) {
-        let requests: Vec<Request> = numbers.iter().map(|&number| self.request(number)).collect();
-        let tickets = self.io.submit_all(requests);
-        self.ahead.extend(numbers.iter().copied().zip(tickets));
+        self.ahead.push_back((number, self.io.submit(request)));
     }
 
     fn request(&mut self, number: u64) -> Request {
@@ -134,7 +129,9 @@ impl<'a> Reader<'a> {
     /// Starts the threads, if the backend has any, by reading `numbers`: as random as those to be
     /// measured, or the kernel would take them for a sequence and read ahead.
     pub(super) fn warm_up(&mut self, numbers: &[u64]) -> anyhow::Result<()> {
-        self.ask_all(numbers);
+        for &number in numbers {
+            self.ask(number);
+        }
         while let Some((_, ticket)) = self.ahead.pop_front() {
             self.spare.push(ticket.wait().into_result()?);
         }
@@ -145,4 +142,130 @@ impl<'a> Reader<'a> {
 /// From a nanosecond to an hour in steps of 0.1 %.
 fn wait_histogram() -> anyhow::Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).context("the histogram's bounds are valid")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_io::backend::{Backend, Driven, Sink, Transfer, Want, open_raw};
+    use forebay_io::{IoOptions, Kind, OpenOptions};
+    use std::os::unix::fs::FileExt;
+
+    const BLOCKS: u64 = 128;
+
+    /// `sync`, taking its time.
+    #[derive(Debug)]
+    struct Slow {
+        inner: Box<dyn Backend>,
+        start: Duration,
+        drive: Duration,
+    }
+
+    impl Backend for Slow {
+        fn kind(&self) -> Kind {
+            self.inner.kind()
+        }
+
+        fn capacity(&self) -> usize {
+            self.inner.capacity()
+        }
+
+        fn start(&self, transfers: &mut Vec<Transfer>) {
+            assert_eq!(transfers.len(), 1, "blocks are asked for one by one");
+            std::thread::sleep(self.start);
+            self.inner.start(transfers);
+        }
+
+        fn drive(&self, want: &Want<'_>) -> Driven {
+            std::thread::sleep(self.drive);
+            self.inner.drive(want)
+        }
+    }
+
+    /// A queue of `depth` in which starting and carrying out a request take so many milliseconds.
+    fn slow(depth: usize, start_ms: u64, drive_ms: u64) -> Io {
+        let make = |sink: Arc<dyn Sink>| {
+            let options = IoOptions { queue_depth: depth.max(1), ..IoOptions::default() };
+            let inner = open_raw(Kind::Sync, &options, &sink)?;
+            let (start, drive) = (Duration::from_millis(start_ms), Duration::from_millis(drive_ms));
+            Ok(Box::new(Slow { inner, start, drive }) as Box<dyn Backend>)
+        };
+        Io::over(depth.max(1), make).unwrap()
+    }
+
+    fn full_file(directory: &tempfile::TempDir) -> Workfile {
+        let mut workfile = Workfile::create(directory.path(), BLOCKS * 512, 512, 7).unwrap();
+        workfile.fill(|_| ()).unwrap();
+        workfile
+    }
+
+    /// Reads the whole file through `io`, in order.
+    fn read(
+        io: &Io,
+        workfile: &Workfile,
+        depth: usize,
+        time_max: Duration,
+    ) -> anyhow::Result<Round> {
+        let file = File::open(workfile.path(), &OpenOptions::new().read_only(true))?;
+        let memory = Reader::memory(workfile, depth)?;
+        let mut reader = Reader::new(io, &file, workfile, depth, &memory);
+        let numbers: Vec<u64> = (0..BLOCKS).collect();
+        reader.read(&numbers, time_max)
+    }
+
+    fn wait_median(round: &Round) -> Duration {
+        Duration::from_nanos(round.wait_ns.as_ref().unwrap().value_at_quantile(0.5))
+    }
+
+    #[test]
+    fn when_time_is_up_all_that_was_asked_for_is_still_read_and_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let workfile = full_file(&directory);
+        for depth in [0, 1, 8] {
+            let io = slow(depth, 0, 2);
+            let round = read(&io, &workfile, depth, Duration::from_millis(20)).unwrap();
+            assert!((1..BLOCKS).contains(&round.blocks), "depth {depth}: {}", round.blocks);
+            assert_eq!(io.stats().requests, round.blocks, "depth {depth}");
+            assert_eq!(round.wait_ns.unwrap().len(), round.blocks, "depth {depth}");
+        }
+    }
+
+    #[test]
+    fn in_time_every_block_is_read_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let workfile = full_file(&directory);
+        // The last window is larger than the file.
+        for depth in [0, 1, 8, 1000] {
+            let io = slow(depth, 0, 0);
+            let round = read(&io, &workfile, depth, Duration::from_secs(60)).unwrap();
+            assert_eq!((round.blocks, io.stats().requests), (BLOCKS, BLOCKS), "depth {depth}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_waiting_alone_and_at_depth_0_the_whole_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let workfile = full_file(&directory);
+        let median = |depth, start_ms, drive_ms| {
+            let io = slow(depth, start_ms, drive_ms);
+            wait_median(&read(&io, &workfile, depth, Duration::from_secs(60)).unwrap())
+        };
+        let asking = Duration::from_millis(4);
+        assert!(median(4, 4, 0) < asking, "asking for the next block is not waiting for this one");
+        assert!(median(0, 4, 0) >= asking, "a block asked for when needed is waited for");
+        assert!(median(4, 0, 4) >= asking);
+    }
+
+    #[test]
+    fn while_a_block_is_in_hand_depth_others_have_been_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let workfile = full_file(&directory);
+        let file = std::fs::OpenOptions::new().write(true).open(workfile.path()).unwrap();
+        file.write_all_at(&[0xff; 8], 5 * 512).unwrap();
+        let io = slow(3, 0, 0);
+        let error = read(&io, &workfile, 3, Duration::from_secs(60)).unwrap_err();
+        assert!(error.to_string().contains("block 5 "), "{error}");
+        // Blocks 0 to 5 were delivered, 6 to 8 were in flight when 5 was looked at.
+        assert_eq!(io.stats().requests, 9);
+    }
 }

@@ -115,12 +115,14 @@ impl Settings {
         self.cells().len() as u64 * u64::from(self.rounds)
     }
 
-    /// The command that repeats a run with these settings, every one of them named.
-    pub fn command(&self) -> String {
+    /// The command that repeats a run with these settings, every one of them named. `program`: the
+    /// path or name by which this program was called.
+    pub fn command(&self, program: &str) -> String {
         let list = |items: Vec<String>| items.join(",");
         let mut command = format!(
-            "forebay lab depth --dir {} --size {} --blocks {} --block-size {} --backends {} \
+            "{} lab depth --dir {} --size {} --blocks {} --block-size {} --backends {} \
              --cache {} --depths {} --rounds {} --seed {}",
+            quoted(program),
             quoted(&self.directory.display().to_string()),
             typed_size(self.size_bytes),
             self.blocks,
@@ -166,11 +168,12 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-fn unique<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
+/// `items` in their order, each once.
+pub(super) fn unique<T: Clone + PartialEq>(items: &[T]) -> Vec<T> {
     let mut kept: Vec<T> = Vec::new();
     for item in items {
         if !kept.contains(item) {
-            kept.push(*item);
+            kept.push(item.clone());
         }
     }
     kept

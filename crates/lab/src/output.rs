@@ -1,0 +1,164 @@
+//! What a run leaves: the files asked for, and the summary on standard output.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::bad_input;
+use crate::report::{self, Report, terminal::Look};
+
+/// Where to write a report.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    /// Made when the report is written, and not before: a run that fails leaves nothing.
+    directory: Option<PathBuf>,
+    json: Option<PathBuf>,
+    html: Option<PathBuf>,
+}
+
+impl Outputs {
+    /// Single files, as far as they are wanted.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput) if one of them could not be written.
+    pub(crate) fn files(json: Option<&Path>, html: Option<&Path>) -> anyhow::Result<Outputs> {
+        for path in [json, html].into_iter().flatten() {
+            check_file(path)?;
+        }
+        let owned = |path: Option<&Path>| path.map(Path::to_path_buf);
+        Ok(Outputs { directory: None, json: owned(json), html: owned(html) })
+    }
+
+    /// `report.json` and `index.html` in `directory`, which need not exist yet.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput) if they could not be written.
+    pub(crate) fn within(directory: &Path) -> anyhow::Result<Outputs> {
+        let (json, html) = (directory.join("report.json"), directory.join("index.html"));
+        if directory.is_dir() {
+            check_file(&json)?;
+            check_file(&html)?;
+        } else {
+            let existing =
+                directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new(""));
+            check_directory(existing, directory)?;
+        }
+        Ok(Outputs { directory: Some(directory.to_owned()), json: Some(json), html: Some(html) })
+    }
+
+    /// Writes the files.
+    ///
+    /// # Errors
+    /// What the system said, with the path.
+    pub(crate) fn write(&self, report: &Report) -> anyhow::Result<()> {
+        if let Some(directory) = &self.directory {
+            std::fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+        }
+        let save = |path: &Path, text: String| {
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        if let Some(path) = &self.json {
+            save(path, serde_json::to_string_pretty(report)? + "\n")?;
+        }
+        if let Some(path) = &self.html {
+            save(path, report::html::render(report)?)?;
+        }
+        Ok(())
+    }
+
+    /// Prints the summary and, if they were `written`, where the files are. A reader who has
+    /// gone, such as `head`, is no error.
+    ///
+    /// # Errors
+    /// What the system said about standard output.
+    pub(crate) fn show(&self, report: &Report, written: bool) -> anyhow::Result<()> {
+        let mut text = report::summary(report, look());
+        let files = [("records:", &self.json), ("report: ", &self.html)];
+        for (name, path) in files.iter().filter(|_| written) {
+            if let Some(path) = path {
+                text.push_str(&format!("{name} {}\n", path.display()));
+            }
+        }
+        let mut stdout = std::io::stdout().lock();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(error).context("cannot print the summary")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What standard output can show.
+fn look() -> Look {
+    let stdout = std::io::stdout();
+    let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let utf8 = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        .is_none_or(|value| value.to_lowercase().replace('-', "").contains("utf8"));
+    let width = match rustix::termios::tcgetwinsize(&stdout) {
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+        _ => 100,
+    };
+    Look { width, colour, ascii: !utf8 }
+}
+
+/// Better before a minute of measuring than after it.
+fn check_file(path: &Path) -> anyhow::Result<()> {
+    let Ok(facts) = std::fs::metadata(path) else {
+        return check_directory(path.parent().unwrap_or(Path::new("")), path);
+    };
+    if facts.is_dir() {
+        bad_input!("{} is a directory; name a file to write", path.display());
+    }
+    // To open anything else, a pipe or a terminal, would do something.
+    if facts.is_file()
+        && let Err(error) = std::fs::OpenOptions::new().append(true).open(path)
+    {
+        bad_input!("cannot write {}: {error}; name another file", path.display());
+    }
+    Ok(())
+}
+
+/// Whether `target` can be made in `directory`; the empty path is the current directory.
+fn check_directory(directory: &Path, target: &Path) -> anyhow::Result<()> {
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let (target, shown) = (target.display(), directory.display());
+    if !directory.exists() {
+        bad_input!("{target}: there is no directory {shown}");
+    }
+    if !directory.is_dir() {
+        bad_input!("{target}: {shown} is not a directory");
+    }
+    // Without a name where the system allows that, and gone at once.
+    if let Err(error) = tempfile::tempfile_in(directory) {
+        let kind = error.kind();
+        bad_input!("cannot write {target}: no file can be made in {shown}: {kind}; choose another");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checking_makes_nothing_and_changes_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("file");
+        std::fs::write(&file, "mine").unwrap();
+        Outputs::files(Some(&file), Some(&scratch.path().join("new"))).unwrap();
+        Outputs::within(&scratch.path().join("a/b")).unwrap();
+        Outputs::within(scratch.path()).unwrap();
+        for wrong in [Outputs::within(&file), Outputs::within(&file.join("a")), {
+            Outputs::files(Some(scratch.path()), None)
+        }] {
+            assert!(wrong.unwrap_err().is::<crate::BadInput>());
+        }
+        assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+}
