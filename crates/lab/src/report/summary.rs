@@ -17,7 +17,8 @@ pub fn summary(report: &Report, look: Look) -> String {
     }
     for note in report.backends.iter().filter(|note| !note.note.is_empty()) {
         let verdict = if note.available { "" } else { " not measured" };
-        let _ = writeln!(text, "{}{verdict}: {}", note.backend, note.note);
+        let line = format!("{}{verdict}: {}", note.backend, note.note);
+        text.push_str(&wrapped("", &line, look.width));
     }
     let _ = writeln!(text);
     text.push_str(&depth_table(&report.records, look));
