@@ -371,7 +371,11 @@ impl File {
     /// # Errors
     /// [`Error::Unsupported`] outside Linux; [`Error::Io`].
     pub fn start_writeback(&self, range: Range<u64>) -> Result<(), Error> {
-        self.writeback(range, sys::start_writeback)
+        self.check_latch()?;
+        // It does not wait, so it is told of no writeback that failed: it need not be alone, and
+        // does not stand behind a long sync.
+        sys::start_writeback(self.descriptor(), range.clone())
+            .map_err(|source| self.writeback_failure(range, source))
     }
 
     /// Starts writing the dirty pages of `range` and waits until they are written.
@@ -380,25 +384,18 @@ impl File {
     /// As for [`File::start_writeback`]. An I/O error latches the file as a failed sync does, for
     /// the same reason: the kernel tells of it once.
     pub fn wait_writeback(&self, range: Range<u64>) -> Result<(), Error> {
-        self.writeback(range, sys::wait_writeback)
+        self.check_latch()?;
+        let wait = || sys::wait_writeback(self.descriptor(), range.clone());
+        let waited = self.latching(Action::Writeback, range.clone(), wait);
+        waited.map_err(|source| self.writeback_failure(range, source))
     }
 
-    fn writeback(
-        &self,
-        range: Range<u64>,
-        call: fn(BorrowedFd<'_>, Range<u64>) -> Result<(), OsError>,
-    ) -> Result<(), Error> {
-        self.check_latch()?;
-        let action = Action::Writeback;
-        let called =
-            self.latching(action, range.clone(), || call(self.descriptor(), range.clone()));
-        called.map_err(|source| match source {
-            _ if source.is_unsupported() => {
-                self.unsupported("writeback of a range", source, "use sync_data")
-            }
-            _ if source.passes() => self.failure(action, range, source),
-            _ => self.sync_failed(self.failure(action, range, source)),
-        })
+    fn writeback_failure(&self, range: Range<u64>, source: OsError) -> Error {
+        if source.is_unsupported() {
+            return self.unsupported("writeback of a range", source, "use sync_data");
+        }
+        let failure = self.failure(Action::Writeback, range, source);
+        if source.passes() { failure } else { self.sync_failed(failure) }
     }
 
     /// Tells the kernel what is going to happen to `range` (bytes).
