@@ -1,0 +1,193 @@
+//! What can go wrong with a pool, and what the caller can do about it.
+//!
+//! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoFreeFrame`]), *data*
+//! ([`Error::Corrupt`], [`Error::PastEnd`], [`Error::Gone`]), *device* ([`Error::Io`]) and
+//! *latched* ([`Error::Failed`]). Errors are cheap to clone: one failed read is told to every
+//! thread that waited for it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::tag::{Block, Lsn};
+
+/// Everything this crate reports.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Every frame was pinned for the whole of the wait.
+    #[error(
+        "no free frame: {pinned} of {capacity} are pinned and none came free within {waited:?}; \
+         hold fewer pages at a time, make the pool larger, or look at who pins them in \
+         `BufferPool::view`"
+    )]
+    NoFreeFrame {
+        /// Frames that are pinned, or busy with I/O.
+        pinned: usize,
+        /// Frames in all.
+        capacity: usize,
+        /// How long the thread waited.
+        waited: Duration,
+    },
+    /// A page's checksum does not match its bytes.
+    #[error("block {block} of {} is corrupt: {}", file.display(), corrupt(*expected, *found, *all_zeroes))]
+    Corrupt {
+        /// The file.
+        file: Arc<Path>,
+        /// The block.
+        block: Block,
+        /// What the page's bytes and block number give.
+        expected: u32,
+        /// What is stored in the page.
+        found: u32,
+        /// True when every byte of the page is zero: it was never written, or its write was lost.
+        all_zeroes: bool,
+    },
+    /// The block is not in the file.
+    #[error(
+        "block {block} is past the end of {}, which has {blocks} blocks; extend it first",
+        file.display()
+    )]
+    PastEnd {
+        /// The file.
+        file: Arc<Path>,
+        /// The block asked for.
+        block: Block,
+        /// Blocks in the file.
+        blocks: Block,
+    },
+    /// The page was dropped, truncated away or its file closed.
+    #[error(
+        "{} was {how}, and with it the page or file asked for; open the file again if it still \
+         exists",
+        file.display()
+    )]
+    Gone {
+        /// The file.
+        file: Arc<Path>,
+        /// What became of it.
+        how: Fate,
+    },
+    /// The I/O layer failed: the device, the filesystem, or what it was asked for.
+    #[error(transparent)]
+    Io(#[from] forebay_io::Error),
+    /// A sync failed earlier. What was written since the last good one may be lost, so nothing
+    /// more is written to this tablespace.
+    #[error(
+        "an earlier sync in tablespace `{tablespace}` failed ({first}), so nothing more is \
+         written or synced there; close the pool, check the device, and recover from the log or \
+         a backup"
+    )]
+    Failed {
+        /// The tablespace.
+        tablespace: Arc<str>,
+        /// The failure that came first.
+        first: Arc<forebay_io::Error>,
+    },
+    /// The log could not be flushed as far as a page needs before it may be written. The page
+    /// stays dirty.
+    #[error("the log could not be flushed up to {lsn}: {source}; the page stays dirty")]
+    Log {
+        /// How far the page needs it.
+        lsn: Lsn,
+        /// What the log said.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// Another pool, here or in another process, has this directory.
+    #[error(
+        "{} is in use by another pool ({holder}); close that one first, or choose another \
+         directory",
+        directory.display()
+    )]
+    InUse {
+        /// The directory.
+        directory: Arc<Path>,
+        /// What is known of the other: its process.
+        holder: String,
+    },
+    /// A setting makes no sense.
+    #[error("{setting} is {value}: {expected}")]
+    Setting {
+        /// The setting's name.
+        setting: &'static str,
+        /// Its value.
+        value: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// The profile could not be read or understood.
+    #[error("cannot use the profile {}: {why}", file.display())]
+    Profile {
+        /// The profile file.
+        file: Arc<Path>,
+        /// The reason, with its line.
+        why: String,
+    },
+    /// There is no tablespace of this name.
+    #[error("there is no tablespace `{name}`; name one that the pool was built with")]
+    NoTablespace {
+        /// The name asked for.
+        name: String,
+    },
+    /// The file was opened read-only.
+    #[error("{} was opened read-only; open it for writing to change its pages", file.display())]
+    ReadOnly {
+        /// The file.
+        file: Arc<Path>,
+    },
+    /// The file is open already, with other options.
+    #[error(
+        "{} is open already with another {what}; close it first, or ask for the same",
+        file.display()
+    )]
+    OpenOtherwise {
+        /// The file.
+        file: Arc<Path>,
+        /// The option that differs.
+        what: &'static str,
+    },
+    /// The size of the file on disk cannot be that of a file of whole pages.
+    #[error(
+        "{} has {len} bytes, which is not a whole number of pages of {page_bytes}; check the page \
+         size, or open it with `ignore_partial_page` to leave the rest unread",
+        file.display()
+    )]
+    PartialPage {
+        /// The file.
+        file: Arc<Path>,
+        /// Its size, in bytes.
+        len: u64,
+        /// The pool's page size, in bytes.
+        page_bytes: u64,
+    },
+}
+
+/// How a page or a file came to be gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fate {
+    /// The file was dropped.
+    Dropped,
+    /// The file was truncated to fewer blocks.
+    Truncated,
+    /// The file was closed.
+    Closed,
+}
+
+impl std::fmt::Display for Fate {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Fate::Dropped => "dropped",
+            Fate::Truncated => "truncated",
+            Fate::Closed => "closed",
+        })
+    }
+}
+
+fn corrupt(expected: u32, found: u32, all_zeroes: bool) -> String {
+    let advice = "restore it from the log or a backup, or read it with `salvage`";
+    if all_zeroes {
+        return format!("it is all zeroes, as if never written; {advice}");
+    }
+    format!("its bytes give checksum {expected:#010x}, but it carries {found:#010x}; {advice}")
+}
