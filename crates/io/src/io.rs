@@ -19,7 +19,7 @@ use crate::backend::{Backend, Driven, Kind, Refusal, Report, Sink, Want};
 use crate::completion::{Completed, Desk, TicketState};
 use crate::error::{Error, Part};
 use crate::file::{CacheMode, RunningSync};
-use crate::memory::Arena;
+use crate::memory::Mapping;
 use crate::request::{Op, Request, Transfer};
 use crate::ticket::Ticket;
 
@@ -46,7 +46,7 @@ pub struct IoOptions {
     pub workers: usize,
     /// Memory to register with the kernel where the backend can (uring), so that it need not be
     /// looked up for each request. What comes of it is in [`Report::notes`].
-    pub arena: Option<Arc<Arena>>,
+    pub register: Option<Arc<Mapping>>,
 }
 
 impl Default for IoOptions {
@@ -56,7 +56,7 @@ impl Default for IoOptions {
             cache: CacheMode::Buffered,
             queue_depth: 256,
             workers: 64,
-            arena: None,
+            register: None,
         }
     }
 }

@@ -59,7 +59,7 @@ pub use file::{
     sync_directory,
 };
 pub use io::{Io, IoOptions, IoStats, Prefer};
-pub use memory::{Arena, Keeper, Lease};
+pub use memory::{Arena, Keeper, Lease, Mapping};
 pub use request::{Op, Request};
 pub use ticket::Ticket;
 

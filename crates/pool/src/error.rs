@@ -1,6 +1,6 @@
 //! What can go wrong with a pool, and what the caller can do about it.
 //!
-//! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoFreeFrame`]), *data*
+//! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoFreeFrame`], [`Error::Busy`]), *data*
 //! ([`Error::Corrupt`], [`Error::PastEnd`], [`Error::Gone`]), *device* ([`Error::Io`]) and
 //! *latched* ([`Error::Failed`]). Errors are cheap to clone: one failed read is told to every
 //! thread that waited for it.
@@ -28,6 +28,18 @@ pub enum Error {
         capacity: usize,
         /// How long the thread waited.
         waited: Duration,
+    },
+    /// The file cannot be closed while its pages are in use. It stays open.
+    #[error(
+        "{} has {pages} pages that are pinned or were changed while it was being closed; let go \
+         of them and close it again",
+        file.display()
+    )]
+    Busy {
+        /// The file.
+        file: Arc<Path>,
+        /// How many pages.
+        pages: usize,
     },
     /// A page's checksum does not match its bytes.
     #[error("block {block} of {} is corrupt: {}", file.display(), corrupt(*expected, *found, *all_zeroes))]

@@ -16,6 +16,8 @@ pub(crate) const UNSAFE_FILES: &[&str] = &[
     "crates/io/src/backend/in_flight.rs",
     "crates/io/src/memory.rs",
     "crates/io/src/sys/linux.rs",
+    "crates/pool/src/frame/memory.rs",
+    "crates/pool/src/guard/page.rs",
 ];
 
 const LIST: &str = "xtask/src/tidy/unsafe_files.rs";

@@ -183,10 +183,10 @@ fn open_linux(
         return Ok(Box::new(AioBackend::open(options.queue_depth, Arc::clone(sink))?));
     }
     let mut ring = UringBackend::open(options.queue_depth, Arc::clone(sink))?;
-    if let Some(arena) = &options.arena
-        && let Err(source) = ring.register(arena)
+    if let Some(memory) = &options.register
+        && let Err(source) = ring.register(memory)
     {
-        let (what, needed) = ("registering I/O memory", arena.addresses().len() as u64);
+        let (what, needed) = ("registering I/O memory", memory.len() as u64);
         notes.push(match source {
             OsError::ENOMEM | OsError::EPERM => Error::Memlock { what, needed, source }.to_string(),
             other => format!("{what} was refused ({other}); requests work, a little slower"),

@@ -31,7 +31,7 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use super::in_flight::InFlight;
 use super::{Backend, Driven, Kind, Next, Refusal, Sink, Want};
 use crate::error::OsError;
-use crate::memory::Arena;
+use crate::memory::Mapping;
 use crate::request::{Op, Transfer};
 
 /// Entries come out of the completion queue this many at a time.
@@ -79,11 +79,11 @@ pub(super) struct UringBackend {
     sink: Arc<dyn Sink>,
 }
 
-/// The addresses of an arena that the kernel keeps pinned for this uring.
+/// The addresses of memory that the kernel keeps pinned for this uring.
 struct Registered {
     addresses: Range<usize>,
     /// Kept so that the addresses cannot come to mean other memory.
-    _arena: Arc<Arena>,
+    _memory: Arc<Mapping>,
 }
 
 impl UringBackend {
@@ -130,9 +130,9 @@ impl UringBackend {
         })
     }
 
-    /// Registers `arena`, so that requests on it skip pinning its pages each time.
-    pub(super) fn register(&mut self, arena: &Arc<Arena>) -> Result<(), OsError> {
-        let addresses = arena.addresses();
+    /// Registers `memory`, so that requests on it skip pinning its pages each time.
+    pub(super) fn register(&mut self, memory: &Arc<Mapping>) -> Result<(), OsError> {
+        let addresses = memory.addresses();
         let vectors: Vec<libc::iovec> = addresses
             .clone()
             .step_by(REGISTERED_BYTES_MAX)
@@ -144,7 +144,7 @@ impl UringBackend {
         // SAFETY: the addresses are those of a live mapping which `Registered` keeps alive for as
         // long as the ring; the kernel writes there only for transfers that lease those bytes.
         unsafe { self.uring.submitter().register_buffers(&vectors)? };
-        self.registered = Some(Registered { addresses, _arena: Arc::clone(arena) });
+        self.registered = Some(Registered { addresses, _memory: Arc::clone(memory) });
         Ok(())
     }
 

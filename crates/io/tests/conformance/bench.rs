@@ -76,7 +76,7 @@ impl Cell {
             cache: self.cache,
             queue_depth,
             workers: 8,
-            arena: None,
+            register: None,
         }
     }
 

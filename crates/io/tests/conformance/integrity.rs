@@ -62,7 +62,8 @@ fn round_trip(bench: &Bench, io: &Io, file: &File, count: usize, slot_bytes: usi
 fn memory_inside_and_outside_of_the_registered_arena_holds_the_right_bytes(bench: &Bench) {
     const SLOT: usize = 8192;
     let registered = Arena::new(16, SLOT).unwrap();
-    let options = IoOptions { arena: Some(Arc::clone(&registered)), ..bench.cell.options(8) };
+    let options =
+        IoOptions { register: Some(Arc::clone(registered.mapping())), ..bench.cell.options(8) };
     let io = Io::open(&options).unwrap();
     for note in &io.report().notes {
         assert!(note.contains("ulimit -l"), "memory that is not registered has a remedy: {note}");

@@ -130,7 +130,8 @@ fn no_memlock(bench: &Bench) -> Outcome {
     let limit = Some(2 << 20);
     setrlimit(Resource::Memlock, Rlimit { current: limit, maximum: limit }).unwrap();
     let arena = Arena::new(1024, 4096).unwrap();
-    let options = IoOptions { arena: Some(Arc::clone(&arena)), ..bench.cell.options(8) };
+    let options =
+        IoOptions { register: Some(Arc::clone(arena.mapping())), ..bench.cell.options(8) };
     let io = match Io::open(&options) {
         Ok(io) => io,
         // Other queues of the same user may have used the limit up.

@@ -193,7 +193,7 @@ fn open_queue(
         cache,
         queue_depth: depth.max(1),
         workers: depth.clamp(1, WORKERS_MAX),
-        arena: memory.cloned(),
+        register: memory.map(|arena| Arc::clone(arena.mapping())),
     })
 }
 

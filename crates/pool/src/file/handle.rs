@@ -1,0 +1,310 @@
+//! The handle to a file of pages.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_io::{Arena, Op, Request};
+
+use super::FileCore;
+use crate::checksum::Mismatch;
+use crate::core::Core;
+use crate::error::Error;
+use crate::frame::word::Mode;
+use crate::guard::{Optimistic, PageMut, PageRef, Pin};
+use crate::load::Absent;
+use crate::pool::Pool;
+use crate::replacement::AccessStrategy;
+use crate::stats::{PoolEvent, Wait};
+use crate::tag::{Block, FileId};
+
+/// Tries at an undisturbed optimistic copy before a latch is taken.
+const OPTIMISTIC_TRIES: u32 = 4;
+
+/// An open file of pages. Cheap to clone; may be used from any thread.
+///
+/// Dropping a handle does not close the file: it stays open in its pool, with its dirty pages, and
+/// opening it again gives it back. [`PagedFile::close`] closes it.
+#[derive(Clone)]
+pub struct PagedFile {
+    pool: Arc<Pool>,
+    file: Arc<FileCore>,
+}
+
+/// A page as it is on disk or in memory, whatever its checksum says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Salvage {
+    /// The page's bytes.
+    pub bytes: Box<[u8]>,
+    /// What is wrong with its checksum.
+    pub mismatch: Option<Mismatch>,
+}
+
+impl PagedFile {
+    pub(crate) fn new(pool: Arc<Pool>, file: Arc<FileCore>) -> PagedFile {
+        PagedFile { pool, file }
+    }
+
+    fn core(&self) -> &Core {
+        self.pool.core()
+    }
+
+    /// The page `block`, to read: pinned and latched shared, read in if need be.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`] and [`Error::Io`] from reading it;
+    /// [`Error::NoFreeFrame`], or what kept a dirty page from being written, when there was no
+    /// frame for it.
+    #[inline]
+    pub fn read(&self, block: Block) -> Result<PageRef<'_>, Error> {
+        self.read_with(block, &AccessStrategy::NORMAL)
+    }
+
+    /// As [`PagedFile::read`], by an access strategy.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`].
+    #[inline]
+    pub fn read_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
+        let core = self.core();
+        let frame = core.enter(&self.file, block, Mode::Shared, strategy)?;
+        Ok(PageRef::latched(core, &self.file, frame, block))
+    }
+
+    /// The page `block`, to change: pinned and latched exclusively, read in if need be.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`], and [`Error::ReadOnly`].
+    pub fn write(&self, block: Block) -> Result<PageMut<'_>, Error> {
+        self.write_with(block, &AccessStrategy::NORMAL)
+    }
+
+    /// As [`PagedFile::write`], by an access strategy.
+    ///
+    /// # Errors
+    /// As [`PagedFile::write`].
+    pub fn write_with(
+        &self,
+        block: Block,
+        strategy: &AccessStrategy,
+    ) -> Result<PageMut<'_>, Error> {
+        self.file.check_writable()?;
+        let core = self.core();
+        let frame = core.enter(&self.file, block, Mode::Exclusive, strategy)?;
+        Ok(PageMut::latched(core, &self.file, frame, block))
+    }
+
+    /// The page `block`, to change, all zero whatever it was: nothing is read.
+    ///
+    /// # Errors
+    /// As [`PagedFile::write`], but for those of reading.
+    pub fn init(&self, block: Block) -> Result<PageMut<'_>, Error> {
+        self.init_with(block, &AccessStrategy::NORMAL)
+    }
+
+    /// As [`PagedFile::init`], by an access strategy.
+    ///
+    /// # Errors
+    /// As [`PagedFile::init`].
+    pub fn init_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageMut<'_>, Error> {
+        self.file.check_writable()?;
+        let core = self.core();
+        let mode = Mode::Exclusive;
+        let frame = core.enter_slowly(&self.file, block, mode, strategy, Absent::Zero)?;
+        let mut page = PageMut::latched(core, &self.file, frame, block).touched();
+        page.fill(0);
+        Ok(page)
+    }
+
+    /// Makes the file one block longer and gives that page, all zero, to change.
+    ///
+    /// # Errors
+    /// As [`PagedFile::extend`] and [`PagedFile::init`].
+    pub fn append(&self) -> Result<PageMut<'_>, Error> {
+        let block = self.extend(1)?.start;
+        self.init(block)
+    }
+
+    /// Keeps the page `block` in its frame, read in if need be, without latching it.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`].
+    pub fn pin(&self, block: Block) -> Result<Pin<'_>, Error> {
+        self.pin_with(block, &AccessStrategy::NORMAL)
+    }
+
+    /// As [`PagedFile::pin`], by an access strategy.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`].
+    pub fn pin_with(&self, block: Block, strategy: &AccessStrategy) -> Result<Pin<'_>, Error> {
+        let core = self.core();
+        let frame = core.enter(&self.file, block, Mode::Pin, strategy)?;
+        Ok(Pin::held(core, &self.file, frame, block))
+    }
+
+    /// A look at the page `block` that holds nothing and writes nothing shared: for pages that
+    /// many read and few change. Read in if need be.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`].
+    #[inline]
+    pub fn optimistic(&self, block: Block) -> Result<Optimistic<'_>, Error> {
+        self.core().look(&self.file, block)
+    }
+
+    /// Copies `into.len()` bytes from byte `offset` of the page `block`, all from one state of it.
+    /// Optimistic at first; where the page keeps changing, with the latch.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`].
+    ///
+    /// # Panics
+    /// The range passes the end of the page.
+    #[inline]
+    pub fn copy(&self, block: Block, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        for _ in 0..OPTIMISTIC_TRIES {
+            if self.optimistic(block)?.read(offset, into) {
+                return Ok(());
+            }
+        }
+        let page = self.read(block)?;
+        into.copy_from_slice(&page[offset..offset + into.len()]);
+        Ok(())
+    }
+
+    /// The page `block` outside the pool, even if its checksum is wrong: for saving what can be
+    /// saved. A page in memory is given as it is there.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`], but never [`Error::Corrupt`].
+    pub fn salvage(&self, block: Block) -> Result<Salvage, Error> {
+        match self.read(block) {
+            Ok(page) => return Ok(Salvage { bytes: page.to_vec().into(), mismatch: None }),
+            Err(Error::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let core = self.core();
+        let (segment, offset) = self.file.place(block)?;
+        let lease = Arena::new(1, core.page_bytes())?.take();
+        let request = Request::read(&segment, offset, lease.into_iter().collect());
+        let done = self.file.space.lone.submit(request).wait();
+        let leases =
+            done.into_result().map_err(|error| self.file.space.failure(Op::Read, error))?;
+        let bytes: Box<[u8]> = leases[0].to_vec().into();
+        let mismatch = self.file.checksum.verify(&bytes, block, self.file.zero_pages).err();
+        Ok(Salvage { bytes, mismatch })
+    }
+
+    /// True when the page `block` is in memory now.
+    pub fn is_resident(&self, block: Block) -> bool {
+        let frame = self.file.table.lookup(block);
+        frame.is_some_and(|frame| self.core().frames.get(frame).holds(self.file.tag(block)))
+    }
+
+    /// Blocks in the file.
+    pub fn blocks(&self) -> Block {
+        self.file.blocks()
+    }
+
+    /// Makes the file longer by `count` blocks of zeroes, with space reserved for them where the
+    /// filesystem can. Gives the new blocks. They are durable with the next sync.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the filesystem said: the file is then as long as before.
+    pub fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
+        self.file.extend(count)
+    }
+
+    /// Makes the file `blocks` blocks long, if it is longer. The pages beyond are gone, changed or
+    /// not: whoever waits for one is told ([`Error::Gone`]), and who has one pinned keeps it, as it
+    /// is and for nothing, until letting go. Waits for the I/O of those pages.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the filesystem said: the pages are gone from the pool all the same.
+    pub fn truncate(&self, blocks: Block) -> Result<(), Error> {
+        self.file.truncate(self.core(), blocks)
+    }
+
+    /// Removes the file, from the pool as [`PagedFile::truncate`] does and from the disk. All its
+    /// handles say [`Error::Gone`] from then on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the filesystem said: the file is gone from the pool all the same.
+    pub fn drop_file(&self) -> Result<(), Error> {
+        self.file.drop_file(self.core())
+    }
+
+    /// Writes every page that is dirty now. Says nothing about durability: see
+    /// [`PagedFile::sync`]. Waits for latches: do not call it with a page of this file latched
+    /// exclusively. Gives the number of pages written.
+    ///
+    /// # Errors
+    /// The first one; pages that could not be written stay dirty, and the others are written.
+    pub fn flush_file(&self) -> Result<u64, Error> {
+        self.file.check_open()?;
+        self.core().flush_file(&self.file)
+    }
+
+    /// Makes durable what has been written, by [`PagedFile::flush_file`] and before, and the
+    /// file's length.
+    ///
+    /// # Errors
+    /// [`Error::Failed`]: what was written since the last good sync may be lost, and nothing in
+    /// the tablespace is written from now on.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.file.check_open()?;
+        self.core().sync_file(&self.file)
+    }
+
+    /// Writes what is dirty, syncs, and closes the file for all its handles.
+    ///
+    /// # Errors
+    /// Those of [`PagedFile::flush_file`] and [`PagedFile::sync`]; [`Error::Busy`] when pages are
+    /// in use. The file then stays open.
+    pub fn close(self) -> Result<(), Error> {
+        if !self.file.is_read_only() {
+            self.flush_file()?;
+            self.sync()?;
+        }
+        self.file.close(self.core())
+    }
+
+    /// The number that page tags have for this file.
+    pub fn id(&self) -> FileId {
+        self.file.id
+    }
+
+    /// Where the file (its first segment) is.
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
+}
+
+impl Core {
+    /// Syncs every segment of a file.
+    pub(crate) fn sync_file(&self, file: &FileCore) -> Result<(), Error> {
+        file.space.check_sound()?;
+        let requests = file.segment_files().into_iter();
+        let requests: Vec<Request> = requests.map(|file| Request::sync_data(&file)).collect();
+        self.waiting(Wait::Sync, || {
+            let tickets = file.space.queue.submit_all(requests);
+            let mut result = Ok(());
+            for ticket in tickets {
+                self.counters.count_pool(PoolEvent::Syncs);
+                if let Err(error) = ticket.wait().result {
+                    self.counters.count_pool(PoolEvent::SyncErrors);
+                    result = Err(file.space.sync_failed(error));
+                }
+            }
+            result
+        })
+    }
+}
+
+impl fmt::Debug for PagedFile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.file.fmt(out)
+    }
+}

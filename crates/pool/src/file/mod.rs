@@ -1,0 +1,126 @@
+//! Files of pages: what the pool knows of each, and the handle its users have.
+//!
+//! A file is a row of pages, perhaps cut into segments. It stays open in the pool until it is closed
+//! or dropped, whether or not anyone has a handle: its pages may be dirty.
+
+mod handle;
+mod options;
+mod registry;
+mod resize;
+mod segments;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use forebay_io::File;
+
+pub use handle::{PagedFile, Salvage};
+pub use options::FileOptions;
+pub(crate) use registry::Files;
+
+use crate::checksum::{Checksum, ZeroPages};
+use crate::error::{Error, Fate};
+use crate::table::PageTable;
+use crate::tablespace::Space;
+use crate::tag::{Block, FileId, PageTag};
+use segments::Segments;
+
+/// Most blocks in a file: block numbers are 32 bits, and a count has to fit as well.
+pub(crate) const BLOCKS_MAX: u64 = Block::MAX as u64;
+
+/// Fates, as kept in an atomic; 0 is open.
+const DROPPED: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// What the pool knows of an open file.
+pub(crate) struct FileCore {
+    pub(crate) id: FileId,
+    pub(crate) space: Arc<Space>,
+    pub(crate) name: String,
+    pub(crate) path: Arc<Path>,
+    pub(crate) table: PageTable,
+    pub(crate) checksum: Checksum,
+    pub(crate) zero_pages: ZeroPages,
+    read_only: bool,
+    blocks: AtomicU64,
+    fate: AtomicU8,
+    segments: Segments,
+    /// The right to change the file's size or its fate.
+    resize: Mutex<()>,
+}
+
+impl FileCore {
+    pub(crate) fn tag(&self, block: Block) -> PageTag {
+        PageTag { file: self.id, block }
+    }
+
+    /// Blocks in the file, at most [`BLOCKS_MAX`].
+    pub(crate) fn blocks(&self) -> Block {
+        // SeqCst: see `Entry::list`.
+        self.blocks.load(Ordering::SeqCst) as Block
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if !self.read_only {
+            return Ok(());
+        }
+        Err(Error::ReadOnly { file: Arc::clone(&self.path) })
+    }
+
+    /// Refuses blocks that are not there.
+    pub(crate) fn check(&self, block: Block) -> Result<(), Error> {
+        self.check_open()?;
+        let blocks = self.blocks();
+        if block < blocks {
+            return Ok(());
+        }
+        Err(Error::PastEnd { file: Arc::clone(&self.path), block, blocks })
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        match self.fate.load(Ordering::SeqCst) {
+            0 => Ok(()),
+            DROPPED => Err(self.gone(Fate::Dropped)),
+            _ => Err(self.gone(Fate::Closed)),
+        }
+    }
+
+    /// For a page that the table no longer leads to.
+    pub(crate) fn page_gone(&self) -> Error {
+        self.check_open().err().unwrap_or_else(|| self.gone(Fate::Truncated))
+    }
+
+    fn gone(&self, how: Fate) -> Error {
+        Error::Gone { file: Arc::clone(&self.path), how }
+    }
+
+    /// The segment that holds `block`, and the byte offset there.
+    pub(crate) fn place(&self, block: Block) -> Result<(File, u64), Error> {
+        self.segments.place(block)
+    }
+
+    /// Blocks from `block` to the end of its segment.
+    pub(crate) fn run_length_max(&self, block: Block) -> usize {
+        self.segments.run_length_max(block)
+    }
+
+    /// All segments, for syncing.
+    pub(crate) fn segment_files(&self) -> Vec<File> {
+        self.segments.all()
+    }
+}
+
+impl std::fmt::Debug for FileCore {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("FileCore")
+            .field("id", &self.id)
+            .field("path", &self.path)
+            .field("blocks", &self.blocks())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,127 @@
+//! Making files longer, shorter, and gone, while others read them.
+//!
+//! Whoever shortens a file first says so (the new length, or the fate), then goes through the page
+//! table and discards what lies beyond; whoever loads a page first lists it, then looks at the length.
+//! So one of the two sees the other, and no page beyond the end stays behind.
+//!
+//! Those who have a discarded page pinned keep what they have, until they let go; it is never written.
+//!
+//! Invariants:  [RSZ-1] after a truncation no page beyond the end is in the table, and none is written
+//! Concurrency: one thread at a time resizes a file; it waits for the I/O of the pages it discards,
+//!              and for no latch.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+use super::{BLOCKS_MAX, CLOSED, DROPPED, FileCore};
+use crate::core::Core;
+use crate::error::Error;
+use crate::frame::word::DIRTY;
+use crate::stats::PoolEvent;
+use crate::sync::yield_now;
+use crate::tag::Block;
+
+impl FileCore {
+    fn resizing(&self) -> MutexGuard<'_, ()> {
+        // The mutex guards no data.
+        self.resize.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the file longer by `count` blocks of zeroes. Gives the new blocks.
+    pub(crate) fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
+        self.check_writable()?;
+        let _right = self.resizing();
+        self.check_open()?;
+        self.space.check_sound()?;
+        let from = u64::from(self.blocks());
+        let to = from + u64::from(count);
+        if to > BLOCKS_MAX {
+            let (file, end) = (self.path.clone(), to.saturating_mul(self.segments.page_bytes()));
+            return Err(Error::Io(forebay_io::Error::TooLarge { file, end }));
+        }
+        self.segments.extend(from, to)?;
+        self.blocks.store(to, Ordering::SeqCst);
+        Ok(from as Block..to as Block)
+    }
+
+    /// Makes the file `blocks` blocks long, if it is longer.
+    pub(crate) fn truncate(&self, core: &Core, blocks: Block) -> Result<(), Error> {
+        self.check_writable()?;
+        let _right = self.resizing();
+        self.check_open()?;
+        self.space.check_sound()?;
+        if blocks >= self.blocks() {
+            return Ok(());
+        }
+        self.blocks.store(u64::from(blocks), Ordering::SeqCst);
+        self.discard_from(core, blocks);
+        self.segments.truncate(u64::from(blocks))
+    }
+
+    /// Takes the file out of the pool and off the disk.
+    pub(crate) fn drop_file(&self, core: &Core) -> Result<(), Error> {
+        self.check_writable()?;
+        let _right = self.resizing();
+        self.check_open()?;
+        self.fate.store(DROPPED, Ordering::SeqCst);
+        self.discard_from(core, 0);
+        core.files.forget(self);
+        self.segments.remove()
+    }
+
+    /// Throws away every page from `first` on.
+    fn discard_from(&self, core: &Core, first: Block) {
+        for (block, frame) in self.table.listed_from(first) {
+            let entry = self.table.entry(block);
+            let mut listed = Some(frame);
+            while let Some(frame) = listed {
+                let discarded = core.frames.discard(frame, self.tag(block), || entry.unlist(frame));
+                match discarded {
+                    Some(true) => core.counters.count_pool(PoolEvent::Doomed),
+                    Some(false) => {}
+                    // Being evicted, or its load failing: its entry is about to go.
+                    None => yield_now(),
+                }
+                listed = entry.frame();
+            }
+        }
+    }
+
+    /// Closes the file, which has been written and synced: takes its pages out of the pool.
+    pub(crate) fn close(&self, core: &Core) -> Result<(), Error> {
+        let _right = self.resizing();
+        self.check_open()?;
+        self.evict_all(core)?;
+        // From here on nothing is loaded; what was loaded since the first pass goes in a second.
+        self.fate.store(CLOSED, Ordering::SeqCst);
+        if let Err(error) = self.evict_all(core) {
+            self.fate.store(0, Ordering::SeqCst);
+            return Err(error);
+        }
+        core.files.forget(self);
+        Ok(())
+    }
+
+    /// Evicts every page, which must be clean and unpinned.
+    fn evict_all(&self, core: &Core) -> Result<(), Error> {
+        let mut pages = 0;
+        for (block, frame) in self.table.listed_from(0) {
+            let (entry, tag) = (self.table.entry(block), self.tag(block));
+            while entry.frame() == Some(frame) {
+                let word = core.frames.get(frame).word();
+                if let Some(owned) = core.frames.claim_page(frame, tag) {
+                    entry.unlist(frame);
+                    drop(owned);
+                } else if word.pins() > 0 || word.has(DIRTY) {
+                    pages += 1;
+                    break;
+                } else {
+                    // Being evicted or written by somebody else.
+                    yield_now();
+                }
+            }
+        }
+        if pages == 0 { Ok(()) } else { Err(Error::Busy { file: self.path.clone(), pages }) }
+    }
+}

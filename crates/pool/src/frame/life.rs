@@ -1,0 +1,304 @@
+//! A frame's life: free, owned, loading, resident, written, claimed, discarded.
+//!
+//! The steps that readers of a resident page never take. Each is one change of the word; the
+//! conditions are in `word`, so that they can be read and tested without threads.
+//!
+//! The order matters where the page table is concerned. A page comes in by *prepare*, then the page
+//! table's entry, then *finish*; it goes by *claim* or *orphan* and then the entry. So an entry may
+//! lead to a frame that has just lost its page, and whoever follows it finds out by the tag.
+
+use super::word::{
+    DIRTY, EXCLUSIVE, Mode, ORPHAN, OWNED, PIN, READING, SLEEPERS, Touch, USAGE_MAX, VALID,
+    WRITING, Word,
+};
+use super::{Frame, FrameIndex, Frames, NO_TAG, Owned, latch_held};
+use crate::error::Error;
+use crate::sync::{Ordering, lock};
+use crate::tag::{Lsn, PageTag};
+
+/// The word of a frame that its loader alone has.
+const LOADING: Word = Word(EXCLUSIVE | READING | PIN);
+
+/// What came of a load that another thread carried out.
+#[derive(Debug)]
+pub(crate) enum Loaded {
+    /// The page is here.
+    Here,
+    /// It could not be read.
+    Failed(Error),
+    /// The load was called off because another one had begun: look in the page table again.
+    LookAgain,
+}
+
+/// A frame that the page table leads to and whose page is on its way in. Whoever has this fills
+/// the frame, and ends it by `finish` or `fail`; until then nobody else touches the bytes.
+#[must_use]
+pub(crate) struct Loading<'a> {
+    frames: &'a Frames,
+    frame: FrameIndex,
+    /// The bytes are lent to a transfer.
+    pub(super) leased: bool,
+}
+
+impl Frames {
+    /// A frame from the free list.
+    pub(crate) fn take_free(&self) -> Option<Owned<'_>> {
+        let frame = lock(&self.free).pop()?;
+        Some(Owned { frames: self, frame })
+    }
+
+    pub(crate) fn free_count(&self) -> usize {
+        lock(&self.free).len()
+    }
+
+    /// Takes `frame` away from its page, if that is clean, unheld and not used more often than
+    /// `usage_most`. The page table still leads here: the caller takes the entry out, by the tag
+    /// that comes with the frame.
+    pub(crate) fn claim(&self, frame: FrameIndex, usage_most: u64) -> Option<(Owned<'_>, PageTag)> {
+        let it = self.get(frame);
+        it.change(|word| word.claimed(usage_most)).ok()?;
+        Some(self.emptied(frame, it))
+    }
+
+    /// Takes `frame` away from the page `tag`, if that is clean and unheld. As with
+    /// [`Frames::claim`], the entry is the caller's to take out.
+    pub(crate) fn claim_page(&self, frame: FrameIndex, tag: PageTag) -> Option<Owned<'_>> {
+        // A pin first, so that the frame cannot come to hold another page between look and claim.
+        if !self.pin(frame, tag, Touch::Not) {
+            return None;
+        }
+        let it = self.get(frame);
+        let alone = |word: Word| (word.pins() == 1).then(|| Word(word.0 - PIN));
+        match it.change(|word| alone(word)?.claimed(USAGE_MAX)) {
+            Ok(_) => Some(self.emptied(frame, it).0),
+            Err(_) => {
+                self.unpin(frame);
+                None
+            }
+        }
+    }
+
+    fn emptied(&self, frame: FrameIndex, it: &Frame) -> (Owned<'_>, PageTag) {
+        // Anything that an optimistic reader read since it looked at the version may be stale.
+        it.begin_change();
+        let tag = it.tag().expect("[FRM-1] a resident frame has a tag");
+        it.tag.store(NO_TAG, Ordering::Relaxed);
+        it.lsn.store(0, Ordering::Relaxed);
+        (Owned { frames: self, frame }, tag)
+    }
+
+    /// Throws the page `tag` in `frame` away, dirty or not, after waiting for its I/O. Those who
+    /// have it pinned keep it to the end. `unlist` takes the entry out of the page table.
+    ///
+    /// Gives whether others had it pinned; `None` when the page was not here any more.
+    pub(crate) fn discard(
+        &self,
+        frame: FrameIndex,
+        tag: PageTag,
+        unlist: impl FnOnce(),
+    ) -> Option<bool> {
+        if !self.pin(frame, tag, Touch::Not) {
+            return None;
+        }
+        let it = self.get(frame);
+        let discarded = loop {
+            self.wait(frame, 0, |word| word.has(READING | WRITING));
+            let orphaned = it.change(Word::orphaned);
+            match orphaned {
+                Ok(old) => {
+                    unlist();
+                    break Some(old.pins() > 1);
+                }
+                // The load failed, and took its entry with it.
+                Err(word) if word.has(ORPHAN) => break None,
+                Err(_) => {}
+            }
+        };
+        self.unpin(frame);
+        discarded
+    }
+
+    /// What came of the load that the pinned frame was waited for.
+    pub(crate) fn loaded(&self, frame: FrameIndex) -> Loaded {
+        if self.get(frame).word().has(VALID) {
+            return Loaded::Here;
+        }
+        lock(&self.failures).get(&frame).cloned().map_or(Loaded::LookAgain, Loaded::Failed)
+    }
+
+    /// Ends a load without a page, and lets go of the loader's pin.
+    fn orphan_load(&self, frame: FrameIndex) {
+        let it = self.get(frame);
+        it.end_change();
+        let old = it.change(|word| {
+            assert!(word.has(READING), "[FRM-1] no load fails: {word:?}");
+            Some(Word((word.0 & !(READING | EXCLUSIVE)) | ORPHAN))
+        });
+        self.wake_if_asleep(frame, old);
+        self.unpin(frame);
+    }
+
+    fn wake_if_asleep(&self, frame: FrameIndex, changed: Result<Word, Word>) {
+        if changed.is_ok_and(|old| old.has(SLEEPERS)) {
+            self.parking.wake(frame, &self.get(frame).word);
+        }
+    }
+
+    /// The last holder of an orphan is gone.
+    pub(super) fn free_orphan(&self, frame: FrameIndex) {
+        let it = self.get(frame);
+        lock(&self.failures).remove(&frame);
+        // Nobody can pin an orphan, so the word is this thread's alone, but for SLEEPERS, which a
+        // thread that waits has a pin for.
+        let old = Word(it.word.swap(OWNED.0, Ordering::AcqRel));
+        assert!(old.pins() == 0 && old.has(ORPHAN), "[FRM-3] freed while in use: {old:?}");
+        it.begin_change();
+        it.tag.store(NO_TAG, Ordering::Relaxed);
+        it.lsn.store(0, Ordering::Relaxed);
+        drop(Owned { frames: self, frame });
+    }
+
+    /// The page has been changed, up to `lsn`. The caller has it latched exclusively. True when it
+    /// was clean before.
+    pub(crate) fn mark_dirty(&self, frame: FrameIndex, lsn: Lsn) -> bool {
+        let it = self.get(frame);
+        it.lsn.fetch_max(lsn.0, Ordering::AcqRel);
+        if it.word().has(DIRTY) {
+            return false;
+        }
+        let marked = it.change(|word| (!word.has(ORPHAN)).then_some(Word(word.0 | DIRTY)));
+        marked.is_ok_and(|old| !old.has(DIRTY))
+    }
+
+    /// Notes that a copy of the pinned page is about to be written. False when it is clean, is
+    /// being written already, or is gone.
+    #[must_use]
+    pub(crate) fn begin_write(&self, frame: FrameIndex) -> bool {
+        let begun = self.get(frame).change(|word| {
+            let ready = word.has(DIRTY) && word.has(VALID) && !word.has(WRITING | ORPHAN);
+            ready.then_some(Word(word.0 | WRITING))
+        });
+        begun.is_ok()
+    }
+
+    /// The copy has been made: what changes from here on makes the page dirty anew. The caller
+    /// has it latched shared. Gives how far the log has to be flushed first.
+    pub(crate) fn copied(&self, frame: FrameIndex) -> Lsn {
+        let it = self.get(frame);
+        let lsn = Lsn(it.lsn.swap(0, Ordering::AcqRel));
+        it.word.fetch_and(!DIRTY, Ordering::AcqRel);
+        lsn
+    }
+
+    /// The write has ended. If it failed, the page is as dirty as before.
+    pub(crate) fn end_write(&self, frame: FrameIndex, failed: Option<Lsn>) {
+        let it = self.get(frame);
+        if let Some(lsn) = failed {
+            it.lsn.fetch_max(lsn.0, Ordering::AcqRel);
+        }
+        let old = it.change(|word| {
+            assert!(word.has(WRITING), "[FRM-4] the end of a write that never began: {word:?}");
+            let dirty = if failed.is_some() { DIRTY } else { 0 };
+            Some(Word((word.0 & !WRITING) | dirty))
+        });
+        self.wake_if_asleep(frame, old);
+    }
+
+    /// One use more, for an optimistic reader, who has no pin to count.
+    #[cold]
+    pub(crate) fn touch(&self, frame: FrameIndex) {
+        let it = self.get(frame);
+        let _ = it.change(|word| {
+            let counts = word.has(VALID) && word.usage() == 0;
+            counts.then(|| word.with_usage(1))
+        });
+    }
+
+    /// One use less, as the clock hand passes.
+    pub(crate) fn age(&self, frame: FrameIndex) {
+        let it = self.get(frame);
+        let _ = it.change(|word| {
+            let counts = word.has(VALID) && word.usage() > 0;
+            counts.then(|| word.aged())
+        });
+    }
+}
+
+impl<'a> Owned<'a> {
+    /// Names the page that is to come in and, if `list` can make the page table lead here, leaves
+    /// the frame pinned and loading. `None` when another thread's load was listed first.
+    pub(crate) fn load(
+        self,
+        tag: PageTag,
+        list: impl FnOnce(FrameIndex) -> bool,
+    ) -> Option<Loading<'a>> {
+        let it = self.frames.get(self.frame);
+        it.tag.store(tag.to_bits(), Ordering::Relaxed);
+        it.word.store(LOADING.0, Ordering::Release);
+        if list(self.frame) {
+            let Owned { frames, frame } = self;
+            std::mem::forget(self);
+            return Some(Loading { frames, frame, leased: false });
+        }
+        self.call_off();
+        None
+    }
+
+    /// Another thread was first. One with an old entry for the same page may have come here all
+    /// the same and wait; it is sent to look again.
+    fn call_off(self) {
+        let it = self.frames.get(self.frame);
+        it.tag.store(NO_TAG, Ordering::Relaxed);
+        let undone =
+            it.word.compare_exchange(LOADING.0, OWNED.0, Ordering::AcqRel, Ordering::Relaxed);
+        if undone.is_err() {
+            let Owned { frames, frame } = self;
+            std::mem::forget(self);
+            frames.orphan_load(frame);
+        }
+    }
+}
+
+impl Loading<'_> {
+    pub(crate) fn frame(&self) -> FrameIndex {
+        self.frame
+    }
+
+    /// The page has come in and becomes resident. The loader keeps its pin, with the latch in
+    /// `mode`; the page counts as used `usage` times.
+    pub(crate) fn finish(self, mode: Mode, usage: u64) {
+        assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
+        let it = self.frames.get(self.frame);
+        if mode != Mode::Exclusive {
+            it.end_change();
+        }
+        let old = it.change(|word| {
+            assert!(word.has(READING) && word.has(EXCLUSIVE), "[FRM-1] no load ends: {word:?}");
+            let here = Word((word.0 & !(READING | EXCLUSIVE)) + VALID + latch_held(mode));
+            Some(here.with_usage(usage.max(word.usage())))
+        });
+        self.frames.wake_if_asleep(self.frame, old);
+    }
+
+    /// The page did not come in, and the page table no longer leads here. Those who wait are given
+    /// `error`, and the last of them frees the frame.
+    pub(crate) fn fail(self, error: Error) {
+        assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
+        lock(&self.frames.failures).insert(self.frame, error);
+        self.frames.orphan_load(self.frame);
+    }
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        let mut free = lock(&self.frames.free);
+        debug_assert!(!free.contains(&self.frame), "[FRM-3] frame {} freed twice", self.frame);
+        free.push(self.frame);
+    }
+}
+
+impl std::fmt::Debug for Owned<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Owned({})", self.frame)
+    }
+}

@@ -1,0 +1,164 @@
+//! The memory behind the frames: one mapping, a page to each.
+//!
+//! The only place that turns a frame number into bytes. Who may touch them, and when, is said by the
+//! state word; the types that prove it are the guards and [`Loading`].
+//!
+//! Invariants:  [MEM-3] nobody has `&mut` to a page that anybody else can reach, but for optimistic
+//!              readers   [MEM-4] an optimistic reader copies, and forms no reference to the page
+//! Concurrency: an optimistic reader may copy while a writer changes the page. By the letter of the
+//!              memory model the writer's plain stores race with that copy, as in every sequence lock
+//!              (Boehm, "Can seqlocks get along with programming language memory models?", 2012); the
+//!              copy's loads are atomic and what was read is thrown away when the version has moved.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use forebay_io::{Keeper, Lease, Mapping};
+
+use super::FrameIndex;
+use super::life::Loading;
+use crate::error::Error;
+
+/// Pages in memory, by frame.
+pub(crate) struct FrameMemory {
+    mapping: Arc<Mapping>,
+    page_bytes: usize,
+    frames: usize,
+}
+
+impl FrameMemory {
+    /// Memory for `frames` pages of `page_bytes` bytes, all zero.
+    pub(crate) fn new(frames: usize, page_bytes: usize) -> Result<Arc<FrameMemory>, Error> {
+        let mapping = Arc::new(Mapping::new(frames * page_bytes)?);
+        Ok(Arc::new(FrameMemory { mapping, page_bytes, frames }))
+    }
+
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// The first byte of the page in `frame`.
+    #[inline]
+    pub(crate) fn page(&self, frame: FrameIndex) -> NonNull<u8> {
+        debug_assert!((frame as usize) < self.frames);
+        // SAFETY: frame numbers come from `Frames`, which has as many as this, so the offset lies
+        // inside the mapping.
+        unsafe { self.mapping.start().add(frame as usize * self.page_bytes) }
+    }
+
+    /// Lends the page of a load to a transfer.
+    pub(crate) fn lend(self: &Arc<Self>, loading: &mut Loading<'_>) -> Lease {
+        assert!(!loading.leased, "[MEM-3] a page was lent twice");
+        loading.leased = true;
+        let keeper = Arc::clone(self) as Arc<dyn Keeper>;
+        // SAFETY: the mapping is initialised and lives as long as the keeper. A `Loading` is the
+        // only one of its frame, and while `leased` is set nobody else gets at the bytes: guards are
+        // refused by the word, and `bytes_mut` by the flag ([MEM-3]).
+        unsafe { Lease::from_raw(self.page(loading.frame()), self.page_bytes, keeper) }
+    }
+
+    /// Takes the page of a load back from a transfer that has ended.
+    pub(crate) fn take_back(&self, loading: &mut Loading<'_>, lease: Lease) {
+        assert!(lease.as_ptr() == self.page(loading.frame()).as_ptr(), "[MEM-3] another's lease");
+        drop(lease);
+        loading.leased = false;
+    }
+
+    /// The bytes of a load that are not lent.
+    pub(crate) fn bytes_mut<'l>(&'l self, loading: &'l mut Loading<'_>) -> &'l mut [u8] {
+        assert!(!loading.leased, "[MEM-3] the page is lent to a transfer");
+        // SAFETY: a `Loading` is the only one of its frame and is borrowed mutably for as long;
+        // the word refuses guards meanwhile ([MEM-3]).
+        unsafe {
+            std::slice::from_raw_parts_mut(self.page(loading.frame()).as_ptr(), self.page_bytes)
+        }
+    }
+
+    /// Copies bytes out of a page that may be changing. What is copied means something only if
+    /// the frame's version proves afterwards that it was not.
+    ///
+    /// # Panics
+    /// The range passes the end of the page.
+    #[inline]
+    pub(crate) fn copy_out(&self, frame: FrameIndex, offset: usize, into: &mut [u8]) {
+        let end = offset.checked_add(into.len());
+        let fits = end.is_some_and(|end| end <= self.page_bytes);
+        assert!(fits, "bytes {offset}..+{} of a page of {}", into.len(), self.page_bytes);
+        // SAFETY: checked above to lie within the page, which is mapped for as long as `self`.
+        let from = unsafe { self.page(frame).add(offset) };
+        copy_racing(from, into);
+    }
+}
+
+impl Keeper for FrameMemory {
+    unsafe fn release(&self, _start: NonNull<u8>) {
+        // The frame stays in the hands of its `Loading`, which learns of the end by the answer.
+    }
+}
+
+impl std::fmt::Debug for FrameMemory {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("FrameMemory")
+            .field("frames", &self.frames)
+            .field("page_bytes", &self.page_bytes)
+            .finish()
+    }
+}
+
+/// Copies from memory that another thread may be changing, by atomic loads of whole words.
+#[inline]
+fn copy_racing(from: NonNull<u8>, into: &mut [u8]) {
+    const WORD_BYTES: usize = size_of::<u64>();
+    let mut at = from.as_ptr();
+    let byte = |at: *mut u8| {
+        // SAFETY: `copy_out` has checked the range; an atomic load may race with anything.
+        unsafe { AtomicU8::from_ptr(at) }.load(Ordering::Relaxed)
+    };
+    let lead = at.align_offset(WORD_BYTES).min(into.len());
+    let (head, rest) = into.split_at_mut(lead);
+    for to in head {
+        *to = byte(at);
+        at = at.wrapping_add(1);
+    }
+    let mut words = rest.chunks_exact_mut(WORD_BYTES);
+    for to in &mut words {
+        // SAFETY: as above, and `at` is aligned to a word from here on.
+        let word = unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Relaxed);
+        to.copy_from_slice(&word.to_ne_bytes());
+        at = at.wrapping_add(WORD_BYTES);
+    }
+    for to in words.into_remainder() {
+        *to = byte(at);
+        at = at.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_range_is_copied_whole(offset in 0_usize..64, len in 0_usize..64) {
+            let memory = FrameMemory::new(2, 4096).unwrap();
+            let source: Vec<u8> = (0..4096_usize).map(|at| (at * 7) as u8).collect();
+            // SAFETY: nobody else knows of this memory.
+            unsafe { memory.page(1).copy_from(NonNull::from(&source[..]).cast(), 4096) };
+            let mut copy = vec![0; len];
+            memory.copy_out(1, offset, &mut copy);
+            prop_assert_eq!(&copy[..], &source[offset..offset + len]);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "of a page of 4096")]
+    fn a_copy_past_the_end_of_the_page_is_refused() {
+        FrameMemory::new(2, 4096).unwrap().copy_out(0, 4090, &mut [0; 7]);
+    }
+}

@@ -1,0 +1,353 @@
+//! Frames: slots for pages, each with one cache line that says everything about it.
+//!
+//! A frame's life: *owned* by the free list or by a thread that is about to fill it; *loading*, when
+//! the page table already leads to it and others wait; *resident*; and back to owned, when a sweep
+//! claims it or its page is discarded. Every step is one change of the state word (`word`).
+//!
+//! The version counts exclusive holds: odd while one lasts. It is how an optimistic reader, who holds
+//! nothing, finds out that the page changed under it.
+//!
+//! Invariants:  [FRM-1] a pinned frame keeps its page   [FRM-2] the version is odd exactly while
+//!              somebody may change the bytes   [FRM-3] a frame is freed once
+//!              [FRM-4] a page newer than on disk is not taken from its frame
+//! Concurrency: any thread; threads sleep in the parking lot, holding pins, while a latch or I/O
+//!              bars their way.
+
+mod life;
+mod memory;
+mod parking;
+pub(crate) mod word;
+
+pub(crate) use life::{Loaded, Loading};
+pub(crate) use memory::FrameMemory;
+
+use std::collections::HashMap;
+
+use crate::error::Error;
+use crate::sync::{AtomicU64, Mutex, Ordering, fence, spin_loop};
+use crate::tag::{FileId, Lsn, PageTag};
+use parking::ParkingLot;
+use word::{
+    EXCLUSIVE, EXCLUSIVE_WAITS, Mode, ORPHAN, OWNED, Obstacle, PIN, READING, SHARED, SLEEPERS,
+    Touch, WRITING, Word,
+};
+
+/// A frame's place in the pool, from 0.
+pub(crate) type FrameIndex = u32;
+
+/// The tag of a frame that holds nothing. No file has this number.
+const NO_TAG: u64 = PageTag { file: FileId(u32::MAX), block: u32::MAX }.to_bits();
+
+/// Looks at a latch before sleeping: most are held for less time than it takes to fall asleep.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
+
+/// What is known of one frame. One cache line, so that a hit touches one besides the page.
+#[repr(align(64))]
+pub(crate) struct Frame {
+    word: AtomicU64,
+    version: AtomicU64,
+    tag: AtomicU64,
+    /// The newest change of the page since it was last clean.
+    lsn: AtomicU64,
+}
+
+impl Frame {
+    fn new() -> Frame {
+        Frame {
+            word: AtomicU64::new(OWNED.0),
+            version: AtomicU64::new(1),
+            tag: AtomicU64::new(NO_TAG),
+            lsn: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn word(&self) -> Word {
+        Word(self.word.load(Ordering::Acquire))
+    }
+
+    /// The page here; `None` while there is none. Only a pin makes the answer last.
+    #[inline]
+    pub(crate) fn tag(&self) -> Option<PageTag> {
+        let bits = self.tag.load(Ordering::Relaxed);
+        (bits != NO_TAG).then(|| PageTag::from_bits(bits))
+    }
+
+    #[inline]
+    pub(crate) fn holds(&self, tag: PageTag) -> bool {
+        self.tag.load(Ordering::Relaxed) == tag.to_bits()
+    }
+
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The version again, ordered after all reads of the page's bytes before it.
+    #[inline]
+    pub(crate) fn version_after_reads(&self) -> u64 {
+        fence(Ordering::Acquire);
+        self.version.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn lsn(&self) -> Lsn {
+        Lsn(self.lsn.load(Ordering::Acquire))
+    }
+
+    /// Changes the word by `change` until that sticks or says no; gives the old word.
+    #[inline]
+    fn change(&self, change: impl Fn(Word) -> Option<Word>) -> Result<Word, Word> {
+        let mut now = self.word.load(Ordering::Relaxed);
+        loop {
+            let Some(next) = change(Word(now)) else {
+                return Err(Word(now));
+            };
+            match self.word.compare_exchange_weak(
+                now,
+                next.checked().0,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(Word(now)),
+                Err(changed) => now = changed,
+            }
+        }
+    }
+
+    /// From here on optimistic readers look away. The caller has the frame exclusively.
+    fn begin_change(&self) {
+        let version = self.version.load(Ordering::Relaxed);
+        assert!(version.is_multiple_of(2), "[FRM-2] two exclusive holders of one frame");
+        self.version.store(version + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+    }
+
+    /// The bytes are whole again; the caller still has the frame exclusively.
+    fn end_change(&self) {
+        let version = self.version.load(Ordering::Relaxed);
+        assert!(!version.is_multiple_of(2), "[FRM-2] the end of a change that never began");
+        self.version.store(version + 1, Ordering::Release);
+    }
+}
+
+/// All frames of a pool.
+pub(crate) struct Frames {
+    frames: Box<[Frame]>,
+    parking: ParkingLot,
+    /// Frames that nobody owns and no page uses; a stack, so that warm memory is used first.
+    free: Mutex<Vec<FrameIndex>>,
+    /// Why the page of an orphan never came in, for those who waited for it.
+    failures: Mutex<HashMap<FrameIndex, Error>>,
+}
+
+/// A frame that this thread alone may use; it holds no page. Goes back to the free list unless it
+/// is filled.
+#[must_use]
+pub(crate) struct Owned<'a> {
+    frames: &'a Frames,
+    frame: FrameIndex,
+}
+
+impl Frames {
+    /// `count` frames, all free.
+    pub(crate) fn new(count: usize) -> Frames {
+        let all = 0..FrameIndex::try_from(count).expect("the builder allows fewer frames");
+        Frames {
+            frames: all.clone().map(|_| Frame::new()).collect(),
+            parking: ParkingLot::new(),
+            free: Mutex::new(all.rev().collect()),
+            failures: Mutex::new(HashMap::new()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Bytes of bookkeeping taken by all frames: their descriptors and the free list.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.frames.len() * (size_of::<Frame>() + size_of::<FrameIndex>())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FrameIndex, &Frame)> {
+        (0..).zip(self.frames.iter())
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, frame: FrameIndex) -> &Frame {
+        &self.frames[frame as usize]
+    }
+
+    /// Pins the page `tag` in `frame`, with the latch in `mode`, in one atomic step.
+    ///
+    /// # Errors
+    /// What stands in the way; nothing is held then.
+    #[inline]
+    pub(crate) fn enter(
+        &self,
+        frame: FrameIndex,
+        tag: PageTag,
+        mode: Mode,
+        touch: Touch,
+    ) -> Result<(), Obstacle> {
+        let it = self.get(frame);
+        let mut now = it.word.load(Ordering::Relaxed);
+        loop {
+            let next = Word(now).enter(mode, touch)?;
+            match it.word.compare_exchange_weak(now, next.0, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(changed) => now = changed,
+            }
+        }
+        // Only now that it is pinned does the frame keep its page ([FRM-1]): it may have been
+        // given to another one since the page table was looked up.
+        if !it.holds(tag) {
+            self.release(frame, PIN + latch_held(mode));
+            return Err(Obstacle::NotHere);
+        }
+        if mode == Mode::Exclusive {
+            it.begin_change();
+        }
+        Ok(())
+    }
+
+    /// Pins the page `tag` in `frame` even while it is on its way in or latched.
+    #[must_use]
+    pub(crate) fn pin(&self, frame: FrameIndex, tag: PageTag, touch: Touch) -> bool {
+        let it = self.get(frame);
+        if it.change(|word| word.pinned(touch)).is_err() {
+            return false;
+        }
+        let here = it.holds(tag);
+        if !here {
+            self.release(frame, PIN);
+        }
+        here
+    }
+
+    /// One more pin for someone who has one.
+    pub(crate) fn pin_again(&self, frame: FrameIndex) {
+        let old = self.get(frame).change(|word| Some(word.pinned_again()));
+        debug_assert!(old.is_ok_and(|old| old.pins() > 0), "[FRM-1] a pin beside none");
+    }
+
+    /// Takes the latch of a pinned frame if that can be done at once.
+    #[must_use]
+    pub(crate) fn try_latch(&self, frame: FrameIndex, mode: Mode) -> bool {
+        let it = self.get(frame);
+        let granted = it.change(|word| word.latched(mode)).is_ok();
+        if granted && mode == Mode::Exclusive {
+            it.begin_change();
+        }
+        granted
+    }
+
+    /// Takes the latch of a pinned frame, sleeping while it is held in a conflicting way.
+    pub(crate) fn latch(&self, frame: FrameIndex, mode: Mode) {
+        let announce = if mode == Mode::Exclusive { EXCLUSIVE_WAITS } else { 0 };
+        self.wait(frame, announce, |word| word.latched(mode).is_none());
+        while !self.try_latch(frame, mode) {
+            self.wait(frame, announce, |word| word.latched(mode).is_none());
+        }
+    }
+
+    /// Waits until the pinned frame's page has come in, or has failed to.
+    pub(crate) fn wait_loaded(&self, frame: FrameIndex) {
+        self.wait(frame, 0, |word| word.has(READING));
+    }
+
+    /// Waits until no copy of the pinned frame's page is on its way out.
+    pub(crate) fn wait_written(&self, frame: FrameIndex) {
+        self.wait(frame, 0, |word| word.has(WRITING));
+    }
+
+    fn wait(&self, frame: FrameIndex, announce: u64, barred: impl Fn(Word) -> bool) {
+        let it = self.get(frame);
+        for _ in 0..SPINS {
+            if !barred(it.word()) {
+                return;
+            }
+            spin_loop();
+        }
+        while barred(it.word()) {
+            self.parking.sleep(frame, &it.word, announce, &barred);
+        }
+    }
+
+    /// Lets go of `held`: a pin, with or without a latch. The last to let go of an orphan frees it.
+    #[inline]
+    fn release(&self, frame: FrameIndex, held: u64) {
+        let it = self.get(frame);
+        let old = Word(it.word.fetch_sub(held, Ordering::AcqRel));
+        debug_assert!(old.pins() > 0, "[FRM-1] more unpins than pins: {old:?}");
+        if old.0 & (SLEEPERS | ORPHAN) != 0 {
+            self.released_in_company(frame, old, held);
+        }
+    }
+
+    #[cold]
+    fn released_in_company(&self, frame: FrameIndex, old: Word, held: u64) {
+        if old.wakes_after(held) {
+            self.parking.wake(frame, &self.get(frame).word);
+        }
+        if old.has(ORPHAN) && old.pins() == 1 {
+            self.free_orphan(frame);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn unpin(&self, frame: FrameIndex) {
+        self.release(frame, PIN);
+    }
+
+    /// Lets go of a pin and the shared latch.
+    #[inline]
+    pub(crate) fn leave_shared(&self, frame: FrameIndex) {
+        self.release(frame, PIN + SHARED);
+    }
+
+    /// Lets go of a pin and the exclusive latch.
+    #[inline]
+    pub(crate) fn leave_exclusive(&self, frame: FrameIndex) {
+        self.get(frame).end_change();
+        self.release(frame, PIN + EXCLUSIVE);
+    }
+
+    /// Lets go of the shared latch and keeps the pin.
+    pub(crate) fn unlatch_shared(&self, frame: FrameIndex) {
+        let it = self.get(frame);
+        let old = Word(it.word.fetch_sub(SHARED, Ordering::AcqRel));
+        if old.wakes_after(SHARED) {
+            self.parking.wake(frame, &it.word);
+        }
+    }
+
+    /// Turns the shared latch into an exclusive one, if nobody else has it.
+    #[must_use]
+    pub(crate) fn try_upgrade(&self, frame: FrameIndex) -> bool {
+        let it = self.get(frame);
+        let upgraded = it.change(Word::upgraded).is_ok();
+        if upgraded {
+            it.begin_change();
+        }
+        upgraded
+    }
+
+    /// Turns the exclusive latch into a shared one; nobody else changes the page in between.
+    pub(crate) fn downgrade(&self, frame: FrameIndex) {
+        let it = self.get(frame);
+        it.end_change();
+        let old = it.change(|word| Some(word.downgraded())).unwrap_or_else(|old| old);
+        if old.has(SLEEPERS) {
+            self.parking.wake(frame, &it.word);
+        }
+    }
+}
+
+fn latch_held(mode: Mode) -> u64 {
+    match mode {
+        Mode::Pin => 0,
+        Mode::Shared => SHARED,
+        Mode::Exclusive => EXCLUSIVE,
+    }
+}

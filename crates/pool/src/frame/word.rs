@@ -1,0 +1,338 @@
+//! The state word: everything about a frame that must change in one step.
+//!
+//! | bits | | |
+//! |---|---|---|
+//! | 0..20 | pins | holds that keep the page in its frame |
+//! | 20..40 | shared | threads that hold the latch shared |
+//! | 40 | EXCLUSIVE | one thread holds the latch exclusively, or owns the frame altogether |
+//! | 41 | EXCLUSIVE_WAITS | somebody wants it exclusively: nobody new gets it shared |
+//! | 42 | SLEEPERS | a thread sleeps on this frame and is to be woken |
+//! | 43 | VALID | the frame holds the page that its tag names |
+//! | 44 | DIRTY | the page is newer than on disk |
+//! | 45 | READING | the page is on its way in |
+//! | 46 | WRITING | a copy of the page is on its way out |
+//! | 47 | ORPHAN | the page table no longer leads here; the last unpin frees the frame |
+//! | 56..59 | usage | how often it was asked for lately, 0 to 5 |
+//!
+//! A frame nobody uses is `OWNED`: latched exclusively, not pinned, not valid. No lookup can pin it, no
+//! sweep can take it. This module is the arithmetic; `frame::Frame` applies it atomically.
+//!
+//! Invariants:  [WRD-1] exclusive excludes shared   [WRD-2] a count never overflows into its neighbour
+//! Rejected:    a separate latch as in PostgreSQL: two atomic changes a hit where one will do.
+
+/// Most pins or shared holders of one frame at a time.
+const COUNT_MAX: u64 = (1 << 20) - 1;
+/// A page asked for this often is as hot as it gets. Source: PostgreSQL, BM_MAX_USAGE_COUNT.
+pub(crate) const USAGE_MAX: u64 = 5;
+
+pub(crate) const PIN: u64 = 1;
+const PINS: u64 = COUNT_MAX;
+pub(crate) const SHARED: u64 = 1 << 20;
+const SHAREDS: u64 = COUNT_MAX << 20;
+pub(crate) const EXCLUSIVE: u64 = 1 << 40;
+pub(crate) const EXCLUSIVE_WAITS: u64 = 1 << 41;
+pub(crate) const SLEEPERS: u64 = 1 << 42;
+pub(crate) const VALID: u64 = 1 << 43;
+pub(crate) const DIRTY: u64 = 1 << 44;
+pub(crate) const READING: u64 = 1 << 45;
+pub(crate) const WRITING: u64 = 1 << 46;
+pub(crate) const ORPHAN: u64 = 1 << 47;
+const USAGE_SHIFT: u32 = 56;
+const USAGE: u64 = 7 << USAGE_SHIFT;
+
+/// The word of a frame that nobody uses.
+pub(crate) const OWNED: Word = Word(EXCLUSIVE);
+
+/// How a page is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Only held in its frame.
+    Pin,
+    /// Pinned, and its contents not to change.
+    Shared,
+    /// Pinned, for changing its contents.
+    Exclusive,
+}
+
+/// Whether a page's being asked for counts towards keeping it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Touch {
+    /// One more use.
+    Count,
+    /// Not at all: housekeeping.
+    Not,
+    /// A scan's use: the page counts as used once at most, or a scan that reads a page row by row
+    /// would make it hot.
+    Once,
+}
+
+/// What stands in the way of a pin or latch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// The frame holds no page, or is about to lose it: look in the page table again.
+    NotHere,
+    /// The page is on its way in.
+    Reading,
+    /// The latch is held in a conflicting way.
+    Latched,
+}
+
+/// A snapshot of a frame's state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Word(pub(crate) u64);
+
+impl Word {
+    pub(crate) fn has(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    pub(crate) fn pins(self) -> u64 {
+        self.0 & PINS
+    }
+
+    pub(crate) fn shared(self) -> u64 {
+        (self.0 & SHAREDS) >> 20
+    }
+
+    pub(crate) fn usage(self) -> u64 {
+        (self.0 & USAGE) >> USAGE_SHIFT
+    }
+
+    /// True when nobody holds the latch.
+    pub(crate) fn is_unlatched(self) -> bool {
+        self.0 & (SHAREDS | EXCLUSIVE) == 0
+    }
+
+    #[inline]
+    fn used(self, touch: Touch) -> u64 {
+        let most = match touch {
+            Touch::Count => USAGE_MAX,
+            Touch::Once => 1,
+            Touch::Not => 0,
+        };
+        if self.usage() < most { 1 << USAGE_SHIFT } else { 0 }
+    }
+
+    /// One more pin, with the latch in `mode`; of a page found in the page table.
+    #[inline]
+    pub(crate) fn enter(self, mode: Mode, touch: Touch) -> Result<Word, Obstacle> {
+        let bars = match mode {
+            Mode::Pin => 0,
+            Mode::Shared => EXCLUSIVE | EXCLUSIVE_WAITS,
+            Mode::Exclusive => EXCLUSIVE | SHAREDS,
+        };
+        if self.0 & (VALID | ORPHAN | bars) != VALID {
+            return Err(self.obstacle());
+        }
+        self.check_room();
+        let latch = match mode {
+            Mode::Pin => 0,
+            Mode::Shared => SHARED,
+            Mode::Exclusive => EXCLUSIVE,
+        };
+        Ok(Word(self.0 + PIN + latch + self.used(touch)))
+    }
+
+    #[cold]
+    fn obstacle(self) -> Obstacle {
+        if self.has(ORPHAN) {
+            Obstacle::NotHere
+        } else if self.has(READING) {
+            Obstacle::Reading
+        } else if self.has(VALID) {
+            Obstacle::Latched
+        } else {
+            Obstacle::NotHere
+        }
+    }
+
+    /// One more pin of a page that is here or on its way in, whatever its latch.
+    pub(crate) fn pinned(self, touch: Touch) -> Option<Word> {
+        self.check_room();
+        let here = self.0 & (VALID | READING) != 0 && !self.has(ORPHAN);
+        here.then(|| Word(self.0 + PIN + self.used(touch)))
+    }
+
+    /// One more pin beside one that is held already.
+    pub(crate) fn pinned_again(self) -> Word {
+        self.check_room();
+        Word(self.0 + PIN)
+    }
+
+    /// The latch, taken by someone who has a pin. `None` while it is held in a conflicting way.
+    pub(crate) fn latched(self, mode: Mode) -> Option<Word> {
+        let (bars, latch) = match mode {
+            Mode::Pin => return Some(self),
+            Mode::Shared => (EXCLUSIVE | EXCLUSIVE_WAITS, SHARED),
+            Mode::Exclusive => (EXCLUSIVE | SHAREDS, EXCLUSIVE),
+        };
+        self.check_room();
+        let granted = self.0 & bars == 0;
+        // Whoever still waits for it exclusively is woken with the others and says so again.
+        let cleared = if mode == Mode::Exclusive { EXCLUSIVE_WAITS } else { 0 };
+        granted.then_some(Word((self.0 & !cleared) + latch))
+    }
+
+    /// Shared turned into exclusive, by the only one who has it shared.
+    pub(crate) fn upgraded(self) -> Option<Word> {
+        (self.shared() == 1).then_some(Word(self.0 - SHARED + EXCLUSIVE))
+    }
+
+    /// Exclusive turned into shared.
+    pub(crate) fn downgraded(self) -> Word {
+        assert!(self.has(EXCLUSIVE), "[WRD-1] downgrade of a latch that is not held: {self:?}");
+        Word(self.0 - EXCLUSIVE + SHARED)
+    }
+
+    /// Taken away from its page, to be used for another one. Only for a clean page that nobody
+    /// holds and that was used at most `usage_most` times lately.
+    pub(crate) fn claimed(self, usage_most: u64) -> Option<Word> {
+        let free = self.0 & !(USAGE | EXCLUSIVE_WAITS) == VALID;
+        (free && self.usage() <= usage_most).then_some(OWNED)
+    }
+
+    /// No longer its file's page: whoever has it pinned keeps it, and it is never written. Not while
+    /// it is on its way in or out.
+    pub(crate) fn orphaned(self) -> Option<Word> {
+        let settled = self.has(VALID) && !self.has(READING | WRITING | ORPHAN);
+        settled.then_some(Word((self.0 | ORPHAN) & !DIRTY))
+    }
+
+    /// With one use less.
+    pub(crate) fn aged(self) -> Word {
+        Word(if self.usage() > 0 { self.0 - (1 << USAGE_SHIFT) } else { self.0 })
+    }
+
+    /// With its use set.
+    pub(crate) fn with_usage(self, usage: u64) -> Word {
+        Word(self.0 & !USAGE | usage.min(USAGE_MAX) << USAGE_SHIFT)
+    }
+
+    /// True when letting go of this much (what was held before the release) calls for a wake.
+    #[inline]
+    pub(crate) fn wakes_after(self, released: u64) -> bool {
+        self.has(SLEEPERS) && Word(self.0 - released).is_unlatched()
+    }
+
+    #[inline]
+    fn check_room(self) {
+        let full = self.0 & PINS == PINS || self.0 & SHAREDS == SHAREDS;
+        assert!(!full, "[WRD-2] more than {COUNT_MAX} holders of one page");
+    }
+
+    /// This word, if it keeps [WRD-1].
+    #[inline]
+    pub(crate) fn checked(self) -> Word {
+        let both = self.has(EXCLUSIVE) && self.shared() > 0;
+        debug_assert!(!both, "[WRD-1] latched shared and exclusively: {self:?}");
+        self
+    }
+}
+
+impl std::fmt::Debug for Word {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} pins, {} shared, usage {}", self.pins(), self.shared(), self.usage())?;
+        let flags = [
+            (EXCLUSIVE, "EXCLUSIVE"),
+            (EXCLUSIVE_WAITS, "EXCLUSIVE_WAITS"),
+            (SLEEPERS, "SLEEPERS"),
+            (VALID, "VALID"),
+            (DIRTY, "DIRTY"),
+            (READING, "READING"),
+            (WRITING, "WRITING"),
+            (ORPHAN, "ORPHAN"),
+        ];
+        flags.iter().filter(|(flag, _)| self.has(*flag)).try_for_each(|(_, name)| {
+            out.write_str(", ")?;
+            out.write_str(name)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESIDENT: Word = Word(VALID);
+
+    #[test]
+    fn one_step_pins_latches_and_counts_the_use() {
+        let word = RESIDENT.enter(Mode::Shared, Touch::Count).unwrap();
+        assert_eq!((word.pins(), word.shared(), word.usage()), (1, 1, 1));
+        let word = word.enter(Mode::Shared, Touch::Count).unwrap();
+        assert_eq!((word.pins(), word.shared(), word.usage()), (2, 2, 2));
+        assert_eq!(word.enter(Mode::Exclusive, Touch::Count), Err(Obstacle::Latched));
+        assert!(word.enter(Mode::Pin, Touch::Count).is_ok());
+    }
+
+    #[test]
+    fn wrd_1_exclusive_excludes_everyone_else() {
+        let word = RESIDENT.enter(Mode::Exclusive, Touch::Count).unwrap();
+        for mode in [Mode::Shared, Mode::Exclusive] {
+            assert_eq!(word.enter(mode, Touch::Count), Err(Obstacle::Latched));
+            assert_eq!(word.latched(mode), None);
+        }
+        assert_eq!(word.checked(), word);
+        assert_eq!(word.downgraded().shared(), 1);
+    }
+
+    #[test]
+    fn a_waiting_writer_keeps_new_readers_out() {
+        let word = Word(VALID | PIN | SHARED | EXCLUSIVE_WAITS);
+        assert_eq!(word.enter(Mode::Shared, Touch::Count), Err(Obstacle::Latched));
+        assert_eq!(word.latched(Mode::Shared), None);
+        let free = Word(word.0 - SHARED);
+        assert!(!free.latched(Mode::Exclusive).unwrap().has(EXCLUSIVE_WAITS));
+    }
+
+    #[test]
+    fn only_a_clean_idle_page_can_be_claimed() {
+        assert_eq!(RESIDENT.claimed(0), Some(OWNED));
+        for bar in [PIN, DIRTY, READING, WRITING, ORPHAN, PIN + SHARED, EXCLUSIVE, SLEEPERS] {
+            assert_eq!(Word(VALID | bar).claimed(USAGE_MAX), None, "{:?}", Word(VALID | bar));
+        }
+        assert_eq!(OWNED.claimed(USAGE_MAX), None);
+        assert_eq!(RESIDENT.with_usage(2).claimed(1), None);
+        assert_eq!(RESIDENT.with_usage(2).claimed(2), Some(OWNED));
+    }
+
+    #[test]
+    fn an_orphan_is_clean_and_comes_of_a_settled_page() {
+        assert_eq!(Word(VALID | DIRTY | PIN).orphaned(), Some(Word(VALID | ORPHAN | PIN)));
+        for bar in [READING, WRITING, ORPHAN] {
+            assert_eq!(Word(VALID | PIN | bar).orphaned(), None);
+        }
+    }
+
+    #[test]
+    fn use_counts_to_its_limit_and_ages_to_zero() {
+        let mut word = RESIDENT;
+        for _ in 0..10 {
+            word = word.enter(Mode::Pin, Touch::Count).unwrap();
+        }
+        assert_eq!(word.usage(), USAGE_MAX);
+        for _ in 0..10 {
+            word = word.aged();
+        }
+        assert_eq!((word.usage(), word.pins()), (0, 10));
+        for _ in 0..3 {
+            word = word.enter(Mode::Pin, Touch::Once).unwrap();
+        }
+        assert_eq!(word.usage(), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "[WRD-2]")]
+    fn wrd_2_too_many_pins_are_refused_before_they_overflow() {
+        let _ = Word(VALID | PINS).enter(Mode::Pin, Touch::Count);
+    }
+
+    #[test]
+    fn a_page_on_its_way_in_can_be_pinned_and_not_latched() {
+        let word = Word(READING | EXCLUSIVE | PIN);
+        assert_eq!(word.enter(Mode::Shared, Touch::Count), Err(Obstacle::Reading));
+        assert_eq!(word.pinned(Touch::Once).unwrap().pins(), 2);
+        assert_eq!(OWNED.pinned(Touch::Once), None);
+        assert_eq!(Word(VALID | ORPHAN | PIN).pinned(Touch::Once), None);
+    }
+}

@@ -1,0 +1,12 @@
+//! Guards: holds on pages, as types.
+//!
+//! [`Pin`] keeps a page in its frame; [`PageRef`] also keeps its contents from changing; [`PageMut`]
+//! lets its owner change them; [`Optimistic`] holds nothing and notices changes.
+
+mod optimistic;
+mod page;
+mod pin;
+
+pub use optimistic::Optimistic;
+pub use page::{PageMut, PageRef, Upgraded};
+pub use pin::Pin;

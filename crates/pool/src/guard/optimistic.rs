@@ -1,0 +1,75 @@
+//! Optimistic reads: look without holding, and notice when what was seen has changed.
+//!
+//! The inner nodes of an index are read by everyone and changed by hardly anyone. A latch on them,
+//! even a shared one, is a write to one cache line by every thread. An optimistic reader writes
+//! nothing: it notes the frame's version, copies the bytes it needs, and looks at the version again.
+//!
+//! Invariants:  [OPT-1] bytes are handed out only after the version has proved them unchanged
+//! Source:      LeanStore and vmcache (Leis et al., 2018 and 2023) for the use in a buffer manager.
+
+use std::fmt;
+
+use crate::core::Core;
+use crate::frame::FrameIndex;
+use crate::stats::PoolEvent;
+use crate::tag::Block;
+
+/// A look at a page that holds nothing: no pin, no latch.
+///
+/// All that is read through one of these comes from one state of the page. When that has passed,
+/// every read says so, and the caller begins again with a new look.
+#[derive(Clone, Copy)]
+pub struct Optimistic<'p> {
+    core: &'p Core,
+    frame: FrameIndex,
+    block: Block,
+    /// Even: nobody was changing the page.
+    version: u64,
+}
+
+impl<'p> Optimistic<'p> {
+    #[inline]
+    pub(crate) fn at(
+        core: &'p Core,
+        frame: FrameIndex,
+        block: Block,
+        version: u64,
+    ) -> Optimistic<'p> {
+        Optimistic { core, frame, block, version }
+    }
+
+    /// The page's position in its file.
+    pub fn block(&self) -> Block {
+        self.block
+    }
+
+    /// Copies `into.len()` bytes from byte `offset` of the page. False when the page has changed,
+    /// or left its frame, since the look began: `into` then holds nothing of use.
+    ///
+    /// # Panics
+    /// The range passes the end of the page.
+    #[inline]
+    #[must_use = "what was read means nothing if the page has changed"]
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
+        self.core.memory.copy_out(self.frame, offset, into);
+        let whole = self.still_valid();
+        if !whole {
+            // [OPT-1] Even a caller that does not look is not given a torn page.
+            into.fill(0);
+            self.core.counters.count_pool(PoolEvent::OptimisticRetries);
+        }
+        whole
+    }
+
+    /// True while everything read so far is still what the page says.
+    #[inline]
+    pub fn still_valid(&self) -> bool {
+        self.core.frames.get(self.frame).version_after_reads() == self.version
+    }
+}
+
+impl fmt::Debug for Optimistic<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Optimistic(block {}, version {})", self.block, self.version)
+    }
+}

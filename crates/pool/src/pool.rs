@@ -1,0 +1,221 @@
+//! The pool: the handle that everything else is had from.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+
+use forebay_io::Kind;
+
+use crate::builder::PoolBuilder;
+use crate::checksum::Checksum;
+use crate::core::Core;
+use crate::error::Error;
+use crate::file::{FileOptions, PagedFile};
+use crate::frame::word::{DIRTY, Word};
+use crate::replacement::AccessStrategy;
+use crate::size::Size;
+use crate::stats::Stats;
+use crate::strategy_kind::StrategyKind;
+use crate::tablespace::Space;
+use crate::view::FrameView;
+use crate::write::Cleaner;
+
+/// A buffer pool: frames in memory for the pages of files. Cheap to clone; may be used from any
+/// thread.
+///
+/// When the last handle to it and to its files goes, what is dirty is written (not synced), with
+/// nobody to tell if that fails. [`BufferPool::close`] tells.
+#[derive(Clone)]
+pub struct BufferPool {
+    pool: Arc<Pool>,
+}
+
+/// What the handles share; the last one to go writes what is dirty.
+pub(crate) struct Pool {
+    core: Arc<Core>,
+    /// `None` in a pool without.
+    cleaner: Option<Cleaner>,
+    checksum: Checksum,
+    notes: Vec<String>,
+}
+
+impl BufferPool {
+    /// How a pool is made.
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder::default()
+    }
+
+    pub(crate) fn assemble(
+        core: Core,
+        with_cleaner: bool,
+        checksum: Checksum,
+        notes: Vec<String>,
+    ) -> Result<BufferPool, Error> {
+        let core = Arc::new(core);
+        let cleaner = with_cleaner.then(|| Cleaner::start(&core)).transpose()?;
+        Ok(BufferPool { pool: Arc::new(Pool { core, cleaner, checksum, notes }) })
+    }
+
+    fn core(&self) -> &Core {
+        &self.pool.core
+    }
+
+    /// Opens the file `name`, a path relative to its tablespace's directory. A file that is open
+    /// already is the same file.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the system's reason; [`Error::NoTablespace`]; [`Error::PartialPage`];
+    /// [`Error::OpenOtherwise`] when it is open already with other options.
+    pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
+        let core = self.core();
+        let space = self.space(options.tablespace.as_deref())?;
+        let checksum = options.checksum.unwrap_or(self.pool.checksum);
+        checksum.check_setting(core.page_bytes())?;
+        let file = core.files.open(space, name, core.page_bytes(), checksum, options)?;
+        Ok(PagedFile::new(Arc::clone(&self.pool), file))
+    }
+
+    fn space(&self, name: Option<&str>) -> Result<&Arc<Space>, Error> {
+        let spaces = &self.core().spaces;
+        let found = match name {
+            None => spaces.first(),
+            Some(name) => spaces.iter().find(|space| &*space.name == name),
+        };
+        found.ok_or_else(|| Error::NoTablespace { name: name.unwrap_or_default().to_owned() })
+    }
+
+    /// An access strategy for one scan, with a ring of the usual size.
+    pub fn strategy(&self, kind: StrategyKind) -> AccessStrategy {
+        let core = self.core();
+        AccessStrategy::new(kind, None, core.page_bytes(), core.frames.len())
+    }
+
+    /// As [`BufferPool::strategy`], with a ring of `ring` bytes, but at most an eighth of the pool.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] when `ring` is not a size.
+    pub fn strategy_with_ring(
+        &self,
+        kind: StrategyKind,
+        ring: impl Into<Size>,
+    ) -> Result<AccessStrategy, Error> {
+        let core = self.core();
+        let bytes = ring.into().bytes("ring size")?;
+        Ok(AccessStrategy::new(kind, Some(bytes), core.page_bytes(), core.frames.len()))
+    }
+
+    /// Writes every dirty page of every file, then syncs every file. Waits for latches: do not call
+    /// it with a page latched exclusively. Gives the number of pages written.
+    ///
+    /// # Errors
+    /// The first one. What could not be written stays dirty; what could is written and synced.
+    pub fn flush_and_sync(&self) -> Result<u64, Error> {
+        self.pool.write_all(true)
+    }
+
+    /// Writes what is dirty, syncs, and stops the cleaner. The directories come free when the last
+    /// handle to the pool and its files has gone.
+    ///
+    /// # Errors
+    /// As [`BufferPool::flush_and_sync`]; pages that could not be written are then tried once more
+    /// when the last handle goes.
+    pub fn close(self) -> Result<u64, Error> {
+        self.flush_and_sync()
+    }
+
+    /// What the pool has done so far, and how it stands.
+    pub fn stats(&self) -> Stats {
+        let core = self.core();
+        let words: Vec<Word> = core.frames.iter().map(|(_, frame)| frame.word()).collect();
+        let count = |which: fn(&Word) -> bool| words.iter().copied().filter(which).count() as u64;
+        let mut stats = core.counters.snapshot();
+        stats.frames = core.frames.len() as u64;
+        stats.frames_free = core.frames.free_count() as u64;
+        stats.frames_pinned = count(|word| word.pins() > 0);
+        stats.frames_dirty = count(|word| word.has(DIRTY));
+        stats.page_bytes = core.page_bytes() as u64;
+        stats
+    }
+
+    /// Every frame that holds a page or is getting one: which, who has it and how. A picture taken
+    /// frame by frame while the pool goes on. Source: PostgreSQL's pg_buffercache.
+    pub fn view(&self) -> Vec<FrameView> {
+        crate::view::of(self.core())
+    }
+
+    /// Size of a page, in bytes.
+    pub fn page_bytes(&self) -> usize {
+        self.core().page_bytes()
+    }
+
+    /// Frames in the pool.
+    pub fn frames(&self) -> usize {
+        self.core().frames.len()
+    }
+
+    /// Bytes of bookkeeping: frames, page tables and counters, without the pages themselves and
+    /// the write buffers.
+    pub fn bookkeeping_bytes(&self) -> usize {
+        let core = self.core();
+        let tables: usize = core.files.all().iter().map(|file| file.table.memory_bytes()).sum();
+        core.frames.memory_bytes() + tables + core.counters.memory_bytes()
+    }
+
+    /// The backend that each tablespace uses for many requests at once.
+    pub fn backends(&self) -> Vec<(String, Kind)> {
+        let spaces = self.core().spaces.iter();
+        spaces.map(|space| (space.name.to_string(), space.queue.kind())).collect()
+    }
+
+    /// What a user should know: what was asked for and could not be had, and what was taken
+    /// instead.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.pool.notes.clone();
+        for space in &self.core().spaces {
+            let of_space = space.queue.notes().into_iter();
+            notes.extend(of_space.map(|note| format!("tablespace {}: {note}", space.name)));
+        }
+        notes
+    }
+}
+
+impl Pool {
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn write_all(&self, sync: bool) -> Result<u64, Error> {
+        let (mut pages, mut result) = (0, Ok(()));
+        for file in self.core.files.all().iter().filter(|file| !file.is_read_only()) {
+            let written = self.core.flush_file(file).and_then(|written| {
+                pages += written;
+                if sync { self.core.sync_file(file) } else { Ok(()) }
+            });
+            // A file that was dropped meanwhile has nothing left to write.
+            if file.check_open().is_ok() {
+                result = result.and(written);
+            }
+        }
+        result.map(|()| pages)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.cleaner = None;
+        if thread::panicking() {
+            // Pages may be half changed; what the log says is safer than what they say.
+            tracing::error!("the pool is dropped by a panic: dirty pages are not written");
+            return;
+        }
+        if let Err(error) = self.write_all(false) {
+            tracing::error!(%error, "dirty pages could not be written as the pool was dropped");
+        }
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pool.core.fmt(out)
+    }
+}

@@ -1,0 +1,221 @@
+//! Finding a frame for a page: the ring, the free list, the sweep.
+//!
+//! A thread that faults should neither search long nor write. So the sweep passes dirty victims by
+//! for a while in favour of a clean one, and tells the cleaner that they are there; only when
+//! there is no clean one near does it write one itself.
+//!
+//! When every frame is pinned it waits for a stated time and then says so. It never waits for a
+//! latch: the caller may hold latches that others wait for.
+//!
+//! Invariants:  [VIC-1] a page leaves its frame only clean, unpinned and without I/O (`word::claimed`)
+//!              [VIC-2] a search ends: with a frame or with an error
+//! Failure:     a victim that cannot be written stays; another one is sought among the clean pages,
+//!              and the error is the caller's only if there is none.
+//! Rejected:    waking whoever waits for a frame at each unpin: every hit would pay for it.
+
+use std::thread;
+use std::time::Duration;
+
+use super::Verdict;
+use super::ring::{AccessStrategy, Slot};
+use crate::core::Core;
+use crate::error::Error;
+use crate::frame::word::{DIRTY, ORPHAN, READING, VALID, WRITING};
+use crate::frame::{FrameIndex, Owned};
+use crate::stats::{Event, Wait};
+use crate::strategy_kind::StrategyKind;
+
+/// Victims looked at beyond a dirty one before that is written.
+const CLEAN_SEARCH_FRAMES: usize = 32;
+
+/// Pauses between sweeps while every frame is in use.
+const PAUSE_MIN: Duration = Duration::from_micros(50);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+
+/// What one sweep came to.
+enum Swept<'a> {
+    Found(Owned<'a>),
+    /// Nothing, but something may be free by now: look again at once.
+    Again,
+    /// Every frame is pinned or busy.
+    AllBusy,
+}
+
+impl Core {
+    /// A frame for a page of `strategy`'s, with the ring's place to note it in.
+    ///
+    /// # Errors
+    /// [`Error::NoFreeFrame`] after the stated wait; what kept the last victim from being
+    /// written, when only dirty ones are left.
+    pub(crate) fn allocate(
+        &self,
+        strategy: &AccessStrategy,
+    ) -> Result<(Owned<'_>, Option<Slot>), Error> {
+        let slot = strategy.next_slot();
+        if let Some((frame, tag)) = slot.and_then(|slot| slot.last) {
+            if self.frames.get(frame).holds(tag)
+                && let Some(owned) = self.reuse(frame, strategy.kind())
+            {
+                self.counters.count(strategy.kind(), Event::RingReuse);
+                return Ok((owned, slot));
+            }
+            self.counters.count(strategy.kind(), Event::RingRefused);
+        }
+        Ok((self.search(strategy.kind())?, slot))
+    }
+
+    /// Takes a frame of a ring again, writing its page first if that may be done.
+    fn reuse(&self, frame: FrameIndex, kind: StrategyKind) -> Option<Owned<'_>> {
+        let it = self.frames.get(frame);
+        let word = it.word();
+        if word.pins() > 0 || word.usage() > 1 {
+            return None;
+        }
+        if word.has(DIRTY) {
+            // Reading in bulk must not wait for the log; the others made the page dirty
+            // themselves, and it is theirs to flush.
+            let flushed = self.wal.as_ref().is_none_or(|wal| it.lsn() <= wal.flushed());
+            if kind == StrategyKind::BulkRead && !flushed {
+                return None;
+            }
+            // An error is not this page's caller's: the frame is left, with its page dirty.
+            if !self.write_victim(frame, kind).unwrap_or(false) {
+                return None;
+            }
+        }
+        self.claim(frame, 1)
+    }
+
+    fn claim(&self, frame: FrameIndex, usage_most: u64) -> Option<Owned<'_>> {
+        let (owned, tag) = self.frames.claim(frame, usage_most)?;
+        self.unlist(tag, frame);
+        Some(owned)
+    }
+
+    fn search(&self, kind: StrategyKind) -> Result<Owned<'_>, Error> {
+        if let Some(owned) = self.frames.take_free() {
+            return Ok(owned);
+        }
+        self.bell.allocated();
+        let mut failed = None;
+        match self.sweep(kind, &mut failed) {
+            Swept::Found(owned) => return Ok(owned),
+            Swept::Again | Swept::AllBusy => {}
+        }
+        self.search_patiently(kind, failed)
+    }
+
+    /// As [`Core::search`], after a first sweep without success.
+    #[cold]
+    fn search_patiently(
+        &self,
+        kind: StrategyKind,
+        mut failed: Option<Error>,
+    ) -> Result<Owned<'_>, Error> {
+        let start = self.clock.now();
+        let mut pause = PAUSE_MIN;
+        let found = loop {
+            if let Some(owned) = self.frames.take_free() {
+                break Ok(owned);
+            }
+            match self.sweep(kind, &mut failed) {
+                Swept::Found(owned) => break Ok(owned),
+                Swept::Again => continue,
+                Swept::AllBusy => {}
+            }
+            if let Some(error) = failed.take() {
+                break Err(error);
+            }
+            let waited = self.clock.now().saturating_sub(start);
+            if waited >= self.frame_wait {
+                let (capacity, pinned) = (self.frames.len(), self.frames_in_use());
+                break Err(Error::NoFreeFrame { pinned, capacity, waited });
+            }
+            thread::sleep(pause.min(self.frame_wait - waited));
+            pause = (pause * 2).min(PAUSE_MAX);
+        };
+        self.counters.waited(Wait::Frame, self.clock.now().saturating_sub(start));
+        found
+    }
+
+    /// Frames that could not be victims now: pinned, or with I/O under way.
+    fn frames_in_use(&self) -> usize {
+        let in_use = |word: crate::frame::word::Word| {
+            word.pins() > 0 || word.has(READING | WRITING | ORPHAN)
+        };
+        self.frames.iter().filter(|(_, frame)| in_use(frame.word())).count()
+    }
+
+    /// One round of the hand.
+    fn sweep(&self, kind: StrategyKind, failed: &mut Option<Error>) -> Swept<'_> {
+        let mut dirty: Option<FrameIndex> = None;
+        let mut patience = CLEAN_SEARCH_FRAMES;
+        let mut spared = false;
+        for _ in 0..self.frames.len() {
+            let frame = self.replacement.advance() % self.frames.len() as FrameIndex;
+            let word = self.frames.get(frame).word();
+            let busy = word.pins() > 0 || word.has(READING | WRITING | ORPHAN) || !word.has(VALID);
+            if !busy {
+                if self.replacement.judge(word.usage() as u8) == Verdict::Spare {
+                    self.frames.age(frame);
+                    spared = true;
+                } else if !word.has(DIRTY) {
+                    if let Some(owned) = self.claim(frame, word.usage()) {
+                        self.counters.count(kind, Event::Eviction);
+                        return Swept::Found(owned);
+                    }
+                    spared = true;
+                } else if failed.is_none() {
+                    dirty.get_or_insert(frame);
+                }
+            }
+            if let Some(victim) = dirty {
+                patience -= 1;
+                if patience == 0 {
+                    self.bell.ring();
+                    return self.take_dirty(victim, kind, failed);
+                }
+            }
+        }
+        match dirty {
+            Some(victim) => self.take_dirty(victim, kind, failed),
+            None if spared => Swept::Again,
+            None => Swept::AllBusy,
+        }
+    }
+
+    fn take_dirty(
+        &self,
+        frame: FrameIndex,
+        kind: StrategyKind,
+        failed: &mut Option<Error>,
+    ) -> Swept<'_> {
+        match self.write_victim(frame, kind) {
+            Ok(true) => {
+                self.counters.count(kind, Event::VictimWrite);
+                // Somebody may have come to want the page meanwhile; then it stays.
+                match self.claim(frame, 0) {
+                    Some(owned) => {
+                        self.counters.count(kind, Event::Eviction);
+                        Swept::Found(owned)
+                    }
+                    None => Swept::Again,
+                }
+            }
+            Ok(false) => Swept::Again,
+            Err(error) => {
+                *failed = Some(error);
+                Swept::Again
+            }
+        }
+    }
+
+    /// Writes the page in `frame` if nobody holds its latch. False when there was nothing to
+    /// write, or somebody had the page.
+    fn write_victim(&self, frame: FrameIndex, kind: StrategyKind) -> Result<bool, Error> {
+        let Some(tag) = self.frames.get(frame).tag() else {
+            return Ok(false);
+        };
+        self.write_page(tag, frame, kind)
+    }
+}

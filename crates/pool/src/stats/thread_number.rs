@@ -1,0 +1,156 @@
+//! Thread numbers: small numbers for the living threads of the process.
+//!
+//! A thread gets its number when it first asks and gives it back as it ends; the lowest free one
+//! is given out next, so the numbers stay as few as threads live at once. The number is kept in
+//! a thread-local without a destructor: reading it is one load, with no check whether the thread
+//! is ending. The destructor that gives it back hangs on a second thread-local, which is touched
+//! only when the number is taken.
+//!
+//! [`std::thread::ThreadId`] was rejected: its numbers are never reused, so they cannot index a
+//! table.
+//!
+//! Invariants:  [STAT-1] a number belongs to one living thread at most
+//! Concurrency: giving back happens before the next taking (both hold the lock), so whatever the
+//!              former owner stored under its number, the next owner sees.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Stands for the number of a thread that has not asked yet.
+const NOT_ASKED: usize = usize::MAX;
+
+/// Stands for the number of a thread that is ending, and has given its own back.
+const ENDING: usize = usize::MAX - 1;
+
+static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { next: 0, free: BTreeSet::new() });
+
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(NOT_ASKED) };
+    static OWNED: Owned = const { Owned(Cell::new(None)) };
+}
+
+/// The calling thread's number, or one that is larger than any when it has none.
+#[inline]
+pub(super) fn get() -> usize {
+    NUMBER.get()
+}
+
+/// Gives the calling thread a number if it has not asked for one before, and returns
+/// [`get`] as it is then.
+#[cold]
+pub(super) fn get_or_take() -> usize {
+    if NUMBER.get() == NOT_ASKED {
+        // A thread so far gone that it could not give a number back does not get one.
+        NUMBER.set(OWNED.try_with(Owned::take).unwrap_or(ENDING));
+    }
+    NUMBER.get()
+}
+
+/// Gives a thread's number back when the thread ends.
+struct Owned(Cell<Option<usize>>);
+
+impl Owned {
+    fn take(&self) -> usize {
+        let number = numbers().take();
+        self.0.set(Some(number));
+        number
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // Destructors of other thread-locals may still count after this one.
+        NUMBER.set(ENDING);
+        if let Some(number) = self.0.take() {
+            numbers().give_back(number);
+        }
+    }
+}
+
+/// The numbers that are out are those below `next` and not in `free`.
+struct Numbers {
+    next: usize,
+    free: BTreeSet<usize>,
+}
+
+impl Numbers {
+    fn take(&mut self) -> usize {
+        self.free.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+
+    fn give_back(&mut self, number: usize) {
+        assert!(number < self.next, "[STAT-1] number {number} was never given out");
+        let was_out = self.free.insert(number);
+        assert!(was_out, "[STAT-1] number {number} was given back twice");
+    }
+}
+
+fn numbers() -> MutexGuard<'static, Numbers> {
+    // The asserts stand where the numbers are still whole.
+    NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Barrier};
+    use std::thread;
+
+    #[test]
+    fn the_lowest_free_number_is_given_out_next() {
+        let mut numbers = Numbers { next: 0, free: BTreeSet::new() };
+        assert_eq!([numbers.take(), numbers.take(), numbers.take()], [0, 1, 2]);
+        numbers.give_back(1);
+        numbers.give_back(0);
+        assert_eq!([numbers.take(), numbers.take(), numbers.take()], [0, 1, 3]);
+    }
+
+    // [STAT-1]
+    #[test]
+    fn threads_that_live_at_once_have_different_numbers() {
+        const THREADS: usize = 40;
+        let barrier = Arc::new(Barrier::new(THREADS));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let barrier = Arc::clone(&barrier);
+                thread::spawn(move || {
+                    let number = get_or_take();
+                    barrier.wait();
+                    assert_eq!(get(), number);
+                    number
+                })
+            })
+            .collect();
+        let numbers: BTreeSet<usize> =
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(numbers.len(), THREADS);
+    }
+
+    #[test]
+    fn threads_one_after_another_do_not_use_the_numbers_up() {
+        // Other tests have threads as well, but not that many at once.
+        let highest = (0..1000).map(|_| thread::spawn(get_or_take).join().unwrap()).max();
+        assert!(highest.unwrap() < 500, "{highest:?}");
+    }
+
+    #[test]
+    fn a_thread_that_gave_its_number_back_gets_no_other() {
+        struct Last;
+        impl Drop for Last {
+            fn drop(&mut self) {
+                assert_eq!(get_or_take(), ENDING);
+            }
+        }
+        thread_local!(static LAST: Last = const { Last });
+        // What is touched first is destroyed last; a panic there would abort the test.
+        let ended = thread::spawn(|| {
+            LAST.with(|_| ());
+            assert!(get_or_take() < ENDING);
+        });
+        ended.join().unwrap();
+    }
+}

@@ -1,0 +1,272 @@
+//! Waits: how long threads stood still, and for what.
+//!
+//! One histogram per kind of wait, in nanoseconds, to one significant digit: a time read from
+//! it is at most 1/16 too long. Two digits would take seven times the memory and tell nobody
+//! more. Only a thread that really waited, for microseconds at least, comes here, so a lock
+//! around each histogram costs it nothing it would notice.
+//!
+//! Invariants:  [STAT-4] buckets are cumulative: each holds those before it, the last everything
+//! Concurrency: any thread; a lock per kind, held for one record or one copy, never with another.
+//! Failure:     a time of more than an hour counts as about an hour, except in the sum.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// What a thread can wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Wait {
+    /// A read of its own.
+    Read,
+    /// A read that another thread started.
+    InFlightRead,
+    /// A write.
+    Write,
+    /// A latch that another thread held.
+    Latch,
+    /// A frame to come free.
+    Frame,
+    /// The log to be flushed as far as a page needs.
+    Log,
+    /// A sync.
+    Sync,
+}
+
+impl Wait {
+    /// How many kinds there are.
+    pub(crate) const COUNT: usize = 7;
+
+    /// All kinds.
+    pub const ALL: [Wait; Wait::COUNT] = [
+        Wait::Read,
+        Wait::InFlightRead,
+        Wait::Write,
+        Wait::Latch,
+        Wait::Frame,
+        Wait::Log,
+        Wait::Sync,
+    ];
+
+    /// The name in tables and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Wait::Read => "read",
+            Wait::InFlightRead => "in_flight_read",
+            Wait::Write => "write",
+            Wait::Latch => "latch",
+            Wait::Frame => "frame",
+            Wait::Log => "log",
+            Wait::Sync => "sync",
+        }
+    }
+
+    /// Position in [`Wait::ALL`].
+    pub(super) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+/// The longest time that is told from a longer one.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Digits that are kept of a time.
+const DIGITS: u8 = 1;
+
+/// Where buckets end, as powers of two in nanoseconds: from about 1 us to about 17 s.
+const BUCKET_POWERS: std::ops::RangeInclusive<u32> = 10..=34;
+
+/// The times that threads waited for one kind of thing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WaitTimes {
+    times_ns: Histogram<u64>,
+    /// Kept beside the histogram, which knows times only roughly.
+    sum_ns: u64,
+}
+
+impl WaitTimes {
+    fn record(&mut self, time: Duration) {
+        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.times_ns.saturating_record(time_ns);
+        self.sum_ns = self.sum_ns.saturating_add(time_ns);
+    }
+
+    /// How many times a thread waited.
+    pub fn count(&self) -> u64 {
+        self.times_ns.len()
+    }
+
+    /// Time waited, of all threads together.
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum_ns)
+    }
+
+    /// Half of the waits were no longer than this; zero when there were none.
+    pub fn p50(&self) -> Duration {
+        self.quantile(0.5)
+    }
+
+    /// All but a hundredth of the waits were no longer than this; zero when there were none.
+    pub fn p99(&self) -> Duration {
+        self.quantile(0.99)
+    }
+
+    /// The longest wait; zero when there were none.
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.times_ns.max())
+    }
+
+    /// The time that `share` (from 0 to 1) of the waits did not exceed, at most 1/16 too long.
+    pub fn quantile(&self, share: f64) -> Duration {
+        Duration::from_nanos(self.times_ns.value_at_quantile(share))
+    }
+
+    /// Pairs of a time and how many waits were no longer, in rising order. Waits longer than the
+    /// last are in [`count`](WaitTimes::count) only.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
+        BUCKET_POWERS.map(|power| {
+            // The histogram's own cells end below powers of two, so this count is exact.
+            let end_ns = (1_u64 << power) - 1;
+            (Duration::from_nanos(end_ns), self.times_ns.count_between(0, end_ns))
+        })
+    }
+
+    /// What came after `earlier`, an earlier copy of the same times. A later copy, or one of
+    /// another pool, leaves nothing.
+    pub(super) fn since(&self, earlier: &WaitTimes) -> WaitTimes {
+        let mut times_ns = self.times_ns.clone();
+        match times_ns.subtract(&earlier.times_ns) {
+            Ok(()) => WaitTimes { times_ns, sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns) },
+            Err(_) => WaitTimes::default(),
+        }
+    }
+
+    fn cells_bytes(&self) -> usize {
+        self.times_ns.distinct_values() * size_of::<u64>()
+    }
+}
+
+impl Default for WaitTimes {
+    fn default() -> WaitTimes {
+        let longest_ns = LONGEST.as_nanos() as u64;
+        let times_ns = Histogram::new_with_max(longest_ns, DIGITS)
+            .expect("an hour in nanoseconds, to one digit, is within what a histogram takes");
+        WaitTimes { times_ns, sum_ns: 0 }
+    }
+}
+
+/// The times of all kinds of wait, as they are taken.
+#[derive(Debug, Default)]
+pub(super) struct LiveWaits([Mutex<WaitTimes>; Wait::COUNT]);
+
+impl LiveWaits {
+    pub(super) fn record(&self, wait: Wait, time: Duration) {
+        self.with(wait, |times| times.record(time));
+    }
+
+    pub(super) fn snapshot(&self) -> [WaitTimes; Wait::COUNT] {
+        Wait::ALL.map(|wait| self.with(wait, |times| times.clone()))
+    }
+
+    /// Memory in use, this struct included, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let cells = Wait::ALL.map(|wait| self.with(wait, |times| times.cells_bytes()));
+        size_of::<LiveWaits>() + cells.iter().sum::<usize>()
+    }
+
+    fn with<R>(&self, wait: Wait, run: impl FnOnce(&mut WaitTimes) -> R) -> R {
+        // Times that a panic left half recorded are off by one wait at most.
+        run(&mut self.0[wait.index()].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(waits: &[Duration]) -> WaitTimes {
+        let mut times = WaitTimes::default();
+        waits.iter().for_each(|&wait| times.record(wait));
+        times
+    }
+
+    fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    #[test]
+    fn every_kind_stands_at_its_index() {
+        for (index, wait) in Wait::ALL.into_iter().enumerate() {
+            assert_eq!(wait.index(), index);
+        }
+    }
+
+    #[test]
+    fn a_time_is_told_to_a_sixteenth_and_the_sum_exactly() {
+        for exact in [us(1), us(3), us(77), us(1234), us(999_999), us(60_000_000)] {
+            let times = times(&[exact]);
+            for told in [times.p50(), times.p99(), times.max()] {
+                assert!(told >= exact && told <= exact + exact / 16, "{exact:?} as {told:?}");
+            }
+            assert_eq!(times.sum(), exact);
+        }
+    }
+
+    #[test]
+    fn quantiles_tell_the_usual_wait_from_the_rare_one() {
+        let mut waits = vec![us(100); 98];
+        waits.extend([us(50_000); 2]);
+        let times = times(&waits);
+        assert!(times.p50() < us(110));
+        assert!(times.p99() > us(49_000));
+        assert_eq!(times.count(), 100);
+    }
+
+    #[test]
+    fn a_wait_of_a_day_counts_as_an_hour_or_so_but_for_the_sum() {
+        let day = Duration::from_secs(24 * 3600);
+        let times = times(&[day]);
+        assert_eq!(times.count(), 1);
+        assert!(times.max() >= LONGEST && times.max() < LONGEST * 2);
+        assert_eq!(times.sum(), day);
+        assert_eq!(times.buckets().last().unwrap().1, 0);
+    }
+
+    // [STAT-4]
+    #[test]
+    fn a_bucket_holds_what_was_no_longer_than_its_end() {
+        let edges: Vec<Duration> = WaitTimes::default().buckets().map(|(end, _)| end).collect();
+        let mut waits = vec![Duration::ZERO, Duration::from_secs(100)];
+        for &edge in &edges {
+            waits.extend([edge, edge + Duration::from_nanos(1), edge / 3]);
+        }
+        for (end, count) in times(&waits).buckets() {
+            let within = waits.iter().filter(|&&wait| wait <= end).count() as u64;
+            assert_eq!(count, within, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn a_difference_is_what_was_recorded_between() {
+        let (before, between) = ([us(5), us(900), us(20)], [us(5), us(40)]);
+        let earlier = times(&before);
+        let mut later = earlier.clone();
+        between.iter().for_each(|&wait| later.record(wait));
+        assert_eq!(later.since(&earlier), times(&between));
+        assert_eq!(later.since(&later), WaitTimes::default());
+        assert_eq!(later.since(&WaitTimes::default()), later);
+    }
+
+    #[test]
+    fn a_difference_to_something_later_is_empty() {
+        assert_eq!(times(&[us(5)]).since(&times(&[us(5), us(7)])), WaitTimes::default());
+    }
+}

@@ -1,0 +1,69 @@
+//! The kinds of access strategy: what a caller is about to do with the pages it asks for.
+
+use std::fmt;
+
+/// What a caller is doing, and with it whose frames its pages may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum StrategyKind {
+    /// Pages are likely to be wanted again; they compete for the whole pool.
+    #[default]
+    Normal,
+    /// Reads a lot once, through a ring of its own.
+    BulkRead,
+    /// Writes a lot once, through a ring of its own.
+    BulkWrite,
+    /// Goes through a file to clean it up, through a ring of its own.
+    Vacuum,
+}
+
+impl StrategyKind {
+    /// How many kinds there are.
+    pub const COUNT: usize = 4;
+
+    /// All kinds, each at its [`index`](StrategyKind::index).
+    pub const ALL: [StrategyKind; StrategyKind::COUNT] = [
+        StrategyKind::Normal,
+        StrategyKind::BulkRead,
+        StrategyKind::BulkWrite,
+        StrategyKind::Vacuum,
+    ];
+
+    /// Position in [`StrategyKind::ALL`], from 0.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name in tables, metrics and profiles.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StrategyKind::Normal => "normal",
+            StrategyKind::BulkRead => "bulk_read",
+            StrategyKind::BulkWrite => "bulk_write",
+            StrategyKind::Vacuum => "vacuum",
+        }
+    }
+}
+
+impl fmt::Display for StrategyKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_stands_at_its_index() {
+        for (index, kind) in StrategyKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind.index(), index);
+        }
+    }
+
+    #[test]
+    fn names_can_stand_in_a_metric_label() {
+        let names = StrategyKind::ALL.map(|kind| kind.to_string());
+        assert_eq!(names, ["normal", "bulk_read", "bulk_write", "vacuum"]);
+    }
+}

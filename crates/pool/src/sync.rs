@@ -1,0 +1,26 @@
+//! Atomics, locks and threads through one door, so that loom can stand behind it.
+//!
+//! With `--cfg loom` the latch word, the page table and the parking lot run on loom's model of
+//! memory, which tries every interleaving. Everything else uses `std` directly.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::{Mutex, MutexGuard},
+    thread::{Thread, current, park, yield_now},
+};
+#[cfg(not(loom))]
+pub(crate) use std::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::{Mutex, MutexGuard},
+    thread::{Thread, current, park, yield_now},
+};
+
+use std::sync::PoisonError;
+
+/// Locks a mutex under which nothing panics half-way: a poisoned one is still whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

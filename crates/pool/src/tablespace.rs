@@ -1,0 +1,194 @@
+//! Tablespaces: where files live, and how they are read and written there.
+//!
+//! A tablespace is a directory with one cache mode, one set of I/O limits and one fate: when a sync
+//! fails in it, nothing more is written to any of its files, because what the device has lost need not
+//! be in the file whose sync told.
+//!
+//! Two queues. A thread that misses one page has nothing else to do than to wait for it, so it reads
+//! with a plain `preadv` of its own; the queue of the best backend is for work that is many requests
+//! at once (cleaning, flushing).
+//!
+//! Invariants:  [TBS-1] after a failed sync nothing in the tablespace is written or synced
+//! Source:      PostgreSQL's "fsync errors" (2018).
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use forebay_io::{CacheMode, Io, IoOptions, Kind, Mapping, Op, Prefer};
+
+use crate::directory_lock::DirectoryLock;
+use crate::error::Error;
+use crate::size::Size;
+
+/// Requests in flight in a tablespace that does not say how many.
+const QUEUE_DEPTH_DEFAULT: usize = 64;
+
+/// Where files live, as a pool is told.
+#[derive(Debug, Clone)]
+pub struct Tablespace {
+    pub(crate) name: String,
+    pub(crate) directory: PathBuf,
+    pub(crate) cache: Option<CacheMode>,
+    pub(crate) queue_depth: Option<usize>,
+    pub(crate) segment: Option<Size>,
+    pub(crate) io: Option<Io>,
+}
+
+impl Tablespace {
+    /// Files in `directory`, which is made if need be; buffered.
+    pub fn new(name: impl Into<String>, directory: impl Into<PathBuf>) -> Tablespace {
+        Tablespace {
+            name: name.into(),
+            directory: directory.into(),
+            cache: None,
+            queue_depth: None,
+            segment: None,
+            io: None,
+        }
+    }
+
+    /// Past the kernel's page cache, or through it.
+    #[must_use]
+    pub fn cache(mut self, cache: CacheMode) -> Self {
+        self.cache = Some(cache);
+        self
+    }
+
+    /// Most requests of cleaning and flushing in flight at once, 1 to 32,768. Default: 64.
+    #[must_use]
+    pub fn queue_depth(mut self, requests: usize) -> Self {
+        self.queue_depth = Some(requests);
+        self
+    }
+
+    /// Files larger than this are cut into segments `name`, `name.1`, `name.2`, ... of this size.
+    /// Default: never. The same every time a file is opened, or its blocks are not found.
+    #[must_use]
+    pub fn segment_size(mut self, size: impl Into<Size>) -> Self {
+        self.segment = Some(size.into());
+        self
+    }
+
+    /// Reads and writes through this queue alone, such as one over a simulated disk.
+    #[must_use]
+    pub fn io(mut self, io: Io) -> Self {
+        self.io = Some(io);
+        self
+    }
+}
+
+/// A tablespace in use.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) name: Arc<str>,
+    pub(crate) directory: PathBuf,
+    pub(crate) cache: CacheMode,
+    pub(crate) segment_bytes: Option<u64>,
+    /// For one page that a thread waits for.
+    pub(crate) lone: Io,
+    /// For many requests at once.
+    pub(crate) queue: Io,
+    failed: OnceLock<Arc<forebay_io::Error>>,
+    _lock: DirectoryLock,
+}
+
+/// What the pool says about all tablespaces.
+#[derive(Debug)]
+pub(crate) struct SpaceDefaults {
+    pub(crate) prefer: Prefer,
+    pub(crate) queue_depth: Option<usize>,
+    pub(crate) page_bytes: usize,
+    pub(crate) register: Option<Arc<Mapping>>,
+}
+
+impl Space {
+    pub(crate) fn open(asked: &Tablespace, defaults: &SpaceDefaults) -> Result<Space, Error> {
+        let page_bytes = defaults.page_bytes as u64;
+        let segment_bytes = asked.segment.as_ref().map(|size| size.bytes("segment size"));
+        let segment_bytes = segment_bytes.transpose()?;
+        if let Some(bytes) = segment_bytes
+            && (bytes == 0 || !bytes.is_multiple_of(page_bytes))
+        {
+            return Err(Error::Setting {
+                setting: "segment size",
+                value: bytes.to_string(),
+                expected: format!("it should be a multiple of the page size, {page_bytes}"),
+            });
+        }
+        make_directory(&asked.directory)?;
+        let lock = DirectoryLock::take(&asked.directory)?;
+        let cache = asked.cache.unwrap_or_default();
+        let (lone, queue) = match &asked.io {
+            Some(io) => (io.clone(), io.clone()),
+            None => queues(asked, defaults, cache)?,
+        };
+        Ok(Space {
+            name: asked.name.as_str().into(),
+            directory: asked.directory.clone(),
+            cache,
+            segment_bytes,
+            lone,
+            queue,
+            failed: OnceLock::new(),
+            _lock: lock,
+        })
+    }
+
+    /// Refuses once a sync has failed.
+    pub(crate) fn check_sound(&self) -> Result<(), Error> {
+        match self.failed.get() {
+            None => Ok(()),
+            Some(first) => {
+                Err(Error::Failed { tablespace: Arc::clone(&self.name), first: Arc::clone(first) })
+            }
+        }
+    }
+
+    /// A sync failed: the tablespace is failed from now on ([TBS-1]).
+    pub(crate) fn sync_failed(&self, error: forebay_io::Error) -> Error {
+        let first = match error {
+            forebay_io::Error::Failed { first } => first,
+            other => Arc::new(other),
+        };
+        let first = Arc::clone(self.failed.get_or_init(|| first));
+        tracing::error!(tablespace = %self.name, error = %first, "a sync failed");
+        Error::Failed { tablespace: Arc::clone(&self.name), first }
+    }
+
+    /// The error of a request, as the pool's callers see it.
+    pub(crate) fn failure(&self, op: Op, error: forebay_io::Error) -> Error {
+        match error {
+            error @ forebay_io::Error::Failed { .. } if op != Op::Read => self.sync_failed(error),
+            error => Error::Io(error),
+        }
+    }
+}
+
+fn queues(
+    asked: &Tablespace,
+    defaults: &SpaceDefaults,
+    cache: CacheMode,
+) -> Result<(Io, Io), Error> {
+    let depth = asked.queue_depth.or(defaults.queue_depth).unwrap_or(QUEUE_DEPTH_DEFAULT);
+    let queue = Io::open(&IoOptions {
+        prefer: defaults.prefer,
+        cache,
+        queue_depth: depth,
+        workers: depth.min(1024),
+        register: defaults.register.clone(),
+    })?;
+    let lone = Io::open(&IoOptions {
+        prefer: Prefer::Only(Kind::Sync),
+        cache,
+        // Every thread that misses has one request here, and none should wait for another.
+        queue_depth: 32_768,
+        ..IoOptions::default()
+    })?;
+    Ok((lone, queue))
+}
+
+fn make_directory(directory: &Path) -> Result<(), Error> {
+    std::fs::create_dir_all(directory).map_err(|source| {
+        Error::Io(forebay_io::Error::Open { file: directory.into(), source: source.into() })
+    })
+}

@@ -1,0 +1,26 @@
+//! The log hook: no page is written before the log that explains it.
+//!
+//! The pool knows LSNs and nothing else of a log. Before it writes a page it asks the log to be
+//! durable up to the page's newest change; if the log says no, the page stays dirty in memory.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::tag::Lsn;
+
+/// A write-ahead log, as far as a pool needs one.
+///
+/// Called from any thread that needs a frame, from the cleaner and from checkpoints; never with a
+/// latch of the pool's own held. An implementation must not use the pool that calls it: the caller
+/// may be the only one who could free the frame it would wait for.
+pub trait Wal: fmt::Debug + Send + Sync {
+    /// Makes the log durable at least up to and including `lsn`.
+    ///
+    /// # Errors
+    /// Whatever keeps the log from it. The page is then not written.
+    fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn Error + Send + Sync>>;
+
+    /// How far the log is durable already. Cheap: a bulk read asks before it decides whether to
+    /// reuse a dirty frame of its ring.
+    fn flushed(&self) -> Lsn;
+}

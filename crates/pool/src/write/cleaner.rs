@@ -1,0 +1,236 @@
+//! The cleaner: a thread that keeps clean victims ahead of the clock hand.
+//!
+//! A thread that faults should find a clean page to evict. The cleaner looks at the frames that the
+//! hand will come to next and writes those that are dirty and no longer used, so many of them that
+//! the hand does not catch up before the next round.
+//!
+//! How many is enough? What matters is how many frames are allocated while one round of cleaning
+//! lasts; if that many are clean, nobody waits. That can be counted without a clock: allocations
+//! since the last round, remembered as a peak that fades. The target is twice that.
+//!
+//! When nothing is allocated, or nothing dirty was in the way, the cleaner sleeps without a timeout.
+//!
+//! Invariants:  [CLN-1] it never waits for a latch, and skips what is held
+//! Source:      the look-ahead of the clock hand is PostgreSQL's BgBufferSync; waking by allocations
+//!              rather than every 200 ms is ours.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
+
+use super::out::{Copy, Copying};
+use crate::core::Core;
+use crate::error::Error;
+use crate::frame::FrameIndex;
+use crate::frame::word::{DIRTY, ORPHAN, READING, Touch, VALID, WRITING};
+use crate::stats::PoolEvent;
+use crate::strategy_kind::StrategyKind;
+use crate::tag::{FileId, PageTag};
+
+/// The least that is kept clean ahead of the hand, in frames.
+const TARGET_MIN: u64 = 32;
+
+/// What the peak of allocations fades by each round: one part in this many.
+const FADE: u64 = 8;
+
+/// How the cleaner is told that it is needed.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    /// Frames taken by sweeps so far.
+    allocations: AtomicU64,
+    /// Wake the cleaner when that many have been taken.
+    wake_at: AtomicU64,
+    rung: AtomicBool,
+    stop: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Bell {
+    pub(crate) fn new() -> Bell {
+        Bell {
+            allocations: AtomicU64::new(0),
+            wake_at: AtomicU64::new(u64::MAX),
+            rung: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            thread: OnceLock::new(),
+        }
+    }
+
+    /// A frame was taken from the sweep.
+    pub(crate) fn allocated(&self) {
+        let count = self.allocations.fetch_add(1, Ordering::Relaxed) + 1;
+        if count >= self.wake_at.load(Ordering::Relaxed) {
+            self.ring();
+        }
+    }
+
+    /// A sweep met a dirty victim.
+    pub(crate) fn ring(&self) {
+        if !self.rung.swap(true, Ordering::AcqRel)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Sleeps until the bell is rung. False when it is for stopping.
+    fn wait(&self) -> bool {
+        while !self.rung.swap(false, Ordering::AcqRel) {
+            thread::park();
+        }
+        !self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// The cleaner's thread, stopped when dropped.
+#[derive(Debug)]
+pub(crate) struct Cleaner {
+    core: Arc<Core>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Cleaner {
+    pub(crate) fn start(core: &Arc<Core>) -> Result<Cleaner, Error> {
+        let shared = Arc::clone(core);
+        let run = move || {
+            let _ = shared.bell.thread.set(thread::current());
+            Round::default().run(&shared);
+        };
+        let thread = thread::Builder::new().name("forebay-cleaner".to_owned()).spawn(run);
+        let thread = thread.map_err(|error| Error::Setting {
+            setting: "the cleaner's thread",
+            value: "not started".to_owned(),
+            expected: format!("the system refused it ({error}); raise the limit on threads"),
+        })?;
+        Ok(Cleaner { core: Arc::clone(core), thread: Some(thread) })
+    }
+}
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        self.core.bell.stop.store(true, Ordering::Release);
+        // Rung anew even if it was rung already: the thread may have taken that one.
+        self.core.bell.rung.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the cleaner panicked");
+            }
+        }
+    }
+}
+
+/// What one round of cleaning hands to the next.
+#[derive(Debug, Default)]
+struct Round {
+    /// Allocations at the start of the last round.
+    seen: u64,
+    /// Allocations within a round: the peak, fading.
+    peak: u64,
+}
+
+impl Round {
+    fn run(mut self, core: &Core) {
+        while core.bell.wait() {
+            core.counters.count_pool(PoolEvent::CleanerWakes);
+            let target = self.target(core.bell.allocations.load(Ordering::Relaxed));
+            let target = target.min(core.frames.len() as u64 / 4).max(1);
+            let dirty = clean_ahead(core, target as usize);
+            // Where nothing was dirty there is nothing to keep ahead of, until a sweep says so.
+            let wake_at = if dirty == 0 { u64::MAX } else { self.seen + target / 2 };
+            core.bell.wake_at.store(wake_at, Ordering::Relaxed);
+        }
+    }
+
+    /// How many frames ahead should be clean, given the allocations so far.
+    fn target(&mut self, allocations: u64) -> u64 {
+        let recent = allocations - self.seen;
+        self.seen = allocations;
+        self.peak = recent.max(self.peak - self.peak / FADE);
+        (2 * self.peak).max(TARGET_MIN)
+    }
+}
+
+/// Writes dirty victims ahead of the hand until `target` frames there are clean. Gives how many
+/// were dirty.
+fn clean_ahead(core: &Core, target: usize) -> usize {
+    let frames = core.frames.len() as FrameIndex;
+    let hand = core.replacement.position() % frames;
+    let (mut good, mut dirty) = (0, Vec::new());
+    for step in 0..frames {
+        let frame = (hand + step) % frames;
+        let it = core.frames.get(frame);
+        let word = it.word();
+        let used = word.pins() > 0 || word.has(READING | WRITING | ORPHAN) || !word.has(VALID);
+        if used || word.usage() > 0 {
+            continue;
+        }
+        good += 1;
+        if word.has(DIRTY)
+            && let Some(tag) = it.tag()
+        {
+            dirty.push((tag, frame));
+        }
+        if good >= target {
+            break;
+        }
+    }
+    dirty.sort_unstable();
+    let found = dirty.len();
+    if found > 0 {
+        core.counters.count_pool(PoolEvent::CleanerRounds);
+    }
+    for of_one_file in dirty.chunk_by(|a, b| a.0.file == b.0.file) {
+        write(core, of_one_file[0].0.file, of_one_file);
+    }
+    found
+}
+
+/// Writes pages of one file, as many at a time as there are buffers to spare.
+fn write(core: &Core, file: FileId, pages: &[(PageTag, FrameIndex)]) {
+    let Some(file) = core.files.get(file) else {
+        return;
+    };
+    let at_once = (core.buffers.count() / 2).max(1);
+    for pages in pages.chunks(at_once) {
+        let (mut copies, mut pinned): (Vec<Copy<'_>>, Vec<FrameIndex>) = Default::default();
+        for &(tag, frame) in pages {
+            if !core.frames.pin(frame, tag, Touch::Not) {
+                continue;
+            }
+            match core.try_copy(&file, tag, frame) {
+                Copying::Copied(copy) => {
+                    copies.push(copy);
+                    pinned.push(frame);
+                }
+                // [CLN-1] Whoever has it will come by again, or keeps it in use.
+                Copying::Clean | Copying::NotNow => core.frames.unpin(frame),
+            }
+        }
+        let count = copies.len() as u64;
+        if count > 0 {
+            match core.write_copies(&file, copies, StrategyKind::Normal) {
+                Ok(()) => core.counters.add_pool(PoolEvent::CleanerPages, count),
+                // The pages stay dirty; whoever needs their frames is told.
+                Err(error) => tracing::warn!(%error, "the cleaner cannot write"),
+            }
+        }
+        pinned.into_iter().for_each(|frame| core.frames.unpin(frame));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_follows_a_burst_at_once_and_forgets_it_slowly() {
+        let mut round = Round::default();
+        assert_eq!(round.target(0), TARGET_MIN);
+        assert_eq!(round.target(1000), 2000);
+        let next = round.target(1000);
+        assert!((1700..2000).contains(&next), "{next}");
+        let later = (0..100).map(|_| round.target(1000)).last();
+        assert_eq!(later, Some(TARGET_MIN));
+    }
+}

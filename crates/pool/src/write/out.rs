@@ -1,0 +1,269 @@
+//! Writing pages: copied one by one, written in runs.
+//!
+//! Invariants:  [OUT-1] no page is written before the log up to its newest change is durable
+//!              [OUT-2] a page whose write failed is dirty, and in its frame
+//!              [OUT-3] of one page at most one write is under way (WRITING in its word)
+//! Concurrency: any thread. Latches are waited for only with empty hands (no buffer, no other
+//!              page's WRITING): see [WBF-1].
+
+use std::sync::Arc;
+
+use forebay_io::{Op, Request, Ticket};
+
+use super::buffers::Buffer;
+use crate::core::Core;
+use crate::error::Error;
+use crate::file::FileCore;
+use crate::frame::FrameIndex;
+use crate::frame::word::{DIRTY, Mode, Touch, WRITING};
+use crate::guard::PageRef;
+use crate::stats::{Event, Wait};
+use crate::strategy_kind::StrategyKind;
+use crate::tag::{Block, Lsn, PageTag};
+
+/// A page on its way out.
+pub(crate) struct Copy<'c> {
+    frame: FrameIndex,
+    block: Block,
+    lsn: Lsn,
+    buffer: Buffer<'c>,
+}
+
+/// What came of trying to copy a page.
+pub(crate) enum Copying<'c> {
+    Copied(Copy<'c>),
+    /// It is clean, or gone: there is nothing to write.
+    Clean,
+    /// Somebody holds the latch, or writes it already, or there is no buffer.
+    NotNow,
+}
+
+impl Core {
+    /// Copies the page `tag` out of `frame`, where the caller has it pinned, if that can be done at
+    /// once.
+    pub(crate) fn try_copy(&self, file: &FileCore, tag: PageTag, frame: FrameIndex) -> Copying<'_> {
+        let word = self.frames.get(frame).word();
+        if word.has(WRITING) {
+            return Copying::NotNow;
+        }
+        if !word.has(DIRTY) {
+            return Copying::Clean;
+        }
+        if !self.frames.try_latch(frame, Mode::Shared) {
+            return Copying::NotNow;
+        }
+        self.copy_latched(file, tag, frame)
+    }
+
+    /// As [`Core::try_copy`], with the latch shared already; lets go of the latch.
+    fn copy_latched(&self, file: &FileCore, tag: PageTag, frame: FrameIndex) -> Copying<'_> {
+        self.frames.pin_again(frame);
+        let page = PageRef::latched(self, file, frame, tag.block);
+        let Some(mut buffer) = self.buffers.try_take() else {
+            return Copying::NotNow;
+        };
+        if !self.frames.begin_write(frame) {
+            let writing = self.frames.get(frame).word().has(WRITING);
+            return if writing { Copying::NotNow } else { Copying::Clean };
+        }
+        buffer.bytes_mut().copy_from_slice(&page);
+        let lsn = self.frames.copied(frame);
+        drop(page);
+        file.checksum.stamp(buffer.bytes_mut(), tag.block);
+        Copying::Copied(Copy { frame, block: tag.block, lsn, buffer })
+    }
+
+    /// Writes one page if that can be begun at once. False when it was clean, or somebody had it.
+    pub(crate) fn write_page(
+        &self,
+        tag: PageTag,
+        frame: FrameIndex,
+        kind: StrategyKind,
+    ) -> Result<bool, Error> {
+        let Some(file) = self.files.get(tag.file) else {
+            return Ok(false);
+        };
+        if !self.frames.pin(frame, tag, Touch::Not) {
+            return Ok(false);
+        }
+        let written = loop {
+            match self.try_copy(&file, tag, frame) {
+                Copying::Copied(copy) => break self.write_copies(&file, vec![copy], kind),
+                Copying::NotNow if self.buffers_are_out(frame) => self.buffers.wait(),
+                Copying::Clean | Copying::NotNow => {
+                    self.frames.unpin(frame);
+                    return Ok(false);
+                }
+            }
+        };
+        self.frames.unpin(frame);
+        written.map(|()| true)
+    }
+
+    /// True when only the lack of a buffer kept a page from being copied.
+    fn buffers_are_out(&self, frame: FrameIndex) -> bool {
+        let word = self.frames.get(frame).word();
+        word.has(DIRTY) && !word.has(WRITING) && word.is_unlatched()
+    }
+
+    /// Writes every page of `file` that is dirty now, in the order of blocks. Waits for latches:
+    /// the caller must hold none of this file's exclusively.
+    ///
+    /// # Errors
+    /// The first one. The pages that could not be written stay dirty; the others are written.
+    pub(crate) fn flush_file(&self, file: &Arc<FileCore>) -> Result<u64, Error> {
+        let mut batch: Vec<Copy<'_>> = Vec::new();
+        let batch_most = (self.buffers.count() / 2).max(1);
+        let (mut pages, mut first_error) = (0, None);
+        let mut write = |batch: &mut Vec<Copy<'_>>| {
+            pages += batch.len() as u64;
+            let frames: Vec<FrameIndex> = batch.iter().map(|copy| copy.frame).collect();
+            let result = self.write_copies(file, std::mem::take(batch), StrategyKind::Normal);
+            frames.into_iter().for_each(|frame| self.frames.unpin(frame));
+            if let Err(error) = result {
+                first_error.get_or_insert(error);
+            }
+        };
+        for (block, frame) in file.table.listed_from(0) {
+            let tag = PageTag { file: file.id, block };
+            let word = self.frames.get(frame).word();
+            if !word.has(DIRTY | WRITING) || !self.frames.pin(frame, tag, Touch::Not) {
+                continue;
+            }
+            loop {
+                match self.try_copy(file, tag, frame) {
+                    Copying::Copied(copy) => {
+                        batch.push(copy);
+                        if batch.len() >= batch_most {
+                            write(&mut batch);
+                        }
+                        break;
+                    }
+                    Copying::Clean => {
+                        self.frames.unpin(frame);
+                        break;
+                    }
+                    // Wait with empty hands: first get rid of what is in them.
+                    Copying::NotNow if !batch.is_empty() => write(&mut batch),
+                    Copying::NotNow => self.wait_to_copy(frame),
+                }
+            }
+        }
+        if !batch.is_empty() {
+            write(&mut batch);
+        }
+        first_error.map_or(Ok(pages), Err)
+    }
+
+    /// Sleeps until the pinned page might be copied.
+    fn wait_to_copy(&self, frame: FrameIndex) {
+        self.frames.wait_written(frame);
+        if self.frames.get(frame).word().has(DIRTY) {
+            self.frames.latch(frame, Mode::Shared);
+            self.frames.unlatch_shared(frame);
+            self.buffers.wait();
+        }
+    }
+
+    /// Writes copies of pages of one file, in the order of their blocks, neighbours together.
+    pub(crate) fn write_copies(
+        &self,
+        file: &FileCore,
+        mut copies: Vec<Copy<'_>>,
+        kind: StrategyKind,
+    ) -> Result<(), Error> {
+        let ready = file.space.check_sound().and_then(|()| self.flush_log(&copies));
+        if let Err(error) = ready {
+            for copy in &copies {
+                self.frames.end_write(copy.frame, Some(copy.lsn));
+            }
+            return Err(error);
+        }
+        copies.sort_unstable_by_key(|copy| copy.block);
+        let lone = copies.len() == 1;
+        let io = if lone { &file.space.lone } else { &file.space.queue };
+        let mut first_error = None;
+        self.waiting(Wait::Write, || {
+            let (requests, lens): (Vec<_>, Vec<_>) =
+                self.runs(file, &mut copies, &mut first_error).into_iter().unzip();
+            let tickets = io.submit_all(requests);
+            let mut rest = &mut copies[..];
+            for (ticket, pages) in tickets.into_iter().zip(lens) {
+                let (run, others) = rest.split_at_mut(pages);
+                rest = others;
+                if let Err(error) = self.end_run(file, run, ticket, kind) {
+                    first_error.get_or_insert(error);
+                }
+            }
+            for copy in rest {
+                self.frames.end_write(copy.frame, Some(copy.lsn));
+            }
+        });
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// The requests that write `copies`, each with its count of pages; as far as the file's
+    /// segments can be had.
+    fn runs(
+        &self,
+        file: &FileCore,
+        copies: &mut [Copy<'_>],
+        first_error: &mut Option<Error>,
+    ) -> Vec<(Request, usize)> {
+        let mut runs = Vec::new();
+        let mut start = 0;
+        while start < copies.len() {
+            let first = copies[start].block;
+            let most = file.run_length_max(first).min(self.combine_pages);
+            let run = (start..copies.len())
+                .zip(first..)
+                .take(most)
+                .take_while(|&(at, block)| copies[at].block == block)
+                .count();
+            let leases = copies[start..start + run].iter_mut().map(|copy| copy.buffer.lend());
+            let leases = leases.collect();
+            match file.place(first) {
+                Ok((segment, offset)) => runs.push((Request::write(&segment, offset, leases), run)),
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                    return runs;
+                }
+            }
+            start += run;
+        }
+        runs
+    }
+
+    fn end_run(
+        &self,
+        file: &FileCore,
+        run: &mut [Copy<'_>],
+        ticket: Ticket,
+        kind: StrategyKind,
+    ) -> Result<(), Error> {
+        let done = ticket.wait();
+        let failed = done.result.is_err();
+        self.counters.count(kind, Event::Writes);
+        if failed {
+            self.counters.count(kind, Event::WriteErrors);
+        } else {
+            let bytes = run.len() * self.page_bytes();
+            self.counters.add(kind, Event::BytesWritten, bytes as u64);
+        }
+        for (copy, lease) in run.iter_mut().zip(done.leases) {
+            copy.buffer.give_back(lease);
+            self.frames.end_write(copy.frame, failed.then_some(copy.lsn));
+        }
+        done.result.map_err(|error| file.space.failure(Op::Write, error))
+    }
+
+    /// [OUT-1]
+    fn flush_log(&self, copies: &[Copy<'_>]) -> Result<(), Error> {
+        let newest = copies.iter().map(|copy| copy.lsn).max().unwrap_or(Lsn::NONE);
+        let Some(wal) = self.wal.as_ref().filter(|wal| newest > wal.flushed()) else {
+            return Ok(());
+        };
+        let flushed = self.waiting(Wait::Log, || wal.flush_to(newest));
+        flushed.map_err(|source| Error::Log { lsn: newest, source: source.into() })
+    }
+}
