@@ -43,8 +43,25 @@ const USAGE_LOADED: u64 = 1;
 const SPINS_BEFORE_YIELD: u32 = 32;
 
 impl Core {
+    /// The page `block` of `file`, pinned and latched in `mode`, if it is in memory and nothing is
+    /// in the way.
+    #[inline(always)]
+    pub(crate) fn hit(
+        &self,
+        file: &FileCore,
+        block: Block,
+        mode: Mode,
+        strategy: &AccessStrategy,
+    ) -> Option<FrameIndex> {
+        let frame = file.table.lookup(block)?;
+        if !self.frames.enter(frame, file.tag(block), mode, touch(strategy)) {
+            return None;
+        }
+        self.counters.hit(strategy.kind());
+        Some(frame)
+    }
+
     /// The page `block` of `file`, pinned and latched in `mode`.
-    #[inline]
     pub(crate) fn enter(
         &self,
         file: &FileCore,
@@ -52,13 +69,10 @@ impl Core {
         mode: Mode,
         strategy: &AccessStrategy,
     ) -> Result<FrameIndex, Error> {
-        if let Some(frame) = file.table.lookup(block)
-            && self.frames.enter(frame, file.tag(block), mode, touch(strategy)).is_ok()
-        {
-            self.counters.hit(strategy.kind());
-            return Ok(frame);
+        match self.hit(file, block, mode, strategy) {
+            Some(frame) => Ok(frame),
+            None => self.enter_slowly(file, block, mode, strategy, Absent::Read),
         }
-        self.enter_slowly(file, block, mode, strategy, Absent::Read)
     }
 
     /// As [`Core::enter`], after a first look that did not succeed.
@@ -82,13 +96,11 @@ impl Core {
                     None => continue, // Another thread was first.
                 }
             };
-            let obstacle = match self.frames.enter(frame, tag, mode, touch(strategy)) {
-                Ok(()) => {
-                    self.counters.hit(strategy.kind());
-                    return Ok(frame);
-                }
-                Err(obstacle) => obstacle,
-            };
+            if self.frames.enter(frame, tag, mode, touch(strategy)) {
+                self.counters.hit(strategy.kind());
+                return Ok(frame);
+            }
+            let obstacle = self.frames.obstacle(frame, tag);
             let pinned =
                 obstacle != Obstacle::NotHere && self.frames.pin(frame, tag, touch(strategy));
             if !pinned {
@@ -238,22 +250,9 @@ impl Core {
         })
     }
 
-    /// A look at the page `block` that holds nothing, after reading it in if need be.
-    #[inline]
-    pub(crate) fn look<'p>(
-        &'p self,
-        file: &FileCore,
-        block: Block,
-    ) -> Result<Optimistic<'p>, Error> {
-        if let Some(look) = self.look_at_once(file, block) {
-            self.counters.optimistic();
-            return Ok(look);
-        }
-        self.look_slowly(file, block)
-    }
-
-    #[inline]
-    fn look_at_once<'p>(&'p self, file: &FileCore, block: Block) -> Option<Optimistic<'p>> {
+    /// A look at the page `block` that holds nothing, if it is in memory and not being changed.
+    #[inline(always)]
+    pub(crate) fn look<'p>(&'p self, file: &FileCore, block: Block) -> Option<Optimistic<'p>> {
         let frame = file.table.lookup(block)?;
         let it = self.frames.get(frame);
         let version = it.version();
@@ -265,16 +264,22 @@ impl Core {
         if it.word().usage() == 0 {
             self.frames.touch(frame);
         }
+        self.counters.optimistic();
         Some(Optimistic::at(self, frame, block, version))
     }
 
+    /// As [`Core::look`], after waiting for whoever changes the page, or reading it in.
     #[cold]
-    fn look_slowly<'p>(&'p self, file: &FileCore, block: Block) -> Result<Optimistic<'p>, Error> {
+    #[inline(never)]
+    pub(crate) fn look_slowly<'p>(
+        &'p self,
+        file: &FileCore,
+        block: Block,
+    ) -> Result<Optimistic<'p>, Error> {
         loop {
-            // Waits for whoever changes the page, and brings it in if nobody has it.
             let strategy = &AccessStrategy::NORMAL;
             let frame = self.enter(file, block, Mode::Shared, strategy)?;
-            let look = self.look_at_once(file, block);
+            let look = self.look(file, block);
             self.frames.leave_shared(frame);
             if let Some(look) = look {
                 return Ok(look);

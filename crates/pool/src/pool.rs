@@ -180,7 +180,7 @@ impl BufferPool {
 }
 
 impl Pool {
-    pub(crate) fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
 

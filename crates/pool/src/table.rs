@@ -1,35 +1,43 @@
 //! The page table of one file: which frame holds which block.
 //!
 //! An array from block to frame, cut into chunks that are made when a block in them is first asked
-//! for. A lookup computes two positions and loads; there is no hash, no lock and nothing to compare.
-//! Directories of chunks double in size, so that a small file has a small table and the largest
-//! block number still has a place: directory 0 is chunk 0, directory k is chunks 2^(k-1)..2^k.
+//! for, with a directory of the chunks. A lookup is three dependent loads, of which the first two are
+//! nearly always in the processor's nearest cache; there is no hash, no lock and nothing to compare.
+//!
+//! A directory that has become too small is replaced by a larger one. Lookups may still be in the old
+//! one, so it is kept until the table goes; as directories at least double, all the old ones together
+//! are no larger than the present one. A lookup in an old one can only miss a newer chunk, and
+//! whoever misses goes on to `entry`, which looks under the lock.
 //!
 //! An entry is a hint with one promise: a page that is resident or on its way in has its entry. An
 //! entry may lead to a frame that has lost the page a moment ago; the frame's tag tells.
 //!
 //! Invariants:  [TAB-1] one block has one frame: an entry goes from empty to a frame and back, never
-//!              from frame to frame
-//! Memory:      4 bytes a page, taken 512 pages at a time.
+//!              from frame to frame   [TAB-2] directories and chunks live as long as the table
+//! Memory:      4 bytes a page, taken 512 pages at a time, and 8 to 32 bytes a chunk.
 //! Rejected:    a partitioned hash table: see docs/adr/0006-page-table.md for the figures.
 
-use std::sync::OnceLock;
+use std::ptr;
+use std::sync::atomic::AtomicPtr;
 
 use crate::frame::FrameIndex;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 use crate::tag::Block;
 
 const CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 9 };
 const CHUNK_ENTRIES: usize = 1 << CHUNK_BITS;
-/// Directories for 32 - `CHUNK_BITS` bits of chunk number.
-const DIRECTORIES: usize = (Block::BITS - CHUNK_BITS + 1) as usize;
+/// Chunks in the first directory: 16 MiB of pages of 8 KiB.
+const CHUNKS_MIN: usize = 4;
 
 const EMPTY: u32 = 0;
 
-type Directory = Box<[OnceLock<Box<Chunk>>]>;
-
 struct Chunk {
     entries: [Entry; CHUNK_ENTRIES],
+}
+
+/// Pointers to chunks, by chunk number; null where there is none yet.
+struct Directory {
+    chunks: Box<[AtomicPtr<Chunk>]>,
 }
 
 /// Where one block is.
@@ -62,39 +70,85 @@ impl Entry {
 
 /// Entries for every block that a file can have.
 pub(crate) struct PageTable {
-    directories: [OnceLock<Directory>; DIRECTORIES],
+    /// The present directory; one of those in `owned`.
+    directory: AtomicPtr<Directory>,
+    owned: Mutex<Owned>,
 }
+
+/// What the pointers point to. Raw, because lookups read through them while this grows; made by
+/// `Box::into_raw` and freed by the table's drop alone ([TAB-2]).
+struct Owned {
+    /// Oldest first.
+    directories: Vec<*mut Directory>,
+    chunks: Vec<*mut Chunk>,
+}
+
+// SAFETY: `Owned` is the owner of its boxes, which hold only atomics; what it points to may be
+// dropped by any thread.
+unsafe impl Send for Owned {}
 
 impl PageTable {
     pub(crate) fn new() -> PageTable {
-        PageTable { directories: [const { OnceLock::new() }; DIRECTORIES] }
+        let first = Box::into_raw(Directory::new(CHUNKS_MIN));
+        PageTable {
+            directory: AtomicPtr::new(first),
+            owned: Mutex::new(Owned { directories: vec![first], chunks: Vec::new() }),
+        }
     }
 
-    /// Directory, place in it, and place in the chunk.
     #[inline]
-    fn place(block: Block) -> (usize, usize, usize) {
-        let chunk = block >> CHUNK_BITS;
-        let directory = (Block::BITS - chunk.leading_zeros()) as usize;
-        let first = if directory == 0 { 0 } else { 1 << (directory - 1) };
-        (directory, (chunk - first) as usize, block as usize % CHUNK_ENTRIES)
+    fn directory(&self) -> &Directory {
+        // SAFETY: it points to a directory of `owned`, which lives as long as `self` ([TAB-2]), and
+        // which nobody borrows mutably; Acquire makes what was stored in it before visible.
+        unsafe { &*self.directory.load(Ordering::Acquire) }
     }
 
-    /// The frame that holds `block`, if it was ever asked for and has one.
+    #[inline]
+    fn place(block: Block) -> (usize, usize) {
+        ((block >> CHUNK_BITS) as usize, block as usize % CHUNK_ENTRIES)
+    }
+
+    /// The frame that holds `block`, if it has been asked for and has one.
     #[inline]
     pub(crate) fn lookup(&self, block: Block) -> Option<FrameIndex> {
-        let (directory, chunk, entry) = Self::place(block);
-        self.directories[directory].get()?[chunk].get()?.entries[entry].frame()
+        let (chunk, entry) = Self::place(block);
+        self.directory().get(chunk)?.entries[entry].frame()
     }
 
     /// The entry of `block`, made if there is none yet.
     pub(crate) fn entry(&self, block: Block) -> &Entry {
-        let (directory, chunk, entry) = Self::place(block);
-        let chunks = self.directories[directory].get_or_init(|| {
-            let count = if directory == 0 { 1 } else { 1 << (directory - 1) };
-            (0..count).map(|_| OnceLock::new()).collect()
-        });
-        let chunk = chunks[chunk].get_or_init(Chunk::new);
+        let (number, entry) = Self::place(block);
+        let chunk = match self.directory().get(number) {
+            Some(chunk) => chunk,
+            None => self.make(number),
+        };
         &chunk.entries[entry]
+    }
+
+    #[cold]
+    fn make(&self, number: usize) -> &Chunk {
+        let mut owned = lock(&self.owned);
+        if number >= self.directory().chunks.len() {
+            self.grow(number, &mut owned);
+        }
+        let directory = self.directory();
+        if directory.get(number).is_none() {
+            let chunk = Box::into_raw(Chunk::new());
+            owned.chunks.push(chunk);
+            directory.chunks[number].store(chunk, Ordering::Release);
+        }
+        directory.get(number).expect("[TAB-2] a chunk that was made stays")
+    }
+
+    /// Replaces the directory by one that has a place for chunk `number`.
+    fn grow(&self, number: usize, owned: &mut MutexGuard<'_, Owned>) {
+        let larger = Directory::new((number + 1).next_power_of_two());
+        for (to, from) in larger.chunks.iter().zip(&self.directory().chunks) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let larger = Box::into_raw(larger);
+        owned.directories.push(larger);
+        self.directory.store(larger, Ordering::Release);
     }
 
     /// Every listed block from `first` on, with its frame, in order; blocks listed meanwhile may
@@ -103,17 +157,17 @@ impl PageTable {
         &self,
         first: Block,
     ) -> impl Iterator<Item = (Block, FrameIndex)> + '_ {
-        let (first_directory, _, _) = Self::place(first);
-        let directories = self.directories.iter().enumerate().skip(first_directory);
-        directories
-            .filter_map(|(number, directory)| Some((number, directory.get()?)))
-            .flat_map(|(number, directory)| {
-                let base = if number == 0 { 0 } else { 1_usize << (number - 1) };
-                (base..).zip(directory.iter())
-            })
-            .filter_map(|(number, chunk)| Some((number, chunk.get()?)))
+        let (first_chunk, _) = Self::place(first);
+        // Under the lock, so that it is the newest directory: a chunk that is listed in before
+        // this is not overlooked.
+        let directory = {
+            let _newest = lock(&self.owned);
+            self.directory()
+        };
+        (first_chunk..directory.chunks.len())
+            .filter_map(|number| Some((number, directory.get(number)?)))
             .flat_map(|(number, chunk)| {
-                // Every chunk number has a place, so this fits in a block number.
+                // Chunk numbers come from block numbers, so this is one again.
                 let base = (number << CHUNK_BITS) as Block;
                 (base..=Block::MAX).zip(chunk.entries.iter())
             })
@@ -123,12 +177,42 @@ impl PageTable {
 
     /// Bytes taken so far.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let directories = self.directories.iter().filter_map(OnceLock::get);
-        let chunks = |directory: &Directory| directory.iter().filter(|c| c.get().is_some()).count();
+        let owned = lock(&self.owned);
+        // Directories double from the first on, so the present one counts for all before it.
+        let places = 2 * self.directory().chunks.len() + 2 * owned.chunks.capacity();
         size_of::<PageTable>()
-            + directories
-                .map(|one| size_of_val(&**one) + chunks(one) * size_of::<Chunk>())
-                .sum::<usize>()
+            + places * size_of::<usize>()
+            + owned.chunks.len() * size_of::<Chunk>()
+    }
+}
+
+impl Directory {
+    fn new(chunks: usize) -> Box<Directory> {
+        let chunks = (0..chunks).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+        Box::new(Directory { chunks })
+    }
+
+    #[inline]
+    fn get(&self, number: usize) -> Option<&Chunk> {
+        let chunk = self.chunks.get(number)?.load(Ordering::Acquire);
+        // SAFETY: null or a chunk of the table that owns this directory too; both live as long as
+        // the table ([TAB-2]), and a chunk is only ever shared.
+        unsafe { chunk.as_ref() }
+    }
+}
+
+impl Drop for PageTable {
+    fn drop(&mut self) {
+        let mut owned = lock(&self.owned);
+        let Owned { directories, chunks } = &mut *owned;
+        for directory in directories.drain(..) {
+            // SAFETY: made by `Box::into_raw`, once in the list, and nobody looks up any more.
+            drop(unsafe { Box::from_raw(directory) });
+        }
+        for chunk in chunks.drain(..) {
+            // SAFETY: as above.
+            drop(unsafe { Box::from_raw(chunk) });
+        }
     }
 }
 
@@ -152,15 +236,17 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn every_block_number_has_a_place_of_its_own() {
-        let edges = [0, 1, 511, 512, 1023, 1024, 2047, 2048, 1 << 20, u32::MAX - 1, u32::MAX];
-        let places: std::collections::BTreeSet<_> = edges.map(PageTable::place).into();
-        assert_eq!(places.len(), edges.len());
-        for block in edges {
-            let (directory, chunk, entry) = PageTable::place(block);
-            let size = if directory == 0 { 1 } else { 1 << (directory - 1) };
-            assert!(directory < DIRECTORIES && chunk < size && entry < CHUNK_ENTRIES);
+    fn tab_2_what_a_lookup_found_stays_while_the_directory_grows() {
+        let table = PageTable::new();
+        let early = table.entry(5);
+        assert!(early.list(9));
+        for block in [2_000, 70_000, 3_000_000] {
+            assert!(table.entry(block).list(block));
         }
+        assert_eq!(early.frame(), Some(9), "[TAB-2]");
+        assert!(std::ptr::eq(early, table.entry(5)), "[TAB-2]");
+        let listed: Vec<_> = table.listed_from(0).map(|(block, _)| block).collect();
+        assert_eq!(listed, [5, 2_000, 70_000, 3_000_000]);
     }
 
     #[test]

@@ -20,8 +20,8 @@ const AMBIENT: [(&str, &str); 9] = [
     ("SystemTime", "take the clock as an argument"),
 ];
 
-/// Crates that print, and may read the environment and the clock.
-const ABOVE: [&str; 2] = ["crates/lab", "crates/compare"];
+/// The crates that measure: programs, which nothing depends on.
+const PROGRAMS: [&str; 2] = ["crates/lab", "crates/compare"];
 
 /// The default clock of the pool, which is handed one: the only place below the lab that asks the
 /// system for the time.
@@ -49,9 +49,9 @@ pub(crate) fn module_names(file: &RustFile) -> Vec<Finding> {
     findings
 }
 
-/// No crate below the lab prints, or reads the environment or the clock, outside tests.
+/// No crate below the programs prints, or reads the environment or the clock, outside tests.
 pub(crate) fn ambient(file: &RustFile) -> Vec<Finding> {
-    if file.crate_dir().is_none_or(|dir| ABOVE.contains(&dir)) || file.path == CLOCK_FILE {
+    if file.crate_dir().is_none_or(|dir| PROGRAMS.contains(&dir)) || file.path == CLOCK_FILE {
         return Vec::new();
     }
     let mut findings = Vec::new();
@@ -110,6 +110,7 @@ mod tests {
         for text in bad {
             assert_eq!(count("crates/io/src/a.rs", text), 1, "{text}");
             assert_eq!(count("crates/lab/src/a.rs", text), 0, "{text}");
+            assert_eq!(count("crates/compare/src/a.rs", text), 0, "{text}");
             let test = format!("#[cfg(test)]\nmod tests {{\n{text}\n}}\n");
             assert_eq!(count("crates/io/src/a.rs", &test), 0, "{text}");
         }

@@ -28,8 +28,11 @@ const OPTIMISTIC_TRIES: u32 = 4;
 /// opening it again gives it back. [`PagedFile::close`] closes it.
 #[derive(Clone)]
 pub struct PagedFile {
-    pool: Arc<Pool>,
+    /// The pool's, once more: a hit should not go through `pool` for it.
+    core: Arc<Core>,
     file: Arc<FileCore>,
+    /// Keeps the pool from closing.
+    _pool: Arc<Pool>,
 }
 
 /// A page as it is on disk or in memory, whatever its checksum says.
@@ -43,11 +46,12 @@ pub struct Salvage {
 
 impl PagedFile {
     pub(crate) fn new(pool: Arc<Pool>, file: Arc<FileCore>) -> PagedFile {
-        PagedFile { pool, file }
+        PagedFile { core: Arc::clone(pool.core()), file, _pool: pool }
     }
 
+    #[inline]
     fn core(&self) -> &Core {
-        self.pool.core()
+        &self.core
     }
 
     /// The page `block`, to read: pinned and latched shared, read in if need be.
@@ -56,7 +60,7 @@ impl PagedFile {
     /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`] and [`Error::Io`] from reading it;
     /// [`Error::NoFreeFrame`], or what kept a dirty page from being written, when there was no
     /// frame for it.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, block: Block) -> Result<PageRef<'_>, Error> {
         self.read_with(block, &AccessStrategy::NORMAL)
     }
@@ -65,10 +69,21 @@ impl PagedFile {
     ///
     /// # Errors
     /// As [`PagedFile::read`].
-    #[inline]
+    #[inline(always)]
     pub fn read_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
         let core = self.core();
-        let frame = core.enter(&self.file, block, Mode::Shared, strategy)?;
+        match core.hit(&self.file, block, Mode::Shared, strategy) {
+            Some(frame) => Ok(PageRef::latched(core, &self.file, frame, block)),
+            None => self.read_slowly(block, strategy),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_slowly(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
+        let core = self.core();
+        let mode = Mode::Shared;
+        let frame = core.enter_slowly(&self.file, block, mode, strategy, Absent::Read)?;
         Ok(PageRef::latched(core, &self.file, frame, block))
     }
 
@@ -151,7 +166,10 @@ impl PagedFile {
     /// As [`PagedFile::read`].
     #[inline]
     pub fn optimistic(&self, block: Block) -> Result<Optimistic<'_>, Error> {
-        self.core().look(&self.file, block)
+        match self.core().look(&self.file, block) {
+            Some(look) => Ok(look),
+            None => self.core().look_slowly(&self.file, block),
+        }
     }
 
     /// Copies `into.len()` bytes from byte `offset` of the page `block`, all from one state of it.
@@ -162,8 +180,19 @@ impl PagedFile {
     ///
     /// # Panics
     /// The range passes the end of the page.
-    #[inline]
+    #[inline(always)]
     pub fn copy(&self, block: Block, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        if let Some(look) = self.core().look(&self.file, block)
+            && look.read(offset, into)
+        {
+            return Ok(());
+        }
+        self.copy_slowly(block, offset, into)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn copy_slowly(&self, block: Block, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         for _ in 0..OPTIMISTIC_TRIES {
             if self.optimistic(block)?.read(offset, into) {
                 return Ok(());

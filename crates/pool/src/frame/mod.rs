@@ -41,8 +41,11 @@ const NO_TAG: u64 = PageTag { file: FileId(u32::MAX), block: u32::MAX }.to_bits(
 /// Looks at a latch before sleeping: most are held for less time than it takes to fall asleep.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 
-/// What is known of one frame. One cache line, so that a hit touches one besides the page.
-#[repr(align(64))]
+/// What is known of one frame: half a cache line, so that a hit touches one line besides the page.
+///
+/// A whole line each would keep two frames from disturbing each other, but twice as many
+/// descriptors in the cache are worth more: see docs/adr/0006-page-table.md.
+#[repr(align(32))]
 pub(crate) struct Frame {
     word: AtomicU64,
     version: AtomicU64,
@@ -178,22 +181,19 @@ impl Frames {
         &self.frames[frame as usize]
     }
 
-    /// Pins the page `tag` in `frame`, with the latch in `mode`, in one atomic step.
+    /// Pins the page `tag` in `frame`, with the latch in `mode`, in one atomic step. False when
+    /// something is in the way; nothing is held then.
     ///
-    /// # Errors
-    /// What stands in the way; nothing is held then.
-    #[inline]
-    pub(crate) fn enter(
-        &self,
-        frame: FrameIndex,
-        tag: PageTag,
-        mode: Mode,
-        touch: Touch,
-    ) -> Result<(), Obstacle> {
+    /// This is the whole of a hit, so what happens rarely is elsewhere.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn enter(&self, frame: FrameIndex, tag: PageTag, mode: Mode, touch: Touch) -> bool {
         let it = self.get(frame);
         let mut now = it.word.load(Ordering::Relaxed);
         loop {
-            let next = Word(now).enter(mode, touch)?;
+            let Some(next) = Word(now).entered(mode, touch) else {
+                return false;
+            };
             match it.word.compare_exchange_weak(now, next.0, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(changed) => now = changed,
@@ -202,13 +202,25 @@ impl Frames {
         // Only now that it is pinned does the frame keep its page ([FRM-1]): it may have been
         // given to another one since the page table was looked up.
         if !it.holds(tag) {
-            self.release(frame, PIN + latch_held(mode));
-            return Err(Obstacle::NotHere);
+            self.back_out(frame, mode);
+            return false;
         }
         if mode == Mode::Exclusive {
             it.begin_change();
         }
-        Ok(())
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn back_out(&self, frame: FrameIndex, mode: Mode) {
+        self.release(frame, PIN + latch_held(mode));
+    }
+
+    /// What would keep [`Frames::enter`] from it now.
+    pub(crate) fn obstacle(&self, frame: FrameIndex, tag: PageTag) -> Obstacle {
+        let it = self.get(frame);
+        if it.holds(tag) { it.word().obstacle() } else { Obstacle::NotHere }
     }
 
     /// Pins the page `tag` in `frame` even while it is on its way in or latched.
@@ -277,7 +289,12 @@ impl Frames {
     /// Lets go of `held`: a pin, with or without a latch. The last to let go of an orphan frees it.
     #[inline]
     fn release(&self, frame: FrameIndex, held: u64) {
-        let it = self.get(frame);
+        self.release_at(self.get(frame), frame, held);
+    }
+
+    /// As [`Frames::release`]; `it` is the frame of that number.
+    #[inline]
+    fn release_at(&self, it: &Frame, frame: FrameIndex, held: u64) {
         let old = Word(it.word.fetch_sub(held, Ordering::AcqRel));
         debug_assert!(old.pins() > 0, "[FRM-1] more unpins than pins: {old:?}");
         if old.0 & (SLEEPERS | ORPHAN) != 0 {
@@ -286,6 +303,7 @@ impl Frames {
     }
 
     #[cold]
+    #[inline(never)]
     fn released_in_company(&self, frame: FrameIndex, old: Word, held: u64) {
         if old.wakes_after(held) {
             self.parking.wake(frame, &self.get(frame).word);
@@ -301,9 +319,14 @@ impl Frames {
     }
 
     /// Lets go of a pin and the shared latch.
-    #[inline]
     pub(crate) fn leave_shared(&self, frame: FrameIndex) {
         self.release(frame, PIN + SHARED);
+    }
+
+    /// As [`Frames::leave_shared`]; `it` is the frame of that number.
+    #[inline]
+    pub(crate) fn leave_shared_at(&self, it: &Frame, frame: FrameIndex) {
+        self.release_at(it, frame, PIN + SHARED);
     }
 
     /// Lets go of a pin and the exclusive latch.

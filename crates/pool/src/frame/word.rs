@@ -12,7 +12,7 @@
 //! | 45 | READING | the page is on its way in |
 //! | 46 | WRITING | a copy of the page is on its way out |
 //! | 47 | ORPHAN | the page table no longer leads here; the last unpin frees the frame |
-//! | 56..59 | usage | how often it was asked for lately, 0 to 5 |
+//! | 61..64 | usage | how often it was asked for lately, 0 to 5 |
 //!
 //! A frame nobody uses is `OWNED`: latched exclusively, not pinned, not valid. No lookup can pin it, no
 //! sweep can take it. This module is the arithmetic; `frame::Frame` applies it atomically.
@@ -20,15 +20,18 @@
 //! Invariants:  [WRD-1] exclusive excludes shared   [WRD-2] a count never overflows into its neighbour
 //! Rejected:    a separate latch as in PostgreSQL: two atomic changes a hit where one will do.
 
-/// Most pins or shared holders of one frame at a time.
-const COUNT_MAX: u64 = (1 << 20) - 1;
+/// Most pins or shared holders of one frame at a time. The top bit of each count is never set: it
+/// bars the way like a flag, so that a hit checks for both with one comparison.
+const COUNT_MAX: u64 = (1 << 19) - 1;
 /// A page asked for this often is as hot as it gets. Source: PostgreSQL, BM_MAX_USAGE_COUNT.
 pub(crate) const USAGE_MAX: u64 = 5;
 
 pub(crate) const PIN: u64 = 1;
-const PINS: u64 = COUNT_MAX;
+const PINS: u64 = (1 << 20) - 1;
 pub(crate) const SHARED: u64 = 1 << 20;
-const SHAREDS: u64 = COUNT_MAX << 20;
+const SHAREDS: u64 = PINS << 20;
+/// More holders than there may be.
+const FULL: u64 = (COUNT_MAX + 1) * (PIN + SHARED);
 pub(crate) const EXCLUSIVE: u64 = 1 << 40;
 pub(crate) const EXCLUSIVE_WAITS: u64 = 1 << 41;
 pub(crate) const SLEEPERS: u64 = 1 << 42;
@@ -37,7 +40,7 @@ pub(crate) const DIRTY: u64 = 1 << 44;
 pub(crate) const READING: u64 = 1 << 45;
 pub(crate) const WRITING: u64 = 1 << 46;
 pub(crate) const ORPHAN: u64 = 1 << 47;
-const USAGE_SHIFT: u32 = 56;
+const USAGE_SHIFT: u32 = 61;
 const USAGE: u64 = 7 << USAGE_SHIFT;
 
 /// The word of a frame that nobody uses.
@@ -103,6 +106,7 @@ impl Word {
         self.0 & (SHAREDS | EXCLUSIVE) == 0
     }
 
+    /// What a use adds: nothing once there are enough.
     #[inline]
     fn used(self, touch: Touch) -> u64 {
         let most = match touch {
@@ -110,31 +114,26 @@ impl Word {
             Touch::Once => 1,
             Touch::Not => 0,
         };
-        if self.usage() < most { 1 << USAGE_SHIFT } else { 0 }
+        // The usage stands at the top of the word, so that the whole of it can be compared.
+        if self.0 < most << USAGE_SHIFT { 1 << USAGE_SHIFT } else { 0 }
     }
 
-    /// One more pin, with the latch in `mode`; of a page found in the page table.
+    /// One more pin, with the latch in `mode`; of a page found in the page table. `None` when
+    /// something is in the way.
     #[inline]
-    pub(crate) fn enter(self, mode: Mode, touch: Touch) -> Result<Word, Obstacle> {
-        let bars = match mode {
-            Mode::Pin => 0,
-            Mode::Shared => EXCLUSIVE | EXCLUSIVE_WAITS,
-            Mode::Exclusive => EXCLUSIVE | SHAREDS,
+    pub(crate) fn entered(self, mode: Mode, touch: Touch) -> Option<Word> {
+        let (bars, latch) = match mode {
+            Mode::Pin => (0, 0),
+            Mode::Shared => (EXCLUSIVE | EXCLUSIVE_WAITS, SHARED),
+            Mode::Exclusive => (EXCLUSIVE | SHAREDS, EXCLUSIVE),
         };
-        if self.0 & (VALID | ORPHAN | bars) != VALID {
-            return Err(self.obstacle());
-        }
-        self.check_room();
-        let latch = match mode {
-            Mode::Pin => 0,
-            Mode::Shared => SHARED,
-            Mode::Exclusive => EXCLUSIVE,
-        };
-        Ok(Word(self.0 + PIN + latch + self.used(touch)))
+        let free = self.0 & (VALID | ORPHAN | FULL | bars) == VALID;
+        free.then(|| Word(self.0 + PIN + latch + self.used(touch)))
     }
 
-    #[cold]
-    fn obstacle(self) -> Obstacle {
+    /// What kept [`Word::entered`] from it.
+    pub(crate) fn obstacle(self) -> Obstacle {
+        self.check_room();
         if self.has(ORPHAN) {
             Obstacle::NotHere
         } else if self.has(READING) {
@@ -214,10 +213,8 @@ impl Word {
         self.has(SLEEPERS) && Word(self.0 - released).is_unlatched()
     }
 
-    #[inline]
     fn check_room(self) {
-        let full = self.0 & PINS == PINS || self.0 & SHAREDS == SHAREDS;
-        assert!(!full, "[WRD-2] more than {COUNT_MAX} holders of one page");
+        assert!(!self.has(FULL), "[WRD-2] more than {COUNT_MAX} holders of one page");
     }
 
     /// This word, if it keeps [WRD-1].
@@ -257,19 +254,20 @@ mod tests {
 
     #[test]
     fn one_step_pins_latches_and_counts_the_use() {
-        let word = RESIDENT.enter(Mode::Shared, Touch::Count).unwrap();
+        let word = RESIDENT.entered(Mode::Shared, Touch::Count).unwrap();
         assert_eq!((word.pins(), word.shared(), word.usage()), (1, 1, 1));
-        let word = word.enter(Mode::Shared, Touch::Count).unwrap();
+        let word = word.entered(Mode::Shared, Touch::Count).unwrap();
         assert_eq!((word.pins(), word.shared(), word.usage()), (2, 2, 2));
-        assert_eq!(word.enter(Mode::Exclusive, Touch::Count), Err(Obstacle::Latched));
-        assert!(word.enter(Mode::Pin, Touch::Count).is_ok());
+        assert_eq!(word.entered(Mode::Exclusive, Touch::Count), None);
+        assert_eq!(word.obstacle(), Obstacle::Latched);
+        assert!(word.entered(Mode::Pin, Touch::Count).is_some());
     }
 
     #[test]
     fn wrd_1_exclusive_excludes_everyone_else() {
-        let word = RESIDENT.enter(Mode::Exclusive, Touch::Count).unwrap();
+        let word = RESIDENT.entered(Mode::Exclusive, Touch::Count).unwrap();
         for mode in [Mode::Shared, Mode::Exclusive] {
-            assert_eq!(word.enter(mode, Touch::Count), Err(Obstacle::Latched));
+            assert_eq!(word.entered(mode, Touch::Count), None);
             assert_eq!(word.latched(mode), None);
         }
         assert_eq!(word.checked(), word);
@@ -279,7 +277,8 @@ mod tests {
     #[test]
     fn a_waiting_writer_keeps_new_readers_out() {
         let word = Word(VALID | PIN | SHARED | EXCLUSIVE_WAITS);
-        assert_eq!(word.enter(Mode::Shared, Touch::Count), Err(Obstacle::Latched));
+        assert_eq!(word.entered(Mode::Shared, Touch::Count), None);
+        assert_eq!(word.obstacle(), Obstacle::Latched);
         assert_eq!(word.latched(Mode::Shared), None);
         let free = Word(word.0 - SHARED);
         assert!(!free.latched(Mode::Exclusive).unwrap().has(EXCLUSIVE_WAITS));
@@ -308,7 +307,7 @@ mod tests {
     fn use_counts_to_its_limit_and_ages_to_zero() {
         let mut word = RESIDENT;
         for _ in 0..10 {
-            word = word.enter(Mode::Pin, Touch::Count).unwrap();
+            word = word.entered(Mode::Pin, Touch::Count).unwrap();
         }
         assert_eq!(word.usage(), USAGE_MAX);
         for _ in 0..10 {
@@ -316,7 +315,7 @@ mod tests {
         }
         assert_eq!((word.usage(), word.pins()), (0, 10));
         for _ in 0..3 {
-            word = word.enter(Mode::Pin, Touch::Once).unwrap();
+            word = word.entered(Mode::Pin, Touch::Once).unwrap();
         }
         assert_eq!(word.usage(), 1);
     }
@@ -324,13 +323,16 @@ mod tests {
     #[test]
     #[should_panic(expected = "[WRD-2]")]
     fn wrd_2_too_many_pins_are_refused_before_they_overflow() {
-        let _ = Word(VALID | PINS).enter(Mode::Pin, Touch::Count);
+        let full = Word(VALID + COUNT_MAX + 1);
+        assert_eq!(full.entered(Mode::Pin, Touch::Count), None);
+        full.obstacle();
     }
 
     #[test]
     fn a_page_on_its_way_in_can_be_pinned_and_not_latched() {
         let word = Word(READING | EXCLUSIVE | PIN);
-        assert_eq!(word.enter(Mode::Shared, Touch::Count), Err(Obstacle::Reading));
+        assert_eq!(word.entered(Mode::Shared, Touch::Count), None);
+        assert_eq!(word.obstacle(), Obstacle::Reading);
         assert_eq!(word.pinned(Touch::Once).unwrap().pins(), 2);
         assert_eq!(OWNED.pinned(Touch::Once), None);
         assert_eq!(Word(VALID | ORPHAN | PIN).pinned(Touch::Once), None);

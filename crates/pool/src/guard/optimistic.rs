@@ -54,11 +54,17 @@ impl<'p> Optimistic<'p> {
         self.core.memory.copy_out(self.frame, offset, into);
         let whole = self.still_valid();
         if !whole {
-            // [OPT-1] Even a caller that does not look is not given a torn page.
-            into.fill(0);
-            self.core.counters.count_pool(PoolEvent::OptimisticRetries);
+            self.disturbed(into);
         }
         whole
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn disturbed(&self, into: &mut [u8]) {
+        // [OPT-1] Even a caller that does not look is not given a torn page.
+        into.fill(0);
+        self.core.counters.count_pool(PoolEvent::OptimisticRetries);
     }
 
     /// True while everything read so far is still what the page says.

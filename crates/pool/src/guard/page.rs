@@ -12,8 +12,8 @@ use std::ptr::NonNull;
 use super::pin::Pin;
 use crate::core::Core;
 use crate::file::FileCore;
-use crate::frame::FrameIndex;
 use crate::frame::word::Mode;
+use crate::frame::{Frame, FrameIndex};
 use crate::stats::PoolEvent;
 use crate::tag::{Block, Lsn};
 
@@ -22,6 +22,8 @@ pub struct PageRef<'p> {
     core: &'p Core,
     file: &'p FileCore,
     bytes: NonNull<u8>,
+    /// The frame of number `frame`, so that letting go need not look it up.
+    at: &'p Frame,
     frame: FrameIndex,
     block: Block,
 }
@@ -68,7 +70,14 @@ impl<'p> PageRef<'p> {
         frame: FrameIndex,
         block: Block,
     ) -> PageRef<'p> {
-        PageRef { core, file, bytes: core.memory.page(frame), frame, block }
+        PageRef {
+            core,
+            file,
+            bytes: core.memory.page(frame),
+            at: core.frames.get(frame),
+            frame,
+            block,
+        }
     }
 
     /// The page's position in its file.
@@ -130,7 +139,7 @@ impl Deref for PageRef<'_> {
 impl Drop for PageRef<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.core.frames.leave_shared(self.frame);
+        self.core.frames.leave_shared_at(self.at, self.frame);
     }
 }
 

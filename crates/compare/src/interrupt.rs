@@ -1,0 +1,50 @@
+//! Ctrl-C: noticed between two measurements and within one, so that the way out is an ordinary one.
+//!
+//! The working files have names, because peers open them by path. The directory that holds them
+//! goes when the run ends in order; a second Ctrl-C, which does not wait for that, removes it too.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+
+/// The run was interrupted by the user.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("interrupted")]
+pub(crate) struct Interrupted;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// What a second Ctrl-C has to remove.
+static DOOMED: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// From now on SIGINT, SIGTERM and SIGHUP ask the run to stop; a second one ends it at once.
+///
+/// # Errors
+/// When the system refuses the handler.
+pub(crate) fn install() -> anyhow::Result<()> {
+    ctrlc::set_handler(|| {
+        if INTERRUPTED.swap(true, Ordering::SeqCst) {
+            if let Some(path) = &*DOOMED.lock().unwrap_or_else(PoisonError::into_inner) {
+                let _ = std::fs::remove_dir_all(path);
+            }
+            std::process::exit(130);
+        }
+    })
+    .context("cannot listen for Ctrl-C")
+}
+
+/// A second Ctrl-C removes the directory `path`.
+pub(crate) fn removes(path: &Path) {
+    *DOOMED.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.to_path_buf());
+}
+
+/// `Err(Interrupted)` once the user has asked to stop.
+///
+/// # Errors
+/// [`Interrupted`].
+pub(crate) fn check() -> Result<(), Interrupted> {
+    if INTERRUPTED.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
+}

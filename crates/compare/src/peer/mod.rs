@@ -1,0 +1,170 @@
+//! Peers: who is measured, each behind the same narrow door.
+//!
+//! A peer reads a block through its cache and folds the page's content into one number. It may
+//! hold its own lock, pin or latch while it does so, and copies nothing out. What it does on a
+//! miss, and whether it checks checksums, is its own affair and is said in the records.
+//!
+//! Invariants:  [CMP-2] peers of one format read the same file, and all files hold the same payloads
+//! Concurrency: a peer is shared by all threads of a measurement.
+//! Failure:     a peer that cannot be opened ends the run; there is no cell without a reason.
+
+mod forebay;
+mod lru;
+mod page_db;
+
+use std::path::Path;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::cli::Settings;
+use crate::content::Content;
+
+/// A page cache over one file.
+pub(crate) trait Peer: Send + Sync {
+    /// The name on the command line and in the records.
+    fn name(&self) -> &'static str;
+
+    /// Reads `block` through the cache and folds its payload ([`Content::fold`]).
+    ///
+    /// # Errors
+    /// Whatever the peer says, as it says it.
+    fn read(&self, block: u32) -> anyhow::Result<u64>;
+}
+
+/// Who can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// page-db 1.0 from crates.io
+    PageDb,
+    /// `Mutex<LruCache>` over pread, locked while it reads
+    LruLocked,
+    /// The same, but it lets go of the lock while it reads (and may read a page twice)
+    LruUnlocked,
+    /// Forebay through the kernel's page cache, its default
+    ForebayBuffered,
+    /// Forebay past the kernel's page cache, as page-db reads
+    ForebayDirect,
+}
+
+/// What a reader of the figures has to know of a peer.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct About {
+    pub(crate) peer: &'static str,
+    pub(crate) version: &'static str,
+    /// `direct`, or `buffered` by the kernel's page cache, which comes on top of the memory.
+    pub(crate) cache: &'static str,
+    /// What is held while a missing page is read.
+    pub(crate) miss: &'static str,
+    /// Whether a page's bytes are checked when they come from the device.
+    pub(crate) checksum: &'static str,
+    /// Pages that it may hold.
+    pub(crate) frames: u32,
+}
+
+/// Where a peer finds its file and what it may use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Site<'a> {
+    /// The directory of its format's file.
+    pub(crate) directory: &'a Path,
+    pub(crate) settings: &'a Settings,
+    pub(crate) content: Content,
+}
+
+impl Kind {
+    /// The name on the command line and in the records.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::PageDb => page_db::NAME,
+            Kind::LruLocked => lru::LOCKED,
+            Kind::LruUnlocked => lru::UNLOCKED,
+            Kind::ForebayBuffered => forebay::BUFFERED,
+            Kind::ForebayDirect => forebay::DIRECT,
+        }
+    }
+
+    /// The format of its file.
+    pub(crate) fn format(self) -> Format {
+        match self {
+            Kind::PageDb => Format::PageDb,
+            Kind::LruLocked | Kind::LruUnlocked => Format::Raw,
+            Kind::ForebayBuffered | Kind::ForebayDirect => Format::Forebay,
+        }
+    }
+
+    /// Opens the file with an empty cache.
+    ///
+    /// # Errors
+    /// Whatever the peer says.
+    pub(crate) fn open(self, site: &Site<'_>) -> anyhow::Result<(Box<dyn Peer>, About)> {
+        match self {
+            Kind::PageDb => page_db::open(site),
+            Kind::LruLocked => lru::open_locked(site),
+            Kind::LruUnlocked => lru::open_unlocked(site),
+            Kind::ForebayBuffered => forebay::open_buffered(site),
+            Kind::ForebayDirect => forebay::open_direct(site),
+        }
+    }
+}
+
+/// How pages lie in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// page-db's: its header, then the payload.
+    PageDb,
+    /// The payload and nothing else.
+    Raw,
+    /// The payload, and Forebay's checksum in the last bytes of the page.
+    Forebay,
+}
+
+impl Format {
+    /// The name of its directory.
+    pub(crate) fn directory(self) -> &'static str {
+        match self {
+            Format::PageDb => "page-db",
+            Format::Raw => "raw",
+            Format::Forebay => "forebay",
+        }
+    }
+
+    /// Writes all blocks of the file and syncs it; `tell` hears how many are written.
+    ///
+    /// # Errors
+    /// [`Interrupted`](crate::interrupt::Interrupted), or whatever the peer or the system says.
+    pub(crate) fn write(self, site: &Site<'_>, tell: &mut dyn FnMut(u32)) -> anyhow::Result<()> {
+        match self {
+            Format::PageDb => page_db::write(site, tell),
+            Format::Raw => lru::write(site, tell),
+            Format::Forebay => forebay::write(site, tell),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Args;
+    use clap::Parser;
+
+    #[test]
+    fn cmp_2_every_peer_finds_the_same_payload_in_every_block() {
+        let line = ["forebay-compare", "--file-size", "4MiB", "--memory", "1MiB", "--threads", "1"];
+        let settings = Settings::new(&Args::parse_from(line)).unwrap();
+        let content = Content::new(7, settings.page_bytes);
+        for kind in Kind::value_variants() {
+            let directory = tempfile::tempdir_in(".").unwrap();
+            let site = Site { directory: directory.path(), settings: &settings, content };
+            kind.format().write(&site, &mut |_| ()).unwrap();
+            let (peer, about) = kind.open(&site).unwrap();
+            assert_eq!((peer.name(), about.peer), (kind.name(), kind.name()));
+            // Twice the memory, there and back: hits, misses and evictions.
+            let blocks = (0..settings.frames * 2).chain((0..settings.frames * 2).rev());
+            for block in blocks {
+                let found = peer.read(block).unwrap();
+                assert_eq!(found, content.expected(block), "[CMP-2] {} {block}", peer.name());
+            }
+            assert!(peer.read(settings.blocks).is_err(), "{} reads past the end", peer.name());
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! How far a run is: one line that is written over on a terminal, now and then a line elsewhere.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Between two lines where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Between two lines on a terminal: more cannot be read.
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Progress on standard error; what it drew on a terminal goes with it.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    terminal: bool,
+    due: Instant,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Progress {
+        let terminal = std::io::stderr().is_terminal();
+        let wait = if terminal { Duration::ZERO } else { LINE_INTERVAL };
+        Progress { terminal, due: Instant::now() + wait }
+    }
+
+    /// Says that `done` of `all` are done and what goes on now, if it is time for it.
+    pub(crate) fn reach(&mut self, done: u64, all: u64, doing: &str) {
+        let now = Instant::now();
+        if now < self.due {
+            return;
+        }
+        let (before, after) = if self.terminal { ("\r\x1b[K", "") } else { ("", "\n") };
+        let mut stderr = std::io::stderr();
+        // A reader who has gone misses the progress, and nothing else.
+        let _ = write!(stderr, "{before}{doing}: {done} of {all}{after}");
+        let _ = stderr.flush();
+        self.due = now + if self.terminal { REDRAW_INTERVAL } else { LINE_INTERVAL };
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Scratch: the directory of the working files, gone when the run ends, and their page cache.
+//!
+//! DONTNEED drops clean pages only, so files are synced first, and it passes over pages that
+//! someone holds just then, so it is asked for twice. Whether it worked is not taken on trust:
+//! the counters say what came from the device ([`counters`](crate::counters)).
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use tempfile::TempDir;
+
+use crate::bad_input;
+use crate::cli::Settings;
+use crate::interrupt;
+use crate::peer::Format;
+use crate::units::shown_size;
+
+/// Space that must stay free beyond the files, as a part of their size.
+const MARGIN_DIVISOR: u64 = 10;
+
+/// The directory, with one below it for each format.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    directory: TempDir,
+}
+
+impl Scratch {
+    /// Makes it in the directory named by `settings`, for files of `formats`.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput) if it cannot be made or the files do not fit.
+    pub(crate) fn create(settings: &Settings, formats: &[Format]) -> anyhow::Result<Scratch> {
+        let within = &settings.directory;
+        let needed = settings.file_bytes().saturating_mul(formats.len() as u64);
+        let needed = needed.saturating_add(needed / MARGIN_DIVISOR);
+        let filesystem = match rustix::fs::statvfs(within) {
+            Ok(filesystem) => filesystem,
+            Err(error) => {
+                let error = std::io::Error::from(error);
+                bad_input!("{}: {error}; name a directory with --dir", within.display())
+            }
+        };
+        let free = filesystem.f_bavail.saturating_mul(filesystem.f_frsize);
+        if free < needed {
+            bad_input!(
+                "{} has {} free, but {} files of {} need {}; choose a smaller --file-size or \
+                 another --dir",
+                within.display(),
+                shown_size(free),
+                formats.len(),
+                shown_size(settings.file_bytes()),
+                shown_size(needed)
+            );
+        }
+        let directory =
+            match tempfile::Builder::new().prefix(".forebay-compare-").tempdir_in(within) {
+                Ok(directory) => directory,
+                Err(error) => bad_input!("{error}; name another directory with --dir"),
+            };
+        interrupt::removes(directory.path());
+        let scratch = Scratch { directory };
+        for format in formats {
+            let path = scratch.of(*format);
+            fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        }
+        Ok(scratch)
+    }
+
+    /// The directory of the files of `format`.
+    pub(crate) fn of(&self, format: Format) -> PathBuf {
+        self.directory.path().join(format.directory())
+    }
+
+    /// Drops the files of `format` from the kernel's page cache, as far as the system does that.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn empty_cache(&self, format: Format) -> anyhow::Result<()> {
+        empty_cache_below(&self.of(format))
+    }
+
+    /// Removes everything.
+    ///
+    /// # Errors
+    /// What the system says, with the path.
+    pub(crate) fn remove(self) -> anyhow::Result<()> {
+        let path = self.directory.path().display().to_string();
+        self.directory.close().with_context(|| format!("cannot remove {path}"))
+    }
+}
+
+fn empty_cache_below(directory: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("cannot empty the page cache of {}", directory.display());
+    for entry in fs::read_dir(directory).with_context(cannot)? {
+        let path = entry.with_context(cannot)?.path();
+        if path.is_dir() {
+            empty_cache_below(&path)?;
+            continue;
+        }
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            // A peer may have files that come and go.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(error).with_context(cannot),
+        };
+        for _ in 0..2 {
+            file.sync_data().with_context(cannot)?;
+            #[cfg(target_os = "linux")]
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+                .with_context(cannot)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! The program, run small: every peer gives the right pages, the records parse, nothing is left.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const PEERS: [&str; 5] =
+    ["page-db", "lru-locked", "lru-unlocked", "forebay-buffered", "forebay-direct"];
+
+const SMALL: [&str; 10] = [
+    "--file-size",
+    "8MiB",
+    "--memory",
+    "1MiB",
+    "--threads",
+    "1,4",
+    "--seconds",
+    "0.02",
+    "--seed",
+    "7",
+];
+
+fn compare(directory: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay-compare"));
+    command.args(SMALL).args(args).current_dir(directory).stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn succeed(directory: &Path, args: &[&str]) -> Output {
+    let output = compare(directory, args).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    output
+}
+
+/// A directory on a disk (where the build is), not on a tmpfs.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
+        .or_else(|_| tempfile::tempdir_in("."))
+        .unwrap()
+}
+
+fn entries(directory: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(directory).unwrap();
+    names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn every_peer_reads_right_pages_in_every_cell_and_nothing_is_left() {
+    let scratch = scratch();
+    let output = succeed(scratch.path(), &["--rounds", "2", "--json", "out.json"]);
+    assert_eq!(entries(scratch.path()), ["out.json"]);
+    let told = text(&output.stdout);
+
+    let records = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
+    let report: Value = serde_json::from_str(&records).unwrap();
+    assert_eq!(report["schema"], "forebay-compare/1");
+    assert_eq!(report["settings"]["seed"], 7);
+    assert!(report["host"]["kernel"].as_str().unwrap().contains(' '));
+    assert!(report["storage"]["directory"].is_string());
+    assert!(report["storage"].get("filesystem").is_some());
+    assert!(report["forebay"].as_str().unwrap().starts_with(env!("CARGO_PKG_VERSION")));
+
+    let records = report["records"].as_array().unwrap();
+    assert_eq!(records.len(), 2 * 2 * PEERS.len());
+    for peer in PEERS {
+        assert!(told.contains(peer), "{told}");
+        assert!(report["peers"].as_array().unwrap().iter().any(|about| about["peer"] == peer));
+        let of_peer = records.iter().filter(|record| record["cell"]["peer"] == peer);
+        for record in of_peer.clone() {
+            let metrics = &record["metrics"];
+            // A wrong page would have ended the run.
+            assert!(metrics["reads"].as_u64().unwrap() > 0, "{record}");
+            assert!(metrics["reads_per_s"].as_f64().unwrap() > 0.0, "{record}");
+            assert_eq!(metrics["reads_per_s_rounds"].as_array().unwrap().len(), 2);
+            assert!(metrics["times_page_db"].as_f64().unwrap() > 0.0, "{record}");
+            assert!(metrics["wait_us_p99"].as_f64() >= metrics["wait_us_p50"].as_f64());
+        }
+        for (case, expected) in [("resident", 0.0), ("missing", 1.0)] {
+            for record in of_peer.clone().filter(|record| record["cell"]["case"] == case) {
+                let pages = record["metrics"]["process_pages_per_read"].as_f64();
+                let remarked = !record["remarks"].as_array().unwrap().is_empty();
+                // Where there is a device, the pages came from it or did not; elsewhere it is said.
+                let as_expected = pages.is_some_and(|pages| (pages - expected).abs() < 0.1);
+                assert!(as_expected || remarked, "{record}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
+    let scratch = scratch();
+    std::fs::write(scratch.path().join("file"), "mine").unwrap();
+    let cases: [(&[&str], &str); 8] = [
+        (&["--dir", "nowhere"], "nowhere"),
+        (&["--dir", "file"], "file"),
+        (&["--file-size", "100PiB"], "--file-size"),
+        (&["--memory", "8MiB"], "--memory"),
+        (&["--page-size", "5000"], "--page-size"),
+        (&["--peers", "postgres"], "postgres"),
+        (&["--json", "no/such/file.json"], "--json"),
+        (&["--json", "."], "is a directory"),
+    ];
+    for (args, expected) in cases {
+        let last_wins: Vec<&str> =
+            SMALL.chunks(2).filter(|pair| pair[0] != args[0]).flatten().copied().collect();
+        let output = Command::new(env!("CARGO_BIN_EXE_forebay-compare"))
+            .args(last_wins)
+            .args(args)
+            .current_dir(scratch.path())
+            .output()
+            .unwrap();
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(expected) && !told.contains("panicked"), "{args:?}: {told}");
+    }
+    assert_eq!(entries(scratch.path()), ["file"]);
+}
+
+#[test]
+fn ctrl_c_ends_the_run_in_order_and_leaves_nothing() {
+    let scratch = scratch();
+    let started = Instant::now();
+    let mut child = compare(scratch.path(), &["--rounds", "1000"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while entries(scratch.path()).is_empty() && started.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(entries(scratch.path()).is_empty());
+}

@@ -1,0 +1,212 @@
+//! What a page in memory costs: a hit, an optimistic read, and two threads at once, each beside the
+//! least that any pool could take.
+//!
+//! The floor is a plain array of pages, each with a counter of its own that is added to and taken
+//! from around the access: what any pin comes down to. Same blocks in the same order, the same eight
+//! bytes of each page. Rounds are interleaved, so that a disturbance hits all of them.
+//!
+//! `cargo bench -p forebay --bench resident` measures; `cargo test --benches` runs everything once on
+//! a small pool. FOREBAY_BENCH_MEMORY sets the pool's size, 1 GiB unless told.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use forebay::{BufferPool, FileOptions, Lsn, PagedFile, Size};
+
+const PAGE: usize = 8192;
+const ROUNDS: usize = 3;
+
+#[repr(C, align(4096))]
+struct Page {
+    counter: AtomicU64,
+    bytes: [u8; PAGE - 8],
+}
+
+fn memory() -> u64 {
+    let testing = std::env::args().any(|argument| argument == "--test");
+    let asked = std::env::var("FOREBAY_BENCH_MEMORY").ok();
+    let default = if testing { "16 MiB" } else { "1 GiB" };
+    Size::from(asked.as_deref().unwrap_or(default)).bytes("FOREBAY_BENCH_MEMORY").unwrap()
+}
+
+/// Where in a page block `block` is read: not always in the same cache line.
+fn offset(block: u32) -> usize {
+    64 + (block as usize * 72) % (PAGE - 128)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+struct Rig {
+    directory: tempfile::TempDir,
+    pool: BufferPool,
+    file: PagedFile,
+    floor: Vec<Page>,
+    order: Vec<u32>,
+}
+
+fn rig() -> Rig {
+    let directory = tempfile::tempdir().unwrap();
+    let bytes = memory();
+    let blocks = (bytes / PAGE as u64) as u32;
+    let pool = BufferPool::builder()
+        .frames(u64::from(blocks))
+        .page_size(PAGE)
+        .directory(directory.path())
+        .build()
+        .unwrap();
+    let file = pool.open_file("resident", &FileOptions::new().create(true)).unwrap();
+    file.extend(blocks).unwrap();
+    for block in 0..blocks {
+        let mut page = file.init(block).unwrap();
+        page.fill(block as u8);
+        page.mark_dirty(Lsn::NONE);
+    }
+    let floor = (0..blocks)
+        .map(|block| Page { counter: AtomicU64::new(0), bytes: [block as u8; PAGE - 8] })
+        .collect();
+    let mut random = fastrand::Rng::with_seed(3);
+    let order = (0..1 << 20).map(|_| random.u32(..blocks)).collect();
+    Rig { directory, pool, file, floor, order }
+}
+
+impl Rig {
+    fn at(&self, step: u64) -> u32 {
+        self.order[step as usize % self.order.len()]
+    }
+
+    fn floor(&self, from: u64, to: u64) -> u64 {
+        (from..to).fold(0, |sum, step| {
+            let block = self.at(step);
+            let page = &self.floor[block as usize];
+            page.counter.fetch_add(1, Ordering::Acquire);
+            let word = word(&page.bytes, offset(block) - 8);
+            page.counter.fetch_sub(1, Ordering::Release);
+            sum.wrapping_add(word)
+        })
+    }
+
+    fn plain(&self, from: u64, to: u64) -> u64 {
+        (from..to).fold(0, |sum, step| {
+            let block = self.at(step);
+            sum.wrapping_add(word(&self.floor[block as usize].bytes, offset(block) - 8))
+        })
+    }
+
+    fn plain_page(&self, from: u64, to: u64) -> u64 {
+        let mut copy = [0; PAGE - 8];
+        (from..to).fold(0, |sum, step| {
+            copy.copy_from_slice(&self.floor[self.at(step) as usize].bytes);
+            sum.wrapping_add(u64::from(black_box(&copy)[9]))
+        })
+    }
+
+    fn hit(&self, from: u64, to: u64) -> u64 {
+        (from..to).fold(0, |sum, step| {
+            let block = self.at(step);
+            let page = self.file.read(block).unwrap();
+            sum.wrapping_add(word(&page, offset(block)))
+        })
+    }
+
+    fn optimistic(&self, from: u64, to: u64) -> u64 {
+        let mut copy = [0; 8];
+        (from..to).fold(0, |sum, step| {
+            let block = self.at(step);
+            self.file.copy(block, offset(block), &mut copy).unwrap();
+            sum.wrapping_add(u64::from_ne_bytes(copy))
+        })
+    }
+
+    fn optimistic_page(&self, from: u64, to: u64) -> u64 {
+        let mut copy = [0; PAGE - 8];
+        (from..to).fold(0, |sum, step| {
+            self.file.copy(self.at(step), 8, &mut copy).unwrap();
+            sum.wrapping_add(u64::from(black_box(&copy)[9]))
+        })
+    }
+
+    fn hot(&self, steps: u64) -> u64 {
+        let mut copy = [0; 8];
+        (0..steps).fold(0, |sum, step| {
+            self.file.copy(7, (step as usize * 8) % 4096, &mut copy).unwrap();
+            sum.wrapping_add(u64::from_ne_bytes(copy))
+        })
+    }
+}
+
+/// The time in which `threads` threads each do `steps` steps.
+fn together(threads: u64, steps: u64, work: impl Fn(u64, u64) -> u64 + Sync) -> Duration {
+    let barrier = Barrier::new(threads as usize);
+    thread::scope(|scope| {
+        let run = |thread: u64| {
+            let (barrier, work) = (&barrier, &work);
+            move || {
+                barrier.wait();
+                let start = Instant::now();
+                black_box(work(thread * steps, (thread + 1) * steps));
+                start.elapsed()
+            }
+        };
+        let others: Vec<_> = (1..threads).map(|thread| scope.spawn(run(thread))).collect();
+        let mine = run(0)();
+        others.into_iter().map(|other| other.join().unwrap()).fold(mine, Duration::max)
+    })
+}
+
+fn resident(criterion: &mut Criterion) {
+    let rig = rig();
+    for round in 1..=ROUNDS {
+        let mut group = criterion.benchmark_group(format!("resident {round}"));
+        group.throughput(Throughput::Elements(1));
+        let mut one = |name: &str, work: &dyn Fn(u64, u64) -> u64| {
+            let mut at = 0;
+            group.bench_function(name, |bencher| {
+                bencher.iter_custom(|steps| {
+                    let start = Instant::now();
+                    black_box(work(at, at + steps));
+                    at += steps;
+                    start.elapsed()
+                });
+            });
+        };
+        one("floor", &|from, to| rig.floor(from, to));
+        one("hit", &|from, to| rig.hit(from, to));
+        one("plain 8 bytes", &|from, to| rig.plain(from, to));
+        one("optimistic 8 bytes", &|from, to| rig.optimistic(from, to));
+        one("plain page", &|from, to| rig.plain_page(from, to));
+        one("optimistic page", &|from, to| rig.optimistic_page(from, to));
+        for threads in [1, 2] {
+            group.throughput(Throughput::Elements(threads));
+            group.bench_function(format!("hits by {threads} threads"), |bencher| {
+                bencher.iter_custom(|steps| together(threads, steps, |from, to| rig.hit(from, to)));
+            });
+            group.bench_function(format!("one hot page by {threads} threads"), |bencher| {
+                bencher
+                    .iter_custom(|steps| together(threads, steps, |from, to| rig.hot(to - from)));
+            });
+        }
+        group.finish();
+    }
+    // Nothing here is worth writing to the disk.
+    rig.file.drop_file().unwrap();
+    drop(rig.pool);
+    rig.directory.close().unwrap();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(30)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2));
+    targets = resident
+}
+criterion_main!(benches);
