@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
 use crate::frame::word::{Mode, ORPHAN, Obstacle, Touch};
-use crate::frame::{FrameIndex, Loaded, Loading};
+use crate::frame::{Frame, FrameIndex, Loaded, Loading, NO_FRAME};
 use crate::guard::Optimistic;
 use crate::replacement::AccessStrategy;
 use crate::stats::{Event, PoolEvent, Wait};
@@ -52,13 +52,11 @@ impl Core {
         block: Block,
         mode: Mode,
         strategy: &AccessStrategy,
-    ) -> Option<FrameIndex> {
-        let frame = file.table.lookup(block)?;
-        if !self.frames.enter(frame, file.tag(block), mode, touch(strategy)) {
-            return None;
-        }
+    ) -> Option<(&Frame, FrameIndex)> {
+        let frame = file.table.lookup(block);
+        let it = self.frames.enter(frame, file.tag(block), mode, touch(strategy))?;
         self.counters.hit(strategy.kind());
-        Some(frame)
+        Some((it, frame))
     }
 
     /// The page `block` of `file`, pinned and latched in `mode`.
@@ -70,7 +68,7 @@ impl Core {
         strategy: &AccessStrategy,
     ) -> Result<FrameIndex, Error> {
         match self.hit(file, block, mode, strategy) {
-            Some(frame) => Ok(frame),
+            Some((_, frame)) => Ok(frame),
             None => self.enter_slowly(file, block, mode, strategy, Absent::Read),
         }
     }
@@ -90,13 +88,14 @@ impl Core {
         let mut looks = 0;
         loop {
             file.check(block)?;
-            let Some(frame) = file.table.lookup(block) else {
+            let frame = file.table.lookup(block);
+            if frame == NO_FRAME {
                 match self.bring_in(file, block, mode, strategy, absent)? {
                     Some(frame) => return Ok(frame),
                     None => continue, // Another thread was first.
                 }
-            };
-            if self.frames.enter(frame, tag, mode, touch(strategy)) {
+            }
+            if self.frames.enter(frame, tag, mode, touch(strategy)).is_some() {
                 self.counters.hit(strategy.kind());
                 return Ok(frame);
             }
@@ -253,8 +252,8 @@ impl Core {
     /// A look at the page `block` that holds nothing, if it is in memory and not being changed.
     #[inline(always)]
     pub(crate) fn look<'p>(&'p self, file: &FileCore, block: Block) -> Option<Optimistic<'p>> {
-        let frame = file.table.lookup(block)?;
-        let it = self.frames.get(frame);
+        let frame = file.table.lookup(block);
+        let it = self.frames.find(frame)?;
         let version = it.version();
         // An even version from before the tag was seen: the tag is that of the bytes which the
         // version stands for.

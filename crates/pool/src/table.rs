@@ -20,7 +20,7 @@
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
 
-use crate::frame::FrameIndex;
+use crate::frame::{FrameIndex, NO_FRAME};
 use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 use crate::tag::Block;
 
@@ -28,8 +28,6 @@ const CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 9 };
 const CHUNK_ENTRIES: usize = 1 << CHUNK_BITS;
 /// Chunks in the first directory: 16 MiB of pages of 8 KiB.
 const CHUNKS_MIN: usize = 4;
-
-const EMPTY: u32 = 0;
 
 struct Chunk {
     entries: [Entry; CHUNK_ENTRIES],
@@ -42,14 +40,14 @@ struct Directory {
 
 /// Where one block is.
 pub(crate) struct Entry {
-    /// Frame number plus one, or `EMPTY`.
+    /// A frame number, or [`NO_FRAME`].
     frame: AtomicU32,
 }
 
 impl Entry {
     #[inline]
-    pub(crate) fn frame(&self) -> Option<FrameIndex> {
-        self.frame.load(Ordering::Acquire).checked_sub(1)
+    pub(crate) fn frame(&self) -> FrameIndex {
+        self.frame.load(Ordering::Acquire)
     }
 
     /// Leads to `frame` from now on; false if it leads somewhere already.
@@ -57,13 +55,12 @@ impl Entry {
     pub(crate) fn list(&self, frame: FrameIndex) -> bool {
         // SeqCst: whoever truncates a file sets its new length and then looks here; whoever loads
         // a page lists it here and then looks at the length. One of them has to see the other.
-        self.frame.compare_exchange(EMPTY, frame + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.frame.compare_exchange(NO_FRAME, frame, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// No longer leads to `frame`.
     pub(crate) fn unlist(&self, frame: FrameIndex) {
-        let old =
-            self.frame.compare_exchange(frame + 1, EMPTY, Ordering::SeqCst, Ordering::Relaxed);
+        let old = self.frame.compare_exchange(frame, NO_FRAME, Ordering::SeqCst, Ordering::Relaxed);
         assert!(old.is_ok(), "[TAB-1] frame {frame} leaves an entry that leads to {old:?}");
     }
 }
@@ -108,11 +105,14 @@ impl PageTable {
         ((block >> CHUNK_BITS) as usize, block as usize % CHUNK_ENTRIES)
     }
 
-    /// The frame that holds `block`, if it has been asked for and has one.
+    /// The frame that holds `block`; [`NO_FRAME`] if it has none.
     #[inline]
-    pub(crate) fn lookup(&self, block: Block) -> Option<FrameIndex> {
+    pub(crate) fn lookup(&self, block: Block) -> FrameIndex {
         let (chunk, entry) = Self::place(block);
-        self.directory().get(chunk)?.entries[entry].frame()
+        match self.directory().get(chunk) {
+            Some(chunk) => chunk.entries[entry].frame(),
+            None => NO_FRAME,
+        }
     }
 
     /// The entry of `block`, made if there is none yet.
@@ -172,7 +172,8 @@ impl PageTable {
                 (base..=Block::MAX).zip(chunk.entries.iter())
             })
             .filter(move |(block, _)| *block >= first)
-            .filter_map(|(block, entry)| Some((block, entry.frame()?)))
+            .map(|(block, entry)| (block, entry.frame()))
+            .filter(|(_, frame)| *frame != NO_FRAME)
     }
 
     /// Bytes taken so far.
@@ -218,7 +219,7 @@ impl Drop for PageTable {
 
 impl Chunk {
     fn new() -> Box<Chunk> {
-        let entries = std::array::from_fn(|_| Entry { frame: AtomicU32::new(EMPTY) });
+        let entries = std::array::from_fn(|_| Entry { frame: AtomicU32::new(NO_FRAME) });
         Box::new(Chunk { entries })
     }
 }
@@ -243,7 +244,7 @@ mod tests {
         for block in [2_000, 70_000, 3_000_000] {
             assert!(table.entry(block).list(block));
         }
-        assert_eq!(early.frame(), Some(9), "[TAB-2]");
+        assert_eq!(early.frame(), 9, "[TAB-2]");
         assert!(std::ptr::eq(early, table.entry(5)), "[TAB-2]");
         let listed: Vec<_> = table.listed_from(0).map(|(block, _)| block).collect();
         assert_eq!(listed, [5, 2_000, 70_000, 3_000_000]);
@@ -261,7 +262,7 @@ mod tests {
     fn a_lookup_makes_nothing_and_a_touched_page_costs_little() {
         let table = PageTable::new();
         let empty = table.memory_bytes();
-        assert_eq!(table.lookup(1_000_000), None);
+        assert_eq!(table.lookup(1_000_000), NO_FRAME);
         assert_eq!(table.memory_bytes(), empty);
         (0..100_000).for_each(|block| assert!(table.entry(block).list(block)));
         let bytes = table.memory_bytes() - empty;
@@ -284,7 +285,7 @@ mod tests {
                 } else if let Some(frame) = model.remove(&block) {
                     table.entry(block).unlist(frame);
                 }
-                prop_assert_eq!(table.lookup(block), model.get(&block).copied());
+                prop_assert_eq!(table.lookup(block), model.get(&block).copied().unwrap_or(NO_FRAME));
             }
             let listed: Vec<_> = table.listed_from(from).collect();
             let expected: Vec<_> = model.range(from..).map(|(b, f)| (*b, *f)).collect();

@@ -73,7 +73,7 @@ impl PagedFile {
     pub fn read_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Shared, strategy) {
-            Some(frame) => Ok(PageRef::latched(core, &self.file, frame, block)),
+            Some((it, frame)) => Ok(PageRef::latched_at(core, &self.file, it, frame, block)),
             None => self.read_slowly(block, strategy),
         }
     }
@@ -228,8 +228,8 @@ impl PagedFile {
 
     /// True when the page `block` is in memory now.
     pub fn is_resident(&self, block: Block) -> bool {
-        let frame = self.file.table.lookup(block);
-        frame.is_some_and(|frame| self.core().frames.get(frame).holds(self.file.tag(block)))
+        let frame = self.core().frames.find(self.file.table.lookup(block));
+        frame.is_some_and(|frame| frame.holds(self.file.tag(block)))
     }
 
     /// Blocks in the file.

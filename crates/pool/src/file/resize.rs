@@ -17,6 +17,7 @@ use std::sync::{MutexGuard, PoisonError};
 use super::{BLOCKS_MAX, CLOSED, DROPPED, FileCore};
 use crate::core::Core;
 use crate::error::Error;
+use crate::frame::NO_FRAME;
 use crate::frame::word::DIRTY;
 use crate::stats::PoolEvent;
 use crate::sync::yield_now;
@@ -74,8 +75,8 @@ impl FileCore {
     fn discard_from(&self, core: &Core, first: Block) {
         for (block, frame) in self.table.listed_from(first) {
             let entry = self.table.entry(block);
-            let mut listed = Some(frame);
-            while let Some(frame) = listed {
+            let mut frame = frame;
+            while frame != NO_FRAME {
                 let discarded = core.frames.discard(frame, self.tag(block), || entry.unlist(frame));
                 match discarded {
                     Some(true) => core.counters.count_pool(PoolEvent::Doomed),
@@ -83,7 +84,7 @@ impl FileCore {
                     // Being evicted, or its load failing: its entry is about to go.
                     None => yield_now(),
                 }
-                listed = entry.frame();
+                frame = entry.frame();
             }
         }
     }
@@ -108,7 +109,7 @@ impl FileCore {
         let mut pages = 0;
         for (block, frame) in self.table.listed_from(0) {
             let (entry, tag) = (self.table.entry(block), self.tag(block));
-            while entry.frame() == Some(frame) {
+            while entry.frame() == frame {
                 let word = core.frames.get(frame).word();
                 if let Some(owned) = core.frames.claim_page(frame, tag) {
                     entry.unlist(frame);

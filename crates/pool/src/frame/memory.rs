@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use forebay_io::{Keeper, Lease, Mapping};
 
+#[cfg(not(loom))]
+use super::Frame;
 use super::FrameIndex;
 use super::life::Loading;
 use crate::error::Error;
@@ -60,6 +62,12 @@ impl FrameMemory {
         unsafe { self.start.add(frame as usize * self.page_bytes) }
     }
 
+    /// All bytes of the page in `frame`: an address, no access.
+    #[inline]
+    pub(crate) fn page_bytes_at(&self, frame: FrameIndex) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.page(frame), self.page_bytes)
+    }
+
     /// Lends the page of a load to a transfer.
     pub(crate) fn lend(self: &Arc<Self>, loading: &mut Loading<'_>) -> Lease {
         assert!(!loading.leased, "[MEM-3] a page was lent twice");
@@ -101,6 +109,47 @@ impl FrameMemory {
         // SAFETY: checked above to lie within the page, which is mapped for as long as `self`.
         let from = unsafe { self.page(frame).add(offset) };
         copy_racing(from, into);
+    }
+}
+
+/// The descriptors of all frames, on huge pages where the system has them.
+///
+/// A hit on a cold page misses the address translation cache once for the page. Descriptors on small
+/// pages would make it twice: see docs/adr/0006-page-table.md for what that costs.
+#[cfg(not(loom))]
+pub(super) struct Descriptors {
+    mapping: Mapping,
+    count: usize,
+}
+
+#[cfg(not(loom))]
+impl Descriptors {
+    /// `count` frames that nobody uses.
+    pub(super) fn new(count: usize) -> Result<Descriptors, Error> {
+        let mapping = Mapping::new(count * size_of::<Frame>())?;
+        // Refused or not: only speed depends on it.
+        if let Err(error) = mapping.use_huge_pages() {
+            tracing::debug!(%error, "no huge pages for frame descriptors");
+        }
+        let start = mapping.start().cast::<Frame>();
+        for index in 0..count {
+            // SAFETY: inside the mapping, which is aligned to the system's page size and nobody
+            // else knows of yet.
+            unsafe { start.add(index).write(Frame::new()) };
+        }
+        Ok(Descriptors { mapping, count })
+    }
+}
+
+#[cfg(not(loom))]
+impl std::ops::Deref for Descriptors {
+    type Target = [Frame];
+
+    #[inline]
+    fn deref(&self) -> &[Frame] {
+        // SAFETY: `new` has written that many frames there; they are only ever shared, change
+        // through atomics, and need no drop. The mapping lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.mapping.start().cast().as_ptr(), self.count) }
     }
 }
 

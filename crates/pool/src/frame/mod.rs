@@ -35,6 +35,9 @@ use word::{
 /// A frame's place in the pool, from 0.
 pub(crate) type FrameIndex = u32;
 
+/// No frame has this number.
+pub(crate) const NO_FRAME: FrameIndex = FrameIndex::MAX;
+
 /// The tag of a frame that holds nothing. No file has this number.
 const NO_TAG: u64 = PageTag { file: FileId(u32::MAX), block: u32::MAX }.to_bits();
 
@@ -135,6 +138,9 @@ impl Frame {
 
 /// All frames of a pool.
 pub(crate) struct Frames {
+    #[cfg(not(loom))]
+    frames: memory::Descriptors,
+    #[cfg(loom)]
     frames: Box<[Frame]>,
     parking: ParkingLot,
     /// Frames that nobody owns and no page uses; a stack, so that warm memory is used first.
@@ -153,14 +159,20 @@ pub(crate) struct Owned<'a> {
 
 impl Frames {
     /// `count` frames, all free.
-    pub(crate) fn new(count: usize) -> Frames {
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is no memory for them.
+    pub(crate) fn new(count: usize) -> Result<Frames, Error> {
         let all = 0..FrameIndex::try_from(count).expect("the builder allows fewer frames");
-        Frames {
+        Ok(Frames {
+            #[cfg(not(loom))]
+            frames: memory::Descriptors::new(count)?,
+            #[cfg(loom)]
             frames: all.clone().map(|_| Frame::new()).collect(),
             parking: ParkingLot::new(),
             free: Mutex::new(all.rev().collect()),
             failures: Mutex::new(HashMap::new()),
-        }
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -181,19 +193,28 @@ impl Frames {
         &self.frames[frame as usize]
     }
 
-    /// Pins the page `tag` in `frame`, with the latch in `mode`, in one atomic step. False when
-    /// something is in the way; nothing is held then.
+    /// The frame of that number; `None` for [`NO_FRAME`].
+    #[inline]
+    pub(crate) fn find(&self, frame: FrameIndex) -> Option<&Frame> {
+        self.frames.get(frame as usize)
+    }
+
+    /// Pins the page `tag` in `frame`, with the latch in `mode`, in one atomic step. `None` when
+    /// something is in the way, or there is no such frame; nothing is held then.
     ///
     /// This is the whole of a hit, so what happens rarely is elsewhere.
     #[inline(always)]
-    #[must_use]
-    pub(crate) fn enter(&self, frame: FrameIndex, tag: PageTag, mode: Mode, touch: Touch) -> bool {
-        let it = self.get(frame);
+    pub(crate) fn enter(
+        &self,
+        frame: FrameIndex,
+        tag: PageTag,
+        mode: Mode,
+        touch: Touch,
+    ) -> Option<&Frame> {
+        let it = self.frames.get(frame as usize)?;
         let mut now = it.word.load(Ordering::Relaxed);
         loop {
-            let Some(next) = Word(now).entered(mode, touch) else {
-                return false;
-            };
+            let next = Word(now).entered(mode, touch)?;
             match it.word.compare_exchange_weak(now, next.0, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(changed) => now = changed,
@@ -203,12 +224,12 @@ impl Frames {
         // given to another one since the page table was looked up.
         if !it.holds(tag) {
             self.back_out(frame, mode);
-            return false;
+            return None;
         }
         if mode == Mode::Exclusive {
             it.begin_change();
         }
-        true
+        Some(it)
     }
 
     #[cold]

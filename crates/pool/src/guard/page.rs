@@ -21,7 +21,7 @@ use crate::tag::{Block, Lsn};
 pub struct PageRef<'p> {
     core: &'p Core,
     file: &'p FileCore,
-    bytes: NonNull<u8>,
+    bytes: NonNull<[u8]>,
     /// The frame of number `frame`, so that letting go need not look it up.
     at: &'p Frame,
     frame: FrameIndex,
@@ -63,21 +63,25 @@ pub struct Upgraded<'p> {
 
 impl<'p> PageRef<'p> {
     /// Makes the guard for a pin and a shared latch that are held already.
-    #[inline]
     pub(crate) fn latched(
         core: &'p Core,
         file: &'p FileCore,
         frame: FrameIndex,
         block: Block,
     ) -> PageRef<'p> {
-        PageRef {
-            core,
-            file,
-            bytes: core.memory.page(frame),
-            at: core.frames.get(frame),
-            frame,
-            block,
-        }
+        PageRef::latched_at(core, file, core.frames.get(frame), frame, block)
+    }
+
+    /// As [`PageRef::latched`]; `at` is the frame of that number.
+    #[inline(always)]
+    pub(crate) fn latched_at(
+        core: &'p Core,
+        file: &'p FileCore,
+        at: &'p Frame,
+        frame: FrameIndex,
+        block: Block,
+    ) -> PageRef<'p> {
+        PageRef { core, file, bytes: core.memory.page_bytes_at(frame), at, frame, block }
     }
 
     /// The page's position in its file.
@@ -130,9 +134,9 @@ impl Deref for PageRef<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `bytes` is the start of a page of the pool's memory, initialised (it was mapped
+        // SAFETY: `bytes` is a page of the pool's memory, initialised (it was mapped
         // as zeroes). The pin keeps it this page's, the shared latch keeps writers away ([GRD-1]).
-        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr(), self.core.page_bytes()) }
+        unsafe { self.bytes.as_ref() }
     }
 }
 
