@@ -81,7 +81,8 @@ impl PoolBuilder {
         self
     }
 
-    /// The I/O backend for work of many requests. Default: the best that works here.
+    /// The I/O backend for work of many requests: cleaning, flushing, syncing. A thread that misses
+    /// a page reads it by itself. Default: the best that works here.
     #[must_use]
     pub fn backend(mut self, prefer: Prefer) -> Self {
         self.backend = Some(prefer);
@@ -141,7 +142,7 @@ impl PoolBuilder {
     }
 
     /// Register the frames with the kernel where the backend can (uring): they are locked in
-    /// memory, and requests cost less. Default: no.
+    /// memory, and requests of the queue (not the lone read of a miss) cost less. Default: no.
     #[must_use]
     pub fn register_memory(mut self, register: bool) -> Self {
         self.register_memory = register;

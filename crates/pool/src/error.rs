@@ -31,7 +31,7 @@ pub enum Error {
     },
     /// The file cannot be closed while its pages are in use. It stays open.
     #[error(
-        "{} has {pages} pages that are pinned or were changed while it was being closed; let go \
+        "{} could not be closed: {pages} of its pages are pinned, or were changed meanwhile; let go \
          of them and close it again",
         file.display()
     )]
@@ -70,9 +70,9 @@ pub enum Error {
     },
     /// The page was dropped, truncated away or its file closed.
     #[error(
-        "{} was {how}, and with it the page or file asked for; open the file again if it still \
-         exists",
-        file.display()
+        "{} was {how}, and with it the page or file asked for; {}",
+        file.display(),
+        how.advice()
     )]
     Gone {
         /// The file.
@@ -135,6 +135,9 @@ pub enum Error {
         /// The reason, with its line.
         why: String,
     },
+    /// The pool was closed.
+    #[error("the pool was closed; build another one")]
+    Closed,
     /// There is no tablespace of this name.
     #[error("there is no tablespace `{name}`; name one that the pool was built with")]
     NoTablespace {
@@ -184,6 +187,16 @@ pub enum Fate {
     Truncated,
     /// The file was closed.
     Closed,
+}
+
+impl Fate {
+    fn advice(self) -> &'static str {
+        match self {
+            Fate::Dropped => "it cannot be had back",
+            Fate::Truncated => "what was beyond its new end cannot be had back",
+            Fate::Closed => "open it again",
+        }
+    }
 }
 
 impl std::fmt::Display for Fate {

@@ -1,4 +1,402 @@
-//! A buffer manager for storage engines. (In the making.)
+//! A buffer manager for storage engines: a page cache that several threads share.
+//!
+//! A [`BufferPool`] keeps pages of files in a fixed amount of memory. It reads a page when somebody
+//! asks for it, lets threads latch it to read or to change it, and writes changed pages back when
+//! their frames are needed or the engine says so, never before the log that explains them. Pages
+//! are 4 to 64 KiB of plain bytes. What is in them, where the log is and what a transaction is, the
+//! engine knows and the pool does not.
+//!
+//! It is for people who write a storage engine (a B-tree, a heap, a hash file) and want neither
+//! `mmap`, which decides by itself what is written when, nor one more page cache of their own.
+//! Whoever wants to store keys and values wants an engine rather than this; `examples/kv.rs` is a
+//! very small one.
+//!
+//! # A tour
+//!
+//! ## A pool and a file
+//!
+//! A pool is built once, with the directories in which its files live (one [`Tablespace`] each). It
+//! locks them: a second pool there, in this process or another, is refused ([`Error::InUse`]). A
+//! [`PagedFile`] is a row of blocks, each of one page. It grows by [`PagedFile::extend`], and never
+//! by being written past its end.
+//!
+//! ```
+//! use forebay::{BufferPool, Checksum, FileOptions, Lsn};
+//!
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let directory = directory.path();
+//! let pool = BufferPool::builder()
+//!     .memory("16 MiB")
+//!     .page_size("8 KiB")
+//!     .directory(directory)
+//!     .checksum(Checksum::Crc32c { offset: 0 })
+//!     .build()?;
+//! let accounts = pool.open_file("accounts", &FileOptions::new().create(true))?;
+//! assert_eq!(accounts.extend(100)?, 0..100); // blocks of zeroes
+//!
+//! let mut page = accounts.write(7)?; // read in if need be, pinned, latched exclusively
+//! page[8..16].copy_from_slice(&500_u64.to_le_bytes());
+//! page.mark_dirty(Lsn::NONE); // no log here: see below
+//! drop(page);
+//!
+//! let page = accounts.read(7)?; // latched shared
+//! assert_eq!(page[8..16], 500_u64.to_le_bytes());
+//! drop(page);
+//!
+//! let page = accounts.append()?; // one block more, all zero, latched exclusively
+//! assert_eq!(page.block(), 100);
+//! drop(page);
+//! pool.close()?; // writes what is dirty, syncs, and says so if that fails
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`PagedFile::init`] is [`PagedFile::write`] for a page whose old contents do not matter: it
+//! gives zeroes and reads nothing.
+//!
+//! ## Writing with a log
+//!
+//! An engine that must survive a crash describes each change in a log first. The pool's part is the
+//! order: before it writes a page it asks the [`Wal`] to be durable up to the newest [`Lsn`] with
+//! which the page was marked dirty. The pool keeps that number in memory only. An engine whose
+//! recovery asks which changes a page has already seen stores the LSN in the page as well.
+//!
+//! ```
+//! use std::error::Error;
+//! use std::sync::{Arc, Mutex};
+//!
+//! use forebay::{BufferPool, FileOptions, Lsn, Wal};
+//!
+//! /// Records in memory, and how many of them are durable. An LSN counts records.
+//! #[derive(Debug, Default)]
+//! struct Log(Mutex<(Vec<String>, u64)>);
+//!
+//! impl Log {
+//!     fn append(&self, record: &str) -> Lsn {
+//!         let mut log = self.0.lock().expect("no thread panicked");
+//!         log.0.push(record.to_owned());
+//!         Lsn(log.0.len() as u64)
+//!     }
+//! }
+//!
+//! impl Wal for Log {
+//!     fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn Error + Send + Sync>> {
+//!         let mut log = self.0.lock().map_err(|_| "the log is poisoned")?;
+//!         log.1 = log.1.max(lsn.0); // a real log writes its records here and syncs its file
+//!         Ok(())
+//!     }
+//!
+//!     fn flushed(&self) -> Lsn {
+//!         self.0.lock().map_or(Lsn::NONE, |log| Lsn(log.1))
+//!     }
+//! }
+//!
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let directory = directory.path();
+//! let log = Arc::new(Log::default());
+//! let pool = BufferPool::builder()
+//!     .frames(64)
+//!     .directory(directory)
+//!     .wal(Arc::<Log>::clone(&log))
+//!     .build()?;
+//! let file = pool.open_file("accounts", &FileOptions::new().create(true))?;
+//! file.extend(1)?;
+//!
+//! let mut page = file.write(0)?; // first the latch: records and changes come in one order
+//! let lsn = log.append("account 3 has 500");
+//! page[24..32].copy_from_slice(&500_u64.to_le_bytes());
+//! page[0..8].copy_from_slice(&lsn.0.to_le_bytes()); // for the engine's own recovery
+//! page.mark_dirty(lsn); // after the last change, before the guard goes
+//! drop(page);
+//!
+//! assert_eq!(log.flushed(), Lsn::NONE);
+//! file.flush_file()?;
+//! assert_eq!(log.flushed(), lsn);
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A page that was changed and not marked is dirty all the same when its guard goes, but no log is
+//! flushed for it. In a pool with a log that is counted
+//! ([`unlogged_changes`](PoolStats::unlogged_changes)), because it is nearly always a mistake.
+//!
+//! ## Looking without holding
+//!
+//! Pages that everybody reads and hardly anybody changes (the inner nodes of an index) need no
+//! latch to be read. [`PagedFile::copy`] copies bytes out of a page, all from one state of it, and
+//! holds nothing afterwards. [`PagedFile::optimistic`] is the same in steps: several reads, and the
+//! question whether all of them came from one state.
+//!
+//! ```
+//! # use forebay::{BufferPool, FileOptions};
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let index = pool.open_file("index", &FileOptions::new().create(true))?;
+//! # index.extend(1)?;
+//! # index.write(0)?[0..6].copy_from_slice(&[4, 0, 99, 0, 0, 0]);
+//! let mut child = [0; 4];
+//! index.copy(0, 2, &mut child)?; // 4 bytes from byte 2 of block 0
+//! assert_eq!(child, [99, 0, 0, 0]);
+//!
+//! let look = index.optimistic(0)?;
+//! let (mut count, mut first) = ([0; 2], [0; 4]);
+//! assert!(look.read(0, &mut count) && look.read(2, &mut first));
+//!
+//! index.write(0)?[2] = 98; // somebody changes the page
+//! assert!(!look.still_valid());
+//! assert!(!look.read(2, &mut first)); // false: begin again with a new look
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A look also ends when the page leaves its frame. Whoever loops over looks at several pages
+//! therefore counts the tries and takes latches in the end, as `copy` does.
+//!
+//! ## Pins and latches
+//!
+//! A *pin* keeps a page in its frame and may last; a *latch* keeps its contents as they are and
+//! should be short. [`PageRef`] and [`PageMut`] have both, [`Pin`] only the first. They turn into
+//! each other without another lookup.
+//!
+//! ```
+//! # use forebay::{BufferPool, FileOptions, Lsn};
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let file = pool.open_file("tree", &FileOptions::new().create(true))?;
+//! # file.extend(1)?;
+//! let pin = file.pin(0)?; // stays in memory; others may change it
+//! let page = pin.latch_shared()?;
+//! if page[100] == 0 {
+//!     // Shared to exclusive. If others read too, that waits for them, and one of them may come first.
+//!     let upgraded = page.upgrade()?;
+//!     let (mut page, unchanged) = (upgraded.page, upgraded.unchanged);
+//!     if unchanged || page[100] == 0 {
+//!         page[100] = 1;
+//!         page.mark_dirty(Lsn::NONE);
+//!     }
+//!     let page = page.downgrade(); // exclusive to shared: nobody comes between
+//!     assert_eq!(page[100], 1);
+//! }
+//! assert!(pin.try_latch_exclusive()?.is_some()); // never waits
+//! drop(pin); // a file does not close while its pages are in use
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ## Scans that leave the rest alone
+//!
+//! A scan of a large file uses each page once. With an [`AccessStrategy`] of its own it goes
+//! through a few frames in turn (its ring) and does not push out what others use.
+//!
+//! ```
+//! # use forebay::{BufferPool, FileOptions, StrategyKind};
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let file = pool.open_file("large", &FileOptions::new().create(true))?;
+//! # file.extend(200)?;
+//! let scan = pool.strategy(StrategyKind::BulkRead); // one for each scan
+//! let mut sum = 0;
+//! for block in 0..file.blocks() {
+//!     let page = file.read_with(block, &scan)?;
+//!     sum += u64::from(page[16]);
+//! }
+//! # assert_eq!(sum, 0);
+//! let resident = (0..200).filter(|&block| file.is_resident(block)).count();
+//! assert_eq!(Some(resident), scan.ring_frames()); // an eighth of this small pool
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ## Checksums, and what to do about damage
+//!
+//! With [`Checksum::Crc32c`] the pool stamps four bytes of each page as it writes it, and checks
+//! them as it reads it. The four bytes are the pool's: leave them free in the layout, and do not
+//! read them, because a page in memory carries the stamp of its last read, if any. The sum covers
+//! the block number, so a page that was written to the wrong block of its file shows too.
+//!
+//! ```
+//! # use forebay::{BufferPool, Checksum, Error, FileOptions};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let checksum = Checksum::Crc32c { offset: 0 };
+//! # let builder = BufferPool::builder().frames(64).checksum(checksum);
+//! # let pool = builder.directory(directory.path()).build()?;
+//! let file = pool.open_file("ledger", &FileOptions::new().create(true))?;
+//! file.append()?[100] = 42;
+//! let path = file.path().to_owned();
+//! file.close()?;
+//!
+//! let mut bytes = std::fs::read(&path)?; // a disk that lost a bit
+//! bytes[5000] ^= 1;
+//! std::fs::write(&path, bytes)?;
+//!
+//! let file = pool.open_file("ledger", &FileOptions::new())?;
+//! assert!(matches!(file.read(0), Err(Error::Corrupt { block: 0, .. })));
+//! let saved = file.salvage(0)?; // the bytes as they are, for whoever can make something of them
+//! assert!(saved.mismatch.is_some());
+//! assert_eq!((saved.bytes[100], saved.bytes[5000]), (42, 1));
+//!
+//! let mut page = file.init(0)?; // and a new page in place of the damaged one
+//! page[100] = saved.bytes[100];
+//! # drop(page);
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A page of zeroes passes, as one that was never written since `extend`. An engine that writes
+//! every page before it reads it asks for [`ZeroPages::Refuse`], and then sees a lost first write
+//! as well.
+//!
+//! ## Truncating and dropping
+//!
+//! What is cut off is gone at once, changed or not, and is never written. Whoever has such a page
+//! pinned keeps the bytes, to no effect, until letting go; whoever asks for it afterwards is told.
+//!
+//! ```
+//! # use forebay::{BufferPool, Error, Fate, FileOptions};
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! let file = pool.open_file("log of visits", &FileOptions::new().create(true))?;
+//! file.extend(10)?;
+//! let pin = file.pin(9)?;
+//! file.truncate(5)?;
+//! assert!(matches!(file.read(9), Err(Error::PastEnd { block: 9, blocks: 5, .. })));
+//! assert!(matches!(pin.latch_shared(), Err(Error::Gone { how: Fate::Truncated, .. })));
+//!
+//! file.drop_file()?; // from the disk too
+//! assert!(matches!(file.read(0), Err(Error::Gone { how: Fate::Dropped, .. })));
+//! # drop(pin);
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ## What it does and why it is slow
+//!
+//! Everything is counted, all the time, by access strategy. A [`Stats`] is a copy of the counts;
+//! the difference of two tells about the time between.
+//!
+//! ```
+//! # use forebay::{BufferPool, FileOptions, StrategyKind, Wait};
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let file = pool.open_file("table", &FileOptions::new().create(true))?;
+//! # file.extend(4)?;
+//! let before = pool.stats();
+//! let page = file.read(3)?;
+//! let again = file.read(3)?;
+//! let stats = pool.stats().since(&before);
+//! assert_eq!(stats.strategy(StrategyKind::Normal).misses, 1);
+//! assert_eq!(stats.hit_ratio(), Some(0.5));
+//! assert_eq!(stats.wait(Wait::Read).count(), 1);
+//!
+//! let table = stats.to_string(); // for a terminal
+//! assert!(table.contains("misses"));
+//! let reasons = stats.explain(); // where threads waited, and what to change
+//! assert!(reasons.starts_with("Threads waited"));
+//! let metrics = pool.stats().prometheus(); // of the whole time: counters never go down
+//! assert!(metrics.contains("forebay_misses_total{strategy=\"normal\"} 1"));
+//!
+//! let view = pool.view(); // frame by frame: which page, who has it, dirty or not
+//! assert_eq!(view.len(), 1);
+//! assert_eq!((&*view[0].name, view[0].block, view[0].pins), ("table", 3, 2));
+//! # drop((page, again));
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`BufferPool::notes`] says what was asked for and could not be had (io_uring, huge pages).
+//!
+//! ## The end
+//!
+//! [`BufferPool::flush_and_sync`] and [`BufferPool::close`] make everything durable and report what
+//! fails; the second also closes the files and lets go of the directories. A pool that is not closed
+//! writes what is dirty when its last handle (and its files' last) is dropped; but it does not sync
+//! and has nobody to tell, and while a panic unwinds it writes nothing.
+//!
+//! # What it promises
+//!
+//! - **Nothing is lost without word.** A page that could not be written stays dirty, in its frame.
+//!   A thread that needs a frame and can get none but a dirty one gets the error of that write,
+//!   though it asked for another page.
+//! - **Log before page.** No page is written before [`Wal::flush_to`] has returned for its newest
+//!   change. If the log fails, the page stays ([`Error::Log`]).
+//! - **A failed sync is final.** What was written since the last good one may be gone, also if the
+//!   next sync succeeds. So nothing is written or synced in that tablespace any more
+//!   ([`Error::Failed`]); reading goes on while there are clean frames. Close the pool and recover.
+//! - **Durable means synced.** [`PagedFile::flush_file`] writes; [`PagedFile::sync`] makes what has
+//!   been written durable. Evictions and the cleaner only write.
+//! - **One page, one read.** Threads that miss the same page wait for one read; if it fails, all of
+//!   them are told.
+//! - **No wait for a frame is endless.** When every frame is pinned, a thread is told so
+//!   ([`Error::NoFreeFrame`]) after [`PoolBuilder::frame_wait`].
+//!
+//! # What it does not do
+//!
+//! - It is not crash-safe by itself. Pages reach the disk in no order but log before page, one at a
+//!   time, and a crash may leave one half written (its checksum shows it). Without a log, what is
+//!   on disk is whole only after a good [`BufferPool::close`] or [`BufferPool::flush_and_sync`]
+//!   with nobody changing anything meanwhile.
+//! - It undoes nothing. A thread that panics while it changes a page leaves the page as it is by
+//!   then, dirty, for others to read and to write. An engine that cannot live with that aborts on
+//!   panic.
+//! - It does not read ahead, and has no checkpoints that run beside the work. Both are coming.
+//! - It keeps no other process out of a file, beyond the lock on the directory that pools respect.
+//!
+//! # Threads and deadlocks
+//!
+//! A pool, a file and an access strategy may be used from any thread. A guard may be sent to
+//! another thread. A latch makes everyone else wait without a limit, so:
+//!
+//! - Do not ask for a page that the same thread has latched. To read or [`copy`](PagedFile::copy) a
+//!   page that is latched exclusively, or to write one that is latched at all, is to wait for
+//!   oneself; to read one that is latched shared is so when a writer waits in between. `init` and
+//!   [`salvage`](PagedFile::salvage) latch too; `pin` does not.
+//! - Latch pages in one order. Which one (from the root down, by block) is the engine's affair.
+//! - Do not call `flush_file`, `flush_and_sync` or `close` with a page of such a file latched
+//!   exclusively: they wait for whoever changes a dirty page. (A shared latch does not bar them, but
+//!   `close` refuses while any page is in use.)
+//! - Do not ask for a page while holding a lock that [`Wal::flush_to`] takes. A read may have to
+//!   write another page first, and so to flush the log, on the same thread. For the same reason
+//!   `flush_to` must not wait for a latch: its caller may hold it.
+//! - A thread that holds pages while it asks for more needs frames for all of them at once.
+//!
+//! The pool itself holds no latch while it writes a page: a page on its way out can be read and
+//! changed.
+//!
+//! # Tuning
+//!
+//! - [`memory`](PoolBuilder::memory) is 128 MiB unless said otherwise, for pages alone; see
+//!   [`BufferPool::bookkeeping_bytes`] for the rest. It is the first thing to change. It must be
+//!   more than all threads pin at once; a pool has 8 frames at least.
+//! - [`page_size`](PoolBuilder::page_size) is 8 KiB, and fixed for the life of the files: they do
+//!   not record it. Smaller pages waste less memory on random reads, larger ones need fewer
+//!   requests.
+//! - [`strategy_with_ring`](BufferPool::strategy_with_ring) sets the size of a ring, up to an
+//!   eighth of the pool. The usual ring is 256 KiB for reading and cleaning up, and 16 MiB for
+//!   writing, so that the log is flushed less often.
+//! - [`Tablespace::cache`] chooses between the kernel's page cache and direct I/O. Without
+//!   read-ahead, direct scans are slow; stay with buffered files, the default.
+//! - [`queue_depth`](PoolBuilder::queue_depth), [`backend`](PoolBuilder::backend) and
+//!   [`register_memory`](PoolBuilder::register_memory) are about flushing and cleaning. A thread
+//!   that misses a page reads it with a plain `preadv`.
+//! - Memory, page size, backend, queue depths, the wait for a frame, huge pages and tablespaces can
+//!   also come from a file, the [`Profile`]. What is set in code goes before it.
+//!
+//! Ask [`Stats::explain`] before changing anything.
 
 mod builder;
 mod checksum;
@@ -40,6 +438,10 @@ pub use tablespace::Tablespace;
 pub use tag::{Block, FileId, Lsn, PageTag};
 pub use view::{FrameView, IoView, LatchView};
 pub use wal::Wal;
+
+/// The I/O layer, whose types are in some signatures here.
+pub use forebay_io as io;
+pub use forebay_io::{CacheMode, Kind, Prefer};
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

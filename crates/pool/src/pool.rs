@@ -1,7 +1,8 @@
 //! The pool: the handle that everything else is had from.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use forebay_io::Kind;
@@ -33,8 +34,9 @@ pub struct BufferPool {
 /// What the handles share; the last one to go writes what is dirty.
 pub(crate) struct Pool {
     core: Arc<Core>,
-    /// `None` in a pool without.
-    cleaner: Option<Cleaner>,
+    /// `None` in a pool without, and once it is closed.
+    cleaner: Mutex<Option<Cleaner>>,
+    closed: AtomicBool,
     checksum: Checksum,
     notes: Vec<String>,
 }
@@ -53,7 +55,15 @@ impl BufferPool {
     ) -> Result<BufferPool, Error> {
         let core = Arc::new(core);
         let cleaner = with_cleaner.then(|| Cleaner::start(&core)).transpose()?;
-        Ok(BufferPool { pool: Arc::new(Pool { core, cleaner, checksum, notes }) })
+        Ok(BufferPool {
+            pool: Arc::new(Pool {
+                core,
+                cleaner: Mutex::new(cleaner),
+                closed: AtomicBool::new(false),
+                checksum,
+                notes,
+            }),
+        })
     }
 
     fn core(&self) -> &Core {
@@ -68,6 +78,9 @@ impl BufferPool {
     /// [`Error::OpenOtherwise`] when it is open already with other options.
     pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
         let core = self.core();
+        if self.pool.closed.load(Ordering::SeqCst) {
+            return Err(Error::Closed);
+        }
         let space = self.space(options.tablespace.as_deref())?;
         let checksum = options.checksum.unwrap_or(self.pool.checksum);
         checksum.check_setting(core.page_bytes())?;
@@ -104,8 +117,8 @@ impl BufferPool {
         Ok(AccessStrategy::new(kind, Some(bytes), core.page_bytes(), core.frames.len()))
     }
 
-    /// Writes every dirty page of every file, then syncs every file. Waits for latches: do not call
-    /// it with a page latched exclusively. Gives the number of pages written.
+    /// Writes every dirty page of every file, then syncs every file. Waits for whoever has a dirty
+    /// page latched exclusively: do not call it with a page latched so. Gives the number of pages written.
     ///
     /// # Errors
     /// The first one. What could not be written stays dirty; what could is written and synced.
@@ -113,14 +126,27 @@ impl BufferPool {
         self.pool.write_all(true)
     }
 
-    /// Writes what is dirty, syncs, and stops the cleaner. The directories come free when the last
-    /// handle to the pool and its files has gone.
+    /// Writes what is dirty, syncs, closes all files and lets go of the directories. Handles that
+    /// are left say [`Error::Gone`] and [`Error::Closed`] from then on. Gives the number of pages
+    /// written.
     ///
     /// # Errors
-    /// As [`BufferPool::flush_and_sync`]; pages that could not be written are then tried once more
-    /// when the last handle goes.
-    pub fn close(self) -> Result<u64, Error> {
-        self.flush_and_sync()
+    /// The first one, as [`BufferPool::flush_and_sync`] and [`PagedFile::close`]: the pool stays
+    /// open, with the files that could not be closed.
+    pub fn close(&self) -> Result<u64, Error> {
+        let pages = self.flush_and_sync()?;
+        let core = self.core();
+        for file in core.files.all() {
+            match core.close_file(&file) {
+                // Somebody else has closed or dropped it meanwhile.
+                Err(Error::Gone { .. }) => {}
+                result => result?,
+            }
+        }
+        self.pool.closed.store(true, Ordering::SeqCst);
+        drop(self.pool.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take());
+        core.spaces.iter().for_each(|space| space.unlock());
+        Ok(pages)
     }
 
     /// What the pool has done so far, and how it stands.
@@ -202,7 +228,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.cleaner = None;
+        drop(self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take());
         if thread::panicking() {
             // Pages may be half changed; what the log says is safer than what they say.
             tracing::error!("the pool is dropped by a panic: dirty pages are not written");
@@ -216,6 +242,9 @@ impl Drop for Pool {
 
 impl fmt::Debug for BufferPool {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pool.core.fmt(out)
+        out.debug_struct("BufferPool")
+            .field("frames", &self.frames())
+            .field("page_bytes", &self.page_bytes())
+            .finish_non_exhaustive()
     }
 }

@@ -12,7 +12,7 @@
 //! Source:      PostgreSQL's "fsync errors" (2018).
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use forebay_io::{CacheMode, Io, IoOptions, Kind, Mapping, Op, Prefer};
 
@@ -32,6 +32,7 @@ pub struct Tablespace {
     pub(crate) queue_depth: Option<usize>,
     pub(crate) segment: Option<Size>,
     pub(crate) io: Option<Io>,
+    pub(crate) must_exist: bool,
 }
 
 impl Tablespace {
@@ -44,17 +45,25 @@ impl Tablespace {
             queue_depth: None,
             segment: None,
             io: None,
+            must_exist: false,
         }
     }
 
-    /// Past the kernel's page cache, or through it.
+    /// Refuse a directory that is not there, rather than make it.
+    #[must_use]
+    pub fn must_exist(mut self, must_exist: bool) -> Self {
+        self.must_exist = must_exist;
+        self
+    }
+
+    /// Past the kernel's page cache, or through it. Default: through it.
     #[must_use]
     pub fn cache(mut self, cache: CacheMode) -> Self {
         self.cache = Some(cache);
         self
     }
 
-    /// Most requests of cleaning and flushing in flight at once, 1 to 32,768. Default: 64.
+    /// Most requests of cleaning, flushing and syncing in flight at once, 1 to 32,768. Default: 64.
     #[must_use]
     pub fn queue_depth(mut self, requests: usize) -> Self {
         self.queue_depth = Some(requests);
@@ -89,7 +98,8 @@ pub(crate) struct Space {
     /// For many requests at once.
     pub(crate) queue: Io,
     failed: OnceLock<Arc<forebay_io::Error>>,
-    _lock: DirectoryLock,
+    /// `None` once the pool is closed.
+    lock: Mutex<Option<DirectoryLock>>,
 }
 
 /// What the pool says about all tablespaces.
@@ -115,7 +125,9 @@ impl Space {
                 expected: format!("it should be a multiple of the page size, {page_bytes}"),
             });
         }
-        make_directory(&asked.directory)?;
+        if !asked.must_exist {
+            make_directory(&asked.directory)?;
+        }
         let lock = DirectoryLock::take(&asked.directory)?;
         let cache = asked.cache.unwrap_or_default();
         let (lone, queue) = match &asked.io {
@@ -130,8 +142,13 @@ impl Space {
             lone,
             queue,
             failed: OnceLock::new(),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         })
+    }
+
+    /// Lets others have the directory.
+    pub(crate) fn unlock(&self) {
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// Refuses once a sync has failed.

@@ -11,7 +11,8 @@ use crate::tag::Lsn;
 /// A write-ahead log, as far as a pool needs one.
 ///
 /// Called from any thread that needs a frame, from the cleaner and from checkpoints; never with a
-/// latch of the pool's own held. An implementation must not use the pool that calls it: the caller
+/// latch taken by the pool itself, but perhaps with latches of the engine's: the calling thread may
+/// be about to read one page with another one latched. An implementation must not use the pool that calls it: the caller
 /// may be the only one who could free the frame it would wait for.
 pub trait Wal: fmt::Debug + Send + Sync {
     /// Makes the log durable at least up to and including `lsn`.

@@ -49,9 +49,11 @@ pub(crate) fn module_names(file: &RustFile) -> Vec<Finding> {
     findings
 }
 
-/// No crate below the programs prints, or reads the environment or the clock, outside tests.
+/// No crate below the programs prints, or reads the environment or the clock, outside tests and
+/// examples.
 pub(crate) fn ambient(file: &RustFile) -> Vec<Finding> {
-    if file.crate_dir().is_none_or(|dir| PROGRAMS.contains(&dir)) || file.path == CLOCK_FILE {
+    let is_program = |dir| PROGRAMS.contains(&dir) || is_example(file, dir);
+    if file.crate_dir().is_none_or(is_program) || file.path == CLOCK_FILE {
         return Vec::new();
     }
     let mut findings = Vec::new();
@@ -65,6 +67,11 @@ pub(crate) fn ambient(file: &RustFile) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// An example is a program: it has arguments, a user to print for, and a clock of its own.
+fn is_example(file: &RustFile, crate_dir: &str) -> bool {
+    file.path[crate_dir.len()..].starts_with("/examples/")
 }
 
 /// Whether `word` stands in `line` and is not the tail of a longer name.
@@ -110,6 +117,7 @@ mod tests {
         for text in bad {
             assert_eq!(count("crates/io/src/a.rs", text), 1, "{text}");
             assert_eq!(count("crates/lab/src/a.rs", text), 0, "{text}");
+            assert_eq!(count("crates/io/examples/a.rs", text), 0, "{text}");
             assert_eq!(count("crates/compare/src/a.rs", text), 0, "{text}");
             let test = format!("#[cfg(test)]\nmod tests {{\n{text}\n}}\n");
             assert_eq!(count("crates/io/src/a.rs", &test), 0, "{text}");

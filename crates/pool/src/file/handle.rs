@@ -54,12 +54,13 @@ impl PagedFile {
         &self.core
     }
 
-    /// The page `block`, to read: pinned and latched shared, read in if need be.
+    /// The page `block`, to read: pinned and latched shared, read in if need be. Whoever has the
+    /// page latched exclusively waits here for itself, as with any lock.
     ///
     /// # Errors
     /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`] and [`Error::Io`] from reading it;
-    /// [`Error::NoFreeFrame`], or what kept a dirty page from being written, when there was no
-    /// frame for it.
+    /// [`Error::NoFreeFrame`], or what kept another, dirty page from being written
+    /// ([`Error::Log`], [`Error::Failed`], [`Error::Io`]), when there was no frame for it.
     #[inline(always)]
     pub fn read(&self, block: Block) -> Result<PageRef<'_>, Error> {
         self.read_with(block, &AccessStrategy::NORMAL)
@@ -110,7 +111,8 @@ impl PagedFile {
         Ok(PageMut::latched(core, &self.file, frame, block))
     }
 
-    /// The page `block`, to change, all zero whatever it was: nothing is read.
+    /// The page `block`, to change, all zero whatever it was: nothing is read. That is a change:
+    /// with a log, mark it dirty with the record that says so.
     ///
     /// # Errors
     /// As [`PagedFile::write`], but for those of reading.
@@ -137,8 +139,21 @@ impl PagedFile {
     /// # Errors
     /// As [`PagedFile::extend`] and [`PagedFile::init`].
     pub fn append(&self) -> Result<PageMut<'_>, Error> {
+        self.append_with(&AccessStrategy::NORMAL)
+    }
+
+    /// As [`PagedFile::append`], by an access strategy.
+    ///
+    /// # Errors
+    /// As [`PagedFile::append`]. When there is no frame for the new page, the file is as long as
+    /// before, unless somebody has extended it further meanwhile.
+    pub fn append_with(&self, strategy: &AccessStrategy) -> Result<PageMut<'_>, Error> {
         let block = self.extend(1)?.start;
-        self.init(block)
+        self.init_with(block, strategy).inspect_err(|_| {
+            if let Err(error) = self.file.retract(self.core(), block) {
+                tracing::warn!(%error, block, "an empty block stays at the end of a file");
+            }
+        })
     }
 
     /// Keeps the page `block` in its frame, read in if need be, without latching it.
@@ -160,7 +175,8 @@ impl PagedFile {
     }
 
     /// A look at the page `block` that holds nothing and writes nothing shared: for pages that
-    /// many read and few change. Read in if need be.
+    /// many read and few change. Read in if need be. A look ends when the page changes, and also
+    /// when it is evicted: in a pool too small for what is looked at, try a few times, then read.
     ///
     /// # Errors
     /// As [`PagedFile::read`].
@@ -203,8 +219,9 @@ impl PagedFile {
         Ok(())
     }
 
-    /// The page `block` outside the pool, even if its checksum is wrong: for saving what can be
-    /// saved. A page in memory is given as it is there.
+    /// The page `block`, even if its checksum is wrong: for saving what can be saved. A sound page
+    /// is read through the pool and given as it is there (where the checksum in its bytes is that
+    /// of its last write); an unsound one is read past the pool.
     ///
     /// # Errors
     /// As [`PagedFile::read`], but never [`Error::Corrupt`].
@@ -266,8 +283,8 @@ impl PagedFile {
     }
 
     /// Writes every page that is dirty now. Says nothing about durability: see
-    /// [`PagedFile::sync`]. Waits for latches: do not call it with a page of this file latched
-    /// exclusively. Gives the number of pages written.
+    /// [`PagedFile::sync`]. Waits for whoever has a dirty page latched exclusively: do not call it
+    /// with a page of this file latched so. Gives the number of pages written.
     ///
     /// # Errors
     /// The first one; pages that could not be written stay dirty, and the others are written.
@@ -287,17 +304,14 @@ impl PagedFile {
         self.core().sync_file(&self.file)
     }
 
-    /// Writes what is dirty, syncs, and closes the file for all its handles.
+    /// Writes what is dirty, syncs, and closes the file for all its handles, which say
+    /// [`Error::Gone`] from then on.
     ///
     /// # Errors
     /// Those of [`PagedFile::flush_file`] and [`PagedFile::sync`]; [`Error::Busy`] when pages are
-    /// in use. The file then stays open.
-    pub fn close(self) -> Result<(), Error> {
-        if !self.file.is_read_only() {
-            self.flush_file()?;
-            self.sync()?;
-        }
-        self.file.close(self.core())
+    /// still in use after the time that the pool waits for a frame. The file then stays open.
+    pub fn close(&self) -> Result<(), Error> {
+        self.core().close_file(&self.file)
     }
 
     /// The number that page tags have for this file.
@@ -312,6 +326,15 @@ impl PagedFile {
 }
 
 impl Core {
+    pub(crate) fn close_file(&self, file: &Arc<FileCore>) -> Result<(), Error> {
+        file.check_open()?;
+        if !file.is_read_only() {
+            self.flush_file(file)?;
+            self.sync_file(file)?;
+        }
+        file.close(self)
+    }
+
     /// Syncs every segment of a file.
     pub(crate) fn sync_file(&self, file: &FileCore) -> Result<(), Error> {
         file.space.check_sound()?;
@@ -334,6 +357,9 @@ impl Core {
 
 impl fmt::Debug for PagedFile {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.file.fmt(out)
+        out.debug_struct("PagedFile")
+            .field("path", &self.file.path)
+            .field("blocks", &self.file.blocks())
+            .finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@ mod registry;
 mod resize;
 mod segments;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -39,6 +39,8 @@ pub(crate) struct FileCore {
     pub(crate) space: Arc<Space>,
     pub(crate) name: String,
     pub(crate) path: Arc<Path>,
+    /// The real path, links followed, when it was opened.
+    place: PathBuf,
     pub(crate) table: PageTable,
     pub(crate) checksum: Checksum,
     pub(crate) zero_pages: ZeroPages,

@@ -3,7 +3,7 @@
 use crate::checksum::{Checksum, ZeroPages};
 
 /// How to open a file. The default reads and writes a file that must exist, in the first
-/// tablespace, without checksums.
+/// tablespace, with the pool's checksum.
 #[derive(Debug, Clone, Default)]
 pub struct FileOptions {
     pub(crate) tablespace: Option<String>,

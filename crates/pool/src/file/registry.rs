@@ -1,10 +1,14 @@
-//! The registry: which files are open, by number and by name.
+//! The registry: which files are open, by number and by place.
 //!
+//! A file is known by its real path, links followed, so that no two spellings of a name (`a/b`,
+//! `a//b`, through a link, or through a tablespace inside another) give two caches of one file.
+//!
+//! Invariants:  [REG-1] a file on disk is open once in a pool
 //! Concurrency: looked up by whoever evicts or writes a page; changed by opening, closing, dropping.
-//!              `names` is also the right to open: a file is opened by one thread at a time.
+//!              `places` is also the right to open: a file is opened by one thread at a time.
 
 use std::collections::HashMap;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -18,13 +22,10 @@ use crate::table::PageTable;
 use crate::tablespace::Space;
 use crate::tag::FileId;
 
-/// A file's tablespace and its name there.
-type Name = (Arc<str>, String);
-
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     by_id: RwLock<HashMap<FileId, Arc<FileCore>>>,
-    names: Mutex<HashMap<Name, FileId>>,
+    places: Mutex<HashMap<PathBuf, FileId>>,
     next: AtomicU32,
 }
 
@@ -49,14 +50,21 @@ impl Files {
         checksum: Checksum,
         options: &FileOptions,
     ) -> Result<Arc<FileCore>, Error> {
-        check_name(name)?;
-        let key = (Arc::clone(&space.name), name.to_owned());
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = names.get(&key).and_then(|id| self.get(*id)) {
-            return same(file, checksum, options);
+        let name = &check_name(name, space.segment_bytes.is_some())?;
+        check_options(options)?;
+        let path = space.directory.join(name);
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        // What has no real path is not there yet, or no longer, and so is not open.
+        let place = path.canonicalize().ok();
+        let open = place.as_ref().and_then(|place| self.get(*places.get(place)?));
+        if let Some(file) = open {
+            return same(file, space, checksum, options);
         }
-        let file = Arc::new(self.open_new(space, name, page_bytes, checksum, options)?);
-        names.insert(key, file.id);
+        let is_new = place.is_none();
+        let file = self.open_new(space, name, page_bytes, checksum, options, is_new)?;
+        let file = Arc::new(file);
+        let before = places.insert(file.place.clone(), file.id);
+        assert!(before.and_then(|id| self.get(id)).is_none(), "[REG-1] {path:?} is open twice");
         let mut by_id = self.by_id.write().unwrap_or_else(PoisonError::into_inner);
         by_id.insert(file.id, Arc::clone(&file));
         Ok(file)
@@ -69,9 +77,9 @@ impl Files {
         page_bytes: usize,
         checksum: Checksum,
         options: &FileOptions,
+        is_new: bool,
     ) -> Result<FileCore, Error> {
         let path = space.directory.join(name);
-        let is_new = !path.exists();
         let open = OpenOptions::new().create(options.create).create_new(options.create_new);
         let segments = Segments::open(
             path.clone(),
@@ -84,6 +92,9 @@ impl Files {
         if is_new {
             sync_directory(directory(&path))?;
         }
+        let place = path.canonicalize().map_err(|error| {
+            Error::Io(forebay_io::Error::Open { file: path.as_path().into(), source: error.into() })
+        })?;
         let path: Arc<Path> = path.into();
         let (len, page) = (segments.len()?, page_bytes as u64);
         if !len.is_multiple_of(page) && !options.ignore_partial_page {
@@ -97,6 +108,7 @@ impl Files {
             space: Arc::clone(space),
             name: name.to_owned(),
             path,
+            place,
             table: PageTable::new(),
             checksum,
             zero_pages: options.zero_pages,
@@ -110,10 +122,9 @@ impl Files {
 
     /// Forgets a file that is closed or dropped.
     pub(super) fn forget(&self, file: &FileCore) {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (Arc::clone(&file.space.name), file.name.clone());
-        if names.get(&key) == Some(&file.id) {
-            names.remove(&key);
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if places.get(&file.place) == Some(&file.id) {
+            places.remove(&file.place);
         }
         self.by_id.write().unwrap_or_else(PoisonError::into_inner).remove(&file.id);
     }
@@ -122,11 +133,16 @@ impl Files {
 /// An open file can be opened again only in the same way.
 fn same(
     file: Arc<FileCore>,
+    space: &Arc<Space>,
     checksum: Checksum,
     options: &FileOptions,
 ) -> Result<Arc<FileCore>, Error> {
+    if options.create_new {
+        let source = forebay_io::OsError::from_raw(17); // EEXIST
+        return Err(Error::Io(forebay_io::Error::Open { file: Arc::clone(&file.path), source }));
+    }
     let differs = [
-        (options.create_new, "existence (it was to be made anew)"),
+        (!Arc::ptr_eq(&file.space, space), "tablespace"),
         (file.read_only != options.read_only, "access (read-only or not)"),
         (file.checksum != checksum, "checksum"),
         (file.zero_pages != options.zero_pages, "rule for pages of zeroes"),
@@ -137,17 +153,73 @@ fn same(
     }
 }
 
-/// A name stays inside its tablespace.
-fn check_name(name: &str) -> Result<(), Error> {
-    let path = Path::new(name);
-    let inside = path.components().all(|part| matches!(part, Component::Normal(_)));
-    if inside && !name.is_empty() && !name.ends_with('/') && name != crate::directory_lock::NAME {
-        return Ok(());
-    }
-    Err(Error::Setting {
+/// A name stays inside its tablespace, and is no other file's. Gives it without needless parts.
+fn check_name(name: &str, segmented: bool) -> Result<String, Error> {
+    let refused = |expected: &str| Error::Setting {
         setting: "the name of a file",
         value: format!("{name:?}"),
-        expected: "it should be a relative path inside the tablespace's directory, without `..`"
-            .to_owned(),
-    })
+        expected: expected.to_owned(),
+    };
+    let mut parts = Vec::new();
+    for part in Path::new(name).components() {
+        match part {
+            Component::Normal(part) => parts.extend(part.to_str()),
+            Component::CurDir => {}
+            _ => {
+                return Err(refused(
+                    "it should be a relative path inside the tablespace's directory, without `..`",
+                ));
+            }
+        }
+    }
+    let clean = parts.join("/");
+    if clean.is_empty() || name.ends_with('/') {
+        return Err(refused("it should name a file inside the tablespace's directory"));
+    }
+    if clean == crate::directory_lock::NAME {
+        return Err(refused("the pool's own lock has this name; choose another"));
+    }
+    let number = clean.rsplit_once('.').map(|(_, number)| number);
+    let like_segment =
+        number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()));
+    if segmented && like_segment {
+        return Err(refused(
+            "in a tablespace with segments it should not end in a dot and a number: that is how \
+             the segments of other files are named",
+        ));
+    }
+    Ok(clean)
+}
+
+fn check_options(options: &FileOptions) -> Result<(), Error> {
+    if options.read_only && (options.create || options.create_new) {
+        return Err(Error::Setting {
+            setting: "read-only",
+            value: "asked for together with making the file".to_owned(),
+            expected: "open for reading what exists, or make it for writing".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reg_1_a_name_has_one_spelling() {
+        for name in ["a/b", "a//b", "./a/b", "a/./b"] {
+            assert_eq!(check_name(name, true).unwrap(), "a/b", "[REG-1] {name}");
+        }
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_or_are_taken_are_refused() {
+        for name in ["", "/", "/etc/passwd", "../a", "a/../../b", ".", "a/", "forebay.lock"] {
+            assert!(check_name(name, false).is_err(), "{name}");
+        }
+        assert!(check_name("t.1", false).is_ok());
+        assert!(check_name("t.1", true).is_err());
+        assert!(check_name("t.v1", true).is_ok());
+    }
 }

@@ -13,6 +13,8 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use super::{BLOCKS_MAX, CLOSED, DROPPED, FileCore};
 use crate::core::Core;
@@ -22,6 +24,9 @@ use crate::frame::word::DIRTY;
 use crate::stats::PoolEvent;
 use crate::sync::yield_now;
 use crate::tag::Block;
+
+/// Pause before a page that somebody has is looked at again.
+const PAUSE: Duration = Duration::from_micros(100);
 
 impl FileCore {
     fn resizing(&self) -> MutexGuard<'_, ()> {
@@ -58,6 +63,18 @@ impl FileCore {
         self.blocks.store(u64::from(blocks), Ordering::SeqCst);
         self.discard_from(core, blocks);
         self.segments.truncate(u64::from(blocks))
+    }
+
+    /// Takes back the extension by `block`, if nobody has extended the file further.
+    pub(crate) fn retract(&self, core: &Core, block: Block) -> Result<(), Error> {
+        let _right = self.resizing();
+        self.check_open()?;
+        if self.blocks() != block + 1 {
+            return Ok(());
+        }
+        self.blocks.store(u64::from(block), Ordering::SeqCst);
+        self.discard_from(core, block);
+        self.segments.truncate(u64::from(block))
     }
 
     /// Takes the file out of the pool and off the disk.
@@ -107,6 +124,8 @@ impl FileCore {
     /// Evicts every page, which must be clean and unpinned.
     fn evict_all(&self, core: &Core) -> Result<(), Error> {
         let mut pages = 0;
+        // The cleaner, or a reader in passing, may have a page for a moment.
+        let deadline = core.clock.now() + core.frame_wait;
         for (block, frame) in self.table.listed_from(0) {
             let (entry, tag) = (self.table.entry(block), self.tag(block));
             while entry.frame() == frame {
@@ -114,12 +133,11 @@ impl FileCore {
                 if let Some(owned) = core.frames.claim_page(frame, tag) {
                     entry.unlist(frame);
                     drop(owned);
-                } else if word.pins() > 0 || word.has(DIRTY) {
+                } else if word.has(DIRTY) || core.clock.now() >= deadline {
                     pages += 1;
                     break;
                 } else {
-                    // Being evicted or written by somebody else.
-                    yield_now();
+                    thread::sleep(PAUSE);
                 }
             }
         }

@@ -275,6 +275,17 @@ impl Frames {
         granted
     }
 
+    /// Takes the shared latch of a pinned frame if nobody has it exclusively, past those who wait.
+    #[must_use]
+    pub(crate) fn try_latch_passing(&self, frame: FrameIndex) -> bool {
+        self.get(frame).change(Word::latched_passing).is_ok()
+    }
+
+    /// Sleeps while the pinned frame is latched exclusively.
+    pub(crate) fn wait_readable(&self, frame: FrameIndex) {
+        self.wait(frame, 0, |word| word.has(EXCLUSIVE));
+    }
+
     /// Takes the latch of a pinned frame, sleeping while it is held in a conflicting way.
     pub(crate) fn latch(&self, frame: FrameIndex, mode: Mode) {
         let announce = if mode == Mode::Exclusive { EXCLUSIVE_WAITS } else { 0 };

@@ -172,6 +172,13 @@ impl Word {
         granted.then_some(Word((self.0 & !cleared) + latch))
     }
 
+    /// The shared latch for a short look, past whoever waits for it exclusively: whoever flushes may
+    /// hold the page shared already, and would wait for one who waits for it.
+    pub(crate) fn latched_passing(self) -> Option<Word> {
+        self.check_room();
+        (!self.has(EXCLUSIVE)).then_some(Word(self.0 + SHARED))
+    }
+
     /// Shared turned into exclusive, by the only one who has it shared.
     pub(crate) fn upgraded(self) -> Option<Word> {
         (self.shared() == 1).then_some(Word(self.0 - SHARED + EXCLUSIVE))

@@ -31,7 +31,8 @@ pub struct PageRef<'p> {
 /// A page, pinned and latched exclusively: it derefs to its bytes, for changing them.
 ///
 /// [`PageMut::mark_dirty`] says with which log record. A page changed without it is dirty all the
-/// same when the guard goes, but the pool then knows of no log record to wait for.
+/// same when the guard goes, but the pool then knows of no log record to wait for. That holds for a
+/// panic with the guard in hand, too: the pool undoes nothing.
 pub struct PageMut<'p> {
     core: &'p Core,
     file: &'p FileCore,

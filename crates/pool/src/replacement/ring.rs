@@ -23,7 +23,8 @@ use crate::tag::PageTag;
 const POOL_SHARE: usize = 8;
 
 /// What one scan is about to do, with the frames it reuses. Made by
-/// [`BufferPool::strategy`](crate::BufferPool::strategy), for one scan; cheap, so not to be kept.
+/// [`BufferPool::strategy`](crate::BufferPool::strategy), anew for each scan: its ring is that
+/// scan's, on however many threads it runs.
 #[derive(Debug)]
 pub struct AccessStrategy {
     kind: StrategyKind,

@@ -113,7 +113,7 @@ impl Core {
         mut failed: Option<Error>,
     ) -> Result<Owned<'_>, Error> {
         let start = self.clock.now();
-        let mut pause = PAUSE_MIN;
+        let (mut pause, mut slept) = (PAUSE_MIN, false);
         let found = loop {
             if let Some(owned) = self.frames.take_free() {
                 break Ok(owned);
@@ -132,9 +132,12 @@ impl Core {
                 break Err(Error::NoFreeFrame { pinned, capacity, waited });
             }
             thread::sleep(pause.min(self.frame_wait - waited));
+            slept = true;
             pause = (pause * 2).min(PAUSE_MAX);
         };
-        self.counters.waited(Wait::Frame, self.clock.now().saturating_sub(start));
+        if slept {
+            self.counters.waited(Wait::Frame, self.clock.now().saturating_sub(start));
+        }
         found
     }
 

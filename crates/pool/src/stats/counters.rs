@@ -78,6 +78,8 @@ pub(crate) enum PoolEvent {
     Syncs,
     /// Syncs that failed.
     SyncErrors,
+    /// Log flushes that failed.
+    LogErrors,
     /// Changes without an LSN, in a pool that has a log.
     UnloggedChanges,
     /// Optimistic reads that met a change and were done again.
@@ -235,6 +237,7 @@ impl Counters {
             cleaner_wakes: event(PoolEvent::CleanerWakes),
             syncs: event(PoolEvent::Syncs),
             sync_errors: event(PoolEvent::SyncErrors),
+            log_errors: event(PoolEvent::LogErrors),
             unlogged_changes: event(PoolEvent::UnloggedChanges),
             doomed_pages: event(PoolEvent::Doomed),
         };

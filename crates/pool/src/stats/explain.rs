@@ -24,6 +24,9 @@ use crate::strategy_kind::StrategyKind;
 /// A wait with less than this share of all waiting time gets no advice.
 const SHARE_NOTABLE: f64 = 0.1;
 
+/// Less waiting than this, by all threads together, is nothing to act upon.
+const WAITED_NOTABLE: Duration = Duration::from_millis(10);
+
 /// From this hit ratio on, more memory is not the first thing to try.
 const HIT_RATIO_GOOD: f64 = 0.95;
 
@@ -87,6 +90,11 @@ impl Stats {
                 self.pool.sync_errors,
                 "failed sync",
                 "What was written since the last good one may be lost: close the pool and recover.",
+            ),
+            (
+                self.pool.log_errors,
+                "failed log flush",
+                "Pages stay dirty until their log can be flushed: see to the log first.",
             ),
             (
                 self.pool.unlogged_changes,
@@ -227,7 +235,7 @@ impl Stats {
     /// Whether these waits together took a notable share of all waiting time.
     fn is_notable(&self, waits: &[Wait]) -> bool {
         let these: Duration = waits.iter().map(|wait| self.wait(*wait).sum()).sum();
-        share_of_time(these, self.waited()) >= SHARE_NOTABLE
+        these >= WAITED_NOTABLE && share_of_time(these, self.waited()) >= SHARE_NOTABLE
     }
 
     /// Time waited for anything, of all threads together.

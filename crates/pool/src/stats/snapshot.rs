@@ -78,6 +78,7 @@ counts! {
         cleaner_wakes: "Times the cleaner was woken because clean frames ran short.",
         syncs: "Syncs.",
         sync_errors: "Syncs that failed.",
+        log_errors: "Log flushes that failed, each keeping pages from being written.",
         unlogged_changes: "Changes without an LSN in a pool that has a log.",
         doomed_pages: "Pages dropped or truncated away while pinned.",
     }

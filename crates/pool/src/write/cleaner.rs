@@ -193,16 +193,13 @@ fn write(core: &Core, file: FileId, pages: &[(PageTag, FrameIndex)]) {
     };
     let at_once = (core.buffers.count() / 2).max(1);
     for pages in pages.chunks(at_once) {
-        let (mut copies, mut pinned): (Vec<Copy<'_>>, Vec<FrameIndex>) = Default::default();
+        let mut copies: Vec<Copy<'_>> = Vec::new();
         for &(tag, frame) in pages {
             if !core.frames.pin(frame, tag, Touch::Not) {
                 continue;
             }
             match core.try_copy(&file, tag, frame) {
-                Copying::Copied(copy) => {
-                    copies.push(copy);
-                    pinned.push(frame);
-                }
+                Copying::Copied(copy) => copies.push(copy),
                 // [CLN-1] Whoever has it will come by again, or keeps it in use.
                 Copying::Clean | Copying::NotNow => core.frames.unpin(frame),
             }
@@ -215,7 +212,6 @@ fn write(core: &Core, file: FileId, pages: &[(PageTag, FrameIndex)]) {
                 Err(error) => tracing::warn!(%error, "the cleaner cannot write"),
             }
         }
-        pinned.into_iter().for_each(|frame| core.frames.unpin(frame));
     }
 }
 

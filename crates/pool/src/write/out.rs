@@ -15,13 +15,13 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
 use crate::frame::FrameIndex;
-use crate::frame::word::{DIRTY, Mode, Touch, WRITING};
+use crate::frame::word::{DIRTY, EXCLUSIVE, Touch, WRITING};
 use crate::guard::PageRef;
-use crate::stats::{Event, Wait};
+use crate::stats::{Event, PoolEvent, Wait};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, Lsn, PageTag};
 
-/// A page on its way out.
+/// A page on its way out, with the pin that its frame was copied under.
 pub(crate) struct Copy<'c> {
     frame: FrameIndex,
     block: Block,
@@ -49,7 +49,7 @@ impl Core {
         if !word.has(DIRTY) {
             return Copying::Clean;
         }
-        if !self.frames.try_latch(frame, Mode::Shared) {
+        if !self.frames.try_latch_passing(frame) {
             return Copying::NotNow;
         }
         self.copy_latched(file, tag, frame)
@@ -86,28 +86,28 @@ impl Core {
         if !self.frames.pin(frame, tag, Touch::Not) {
             return Ok(false);
         }
-        let written = loop {
+        loop {
             match self.try_copy(&file, tag, frame) {
-                Copying::Copied(copy) => break self.write_copies(&file, vec![copy], kind),
+                Copying::Copied(copy) => {
+                    return self.write_copies(&file, vec![copy], kind).map(|()| true);
+                }
                 Copying::NotNow if self.buffers_are_out(frame) => self.buffers.wait(),
                 Copying::Clean | Copying::NotNow => {
                     self.frames.unpin(frame);
                     return Ok(false);
                 }
             }
-        };
-        self.frames.unpin(frame);
-        written.map(|()| true)
+        }
     }
 
     /// True when only the lack of a buffer kept a page from being copied.
     fn buffers_are_out(&self, frame: FrameIndex) -> bool {
         let word = self.frames.get(frame).word();
-        word.has(DIRTY) && !word.has(WRITING) && word.is_unlatched()
+        word.has(DIRTY) && !word.has(WRITING | EXCLUSIVE)
     }
 
-    /// Writes every page of `file` that is dirty now, in the order of blocks. Waits for latches:
-    /// the caller must hold none of this file's exclusively.
+    /// Writes every page of `file` that is dirty now, in the order of blocks. Waits for exclusive
+    /// latches: the caller must hold none of this file's.
     ///
     /// # Errors
     /// The first one. The pages that could not be written stay dirty; the others are written.
@@ -117,9 +117,7 @@ impl Core {
         let (mut pages, mut first_error) = (0, None);
         let mut write = |batch: &mut Vec<Copy<'_>>| {
             pages += batch.len() as u64;
-            let frames: Vec<FrameIndex> = batch.iter().map(|copy| copy.frame).collect();
             let result = self.write_copies(file, std::mem::take(batch), StrategyKind::Normal);
-            frames.into_iter().for_each(|frame| self.frames.unpin(frame));
             if let Err(error) = result {
                 first_error.get_or_insert(error);
             }
@@ -159,13 +157,13 @@ impl Core {
     fn wait_to_copy(&self, frame: FrameIndex) {
         self.frames.wait_written(frame);
         if self.frames.get(frame).word().has(DIRTY) {
-            self.frames.latch(frame, Mode::Shared);
-            self.frames.unlatch_shared(frame);
+            self.frames.wait_readable(frame);
             self.buffers.wait();
         }
     }
 
-    /// Writes copies of pages of one file, in the order of their blocks, neighbours together.
+    /// Writes copies of pages of one file, in the order of their blocks, neighbours together, and
+    /// lets go of the pins.
     pub(crate) fn write_copies(
         &self,
         file: &FileCore,
@@ -174,9 +172,7 @@ impl Core {
     ) -> Result<(), Error> {
         let ready = file.space.check_sound().and_then(|()| self.flush_log(&copies));
         if let Err(error) = ready {
-            for copy in &copies {
-                self.frames.end_write(copy.frame, Some(copy.lsn));
-            }
+            copies.iter().for_each(|copy| self.end_copy(copy, true));
             return Err(error);
         }
         copies.sort_unstable_by_key(|copy| copy.block);
@@ -195,9 +191,7 @@ impl Core {
                     first_error.get_or_insert(error);
                 }
             }
-            for copy in rest {
-                self.frames.end_write(copy.frame, Some(copy.lsn));
-            }
+            rest.iter().for_each(|copy| self.end_copy(copy, true));
         });
         first_error.map_or(Ok(()), Err)
     }
@@ -252,9 +246,15 @@ impl Core {
         }
         for (copy, lease) in run.iter_mut().zip(done.leases) {
             copy.buffer.give_back(lease);
-            self.frames.end_write(copy.frame, failed.then_some(copy.lsn));
+            self.end_copy(copy, failed);
         }
         done.result.map_err(|error| file.space.failure(Op::Write, error))
+    }
+
+    /// The write of a copy has ended: settles its page and lets go of it.
+    fn end_copy(&self, copy: &Copy<'_>, failed: bool) {
+        self.frames.end_write(copy.frame, failed.then_some(copy.lsn));
+        self.frames.unpin(copy.frame);
     }
 
     /// [OUT-1]
@@ -264,6 +264,9 @@ impl Core {
             return Ok(());
         };
         let flushed = self.waiting(Wait::Log, || wal.flush_to(newest));
-        flushed.map_err(|source| Error::Log { lsn: newest, source: source.into() })
+        flushed.map_err(|source| {
+            self.counters.count_pool(PoolEvent::LogErrors);
+            Error::Log { lsn: newest, source: source.into() }
+        })
     }
 }

@@ -192,6 +192,7 @@ fn every_event_of_the_pool_has_a_count_of_its_own() {
         PoolEvent::CleanerWakes,
         PoolEvent::Syncs,
         PoolEvent::SyncErrors,
+        PoolEvent::LogErrors,
         PoolEvent::UnloggedChanges,
         PoolEvent::Doomed,
     ];
@@ -201,8 +202,8 @@ fn every_event_of_the_pool_has_a_count_of_its_own() {
     }
     let named = counters.snapshot().pool.named();
     let values: Vec<u64> = named.iter().map(|count| count.value).collect();
-    assert_eq!(values, (0..=8).collect::<Vec<u64>>());
-    assert_eq!(named[8].name, "doomed_pages");
+    assert_eq!(values, (0..=9).collect::<Vec<u64>>());
+    assert_eq!(named[9].name, "doomed_pages");
 }
 
 #[test]

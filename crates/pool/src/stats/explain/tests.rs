@@ -116,9 +116,15 @@ fn optimistic_reads_in_vain_are_told() {
 
 #[test]
 fn pinned_frames_are_told_with_their_number() {
-    let counters = waited(&[(Wait::Frame, 5)]);
+    let counters = waited(&[(Wait::Frame, 50)]);
     let stats = Stats { frames: 64, frames_pinned: 63, ..counters.snapshot() };
     assert!(advice(&stats)[0].contains("63 of 64 are pinned now"));
+}
+
+#[test]
+fn a_moment_of_waiting_calls_for_no_advice() {
+    let counters = waited(&[(Wait::Frame, 2)]);
+    assert!(advice(&counters.snapshot()).is_empty());
 }
 
 #[test]
