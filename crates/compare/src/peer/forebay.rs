@@ -16,7 +16,7 @@ use crate::interrupt;
 pub(super) const BUFFERED: &str = "forebay-buffered";
 pub(super) const DIRECT: &str = "forebay-direct";
 
-const FILE: &str = "pages";
+pub(super) const FILE: &str = "pages";
 
 /// Bytes of the checksum, which are the last of the page.
 const CHECKSUM_BYTES: usize = 4;

@@ -11,6 +11,7 @@
 mod forebay;
 mod lru;
 mod page_db;
+mod pread;
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ use serde::Serialize;
 use crate::cli::Settings;
 use crate::content::Content;
 
-/// A page cache over one file.
+/// A page cache over one file, or what there is without one.
 pub(crate) trait Peer: Send + Sync {
     /// The name on the command line and in the records.
     fn name(&self) -> &'static str;
@@ -45,6 +46,10 @@ pub(crate) enum Kind {
     ForebayBuffered,
     /// Forebay past the kernel's page cache, as page-db reads
     ForebayDirect,
+    /// Bare pread through the kernel's page cache: no cache of its own
+    PreadBuffered,
+    /// Bare pread past the kernel's page cache: no cache at all
+    PreadDirect,
 }
 
 /// What a reader of the figures has to know of a peer.
@@ -80,6 +85,8 @@ impl Kind {
             Kind::LruUnlocked => lru::UNLOCKED,
             Kind::ForebayBuffered => forebay::BUFFERED,
             Kind::ForebayDirect => forebay::DIRECT,
+            Kind::PreadBuffered => pread::BUFFERED,
+            Kind::PreadDirect => pread::DIRECT,
         }
     }
 
@@ -88,7 +95,10 @@ impl Kind {
         match self {
             Kind::PageDb => Format::PageDb,
             Kind::LruLocked | Kind::LruUnlocked => Format::Raw,
-            Kind::ForebayBuffered | Kind::ForebayDirect => Format::Forebay,
+            Kind::ForebayBuffered
+            | Kind::ForebayDirect
+            | Kind::PreadBuffered
+            | Kind::PreadDirect => Format::Forebay,
         }
     }
 
@@ -103,6 +113,8 @@ impl Kind {
             Kind::LruUnlocked => lru::open_unlocked(site),
             Kind::ForebayBuffered => forebay::open_buffered(site),
             Kind::ForebayDirect => forebay::open_direct(site),
+            Kind::PreadBuffered => pread::open_buffered(site),
+            Kind::PreadDirect => pread::open_direct(site),
         }
     }
 }

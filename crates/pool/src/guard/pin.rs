@@ -40,7 +40,7 @@ impl<'p> Pin<'p> {
     ///
     /// # Errors
     /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated away meanwhile.
-    pub fn latch_shared(&self) -> crate::Result<PageRef<'_>> {
+    pub fn latch_shared(&self) -> crate::Result<PageRef<'p>> {
         self.clone().into_shared()
     }
 
@@ -49,7 +49,7 @@ impl<'p> Pin<'p> {
     /// # Errors
     /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated away meanwhile,
     /// [`Error::ReadOnly`](crate::Error::ReadOnly).
-    pub fn latch_exclusive(&self) -> crate::Result<PageMut<'_>> {
+    pub fn latch_exclusive(&self) -> crate::Result<PageMut<'p>> {
         self.clone().into_exclusive()
     }
 
@@ -57,7 +57,7 @@ impl<'p> Pin<'p> {
     ///
     /// # Errors
     /// As [`Pin::latch_shared`].
-    pub fn try_latch_shared(&self) -> crate::Result<Option<PageRef<'_>>> {
+    pub fn try_latch_shared(&self) -> crate::Result<Option<PageRef<'p>>> {
         if !self.core.frames.try_latch(self.frame, Mode::Shared) {
             return Ok(None);
         }
@@ -72,7 +72,7 @@ impl<'p> Pin<'p> {
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`].
-    pub fn try_latch_exclusive(&self) -> crate::Result<Option<PageMut<'_>>> {
+    pub fn try_latch_exclusive(&self) -> crate::Result<Option<PageMut<'p>>> {
         self.file.check_writable()?;
         if !self.core.frames.try_latch(self.frame, Mode::Exclusive) {
             return Ok(None);
