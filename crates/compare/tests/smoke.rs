@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const PEERS: [&str; 5] =
-    ["page-db", "lru-locked", "lru-unlocked", "forebay-buffered", "forebay-direct"];
+const PEERS: [&str; 7] =
+    ["page-db", "lru-locked", "lru-unlocked", "forebay-buffered", "forebay-direct"    "pread-buffered",
+    "pread-direct",
+];
 
 const SMALL: [&str; 10] = [
     "--file-size",
@@ -83,12 +85,15 @@ fn every_peer_reads_right_pages_in_every_cell_and_nothing_is_left() {
             assert!(metrics["times_page_db"].as_f64().unwrap() > 0.0, "{record}");
             assert!(metrics["wait_us_p99"].as_f64() >= metrics["wait_us_p50"].as_f64());
         }
-        for (case, expected) in [("resident", 0.0), ("missing", 1.0)] {
+        // Who has no memory goes to the device for everything; who reads buffered may get more
+        // than was asked for.
+        let resident = if peer == "pread-direct" { 0.9..1.1 } else { 0.0..0.1 };
+        for (case, expected) in [("resident", resident), ("missing", 0.9..2.0)] {
             for record in of_peer.clone().filter(|record| record["cell"]["case"] == case) {
                 let pages = record["metrics"]["process_pages_per_read"].as_f64();
                 let remarked = !record["remarks"].as_array().unwrap().is_empty();
                 // Where there is a device, the pages came from it or did not; elsewhere it is said.
-                let as_expected = pages.is_some_and(|pages| (pages - expected).abs() < 0.1);
+                let as_expected = pages.is_some_and(|pages| expected.contains(&pages));
                 assert!(as_expected || remarked, "{record}");
             }
         }
