@@ -8,8 +8,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const PEERS: [&str; 7] =
-    ["page-db", "lru-locked", "lru-unlocked", "forebay-buffered", "forebay-direct"    "pread-buffered",
+const PEERS: [&str; 7] = [
+    "page-db",
+    "lru-locked",
+    "lru-unlocked",
+    "forebay-buffered",
+    "forebay-direct",
+    "pread-buffered",
     "pread-direct",
 ];
 
