@@ -18,13 +18,13 @@ use forebay_io::{Op, Request};
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
-use crate::frame::word::{Mode, ORPHAN, Obstacle, Touch};
+use crate::frame::word::{Mode, ORPHAN, Obstacle, Touch, VALID};
 use crate::frame::{Frame, FrameIndex, Loaded, Loading, NO_FRAME};
 use crate::guard::Optimistic;
 use crate::replacement::AccessStrategy;
 use crate::stats::{Event, PoolEvent, Wait};
 use crate::strategy_kind::StrategyKind;
-use crate::sync::{spin_loop, yield_now};
+use crate::sync::{Ordering, fence, spin_loop, yield_now};
 use crate::tag::Block;
 
 /// What to do about a page that is not in memory.
@@ -112,7 +112,9 @@ impl Core {
                 }
                 continue;
             }
-            if obstacle == Obstacle::Reading {
+            // Not what the obstacle was: since then the page may have left the frame and be on its
+            // way in again. A page that is here stays, now that it is pinned.
+            if !self.frames.get(frame).word().has(VALID) {
                 match self.wait_loaded(frame, strategy.kind()) {
                     Loaded::Here => {}
                     Loaded::Failed(error) => {
@@ -181,6 +183,7 @@ impl Core {
         };
         let frame = loading.frame();
         // Listed first, looked second: see `file::resize`.
+        fence(Ordering::SeqCst);
         let filled = file.check(block).and_then(|()| match absent {
             Absent::Read => self.read(file, block, &mut loading, strategy.kind()),
             Absent::Zero => {

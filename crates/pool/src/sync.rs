@@ -1,7 +1,9 @@
-//! Atomics, locks and threads through one door, so that loom can stand behind it.
+//! Atomics, locks and threads through one door, so that loom or shuttle can stand behind it.
 //!
 //! With `--cfg loom` the latch word, the page table and the parking lot run on loom's model of
-//! memory, which tries every interleaving. Everything else uses `std` directly.
+//! memory, which tries every interleaving of a few steps and every value that a weak load may see.
+//! With `--cfg shuttle` they run on shuttle's scheduler, which tries random interleavings of many
+//! steps, all atomics sequentially consistent. Everything else uses `std` directly.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -10,7 +12,14 @@ pub(crate) use loom::{
     sync::{Mutex, MutexGuard},
     thread::{Thread, current, park, yield_now},
 };
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+pub(crate) use shuttle::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::{Mutex, MutexGuard},
+    thread::{Thread, current, park, yield_now},
+};
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::{
     hint::spin_loop,
     sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},

@@ -11,7 +11,7 @@
 //!              and for no latch.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -90,6 +90,8 @@ impl FileCore {
 
     /// Throws away every page from `first` on.
     fn discard_from(&self, core: &Core, first: Block) {
+        // With its counterpart in `Core::bring_in`: one of the two sees the other.
+        fence(Ordering::SeqCst);
         for (block, frame) in self.table.listed_from(first) {
             let entry = self.table.entry(block);
             let mut frame = frame;
@@ -123,6 +125,8 @@ impl FileCore {
 
     /// Evicts every page, which must be clean and unpinned.
     fn evict_all(&self, core: &Core) -> Result<(), Error> {
+        // As in `discard_from`.
+        fence(Ordering::SeqCst);
         let mut pages = 0;
         // The cleaner, or a reader in passing, may have a page for a moment.
         let deadline = core.clock.now() + core.frame_wait;

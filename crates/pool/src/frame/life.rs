@@ -13,7 +13,7 @@ use super::word::{
 };
 use super::{Frame, FrameIndex, Frames, NO_TAG, Owned, latch_held};
 use crate::error::Error;
-use crate::sync::{Ordering, lock};
+use crate::sync::{Ordering, fence, lock};
 use crate::tag::{Lsn, PageTag};
 
 /// The word of a frame that its loader alone has.
@@ -129,6 +129,9 @@ impl Frames {
     /// Ends a load without a page, and lets go of the loader's pin.
     fn orphan_load(&self, frame: FrameIndex) {
         let it = self.get(frame);
+        // Before the version is even again: an optimistic reader with an old entry must not take
+        // what the failed load left in the frame for the page ([OPT-1]).
+        it.tag.store(NO_TAG, Ordering::Relaxed);
         it.end_change();
         let old = it.change(|word| {
             assert!(word.has(READING), "[FRM-1] no load fails: {word:?}");
@@ -149,12 +152,13 @@ impl Frames {
         let it = self.get(frame);
         lock(&self.failures).remove(&frame);
         // Nobody can pin an orphan, so the word is this thread's alone, but for SLEEPERS, which a
-        // thread that waits has a pin for.
-        let old = Word(it.word.swap(OWNED.0, Ordering::AcqRel));
-        assert!(old.pins() == 0 && old.has(ORPHAN), "[FRM-3] freed while in use: {old:?}");
+        // thread that waits has a pin for. The version moves while ORPHAN is still set, so that an
+        // optimistic reader who looks at both sees one of them (`Frame::still_as_of`).
         it.begin_change();
         it.tag.store(NO_TAG, Ordering::Relaxed);
         it.lsn.store(0, Ordering::Relaxed);
+        let old = Word(it.word.swap(OWNED.0, Ordering::AcqRel));
+        assert!(old.pins() == 0 && old.has(ORPHAN), "[FRM-3] freed while in use: {old:?}");
         drop(Owned { frames: self, frame });
     }
 
@@ -233,8 +237,12 @@ impl<'a> Owned<'a> {
         list: impl FnOnce(FrameIndex) -> bool,
     ) -> Option<Loading<'a>> {
         let it = self.frames.get(self.frame);
+        // The version moved in whichever thread emptied the frame. An optimistic reader who meets
+        // the tag or the bytes that this thread stores has to see that it did ([OPT-1]).
+        fence(Ordering::Release);
         it.tag.store(tag.to_bits(), Ordering::Relaxed);
-        it.word.store(LOADING.0, Ordering::Release);
+        let old = Word(it.word.swap(LOADING.0, Ordering::AcqRel));
+        assert!(old == OWNED, "[FRM-1] a load into a frame that is in use: {old:?}");
         if list(self.frame) {
             let Owned { frames, frame } = self;
             std::mem::forget(self);

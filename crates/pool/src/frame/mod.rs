@@ -14,8 +14,19 @@
 //!              bars their way.
 
 mod life;
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests;
 mod memory;
 mod parking;
+#[cfg(test)]
+mod small_pool;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod stress_tests;
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests;
 pub(crate) mod word;
 
 pub(crate) use life::{Loaded, Loading};
@@ -89,21 +100,35 @@ impl Frame {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The version again, ordered after all reads of the page's bytes before it.
+    /// True when all reads of the page's bytes before this were of the state with that version,
+    /// and the page has not been discarded since.
     #[inline]
-    pub(crate) fn version_after_reads(&self) -> u64 {
+    pub(crate) fn still_as_of(&self, version: u64) -> bool {
         fence(Ordering::Acquire);
-        self.version.load(Ordering::Relaxed)
+        // The word first: an orphan's version moves before its word is cleared.
+        let orphan = self.word().has(ORPHAN);
+        self.version.load(Ordering::Relaxed) == version && !orphan
     }
 
     pub(crate) fn lsn(&self) -> Lsn {
         Lsn(self.lsn.load(Ordering::Acquire))
     }
 
+    /// The word, as the first guess of a compare-and-swap.
+    #[inline]
+    fn guess(&self) -> u64 {
+        if cfg!(loom) {
+            // Loom remembers only the last access, so a load here would hide an earlier one by
+            // another thread from it, and with that the interleavings of the two.
+            return self.word.fetch_or(0, Ordering::Relaxed);
+        }
+        self.word.load(Ordering::Relaxed)
+    }
+
     /// Changes the word by `change` until that sticks or says no; gives the old word.
     #[inline]
     fn change(&self, change: impl Fn(Word) -> Option<Word>) -> Result<Word, Word> {
-        let mut now = self.word.load(Ordering::Relaxed);
+        let mut now = self.guess();
         loop {
             let Some(next) = change(Word(now)) else {
                 return Err(Word(now));
@@ -122,17 +147,26 @@ impl Frame {
 
     /// From here on optimistic readers look away. The caller has the frame exclusively.
     fn begin_change(&self) {
-        let version = self.version.load(Ordering::Relaxed);
+        let version = self.next_version(Ordering::Relaxed);
         assert!(version.is_multiple_of(2), "[FRM-2] two exclusive holders of one frame");
-        self.version.store(version + 1, Ordering::Relaxed);
         fence(Ordering::Release);
     }
 
     /// The bytes are whole again; the caller still has the frame exclusively.
     fn end_change(&self) {
-        let version = self.version.load(Ordering::Relaxed);
+        let version = self.next_version(Ordering::Release);
         assert!(!version.is_multiple_of(2), "[FRM-2] the end of a change that never began");
-        self.version.store(version + 1, Ordering::Release);
+    }
+
+    /// Counts the version up and gives the old one. Only one thread does that at a time.
+    fn next_version(&self, ordering: Ordering) -> u64 {
+        if cfg!(loom) {
+            // See `guess`.
+            return self.version.fetch_add(1, ordering);
+        }
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version + 1, ordering);
+        version
     }
 }
 
@@ -212,7 +246,7 @@ impl Frames {
         touch: Touch,
     ) -> Option<&Frame> {
         let it = self.frames.get(frame as usize)?;
-        let mut now = it.word.load(Ordering::Relaxed);
+        let mut now = it.guess();
         loop {
             let next = Word(now).entered(mode, touch)?;
             match it.word.compare_exchange_weak(now, next.0, Ordering::Acquire, Ordering::Relaxed) {

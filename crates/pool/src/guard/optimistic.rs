@@ -70,7 +70,7 @@ impl<'p> Optimistic<'p> {
     /// True while everything read so far is still what the page says.
     #[inline]
     pub fn still_valid(&self) -> bool {
-        self.core.frames.get(self.frame).version_after_reads() == self.version
+        self.core.frames.get(self.frame).still_as_of(self.version)
     }
 }
 

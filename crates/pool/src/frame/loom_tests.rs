@@ -1,0 +1,440 @@
+//! Every interleaving of two or three threads around a frame, as far as the bound on preemptions
+//! goes, and every value that a load may see by the memory model.
+//!
+//! `LOOM_MAX_PREEMPTIONS` overrides the bounds. Loom takes `SeqCst` accesses for `AcqRel`, so what
+//! needs a total order has a fence.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::small_pool::{BAD, SmallPool, tag};
+use super::word::{Mode, USAGE_MAX, VALID};
+use super::{Frame, FrameIndex};
+use crate::error::Error;
+use crate::sync::Ordering;
+use crate::tag::Lsn;
+
+/// Runs a model with at most this many switches away from a thread that could go on.
+fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.max_branches = 20_000;
+    builder.check(model);
+}
+
+type Job<R> = thread::JoinHandle<R>;
+
+fn run<R: 'static>(pool: &Arc<SmallPool>, job: impl FnOnce(&SmallPool) -> R + 'static) -> Job<R> {
+    let pool = Arc::clone(pool);
+    thread::spawn(move || job(&pool))
+}
+
+/// A pool with block 0 in frame 0, held by nobody.
+fn with_block_0(frames: usize, blocks: u64) -> Arc<SmallPool> {
+    let pool = SmallPool::new(frames, blocks);
+    assert_eq!(pool.enter(0, Mode::Pin).unwrap(), 0);
+    pool.frames.unpin(0);
+    pool
+}
+
+fn add_one_by_latch(pool: &SmallPool) {
+    assert!(pool.frames.pin(0, tag(0), super::Touch::Not));
+    pool.latch_pinned(0, Mode::Exclusive);
+    assert!(!pool.frames.get(0).version().is_multiple_of(2), "[FRM-2] held exclusively");
+    pool.add(0, 1);
+    pool.frames.leave_exclusive(0);
+}
+
+#[test]
+fn loom_one_holder_of_the_exclusive_latch_at_a_time() {
+    check(4, || {
+        let pool = with_block_0(1, 1);
+        let version = pool.frames.get(0).version();
+        let other = run(&pool, add_one_by_latch);
+        add_one_by_latch(&pool);
+        other.join().unwrap();
+        assert_eq!(pool.value(0).unwrap(), 12, "[FRM-2] a change was lost");
+        assert_eq!(pool.frames.get(0).version(), version + 4, "[FRM-2]");
+        pool.assert_settled();
+    });
+}
+
+/// Those who wait sleep; that all models end shows that they are woken ([PRK-1]).
+#[test]
+fn loom_prk_1_three_that_want_the_latch_all_get_it() {
+    check(3, || {
+        let pool = with_block_0(1, 1);
+        let one = run(&pool, add_one_by_latch);
+        let two = run(&pool, add_one_by_latch);
+        add_one_by_latch(&pool);
+        one.join().unwrap();
+        two.join().unwrap();
+        assert_eq!(pool.value(0).unwrap(), 13, "[FRM-2] a change was lost");
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_prk_1_readers_and_a_writer_wake_each_other() {
+    check(3, || {
+        let pool = with_block_0(1, 1);
+        let writer = run(&pool, add_one_by_latch);
+        let reader = run(&pool, |pool| pool.value(0).unwrap());
+        let seen = [pool.value(0).unwrap(), reader.join().unwrap()];
+        writer.join().unwrap();
+        assert!(seen.iter().all(|seen| [10, 11].contains(seen)), "{seen:?}");
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_a_reader_kept_out_by_a_waiting_writer_comes_after_it() {
+    check(4, || {
+        let pool = with_block_0(1, 1);
+        pool.enter(0, Mode::Shared).unwrap();
+        let writer = run(&pool, add_one_by_latch);
+        let reader = run(&pool, |pool| pool.value(0).unwrap());
+        assert_eq!(pool.read(0), 10);
+        pool.frames.leave_shared(0);
+        writer.join().unwrap();
+        reader.join().unwrap();
+        assert_eq!(pool.value(0).unwrap(), 11);
+        pool.assert_settled();
+    });
+}
+
+fn add_one_by_upgrade(pool: &SmallPool) {
+    pool.enter(0, Mode::Shared).unwrap();
+    let seen = pool.read(0);
+    let version = pool.frames.get(0).version();
+    if pool.frames.try_upgrade(0) {
+        assert_eq!(pool.read(0), seen, "[WRD-1] changed between shared and exclusive");
+    } else {
+        pool.frames.unlatch_shared(0);
+        pool.frames.latch(0, Mode::Exclusive);
+        let unchanged = pool.frames.get(0).version() == version + 1;
+        assert!(!unchanged || pool.read(0) == seen, "[FRM-2] a change without a version");
+    }
+    pool.add(0, 1);
+    pool.frames.downgrade(0);
+    assert!(pool.read(0) > seen);
+    pool.frames.leave_shared(0);
+}
+
+#[test]
+fn loom_two_readers_that_both_upgrade_come_one_after_the_other() {
+    check(3, || {
+        let pool = with_block_0(1, 1);
+        let other = run(&pool, add_one_by_upgrade);
+        add_one_by_upgrade(&pool);
+        other.join().unwrap();
+        assert_eq!(pool.value(0).unwrap(), 12);
+        pool.assert_settled();
+    });
+}
+
+/// Frame 0 is taken for block 1 while another thread comes to it for block 0.
+#[test]
+fn loom_frm_1_a_pinned_frame_keeps_its_page() {
+    for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {
+        check(4, move || {
+            let pool = with_block_0(1, 2);
+            let other = run(&pool, |pool| {
+                if pool.evict(0) {
+                    assert_eq!(pool.value(1).unwrap(), 11);
+                }
+            });
+            let frame = pool.table.lookup(0);
+            if pool.frames.enter(frame, tag(0), mode, super::Touch::Count).is_some() {
+                assert_eq!(pool.read(frame), 10, "[FRM-1] another page in a pinned frame");
+                assert!(pool.frames.get(frame).holds(tag(0)), "[FRM-1]");
+                pool.leave(frame, mode);
+            }
+            other.join().unwrap();
+            pool.assert_settled();
+        });
+    }
+}
+
+/// The frame goes to another page and comes back to the first one (ABA): no harm.
+#[test]
+fn loom_an_old_entry_leads_to_the_page_or_nowhere() {
+    check(3, || {
+        let pool = with_block_0(2, 2);
+        let other = run(&pool, |pool| {
+            if pool.evict(0) {
+                assert_eq!(pool.value(1).unwrap(), 11);
+                pool.evict(0);
+                assert_eq!(pool.value(0).unwrap(), 10);
+            }
+        });
+        assert_eq!(pool.value(0).unwrap(), 10, "[FRM-1] another page");
+        other.join().unwrap();
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_lod_1_a_page_that_two_ask_for_is_read_once() {
+    check(3, || {
+        let pool = SmallPool::new(2, 1);
+        let other = run(&pool, |pool| pool.value(0).unwrap());
+        assert_eq!(pool.value(0).unwrap(), 10);
+        assert_eq!(other.join().unwrap(), 10);
+        assert_eq!(pool.reads.load(Ordering::Relaxed), 1, "[LOD-1] read twice");
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_lod_2_a_failed_read_is_told_to_all_and_frees_its_frame_once() {
+    check(3, || {
+        let pool = SmallPool::new(2, 1);
+        pool.spoil(0);
+        let other = run(&pool, |pool| pool.value(0).unwrap_err());
+        let errors = [pool.value(0).unwrap_err(), other.join().unwrap()];
+        for error in errors {
+            assert!(matches!(error, Error::Corrupt { .. }), "[LOD-2] {error}");
+        }
+        assert_eq!(pool.frames.free_count(), 2, "[FRM-3]");
+        pool.assert_settled();
+    });
+}
+
+/// One thread comes with an entry that was true a moment ago and waits for a load that is then
+/// called off, because a third thread's was listed first.
+#[test]
+fn loom_a_visitor_of_a_load_that_is_called_off_looks_again() {
+    check(2, || {
+        let pool = with_block_0(2, 1);
+        let visitor = run(&pool, |pool| pool.value(0).unwrap());
+        let evictor = run(&pool, |pool| {
+            pool.evict(0);
+            pool.value(0).unwrap()
+        });
+        let here = pool.value(0).unwrap();
+        let seen = [here, visitor.join().unwrap(), evictor.join().unwrap()];
+        assert_eq!(seen, [10; 3]);
+        pool.assert_settled();
+    });
+}
+
+/// A page that was latched when a visitor came is evicted and its next read fails: the visitor is
+/// told that, and not that the page was truncated away.
+#[test]
+fn loom_lod_2_a_visitor_who_saw_the_latch_is_told_of_the_failed_read() {
+    check(3, || {
+        let pool = with_block_0(1, 1);
+        pool.enter(0, Mode::Exclusive).unwrap();
+        pool.spoil(0);
+        let visitor = run(&pool, |pool| pool.value(0));
+        pool.frames.leave_exclusive(0);
+        if pool.evict(0) {
+            let error = pool.value(0).unwrap_err();
+            assert!(matches!(error, Error::Corrupt { .. }), "[LOD-2] {error}");
+        }
+        let seen = visitor.join().unwrap();
+        let right = matches!(seen, Ok(10) | Err(Error::Corrupt { .. }));
+        assert!(right, "[LOD-2] {seen:?}");
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_a_discarded_page_is_freed_by_the_last_who_has_it() {
+    check(4, || {
+        let pool = with_block_0(1, 1);
+        pool.enter(0, Mode::Pin).unwrap();
+        let other = run(&pool, |pool| drop(pool.change(0, 1)));
+        let truncation = run(&pool, |pool| pool.truncate(0));
+        pool.frames.pin_again(0);
+        pool.frames.unpin(0);
+        assert!(pool.frames.get(0).holds(tag(0)), "[FRM-1] discarded under a pin");
+        pool.frames.unpin(0);
+        other.join().unwrap();
+        truncation.join().unwrap();
+        assert_eq!(pool.table.lookup(0), super::NO_FRAME, "[RSZ-1]");
+        assert_eq!(pool.frames.free_count(), 1, "[FRM-3]");
+        pool.assert_settled();
+    });
+}
+
+/// The length and the page table are looked at in opposite orders: one side sees the other.
+#[test]
+fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
+    for blocks in [0, 1] {
+        check(4, move || {
+            let pool = SmallPool::new(1, 1);
+            if blocks == 0 {
+                pool.spoil(0);
+            }
+            let other = run(&pool, |pool| drop(pool.value(0)));
+            pool.truncate(0);
+            // Who listed it too late is about to take it out again.
+            other.join().unwrap();
+            assert_eq!(pool.table.lookup(0), super::NO_FRAME, "[RSZ-1] a page beyond the end");
+            assert_eq!(pool.frames.free_count(), 1, "[FRM-3]");
+            pool.assert_settled();
+        });
+    }
+}
+
+#[test]
+fn loom_rsz_1_nothing_is_written_after_a_truncation() {
+    check(4, || {
+        let pool = with_block_0(1, 1);
+        pool.change(0, 1).unwrap();
+        let writer = run(&pool, |pool| pool.write_out(0));
+        pool.truncate(0);
+        let disk = pool.on_disk(0);
+        let written = writer.join().unwrap();
+        assert_eq!(pool.on_disk(0), disk, "[RSZ-1] written after a truncation");
+        assert_eq!(disk, if written { 11 } else { 10 });
+        assert_eq!(pool.frames.free_count(), 1, "[FRM-3]");
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_frm_4_a_page_leaves_its_frame_only_as_it_is_on_disk() {
+    check(3, || {
+        let pool = with_block_0(1, 1);
+        let user = run(&pool, |pool| pool.change(0, 1).unwrap());
+        let writer = run(&pool, |pool| pool.write_out(0));
+        pool.evict(0);
+        user.join().unwrap();
+        writer.join().unwrap();
+        assert_eq!(pool.value(0).unwrap(), 11, "[FRM-4] a change was lost");
+        pool.write_out(0);
+        assert_eq!(pool.on_disk(0), 11, "[FRM-4] a dirty page was taken for clean");
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_frm_4_a_failed_write_leaves_the_page_dirty() {
+    check(3, || {
+        let pool = with_block_0(1, 1);
+        pool.change(0, 1).unwrap();
+        let evictor = run(&pool, |pool| pool.evict(0));
+        let user = run(&pool, |pool| {
+            pool.enter(0, Mode::Exclusive).unwrap();
+            pool.add(0, 1);
+            pool.frames.mark_dirty(0, Lsn(3));
+            pool.frames.leave_exclusive(0);
+        });
+        pool.enter(0, Mode::Shared).unwrap();
+        assert!(pool.frames.begin_write(0));
+        let lsn = pool.frames.copied(0);
+        pool.frames.unlatch_shared(0);
+        pool.frames.end_write(0, Some(lsn));
+        pool.frames.unpin(0);
+        user.join().unwrap();
+        assert!(!evictor.join().unwrap(), "[FRM-4] a page newer than on disk was taken");
+        assert_eq!(pool.frames.get(0).lsn(), Lsn(3));
+        assert_eq!(pool.value(0).unwrap(), 12);
+    });
+}
+
+/// Looks at block 0 in frame 0 as somebody whose entry may be old, and reads it twice by one look.
+fn look_twice(pool: &SmallPool, allowed: &[u64]) {
+    let Some(look) = pool.look(0, 0) else { return };
+    let Some(one) = pool.read_by(look) else { return };
+    assert!(allowed.contains(&one), "[OPT-1] {one} is not what the page ever said");
+    if let Some(two) = pool.read_by(look) {
+        assert_eq!(one, two, "[OPT-1] one look, two states");
+    }
+}
+
+#[test]
+fn loom_opt_1_an_optimistic_reader_sees_one_state_while_a_writer_works() {
+    check(3, || {
+        let pool = with_block_0(1, 1);
+        let writer = run(&pool, |pool| {
+            for _ in 0..2 {
+                pool.enter(0, Mode::Exclusive).unwrap();
+                pool.add(0, 1);
+                pool.frames.leave_exclusive(0);
+            }
+        });
+        look_twice(&pool, &[10, 11, 12]);
+        writer.join().unwrap();
+        assert_eq!(pool.read_by(pool.look(0, 0).unwrap()), Some(12));
+    });
+}
+
+#[test]
+fn loom_opt_1_an_optimistic_reader_never_takes_another_page_for_its_own() {
+    check(2, || {
+        let pool = with_block_0(1, 2);
+        let other = run(&pool, |pool| {
+            pool.evict(0);
+            assert_eq!(pool.value(1).unwrap(), 11);
+            pool.evict(0);
+            // As if somebody had written it meanwhile.
+            assert_eq!(pool.value(0).unwrap(), 10);
+        });
+        look_twice(&pool, &[10]);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_opt_1_an_optimistic_reader_never_gets_a_page_that_failed_its_check() {
+    check(4, || {
+        let pool = SmallPool::new(1, 1);
+        pool.spoil(0);
+        let other = run(&pool, |pool| drop(pool.value(0).unwrap_err()));
+        let waiter = run(&pool, |pool| drop(pool.value(0).unwrap_err()));
+        if let Some(look) = pool.look(0, 0) {
+            assert_ne!(pool.read_by(look), Some(BAD), "[OPT-1] a page that failed its check");
+        }
+        other.join().unwrap();
+        waiter.join().unwrap();
+        pool.assert_settled();
+    });
+}
+
+/// A page that was truncated away and made anew: its old bytes are not valid any more, even while
+/// somebody keeps them pinned.
+#[test]
+fn loom_opt_1_a_look_at_a_discarded_page_is_over() {
+    check(3, || {
+        let pool = with_block_0(2, 1);
+        let look = pool.look(0, 0).unwrap();
+        let pinned = run(&pool, |pool| {
+            if let Ok(frame) = pool.enter(0, Mode::Pin) {
+                thread::yield_now();
+                pool.frames.unpin(frame);
+            }
+        });
+        pool.truncate(0);
+        pool.extend(20);
+        assert_eq!(pool.read_by(look), None, "[OPT-1] a page that is gone is still valid");
+        pinned.join().unwrap();
+        assert_eq!(pool.value(0).unwrap(), 20);
+        pool.assert_settled();
+    });
+}
+
+/// The tag is written with plain stores; what makes it right is the word, changed after it.
+#[test]
+fn loom_frm_1_the_tag_is_as_new_as_the_pin() {
+    check(4, || {
+        let pool = SmallPool::new(1, 2);
+        let loader = run(&pool, |pool| pool.value(1).unwrap());
+        let it: &Frame = pool.frames.get(0);
+        if it.word().has(VALID) {
+            assert!(it.holds(tag(1)), "[FRM-1] a resident frame without its tag");
+        }
+        if pool.frames.pin(0, tag(1), super::Touch::Not) {
+            pool.frames.wait_loaded(0);
+            assert_eq!(pool.read(0), 11, "[FRM-1]");
+            pool.frames.unpin(0);
+        }
+        loader.join().unwrap();
+        let claimed: Option<FrameIndex> = pool.frames.claim(0, USAGE_MAX).map(|_| 0);
+        assert_eq!(claimed, Some(0));
+    });
+}

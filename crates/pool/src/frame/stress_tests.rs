@@ -1,0 +1,170 @@
+//! Many threads, few frames, random steps, and a model that says what must have come of them.
+//!
+//! With `--cfg shuttle` the threads are shuttle's, and each run is one random schedule, which a
+//! failure prints so that it can be run again. Otherwise they are the system's, for Miri and the
+//! thread sanitizer to watch. Each thread's steps come from a seed of their own.
+
+use std::sync::Arc;
+
+#[cfg(shuttle)]
+use shuttle::thread;
+#[cfg(not(shuttle))]
+use std::thread;
+
+use super::NO_FRAME;
+use super::small_pool::SmallPool;
+use super::word::Mode;
+use crate::error::Error;
+use crate::sync::{AtomicU64, Ordering};
+use crate::tag::Block;
+
+const THREADS: u64 = 4;
+const FRAMES: usize = 3;
+const BLOCKS: u64 = 4;
+
+/// What a run comes to: for each block, how often it was changed.
+type Changes = Vec<AtomicU64>;
+
+fn step(pool: &SmallPool, changes: &Changes, random: &mut fastrand::Rng) {
+    let block = random.u32(0..BLOCKS as Block);
+    let count = |block: Block| changes[block as usize].fetch_add(1, Ordering::Relaxed);
+    // The count of a block is changed under its exclusive latch, and so can be compared under it.
+    let said =
+        |block: Block| 10 + u64::from(block) + changes[block as usize].load(Ordering::Relaxed);
+    match random.u32(0..8) {
+        0 | 1 => {
+            let frame = pool.enter(block, Mode::Exclusive).unwrap();
+            assert_eq!(pool.read(frame), said(block), "[FRM-4] block {block} lost a change");
+            pool.add(frame, 1);
+            count(block);
+            pool.frames.mark_dirty(frame, crate::tag::Lsn::NONE);
+            pool.frames.leave_exclusive(frame);
+        }
+        2 | 3 => {
+            let frame = pool.enter(block, Mode::Shared).unwrap();
+            assert_eq!(pool.read(frame), said(block), "[FRM-1] not block {block}, or an old one");
+            pool.frames.leave_shared(frame);
+        }
+        4 => {
+            let frame = pool.enter(block, Mode::Shared).unwrap();
+            if pool.frames.try_upgrade(frame) {
+                pool.add(frame, 1);
+                count(block);
+                pool.frames.mark_dirty(frame, crate::tag::Lsn::NONE);
+                pool.frames.downgrade(frame);
+            }
+            assert_eq!(pool.read(frame), said(block), "[FRM-2] block {block}");
+            pool.frames.leave_shared(frame);
+        }
+        5 => {
+            let frame = random.u32(0..FRAMES as u32);
+            pool.write_out(frame);
+            pool.evict(frame);
+        }
+        6 => {
+            let frame = pool.enter(block, Mode::Pin).unwrap();
+            pool.latch_pinned(frame, Mode::Exclusive);
+            assert_eq!(pool.read(frame), said(block), "[FRM-1] not block {block}, or an old one");
+            pool.frames.leave_exclusive(frame);
+        }
+        _ => {
+            let frame = pool.table.lookup(block);
+            if frame != NO_FRAME
+                && let Some(look) = pool.look(frame, block)
+                && let Some(value) = pool.read_by(look)
+            {
+                // A change is counted before its latch goes, so no less than is seen.
+                let ever = 10 + u64::from(block)..=said(block);
+                assert!(ever.contains(&value), "[OPT-1] {value} in block {block}");
+            }
+        }
+    }
+}
+
+fn random_steps(steps: usize, seed: u64) {
+    let pool = SmallPool::new(FRAMES, BLOCKS);
+    let changes: Arc<Changes> = Arc::new((0..BLOCKS).map(|_| AtomicU64::new(0)).collect());
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let (pool, changes) = (Arc::clone(&pool), Arc::clone(&changes));
+            thread::spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed * THREADS + thread);
+                (0..steps).for_each(|_| step(&pool, &changes, &mut random));
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    pool.assert_settled();
+    for block in 0..BLOCKS as Block {
+        let expected = 10 + u64::from(block) + changes[block as usize].load(Ordering::Relaxed);
+        assert_eq!(pool.value(block).unwrap(), expected, "[FRM-4] block {block}");
+    }
+}
+
+/// Blocks come and go, and some cannot be read: whoever asks is told, and no frame is lost.
+fn truncations(steps: usize, seed: u64) {
+    let pool = SmallPool::new(FRAMES, BLOCKS);
+    pool.spoil(1);
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let pool = Arc::clone(&pool);
+            thread::spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed * THREADS + thread);
+                for _ in 0..steps {
+                    if thread == 0 {
+                        pool.truncate(BLOCKS - 1);
+                        pool.extend(13);
+                        continue;
+                    }
+                    let block = random.u32(0..BLOCKS as Block);
+                    match pool.value(block) {
+                        Ok(value) => assert!(block != 1 && value >= 10 + u64::from(block)),
+                        Err(Error::Corrupt { .. }) => assert_eq!(block, 1, "[LOD-2]"),
+                        Err(error) => assert_eq!(block, 3, "[RSZ-1] {error}"),
+                    }
+                    let changed = pool.change(block, 1);
+                    assert!(changed.is_ok() || [1, 3].contains(&block), "{changed:?}");
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    pool.assert_settled();
+    pool.truncate(0);
+    assert_eq!(pool.frames.free_count(), FRAMES, "[FRM-3]");
+}
+
+/// A seed that belongs to the schedule, so that a failed one can be run again.
+#[cfg(shuttle)]
+fn seed() -> u64 {
+    use shuttle::rand::Rng;
+    shuttle::rand::thread_rng().r#gen()
+}
+
+#[cfg(shuttle)]
+#[test]
+fn shuttle_random_steps_come_to_what_the_model_says() {
+    shuttle::check_random(|| random_steps(8, seed() >> 8), 5_000);
+    shuttle::check_pct(|| random_steps(8, seed() >> 8), 5_000, 3);
+}
+
+#[cfg(shuttle)]
+#[test]
+fn shuttle_truncations_and_failed_reads_lose_no_frame() {
+    shuttle::check_random(|| truncations(4, seed() >> 8), 5_000);
+    shuttle::check_pct(|| truncations(4, seed() >> 8), 5_000, 3);
+}
+
+#[cfg(not(shuttle))]
+#[test]
+fn random_steps_come_to_what_the_model_says() {
+    let (runs, steps) = if cfg!(miri) { (4, 30) } else { (40, 1_000) };
+    (0..runs).for_each(|seed| random_steps(steps, seed));
+}
+
+#[cfg(not(shuttle))]
+#[test]
+fn truncations_and_failed_reads_lose_no_frame() {
+    let (runs, steps) = if cfg!(miri) { (4, 20) } else { (40, 500) };
+    (0..runs).for_each(|seed| truncations(steps, seed));
+}

@@ -1,0 +1,308 @@
+//! A frame's life with one thread: each promise of `life`, step by step.
+
+use super::small_pool::tag;
+use super::word::{DIRTY, Mode, ORPHAN, Obstacle, Touch, USAGE_MAX, VALID, WRITING};
+use super::{Frames, Loaded};
+use crate::error::Error;
+use crate::tag::Lsn;
+
+/// Frames of which the first holds block 3, unpinned and never used.
+fn with_a_page(count: usize) -> Frames {
+    let frames = Frames::new(count).unwrap();
+    let loading = frames.take_free().unwrap().load(tag(3), |_| true).unwrap();
+    assert_eq!(loading.frame(), 0);
+    loading.finish(Mode::Pin, 0);
+    frames.unpin(0);
+    frames
+}
+
+fn error() -> Error {
+    Error::NoTablespace { name: "none".to_owned() }
+}
+
+#[test]
+fn a_new_frame_is_free_and_cannot_be_had_by_a_lookup() {
+    let frames = Frames::new(2).unwrap();
+    assert_eq!((frames.len(), frames.free_count()), (2, 2));
+    assert_eq!(frames.get(0).tag(), None);
+    assert!(frames.enter(0, tag(3), Mode::Pin, Touch::Count).is_none());
+    assert_eq!(frames.obstacle(0, tag(3)), Obstacle::NotHere);
+    assert!(!frames.pin(0, tag(3), Touch::Not));
+    assert!(frames.claim(0, USAGE_MAX).is_none());
+    assert!(!frames.get(0).version().is_multiple_of(2), "[FRM-2] nobody may read it");
+}
+
+#[test]
+fn frm_3_an_owned_frame_goes_back_when_it_is_not_used() {
+    let frames = Frames::new(1).unwrap();
+    let owned = frames.take_free().unwrap();
+    assert!(frames.take_free().is_none());
+    drop(owned);
+    assert_eq!(frames.free_count(), 1, "[FRM-3]");
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "[FRM-3]")]
+fn frm_3_a_frame_freed_twice_is_a_bug() {
+    let frames = Frames::new(1).unwrap();
+    drop(super::Owned { frames: &frames, frame: 0 });
+}
+
+#[test]
+fn a_load_makes_a_page_resident_with_the_latch_as_asked() {
+    for (mode, shared, exclusive) in
+        [(Mode::Pin, 0, false), (Mode::Shared, 1, false), (Mode::Exclusive, 0, true)]
+    {
+        let frames = Frames::new(1).unwrap();
+        let loading = frames.take_free().unwrap().load(tag(3), |_| true).unwrap();
+        assert!(frames.enter(0, tag(3), mode, Touch::Not).is_none());
+        assert_eq!(frames.obstacle(0, tag(3)), Obstacle::Reading);
+        loading.finish(mode, 2);
+        let (word, version) = (frames.get(0).word(), frames.get(0).version());
+        assert_eq!((word.pins(), word.shared(), word.usage()), (1, shared, 2));
+        assert!(word.has(VALID) && frames.get(0).holds(tag(3)), "[FRM-1]");
+        assert_eq!(version.is_multiple_of(2), !exclusive, "[FRM-2]");
+        match mode {
+            Mode::Pin => frames.unpin(0),
+            Mode::Shared => frames.leave_shared(0),
+            Mode::Exclusive => frames.leave_exclusive(0),
+        }
+        assert!(frames.get(0).word().is_unlatched());
+        assert!(frames.get(0).version().is_multiple_of(2), "[FRM-2]");
+    }
+}
+
+#[test]
+fn frm_1_another_page_s_frame_is_let_go_at_once() {
+    let frames = with_a_page(1);
+    for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {
+        let version = frames.get(0).version();
+        assert!(frames.enter(0, tag(4), mode, Touch::Not).is_none());
+        assert_eq!(frames.obstacle(0, tag(4)), Obstacle::NotHere);
+        let word = frames.get(0).word();
+        assert!(word.pins() == 0 && word.is_unlatched(), "[FRM-1] {word:?}");
+        assert_eq!(frames.get(0).version(), version, "[FRM-2] nothing was changed");
+    }
+    assert!(!frames.pin(0, tag(4), Touch::Not));
+    assert_eq!(frames.get(0).word().pins(), 0);
+}
+
+#[test]
+fn frm_1_a_pinned_frame_is_not_claimed() {
+    let frames = with_a_page(1);
+    assert!(frames.pin(0, tag(3), Touch::Not));
+    assert!(frames.claim(0, USAGE_MAX).is_none(), "[FRM-1]");
+    assert!(frames.claim_page(0, tag(3)).is_none(), "[FRM-1]");
+    frames.pin_again(0);
+    frames.unpin(0);
+    assert!(frames.claim(0, USAGE_MAX).is_none(), "[FRM-1] one of two pins is left");
+    frames.unpin(0);
+    let version = frames.get(0).version();
+    let (owned, page) = frames.claim(0, USAGE_MAX).unwrap();
+    assert_eq!((page, frames.get(0).tag()), (tag(3), None));
+    assert_eq!(frames.get(0).version(), version + 1, "[FRM-2] looks at the old page are over");
+    drop(owned);
+    assert_eq!(frames.free_count(), 1, "[FRM-3]");
+}
+
+#[test]
+fn a_page_is_claimed_by_its_tag_only() {
+    let frames = with_a_page(1);
+    assert!(frames.claim_page(0, tag(4)).is_none());
+    assert_eq!(frames.get(0).word().pins(), 0);
+    assert!(frames.claim_page(0, tag(3)).is_some());
+    assert_eq!(frames.free_count(), 1);
+}
+
+#[test]
+fn uses_count_against_a_claim_until_they_have_aged() {
+    let frames = with_a_page(1);
+    assert!(frames.enter(0, tag(3), Mode::Pin, Touch::Count).is_some());
+    frames.unpin(0);
+    assert!(frames.claim(0, 0).is_none());
+    frames.age(0);
+    frames.age(0);
+    frames.touch(0);
+    frames.touch(0);
+    assert_eq!(frames.get(0).word().usage(), 1);
+    assert!(frames.claim(0, 1).is_some());
+}
+
+#[test]
+fn frm_4_a_dirty_page_is_claimed_only_after_it_was_written() {
+    let frames = with_a_page(1);
+    assert!(!frames.begin_write(0), "a clean page is not written");
+    assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
+    assert!(frames.mark_dirty(0, Lsn(7)));
+    assert!(!frames.mark_dirty(0, Lsn(5)), "dirty before");
+    frames.leave_exclusive(0);
+    assert!(frames.claim(0, USAGE_MAX).is_none(), "[FRM-4]");
+
+    assert!(frames.enter(0, tag(3), Mode::Shared, Touch::Not).is_some());
+    assert!(frames.begin_write(0));
+    assert!(!frames.begin_write(0), "one write at a time");
+    assert_eq!(frames.copied(0), Lsn(7), "the newest change, not the last");
+    frames.leave_shared(0);
+    assert!(frames.claim(0, USAGE_MAX).is_none(), "[FRM-4] the write is under way");
+    frames.end_write(0, None);
+    assert!(frames.claim(0, USAGE_MAX).is_some());
+    assert_eq!(frames.get(0).lsn(), Lsn::NONE);
+}
+
+#[test]
+fn frm_4_a_page_changed_during_its_write_or_whose_write_failed_is_dirty() {
+    for failed in [None, Some(Lsn(7))] {
+        let frames = with_a_page(1);
+        assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
+        frames.mark_dirty(0, Lsn(7));
+        frames.downgrade(0);
+        assert!(frames.begin_write(0));
+        let copied = frames.copied(0);
+        frames.unlatch_shared(0);
+        if failed.is_none() {
+            assert!(frames.try_latch(0, Mode::Exclusive));
+            assert!(frames.mark_dirty(0, Lsn(8)));
+            frames.pin_again(0);
+            frames.leave_exclusive(0);
+        }
+        frames.end_write(0, failed);
+        frames.unpin(0);
+        assert_eq!(copied, Lsn(7));
+        assert!(frames.get(0).word().has(DIRTY), "[FRM-4]");
+        assert!(!frames.get(0).word().has(WRITING));
+        assert_eq!(frames.get(0).lsn(), failed.unwrap_or(Lsn(8)));
+        assert!(frames.claim(0, USAGE_MAX).is_none(), "[FRM-4]");
+    }
+}
+
+#[test]
+fn frm_3_a_failed_load_tells_who_waits_and_the_last_of_them_frees_the_frame() {
+    let frames = Frames::new(1).unwrap();
+    let loading = frames.take_free().unwrap().load(tag(3), |_| true).unwrap();
+    assert!(frames.pin(0, tag(3), Touch::Count), "a visitor");
+    loading.fail(error());
+    frames.wait_loaded(0);
+    assert!(matches!(frames.loaded(0), Loaded::Failed(Error::NoTablespace { .. })));
+    assert!(frames.get(0).word().has(ORPHAN));
+    assert!(!frames.get(0).holds(tag(3)), "[OPT-1] nobody takes these bytes for the page");
+    assert_eq!(frames.free_count(), 0, "[FRM-3] not while it is pinned");
+    frames.unpin(0);
+    assert_eq!(frames.free_count(), 1, "[FRM-3]");
+    let loading = frames.take_free().unwrap().load(tag(4), |_| true).unwrap();
+    loading.finish(Mode::Pin, 0);
+    assert!(matches!(frames.loaded(0), Loaded::Here), "the old failure is forgotten");
+}
+
+#[test]
+fn frm_3_a_load_that_lost_the_race_frees_its_frame() {
+    let frames = Frames::new(1).unwrap();
+    assert!(frames.take_free().unwrap().load(tag(3), |_| false).is_none());
+    assert_eq!((frames.free_count(), frames.get(0).tag()), (1, None), "[FRM-3]");
+}
+
+#[test]
+fn a_visitor_of_a_load_that_lost_the_race_is_sent_to_look_again() {
+    let frames = Frames::new(1).unwrap();
+    let lost = frames.take_free().unwrap().load(tag(3), |frame| {
+        assert!(frames.pin(frame, tag(3), Touch::Not), "an entry that was true a moment ago");
+        false
+    });
+    assert!(lost.is_none());
+    frames.wait_loaded(0);
+    assert!(matches!(frames.loaded(0), Loaded::LookAgain));
+    assert_eq!(frames.free_count(), 0);
+    frames.unpin(0);
+    assert_eq!(frames.free_count(), 1, "[FRM-3]");
+}
+
+#[test]
+fn a_discarded_page_stays_with_who_has_it_and_is_never_written() {
+    let frames = with_a_page(1);
+    assert_eq!(frames.discard(0, tag(4), || unreachable!("another page's entry")), None);
+    assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
+    frames.mark_dirty(0, Lsn(9));
+    let mut unlisted = 0;
+    assert_eq!(frames.discard(0, tag(3), || unlisted += 1), Some(true));
+    assert_eq!(unlisted, 1);
+    assert!(frames.get(0).holds(tag(3)), "[FRM-1] it is pinned");
+    assert!(frames.enter(0, tag(3), Mode::Pin, Touch::Not).is_none());
+    assert_eq!(frames.obstacle(0, tag(3)), Obstacle::NotHere);
+    assert!(!frames.mark_dirty(0, Lsn(10)) && !frames.begin_write(0), "[RSZ-1]");
+    assert_eq!(frames.free_count(), 0);
+    frames.leave_exclusive(0);
+    assert_eq!(frames.free_count(), 1, "[FRM-3]");
+    assert_eq!((frames.get(0).tag(), frames.get(0).lsn()), (None, Lsn::NONE));
+}
+
+#[test]
+fn a_look_ends_when_the_page_changes_or_is_discarded_or_leaves() {
+    let frames = with_a_page(1);
+    let it = frames.get(0);
+    let version = it.version();
+    assert!(it.still_as_of(version));
+    assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
+    assert!(!it.still_as_of(version), "[FRM-2] it may be changing");
+    frames.downgrade(0);
+    let version = it.version();
+    assert!(it.still_as_of(version), "[FRM-2] readers change nothing");
+    assert!(frames.try_upgrade(0));
+    frames.leave_exclusive(0);
+    assert!(!it.still_as_of(version), "[FRM-2]");
+    let version = it.version();
+    assert!(frames.pin(0, tag(3), Touch::Not));
+    frames.discard(0, tag(3), || ());
+    assert!(!it.still_as_of(version), "[OPT-1] discarded, though pinned");
+    frames.unpin(0);
+    assert!(!it.still_as_of(version), "[OPT-1]");
+}
+
+#[test]
+fn an_upgrade_needs_to_be_the_only_reader() {
+    let frames = with_a_page(1);
+    assert!(frames.enter(0, tag(3), Mode::Shared, Touch::Not).is_some());
+    assert!(frames.enter(0, tag(3), Mode::Shared, Touch::Not).is_some());
+    assert!(!frames.try_upgrade(0));
+    frames.leave_shared(0);
+    assert!(frames.try_upgrade(0));
+    assert!(!frames.try_latch(0, Mode::Shared));
+    frames.leave_exclusive(0);
+}
+
+#[test]
+fn prk_1_a_sleeper_is_woken_by_who_lets_go() {
+    let frames = with_a_page(1);
+    for (held, wanted) in [
+        (Mode::Exclusive, Mode::Shared),
+        (Mode::Exclusive, Mode::Exclusive),
+        (Mode::Shared, Mode::Exclusive),
+    ] {
+        assert!(frames.enter(0, tag(3), held, Touch::Not).is_some());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                assert!(frames.pin(0, tag(3), Touch::Not));
+                frames.latch(0, wanted);
+                let pins = frames.get(0).word().pins();
+                if wanted == Mode::Shared {
+                    frames.leave_shared(0)
+                } else {
+                    frames.leave_exclusive(0)
+                }
+                pins
+            });
+            while !frames.get(0).word().has(super::SLEEPERS) {
+                std::thread::yield_now();
+            }
+            if held == Mode::Shared {
+                frames.leave_shared(0)
+            } else {
+                frames.leave_exclusive(0)
+            }
+            assert_eq!(waiter.join().unwrap(), 1, "[PRK-1]");
+        });
+        assert!(
+            !frames.get(0).word().has(super::SLEEPERS),
+            "[PRK-1] a frame that nobody could claim"
+        );
+    }
+}
