@@ -213,10 +213,9 @@ impl Pool {
     fn write_all(&self, sync: bool) -> Result<u64, Error> {
         let (mut pages, mut result) = (0, Ok(()));
         for file in self.core.files.all().iter().filter(|file| !file.is_read_only()) {
-            let written = self.core.flush_file(file).and_then(|written| {
-                pages += written;
-                if sync { self.core.sync_file(file) } else { Ok(()) }
-            });
+            let written = self.core.flush_file(file).map(|written| pages += written);
+            // Synced even so: of a file that could not be written whole, some pages were.
+            let written = written.and(if sync { self.core.sync_file(file) } else { Ok(()) });
             // A file that was dropped meanwhile has nothing left to write.
             if file.check_open().is_ok() {
                 result = result.and(written);

@@ -53,13 +53,28 @@ impl Files {
         let name = &check_name(name, space.segment_bytes.is_some())?;
         check_options(options)?;
         let path = space.directory.join(name);
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        // What has no real path is not there yet, or no longer, and so is not open.
-        let place = path.canonicalize().ok();
-        let open = place.as_ref().and_then(|place| self.get(*places.get(place)?));
-        if let Some(file) = open {
-            return same(file, space, checksum, options);
-        }
+        let (mut places, place) = loop {
+            let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = path.canonicalize().ok();
+            // What is not there has none, but may be open: somebody has removed it since.
+            let there = place
+                .clone()
+                .or_else(|| Some(directory(&path).canonicalize().ok()?.join(path.file_name()?)));
+            let open = there.and_then(|there| self.get(*places.get(&there)?));
+            let Some(file) = open else {
+                break (places, place);
+            };
+            if file.check_open().is_ok() {
+                if place.is_none() {
+                    let what = "file of this name, which is no longer in its directory";
+                    return Err(Error::OpenOtherwise { file: Arc::clone(&file.path), what });
+                }
+                return same(file, space, checksum, options);
+            }
+            // Somebody is closing or dropping it: wait for the end of that.
+            drop(places);
+            file.wait_resized();
+        };
         let is_new = place.is_none();
         let file = self.open_new(space, name, page_bytes, checksum, options, is_new)?;
         let file = Arc::new(file);
@@ -120,13 +135,20 @@ impl Files {
         })
     }
 
-    /// Forgets a file that is closed or dropped.
-    pub(super) fn forget(&self, file: &FileCore) {
+    /// Forgets a file that is closed or dropped, after `finish`: until then nobody opens anew what
+    /// is still there under its name.
+    pub(super) fn forget(
+        &self,
+        file: &FileCore,
+        finish: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let finished = finish();
         if places.get(&file.place) == Some(&file.id) {
             places.remove(&file.place);
         }
         self.by_id.write().unwrap_or_else(PoisonError::into_inner).remove(&file.id);
+        finished
     }
 }
 

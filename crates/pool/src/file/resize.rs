@@ -34,6 +34,11 @@ impl FileCore {
         self.resize.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for whoever is changing the file's size or its fate.
+    pub(super) fn wait_resized(&self) {
+        drop(self.resizing());
+    }
+
     /// Makes the file longer by `count` blocks of zeroes. Gives the new blocks.
     pub(crate) fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
         self.check_writable()?;
@@ -84,8 +89,7 @@ impl FileCore {
         self.check_open()?;
         self.fate.store(DROPPED, Ordering::SeqCst);
         self.discard_from(core, 0);
-        core.files.forget(self);
-        self.segments.remove()
+        core.files.forget(self, || self.segments.remove())
     }
 
     /// Throws away every page from `first` on.
@@ -119,8 +123,7 @@ impl FileCore {
             self.fate.store(0, Ordering::SeqCst);
             return Err(error);
         }
-        core.files.forget(self);
-        Ok(())
+        core.files.forget(self, || Ok(()))
     }
 
     /// Evicts every page, which must be clean and unpinned.

@@ -106,6 +106,10 @@ impl Segments {
 
     /// Makes the file `to` pages long, from `from`, with space reserved for them; all or nothing.
     pub(super) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
+        // What a partial page or a failed truncation left beyond the end must not come back.
+        if self.len()? != from * self.page_bytes {
+            self.truncate(from)?;
+        }
         let extended = self.try_extend(from, to);
         if extended.is_err()
             && let Err(error) = self.truncate(from)
@@ -142,6 +146,8 @@ impl Segments {
 
     fn add(&self, segment: usize) -> Result<File, Error> {
         let file = self.open_one(segment, true)?;
+        // It may be there from a truncation that failed.
+        file.set_len(0)?;
         sync_directory(directory(&self.base))?;
         self.files.write().unwrap_or_else(PoisonError::into_inner).push(file.clone());
         Ok(file)

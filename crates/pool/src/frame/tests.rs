@@ -284,9 +284,9 @@ fn prk_1_a_sleeper_is_woken_by_who_lets_go() {
                 frames.latch(0, wanted);
                 let pins = frames.get(0).word().pins();
                 if wanted == Mode::Shared {
-                    frames.leave_shared(0)
+                    frames.leave_shared(0);
                 } else {
-                    frames.leave_exclusive(0)
+                    frames.leave_exclusive(0);
                 }
                 pins
             });
@@ -294,9 +294,9 @@ fn prk_1_a_sleeper_is_woken_by_who_lets_go() {
                 std::thread::yield_now();
             }
             if held == Mode::Shared {
-                frames.leave_shared(0)
+                frames.leave_shared(0);
             } else {
-                frames.leave_exclusive(0)
+                frames.leave_exclusive(0);
             }
             assert_eq!(waiter.join().unwrap(), 1, "[PRK-1]");
         });

@@ -28,6 +28,10 @@ use crate::strategy_kind::StrategyKind;
 /// Victims looked at beyond a dirty one before that is written.
 const CLEAN_SEARCH_FRAMES: usize = 32;
 
+/// Sweeps in a row that spared everyone, before others are let run: enough for the hottest page to
+/// cool, were it left alone.
+const ROUNDS_MAX: u32 = 8;
+
 /// Pauses between sweeps while every frame is in use.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
@@ -113,15 +117,18 @@ impl Core {
         mut failed: Option<Error>,
     ) -> Result<Owned<'_>, Error> {
         let start = self.clock.now();
-        let (mut pause, mut slept) = (PAUSE_MIN, false);
+        let (mut pause, mut slept, mut rounds) = (PAUSE_MIN, false, 0);
         let found = loop {
             if let Some(owned) = self.frames.take_free() {
                 break Ok(owned);
             }
             match self.sweep(kind, &mut failed) {
                 Swept::Found(owned) => break Ok(owned),
-                Swept::Again => continue,
-                Swept::AllBusy => {}
+                Swept::Again if rounds < ROUNDS_MAX => {
+                    rounds += 1;
+                    continue;
+                }
+                Swept::Again | Swept::AllBusy => {}
             }
             if let Some(error) = failed.take() {
                 break Err(error);

@@ -1,0 +1,265 @@
+//! Guards: who may look at a page and who may change it, and for how long the others wait.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay::{Error, LatchView};
+
+use crate::site::{Ends, Site, number_in, numbered, read, set, wait_until, write};
+
+fn latch(pool: &forebay::BufferPool, block: u32) -> (u64, LatchView) {
+    let view = pool.view();
+    let frame = view.iter().find(|frame| frame.block == block).unwrap();
+    (frame.pins, frame.latch)
+}
+
+#[test]
+fn a_guard_holds_one_pin_and_one_latch_until_it_is_dropped() {
+    let site = Site::new();
+    let (pool, _disk) = site.rigged(8);
+    let file = numbered(&pool, "table", 2, 0);
+    let held = || latch(&pool, 0);
+    let one = file.read(0).unwrap();
+    let two = file.read(0).unwrap();
+    assert_eq!(held(), (2, LatchView::Shared(2)), "[GRD-1]");
+    drop(two);
+    assert_eq!(held(), (1, LatchView::Shared(1)), "[GRD-1]");
+    let page = one.try_upgrade().unwrap();
+    assert_eq!(held(), (1, LatchView::Exclusive), "[GRD-1]");
+    let page = page.downgrade();
+    assert_eq!(held(), (1, LatchView::Shared(1)), "[GRD-1]");
+    let pin = page.into_pin();
+    assert_eq!(held(), (1, LatchView::Free), "[GRD-1]");
+    let copy = pin.clone();
+    let page = pin.latch_exclusive().unwrap();
+    assert_eq!(held(), (3, LatchView::Exclusive), "[GRD-1]");
+    drop((page, copy));
+    let page = pin.into_exclusive().unwrap();
+    assert_eq!(held(), (1, LatchView::Exclusive), "[GRD-1]");
+    let pin = page.into_pin();
+    let shared = pin.try_latch_shared().unwrap().unwrap();
+    assert_eq!(held(), (2, LatchView::Shared(1)), "[GRD-1]");
+    drop(shared);
+    assert_eq!(held(), (1, LatchView::Free), "[GRD-1]");
+    drop(pin);
+    assert_eq!(held(), (0, LatchView::Free), "[GRD-1]");
+}
+
+#[test]
+fn a_guard_may_go_to_another_thread() {
+    let site = Site::new();
+    let (pool, _disk) = site.rigged(8);
+    let file = numbered(&pool, "table", 2, 0);
+    let (mut page, shared) = (file.write(0).unwrap(), file.read(1).unwrap());
+    thread::scope(|scope| {
+        scope.spawn(move || set(&mut page, 5));
+        scope.spawn(move || assert_eq!(number_in(&shared), 1));
+    });
+    assert_eq!(read(&file, 0), 5);
+    assert_eq!(pool.stats().frames_pinned, 0, "[GRD-1]");
+}
+
+#[test]
+fn a_conditional_latch_says_no_rather_than_waiting() {
+    let site = Site::new();
+    let (pool, _disk) = site.rigged(8);
+    let file = numbered(&pool, "table", 1, 0);
+    let pin = file.pin(0).unwrap();
+    let page = file.write(0).unwrap();
+    assert!(pin.try_latch_shared().unwrap().is_none());
+    assert!(pin.try_latch_exclusive().unwrap().is_none());
+    let page = page.downgrade();
+    assert!(pin.try_latch_shared().unwrap().is_some());
+    assert!(pin.try_latch_exclusive().unwrap().is_none());
+    drop(page);
+    assert!(pin.try_latch_exclusive().unwrap().is_some());
+    assert_eq!(latch(&pool, 0), (1, LatchView::Free));
+}
+
+#[test]
+fn of_two_readers_neither_can_upgrade_at_once_and_both_can_by_waiting() {
+    let site = Site::new();
+    let pool = site.pool(8);
+    let file = numbered(&pool, "table", 1, 0);
+    let (one, two) = (file.read(0).unwrap(), file.read(0).unwrap());
+    let one = one.try_upgrade().unwrap_err();
+    let two = two.try_upgrade().unwrap_err();
+    let unchanged = thread::scope(|scope| {
+        let threads = [one, two].map(|page| {
+            scope.spawn(move || {
+                let mut upgraded = page.upgrade().unwrap();
+                let next = number_in(&upgraded.page) + 1;
+                set(&mut upgraded.page, next);
+                upgraded.unchanged
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(read(&file, 0), 2);
+    assert_eq!(unchanged.iter().filter(|unchanged| **unchanged).count(), 1, "{unchanged:?}");
+}
+
+#[test]
+fn an_upgrade_that_was_granted_unchanged_met_no_change() {
+    let site = Site::new();
+    let pool = site.pool(8);
+    let file = numbered(&pool, "table", 1, 0);
+    let kept = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let (file, kept) = (&file, &kept);
+            scope.spawn(move || {
+                for _ in 0..2000 {
+                    let page = file.read(0).unwrap();
+                    let seen = number_in(&page);
+                    let mut upgraded = page.upgrade().unwrap();
+                    let now = number_in(&upgraded.page);
+                    assert!(!upgraded.unchanged || now == seen, "{seen} became {now}");
+                    kept.fetch_add(u64::from(upgraded.unchanged), Ordering::Relaxed);
+                    set(&mut upgraded.page, now + 1);
+                }
+            });
+        }
+    });
+    assert_eq!(read(&file, 0), 8000);
+    assert!(kept.into_inner() > 0);
+}
+
+#[test]
+fn a_downgrade_lets_readers_in_and_writers_not() {
+    let site = Site::new();
+    let pool = site.pool(8);
+    let file = numbered(&pool, "table", 1, 0);
+    let mut page = file.write(0).unwrap();
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| read(&file, 0));
+        wait_until("the reader", || latch(&pool, 0).0 == 2);
+        assert!(!reader.is_finished());
+        set(&mut page, 1);
+        let page = page.downgrade();
+        assert_eq!(reader.join().unwrap(), 1);
+        let writer = scope.spawn(|| write(&file, 0, 2));
+        wait_until("the writer", || latch(&pool, 0).0 == 2);
+        assert_eq!((number_in(&page), writer.is_finished()), (1, false));
+        drop(page);
+        writer.join().unwrap();
+    });
+    assert_eq!(read(&file, 0), 2);
+}
+
+#[test]
+fn every_sleeper_is_woken_however_latches_come_and_go() {
+    let site = Site::new();
+    let pool = site.pool(8);
+    let file = numbered(&pool, "table", 2, 0);
+    thread::scope(|scope| {
+        for seed in 0..8 {
+            let file = &file;
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                for _ in 0..1500 {
+                    let pin = file.pin(random.u32(..2)).unwrap();
+                    match random.u32(..5) {
+                        0 => drop(pin.latch_shared().unwrap()),
+                        1 => drop(pin.latch_exclusive().unwrap().downgrade()),
+                        2 => drop(pin.into_shared().unwrap().upgrade().unwrap()),
+                        3 => {
+                            let page = pin.latch_exclusive().unwrap();
+                            thread::yield_now();
+                            drop(page);
+                        }
+                        _ => {
+                            let page = pin.latch_shared().unwrap();
+                            thread::yield_now();
+                            drop(page.try_upgrade());
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(
+        (latch(&pool, 0), latch(&pool, 1)),
+        ((0, LatchView::Free), (0, LatchView::Free)),
+        "[PRK-1]"
+    );
+    // A lost wake would have ended in the watchdog; a mark left behind would keep the page here.
+    let other = numbered(&pool, "other", 16, 0);
+    (0..48).for_each(|turn| drop(other.read(turn % 16).unwrap()));
+    assert!(!file.is_resident(0) && !file.is_resident(1), "[PRK-1]");
+}
+
+/// How long `wanted` waits at most while `others` go on as fast as they can on four threads.
+fn longest_wait(others: impl Fn() + Sync, wanted: impl Fn()) -> Duration {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    others();
+                }
+            });
+        }
+        let _ends = Ends(&done);
+        let waits = (0..30).map(|_| {
+            thread::sleep(Duration::from_millis(2));
+            let start = Instant::now();
+            wanted();
+            start.elapsed()
+        });
+        waits.max().unwrap()
+    })
+}
+
+#[test]
+fn a_writer_is_not_starved_by_readers() {
+    let site = Site::new();
+    let pool = site.pool(8);
+    let file = numbered(&pool, "table", 1, 0);
+    let longest = longest_wait(
+        || {
+            let page = file.read(0).unwrap();
+            number_in(&page);
+        },
+        || write(&file, 0, 1),
+    );
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
+}
+
+#[test]
+fn a_reader_is_not_starved_by_writers() {
+    let site = Site::new();
+    let pool = site.pool(8);
+    let file = numbered(&pool, "table", 1, 0);
+    let longest = longest_wait(|| write(&file, 0, 1), || drop(file.read(0).unwrap()));
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
+}
+
+#[test]
+fn a_page_of_a_read_only_file_is_never_latched_exclusively() {
+    let site = Site::new();
+    let pool = site.pool(8);
+    numbered(&pool, "table", 1, 6).close().unwrap();
+    let file = pool.open_file("table", &forebay::FileOptions::new().read_only(true)).unwrap();
+    let pin = file.pin(0).unwrap();
+    let refused = [
+        file.write(0).err(),
+        file.init(0).err(),
+        file.append().err(),
+        pin.latch_exclusive().err(),
+        pin.try_latch_exclusive().err(),
+        file.read(0).unwrap().upgrade().map(|upgraded| upgraded.page).err(),
+        file.extend(1).err(),
+        file.truncate(0).err(),
+        file.drop_file().err(),
+    ];
+    for error in &refused {
+        assert!(matches!(error, Some(Error::ReadOnly { .. })), "{error:?}");
+    }
+    assert!(file.read(0).unwrap().try_upgrade().is_err());
+    assert_eq!((latch(&pool, 0), read(&file, 0)), ((1, LatchView::Free), 6));
+    drop(pin);
+    file.flush_file().unwrap();
+    file.close().unwrap();
+}

@@ -1,0 +1,190 @@
+//! The log hook: no page reaches the disk before the log that explains it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use forebay::{BufferPool, Error, Lsn, PagedFile, StrategyKind, Tablespace, Wal};
+use forebay_io::Op;
+
+use crate::disk::Disk;
+use crate::site::{PAGE, Site, create, fill, on_disk, read, reopened};
+
+/// A log that is durable as far as it is told, and may refuse.
+#[derive(Debug, Default)]
+struct Log {
+    flushed: AtomicU64,
+    refuses: AtomicBool,
+    flushes: AtomicU64,
+    /// Pages that were written before their log.
+    early: Mutex<Vec<Lsn>>,
+}
+
+impl Wal for Log {
+    fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.flushes.fetch_add(1, Ordering::SeqCst);
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err("the log's disk is gone".into());
+        }
+        self.flushed.fetch_max(lsn.0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn flushed(&self) -> Lsn {
+        Lsn(self.flushed.load(Ordering::SeqCst))
+    }
+}
+
+/// A pool with a log over a disk that looks at each page that comes: it says its own LSN all over.
+fn logged(site: &Site, frames: u64, cleaner: bool) -> (BufferPool, Arc<Disk>, Arc<Log>) {
+    let log = Arc::new(Log::default());
+    let durable = Arc::clone(&log);
+    let (io, disk) = Disk::watched(move |it| {
+        let bytes: Vec<u8> = match it.op() {
+            Op::Write => it.slices().iter().flat_map(|slice| slice.to_vec()).collect(),
+            _ => Vec::new(),
+        };
+        for page in bytes.chunks(PAGE) {
+            let lsn = Lsn(crate::site::number_in(page));
+            if lsn > durable.flushed() {
+                durable.early.lock().unwrap().push(lsn);
+            }
+        }
+    });
+    let main = Tablespace::new("main", site.path("main")).io(io);
+    let builder = Site::bare(frames).cleaner(cleaner).tablespace(main);
+    (builder.wal(Arc::clone(&log) as Arc<dyn Wal>).build().unwrap(), disk, log)
+}
+
+fn change(file: &PagedFile, block: u32, lsn: u64) -> Result<(), Error> {
+    let mut page = file.write(block)?;
+    fill(&mut page, lsn);
+    page.mark_dirty(Lsn(lsn));
+    Ok(())
+}
+
+#[test]
+fn no_page_reaches_the_disk_before_its_log() {
+    let site = Site::new();
+    for cleaner in [false, true] {
+        let (pool, disk, log) = logged(&site, 12, cleaner);
+        let file = pool.open_file(&format!("table {cleaner}"), &create()).unwrap();
+        file.extend(60).unwrap();
+        let mut random = fastrand::Rng::with_seed(4);
+        for lsn in 1..2000 {
+            change(&file, random.u32(..60), lsn).unwrap();
+            match random.u32(..200) {
+                0 => drop(file.flush_file().unwrap()),
+                1 => drop(pool.flush_and_sync().unwrap()),
+                _ => {}
+            }
+        }
+        file.flush_file().unwrap();
+        assert_eq!(*log.early.lock().unwrap(), [], "[OUT-1]");
+        assert!(disk.count(Op::Write) > 100);
+        assert!(log.flushes.load(Ordering::SeqCst) > 10, "[OUT-1]");
+        assert_eq!(pool.stats().pool.unlogged_changes, 0);
+    }
+}
+
+#[test]
+fn while_the_log_refuses_pages_stay_dirty_and_clean_ones_make_room() {
+    let site = Site::new();
+    let (pool, disk, log) = logged(&site, 8, false);
+    let file = pool.open_file("table", &create()).unwrap();
+    file.extend(30).unwrap();
+    log.refuses.store(true, Ordering::SeqCst);
+    (0..4).for_each(|block| change(&file, block, 10 + u64::from(block)).unwrap());
+    let Error::Log { lsn, source } = file.flush_file().unwrap_err() else {
+        panic!("[OUT-1]");
+    };
+    assert!(lsn >= Lsn(11) && source.to_string().contains("gone"), "{lsn}: {source}");
+    (4..30).for_each(|block| assert_eq!(read(&file, block), 0));
+    assert!((0..4).all(|block| file.is_resident(block)), "[OUT-2]");
+    assert_eq!((pool.stats().frames_dirty, disk.count(Op::Write)), (4, 0), "[OUT-1]");
+    let mut told = 0;
+    for block in 4..12 {
+        told += u32::from(change(&file, block, 50).is_err_and(|e| matches!(e, Error::Log { .. })));
+    }
+    assert_eq!(told, 4, "[VIC-2] eight pages fit, and four do not");
+    log.refuses.store(false, Ordering::SeqCst);
+    assert_eq!(file.flush_file().unwrap(), 8);
+    (0..4).for_each(|block| assert_eq!(on_disk(&file, block), 10 + u64::from(block)));
+    assert_eq!(pool.view().iter().map(|frame| frame.lsn).max(), Some(Lsn::NONE));
+}
+
+#[test]
+fn a_write_that_failed_for_the_log_needs_the_same_log_again() {
+    let site = Site::new();
+    let (pool, disk, log) = logged(&site, 8, false);
+    let file = pool.open_file("table", &create()).unwrap();
+    file.extend(2).unwrap();
+    change(&file, 1, 40).unwrap();
+    log.refuses.store(true, Ordering::SeqCst);
+    file.flush_file().unwrap_err();
+    let lsn = pool.view().iter().find(|frame| frame.block == 1).map(|frame| frame.lsn);
+    assert_eq!(lsn, Some(Lsn(40)), "[OUT-1]");
+    log.refuses.store(false, Ordering::SeqCst);
+    // An older change does not lower what the page needs.
+    change_marked(&file, 1, 39, 20);
+    disk.fail(Op::Write, forebay_io::OsError::ENOSPC);
+    file.flush_file().unwrap_err();
+    disk.heal();
+    file.flush_file().unwrap();
+    assert_eq!(log.flushed(), Lsn(40), "[OUT-1]");
+}
+
+fn change_marked(file: &PagedFile, block: u32, number: u64, lsn: u64) {
+    let mut page = file.write(block).unwrap();
+    fill(&mut page, number);
+    page.mark_dirty(Lsn(lsn));
+}
+
+#[test]
+fn a_bulk_read_gives_up_frames_whose_log_is_not_flushed_and_the_others_flush() {
+    let site = Site::new();
+    for kind in [StrategyKind::BulkRead, StrategyKind::BulkWrite, StrategyKind::Vacuum] {
+        let (pool, disk, log) = logged(&site, 64, false);
+        let name = format!("table {kind}");
+        let file = pool.open_file(&name, &create()).unwrap();
+        file.extend(60).unwrap();
+        let scan = pool.strategy(kind);
+        let ring = scan.ring_frames().unwrap() as u32;
+        for block in 0..ring {
+            let mut page = file.write_with(block, &scan).unwrap();
+            fill(&mut page, 9);
+            page.mark_dirty(Lsn(9));
+        }
+        (ring..2 * ring).for_each(|block| drop(file.read_with(block, &scan).unwrap()));
+        let stats = pool.stats();
+        let stats = stats.strategy(kind);
+        if kind == StrategyKind::BulkRead {
+            assert_eq!(stats.ring_refusals, u64::from(ring), "{kind}");
+            assert_eq!((log.flushed(), disk.count(Op::Write)), (Lsn::NONE, 0), "{kind}");
+            assert!((0..ring).all(|block| file.is_resident(block)), "given up, not lost");
+        } else {
+            assert_eq!((stats.ring_reuses, log.flushed()), (u64::from(ring), Lsn(9)), "{kind}");
+            assert_eq!(disk.count(Op::Write), ring as usize, "{kind}");
+        }
+        // Once the log is there, bulk reading writes and reuses as well.
+        log.flush_to(Lsn(9)).unwrap();
+        for block in 0..ring {
+            let mut page = file.write_with(2 * ring + block, &scan).unwrap();
+            fill(&mut page, 8);
+            page.mark_dirty(Lsn(8));
+        }
+        let reuses = pool.stats().strategy(kind).ring_reuses;
+        (0..ring).for_each(|block| drop(file.read_with(3 * ring + block, &scan).unwrap()));
+        assert_eq!(pool.stats().strategy(kind).ring_reuses - reuses, u64::from(ring), "{kind}");
+        assert_eq!(read(&reopened(&pool, file), 2 * ring), 8);
+    }
+}
+
+#[test]
+fn a_change_without_a_log_record_is_counted_in_a_pool_with_a_log() {
+    let site = Site::new();
+    let (pool, _disk, _log) = logged(&site, 8, false);
+    let file = pool.open_file("table", &create()).unwrap();
+    file.extend(1).unwrap();
+    fill(&mut file.write(0).unwrap(), 0);
+    assert_eq!(pool.stats().pool.unlogged_changes, 1);
+}

@@ -1,0 +1,29 @@
+//! The pool as its users see it, on disks that fail, fill up and stand still.
+//!
+//! Environment: `FOREBAY_SEED` and `FOREBAY_SOAK_SECONDS` are for [`soak`]; skips are appended to
+//! the file that `FOREBAY_SKIPS` names.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::needless_pass_by_value)] // tests hand over what they are done with
+
+mod backends;
+mod bookkeeping;
+mod cleaning;
+mod corruption;
+mod crowds;
+mod disk;
+mod eviction;
+mod failed_reads;
+mod failed_syncs;
+mod failed_writes;
+mod latches;
+mod log;
+mod model;
+mod optimistic;
+mod pages;
+mod resizing;
+mod rings;
+mod segments;
+mod settings;
+mod site;
+mod soak;

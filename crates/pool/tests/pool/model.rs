@@ -1,0 +1,442 @@
+//! Random operations against a model that is three lists of numbers.
+//!
+//! Whatever happens (evictions, failing disks, files closed, dropped, reopened, a new pool over the
+//! same directories), a page says what was last put there, and an error is one that can be explained.
+//! On failure proptest prints the steps, shortened as far as they still fail.
+
+use std::sync::Arc;
+
+use forebay::{
+    BufferPool, Checksum, Error, Fate, FileOptions, PagedFile, StrategyKind, Tablespace,
+};
+use forebay_io::{Op, OsError};
+use proptest::prelude::*;
+
+use crate::disk::{Disk, Fault};
+use crate::site::{PAGE, SUMS, Site, number_in, set};
+
+const FILES: [(&str, &str); 3] = [("one", "main"), ("two", "main"), ("one", "cut")];
+const BLOCKS_MAX: u32 = 40;
+
+/// One step. Blocks may lie a little beyond the end.
+#[derive(Debug, Clone)]
+enum Step {
+    Read(u32),
+    Copy(u32),
+    Look(u32),
+    Salvage(u32),
+    Write(u32),
+    Init(u32),
+    Append,
+    Extend(u32),
+    Truncate(u32),
+    Drop,
+    Close,
+    Flush,
+    Sync,
+    FlushAll,
+    Reopen,
+    /// The next but so many attempts of reading or writing fail, so many of them.
+    Break {
+        writes: bool,
+        after: u32,
+        count: u32,
+    },
+    Heal,
+    /// The page is pinned, the steps are done, the page is latched and changed.
+    Pinned(u32, Vec<Order>),
+}
+
+/// A step on a file by a strategy.
+#[derive(Debug, Clone)]
+struct Order {
+    file: usize,
+    strategy: usize,
+    step: Step,
+}
+
+fn block() -> impl Strategy<Value = u32> {
+    0..BLOCKS_MAX + 2
+}
+
+/// What can be done while a page is pinned, too.
+fn simple_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        14 => block().prop_map(Step::Read),
+        4 => block().prop_map(Step::Copy),
+        2 => block().prop_map(Step::Look),
+        1 => block().prop_map(Step::Salvage),
+        16 => block().prop_map(Step::Write),
+        4 => block().prop_map(Step::Init),
+        4 => Just(Step::Append),
+        4 => (0_u32..12).prop_map(Step::Extend),
+        2 => block().prop_map(Step::Truncate),
+        1 => Just(Step::Drop),
+        1 => Just(Step::Close),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Sync),
+        1 => Just(Step::FlushAll),
+        2 => (any::<bool>(), 0_u32..6, 1_u32..10)
+            .prop_map(|(writes, after, count)| Step::Break { writes, after, count }),
+        2 => Just(Step::Heal),
+    ]
+}
+
+fn order(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Order> {
+    (0..FILES.len(), 0..StrategyKind::COUNT, step).prop_map(|(file, strategy, step)| Order {
+        file,
+        strategy,
+        step,
+    })
+}
+
+fn orders() -> impl Strategy<Value = Vec<Order>> {
+    let pinned = (block(), prop::collection::vec(order(simple_step()), 0..6))
+        .prop_map(|(block, steps)| Step::Pinned(block, steps));
+    let step = prop_oneof![40 => simple_step(), 4 => pinned, 1 => Just(Step::Reopen)];
+    prop::collection::vec(order(step), 1..120)
+}
+
+struct Trial {
+    site: Site,
+    frames: u64,
+    cleaner: bool,
+    sums: Checksum,
+    pool: Option<(BufferPool, Arc<Disk>)>,
+    handles: [Option<PagedFile>; 3],
+    rings: Vec<forebay::AccessStrategy>,
+    /// What every page of every file should say; `None` for a file that is not there.
+    model: [Option<Vec<u64>>; 3],
+    broken: bool,
+    /// File and block of the page that is pinned by the step under way.
+    pinned: Option<(usize, u32)>,
+    next: u64,
+}
+
+impl Trial {
+    fn new(frames: u64, cleaner: bool, sums: bool) -> Trial {
+        let mut trial = Trial {
+            site: Site::new(),
+            frames,
+            cleaner,
+            sums: if sums { SUMS } else { Checksum::Off },
+            pool: None,
+            handles: [None, None, None],
+            rings: Vec::new(),
+            model: [None, None, None],
+            broken: false,
+            pinned: None,
+            next: 0,
+        };
+        trial.open_pool();
+        trial
+    }
+
+    fn open_pool(&mut self) {
+        let (io, disk) = Disk::open();
+        let main = Tablespace::new("main", self.site.path("main")).io(io.clone());
+        let cut = Tablespace::new("cut", self.site.path("cut")).segment_size(4 * PAGE).io(io);
+        let builder = Site::bare(self.frames).cleaner(self.cleaner).checksum(self.sums);
+        let pool = builder.tablespace(main).tablespace(cut).build().unwrap();
+        self.rings = StrategyKind::ALL.map(|kind| pool.strategy(kind)).into();
+        self.pool = Some((pool, disk));
+    }
+
+    fn pool(&self) -> &BufferPool {
+        &self.pool.as_ref().unwrap().0
+    }
+
+    fn disk(&self) -> &Disk {
+        &self.pool.as_ref().unwrap().1
+    }
+
+    /// The file, opened or made if it is not.
+    fn file(&mut self, file: usize) -> PagedFile {
+        if let Some(open) = &self.handles[file] {
+            return open.clone();
+        }
+        let (name, space) = FILES[file];
+        let is_new = self.model[file].is_none();
+        let options = FileOptions::new().tablespace(space).create_new(is_new);
+        let open = self.pool().open_file(name, &options).unwrap();
+        let pages = self.model[file].get_or_insert_default();
+        assert_eq!(open.blocks() as usize, pages.len());
+        self.handles[file] = Some(open.clone());
+        open
+    }
+
+    /// Only a broken disk's own error may keep a page that is there from being had.
+    #[track_caller]
+    fn explain(&self, error: &Error) {
+        let known =
+            crate::site::is_io(error, OsError::EIO) || crate::site::is_io(error, OsError::ENOSPC);
+        assert!(self.broken && known, "{error}");
+    }
+
+    /// Whether `asked` is a page of the file's; an error is checked here.
+    #[track_caller]
+    fn had<T>(&self, file: usize, block: u32, asked: Result<T, Error>) -> Option<T> {
+        let blocks = self.model[file].as_ref().unwrap().len() as u32;
+        match asked {
+            Ok(page) => {
+                assert!(block < blocks, "block {block} of {blocks}");
+                Some(page)
+            }
+            Err(Error::PastEnd { block: told, blocks: of, .. }) => {
+                assert!(block >= blocks && told == block && of == blocks);
+                None
+            }
+            Err(error) => {
+                self.explain(&error);
+                None
+            }
+        }
+    }
+
+    fn expected(&self, file: usize, block: u32) -> u64 {
+        self.model[file].as_ref().unwrap()[block as usize]
+    }
+
+    fn new_number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn step(&mut self, order: &Order) {
+        let (at, ring) = (order.file, order.strategy);
+        match &order.step {
+            Step::Reopen => return self.reopen(),
+            Step::Break { writes, after, count } => {
+                return self.break_disk(*writes, *after, *count);
+            }
+            Step::Heal => return self.heal(),
+            Step::FlushAll => {
+                if let Err(error) = self.pool().flush_and_sync() {
+                    self.explain(&error);
+                }
+                return;
+            }
+            _ => {}
+        }
+        let file = self.file(at);
+        match &order.step {
+            Step::Read(block) => {
+                let asked = file.read_with(*block, &self.rings[ring]);
+                if let Some(page) = self.had(at, *block, asked) {
+                    assert_eq!(number_in(&page), self.expected(at, *block));
+                }
+            }
+            Step::Copy(block) => {
+                let mut page = vec![0; PAGE];
+                let asked = file.copy(*block, 0, &mut page);
+                if self.had(at, *block, asked).is_some() {
+                    assert_eq!(number_in(&page), self.expected(at, *block));
+                }
+            }
+            Step::Look(block) => {
+                let mut page = vec![0; PAGE];
+                let asked = file.optimistic(*block).map(|look| look.read(0, &mut page));
+                if self.had(at, *block, asked) == Some(true) {
+                    assert_eq!(number_in(&page), self.expected(at, *block));
+                }
+            }
+            Step::Salvage(block) => {
+                let asked = file.salvage(*block);
+                if let Some(salvage) = self.had(at, *block, asked) {
+                    assert_eq!(number_in(&salvage.bytes), self.expected(at, *block));
+                }
+            }
+            Step::Write(block) | Step::Init(block) => {
+                let number = self.new_number();
+                let asked = match order.step {
+                    Step::Init(_) => file.init_with(*block, &self.rings[ring]),
+                    _ => file.write_with(*block, &self.rings[ring]),
+                };
+                if let Some(mut page) = self.had(at, *block, asked) {
+                    let was = if matches!(order.step, Step::Init(_)) {
+                        0
+                    } else {
+                        self.expected(at, *block)
+                    };
+                    assert_eq!(number_in(&page), was);
+                    set(&mut page, number);
+                    self.model[at].as_mut().unwrap()[*block as usize] = number;
+                }
+            }
+            Step::Pinned(block, steps) => self.pinned(at, ring, *block, &file, steps),
+            step => self.resize(at, step, &file),
+        }
+    }
+
+    fn resize(&mut self, at: usize, step: &Step, file: &PagedFile) {
+        let len = self.model[at].as_ref().unwrap().len() as u32;
+        match step {
+            Step::Append if len < BLOCKS_MAX => {
+                let number = self.new_number();
+                match file.append() {
+                    Ok(mut page) => {
+                        assert_eq!((page.block(), number_in(&page)), (len, 0));
+                        set(&mut page, number);
+                        self.model[at].as_mut().unwrap().push(number);
+                    }
+                    // There was no frame for it, and the file is as long as before.
+                    Err(error) => self.explain(&error),
+                }
+            }
+            Step::Extend(count) if len + count <= BLOCKS_MAX => {
+                assert_eq!(file.extend(*count).unwrap(), len..len + count);
+                self.model[at].as_mut().unwrap().resize((len + count) as usize, 0);
+            }
+            Step::Truncate(blocks) => {
+                file.truncate(*blocks).unwrap();
+                self.model[at].as_mut().unwrap().truncate(*blocks as usize);
+            }
+            Step::Drop => {
+                file.drop_file().unwrap();
+                assert!(matches!(file.read(0), Err(Error::Gone { how: Fate::Dropped, .. })));
+                (self.model[at], self.handles[at]) = (None, None);
+            }
+            Step::Close => match file.clone().close() {
+                Ok(()) => self.handles[at] = None,
+                Err(Error::Busy { pages, .. }) => {
+                    assert!(pages == 1 && self.pinned.is_some_and(|(file, _)| file == at));
+                }
+                Err(error) => self.explain(&error),
+            },
+            Step::Flush => {
+                if let Err(error) = file.flush_file() {
+                    self.explain(&error);
+                }
+            }
+            Step::Sync => file.sync().unwrap(),
+            _ => {}
+        }
+    }
+
+    fn pinned(&mut self, at: usize, ring: usize, block: u32, file: &PagedFile, steps: &[Order]) {
+        let asked = file.pin_with(block, &self.rings[ring]);
+        let Some(pin) = self.had(at, block, asked) else {
+            return;
+        };
+        self.pinned = Some((at, block));
+        let was = self.expected(at, block);
+        let mut stays = true;
+        for order in steps {
+            let blocks = |trial: &Trial| trial.model[at].as_ref().map_or(0, Vec::len) as u32;
+            self.step(order);
+            self.agree();
+            // Once cut off, it stays so, even if there is such a block again.
+            let dropped = order.file == at && matches!(order.step, Step::Drop);
+            stays &= blocks(self) > block && !dropped;
+        }
+        self.pinned = None;
+        let number = self.new_number();
+        match pin.into_exclusive() {
+            Ok(mut page) => {
+                assert!(stays);
+                let expected = self.expected(at, block);
+                assert_eq!(number_in(&page), expected, "was {was} when it was pinned");
+                set(&mut page, number);
+                self.model[at].as_mut().unwrap()[block as usize] = number;
+            }
+            Err(Error::Gone { .. }) => assert!(!stays),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn break_disk(&mut self, writes: bool, mut after: u32, mut count: u32) {
+        let (op, error) = match writes {
+            true => (Op::Write, OsError::ENOSPC),
+            false => (Op::Read, OsError::EIO),
+        };
+        self.broken = true;
+        self.disk().rule(move |it| {
+            if it.op() != op || count == 0 {
+                return Fault::None;
+            }
+            if after > 0 {
+                after -= 1;
+                return Fault::None;
+            }
+            count -= 1;
+            Fault::Fail(error)
+        });
+    }
+
+    fn heal(&mut self) {
+        self.broken = false;
+        self.disk().heal();
+    }
+
+    /// Closes the pool and opens another one over the same directories.
+    fn reopen(&mut self) {
+        self.heal();
+        self.handles = [None, None, None];
+        let (pool, _) = self.pool.take().unwrap();
+        pool.close().unwrap();
+        self.open_pool();
+    }
+
+    /// Every page in memory says what it should; none is pinned that should not be.
+    fn agree(&self) {
+        for (file, pages) in self.handles.iter().zip(&self.model) {
+            let (Some(file), Some(pages)) = (file, pages) else {
+                continue;
+            };
+            assert_eq!(file.blocks() as usize, pages.len());
+            let mut page = vec![0; PAGE];
+            for (block, number) in (0..).zip(pages) {
+                if file.is_resident(block) {
+                    file.copy(block, 0, &mut page).unwrap();
+                    assert_eq!(
+                        number_in(&page),
+                        *number,
+                        "block {block} of {}",
+                        file.path().display()
+                    );
+                }
+            }
+        }
+        if !self.cleaner {
+            let pins: u64 = self.pool().view().iter().map(|frame| frame.pins).sum();
+            assert_eq!(pins, u64::from(self.pinned.is_some()));
+            let stats = self.pool().stats();
+            assert_eq!(stats.frames_free as usize + self.pool().view().len(), self.frames as usize);
+        }
+    }
+
+    /// Everything is there after closing.
+    fn end(&mut self) {
+        self.reopen();
+        for (at, (name, space)) in FILES.into_iter().enumerate() {
+            let Some(pages) = self.model[at].clone() else {
+                let options = FileOptions::new().tablespace(space);
+                assert!(self.pool().open_file(name, &options).is_err(), "{name} was dropped");
+                continue;
+            };
+            let file = self.file(at);
+            for (block, number) in (0..).zip(pages) {
+                assert_eq!(number_in(&file.read(block).unwrap()), number, "block {block}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, max_shrink_time: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_page_says_what_was_last_put_there(
+        frames in 8_u64..=24,
+        cleaner in any::<bool>(),
+        sums in any::<bool>(),
+        orders in orders(),
+    ) {
+        let mut trial = Trial::new(frames, cleaner, sums);
+        for order in &orders {
+            trial.step(order);
+            trial.agree();
+        }
+        trial.end();
+    }
+}

@@ -1,0 +1,109 @@
+//! Optimistic reads: they hold nothing, and never tell a state that was not.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crate::site::{Ends, PAGE, Site, number_in, numbered, set, write};
+
+#[test]
+fn a_look_is_valid_until_somebody_has_the_page_exclusively() {
+    let site = Site::new();
+    let (pool, _disk) = site.rigged(8);
+    let file = numbered(&pool, "table", 1, 4);
+    let look = file.optimistic(0).unwrap();
+    let mut bytes = [0; 8];
+    assert!(look.read(8, &mut bytes) && look.still_valid());
+    assert_eq!((u64::from_le_bytes(bytes), look.block()), (4, 0));
+    drop((file.read(0).unwrap(), file.pin(0).unwrap()));
+    assert!(look.still_valid(), "nobody changed anything");
+    let page = file.write(0).unwrap();
+    assert!(!look.still_valid());
+    drop(page);
+    assert!(!look.read(8, &mut bytes), "[OPT-1]");
+    assert_eq!(bytes, [0; 8], "[OPT-1]");
+    assert!(file.optimistic(0).unwrap().read(8, &mut bytes));
+    assert_eq!(pool.stats().pool.optimistic_retries, 1);
+    assert_eq!(pool.stats().frames_pinned, 0);
+}
+
+#[test]
+fn a_look_at_a_page_that_left_its_frame_is_not_valid() {
+    let site = Site::new();
+    let (pool, _disk) = site.rigged(8);
+    let file = numbered(&pool, "table", 40, 0);
+    let look = file.optimistic(3).unwrap();
+    (8..40).for_each(|block| drop(file.read(block).unwrap()));
+    assert!(!file.is_resident(3));
+    assert!(!look.read(0, &mut [1; PAGE]), "[OPT-1]");
+    let look = file.optimistic(39).unwrap();
+    file.truncate(39).unwrap();
+    assert!(!look.still_valid(), "[OPT-1]");
+    assert!(matches!(file.optimistic(39), Err(forebay::Error::PastEnd { .. })));
+}
+
+#[test]
+fn a_look_waits_for_whoever_changes_the_page() {
+    let site = Site::new();
+    let (pool, _disk) = site.rigged(8);
+    let file = numbered(&pool, "table", 1, 4);
+    let mut page = file.write(0).unwrap();
+    thread::scope(|scope| {
+        let looker = scope.spawn(|| {
+            let mut bytes = [0; 8];
+            file.copy(0, 8, &mut bytes).unwrap();
+            u64::from_le_bytes(bytes)
+        });
+        crate::site::wait_until("the looker", || pool.view()[0].pins == 2);
+        set(&mut page, 5);
+        drop(page);
+        assert_eq!(looker.join().unwrap(), 5);
+    });
+}
+
+#[test]
+fn no_copy_is_torn_and_none_is_older_than_what_was_known() {
+    let site = Site::new();
+    let pool = site.pool(8);
+    let file = numbered(&pool, "table", 20, 0);
+    // The newest number that is known to be in page 0.
+    let newest = AtomicU64::new(0);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ends = Ends(&done);
+            for number in 1..4000 {
+                write(&file, 0, number);
+                newest.store(number, Ordering::SeqCst);
+            }
+        });
+        // The page leaves its frame now and then.
+        scope.spawn(|| {
+            let mut random = fastrand::Rng::with_seed(1);
+            while !done.load(Ordering::SeqCst) {
+                drop(file.read(random.u32(1..20)).unwrap());
+            }
+        });
+        for whole in [true, false] {
+            let (file, newest, done) = (&file, &newest, &done);
+            scope.spawn(move || {
+                let mut bytes = vec![0; PAGE];
+                while !done.load(Ordering::SeqCst) {
+                    let known = newest.load(Ordering::SeqCst);
+                    if whole {
+                        file.copy(0, 0, &mut bytes).unwrap();
+                    } else {
+                        // Two reads of one look, made into one page.
+                        let look = file.optimistic(0).unwrap();
+                        let (head, tail) = bytes.split_at_mut(PAGE / 2);
+                        if !(look.read(0, head) && look.read(PAGE / 2, tail)) {
+                            continue;
+                        }
+                    }
+                    let number = number_in(&bytes);
+                    assert!(number >= known, "[OPT-1] [MEM-4] {number} after {known}");
+                }
+            });
+        }
+    });
+    assert!(pool.stats().pool.optimistic_reads > 0);
+}
