@@ -377,6 +377,17 @@ impl Error {
         }
     }
 
+    /// True when a sync failed, now or earlier: what was written since the last good one may be
+    /// lost.
+    pub fn is_failed_sync(&self) -> bool {
+        let sync = |op: &Action| matches!(op, Action::Request(Op::SyncData | Op::SyncAll));
+        match self {
+            Error::Failed { .. } => true,
+            Error::Io { op, .. } => sync(op),
+            _ => false,
+        }
+    }
+
     /// The typed error for something on `file` that the system refused with `source`.
     pub(crate) fn system(
         op: Action,

@@ -20,7 +20,7 @@ use super::{BLOCKS_MAX, CLOSED, DROPPED, FileCore};
 use crate::core::Core;
 use crate::error::Error;
 use crate::frame::NO_FRAME;
-use crate::frame::word::DIRTY;
+use crate::frame::word::{DIRTY, USAGE_MAX};
 use crate::stats::PoolEvent;
 use crate::sync::yield_now;
 use crate::tag::Block;
@@ -51,7 +51,10 @@ impl FileCore {
             let (file, end) = (self.path.clone(), to.saturating_mul(self.segments.page_bytes()));
             return Err(Error::Io(forebay_io::Error::TooLarge { file, end }));
         }
-        self.segments.extend(from, to)?;
+        self.segments.extend(from, to).map_err(|error| match error {
+            Error::Io(error) if error.is_failed_sync() => self.space.sync_failed(error),
+            error => error,
+        })?;
         self.blocks.store(to, Ordering::SeqCst);
         Ok(from as Block..to as Block)
     }
@@ -137,7 +140,7 @@ impl FileCore {
             let (entry, tag) = (self.table.entry(block), self.tag(block));
             while entry.frame() == frame {
                 let word = core.frames.get(frame).word();
-                if let Some(owned) = core.frames.claim_page(frame, tag) {
+                if let Some(owned) = core.frames.claim_page(frame, tag, USAGE_MAX) {
                     entry.unlist(frame);
                     drop(owned);
                 } else if word.has(DIRTY) || core.clock.now() >= deadline {

@@ -145,6 +145,10 @@ impl Segments {
     }
 
     fn add(&self, segment: usize) -> Result<File, Error> {
+        // Every segment but the last counts as full, so the one before has to be so durably before
+        // there is one after it.
+        let before = self.files().last().cloned();
+        before.map_or(Ok(()), |file| file.sync_data())?;
         let file = self.open_one(segment, true)?;
         // It may be there from a truncation that failed.
         file.set_len(0)?;

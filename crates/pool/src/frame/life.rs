@@ -8,8 +8,7 @@
 //! lead to a frame that has just lost its page, and whoever follows it finds out by the tag.
 
 use super::word::{
-    DIRTY, EXCLUSIVE, Mode, ORPHAN, OWNED, PIN, READING, SLEEPERS, Touch, USAGE_MAX, VALID,
-    WRITING, Word,
+    DIRTY, EXCLUSIVE, Mode, ORPHAN, OWNED, PIN, READING, SLEEPERS, Touch, VALID, WRITING, Word,
 };
 use super::{Frame, FrameIndex, Frames, NO_TAG, Owned, latch_held};
 use crate::error::Error;
@@ -60,16 +59,21 @@ impl Frames {
         Some(self.emptied(frame, it))
     }
 
-    /// Takes `frame` away from the page `tag`, if that is clean and unheld. As with
-    /// [`Frames::claim`], the entry is the caller's to take out.
-    pub(crate) fn claim_page(&self, frame: FrameIndex, tag: PageTag) -> Option<Owned<'_>> {
+    /// Takes `frame` away from the page `tag`, if that is clean, unheld and not used more often
+    /// than `usage_most`. As with [`Frames::claim`], the entry is the caller's to take out.
+    pub(crate) fn claim_page(
+        &self,
+        frame: FrameIndex,
+        tag: PageTag,
+        usage_most: u64,
+    ) -> Option<Owned<'_>> {
         // A pin first, so that the frame cannot come to hold another page between look and claim.
         if !self.pin(frame, tag, Touch::Not) {
             return None;
         }
         let it = self.get(frame);
         let alone = |word: Word| (word.pins() == 1).then(|| Word(word.0 - PIN));
-        match it.change(|word| alone(word)?.claimed(USAGE_MAX)) {
+        match it.change(|word| alone(word)?.claimed(usage_most)) {
             Ok(_) => Some(self.emptied(frame, it).0),
             Err(_) => {
                 self.unpin(frame);

@@ -93,7 +93,7 @@ fn frm_1_a_pinned_frame_is_not_claimed() {
     let frames = with_a_page(1);
     assert!(frames.pin(0, tag(3), Touch::Not));
     assert!(frames.claim(0, USAGE_MAX).is_none(), "[FRM-1]");
-    assert!(frames.claim_page(0, tag(3)).is_none(), "[FRM-1]");
+    assert!(frames.claim_page(0, tag(3), USAGE_MAX).is_none(), "[FRM-1]");
     frames.pin_again(0);
     frames.unpin(0);
     assert!(frames.claim(0, USAGE_MAX).is_none(), "[FRM-1] one of two pins is left");
@@ -109,9 +109,9 @@ fn frm_1_a_pinned_frame_is_not_claimed() {
 #[test]
 fn a_page_is_claimed_by_its_tag_only() {
     let frames = with_a_page(1);
-    assert!(frames.claim_page(0, tag(4)).is_none());
+    assert!(frames.claim_page(0, tag(4), USAGE_MAX).is_none());
     assert_eq!(frames.get(0).word().pins(), 0);
-    assert!(frames.claim_page(0, tag(3)).is_some());
+    assert!(frames.claim_page(0, tag(3), USAGE_MAX).is_some());
     assert_eq!(frames.free_count(), 1);
 }
 

@@ -24,6 +24,7 @@ use crate::frame::word::{DIRTY, ORPHAN, READING, VALID, WRITING};
 use crate::frame::{FrameIndex, Owned};
 use crate::stats::{Event, Wait};
 use crate::strategy_kind::StrategyKind;
+use crate::tag::PageTag;
 
 /// Victims looked at beyond a dirty one before that is written.
 const CLEAN_SEARCH_FRAMES: usize = 32;
@@ -57,9 +58,7 @@ impl Core {
     ) -> Result<(Owned<'_>, Option<Slot>), Error> {
         let slot = strategy.next_slot();
         if let Some((frame, tag)) = slot.and_then(|slot| slot.last) {
-            if self.frames.get(frame).holds(tag)
-                && let Some(owned) = self.reuse(frame, strategy.kind())
-            {
+            if let Some(owned) = self.reuse(frame, tag, strategy.kind()) {
                 self.counters.count(strategy.kind(), Event::RingReuse);
                 return Ok((owned, slot));
             }
@@ -69,10 +68,10 @@ impl Core {
     }
 
     /// Takes a frame of a ring again, writing its page first if that may be done.
-    fn reuse(&self, frame: FrameIndex, kind: StrategyKind) -> Option<Owned<'_>> {
+    fn reuse(&self, frame: FrameIndex, tag: PageTag, kind: StrategyKind) -> Option<Owned<'_>> {
         let it = self.frames.get(frame);
         let word = it.word();
-        if word.pins() > 0 || word.usage() > 1 {
+        if !it.holds(tag) || word.pins() > 0 || word.usage() > 1 {
             return None;
         }
         if word.has(DIRTY) {
@@ -83,11 +82,13 @@ impl Core {
                 return None;
             }
             // An error is not this page's caller's: the frame is left, with its page dirty.
-            if !self.write_victim(frame, kind).unwrap_or(false) {
+            if !self.write_page(tag, frame, kind).unwrap_or(false) {
                 return None;
             }
         }
-        self.claim(frame, 1)
+        let owned = self.frames.claim_page(frame, tag, 1)?;
+        self.unlist(tag, frame);
+        Some(owned)
     }
 
     fn claim(&self, frame: FrameIndex, usage_most: u64) -> Option<Owned<'_>> {

@@ -22,7 +22,12 @@ use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, Lsn, PageTag};
 
 /// A page on its way out, with the pin that its frame was copied under.
+///
+/// Dropped before its write has ended well, it leaves the page as dirty as it was ([OUT-2]); also
+/// when the log panics.
 pub(crate) struct Copy<'c> {
+    core: &'c Core,
+    written: bool,
     frame: FrameIndex,
     block: Block,
     lsn: Lsn,
@@ -70,7 +75,7 @@ impl Core {
         let lsn = self.frames.copied(frame);
         drop(page);
         file.checksum.stamp(buffer.bytes_mut(), tag.block);
-        Copying::Copied(Copy { frame, block: tag.block, lsn, buffer })
+        Copying::Copied(Copy { core: self, written: false, frame, block: tag.block, lsn, buffer })
     }
 
     /// Writes one page if that can be begun at once. False when it was clean, or somebody had it.
@@ -171,10 +176,7 @@ impl Core {
         kind: StrategyKind,
     ) -> Result<(), Error> {
         let ready = file.space.check_sound().and_then(|()| self.flush_log(&copies));
-        if let Err(error) = ready {
-            copies.iter().for_each(|copy| self.end_copy(copy, true));
-            return Err(error);
-        }
+        ready?;
         copies.sort_unstable_by_key(|copy| copy.block);
         let lone = copies.len() == 1;
         let io = if lone { &file.space.lone } else { &file.space.queue };
@@ -183,15 +185,13 @@ impl Core {
             let (requests, lens): (Vec<_>, Vec<_>) =
                 self.runs(file, &mut copies, &mut first_error).into_iter().unzip();
             let tickets = io.submit_all(requests);
-            let mut rest = &mut copies[..];
+            let mut copies = copies.into_iter();
             for (ticket, pages) in tickets.into_iter().zip(lens) {
-                let (run, others) = rest.split_at_mut(pages);
-                rest = others;
+                let run = copies.by_ref().take(pages).collect();
                 if let Err(error) = self.end_run(file, run, ticket, kind) {
                     first_error.get_or_insert(error);
                 }
             }
-            rest.iter().for_each(|copy| self.end_copy(copy, true));
         });
         first_error.map_or(Ok(()), Err)
     }
@@ -231,7 +231,7 @@ impl Core {
     fn end_run(
         &self,
         file: &FileCore,
-        run: &mut [Copy<'_>],
+        mut run: Vec<Copy<'_>>,
         ticket: Ticket,
         kind: StrategyKind,
     ) -> Result<(), Error> {
@@ -246,15 +246,9 @@ impl Core {
         }
         for (copy, lease) in run.iter_mut().zip(done.leases) {
             copy.buffer.give_back(lease);
-            self.end_copy(copy, failed);
+            copy.written = !failed;
         }
         done.result.map_err(|error| file.space.failure(Op::Write, error))
-    }
-
-    /// The write of a copy has ended: settles its page and lets go of it.
-    fn end_copy(&self, copy: &Copy<'_>, failed: bool) {
-        self.frames.end_write(copy.frame, failed.then_some(copy.lsn));
-        self.frames.unpin(copy.frame);
     }
 
     /// [OUT-1]
@@ -268,5 +262,12 @@ impl Core {
             self.counters.count_pool(PoolEvent::LogErrors);
             Error::Log { lsn: newest, source: source.into() }
         })
+    }
+}
+
+impl Drop for Copy<'_> {
+    fn drop(&mut self) {
+        self.core.frames.end_write(self.frame, (!self.written).then_some(self.lsn));
+        self.core.frames.unpin(self.frame);
     }
 }

@@ -9,9 +9,10 @@ use forebay_io::Op;
 use crate::disk::Disk;
 use crate::site::{PAGE, Site, create, fill, on_disk, read, reopened};
 
-/// A log that is durable as far as it is told, and may refuse.
+/// A log that is durable as far as it is told, and may refuse or panic.
 #[derive(Debug, Default)]
 struct Log {
+    panics: AtomicBool,
     flushed: AtomicU64,
     refuses: AtomicBool,
     flushes: AtomicU64,
@@ -22,6 +23,7 @@ struct Log {
 impl Wal for Log {
     fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         self.flushes.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.panics.load(Ordering::SeqCst), "the log panics, as the test wants it");
         if self.refuses.load(Ordering::SeqCst) {
             return Err("the log's disk is gone".into());
         }
@@ -187,4 +189,21 @@ fn a_change_without_a_log_record_is_counted_in_a_pool_with_a_log() {
     file.extend(1).unwrap();
     fill(&mut file.write(0).unwrap(), 0);
     assert_eq!(pool.stats().pool.unlogged_changes, 1);
+}
+
+#[test]
+fn a_log_that_panics_leaves_the_page_dirty_and_in_nobodys_way() {
+    let site = Site::new();
+    let (pool, _disk, log) = logged(&site, 12, false);
+    let file = pool.open_file("table", &create()).unwrap();
+    file.extend(1).unwrap();
+    change(&file, 0, 7).unwrap();
+    log.panics.store(true, Ordering::SeqCst);
+    let flush = std::panic::AssertUnwindSafe(|| file.flush_file());
+    assert!(std::panic::catch_unwind(flush).is_err());
+    assert_eq!(pool.stats().frames_dirty, 1, "[OUT-2]");
+    assert_eq!(pool.stats().frames_pinned, 0);
+    log.panics.store(false, Ordering::SeqCst);
+    assert_eq!(file.flush_file().unwrap(), 1);
+    file.truncate(0).unwrap();
 }
