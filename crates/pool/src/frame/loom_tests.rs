@@ -104,6 +104,51 @@ fn loom_a_reader_kept_out_by_a_waiting_writer_comes_after_it() {
     });
 }
 
+/// Letting go wakes sleepers too, so here nobody lets go before the sleeper has come through.
+#[test]
+fn loom_prk_1_the_end_of_a_load_wakes_those_who_wait_for_it() {
+    check(4, || {
+        let pool = SmallPool::new(2, 1);
+        let visitor = run(&pool, |pool| pool.value(0).unwrap());
+        let frame = pool.enter(0, Mode::Pin).unwrap();
+        assert_eq!(visitor.join().unwrap(), 10, "[PRK-1]");
+        pool.frames.unpin(frame);
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_prk_1_a_downgrade_wakes_readers() {
+    check(4, || {
+        let pool = with_block_0(1, 1);
+        pool.enter(0, Mode::Exclusive).unwrap();
+        let reader = run(&pool, |pool| pool.value(0).unwrap());
+        pool.add(0, 1);
+        pool.frames.downgrade(0);
+        assert_eq!(reader.join().unwrap(), 11, "[PRK-1]");
+        pool.frames.leave_shared(0);
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_prk_1_the_end_of_a_write_wakes_a_truncation() {
+    check(4, || {
+        let pool = with_block_0(1, 1);
+        pool.change(0, 1).unwrap();
+        pool.enter(0, Mode::Shared).unwrap();
+        assert!(pool.frames.begin_write(0));
+        let truncation = run(&pool, |pool| pool.truncate(0));
+        pool.frames.copied(0);
+        pool.frames.unlatch_shared(0);
+        pool.frames.end_write(0, None);
+        truncation.join().unwrap();
+        pool.frames.unpin(0);
+        assert_eq!(pool.frames.free_count(), 1, "[FRM-3]");
+        pool.assert_settled();
+    });
+}
+
 fn add_one_by_upgrade(pool: &SmallPool) {
     pool.enter(0, Mode::Shared).unwrap();
     let seen = pool.read(0);

@@ -3,9 +3,9 @@
 //! Frames are many and sleepers few, so a frame has no queue of its own, only the bit SLEEPERS in
 //! its word. The queues are kept here, in a few stripes chosen by frame number.
 //!
-//! Invariants:  [PRK-1] no wake is lost: a thread is on the list *before* it sets SLEEPERS, and sets
-//!              it only in a word that still bars its way; whoever changes such a word sees the bit
-//!              and wakes everyone on the list
+//! Invariants:  [PRK-1] no wake is lost: a thread sets SLEEPERS only in a word that still bars its way,
+//!              and is on the list before it lets go of the stripe; whoever changes such a word
+//!              sees the bit, takes the stripe, and wakes everyone on the list
 //! Concurrency: a stripe's lock is held for a few instructions, never across a sleep.
 //! Source:      the idea of the lot is WebKit's (Pizlo, "Locking in WebKit", 2016).
 
