@@ -8,7 +8,7 @@
 //! Beside the hit stands what a partitioned hash table would take for the lookup alone: 128 maps under
 //! reader-writer locks, as PostgreSQL has, with a hash of one multiplication.
 //!
-//! `cargo bench -p forebay --bench resident` measures; `cargo test --benches` runs everything once on
+//! `cargo bench -p forebay --bench resident` measures; `cargo test` runs everything once on
 //! a small pool. FOREBAY_BENCH_MEMORY sets the pool's size, 1 GiB unless told.
 
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -25,7 +25,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::{BufferPool, FileOptions, Lsn, PagedFile, Size};
 
 const PAGE: usize = 8192;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 #[repr(C, align(4096))]
 struct Page {
@@ -34,7 +34,7 @@ struct Page {
 }
 
 fn memory() -> u64 {
-    let testing = std::env::args().any(|argument| argument == "--test");
+    let testing = !std::env::args().any(|argument| argument == "--bench");
     let asked = std::env::var("FOREBAY_BENCH_MEMORY").ok();
     let default = if testing { "16 MiB" } else { "1 GiB" };
     Size::from(asked.as_deref().unwrap_or(default)).bytes("FOREBAY_BENCH_MEMORY").unwrap()
@@ -179,6 +179,12 @@ impl Rig {
         })
     }
 
+    /// Blocks of which each is known only when the page before it has been read, as on the way down
+    /// a tree. `zero` is 0, which the compiler does not know.
+    fn chained(&self, from: u64, to: u64, zero: u64, read: impl Fn(u32) -> u64) -> u64 {
+        (from..to).fold(0, |word, step| read(self.at(step + (word & zero))))
+    }
+
     fn hot(&self, steps: u64) -> u64 {
         let mut copy = [0; 8];
         (0..steps).fold(0, |sum, step| {
@@ -233,6 +239,31 @@ fn resident(criterion: &mut Criterion) {
         one("hit", &|from, to| rig.hit(from, to));
         one("plain 8 bytes", &|from, to| rig.plain(from, to));
         one("optimistic 8 bytes", &|from, to| rig.optimistic(from, to));
+        let zero = black_box(0);
+        one("floor, chained", &|from, to| {
+            rig.chained(from, to, zero, |block| {
+                let page = &rig.floor[block as usize];
+                page.counter.fetch_add(1, Ordering::Acquire);
+                let word = word(&page.bytes, offset(block) - 8);
+                page.counter.fetch_sub(1, Ordering::Release);
+                word
+            })
+        });
+        one("hit, chained", &|from, to| {
+            rig.chained(from, to, zero, |block| word(&rig.file.read(block).unwrap(), offset(block)))
+        });
+        one("plain 8 bytes, chained", &|from, to| {
+            rig.chained(from, to, zero, |block| {
+                word(&rig.floor[block as usize].bytes, offset(block) - 8)
+            })
+        });
+        one("optimistic 8 bytes, chained", &|from, to| {
+            rig.chained(from, to, zero, |block| {
+                let mut copy = [0; 8];
+                rig.file.copy(block, offset(block), &mut copy).unwrap();
+                u64::from_ne_bytes(copy)
+            })
+        });
         one("plain page", &|from, to| rig.plain_page(from, to));
         one("optimistic page", &|from, to| rig.optimistic_page(from, to));
         for threads in [1, 2] {

@@ -58,11 +58,12 @@ const STEPS: &[Step] = &[
     Step { name: "test", what: "the README's test command", run: steps::test },
     Step {
         name: "no-uring",
-        what: "io and lab with io_uring blocked (EPERM)",
+        what: "io, pool and lab with io_uring blocked (EPERM)",
         run: steps::no_uring,
     },
-    Step { name: "portable", what: "io without Linux's own calls", run: steps::portable },
-    Step { name: "user", what: "io and lab as an ordinary user", run: steps::user },
+    Step { name: "portable", what: "io and pool without Linux's own calls", run: steps::portable },
+    Step { name: "loom", what: "every interleaving of the pool's frames", run: steps::loom },
+    Step { name: "user", what: "io, pool and lab as an ordinary user", run: steps::user },
     Step { name: "doc", what: "documentation without warnings", run: steps::doc },
 ];
 

@@ -1,4 +1,4 @@
-//! The tests of io and lab run as an ordinary user, when CI itself runs as root.
+//! The tests of io, pool and lab run as an ordinary user, when CI itself runs as root.
 //!
 //! Root opens what others may not, has no memlock limit and ignores file modes, so a green run
 //! as root says little about anyone else's. Cargo builds the test binaries as root and names
@@ -79,7 +79,7 @@ fn reaches(path: &Path) -> bool {
 
 fn build(context: &Context) -> Result<Built> {
     let mut command = workspace::cargo(&context.root);
-    command.args(["test", "--no-run", "-p", "forebay-io", "-p", "forebay-lab"]);
+    command.args(["test", "--no-run", "-p", "forebay-io", "-p", "forebay", "-p", "forebay-lab"]);
     command.arg("--message-format=json-render-diagnostics");
     child::prepare(&mut command);
     let mut cargo = command.stdout(Stdio::piped()).spawn().context("cannot run cargo")?;

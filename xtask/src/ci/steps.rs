@@ -51,7 +51,8 @@ pub(super) fn no_uring(context: &Context) -> Result<Outcome> {
         return Ok(not_here("there is no io_uring to block"));
     }
     let skips = SkipFile::create(context, "no-uring")?;
-    let mut command = cargo(context, &["test", "-p", "forebay-io", "-p", "forebay-lab"]);
+    let mut command =
+        cargo(context, &["test", "-p", "forebay-io", "-p", "forebay", "-p", "forebay-lab"]);
     skips.tell(&mut command);
     child::prepare(&mut command);
     let started = no_uring::spawn(&mut command, Errno::Eperm)?;
@@ -64,8 +65,9 @@ pub(super) fn portable(context: &Context) -> Result<Outcome> {
     // A target directory of its own: other flags would rebuild everything, twice a run.
     let target = context.target.join("portable");
     let skips = SkipFile::create(context, "portable")?;
-    let clippy = ["clippy", "-p", "forebay-io", "--all-targets", "--", "-D", "warnings"];
-    let test = ["test", "-p", "forebay-io"];
+    let clippy =
+        ["clippy", "-p", "forebay-io", "-p", "forebay", "--all-targets", "--", "-D", "warnings"];
+    let test = ["test", "-p", "forebay-io", "-p", "forebay"];
     let mut outcome = Outcome::default();
     for arguments in [clippy.as_slice(), test.as_slice()] {
         let mut command = cargo(context, arguments);
@@ -77,6 +79,15 @@ pub(super) fn portable(context: &Context) -> Result<Outcome> {
     }
     outcome.skips = skips.read()?;
     Ok(outcome)
+}
+
+pub(super) fn loom(context: &Context) -> Result<Outcome> {
+    // Optimised, and in a target directory of its own: the models are long, and the flag rebuilds
+    // everything.
+    let mut command = cargo(context, &["test", "-p", "forebay", "--release", "--lib", "loom_"]);
+    add_flags(&mut command, "RUSTFLAGS", "--cfg loom");
+    command.env("CARGO_TARGET_DIR", context.target.join("loom"));
+    child::run(context, &mut command)
 }
 
 pub(super) fn user(context: &Context) -> Result<Outcome> {

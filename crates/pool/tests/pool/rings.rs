@@ -28,6 +28,33 @@ fn a_bulk_read_takes_no_more_than_its_ring() {
     }
 }
 
+/// Figure 4 of the pool: a bulk read of ten times the pool beside a hot set that nearly fills it.
+#[test]
+fn a_hot_set_is_as_hot_after_a_bulk_read_of_ten_times_the_pool() {
+    let site = Site::new();
+    let pool = site.pool(1024);
+    let (hot_pages, cold_pages) = (700, 324);
+    let hot = numbered(&pool, "hot", hot_pages, 0);
+    let cold = numbered(&pool, "cold", cold_pages, 0);
+    let big = reopened(&pool, numbered(&pool, "big", 10_240, 0));
+    (0..cold_pages).for_each(|block| drop(cold.read(block).unwrap()));
+    for _ in 0..5 {
+        (0..hot_pages).for_each(|block| drop(hot.read(block).unwrap()));
+    }
+    let scan = pool.strategy(StrategyKind::BulkRead);
+    (0..10_240).for_each(|block| drop(big.read_with(block, &scan).unwrap()));
+
+    let ring = scan.ring_frames().unwrap();
+    let evicted = (0..hot_pages).filter(|&block| !hot.is_resident(block)).count();
+    let before = pool.stats();
+    let mut random = fastrand::Rng::with_seed(4);
+    (0..10 * hot_pages).for_each(|_| drop(hot.read(random.u32(..hot_pages)).unwrap()));
+    let ratio = pool.stats().since(&before).hit_ratio().unwrap();
+    println!("{evicted} of {hot_pages} hot pages gone (ring {ring}), hit ratio then {ratio:.4}");
+    assert!(evicted <= ring, "[RNG-1] {evicted} hot pages gone for a ring of {ring}");
+    assert!(ratio >= 0.99, "{ratio}");
+}
+
 #[test]
 fn a_page_of_the_ring_that_others_adopt_is_left_to_them() {
     let site = Site::new();
