@@ -141,8 +141,8 @@ impl PoolBuilder {
         self
     }
 
-    /// Register the frames with the kernel where the backend can (uring): they are locked in
-    /// memory, and requests of the queue (not the lone read of a miss) cost less. Default: no.
+    /// Register the write buffers with the kernel where the backend can (uring): they are locked in
+    /// memory, and writes of the queue cost less. Default: no.
     #[must_use]
     pub fn register_memory(mut self, register: bool) -> Self {
         self.register_memory = register;
@@ -186,6 +186,7 @@ impl PoolBuilder {
     pub fn build(mut self) -> Result<BufferPool, Error> {
         let profile = self.profile.as_deref().map(Profile::load).transpose()?.unwrap_or_default();
         let page_bytes = self.page_bytes(&profile)?;
+        self.checksum.check_setting(page_bytes as usize)?;
         let frames = self.frame_count(&profile, page_bytes)?;
         let tablespaces = self.all_tablespaces(&profile)?;
         let (frames_count, page_bytes) = (frames as usize, page_bytes as usize);
@@ -197,16 +198,17 @@ impl PoolBuilder {
         {
             notes.push(format!("huge pages were asked for and refused ({error})"));
         }
+        let buffers = (WRITE_BUFFER_BYTES / page_bytes).min(frames_count / 2).max(2);
+        let buffers = WriteBuffers::new(buffers, page_bytes)?;
         let defaults = SpaceDefaults {
             prefer: self.backend.or(profile.backend).unwrap_or_default(),
             queue_depth: self.queue_depth.or(profile.queue_depth),
             page_bytes,
-            register: self.register_memory.then(|| Arc::clone(memory.mapping())),
+            register: self.register_memory.then(|| Arc::clone(buffers.mapping())),
         };
         let spaces = tablespaces.iter().map(|asked| Space::open(asked, &defaults).map(Arc::new));
         let spaces = spaces.collect::<Result<Vec<_>, _>>()?;
         let make = self.replacement.take();
-        let buffers = (WRITE_BUFFER_BYTES / page_bytes).min(frames_count / 2).max(2);
         let wait_ms = profile.frame_wait_ms.map(Duration::from_millis);
         let core = Core {
             frames: Frames::new(frames_count)?,
@@ -217,7 +219,7 @@ impl PoolBuilder {
                 Some(make) => make(frames as u32),
                 None => Box::new(ClockSweep::new(frames as u32)),
             },
-            buffers: WriteBuffers::new(buffers, page_bytes)?,
+            buffers,
             bell: Bell::new(),
             wal: self.wal.take(),
             clock: self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new())),

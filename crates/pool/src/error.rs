@@ -161,6 +161,20 @@ pub enum Error {
         /// The option that differs.
         what: &'static str,
     },
+    /// A segment has another size than it should.
+    #[error(
+        "{} has {len} bytes, but a segment of that place has {expected}; open the tablespace with the \
+         segment size that the file was made with, or remove what does not belong to it",
+        file.display()
+    )]
+    SegmentSize {
+        /// The segment.
+        file: Arc<Path>,
+        /// Its size, in bytes.
+        len: u64,
+        /// The size it should have: exactly this, or at most this if it is the last.
+        expected: u64,
+    },
     /// The size of the file on disk cannot be that of a file of whole pages.
     #[error(
         "{} has {len} bytes, which is not a whole number of pages of {page_bytes}; check the page \

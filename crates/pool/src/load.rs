@@ -117,6 +117,11 @@ impl Core {
             if !self.frames.get(frame).word().has(VALID) {
                 match self.wait_loaded(frame, strategy.kind()) {
                     Loaded::Here => {}
+                    // Who wants no bytes does not mind that they could not be read.
+                    Loaded::Failed(_) if absent == Absent::Zero => {
+                        self.frames.unpin(frame);
+                        continue;
+                    }
                     Loaded::Failed(error) => {
                         self.frames.unpin(frame);
                         return Err(error);

@@ -1,7 +1,6 @@
 //! The pool: the handle that everything else is had from.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -36,7 +35,6 @@ pub(crate) struct Pool {
     core: Arc<Core>,
     /// `None` in a pool without, and once it is closed.
     cleaner: Mutex<Option<Cleaner>>,
-    closed: AtomicBool,
     checksum: Checksum,
     notes: Vec<String>,
 }
@@ -56,13 +54,7 @@ impl BufferPool {
         let core = Arc::new(core);
         let cleaner = with_cleaner.then(|| Cleaner::start(&core)).transpose()?;
         Ok(BufferPool {
-            pool: Arc::new(Pool {
-                core,
-                cleaner: Mutex::new(cleaner),
-                closed: AtomicBool::new(false),
-                checksum,
-                notes,
-            }),
+            pool: Arc::new(Pool { core, cleaner: Mutex::new(cleaner), checksum, notes }),
         })
     }
 
@@ -78,9 +70,6 @@ impl BufferPool {
     /// [`Error::OpenOtherwise`] when it is open already with other options.
     pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
         let core = self.core();
-        if self.pool.closed.load(Ordering::SeqCst) {
-            return Err(Error::Closed);
-        }
         let space = self.space(options.tablespace.as_deref())?;
         let checksum = options.checksum.unwrap_or(self.pool.checksum);
         checksum.check_setting(core.page_bytes())?;
@@ -136,14 +125,15 @@ impl BufferPool {
     pub fn close(&self) -> Result<u64, Error> {
         let pages = self.flush_and_sync()?;
         let core = self.core();
-        for file in core.files.all() {
-            match core.close_file(&file) {
-                // Somebody else has closed or dropped it meanwhile.
-                Err(Error::Gone { .. }) => {}
-                result => result?,
+        while !core.files.shut_if_empty() {
+            for file in core.files.all() {
+                match core.close_file(&file) {
+                    // Somebody else closes or drops it: wait for what comes of that.
+                    Err(Error::Gone { .. }) => file.wait_resized(),
+                    result => result?,
+                }
             }
         }
-        self.pool.closed.store(true, Ordering::SeqCst);
         drop(self.pool.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take());
         core.spaces.iter().for_each(|space| space.unlock());
         Ok(pages)

@@ -128,7 +128,12 @@ impl Space {
         if !asked.must_exist {
             make_directory(&asked.directory)?;
         }
-        let lock = DirectoryLock::take(&asked.directory)?;
+        // Absolute from here on: the process may change its working directory.
+        let directory = asked.directory.canonicalize().map_err(|source| {
+            let file = asked.directory.as_path().into();
+            Error::Io(forebay_io::Error::Open { file, source: source.into() })
+        })?;
+        let lock = DirectoryLock::take(&directory)?;
         let cache = asked.cache.unwrap_or_default();
         let (lone, queue) = match &asked.io {
             Some(io) => (io.clone(), io.clone()),
@@ -136,7 +141,7 @@ impl Space {
         };
         Ok(Space {
             name: asked.name.as_str().into(),
-            directory: asked.directory.clone(),
+            directory,
             cache,
             segment_bytes,
             lone,

@@ -11,7 +11,7 @@ use super::FileCore;
 use crate::checksum::Mismatch;
 use crate::core::Core;
 use crate::error::Error;
-use crate::frame::word::Mode;
+use crate::frame::word::{Mode, VALID};
 use crate::guard::{Optimistic, PageMut, PageRef, Pin};
 use crate::load::Absent;
 use crate::pool::Pool;
@@ -146,11 +146,12 @@ impl PagedFile {
     ///
     /// # Errors
     /// As [`PagedFile::append`]. When there is no frame for the new page, the file is as long as
-    /// before, unless somebody has extended it further meanwhile.
+    /// before, unless somebody has resized it meanwhile.
     pub fn append_with(&self, strategy: &AccessStrategy) -> Result<PageMut<'_>, Error> {
-        let block = self.extend(1)?.start;
+        let (blocks, extension) = self.file.extend_counted(1)?;
+        let block = blocks.start;
         self.init_with(block, strategy).inspect_err(|_| {
-            if let Err(error) = self.file.retract(self.core(), block) {
+            if let Err(error) = self.file.retract(self.core(), block, extension) {
                 tracing::warn!(%error, block, "an empty block stays at the end of a file");
             }
         })
@@ -246,7 +247,7 @@ impl PagedFile {
     /// True when the page `block` is in memory now.
     pub fn is_resident(&self, block: Block) -> bool {
         let frame = self.core().frames.find(self.file.table.lookup(block));
-        frame.is_some_and(|frame| frame.holds(self.file.tag(block)))
+        frame.is_some_and(|frame| frame.holds(self.file.tag(block)) && frame.word().has(VALID))
     }
 
     /// Blocks in the file.

@@ -48,8 +48,8 @@ pub(crate) struct FileCore {
     blocks: AtomicU64,
     fate: AtomicU8,
     segments: Segments,
-    /// The right to change the file's size or its fate.
-    resize: Mutex<()>,
+    /// The right to change the file's size or its fate; counts the changes of its size.
+    resize: Mutex<u64>,
 }
 
 impl FileCore {

@@ -25,11 +25,27 @@ use crate::tag::FileId;
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     by_id: RwLock<HashMap<FileId, Arc<FileCore>>>,
-    places: Mutex<HashMap<PathBuf, FileId>>,
+    places: Mutex<Places>,
     next: AtomicU32,
 }
 
+/// Which file is where, and whether any more may be opened.
+#[derive(Debug, Default)]
+struct Places {
+    by_path: HashMap<PathBuf, FileId>,
+    closed: bool,
+}
+
 impl Files {
+    /// Lets no file be opened any more, if none is open. Decided under the right to open, so that
+    /// no file slips in between.
+    pub(crate) fn shut_if_empty(&self) -> bool {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_id = self.by_id.read().unwrap_or_else(PoisonError::into_inner);
+        places.closed |= by_id.is_empty();
+        places.closed
+    }
+
     pub(crate) fn get(&self, id: FileId) -> Option<Arc<FileCore>> {
         self.by_id.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
@@ -55,12 +71,15 @@ impl Files {
         let path = space.directory.join(name);
         let (mut places, place) = loop {
             let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            if places.closed {
+                return Err(Error::Closed);
+            }
             let place = path.canonicalize().ok();
             // What is not there has none, but may be open: somebody has removed it since.
             let there = place
                 .clone()
                 .or_else(|| Some(directory(&path).canonicalize().ok()?.join(path.file_name()?)));
-            let open = there.and_then(|there| self.get(*places.get(&there)?));
+            let open = there.and_then(|there| self.get(*places.by_path.get(&there)?));
             let Some(file) = open else {
                 break (places, place);
             };
@@ -78,7 +97,7 @@ impl Files {
         let is_new = place.is_none();
         let file = self.open_new(space, name, page_bytes, checksum, options, is_new)?;
         let file = Arc::new(file);
-        let before = places.insert(file.place.clone(), file.id);
+        let before = places.by_path.insert(file.place.clone(), file.id);
         assert!(before.and_then(|id| self.get(id)).is_none(), "[REG-1] {path:?} is open twice");
         let mut by_id = self.by_id.write().unwrap_or_else(PoisonError::into_inner);
         by_id.insert(file.id, Arc::clone(&file));
@@ -131,7 +150,7 @@ impl Files {
             blocks: AtomicU64::new(len / page),
             fate: AtomicU8::new(0),
             segments,
-            resize: Mutex::new(()),
+            resize: Mutex::new(0),
         })
     }
 
@@ -144,8 +163,8 @@ impl Files {
     ) -> Result<(), Error> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let finished = finish();
-        if places.get(&file.place) == Some(&file.id) {
-            places.remove(&file.place);
+        if places.by_path.get(&file.place) == Some(&file.id) {
+            places.by_path.remove(&file.place);
         }
         self.by_id.write().unwrap_or_else(PoisonError::into_inner).remove(&file.id);
         finished
@@ -198,7 +217,7 @@ fn check_name(name: &str, segmented: bool) -> Result<String, Error> {
     if clean.is_empty() || name.ends_with('/') {
         return Err(refused("it should name a file inside the tablespace's directory"));
     }
-    if clean == crate::directory_lock::NAME {
+    if clean.rsplit('/').next() == Some(crate::directory_lock::NAME) {
         return Err(refused("the pool's own lock has this name; choose another"));
     }
     let number = clean.rsplit_once('.').map(|(_, number)| number);
@@ -237,7 +256,17 @@ mod tests {
 
     #[test]
     fn names_that_lead_elsewhere_or_are_taken_are_refused() {
-        for name in ["", "/", "/etc/passwd", "../a", "a/../../b", ".", "a/", "forebay.lock"] {
+        for name in [
+            "",
+            "/",
+            "/etc/passwd",
+            "../a",
+            "a/../../b",
+            ".",
+            "a/",
+            "forebay.lock",
+            "in/forebay.lock",
+        ] {
             assert!(check_name(name, false).is_err(), "{name}");
         }
         assert!(check_name("t.1", false).is_ok());

@@ -29,20 +29,25 @@ use crate::tag::Block;
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl FileCore {
-    fn resizing(&self) -> MutexGuard<'_, ()> {
-        // The mutex guards no data.
+    fn resizing(&self) -> MutexGuard<'_, u64> {
+        // The count is whole after any panic.
         self.resize.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for whoever is changing the file's size or its fate.
-    pub(super) fn wait_resized(&self) {
+    pub(crate) fn wait_resized(&self) {
         drop(self.resizing());
     }
 
     /// Makes the file longer by `count` blocks of zeroes. Gives the new blocks.
     pub(crate) fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
+        self.extend_counted(count).map(|(blocks, _)| blocks)
+    }
+
+    /// As [`FileCore::extend`]; also gives how often the file has been resized, this time included.
+    pub(crate) fn extend_counted(&self, count: Block) -> Result<(Range<Block>, u64), Error> {
         self.check_writable()?;
-        let _right = self.resizing();
+        let mut resized = self.resizing();
         self.check_open()?;
         self.space.check_sound()?;
         let from = u64::from(self.blocks());
@@ -56,30 +61,35 @@ impl FileCore {
             error => error,
         })?;
         self.blocks.store(to, Ordering::SeqCst);
-        Ok(from as Block..to as Block)
+        *resized += 1;
+        Ok((from as Block..to as Block, *resized))
     }
 
     /// Makes the file `blocks` blocks long, if it is longer.
     pub(crate) fn truncate(&self, core: &Core, blocks: Block) -> Result<(), Error> {
         self.check_writable()?;
-        let _right = self.resizing();
+        let mut resized = self.resizing();
         self.check_open()?;
         self.space.check_sound()?;
         if blocks >= self.blocks() {
             return Ok(());
         }
+        *resized += 1;
         self.blocks.store(u64::from(blocks), Ordering::SeqCst);
         self.discard_from(core, blocks);
         self.segments.truncate(u64::from(blocks))
     }
 
-    /// Takes back the extension by `block`, if nobody has extended the file further.
-    pub(crate) fn retract(&self, core: &Core, block: Block) -> Result<(), Error> {
-        let _right = self.resizing();
+    /// Takes back the extension by `block`, if nobody has resized the file since it was counted as
+    /// number `extension`.
+    pub(crate) fn retract(&self, core: &Core, block: Block, extension: u64) -> Result<(), Error> {
+        let mut resized = self.resizing();
         self.check_open()?;
-        if self.blocks() != block + 1 {
+        self.space.check_sound()?;
+        if *resized != extension {
             return Ok(());
         }
+        *resized += 1;
         self.blocks.store(u64::from(block), Ordering::SeqCst);
         self.discard_from(core, block);
         self.segments.truncate(u64::from(block))
@@ -135,7 +145,7 @@ impl FileCore {
         fence(Ordering::SeqCst);
         let mut pages = 0;
         // The cleaner, or a reader in passing, may have a page for a moment.
-        let deadline = core.clock.now() + core.frame_wait;
+        let start = core.clock.now();
         for (block, frame) in self.table.listed_from(0) {
             let (entry, tag) = (self.table.entry(block), self.tag(block));
             while entry.frame() == frame {
@@ -143,7 +153,9 @@ impl FileCore {
                 if let Some(owned) = core.frames.claim_page(frame, tag, USAGE_MAX) {
                     entry.unlist(frame);
                     drop(owned);
-                } else if word.has(DIRTY) || core.clock.now() >= deadline {
+                } else if word.has(DIRTY)
+                    || core.clock.now().saturating_sub(start) >= core.frame_wait
+                {
                     pages += 1;
                     break;
                 } else {

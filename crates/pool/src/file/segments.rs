@@ -46,9 +46,10 @@ impl Segments {
             cache,
             files: RwLock::default(),
         };
-        while segment_bytes.is_some() && segments.path(files.len()).exists() {
+        while segment_bytes.is_some() && segments.is_there(files.len())? {
             files.push(segments.open_one(files.len(), false)?);
         }
+        segments.check_sizes(&files)?;
         *segments.files.write().unwrap_or_else(PoisonError::into_inner) = files;
         Ok(segments)
     }
@@ -60,6 +61,56 @@ impl Segments {
         let mut name = self.base.clone().into_os_string();
         name.push(format!(".{segment}"));
         name.into()
+    }
+
+    /// Whether a segment is on disk. "No" is certain: what cannot be looked at is an error.
+    fn is_there(&self, segment: usize) -> Result<bool, Error> {
+        let path = self.path(segment);
+        path.try_exists().map_err(|error| {
+            let file = path.as_path().into();
+            Error::Io(forebay_io::Error::Open { file, source: error.into() })
+        })
+    }
+
+    /// [SEG-1] Every segment but the last is full, and none is more than full.
+    fn check_sizes(&self, files: &[File]) -> Result<(), Error> {
+        let full = self.pages.saturating_mul(self.page_bytes);
+        for (segment, file) in files.iter().enumerate() {
+            let len = file.len()?;
+            let last = segment + 1 == files.len();
+            if len > full || (len < full && !last) {
+                return Err(Error::SegmentSize { file: file.path().into(), len, expected: full });
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the segments from `first` on: those of the list, and what is on disk beyond it from an
+    /// earlier failure.
+    fn remove_from(&self, first: usize) -> Result<(), Error> {
+        let listed = self.files().len();
+        let mut end = listed.max(first);
+        while self.pages != u64::MAX && self.is_there(end)? {
+            end += 1;
+        }
+        // From the end, so that a failure leaves no hole before a segment that is still there.
+        for segment in (first..end).rev() {
+            match std::fs::remove_file(self.path(segment)) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let file = self.path(segment).into();
+                    let source = error.into();
+                    return Err(Error::Io(forebay_io::Error::Open { file, source }));
+                }
+                Ok(()) => {}
+            }
+            let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+            // The first one stays open for those who still read it.
+            if segment > 0 {
+                files.truncate(segment);
+            }
+        }
+        if end > first { Ok(sync_directory(directory(&self.base))?) } else { Ok(()) }
     }
 
     fn open_one(&self, segment: usize, create: bool) -> Result<File, Error> {
@@ -160,18 +211,7 @@ impl Segments {
     /// Makes the file `pages` pages long, from more.
     pub(super) fn truncate(&self, pages: u64) -> Result<(), Error> {
         let last = (pages.saturating_sub(1) / self.pages) as usize;
-        let removed = {
-            let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
-            let keep = files.len().min(last + 1);
-            files.split_off(keep)
-        };
-        // From the end, so that a failure leaves no hole before a segment that is still there.
-        for file in removed.iter().rev() {
-            remove(file.path())?;
-        }
-        if !removed.is_empty() {
-            sync_directory(directory(&self.base))?;
-        }
+        self.remove_from(last + 1)?;
         let file = self.files().last().cloned();
         let len = (pages - last as u64 * self.pages.min(pages)) * self.page_bytes;
         Ok(file.map_or(Ok(()), |file| file.set_len(len))?)
@@ -179,16 +219,8 @@ impl Segments {
 
     /// Removes all segments from their directory.
     pub(super) fn remove(&self) -> Result<(), Error> {
-        let files = self.all();
-        files.iter().rev().try_for_each(|file| remove(file.path()))?;
-        Ok(sync_directory(directory(&self.base))?)
+        self.remove_from(0)
     }
-}
-
-fn remove(path: &Path) -> Result<(), Error> {
-    std::fs::remove_file(path).map_err(|error| {
-        Error::Io(forebay_io::Error::Open { file: path.into(), source: error.into() })
-    })
 }
 
 /// The directory that a file's name is in.

@@ -322,10 +322,29 @@ impl Frames {
 
     /// Takes the latch of a pinned frame, sleeping while it is held in a conflicting way.
     pub(crate) fn latch(&self, frame: FrameIndex, mode: Mode) {
+        if mode == Mode::Shared {
+            return self.latch_shared(frame);
+        }
         let announce = if mode == Mode::Exclusive { EXCLUSIVE_WAITS } else { 0 };
         self.wait(frame, announce, |word| word.latched(mode).is_none());
         while !self.try_latch(frame, mode) {
             self.wait(frame, announce, |word| word.latched(mode).is_none());
+        }
+    }
+
+    /// The shared latch, with sleep. Whoever waits exclusively goes first, once: behind all of them,
+    /// one after the other, a reader might stand for ever.
+    fn latch_shared(&self, frame: FrameIndex) {
+        let it = self.get(frame);
+        for _ in 0..SPINS {
+            if self.try_latch(frame, Mode::Shared) {
+                return;
+            }
+            spin_loop();
+        }
+        self.parking.sleep(frame, &it.word, 0, |word| word.latched(Mode::Shared).is_none());
+        while !self.try_latch_passing(frame) {
+            self.wait_readable(frame);
         }
     }
 

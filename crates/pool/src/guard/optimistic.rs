@@ -51,6 +51,12 @@ impl<'p> Optimistic<'p> {
     #[inline]
     #[must_use = "what was read means nothing if the page has changed"]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
+        // Looked at before as well: a caller whose `into` is that very page, latched exclusively, has
+        // moved the version by that, and nothing is copied onto itself.
+        if !self.still_valid() {
+            self.disturbed(into);
+            return false;
+        }
         self.core.memory.copy_out(self.frame, offset, into);
         let whole = self.still_valid();
         if !whole {

@@ -120,7 +120,10 @@ impl<'p> PageRef<'p> {
     pub fn upgrade(self) -> crate::Result<Upgraded<'p>> {
         let version = self.core.frames.get(self.frame).version();
         let pin = match self.try_upgrade() {
-            Ok(page) => return Ok(Upgraded { page, unchanged: true }),
+            Ok(page) => {
+                page.core.check_here(page.file, page.frame)?;
+                return Ok(Upgraded { page, unchanged: true });
+            }
             Err(page) => page.into_pin(),
         };
         let page = pin.into_exclusive()?;

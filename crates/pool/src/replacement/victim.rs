@@ -9,10 +9,11 @@
 //!
 //! Invariants:  [VIC-1] a page leaves its frame only clean, unpinned and without I/O (`word::claimed`)
 //!              [VIC-2] a search ends: with a frame or with an error
-//! Failure:     a victim that cannot be written stays; another one is sought among the clean pages,
-//!              and the error is the caller's only if there is none.
+//! Failure:     a victim that cannot be written stays; another one is sought among the clean pages and
+//!              those of other tablespaces, and the error is the caller's only if there is none.
 //! Rejected:    waking whoever waits for a frame at each unpin: every hit would pay for it.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use crate::frame::word::{DIRTY, ORPHAN, READING, VALID, WRITING};
 use crate::frame::{FrameIndex, Owned};
 use crate::stats::{Event, Wait};
 use crate::strategy_kind::StrategyKind;
+use crate::tablespace::Space;
 use crate::tag::PageTag;
 
 /// Victims looked at beyond a dirty one before that is written.
@@ -36,6 +38,14 @@ const ROUNDS_MAX: u32 = 8;
 /// Pauses between sweeps while every frame is in use.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
+
+/// What has kept dirty victims from being written so far, in one search.
+#[derive(Default)]
+struct Unwritable {
+    first: Option<Error>,
+    /// Where that happened: victims there are left alone for the rest of the search.
+    spaces: Vec<Arc<Space>>,
+}
 
 /// What one sweep came to.
 enum Swept<'a> {
@@ -69,7 +79,8 @@ impl Core {
 
     /// Takes a frame of a ring again, writing its page first if that may be done.
     fn reuse(&self, frame: FrameIndex, tag: PageTag, kind: StrategyKind) -> Option<Owned<'_>> {
-        let it = self.frames.get(frame);
+        // `None` for a strategy that another, larger pool has made.
+        let it = self.frames.find(frame)?;
         let word = it.word();
         if !it.holds(tag) || word.pins() > 0 || word.usage() > 1 {
             return None;
@@ -102,7 +113,7 @@ impl Core {
             return Ok(owned);
         }
         self.bell.allocated();
-        let mut failed = None;
+        let mut failed = Unwritable::default();
         match self.sweep(kind, &mut failed) {
             Swept::Found(owned) => return Ok(owned),
             Swept::Again | Swept::AllBusy => {}
@@ -115,7 +126,7 @@ impl Core {
     fn search_patiently(
         &self,
         kind: StrategyKind,
-        mut failed: Option<Error>,
+        mut failed: Unwritable,
     ) -> Result<Owned<'_>, Error> {
         let start = self.clock.now();
         let (mut pause, mut slept, mut rounds) = (PAUSE_MIN, false, 0);
@@ -131,7 +142,7 @@ impl Core {
                 }
                 Swept::Again | Swept::AllBusy => {}
             }
-            if let Some(error) = failed.take() {
+            if let Some(error) = failed.first.take() {
                 break Err(error);
             }
             let waited = self.clock.now().saturating_sub(start);
@@ -158,7 +169,7 @@ impl Core {
     }
 
     /// One round of the hand.
-    fn sweep(&self, kind: StrategyKind, failed: &mut Option<Error>) -> Swept<'_> {
+    fn sweep(&self, kind: StrategyKind, failed: &mut Unwritable) -> Swept<'_> {
         let mut dirty: Option<FrameIndex> = None;
         let mut patience = CLEAN_SEARCH_FRAMES;
         let mut spared = false;
@@ -176,14 +187,13 @@ impl Core {
                         return Swept::Found(owned);
                     }
                     spared = true;
-                } else if failed.is_none() {
+                } else if self.may_be_writable(frame, failed) {
                     dirty.get_or_insert(frame);
                 }
             }
             if let Some(victim) = dirty {
                 patience -= 1;
                 if patience == 0 {
-                    self.bell.ring();
                     return self.take_dirty(victim, kind, failed);
                 }
             }
@@ -195,12 +205,27 @@ impl Core {
         }
     }
 
+    /// The tablespace of the page in `frame`, if there is one.
+    fn space_of(&self, frame: FrameIndex) -> Option<Arc<Space>> {
+        let file = self.files.get(self.frames.get(frame).tag()?.file)?;
+        Some(Arc::clone(&file.space))
+    }
+
+    fn may_be_writable(&self, frame: FrameIndex, failed: &Unwritable) -> bool {
+        failed.spaces.is_empty()
+            || self.space_of(frame).is_some_and(|space| {
+                failed.spaces.iter().all(|unwritable| !Arc::ptr_eq(unwritable, &space))
+            })
+    }
+
     fn take_dirty(
         &self,
         frame: FrameIndex,
         kind: StrategyKind,
-        failed: &mut Option<Error>,
+        failed: &mut Unwritable,
     ) -> Swept<'_> {
+        self.bell.ring();
+        let space = self.space_of(frame);
         match self.write_victim(frame, kind) {
             Ok(true) => {
                 self.counters.count(kind, Event::VictimWrite);
@@ -215,7 +240,8 @@ impl Core {
             }
             Ok(false) => Swept::Again,
             Err(error) => {
-                *failed = Some(error);
+                failed.first.get_or_insert(error);
+                failed.spaces.extend(space);
                 Swept::Again
             }
         }

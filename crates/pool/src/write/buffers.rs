@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use forebay_io::{Arena, Lease};
+use forebay_io::{Arena, Lease, Mapping};
 
 use crate::error::Error;
 
@@ -26,6 +26,11 @@ impl WriteBuffers {
     pub(crate) fn new(count: usize, page_bytes: usize) -> Result<WriteBuffers, Error> {
         let arena = Arena::new(count, page_bytes)?;
         Ok(WriteBuffers { arena, free: Mutex::new(count), returned: Condvar::new() })
+    }
+
+    /// The memory of all buffers.
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        self.arena.mapping()
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -14,6 +14,7 @@
 //! Source:      the look-ahead of the clock hand is PostgreSQL's BgBufferSync; waking by allocations
 //!              rather than every 200 ms is ours.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
@@ -135,7 +136,12 @@ impl Round {
             core.counters.count_pool(PoolEvent::CleanerWakes);
             let target = self.target(core.bell.allocations.load(Ordering::Relaxed));
             let target = target.min(core.frames.len() as u64 / 4).max(1);
-            let dirty = clean_ahead(core, target as usize);
+            let cleaning = AssertUnwindSafe(|| clean_ahead(core, target as usize));
+            // A log or a policy of the user's that panics must not end the cleaning for good.
+            let dirty = std::panic::catch_unwind(cleaning).unwrap_or_else(|_| {
+                tracing::error!("a panic in the cleaner; it goes on");
+                0
+            });
             // Where nothing was dirty there is nothing to keep ahead of, until a sweep says so.
             let wake_at = if dirty == 0 { u64::MAX } else { self.seen + target / 2 };
             core.bell.wake_at.store(wake_at, Ordering::Relaxed);

@@ -9,6 +9,7 @@
 mod backends;
 mod bookkeeping;
 mod cleaning;
+mod corners;
 mod corruption;
 mod crowds;
 mod disk;

@@ -65,10 +65,12 @@ fn a_truncation_that_fails_half_way_leaves_no_old_pages_for_a_longer_file() {
     let site = Site::new();
     let pool = pool_of_segments(&site, 4);
     let file = numbered(&pool, "t", 10, 100);
-    // Somebody tidies up too much: the last segment cannot be removed, so the first is not cut.
+    // A directory in place of the last segment cannot be removed, so the first is not cut.
     std::fs::remove_file(site.path("main/t.2")).unwrap();
+    std::fs::create_dir(site.path("main/t.2")).unwrap();
     file.truncate(2).unwrap_err();
     assert_eq!(file.blocks(), 2);
+    std::fs::remove_dir(site.path("main/t.2")).unwrap();
     file.extend(4).unwrap();
     assert_eq!([0, 1, 2, 5].map(|block| read(&file, block)), [100, 101, 0, 0], "[RSZ-1]");
 }

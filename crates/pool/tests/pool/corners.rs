@@ -1,0 +1,214 @@
+//! Corners: small pools, late comers, borrowed strategies, and segments that do not fit.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay::{BufferPool, Error, FileOptions, Lsn, StrategyKind, Tablespace, Wal};
+
+use crate::site::{PAGE, Site, create, read, write};
+
+#[test]
+fn a_file_that_opens_while_the_pool_closes_is_closed_or_refused() {
+    for round in 0..300 {
+        let site = Site::new();
+        let pool = site.pool(8);
+        let barrier = Barrier::new(2);
+        let (opened, closed) = thread::scope(|scope| {
+            let opening = scope.spawn(|| {
+                barrier.wait();
+                (0..round % 60).for_each(|_| std::hint::spin_loop());
+                pool.open_file("t", &create())
+            });
+            barrier.wait();
+            (0..round % 97 * 3).for_each(|_| std::hint::spin_loop());
+            let closed = pool.close();
+            (opening.join().unwrap(), closed)
+        });
+        closed.unwrap();
+        match opened {
+            Ok(file) => assert!(matches!(file.extend(1), Err(Error::Gone { .. })), "[REG-1]"),
+            Err(error) => assert!(matches!(error, Error::Closed), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn an_append_in_vain_takes_back_no_block_of_another_thread() {
+    let site = Site::new();
+    let pool = Site::bare(8).directory(site.path("main")).cleaner(false);
+    let pool = pool.frame_wait(Duration::from_millis(30)).build().unwrap();
+    let file = pool.open_file("t", &create()).unwrap();
+    file.extend(20).unwrap();
+    let pins: Vec<_> = (0..8).map(|block| file.pin(block).unwrap()).collect();
+    thread::scope(|scope| {
+        let appending = scope.spawn(|| file.append().map(drop));
+        while file.blocks() != 21 {
+            thread::yield_now();
+        }
+        file.truncate(20).unwrap();
+        assert_eq!(file.extend(1).unwrap(), 20..21);
+        appending.join().unwrap().unwrap_err();
+    });
+    assert_eq!(file.blocks(), 21);
+    drop(pins);
+    file.append().map(drop).unwrap();
+}
+
+#[test]
+fn readers_get_their_turn_among_writers_that_never_stop() {
+    let site = Site::new();
+    let pool = site.pool(8);
+    let file = pool.open_file("t", &create()).unwrap();
+    file.extend(1).unwrap();
+    let done = AtomicBool::new(false);
+    let longest = thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let page = file.write(0).unwrap();
+                    thread::sleep(Duration::from_millis(1));
+                    drop(page);
+                }
+            });
+        }
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            let start = Instant::now();
+            drop(file.read(0).unwrap());
+            longest = longest.max(start.elapsed());
+        }
+        done.store(true, Ordering::Relaxed);
+        longest
+    });
+    assert!(longest < Duration::from_secs(2), "a reader stood for {longest:?}");
+}
+
+#[test]
+fn an_upgrade_of_a_page_that_is_gone_says_so() {
+    let site = Site::new();
+    let pool = site.pool(8);
+    let file = pool.open_file("t", &create()).unwrap();
+    file.extend(1).unwrap();
+    let page = file.read(0).unwrap();
+    file.truncate(0).unwrap();
+    assert!(matches!(page.upgrade(), Err(Error::Gone { .. })));
+}
+
+#[test]
+fn a_strategy_of_a_larger_pool_does_no_harm_in_a_smaller_one() {
+    let site = Site::new();
+    let large = Site::bare(512).directory(site.path("large")).build().unwrap();
+    let small = Site::bare(8).directory(site.path("small")).build().unwrap();
+    let [of_large, of_small] = [&large, &small].map(|pool| pool.open_file("t", &create()).unwrap());
+    of_large.extend(400).unwrap();
+    of_small.extend(20).unwrap();
+    (0..200).for_each(|block| drop(of_large.read(block).unwrap()));
+    let scan = large.strategy_with_ring(StrategyKind::BulkRead, 4 * PAGE).unwrap();
+    (200..204).for_each(|block| drop(of_large.read_with(block, &scan).unwrap()));
+    (0..20).for_each(|block| drop(of_small.read_with(block, &scan).unwrap()));
+}
+
+#[test]
+fn a_wait_without_end_does_not_keep_a_pool_from_closing() {
+    let site = Site::new();
+    let builder = Site::bare(8).directory(site.path("main")).frame_wait(Duration::MAX);
+    let pool = builder.build().unwrap();
+    pool.open_file("t", &create()).unwrap().extend(1).unwrap();
+    pool.close().unwrap();
+}
+
+fn segmented(site: &Site, pages: Option<usize>) -> BufferPool {
+    let mut main = Tablespace::new("main", site.path("main"));
+    if let Some(pages) = pages {
+        main = main.segment_size(pages * PAGE);
+    }
+    Site::bare(32).tablespace(main).build().unwrap()
+}
+
+#[test]
+fn segments_of_another_size_are_refused() {
+    let site = Site::new();
+    {
+        let pool = segmented(&site, Some(8));
+        let file = pool.open_file("t", &create()).unwrap();
+        file.extend(20).unwrap();
+        (0..20).for_each(|block| write(&file, block, u64::from(block)));
+        pool.close().unwrap();
+    }
+    for pages in [4, 16] {
+        let pool = segmented(&site, Some(pages));
+        let error = pool.open_file("t", &FileOptions::new()).unwrap_err();
+        assert!(matches!(error, Error::SegmentSize { .. }), "[SEG-1] {error}");
+        pool.close().unwrap();
+    }
+    let pool = segmented(&site, Some(8));
+    let file = pool.open_file("t", &FileOptions::new()).unwrap();
+    assert!((0..20).all(|block| read(&file, block) == u64::from(block)), "[SEG-1]");
+}
+
+#[test]
+fn a_file_dropped_after_a_failure_leaves_no_segment_behind() {
+    let site = Site::new();
+    let pool = segmented(&site, Some(4));
+    let file = pool.open_file("t", &create()).unwrap();
+    file.extend(10).unwrap();
+    // A directory in place of the last segment cannot be unlinked as a file.
+    std::fs::remove_file(site.path("main/t.2")).unwrap();
+    std::fs::create_dir(site.path("main/t.2")).unwrap();
+    file.truncate(2).unwrap_err();
+    std::fs::remove_dir(site.path("main/t.2")).unwrap();
+    file.drop_file().unwrap();
+    for name in ["main/t", "main/t.1", "main/t.2"] {
+        assert!(!std::path::Path::new(&site.path(name)).exists(), "{name} is left");
+    }
+}
+
+#[test]
+fn the_cleaner_works_in_the_smallest_pools_too() {
+    for frames in [8, 16, 31] {
+        let site = Site::new();
+        let pool = Site::bare(frames).directory(site.path("main")).build().unwrap();
+        let file = pool.open_file("t", &create()).unwrap();
+        file.extend(400).unwrap();
+        (0..3).for_each(|value| (0..400).for_each(|block| write(&file, block, value)));
+        assert!(pool.stats().pool.cleaner_wakes > 0, "{frames} frames");
+    }
+}
+
+/// A log that panics once, on the cleaner's thread.
+#[derive(Debug, Default)]
+struct PanicsOnce(AtomicBool);
+
+impl Wal for PanicsOnce {
+    fn flush_to(&self, _: Lsn) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let cleaning = thread::current().name() == Some("forebay-cleaner");
+        assert!(!cleaning || self.0.swap(true, Ordering::SeqCst), "as the test wants it");
+        Ok(())
+    }
+
+    fn flushed(&self) -> Lsn {
+        Lsn::NONE
+    }
+}
+
+#[test]
+fn a_panic_of_the_log_does_not_end_the_cleaning() {
+    let site = Site::new();
+    let log = Arc::new(PanicsOnce::default());
+    let builder = Site::bare(256).directory(site.path("main"));
+    let pool = builder.wal(Arc::<PanicsOnce>::clone(&log)).build().unwrap();
+    let file = pool.open_file("t", &create()).unwrap();
+    file.extend(2000).unwrap();
+    let start = Instant::now();
+    while pool.stats().pool.cleaner_pages == 0 || !log.0.load(Ordering::SeqCst) {
+        for block in 0..2000 {
+            let mut page = file.write(block).unwrap();
+            page[64] = page[64].wrapping_add(1);
+            page.mark_dirty(Lsn(5));
+        }
+        assert!(start.elapsed() < Duration::from_secs(15), "the cleaner is gone");
+    }
+    pool.close().unwrap();
+}
