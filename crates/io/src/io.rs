@@ -47,6 +47,9 @@ pub struct IoOptions {
     /// Memory to register with the kernel where the backend can (uring), so that it need not be
     /// looked up for each request. What comes of it is in [`Report::notes`].
     pub register: Option<Arc<Mapping>>,
+    /// Whether `sync` tells the kernel by WILLNEED what is submitted together with other reads or
+    /// while others wait. Off where every request is waited for at once. Default: on.
+    pub advise: bool,
 }
 
 impl Default for IoOptions {
@@ -57,6 +60,7 @@ impl Default for IoOptions {
             queue_depth: 256,
             workers: 64,
             register: None,
+            advise: true,
         }
     }
 }

@@ -14,7 +14,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use forebay_io::{CacheMode, Io, IoOptions, Kind, Mapping, Op, Prefer};
+use forebay_io::{CacheMode, Io, IoOptions, Kind, Mapping, Op, Prefer, sync_directory};
 
 use crate::directory_lock::DirectoryLock;
 use crate::error::Error;
@@ -198,19 +198,30 @@ fn queues(
         queue_depth: depth,
         workers: depth.min(1024),
         register: defaults.register.clone(),
+        advise: true,
     })?;
     let lone = Io::open(&IoOptions {
         prefer: Prefer::Only(Kind::Sync),
         cache,
         // Every thread that misses has one request here, and none should wait for another.
         queue_depth: 32_768,
+        // Whoever submits here waits at once: a hint would only be one system call more.
+        advise: false,
         ..IoOptions::default()
     })?;
     Ok((lone, queue))
 }
 
+/// Makes `directory` and what it is in, each durable in the one above.
 fn make_directory(directory: &Path) -> Result<(), Error> {
+    let absent = directory.ancestors().take_while(|it| !it.as_os_str().is_empty() && !it.exists());
+    let made: Vec<&Path> = absent.collect();
     std::fs::create_dir_all(directory).map_err(|source| {
         Error::Io(forebay_io::Error::Open { file: directory.into(), source: source.into() })
-    })
+    })?;
+    for directory in made {
+        let above = directory.parent().filter(|it| !it.as_os_str().is_empty());
+        sync_directory(above.unwrap_or(Path::new(".")))?;
+    }
+    Ok(())
 }

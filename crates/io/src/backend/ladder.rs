@@ -126,7 +126,7 @@ pub(crate) fn open(
         }
     }
     // Not even one thread could be started. The caller's own always can.
-    let backend = SyncBackend::new(options.queue_depth, sink);
+    let backend = SyncBackend::new(options.queue_depth, options.advise, sink);
     tracing::info!(%report, "I/O backend opened");
     Ok((Box::new(backend), report))
 }
@@ -161,7 +161,7 @@ fn open_one(
         return Err(Refusal::buffered(kind));
     }
     match kind {
-        Kind::Sync => Ok(Box::new(SyncBackend::new(capacity, sink))),
+        Kind::Sync => Ok(Box::new(SyncBackend::new(capacity, options.advise, sink))),
         Kind::Threads => {
             let threads = ThreadsBackend::new(capacity, options.workers, sink)
                 .map_err(|error| Refusal::os(kind, "starting a thread", error))?;

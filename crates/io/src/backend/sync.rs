@@ -21,13 +21,15 @@ use crate::request::{Op, Transfer};
 
 pub(super) struct SyncBackend {
     capacity: usize,
+    /// Whether reads are hinted at all.
+    advise: bool,
     waiting: Mutex<VecDeque<Transfer>>,
     sink: Arc<dyn Sink>,
 }
 
 impl SyncBackend {
-    pub(super) fn new(capacity: usize, sink: Arc<dyn Sink>) -> SyncBackend {
-        SyncBackend { capacity, waiting: Mutex::new(VecDeque::new()), sink }
+    pub(super) fn new(capacity: usize, advise: bool, sink: Arc<dyn Sink>) -> SyncBackend {
+        SyncBackend { capacity, advise, waiting: Mutex::new(VecDeque::new()), sink }
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Transfer>> {
@@ -48,7 +50,7 @@ impl Backend for SyncBackend {
     fn start(&self, transfers: &mut Vec<Transfer>) {
         let mut waiting = self.waiting();
         let lone = waiting.is_empty() && transfers.len() == 1;
-        let hints = if lone { Vec::new() } else { hints(transfers) };
+        let hints = if lone || !self.advise { Vec::new() } else { hints(transfers) };
         waiting.extend(transfers.drain(..));
         drop(waiting);
         for hint in hints {

@@ -77,6 +77,7 @@ impl Cell {
             queue_depth,
             workers: 8,
             register: None,
+            advise: true,
         }
     }
 

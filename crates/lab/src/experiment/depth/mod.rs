@@ -194,6 +194,7 @@ fn open_queue(
         queue_depth: depth.max(1),
         workers: depth.clamp(1, WORKERS_MAX),
         register: memory.map(|arena| Arc::clone(arena.mapping())),
+        advise: true,
     })
 }
 
