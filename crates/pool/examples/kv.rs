@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo run --release -p forebay --example kv -- /tmp/fruit set apple red
 //! cargo run --release -p forebay --example kv -- /tmp/fruit get apple
-//! cargo run --release -p forebay --example kv -- /tmp/fruit bench 100000
+//! cargo run --release -p forebay --example kv -- /tmp/fruit bench 10000
 //! ```
 //!
 //! Block 0 says what the file is. Blocks 1 to 32 are the first pages of the buckets. A bucket that
