@@ -4,7 +4,12 @@
 //! This is the one place that knows short transfers, the end of a file and errors worth
 //! repeating, so no backend has to.
 //!
+//! Told is either a thread that waits with a ticket, or nobody: then the answer goes to a continuation,
+//! which runs on whichever thread noticed the end. That is for work that no one thread waits for, such
+//! as pages read ahead.
+//!
 //! Invariants:  [CMP-1] a request is answered exactly once   [CMP-2] in flight <= capacity
+//!              [CMP-3] a request counts as in flight until its continuation has returned
 //! Concurrency: any thread may finish; one thread waits for an answer.
 //! Failure:     an error belongs to its request alone, except a failed sync, which latches the file.
 
@@ -44,6 +49,36 @@ impl Completed {
     /// Whatever the request ended with.
     pub fn into_result(self) -> Result<Vec<Lease>, Error> {
         self.result.map(|()| self.leases)
+    }
+}
+
+/// What to do with a request that has ended, see [`Io::submit_all_then`](crate::Io::submit_all_then).
+pub type Then = Box<dyn FnOnce(Completed) + Send>;
+
+/// Who is told of the end of a request.
+pub(crate) enum Recipient {
+    /// Whoever has the ticket.
+    Ticket(Arc<TicketState>),
+    /// Nobody waits: this is done instead.
+    Then(Then),
+}
+
+impl Recipient {
+    pub(crate) fn tell(self, completed: Completed) {
+        match self {
+            // If nobody holds the ticket any more, this gives the leases back.
+            Recipient::Ticket(state) => state.complete(completed),
+            Recipient::Then(then) => then(completed),
+        }
+    }
+}
+
+impl std::fmt::Debug for Recipient {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Recipient::Ticket(_) => "Ticket",
+            Recipient::Then(_) => "Then",
+        })
     }
 }
 
@@ -162,6 +197,10 @@ impl Desk {
         self.in_flight() < self.capacity
     }
 
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::SeqCst)
     }
@@ -196,13 +235,12 @@ impl Desk {
         let amount = if transfer.op.moves_data() { transfer.done } else { 1 };
         counter.fetch_add(amount, Ordering::Relaxed);
 
-        let Transfer { leases, ticket, file, .. } = transfer;
+        let Transfer { leases, recipient, file, .. } = transfer;
         // The file first: whoever is woken by the answer may count on the descriptor being let go.
         drop(file);
-        ticket.complete(Completed { leases, result });
-        // If nobody holds the ticket any more, this gives the leases back, before the request
-        // counts as ended: a thread that drains may count on that.
-        drop(ticket);
+        // Before the request counts as ended ([CMP-3]): a thread that drains may count on the leases
+        // being back where nobody holds the ticket any more, and on continuations having run.
+        recipient.tell(Completed { leases, result });
         self.leave();
     }
 

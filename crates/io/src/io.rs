@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::backend::{Backend, Driven, Kind, Refusal, Report, Sink, Want};
-use crate::completion::{Completed, Desk, TicketState};
+use crate::completion::{Completed, Desk, Recipient, Then, TicketState};
 use crate::error::{Error, Part};
 use crate::file::{CacheMode, RunningSync};
 use crate::memory::Mapping;
@@ -177,7 +177,7 @@ impl Io {
     /// Every error comes through the ticket, also those found before anything was started.
     pub fn submit(&self, request: Request) -> Ticket {
         let mut batch = Vec::with_capacity(1);
-        let ticket = self.shared.accept(request, &mut batch);
+        let ticket = self.shared.accept_ticketed(request, &mut batch);
         self.shared.start(&mut batch);
         ticket
     }
@@ -189,10 +189,44 @@ impl Io {
         // not find places booked for transfers that nobody has started.
         let requests: Vec<Request> = requests.into_iter().collect();
         let mut batch = Vec::with_capacity(requests.len());
-        let tickets =
-            requests.into_iter().map(|request| self.shared.accept(request, &mut batch)).collect();
+        let accept = |request| self.shared.accept_ticketed(request, &mut batch);
+        let tickets = requests.into_iter().map(accept).collect();
         self.shared.start(&mut batch);
         tickets
+    }
+
+    /// As [`Io::submit_all`], for requests that no thread waits for: when one has ended, for good or
+    /// ill, its [`Then`] is called with what came of it.
+    ///
+    /// That happens on any thread that drives the queue, waits, submits or looks, perhaps before this
+    /// returns and perhaps in the middle of somebody else's wait. So a `Then` is short, does not panic,
+    /// and neither submits to a queue nor waits for anything. Nobody drives for the sake of these
+    /// requests (but on `threads`): whoever is interested calls [`Io::wait_until`].
+    pub fn submit_all_then(&self, requests: Vec<(Request, Then)>) {
+        let mut batch = Vec::with_capacity(requests.len());
+        for (request, then) in requests {
+            self.shared.accept(request, Recipient::Then(then), &mut batch);
+        }
+        self.shared.start(&mut batch);
+    }
+
+    /// Waits, driving the queue, until `satisfied`.
+    ///
+    /// That is for conditions which the [`Then`] of some request makes true. Whoever makes it true, a
+    /// [`Then`] or another, unparks the threads that wait: this knows nothing of what it waits for, and
+    /// only one of them drives.
+    pub fn wait_until(&self, satisfied: &dyn Fn() -> bool) {
+        self.shared.wait_until(None, satisfied);
+    }
+
+    /// Hands out what has finished already, without sleeping. On `sync` that carries one request out.
+    pub fn poll(&self) {
+        self.shared.poll(None);
+    }
+
+    /// Most requests in flight.
+    pub fn queue_depth(&self) -> usize {
+        self.shared.desk.capacity()
     }
 
     /// Waits until no request is in flight.
@@ -249,13 +283,18 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Makes a ticket, and adds a transfer to `batch` unless the request is answered already.
-    fn accept(self: &Arc<Self>, request: Request, batch: &mut Vec<Transfer>) -> Ticket {
+    /// Makes a ticket for a request and accepts it.
+    fn accept_ticketed(self: &Arc<Self>, request: Request, batch: &mut Vec<Transfer>) -> Ticket {
+        let state = Arc::new(TicketState::default());
+        let id = self.accept(request, Recipient::Ticket(Arc::clone(&state)), batch);
+        Ticket::new(Arc::clone(self), id, state)
+    }
+
+    /// Adds a transfer to `batch` unless the request can be answered at once. Gives its number.
+    fn accept(&self, request: Request, recipient: Recipient, batch: &mut Vec<Transfer>) -> u64 {
         let counters = &self.desk.counters;
         counters.requests.fetch_add(1, Ordering::Relaxed);
-        let state = Arc::new(TicketState::default());
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let ticket = Ticket::new(Arc::clone(self), id, Arc::clone(&state));
         let len = request.len();
         let admitted = self.admit(&request, len, batch);
         let Request { op, file, offset, leases } = request;
@@ -271,15 +310,15 @@ impl Shared {
                 limit: None,
                 idle_attempts: 0,
                 sync,
-                ticket: state,
+                recipient,
             }),
-            Ok(Admitted::NothingToDo) => state.complete(Completed { leases, result: Ok(()) }),
+            Ok(Admitted::NothingToDo) => recipient.tell(Completed { leases, result: Ok(()) }),
             Err(error) => {
                 counters.failed.fetch_add(1, Ordering::Relaxed);
-                state.complete(Completed { leases, result: Err(error) });
+                recipient.tell(Completed { leases, result: Err(error) });
             }
         }
-        ticket
+        id
     }
 
     /// Checks a request and books a place for it.
@@ -346,6 +385,7 @@ impl Shared {
             // there, and found nothing to carry out, sleep.
             self.desk.room.wake_one();
             self.desk.drained.wake_one();
+            self.desk.sleepers.wake_one();
         }
     }
 

@@ -52,7 +52,7 @@ mod ticket;
 mod waiters;
 
 pub use backend::Kind;
-pub use completion::Completed;
+pub use completion::{Completed, Then};
 pub use error::{Action, Error, OsError, Part};
 pub use file::{
     Advice, Alignment, AlignmentSource, CacheMode, File, Hint, OpenOptions, Preallocate, Residency,

@@ -11,9 +11,8 @@
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
 
-use crate::completion::TicketState;
+use crate::completion::Recipient;
 use crate::file::{File, RunningSync};
 use crate::memory::Lease;
 
@@ -110,7 +109,7 @@ pub struct Transfer {
     pub(crate) idle_attempts: u32,
     /// Set for a sync that the kernel runs by itself.
     pub(crate) sync: Option<RunningSync>,
-    pub(crate) ticket: Arc<TicketState>,
+    pub(crate) recipient: Recipient,
 }
 
 impl Transfer {
@@ -207,6 +206,8 @@ impl Transfer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::file::OpenOptions;
     use crate::memory::Arena;
@@ -235,7 +236,7 @@ mod tests {
             limit: None,
             idle_attempts: 0,
             sync: None,
-            ticket: Arc::default(),
+            recipient: Recipient::Ticket(Arc::default()),
         }
     }
 

@@ -1,10 +1,17 @@
 //! Ctrl-C: noticed between two requests, so that everything on the way out is ordinary.
 //!
-//! The working file has no name from the moment it is made (where the system allows that), so
-//! even a kill leaves nothing; stopping in order also drains the requests in flight.
+//! A first signal asks the run to stop; it ends as by an error, everything that was changed is put
+//! back, and the requests in flight are drained. A second one ends the process at once, but for
+//! what has been registered as a [`Cleanup`]: a device's setting that has to be put back, a
+//! directory that has to go. A kill cannot be caught; the working file of `depth` has no name and
+//! is gone even then.
+//!
+//! Invariants:  [INT-1] a cleanup is done once, whether its guard or a second signal comes first
+//! Concurrency: signals are handled on a thread of their own; whoever comes second to a cleanup that
+//!              is being done waits for its end, so the process does not exit in the middle of one.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::Context;
 
@@ -14,6 +21,49 @@ use anyhow::Context;
 pub struct Interrupted;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// What is still to be done, oldest first.
+static CLEANUPS: Mutex<Vec<(u64, Work)>> = Mutex::new(Vec::new());
+
+static NEXT_CLEANUP: AtomicU64 = AtomicU64::new(0);
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Something that is done on every way out, also when a second signal ends the process at once.
+#[derive(Debug)]
+pub struct Cleanup {
+    number: u64,
+}
+
+impl Cleanup {
+    /// Has `work` done when this is dropped, or by a second signal, whichever comes first. `work`
+    /// must not make or drop a `Cleanup` itself.
+    pub fn new(work: impl FnOnce() + Send + 'static) -> Cleanup {
+        let number = NEXT_CLEANUP.fetch_add(1, Ordering::Relaxed);
+        CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner).push((number, Box::new(work)));
+        Cleanup { number }
+    }
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        let mut cleanups = CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        // Absent when a second signal has done it.
+        if let Some(at) = cleanups.iter().position(|(number, _)| *number == self.number) {
+            let (_, work) = cleanups.remove(at);
+            // Under the lock: the process must not exit while this is half done.
+            work();
+        }
+    }
+}
+
+/// Does all that is left, the newest first, as drops would.
+fn clean_up() {
+    let mut cleanups = CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner);
+    while let Some((_, work)) = cleanups.pop() {
+        work();
+    }
+}
 
 /// From now on SIGINT, SIGTERM and SIGHUP ask the run to stop; a second one ends it at once.
 ///
@@ -26,6 +76,7 @@ pub fn install() -> anyhow::Result<()> {
     }
     ctrlc::set_handler(|| {
         if INTERRUPTED.swap(true, Ordering::SeqCst) {
+            clean_up();
             std::process::exit(130);
         }
     })
@@ -38,4 +89,45 @@ pub fn install() -> anyhow::Result<()> {
 /// [`Interrupted`].
 pub fn check() -> Result<(), Interrupted> {
     if INTERRUPTED.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    /// One test, since the list of cleanups is the whole process's.
+    #[test]
+    fn a_cleanup_is_done_once_by_its_guard_a_panic_or_a_second_signal() {
+        let done = Arc::new(AtomicU32::new(0));
+        let counting = || {
+            let done = Arc::clone(&done);
+            Cleanup::new(move || {
+                done.fetch_add(1, Ordering::SeqCst);
+            })
+        };
+        let count = || done.load(Ordering::SeqCst);
+        drop(counting());
+        assert_eq!(count(), 1, "[INT-1]");
+
+        let cleanup = counting();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _cleanup = cleanup;
+            panic!("on purpose");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(count(), 2, "[INT-1]");
+
+        let kept = counting();
+        let number = kept.number;
+        // As `clean_up`, but for the cleanups of other tests.
+        let mut cleanups = CLEANUPS.lock().unwrap();
+        let at = cleanups.iter().position(|(one, _)| *one == number).unwrap();
+        let (_, work) = cleanups.remove(at);
+        drop(cleanups);
+        work();
+        drop(kept);
+        assert_eq!(count(), 3, "[INT-1]");
+    }
 }

@@ -1,11 +1,14 @@
 //! A run from beginning to end: check, gather facts, make the file, measure, report.
 
+use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
 
-use crate::cli::{Cli, Command, DepthArgs, Experiment, LabArgs};
-use crate::experiment::depth;
+use crate::cli::{
+    self, Cli, Command, CommonArgs, DepthArgs, InterplayArgs, LabArgs, StrategiesArgs,
+};
+use crate::experiment::{Bench, Experiment, Outcome, depth, interplay, quoted, strategies};
 use crate::facts::{CounterSource, Host, Storage};
 use crate::interrupt;
 use crate::output::Outputs;
@@ -20,67 +23,132 @@ use crate::workfile::{self, Workfile};
 pub fn run(cli: &Cli) -> anyhow::Result<()> {
     let Command::Lab(lab) = &cli.command;
     interrupt::install()?;
-    match &lab.experiment {
-        Some(Experiment::Depth(args)) => one(args),
-        None => all(lab),
+    let Some(experiment) = &lab.experiment else { return all(lab) };
+    match experiment {
+        cli::Experiment::Depth(args) => {
+            one(&depth::Settings::new(args)?, args.json.as_deref(), args.html.as_deref())
+        }
+        cli::Experiment::Interplay(args) => {
+            let (settings, contest) = (interplay::Settings::new(args)?, &args.contest);
+            one(&settings, contest.json.as_deref(), contest.html.as_deref())
+        }
+        cli::Experiment::Strategies(args) => {
+            let (settings, contest) = (strategies::Settings::new(args)?, &args.contest);
+            one(&settings, contest.json.as_deref(), contest.html.as_deref())
+        }
     }
 }
 
 /// `forebay lab`: every experiment there is, quickly.
 fn all(lab: &LabArgs) -> anyhow::Result<()> {
-    let settings = depth::Settings::new(&DepthArgs::quick(&lab.common))?;
-    measure(&settings, &Outputs::within(&lab.report)?)
+    // One seed for all, so that the command below repeats all of them.
+    let seed = lab.common.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let common = CommonArgs { seed: Some(seed), ..lab.common.clone() };
+    let depth = depth::Settings::new(&DepthArgs::quick(&common))?;
+    let interplay = interplay::Settings::new(&InterplayArgs::quick(&common))?;
+    let strategies = strategies::Settings::new(&StrategiesArgs::quick(&common))?;
+    let outputs = Outputs::within(&lab.report)?;
+    let grounds = [depth.ground(), interplay.ground(), strategies.ground()];
+    let largest = grounds.iter().map(|ground| ground.size_bytes).max().unwrap_or(0);
+    let mut run = Run::begin(&depth.directory, largest)?;
+    run.measure(&depth)?;
+    run.measure(&interplay)?;
+    run.measure(&strategies)?;
+    let report = std::path::absolute(&lab.report).unwrap_or_else(|_| lab.report.clone());
+    let command = format!(
+        "{} lab --dir {} --seed {seed} --report {}",
+        quoted(&program()),
+        quoted(&depth.directory.display().to_string()),
+        quoted(&report.display().to_string()),
+    );
+    run.report(command, &outputs)
 }
 
-/// `forebay lab depth`.
-fn one(args: &DepthArgs) -> anyhow::Result<()> {
-    let settings = depth::Settings::new(args)?;
-    measure(&settings, &Outputs::files(args.json.as_deref(), args.html.as_deref())?)
+/// One experiment alone.
+fn one(
+    experiment: &impl Experiment,
+    json: Option<&Path>,
+    html: Option<&Path>,
+) -> anyhow::Result<()> {
+    let outputs = Outputs::files(json, html)?;
+    let ground = experiment.ground();
+    let mut run = Run::begin(&ground.directory, ground.size_bytes)?;
+    run.measure(experiment)?;
+    run.report(experiment.command(&program()), &outputs)
 }
 
-fn measure(settings: &depth::Settings, outputs: &Outputs) -> anyhow::Result<()> {
-    let (clock, started) = (Instant::now(), SystemTime::now());
-    workfile::check_directory(&settings.directory, settings.size_bytes)?;
-    let mut storage = Storage::read(&settings.directory)
-        .with_context(|| format!("cannot look at {}", settings.directory.display()))?;
-    let counters = counter_source(&mut storage);
+/// A run that is under way.
+struct Run {
+    clock: Instant,
+    started: SystemTime,
+    storage: Storage,
+    counters: Option<CounterSource>,
+    found: Outcome,
+}
 
-    let mut workfile = Workfile::create(
-        &settings.directory,
-        settings.size_bytes,
-        settings.block_bytes,
-        settings.seed,
-    )?;
-    let means = depth::Means::probe(settings, &workfile)?;
-    let mut filling = Progress::new(settings.size_bytes, Unit::Bytes);
-    workfile.fill(|written| filling.reach(written, "writing the working file"))?;
-    drop(filling);
+impl Run {
+    /// In `directory`, where a file of `size_bytes` has to fit.
+    fn begin(directory: &Path, size_bytes: u64) -> anyhow::Result<Run> {
+        let (clock, started) = (Instant::now(), SystemTime::now());
+        workfile::check_directory(directory, size_bytes)?;
+        let mut storage = Storage::read(directory)
+            .with_context(|| format!("cannot look at {}", directory.display()))?;
+        let counters = counter_source(&mut storage);
+        let found = Outcome { records: Vec::new(), backends: Vec::new(), advice: Vec::new() };
+        Ok(Run { clock, started, storage, counters, found })
+    }
 
-    let mut measuring = Progress::new(settings.measurements(), Unit::Measurements);
-    let mut begun = 0;
-    let outcome = depth::run(settings, &workfile, means, counters.as_ref(), |label| {
-        begun += 1;
-        measuring.reach(begun, label);
-    })?;
-    drop(measuring);
-    drop(workfile);
+    /// Makes the working file, lets `experiment` measure on it, and keeps what it found.
+    fn measure<E: Experiment>(&mut self, experiment: &E) -> anyhow::Result<()> {
+        let ground = experiment.ground();
+        let (directory, size_bytes) = (&ground.directory, ground.size_bytes);
+        let mut workfile =
+            Workfile::create(directory, size_bytes, ground.block_bytes, ground.seed, E::NAMING)?;
+        let means = experiment.probe(&self.bench(&workfile))?;
+        let mut filling = Progress::new(size_bytes, Unit::Bytes);
+        workfile.fill(|written| filling.reach(written, "writing the working file"))?;
+        drop(filling);
 
-    let report = Report {
-        schema: report::SCHEMA.to_owned(),
-        forebay: version(),
-        command: settings.command(&program()),
-        started: humantime::format_rfc3339_seconds(started).to_string(),
-        seconds: clock.elapsed().as_secs_f64(),
-        host: Host::read(),
-        storage,
-        backends: outcome.backends,
-        records: outcome.records,
-        advice: outcome.advice,
-    };
-    // The files first, and the summary also if they could not be written: it took a minute.
-    let written = outputs.write(&report);
-    outputs.show(&report, written.is_ok())?;
-    written
+        let mut measuring = Progress::new(experiment.measurements(), Unit::Measurements);
+        let mut begun = 0;
+        let outcome = experiment.run(&self.bench(&workfile), means, &mut |label| {
+            begun += 1;
+            measuring.reach(begun, label);
+        })?;
+        self.found.records.extend(outcome.records);
+        self.found.advice.extend(outcome.advice);
+        for note in outcome.backends {
+            let known = self.found.backends.iter().any(|other| other.backend == note.backend);
+            if !known {
+                self.found.backends.push(note);
+            }
+        }
+        Ok(())
+    }
+
+    fn bench<'a>(&'a self, workfile: &'a Workfile) -> Bench<'a> {
+        Bench { workfile, storage: &self.storage, counters: self.counters.as_ref() }
+    }
+
+    /// Writes and shows what was found. `command`: what repeats the run.
+    fn report(self, command: String, outputs: &Outputs) -> anyhow::Result<()> {
+        let report = Report {
+            schema: report::SCHEMA.to_owned(),
+            forebay: version(),
+            command,
+            started: humantime::format_rfc3339_seconds(self.started).to_string(),
+            seconds: self.clock.elapsed().as_secs_f64(),
+            host: Host::read(),
+            storage: self.storage,
+            backends: self.found.backends,
+            records: self.found.records,
+            advice: self.found.advice,
+        };
+        // The files first, and the summary also if they could not be written: it took a minute.
+        let written = outputs.write(&report);
+        outputs.show(&report, written.is_ok())?;
+        written
+    }
 }
 
 /// How this program was called, so that the reader of a report can call it again.

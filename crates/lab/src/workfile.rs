@@ -2,7 +2,9 @@
 //!
 //! Where the system allows it (Linux), the file loses its name as soon as it exists and is
 //! reached through this process's descriptor table: nothing is left behind however the process
-//! ends. Elsewhere it is removed when dropped.
+//! ends. Elsewhere it is removed when dropped. A pool opens files by name, inside a directory that
+//! it locks; for that the file gets a hidden directory of its own and keeps its name, and both are
+//! removed on every way out that a process has a say in (all but a kill).
 //!
 //! Every block carries its own number, so that a measurement can tell that it read what it asked
 //! for.
@@ -12,16 +14,32 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
+use crate::interrupt::{self, Cleanup};
 use crate::units::{shown_size, typed_size};
-use crate::{bad_input, facts, interrupt};
+use crate::{bad_input, facts};
 
 /// Bytes written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Space that must stay free beyond the file, as a part of its size: one fifth.
 const MARGIN_DIVISOR: u64 = 5;
+
+/// Start of every name that a run makes in the directory to be measured.
+const PREFIX: &str = ".forebay-lab-";
+
+/// Name of a working file that keeps one.
+const NAME: &str = "blocks";
+
+/// Whether a working file is to keep a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Naming {
+    /// None where the system allows that: safe from a kill.
+    Nameless,
+    /// In a directory of its own, for a pool to open.
+    Named,
+}
 
 /// Checks that `directory` can hold a file of `size_bytes` without the disk getting full.
 ///
@@ -59,11 +77,21 @@ pub struct Workfile {
     /// Keeps the file alive; its own offset and mode are not used for measuring.
     keep: std::fs::File,
     path: PathBuf,
-    /// Set where the file still has a name, which has to go with it.
-    named: Option<tempfile::TempPath>,
+    /// What has to go with it.
+    left: Left,
     size_bytes: u64,
     block_bytes: u64,
     seed: u64,
+}
+
+/// What a working file has in the directory to be measured.
+#[derive(Debug)]
+enum Left {
+    Nothing,
+    /// A name, where a file cannot be without.
+    Name(#[expect(dead_code, reason = "removes the name when dropped")] TempPath),
+    /// A directory with the file in it.
+    Directory(#[expect(dead_code, reason = "removes the directory when dropped")] Cleanup),
 }
 
 impl Workfile {
@@ -76,30 +104,23 @@ impl Workfile {
         size_bytes: u64,
         block_bytes: u64,
         seed: u64,
+        naming: Naming,
     ) -> anyhow::Result<Workfile> {
         check_directory(directory, size_bytes)?;
-        let temporary = tempfile::Builder::new()
-            .prefix(".forebay-lab-")
-            .tempfile_in(directory)
-            .map_err(|error| cannot_create(directory, &error))?;
-        Workfile::adopt(temporary, size_bytes, block_bytes, seed)
-    }
-
-    fn adopt(
-        temporary: NamedTempFile,
-        size_bytes: u64,
-        block_bytes: u64,
-        seed: u64,
-    ) -> anyhow::Result<Workfile> {
-        let (keep, named) = temporary.into_parts();
-        let unnamed = Path::new("/proc/self/fd").join(keep.as_raw_fd().to_string());
-        let (path, named) = if unnamed.exists() {
-            named.close().context("cannot unlink the working file")?;
-            (unnamed, None)
-        } else {
-            (named.to_path_buf(), Some(named))
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(PREFIX);
+        let (keep, path, left) = match naming {
+            Naming::Nameless => {
+                let temporary = builder.tempfile_in(directory);
+                nameless(temporary.map_err(|error| cannot_create(directory, &error))?)?
+            }
+            Naming::Named => {
+                let temporary = builder.tempdir_in(directory);
+                let temporary = temporary.map_err(|error| cannot_create(directory, &error))?;
+                named(temporary.keep()).map_err(|error| cannot_create(directory, &error))?
+            }
         };
-        Ok(Workfile { keep, path, named, size_bytes, block_bytes, seed })
+        Ok(Workfile { keep, path, left, size_bytes, block_bytes, seed })
     }
 
     /// Writes the contents and syncs them. `progress` is told the bytes written so far.
@@ -141,11 +162,19 @@ impl Workfile {
 
     /// A path by which a child process can open it.
     pub fn path_for_others(&self) -> PathBuf {
-        match self.named {
-            Some(_) => self.path.clone(),
-            None => {
+        match self.left {
+            Left::Name(_) | Left::Directory(_) => self.path.clone(),
+            Left::Nothing => {
                 PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.keep.as_raw_fd()))
             }
+        }
+    }
+
+    /// The directory of its own and the name in there, for a file that was made [`Naming::Named`].
+    pub fn named(&self) -> Option<(&Path, &'static str)> {
+        match self.left {
+            Left::Directory(_) => self.path.parent().map(|directory| (directory, NAME)),
+            Left::Nothing | Left::Name(_) => None,
         }
     }
 
@@ -163,6 +192,27 @@ impl Workfile {
     pub fn block_bytes(&self) -> u64 {
         self.block_bytes
     }
+}
+
+/// Takes the file's name away, if the system allows that.
+fn nameless(temporary: NamedTempFile) -> anyhow::Result<(std::fs::File, PathBuf, Left)> {
+    let (keep, named) = temporary.into_parts();
+    let unnamed = Path::new("/proc/self/fd").join(keep.as_raw_fd().to_string());
+    if !unnamed.exists() {
+        return Ok((keep, named.to_path_buf(), Left::Name(named)));
+    }
+    named.close().context("cannot unlink the working file")?;
+    Ok((keep, unnamed, Left::Nothing))
+}
+
+/// Makes the file in `directory`, which is removed with all that is in it later.
+fn named(directory: PathBuf) -> std::io::Result<(std::fs::File, PathBuf, Left)> {
+    let path = directory.join(NAME);
+    // Before anything can fail. What cannot be removed has nobody to be told to at that point.
+    let left = Left::Directory(Cleanup::new(move || drop(std::fs::remove_dir_all(directory))));
+    let mut options = std::fs::OpenOptions::new();
+    let keep = options.read(true).write(true).create_new(true).open(&path)?;
+    Ok((keep, path, left))
 }
 
 fn cannot_create(directory: &Path, error: &std::io::Error) -> anyhow::Error {
@@ -190,7 +240,8 @@ mod tests {
     fn the_file_has_the_size_and_stamps_promised_and_leaves_no_name() {
         let directory = tempfile::tempdir().unwrap();
         let mut told = 0;
-        let mut workfile = Workfile::create(directory.path(), 3 << 20, 8192, 7).unwrap();
+        let mut workfile =
+            Workfile::create(directory.path(), 3 << 20, 8192, 7, Naming::Nameless).unwrap();
         workfile.fill(|bytes| told = bytes).unwrap();
         assert_eq!(told, 3 << 20);
         assert_eq!(workfile.blocks(), 384);
@@ -208,9 +259,24 @@ mod tests {
     #[test]
     fn a_file_larger_than_the_free_space_is_refused_before_anything_is_written() {
         let directory = tempfile::tempdir().unwrap();
-        let error = Workfile::create(directory.path(), 1 << 60, 8192, 7).unwrap_err();
+        let error =
+            Workfile::create(directory.path(), 1 << 60, 8192, 7, Naming::Nameless).unwrap_err();
         assert!(error.is::<crate::BadInput>());
         assert!(error.to_string().contains("--size"), "{error}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_named_file_has_a_directory_of_its_own_which_goes_with_all_that_is_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let naming = Naming::Named;
+        let mut workfile = Workfile::create(directory.path(), 1 << 20, 8192, 7, naming).unwrap();
+        workfile.fill(|_| ()).unwrap();
+        let (own, name) = workfile.named().unwrap();
+        assert_ne!(own, directory.path());
+        assert_eq!(std::fs::metadata(own.join(name)).unwrap().len(), 1 << 20);
+        std::fs::write(own.join("forebay.lock"), "as a pool leaves it").unwrap();
+        drop(workfile);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

@@ -3,11 +3,12 @@
 //! What is set in code goes before what the profile says, and that before the defaults.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_io::Prefer;
 
+use crate::ahead::{Budget, Tracing};
 use crate::checksum::Checksum;
 use crate::clock::{Clock, SystemClock};
 use crate::core::Core;
@@ -19,6 +20,7 @@ use crate::profile::{Profile, TablespaceProfile};
 use crate::replacement::{ClockSweep, Replacement};
 use crate::size::Size;
 use crate::stats::Counters;
+use crate::stream::ReadaheadStrategy;
 use crate::tablespace::{Space, SpaceDefaults, Tablespace};
 use crate::wal::Wal;
 use crate::write::{Bell, WriteBuffers};
@@ -31,8 +33,10 @@ const FRAMES_MIN: u64 = 8;
 /// Frame numbers are 32 bits, and the page table keeps one of them for "none".
 const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
 const FRAME_WAIT_DEFAULT: Duration = Duration::from_secs(1);
-/// Most bytes in one write. Source: PostgreSQL's io_combine_limit.
-const COMBINE_BYTES: usize = 128 << 10;
+/// Most bytes in one request. Source: PostgreSQL's io_combine_limit.
+const COMBINE_BYTES: u64 = 128 << 10;
+/// Larger ones gain nothing, and hold a frame each longer.
+const COMBINE_BYTES_MAX: u64 = 1 << 20;
 /// Memory for pages on their way out, unless the pool is tiny.
 const WRITE_BUFFER_BYTES: usize = 4 << 20;
 
@@ -57,6 +61,8 @@ pub struct PoolBuilder {
     checksum: Checksum,
     clock: Option<Arc<dyn Clock>>,
     replacement: Option<MakeReplacement>,
+    readahead: Option<ReadaheadStrategy>,
+    combine_limit: Option<Size>,
 }
 
 impl PoolBuilder {
@@ -81,7 +87,7 @@ impl PoolBuilder {
         self
     }
 
-    /// The I/O backend for work of many requests: cleaning, flushing, syncing. A thread that misses
+    /// The I/O backend for work of many requests: reading ahead, cleaning, flushing, syncing. A thread that misses
     /// a page reads it by itself. Default: the best that works here.
     #[must_use]
     pub fn backend(mut self, prefer: Prefer) -> Self {
@@ -89,7 +95,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Most requests in flight in each tablespace that does not say itself. Default: 64.
+    /// Most requests in flight in each tablespace that does not say itself. Default: 256.
     #[must_use]
     pub fn queue_depth(mut self, requests: usize) -> Self {
         self.queue_depth = Some(requests);
@@ -149,6 +155,22 @@ impl PoolBuilder {
         self
     }
 
+    /// Most bytes in one request of reading ahead or writing, one page to 1 MiB. Default: 128 KiB.
+    /// Source: PostgreSQL's io_combine_limit.
+    #[must_use]
+    pub fn combine_limit(mut self, limit: impl Into<Size>) -> Self {
+        self.combine_limit = Some(limit.into());
+        self
+    }
+
+    /// How streams look ahead that do not say otherwise. Default: adaptively. Plain reads have sequences
+    /// detected and read ahead by `Async` and `Adaptive`, and by the others not.
+    #[must_use]
+    pub fn readahead(mut self, strategy: ReadaheadStrategy) -> Self {
+        self.readahead = Some(strategy);
+        self
+    }
+
     /// Whether a thread cleans victims ahead of need. Default: yes.
     #[must_use]
     pub fn cleaner(mut self, cleaner: bool) -> Self {
@@ -189,6 +211,7 @@ impl PoolBuilder {
         self.checksum.check_setting(page_bytes as usize)?;
         let frames = self.frame_count(&profile, page_bytes)?;
         let tablespaces = self.all_tablespaces(&profile)?;
+        let combine_bytes = self.combine_bytes(&profile, page_bytes)?;
         let (frames_count, page_bytes) = (frames as usize, page_bytes as usize);
 
         let memory = FrameMemory::new(frames_count, page_bytes)?;
@@ -225,7 +248,11 @@ impl PoolBuilder {
             clock: self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new())),
             counters: Counters::new(),
             frame_wait: self.frame_wait.or(wait_ms).unwrap_or(FRAME_WAIT_DEFAULT),
-            combine_pages: (COMBINE_BYTES / page_bytes).max(1),
+            combine_pages: combine_bytes / page_bytes,
+            readahead: self.readahead.or(profile.readahead).unwrap_or_default(),
+            budget: Budget::new(frames_count),
+            gaps: OnceLock::new(),
+            tracing: Tracing::default(),
         };
         BufferPool::assemble(core, !self.no_cleaner, self.checksum, notes)
     }
@@ -240,6 +267,20 @@ impl PoolBuilder {
             setting: "page size",
             value: bytes.to_string(),
             expected: "it should be a power of two from 4096 to 65536 bytes".to_owned(),
+        })
+    }
+
+    fn combine_bytes(&self, profile: &Profile, page_bytes: u64) -> Result<usize, Error> {
+        let asked = self.combine_limit.as_ref().or(profile.combine_limit.as_ref());
+        let usual = COMBINE_BYTES.max(page_bytes);
+        let bytes = asked.map_or(Ok(usual), |size| size.bytes("combine limit"))?;
+        if (page_bytes..=COMBINE_BYTES_MAX).contains(&bytes) {
+            return Ok(bytes as usize);
+        }
+        Err(Error::Setting {
+            setting: "combine limit",
+            value: bytes.to_string(),
+            expected: format!("it should be from one page, {page_bytes}, to {COMBINE_BYTES_MAX}"),
         })
     }
 
@@ -320,6 +361,7 @@ impl PoolBuilder {
 fn complete(space: &mut Tablespace, more: &TablespaceProfile) {
     space.cache = space.cache.or(more.cache);
     space.queue_depth = space.queue_depth.or(more.queue_depth);
+    space.costs = space.costs.or(more.costs);
     space.segment = space.segment.take().or_else(|| more.segment_size.clone());
 }
 

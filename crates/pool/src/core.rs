@@ -1,13 +1,17 @@
 //! What all handles of one pool share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use forebay_io::Arena;
+
+use crate::ahead::{Budget, Tracing};
 use crate::clock::Clock;
 use crate::file::Files;
 use crate::frame::{FrameIndex, FrameMemory, Frames};
 use crate::replacement::Replacement;
 use crate::stats::{Counters, Wait};
+use crate::stream::ReadaheadStrategy;
 use crate::tablespace::Space;
 use crate::tag::PageTag;
 use crate::wal::Wal;
@@ -26,8 +30,15 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     /// How long a thread waits for a frame before it gives up.
     pub(crate) frame_wait: Duration,
-    /// Most pages in one write.
+    /// Most pages in one request.
     pub(crate) combine_pages: usize,
+    /// What handles do that do not say otherwise.
+    pub(crate) readahead: ReadaheadStrategy,
+    /// Pins that all look-ahead together may hold.
+    pub(crate) budget: Budget,
+    /// Where pages go that are read through and thrown away; made when first needed.
+    pub(crate) gaps: OnceLock<Option<Arc<Arena>>>,
+    pub(crate) tracing: Tracing,
 }
 
 impl Core {

@@ -216,6 +216,41 @@
 //! # }
 //! ```
 //!
+//! ## Reading what comes next
+//!
+//! An engine mostly knows which pages it will read: a scan reads all of them, an index or a bitmap has
+//! listed them. [`PagedFile::scan`] and [`PagedFile::stream`] are told so, and ask for pages ahead:
+//! sorted and merged into few large requests, however the caller wants them given.
+//!
+//! ```
+//! # use forebay::{BufferPool, FileOptions, Order, StreamOptions};
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let pool = BufferPool::builder().frames(256).directory(directory.path()).build()?;
+//! # let table = pool.open_file("table", &FileOptions::new().create(true))?;
+//! # table.extend(100)?;
+//! let mut sum = 0;
+//! for page in table.scan(0..table.blocks()) {
+//!     sum += u64::from(page?[16]);
+//! }
+//!
+//! let bitmap = (0..100).filter(|block| block % 3 == 0); // in any order, with repeats, however long
+//! let options = StreamOptions::new().order(Order::Any).expected_rows(10);
+//! for row in table.stream_with(bitmap.map(|block| (block, block * 7)), &options)?.take(10) {
+//!     let row = row?;
+//!     assert_eq!(row.data, row.page.block() * 7); // what was named along with the block
+//! }
+//! # assert_eq!(sum, 0);
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Six ways of reading ahead can be had ([`ReadaheadStrategy`]), for a pool, a handle
+//! ([`PagedFile::with_readahead`]) or a stream; the default chooses by evidence. Plain reads are looked
+//! at as well: misses that go on a sequence, forward, backward or in steps, have what follows read.
+//! [`BufferPool::start_trace`] records what was asked for, and why.
+//!
 //! ## Checksums, and what to do about damage
 //!
 //! With [`Checksum::Crc32c`] the pool stamps four bytes of each page as it writes it, and checks
@@ -340,7 +375,8 @@
 //! - **Durable means synced.** [`PagedFile::flush_file`] writes; [`PagedFile::sync`] makes what has
 //!   been written durable. Evictions and the cleaner only write.
 //! - **One page, one read.** Threads that miss the same page wait for one read; if it fails, all of
-//!   them are told.
+//!   them are told. A read ahead that fails is nobody's error: whoever wants a page of it reads that
+//!   page by itself, and is told what is wrong with it.
 //! - **No wait for a frame is endless.** When every frame is pinned, a thread is told so
 //!   ([`Error::NoFreeFrame`]) after [`PoolBuilder::frame_wait`].
 //!
@@ -353,7 +389,7 @@
 //! - It undoes nothing. A thread that panics while it changes a page leaves the page as it is by
 //!   then, dirty, for others to read and to write. An engine that cannot live with that aborts on
 //!   panic.
-//! - It does not read ahead, and has no checkpoints that run beside the work. Both are coming.
+//! - It has no checkpoints that run beside the work. They are coming.
 //! - It keeps no other process out of a file, beyond the lock on the directory that pools respect.
 //!
 //! # Threads and deadlocks
@@ -388,20 +424,25 @@
 //! - [`strategy_with_ring`](BufferPool::strategy_with_ring) sets the size of a ring, up to an
 //!   eighth of the pool. The usual ring is 256 KiB for reading and cleaning up, and 16 MiB for
 //!   writing, so that the log is flushed less often.
-//! - [`Tablespace::cache`] chooses between the kernel's page cache and direct I/O. Without
-//!   read-ahead, direct scans are slow; stay with buffered files, the default.
-//! - [`queue_depth`](PoolBuilder::queue_depth), [`backend`](PoolBuilder::backend) and
-//!   [`register_memory`](PoolBuilder::register_memory) are about flushing and cleaning. A thread
-//!   that misses a page reads it with a plain `preadv`.
-//! - Memory, page size, backend, queue depths, the wait for a frame, huge pages and tablespaces can
-//!   also come from a file, the [`Profile`]. What is set in code goes before it.
+//! - [`Tablespace::cache`] chooses between the kernel's page cache and direct I/O. Direct files are
+//!   fastest through streams and slow by single misses, which nobody reads ahead for; buffered files,
+//!   the default, forgive that.
+//! - [`queue_depth`](PoolBuilder::queue_depth) and [`backend`](PoolBuilder::backend) are about reading
+//!   ahead, flushing and cleaning; [`register_memory`](PoolBuilder::register_memory) about the last
+//!   two. A thread that misses a page reads it with a plain `preadv`.
+//! - [`Tablespace::costs`] says what a request and a byte cost on the device; streams then know which
+//!   gaps to read through from the first page on, and not only when they have seen some reads.
+//! - Memory, page size, backend, queue depths, the wait for a frame, huge pages, readahead, costs and
+//!   tablespaces can also come from a file, the [`Profile`]. What is set in code goes before it.
 //!
 //! Ask [`Stats::explain`] before changing anything.
 
+mod ahead;
 mod builder;
 mod checksum;
 mod clock;
 mod core;
+mod detect;
 mod directory_lock;
 mod error;
 mod file;
@@ -414,14 +455,17 @@ mod replacement;
 mod size;
 mod stats;
 mod strategy_kind;
+mod stream;
 mod sync;
 mod table;
 mod tablespace;
 mod tag;
+mod trace;
 mod view;
 mod wal;
 mod write;
 
+pub use ahead::cost::DeviceCosts;
 pub use builder::PoolBuilder;
 pub use checksum::{Checksum, Mismatch, ZeroPages};
 pub use clock::{Clock, SystemClock};
@@ -434,8 +478,13 @@ pub use replacement::{AccessStrategy, ClockSweep, Replacement, Verdict};
 pub use size::Size;
 pub use stats::{PoolStats, Stats, StrategyStats, Wait, WaitTimes};
 pub use strategy_kind::StrategyKind;
+pub use stream::{
+    Order, ReadStream, ReadaheadStrategy, StreamError, StreamOptions, StreamStats, Streamed,
+    UnknownReadahead, Wanted,
+};
 pub use tablespace::Tablespace;
 pub use tag::{Block, FileId, Lsn, PageTag};
+pub use trace::{Action, Trace, TraceEvent, Why};
 pub use view::{FrameView, IoView, LatchView};
 pub use wal::Wal;
 

@@ -11,20 +11,24 @@
 //! Failure:     the error of a read is that of each caller who asked while it was under way; whoever
 //!              asks later tries anew.
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
-use forebay_io::{Op, Request};
+use forebay_io::{File, Op, Request};
 
+use crate::ahead::Private;
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
-use crate::frame::word::{Mode, ORPHAN, Obstacle, Touch, VALID};
+use crate::frame::word::{AHEAD, Mode, ORPHAN, Obstacle, Touch, VALID};
 use crate::frame::{Frame, FrameIndex, Loaded, Loading, NO_FRAME};
 use crate::guard::Optimistic;
 use crate::replacement::AccessStrategy;
 use crate::stats::{Event, PoolEvent, Wait};
 use crate::strategy_kind::StrategyKind;
 use crate::sync::{Ordering, fence, spin_loop, yield_now};
+use crate::tablespace::Space;
 use crate::tag::Block;
 
 /// What to do about a page that is not in memory.
@@ -34,6 +38,32 @@ pub(crate) enum Absent {
     Read,
     /// Make it, all zero.
     Zero,
+}
+
+/// On whose behalf a page is looked up or read, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct How<'a> {
+    pub(crate) strategy: &'a AccessStrategy,
+    /// Descriptors of the reader's own, which the kernel keeps apart from everyone else's.
+    pub(crate) through: Option<&'a Private>,
+    /// Where to say how long a read took, if one was needed.
+    pub(crate) took: Option<&'a Cell<Duration>>,
+    /// Whether a miss that looks like one of a sequence has what follows read as well.
+    pub(crate) detect: bool,
+}
+
+impl<'a> How<'a> {
+    /// A plain read or write.
+    pub(crate) fn plain(strategy: &'a AccessStrategy, detect: bool) -> How<'a> {
+        How { strategy, through: None, took: None, detect }
+    }
+
+    fn place(&self, file: &FileCore, block: Block) -> Result<(File, u64), Error> {
+        match self.through {
+            Some(private) => private.place(file, block),
+            None => file.place(block),
+        }
+    }
 }
 
 /// How often a page is counted as used once it has come in.
@@ -61,15 +91,15 @@ impl Core {
 
     /// The page `block` of `file`, pinned and latched in `mode`.
     pub(crate) fn enter(
-        &self,
-        file: &FileCore,
+        self: &Arc<Self>,
+        file: &Arc<FileCore>,
         block: Block,
         mode: Mode,
-        strategy: &AccessStrategy,
+        how: How<'_>,
     ) -> Result<FrameIndex, Error> {
-        match self.hit(file, block, mode, strategy) {
+        match self.hit(file, block, mode, how.strategy) {
             Some((_, frame)) => Ok(frame),
-            None => self.enter_slowly(file, block, mode, strategy, Absent::Read),
+            None => self.enter_slowly(file, block, mode, how, Absent::Read),
         }
     }
 
@@ -77,20 +107,21 @@ impl Core {
     #[cold]
     #[inline(never)]
     pub(crate) fn enter_slowly(
-        &self,
-        file: &FileCore,
+        self: &Arc<Self>,
+        file: &Arc<FileCore>,
         block: Block,
         mode: Mode,
-        strategy: &AccessStrategy,
+        how: How<'_>,
         absent: Absent,
     ) -> Result<FrameIndex, Error> {
+        let strategy = how.strategy;
         let tag = file.tag(block);
         let mut looks = 0;
         loop {
             file.check(block)?;
             let frame = file.table.lookup(block);
             if frame == NO_FRAME {
-                match self.bring_in(file, block, mode, strategy, absent)? {
+                match self.bring_in(file, block, mode, how, absent)? {
                     Some(frame) => return Ok(frame),
                     None => continue, // Another thread was first.
                 }
@@ -115,7 +146,7 @@ impl Core {
             // Not what the obstacle was: since then the page may have left the frame and be on its
             // way in again. A page that is here stays, now that it is pinned.
             if !self.frames.get(frame).word().has(VALID) {
-                match self.wait_loaded(frame, strategy.kind()) {
+                match self.wait_loaded(file, frame, strategy.kind()) {
                     Loaded::Here => {}
                     // Who wants no bytes does not mind that they could not be read.
                     Loaded::Failed(_) if absent == Absent::Zero => {
@@ -145,10 +176,21 @@ impl Core {
         }
     }
 
-    fn wait_loaded(&self, frame: FrameIndex, kind: StrategyKind) -> Loaded {
+    fn wait_loaded(&self, file: &FileCore, frame: FrameIndex, kind: StrategyKind) -> Loaded {
         self.counters.count(kind, Event::HitInFlight);
-        self.waiting(Wait::InFlightRead, || self.frames.wait_loaded(frame));
+        self.waiting(Wait::InFlightRead, || self.wait_read(&file.space, frame));
         self.frames.loaded(frame)
+    }
+
+    /// Waits until the page that is on its way into the pinned `frame`, of a file in `space`, is
+    /// there, driving the queue that carries it.
+    pub(crate) fn wait_read(&self, space: &Space, frame: FrameIndex) {
+        match self.frames.get(frame).word().carrier() {
+            0 => self.frames.wait_loaded(frame),
+            carrier => {
+                self.frames.wait_carried(frame, |done| space.carrier(carrier).wait_until(done));
+            }
+        }
     }
 
     /// Latches a pinned frame; the time is booked if there was anything to wait for.
@@ -174,23 +216,30 @@ impl Core {
 
     /// Loads a page that nobody has. `None` when another thread's load was listed first.
     fn bring_in(
-        &self,
-        file: &FileCore,
+        self: &Arc<Self>,
+        file: &Arc<FileCore>,
         block: Block,
         mode: Mode,
-        strategy: &AccessStrategy,
+        how: How<'_>,
         absent: Absent,
     ) -> Result<Option<FrameIndex>, Error> {
+        let strategy = how.strategy;
         let (owned, slot) = self.allocate(strategy)?;
         let (entry, tag) = (file.table.entry(block), file.tag(block));
-        let Some(mut loading) = owned.load(tag, |frame| entry.list(frame)) else {
+        let Some(mut loading) = owned.load(tag, 0, |frame| entry.list(frame)) else {
             return Ok(None);
         };
         let frame = loading.frame();
         // Listed first, looked second: see `file::resize`.
         fence(Ordering::SeqCst);
         let filled = file.check(block).and_then(|()| match absent {
-            Absent::Read => self.read(file, block, &mut loading, strategy.kind()),
+            Absent::Read => {
+                if how.detect {
+                    // Before this thread waits for its own page, so that both are read at once.
+                    self.follow(file, block, strategy);
+                }
+                self.read(file, block, &mut loading, how)
+            }
             Absent::Zero => {
                 self.memory.bytes_mut(&mut loading).fill(0);
                 self.counters.count(strategy.kind(), Event::Init);
@@ -219,14 +268,21 @@ impl Core {
         file: &FileCore,
         block: Block,
         loading: &mut Loading<'_>,
-        kind: StrategyKind,
+        how: How<'_>,
     ) -> Result<(), Error> {
-        let (segment, offset) = file.place(block)?;
+        let kind = how.strategy.kind();
+        let (segment, offset) = how.place(file, block)?;
         let lease = self.memory.lend(loading);
         self.counters.count(kind, Event::Miss);
         self.counters.count(kind, Event::Reads);
         let request = Request::read(&segment, offset, vec![lease]);
-        let done = self.waiting(Wait::Read, || file.space.lone.submit(request).wait());
+        let start = self.clock.now();
+        let done = file.space.lone.submit(request).wait();
+        let took = self.clock.now().saturating_sub(start);
+        self.counters.waited(Wait::Read, took);
+        if let Some(cell) = how.took {
+            cell.set(took);
+        }
         for lease in done.leases {
             self.memory.take_back(loading, lease);
         }
@@ -238,7 +294,8 @@ impl Core {
         self.verify(file, block, self.memory.bytes_mut(loading), kind)
     }
 
-    fn verify(
+    /// Checks the bytes of `block` of `file` as they came from disk.
+    pub(crate) fn verify(
         &self,
         file: &FileCore,
         block: Block,
@@ -268,7 +325,7 @@ impl Core {
         if !version.is_multiple_of(2) || !it.holds(file.tag(block)) {
             return None;
         }
-        if it.word().usage() == 0 {
+        if it.word().usage() == 0 || it.word().has(AHEAD) {
             self.frames.touch(frame);
         }
         self.counters.optimistic();
@@ -279,13 +336,14 @@ impl Core {
     #[cold]
     #[inline(never)]
     pub(crate) fn look_slowly<'p>(
-        &'p self,
-        file: &FileCore,
+        self: &'p Arc<Self>,
+        file: &Arc<FileCore>,
         block: Block,
+        detect: bool,
     ) -> Result<Optimistic<'p>, Error> {
         loop {
-            let strategy = &AccessStrategy::NORMAL;
-            let frame = self.enter(file, block, Mode::Shared, strategy)?;
+            let how = How::plain(&AccessStrategy::NORMAL, detect);
+            let frame = self.enter(file, block, Mode::Shared, how)?;
             let look = self.look(file, block);
             self.frames.leave_shared(frame);
             if let Some(look) = look {
@@ -297,6 +355,6 @@ impl Core {
 }
 
 #[inline]
-fn touch(strategy: &AccessStrategy) -> Touch {
+pub(crate) fn touch(strategy: &AccessStrategy) -> Touch {
     if strategy.kind() == StrategyKind::Normal { Touch::Count } else { Touch::Once }
 }

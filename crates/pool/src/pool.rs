@@ -6,6 +6,7 @@ use std::thread;
 
 use forebay_io::Kind;
 
+use crate::ahead::cost::DeviceCosts;
 use crate::builder::PoolBuilder;
 use crate::checksum::Checksum;
 use crate::core::Core;
@@ -17,6 +18,7 @@ use crate::size::Size;
 use crate::stats::Stats;
 use crate::strategy_kind::StrategyKind;
 use crate::tablespace::Space;
+use crate::trace::Trace;
 use crate::view::FrameView;
 use crate::write::Cleaner;
 
@@ -145,9 +147,10 @@ impl BufferPool {
         let words: Vec<Word> = core.frames.iter().map(|(_, frame)| frame.word()).collect();
         let count = |which: fn(&Word) -> bool| words.iter().copied().filter(which).count() as u64;
         let mut stats = core.counters.snapshot();
+        (stats.pool.prefetches_useful, stats.pool.prefetches_wasted) = core.frames.ahead_outcomes();
         stats.frames = core.frames.len() as u64;
         stats.frames_free = core.frames.free_count() as u64;
-        stats.frames_pinned = count(|word| word.pins() > 0);
+        stats.frames_pinned = count(|word| word.holders() > 0);
         stats.frames_dirty = count(|word| word.has(DIRTY));
         stats.page_bytes = core.page_bytes() as u64;
         stats
@@ -157,6 +160,28 @@ impl BufferPool {
     /// frame by frame while the pool goes on. Source: PostgreSQL's pg_buffercache.
     pub fn view(&self) -> Vec<FrameView> {
         crate::view::of(self.core())
+    }
+
+    /// Records the decisions of look-ahead, the last `capacity` of them, from streams that are made
+    /// from now on and from plain reads. Costs nothing while it is off.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a capacity out of range.
+    pub fn start_trace(&self, capacity: usize) -> Result<Trace, Error> {
+        let trace = Trace::new(capacity)?;
+        self.core().tracing.set(Some(trace.clone()));
+        Ok(trace)
+    }
+
+    /// Ends what [`BufferPool::start_trace`] began; streams that are under way go on recording.
+    pub fn stop_trace(&self) {
+        self.core().tracing.set(None);
+    }
+
+    /// What a request and a byte cost on each tablespace's device, as far as the pool knows by now.
+    pub fn device_costs(&self) -> Vec<(String, DeviceCosts)> {
+        let spaces = self.core().spaces.iter();
+        spaces.map(|space| (space.name.to_string(), space.device_costs())).collect()
     }
 
     /// Size of a page, in bytes.
@@ -218,6 +243,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         drop(self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // What is still being read ahead keeps the core alive, and nobody else will take it in.
+        self.core.spaces.iter().for_each(|space| space.drain());
         if thread::panicking() {
             // Pages may be half changed; what the log says is safer than what they say.
             tracing::error!("the pool is dropped by a panic: dirty pages are not written");

@@ -10,12 +10,19 @@
 //! queue_depth = 256
 //! frame_wait_ms = 500
 //! huge_pages = true
+//! combine_limit = "128 KiB"
+//! readahead = "adaptive"      # or os, hint, max, prefetch, async
 //!
 //! [tablespace.main]
 //! directory = "/var/lib/engine"
 //! cache = "direct"            # or buffered
 //! queue_depth = 64
 //! segment_size = "1 GiB"
+//!
+//! [tablespace.main.costs]     # of the device, kept busy; all three or none
+//! request_ns = 7400
+//! mebibyte_us = 807
+//! useful_depth = 64
 //! ```
 //!
 //! A key that is not known is refused rather than passed over: a misspelt `memory` would leave
@@ -29,6 +36,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use forebay_io::{CacheMode, Kind, Prefer};
 use serde::de::value::MapAccessDeserializer;
@@ -36,6 +44,8 @@ use serde::de::{
     self, Deserialize, Deserializer, IntoDeserializer, MapAccess, Unexpected, Visitor,
 };
 
+use crate::ahead::cost::DeviceCosts;
+use crate::stream::ReadaheadStrategy;
 use crate::{Error, Size};
 
 /// Most of a wrong line that is quoted, in characters.
@@ -61,6 +71,11 @@ pub struct Profile {
     pub frame_wait_ms: Option<u64>,
     /// Whether to ask for huge pages.
     pub huge_pages: Option<bool>,
+    /// Most bytes in one request.
+    pub combine_limit: Option<Size>,
+    /// How streams look ahead that do not say otherwise.
+    #[serde(deserialize_with = "readahead")]
+    pub readahead: Option<ReadaheadStrategy>,
     /// Its tablespaces, by name.
     #[serde(rename = "tablespace", deserialize_with = "tablespaces")]
     pub tablespaces: BTreeMap<String, TablespaceProfile>,
@@ -83,6 +98,9 @@ pub struct TablespaceProfile {
     pub queue_depth: Option<usize>,
     /// Size at which a file goes on in another segment.
     pub segment_size: Option<Size>,
+    /// What requests and bytes cost on the device.
+    #[serde(deserialize_with = "costs")]
+    pub costs: Option<DeviceCosts>,
 }
 
 impl Profile {
@@ -151,6 +169,33 @@ fn backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Prefer>,
         BackendWord::Threads => Prefer::Only(Kind::Threads),
         BackendWord::Sync => Prefer::Only(Kind::Sync),
     }))
+}
+
+/// [`DeviceCosts`] as a profile has them.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CostsTable {
+    request_ns: u32,
+    mebibyte_us: u32,
+    useful_depth: u32,
+}
+
+fn costs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DeviceCosts>, D::Error> {
+    let Table(costs): Table<CostsTable> = Table::deserialize(deserializer)?;
+    Ok(Some(DeviceCosts {
+        request: Duration::from_nanos(costs.request_ns.into()),
+        mebibyte: Duration::from_micros(costs.mebibyte_us.into()),
+        useful_depth: costs.useful_depth,
+    }))
+}
+
+fn readahead<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<ReadaheadStrategy>, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    let expected = "os, hint, max, prefetch, async or adaptive";
+    let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &expected);
+    word.parse().map(Some).map_err(unknown)
 }
 
 /// The words for a [`CacheMode`].
@@ -292,6 +337,8 @@ mod tests {
         assert_eq!(main.queue_depth, Some(64));
         let segment_size = main.segment_size.as_ref().unwrap();
         assert_eq!(segment_size.bytes("segment size").unwrap(), 1 << 30);
+        assert_eq!(main.costs, Some(DeviceCosts::default()));
+        assert_eq!(profile.readahead, Some(ReadaheadStrategy::Adaptive));
     }
 
     #[test]
@@ -325,11 +372,11 @@ mod tests {
         let told = why_not("# mine\nqueue_depth = 1\nmemry = \"2GiB\" # much\nhuge_pages = true");
         let expected = "line 3, `memry = \"2GiB\" # much`: unknown field `memry`, expected one of \
                         `memory`, `page_size`, `backend`, `queue_depth`, `frame_wait_ms`, \
-                        `huge_pages`, `tablespace`; correct or remove it";
+                        `huge_pages`, `combine_limit`, `readahead`, `tablespace`; correct or remove it";
         assert_eq!(told, expected, "[PRO-2]");
         let told = why_not("\n[tablespace.a]\ndirectory = \"a\"\nmemory = \"2GiB\"\n");
         let expected = "line 4, `memory = \"2GiB\"`: unknown field `memory`, expected one of \
-                        `directory`, `cache`, `queue_depth`, `segment_size`; correct or remove it";
+                        `directory`, `cache`, `queue_depth`, `segment_size`, `costs`; correct or remove it";
         assert_eq!(told, expected, "[PRO-2]");
         assert!(why_not("\n[tablespaces.a]").starts_with("line 2, `[tablespaces.a]`: unknown"));
         assert!(
@@ -368,6 +415,9 @@ mod tests {
             ("tablespace.a.directory = 5", "expected a string"),
             ("tablespace.a.directory = \"\"", "expected the path of a directory"),
             ("tablespace.a.queue_depth = -1", count),
+            ("readahead = \"fast\"", "expected os, hint, max, prefetch, async or adaptive"),
+            ("tablespace.a.costs = 5", "expected a table under a heading such as"),
+            ("tablespace.a.costs = { request_ns = 1, mebibyte_us = 2 }", "missing field"),
             ("tablespace.a.segment_size = \"big\"", "write a size such as 8KiB"),
         ] {
             let told = why_not(&format!("# first\n\n{line}\n# last\n"));

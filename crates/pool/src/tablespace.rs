@@ -6,22 +6,36 @@
 //!
 //! Two queues. A thread that misses one page has nothing else to do than to wait for it, so it reads
 //! with a plain `preadv` of its own; the queue of the best backend is for work that is many requests
-//! at once (cleaning, flushing).
+//! at once (reading ahead, cleaning, flushing). A read stream may ask for a backend of its own choosing;
+//! its queue is opened then and kept.
+//!
+//! Whoever waits for a page that was read ahead has to drive the queue that carries the read, so queues
+//! have numbers, which a frame notes while its page is on its way in: the *carrier*.
 //!
 //! Invariants:  [TBS-1] after a failed sync nothing in the tablespace is written or synced
+//!              [TBS-2] a carrier's number leads to one queue as long as the tablespace is open
 //! Source:      PostgreSQL's "fsync errors" (2018).
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use forebay_io::{CacheMode, Io, IoOptions, Kind, Mapping, Op, Prefer, sync_directory};
 
+use crate::ahead::cost::{Costs, DeviceCosts};
 use crate::directory_lock::DirectoryLock;
 use crate::error::Error;
 use crate::size::Size;
 
-/// Requests in flight in a tablespace that does not say how many.
-const QUEUE_DEPTH_DEFAULT: usize = 64;
+/// Requests in flight in a tablespace that does not say how many: as many as a fast disk has a use
+/// for (a virtual one here is best at 64 to 256 random reads, see results/), and a few large ones beside.
+const QUEUE_DEPTH_DEFAULT: usize = 256;
+
+/// Threads of the `threads` backend, which block one by one: more of them are mostly in each other's way.
+const WORKERS_MAX: usize = 64;
+
+/// The carrier that is the tablespace's own queue; those of chosen backends follow.
+pub(crate) const CARRIER_OWN: u8 = 1;
 
 /// Where files live, as a pool is told.
 #[derive(Debug, Clone)]
@@ -32,6 +46,7 @@ pub struct Tablespace {
     pub(crate) queue_depth: Option<usize>,
     pub(crate) segment: Option<Size>,
     pub(crate) io: Option<Io>,
+    pub(crate) costs: Option<DeviceCosts>,
     pub(crate) must_exist: bool,
 }
 
@@ -45,6 +60,7 @@ impl Tablespace {
             queue_depth: None,
             segment: None,
             io: None,
+            costs: None,
             must_exist: false,
         }
     }
@@ -63,7 +79,8 @@ impl Tablespace {
         self
     }
 
-    /// Most requests of cleaning, flushing and syncing in flight at once, 1 to 32,768. Default: 64.
+    /// Most requests of reading ahead, cleaning, flushing and syncing in flight at once, 1 to 32,768.
+    /// Default: 256.
     #[must_use]
     pub fn queue_depth(mut self, requests: usize) -> Self {
         self.queue_depth = Some(requests);
@@ -84,6 +101,18 @@ impl Tablespace {
         self.io = Some(io);
         self
     }
+
+    /// What a request and a byte cost on the device, as `forebay lab` measures it; what streams learn
+    /// while they run corrects it. Default: see [`DeviceCosts`].
+    #[must_use]
+    pub fn costs(mut self, costs: DeviceCosts) -> Self {
+        self.costs = Some(costs);
+        self
+    }
+
+    fn depth(&self, defaults: &SpaceDefaults) -> usize {
+        self.queue_depth.or(defaults.queue_depth).unwrap_or(QUEUE_DEPTH_DEFAULT)
+    }
 }
 
 /// A tablespace in use.
@@ -97,6 +126,13 @@ pub(crate) struct Space {
     pub(crate) lone: Io,
     /// For many requests at once.
     pub(crate) queue: Io,
+    /// Queues of backends that streams have asked for, in the order of [`Kind::ALL`].
+    chosen: [OnceLock<Io>; Kind::ALL.len()],
+    queue_depth: usize,
+    /// The queue was given, and stands for whatever is behind it.
+    only_queue: bool,
+    page_bytes: u32,
+    costs: Mutex<Costs>,
     failed: OnceLock<Arc<forebay_io::Error>>,
     /// `None` once the pool is closed.
     lock: Mutex<Option<DirectoryLock>>,
@@ -146,9 +182,89 @@ impl Space {
             segment_bytes,
             lone,
             queue,
+            chosen: Default::default(),
+            queue_depth: asked.depth(defaults),
+            only_queue: asked.io.is_some(),
+            page_bytes: defaults.page_bytes as u32,
+            costs: Mutex::new(Costs::new(asked.costs.unwrap_or_default())),
             failed: OnceLock::new(),
             lock: Mutex::new(Some(lock)),
         })
+    }
+
+    /// The queue with that number; see [`Space::carrier_of`].
+    pub(crate) fn carrier(&self, number: u8) -> &Io {
+        match number {
+            CARRIER_OWN => &self.queue,
+            number => {
+                let chosen = self.chosen.get(usize::from(number - CARRIER_OWN - 1));
+                chosen.and_then(OnceLock::get).expect("[TBS-2] a carrier is open")
+            }
+        }
+    }
+
+    /// The number of the queue to read ahead by: the tablespace's own, or that of the backend that
+    /// somebody insists on, opened if need be.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when that backend does not work here.
+    pub(crate) fn carrier_of(&self, prefer: Prefer) -> Result<u8, Error> {
+        let kind = match prefer {
+            Prefer::Only(kind) if kind != self.queue.kind() => kind,
+            _ => return Ok(CARRIER_OWN),
+        };
+        if self.only_queue {
+            return Err(Error::Setting {
+                setting: "the backend of a stream",
+                value: kind.to_string(),
+                expected: format!(
+                    "tablespace {} reads by the queue it was given, which is {}; leave it out",
+                    self.name,
+                    self.queue.kind()
+                ),
+            });
+        }
+        let place = Kind::ALL.iter().position(|it| *it == kind).unwrap_or_default();
+        if self.chosen[place].get().is_none() {
+            let io = Io::open(&queue_options(prefer, self.cache, self.queue_depth, None))?;
+            // If another thread was first, this one is closed again.
+            let _ = self.chosen[place].set(io);
+        }
+        Ok(CARRIER_OWN + 1 + place as u8)
+    }
+
+    /// The device, kept busy, took so long for so many requests of so many bytes in all.
+    pub(crate) fn observe(&self, requests: u32, bytes: u64, busy: Duration) {
+        self.costs().observe(requests, bytes, busy);
+    }
+
+    /// Most blocks to read through rather than make another request.
+    pub(crate) fn gap_blocks(&self) -> u32 {
+        self.costs().gap_blocks(self.page_bytes)
+    }
+
+    /// What requests and bytes cost on the device, as far as it is known by now.
+    pub(crate) fn device_costs(&self) -> DeviceCosts {
+        self.costs().now()
+    }
+
+    fn costs(&self) -> MutexGuard<'_, Costs> {
+        // Whatever a panic left there: it is only an estimate.
+        self.costs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn carriers(&self) -> impl Iterator<Item = &Io> {
+        std::iter::once(&self.queue).chain(self.chosen.iter().filter_map(OnceLock::get))
+    }
+
+    /// Takes in what has been read ahead by now.
+    pub(crate) fn poll(&self) {
+        self.carriers().filter(|io| io.in_flight() > 0).for_each(Io::poll);
+    }
+
+    /// Waits for everything that is being read ahead or written.
+    pub(crate) fn drain(&self) {
+        self.carriers().for_each(Io::drain);
     }
 
     /// Lets others have the directory.
@@ -191,15 +307,9 @@ fn queues(
     defaults: &SpaceDefaults,
     cache: CacheMode,
 ) -> Result<(Io, Io), Error> {
-    let depth = asked.queue_depth.or(defaults.queue_depth).unwrap_or(QUEUE_DEPTH_DEFAULT);
-    let queue = Io::open(&IoOptions {
-        prefer: defaults.prefer,
-        cache,
-        queue_depth: depth,
-        workers: depth.min(1024),
-        register: defaults.register.clone(),
-        advise: true,
-    })?;
+    let depth = asked.depth(defaults);
+    let register = defaults.register.clone();
+    let queue = Io::open(&queue_options(defaults.prefer, cache, depth, register))?;
     let lone = Io::open(&IoOptions {
         prefer: Prefer::Only(Kind::Sync),
         cache,
@@ -210,6 +320,16 @@ fn queues(
         ..IoOptions::default()
     })?;
     Ok((lone, queue))
+}
+
+fn queue_options(
+    prefer: Prefer,
+    cache: CacheMode,
+    queue_depth: usize,
+    register: Option<Arc<Mapping>>,
+) -> IoOptions {
+    let workers = queue_depth.min(WORKERS_MAX);
+    IoOptions { prefer, cache, queue_depth, workers, register, advise: true }
 }
 
 /// Makes `directory` and what it is in, each durable in the one above.

@@ -40,7 +40,7 @@ pub struct FrameView {
     pub name: String,
     /// The block.
     pub block: Block,
-    /// Pins.
+    /// Pins, but for that of a queue that is reading the page.
     pub pins: u64,
     /// Latch.
     pub latch: LatchView,
@@ -77,7 +77,7 @@ pub(crate) fn of(core: &Core) -> Vec<FrameView> {
             file: tag.file,
             name: core.files.get(tag.file).map_or_else(String::new, |file| file.name.clone()),
             block: tag.block,
-            pins: word.pins(),
+            pins: word.holders(),
             latch,
             dirty: word.has(DIRTY),
             io,

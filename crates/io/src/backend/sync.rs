@@ -132,7 +132,7 @@ fn hints(transfers: &[Transfer]) -> Vec<Hint> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::completion::TicketState;
+    use crate::completion::Recipient;
     use crate::file::OpenOptions;
     use crate::memory::Arena;
 
@@ -150,7 +150,7 @@ mod tests {
             limit: None,
             idle_attempts: 0,
             sync: None,
-            ticket: Arc::new(TicketState::default()),
+            recipient: Recipient::Ticket(Arc::default()),
         }
     }
 

@@ -204,6 +204,12 @@ impl File {
         Ok(file)
     }
 
+    /// True when this is the same open as `other`, or a private descriptor made from it: both lead to
+    /// one file, whatever their paths lead to by now.
+    pub fn is_of(&self, other: &File) -> bool {
+        Arc::ptr_eq(&self.descriptor.opened, &other.descriptor.opened)
+    }
+
     /// The path it was opened by. It may have been renamed or removed since.
     pub fn path(&self) -> &Path {
         &self.descriptor.opened.path

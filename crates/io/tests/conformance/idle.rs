@@ -15,6 +15,8 @@ use crate::rig::{Attempt, Script, Transfer, Verdict};
 
 const WATCHED: Duration = Duration::from_secs(1);
 
+const SPELLS: usize = 3;
+
 /// Enough for the ten times a second at which `aio` looks up, far too little for polling.
 const CPU_MAX: Duration = Duration::from_millis(5);
 
@@ -76,12 +78,17 @@ fn warm_up(bench: &Bench, io: &Io) {
     }
 }
 
+/// Looks at several spells, and judges the quietest: what polls does so in each of them, while
+/// on a crowded machine one wake-up can be charged with milliseconds that others used.
 fn assert_idle() {
     thread::sleep(Duration::from_millis(50)); // until those who were woken sleep again
-    let before = cpu_used();
-    thread::sleep(WATCHED);
-    let used = cpu_used() - before;
-    assert!(used < CPU_MAX, "{used:?} of processor time in {WATCHED:?} of idling");
+    let mut used = Vec::new();
+    while used.iter().all(|spell| *spell >= CPU_MAX) {
+        assert!(used.len() < SPELLS, "{used:?} of processor time in spells of {WATCHED:?} idling");
+        let before = cpu_used();
+        thread::sleep(WATCHED);
+        used.push(cpu_used() - before);
+    }
 }
 
 /// Processor time of this process so far.

@@ -15,6 +15,7 @@ mod backpressure;
 mod bench;
 mod child;
 mod churn;
+mod continuations;
 mod durability;
 mod edges;
 mod ends;
@@ -47,9 +48,10 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let themes: [fn(Cell) -> Vec<Claim>; 14] = [
+    let themes: [fn(Cell) -> Vec<Claim>; 15] = [
         alignment::claims,
         backpressure::claims,
+        continuations::claims,
         durability::claims,
         edges::claims,
         ends::claims,

@@ -1,3 +1,157 @@
 //! The experiments: each measures one thing and returns records in the common shape.
+//!
+//! [`Experiment`] is what a run needs of one: how large a file it wants and where, what it can be
+//! measured with, and the measuring. Two of them, `strategies` and `interplay`, let ways of reading
+//! compete on the same blocks; what they share is in `contest`, and the orders in which blocks are
+//! read are in `pattern`.
 
+mod contest;
 pub mod depth;
+pub mod interplay;
+mod pattern;
+pub mod strategies;
+mod tally;
+
+pub use contest::CacheState;
+pub use pattern::Pattern;
+
+use std::path::PathBuf;
+
+use forebay_io::{CacheMode, Error, File, OpenOptions};
+
+use crate::bad_input;
+use crate::facts::{CounterSource, Storage};
+use crate::report::{Advice, BackendNote, Record};
+use crate::workfile::{Naming, Workfile};
+
+/// What a run needs of an experiment. It is implemented by the experiments' settings.
+pub trait Experiment {
+    /// What there is to measure with.
+    type Means;
+
+    /// Whether the working file keeps a name.
+    const NAMING: Naming;
+
+    /// Where and on what it measures.
+    fn ground(&self) -> Ground;
+
+    /// Measurements in all, for the progress bar.
+    fn measurements(&self) -> u64;
+
+    /// The command that repeats a run with these settings. `program`: the path or name by which this
+    /// program was called.
+    fn command(&self, program: &str) -> String;
+
+    /// Looks whether this can be measured here, on a working file that is still empty.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput) when nothing of what was asked for can be measured.
+    fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Self::Means>;
+
+    /// Measures. `progress` is told what is being measured, once for each measurement.
+    ///
+    /// # Errors
+    /// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
+    fn run(
+        &self,
+        bench: &Bench<'_>,
+        means: Self::Means,
+        progress: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Outcome>;
+}
+
+/// Where an experiment measures, and what its working file is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ground {
+    /// Absolute directory of the working file.
+    pub directory: PathBuf,
+    /// Size of the working file, in bytes.
+    pub size_bytes: u64,
+    /// Size of a block, in bytes.
+    pub block_bytes: u64,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// What an experiment measures on.
+#[derive(Debug, Clone, Copy)]
+pub struct Bench<'a> {
+    /// The file.
+    pub workfile: &'a Workfile,
+    /// What lies under it.
+    pub storage: &'a Storage,
+    /// The device's counters, where there are any.
+    pub counters: Option<&'a CounterSource>,
+}
+
+/// What came of an experiment.
+#[derive(Debug)]
+pub struct Outcome {
+    /// One record per cell, with nulls and a remark where it could not be measured.
+    pub records: Vec<Record>,
+    /// Which backends could be opened.
+    pub backends: Vec<BackendNote>,
+    /// What follows from the records.
+    pub advice: Vec<Advice>,
+}
+
+/// Why direct reads cannot be measured on `workfile`, if that is so.
+fn probe_direct(ground: &Ground, workfile: &Workfile) -> anyhow::Result<Option<String>> {
+    let directory = ground.directory.display();
+    let options = OpenOptions::new().read_only(true).cache(CacheMode::Direct);
+    match File::open(workfile.path(), &options) {
+        Ok(file) => {
+            let needed = file.alignment().offset;
+            if ground.block_bytes < u64::from(needed) {
+                bad_input!(
+                    "--block-size {}: direct I/O in {directory} needs multiples of {needed}; \
+                     choose a larger block or --cache buffered",
+                    ground.block_bytes
+                );
+            }
+            Ok(None)
+        }
+        Err(Error::DirectRefused { filesystem, why, .. }) => Ok(Some(format!(
+            "{directory} is on {filesystem}, which refuses direct I/O ({why}); use --cache \
+             buffered or another --dir"
+        ))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `text` as a word of a shell command.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// `items` in their order, each once.
+fn unique<T: Clone + PartialEq>(items: &[T]) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for item in items {
+        if !kept.contains(item) {
+            kept.push(item.clone());
+        }
+    }
+    kept
+}
+
+/// `items` as an option of the command line takes a list.
+fn listed<T: ToString>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_with_a_space_or_quote_survives_the_shell() {
+        assert_eq!(quoted("/mnt/data"), "/mnt/data");
+        assert_eq!(quoted("/mnt/my disk"), "'/mnt/my disk'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}

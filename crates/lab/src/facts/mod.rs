@@ -14,6 +14,8 @@ mod sysfs;
 pub use counters::{CounterSource, DeviceCounters};
 pub use storage::free_bytes;
 pub use sysfs::Sysfs;
+#[cfg(test)]
+pub(crate) use sysfs::fixture::FakeSys;
 
 use serde::{Deserialize, Serialize};
 

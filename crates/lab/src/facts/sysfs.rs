@@ -48,6 +48,15 @@ impl Sysfs {
         self.root.join("dev/block").is_dir()
     }
 
+    /// The file that holds the kernel's readahead of `device`, in KiB: a partition's is its disk's,
+    /// a stacked device has its own.
+    ///
+    /// # Errors
+    /// The device has gone.
+    pub fn readahead_file(&self, device: &Device) -> io::Result<PathBuf> {
+        Ok(self.by_name(&device.name)?.disk().path("queue/read_ahead_kb"))
+    }
+
     /// The device of a number.
     pub(super) fn by_number(&self, number: DeviceNumber) -> io::Result<BlockNode> {
         let DeviceNumber { major, minor } = number;
@@ -223,7 +232,7 @@ fn active_scheduler(text: &str) -> Option<String> {
 
 /// A made-up `/sys` for tests of this module and its neighbours.
 #[cfg(test)]
-pub(super) mod fixture;
+pub(crate) mod fixture;
 
 #[cfg(test)]
 mod tests {
@@ -251,6 +260,15 @@ mod tests {
         assert_eq!(device.logical_block_bytes, Some(512));
         assert_eq!(device.physical_block_bytes, Some(4096));
         assert_eq!(device.request_bytes_max, Some(1_310_720));
+    }
+
+    #[test]
+    fn readahead_is_set_at_the_disk_of_a_partition_and_at_the_stacked_device_itself() {
+        let sys = FakeSys::server();
+        for (number, holder) in [((8, 1), "sda"), ((8, 16), "sdb"), ((253, 0), "dm-0")] {
+            let file = sys.sysfs().readahead_file(&describe(&sys, number.0, number.1)).unwrap();
+            assert!(file.ends_with(format!("{holder}/queue/read_ahead_kb")), "{file:?}");
+        }
     }
 
     #[test]

@@ -10,31 +10,10 @@
 //! Source:      Gregory Stark's table of 2007, blocks prefetched against seconds, is the shape.
 
 use super::Record;
+use super::standing::{self, Standing};
 
 /// Name of the experiment whose records are read here.
 pub(crate) const EXPERIMENT: &str = "depth";
-
-/// What a cell's figure is worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Measured, and every round began with the file out of the page cache.
-    Cold,
-    /// Measured, but memory answered some of it: it says little about the disk.
-    NotCold,
-    /// Not measured at all.
-    Unmeasured,
-}
-
-impl Standing {
-    /// The name used in the page's plot data and style classes.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Standing::Cold => "cold",
-            Standing::NotCold => "not-cold",
-            Standing::Unmeasured => "unmeasured",
-        }
-    }
-}
 
 /// One point of a line.
 #[derive(Debug, Clone, Copy)]
@@ -48,23 +27,16 @@ pub(crate) struct Cell<'a> {
 impl Cell<'_> {
     /// Blocks per second, as measured, whatever it is worth.
     pub(crate) fn rate(&self) -> Option<f64> {
-        self.record.metric("blocks_per_s")
+        standing::rate(self.record)
     }
 
     /// Blocks per second when the figure is about the disk.
     pub(crate) fn cold_rate(&self) -> Option<f64> {
-        match self.standing() {
-            Standing::Cold => self.rate(),
-            Standing::NotCold | Standing::Unmeasured => None,
-        }
+        standing::cold_rate(self.record)
     }
 
     pub(crate) fn standing(&self) -> Standing {
-        match self.rate() {
-            None => Standing::Unmeasured,
-            Some(_) if self.record.is_not_cold() => Standing::NotCold,
-            Some(_) => Standing::Cold,
-        }
+        Standing::of(self.record)
     }
 
     /// Half the distance between the slowest and the fastest round, as a share of the figure.

@@ -14,6 +14,8 @@
 //!              [HTM-4] nothing in the page points outside of it
 
 mod facts;
+mod matrix;
+mod panels;
 mod tables;
 
 use anyhow::Context;
@@ -24,11 +26,15 @@ use serde_json::{Value, json};
 
 use super::depth::{Line, Lines};
 use super::footnotes::Footnotes;
+use super::interplay::{self, Panels};
+use super::standing::Standing;
+use super::strategies::{self, Maps};
 use super::{Record, Report, depth, numbers};
 use tables::Table;
 
 const TEMPLATE: &str = include_str!("page.html");
 const TABLE_TEMPLATE: &str = include_str!("table.html");
+const MATRIX_TEMPLATE: &str = include_str!("matrix.html");
 const PAGE_CSS: &str = include_str!("../../assets/page.css");
 const PAGE_JS: &str = include_str!("../../assets/page.js");
 const UPLOT_CSS: &str = include_str!("../../assets/uplot/uPlot.min.css");
@@ -56,6 +62,23 @@ struct NamedTable {
     table: Safe,
 }
 
+/// What the page shows of the experiment `interplay`.
+#[derive(Debug, Serialize)]
+struct PanelsView {
+    /// What `adaptive` makes of the kernel's readahead.
+    sentence: String,
+    patterns: Vec<PatternView>,
+    notes: Vec<String>,
+    some_not_cold: bool,
+}
+
+/// One pattern of `interplay`, a table for each kernel readahead.
+#[derive(Debug, Serialize)]
+struct PatternView {
+    name: String,
+    tables: Vec<Safe>,
+}
+
 /// What the page shows of an experiment that it knows nothing about.
 #[derive(Debug, Serialize)]
 struct PlainView {
@@ -79,6 +102,8 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
         host => Serde(facts::host(&report.host)),
         storage => Serde(facts::storage(&report.storage)),
         depth => Serde(depth_view(&environment, &report.records)?),
+        matrix => matrix_view(&environment, &report.records)?,
+        panels => Serde(panels_view(&environment, &report.records)?),
         others => Serde(plain_views(&environment, &report.records)?),
         page_css => Safe::from_safe_string(PAGE_CSS.to_owned()),
         page_js => Safe::from_safe_string(PAGE_JS.to_owned()),
@@ -95,6 +120,9 @@ fn environment() -> anyhow::Result<Environment<'static>> {
     environment
         .add_template("table.html", TABLE_TEMPLATE)
         .context("reading the tables' template")?;
+    environment
+        .add_template("matrix.html", MATRIX_TEMPLATE)
+        .context("reading the heat maps' template")?;
     Ok(environment)
 }
 
@@ -133,26 +161,70 @@ fn depth_view(
         others,
         some_remarks: !footnotes.sentences().is_empty(),
         notes: footnotes.sentences().to_vec(),
-        some_not_cold: cells.any(|cell| cell.standing() == depth::Standing::NotCold),
+        some_not_cold: cells.any(|cell| cell.standing() == Standing::NotCold),
+    }))
+}
+
+/// The heat maps of `strategies`, written; `None` without records that fit into one.
+fn matrix_view(environment: &Environment<'_>, records: &[Record]) -> anyhow::Result<Option<Safe>> {
+    let Some(view) = matrix::view(&Maps::group(records)) else {
+        return Ok(None);
+    };
+    let template = environment.get_template("matrix.html")?;
+    let html = template.render(context! { view => Serde(view) }).context("rendering a heat map")?;
+    Ok(Some(Safe::from_safe_string(html)))
+}
+
+fn panels_view(
+    environment: &Environment<'_>,
+    records: &[Record],
+) -> anyhow::Result<Option<PanelsView>> {
+    let grouped = Panels::group(records);
+    if grouped.panels.is_empty() {
+        return Ok(None);
+    }
+    let mut footnotes = Footnotes::default();
+    let mut patterns = Vec::new();
+    for of_pattern in panels::tables(&grouped, &mut footnotes) {
+        let mut tables = Vec::new();
+        for table in &of_pattern.tables {
+            tables.push(written(environment, table)?);
+        }
+        patterns.push(PatternView { name: of_pattern.pattern, tables });
+    }
+    let mut cells = grouped.panels.iter().flat_map(|panel| &panel.cells);
+    Ok(Some(PanelsView {
+        sentence: grouped.sentence(),
+        patterns,
+        notes: footnotes.sentences().to_vec(),
+        some_not_cold: cells.any(|cell| cell.standing() == Standing::NotCold),
     }))
 }
 
 /// One table for each experiment that has no view of its own, in the order measured, and for
-/// records of `depth` that fit no line [HTM-2].
+/// records that fit no view of the experiment they belong to [HTM-2].
 fn plain_views(
     environment: &Environment<'_>,
     records: &[Record],
 ) -> anyhow::Result<Vec<PlainView>> {
     let mut names: Vec<&str> = Vec::new();
     for record in records {
-        if record.experiment != depth::EXPERIMENT && !names.contains(&record.experiment.as_str()) {
-            names.push(&record.experiment);
+        let name = record.experiment.as_str();
+        let has_view =
+            [depth::EXPERIMENT, strategies::EXPERIMENT, interplay::EXPERIMENT].contains(&name);
+        if !has_view && !names.contains(&name) {
+            names.push(name);
         }
     }
     let mut views: Vec<PlainView> = Vec::new();
-    let leftovers = Lines::group(records).leftovers;
-    if !leftovers.is_empty() {
-        views.push(plain_view(environment, "depth, records that fit no line", &leftovers)?);
+    for (name, leftovers) in [
+        ("depth, records that fit no line", Lines::group(records).leftovers),
+        ("strategies, records that fit no map", Maps::group(records).leftovers),
+        ("interplay, records that fit no table", Panels::group(records).leftovers),
+    ] {
+        if !leftovers.is_empty() {
+            views.push(plain_view(environment, name, &leftovers)?);
+        }
     }
     for name in names {
         let of_name: Vec<&Record> =

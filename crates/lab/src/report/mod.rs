@@ -10,9 +10,13 @@
 mod depth;
 mod footnotes;
 pub mod html;
+mod interplay;
+mod labels;
 mod numbers;
 #[cfg(test)]
 mod sample;
+mod standing;
+mod strategies;
 mod summary;
 pub mod terminal;
 
@@ -65,9 +69,11 @@ pub struct BackendNote {
 /// One cell of an experiment and what was measured in it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// `depth`, and later `readahead`, `interplay`, `strategies`, `checkpoint`.
+    /// `depth`, `strategies`, `interplay`, and later `readahead` and `checkpoint`.
     pub experiment: String,
-    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`.
+    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`; for the other
+    /// two: `pattern`, `strategy`, `cache`, `device_readahead_bytes`, and for `strategies` also
+    /// `cache_state`.
     pub cell: Map<String, Value>,
     /// Metric name to number or null; each name ends in its unit.
     pub metrics: Map<String, Value>,

@@ -9,7 +9,9 @@ use serde_json::Value;
 /// A measured number: `41,230`, `873`, `12.4`, `0.873`.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
-    if size >= 100.0 {
+    if size >= 1e15 {
+        format!("{value:.1e}") // no measurement, but a column must bear it
+    } else if size >= 100.0 {
         grouped(value)
     } else if size >= 10.0 {
         format!("{value:.1}")
@@ -40,6 +42,17 @@ fn grouped(value: f64) -> String {
     text
 }
 
+/// A number of about four signs, for narrow cells: `873`, `41.2k`, `1.90M`.
+pub(crate) fn compact(value: f64) -> String {
+    match value.abs() {
+        1e12.. => number(value),
+        1e9.. => format!("{}G", number(value / 1e9)),
+        1e6.. => format!("{}M", number(value / 1e6)),
+        1e4.. => format!("{}k", number(value / 1e3)),
+        _ => number(value),
+    }
+}
+
 /// A share of one, in percent, without the sign: 0.034 is `3.4`.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -53,6 +66,11 @@ pub(crate) fn percent(share: f64) -> String {
 /// Bytes in powers of 1024: `15.6 GiB`.
 pub(crate) fn bytes(count: u64) -> String {
     ByteSize(count).display().iec().to_string()
+}
+
+/// A metric that counts bytes; one below zero counts nothing and is a dash.
+pub(crate) fn byte_count(count: f64) -> String {
+    if count >= 0.0 { bytes(count as u64) } else { "–".to_owned() } // `as` saturates
 }
 
 /// A length of time: `0.84 s`, `12.4 s`, `3 min 12 s`, `1 h 04 min`.
@@ -96,6 +114,14 @@ mod tests {
         let written = written.map(number);
         assert_eq!(written, ["0", "4.0e-5", "0.873", "8.73", "87.3", "873", "87,310", "1,234,567"]);
         assert_eq!(number(-12_345.0), "-12,345");
+        assert_eq!(number(f64::MAX), "1.8e308");
+    }
+
+    #[test]
+    fn compact_numbers_fit_narrow_cells() {
+        let written = [0.0, 873.0, 9_999.0, 41_230.0, 1_900_000.0, -2e9, 1e12].map(compact);
+        let expected = ["0", "873", "9,999", "41.2k", "1.90M", "-2.00G", "1,000,000,000,000"];
+        assert_eq!(written, expected);
     }
 
     #[test]
@@ -116,5 +142,6 @@ mod tests {
         assert_eq!(percent(0.0341), "3.4");
         assert_eq!(percent(0.16), "16");
         assert_eq!(bytes(16 << 30), "16.0 GiB");
+        assert_eq!([16_777_216.0, -1.0, f64::MAX].map(byte_count), ["16.0 MiB", "–", "16.0 EiB"]);
     }
 }

@@ -82,3 +82,80 @@ pub(crate) fn report(records: Vec<Record>) -> Report {
         advice: Vec::new(),
     }
 }
+
+/// One record of `strategies`, under a kernel readahead of 128 KiB.
+pub(crate) fn strategy(
+    pattern: &str,
+    strategy: &str,
+    place: (&str, &str),
+    blocks_per_s: Option<f64>,
+    remarks: &[&str],
+) -> Record {
+    let (state, cache) = place;
+    let mut made = record("", cache, 0, blocks_per_s, remarks);
+    made.experiment = "strategies".to_owned();
+    made.cell = object(json!({
+        "pattern": pattern,
+        "strategy": strategy,
+        "cache_state": state,
+        "cache": cache,
+        "device_readahead_bytes": 131_072,
+    }));
+    made
+}
+
+/// One record of `interplay`.
+pub(crate) fn interplay(
+    pattern: &str,
+    strategy: &str,
+    cache: &str,
+    readahead_bytes: Option<u64>,
+    blocks_per_s: Option<f64>,
+) -> Record {
+    let mut made = record("", cache, 0, blocks_per_s, &[]);
+    made.experiment = "interplay".to_owned();
+    made.cell = object(json!({
+        "pattern": pattern,
+        "strategy": strategy,
+        "cache": cache,
+        "device_readahead_bytes": readahead_bytes,
+    }));
+    made
+}
+
+/// Records of both experiments such as nobody should write, each shape of them once.
+pub(crate) fn absurd() -> Vec<Record> {
+    let cells = [
+        json!({}),
+        json!({"pattern": null, "strategy": 7}),
+        json!({"pattern": "uniform", "strategy": "adaptive"}),
+        json!({"pattern": "uniform", "strategy": "os", "cache": [1], "cache_state": {"a": 1}}),
+        json!({"pattern": "uniform", "strategy": "willneed-", "device_readahead_bytes": -1}),
+        json!({"pattern": "é".repeat(90), "strategy": "w".repeat(90), "cache": "c".repeat(90)}),
+    ];
+    let metrics = [
+        json!({}),
+        json!({"blocks_per_s": null, "device_requests": "many"}),
+        json!({"blocks_per_s": -1, "over_read": -1, "seconds": -3}),
+        json!({"blocks_per_s": 0, "device_bytes": -5, "seconds": 0}),
+        json!({"blocks_per_s": f64::MAX, "device_bytes": f64::MAX, "over_read": f64::MAX}),
+        json!({"blocks_per_s": f64::MIN_POSITIVE, "seconds": u64::MAX, "blocks_per_s_max": "x"}),
+    ];
+    let remarks = [&[][..], &["not cold: 1", "", "two\nlines"]];
+    let mut records = Vec::new();
+    for experiment in ["strategies", "interplay"] {
+        for cell in &cells {
+            for metrics in &metrics {
+                for remarks in remarks {
+                    records.push(Record {
+                        experiment: experiment.to_owned(),
+                        cell: object(cell.clone()),
+                        metrics: object(metrics.clone()),
+                        remarks: remarks.iter().map(|remark| (*remark).to_owned()).collect(),
+                    });
+                }
+            }
+        }
+    }
+    records
+}

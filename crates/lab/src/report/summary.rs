@@ -3,7 +3,10 @@
 use std::fmt::Write;
 
 use super::Report;
-use super::terminal::{Look, depth_table};
+use super::interplay::{self, Panels};
+use super::strategies::{self, Maps};
+use super::terminal::{Look, depth_table, interplay_table, strategies_table};
+use super::{Record, depth};
 use crate::units::shown_size;
 
 /// The whole report as text for a terminal, ending in a line feed.
@@ -21,8 +24,11 @@ pub fn summary(report: &Report, look: Look) -> String {
         text.push_str(&wrapped("", &line, look.width));
     }
     let _ = writeln!(text);
-    text.push_str(&depth_table(&report.records, look));
+    text.push_str(&tables(&report.records, look));
     let _ = writeln!(text);
+    for finding in findings(&report.records) {
+        text.push_str(&wrapped("* ", &finding, look.width));
+    }
     for advice in &report.advice {
         text.push_str(&wrapped("* ", &advice.sentence, look.width));
     }
@@ -31,6 +37,37 @@ pub fn summary(report: &Report, look: Look) -> String {
         text = text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect();
     }
     text
+}
+
+/// The tables of all experiments that were run; that of `depth` also if there was none, to say so.
+fn tables(records: &[Record], look: Look) -> String {
+    let has = |name: &str| records.iter().any(|record| record.experiment == name);
+    let mut tables = Vec::new();
+    let others = [strategies::EXPERIMENT, interplay::EXPERIMENT];
+    if has(depth::EXPERIMENT) || !others.iter().any(|name| has(name)) {
+        tables.push(depth_table(records, look));
+    }
+    if has(strategies::EXPERIMENT) {
+        tables.push(strategies_table(records, look));
+    }
+    if has(interplay::EXPERIMENT) {
+        tables.push(interplay_table(records, look));
+    }
+    tables.join("\n")
+}
+
+/// One sentence for each of the experiments that ask what `adaptive` is worth.
+fn findings(records: &[Record]) -> Vec<String> {
+    let mut findings = Vec::new();
+    let maps = Maps::group(records);
+    if !maps.maps.is_empty() {
+        findings.push(format!("strategies: {}.", maps.verdict().sentence()));
+    }
+    let panels = Panels::group(records);
+    if !panels.panels.is_empty() {
+        findings.push(format!("interplay: {}.", panels.sentence()));
+    }
+    findings
 }
 
 fn storage_line(report: &Report) -> String {
@@ -117,6 +154,30 @@ mod tests {
         assert!(text.contains(&report.command));
         assert!(text.contains("* Ask for 64 blocks ahead."));
         assert!(text.contains("uring not measured: io_uring_setup: EPERM"));
+    }
+
+    #[test]
+    fn each_experiment_has_its_table_and_its_sentence() {
+        let place = ("cold", "direct");
+        let strategies = vec![
+            sample::strategy("uniform", "async", place, Some(1000.0), &[]),
+            sample::strategy("uniform", "adaptive", place, Some(910.0), &[]),
+        ];
+        let interplay = vec![
+            sample::interplay("shuffled", "os", "buffered", Some(0), Some(100.0)),
+            sample::interplay("shuffled", "adaptive", "direct", Some(0), Some(420.0)),
+        ];
+        let look = Look { width: 100, colour: false, ascii: false };
+        let text = summary(&sample::report([strategies.clone(), interplay].concat()), look);
+        assert!(text.contains("\n* strategies: adaptive keeps its bound"), "{text}");
+        let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flowing.contains("in 0 of 1 rows; worst 0.910 of async (uniform, cold,"), "{text}");
+        assert!(text.contains("\n* interplay: adaptive reads 4.20 times as fast"), "{text}");
+        assert!(!text.contains("at any depth"), "nobody asked for depths: {text}");
+        let text = summary(&sample::report(strategies), look);
+        assert!(!text.contains("interplay") && !text.contains("at any depth"), "{text}");
+        let text = summary(&sample::report(Vec::new()), look);
+        assert!(text.contains("Nothing was measured at any depth."), "{text}");
     }
 
     #[test]

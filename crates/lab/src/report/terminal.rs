@@ -1,4 +1,4 @@
-//! Terminal: the table that ends a run of `forebay lab depth`.
+//! Terminal: the tables that end a run; here that of `forebay lab depth`.
 //!
 //! One table for all lines, so that its columns stand under each other and its bars share one
 //! scale; each line of the experiment (backend and cache mode) is a group under its own heading.
@@ -17,12 +17,22 @@
 //!              [TER-2] without colour there is no escape, with `ascii` no other character
 //!              [TER-3] a figure that was not cold stands in parentheses and its bar is hollow
 
+mod grid;
+mod interplay;
+mod strategies;
+mod text;
+
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Row, Table};
 
-use super::depth::{Cell as Point, Line, Lines, Standing};
+use super::depth::{Cell as Point, Line, Lines};
 use super::footnotes::Footnotes;
+use super::standing::Standing;
 use super::{Record, numbers};
+use text::{ascii, bar, footnotes, push_line, push_wrapped, styled};
+
+pub use interplay::interplay_table;
+pub use strategies::strategies_table;
 
 /// Columns of text below which a table of numbers is not worth drawing.
 pub const WIDTH_MIN: usize = 30;
@@ -125,7 +135,9 @@ pub fn depth_table(records: &[Record], look: Look) -> String {
     let mut notes = Footnotes::default();
     text.push_str(&table(&grouped, &mut notes, look));
     text.push_str(&sparklines(&grouped, look));
-    text.push_str(&footnotes(&grouped, &notes, look));
+    let mut cells = grouped.lines.iter().flat_map(|line| &line.cells);
+    let some_not_cold = cells.any(|cell| cell.standing() == Standing::NotCold);
+    text.push_str(&footnotes(&notes, some_not_cold, grouped.leftovers.len(), look));
     if look.ascii { ascii(&text) } else { text } // [TER-2]
 }
 
@@ -251,7 +263,9 @@ fn row(columns: &[Column], figures: &Figures, bar_width: usize, ink: Color, look
     for column in columns {
         let text = match figures.texts.iter().find(|(named, _)| named == column) {
             Some((_, text)) => text.clone(),
-            None => bar(figures, bar_width, look.ascii),
+            None => figures
+                .share
+                .map_or(String::new(), |share| bar(share, figures.standing, bar_width, look.ascii)),
         };
         let mut cell = Cell::new_owned(text);
         if look.colour {
@@ -267,26 +281,6 @@ fn row(columns: &[Column], figures: &Figures, bar_width: usize, ink: Color, look
         row.add_cell(cell);
     }
     row
-}
-
-/// A bar of eighths of a character; hollow when the figure was not cold [TER-3].
-fn bar(figures: &Figures, width: usize, ascii: bool) -> String {
-    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let Some(share) = figures.share else {
-        return String::new();
-    };
-    let (full, hollow) = if ascii { ("#", ".") } else { ("█", "░") };
-    let eighths = (share * width as f64 * 8.0).round() as usize;
-    let whole = eighths / 8;
-    match (figures.standing, ascii) {
-        (Standing::Unmeasured, _) => String::new(),
-        (Standing::NotCold, _) => hollow.repeat(whole.max(1)),
-        (Standing::Cold, true) => full.repeat(eighths.div_ceil(8)),
-        (Standing::Cold, false) => {
-            let last = EIGHTHS.get(eighths % 8).unwrap_or(&"");
-            full.repeat(whole) + last
-        }
-    }
 }
 
 /// One row of small bars for each line, each line to its own best, and what that best is.
@@ -339,25 +333,6 @@ fn level(line: &Line<'_>, depth: u64, ascii: bool) -> char {
     }
 }
 
-/// The remarks by number, what parentheses mean, and records that fit nowhere.
-fn footnotes(grouped: &Lines<'_>, notes: &Footnotes, look: Look) -> String {
-    let mut text = String::new();
-    for (index, sentence) in notes.sentences().iter().enumerate() {
-        push_wrapped(&mut text, &format!(" [{}] ", index + 1), sentence, look.width);
-    }
-    let mut cells = grouped.lines.iter().flat_map(|line| &line.cells);
-    if cells.any(|cell| cell.standing() == Standing::NotCold) {
-        let meaning = "In parentheses: the page cache was not cold, so the figure is not compared.";
-        push_wrapped(&mut text, " ", meaning, look.width);
-    }
-    if !grouped.leftovers.is_empty() {
-        let count = grouped.leftovers.len();
-        let left_out = format!("{count} of the records fit no row here; the JSON has them.");
-        push_wrapped(&mut text, " ", &left_out, look.width);
-    }
-    if text.is_empty() { text } else { format!("\n{text}") }
-}
-
 /// The colour of a backend, for the table library and for our own lines.
 fn ink(backend: &str) -> (Color, AnsiColor) {
     match backend {
@@ -367,56 +342,6 @@ fn ink(backend: &str) -> (Color, AnsiColor) {
         "fio" => (Color::DarkMagenta, AnsiColor::Magenta),
         _ => (Color::DarkBlue, AnsiColor::Blue),
     }
-}
-
-fn styled(text: &str, style: Style, look: Look) -> String {
-    if look.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
-}
-
-fn push_line(text: &mut String, line: &str) {
-    text.push_str(line.trim_end());
-    text.push('\n');
-}
-
-/// Adds `sentence` in lines of at most `width` characters, the first after `lead`, the others
-/// indented as far; a single word that is longer is cut [TER-1].
-fn push_wrapped(text: &mut String, lead: &str, sentence: &str, width: usize) {
-    let indent = lead.chars().count();
-    let room = width.saturating_sub(indent).max(1);
-    let mut line = String::new();
-    let mut lead = lead.to_owned();
-    for word in sentence.split_whitespace() {
-        let mut letters = word.chars().peekable();
-        while letters.peek().is_some() {
-            let piece: String = letters.by_ref().take(room).collect();
-            let taken = line.chars().count();
-            if taken > 0 && taken + 1 + piece.chars().count() > room {
-                push_line(text, &format!("{lead}{line}"));
-                lead = " ".repeat(indent);
-                line.clear();
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(&piece);
-        }
-    }
-    push_line(text, &format!("{lead}{line}"));
-}
-
-/// Replaces what ASCII lacks: our own signs by their spelling, anything else by `?`.
-fn ascii(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '–' => plain.push('-'),
-            'µ' => plain.push('u'),
-            '±' => plain.push(' '), // the percent sign alone; columns keep their width
-            letter if letter.is_ascii() => plain.push(letter),
-            _ => plain.push('?'),
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

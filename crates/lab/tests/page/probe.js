@@ -33,11 +33,11 @@ window.addEventListener("load", () => {
     tell("painted", all());
     tell("background", background());
     tell("resources", performance.getEntriesByType("resource").map((entry) => entry.name).filter((name) => !name.startsWith("data:")).join(" "));
-    const shown = document.querySelector("#canvas canvas").getBoundingClientRect();
+    const canvas = document.querySelector("#canvas canvas").getBoundingClientRect();
     document.querySelector("#canvas").scrollIntoView({ block: "center" });
     const middle = document.querySelector("#canvas canvas").getBoundingClientRect();
     const hit = document.elementFromPoint(middle.left + middle.width / 2, middle.top + middle.height / 2);
-    tell("visible", shown.width > 800 && shown.height > 300 && hit !== null && hit.closest("#canvas") !== null);
+    tell("visible", canvas.width > 800 && canvas.height > 300 && hit !== null && hit.closest("#canvas") !== null);
     tell("text", document.querySelector("#canvas canvas").getAttribute("aria-label"));
 
     document.querySelector("#canvas").dispatchEvent(new KeyboardEvent("keydown", { key: "End" }));
@@ -49,7 +49,19 @@ window.addEventListener("load", () => {
     await settle();
     tell("mouse", document.querySelector("#hover").innerText.replace(/\s+/g, " "));
 
+    const heat = () => [...new Set([...document.querySelectorAll(".heat tbody td")].map((cell) => getComputedStyle(cell).backgroundColor))].length;
+    const shown = (strategy) => [...document.querySelectorAll(".heat tbody td")][strategy].innerText.trim();
+    tell("heat", heat());
+    tell("lost", getComputedStyle(document.querySelector(".heat td.lost")).boxShadow !== "none");
+    tell("share", shown(5));
+    await click("#figure-2");
+    tell("rate", shown(5));
+    await click("#figure-1");
+    const bars = [...document.querySelectorAll("#interplay td[style]")].map((cell) => getComputedStyle(cell).backgroundImage);
+    tell("bars", new Set(bars).size);
+
     await click("#theme");
+    tell("other-heat", heat());
     tell("other-painted", all());
     tell("other-background", background());
     await click("#theme");

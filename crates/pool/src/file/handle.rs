@@ -13,10 +13,11 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::frame::word::{Mode, VALID};
 use crate::guard::{Optimistic, PageMut, PageRef, Pin};
-use crate::load::Absent;
+use crate::load::{Absent, How};
 use crate::pool::Pool;
 use crate::replacement::AccessStrategy;
 use crate::stats::{PoolEvent, Wait};
+use crate::stream::ReadaheadStrategy;
 use crate::tag::{Block, FileId};
 
 /// Tries at an undisturbed optimistic copy before a latch is taken.
@@ -31,6 +32,8 @@ pub struct PagedFile {
     /// The pool's, once more: a hit should not go through `pool` for it.
     core: Arc<Core>,
     file: Arc<FileCore>,
+    /// What streams of this handle do unless they say otherwise; `None`: as the pool.
+    readahead: Option<ReadaheadStrategy>,
     /// Keeps the pool from closing.
     _pool: Arc<Pool>,
 }
@@ -46,12 +49,34 @@ pub struct Salvage {
 
 impl PagedFile {
     pub(crate) fn new(pool: Arc<Pool>, file: Arc<FileCore>) -> PagedFile {
-        PagedFile { core: Arc::clone(pool.core()), file, _pool: pool }
+        PagedFile { core: Arc::clone(pool.core()), file, readahead: None, _pool: pool }
     }
 
     #[inline]
-    fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
+    }
+
+    pub(crate) fn file(&self) -> &Arc<FileCore> {
+        &self.file
+    }
+
+    /// What this handle's streams do unless they say otherwise.
+    pub(crate) fn readahead_strategy(&self) -> ReadaheadStrategy {
+        self.readahead.unwrap_or(self.core.readahead)
+    }
+
+    /// How this handle reads a page by itself.
+    fn how<'a>(&self, strategy: &'a AccessStrategy) -> How<'a> {
+        How::plain(strategy, self.readahead_strategy().detects())
+    }
+
+    /// A handle to the same file whose streams look ahead by `strategy`, unless they say otherwise: for a
+    /// session or a transaction. Its plain reads have sequences detected and read ahead by `Async` and
+    /// `Adaptive`, and by the others not.
+    #[must_use]
+    pub fn with_readahead(&self, strategy: ReadaheadStrategy) -> PagedFile {
+        PagedFile { readahead: Some(strategy), ..self.clone() }
     }
 
     /// The page `block`, to read: pinned and latched shared, read in if need be. Whoever has the
@@ -84,7 +109,7 @@ impl PagedFile {
     fn read_slowly(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
         let core = self.core();
         let mode = Mode::Shared;
-        let frame = core.enter_slowly(&self.file, block, mode, strategy, Absent::Read)?;
+        let frame = core.enter_slowly(&self.file, block, mode, self.how(strategy), Absent::Read)?;
         Ok(PageRef::latched(core, &self.file, frame, block))
     }
 
@@ -107,7 +132,7 @@ impl PagedFile {
     ) -> Result<PageMut<'_>, Error> {
         self.file.check_writable()?;
         let core = self.core();
-        let frame = core.enter(&self.file, block, Mode::Exclusive, strategy)?;
+        let frame = core.enter(&self.file, block, Mode::Exclusive, self.how(strategy))?;
         Ok(PageMut::latched(core, &self.file, frame, block))
     }
 
@@ -128,7 +153,7 @@ impl PagedFile {
         self.file.check_writable()?;
         let core = self.core();
         let mode = Mode::Exclusive;
-        let frame = core.enter_slowly(&self.file, block, mode, strategy, Absent::Zero)?;
+        let frame = core.enter_slowly(&self.file, block, mode, self.how(strategy), Absent::Zero)?;
         let mut page = PageMut::latched(core, &self.file, frame, block).touched();
         page.fill(0);
         Ok(page)
@@ -171,7 +196,7 @@ impl PagedFile {
     /// As [`PagedFile::read`].
     pub fn pin_with(&self, block: Block, strategy: &AccessStrategy) -> Result<Pin<'_>, Error> {
         let core = self.core();
-        let frame = core.enter(&self.file, block, Mode::Pin, strategy)?;
+        let frame = core.enter(&self.file, block, Mode::Pin, self.how(strategy))?;
         Ok(Pin::held(core, &self.file, frame, block))
     }
 
@@ -185,7 +210,10 @@ impl PagedFile {
     pub fn optimistic(&self, block: Block) -> Result<Optimistic<'_>, Error> {
         match self.core().look(&self.file, block) {
             Some(look) => Ok(look),
-            None => self.core().look_slowly(&self.file, block),
+            None => {
+                let detect = self.readahead_strategy().detects();
+                self.core().look_slowly(&self.file, block, detect)
+            }
         }
     }
 

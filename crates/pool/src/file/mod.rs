@@ -20,6 +20,7 @@ pub use options::FileOptions;
 pub(crate) use registry::Files;
 
 use crate::checksum::{Checksum, ZeroPages};
+use crate::detect::Detector;
 use crate::error::{Error, Fate};
 use crate::table::PageTable;
 use crate::tablespace::Space;
@@ -48,6 +49,8 @@ pub(crate) struct FileCore {
     blocks: AtomicU64,
     fate: AtomicU8,
     segments: Segments,
+    /// Sequences among the misses of plain reads.
+    pub(crate) detector: Mutex<Detector>,
     /// The right to change the file's size or its fate; counts the changes of its size.
     resize: Mutex<u64>,
 }
@@ -104,6 +107,11 @@ impl FileCore {
     /// The segment that holds `block`, and the byte offset there.
     pub(crate) fn place(&self, block: Block) -> Result<(File, u64), Error> {
         self.segments.place(block)
+    }
+
+    /// The number of the segment that holds `block`.
+    pub(crate) fn segment(&self, block: Block) -> usize {
+        self.segments.number(block)
     }
 
     /// Blocks from `block` to the end of its segment.

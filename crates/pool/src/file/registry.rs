@@ -17,6 +17,7 @@ use forebay_io::{OpenOptions, sync_directory};
 use super::segments::{Segments, directory};
 use super::{BLOCKS_MAX, FileCore, FileOptions};
 use crate::checksum::Checksum;
+use crate::detect::Detector;
 use crate::error::Error;
 use crate::table::PageTable;
 use crate::tablespace::Space;
@@ -150,6 +151,7 @@ impl Files {
             blocks: AtomicU64::new(len / page),
             fate: AtomicU8::new(0),
             segments,
+            detector: Mutex::new(Detector::new()),
             resize: Mutex::new(0),
         })
     }

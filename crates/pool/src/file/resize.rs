@@ -113,7 +113,12 @@ impl FileCore {
             let entry = self.table.entry(block);
             let mut frame = frame;
             while frame != NO_FRAME {
-                let discarded = core.frames.discard(frame, self.tag(block), || entry.unlist(frame));
+                let discarded = core.frames.discard(
+                    frame,
+                    self.tag(block),
+                    || entry.unlist(frame),
+                    |frame| core.wait_read(&self.space, frame),
+                );
                 match discarded {
                     Some(true) => core.counters.count_pool(PoolEvent::Doomed),
                     Some(false) => {}
@@ -159,6 +164,8 @@ impl FileCore {
                     pages += 1;
                     break;
                 } else {
+                    // It may be on its way in, with nobody waiting for it.
+                    self.space.poll();
                     thread::sleep(PAUSE);
                 }
             }

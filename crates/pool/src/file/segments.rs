@@ -139,9 +139,12 @@ impl Segments {
         Ok(full * self.pages.saturating_mul(self.page_bytes) + last)
     }
 
+    pub(super) fn number(&self, block: Block) -> usize {
+        (u64::from(block) / self.pages) as usize
+    }
+
     pub(super) fn place(&self, block: Block) -> Result<(File, u64), Error> {
-        let block = u64::from(block);
-        let (segment, page) = ((block / self.pages) as usize, block % self.pages);
+        let (segment, page) = (self.number(block), u64::from(block) % self.pages);
         let file = self.files().get(segment).cloned();
         let missing = || forebay_io::Error::Open {
             file: Arc::from(self.path(segment)),

@@ -8,15 +8,13 @@
 //! lead to a frame that has just lost its page, and whoever follows it finds out by the tag.
 
 use super::word::{
-    DIRTY, EXCLUSIVE, Mode, ORPHAN, OWNED, PIN, READING, SLEEPERS, Touch, VALID, WRITING, Word,
+    AHEAD, DIRTY, EXCLUSIVE, Mode, ORPHAN, OWNED, PIN, READING, SLEEPERS, Touch, VALID, WRITING,
+    Word,
 };
 use super::{Frame, FrameIndex, Frames, NO_TAG, Owned, latch_held};
 use crate::error::Error;
 use crate::sync::{Ordering, fence, lock};
 use crate::tag::{Lsn, PageTag};
-
-/// The word of a frame that its loader alone has.
-const LOADING: Word = Word(EXCLUSIVE | READING | PIN);
 
 /// What came of a load that another thread carried out.
 #[derive(Debug)]
@@ -37,6 +35,18 @@ pub(crate) struct Loading<'a> {
     frame: FrameIndex,
     /// The bytes are lent to a transfer.
     pub(super) leased: bool,
+    /// The queue that carries the read; 0 when the thread that has this does.
+    carrier: u8,
+}
+
+/// A [`Loading`] on its way through a queue, apart from its pool. Goes back by [`Frames::resume`]: the
+/// frame is lost to the pool otherwise.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Detached {
+    frame: FrameIndex,
+    leased: bool,
+    carrier: u8,
 }
 
 impl Frames {
@@ -55,8 +65,8 @@ impl Frames {
     /// that comes with the frame.
     pub(crate) fn claim(&self, frame: FrameIndex, usage_most: u64) -> Option<(Owned<'_>, PageTag)> {
         let it = self.get(frame);
-        it.change(|word| word.claimed(usage_most)).ok()?;
-        Some(self.emptied(frame, it))
+        let old = it.change(|word| word.claimed(usage_most)).ok()?;
+        Some(self.emptied(frame, it, old))
     }
 
     /// Takes `frame` away from the page `tag`, if that is clean, unheld and not used more often
@@ -74,7 +84,7 @@ impl Frames {
         let it = self.get(frame);
         let alone = |word: Word| (word.pins() == 1).then(|| Word(word.0 - PIN));
         match it.change(|word| alone(word)?.claimed(usage_most)) {
-            Ok(_) => Some(self.emptied(frame, it).0),
+            Ok(old) => Some(self.emptied(frame, it, old).0),
             Err(_) => {
                 self.unpin(frame);
                 None
@@ -82,7 +92,8 @@ impl Frames {
         }
     }
 
-    fn emptied(&self, frame: FrameIndex, it: &Frame) -> (Owned<'_>, PageTag) {
+    fn emptied(&self, frame: FrameIndex, it: &Frame, old: Word) -> (Owned<'_>, PageTag) {
+        self.left(old);
         // Anything that an optimistic reader read since it looked at the version may be stale.
         it.begin_change();
         let tag = it.tag().expect("[FRM-1] a resident frame has a tag");
@@ -92,7 +103,8 @@ impl Frames {
     }
 
     /// Throws the page `tag` in `frame` away, dirty or not, after waiting for its I/O. Those who
-    /// have it pinned keep it to the end. `unlist` takes the entry out of the page table.
+    /// have it pinned keep it to the end. `unlist` takes the entry out of the page table. `drive` is
+    /// called while the page is on its way in by a queue, which somebody has to drive.
     ///
     /// Gives whether others had it pinned; `None` when the page was not here any more.
     pub(crate) fn discard(
@@ -100,12 +112,16 @@ impl Frames {
         frame: FrameIndex,
         tag: PageTag,
         unlist: impl FnOnce(),
+        drive: impl Fn(FrameIndex),
     ) -> Option<bool> {
         if !self.pin(frame, tag, Touch::Not) {
             return None;
         }
         let it = self.get(frame);
         let discarded = loop {
+            if it.word().carrier() > 0 {
+                drive(frame);
+            }
             self.wait(frame, 0, |word| word.has(READING | WRITING));
             let orphaned = it.change(Word::orphaned);
             match orphaned {
@@ -139,7 +155,7 @@ impl Frames {
         it.end_change();
         let old = it.change(|word| {
             assert!(word.has(READING), "[FRM-1] no load fails: {word:?}");
-            Some(Word((word.0 & !(READING | EXCLUSIVE)) | ORPHAN))
+            Some(Word(word.loaded().0 | ORPHAN))
         });
         self.wake_if_asleep(frame, old);
         self.unpin(frame);
@@ -163,6 +179,7 @@ impl Frames {
         it.lsn.store(0, Ordering::Relaxed);
         let old = Word(it.word.swap(OWNED.0, Ordering::AcqRel));
         assert!(old.pins() == 0 && old.has(ORPHAN), "[FRM-3] freed while in use: {old:?}");
+        self.left(old);
         drop(Owned { frames: self, frame });
     }
 
@@ -216,10 +233,27 @@ impl Frames {
     #[cold]
     pub(crate) fn touch(&self, frame: FrameIndex) {
         let it = self.get(frame);
-        let _ = it.change(|word| {
-            let counts = word.has(VALID) && word.usage() == 0;
-            counts.then(|| word.with_usage(1))
+        let touched = it.change(|word| {
+            let counts = word.has(VALID) && (word.usage() == 0 || word.has(AHEAD));
+            counts.then(|| Word(word.with_usage(word.usage().max(1)).0 & !AHEAD))
         });
+        if touched.is_ok_and(|old| old.has(AHEAD)) {
+            self.ahead.used();
+        }
+    }
+
+    /// A page has left its frame, whose word was `old`.
+    fn left(&self, old: Word) {
+        if old.has(AHEAD) {
+            self.ahead.wasted();
+        }
+    }
+
+    /// Goes on with a load that was on its way through a queue.
+    #[expect(clippy::needless_pass_by_value, reason = "a load is gone on with once")]
+    pub(crate) fn resume(&self, load: Detached) -> Loading<'_> {
+        let Detached { frame, leased, carrier } = load;
+        Loading { frames: self, frame, leased, carrier }
     }
 
     /// One use less, as the clock hand passes.
@@ -235,9 +269,12 @@ impl Frames {
 impl<'a> Owned<'a> {
     /// Names the page that is to come in and, if `list` can make the page table lead here, leaves
     /// the frame pinned and loading. `None` when another thread's load was listed first.
+    ///
+    /// `carrier`: the queue that will carry the read, for whoever wants to wait; 0 for this thread.
     pub(crate) fn load(
         self,
         tag: PageTag,
+        carrier: u8,
         list: impl FnOnce(FrameIndex) -> bool,
     ) -> Option<Loading<'a>> {
         let it = self.frames.get(self.frame);
@@ -245,24 +282,25 @@ impl<'a> Owned<'a> {
         // the tag or the bytes that this thread stores has to see that it did ([OPT-1]).
         fence(Ordering::Release);
         it.tag.store(tag.to_bits(), Ordering::Relaxed);
-        let old = Word(it.word.swap(LOADING.0, Ordering::AcqRel));
+        let old = Word(it.word.swap(Word::loading(carrier).0, Ordering::AcqRel));
         assert!(old == OWNED, "[FRM-1] a load into a frame that is in use: {old:?}");
         if list(self.frame) {
             let Owned { frames, frame } = self;
             std::mem::forget(self);
-            return Some(Loading { frames, frame, leased: false });
+            return Some(Loading { frames, frame, leased: false, carrier });
         }
-        self.call_off();
+        self.call_off(carrier);
         None
     }
 
     /// Another thread was first. One with an old entry for the same page may have come here all
     /// the same and wait; it is sent to look again.
-    fn call_off(self) {
+    fn call_off(self, carrier: u8) {
         let it = self.frames.get(self.frame);
         it.tag.store(NO_TAG, Ordering::Relaxed);
+        let loading = Word::loading(carrier).0;
         let undone =
-            it.word.compare_exchange(LOADING.0, OWNED.0, Ordering::AcqRel, Ordering::Relaxed);
+            it.word.compare_exchange(loading, OWNED.0, Ordering::AcqRel, Ordering::Relaxed);
         if undone.is_err() {
             let Owned { frames, frame } = self;
             std::mem::forget(self);
@@ -286,10 +324,46 @@ impl Loading<'_> {
         }
         let old = it.change(|word| {
             assert!(word.has(READING) && word.has(EXCLUSIVE), "[FRM-1] no load ends: {word:?}");
-            let here = Word((word.0 & !(READING | EXCLUSIVE)) + VALID + latch_held(mode));
+            let here = Word(word.loaded().0 + VALID + latch_held(mode));
             Some(here.with_usage(usage.max(word.usage())))
         });
         self.frames.wake_if_asleep(self.frame, old);
+    }
+
+    /// The page has come in, for nobody in particular: it becomes resident, and the loader lets go of
+    /// it. Whether it was read in vain shows when it is asked for, or goes.
+    pub(crate) fn land(self) {
+        assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
+        let it = self.frames.get(self.frame);
+        it.end_change();
+        let old = it.change(|word| {
+            assert!(word.has(READING) && word.has(EXCLUSIVE), "[FRM-1] no load ends: {word:?}");
+            let here = Word(word.loaded().0 - PIN + VALID);
+            // A use counted already is somebody's who waits for it.
+            if word.usage() > 0 {
+                return Some(here);
+            }
+            // Unless a stream has it pinned, it has to stay for as long as a page that was used once:
+            // it is about to be.
+            let usage = u64::from(word.pins() == 1);
+            Some(Word(here.with_usage(usage).0 + AHEAD))
+        });
+        if old.is_ok_and(|old| old.usage() > 0) {
+            self.frames.ahead.used();
+        }
+        self.frames.wake_if_asleep(self.frame, old);
+    }
+
+    /// The read came to nothing that concerns whoever waits, and the page table no longer leads here:
+    /// they are sent to look again, and read for themselves.
+    pub(crate) fn give_up(self) {
+        assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
+        self.frames.orphan_load(self.frame);
+    }
+
+    /// Takes the load apart from its pool, to go through a queue.
+    pub(crate) fn detach(self) -> Detached {
+        Detached { frame: self.frame, leased: self.leased, carrier: self.carrier }
     }
 
     /// The page did not come in, and the page table no longer leads here. Those who wait are given

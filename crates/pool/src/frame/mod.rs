@@ -29,7 +29,7 @@ mod stress_tests;
 mod tests;
 pub(crate) mod word;
 
-pub(crate) use life::{Loaded, Loading};
+pub(crate) use life::{Detached, Loaded, Loading};
 pub(crate) use memory::FrameMemory;
 
 use std::collections::HashMap;
@@ -39,8 +39,8 @@ use crate::sync::{AtomicU64, Mutex, Ordering, fence, spin_loop};
 use crate::tag::{FileId, Lsn, PageTag};
 use parking::ParkingLot;
 use word::{
-    EXCLUSIVE, EXCLUSIVE_WAITS, Mode, ORPHAN, OWNED, Obstacle, PIN, READING, SHARED, SLEEPERS,
-    Touch, WRITING, Word,
+    AHEAD, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, ORPHAN, OWNED, Obstacle, PIN, READING, SHARED,
+    SLEEPERS, Touch, WRITING, Word,
 };
 
 /// A frame's place in the pool, from 0.
@@ -181,6 +181,26 @@ pub(crate) struct Frames {
     free: Mutex<Vec<FrameIndex>>,
     /// Why the page of an orphan never came in, for those who waited for it.
     failures: Mutex<HashMap<FrameIndex, Error>>,
+    ahead: Outcomes,
+}
+
+/// What became of pages that were read ahead.
+#[derive(Default)]
+struct Outcomes {
+    used: std::sync::atomic::AtomicU64,
+    wasted: std::sync::atomic::AtomicU64,
+}
+
+impl Outcomes {
+    #[cold]
+    fn used(&self) {
+        self.used.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn wasted(&self) {
+        self.wasted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
 }
 
 /// A frame that this thread alone may use; it holds no page. Goes back to the free list unless it
@@ -206,7 +226,15 @@ impl Frames {
             parking: ParkingLot::new(),
             free: Mutex::new(all.rev().collect()),
             failures: Mutex::new(HashMap::new()),
+            ahead: Outcomes::default(),
         })
+    }
+
+    /// Pages read ahead that were asked for afterwards, and those that went without.
+    pub(crate) fn ahead_outcomes(&self) -> (u64, u64) {
+        let get =
+            |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
+        (get(&self.ahead.used), get(&self.ahead.wasted))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -260,10 +288,24 @@ impl Frames {
             self.back_out(frame, mode);
             return None;
         }
+        if Word(now).has(AHEAD) {
+            self.ahead.used();
+        }
         if mode == Mode::Exclusive {
             it.begin_change();
         }
         Some(it)
+    }
+
+    /// Hands a pinned page to its reader: latched shared and asked for, in one step. False when
+    /// something is in the way.
+    #[must_use]
+    pub(crate) fn deliver(&self, frame: FrameIndex, touch: Touch) -> bool {
+        let delivered = self.get(frame).change(|word| word.delivered(touch));
+        if delivered.is_ok_and(|old| old.has(AHEAD)) {
+            self.ahead.used();
+        }
+        delivered.is_ok()
     }
 
     #[cold]
@@ -282,12 +324,14 @@ impl Frames {
     #[must_use]
     pub(crate) fn pin(&self, frame: FrameIndex, tag: PageTag, touch: Touch) -> bool {
         let it = self.get(frame);
-        if it.change(|word| word.pinned(touch)).is_err() {
+        let Ok(old) = it.change(|word| word.pinned(touch)) else {
             return false;
-        }
+        };
         let here = it.holds(tag);
         if !here {
             self.release(frame, PIN);
+        } else if touch != Touch::Not && old.has(AHEAD) {
+            self.ahead.used();
         }
         here
     }
@@ -351,6 +395,22 @@ impl Frames {
     /// Waits until the pinned frame's page has come in, or has failed to.
     pub(crate) fn wait_loaded(&self, frame: FrameIndex) {
         self.wait(frame, 0, |word| word.has(READING));
+    }
+
+    /// As [`Frames::wait_loaded`], for a read that a queue carries: `drive` helps that queue along
+    /// until the condition it is given is met.
+    pub(crate) fn wait_carried(&self, frame: FrameIndex, drive: impl Fn(&dyn Fn() -> bool)) {
+        let it = self.get(frame);
+        while it.word().has(READING) {
+            self.rest_while_reading(frame, || drive(&|| !it.word().has(READING)));
+        }
+    }
+
+    /// Rests once, if the page of the pinned frame is on its way in, on the list of those who are woken
+    /// when it has come in: a queue with threads of its own wakes nobody else.
+    pub(crate) fn rest_while_reading(&self, frame: FrameIndex, rest: impl FnOnce()) {
+        let word = &self.get(frame).word;
+        self.parking.rest(frame, word, 0, |word| word.has(READING), rest);
     }
 
     /// Waits until no copy of the pinned frame's page is on its way out.

@@ -45,6 +45,19 @@ impl ParkingLot {
         announce: u64,
         barred: impl Fn(Word) -> bool,
     ) {
+        self.rest(frame, word, announce, barred, park);
+    }
+
+    /// As [`ParkingLot::sleep`], with `rest` instead of sleep: it returns when this thread is
+    /// unparked, or for reasons of its own.
+    pub(crate) fn rest(
+        &self,
+        frame: FrameIndex,
+        word: &AtomicU64,
+        announce: u64,
+        barred: impl Fn(Word) -> bool,
+        rest: impl FnOnce(),
+    ) {
         {
             let mut sleepers = lock(self.stripe(frame));
             let bits = SLEEPERS | announce;
@@ -65,7 +78,7 @@ impl ParkingLot {
             // [PRK-1]: wakers take this lock, so none can look at the list before this.
             sleepers.push(Sleeper { frame, thread: current() });
         }
-        park();
+        rest();
         let me = current().id();
         let mut sleepers = lock(self.stripe(frame));
         sleepers.retain(|sleeper| !(sleeper.frame == frame && sleeper.thread.id() == me));

@@ -150,7 +150,7 @@ impl SmallPool {
     fn bring_in(&self, block: Block, mode: Mode) -> Result<Option<FrameIndex>, Error> {
         let owned = self.allocate();
         let entry = self.table.entry(block);
-        let Some(loading) = owned.load(tag(block), |frame| entry.list(frame)) else {
+        let Some(loading) = owned.load(tag(block), 0, |frame| entry.list(frame)) else {
             return Ok(None);
         };
         // Listed first, looked second.
@@ -292,7 +292,8 @@ impl SmallPool {
             let entry = self.table.entry(block);
             let mut frame = frame;
             while frame != NO_FRAME {
-                if self.frames.discard(frame, tag(block), || entry.unlist(frame)).is_none() {
+                if self.frames.discard(frame, tag(block), || entry.unlist(frame), |_| {}).is_none()
+                {
                     yield_now();
                 }
                 frame = entry.frame();

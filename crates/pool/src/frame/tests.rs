@@ -9,7 +9,7 @@ use crate::tag::Lsn;
 /// Frames of which the first holds block 3, unpinned and never used.
 fn with_a_page(count: usize) -> Frames {
     let frames = Frames::new(count).unwrap();
-    let loading = frames.take_free().unwrap().load(tag(3), |_| true).unwrap();
+    let loading = frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap();
     assert_eq!(loading.frame(), 0);
     loading.finish(Mode::Pin, 0);
     frames.unpin(0);
@@ -55,7 +55,7 @@ fn a_load_makes_a_page_resident_with_the_latch_as_asked() {
         [(Mode::Pin, 0, false), (Mode::Shared, 1, false), (Mode::Exclusive, 0, true)]
     {
         let frames = Frames::new(1).unwrap();
-        let loading = frames.take_free().unwrap().load(tag(3), |_| true).unwrap();
+        let loading = frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap();
         assert!(frames.enter(0, tag(3), mode, Touch::Not).is_none());
         assert_eq!(frames.obstacle(0, tag(3)), Obstacle::Reading);
         loading.finish(mode, 2);
@@ -179,7 +179,7 @@ fn frm_4_a_page_changed_during_its_write_or_whose_write_failed_is_dirty() {
 #[test]
 fn frm_3_a_failed_load_tells_who_waits_and_the_last_of_them_frees_the_frame() {
     let frames = Frames::new(1).unwrap();
-    let loading = frames.take_free().unwrap().load(tag(3), |_| true).unwrap();
+    let loading = frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap();
     assert!(frames.pin(0, tag(3), Touch::Count), "a visitor");
     loading.fail(error());
     frames.wait_loaded(0);
@@ -189,7 +189,7 @@ fn frm_3_a_failed_load_tells_who_waits_and_the_last_of_them_frees_the_frame() {
     assert_eq!(frames.free_count(), 0, "[FRM-3] not while it is pinned");
     frames.unpin(0);
     assert_eq!(frames.free_count(), 1, "[FRM-3]");
-    let loading = frames.take_free().unwrap().load(tag(4), |_| true).unwrap();
+    let loading = frames.take_free().unwrap().load(tag(4), 0, |_| true).unwrap();
     loading.finish(Mode::Pin, 0);
     assert!(matches!(frames.loaded(0), Loaded::Here), "the old failure is forgotten");
 }
@@ -197,14 +197,14 @@ fn frm_3_a_failed_load_tells_who_waits_and_the_last_of_them_frees_the_frame() {
 #[test]
 fn frm_3_a_load_that_lost_the_race_frees_its_frame() {
     let frames = Frames::new(1).unwrap();
-    assert!(frames.take_free().unwrap().load(tag(3), |_| false).is_none());
+    assert!(frames.take_free().unwrap().load(tag(3), 0, |_| false).is_none());
     assert_eq!((frames.free_count(), frames.get(0).tag()), (1, None), "[FRM-3]");
 }
 
 #[test]
 fn a_visitor_of_a_load_that_lost_the_race_is_sent_to_look_again() {
     let frames = Frames::new(1).unwrap();
-    let lost = frames.take_free().unwrap().load(tag(3), |frame| {
+    let lost = frames.take_free().unwrap().load(tag(3), 0, |frame| {
         assert!(frames.pin(frame, tag(3), Touch::Not), "an entry that was true a moment ago");
         false
     });
@@ -219,11 +219,11 @@ fn a_visitor_of_a_load_that_lost_the_race_is_sent_to_look_again() {
 #[test]
 fn a_discarded_page_stays_with_who_has_it_and_is_never_written() {
     let frames = with_a_page(1);
-    assert_eq!(frames.discard(0, tag(4), || unreachable!("another page's entry")), None);
+    assert_eq!(frames.discard(0, tag(4), || unreachable!("another page's entry"), |_| {}), None);
     assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
     frames.mark_dirty(0, Lsn(9));
     let mut unlisted = 0;
-    assert_eq!(frames.discard(0, tag(3), || unlisted += 1), Some(true));
+    assert_eq!(frames.discard(0, tag(3), || unlisted += 1, |_| {}), Some(true));
     assert_eq!(unlisted, 1);
     assert!(frames.get(0).holds(tag(3)), "[FRM-1] it is pinned");
     assert!(frames.enter(0, tag(3), Mode::Pin, Touch::Not).is_none());
@@ -251,7 +251,7 @@ fn a_look_ends_when_the_page_changes_or_is_discarded_or_leaves() {
     assert!(!it.still_as_of(version), "[FRM-2]");
     let version = it.version();
     assert!(frames.pin(0, tag(3), Touch::Not));
-    frames.discard(0, tag(3), || ());
+    frames.discard(0, tag(3), || (), |_| {});
     assert!(!it.still_as_of(version), "[OPT-1] discarded, though pinned");
     frames.unpin(0);
     assert!(!it.still_as_of(version), "[OPT-1]");

@@ -12,6 +12,8 @@
 //! | 45 | READING | the page is on its way in |
 //! | 46 | WRITING | a copy of the page is on its way out |
 //! | 47 | ORPHAN | the page table no longer leads here; the last unpin frees the frame |
+//! | 48 | AHEAD | the page was read ahead, and nobody has asked for it since |
+//! | 49..52 | carrier | while READING: the queue that carries the read, or 0 when the loading thread does |
 //! | 61..64 | usage | how often it was asked for lately, 0 to 5 |
 //!
 //! A frame nobody uses is `OWNED`: latched exclusively, not pinned, not valid. No lookup can pin it, no
@@ -40,6 +42,9 @@ pub(crate) const DIRTY: u64 = 1 << 44;
 pub(crate) const READING: u64 = 1 << 45;
 pub(crate) const WRITING: u64 = 1 << 46;
 pub(crate) const ORPHAN: u64 = 1 << 47;
+pub(crate) const AHEAD: u64 = 1 << 48;
+const CARRIER_SHIFT: u32 = 49;
+const CARRIER: u64 = 7 << CARRIER_SHIFT;
 const USAGE_SHIFT: u32 = 61;
 const USAGE: u64 = 7 << USAGE_SHIFT;
 
@@ -93,12 +98,34 @@ impl Word {
         self.0 & PINS
     }
 
+    /// Pins but the one that a queue has as long as it carries the read of the page.
+    pub(crate) fn holders(self) -> u64 {
+        self.pins() - u64::from(self.carrier() > 0)
+    }
+
     pub(crate) fn shared(self) -> u64 {
         (self.0 & SHAREDS) >> 20
     }
 
     pub(crate) fn usage(self) -> u64 {
         (self.0 & USAGE) >> USAGE_SHIFT
+    }
+
+    /// The queue that carries the read of a page on its way in; 0 when the loading thread does.
+    pub(crate) fn carrier(self) -> u8 {
+        ((self.0 & CARRIER) >> CARRIER_SHIFT) as u8
+    }
+
+    /// The word of a frame whose page is on its way in, by the queue `carrier`.
+    pub(crate) fn loading(carrier: u8) -> Word {
+        let carrier = u64::from(carrier) << CARRIER_SHIFT;
+        assert!(carrier & !CARRIER == 0, "[WRD-2] no queue has such a number");
+        Word(EXCLUSIVE | READING | PIN | carrier)
+    }
+
+    /// A load that ends, well or not: what READING meant is over.
+    pub(crate) fn loaded(self) -> Word {
+        Word(self.0 & !(READING | EXCLUSIVE | CARRIER))
     }
 
     /// True when nobody holds the latch.
@@ -128,7 +155,16 @@ impl Word {
             Mode::Exclusive => (EXCLUSIVE | SHAREDS, EXCLUSIVE),
         };
         let free = self.0 & (VALID | ORPHAN | FULL | bars) == VALID;
-        free.then(|| Word(self.0 + PIN + latch + self.used(touch)))
+        free.then(|| Word((self.0 & !AHEAD) + PIN + latch + self.used(touch)))
+    }
+
+    /// Handed to a reader who has the page pinned: latched shared, and asked for. `None` as for
+    /// [`Word::entered`].
+    #[inline]
+    pub(crate) fn delivered(self, touch: Touch) -> Option<Word> {
+        let bars = VALID | ORPHAN | EXCLUSIVE | EXCLUSIVE_WAITS | (FULL & SHAREDS);
+        let free = self.0 & bars == VALID;
+        free.then(|| Word((self.0 & !AHEAD) + SHARED + self.used(touch)))
     }
 
     /// What kept [`Word::entered`] from it.
@@ -149,7 +185,9 @@ impl Word {
     pub(crate) fn pinned(self, touch: Touch) -> Option<Word> {
         self.check_room();
         let here = self.0 & (VALID | READING) != 0 && !self.has(ORPHAN);
-        here.then(|| Word(self.0 + PIN + self.used(touch)))
+        // Housekeeping is no use of the page.
+        let asked = if touch == Touch::Not { 0 } else { AHEAD };
+        here.then(|| Word((self.0 & !asked) + PIN + self.used(touch)))
     }
 
     /// One more pin beside one that is held already.
@@ -193,7 +231,7 @@ impl Word {
     /// Taken away from its page, to be used for another one. Only for a clean page that nobody
     /// holds and that was used at most `usage_most` times lately.
     pub(crate) fn claimed(self, usage_most: u64) -> Option<Word> {
-        let free = self.0 & !(USAGE | EXCLUSIVE_WAITS) == VALID;
+        let free = self.0 & !(USAGE | EXCLUSIVE_WAITS | AHEAD) == VALID;
         (free && self.usage() <= usage_most).then_some(OWNED)
     }
 
@@ -245,6 +283,7 @@ impl std::fmt::Debug for Word {
             (READING, "READING"),
             (WRITING, "WRITING"),
             (ORPHAN, "ORPHAN"),
+            (AHEAD, "AHEAD"),
         ];
         flags.iter().filter(|(flag, _)| self.has(*flag)).try_for_each(|(_, name)| {
             out.write_str(", ")?;

@@ -12,6 +12,7 @@ use std::fmt;
 
 pub use clock_sweep::ClockSweep;
 pub use ring::AccessStrategy;
+pub(crate) use ring::Slot;
 
 /// What to do with a page that nobody holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

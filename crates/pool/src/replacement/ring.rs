@@ -56,16 +56,25 @@ impl AccessStrategy {
         page_bytes: usize,
         frames: usize,
     ) -> AccessStrategy {
-        let default = match kind {
-            StrategyKind::Normal => return AccessStrategy::NORMAL,
-            StrategyKind::BulkRead | StrategyKind::Vacuum => 256 << 10,
-            StrategyKind::BulkWrite => 16 << 20,
-        };
-        let pages = ring_bytes.unwrap_or(default) / page_bytes as u64;
+        if kind == StrategyKind::Normal {
+            return AccessStrategy::NORMAL;
+        }
+        let pages = ring_bytes.unwrap_or(usual_ring_bytes(kind)) / page_bytes as u64;
         let most = (frames / POOL_SHARE).max(1);
         let slots = usize::try_from(pages).unwrap_or(most).clamp(1, most);
         let ring = Ring { slots: vec![None; slots], next: 0 };
         AccessStrategy { kind, ring: Some(Mutex::new(ring)) }
+    }
+
+    /// As [`AccessStrategy::new`], with a ring of the usual size or, if that is more, of `ring_bytes`.
+    pub(crate) fn covering(
+        kind: StrategyKind,
+        ring_bytes: u64,
+        page_bytes: usize,
+        frames: usize,
+    ) -> AccessStrategy {
+        let bytes = ring_bytes.max(usual_ring_bytes(kind));
+        AccessStrategy::new(kind, Some(bytes), page_bytes, frames)
     }
 
     /// What the scan does.
@@ -93,6 +102,14 @@ impl AccessStrategy {
         if let Some(ring) = &self.ring {
             locked(ring).slots[slot.place] = Some((frame, tag));
         }
+    }
+}
+
+fn usual_ring_bytes(kind: StrategyKind) -> u64 {
+    match kind {
+        StrategyKind::Normal => 0,
+        StrategyKind::BulkRead | StrategyKind::Vacuum => 256 << 10,
+        StrategyKind::BulkWrite => 16 << 20,
     }
 }
 

@@ -31,6 +31,11 @@ use crate::tag::PageTag;
 /// Victims looked at beyond a dirty one before that is written.
 const CLEAN_SEARCH_FRAMES: usize = 32;
 
+/// Frames looked at for a page that is read ahead, before look-ahead stands down: a pool in which that
+/// many in a row are in use or dirty has better things to do. One round of most pools, so that pages
+/// which were all used once do not look like hot ones.
+const AHEAD_SEARCH_FRAMES: usize = 1 << 16;
+
 /// Sweeps in a row that spared everyone, before others are let run: enough for the hottest page to
 /// cool, were it left alone.
 const ROUNDS_MAX: u32 = 8;
@@ -75,6 +80,64 @@ impl Core {
             self.counters.count(strategy.kind(), Event::RingRefused);
         }
         Ok((self.search(strategy.kind())?, slot))
+    }
+
+    /// As [`Core::allocate`], for a page that nobody waits for yet: writes nothing out but the pages of
+    /// the strategy's own ring, and does not wait for a frame. `None` when there is no clean one near
+    /// the hand that nobody uses.
+    pub(crate) fn allocate_clean(
+        &self,
+        strategy: &AccessStrategy,
+    ) -> Option<(Owned<'_>, Option<Slot>)> {
+        let slot = strategy.next_slot();
+        if let Some((frame, tag)) = slot.and_then(|slot| slot.last) {
+            if let Some(owned) = self.reuse(frame, tag, strategy.kind()) {
+                self.counters.count(strategy.kind(), Event::RingReuse);
+                return Some((owned, slot));
+            }
+            let it = self.frames.find(frame).filter(|it| it.holds(tag));
+            if let (Some(slot), Some(it)) = (slot, it)
+                && (it.word().pins() > 0 && it.word().usage() <= 1)
+            {
+                // Still on its way in, or not taken yet: another frame beside it would be one more than
+                // the ring may have.
+                strategy.fill_slot(slot, frame, tag);
+                return None;
+            }
+            self.counters.count(strategy.kind(), Event::RingRefused);
+        }
+        if let Some(owned) = self.frames.take_free() {
+            return Some((owned, slot));
+        }
+        self.bell.allocated();
+        let owned = self.sweep_clean(strategy.kind())?;
+        Some((owned, slot))
+    }
+
+    /// Part of a round of the hand, for clean pages only.
+    fn sweep_clean(&self, kind: StrategyKind) -> Option<Owned<'_>> {
+        let mut dirty = false;
+        let steps = self.frames.len().min(AHEAD_SEARCH_FRAMES);
+        let found = (0..steps).find_map(|_| {
+            let frame = self.replacement.advance() % self.frames.len() as FrameIndex;
+            let word = self.frames.get(frame).word();
+            if word.pins() > 0 || word.has(READING | WRITING | ORPHAN) || !word.has(VALID) {
+                return None;
+            }
+            if self.replacement.judge(word.usage() as u8) == Verdict::Spare {
+                self.frames.age(frame);
+                return None;
+            }
+            dirty |= word.has(DIRTY);
+            self.claim(frame, word.usage())
+        });
+        match found {
+            Some(_) => self.counters.count(kind, Event::Eviction),
+            // The cleaner can make some, for the next time.
+            None if dirty => self.bell.ring(),
+            None => {}
+        }
+        found
     }
 
     /// Takes a frame of a ring again, writing its page first if that may be done.
@@ -150,6 +213,8 @@ impl Core {
                 let (capacity, pinned) = (self.frames.len(), self.frames_in_use());
                 break Err(Error::NoFreeFrame { pinned, capacity, waited });
             }
+            // Pages that were read ahead hold their frames until somebody takes them in.
+            self.spaces.iter().for_each(|space| space.poll());
             thread::sleep(pause.min(self.frame_wait - waited));
             slept = true;
             pause = (pause * 2).min(PAUSE_MAX);

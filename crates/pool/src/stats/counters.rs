@@ -59,10 +59,20 @@ pub(crate) enum Event {
     WriteErrors,
     /// Pages whose checksum did not match.
     CorruptPages,
+    /// A page was asked for from disk before anybody wanted it.
+    Prefetch,
+    /// A page read ahead was wanted before it was there.
+    PrefetchLate,
+    /// A page wanted ahead was being read by someone else already.
+    PrefetchJoined,
+    /// A page nobody had asked for was read, between two others.
+    GapPage,
+    /// Look-ahead stood down: there was no clean frame for it.
+    StoodDown,
 }
 
 impl Event {
-    const COUNT: usize = Event::CorruptPages as usize + 1;
+    const COUNT: usize = Event::StoodDown as usize + 1;
 }
 
 /// What is counted for the pool as a whole.
@@ -226,6 +236,11 @@ impl Counters {
                 read_errors: event(Event::ReadErrors),
                 write_errors: event(Event::WriteErrors),
                 corrupt_pages: event(Event::CorruptPages),
+                prefetches: event(Event::Prefetch),
+                prefetches_late: event(Event::PrefetchLate),
+                prefetches_joined: event(Event::PrefetchJoined),
+                gap_pages: event(Event::GapPage),
+                stood_down: event(Event::StoodDown),
             }
         });
         let event = |event: PoolEvent| self.pool.0[event as usize].load(Ordering::Relaxed);
@@ -240,6 +255,9 @@ impl Counters {
             log_errors: event(PoolEvent::LogErrors),
             unlogged_changes: event(PoolEvent::UnloggedChanges),
             doomed_pages: event(PoolEvent::Doomed),
+            // Only the frames know.
+            prefetches_useful: 0,
+            prefetches_wasted: 0,
         };
         Stats { strategies, pool, waits: self.waits.snapshot(), ..Stats::default() }
     }

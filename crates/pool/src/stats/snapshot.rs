@@ -65,6 +65,11 @@ counts! {
         read_errors: "Read requests that failed.",
         write_errors: "Write requests that failed.",
         corrupt_pages: "Pages whose checksum did not match their bytes.",
+        prefetches: "Pages read ahead of being asked for.",
+        prefetches_late: "Pages read ahead that were wanted before they were there.",
+        prefetches_joined: "Pages wanted ahead that somebody else was reading already.",
+        gap_pages: "Pages read though nobody had asked for them, between two that were wanted.",
+        stood_down: "Times that look-ahead stood down for want of a clean frame.",
     }
 }
 
@@ -81,6 +86,8 @@ counts! {
         log_errors: "Log flushes that failed, each keeping pages from being written.",
         unlogged_changes: "Changes without an LSN in a pool that has a log.",
         doomed_pages: "Pages dropped or truncated away while pinned.",
+        prefetches_useful: "Pages read ahead and asked for afterwards.",
+        prefetches_wasted: "Pages read ahead that left their frames without having been asked for.",
     }
 }
 

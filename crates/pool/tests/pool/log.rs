@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay::{BufferPool, Error, Lsn, PagedFile, StrategyKind, Tablespace, Wal};
+use forebay::{
+    BufferPool, Error, Lsn, PagedFile, ReadaheadStrategy, StrategyKind, Tablespace, Wal,
+};
 use forebay_io::Op;
 
 use crate::disk::Disk;
@@ -53,7 +55,8 @@ fn logged(site: &Site, frames: u64, cleaner: bool) -> (BufferPool, Arc<Disk>, Ar
         }
     });
     let main = Tablespace::new("main", site.path("main")).io(io);
-    let builder = Site::bare(frames).cleaner(cleaner).tablespace(main);
+    let builder =
+        Site::bare(frames).readahead(ReadaheadStrategy::Os).cleaner(cleaner).tablespace(main);
     (builder.wal(Arc::clone(&log) as Arc<dyn Wal>).build().unwrap(), disk, log)
 }
 

@@ -28,3 +28,4 @@ mod segments;
 mod settings;
 mod site;
 mod soak;
+mod streams;

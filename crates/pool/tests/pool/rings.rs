@@ -163,7 +163,7 @@ fn two_threads_on_one_scan_share_its_ring() {
     let site = Site::new();
     let pool = site.pool(64);
     let file = numbered(&pool, "table", 400, 0);
-    let file = reopened(&pool, file);
+    let file = reopened(&pool, file).with_readahead(forebay::ReadaheadStrategy::Os);
     let scan = pool.strategy(StrategyKind::BulkRead);
     std::thread::scope(|scope| {
         for part in 0..2 {

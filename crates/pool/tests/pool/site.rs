@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use std::{env, process, thread};
 
 use forebay::{
-    BufferPool, Checksum, Error, FileOptions, Lsn, PageMut, PagedFile, PoolBuilder, Tablespace,
+    BufferPool, Checksum, Error, FileOptions, Lsn, PageMut, PagedFile, PoolBuilder,
+    ReadaheadStrategy, Tablespace,
 };
 use forebay_io::OsError;
 use tempfile::TempDir;
@@ -62,11 +63,13 @@ impl Site {
         self.builder(frames).build().unwrap()
     }
 
-    /// A pool without a cleaner over a disk that obeys the test.
+    /// A pool without a cleaner over a disk that obeys the test. It reads what it is asked for and
+    /// nothing else, so that a test can say which reads there are.
     pub(crate) fn rigged(&self, frames: u64) -> (BufferPool, Arc<Disk>) {
         let (io, disk) = Disk::open();
         let main = Tablespace::new("main", self.path("main")).io(io);
-        (Site::bare(frames).cleaner(false).tablespace(main).build().unwrap(), disk)
+        let pool = Site::bare(frames).cleaner(false).readahead(ReadaheadStrategy::Os);
+        (pool.tablespace(main).build().unwrap(), disk)
     }
 }
 

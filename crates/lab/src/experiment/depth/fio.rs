@@ -5,8 +5,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use super::{Settings, reader::Round};
+use super::Settings;
 use crate::bad_input;
+use crate::experiment::tally::Round;
 use crate::workfile::Workfile;
 
 /// The fio program.
@@ -79,6 +80,7 @@ impl Fio {
         let blocks = job.read.total_ios;
         Ok(Round {
             blocks,
+            blocks_needed: Some(blocks),
             seconds: blocks as f64 / job.read.iops,
             processor_seconds: (job.usr_cpu + job.sys_cpu) / 100.0 * job.job_runtime / 1e3,
             wait_ns: None,

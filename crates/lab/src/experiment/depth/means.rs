@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use forebay_io::{CacheMode, Error, Kind};
+use forebay_io::{CacheMode, Kind};
 
 use super::fio::Fio;
 use super::reader::Reader;
-use super::{Cell, Engine, Settings, notes_of, open_file, open_queue};
+use super::{Cell, Engine, Settings, notes_of, open_queue};
 use crate::bad_input;
+use crate::experiment::{Experiment, probe_direct};
 use crate::report::BackendNote;
 use crate::workfile::Workfile;
 
@@ -50,7 +51,7 @@ impl Means {
         let fio = if settings.fio { Some(Fio::find()?) } else { None };
         let mut missing = Missing::default();
         if settings.caches.contains(&CacheMode::Direct) || settings.fio {
-            missing.direct = probe_direct(settings, workfile)?;
+            missing.direct = probe_direct(&settings.ground(), workfile)?;
         }
         let mut backends = Vec::new();
         for &kind in &settings.backends {
@@ -86,27 +87,4 @@ fn probe_backend(settings: &Settings, workfile: &Workfile, kind: Kind) -> Backen
         },
     };
     BackendNote { backend: kind.to_string(), available, note }
-}
-
-/// Why direct reads cannot be measured, if that is so.
-fn probe_direct(settings: &Settings, workfile: &Workfile) -> anyhow::Result<Option<String>> {
-    let directory = settings.directory.display();
-    match open_file(workfile, CacheMode::Direct) {
-        Ok(file) => {
-            let needed = file.alignment().offset;
-            if settings.block_bytes < u64::from(needed) {
-                bad_input!(
-                    "--block-size {}: direct I/O in {directory} needs multiples of {needed}; \
-                     choose a larger block or --cache buffered",
-                    settings.block_bytes
-                );
-            }
-            Ok(None)
-        }
-        Err(Error::DirectRefused { filesystem, why, .. }) => Ok(Some(format!(
-            "{directory} is on {filesystem}, which refuses direct I/O ({why}); use --cache \
-             buffered or another --dir"
-        ))),
-        Err(error) => Err(error.into()),
-    }
 }

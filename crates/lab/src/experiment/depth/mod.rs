@@ -22,16 +22,16 @@ pub use settings::Settings;
 use std::sync::Arc;
 
 use forebay_io::{Arena, CacheMode, File, Io, IoOptions, Kind, OpenOptions, Prefer};
-use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-use crate::facts::{CounterSource, DeviceCounters};
+use super::tally::{Measured, Tally, counted};
+use super::{Bench, Experiment, Ground, Outcome, unique};
+use crate::facts::CounterSource;
 use crate::interrupt;
 use crate::measure::{Coldness, Spread, empty_cache};
-use crate::report::{Advice, BackendNote, Record};
-use crate::workfile::Workfile;
-use reader::{Reader, Round};
-use settings::unique;
+use crate::report::Record;
+use crate::workfile::{Naming, Workfile};
+use reader::Reader;
 
 /// The name of this experiment in records.
 pub const NAME: &str = "depth";
@@ -67,67 +67,40 @@ impl Cell {
     }
 }
 
-/// What the rounds of one cell gave.
-#[derive(Debug, Default)]
-struct Tally {
-    rounds: Vec<Round>,
-    device: Vec<DeviceCounters>,
-    coldness: Vec<Coldness>,
-    /// What the queues had to say, in each round anew.
-    notes: Vec<String>,
-    /// Why rounds could not be measured.
-    failures: Vec<String>,
-}
+impl Experiment for Settings {
+    type Means = Means;
 
-impl Tally {
-    /// Takes in a round; one that this system has not the means for is put down as such, and
-    /// anything else that went wrong is handed back.
-    fn take(
-        &mut self,
-        coldness: Coldness,
-        measured: anyhow::Result<Measured>,
-    ) -> anyhow::Result<()> {
-        match measured {
-            Ok(Measured { round, device, notes }) => {
-                self.coldness.push(coldness);
-                self.rounds.push(round);
-                self.device.extend(device);
-                self.notes.extend(notes);
-            }
-            Err(error) => match lack_of_means(&error) {
-                Some(lack) => self.failures.push(lack.to_string()),
-                None => return Err(error),
-            },
+    const NAMING: Naming = Naming::Nameless;
+
+    fn ground(&self) -> Ground {
+        Ground {
+            directory: self.directory.clone(),
+            size_bytes: self.size_bytes,
+            block_bytes: self.block_bytes,
+            seed: self.seed,
         }
-        Ok(())
     }
-}
 
-/// What one round of a cell gave.
-struct Measured {
-    round: Round,
-    device: Option<DeviceCounters>,
-    notes: Vec<String>,
-}
+    fn measurements(&self) -> u64 {
+        self.cells().len() as u64 * u64::from(self.rounds)
+    }
 
-/// The error below `error` if it says that this system does not provide what a cell needs: no
-/// evidence against the other cells, as wrong data or a failing device would be.
-fn lack_of_means(error: &anyhow::Error) -> Option<&forebay_io::Error> {
-    use forebay_io::Error::{Memlock, Memory, Unavailable};
-    error
-        .downcast_ref()
-        .filter(|error| matches!(error, Unavailable { .. } | Memory { .. } | Memlock { .. }))
-}
+    fn command(&self, program: &str) -> String {
+        Settings::command(self, program)
+    }
 
-/// What came of the experiment.
-#[derive(Debug)]
-pub struct Outcome {
-    /// One record per cell, with nulls and a remark where it could not be measured.
-    pub records: Vec<Record>,
-    /// Which backends could be opened.
-    pub backends: Vec<BackendNote>,
-    /// What follows from the records.
-    pub advice: Vec<Advice>,
+    fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Means> {
+        Means::probe(self, bench.workfile)
+    }
+
+    fn run(
+        &self,
+        bench: &Bench<'_>,
+        means: Means,
+        progress: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Outcome> {
+        run(self, bench.workfile, means, bench.counters, progress)
+    }
 }
 
 /// Runs the experiment on `workfile`. `progress` is told what is being measured, once for each
@@ -135,12 +108,12 @@ pub struct Outcome {
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or an I/O error of a measurement.
-pub fn run(
+fn run(
     settings: &Settings,
     workfile: &Workfile,
     means: Means,
     counters: Option<&CounterSource>,
-    mut progress: impl FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Outcome> {
     let Means { fio, backends, missing } = means;
     let (unusable, cells): (Vec<Cell>, Vec<Cell>) =
@@ -160,9 +133,11 @@ pub fn run(
                 (Engine::Forebay(kind), _) => {
                     measure(settings, workfile, cell, kind, counters, &mut random)
                 }
-                (Engine::Fio, Some(fio)) => counted(counters, || {
-                    fio.measure(settings, workfile, cell.depth, random.u32(..))
-                }),
+                (Engine::Fio, Some(fio)) => {
+                    let seed = random.u32(..);
+                    let work = || fio.measure(settings, workfile, cell.depth, seed);
+                    counted(counters, work, || ())
+                }
                 (Engine::Fio, None) => unreachable!("fio cells are made only with --fio"),
             };
             tally.take(coldness, measured)?;
@@ -219,7 +194,9 @@ fn measure(
     let numbers = choose_blocks(random, workfile.blocks(), blocks + warm_up);
     let mut reader = Reader::new(&io, &file, workfile, depth, &memory);
     reader.warm_up(&numbers[blocks..])?;
-    let measured = counted(counters, || reader.read(&numbers[..blocks], settings.cell_time_max))?;
+    let work = || reader.read(&numbers[..blocks], settings.cell_time_max);
+    // Random reads one by one: the kernel has read nothing ahead that would still be under way.
+    let measured = counted(counters, work, || ())?;
     Ok(Measured { notes: notes_of(&io), ..measured })
 }
 
@@ -236,18 +213,6 @@ fn choose_blocks(random: &mut fastrand::Rng, of: u64, count: usize) -> Vec<u64> 
     numbers
 }
 
-/// What `work` gives, and what the device did meanwhile where that can be told.
-fn counted(
-    counters: Option<&CounterSource>,
-    work: impl FnOnce() -> anyhow::Result<Round>,
-) -> anyhow::Result<Measured> {
-    let read = || counters.and_then(|source| source.read().ok());
-    let before = read();
-    let round = work()?;
-    let device = before.zip(read()).map(|(before, after)| after.since(&before));
-    Ok(Measured { round, device, notes: Vec::new() })
-}
-
 fn cell_map(cell: Cell) -> Map<String, Value> {
     let value = json!({
         "backend": cell.engine_name(),
@@ -258,56 +223,14 @@ fn cell_map(cell: Cell) -> Map<String, Value> {
 }
 
 fn record(settings: &Settings, cell: Cell, tally: &Tally) -> Record {
-    let rounds = &tally.rounds;
-    if let (true, Some(why)) = (rounds.is_empty(), tally.failures.first()) {
+    if let (true, Some(why)) = (tally.rounds.is_empty(), tally.failures.first()) {
         return unmeasured(cell, why);
     }
-    let spread = |value: &dyn Fn(&Round) -> f64| Spread::of(rounds.iter().map(value));
-    let seconds = spread(&|round| round.seconds);
-    let rate = spread(&|round| round.blocks as f64 / round.seconds);
-    let processor = spread(&|round| round.processor_seconds * 1e6 / round.blocks as f64);
-    let blocks = spread(&|round| round.blocks as f64);
-    // Bytes nobody asked for, as a part of those that were asked for.
-    let over_read = |device: &DeviceCounters, round: &Round| {
-        device.read_bytes as f64 / (round.blocks * settings.block_bytes) as f64 - 1.0
-    };
-    // Several readings or none: a median of some of the rounds would be of other rounds.
-    let device = (tally.device.len() == rounds.len()).then_some(&tally.device);
-    let device_median = |value: &dyn Fn(&DeviceCounters, &Round) -> f64| {
-        Spread::of(device?.iter().zip(rounds).map(|(device, round)| value(device, round)))
-            .map(|spread| spread.median)
-    };
-    let mut waits: Option<Histogram<u64>> = None;
-    for round_waits in rounds.iter().filter_map(|round| round.wait_ns.as_ref()) {
-        match &mut waits {
-            Some(sum) => sum.add(round_waits).expect("all histograms are made alike"),
-            None => waits = Some(round_waits.clone()),
-        }
-    }
-    let wait_us = |quantile| waits.as_ref().map(|ns| ns.value_at_quantile(quantile) as f64 / 1e3);
-
-    let metrics = json!({
-        "seconds": seconds.map(|spread| spread.median),
-        "seconds_min": seconds.map(|spread| spread.min),
-        "seconds_max": seconds.map(|spread| spread.max),
-        "rounds": rounds.len(),
-        "blocks": blocks.map(|spread| spread.median),
-        "blocks_per_s": rate.map(|spread| spread.median),
-        "blocks_per_s_min": rate.map(|spread| spread.min),
-        "blocks_per_s_max": rate.map(|spread| spread.max),
-        "bytes_per_s": rate.map(|spread| spread.median * settings.block_bytes as f64),
-        "device_requests": device_median(&|device, _| device.reads as f64),
-        "device_bytes": device_median(&|device, _| device.read_bytes as f64),
-        "over_read": device_median(&over_read),
-        "wait_us_p50": wait_us(0.50),
-        "wait_us_p99": wait_us(0.99),
-        "cpu_us_per_block": processor.map(|spread| spread.median),
-    });
     Record {
         experiment: NAME.to_owned(),
         cell: cell_map(cell),
-        metrics: metrics.as_object().cloned().unwrap_or_default(),
-        remarks: remarks(settings, cell, tally, blocks),
+        metrics: tally.metrics(settings.block_bytes),
+        remarks: remarks(settings, cell, tally, tally.blocks()),
     }
 }
 
@@ -353,6 +276,7 @@ fn unmeasured(cell: Cell, why: &str) -> Record {
 mod tests {
     use super::*;
     use crate::cli::DepthArgs;
+    use crate::experiment::tally::Round;
 
     #[test]
     fn blocks_are_different_ones_and_depend_on_the_seed_alone() {
@@ -378,7 +302,9 @@ mod tests {
     }
 
     fn measured(notes: &[&str]) -> Measured {
-        let round = Round { blocks: 2048, seconds: 0.5, processor_seconds: 0.1, wait_ns: None };
+        let (blocks, seconds) = (2048, 0.5);
+        let blocks_needed = Some(blocks);
+        let round = Round { blocks, blocks_needed, seconds, processor_seconds: 0.1, wait_ns: None };
         let notes = notes.iter().map(|&note| note.to_owned()).collect();
         Measured { round, device: None, notes }
     }

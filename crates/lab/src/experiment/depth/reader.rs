@@ -4,24 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use forebay_io::{Arena, Error, File, Io, Lease, Request, Ticket};
-use hdrhistogram::Histogram;
 
+use crate::experiment::tally::{Round, wait_histogram};
 use crate::interrupt;
 use crate::measure::Stopwatch;
 use crate::workfile::Workfile;
-
-/// What one measurement gave.
-#[derive(Debug)]
-pub(super) struct Round {
-    pub(super) blocks: u64,
-    pub(super) seconds: f64,
-    /// Processor time of the whole process.
-    pub(super) processor_seconds: f64,
-    /// How long the reader waited for each block, in nanoseconds; `None` from a foreign program.
-    pub(super) wait_ns: Option<Histogram<u64>>,
-}
 
 /// Reads blocks through one queue with a window of `depth` requests.
 pub(super) struct Reader<'a> {
@@ -60,7 +49,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// A failed read, a block that is not the one asked for, or Ctrl-C.
     pub(super) fn read(&mut self, numbers: &[u64], time_max: Duration) -> anyhow::Result<Round> {
-        let mut waits = wait_histogram()?;
+        let mut waits = wait_histogram();
         let mut blocks = 0;
         let watch = Stopwatch::start();
         let mut rest = numbers.iter().copied().take_while(|_| watch.elapsed() <= time_max);
@@ -90,6 +79,8 @@ impl<'a> Reader<'a> {
         }
         let round = Round {
             blocks,
+            // They are different ones.
+            blocks_needed: Some(blocks),
             seconds: watch.elapsed().as_secs_f64(),
             processor_seconds: watch.processor_elapsed().as_secs_f64(),
             wait_ns: Some(waits),
@@ -139,14 +130,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// From a nanosecond to an hour in steps of 0.1 %.
-fn wait_histogram() -> anyhow::Result<Histogram<u64>> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).context("the histogram's bounds are valid")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workfile::Naming;
     use forebay_io::backend::{Backend, Driven, Sink, Transfer, Want, open_raw};
     use forebay_io::{IoOptions, Kind, OpenOptions};
     use std::os::unix::fs::FileExt;
@@ -194,7 +181,8 @@ mod tests {
     }
 
     fn full_file(directory: &tempfile::TempDir) -> Workfile {
-        let mut workfile = Workfile::create(directory.path(), BLOCKS * 512, 512, 7).unwrap();
+        let (directory, naming) = (directory.path(), Naming::Nameless);
+        let mut workfile = Workfile::create(directory, BLOCKS * 512, 512, 7, naming).unwrap();
         workfile.fill(|_| ()).unwrap();
         workfile
     }

@@ -8,6 +8,7 @@ use forebay_io::{CacheMode, Kind};
 use super::{Cell, Engine};
 use crate::bad_input;
 use crate::cli::DepthArgs;
+use crate::experiment::{quoted, unique};
 use crate::units::typed_size;
 
 /// What is measured unless the user says otherwise.
@@ -110,11 +111,6 @@ impl Settings {
         })
     }
 
-    /// Measurements in all.
-    pub fn measurements(&self) -> u64 {
-        self.cells().len() as u64 * u64::from(self.rounds)
-    }
-
     /// The command that repeats a run with these settings, every one of them named. `program`: the
     /// path or name by which this program was called.
     pub fn command(&self, program: &str) -> String {
@@ -156,37 +152,5 @@ impl Settings {
             cells.extend(depths.map(|&depth| Cell { engine, cache, depth }));
         }
         cells
-    }
-}
-
-/// `text` as a word of a shell command.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-/// `items` in their order, each once.
-pub(super) fn unique<T: Clone + PartialEq>(items: &[T]) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::new();
-    for item in items {
-        if !kept.contains(item) {
-            kept.push(item.clone());
-        }
-    }
-    kept
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_directory_with_a_space_or_quote_survives_the_shell() {
-        assert_eq!(quoted("/mnt/data"), "/mnt/data");
-        assert_eq!(quoted("/mnt/my disk"), "'/mnt/my disk'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

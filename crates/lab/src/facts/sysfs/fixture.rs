@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::Sysfs;
+use crate::facts::Device;
+use crate::facts::mountinfo::DeviceNumber;
 
 /// Numbers in the form of a kernel's `stat`, 17 fields.
 pub(crate) const STAT_17: &str = "   53229     8991  3943874    11040    27528    15659  2776424     5818        0     7332    17516     9474       44   755808      536     3747      119\n";
@@ -66,6 +68,12 @@ impl FakeSys {
 
     pub(crate) fn sysfs(&self) -> Sysfs {
         Sysfs::at(self.root.path())
+    }
+
+    /// The device of a number, as a report describes it.
+    pub(crate) fn device(&self, major: u32, minor: u32) -> Device {
+        let node = self.sysfs().by_number(DeviceNumber { major, minor }).unwrap();
+        node.describe(&node.leaves().unwrap())
     }
 
     /// Makes a whole device without attributes and returns its folder.

@@ -5,8 +5,9 @@
 
 use serde::Serialize;
 
-use super::super::depth::{Cell as Point, Line, Lines, Standing};
+use super::super::depth::{Cell as Point, Line, Lines};
 use super::super::footnotes::Footnotes;
+use super::super::standing::Standing;
 use super::super::{Record, numbers};
 
 /// A table with one heading for each column and one for each row.
@@ -30,6 +31,8 @@ pub(super) struct Row {
     pub(super) backend: &'static str,
     /// True for a line drawn with dashes.
     pub(super) dashed: bool,
+    /// True for the first row of another kind than the rows above it.
+    pub(super) apart: bool,
     pub(super) cells: Vec<Cell>,
 }
 
@@ -47,7 +50,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    fn plain(text: String, class: &'static str) -> Cell {
+    pub(super) fn plain(text: String, class: &'static str) -> Cell {
         Cell { text, class, best: false, share: None, marks: String::new() }
     }
 }
@@ -163,6 +166,7 @@ fn by_depth(grouped: &Lines<'_>, metric: &Metric, notes: &mut Footnotes) -> Tabl
         head: line.label.clone(),
         backend: backend_class(line.backend),
         dashed: line.cache == "buffered",
+        apart: false,
         cells: depths.iter().map(|depth| figure(line.at(*depth), metric, notes)).collect(),
     };
     Table {
@@ -222,7 +226,8 @@ pub(super) fn plain(name: &str, records: &[&Record], notes: &mut Footnotes) -> T
         }
         cells.extend(metrics.iter().map(|key| value(&record.metrics, key)));
         cells.push(Cell::plain(notes.marks(&record.remarks), "text"));
-        rows.push(Row { head: (index + 1).to_string(), backend: "", dashed: false, cells });
+        let head = (index + 1).to_string();
+        rows.push(Row { head, backend: "", dashed: false, apart: false, cells });
     }
     let mut columns: Vec<String> =
         settings.iter().chain(&metrics).map(|key| key.replace('_', " ")).collect();

@@ -1,0 +1,403 @@
+//! Continuations: what is done at the end of a request that no thread waits for.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use forebay_io::{Arena, Completed, Error, File, Io, Kind, Lease, Op, OsError, Request, Then};
+
+use crate::bench::{Bench, Cell, assert_same, lease, noise};
+use crate::harness::{Claim, claims};
+use crate::rig::{Attempt, Script, Transfer, Verdict, wait_for};
+
+pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
+    let mut claims = claims![
+        every_continuation_runs_once_with_what_came_of_its_own_request,
+        errors_found_before_anything_starts_reach_the_continuation,
+        errors_of_the_device_reach_the_continuation_with_the_leases,
+        a_queue_that_is_closed_runs_the_continuations_it_refuses,
+        a_request_is_in_flight_until_its_continuation_has_returned,
+        a_drain_waits_for_continuations,
+        closing_waits_for_continuations,
+        dropping_the_queue_waits_for_continuations,
+        more_requests_than_the_queue_holds_all_end,
+        waiting_for_what_holds_already_returns_at_once,
+        a_sleeper_is_woken_by_the_continuation_of_a_request_that_came_later,
+        a_sleeper_is_woken_though_another_thread_drives_on,
+        a_sleeper_is_woken_by_a_request_refused_before_it_started,
+        looking_runs_continuations,
+        tickets_and_continuations_share_a_queue,
+    ];
+    if cell.kind == Kind::Threads {
+        claims.extend(claims![continuations_run_with_nobody_looking]);
+    }
+    if cell.is_direct() {
+        claims.extend(claims![a_misaligned_request_runs_its_continuation]);
+    }
+    claims
+}
+
+const BLOCK: usize = 4096;
+
+/// Time for a thread that is about to sleep to do so.
+const MOMENT: Duration = Duration::from_millis(30);
+
+/// Longer than any wake takes, also on a busy machine.
+const SOON: Duration = Duration::from_secs(10);
+
+/// What came of a request, and its leases.
+type Answer = (Result<(), Error>, Vec<Lease>);
+
+/// What continuations were told, by the number of their request.
+#[derive(Default)]
+struct Told(Mutex<Vec<(usize, Answer)>>);
+
+impl Told {
+    fn then(self: &Arc<Self>, number: usize) -> Then {
+        let told = Arc::clone(self);
+        Box::new(move |Completed { leases, result }: Completed| {
+            told.0.lock().unwrap().push((number, (result, leases)));
+        })
+    }
+
+    fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    /// Everything told so far, by number, which has to be 0, 1, 2, ... once each.
+    fn take(&self, count: usize) -> Vec<Answer> {
+        let mut told = std::mem::take(&mut *self.0.lock().unwrap());
+        told.sort_by_key(|(number, _)| *number);
+        let numbers: Vec<usize> = told.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, (0..count).collect::<Vec<_>>(), "[CMP-1] each once");
+        told.into_iter().map(|(_, answer)| answer).collect()
+    }
+}
+
+fn read(file: &File, block: usize) -> Request {
+    Request::read(file, (block * BLOCK) as u64, vec![lease(BLOCK)])
+}
+
+/// What a thread waits for, and that thread.
+#[derive(Clone, Default)]
+struct Flag(Arc<(AtomicBool, OnceLock<Thread>)>);
+
+impl Flag {
+    fn is_set(&self) -> bool {
+        self.0.0.load(Ordering::SeqCst)
+    }
+
+    /// Sets the flag and wakes the thread.
+    fn then(&self) -> Then {
+        let flag = self.clone();
+        Box::new(move |_| {
+            flag.0.0.store(true, Ordering::SeqCst);
+            flag.0.1.get().inspect(|thread| thread.unpark());
+        })
+    }
+}
+
+fn every_continuation_runs_once_with_what_came_of_its_own_request(bench: &Bench) {
+    let io = bench.io(8);
+    let bytes = noise(&mut bench.rng(), 64 * BLOCK);
+    let file = bench.file("file", &bytes);
+    let told = Arc::new(Told::default());
+    io.submit_all_then((0..64).map(|block| (read(&file, block), told.then(block))).collect());
+    io.drain();
+    for ((result, leases), expected) in told.take(64).into_iter().zip(bytes.chunks(BLOCK)) {
+        result.unwrap();
+        assert_same(&leases[0], expected, "the block");
+    }
+    io.drain();
+    assert_eq!(told.count(), 0, "[CMP-1] nobody is told twice");
+}
+
+fn errors_found_before_anything_starts_reach_the_continuation(bench: &Bench) {
+    let io = bench.io(4);
+    drop(bench.file("file", &[1; BLOCK]));
+    let file = File::open(&bench.path("file"), &bench.cell.opening().read_only(true)).unwrap();
+    let told = Arc::new(Told::default());
+    let requests = vec![
+        Request::write(&file, 0, vec![lease(BLOCK)]),
+        Request::read(&file, i64::MAX as u64 - 4095, vec![lease(2 * BLOCK)]),
+        Request::read(&file, 0, vec![]),
+        read(&file, 7),
+        read(&file, 0),
+    ];
+    let numbered = requests.into_iter().enumerate();
+    io.submit_all_then(numbered.map(|(number, it)| (it, told.then(number))).collect());
+    io.drain();
+    let told = told.take(5);
+    assert!(matches!(told[0].0, Err(Error::Permission { .. })), "{:?}", told[0]);
+    assert!(matches!(told[1].0, Err(Error::TooLarge { .. })), "{:?}", told[1]);
+    assert!(matches!(told[2].0, Ok(())), "{:?}", told[2]);
+    assert!(matches!(told[3].0, Err(Error::PastEnd { got: 0, .. })), "{:?}", told[3]);
+    assert!(matches!(told[4].0, Ok(())), "{:?}", told[4]);
+    let leases: Vec<usize> = told.iter().map(|(_, leases)| leases.len()).collect();
+    assert_eq!(leases, [1, 1, 0, 1, 1], "leases come back");
+    assert_eq!(io.in_flight(), 0);
+}
+
+/// Fails what reads the second block.
+struct FailsSecond;
+
+impl Script for FailsSecond {
+    fn after(&self, transfer: &Transfer, result: Attempt) -> Verdict {
+        let second = transfer.op() == Op::Read && transfer.position() == BLOCK as u64;
+        Verdict::Deliver(if second { Err(OsError::EIO) } else { result })
+    }
+}
+
+fn errors_of_the_device_reach_the_continuation_with_the_leases(bench: &Bench) {
+    let (io, _rig) = bench.rigged(4, FailsSecond);
+    let file = bench.file("file", &[1; 3 * BLOCK]);
+    let arena = Arena::new(3, BLOCK).unwrap();
+    let told = Arc::new(Told::default());
+    let request = |block: usize| {
+        let lease = arena.take().unwrap();
+        (Request::read(&file, (block * BLOCK) as u64, vec![lease]), told.then(block))
+    };
+    io.submit_all_then((0..3).map(request).collect());
+    io.drain();
+    let told = told.take(3);
+    assert!(told[0].0.is_ok() && told[2].0.is_ok(), "{told:?}");
+    assert!(matches!(&told[1].0, Err(Error::Io { source: OsError::EIO, .. })), "{:?}", told[1]);
+    assert_eq!(arena.slots_free(), 0, "the continuations have kept the leases");
+    drop(told);
+    assert_eq!(arena.slots_free(), 3, "leases come back");
+}
+
+fn a_queue_that_is_closed_runs_the_continuations_it_refuses(bench: &Bench) {
+    let io = bench.io(4);
+    let file = bench.file("file", &[1; BLOCK]);
+    io.close();
+    let told = Arc::new(Told::default());
+    io.submit_all_then((0..10).map(|number| (read(&file, 0), told.then(number))).collect());
+    for (result, leases) in told.take(10) {
+        assert!(matches!(result, Err(Error::Closed)), "{result:?}");
+        assert_eq!(leases.len(), 1, "leases come back");
+    }
+}
+
+fn a_misaligned_request_runs_its_continuation(bench: &Bench) {
+    let io = bench.io(4);
+    let file = bench.file("file", &[1; 2 * BLOCK]);
+    let told = Arc::new(Told::default());
+    let odd = Request::read(&file, 1, vec![lease(BLOCK)]);
+    io.submit_all_then(vec![(odd, told.then(0)), (read(&file, 1), told.then(1))]);
+    io.drain();
+    let told = told.take(2);
+    assert!(matches!(told[0].0, Err(Error::Misaligned { .. })), "{:?}", told[0]);
+    assert!(told[1].0.is_ok(), "{:?}", told[1]);
+}
+
+/// A continuation that says when it has begun, and returns when it is told to.
+fn gated() -> (Then, mpsc::Receiver<()>, mpsc::Sender<()>, Arc<AtomicBool>) {
+    let (begin, begun) = mpsc::channel();
+    let (end, may_end) = mpsc::channel::<()>();
+    let ended = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&ended);
+    let then: Then = Box::new(move |_| {
+        begin.send(()).unwrap();
+        may_end.recv().unwrap();
+        flag.store(true, Ordering::SeqCst);
+    });
+    (then, begun, end, ended)
+}
+
+fn a_request_is_in_flight_until_its_continuation_has_returned(bench: &Bench) {
+    let io = bench.io(4);
+    let file = bench.file("file", &[1; BLOCK]);
+    let (then, begun, end, _ended) = gated();
+    io.submit_all_then(vec![(read(&file, 0), then)]);
+    thread::scope(|scope| {
+        scope.spawn(|| io.drain());
+        begun.recv_timeout(SOON).expect("the continuation runs");
+        let in_flight = io.in_flight();
+        end.send(()).unwrap();
+        assert_eq!(in_flight, 1, "[CMP-3]");
+    });
+    io.drain();
+    assert_eq!(io.in_flight(), 0, "[CMP-3]");
+}
+
+/// Has `wait` wait for a continuation on another thread; asserts that it does.
+fn waits_for_a_continuation(io: &Io, file: &File, wait: impl FnOnce() + Send) {
+    let (then, begun, end, ended) = gated();
+    io.submit_all_then(vec![(read(file, 0), then)]);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(wait);
+        begun.recv_timeout(SOON).expect("the continuation runs");
+        thread::sleep(MOMENT);
+        let early = waiter.is_finished();
+        end.send(()).unwrap();
+        waiter.join().unwrap();
+        assert!(!early, "[CMP-3] over before the continuation was");
+        assert!(ended.load(Ordering::SeqCst), "[CMP-3]");
+    });
+}
+
+fn a_drain_waits_for_continuations(bench: &Bench) {
+    let io = bench.io(4);
+    let file = bench.file("file", &[1; BLOCK]);
+    waits_for_a_continuation(&io, &file, || io.drain());
+}
+
+fn closing_waits_for_continuations(bench: &Bench) {
+    let io = bench.io(4);
+    let file = bench.file("file", &[1; BLOCK]);
+    waits_for_a_continuation(&io, &file, || io.close());
+}
+
+fn dropping_the_queue_waits_for_continuations(bench: &Bench) {
+    let file = bench.file("file", &[1; 64 * BLOCK]);
+    for _ in 0..5 {
+        let io = bench.io(16);
+        let arena = Arena::new(64, BLOCK).unwrap();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let request = |block: usize| {
+            let (ran, lease) = (Arc::clone(&ran), arena.take().unwrap());
+            let then: Then = Box::new(move |_| {
+                ran.fetch_add(1, Ordering::SeqCst);
+            });
+            (Request::read(&file, (block * BLOCK) as u64, vec![lease]), then)
+        };
+        io.submit_all_then((0..64).map(request).collect());
+        drop(io);
+        assert_eq!(
+            ran.load(Ordering::SeqCst),
+            64,
+            "[CMP-1] continuations before the queue is gone"
+        );
+        assert_eq!(arena.slots_free(), 64, "leases come back");
+    }
+}
+
+fn more_requests_than_the_queue_holds_all_end(bench: &Bench) {
+    let io = bench.io(3);
+    let file = bench.file("file", &[1; 64 * BLOCK]);
+    let told = Arc::new(Told::default());
+    thread::scope(|scope| {
+        for part in 0..2 {
+            let (io, file, told) = (&io, &file, &told);
+            scope.spawn(move || {
+                let numbers = (part..400).step_by(2);
+                let requests = numbers.map(|it| (read(file, it % 64), told.then(it)));
+                io.submit_all_then(requests.collect());
+            });
+        }
+    });
+    io.drain();
+    assert!(told.take(400).iter().all(|(result, _)| result.is_ok()));
+}
+
+fn waiting_for_what_holds_already_returns_at_once(bench: &Bench) {
+    let io = bench.io(4);
+    io.wait_until(&|| true);
+    let file = bench.file("file", &[1; BLOCK]);
+    let told = Arc::new(Told::default());
+    io.submit_all_then(vec![(read(&file, 0), told.then(0))]);
+    io.wait_until(&|| true);
+    io.drain();
+    io.wait_until(&|| told.count() == 1);
+}
+
+/// Waits on a thread of its own until `flag` is set; tells when it does.
+fn sleeper<'s>(scope: &'s thread::Scope<'s, '_>, io: &'s Io, flag: &Flag) -> mpsc::Receiver<()> {
+    let (done, is_done) = mpsc::channel();
+    let flag = flag.clone();
+    scope.spawn(move || {
+        flag.0.1.set(thread::current()).unwrap();
+        io.wait_until(&|| flag.is_set());
+        done.send(()).unwrap();
+    });
+    thread::sleep(MOMENT);
+    is_done
+}
+
+/// Nobody but the sleeper itself drives after the request has come.
+fn a_sleeper_is_woken_by_the_continuation_of_a_request_that_came_later(bench: &Bench) {
+    let io = bench.io(4);
+    let file = bench.file("file", &[1; BLOCK]);
+    let flag = Flag::default();
+    thread::scope(|scope| {
+        let awake = sleeper(scope, &io, &flag);
+        io.submit_all_then(vec![(read(&file, 0), flag.then())]);
+        awake.recv_timeout(SOON).expect("the sleeper wakes");
+    });
+}
+
+/// The continuation runs on a thread that goes on driving for something else.
+fn a_sleeper_is_woken_though_another_thread_drives_on(bench: &Bench) {
+    let io = bench.io(4);
+    let file = bench.file("file", &[1; 2 * BLOCK]);
+    let (first, second) = (Flag::default(), Flag::default());
+    thread::scope(|scope| {
+        let driver = sleeper(scope, &io, &second);
+        let awake = sleeper(scope, &io, &first);
+        io.submit_all_then(vec![(read(&file, 0), first.then())]);
+        awake.recv_timeout(SOON).expect("the sleeper wakes");
+        io.submit_all_then(vec![(read(&file, 1), second.then())]);
+        driver.recv_timeout(SOON).expect("the driver wakes");
+    });
+}
+
+/// The continuation runs inside the submission, while a thread sleeps in the kernel or beside it.
+fn a_sleeper_is_woken_by_a_request_refused_before_it_started(bench: &Bench) {
+    let io = bench.io(4);
+    let file = bench.file("file", &[1; BLOCK]);
+    let flag = Flag::default();
+    thread::scope(|scope| {
+        let awake = sleeper(scope, &io, &flag);
+        let refused = Request::read(&file, u64::MAX - 4095, vec![lease(BLOCK)]);
+        io.submit_all_then(vec![(refused, flag.then())]);
+        awake.recv_timeout(SOON).expect("the sleeper wakes");
+    });
+}
+
+fn looking_runs_continuations(bench: &Bench) {
+    let io = bench.io(4);
+    let file = bench.file("file", &[1; 4 * BLOCK]);
+    let told = Arc::new(Told::default());
+    io.submit_all_then((0..4).map(|block| (read(&file, block), told.then(block))).collect());
+    wait_for(|| {
+        io.poll();
+        told.count() == 4
+    });
+    assert!(told.take(4).iter().all(|(result, _)| result.is_ok()));
+}
+
+fn continuations_run_with_nobody_looking(bench: &Bench) {
+    let io = bench.io(4);
+    let file = bench.file("file", &[1; 4 * BLOCK]);
+    let told = Arc::new(Told::default());
+    io.submit_all_then((0..4).map(|block| (read(&file, block), told.then(block))).collect());
+    wait_for(|| told.count() == 4);
+}
+
+fn tickets_and_continuations_share_a_queue(bench: &Bench) {
+    let io = bench.io(6);
+    let bytes = noise(&mut bench.rng(), 32 * BLOCK);
+    let file = bench.file("file", &bytes);
+    let told = Arc::new(Told::default());
+    thread::scope(|scope| {
+        let (io, file, told, bytes) = (&io, &file, &told, &bytes);
+        scope.spawn(move || {
+            for number in (0..200).step_by(4) {
+                let four = (number..number + 4).map(|it| (read(file, it % 32), told.then(it)));
+                io.submit_all_then(four.collect());
+            }
+        });
+        scope.spawn(move || {
+            for number in 0..200 {
+                let done = io.submit(read(file, number % 32)).wait();
+                done.result.unwrap();
+                let expected = &bytes[number % 32 * BLOCK..][..BLOCK];
+                assert_same(&done.leases[0], expected, "the block");
+            }
+        });
+    });
+    io.drain();
+    assert!(told.take(200).iter().all(|(result, _)| result.is_ok()));
+}

@@ -1,0 +1,194 @@
+//! The kernel's readahead of a device: set for a measurement, and put back whatever happens.
+//!
+//! One number in sysfs (`queue/read_ahead_kb`) decides how far the kernel reads ahead for everybody
+//! who uses the device. An experiment that varies it takes the right to do so first, with the value
+//! it finds, and gives both back. Worked example: a run over `0,128KiB` on a device at 8192 KiB writes
+//! 0, 128, 0, 128 ... and in the end 8192.
+//!
+//! A file takes the device's value when it is opened and keeps it, so a value is set before the files
+//! of a measurement are opened.
+//!
+//! Invariants:  [DRA-1] the value found is put back: at the end, on an error, a panic, and both the
+//!              first and the second Ctrl-C
+//! Failure:     what cannot be put back at the end is an error that names the file and the value. A kill
+//!              cannot be caught and leaves the value last set.
+//! Source:      the kernel's `Documentation/ABI/stable/sysfs-block`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::bad_input;
+use crate::facts::{Device, Sysfs};
+use crate::interrupt::Cleanup;
+use crate::units::typed_size;
+
+/// The right to set a device's readahead, until it is dropped.
+#[derive(Debug)]
+pub struct ReadaheadGuard {
+    file: PathBuf,
+    found_kib: u64,
+    /// Puts the value back.
+    cleanup: Option<Cleanup>,
+}
+
+impl ReadaheadGuard {
+    /// Takes note of the value and makes sure that it can be changed.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput) when it cannot be read, or not be written by this user.
+    pub fn take(sysfs: &Sysfs, device: &Device) -> anyhow::Result<ReadaheadGuard> {
+        let taken = sysfs.readahead_file(device).map_err(anyhow::Error::from).and_then(|file| {
+            let found_kib = read_kib(&file)?;
+            // The same value again: whoever may not write is told before anything is measured.
+            fs::write(&file, format!("{found_kib}\n"))
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            Ok((file, found_kib))
+        });
+        let (file, found_kib) = match taken {
+            Ok(taken) => taken,
+            Err(error) => bad_input!(
+                "--device-readahead: {error:#}; run as root on the machine itself, or leave it out"
+            ),
+        };
+        let again = file.clone();
+        // Whoever ends by a panic or a second Ctrl-C can do no more about a failure than this.
+        let put_back = move || drop(fs::write(again, format!("{found_kib}\n")));
+        Ok(ReadaheadGuard { file, found_kib, cleanup: Some(Cleanup::new(put_back)) })
+    }
+
+    /// Sets the readahead to `bytes`, a multiple of 1024, for files that are opened from now on. Gives
+    /// what the kernel made of it, in bytes.
+    ///
+    /// # Errors
+    /// What the system said, with the file.
+    pub fn set(&self, bytes: u64) -> anyhow::Result<u64> {
+        assert!(
+            self.cleanup.is_some(),
+            "[DRA-1] a value is set by nobody who will not put it back"
+        );
+        fs::write(&self.file, format!("{}\n", bytes / 1024))
+            .with_context(|| format!("cannot write {}", self.file.display()))?;
+        Ok(read_kib(&self.file)? * 1024)
+    }
+
+    /// Puts the value back that was found.
+    ///
+    /// # Errors
+    /// That could not be done: what to write where.
+    pub fn restore(mut self) -> anyhow::Result<()> {
+        drop(self.cleanup.take());
+        let kib = read_kib(&self.file).ok();
+        if kib == Some(self.found_kib) {
+            return Ok(());
+        }
+        anyhow::bail!(
+            "the device's readahead could not be put back: write {} to {}",
+            self.found_kib,
+            self.file.display()
+        )
+    }
+}
+
+fn read_kib(file: &Path) -> anyhow::Result<u64> {
+    let text =
+        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    text.trim().parse().with_context(|| format!("{} holds no number", file.display()))
+}
+
+/// Parses one value of `--device-readahead`: a size as elsewhere, but also 0.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub(crate) fn parse_readahead(text: &str) -> Result<u64, String> {
+    let bytes = match text.trim() {
+        "0" => 0,
+        text => crate::units::parse_size(text)?,
+    };
+    if bytes.is_multiple_of(1024) {
+        return Ok(bytes);
+    }
+    Err("the kernel counts its readahead in KiB: give a multiple, such as 128KiB, or 0".to_owned())
+}
+
+/// As [`parse_readahead`] takes it back.
+pub(crate) fn typed_readahead(bytes: u64) -> String {
+    if bytes == 0 { "0".to_owned() } else { typed_size(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::FakeSys;
+
+    /// A disk at 8192 KiB, and the file that says so.
+    fn disk() -> (FakeSys, Device, PathBuf) {
+        let sys = FakeSys::server();
+        let device = sys.device(8, 1);
+        let file = sys.sysfs().readahead_file(&device).unwrap();
+        fs::write(&file, "8192\n").unwrap();
+        (sys, device, file)
+    }
+
+    fn kib(file: &Path) -> u64 {
+        read_kib(file).unwrap()
+    }
+
+    #[test]
+    fn what_was_found_is_put_back_at_the_end_and_on_an_error() {
+        let (sys, device, file) = disk();
+        let guard = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap();
+        assert_eq!(guard.set(128 << 10).unwrap(), 128 << 10);
+        assert_eq!(kib(&file), 128);
+        assert_eq!(guard.set(0).unwrap(), 0);
+        guard.restore().unwrap();
+        assert_eq!(kib(&file), 8192, "[DRA-1]");
+
+        let failing = || -> anyhow::Result<()> {
+            let guard = ReadaheadGuard::take(&sys.sysfs(), &device)?;
+            guard.set(0)?;
+            anyhow::bail!("a measurement failed");
+        };
+        assert!(failing().is_err());
+        assert_eq!(kib(&file), 8192, "[DRA-1]");
+    }
+
+    #[test]
+    fn a_panic_puts_it_back_too() {
+        let (sys, device, file) = disk();
+        let sysfs = sys.sysfs();
+        let watched = file.clone();
+        let panicked = std::panic::catch_unwind(move || {
+            let guard = ReadaheadGuard::take(&sysfs, &device).unwrap();
+            guard.set(4096).unwrap();
+            assert_eq!(kib(&watched), 4);
+            panic!("on purpose");
+        });
+        assert!(panicked.is_err());
+        assert_eq!(kib(&file), 8192, "[DRA-1]");
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_had_or_put_back_is_told() {
+        let (sys, device, file) = disk();
+        let guard = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap();
+        // A device that was taken out.
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        let error = guard.restore().unwrap_err().to_string();
+        assert!(error.contains("write 8192 to") && error.contains("read_ahead_kb"), "{error}");
+        let error = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap_err();
+        assert!(error.is::<crate::BadInput>());
+        assert!(error.to_string().starts_with("--device-readahead: "), "{error}");
+    }
+
+    #[test]
+    fn values_are_sizes_in_kib_and_0() {
+        for (text, bytes) in [("0", 0), ("128KiB", 128 << 10), ("8m", 8 << 20)] {
+            assert_eq!(parse_readahead(text), Ok(bytes));
+            assert_eq!(parse_readahead(&typed_readahead(bytes)), Ok(bytes));
+        }
+        assert!(parse_readahead("1000").unwrap_err().contains("KiB"));
+    }
+}

@@ -1,0 +1,91 @@
+//! Cache states: what is in memory when a measurement begins.
+
+use std::fmt;
+use std::io::Read;
+use std::str::FromStr;
+
+use anyhow::Context;
+use forebay_io::{File, OpenOptions};
+
+use crate::interrupt;
+use crate::workfile::Workfile;
+
+/// Bytes read at a time to fill the page cache.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What is in memory when a measurement begins. "The data" are the blocks that the pattern reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CacheState {
+    /// Nothing: a new pool and an emptied page cache.
+    Cold,
+    /// A new pool, and the whole file in the page cache.
+    PageCache,
+    /// All of the data in the pool.
+    Pool,
+    /// A pool of a quarter of the data's size, after one pass of the same pattern; an emptied page cache.
+    Quarter,
+}
+
+impl CacheState {
+    /// All of them, in the order of tables.
+    pub const ALL: [CacheState; 4] =
+        [CacheState::Cold, CacheState::PageCache, CacheState::Pool, CacheState::Quarter];
+
+    /// Name in records and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            CacheState::Cold => "cold",
+            CacheState::PageCache => "page-cache",
+            CacheState::Pool => "pool",
+            CacheState::Quarter => "quarter",
+        }
+    }
+
+    /// Whether blocks come from the device, so that it matters what the page cache holds.
+    pub(super) fn reads_device(self) -> bool {
+        matches!(self, CacheState::Cold | CacheState::Quarter)
+    }
+}
+
+impl fmt::Display for CacheState {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+impl FromStr for CacheState {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<CacheState, String> {
+        let found = CacheState::ALL.into_iter().find(|state| state.name() == name.trim());
+        found.ok_or_else(|| "there are cold, page-cache, pool and quarter".to_owned())
+    }
+}
+
+/// Brings the whole of `workfile` into the page cache. `Some` says what did not stay there.
+///
+/// # Errors
+/// [`Interrupted`](interrupt::Interrupted); a read that failed.
+pub(super) fn fill_page_cache(workfile: &Workfile) -> anyhow::Result<Option<String>> {
+    let file = File::open(workfile.path(), &OpenOptions::new().read_only(true))?;
+    let missing = || match file.residency(0..u64::MAX) {
+        Ok(residency) if residency.pages_resident == residency.pages => Ok(None),
+        Ok(residency) => Ok(Some(format!(
+            "the page cache holds {} of {} pages of the file",
+            residency.pages_resident, residency.pages
+        ))),
+        Err(error @ forebay_io::Error::Unsupported { .. }) => {
+            Ok(Some(format!("not certain to be in the page cache: {error}")))
+        }
+        Err(error) => Err(error),
+    };
+    if missing()?.is_none() {
+        return Ok(None);
+    }
+    let mut plain = std::fs::File::open(workfile.path()).context("opening the working file")?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    while plain.read(&mut chunk).context("reading the working file")? > 0 {
+        interrupt::check()?;
+    }
+    Ok(missing()?)
+}

@@ -1,0 +1,375 @@
+//! Through a pool: the state made, the memory touched, and then the plan's streams read in turn.
+//!
+//! Every measurement has a pool of its own, so that nothing is learnt or kept from the one before. What a
+//! long-lived pool would not pay again is paid before the watch is started: queues, threads, and the
+//! first use of each frame's memory (by reading a file of holes, which is then closed again).
+//!
+//! Worked example: `quarter` for 8192 different blocks makes a pool of 2048 frames, reads the plan once,
+//! empties the page cache, starts the watch and reads the plan again.
+//!
+//! Invariants:  [PLD-1] a block is counted when it came in the order of its leg and carries its number
+//! Concurrency: one thread reads; the pool's own threads are counted in the processor time.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use forebay::{
+    BufferPool, FileOptions, PagedFile, ReadaheadStrategy, StrategyKind, StreamError,
+    StreamOptions, Streamed, Tablespace,
+};
+use forebay_io::{CacheMode, File, OpenOptions};
+use hdrhistogram::Histogram;
+
+use super::{Attempt, CacheState, backend_note, cache_state, counted_settled};
+use crate::experiment::Bench;
+use crate::experiment::pattern::{Leg, Plan, Shape, Source};
+use crate::experiment::tally::{Round, counted, wait_histogram};
+use crate::interrupt;
+use crate::measure::{Coldness, Stopwatch, empty_cache};
+use crate::report::BackendNote;
+use crate::workfile::Workfile;
+
+/// The file of holes.
+const BLANK: &str = "blank";
+
+/// Requests in flight in the pools measured.
+const QUEUE_DEPTH: usize = 256;
+
+/// Frames that a pool has beyond the data: for blocks read through in a gap, and blocks in flight.
+const SPARE_FRAMES: u64 = 512;
+
+/// Fewest frames of a pool that is smaller than the data.
+const QUARTER_FRAMES_MIN: u64 = 128;
+
+/// A pass over resident blocks is repeated for at least so long: alone it would be over too soon to
+/// be timed.
+const RESIDENT_TIME_MIN: Duration = Duration::from_millis(10);
+
+/// The pass that warms a pool may take so many times as long as a measurement.
+const WARMING_TIMES: u32 = 4;
+
+/// Blocks between two looks at the clock.
+const CLOCK_INTERVAL: u64 = 16;
+
+/// How a plan is to be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    pub(super) strategy: ReadaheadStrategy,
+    pub(super) state: CacheState,
+    pub(super) cache: CacheMode,
+}
+
+/// The most frames that any pool of a contest has.
+pub(in crate::experiment) fn frames_most(shape: &Shape) -> u64 {
+    frames(CacheState::Cold, u64::from(shape.blocks))
+}
+
+/// Frames for a pool in which `state` can be, with so many different blocks to be read.
+fn frames(state: CacheState, distinct: u64) -> u64 {
+    match state {
+        CacheState::Quarter => (distinct / 4).max(QUARTER_FRAMES_MIN),
+        _ => distinct + distinct / 8 + SPARE_FRAMES,
+    }
+}
+
+/// Where the pools of a contest are made.
+#[derive(Debug)]
+pub(in crate::experiment) struct Pools<'a> {
+    workfile: &'a Workfile,
+}
+
+impl<'a> Pools<'a> {
+    /// In the working file's own directory. `frames`: the most that any pool will have.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(in crate::experiment) fn new(
+        workfile: &'a Workfile,
+        frames: u64,
+    ) -> anyhow::Result<Pools<'a>> {
+        let (directory, _) = workfile.named().context("a pool opens its files by name")?;
+        let blank =
+            std::fs::File::create(directory.join(BLANK)).context("making a file of holes")?;
+        blank.set_len(frames * workfile.block_bytes()).context("making a file of holes")?;
+        Ok(Pools { workfile })
+    }
+
+    /// What a pool in `cache` mode has to say about its backend.
+    ///
+    /// # Errors
+    /// No pool can be made.
+    pub(in crate::experiment) fn backend(&self, cache: CacheMode) -> anyhow::Result<BackendNote> {
+        let (pool, _) = self.open(cache, SPARE_FRAMES)?;
+        let backends = pool.backends();
+        let (_, kind) = backends.first().context("a pool has a tablespace")?;
+        Ok(backend_note(*kind, &pool.notes()))
+    }
+
+    fn open(&self, cache: CacheMode, frames: u64) -> anyhow::Result<(BufferPool, PagedFile)> {
+        let (directory, name) = self.workfile.named().context("a pool opens its files by name")?;
+        let space = Tablespace::new("main", directory).cache(cache).queue_depth(QUEUE_DEPTH);
+        let pool = BufferPool::builder()
+            .frames(frames)
+            .page_size(self.workfile.block_bytes())
+            .tablespace(space)
+            .build()?;
+        let file = pool.open_file(name, &FileOptions::new().read_only(true))?;
+        Ok((pool, file))
+    }
+
+    /// Makes the state, and reads `plan`.
+    ///
+    /// # Errors
+    /// [`Interrupted`](interrupt::Interrupted), or a state that could not be made.
+    pub(super) fn measure(
+        &self,
+        bench: &Bench<'_>,
+        how: How,
+        plan: &Plan,
+        time_max: Duration,
+    ) -> anyhow::Result<Attempt> {
+        let (distinct, empty) = (plan.distinct(), || {
+            empty_cache(&File::open(self.workfile.path(), &OpenOptions::new().read_only(true))?)
+        });
+        let mut notes = Vec::new();
+        // Before the pool has the file: one mode at a time.
+        let mut coldness = match how.state {
+            CacheState::PageCache => {
+                notes.extend(cache_state::fill_page_cache(self.workfile)?);
+                Coldness::Cold
+            }
+            // Where the data come from before the watch is started is all the same.
+            CacheState::Pool => Coldness::Cold,
+            CacheState::Cold | CacheState::Quarter => empty()?,
+        };
+        let (pool, file) = match self.open(how.cache, frames(how.state, distinct.len() as u64)) {
+            Ok(opened) => opened,
+            Err(error) => return Ok((coldness, Err(error))),
+        };
+        touch_memory(&pool)?;
+        notes.extend(self.warm(&file, how.state, plan, &distinct, time_max)?);
+        if how.state == CacheState::Quarter && how.cache == CacheMode::Buffered {
+            coldness = empty()?;
+        }
+        let resident: Vec<u32> =
+            distinct.iter().copied().filter(|&block| file.is_resident(block)).collect();
+        if how.state == CacheState::Pool && resident.len() < distinct.len() {
+            notes.push(format!("{} of {} blocks were in the pool", resident.len(), distinct.len()));
+        }
+        let work = || {
+            let timed = how.state != CacheState::Pool;
+            let mut pass = Pass::new(self.workfile, timed, time_max);
+            pass.read(&file, plan, how.strategy)?;
+            while how.state == CacheState::Pool && pass.watch.elapsed() < RESIDENT_TIME_MIN {
+                pass.read(&file, plan, how.strategy)?;
+            }
+            Ok(pass.round(how.state.reads_device().then_some(&resident)))
+        };
+        let mut measured = if how.state.reads_device() {
+            counted_settled(bench.counters, work)
+        } else {
+            counted(bench.counters, work, || ())
+        };
+        if let Ok(measured) = &mut measured {
+            measured.notes.extend(notes);
+        }
+        Ok((coldness, measured))
+    }
+
+    /// Brings into the pool what `state` has there: the same for all strategies, so that they start
+    /// from the same frames. `Some` says what is not as it should be.
+    fn warm(
+        &self,
+        file: &PagedFile,
+        state: CacheState,
+        plan: &Plan,
+        distinct: &[u32],
+        time_max: Duration,
+    ) -> anyhow::Result<Option<String>> {
+        match state {
+            CacheState::Cold | CacheState::PageCache => {}
+            CacheState::Pool => {
+                let begun = Instant::now();
+                let asked = distinct.iter().copied();
+                for page in file.stream_with(asked, &everywhere())? {
+                    drop(page.map_err(forebay::Error::from)?);
+                    interrupt::check()?;
+                    if begun.elapsed() > time_max * WARMING_TIMES {
+                        break;
+                    }
+                }
+            }
+            CacheState::Quarter => {
+                // As the pattern would do it, with rings where scans have them.
+                let mut before = Pass::new(self.workfile, false, time_max * WARMING_TIMES);
+                before.read(file, plan, ReadaheadStrategy::Async)?;
+                if before.blocks < plan.blocks() {
+                    let blocks = before.blocks;
+                    return Ok(Some(format!("the pass before was stopped after {blocks} blocks")));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Reads into any frame, and fast.
+fn everywhere() -> StreamOptions {
+    StreamOptions::new().access(StrategyKind::Normal).readahead(ReadaheadStrategy::Async)
+}
+
+/// Uses every frame of a new pool once and leaves it empty again.
+fn touch_memory(pool: &BufferPool) -> anyhow::Result<()> {
+    let blank = pool.open_file(BLANK, &FileOptions::new().read_only(true))?;
+    let frames = u32::try_from(pool.frames())?.min(blank.blocks());
+    // Not in a ring, which would use a few frames again and again.
+    let options = everywhere();
+    for page in blank.scan_with(0..frames, &options)? {
+        drop(page.map_err(forebay::Error::from)?);
+    }
+    blank.close()?;
+    Ok(())
+}
+
+/// A reader with its watch.
+struct Pass<'a> {
+    workfile: &'a Workfile,
+    time_max: Duration,
+    watch: Stopwatch,
+    waits: Option<Histogram<u64>>,
+    blocks: u64,
+    /// Those of the first pass over a plan, in the order in which they came.
+    delivered: Vec<u32>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(workfile: &'a Workfile, timed: bool, time_max: Duration) -> Pass<'a> {
+        let waits = timed.then(wait_histogram);
+        let watch = Stopwatch::start();
+        Pass { workfile, time_max, watch, waits, blocks: 0, delivered: Vec::new() }
+    }
+
+    /// Reads `plan`, or as much of it as comes before time is up.
+    fn read(
+        &mut self,
+        file: &PagedFile,
+        plan: &Plan,
+        strategy: ReadaheadStrategy,
+    ) -> anyhow::Result<()> {
+        let options = StreamOptions::new().readahead(strategy);
+        if self.blocks == 0 {
+            self.delivered.reserve_exact(plan.blocks() as usize);
+            self.watch = Stopwatch::start();
+        }
+        let mut legs = plan.legs.iter();
+        let first = legs.by_ref().take(plan.at_once);
+        let mut open: Vec<OpenLeg<'_>> =
+            first.map(|leg| OpenLeg::new(file, leg, &options)).collect::<Result<_, _>>()?;
+        let mut turn = 0;
+        while !open.is_empty() {
+            turn = if turn < open.len() { turn } else { 0 };
+            if open[turn].is_read() {
+                // First out, then in: a stream that nobody reads on has no right to frames.
+                open.remove(turn);
+                if let Some(leg) = legs.next() {
+                    open.insert(turn, OpenLeg::new(file, leg, &options)?);
+                }
+                continue;
+            }
+            let moment = self.waits.is_some().then(Instant::now);
+            let (block, page) = open[turn].next_page()?;
+            if let (Some(waits), Some(moment)) = (&mut self.waits, moment) {
+                waits.saturating_record(moment.elapsed().as_nanos() as u64);
+            }
+            consume(&page, self.workfile.stamp(u64::from(block)), block)?;
+            drop(page);
+            if self.delivered.len() < self.delivered.capacity() {
+                self.delivered.push(block);
+            }
+            self.blocks += 1;
+            turn += 1;
+            if self.blocks.is_multiple_of(CLOCK_INTERVAL) {
+                interrupt::check()?;
+                if self.watch.elapsed() > self.time_max {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What came of it. `resident`: blocks that were in the pool before, ascending; `None` if no block
+    /// had to come from the device.
+    fn round(self, resident: Option<&Vec<u32>>) -> Round {
+        let (seconds, processor) = (self.watch.elapsed(), self.watch.processor_elapsed());
+        let mut needed = self.delivered;
+        needed.sort_unstable();
+        needed.dedup();
+        let blocks_needed = resident.map(|resident| {
+            needed.iter().filter(|block| resident.binary_search(block).is_err()).count() as u64
+        });
+        Round {
+            blocks: self.blocks,
+            blocks_needed,
+            seconds: seconds.as_secs_f64(),
+            processor_seconds: processor.as_secs_f64(),
+            wait_ns: self.waits,
+        }
+    }
+}
+
+type Pages<'f> = Box<dyn Iterator<Item = Result<Streamed<'f, ()>, StreamError<()>>> + 'f>;
+
+/// A stream that is being read.
+struct OpenLeg<'f> {
+    pages: Pages<'f>,
+    leg: &'f Leg,
+    read: usize,
+}
+
+impl<'f> OpenLeg<'f> {
+    fn new(
+        file: &'f PagedFile,
+        leg: &'f Leg,
+        options: &StreamOptions,
+    ) -> Result<OpenLeg<'f>, forebay::Error> {
+        let options = match leg.limit {
+            Some(limit) => options.clone().expected_rows(u64::from(limit)),
+            None => options.clone(),
+        };
+        let pages: Pages<'f> = match &leg.source {
+            Source::Scan(range) => Box::new(file.scan_with(range.clone(), &options)?),
+            Source::List(list) => Box::new(file.stream_with(list.iter().copied(), &options)?),
+        };
+        Ok(OpenLeg { pages, leg, read: 0 })
+    }
+
+    fn is_read(&self) -> bool {
+        self.read == self.leg.blocks()
+    }
+
+    /// The next block, which is there.
+    fn next_page(&mut self) -> anyhow::Result<(u32, Streamed<'f, ()>)> {
+        let block = self.leg.source.block(self.read);
+        let Some(page) = self.pages.next() else {
+            bail!("a stream ended before block {block}, its block number {}", self.read);
+        };
+        self.read += 1;
+        Ok((block, page.map_err(forebay::Error::from)?))
+    }
+}
+
+/// Does what a reader does at least: looks at the page, here at a few words of it.
+///
+/// # Errors
+/// It is another block, or was damaged.
+pub(super) fn consume(page: &[u8], stamp: [u8; 8], block: u32) -> anyhow::Result<()> {
+    ensure!(
+        page[..8] == stamp,
+        "[PLD-1] block {block} of the working file came back with other contents"
+    );
+    let words = page.chunks_exact(8).step_by(128);
+    let sum = words.fold(0, |sum: u64, word| sum.wrapping_add(u64::from(word[0])));
+    std::hint::black_box(sum);
+    Ok(())
+}

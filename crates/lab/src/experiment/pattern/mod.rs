@@ -1,0 +1,266 @@
+//! Patterns: the orders in which an engine reads the blocks of a file.
+//!
+//! A pattern makes a [`Plan`]: which blocks, in which order, by how many streams at once. Every way of
+//! reading that competes in a round gets the same plan; the next round gets another one of the same
+//! pattern, elsewhere in the file. Worked example: `shuffled` with 2 ranges of 4 blocks and windows of
+//! 2 may read 1, 100, 0, 101, 3, 103, 2, 102.
+//!
+//! Invariants:  [PAT-1] every block of a plan is in the file   [PAT-2] a plan reads at least one block
+//! Source:      documents 000 (access strategies) and 004 (locally random ranges; 1, 3, 2, 6, 4, 9;
+//!              1, 1001, 2, 1002); the correlation of an index with its heap as PostgreSQL's
+//!              `pg_stats.correlation` has it; Gray's zipfian of "Quickly generating billion-record
+//!              synthetic databases" (1994), here by a table of sums.
+
+mod lists;
+
+use std::fmt;
+use std::ops::Range;
+
+/// What a plan is made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Blocks of the file.
+    pub(super) file_blocks: u32,
+    /// Blocks to be read, at most; fewer where the file is too small for that many.
+    pub(super) blocks: u32,
+    /// Ranges of `shuffled` that are read in turn.
+    pub(super) ranges: u32,
+    /// Blocks that `shuffled` mixes up among themselves.
+    pub(super) window: u32,
+}
+
+/// Ranges of document 004's pattern, unless the user says otherwise.
+pub(super) const RANGES: u32 = 4;
+
+/// Window of document 004's pattern, unless the user says otherwise.
+pub(super) const WINDOW: u32 = 24;
+
+/// Blocks that a query with LIMIT 10 takes.
+const LIMIT_BLOCKS: u32 = 10;
+
+/// Blocks that such a query would take without its limit.
+const UNLIMITED_BLOCKS: u32 = 1000;
+
+/// One block in so many is read by `strided`.
+const STRIDE: u32 = 4;
+
+/// An order in which blocks are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Pattern {
+    /// One scan.
+    Sequential,
+    /// From the last block to the first.
+    Backward,
+    /// One block in four, ascending.
+    Strided,
+    /// So many scans of different parts, advanced in turn.
+    Interleaved(u32),
+    /// Every block as likely as any other, again and again.
+    Uniform,
+    /// A few blocks very often, most of them hardly ever.
+    Zipfian,
+    /// Ranges read in turn, each in an order that is random within a small window.
+    Shuffled,
+    /// A table in the order of an index, so many percent of which are in the table's order.
+    Index(u32),
+    /// Ascending, so many percent of the blocks.
+    Bitmap(u32),
+    /// A scan and a stream of random blocks, advanced in turn.
+    Mixed,
+    /// Many short streams whose readers stop after ten blocks.
+    Limit10,
+    /// 1, 3, 2, 6, 4, 9 along the file.
+    Neighbours,
+    /// 1, 1001, 2, 1002 along the file, as one list.
+    TwoStreams,
+}
+
+impl Pattern {
+    /// Those of `strategies`, in the order of its tables.
+    pub const OF_STRATEGIES: [Pattern; 19] = [
+        Pattern::Sequential,
+        Pattern::Backward,
+        Pattern::Strided,
+        Pattern::Interleaved(2),
+        Pattern::Interleaved(8),
+        Pattern::Interleaved(32),
+        Pattern::Uniform,
+        Pattern::Zipfian,
+        Pattern::Shuffled,
+        Pattern::Index(0),
+        Pattern::Index(50),
+        Pattern::Index(90),
+        Pattern::Index(100),
+        Pattern::Bitmap(1),
+        Pattern::Bitmap(10),
+        Pattern::Bitmap(50),
+        Pattern::Bitmap(90),
+        Pattern::Mixed,
+        Pattern::Limit10,
+    ];
+
+    /// Those of `interplay`.
+    pub const OF_INTERPLAY: [Pattern; 3] =
+        [Pattern::Shuffled, Pattern::Neighbours, Pattern::TwoStreams];
+
+    /// A plan of this pattern. `shape.blocks` and `shape.file_blocks` are at least 64.
+    pub(super) fn plan(self, shape: &Shape, random: &mut fastrand::Rng) -> Plan {
+        let blocks = shape.blocks.min(shape.file_blocks);
+        let list = |list: Vec<u32>| Plan::single(Source::List(list));
+        let plan = match self {
+            Pattern::Sequential => Plan::single(Source::Scan(lists::place(shape, blocks, random))),
+            Pattern::Backward => list(lists::place(shape, blocks, random).rev().collect()),
+            Pattern::Strided => list(lists::strided(shape, STRIDE, random)),
+            Pattern::Interleaved(streams) => {
+                let scans = lists::parts(shape, streams, blocks / streams, random);
+                Plan::in_turn(scans.into_iter().map(Source::Scan).collect())
+            }
+            Pattern::Uniform => list(lists::uniform(shape.file_blocks, blocks, random)),
+            Pattern::Zipfian => list(lists::zipfian(shape.file_blocks, blocks, random)),
+            Pattern::Shuffled => list(lists::shuffled(shape, random)),
+            Pattern::Index(percent) => list(lists::index(shape, percent, random)),
+            Pattern::Bitmap(percent) => list(lists::bitmap(shape, percent, random)),
+            Pattern::Mixed => {
+                let scan = lists::place(shape, blocks / 2, random);
+                let points = lists::uniform(shape.file_blocks, blocks / 2, random);
+                Plan::in_turn(vec![Source::Scan(scan), Source::List(points)])
+            }
+            Pattern::Limit10 => limited(shape, blocks, random),
+            Pattern::Neighbours => list(lists::neighbours(shape, random)),
+            Pattern::TwoStreams => list(lists::two_streams(shape, random)),
+        };
+        assert!(plan.blocks() > 0, "[PAT-2] {self}: {shape:?}");
+        assert!(plan.end() <= shape.file_blocks, "[PAT-1] {self}: {shape:?}");
+        plan
+    }
+}
+
+/// Queries with a limit: every other one reads on from a random place, the rest random blocks.
+fn limited(shape: &Shape, blocks: u32, random: &mut fastrand::Rng) -> Plan {
+    let queries = (blocks / LIMIT_BLOCKS).max(1);
+    let unlimited = UNLIMITED_BLOCKS.min(shape.file_blocks);
+    let legs = (0..queries).map(|query| {
+        let source = if query % 2 == 0 {
+            Source::Scan(lists::place(shape, unlimited, random))
+        } else {
+            Source::List(lists::uniform(shape.file_blocks, unlimited, random))
+        };
+        Leg { source, limit: Some(LIMIT_BLOCKS) }
+    });
+    Plan { legs: legs.collect(), at_once: 1 }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pattern::Sequential => out.pad("sequential"),
+            Pattern::Backward => out.pad("backward"),
+            Pattern::Strided => out.pad("strided"),
+            Pattern::Interleaved(streams) => write!(out, "interleaved-{streams}"),
+            Pattern::Uniform => out.pad("uniform"),
+            Pattern::Zipfian => out.pad("zipfian"),
+            Pattern::Shuffled => out.pad("shuffled"),
+            Pattern::Index(percent) => write!(out, "index-{}", f64::from(*percent) / 100.0),
+            Pattern::Bitmap(percent) => write!(out, "bitmap-{percent}"),
+            Pattern::Mixed => out.pad("mixed"),
+            Pattern::Limit10 => out.pad("limit-10"),
+            Pattern::Neighbours => out.pad("neighbours"),
+            Pattern::TwoStreams => out.pad("two-streams"),
+        }
+    }
+}
+
+/// Where a stream's blocks come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A range, known as such.
+    Scan(Range<u32>),
+    /// A list of blocks.
+    List(Vec<u32>),
+}
+
+impl Source {
+    /// Blocks in it.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Source::Scan(range) => range.len(),
+            Source::List(list) => list.len(),
+        }
+    }
+
+    /// The block at `index`, which is below its length.
+    pub(super) fn block(&self, index: usize) -> u32 {
+        match self {
+            Source::Scan(range) => range.start + index as u32,
+            Source::List(list) => list[index],
+        }
+    }
+}
+
+/// What one stream reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Leg {
+    pub(super) source: Source,
+    /// The reader stops after so many blocks, and has said so.
+    pub(super) limit: Option<u32>,
+}
+
+impl Leg {
+    /// Blocks that the reader takes.
+    pub(super) fn blocks(&self) -> usize {
+        self.limit.map_or(self.source.len(), |limit| self.source.len().min(limit as usize))
+    }
+}
+
+/// What is read in one measurement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) legs: Vec<Leg>,
+    /// Streams open at once, advanced in turn; when one ends, the next leg takes its place.
+    pub(super) at_once: usize,
+}
+
+impl Plan {
+    fn single(source: Source) -> Plan {
+        Plan { legs: vec![Leg { source, limit: None }], at_once: 1 }
+    }
+
+    fn in_turn(sources: Vec<Source>) -> Plan {
+        let at_once = sources.len();
+        let legs = sources.into_iter().map(|source| Leg { source, limit: None }).collect();
+        Plan { legs, at_once }
+    }
+
+    /// Blocks that are read, the same one twice counting twice.
+    pub(super) fn blocks(&self) -> u64 {
+        self.legs.iter().map(|leg| leg.blocks() as u64).sum()
+    }
+
+    /// The different blocks that are read, ascending.
+    pub(super) fn distinct(&self) -> Vec<u32> {
+        let read = |leg: &Leg| (0..leg.blocks()).map(|at| leg.source.block(at)).collect::<Vec<_>>();
+        let mut blocks: Vec<u32> = self.legs.iter().flat_map(read).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+
+    /// One past the highest block of any source, read or not.
+    fn end(&self) -> u32 {
+        let end = |leg: &Leg| match &leg.source {
+            Source::Scan(range) => range.end,
+            Source::List(list) => list.iter().max().map_or(0, |last| last + 1),
+        };
+        self.legs.iter().map(end).max().unwrap_or(0)
+    }
+
+    /// Makes it one stream over the same blocks, in the order in which they are read.
+    #[cfg(test)]
+    fn order(&self) -> Vec<u32> {
+        assert_eq!(self.legs.len(), 1, "of one leg");
+        (0..self.legs[0].blocks()).map(|at| self.legs[0].source.block(at)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

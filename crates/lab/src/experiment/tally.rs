@@ -1,0 +1,227 @@
+//! Tallies: what the rounds of one cell gave, and the metrics that follow.
+//!
+//! Every experiment measures a cell several times and reports medians under the same names.
+//!
+//! Invariants:  [TAL-1] a metric is the median of all rounds, or null; never of some of them
+//! Failure:     a round that this system has not the means for is put down with its reason; anything
+//!              else that went wrong is handed back and ends the run.
+
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+
+use crate::facts::{CounterSource, DeviceCounters};
+use crate::measure::{Coldness, Spread};
+
+/// What one measurement gave.
+#[derive(Debug)]
+pub(super) struct Round {
+    pub(super) blocks: u64,
+    /// Different blocks that had to come from the device; `None` where that is no question, since they
+    /// were in memory.
+    pub(super) blocks_needed: Option<u64>,
+    pub(super) seconds: f64,
+    /// Processor time of the whole process.
+    pub(super) processor_seconds: f64,
+    /// How long the reader waited for each block, in nanoseconds; `None` where nobody looked.
+    pub(super) wait_ns: Option<Histogram<u64>>,
+}
+
+impl Round {
+    fn rate(&self) -> f64 {
+        self.blocks as f64 / self.seconds
+    }
+}
+
+/// What one round of a cell gave.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) round: Round,
+    pub(super) device: Option<DeviceCounters>,
+    pub(super) notes: Vec<String>,
+}
+
+/// What the rounds of one cell gave.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) rounds: Vec<Round>,
+    device: Vec<DeviceCounters>,
+    pub(super) coldness: Vec<Coldness>,
+    /// What the queues had to say, in each round anew.
+    pub(super) notes: Vec<String>,
+    /// Why rounds could not be measured.
+    pub(super) failures: Vec<String>,
+}
+
+impl Tally {
+    /// Takes in a round; one that this system has not the means for is put down as such, and
+    /// anything else that went wrong is handed back.
+    pub(super) fn take(
+        &mut self,
+        coldness: Coldness,
+        measured: anyhow::Result<Measured>,
+    ) -> anyhow::Result<()> {
+        match measured {
+            Ok(Measured { round, device, notes }) => {
+                self.coldness.push(coldness);
+                self.rounds.push(round);
+                self.device.extend(device);
+                self.notes.extend(notes);
+            }
+            Err(error) => match lack_of_means(&error) {
+                Some(lack) => self.failures.push(lack.to_string()),
+                None => return Err(error),
+            },
+        }
+        Ok(())
+    }
+
+    /// Blocks read in each round.
+    pub(super) fn blocks(&self) -> Option<Spread> {
+        self.spread(|round| round.blocks as f64)
+    }
+
+    /// Blocks per second of the rounds.
+    pub(super) fn rate(&self) -> Option<Spread> {
+        self.spread(Round::rate)
+    }
+
+    fn spread(&self, value: impl Fn(&Round) -> f64) -> Option<Spread> {
+        Spread::of(self.rounds.iter().map(value))
+    }
+
+    /// The median of what the device did, if every round has a value.
+    fn device_median(&self, value: impl Fn(&DeviceCounters, &Round) -> Option<f64>) -> Option<f64> {
+        if self.device.len() != self.rounds.len() {
+            return None;
+        }
+        let values = self.device.iter().zip(&self.rounds);
+        let values: Option<Vec<f64>> = values.map(|(device, round)| value(device, round)).collect();
+        Spread::of(values?).map(|spread| spread.median)
+    }
+
+    /// Every metric by its name. `block_bytes`: size of a block.
+    pub(super) fn metrics(&self, block_bytes: u64) -> Map<String, Value> {
+        let (seconds, rate) = (self.spread(|round| round.seconds), self.rate());
+        let processor = self.spread(|round| round.processor_seconds * 1e6 / round.blocks as f64);
+        // Bytes nobody asked for, as a part of those that were asked for.
+        let over_read = |device: &DeviceCounters, round: &Round| {
+            let needed = round.blocks_needed.filter(|&needed| needed > 0)?;
+            Some(device.read_bytes as f64 / (needed * block_bytes) as f64 - 1.0)
+        };
+        let waits = self.waits();
+        let wait_us =
+            |quantile| waits.as_ref().map(|ns| ns.value_at_quantile(quantile) as f64 / 1e3);
+        let metrics = json!({
+            "seconds": seconds.map(|spread| spread.median),
+            "seconds_min": seconds.map(|spread| spread.min),
+            "seconds_max": seconds.map(|spread| spread.max),
+            "rounds": self.rounds.len(),
+            "blocks": self.blocks().map(|spread| spread.median),
+            "blocks_per_s": rate.map(|spread| spread.median),
+            "blocks_per_s_min": rate.map(|spread| spread.min),
+            "blocks_per_s_max": rate.map(|spread| spread.max),
+            "bytes_per_s": rate.map(|spread| spread.median * block_bytes as f64),
+            "device_requests": self.device_median(|device, _| Some(device.reads as f64)),
+            "device_bytes": self.device_median(|device, _| Some(device.read_bytes as f64)),
+            "over_read": self.device_median(over_read),
+            "wait_us_p50": wait_us(0.50),
+            "wait_us_p99": wait_us(0.99),
+            "cpu_us_per_block": processor.map(|spread| spread.median),
+        });
+        metrics.as_object().cloned().unwrap_or_default()
+    }
+
+    /// The waits of all rounds.
+    fn waits(&self) -> Option<Histogram<u64>> {
+        let mut all: Option<Histogram<u64>> = None;
+        for waits in self.rounds.iter().filter_map(|round| round.wait_ns.as_ref()) {
+            match &mut all {
+                Some(sum) => sum.add(waits).expect("all histograms are made alike"),
+                None => all = Some(waits.clone()),
+            }
+        }
+        all
+    }
+}
+
+/// From a nanosecond to an hour in steps of 0.1 %.
+pub(super) fn wait_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the histogram's bounds are valid")
+}
+
+/// What `work` gives, and what the device did meanwhile where that can be told. `settle` is called
+/// after the work and before the second look at the device.
+pub(super) fn counted(
+    counters: Option<&CounterSource>,
+    work: impl FnOnce() -> anyhow::Result<Round>,
+    settle: impl FnOnce(),
+) -> anyhow::Result<Measured> {
+    let read = || counters.and_then(|source| source.read().ok());
+    let before = read();
+    let round = work()?;
+    settle();
+    let device = before.zip(read()).map(|(before, after)| after.since(&before));
+    Ok(Measured { round, device, notes: Vec::new() })
+}
+
+/// The error below `error` if it says that this system does not provide what a cell needs: no
+/// evidence against the other cells, as wrong data or a failing device would be.
+fn lack_of_means(error: &anyhow::Error) -> Option<&forebay_io::Error> {
+    use forebay_io::Error::{Memlock, Memory, Unavailable, Unsupported};
+    let below = error.downcast_ref::<forebay_io::Error>().or_else(|| {
+        match error.downcast_ref::<forebay::Error>()? {
+            forebay::Error::Io(error) => Some(error),
+            _ => None,
+        }
+    });
+    below.filter(|error| {
+        matches!(error, Unavailable { .. } | Unsupported { .. } | Memory { .. } | Memlock { .. })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(device: Option<DeviceCounters>, blocks_needed: Option<u64>) -> Measured {
+        let seconds = 0.5;
+        let round =
+            Round { blocks: 100, blocks_needed, seconds, processor_seconds: 0.1, wait_ns: None };
+        Measured { round, device, notes: Vec::new() }
+    }
+
+    fn metrics(rounds: Vec<Measured>) -> Map<String, Value> {
+        let mut tally = Tally::default();
+        for measured in rounds {
+            tally.take(Coldness::Cold, Ok(measured)).unwrap();
+        }
+        tally.metrics(8192)
+    }
+
+    #[test]
+    fn what_one_round_did_not_count_is_null_for_all() {
+        let device = DeviceCounters { reads: 7, read_bytes: 819_200, ..Default::default() };
+        let both =
+            metrics(vec![measured(Some(device), Some(50)), measured(Some(device), Some(50))]);
+        assert_eq!(both["device_requests"], 7.0);
+        assert_eq!(both["over_read"], 1.0, "twice the bytes that were needed");
+        let one = metrics(vec![measured(Some(device), Some(50)), measured(None, Some(50))]);
+        assert!(one["device_requests"].is_null(), "[TAL-1]");
+        let resident = metrics(vec![measured(Some(device), None)]);
+        assert!(resident["over_read"].is_null(), "[TAL-1]");
+        assert_eq!(resident["blocks_per_s"], 200.0);
+        assert!(resident["wait_us_p50"].is_null());
+    }
+
+    #[test]
+    fn a_pools_error_shows_the_same_lack_of_means() {
+        let lack = || forebay_io::Error::Memlock {
+            what: "the arena",
+            needed: 9,
+            source: forebay_io::OsError::ENOMEM,
+        };
+        assert!(lack_of_means(&anyhow::Error::new(lack())).is_some());
+        assert!(lack_of_means(&anyhow::Error::new(forebay::Error::Io(lack()))).is_some());
+        assert!(lack_of_means(&anyhow::Error::new(forebay::Error::Closed)).is_none());
+    }
+}

@@ -1,0 +1,130 @@
+//! The budget: how many pages all look-ahead together may keep pinned.
+//!
+//! A stream pins the pages it has asked for until it hands them out, so that they are not evicted
+//! before they are used. Without a limit, a few streams with deep look-ahead would leave no frame for
+//! anyone else. So there is a pool-wide budget, and each stream has a share of it.
+//!
+//! Invariants:  [BUD-1] all shares together never hold more than the budget
+//!              [BUD-2] a stream that asks again holds at most the budget divided by the streams
+//! Concurrency: any thread; two atomic counts.
+//! Source:      PostgreSQL's LimitAdditionalPins for the idea of a share for each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Look-ahead may have one frame in this many. Source: what leaves most of a small pool to its users;
+/// a pool of 128 MiB still has 4096 pages for look-ahead, more than a disk can be asked for at once.
+const POOL_SHARE: usize = 4;
+
+/// Pins that look-ahead may hold in one pool.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    most: u32,
+    pins: AtomicU32,
+    streams: AtomicU32,
+}
+
+/// One stream's part of the budget. Gives everything back when dropped.
+#[derive(Debug)]
+pub(crate) struct Share<C: AsRef<Budget>> {
+    budget: C,
+    held: u32,
+}
+
+impl Budget {
+    /// For a pool of so many frames.
+    pub(crate) fn new(frames: usize) -> Budget {
+        let most = u32::try_from(frames / POOL_SHARE).unwrap_or(u32::MAX).max(1);
+        Budget { most, pins: AtomicU32::new(0), streams: AtomicU32::new(0) }
+    }
+
+    /// Pins that any one stream can ever get.
+    pub(crate) fn most(&self) -> u32 {
+        self.most
+    }
+}
+
+impl<C: AsRef<Budget>> Share<C> {
+    /// A share for one stream more, empty so far.
+    pub(crate) fn new(budget: C) -> Share<C> {
+        budget.as_ref().streams.fetch_add(1, Ordering::Relaxed);
+        Share { budget, held: 0 }
+    }
+
+    /// Pins that this stream may hold now: less when there are more streams.
+    pub(crate) fn most(&self) -> u32 {
+        let budget = self.budget.as_ref();
+        (budget.most / budget.streams.load(Ordering::Relaxed).max(1)).max(1)
+    }
+
+    /// One pin more, if there is one left for this stream.
+    #[must_use]
+    pub(crate) fn take(&mut self) -> bool {
+        let (mine, budget) = (self.most(), self.budget.as_ref());
+        if self.held >= mine {
+            return false;
+        }
+        let one_more = |pins| (pins < budget.most).then_some(pins + 1);
+        let taken = budget.pins.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        self.held += u32::from(taken.is_ok());
+        taken.is_ok()
+    }
+
+    /// One pin less.
+    pub(crate) fn give_back(&mut self) {
+        assert!(self.held > 0, "[BUD-1] a pin is given back that was never taken");
+        self.held -= 1;
+        self.budget.as_ref().pins.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<C: AsRef<Budget>> Drop for Share<C> {
+    fn drop(&mut self) {
+        let budget = self.budget.as_ref();
+        budget.pins.fetch_sub(self.held, Ordering::Relaxed);
+        budget.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl AsRef<Budget> for Arc<crate::core::Core> {
+    fn as_ref(&self) -> &Budget {
+        &self.budget
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl AsRef<Budget> for Budget {
+        fn as_ref(&self) -> &Budget {
+            self
+        }
+    }
+
+    fn fill<C: AsRef<Budget>>(share: &mut Share<C>) -> u32 {
+        (0..).take_while(|_| share.take()).count() as u32
+    }
+
+    #[test]
+    fn bud_1_all_together_hold_at_most_the_budget() {
+        let budget = Budget::new(400);
+        let mut first = Share::new(&budget);
+        assert_eq!(fill(&mut first), 100, "[BUD-1] a quarter of the pool, for one alone");
+        let mut second = Share::new(&budget);
+        assert_eq!(fill(&mut second), 0, "[BUD-1] there is nothing left");
+        (0..60).for_each(|_| first.give_back());
+        assert_eq!(fill(&mut second), 50, "[BUD-2] half of it, for one of two");
+        assert_eq!(fill(&mut first), 10, "[BUD-2]");
+        drop(second);
+        assert_eq!(fill(&mut first), 50);
+        drop(first);
+        assert_eq!(fill(&mut Share::new(&budget)), 100, "[BUD-1] everything was given back");
+    }
+
+    #[test]
+    fn the_smallest_pool_still_looks_one_page_ahead() {
+        let budget = Budget::new(2);
+        assert_eq!(fill(&mut Share::new(&budget)), 1);
+    }
+}

@@ -1,0 +1,270 @@
+//! Coalescing: from the blocks that are wanted to the requests that fetch them.
+//!
+//! A request costs about as much as a few pages of transfer. So neighbours go into one request, and
+//! a small gap between two requests is read through, which turns them into one. Worked example:
+//! 10, 42, 43, 44, 60 become [10], [42..=44], [60]; 1, 2, 3, 4, 6, 9 with gaps of one block allowed
+//! become [1..=6], [9], if one block in six may be wasted.
+//!
+//! First neighbours are joined, as many as one request holds. Then gaps are read through, the
+//! smallest first, as long as the call may still waste so much: each saves one request, so a small
+//! one is the better bargain. A gap is read through only if the requests on both its sides fit into
+//! one as they are. To cut a long row of neighbours elsewhere would now and then save one request
+//! more; it was rejected, as it would waste blocks where nothing is saved as well.
+//!
+//! Invariants:  [COA-1] each wanted block is in exactly one run; runs ascend, and begin and end at a
+//!              wanted block  [COA-2] no run is longer than the combine limit  [COA-3] no run leaves
+//!              its segment  [COA-4] no gap is longer than the gap limit  [COA-5] all gaps together
+//!              are within the call's over-read  [COA-6] each gap read through saves one request
+//! Concurrency: none; a function of its arguments that allocates only by making `runs` longer.
+//! Failure:     blocks out of order, a combine limit of 0 or a full segment are bugs, and panic.
+
+use crate::tag::Block;
+
+/// What one call may put into its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Most blocks of one request, gaps included; at least 1.
+    pub(crate) combine_blocks: u32,
+    /// Most unneeded blocks to read through in one place.
+    pub(crate) gap_blocks: u32,
+    /// Most unneeded blocks for each 100 wanted ones, over the whole call.
+    pub(crate) over_read_percent: u32,
+}
+
+/// One request: a row of blocks, the first and the last of which are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The first block.
+    pub(crate) first: Block,
+    /// Length in blocks, gaps included.
+    pub(crate) blocks: u32,
+    /// How many of them are wanted.
+    pub(crate) wanted: u32,
+}
+
+impl Run {
+    /// The block after the last one; wider than a block, for a run that ends at the last of all.
+    fn end(self) -> u64 {
+        u64::from(self.first) + u64::from(self.blocks)
+    }
+}
+
+/// Appends to `runs` the requests that fetch the `wanted` blocks, which strictly ascend.
+///
+/// `room` tells how many blocks there are from a block to the end of its segment, itself included.
+///
+/// # Panics
+/// `wanted` does not ascend, `combine_blocks` is 0, or there is no room at a wanted block.
+pub(crate) fn coalesce(
+    wanted: &[Block],
+    limits: Limits,
+    room: impl Fn(Block) -> u32,
+    runs: &mut Vec<Run>,
+) {
+    assert!(limits.combine_blocks >= 1, "[COA-2] a request holds a block at least: {limits:?}");
+    let start = runs.len();
+    join_neighbours(wanted, limits.combine_blocks, &room, runs);
+
+    let over_read = (wanted.len() as u64).saturating_mul(u64::from(limits.over_read_percent)) / 100;
+    let mut budget = over_read;
+    let mut gap = 1;
+    while gap <= budget.min(u64::from(limits.gap_blocks)) {
+        // What did not fit at this size will not fit later: runs only grow. So on to the next size.
+        gap = read_through(gap, limits.combine_blocks, &room, &mut budget, start, runs);
+    }
+}
+
+/// Appends runs without gaps, each as long as the combine limit and its segment allow.
+fn join_neighbours(
+    wanted: &[Block],
+    combine_blocks: u32,
+    room: &impl Fn(Block) -> u32,
+    runs: &mut Vec<Run>,
+) {
+    let mut open: Option<(Run, u32)> = None;
+    for &block in wanted {
+        if let Some((run, most)) = &mut open {
+            let end = run.end();
+            assert!(u64::from(block) >= end, "[COA-1] {block} is wanted after block {}", end - 1);
+            if u64::from(block) == end && run.blocks < *most {
+                run.blocks += 1;
+                run.wanted += 1;
+                continue;
+            }
+            runs.push(*run);
+        }
+        let room = room(block);
+        assert!(room >= 1, "[COA-3] block {block} is in no segment");
+        open = Some((Run { first: block, blocks: 1, wanted: 1 }, combine_blocks.min(room)));
+    }
+    runs.extend(open.map(|(run, _)| run));
+}
+
+/// Joins the runs from index `start` on that are `gap` blocks apart, while `budget` lasts and the
+/// joined run fits; returns the next larger gap that is left, or `u64::MAX`.
+fn read_through(
+    gap: u64,
+    combine_blocks: u32,
+    room: &impl Fn(Block) -> u32,
+    budget: &mut u64,
+    start: usize,
+    runs: &mut Vec<Run>,
+) -> u64 {
+    let mut larger = u64::MAX;
+    let mut last = start;
+    for index in start + 1..runs.len() {
+        let (left, right) = (runs[last], runs[index]);
+        let between = u64::from(right.first) - left.end();
+        if between == gap && gap <= *budget {
+            let blocks = right.end() - u64::from(left.first);
+            if blocks <= u64::from(combine_blocks) && blocks <= u64::from(room(left.first)) {
+                *budget -= gap;
+                runs[last].blocks = blocks as u32; // at most the combine limit
+                runs[last].wanted += right.wanted;
+                continue;
+            }
+        } else if between > gap {
+            larger = larger.min(between);
+        }
+        last += 1;
+        runs[last] = right;
+    }
+    runs.truncate(last + 1);
+    larger
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WIDE: Limits = Limits { combine_blocks: 16, gap_blocks: 1, over_read_percent: 25 };
+
+    fn runs_in(segment: u32, wanted: &[Block], limits: Limits) -> Vec<Run> {
+        let mut runs = Vec::new();
+        coalesce(wanted, limits, |block| segment - block % segment, &mut runs);
+        runs
+    }
+
+    /// First block, length and wanted blocks of each run, in one very long segment.
+    fn plain(wanted: &[Block], limits: Limits) -> Vec<(Block, u32, u32)> {
+        let runs = runs_in(u32::MAX, wanted, limits);
+        runs.iter().map(|run| (run.first, run.blocks, run.wanted)).collect()
+    }
+
+    #[test]
+    fn neighbours_share_a_request_and_far_blocks_do_not() {
+        let wanted = [10, 42, 43, 44, 60];
+        assert_eq!(plain(&wanted, WIDE), [(10, 1, 1), (42, 3, 3), (60, 1, 1)]);
+        assert_eq!(plain(&[], WIDE), []);
+    }
+
+    #[test]
+    fn a_small_gap_is_read_through_when_the_budget_allows() {
+        let wanted = [1, 2, 3, 4, 6, 9];
+        assert_eq!(plain(&wanted, WIDE), [(1, 6, 5), (9, 1, 1)]);
+        let frugal = Limits { over_read_percent: 16, ..WIDE };
+        assert_eq!(plain(&wanted, frugal), [(1, 4, 4), (6, 1, 1), (9, 1, 1)]);
+    }
+
+    #[test]
+    fn the_smallest_gaps_are_read_through_first() {
+        // Gaps of 3, 1 and 2 blocks; 3 of them may be wasted.
+        let limits = Limits { combine_blocks: 16, gap_blocks: 3, over_read_percent: 75 };
+        assert_eq!(plain(&[10, 14, 16, 19], limits), [(10, 1, 1), (14, 6, 3)]);
+    }
+
+    #[test]
+    fn a_gap_never_makes_a_run_overflow() {
+        let limits = Limits { combine_blocks: 4, gap_blocks: 1, over_read_percent: 100 };
+        assert_eq!(plain(&[1, 2, 4, 5], limits), [(1, 2, 2), (4, 2, 2)]);
+        assert_eq!(plain(&[1, 2, 4], limits), [(1, 4, 3)]);
+    }
+
+    #[test]
+    fn no_gap_is_read_through_into_the_next_segment() {
+        let runs = runs_in(8, &[6, 7, 8, 9], WIDE);
+        assert_eq!(runs.iter().map(|run| run.blocks).collect::<Vec<_>>(), [2, 2], "[COA-3]");
+        let limits = Limits { over_read_percent: 100, ..WIDE };
+        assert_eq!(runs_in(8, &[7, 9], limits).len(), 2, "[COA-3]");
+    }
+
+    #[test]
+    fn the_last_block_of_all_is_a_block_like_others() {
+        let last = u32::MAX;
+        let mut runs = Vec::new();
+        let limits = Limits { combine_blocks: u32::MAX, gap_blocks: u32::MAX, ..WIDE };
+        coalesce(&[0, last - 2, last - 1, last], limits, |block| (last - block).max(1), &mut runs);
+        let lengths: Vec<u32> = runs.iter().map(|run| run.blocks).collect();
+        assert_eq!(lengths, [1, 2, 1]); // two blocks to the segment's end at the second, as told
+    }
+
+    #[test]
+    fn runs_that_are_there_already_stay() {
+        let before = Run { first: 5, blocks: 1, wanted: 1 };
+        let mut runs = vec![before];
+        coalesce(&[6, 7, 9], Limits { over_read_percent: 50, ..WIDE }, |_| 100, &mut runs);
+        assert_eq!(runs, [before, Run { first: 6, blocks: 4, wanted: 3 }]);
+        coalesce(&[], WIDE, |_| 100, &mut runs);
+        assert_eq!(runs.len(), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "[COA-1]")]
+    fn blocks_out_of_order_are_a_bug() {
+        runs_in(u32::MAX, &[4, 3], WIDE);
+    }
+
+    #[test]
+    #[should_panic(expected = "[COA-2]")]
+    fn a_request_without_blocks_is_a_bug() {
+        runs_in(u32::MAX, &[4], Limits { combine_blocks: 0, ..WIDE });
+    }
+
+    /// The fewest requests without a gap: each row of neighbours in a segment by itself.
+    fn fewest_without_gaps(segment: u32, wanted: &[Block], combine_blocks: u32) -> usize {
+        let rows =
+            wanted.chunk_by(|left, right| left + 1 == *right && left / segment == right / segment);
+        rows.map(|row| row.len().div_ceil(combine_blocks as usize)).sum()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 64 } else { 10_000 }))]
+
+        #[test]
+        fn every_run_keeps_every_limit(
+            wanted in proptest::collection::btree_set(0_u32..200, 0..80),
+            combine_blocks in 1_u32..20,
+            gap_blocks in 0_u32..6,
+            over_read_percent in 0_u32..120,
+            segment in 1_u32..70,
+        ) {
+            let wanted: Vec<Block> = wanted.into_iter().collect();
+            let limits = Limits { combine_blocks, gap_blocks, over_read_percent };
+            let runs = runs_in(segment, &wanted, limits);
+
+            let mut left = wanted.as_slice();
+            let (mut over_read, mut gaps) = (0, 0);
+            for run in &runs {
+                let (own, rest) = left.split_at(run.wanted as usize);
+                left = rest;
+                let last = run.first + run.blocks - 1;
+                prop_assert_eq!(own.first(), Some(&run.first), "[COA-1] begins");
+                prop_assert_eq!(own.last(), Some(&last), "[COA-1] ends");
+                prop_assert!(run.blocks <= combine_blocks, "[COA-2]");
+                prop_assert_eq!(run.first / segment, last / segment, "[COA-3]");
+                for pair in own.windows(2) {
+                    let gap = pair[1] - pair[0] - 1;
+                    prop_assert!(gap <= gap_blocks, "[COA-4]");
+                    gaps += usize::from(gap > 0);
+                }
+                over_read += run.blocks - run.wanted;
+            }
+            prop_assert!(left.is_empty(), "[COA-1] {:?} are in no run", left);
+            prop_assert!(over_read * 100 <= wanted.len() as u32 * over_read_percent, "[COA-5]");
+            let without = fewest_without_gaps(segment, &wanted, combine_blocks);
+            prop_assert_eq!(runs.len() + gaps, without, "[COA-6]");
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Adaptive: which way of reading suits what the last reads have shown.
+//!
+//! Reading ahead by many requests wins whenever reads wait for the disk. When the kernel has the file in
+//! its page cache there is nothing to wait for: a plain read of a block costs two or three microseconds,
+//! and anything done around it shows. So there are three courses:
+//!
+//! | course | what happens | suits |
+//! |---|---|---|
+//! | `Ahead` | requests go to the queue, or the kernel is told, far ahead | the disk |
+//! | `Queue` | requests go to the queue | the page cache, fragments, where one system call takes all |
+//! | `Beside` | this thread reads a window at a time, merged | the page cache, long runs |
+//! | `Plain` | this thread reads each block when it is needed | the page cache, a few single blocks |
+//!
+//! The evidence is the page cache itself, where the system tells what is in it, asked for a run or two of
+//! each batch that is to go to the queue; and after that the time that reads take.
+//!
+//! Invariants:  [ADP-1] direct files, which have no page cache, are always read ahead
+//! Rejected:    to time the reads of `Ahead`: a batch whose reads all end within its submission has
+//!              latencies like those of a disk, because they end one after the other.
+
+use std::time::Duration;
+
+use forebay_io::{CacheMode, Kind};
+
+/// How blocks are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Course {
+    Plain,
+    Beside,
+    Queue,
+    Ahead,
+}
+
+/// What a read of a page from the page cache takes at most: the system call, and a nanosecond for each
+/// two bytes.
+pub(super) fn cached_read_max(page_bytes: usize) -> Duration {
+    CACHED_REQUEST_MAX + cached_page_max(page_bytes)
+}
+
+/// What a batch of so many pages in so many requests takes at most, if the page cache has it: a page of
+/// many costs half of what one by itself may cost.
+pub(super) fn cached_batch_max(requests: u32, pages: u32, page_bytes: usize) -> Duration {
+    CACHED_REQUEST_MAX * requests + cached_page_max(page_bytes) * pages / 2
+}
+
+fn cached_page_max(page_bytes: usize) -> Duration {
+    Duration::from_nanos(page_bytes as u64 / 2)
+}
+
+const CACHED_REQUEST_MAX: Duration = Duration::from_micros(12);
+
+/// Slow reads in a short time before plain reading is given up: one may be an interruption.
+const SLOW_READS: u32 = 2;
+
+/// Plain reads after which slow ones are forgotten.
+const SLOW_WITHIN: u32 = 64;
+
+/// Plain reads after which a batch is tried again: neighbours may have come up.
+const RETRY_READS: u32 = 1024;
+
+/// Batches that go to the queue, whatever the page cache seems to have, after those that it seemed to
+/// have were slow: pages that are still on their way into the page cache look as if they were there.
+const DISTRUST_BATCHES: u32 = 64;
+
+/// Blocks to know of while the page cache has everything: what was read should still be in the
+/// processor's cache when it is looked at.
+const CACHED_WINDOW: u32 = 128;
+
+/// The most of them: more make longer runs of what comes in disorder.
+const CACHED_WINDOW_MAX: u32 = 1024;
+
+/// Blocks in a run from which on more would be no gain.
+const BESIDE_RUN_LONG: u32 = 8;
+
+/// Blocks in a batch from which on the queue pays even if nothing has to be waited for, where one system
+/// call takes all of them.
+const QUEUE_BATCH: u32 = 32;
+
+/// Blocks in a run from which on it is worth reading them together.
+const BESIDE_RUN: u32 = 2;
+
+#[derive(Debug, Clone)]
+pub(super) struct Adaptive {
+    course: Course,
+    buffered: bool,
+    page_bytes: usize,
+    /// Plain reads since the course was taken.
+    reads: u32,
+    slow: u32,
+    /// Batches for which samples are not believed.
+    distrust: u32,
+    /// Blocks to know of while nothing has to be waited for.
+    cached_window: u32,
+    /// One system call takes a whole batch.
+    batches: bool,
+}
+
+impl Adaptive {
+    pub(super) fn new(cache: CacheMode, page_bytes: usize, queue: Kind) -> Adaptive {
+        Adaptive {
+            course: Course::Ahead,
+            buffered: cache == CacheMode::Buffered,
+            page_bytes,
+            reads: 0,
+            slow: 0,
+            distrust: 0,
+            cached_window: CACHED_WINDOW,
+            batches: queue == Kind::Uring,
+        }
+    }
+
+    pub(super) fn course(&self) -> Course {
+        self.course
+    }
+
+    /// Blocks to know of now, if `distance` is how far it pays to be ahead of a disk.
+    pub(super) fn window(&self, distance: u32) -> u32 {
+        match self.course {
+            Course::Ahead | Course::Plain => distance,
+            Course::Beside | Course::Queue => self.cached_window,
+        }
+    }
+
+    /// Whether the page cache is worth a look before a batch.
+    pub(super) fn wants_sample(&self) -> bool {
+        self.buffered && self.distrust == 0
+    }
+
+    /// A batch of `blocks` in `runs` is about to be read. `cached`: whether what was looked at of it is
+    /// in the page cache; `None` where the system does not tell.
+    pub(super) fn batch(&mut self, cached: Option<bool>, blocks: u32, runs: u32) -> Course {
+        self.distrust = self.distrust.saturating_sub(1);
+        let course = match cached {
+            Some(true) if self.buffered => {
+                if blocks >= BESIDE_RUN_LONG * runs {
+                    Course::Beside
+                } else if self.batches && blocks >= QUEUE_BATCH {
+                    self.widen();
+                    Course::Queue
+                } else if blocks >= BESIDE_RUN * runs {
+                    Course::Beside
+                } else {
+                    Course::Plain
+                }
+            }
+            _ => Course::Ahead,
+        };
+        if course != self.course {
+            self.take(course);
+        }
+        course
+    }
+
+    /// A batch of so many pages in so many requests was read beside the reader's work, and took so long.
+    pub(super) fn read_beside(&mut self, took: Duration, requests: u32, pages: u32) {
+        if requests == 0 {
+            return; // All of it was in memory.
+        }
+        if pages < BESIDE_RUN * requests || (self.batches && pages < BESIDE_RUN_LONG * requests) {
+            self.take(Course::Queue);
+            return;
+        }
+        if pages < BESIDE_RUN_LONG * requests {
+            self.widen();
+        }
+        if took <= cached_batch_max(requests, pages, self.page_bytes) {
+            self.slow = 0;
+            return;
+        }
+        self.slow += 1;
+        if self.slow >= SLOW_READS {
+            self.take(Course::Ahead);
+            self.distrust = DISTRUST_BATCHES;
+        }
+    }
+
+    /// A plain read took so long.
+    pub(super) fn read_plain(&mut self, took: Duration) {
+        if self.course != Course::Plain {
+            return;
+        }
+        self.reads += 1;
+        if took > cached_read_max(self.page_bytes) {
+            self.slow += 1;
+        }
+        if self.slow >= SLOW_READS {
+            self.take(Course::Ahead);
+            self.distrust = DISTRUST_BATCHES;
+        } else if self.reads >= RETRY_READS {
+            self.take(Course::Queue);
+        } else if self.reads.is_multiple_of(SLOW_WITHIN) {
+            self.slow = 0;
+        }
+    }
+
+    /// What comes in fragments comes in longer runs, if more of it is known.
+    fn widen(&mut self) {
+        self.cached_window = (self.cached_window * 2).min(CACHED_WINDOW_MAX);
+    }
+
+    fn take(&mut self, course: Course) {
+        self.course = course;
+        (self.reads, self.slow) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAST: Duration = Duration::from_micros(3);
+    const SLOW: Duration = Duration::from_micros(80);
+
+    fn buffered() -> Adaptive {
+        Adaptive::new(CacheMode::Buffered, 8192, Kind::Threads)
+    }
+
+    #[test]
+    fn adp_1_a_direct_file_is_always_read_ahead() {
+        let mut direct = Adaptive::new(CacheMode::Direct, 8192, Kind::Uring);
+        assert!(!direct.wants_sample(), "[ADP-1]");
+        assert_eq!(direct.batch(Some(true), 64, 4), Course::Ahead, "[ADP-1]");
+    }
+
+    #[test]
+    fn what_is_cached_is_read_without_the_queue_and_merged_where_that_saves_reads() {
+        let mut adaptive = buffered();
+        assert_eq!(adaptive.batch(Some(true), 64, 4), Course::Beside);
+        assert_eq!(adaptive.batch(Some(true), 64, 60), Course::Plain);
+        assert_eq!(adaptive.batch(Some(false), 64, 4), Course::Ahead);
+        assert_eq!(adaptive.batch(None, 64, 4), Course::Ahead);
+    }
+
+    #[test]
+    fn many_single_blocks_go_through_a_queue_that_takes_them_at_once() {
+        let mut adaptive = Adaptive::new(CacheMode::Buffered, 8192, Kind::Uring);
+        assert_eq!(adaptive.batch(Some(true), 64, 20), Course::Queue);
+        assert_eq!(adaptive.batch(Some(true), 64, 4), Course::Beside);
+        assert_eq!(adaptive.batch(Some(true), 10, 10), Course::Plain);
+    }
+
+    #[test]
+    fn fragments_call_for_a_wider_window_and_strays_for_the_queue() {
+        let mut adaptive = buffered();
+        adaptive.batch(Some(true), 64, 4);
+        adaptive.read_beside(FAST, 4, 64);
+        assert_eq!(adaptive.window(8), CACHED_WINDOW);
+        adaptive.read_beside(SLOW, 0, 0);
+        adaptive.read_beside(SLOW, 0, 0);
+        assert_eq!(adaptive.course(), Course::Beside, "a batch without reads says nothing");
+        adaptive.read_beside(FAST, 20, 64);
+        assert_eq!(adaptive.window(8), 2 * CACHED_WINDOW);
+        adaptive.read_beside(FAST, 60, 64);
+        assert_eq!(adaptive.course(), Course::Queue);
+    }
+
+    #[test]
+    fn pages_that_only_seem_to_be_cached_are_read_by_the_queue_for_a_while() {
+        let mut adaptive = buffered();
+        adaptive.batch(Some(true), 64, 4);
+        adaptive.read_beside(SLOW * 100, 4, 64);
+        assert_eq!(adaptive.course(), Course::Beside, "one may be an interruption");
+        adaptive.read_beside(SLOW * 100, 4, 64);
+        assert_eq!(adaptive.course(), Course::Ahead);
+        assert!(!adaptive.wants_sample());
+    }
+
+    #[test]
+    fn slow_reads_end_plain_reading_and_a_lone_one_does_not() {
+        let mut adaptive = buffered();
+        adaptive.batch(Some(true), 4, 4);
+        adaptive.read_plain(SLOW);
+        (1..SLOW_WITHIN).for_each(|_| adaptive.read_plain(FAST));
+        adaptive.read_plain(SLOW);
+        assert_eq!(adaptive.course(), Course::Plain, "the first one was forgotten");
+        adaptive.read_plain(SLOW);
+        assert_eq!(adaptive.course(), Course::Ahead);
+    }
+
+    #[test]
+    fn plain_reading_is_put_to_the_test_from_time_to_time() {
+        let mut adaptive = buffered();
+        adaptive.batch(Some(true), 4, 4);
+        assert_eq!(adaptive.course(), Course::Plain);
+        (0..RETRY_READS).for_each(|_| adaptive.read_plain(FAST));
+        assert_eq!(adaptive.course(), Course::Queue);
+    }
+}

@@ -1,0 +1,199 @@
+//! Look-ahead distance: how many blocks a stream is ahead of its consumer.
+//!
+//! Too short, and the consumer waits; too long, and pins, memory and requests for blocks that nobody
+//! comes for are wasted. The right one is known from two times: a block that takes `latency` to
+//! come must be asked for `latency / interval` blocks before its turn, if the consumer takes
+//! `interval` for each. Worked example: 1 ms and 20 us make 50 blocks; with a margin of 2 the aim is
+//! 100. From 1 the distance gets there in seven waits, by doubling, and after 127 blocks at least.
+//!
+//! Waits alone make it longer, so a stream over resident pages or before a slow consumer stays
+//! short. The aim only says how far a stream that never waits may come down again. To jump to the
+//! aim at once was rejected: a latency measured at a short distance says nothing of a long one.
+//!
+//! Invariants:  [DST-1] 1 <= distance <= most  [DST-2] it doubles at most once in a distance worth of
+//!              blocks, the new one: only then has the last growth shown what it does
+//!              [DST-3] it grows on waits of 2 us and more only  [DST-4] blocks that are there in time
+//!              shrink it to the aim at most, by 1 each, and after a distance of them without a wait
+//!              [DST-5] fewer than 65 hits in a row change nothing
+//! Concurrency: one owner.
+//! Failure:     none; no clock is read, all times come with the events.
+//! Source:      PostgreSQL 19's read stream for growth on real waits only; Seastar for the quarter
+//!              that may be wasted; the aim is Little's law.
+
+use std::time::Duration;
+
+/// A shorter wait is none: to find a block that is just there takes about as long.
+const WAIT_MIN: Duration = Duration::from_micros(2);
+/// How many times the bare need the aim is.
+const MARGIN: f64 = 2.0;
+/// A new latency counts as one part in so many; there are fewer requests than blocks.
+const LATENCY_PARTS: f64 = 8.0;
+/// A new interval counts as one part in so many.
+const INTERVAL_PARTS: f64 = 32.0;
+/// Hits in a row that leave the distance as it is, so that one cached run ends no deep look-ahead.
+const HITS_FREE: u32 = 64;
+/// Hits in a row after which it shrinks by a part of itself rather than by 1.
+const HITS_SLOW: u32 = 128;
+/// That part: one in so many.
+const HITS_PART: u32 = 16;
+/// Hits in a row that bring any distance down to 1: by a sixteenth each from 2^32 on, and then by 1.
+const HITS_TO_ONE: u32 = 512;
+/// One asked block in so many may be wasted.
+const WASTE_PART: u32 = 4;
+/// Fewer asked blocks than this tell nothing about waste.
+const WASTE_EVIDENCE: u32 = 8;
+/// Once so many blocks were asked for, all of them count half.
+const WASTE_MEMORY: u32 = 256;
+
+/// The look-ahead distance of one stream.
+#[derive(Debug, Clone)]
+pub(crate) struct Distance {
+    blocks: u32,
+    most: u32,
+    /// Blocks that the consumer has still to take before the distance may double again.
+    growth_after: u32,
+    /// Blocks in a row that were asked for ahead and were there.
+    ready_in_a_row: u32,
+    hits_in_a_row: u32,
+    /// Blocks asked for ahead that were used lately, and those that were not.
+    used: u32,
+    wasted: u32,
+    latency_ns: Option<f64>,
+    interval_ns: Option<f64>,
+}
+
+impl Distance {
+    /// Begins `start` blocks ahead (at least 1), never to go beyond `most`.
+    pub(crate) fn new(start: u32, most: u32) -> Distance {
+        assert!(start >= 1 && most >= 1, "[DST-1] start {start} and most {most} are at least 1");
+        Distance {
+            blocks: start.min(most),
+            most,
+            growth_after: 0,
+            ready_in_a_row: 0,
+            hits_in_a_row: 0,
+            used: 0,
+            wasted: 0,
+            latency_ns: None,
+            interval_ns: None,
+        }
+    }
+
+    /// How many blocks to be ahead now: 1 to `most`.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Sets another bound, at least 1 block: shares of pins and rings change.
+    pub(crate) fn set_most(&mut self, most: u32) {
+        assert!(most >= 1, "[DST-1] a stream may be ahead by a block at least");
+        self.most = most;
+        self.set(self.blocks);
+    }
+
+    /// The consumer waited for a block that had been asked for ahead.
+    pub(crate) fn waited(&mut self, wait: Duration) {
+        if wait < WAIT_MIN {
+            return self.ready();
+        }
+        self.hits_in_a_row = 0;
+        self.ready_in_a_row = 0;
+        self.use_one();
+        if self.growth_after == 0 {
+            self.set(self.blocks.saturating_mul(2));
+            self.growth_after = self.blocks;
+        } else {
+            self.growth_after -= 1;
+        }
+    }
+
+    /// A block had been asked for ahead and was there.
+    pub(crate) fn ready(&mut self) {
+        self.hits_in_a_row = 0;
+        self.use_one();
+        self.growth_after = self.growth_after.saturating_sub(1);
+        self.ready_in_a_row = self.ready_in_a_row.saturating_add(1);
+        if self.ready_in_a_row > self.blocks && self.aim().is_some_and(|aim| aim < self.blocks) {
+            self.set(self.blocks - 1);
+        }
+    }
+
+    /// So many blocks in a row were in memory all along: nothing had been asked for.
+    pub(crate) fn hits(&mut self, hits: u32) {
+        // After so many it is 1, from wherever it began.
+        for _ in 0..hits.min(HITS_TO_ONE) {
+            self.hit();
+        }
+    }
+
+    /// A block was in memory all along: nothing had been asked for.
+    fn hit(&mut self) {
+        self.growth_after = self.growth_after.saturating_sub(1);
+        self.hits_in_a_row = self.hits_in_a_row.saturating_add(1);
+        if self.hits_in_a_row > HITS_SLOW {
+            self.set(self.blocks - (self.blocks / HITS_PART).max(1));
+        } else if self.hits_in_a_row > HITS_FREE {
+            self.set(self.blocks - 1);
+        }
+    }
+
+    /// So many blocks that had been asked for ahead were never wanted.
+    pub(crate) fn wasted(&mut self, blocks: u32) {
+        self.wasted = self.wasted.saturating_add(blocks);
+        let asked = self.used.saturating_add(self.wasted);
+        if asked >= WASTE_EVIDENCE && self.wasted > asked / WASTE_PART {
+            self.set(self.blocks / 2);
+            // The shorter distance is judged by what it wastes itself.
+            (self.used, self.wasted) = (0, 0);
+            self.growth_after = self.blocks;
+        }
+        self.forget_old_waste();
+    }
+
+    /// There was no room for what was to be asked for.
+    pub(crate) fn halve(&mut self) {
+        self.set(self.blocks / 2);
+        self.growth_after = self.blocks.saturating_mul(4);
+    }
+
+    /// A request took so long from its submission to its completion.
+    pub(crate) fn latency(&mut self, latency: Duration) {
+        smooth(&mut self.latency_ns, latency, LATENCY_PARTS);
+    }
+
+    /// The consumer spent so long by itself, not waiting, between two blocks.
+    pub(crate) fn interval(&mut self, interval: Duration) {
+        smooth(&mut self.interval_ns, interval, INTERVAL_PARTS);
+    }
+
+    /// How many blocks ahead would be enough, with a margin; `None` before both times are known.
+    fn aim(&self) -> Option<u32> {
+        let need = self.latency_ns? / self.interval_ns?.max(1.0);
+        Some(((need * MARGIN).ceil() as u32).max(1)) // a cast keeps it within u32
+    }
+
+    fn set(&mut self, blocks: u32) {
+        self.blocks = blocks.clamp(1, self.most);
+    }
+
+    fn use_one(&mut self) {
+        self.used += 1;
+        self.forget_old_waste();
+    }
+
+    fn forget_old_waste(&mut self) {
+        while self.used.saturating_add(self.wasted) >= WASTE_MEMORY {
+            self.used /= 2;
+            self.wasted /= 2;
+        }
+    }
+}
+
+/// Moves a smoothed time towards `new` by one part in `parts`; the first one counts in full.
+fn smooth(smoothed: &mut Option<f64>, new: Duration, parts: f64) {
+    let new = new.as_nanos() as f64;
+    *smoothed = Some(smoothed.map_or(new, |old| old + (new - old) / parts));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! What one stream has done.
+
+use std::time::Duration;
+
+/// What a stream has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamStats {
+    /// Blocks given out, as pages or errors.
+    pub delivered: u64,
+    /// Pages that were in memory when they were named.
+    pub hits: u64,
+    /// Pages that the stream asked for ahead.
+    pub asked: u64,
+    /// Pages wanted ahead that somebody else was reading already.
+    pub joined: u64,
+    /// Pages read by themselves when it was their turn.
+    pub read_alone: u64,
+    /// Requests made ahead: reads, or hints to the kernel.
+    pub requests: u64,
+    /// Pages read through between two that were wanted.
+    pub gap_blocks: u64,
+    /// Times that a page asked for ahead was not there yet.
+    pub waits: u64,
+    /// Time spent waiting for them.
+    pub waited: Duration,
+    /// Times that look-ahead stood down for want of a clean frame.
+    pub stood_down: u64,
+    /// Blocks that could not be given.
+    pub errors: u64,
+    /// Blocks ahead now.
+    pub distance: u32,
+    /// Blocks given out before the last reset.
+    pub(crate) delivered_before_reset: u64,
+}

@@ -1,0 +1,297 @@
+//! Streams in corners: scans that dirty their pages, slow blocks, foreign queues, policies that panic.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use forebay::{
+    BufferPool, Lsn, Order, ReadaheadStrategy, Replacement, StrategyKind, StreamOptions, Verdict,
+};
+use forebay_io::{Kind, Prefer};
+
+use super::{FIRST, ahead, assert_says, at, stage};
+use crate::site::{PAGE, Site, create, numbered, reopened};
+
+fn hot_pages_gone(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usize, usize) {
+    let site = Site::new();
+    let pool = Site::bare(512)
+        .directory(site.path("main"))
+        .cleaner(cleaner)
+        .readahead(if streamed { ReadaheadStrategy::Async } else { ReadaheadStrategy::Os })
+        .build()
+        .unwrap();
+    let hot = numbered(&pool, "hot", 300, 0);
+    let big = reopened(&pool, numbered(&pool, "big", 5120, FIRST));
+    pool.flush_and_sync().unwrap();
+    for _ in 0..5 {
+        (0..300).for_each(|block| drop(hot.read(block).unwrap()));
+    }
+    let strategy = pool.strategy_with_ring(kind, (64 * PAGE) as u64).unwrap();
+    if streamed {
+        let options = StreamOptions::new().access(kind).readahead(ReadaheadStrategy::Async);
+        for row in big.scan_with(0..5120, &options).unwrap() {
+            let row = row.unwrap();
+            let mut page = row.page.try_upgrade().unwrap();
+            page.mark_dirty(Lsn::NONE);
+        }
+    } else {
+        for block in 0..5120 {
+            big.write_with(block, &strategy).unwrap().mark_dirty(Lsn::NONE);
+        }
+    }
+    let gone = (0..300).filter(|&block| !hot.is_resident(block)).count();
+    let stay = (0..5120).filter(|&block| big.is_resident(block)).count();
+    (gone, stay)
+}
+
+#[test]
+fn a_stream_that_dirties_keeps_to_its_ring() {
+    for kind in [StrategyKind::Vacuum, StrategyKind::BulkWrite, StrategyKind::BulkRead] {
+        for cleaner in [true, false] {
+            let (gone, stay) = hot_pages_gone(true, cleaner, kind);
+            assert!(gone <= 72 && stay <= 72, "{kind}, cleaner {cleaner}: {gone} {stay}");
+            let (gone, stay) = hot_pages_gone(false, cleaner, kind);
+            assert!(gone <= 72 && stay <= 72, "plain {kind}, cleaner {cleaner}: {gone} {stay}");
+        }
+    }
+}
+
+#[test]
+fn in_any_order_a_slow_block_does_not_keep_the_others_back() {
+    let site = Site::new();
+    let Some(stage) = stage(&site, Kind::Uring, 256, 640) else { return };
+    let options = StreamOptions::new().readahead(ReadaheadStrategy::Async).order(Order::Any);
+    stage.dam.keep_back(|it| it.position() == at(20));
+    let mut stream = stage.file.stream_with([60, 20, 80, 40, 100], &options).unwrap();
+    let (tell, told) = mpsc::channel();
+    let got = thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..4 {
+                let row = stream.next().unwrap().unwrap();
+                tell.send(row.page.block()).unwrap();
+            }
+        });
+        let mut got = Vec::new();
+        while let Ok(block) = told.recv_timeout(Duration::from_secs(2)) {
+            got.push(block);
+            if got.len() == 4 {
+                break;
+            }
+        }
+        stage.dam.open();
+        got
+    });
+    assert_eq!(got.len(), 4, "given while 20 is kept back: {got:?}");
+}
+
+#[test]
+fn the_page_cache_teaches_nothing_of_the_device() {
+    let site = Site::new();
+    let pool = BufferPool::builder()
+        .frames(512)
+        .page_size(8192)
+        .directory(site.path("main"))
+        .build()
+        .unwrap();
+    let file = pool.open_file("t", &create()).unwrap();
+    file.extend(20_000).unwrap();
+    for block in 0..20_000 {
+        file.init(block).unwrap().mark_dirty(Lsn::NONE);
+    }
+    file.flush_file().unwrap();
+    let before = pool.device_costs();
+    for _ in 0..5 {
+        assert_eq!(file.scan(0..20_000).filter(Result::is_ok).count(), 20_000);
+    }
+    let after = pool.device_costs();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_tablespace_over_a_queue_of_the_callers_reads_through_that_alone() {
+    let site = Site::new();
+    let Some(stage) = stage(&site, Kind::Sync, 256, 640) else { return };
+    let options = ahead().backend(Prefer::Only(Kind::Threads));
+    let Ok(stream) = stage.file.stream_with(0..64, &options) else { return };
+    assert_eq!(stream.count(), 64);
+    let blocks = stage.dam.blocks_read(PAGE).len();
+    assert_eq!(blocks, 64, "read through the queue that the tablespace was given");
+}
+
+#[test]
+fn every_page_read_ahead_and_taken_is_a_miss() {
+    let site = Site::new();
+    for readahead in [ReadaheadStrategy::Async, ReadaheadStrategy::Prefetch] {
+        let Some(stage) = stage(&site, Kind::Sync, 256, 640) else { return };
+        let before = stage.pool.stats();
+        let options = StreamOptions::new().readahead(readahead);
+        assert_eq!(stage.file.scan_with(0..64, &options).unwrap().count(), 64);
+        let total = stage.pool.stats().since(&before).total();
+        assert_eq!((total.hits, total.misses), (0, 64), "{readahead}");
+        stage.pool.close().unwrap();
+        std::fs::remove_dir_all(site.path("main sync")).unwrap();
+    }
+}
+
+#[derive(Debug)]
+struct Moody {
+    next: AtomicU32,
+    frames: u32,
+    panics: Arc<AtomicBool>,
+    calls: AtomicU32,
+}
+impl Replacement for Moody {
+    fn advance(&self) -> u32 {
+        if self.panics.load(Ordering::SeqCst) && self.calls.fetch_add(1, Ordering::SeqCst) == 40 {
+            self.panics.store(false, Ordering::SeqCst);
+            panic!("a bug of the user's policy");
+        }
+        self.next.fetch_add(1, Ordering::SeqCst) % self.frames
+    }
+    fn position(&self) -> u32 {
+        self.next.load(Ordering::SeqCst) % self.frames
+    }
+    fn judge(&self, usage: u8) -> Verdict {
+        if usage > 0 { Verdict::Spare } else { Verdict::Take }
+    }
+}
+
+#[test]
+fn a_policy_that_panics_once_leaves_no_page_loading_for_ever() {
+    let site = Site::new();
+    let panics = Arc::new(AtomicBool::new(false));
+    let mine = Arc::clone(&panics);
+    let pool = Site::bare(64)
+        .directory(site.path("main"))
+        .cleaner(false)
+        .readahead(ReadaheadStrategy::Os)
+        .replacement(move |frames| {
+            Box::new(Moody {
+                next: AtomicU32::new(0),
+                frames,
+                panics: mine,
+                calls: AtomicU32::new(0),
+            })
+        })
+        .build()
+        .unwrap();
+    let file = reopened(&pool, numbered(&pool, "t", 400, FIRST));
+    for block in 0..64 {
+        drop(file.read_with(399 - block, &pool.strategy(StrategyKind::Normal)).unwrap());
+    }
+    panics.store(true, Ordering::SeqCst);
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        file.stream_with(0..32, &ahead()).unwrap().count()
+    }));
+    let loading: Vec<_> = pool
+        .view()
+        .into_iter()
+        .filter(|f| f.io != forebay::IoView::None)
+        .map(|f| f.block)
+        .collect();
+    assert!(unwound.is_err(), "the policy was not asked");
+    assert_eq!(loading, [], "[DPT-2]");
+}
+
+#[test]
+fn a_block_that_is_there_again_is_given() {
+    let site = Site::new();
+    let Some(stage) = stage(&site, Kind::Sync, 256, 64) else { return };
+    let mut stream = stage.file.stream_with(0..8, &ahead()).unwrap();
+    assert_says(&stream.next().unwrap().unwrap(), 0);
+    stage.file.truncate(0).unwrap();
+    stage.file.extend(64).unwrap();
+    let errors: Vec<_> = stream.by_ref().filter_map(Result::err).map(|e| e.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+}
+
+#[test]
+fn gaps_in_any_order_keep_to_the_ring() {
+    let site = Site::new();
+    for shuffled in [false, true] {
+        let main = forebay::Tablespace::new("main", site.path(&format!("m{shuffled}")))
+            .costs(super::all_gaps());
+        let pool = Site::bare(512).tablespace(main).build().unwrap();
+        let hot = numbered(&pool, "hot", 300, 0);
+        let big = reopened(&pool, numbered(&pool, "big", 5120, FIRST));
+        for _ in 0..5 {
+            (0..300).for_each(|block| drop(hot.read(block).unwrap()));
+        }
+        let before = pool.stats();
+        let mut blocks: Vec<u32> = (0..5120).step_by(2).collect();
+        if shuffled {
+            let mut random = fastrand::Rng::with_seed(7);
+            for chunk in blocks.chunks_mut(256) {
+                random.shuffle(chunk);
+            }
+        }
+        let options =
+            StreamOptions::new().access(StrategyKind::BulkRead).readahead(ReadaheadStrategy::Async);
+        for row in big.stream_with(blocks, &options).unwrap() {
+            drop(row.unwrap());
+        }
+        let gone = (0..300).filter(|&block| !hot.is_resident(block)).count();
+        let stay = (0..5120).filter(|&block| big.is_resident(block)).count();
+        assert!(gone <= 72 && stay <= 72, "shuffled {shuffled}: {gone} {stay}");
+        assert!(pool.stats().since(&before).total().gap_pages > 0);
+    }
+}
+
+#[test]
+fn a_limit_reads_no_more_than_it_said_from_the_disk() {
+    if !super::cold::can_chill("a_limit_reads_no_more_than_it_said_from_the_disk") {
+        return;
+    }
+    let site = Site::new();
+    for (scan, rows) in [(true, 10), (false, 10), (true, 64), (false, 64)] {
+        let pool = BufferPool::builder()
+            .frames(512)
+            .page_size(8192)
+            .directory(site.path("main"))
+            .build()
+            .unwrap();
+        let name = format!("t{scan}{rows}");
+        let file = pool.open_file(&name, &create()).unwrap();
+        file.extend(4000).unwrap();
+        for block in 0..4000 {
+            file.init(block).unwrap().mark_dirty(Lsn::NONE);
+        }
+        file.flush_file().unwrap();
+        file.sync().unwrap();
+        let path = file.path().to_owned();
+        file.close().unwrap();
+        let raw = forebay_io::File::open(&path, &forebay_io::OpenOptions::new()).unwrap();
+        raw.advise(0..4000 * 8192, forebay_io::Advice::DontNeed).unwrap();
+        let file = pool.open_file(&name, &forebay::FileOptions::new()).unwrap();
+        let options = StreamOptions::new().expected_rows(rows);
+        let n = if scan {
+            file.scan_with(1000..4000, &options)
+                .unwrap()
+                .take(rows as usize)
+                .filter(Result::is_ok)
+                .count()
+        } else {
+            file.stream_with(1000..4000, &options)
+                .unwrap()
+                .take(rows as usize)
+                .filter(Result::is_ok)
+                .count()
+        };
+        assert_eq!(n as u64, rows);
+        let resident = raw.residency(0..4000 * 8192).unwrap();
+        let blocks = resident.pages_resident * resident.page_bytes / 8192;
+        assert!(blocks <= rows * 8 / 5, "scan {scan}: {blocks} blocks for {rows} rows");
+        pool.close().unwrap();
+    }
+}
+
+#[test]
+fn streams_may_be_sent() {
+    fn send<T: Send>(_: &T) {}
+    let site = Site::new();
+    let pool = site.pool(64);
+    let file = numbered(&pool, "t", 4, 0);
+    send(&file.scan(0..4));
+}

@@ -1,0 +1,280 @@
+//! What is counted and traced: each page asked for ahead ends as useful or wasted, and says why it was read.
+
+use std::thread;
+
+use forebay::{Action, Order, ReadaheadStrategy, Stats, StreamOptions, TraceEvent, Why};
+use forebay_io::Kind;
+
+use super::{KINDS, Stage, ahead, all_gaps, assert_says, assert_settled, stage, stage_at};
+use crate::site::{PAGE, Site, reopened, wait_until};
+
+/// What was done on the stage since `before`.
+fn since(stage: &Stage, before: &Stats) -> Stats {
+    stage.pool.stats().since(before)
+}
+
+fn take_all(stage: &Stage, blocks: impl IntoIterator<Item = u32>, options: &StreamOptions) -> u64 {
+    let mut stream = stage.file.stream_with(blocks, options).unwrap();
+    let count = stream.by_ref().map(|row| drop(row.unwrap())).count();
+    assert_eq!(stream.stats().delivered, count as u64);
+    stream.stats().gap_blocks
+}
+
+#[test]
+fn every_page_read_ahead_and_taken_is_useful_and_missed_once() {
+    let site = Site::new();
+    for kind in KINDS {
+        let Some(stage) = stage(&site, kind, 256, 200) else { continue };
+        let before = stage.pool.stats();
+        take_all(&stage, (0..200).rev(), &ahead());
+        let (done, page) = (since(&stage, &before), PAGE as u64);
+        let all = done.total();
+        assert!(all.prefetches > 100, "{kind}: {} read ahead", all.prefetches);
+        assert_eq!(done.pool.prefetches_useful, all.prefetches, "{kind}");
+        assert_eq!(done.pool.prefetches_wasted, 0, "{kind}");
+        assert_eq!((all.misses, all.hits + all.hits_in_flight), (200, 0), "{kind}");
+        assert_eq!(all.read_bytes, 200 * page, "{kind}");
+        assert_eq!(all.reads, stage.dam.reads().len() as u64, "{kind}");
+        // The first window is merged; how far ahead it goes from there is a matter of time.
+        assert!(all.reads < 200, "{kind}: {} reads", all.reads);
+        let before = stage.pool.stats();
+        take_all(&stage, 0..200, &ahead());
+        let all = since(&stage, &before).total();
+        assert_eq!((all.hits, all.misses, all.reads, all.prefetches), (200, 0, 0, 0), "{kind}");
+        assert_settled(&stage);
+    }
+}
+
+#[test]
+fn a_block_named_twice_is_missed_once_and_found_once() {
+    let site = Site::new();
+    for kind in KINDS {
+        let Some(stage) = stage(&site, kind, 256, 200) else { continue };
+        let before = stage.pool.stats();
+        take_all(&stage, [10, 10, 50, 10, 50, 90], &ahead());
+        let done = since(&stage, &before);
+        let all = done.total();
+        assert_eq!((all.misses, all.hits + all.hits_in_flight), (3, 3), "{kind}");
+        assert_eq!((done.pool.prefetches_useful, all.prefetches), (3, 3), "{kind}");
+        assert_settled(&stage);
+    }
+}
+
+#[test]
+fn pages_read_ahead_for_nobody_are_wasted_when_they_go() {
+    let site = Site::new();
+    for kind in KINDS {
+        let Some(mut stage) = stage(&site, kind, 256, 200) else { continue };
+        for cut in [false, true] {
+            let before = stage.pool.stats();
+            let apart = (0..8).map(|place| place * 20);
+            let mut stream = stage.file.stream_with(apart, &ahead()).unwrap();
+            assert_says(&stream.next().unwrap().unwrap(), 0);
+            drop(stream);
+            stage.dam.io().drain();
+            let done = since(&stage, &before);
+            assert_eq!(done.total().prefetches, 8, "{kind}");
+            let outcomes = (done.pool.prefetches_useful, done.pool.prefetches_wasted);
+            assert_eq!(outcomes, (1, 0), "{kind}: nobody knows yet");
+            // One of them is found by somebody else.
+            drop(stage.file.pin(40).unwrap());
+            if cut {
+                stage.file.truncate(1).unwrap();
+            } else {
+                stage.file = reopened(&stage.pool, stage.file);
+            }
+            let done = since(&stage, &before);
+            let outcomes = (done.pool.prefetches_useful, done.pool.prefetches_wasted);
+            assert_eq!(outcomes, (2, 6), "{kind}: cut {cut}");
+        }
+        assert_settled(&stage);
+    }
+}
+
+#[test]
+fn a_reader_that_comes_first_is_late_and_one_that_finds_anothers_read_has_joined() {
+    let site = Site::new();
+    for kind in KINDS {
+        let Some(stage) = stage(&site, kind, 256, 200) else { continue };
+        let trace = stage.pool.start_trace(1000).unwrap();
+        let before = stage.pool.stats();
+        stage.dam.keep_back(|_| true);
+        let blocks = || (0..8).map(|place| place * 20);
+        let (waits, joined) = thread::scope(|scope| {
+            let read = || {
+                let mut stream = stage.file.stream_with(blocks(), &ahead()).unwrap();
+                for (row, block) in stream.by_ref().zip(blocks()) {
+                    assert_says(&row.unwrap(), block);
+                }
+                (stream.stats().waits, stream.stats().joined)
+            };
+            let first = scope.spawn(read);
+            wait_until("the first stream's reads", || stage.dam.waiting() == 8);
+            let second = scope.spawn(read);
+            let total = || since(&stage, &before).total().prefetches_joined;
+            wait_until("the second stream to join them all", || total() == 8);
+            stage.dam.open();
+            let (first, second) = (first.join().unwrap(), second.join().unwrap());
+            assert_eq!((first.1, second.1), (0, 8), "{kind}");
+            assert!(first.0 >= 1 && second.0 >= 1, "{kind}: {first:?} {second:?}");
+            (first.0 + second.0, first.1 + second.1)
+        });
+        let done = since(&stage, &before);
+        let all = done.total();
+        assert_eq!((all.prefetches, all.prefetches_joined), (8, joined), "{kind}");
+        assert_eq!(all.prefetches_late, waits, "{kind}");
+        assert_eq!((done.pool.prefetches_useful, done.pool.prefetches_wasted), (8, 0), "{kind}");
+        let events = trace.events();
+        assert_eq!(with(&events, Action::Request, Why::Joined).len(), 8, "{kind}");
+        assert_eq!(with(&events, Action::Request, Why::Single).len(), 8, "{kind}");
+        assert_eq!(with(&events, Action::Deliver, Why::Late).len() as u64, waits, "{kind}");
+        stage.pool.stop_trace();
+        assert_settled(&stage);
+    }
+}
+
+#[test]
+fn pages_read_through_are_counted_and_bounded() {
+    let site = Site::new();
+    for kind in KINDS {
+        let gaps = |space: forebay::Tablespace| space.costs(all_gaps());
+        let Some(stage) = stage_at(&site, kind, 256, 640, gaps) else { continue };
+        let before = stage.pool.stats();
+        let wanted: Vec<u32> = (0..640).filter(|block| block % 6 != 3).collect();
+        let named = wanted.len() as u64;
+        let of_stream = take_all(&stage, wanted, &ahead());
+        let all = since(&stage, &before).total();
+        assert!(of_stream > 0, "{kind}: {of_stream} pages read through");
+        assert_eq!(all.gap_pages, of_stream, "{kind}");
+        assert!(all.gap_pages * 100 <= named * 50, "[COA-5] {kind}: {}", all.gap_pages);
+        let read = stage.dam.blocks_read(PAGE).len() as u64;
+        assert_eq!(all.read_bytes, read * PAGE as u64, "{kind}");
+        // A page that had to go before it was its turn is read twice.
+        let twice = stage.pool.stats().pool.prefetches_wasted;
+        let asked = named + all.gap_pages;
+        assert!((asked..=asked + twice).contains(&read), "{kind}: {read}, {asked}, {twice}");
+        // Whatever is in memory of them now is right.
+        for block in 0..640 {
+            assert_says(&stage.file.read(block).unwrap(), block);
+        }
+        assert_settled(&stage);
+    }
+}
+
+#[test]
+fn a_changed_page_in_a_gap_stays_as_it_was_changed() {
+    let site = Site::new();
+    for kind in KINDS {
+        let gaps = |space: forebay::Tablespace| space.costs(all_gaps());
+        let Some(stage) = stage_at(&site, kind, 256, 64, gaps) else { continue };
+        for block in [3, 9, 15] {
+            crate::site::write(&stage.file, block, 77);
+        }
+        stage.dam.forget();
+        let wanted: Vec<u32> = (0..20).filter(|block| ![3, 9, 15].contains(block)).collect();
+        take_all(&stage, wanted.clone(), &ahead());
+        // Pages behind a gap are where they should be, or they would have to be read again.
+        let mut read = stage.dam.blocks_read(PAGE);
+        read.retain(|block| ![3, 9, 15].contains(block));
+        assert!(read.iter().copied().eq(wanted.iter().map(|&block| u64::from(block))), "{kind}");
+        for block in [3, 9, 15] {
+            assert_eq!(
+                crate::site::read(&stage.file, block),
+                77,
+                "{kind}: what was on disk is back"
+            );
+        }
+        assert_settled(&stage);
+    }
+}
+
+/// The events with this action and reason.
+fn with(events: &[TraceEvent], action: Action, why: Why) -> Vec<&TraceEvent> {
+    events.iter().filter(|event| event.action == action && event.why == why).collect()
+}
+
+#[test]
+fn a_trace_says_what_was_asked_for_and_why() {
+    let site = Site::new();
+    let Some(stage) = stage(&site, Kind::Sync, 256, 200) else { return };
+    drop(stage.file.with_readahead(ReadaheadStrategy::Os).read(70).unwrap());
+    let trace = stage.pool.start_trace(1000).unwrap();
+    // Known at once: a run, a single one, one that is here.
+    take_all(&stage, [5, 4, 6, 120, 70], &ahead());
+    let events = trace.events();
+    assert!(events.iter().all(|event| event.stream == 1 && event.file == stage.file.id()));
+    let places = |found: Vec<&TraceEvent>| -> Vec<(u32, u32)> {
+        found.into_iter().map(|event| (event.first, event.blocks)).collect()
+    };
+    assert_eq!(places(with(&events, Action::Request, Why::Merged)), [(4, 3)]);
+    assert_eq!(places(with(&events, Action::Request, Why::Single)), [(120, 1)]);
+    assert_eq!(places(with(&events, Action::Request, Why::Hit)), [(70, 1)]);
+    let given: Vec<u32> = events
+        .iter()
+        .filter(|event| event.action == Action::Deliver)
+        .map(|event| event.first)
+        .collect();
+    assert_eq!(given, [5, 4, 6, 120, 70], "[RS-2] as they were given");
+    trace.clear();
+    // All here now; and another stream has another number.
+    take_all(&stage, [4, 5], &ahead());
+    let events = trace.events();
+    let given: Vec<_> =
+        events.iter().map(|event| (event.stream, event.action, event.why)).collect();
+    assert_eq!(given, [(2, Action::Deliver, Why::Hit); 2]);
+    stage.pool.stop_trace();
+    take_all(&stage, [150, 151], &ahead());
+    assert_eq!(trace.events().len(), 2, "stopped, and goes on");
+    assert_settled(&stage);
+}
+
+#[test]
+fn hints_are_traced_merged_and_counted_as_requests() {
+    let site = Site::new();
+    let Some(stage) = stage(&site, Kind::Sync, 256, 200) else { return };
+    let trace = stage.pool.start_trace(1000).unwrap();
+    let options = StreamOptions::new().readahead(ReadaheadStrategy::Prefetch);
+    let mut stream = stage.file.stream_with([5, 4, 6, 120, 7], &options).unwrap();
+    assert_eq!(stream.by_ref().count(), 5);
+    assert_eq!((stream.stats().requests, stream.stats().asked), (2, 5));
+    drop(stream);
+    let hints: Vec<(u32, u32)> = trace
+        .events()
+        .iter()
+        .filter(|event| event.action == Action::Hint)
+        .map(|event| (event.first, event.blocks))
+        .collect();
+    assert_eq!(hints, [(4, 4), (120, 1)]);
+    assert_eq!(stage.dam.blocks_read(PAGE), [4, 5, 6, 7, 120], "each by itself, once");
+    assert_settled(&stage);
+}
+
+#[test]
+fn what_a_stream_says_of_itself_adds_up_over_every_strategy() {
+    let site = Site::new();
+    for readahead in ReadaheadStrategy::ALL {
+        for order in [Order::InOrder, Order::Any] {
+            let site_of_pool = Site::new();
+            let Some(stage) = stage(&site_of_pool, Kind::Sync, 64, 300) else { return };
+            (0..40).for_each(|block| drop(stage.file.read(block * 5).unwrap()));
+            let before = stage.pool.stats();
+            let mut random = fastrand::Rng::with_seed(6);
+            let blocks: Vec<u32> = (0..500).map(|_| random.u32(..310)).collect();
+            let past_end = blocks.iter().filter(|block| **block >= 300).count() as u64;
+            let options = StreamOptions::new().readahead(readahead).order(order);
+            let mut stream = stage.file.stream_with(blocks, &options).unwrap();
+            stream.by_ref().for_each(drop);
+            let stats = stream.stats();
+            drop(stream);
+            let all = since(&stage, &before).total();
+            let what = format!("{readahead} {order:?}");
+            assert_eq!((stats.delivered, stats.errors), (500, past_end), "{what}");
+            assert_eq!(all.hits + all.hits_in_flight + all.misses, 500 - past_end, "{what}");
+            if readahead == ReadaheadStrategy::Async {
+                assert_eq!(all.prefetches_late, stats.waits, "{what}");
+            }
+            assert_settled(&stage);
+        }
+    }
+    drop(site);
+}

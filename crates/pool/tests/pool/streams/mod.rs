@@ -1,0 +1,121 @@
+//! Read streams: the right pages, in order, once each, whatever the disk and the caller do.
+//!
+//! Most of it runs over a [`Dam`], which keeps reads back so that a test can act while they are under
+//! way, and says afterwards what was read from the disk.
+
+mod budgets;
+mod cold;
+mod corners;
+mod counts;
+mod dam;
+mod descriptors;
+mod faults;
+mod leaving;
+mod order;
+mod plain;
+mod sharing;
+mod soak;
+
+use forebay::{
+    BufferPool, DeviceCosts, Error, IoView, PagedFile, ReadaheadStrategy, StreamOptions, Tablespace,
+};
+use forebay_io::{CacheMode, Kind};
+use std::time::Duration;
+
+use crate::site::{PAGE, Site, number_in, numbered, reopened, skip};
+use dam::Dam;
+
+/// Block n of a [`stage`] says this much more than n.
+const FIRST: u64 = 1000;
+
+/// A pool over a disk that obeys the test, and a file of which nothing is in memory.
+struct Stage {
+    /// The first to go: a test that fails must not wait for reads that nobody lets go.
+    dam: Dam,
+    file: PagedFile,
+    pool: BufferPool,
+}
+
+/// A pool of `frames` over a dam on `kind`, buffered, with a file of `blocks`. `None`, noted as skipped,
+/// where that backend does not work.
+fn stage(site: &Site, kind: Kind, frames: u64, blocks: u32) -> Option<Stage> {
+    stage_at(site, kind, frames, blocks, |space| space)
+}
+
+/// As [`stage`], in a tablespace of the test's making.
+fn stage_at(
+    site: &Site,
+    kind: Kind,
+    frames: u64,
+    blocks: u32,
+    space: impl FnOnce(Tablespace) -> Tablespace,
+) -> Option<Stage> {
+    let dam = match Dam::over(site, kind, CacheMode::Buffered) {
+        Ok(dam) => dam,
+        Err(reason) => {
+            skip(&format!("streams over {kind}"), &reason);
+            return None;
+        }
+    };
+    let main = Tablespace::new("main", site.path(&format!("main {kind}"))).costs(no_gaps());
+    let builder = Site::bare(frames).cleaner(false).frame_wait(Duration::from_secs(5));
+    let pool = builder.tablespace(space(main.io(dam.io()))).build().unwrap();
+    let file = reopened(&pool, numbered(&pool, "table", blocks, FIRST));
+    dam.forget();
+    Some(Stage { file, pool, dam })
+}
+
+/// Costs by which no gap is worth reading through.
+fn no_gaps() -> DeviceCosts {
+    let (request, mebibyte) = (Duration::from_nanos(1), Duration::from_secs(1));
+    DeviceCosts { request, mebibyte, useful_depth: 64 }
+}
+
+/// Costs by which every gap is.
+fn all_gaps() -> DeviceCosts {
+    let (request, mebibyte) = (Duration::from_secs(1), Duration::from_nanos(1));
+    DeviceCosts { request, mebibyte, useful_depth: 64 }
+}
+
+/// Straight into frames, whatever the page cache has.
+fn ahead() -> StreamOptions {
+    StreamOptions::new().readahead(ReadaheadStrategy::Async)
+}
+
+/// The backends that drive their reads in different ways.
+const KINDS: [Kind; 3] = [Kind::Uring, Kind::Threads, Kind::Sync];
+
+/// Asserts that block `block` says what it should.
+#[track_caller]
+fn assert_says(page: &[u8], block: u32) {
+    assert_eq!(number_in(page), FIRST + u64::from(block), "the contents of block {block}");
+}
+
+/// Asserts that nobody holds anything once all reads are in, that every frame is accounted for, and that
+/// the pool closes.
+#[track_caller]
+fn assert_settled(stage: &Stage) {
+    stage.dam.io().drain();
+    let pool = &stage.pool;
+    let view = pool.view();
+    for frame in &view {
+        assert_eq!(
+            (frame.pins, frame.io, frame.orphan),
+            (0, IoView::None, false),
+            "[DPT-2] {frame}"
+        );
+    }
+    let stats = pool.stats();
+    assert_eq!(stats.frames_free + view.len() as u64, stats.frames, "[RS-3] frames are lost");
+    pool.close().unwrap();
+    assert_eq!(pool.stats().frames_free, stats.frames, "a closed pool has all its frames");
+}
+
+fn is_past_end(error: &Error) -> bool {
+    matches!(error, Error::PastEnd { .. })
+}
+
+/// Byte offset of a block.
+fn at(block: u32) -> u64 {
+    u64::from(block) * PAGE as u64
+}
