@@ -113,9 +113,6 @@ where
     hinted: Vec<Run>,
     gaps: Gaps,
     private: Option<Private>,
-    /// Another descriptor, with the kernel's own readahead, for batches of long runs: its guesses are
-    /// right then, and in its cache it makes larger pages of what it reads ahead by itself.
-    dense: Option<Private>,
     carrier: u8,
     share: Share<Arc<Core>>,
     watch: Arc<Watch>,
@@ -300,7 +297,8 @@ fn hint(
         ReadaheadStrategy::Hint if scan || kind != StrategyKind::Normal => Hint::Normal,
         ReadaheadStrategy::Max => Hint::Sequential,
         ReadaheadStrategy::Hint => Hint::Random,
-        // Of a sequence the kernel's guesses are right: see `dense`.
+        // Of a sequence the kernel's guesses are right, and in its cache it makes larger pages of what
+        // it reads ahead by itself.
         _ if scan => Hint::Normal,
         // What is to be read is said exactly; what the kernel guessed beside would be too much.
         _ => Hint::Random,
@@ -314,9 +312,8 @@ where
     fn new(handle: &'f PagedFile, blocks: I, plan: Plan) -> ReadStream<'f, I> {
         let core = handle.core();
         let trace = core.tracing.now().map(|trace| (trace, core.tracing.stream_number()));
-        let reads_exactly = plan.hint == Some(Hint::Random)
-            && matches!(plan.means, Means::Async | Means::Adaptive(_));
-        let by_kernel = reads_exactly && matches!(plan.means, Means::Adaptive(_));
+        let by_kernel =
+            plan.hint == Some(Hint::Random) && matches!(plan.means, Means::Adaptive(_));
         ReadStream {
             handle,
             blocks,
@@ -334,7 +331,6 @@ where
             hinted: Vec::new(),
             gaps: Gaps::default(),
             private: plan.hint.map(Private::new),
-            dense: reads_exactly.then(|| Private::new(Hint::Normal)),
             carrier: plan.carrier,
             share: Share::new(Arc::clone(core)),
             watch: Arc::default(),

@@ -27,9 +27,6 @@ const HINTED_RUN: u32 = 2;
 /// Most runs to remember that the kernel was told of, before those of a batch are added.
 const HINTED_MOST: usize = 1024;
 
-/// A batch is dense whose runs are on average at least one part in so many of the largest request.
-const DENSE_SHARE: usize = 2;
-
 /// Gap pages that a stream's memory of what became of them goes back.
 const GAP_MEMORY: u32 = 1024;
 
@@ -143,20 +140,16 @@ where
             Means::Async => Course::Ahead,
             Means::Adaptive(_) => self.choose(),
         };
-        let combine = self.handle.core().combine_pages;
-        // The kernel's own readahead goes beyond what is asked for: not where rows are counted.
-        let dense = !self.counts_rows()
-            && self.wanted.len() >= self.runs.len() * combine.div_ceil(DENSE_SHARE);
-        if course == Course::Ahead && self.by_kernel && !dense {
+        if course == Course::Ahead && self.by_kernel {
             self.hint_runs(HINTED_RUN);
         }
         let departed = match course {
             Course::Plain => {
                 self.runs.clear();
-                self.read_runs(0, dense)
+                self.read_runs(0)
             }
             Course::Beside => self.read_beside(),
-            Course::Queue | Course::Ahead => self.read_runs(self.carrier, dense),
+            Course::Queue | Course::Ahead => self.read_runs(self.carrier),
         };
         self.stats.requests += u64::from(departed.requests);
         self.stats.asked += u64::from(departed.pages);
@@ -226,7 +219,7 @@ where
     /// Reads `runs` here and now, all at once.
     fn read_beside(&mut self) -> Departed {
         let start = self.handle.core().clock.now();
-        let departed = self.read_runs(0, false);
+        let departed = self.read_runs(0);
         let took = self.handle.core().clock.now().saturating_sub(start);
         self.pace.waited += took;
         if let Means::Adaptive(adaptive) = &mut self.means {
@@ -236,13 +229,12 @@ where
     }
 
     /// Reads `runs` into frames, by the queue `carrier` or, for 0, here and now; pins what was named.
-    /// `dense`: they are long.
-    fn read_runs(&mut self, carrier: u8, dense: bool) -> Departed {
+    fn read_runs(&mut self, carrier: u8) -> Departed {
         let ahead = Ahead {
             core: self.handle.core(),
             file: self.handle.file(),
             strategy: &self.strategy,
-            through: self.dense.as_ref().filter(|_| dense).or(self.private.as_ref()),
+            through: self.private.as_ref(),
             carrier,
             watch: Some(&self.watch),
             trace: self.trace.as_ref().map(|(trace, stream)| (trace, *stream)),
