@@ -146,6 +146,28 @@ impl fmt::Display for Action {
     }
 }
 
+/// A change of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NameOp {
+    /// Making a directory.
+    MakeDirectory,
+    /// Taking a file's name away.
+    Remove,
+    /// Giving a file another name.
+    Rename,
+}
+
+impl fmt::Display for NameOp {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            NameOp::MakeDirectory => "make the directory",
+            NameOp::Remove => "remove",
+            NameOp::Rename => "rename",
+        })
+    }
+}
+
 impl From<Op> for Action {
     fn from(op: Op) -> Action {
         Action::Request(op)
@@ -160,6 +182,16 @@ pub enum Error {
     #[error("cannot open {}: {source}; {}", file.display(), open_hint(*source))]
     Open {
         /// The path asked for.
+        file: Arc<Path>,
+        /// What the system said.
+        source: OsError,
+    },
+    /// A name could not be made, changed or taken away.
+    #[error("cannot {op} {}: {source}; {}", file.display(), open_hint(*source))]
+    Name {
+        /// What was tried.
+        op: NameOp,
+        /// The name.
         file: Arc<Path>,
         /// What the system said.
         source: OsError,
@@ -359,6 +391,7 @@ impl Error {
     pub fn os_error(&self) -> Option<OsError> {
         match self {
             Error::Open { source, .. }
+            | Error::Name { source, .. }
             | Error::Io { source, .. }
             | Error::NoSpace { source, .. }
             | Error::Permission { source, .. }

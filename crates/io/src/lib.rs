@@ -49,11 +49,12 @@ mod memory;
 mod request;
 mod sys;
 mod ticket;
+mod volume;
 mod waiters;
 
 pub use backend::Kind;
 pub use completion::{Completed, Then};
-pub use error::{Action, Error, OsError, Part};
+pub use error::{Action, Error, NameOp, OsError, Part};
 pub use file::{
     Advice, Alignment, AlignmentSource, CacheMode, File, Hint, OpenOptions, Preallocate, Residency,
     sync_directory,
@@ -62,6 +63,7 @@ pub use io::{Io, IoOptions, IoStats, Prefer};
 pub use memory::{Arena, Keeper, Lease, Mapping};
 pub use request::{Op, Request};
 pub use ticket::Ticket;
+pub use volume::{Change, Interpose, Volume};
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

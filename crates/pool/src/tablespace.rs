@@ -16,11 +16,11 @@
 //!              [TBS-2] a carrier's number leads to one queue as long as the tablespace is open
 //! Source:      PostgreSQL's "fsync errors" (2018).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use forebay_io::{CacheMode, Io, IoOptions, Kind, Mapping, Op, Prefer, sync_directory};
+use forebay_io::{CacheMode, Io, IoOptions, Kind, Mapping, Op, Prefer, Volume};
 
 use crate::ahead::cost::{Costs, DeviceCosts};
 use crate::directory_lock::DirectoryLock;
@@ -46,6 +46,7 @@ pub struct Tablespace {
     pub(crate) queue_depth: Option<usize>,
     pub(crate) segment: Option<Size>,
     pub(crate) io: Option<Io>,
+    pub(crate) volume: Volume,
     pub(crate) costs: Option<DeviceCosts>,
     pub(crate) must_exist: bool,
 }
@@ -60,6 +61,7 @@ impl Tablespace {
             queue_depth: None,
             segment: None,
             io: None,
+            volume: Volume::system(),
             costs: None,
             must_exist: false,
         }
@@ -102,6 +104,14 @@ impl Tablespace {
         self
     }
 
+    /// Makes, cuts, removes and syncs its files and directories through this volume, such as that of a
+    /// simulated disk. Default: [`Volume::system`].
+    #[must_use]
+    pub fn volume(mut self, volume: Volume) -> Self {
+        self.volume = volume;
+        self
+    }
+
     /// What a request and a byte cost on the device, as `forebay lab` measures it; what streams learn
     /// while they run corrects it. Default: see [`DeviceCosts`].
     #[must_use]
@@ -120,6 +130,8 @@ impl Tablespace {
 pub(crate) struct Space {
     pub(crate) name: Arc<str>,
     pub(crate) directory: PathBuf,
+    /// Through which everything about its files is done but reading and writing them.
+    pub(crate) volume: Volume,
     pub(crate) cache: CacheMode,
     pub(crate) segment_bytes: Option<u64>,
     /// For one page that a thread waits for.
@@ -162,13 +174,10 @@ impl Space {
             });
         }
         if !asked.must_exist {
-            make_directory(&asked.directory)?;
+            asked.volume.make_directory(&asked.directory)?;
         }
         // Absolute from here on: the process may change its working directory.
-        let directory = asked.directory.canonicalize().map_err(|source| {
-            let file = asked.directory.as_path().into();
-            Error::Io(forebay_io::Error::Open { file, source: source.into() })
-        })?;
+        let directory = asked.volume.canonicalize(&asked.directory)?;
         let lock = DirectoryLock::take(&directory)?;
         let cache = asked.cache.unwrap_or_default();
         let (lone, queue) = match &asked.io {
@@ -178,6 +187,7 @@ impl Space {
         Ok(Space {
             name: asked.name.as_str().into(),
             directory,
+            volume: asked.volume.clone(),
             cache,
             segment_bytes,
             lone,
@@ -330,18 +340,4 @@ fn queue_options(
 ) -> IoOptions {
     let workers = queue_depth.min(WORKERS_MAX);
     IoOptions { prefer, cache, queue_depth, workers, register, advise: true }
-}
-
-/// Makes `directory` and what it is in, each durable in the one above.
-fn make_directory(directory: &Path) -> Result<(), Error> {
-    let absent = directory.ancestors().take_while(|it| !it.as_os_str().is_empty() && !it.exists());
-    let made: Vec<&Path> = absent.collect();
-    std::fs::create_dir_all(directory).map_err(|source| {
-        Error::Io(forebay_io::Error::Open { file: directory.into(), source: source.into() })
-    })?;
-    for directory in made {
-        let above = directory.parent().filter(|it| !it.as_os_str().is_empty());
-        sync_directory(above.unwrap_or(Path::new(".")))?;
-    }
-    Ok(())
 }

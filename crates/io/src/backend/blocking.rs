@@ -8,8 +8,12 @@ use crate::request::{Op, Transfer};
 /// Does what is left of `transfer` in one system call, blocking; returns the bytes moved.
 ///
 /// One call may move less than asked, for the reasons `preadv(2)` lists or because there are more
-/// leases than it takes at once.
-pub(super) fn attempt(transfer: &mut Transfer) -> Result<u64, OsError> {
+/// leases than it takes at once. For backends that block the thread that drives them, such as a
+/// simulated disk.
+///
+/// # Errors
+/// What the system says; for the backend to hand to its [`Sink`](super::Sink).
+pub fn attempt(transfer: &mut Transfer) -> Result<u64, OsError> {
     let file = transfer.file().clone();
     let position = transfer.position();
     let moved = match transfer.op() {

@@ -58,6 +58,7 @@ mod uring;
 use std::fmt;
 use std::str::FromStr;
 
+pub use blocking::attempt;
 pub(crate) use ladder::open;
 pub use ladder::{Refusal, Report, open_raw};
 

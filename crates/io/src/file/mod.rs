@@ -25,10 +25,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{fstat, ftruncate};
 
 pub use open::{OpenOptions, sync_directory};
+pub(crate) use open::{open_file, sync_names};
 
 use crate::error::{Action, Error, OsError};
 use crate::request::Op;
 use crate::sys;
+use crate::volume::{Change, Volume};
 use identity::Identity;
 pub(crate) use identity::RunningSync;
 
@@ -161,19 +163,23 @@ struct Opened {
     /// Why this is buffered although direct was asked for.
     fallback: Option<Error>,
     alignment: Alignment,
+    /// Device and inode.
+    number: (u64, u64),
     identity: Arc<Identity>,
+    /// Through which the file is changed.
+    volume: Volume,
     spare: Mutex<Vec<OwnedFd>>,
 }
 
 impl File {
-    /// Opens `path` as `options` say.
+    /// Opens `path` of [`Volume::system`] as `options` say.
     ///
     /// # Errors
     /// [`Error::Open`] with the system's reason; [`Error::DirectRefused`] where direct I/O was
     /// asked for and cannot be had; [`Error::MixedModes`] when this process has the same file
     /// open in the other mode.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<File, Error> {
-        open::open(path, options)
+        open_file(path, options, &Volume::system())
     }
 
     /// The same file through a descriptor of its own, with its own readahead state and `hint`.
@@ -208,6 +214,12 @@ impl File {
     /// one file, whatever their paths lead to by now.
     pub fn is_of(&self, other: &File) -> bool {
         Arc::ptr_eq(&self.descriptor.opened, &other.descriptor.opened)
+    }
+
+    /// The numbers of its device and of its inode: the same for every open of this file, and for no
+    /// other file while it is open.
+    pub fn number(&self) -> (u64, u64) {
+        self.descriptor.opened.number
     }
 
     /// The path it was opened by. It may have been renamed or removed since.
@@ -267,8 +279,9 @@ impl File {
     /// [`Error::TooLarge`], [`Error::Permission`], [`Error::NoSpace`], [`Error::Io`].
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.check_writable(Action::Resize)?;
-        ftruncate(self.descriptor(), len)
-            .map_err(|error| self.failure(Action::Resize, 0..len, error.into()))
+        let change = Change::SetLen { file: self, len };
+        self.carry_out(&change, || Ok(ftruncate(self.descriptor(), len)?))
+            .map_err(|source| self.failure(Action::Resize, 0..len, source))
     }
 
     /// Reserves space for `range` (bytes), so that writes there cannot run out of it.
@@ -279,7 +292,9 @@ impl File {
     pub fn preallocate(&self, range: Range<u64>, mode: Preallocate) -> Result<(), Error> {
         self.check_writable(Action::Resize)?;
         let keep_size = mode == Preallocate::KeepSize;
-        match sys::preallocate(self.descriptor(), range.clone(), keep_size) {
+        let change = Change::Preallocate { file: self, range: range.clone(), mode };
+        let reserve = || sys::preallocate(self.descriptor(), range.clone(), keep_size);
+        match self.carry_out(&change, reserve) {
             Err(source) if source.is_unsupported() => Err(self.unsupported(
                 "reserving space",
                 source,
@@ -310,7 +325,7 @@ impl File {
     fn sync(&self, op: Op, call: fn(BorrowedFd<'_>) -> Result<(), OsError>) -> Result<(), Error> {
         self.check_latch()?;
         loop {
-            match self.latching(op.into(), 0..0, || call(self.descriptor())) {
+            match self.latching(op.into(), 0..0, || self.synced(op, call)) {
                 Err(OsError::EINTR) => {}
                 result => {
                     return result
@@ -323,7 +338,23 @@ impl File {
     /// One attempt at a sync for the backends that block, without more to say than its error.
     pub(crate) fn sync_attempt(&self, op: Op) -> Result<(), OsError> {
         let call = if op == Op::SyncAll { sys::sync_all } else { sys::sync_data };
-        self.latching(op.into(), 0..0, || call(self.descriptor()))
+        self.latching(op.into(), 0..0, || self.synced(op, call))
+    }
+
+    fn synced(
+        &self,
+        op: Op,
+        call: fn(BorrowedFd<'_>) -> Result<(), OsError>,
+    ) -> Result<(), OsError> {
+        self.carry_out(&Change::Sync { file: self, op }, || call(self.descriptor()))
+    }
+
+    fn carry_out(
+        &self,
+        change: &Change<'_>,
+        make: impl FnOnce() -> Result<(), OsError>,
+    ) -> Result<(), OsError> {
+        self.descriptor.opened.volume.carry_out(change, make)
     }
 
     /// Runs `call`, which may be told of a failed writeback, with no other sync beside it, and
@@ -380,7 +411,8 @@ impl File {
         self.check_latch()?;
         // It does not wait, so it is told of no writeback that failed: it need not be alone, and
         // does not stand behind a long sync.
-        sys::start_writeback(self.descriptor(), range.clone())
+        let change = Change::Writeback { file: self, range: range.clone(), wait: false };
+        self.carry_out(&change, || sys::start_writeback(self.descriptor(), range.clone()))
             .map_err(|source| self.writeback_failure(range, source))
     }
 
@@ -391,7 +423,9 @@ impl File {
     /// the same reason: the kernel tells of it once.
     pub fn wait_writeback(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_latch()?;
-        let wait = || sys::wait_writeback(self.descriptor(), range.clone());
+        let change = Change::Writeback { file: self, range: range.clone(), wait: true };
+        let wait =
+            || self.carry_out(&change, || sys::wait_writeback(self.descriptor(), range.clone()));
         let waited = self.latching(Action::Writeback, range.clone(), wait);
         waited.map_err(|source| self.writeback_failure(range, source))
     }

@@ -11,6 +11,7 @@ use super::{Advice, Alignment, AlignmentSource, CacheMode, Descriptor, File, Hin
 use crate::error::{Error, OsError};
 use crate::request::Op;
 use crate::sys::{self, DirectSupport};
+use crate::volume::Volume;
 
 /// Alignment where the filesystem does not say: the sector size of the coarsest common disks.
 const ALIGNMENT_ASSUMED: u32 = 4096;
@@ -73,13 +74,23 @@ impl OpenOptions {
         self.hint = hint;
         self
     }
+
+    /// Whether a file that is not there is made.
+    pub(crate) fn makes_files(&self) -> bool {
+        self.create || self.create_new
+    }
 }
 
-/// Makes the names in `directory` durable: needed after creating, renaming or removing a file.
+/// Makes the names in `directory` durable: needed after creating, renaming or removing a file. The
+/// same as [`Volume::sync_directory`] of [`Volume::system`].
 ///
 /// # Errors
 /// [`Error::Open`] if it cannot be opened, [`Error::Io`] if it cannot be synced.
 pub fn sync_directory(directory: &Path) -> Result<(), Error> {
+    sync_names(directory)
+}
+
+pub(crate) fn sync_names(directory: &Path) -> Result<(), Error> {
     let failed = |source: OsError| Error::Open { file: directory.into(), source };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let descriptor =
@@ -96,11 +107,15 @@ pub fn sync_directory(directory: &Path) -> Result<(), Error> {
     }
 }
 
-pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<File, Error> {
+pub(crate) fn open_file(
+    path: &Path,
+    options: &OpenOptions,
+    volume: &Volume,
+) -> Result<File, Error> {
     let failed = |source: OsError| Error::Open { file: path.into(), source };
     let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let mut flags = access | OFlags::CLOEXEC;
-    flags.set(OFlags::CREATE, options.create || options.create_new);
+    flags.set(OFlags::CREATE, options.makes_files());
     flags.set(OFlags::EXCL, options.create_new);
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
     let file = fs::open(path, flags, mode).map_err(|error| failed(error.into()))?;
@@ -118,7 +133,9 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<File, Error> {
         cache,
         fallback,
         alignment,
+        number: key,
         identity: Identity::claim(key, cache, path)?,
+        volume: volume.clone(),
         spare: Mutex::new(Vec::new()),
     };
     // Only now: setting the flag changes how the descriptor works.

@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use forebay_io::{OpenOptions, sync_directory};
+use forebay_io::OpenOptions;
 
 use super::segments::{Segments, directory};
 use super::{BLOCKS_MAX, FileCore, FileOptions};
@@ -75,11 +75,12 @@ impl Files {
             if places.closed {
                 return Err(Error::Closed);
             }
-            let place = path.canonicalize().ok();
+            let place = space.volume.canonicalize(&path).ok();
             // What is not there has none, but may be open: somebody has removed it since.
-            let there = place
-                .clone()
-                .or_else(|| Some(directory(&path).canonicalize().ok()?.join(path.file_name()?)));
+            let there = place.clone().or_else(|| {
+                let above = space.volume.canonicalize(directory(&path)).ok()?;
+                Some(above.join(path.file_name()?))
+            });
             let open = there.and_then(|there| self.get(*places.by_path.get(&there)?));
             let Some(file) = open else {
                 break (places, place);
@@ -117,6 +118,7 @@ impl Files {
         let path = space.directory.join(name);
         let open = OpenOptions::new().create(options.create).create_new(options.create_new);
         let segments = Segments::open(
+            &space.volume,
             path.clone(),
             page_bytes,
             space.segment_bytes,
@@ -125,11 +127,9 @@ impl Files {
             &open,
         )?;
         if is_new {
-            sync_directory(directory(&path))?;
+            space.volume.sync_directory(directory(&path))?;
         }
-        let place = path.canonicalize().map_err(|error| {
-            Error::Io(forebay_io::Error::Open { file: path.as_path().into(), source: error.into() })
-        })?;
+        let place = space.volume.canonicalize(&path)?;
         let path: Arc<Path> = path.into();
         let (len, page) = (segments.len()?, page_bytes as u64);
         if !len.is_multiple_of(page) && !options.ignore_partial_page {

@@ -9,13 +9,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use forebay_io::{CacheMode, File, OpenOptions, Preallocate, sync_directory};
+use forebay_io::{CacheMode, File, OpenOptions, OsError, Preallocate, Volume};
 
 use crate::error::Error;
 use crate::tag::Block;
 
+/// ENOENT.
+const NOT_THERE: OsError = OsError::from_raw(2);
+
 #[derive(Debug)]
 pub(super) struct Segments {
+    volume: Volume,
     base: PathBuf,
     page_bytes: u64,
     /// Pages in a full segment.
@@ -28,6 +32,7 @@ pub(super) struct Segments {
 impl Segments {
     /// Opens the first segment as `options` say, and the others that are there.
     pub(super) fn open(
+        volume: &Volume,
         base: PathBuf,
         page_bytes: usize,
         segment_bytes: Option<u64>,
@@ -37,8 +42,9 @@ impl Segments {
     ) -> Result<Segments, Error> {
         let page_bytes = page_bytes as u64;
         let options = options.clone().cache(cache).read_only(read_only);
-        let mut files = vec![File::open(&base, &options)?];
+        let mut files = vec![volume.open(&base, &options)?];
         let segments = Segments {
+            volume: volume.clone(),
             base,
             page_bytes,
             pages: segment_bytes.map_or(u64::MAX, |bytes| bytes / page_bytes),
@@ -65,11 +71,7 @@ impl Segments {
 
     /// Whether a segment is on disk. "No" is certain: what cannot be looked at is an error.
     fn is_there(&self, segment: usize) -> Result<bool, Error> {
-        let path = self.path(segment);
-        path.try_exists().map_err(|error| {
-            let file = path.as_path().into();
-            Error::Io(forebay_io::Error::Open { file, source: error.into() })
-        })
+        Ok(self.volume.exists(&self.path(segment))?)
     }
 
     /// [SEG-1] Every segment but the last is full, and none is more than full.
@@ -95,14 +97,9 @@ impl Segments {
         }
         // From the end, so that a failure leaves no hole before a segment that is still there.
         for segment in (first..end).rev() {
-            match std::fs::remove_file(self.path(segment)) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    let file = self.path(segment).into();
-                    let source = error.into();
-                    return Err(Error::Io(forebay_io::Error::Open { file, source }));
-                }
-                Ok(()) => {}
+            match self.volume.remove(&self.path(segment)) {
+                Err(error) if error.os_error() == Some(NOT_THERE) => {}
+                removed => removed?,
             }
             let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
             // The first one stays open for those who still read it.
@@ -110,12 +107,15 @@ impl Segments {
                 files.truncate(segment);
             }
         }
-        if end > first { Ok(sync_directory(directory(&self.base))?) } else { Ok(()) }
+        if end > first {
+            self.volume.sync_directory(directory(&self.base))?;
+        }
+        Ok(())
     }
 
     fn open_one(&self, segment: usize, create: bool) -> Result<File, Error> {
         let options = OpenOptions::new().cache(self.cache).read_only(self.read_only).create(create);
-        Ok(File::open(&self.path(segment), &options)?)
+        Ok(self.volume.open(&self.path(segment), &options)?)
     }
 
     fn files(&self) -> std::sync::RwLockReadGuard<'_, Vec<File>> {
@@ -146,10 +146,8 @@ impl Segments {
     pub(super) fn place(&self, block: Block) -> Result<(File, u64), Error> {
         let (segment, page) = (self.number(block), u64::from(block) % self.pages);
         let file = self.files().get(segment).cloned();
-        let missing = || forebay_io::Error::Open {
-            file: Arc::from(self.path(segment)),
-            source: forebay_io::OsError::from_raw(2), // ENOENT
-        };
+        let missing =
+            || forebay_io::Error::Open { file: Arc::from(self.path(segment)), source: NOT_THERE };
         Ok((file.ok_or_else(missing)?, page * self.page_bytes))
     }
 
@@ -206,7 +204,7 @@ impl Segments {
         let file = self.open_one(segment, true)?;
         // It may be there from a truncation that failed.
         file.set_len(0)?;
-        sync_directory(directory(&self.base))?;
+        self.volume.sync_directory(directory(&self.base))?;
         self.files.write().unwrap_or_else(PoisonError::into_inner).push(file.clone());
         Ok(file)
     }
@@ -240,7 +238,9 @@ mod tests {
     fn open(path: &Path, segment_pages: Option<u64>) -> Segments {
         let options = OpenOptions::new().create(true);
         let bytes = segment_pages.map(|pages| pages * PAGE as u64);
-        Segments::open(path.to_owned(), PAGE, bytes, CacheMode::Buffered, false, &options).unwrap()
+        let volume = Volume::system();
+        Segments::open(&volume, path.to_owned(), PAGE, bytes, CacheMode::Buffered, false, &options)
+            .unwrap()
     }
 
     #[test]

@@ -108,7 +108,7 @@ fn a_directory_that_cannot_be_made_is_named() {
     let site = Site::new();
     std::fs::write(site.path("plain"), "a file").unwrap();
     let error = Site::bare(8).directory(site.path("plain/main")).build().unwrap_err();
-    assert!(matches!(error, Error::Io(forebay_io::Error::Open { .. })), "{error}");
+    assert!(matches!(error, Error::Io(forebay_io::Error::Name { .. })), "{error}");
     assert!(error.to_string().contains("plain/main"), "{error}");
     // A whole path of directories is made.
     Site::bare(8).directory(site.path("a/b/c")).build().unwrap();

@@ -1,0 +1,283 @@
+//! Volume: the names of files, and the one place through which files and names are changed.
+//!
+//! Bytes travel through a queue, and a simulated disk takes its place there as a backend. But what
+//! a power cut leaves behind depends as much on what goes past the queue: a file is made, cut,
+//! renamed, synced; a directory is synced or forgotten. All of that goes through a `Volume`.
+//! [`Volume::system`] does it and nothing else. [`Volume::over`] tells an [`Interpose`] of every
+//! change, and lets it make the change, refuse it, or do something before and after:
+//!
+//! ```text
+//! volume.open(path, create)      ---+
+//! volume.{remove, rename, ...}      +---> Interpose::carry_out(change, make) ---> the system
+//! file.{set_len, sync_data, ...} ---+
+//! ```
+//!
+//! A file that was opened through a volume keeps it, with every clone and private descriptor.
+//! Reads and writes of bytes are not changes in this sense: they are the backend's. The same file
+//! is opened through one volume, or an interposer sees only a part of what happens to it.
+//!
+//! The alternative, a trait for whole filesystems, would give every backend files without
+//! descriptors to deal with, of which the kernel knows nothing.
+//!
+//! Invariants:  [VOL-1] a change is made at most once, and not at all when it was refused
+//!              [VOL-2] whoever asks for a change is told what the interposer says came of it
+//! Concurrency: from any thread; an interposer is called by many at once, with no lock of ours held
+//!              except the right to sync of the file being synced.
+//! Failure:     a refused change is the typed error that the same refusal by the system would be.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs;
+
+use crate::error::{Error, NameOp, OsError};
+use crate::file::{File, OpenOptions, Preallocate, open_file, sync_names};
+use crate::request::Op;
+
+/// A change of a name or of a file.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Change<'a> {
+    /// An empty file appears under a name that led nowhere.
+    Create {
+        /// The name.
+        path: &'a Path,
+    },
+    /// An empty directory appears.
+    MakeDirectory {
+        /// Its name.
+        path: &'a Path,
+    },
+    /// A name of a file goes.
+    Remove {
+        /// The name.
+        path: &'a Path,
+    },
+    /// A file gets another name, and what had that name before loses it, in one step.
+    Rename {
+        /// The name it had.
+        from: &'a Path,
+        /// The name it gets.
+        to: &'a Path,
+    },
+    /// The names in a directory become durable.
+    SyncDirectory {
+        /// The directory.
+        path: &'a Path,
+    },
+    /// The size of a file changes; new bytes read as zero.
+    SetLen {
+        /// The file.
+        file: &'a File,
+        /// Its new size, in bytes.
+        len: u64,
+    },
+    /// Space is reserved, and with [`Preallocate::Extend`] the file grows to the end of the range.
+    Preallocate {
+        /// The file.
+        file: &'a File,
+        /// The range, in bytes.
+        range: Range<u64>,
+        /// Whether the file grows.
+        mode: Preallocate,
+    },
+    /// What was written to a file before becomes durable.
+    Sync {
+        /// The file.
+        file: &'a File,
+        /// [`Op::SyncData`] or [`Op::SyncAll`].
+        op: Op,
+    },
+    /// The kernel writes what is dirty in the page cache. Not durability.
+    Writeback {
+        /// The file.
+        file: &'a File,
+        /// The range, in bytes.
+        range: Range<u64>,
+        /// Whether it is waited for; then a failed writeback is told here.
+        wait: bool,
+    },
+}
+
+/// Stands between the library and the system, for changes of names and files.
+///
+/// Source: redb's storage backend, through which its tests build crash images; here for names too.
+pub trait Interpose: fmt::Debug + Send + Sync {
+    /// Carries out `change` by calling `make`, at most once, or refuses it with an error of its own.
+    /// What it returns is what whoever asked for the change is told.
+    ///
+    /// # Errors
+    /// The system's, as `make` returns them, or one that the system might have returned. EINTR,
+    /// EAGAIN and ECANCELED of a sync are answered by another attempt, as another call.
+    fn carry_out(
+        &self,
+        change: &Change<'_>,
+        make: &mut dyn FnMut() -> Result<(), OsError>,
+    ) -> Result<(), OsError>;
+}
+
+/// Where files and their names are. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Volume {
+    interpose: Option<Arc<dyn Interpose>>,
+}
+
+impl Volume {
+    /// The system's own files.
+    pub fn system() -> Volume {
+        Volume { interpose: None }
+    }
+
+    /// The system's files, with `interpose` told of every change.
+    pub fn over(interpose: Arc<dyn Interpose>) -> Volume {
+        Volume { interpose: Some(interpose) }
+    }
+
+    /// Opens `path` as `options` say.
+    ///
+    /// # Errors
+    /// As for [`File::open`].
+    pub fn open(&self, path: &Path, options: &OpenOptions) -> Result<File, Error> {
+        if self.interpose.is_none() || !options.makes_files() || self.exists(path)? {
+            return open_file(path, options, self);
+        }
+        let (mut opened, mut failed) = (None, None);
+        let done = self.carry_out(&Change::Create { path }, || {
+            open_file(path, options, self).map(|file| opened = Some(file)).map_err(|error| {
+                let source = error.os_error().unwrap_or(OsError::EIO);
+                failed = Some(error);
+                source
+            })
+        });
+        match (done, opened, failed) {
+            (Ok(()), Some(file), _) => Ok(file),
+            (Err(_), _, Some(error)) => Err(error),
+            (Err(source), _, None) => Err(Error::Open { file: path.into(), source }),
+            (Ok(()), None, _) => panic!("[VOL-1] {} was made without being made", path.display()),
+        }
+    }
+
+    /// Whether `path` leads to something, links followed. "No" is certain: what cannot be looked at
+    /// is an error.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn exists(&self, path: &Path) -> Result<bool, Error> {
+        path.try_exists().map_err(|error| Error::Open { file: path.into(), source: error.into() })
+    }
+
+    /// The real path, absolute and with all links followed.
+    ///
+    /// # Errors
+    /// [`Error::Open`], also when nothing is there.
+    pub fn canonicalize(&self, path: &Path) -> Result<PathBuf, Error> {
+        path.canonicalize().map_err(|error| Error::Open { file: path.into(), source: error.into() })
+    }
+
+    /// Takes the name `path` away from its file, which goes with its last name and its last open.
+    /// Durable after [`Volume::sync_directory`].
+    ///
+    /// # Errors
+    /// [`Error::Name`], also when nothing is there (ENOENT).
+    pub fn remove(&self, path: &Path) -> Result<(), Error> {
+        self.carry_out(&Change::Remove { path }, || Ok(fs::unlink(path)?))
+            .map_err(|source| name_failure(NameOp::Remove, path, source))
+    }
+
+    /// Names the file `from` `to`; a file that had that name loses it in the same step, so that at
+    /// every moment one of the two is there. Durable after [`Volume::sync_directory`].
+    ///
+    /// # Errors
+    /// [`Error::Name`].
+    pub fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        self.carry_out(&Change::Rename { from, to }, || Ok(fs::rename(from, to)?))
+            .map_err(|source| name_failure(NameOp::Rename, from, source))
+    }
+
+    /// Makes `path` and the directories it is in, as far as they are not there, each of them durable
+    /// in the one above before the next is made.
+    ///
+    /// # Errors
+    /// [`Error::Name`] for what cannot be made, or is there and no directory; the errors of
+    /// [`Volume::sync_directory`].
+    pub fn make_directory(&self, path: &Path) -> Result<(), Error> {
+        let absent = |it: &&Path| !it.as_os_str().is_empty() && !it.exists();
+        let missing: Vec<&Path> = path.ancestors().take_while(absent).collect();
+        for directory in missing.into_iter().rev() {
+            let change = Change::MakeDirectory { path: directory };
+            let make = || Ok(fs::mkdir(directory, fs::Mode::from_raw_mode(0o777))?);
+            match self.carry_out(&change, make) {
+                Ok(()) => self.sync_directory(directory_of(directory))?,
+                // Somebody else was quicker.
+                Err(source) if source.raw() == libc::EEXIST => {}
+                Err(source) => return Err(name_failure(NameOp::MakeDirectory, directory, source)),
+            }
+        }
+        if path.as_os_str().is_empty() || path.is_dir() {
+            return Ok(());
+        }
+        let source = OsError::from_raw(libc::ENOTDIR);
+        Err(name_failure(NameOp::MakeDirectory, path, source))
+    }
+
+    /// Makes the names in `directory` durable: needed after making, renaming or removing a file.
+    ///
+    /// # Errors
+    /// [`Error::Open`] if it cannot be opened, [`Error::Io`] if it cannot be synced.
+    pub fn sync_directory(&self, directory: &Path) -> Result<(), Error> {
+        let mut failed = None;
+        let change = Change::SyncDirectory { path: directory };
+        let done = self.carry_out(&change, || {
+            sync_names(directory).map_err(|error| {
+                let source = error.os_error().unwrap_or(OsError::EIO);
+                failed = Some(error);
+                source
+            })
+        });
+        done.map_err(|source| {
+            failed.unwrap_or_else(|| {
+                let op = Op::SyncAll.into();
+                Error::Io { op, file: directory.into(), offset: 0, len: 0, source }
+            })
+        })
+    }
+
+    /// Makes a change, by way of the interposer where there is one.
+    pub(crate) fn carry_out(
+        &self,
+        change: &Change<'_>,
+        make: impl FnOnce() -> Result<(), OsError>,
+    ) -> Result<(), OsError> {
+        let Some(interpose) = &self.interpose else {
+            return make();
+        };
+        let mut make = Some(make);
+        interpose.carry_out(change, &mut || {
+            let make = make.take();
+            make.expect("[VOL-1] an interposer makes a change at most once")()
+        })
+    }
+}
+
+/// The directory that a name is in.
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn name_failure(op: NameOp, path: &Path, source: OsError) -> Error {
+    Error::Name { op, file: path.into(), source }
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.interpose {
+            None => out.write_str("Volume(system)"),
+            Some(interpose) => out.debug_tuple("Volume").field(interpose).finish(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

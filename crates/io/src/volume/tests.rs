@@ -1,0 +1,224 @@
+//! What a volume promises: every change is told, made once, and refused where it is refused.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::backend::Kind;
+use crate::file::Hint;
+use crate::{Arena, Io, IoOptions, Prefer, Request};
+
+/// Writes down what it is told, and refuses what it is asked to.
+#[derive(Debug, Default)]
+struct Witness {
+    told: Mutex<Vec<String>>,
+    refuse: Mutex<Option<(&'static str, OsError)>>,
+}
+
+impl Witness {
+    fn told(&self) -> Vec<String> {
+        std::mem::take(&mut self.told.lock().unwrap())
+    }
+
+    fn refuse(&self, what: &'static str, error: OsError) {
+        *self.refuse.lock().unwrap() = Some((what, error));
+    }
+}
+
+fn name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
+fn said(change: &Change<'_>) -> String {
+    match change {
+        Change::Create { path } => format!("create {}", name(path)),
+        Change::MakeDirectory { path } => format!("make {}", name(path)),
+        Change::Remove { path } => format!("remove {}", name(path)),
+        Change::Rename { from, to } => format!("rename {} {}", name(from), name(to)),
+        Change::SyncDirectory { path } => format!("sync-names {}", name(path)),
+        Change::SetLen { file, len } => format!("len {} {len}", name(file.path())),
+        Change::Preallocate { file, range, .. } => {
+            format!("reserve {} {range:?}", name(file.path()))
+        }
+        Change::Sync { file, op } => format!("{op} {}", name(file.path())),
+        Change::Writeback { file, wait, .. } => {
+            format!("writeback {} {wait}", name(file.path()))
+        }
+    }
+}
+
+impl Interpose for Witness {
+    fn carry_out(
+        &self,
+        change: &Change<'_>,
+        make: &mut dyn FnMut() -> Result<(), OsError>,
+    ) -> Result<(), OsError> {
+        let said = said(change);
+        let refused = *self.refuse.lock().unwrap();
+        if let Some((_, error)) = refused.filter(|(what, _)| said.starts_with(what)) {
+            self.told.lock().unwrap().push(format!("no {said}"));
+            return Err(error);
+        }
+        let made = make();
+        self.told.lock().unwrap().push(said);
+        made
+    }
+}
+
+fn scratch() -> (tempfile::TempDir, Arc<Witness>, Volume) {
+    let witness = Arc::new(Witness::default());
+    let volume = Volume::over(Arc::clone(&witness) as Arc<dyn Interpose>);
+    (tempfile::tempdir().unwrap(), witness, volume)
+}
+
+#[test]
+fn every_change_of_a_file_and_of_names_is_told_once() {
+    let (directory, witness, volume) = scratch();
+    let path = |name: &str| directory.path().join(name);
+    volume.make_directory(&path("a/b")).unwrap();
+    let above = name(directory.path());
+    assert_eq!(
+        witness.told(),
+        ["make a", &format!("sync-names {above}"), "make b", "sync-names a"]
+    );
+    volume.make_directory(&path("a/b")).unwrap();
+    assert!(witness.told().is_empty(), "[VOL-1] what is there is not made");
+
+    let file = volume.open(&path("a/f"), &OpenOptions::new().create(true)).unwrap();
+    let again = volume.open(&path("a/f"), &OpenOptions::new().create(true)).unwrap();
+    assert_eq!(witness.told(), ["create f"]);
+    assert_eq!(file.number(), again.number());
+
+    file.set_len(10).unwrap();
+    again.private(Hint::Normal).unwrap().sync_all().unwrap();
+    file.clone().sync_data().unwrap();
+    assert_eq!(witness.told(), ["len f 10", "sync f", "data sync f"]);
+
+    volume.rename(&path("a/f"), &path("a/g")).unwrap();
+    volume.sync_directory(&path("a")).unwrap();
+    volume.remove(&path("a/g")).unwrap();
+    assert_eq!(witness.told(), ["rename f g", "sync-names a", "remove g"]);
+    assert!(!volume.exists(&path("a/g")).unwrap());
+}
+
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+#[test]
+fn reserving_space_and_writeback_are_told() {
+    let (directory, witness, volume) = scratch();
+    let path = directory.path().join("f");
+    let file = volume.open(&path, &OpenOptions::new().create_new(true)).unwrap();
+    // Filesystems differ in whether they can; they are asked all the same.
+    let reserved = file.preallocate(0..4096, Preallocate::Extend);
+    assert!(matches!(reserved, Ok(()) | Err(Error::Unsupported { .. })), "{reserved:?}");
+    file.start_writeback(0..4096).unwrap();
+    file.wait_writeback(0..4096).unwrap();
+    let expected = ["create f", "reserve f 0..4096", "writeback f false", "writeback f true"];
+    assert_eq!(witness.told(), expected);
+}
+
+#[test]
+fn vol_1_what_is_refused_is_not_done_and_vol_2_is_the_error_the_system_would_give() {
+    let (directory, witness, volume) = scratch();
+    let path = |name: &str| directory.path().join(name);
+    let create = OpenOptions::new().create(true);
+    let file = volume.open(&path("f"), &create).unwrap();
+    let full = OsError::ENOSPC;
+
+    witness.refuse("create", full);
+    let refused = volume.open(&path("g"), &create).unwrap_err();
+    assert!(matches!(refused, Error::Open { source: OsError::ENOSPC, .. }), "[VOL-2] {refused}");
+    assert!(!path("g").exists(), "[VOL-1]");
+    volume.open(&path("f"), &create).unwrap();
+
+    witness.refuse("len", full);
+    let refused = file.set_len(9).unwrap_err();
+    assert!(matches!(refused, Error::NoSpace { .. }), "[VOL-2] {refused}");
+    assert_eq!(file.len().unwrap(), 0, "[VOL-1]");
+
+    witness.refuse("remove", OsError::EROFS);
+    let refused = volume.remove(&path("f")).unwrap_err();
+    assert!(matches!(refused, Error::Name { op: NameOp::Remove, .. }), "[VOL-2] {refused}");
+    witness.refuse("rename", full);
+    let refused = volume.rename(&path("f"), &path("g")).unwrap_err();
+    assert!(matches!(refused, Error::Name { op: NameOp::Rename, .. }), "[VOL-2] {refused}");
+    witness.refuse("make", full);
+    let refused = volume.make_directory(&path("d")).unwrap_err();
+    assert!(matches!(refused, Error::Name { op: NameOp::MakeDirectory, .. }), "[VOL-2] {refused}");
+    assert!(path("f").exists() && !path("g").exists() && !path("d").exists(), "[VOL-1]");
+
+    witness.refuse("sync-names", OsError::EIO);
+    let refused = volume.sync_directory(directory.path()).unwrap_err();
+    assert!(refused.is_failed_sync(), "[VOL-2] {refused}");
+}
+
+#[test]
+fn a_refused_sync_latches_the_file_by_whichever_way_it_is_asked_for() {
+    for by_queue in [false, true] {
+        let (directory, witness, volume) = scratch();
+        let create = OpenOptions::new().create(true);
+        let file = volume.open(&directory.path().join("f"), &create).unwrap();
+        witness.refuse("data sync", OsError::EIO);
+        let sync = || match by_queue {
+            false => file.sync_data(),
+            true => {
+                let prefer = Prefer::Only(Kind::Sync);
+                let io = Io::open(&IoOptions { prefer, ..IoOptions::default() }).unwrap();
+                io.submit(Request::sync_data(&file)).wait().result
+            }
+        };
+        let told = sync().unwrap_err();
+        assert!(matches!(told, Error::Io { source: OsError::EIO, .. }), "[VOL-2] {told}");
+        assert!(matches!(sync(), Err(Error::Failed { .. })));
+        assert_eq!(witness.told(), ["create f", "no data sync f"], "the latch comes first");
+    }
+}
+
+#[test]
+fn a_missing_file_that_is_not_to_be_made_is_told_to_nobody() {
+    let (directory, witness, volume) = scratch();
+    let absent = volume.open(&directory.path().join("f"), &OpenOptions::new());
+    assert!(matches!(absent, Err(Error::Open { .. })));
+    assert!(witness.told().is_empty());
+}
+
+#[test]
+fn vol_1_a_directory_in_the_place_of_another_is_no_failure_but_a_file_is() {
+    let (directory, _, volume) = scratch();
+    let path = directory.path().join("f");
+    volume.open(&path, &OpenOptions::new().create(true)).unwrap();
+    for below in [path.clone(), path.join("d")] {
+        let refused = volume.make_directory(&below).unwrap_err();
+        assert!(matches!(&refused, Error::Name { file, .. } if **file == *below), "{refused}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "[VOL-1]")]
+fn vol_1_an_interposer_that_makes_a_change_twice_is_a_bug() {
+    #[derive(Debug)]
+    struct Twice;
+    impl Interpose for Twice {
+        fn carry_out(
+            &self,
+            _: &Change<'_>,
+            make: &mut dyn FnMut() -> Result<(), OsError>,
+        ) -> Result<(), OsError> {
+            make().and_then(|()| make())
+        }
+    }
+    let (directory, _, _) = scratch();
+    let volume = Volume::over(Arc::new(Twice));
+    drop(volume.open(&directory.path().join("f"), &OpenOptions::new().create(true)));
+}
+
+#[test]
+fn reads_and_writes_are_the_backends_and_not_told() {
+    let (directory, witness, volume) = scratch();
+    let create = OpenOptions::new().create(true);
+    let file = volume.open(&directory.path().join("f"), &create).unwrap();
+    witness.told();
+    let io = Io::open(&IoOptions::default()).unwrap();
+    let arena = Arena::new(1, 4096).unwrap();
+    let lease = arena.take().unwrap();
+    io.submit(Request::write(&file, 0, vec![lease])).wait().into_result().unwrap();
+    assert!(witness.told().is_empty());
+}
