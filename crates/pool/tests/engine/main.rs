@@ -1,0 +1,11 @@
+//! The reference engine by itself: its log, its recovery and its oracle.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "mod.rs"]
+#[allow(dead_code, unreachable_pub, reason = "other suites use the rest of it")]
+mod engine;
+
+mod log_tests;
+mod oracle_tests;
+mod recovery_tests;

@@ -1,0 +1,323 @@
+//! A reference engine: counters in pages, a log, and recovery, small enough to be believed.
+//!
+//! It does what a storage engine does with a pool, and no more: each operation changes several pages of
+//! several files under their exclusive latches, is one record of the log, and is acknowledged when that is
+//! durable. Checkpoints move the redo point; recovery replays what comes after it. Files come into being,
+//! grow, shrink and go. An oracle beside it ([`oracle`]) knows what was promised to whom.
+//!
+//! The order of things, which a checkpoint may come between anywhere:
+//!
+//! - A change: latch all pages, append the record, change the pages, mark them dirty, let go; then flush.
+//! - What makes a file or lengthens it happens before its record is appended. So a redo point after the record
+//!   comes after the deed, and the checkpoint that sets it makes the deed durable.
+//! - What shortens a file or removes it happens after its record is durable. So nothing is lost that the log
+//!   does not know of; what a crash leaves too long, or leaves at all, recovery cuts and removes. Blocks that
+//!   come back by an extension are zero, whatever recovery finds there.
+//!
+//! Invariants:  [ENG-1] what was acknowledged is there after recovery; the rest wholly or not at all
+//! Concurrency: any thread; operations on files wait for all others, those on counters only for each other's
+//!              pages.
+//! Failure:     whatever fails once a record was appended stops the engine: to open it again is to recover.
+//! Source:      ARIES for repeating history; PostgreSQL for the order of deeds and records.
+
+pub(crate) mod control;
+pub(crate) mod disk;
+pub(crate) mod error;
+pub(crate) mod log;
+pub(crate) mod op;
+pub(crate) mod oracle;
+pub(crate) mod page;
+pub(crate) mod recovery;
+pub(crate) mod worker;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use forebay::{Block, BufferPool, Checksum, FileOptions, Lsn, PageMut, PagedFile, Tablespace, Wal};
+use forebay_io::{CacheMode, Io};
+
+pub(crate) use error::Error;
+use log::Log;
+use op::{Entry, FileName, Op, PageName, Record};
+use page::PAGE;
+
+/// How an engine is opened.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// The directory that everything is in: `log`, and one directory for each tablespace.
+    pub(crate) root: PathBuf,
+    /// The queue for all transfers, such as one over a simulated disk.
+    pub(crate) io: Option<Io>,
+    pub(crate) frames: u64,
+    pub(crate) spaces: u8,
+    pub(crate) cache: CacheMode,
+    pub(crate) segment_pages: Option<u64>,
+    pub(crate) cleaner: bool,
+    /// Recovery ends in a checkpoint.
+    pub(crate) checkpoint_at_open: bool,
+}
+
+impl Settings {
+    /// Two buffered tablespaces and a pool that is too small for what will be in them.
+    pub(crate) fn new(root: impl Into<PathBuf>) -> Settings {
+        Settings {
+            root: root.into(),
+            io: None,
+            frames: 64,
+            spaces: 2,
+            cache: CacheMode::Buffered,
+            segment_pages: None,
+            cleaner: true,
+            checkpoint_at_open: false,
+        }
+    }
+
+    fn log_directory(&self) -> PathBuf {
+        self.root.join("log")
+    }
+
+    fn space_name(space: u8) -> String {
+        format!("space-{space}")
+    }
+
+    fn space_directory(&self, space: u8) -> PathBuf {
+        self.root.join(Settings::space_name(space))
+    }
+
+    fn pool(&self, log: &Arc<Log>) -> forebay::Result<BufferPool> {
+        let mut builder = BufferPool::builder()
+            .frames(self.frames)
+            .page_size(PAGE)
+            .checksum(Checksum::Crc32c { offset: 0 })
+            .frame_wait(Duration::from_millis(200))
+            .cleaner(self.cleaner)
+            .wal(Arc::clone(log) as Arc<dyn Wal>);
+        for space in 0..self.spaces {
+            let name = Settings::space_name(space);
+            let mut tablespace =
+                Tablespace::new(name, self.space_directory(space)).cache(self.cache);
+            if let Some(pages) = self.segment_pages {
+                tablespace = tablespace.segment_size(pages * PAGE as u64);
+            }
+            if let Some(io) = &self.io {
+                tablespace = tablespace.io(io.clone());
+            }
+            builder = builder.tablespace(tablespace);
+        }
+        builder.build()
+    }
+}
+
+/// A file of the catalog, open.
+#[derive(Debug)]
+struct Open {
+    name: FileName,
+    file: PagedFile,
+    blocks: Block,
+}
+
+type Files = Vec<Option<Open>>;
+
+/// An open engine. Dropping it without more ado is a crash that the kernel survives.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pool: BufferPool,
+    log: Arc<Log>,
+    meta: PagedFile,
+    /// The catalog, and the right to change it.
+    files: RwLock<Files>,
+    /// Shared from the appending of a record until its pages are marked dirty.
+    applying: RwLock<()>,
+    stopped: AtomicBool,
+}
+
+impl Engine {
+    /// Opens the database in `settings.root`, which is made or recovered.
+    pub(crate) fn open(settings: &Settings) -> Result<Engine, Error> {
+        recovery::open(settings).map(|(engine, _)| engine)
+    }
+
+    pub(crate) fn pool(&self) -> &BufferPool {
+        &self.pool
+    }
+
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The files there are, with their lengths.
+    pub(crate) fn catalog(&self) -> Vec<(FileName, Block)> {
+        self.files().iter().flatten().map(|open| (open.name, open.blocks)).collect()
+    }
+
+    /// The name that the next file in `space` would have; `None` when there are as many as may be.
+    pub(crate) fn next_name(&self, space: u8) -> Result<Option<FileName>, Error> {
+        let slots = page::slots(&self.meta.read(PageName::CATALOG.block)?);
+        let free = (0..).zip(slots).find(|(_, slot)| slot.live.is_none());
+        Ok(free.map(|(number, slot)| FileName { slot: number, space, serial: slot.serial + 1 }))
+    }
+
+    /// The serial number of the worker's newest operation.
+    pub(crate) fn serial(&self, worker: u8) -> Result<u64, Error> {
+        Ok(page::serial(&self.meta.read(PageName::ledger(worker).block)?))
+    }
+
+    /// Does one operation and makes it durable. Gives its LSN.
+    ///
+    /// # Errors
+    /// Nothing was done if [`Error::is_retry`] says so. After any other error only recovery tells.
+    pub(crate) fn commit(&self, entry: &Entry) -> Result<Lsn, Error> {
+        self.check_running()?;
+        let lsn = match &entry.op {
+            Op::Transfer(_) => {
+                let files = self.files();
+                check(entry, &files)?;
+                self.or_stop(self.change(entry, &files))?
+            }
+            _ => self.commit_on_files(entry)?,
+        };
+        self.or_stop(self.log.flush(lsn).map_err(Error::from))?;
+        Ok(lsn)
+    }
+
+    fn commit_on_files(&self, entry: &Entry) -> Result<Lsn, Error> {
+        let mut files = self.files_mut();
+        check(entry, &files)?;
+        match &entry.op {
+            Op::Create(name) => {
+                let file = self.open_file(*name, true)?;
+                // What a creation that was never logged may have left.
+                file.truncate(0)?;
+                let lsn = self.or_stop(self.change(entry, &files))?;
+                files[usize::from(name.slot)] = Some(Open { name: *name, file, blocks: 0 });
+                Ok(lsn)
+            }
+            Op::Extend { file, from, to } => {
+                let open = files[usize::from(file.slot)].as_ref().ok_or(Error::Stale)?;
+                open.file.truncate(*from)?;
+                open.file.extend(to - from)?;
+                let lsn = self.or_stop(self.change(entry, &files))?;
+                self.resized(&mut files, *file, *to);
+                Ok(lsn)
+            }
+            Op::Truncate { file, to } => {
+                let lsn = self.or_stop(self.change(entry, &files))?;
+                let open = files[usize::from(file.slot)].as_ref().ok_or(Error::Stale)?;
+                self.or_stop(self.log.flush(lsn).map_err(Error::from))?;
+                self.or_stop(open.file.truncate(*to).map_err(Error::from))?;
+                self.resized(&mut files, *file, *to);
+                Ok(lsn)
+            }
+            Op::Drop(file) => {
+                let lsn = self.or_stop(self.change(entry, &files))?;
+                self.or_stop(self.log.flush(lsn).map_err(Error::from))?;
+                let open = files[usize::from(file.slot)].take().ok_or(Error::Stale)?;
+                self.or_stop(open.file.drop_file().map_err(Error::from))?;
+                Ok(lsn)
+            }
+            Op::Transfer(_) => Err(Error::Stale),
+        }
+    }
+
+    fn resized(&self, files: &mut Files, file: FileName, blocks: Block) {
+        if let Some(open) = &mut files[usize::from(file.slot)] {
+            open.blocks = blocks;
+        }
+    }
+
+    /// Appends the record and changes its pages.
+    fn change(&self, entry: &Entry, files: &Files) -> Result<Lsn, Error> {
+        let names = entry.pages();
+        let mut pages: Vec<PageMut<'_>> = Vec::with_capacity(names.len());
+        for name in &names {
+            let page = self.paged(*name, files)?.write(name.block)?;
+            page::expects(&page, *name, entry)
+                .map_err(|damage| Error::Damaged { page: *name, damage })?;
+            pages.push(page);
+        }
+        let _applying = self.applying.read().unwrap_or_else(PoisonError::into_inner);
+        let lsn = self.log.append(&Record::Entry(entry.clone()));
+        for (page, name) in pages.iter_mut().zip(names) {
+            page::apply(page, name, entry, lsn);
+            page.mark_dirty(lsn);
+        }
+        Ok(lsn)
+    }
+
+    fn paged<'a>(&'a self, name: PageName, files: &'a Files) -> Result<&'a PagedFile, Error> {
+        let Some(file) = name.file else {
+            return Ok(&self.meta);
+        };
+        let open = files[usize::from(file.slot)].as_ref().filter(|open| open.name == file);
+        Ok(&open.ok_or(Error::Stale)?.file)
+    }
+
+    /// Writes all pages that are dirty now and moves the redo point up to here.
+    pub(crate) fn checkpoint(&self) -> Result<Lsn, Error> {
+        self.check_running()?;
+        let redo = {
+            let _no_one = self.applying.write().unwrap_or_else(PoisonError::into_inner);
+            self.log.end()
+        };
+        self.pool.flush_and_sync()?;
+        self.log.set_redo(redo)?;
+        Ok(redo)
+    }
+
+    /// Writes what is dirty of one file.
+    pub(crate) fn flush_file(&self, name: FileName) -> Result<u64, Error> {
+        let files = self.files();
+        Ok(self.paged(PageName { file: Some(name), block: 0 }, &files)?.flush_file()?)
+    }
+
+    fn open_file(&self, name: FileName, create: bool) -> Result<PagedFile, Error> {
+        open_file(&self.pool, name, create)
+    }
+
+    fn check_running(&self) -> Result<(), Error> {
+        if self.stopped.load(Ordering::SeqCst) { Err(Error::Stopped) } else { Ok(()) }
+    }
+
+    /// Stops the engine when something failed that cannot be tried again.
+    fn or_stop<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.inspect_err(|error| {
+            if !error.is_retry() {
+                self.stopped.store(true, Ordering::SeqCst);
+            }
+        })
+    }
+
+    fn files(&self) -> RwLockReadGuard<'_, Files> {
+        self.files.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files_mut(&self) -> RwLockWriteGuard<'_, Files> {
+        self.files.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn open_file(pool: &BufferPool, name: FileName, create: bool) -> Result<PagedFile, Error> {
+    let space = Settings::space_name(name.space);
+    let options = FileOptions::new().create(create).tablespace(space);
+    Ok(pool.open_file(&name.on_disk(), &options)?)
+}
+
+/// That the operation can be done as things are now.
+fn check(entry: &Entry, files: &Files) -> Result<(), Error> {
+    let blocks = |file: &FileName| {
+        let open = files[usize::from(file.slot)].as_ref().filter(|open| open.name == *file);
+        open.map(|open| open.blocks)
+    };
+    let can = match &entry.op {
+        Op::Transfer(changes) => {
+            changes.iter().all(|it| blocks(&it.file).is_some_and(|blocks| it.block < blocks))
+        }
+        Op::Create(file) => files[usize::from(file.slot)].is_none(),
+        Op::Extend { file, from, to } => blocks(file) == Some(*from) && from < to,
+        Op::Truncate { file, to } => blocks(file).is_some_and(|blocks| *to < blocks),
+        Op::Drop(file) => blocks(file).is_some(),
+    };
+    if can { Ok(()) } else { Err(Error::Stale) }
+}

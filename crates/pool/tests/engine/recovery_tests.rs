@@ -1,0 +1,149 @@
+//! Recovery of what the files say at any moment of a run, as after a process was killed there.
+//!
+//! The files are copied while the engine stands still, and the copy is recovered and asked.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+
+use forebay::Lsn;
+use tempfile::TempDir;
+
+use crate::engine::op::Entry;
+use crate::engine::oracle::{Found, History};
+use crate::engine::recovery::{self, Recovered};
+use crate::engine::worker::{Mix, Witness, Worker};
+use crate::engine::{Engine, Settings};
+
+/// Hears of operations; time does not matter here.
+#[derive(Default)]
+struct Heard(Mutex<History>);
+
+impl Witness for Heard {
+    fn intended(&self, entry: &Entry) {
+        self.0.lock().unwrap().intended(0, entry.clone());
+    }
+
+    fn acknowledged(&self, worker: u8, serial: u64, lsn: Lsn) {
+        self.0.lock().unwrap().acknowledged(0, worker, serial, lsn);
+    }
+}
+
+/// A directory in memory where there is one: nothing here is about what a sync does.
+fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// What the kernel has of a database now.
+fn copied(root: &Path) -> TempDir {
+    let copy = directory();
+    for directory in fs::read_dir(root).unwrap() {
+        let directory = directory.unwrap();
+        let into = copy.path().join(directory.file_name());
+        fs::create_dir(&into).unwrap();
+        for file in fs::read_dir(directory.path()).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), into.join(file.file_name())).unwrap();
+        }
+    }
+    copy
+}
+
+fn settings(root: &Path) -> Settings {
+    Settings { cleaner: false, frames: 24, ..Settings::new(root) }
+}
+
+fn recovered(root: &Path) -> (Engine, Recovered) {
+    recovery::open(&settings(root)).unwrap()
+}
+
+/// Runs `steps` operations of two workers with checkpoints between, and looks at each `every`th moment.
+fn run(seed: u64, steps: usize, every: usize, mut look: impl FnMut(&Path, &Heard)) {
+    let root = directory();
+    let engine = Engine::open(&settings(root.path())).unwrap();
+    let heard = Heard::default();
+    let mix = Mix { on_files: 15, ..Mix::default() };
+    let mut workers = [0, 1].map(|number| Worker::new(&engine, number, seed, mix).unwrap());
+    let mut random = fastrand::Rng::with_seed(seed);
+    for step in 1..=steps {
+        workers[step % 2].step(&engine, &heard).unwrap();
+        if random.u32(0..40) == 0 {
+            engine.checkpoint().unwrap();
+        }
+        if step % every == 0 {
+            look(root.path(), &heard);
+        }
+    }
+}
+
+fn check(engine: &Engine, heard: &Heard) {
+    let found = Found::read(engine).unwrap();
+    let promise = heard.0.lock().unwrap().promised(0);
+    promise.check(&found).unwrap_or_else(|broken| panic!("[ENG-1] {broken}"));
+}
+
+#[test]
+fn eng_1_what_was_acknowledged_is_there_after_a_crash_at_any_moment() {
+    let mut all = Recovered::default();
+    let mut blocks = 0;
+    for seed in 0..4 {
+        run(seed, 600, 23, |root, heard| {
+            let copy = copied(root);
+            let (engine, done) = recovered(copy.path());
+            check(&engine, heard);
+            blocks += Found::read(&engine).unwrap().model.blocks();
+            all.records += done.records;
+            all.applied += done.applied;
+            all.seen += done.seen;
+        });
+    }
+    // The test is one: there was something to redo, and something that was to be left alone.
+    assert!(all.applied > 500 && all.seen > 100, "{all:?}");
+    assert!(blocks > 1000, "{blocks}");
+}
+
+#[test]
+fn rcv_1_recovery_may_be_interrupted_and_begun_again() {
+    let mut applied = 0;
+    run(7, 400, 100, |root, heard| {
+        let copy = copied(root);
+        let (engine, _) = recovered(copy.path());
+        // Some of what was redone goes to the files, the rest is lost with the process.
+        for (at, (file, _)) in engine.catalog().into_iter().enumerate() {
+            if at % 2 == 0 {
+                engine.flush_file(file).unwrap();
+            }
+        }
+        let again = copied(copy.path());
+        let (engine, done) = recovered(again.path());
+        check(&engine, heard);
+        applied += done.applied;
+    });
+    assert!(applied > 50, "[RCV-1] {applied}");
+}
+
+#[test]
+fn a_new_database_is_empty_and_stays_so() {
+    let root = directory();
+    let (engine, done) = recovered(root.path());
+    assert!(done.fresh);
+    check(&engine, &Heard::default());
+    drop(engine);
+    let (engine, done) = recovered(root.path());
+    assert_eq!(done, Recovered::default());
+    check(&engine, &Heard::default());
+}
+
+#[test]
+fn a_checkpoint_leaves_nothing_to_redo() {
+    run(3, 200, 200, |root, heard| {
+        let copy = copied(root);
+        let (engine, done) = recovered(copy.path());
+        assert!(done.records > 0);
+        engine.checkpoint().unwrap();
+        drop(engine);
+        let (engine, done) = recovered(copy.path());
+        assert_eq!(done, Recovered::default());
+        check(&engine, heard);
+    });
+}
