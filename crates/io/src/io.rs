@@ -102,7 +102,7 @@ pub struct IoStats {
 /// A queue of I/O requests over one backend. Cheap to clone; the last one to go drains.
 #[derive(Clone)]
 pub struct Io {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Io {
@@ -152,6 +152,11 @@ impl Io {
             next_id: AtomicU64::new(0),
         };
         Io { shared: Arc::new(shared) }
+    }
+
+    /// True when `other` is a handle to the same queue.
+    pub fn is_same(&self, other: &Io) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Which backend this is.
@@ -291,7 +296,12 @@ impl Shared {
     }
 
     /// Adds a transfer to `batch` unless the request can be answered at once. Gives its number.
-    fn accept(&self, request: Request, recipient: Recipient, batch: &mut Vec<Transfer>) -> u64 {
+    pub(crate) fn accept(
+        &self,
+        request: Request,
+        recipient: Recipient,
+        batch: &mut Vec<Transfer>,
+    ) -> u64 {
         let counters = &self.desk.counters;
         counters.requests.fetch_add(1, Ordering::Relaxed);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -375,7 +385,7 @@ impl Shared {
         }
     }
 
-    fn start(&self, batch: &mut Vec<Transfer>) {
+    pub(crate) fn start(&self, batch: &mut Vec<Transfer>) {
         if batch.is_empty() {
             return;
         }

@@ -41,6 +41,7 @@
 //! This crate knows no pages, no log and no transactions; it prints nothing and reads no clock.
 
 pub mod backend;
+mod batch;
 mod completion;
 mod error;
 mod file;
@@ -53,6 +54,7 @@ mod volume;
 mod waiters;
 
 pub use backend::Kind;
+pub use batch::Batch;
 pub use completion::{Completed, Then};
 pub use error::{Action, Error, NameOp, OsError, Part};
 pub use file::{

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use forebay_io::Prefer;
+use forebay_io::{CacheMode, Io, IoOptions, Prefer};
 
 use crate::ahead::{Budget, Tracing};
+use crate::checkpoint::{Desk, RedoPoint, Triggers};
 use crate::checksum::Checksum;
 use crate::clock::{Clock, SystemClock};
 use crate::core::Core;
@@ -37,6 +38,8 @@ const FRAME_WAIT_DEFAULT: Duration = Duration::from_secs(1);
 const COMBINE_BYTES: u64 = 128 << 10;
 /// Larger ones gain nothing, and hold a frame each longer.
 const COMBINE_BYTES_MAX: u64 = 1 << 20;
+/// Source: PostgreSQL's checkpoint_completion_target.
+const TARGET_DEFAULT: f64 = 0.9;
 /// Memory for pages on their way out, unless the pool is tiny.
 const WRITE_BUFFER_BYTES: usize = 4 << 20;
 
@@ -63,6 +66,9 @@ pub struct PoolBuilder {
     replacement: Option<MakeReplacement>,
     readahead: Option<ReadaheadStrategy>,
     combine_limit: Option<Size>,
+    checkpoint_every: Option<Duration>,
+    checkpoint_log: Option<Size>,
+    checkpoint_target: Option<f64>,
 }
 
 impl PoolBuilder {
@@ -171,6 +177,31 @@ impl PoolBuilder {
         self
     }
 
+    /// Take a checkpoint by itself whenever so much time has passed since the last one began, spread over
+    /// as much. Default: never.
+    #[must_use]
+    pub fn checkpoint_every(mut self, interval: Duration) -> Self {
+        self.checkpoint_every = Some(interval);
+        self
+    }
+
+    /// Take a checkpoint by itself whenever the log has grown by so many bytes since the last redo point
+    /// (see [`Wal::position`]), and have those under way keep up with the log. Default: never.
+    #[must_use]
+    pub fn checkpoint_log(mut self, bytes: impl Into<Size>) -> Self {
+        self.checkpoint_log = Some(bytes.into());
+        self
+    }
+
+    /// The share of its interval, and of the log until the next, by which a spread checkpoint has written
+    /// its pages; the rest is for its syncs. More than 0, at most 1. Default: 0.9, as PostgreSQL's
+    /// checkpoint_completion_target.
+    #[must_use]
+    pub fn checkpoint_target(mut self, share: f64) -> Self {
+        self.checkpoint_target = Some(share);
+        self
+    }
+
     /// Whether a thread cleans victims ahead of need. Default: yes.
     #[must_use]
     pub fn cleaner(mut self, cleaner: bool) -> Self {
@@ -212,6 +243,7 @@ impl PoolBuilder {
         let frames = self.frame_count(&profile, page_bytes)?;
         let tablespaces = self.all_tablespaces(&profile)?;
         let combine_bytes = self.combine_bytes(&profile, page_bytes)?;
+        let triggers = self.triggers(&profile)?;
         let (frames_count, page_bytes) = (frames as usize, page_bytes as usize);
 
         let memory = FrameMemory::new(frames_count, page_bytes)?;
@@ -231,8 +263,10 @@ impl PoolBuilder {
         };
         let spaces = tablespaces.iter().map(|asked| Space::open(asked, &defaults).map(Arc::new));
         let spaces = spaces.collect::<Result<Vec<_>, _>>()?;
+        let checkpoint_queue = self.checkpoint_queue(&tablespaces, &spaces, &defaults)?;
         let make = self.replacement.take();
         let wait_ms = profile.frame_wait_ms.map(Duration::from_millis);
+        let clock = self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new()));
         let core = Core {
             frames: Frames::new(frames_count)?,
             memory,
@@ -245,7 +279,10 @@ impl PoolBuilder {
             buffers,
             bell: Bell::new(),
             wal: self.wal.take(),
-            clock: self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new())),
+            checkpoints: Arc::new(Desk::new(Arc::clone(&clock))),
+            redo: RedoPoint::new(),
+            checkpoint_queue,
+            clock,
             counters: Counters::new(),
             frame_wait: self.frame_wait.or(wait_ms).unwrap_or(FRAME_WAIT_DEFAULT),
             combine_pages: combine_bytes / page_bytes,
@@ -254,7 +291,56 @@ impl PoolBuilder {
             gaps: OnceLock::new(),
             tracing: Tracing::default(),
         };
-        BufferPool::assemble(core, !self.no_cleaner, self.checksum, notes)
+        BufferPool::assemble(core, !self.no_cleaner, triggers, self.checksum, notes)
+    }
+
+    fn triggers(&self, profile: &Profile) -> Result<Triggers, Error> {
+        let target = self.checkpoint_target.or(profile.checkpoint_target).unwrap_or(TARGET_DEFAULT);
+        if !(target > 0.0 && target <= 1.0) {
+            return Err(Error::Setting {
+                setting: "the target share of checkpoints",
+                value: target.to_string(),
+                expected: "it should be more than 0 and at most 1".to_owned(),
+            });
+        }
+        let seconds = profile.checkpoint_seconds.map(Duration::from_secs);
+        let every = self.checkpoint_every.or(seconds);
+        if every.is_some_and(|every| every.is_zero()) {
+            return Err(Error::Setting {
+                setting: "the interval of checkpoints",
+                value: "0".to_owned(),
+                expected: "give it some time, or leave it out for none by time".to_owned(),
+            });
+        }
+        let log = self.checkpoint_log.as_ref().or(profile.checkpoint_log.as_ref());
+        let log_bytes = log.map(|size| size.bytes("log between checkpoints")).transpose()?;
+        if log_bytes == Some(0) || (log_bytes.is_some() && self.wal.is_none()) {
+            return Err(Error::Setting {
+                setting: "the log between checkpoints",
+                value: log_bytes.unwrap_or_default().to_string(),
+                expected: "it should be more than 0, and the pool should have a log".to_owned(),
+            });
+        }
+        Ok(Triggers { every, log_bytes, target })
+    }
+
+    /// One queue for the checkpoints of several tablespaces.
+    fn checkpoint_queue(
+        &self,
+        asked: &[Tablespace],
+        spaces: &[Arc<Space>],
+        defaults: &SpaceDefaults,
+    ) -> Result<Option<Io>, Error> {
+        if spaces.len() < 2 || asked.iter().any(|space| space.io.is_some()) {
+            return Ok(None);
+        }
+        let direct = spaces.iter().all(|space| space.cache == CacheMode::Direct);
+        Ok(Some(Io::open(&IoOptions {
+            prefer: defaults.prefer,
+            cache: if direct { CacheMode::Direct } else { CacheMode::Buffered },
+            register: defaults.register.clone(),
+            ..IoOptions::default()
+        })?))
     }
 
     fn page_bytes(&self, profile: &Profile) -> Result<u64, Error> {

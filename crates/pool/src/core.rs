@@ -3,9 +3,10 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use forebay_io::Arena;
+use forebay_io::{Arena, Io};
 
 use crate::ahead::{Budget, Tracing};
+use crate::checkpoint::{Desk, RedoPoint};
 use crate::clock::Clock;
 use crate::file::Files;
 use crate::frame::{FrameIndex, FrameMemory, Frames};
@@ -39,11 +40,22 @@ pub(crate) struct Core {
     /// Where pages go that are read through and thrown away; made when first needed.
     pub(crate) gaps: OnceLock<Option<Arc<Arena>>>,
     pub(crate) tracing: Tracing,
+    /// Checkpoints: asked for, watched, waited for.
+    pub(crate) checkpoints: Arc<Desk>,
+    pub(crate) redo: RedoPoint,
+    /// The queue of the checkpoints of several tablespaces, on which one thread can wait for any of them;
+    /// `None` where there is one tablespace, or some have queues of their own.
+    pub(crate) checkpoint_queue: Option<Io>,
 }
 
 impl Core {
     pub(crate) fn page_bytes(&self) -> usize {
         self.memory.page_bytes()
+    }
+
+    /// The number of a tablespace, in the order in which they were given.
+    pub(crate) fn space_number(&self, space: &Arc<Space>) -> Option<usize> {
+        self.spaces.iter().position(|it| Arc::ptr_eq(it, space))
     }
 
     /// Does `work` and books the time as waiting.

@@ -105,6 +105,34 @@ pub enum Error {
         /// What the log said.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
+    /// A checkpoint could not write or sync everything. The redo point has not moved; what could not be
+    /// written is still dirty, and the next checkpoint tries again.
+    #[error(
+        "the checkpoint failed in {}; the redo point stays where it was: keep the log, mend the cause \
+         and take another checkpoint",
+        in_tablespaces(failed)
+    )]
+    Checkpoint {
+        /// The tablespaces in which something went wrong, with what went wrong there first.
+        failed: Vec<(Arc<str>, Error)>,
+        /// What was done all the same.
+        report: Arc<crate::CheckpointReport>,
+    },
+    /// An elevator named no page although there were some left and nothing stood in its way.
+    #[error(
+        "the elevator `{elevator}` gave up with {left} pages left; the redo point stays where it was"
+    )]
+    Elevator {
+        /// Its name.
+        elevator: &'static str,
+        /// Pages it has not named.
+        left: u64,
+    },
+    /// The log or an elevator panicked in a checkpoint. The redo point has not moved.
+    #[error(
+        "the log or the elevator panicked in the checkpoint; the redo point stays where it was"
+    )]
+    CheckpointPanicked,
     /// Another pool, here or in another process, has this directory.
     #[error(
         "{} is in use by another pool ({holder}); close that one first, or choose another \
@@ -221,6 +249,11 @@ impl std::fmt::Display for Fate {
             Fate::Closed => "closed",
         })
     }
+}
+
+fn in_tablespaces(failed: &[(Arc<str>, Error)]) -> String {
+    let each = failed.iter().map(|(name, error)| format!("tablespace `{name}` ({error})"));
+    each.collect::<Vec<_>>().join(" and ")
 }
 
 fn corrupt(expected: u32, found: u32, all_zeroes: bool) -> String {

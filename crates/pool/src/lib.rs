@@ -439,6 +439,7 @@
 
 mod ahead;
 mod builder;
+mod checkpoint;
 mod checksum;
 mod clock;
 mod core;
@@ -467,6 +468,10 @@ mod write;
 
 pub use ahead::cost::DeviceCosts;
 pub use builder::PoolBuilder;
+pub use checkpoint::{
+    Arrival, Balanced, Checkpoint, CheckpointOptions, CheckpointReport, Elevator, Pages, Phase,
+    Progress, Sorted, TablespaceReport, Trigger,
+};
 pub use checksum::{Checksum, Mismatch, ZeroPages};
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Fate};

@@ -8,10 +8,14 @@ use forebay_io::Kind;
 
 use crate::ahead::cost::DeviceCosts;
 use crate::builder::PoolBuilder;
+use crate::checkpoint::{
+    Checkpoint, CheckpointOptions, CheckpointReport, Keeper, Progress, Trigger, Triggers,
+    checkpoint_bytes,
+};
 use crate::checksum::Checksum;
 use crate::core::Core;
 use crate::error::Error;
-use crate::file::{FileOptions, PagedFile};
+use crate::file::{FileCore, FileOptions, PagedFile};
 use crate::frame::word::{DIRTY, Word};
 use crate::replacement::AccessStrategy;
 use crate::size::Size;
@@ -37,6 +41,8 @@ pub(crate) struct Pool {
     core: Arc<Core>,
     /// `None` in a pool without, and once it is closed.
     cleaner: Mutex<Option<Cleaner>>,
+    /// The checkpoint thread; `None` once the pool is closed.
+    keeper: Mutex<Option<Keeper>>,
     checksum: Checksum,
     notes: Vec<String>,
 }
@@ -50,14 +56,15 @@ impl BufferPool {
     pub(crate) fn assemble(
         core: Core,
         with_cleaner: bool,
+        triggers: Triggers,
         checksum: Checksum,
         notes: Vec<String>,
     ) -> Result<BufferPool, Error> {
         let core = Arc::new(core);
         let cleaner = with_cleaner.then(|| Cleaner::start(&core)).transpose()?;
-        Ok(BufferPool {
-            pool: Arc::new(Pool { core, cleaner: Mutex::new(cleaner), checksum, notes }),
-        })
+        let keeper = Keeper::start(&core, triggers)?;
+        let (cleaner, keeper) = (Mutex::new(cleaner), Mutex::new(Some(keeper)));
+        Ok(BufferPool { pool: Arc::new(Pool { core, cleaner, keeper, checksum, notes }) })
     }
 
     fn core(&self) -> &Core {
@@ -136,9 +143,56 @@ impl BufferPool {
                 }
             }
         }
-        drop(self.pool.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.pool.stop_threads();
         core.spaces.iter().for_each(|space| space.unlock());
         Ok(pages)
+    }
+
+    /// Takes a checkpoint and waits for its end: writes every page that is dirty now, in the disk's order,
+    /// and syncs every file changed since its last sync. Do not call it with a page latched exclusively.
+    ///
+    /// One runs at a time. If one is under way this asks for the next, together with all others who ask
+    /// meanwhile; [`CheckpointOptions::now`] hurries the one under way as well.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] with what went wrong in each tablespace; [`Error::Log`] when the log would
+    /// not take the new redo point; [`Error::Elevator`], [`Error::CheckpointPanicked`] for bugs of the
+    /// caller's; [`Error::Closed`]. The redo point stays where it was, and no change is lost by it.
+    pub fn checkpoint(&self, options: CheckpointOptions) -> Result<CheckpointReport, Error> {
+        self.start_checkpoint(options)?.wait()
+    }
+
+    /// Asks for a checkpoint, to be waited for later, or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn start_checkpoint(&self, options: CheckpointOptions) -> Result<Checkpoint, Error> {
+        self.core().checkpoints.ask(options, Trigger::Request)
+    }
+
+    /// How far the checkpoint under way is, if there is one.
+    pub fn checkpoint_progress(&self) -> Option<Progress> {
+        self.core().checkpoints.progress()
+    }
+
+    /// What came of the last checkpoint, whoever or whatever began it.
+    pub fn last_checkpoint(&self) -> Option<Result<CheckpointReport, Error>> {
+        self.core().checkpoints.last()
+    }
+
+    /// Bytes set aside for checkpoints: 16 for each frame.
+    pub fn checkpoint_bytes(&self) -> usize {
+        checkpoint_bytes(self.frames())
+    }
+
+    /// Writes every page of a tablespace that is dirty now. Waits as [`BufferPool::flush_and_sync`].
+    /// Gives the number of pages written.
+    ///
+    /// # Errors
+    /// [`Error::NoTablespace`]; else the first one. What could not be written stays dirty.
+    pub fn flush_tablespace(&self, name: &str) -> Result<u64, Error> {
+        let space = self.space(Some(name))?;
+        self.pool.write_files(false, |file| Arc::ptr_eq(&file.space, space))
     }
 
     /// What the pool has done so far, and how it stands.
@@ -225,9 +279,20 @@ impl Pool {
         &self.core
     }
 
+    /// Ends the pool's own threads; a checkpoint under way is broken off.
+    fn stop_threads(&self) {
+        drop(self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     fn write_all(&self, sync: bool) -> Result<u64, Error> {
+        self.write_files(sync, |_| true)
+    }
+
+    fn write_files(&self, sync: bool, which: impl Fn(&FileCore) -> bool) -> Result<u64, Error> {
         let (mut pages, mut result) = (0, Ok(()));
-        for file in self.core.files.all().iter().filter(|file| !file.is_read_only()) {
+        let files = self.core.files.all();
+        for file in files.iter().filter(|file| !file.is_read_only() && which(file)) {
             let written = self.core.flush_file(file).map(|written| pages += written);
             // Synced even so: of a file that could not be written whole, some pages were.
             let written = written.and(if sync { self.core.sync_file(file) } else { Ok(()) });
@@ -242,7 +307,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        drop(self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.stop_threads();
         // What is still being read ahead keeps the core alive, and nobody else will take it in.
         self.core.spaces.iter().for_each(|space| space.drain());
         if thread::panicking() {

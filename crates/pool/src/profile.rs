@@ -12,6 +12,9 @@
 //! huge_pages = true
 //! combine_limit = "128 KiB"
 //! readahead = "adaptive"      # or os, hint, max, prefetch, async
+//! checkpoint_seconds = 300
+//! checkpoint_log = "1 GiB"
+//! checkpoint_target = 0.9
 //!
 //! [tablespace.main]
 //! directory = "/var/lib/engine"
@@ -73,6 +76,13 @@ pub struct Profile {
     pub huge_pages: Option<bool>,
     /// Most bytes in one request.
     pub combine_limit: Option<Size>,
+    /// Seconds from the beginning of one checkpoint to that of the next.
+    #[serde(deserialize_with = "count")]
+    pub checkpoint_seconds: Option<u64>,
+    /// Log from the redo point of one checkpoint to that of the next.
+    pub checkpoint_log: Option<Size>,
+    /// The share of its interval by which a checkpoint has written its pages.
+    pub checkpoint_target: Option<f64>,
     /// How streams look ahead that do not say otherwise.
     #[serde(deserialize_with = "readahead")]
     pub readahead: Option<ReadaheadStrategy>,
@@ -372,7 +382,8 @@ mod tests {
         let told = why_not("# mine\nqueue_depth = 1\nmemry = \"2GiB\" # much\nhuge_pages = true");
         let expected = "line 3, `memry = \"2GiB\" # much`: unknown field `memry`, expected one of \
                         `memory`, `page_size`, `backend`, `queue_depth`, `frame_wait_ms`, \
-                        `huge_pages`, `combine_limit`, `readahead`, `tablespace`; correct or remove it";
+                        `huge_pages`, `combine_limit`, `checkpoint_seconds`, \
+                        `checkpoint_log`, `checkpoint_target`, `readahead`, `tablespace`; correct or remove it";
         assert_eq!(told, expected, "[PRO-2]");
         let told = why_not("\n[tablespace.a]\ndirectory = \"a\"\nmemory = \"2GiB\"\n");
         let expected = "line 4, `memory = \"2GiB\"`: unknown field `memory`, expected one of \

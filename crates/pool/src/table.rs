@@ -14,7 +14,8 @@
 //!
 //! Invariants:  [TAB-1] one block has one frame: an entry goes from empty to a frame and back, never
 //!              from frame to frame   [TAB-2] directories and chunks live as long as the table
-//! Memory:      4 bytes a page, taken 512 pages at a time, and 8 to 32 bytes a chunk.
+//!              [TAB-3] while a page is unsaved, its chunk counts it
+//! Memory:      4 bytes a page, taken 512 pages at a time, and 12 to 36 bytes a chunk.
 //! Rejected:    a partitioned hash table: see docs/adr/0006-page-table.md for the figures.
 
 use std::ptr;
@@ -31,6 +32,9 @@ const CHUNKS_MIN: usize = 4;
 
 struct Chunk {
     entries: [Entry; CHUNK_ENTRIES],
+    /// Pages of this chunk that are unsaved: dirty, or on their way out. A flush passes the others by.
+    /// Too large for a moment after a page was saved, never too small ([TAB-3]).
+    unsaved: AtomicU32,
 }
 
 /// Pointers to chunks, by chunk number; null where there is none yet.
@@ -157,6 +161,14 @@ impl PageTable {
         &self,
         first: Block,
     ) -> impl Iterator<Item = (Block, FrameIndex)> + '_ {
+        self.listed_in(first, |_| true)
+    }
+
+    fn listed_in<'t>(
+        &'t self,
+        first: Block,
+        which: impl Fn(&Chunk) -> bool + 't,
+    ) -> impl Iterator<Item = (Block, FrameIndex)> + 't {
         let (first_chunk, _) = Self::place(first);
         // Under the lock, so that it is the newest directory: a chunk that is listed in before
         // this is not overlooked.
@@ -166,6 +178,7 @@ impl PageTable {
         };
         (first_chunk..directory.chunks.len())
             .filter_map(|number| Some((number, directory.get(number)?)))
+            .filter(move |(_, chunk)| which(chunk))
             .flat_map(|(number, chunk)| {
                 // Chunk numbers come from block numbers, so this is one again.
                 let base = (number << CHUNK_BITS) as Block;
@@ -174,6 +187,26 @@ impl PageTable {
             .filter(move |(block, _)| *block >= first)
             .map(|(block, entry)| (block, entry.frame()))
             .filter(|(_, frame)| *frame != NO_FRAME)
+    }
+
+    /// A page that was saved is dirty now. Its entry is there.
+    pub(crate) fn count_unsaved(&self, block: Block) {
+        if let Some(chunk) = self.directory().get(Self::place(block).0) {
+            chunk.unsaved.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// A page that was unsaved is saved, or was thrown away.
+    pub(crate) fn count_saved(&self, block: Block) {
+        if let Some(chunk) = self.directory().get(Self::place(block).0) {
+            let before = chunk.unsaved.fetch_sub(1, Ordering::AcqRel);
+            assert!(before > 0, "[TAB-3] more pages were saved than were dirty");
+        }
+    }
+
+    /// Every listed block of the chunks that have unsaved pages, with its frame, in order.
+    pub(crate) fn listed_beside_unsaved(&self) -> impl Iterator<Item = (Block, FrameIndex)> + '_ {
+        self.listed_in(0, |chunk| chunk.unsaved.load(Ordering::Acquire) > 0)
     }
 
     /// Bytes taken so far.
@@ -220,7 +253,7 @@ impl Drop for PageTable {
 impl Chunk {
     fn new() -> Box<Chunk> {
         let entries = std::array::from_fn(|_| Entry { frame: AtomicU32::new(NO_FRAME) });
-        Box::new(Chunk { entries })
+        Box::new(Chunk { entries, unsaved: AtomicU32::new(0) })
     }
 }
 

@@ -21,6 +21,24 @@ pub trait Wal: fmt::Debug + Send + Sync {
     /// Whatever keeps the log from it. The page is then not written.
     fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn Error + Send + Sync>>;
 
+    /// The newest record so far: every record appended after this call has a larger LSN. A checkpoint
+    /// takes it for its redo point: recovery has to do again what was logged after it. The difference of
+    /// two is taken for bytes of log. Default: [`Wal::flushed`].
+    fn position(&self) -> Lsn {
+        self.flushed()
+    }
+
+    /// A checkpoint has ended well: every change logged up to `redo` is in the files, and durable. To be
+    /// made durable itself (in a control file, say) before this returns; only then may the log up to
+    /// `redo` go. Called by the checkpoint thread, one call at a time. Default: nothing.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being durable. Then the checkpoint has failed.
+    fn checkpointed(&self, redo: Lsn) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let _ = redo;
+        Ok(())
+    }
+
     /// How far the log is durable already. Cheap: a bulk read asks before it decides whether to
     /// reuse a dirty frame of its ring.
     fn flushed(&self) -> Lsn;

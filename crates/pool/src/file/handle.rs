@@ -367,9 +367,10 @@ impl Core {
     /// Syncs every segment of a file.
     pub(crate) fn sync_file(&self, file: &FileCore) -> Result<(), Error> {
         file.space.check_sound()?;
+        let changes = file.unsynced();
         let requests = file.segment_files().into_iter();
         let requests: Vec<Request> = requests.map(|file| Request::sync_data(&file)).collect();
-        self.waiting(Wait::Sync, || {
+        let result = self.waiting(Wait::Sync, || {
             let tickets = file.space.queue.submit_all(requests);
             let mut result = Ok(());
             for ticket in tickets {
@@ -380,7 +381,11 @@ impl Core {
                 }
             }
             result
-        })
+        });
+        if let (Ok(()), Some(changes)) = (&result, changes) {
+            file.synced(changes);
+        }
+        result
     }
 }
 

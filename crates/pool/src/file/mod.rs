@@ -53,6 +53,10 @@ pub(crate) struct FileCore {
     pub(crate) detector: Mutex<Detector>,
     /// The right to change the file's size or its fate; counts the changes of its size.
     resize: Mutex<u64>,
+    /// What has been done to the file that only a sync makes durable: writes, changes of its size.
+    changes: AtomicU64,
+    /// As many of them are durable.
+    changes_synced: AtomicU64,
 }
 
 impl FileCore {
@@ -117,6 +121,29 @@ impl FileCore {
     /// Blocks from `block` to the end of its segment.
     pub(crate) fn run_length_max(&self, block: Block) -> usize {
         self.segments.run_length_max(block)
+    }
+
+    /// Something was done to the file that only a sync makes durable. Said before anybody may take it for
+    /// done.
+    pub(crate) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// What a sync that is submitted after this makes durable, for [`FileCore::synced`]; `None` when
+    /// there is nothing.
+    pub(crate) fn unsynced(&self) -> Option<u64> {
+        let changes = self.changes.load(Ordering::SeqCst);
+        (changes > self.changes_synced.load(Ordering::SeqCst)).then_some(changes)
+    }
+
+    /// A sync that was submitted after so many changes has ended well.
+    pub(crate) fn synced(&self, changes: u64) {
+        self.changes_synced.fetch_max(changes, Ordering::SeqCst);
+    }
+
+    /// The segment of that number, from 0, if there is one.
+    pub(crate) fn segment_file(&self, number: usize) -> Option<File> {
+        self.segments.get(number)
     }
 
     /// All segments, for syncing.

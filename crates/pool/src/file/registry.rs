@@ -7,7 +7,8 @@
 //! Concurrency: looked up by whoever evicts or writes a page; changed by opening, closing, dropping.
 //!              `places` is also the right to open: a file is opened by one thread at a time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -25,7 +26,7 @@ use crate::tag::FileId;
 
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    by_id: RwLock<HashMap<FileId, Arc<FileCore>>>,
+    by_id: RwLock<BTreeMap<FileId, Arc<FileCore>>>,
     places: Mutex<Places>,
     next: AtomicU32,
 }
@@ -52,10 +53,18 @@ impl Files {
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<FileCore>> {
-        let mut files: Vec<_> =
-            self.by_id.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        files.sort_unstable_by_key(|file| file.id);
-        files
+        self.by_id.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// The first file after that of number `id`, or of all, for which `which` holds.
+    pub(crate) fn next_after(
+        &self,
+        id: Option<FileId>,
+        which: impl Fn(&FileCore) -> bool,
+    ) -> Option<Arc<FileCore>> {
+        let by_id = self.by_id.read().unwrap_or_else(PoisonError::into_inner);
+        let after = id.map_or(Bound::Unbounded, Bound::Excluded);
+        by_id.range((after, Bound::Unbounded)).map(|(_, file)| file).find(|it| which(it)).cloned()
     }
 
     /// Opens the file `name`, or gives the one that is open already.
@@ -153,6 +162,9 @@ impl Files {
             segments,
             detector: Mutex::new(Detector::new()),
             resize: Mutex::new(0),
+            // A file that was just made, or extended by somebody who then died, is not durable.
+            changes: AtomicU64::new(1),
+            changes_synced: AtomicU64::new(0),
         })
     }
 

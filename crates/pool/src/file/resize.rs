@@ -19,8 +19,8 @@ use std::time::Duration;
 use super::{BLOCKS_MAX, CLOSED, DROPPED, FileCore};
 use crate::core::Core;
 use crate::error::Error;
-use crate::frame::NO_FRAME;
 use crate::frame::word::{DIRTY, USAGE_MAX};
+use crate::frame::{Discarded, NO_FRAME};
 use crate::stats::PoolEvent;
 use crate::sync::yield_now;
 use crate::tag::Block;
@@ -56,7 +56,9 @@ impl FileCore {
             let (file, end) = (self.path.clone(), to.saturating_mul(self.segments.page_bytes()));
             return Err(Error::Io(forebay_io::Error::TooLarge { file, end }));
         }
-        self.segments.extend(from, to).map_err(|error| match error {
+        let extended = self.segments.extend(from, to);
+        self.changed();
+        extended.map_err(|error| match error {
             Error::Io(error) if error.is_failed_sync() => self.space.sync_failed(error),
             error => error,
         })?;
@@ -77,7 +79,9 @@ impl FileCore {
         *resized += 1;
         self.blocks.store(u64::from(blocks), Ordering::SeqCst);
         self.discard_from(core, blocks);
-        self.segments.truncate(u64::from(blocks))
+        let truncated = self.segments.truncate(u64::from(blocks));
+        self.changed();
+        truncated
     }
 
     /// Takes back the extension by `block`, if nobody has resized the file since it was counted as
@@ -92,7 +96,9 @@ impl FileCore {
         *resized += 1;
         self.blocks.store(u64::from(block), Ordering::SeqCst);
         self.discard_from(core, block);
-        self.segments.truncate(u64::from(block))
+        let truncated = self.segments.truncate(u64::from(block));
+        self.changed();
+        truncated
     }
 
     /// Takes the file out of the pool and off the disk.
@@ -120,8 +126,14 @@ impl FileCore {
                     |frame| core.wait_read(&self.space, frame),
                 );
                 match discarded {
-                    Some(true) => core.counters.count_pool(PoolEvent::Doomed),
-                    Some(false) => {}
+                    Some(Discarded { pinned, dirty }) => {
+                        if pinned {
+                            core.counters.count_pool(PoolEvent::Doomed);
+                        }
+                        if dirty {
+                            self.table.count_saved(block);
+                        }
+                    }
                     // Being evicted, or its load failing: its entry is about to go.
                     None => yield_now(),
                 }

@@ -127,6 +127,10 @@ impl Segments {
         self.page_bytes
     }
 
+    pub(super) fn get(&self, number: usize) -> Option<File> {
+        self.files().get(number).cloned()
+    }
+
     pub(super) fn all(&self) -> Vec<File> {
         self.files().clone()
     }

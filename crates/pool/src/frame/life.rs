@@ -8,8 +8,8 @@
 //! lead to a frame that has just lost its page, and whoever follows it finds out by the tag.
 
 use super::word::{
-    AHEAD, DIRTY, EXCLUSIVE, Mode, ORPHAN, OWNED, PIN, READING, SLEEPERS, Touch, VALID, WRITING,
-    Word,
+    AHEAD, CHECKPOINT, DIRTY, EXCLUSIVE, Mode, ORPHAN, OWNED, PIN, READING, SLEEPERS, Touch, VALID,
+    WRITING, Word,
 };
 use super::{Frame, FrameIndex, Frames, NO_TAG, Owned, latch_held};
 use crate::error::Error;
@@ -25,6 +25,15 @@ pub(crate) enum Loaded {
     Failed(Error),
     /// The load was called off because another one had begun: look in the page table again.
     LookAgain,
+}
+
+/// A page that was thrown away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Discarded {
+    /// Others had it pinned, and keep it to the end.
+    pub(crate) pinned: bool,
+    /// It was newer than on disk.
+    pub(crate) dirty: bool,
 }
 
 /// A frame that the page table leads to and whose page is on its way in. Whoever has this fills
@@ -106,14 +115,15 @@ impl Frames {
     /// have it pinned keep it to the end. `unlist` takes the entry out of the page table. `drive` is
     /// called while the page is on its way in by a queue, which somebody has to drive.
     ///
-    /// Gives whether others had it pinned; `None` when the page was not here any more.
+    /// Gives whether others had it pinned, and whether it was dirty; `None` when the page was not here
+    /// any more.
     pub(crate) fn discard(
         &self,
         frame: FrameIndex,
         tag: PageTag,
         unlist: impl FnOnce(),
         drive: impl Fn(FrameIndex),
-    ) -> Option<bool> {
+    ) -> Option<Discarded> {
         if !self.pin(frame, tag, Touch::Not) {
             return None;
         }
@@ -127,7 +137,7 @@ impl Frames {
             match orphaned {
                 Ok(old) => {
                     unlist();
-                    break Some(old.pins() > 1);
+                    break Some(Discarded { pinned: old.pins() > 1, dirty: old.has(DIRTY) });
                 }
                 // The load failed, and took its entry with it.
                 Err(word) if word.has(ORPHAN) => break None,
@@ -184,7 +194,7 @@ impl Frames {
     }
 
     /// The page has been changed, up to `lsn`. The caller has it latched exclusively. True when it
-    /// was clean before.
+    /// was saved before: neither dirty nor on its way out.
     pub(crate) fn mark_dirty(&self, frame: FrameIndex, lsn: Lsn) -> bool {
         let it = self.get(frame);
         it.lsn.fetch_max(lsn.0, Ordering::AcqRel);
@@ -192,7 +202,7 @@ impl Frames {
             return false;
         }
         let marked = it.change(|word| (!word.has(ORPHAN)).then_some(Word(word.0 | DIRTY)));
-        marked.is_ok_and(|old| !old.has(DIRTY))
+        marked.is_ok_and(|old| !old.is_unsaved())
     }
 
     /// Notes that a copy of the pinned page is about to be written. False when it is clean, is
@@ -215,18 +225,37 @@ impl Frames {
         lsn
     }
 
-    /// The write has ended. If it failed, the page is as dirty as before.
-    pub(crate) fn end_write(&self, frame: FrameIndex, failed: Option<Lsn>) {
+    /// The write has ended. If it failed, the page is as dirty as before. True when the page is saved:
+    /// it has not been changed meanwhile.
+    pub(crate) fn end_write(&self, frame: FrameIndex, failed: Option<Lsn>) -> bool {
         let it = self.get(frame);
         if let Some(lsn) = failed {
             it.lsn.fetch_max(lsn.0, Ordering::AcqRel);
         }
         let old = it.change(|word| {
             assert!(word.has(WRITING), "[FRM-4] the end of a write that never began: {word:?}");
-            let dirty = if failed.is_some() { DIRTY } else { 0 };
-            Some(Word((word.0 & !WRITING) | dirty))
+            Some(match failed {
+                Some(_) => Word((word.0 & !WRITING) | DIRTY),
+                None => Word(word.0 & !(WRITING | CHECKPOINT)),
+            })
         });
+        let saved = failed.is_none() && old.is_ok_and(|old| !old.has(DIRTY));
         self.wake_if_asleep(frame, old);
+        saved
+    }
+
+    /// Notes that the checkpoint that begins now has to see a write of the page in `frame`. Gives the
+    /// page; `None` if it is clean, or there is none.
+    pub(crate) fn mark_due(&self, frame: FrameIndex) -> Option<PageTag> {
+        let it = self.get(frame);
+        it.change(Word::due).ok()?;
+        // If the page goes at this moment, it is clean: then another one's name does no harm.
+        it.tag()
+    }
+
+    /// The checkpoint has no business with the pinned page any more: it is clean.
+    pub(crate) fn unmark_due(&self, frame: FrameIndex) {
+        self.get(frame).word.fetch_and(!CHECKPOINT, Ordering::AcqRel);
     }
 
     /// One use more, for an optimistic reader, who has no pin to count.

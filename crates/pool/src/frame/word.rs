@@ -14,6 +14,7 @@
 //! | 47 | ORPHAN | the page table no longer leads here; the last unpin frees the frame |
 //! | 48 | AHEAD | the page was read ahead, and nobody has asked for it since |
 //! | 49..52 | carrier | while READING: the queue that carries the read, or 0 when the loading thread does |
+//! | 52 | CHECKPOINT | the checkpoint under way waits for a write of the page to succeed |
 //! | 61..64 | usage | how often it was asked for lately, 0 to 5 |
 //!
 //! A frame nobody uses is `OWNED`: latched exclusively, not pinned, not valid. No lookup can pin it, no
@@ -45,6 +46,7 @@ pub(crate) const ORPHAN: u64 = 1 << 47;
 pub(crate) const AHEAD: u64 = 1 << 48;
 const CARRIER_SHIFT: u32 = 49;
 const CARRIER: u64 = 7 << CARRIER_SHIFT;
+pub(crate) const CHECKPOINT: u64 = 1 << 52;
 const USAGE_SHIFT: u32 = 61;
 const USAGE: u64 = 7 << USAGE_SHIFT;
 
@@ -231,7 +233,7 @@ impl Word {
     /// Taken away from its page, to be used for another one. Only for a clean page that nobody
     /// holds and that was used at most `usage_most` times lately.
     pub(crate) fn claimed(self, usage_most: u64) -> Option<Word> {
-        let free = self.0 & !(USAGE | EXCLUSIVE_WAITS | AHEAD) == VALID;
+        let free = self.0 & !(USAGE | EXCLUSIVE_WAITS | AHEAD | CHECKPOINT) == VALID;
         (free && self.usage() <= usage_most).then_some(OWNED)
     }
 
@@ -239,7 +241,19 @@ impl Word {
     /// it is on its way in or out.
     pub(crate) fn orphaned(self) -> Option<Word> {
         let settled = self.has(VALID) && !self.has(READING | WRITING | ORPHAN);
-        settled.then_some(Word((self.0 | ORPHAN) & !DIRTY))
+        settled.then_some(Word((self.0 | ORPHAN) & !(DIRTY | CHECKPOINT)))
+    }
+
+    /// True while what is on disk may be older than the page: it is dirty, or its write is under way.
+    pub(crate) fn is_unsaved(self) -> bool {
+        self.has(DIRTY | WRITING)
+    }
+
+    /// To be written by a checkpoint that begins now. Whoever has the page exclusively may have logged a
+    /// change that is not marked yet, so such a page counts as dirty. `None` for a page that is clean.
+    pub(crate) fn due(self) -> Option<Word> {
+        let here = self.has(VALID) && !self.has(ORPHAN);
+        (here && self.has(DIRTY | WRITING | EXCLUSIVE)).then_some(Word(self.0 | CHECKPOINT))
     }
 
     /// With one use less.
@@ -284,6 +298,7 @@ impl std::fmt::Debug for Word {
             (WRITING, "WRITING"),
             (ORPHAN, "ORPHAN"),
             (AHEAD, "AHEAD"),
+            (CHECKPOINT, "CHECKPOINT"),
         ];
         flags.iter().filter(|(flag, _)| self.has(*flag)).try_for_each(|(_, name)| {
             out.write_str(", ")?;

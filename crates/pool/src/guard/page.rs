@@ -179,7 +179,10 @@ impl<'p> PageMut<'p> {
     /// go, after the last change; as often as there are records.
     pub fn mark_dirty(&mut self, lsn: Lsn) {
         self.touched = false;
-        self.core.frames.mark_dirty(self.frame, lsn);
+        if self.core.frames.mark_dirty(self.frame, lsn) {
+            self.file.table.count_unsaved(self.block);
+        }
+        self.core.checkpoints.log_reached(lsn);
     }
 
     /// Lets others read the page; nobody else changes it in between.
@@ -202,7 +205,9 @@ impl<'p> PageMut<'p> {
             if self.core.wal.is_some() {
                 self.core.counters.count_pool(PoolEvent::UnloggedChanges);
             }
-            self.core.frames.mark_dirty(self.frame, Lsn::NONE);
+            if self.core.frames.mark_dirty(self.frame, Lsn::NONE) {
+                self.file.table.count_unsaved(self.block);
+            }
         }
     }
 }

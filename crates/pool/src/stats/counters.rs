@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use super::snapshot::{PoolStats, Stats, StrategyStats};
 use super::thread_number;
-use super::waits::{LiveWaits, Wait};
+use super::waits::{LiveWaits, Wait, WaitTimes};
 use crate::strategy_kind::StrategyKind;
 
 /// Threads that count without a locked instruction; more than that share.
@@ -213,6 +213,16 @@ impl Counters {
     /// really did.
     pub(crate) fn waited(&self, wait: Wait, time: Duration) {
         self.waits.record(wait, time);
+    }
+
+    /// How often threads have stood still for `wait` so far, and for how long in all.
+    pub(crate) fn waited_so_far(&self, wait: Wait) -> (u64, Duration) {
+        self.waits.so_far(wait)
+    }
+
+    /// Copies the times of `wait` to `to`, which has had such a copy before: nothing is allocated then.
+    pub(crate) fn copy_waits(&self, wait: Wait, to: &mut WaitTimes) {
+        self.waits.copy(wait, to);
     }
 
     /// Everything counted so far. What only the pool knows (frames, page size) is left 0.

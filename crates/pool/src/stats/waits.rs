@@ -139,6 +139,14 @@ impl WaitTimes {
         })
     }
 
+    /// Becomes what is in `later` and not in `earlier`, an earlier copy of the same times.
+    pub(crate) fn set_difference(&mut self, later: &WaitTimes, earlier: &WaitTimes) {
+        let of_same_kind = "times of waits are all kept alike";
+        self.times_ns.set_to(&later.times_ns).expect(of_same_kind);
+        self.times_ns.subtract(&earlier.times_ns).expect(of_same_kind);
+        self.sum_ns = later.sum_ns.saturating_sub(earlier.sum_ns);
+    }
+
     /// What came after `earlier`, an earlier copy of the same times. A later copy, or one of
     /// another pool, leaves nothing.
     pub(super) fn since(&self, earlier: &WaitTimes) -> WaitTimes {
@@ -170,6 +178,18 @@ pub(super) struct LiveWaits([Mutex<WaitTimes>; Wait::COUNT]);
 impl LiveWaits {
     pub(super) fn record(&self, wait: Wait, time: Duration) {
         self.with(wait, |times| times.record(time));
+    }
+
+    pub(super) fn so_far(&self, wait: Wait) -> (u64, Duration) {
+        self.with(wait, |times| (times.count(), times.sum()))
+    }
+
+    pub(super) fn copy(&self, wait: Wait, to: &mut WaitTimes) {
+        self.with(wait, |times| {
+            let copied = to.times_ns.set_to(&times.times_ns);
+            copied.expect("times of waits are all kept alike");
+            to.sum_ns = times.sum_ns;
+        });
     }
 
     pub(super) fn snapshot(&self) -> [WaitTimes; Wait::COUNT] {

@@ -312,8 +312,7 @@ where
     fn new(handle: &'f PagedFile, blocks: I, plan: Plan) -> ReadStream<'f, I> {
         let core = handle.core();
         let trace = core.tracing.now().map(|trace| (trace, core.tracing.stream_number()));
-        let by_kernel =
-            plan.hint == Some(Hint::Random) && matches!(plan.means, Means::Adaptive(_));
+        let by_kernel = plan.hint == Some(Hint::Random) && matches!(plan.means, Means::Adaptive(_));
         ReadStream {
             handle,
             blocks,

@@ -18,3 +18,4 @@ mod out;
 
 pub(crate) use buffers::WriteBuffers;
 pub(crate) use cleaner::{Bell, Cleaner};
+pub(crate) use out::{Copy, Copying};

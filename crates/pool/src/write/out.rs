@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use forebay_io::{Op, Request, Ticket};
+use forebay_io::{Lease, Op, Request, Ticket};
 
 use super::buffers::Buffer;
 use crate::core::Core;
@@ -27,6 +27,7 @@ use crate::tag::{Block, Lsn, PageTag};
 /// when the log panics.
 pub(crate) struct Copy<'c> {
     core: &'c Core,
+    file: Arc<FileCore>,
     written: bool,
     frame: FrameIndex,
     block: Block,
@@ -46,7 +47,12 @@ pub(crate) enum Copying<'c> {
 impl Core {
     /// Copies the page `tag` out of `frame`, where the caller has it pinned, if that can be done at
     /// once.
-    pub(crate) fn try_copy(&self, file: &FileCore, tag: PageTag, frame: FrameIndex) -> Copying<'_> {
+    pub(crate) fn try_copy(
+        &self,
+        file: &Arc<FileCore>,
+        tag: PageTag,
+        frame: FrameIndex,
+    ) -> Copying<'_> {
         let word = self.frames.get(frame).word();
         if word.has(WRITING) {
             return Copying::NotNow;
@@ -61,7 +67,7 @@ impl Core {
     }
 
     /// As [`Core::try_copy`], with the latch shared already; lets go of the latch.
-    fn copy_latched(&self, file: &FileCore, tag: PageTag, frame: FrameIndex) -> Copying<'_> {
+    fn copy_latched(&self, file: &Arc<FileCore>, tag: PageTag, frame: FrameIndex) -> Copying<'_> {
         self.frames.pin_again(frame);
         let page = PageRef::latched(self, file, frame, tag.block);
         let Some(mut buffer) = self.buffers.try_take() else {
@@ -75,7 +81,16 @@ impl Core {
         let lsn = self.frames.copied(frame);
         drop(page);
         file.checksum.stamp(buffer.bytes_mut(), tag.block);
-        Copying::Copied(Copy { core: self, written: false, frame, block: tag.block, lsn, buffer })
+        let file = Arc::clone(file);
+        Copying::Copied(Copy {
+            core: self,
+            file,
+            written: false,
+            frame,
+            block: tag.block,
+            lsn,
+            buffer,
+        })
     }
 
     /// Writes one page if that can be begun at once. False when it was clean, or somebody had it.
@@ -127,7 +142,7 @@ impl Core {
                 first_error.get_or_insert(error);
             }
         };
-        for (block, frame) in file.table.listed_from(0) {
+        for (block, frame) in file.table.listed_beside_unsaved() {
             let tag = PageTag { file: file.id, block };
             let word = self.frames.get(frame).word();
             if !word.has(DIRTY | WRITING) || !self.frames.pin(frame, tag, Touch::Not) {
@@ -214,7 +229,7 @@ impl Core {
                 .take(most)
                 .take_while(|&(at, block)| copies[at].block == block)
                 .count();
-            let leases = copies[start..start + run].iter_mut().map(|copy| copy.buffer.lend());
+            let leases = copies[start..start + run].iter_mut().map(Copy::lend);
             let leases = leases.collect();
             match file.place(first) {
                 Ok((segment, offset)) => runs.push((Request::write(&segment, offset, leases), run)),
@@ -245,15 +260,18 @@ impl Core {
             self.counters.add(kind, Event::BytesWritten, bytes as u64);
         }
         for (copy, lease) in run.iter_mut().zip(done.leases) {
-            copy.buffer.give_back(lease);
-            copy.written = !failed;
+            copy.settle(lease, !failed);
         }
         done.result.map_err(|error| file.space.failure(Op::Write, error))
     }
 
     /// [OUT-1]
     fn flush_log(&self, copies: &[Copy<'_>]) -> Result<(), Error> {
-        let newest = copies.iter().map(|copy| copy.lsn).max().unwrap_or(Lsn::NONE);
+        self.flush_log_to(copies.iter().map(|copy| copy.lsn).max().unwrap_or(Lsn::NONE))
+    }
+
+    /// Makes the log durable up to `newest`, if it is not.
+    pub(crate) fn flush_log_to(&self, newest: Lsn) -> Result<(), Error> {
         let Some(wal) = self.wal.as_ref().filter(|wal| newest > wal.flushed()) else {
             return Ok(());
         };
@@ -265,9 +283,33 @@ impl Core {
     }
 }
 
+impl Copy<'_> {
+    /// How far the log has to be durable before the copy may be written.
+    pub(crate) fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// The copy's memory, for a transfer; to be given back by [`Copy::settle`].
+    pub(crate) fn lend(&mut self) -> Lease {
+        self.buffer.lend()
+    }
+
+    /// Its transfer has ended: well if `written`.
+    pub(crate) fn settle(&mut self, lease: Lease, written: bool) {
+        self.buffer.give_back(lease);
+        self.written = written;
+    }
+}
+
 impl Drop for Copy<'_> {
     fn drop(&mut self) {
-        self.core.frames.end_write(self.frame, (!self.written).then_some(self.lsn));
+        if self.written {
+            // Before the page counts as saved: whoever finds it so has to find the file in want of a sync.
+            self.file.changed();
+        }
+        if self.core.frames.end_write(self.frame, (!self.written).then_some(self.lsn)) {
+            self.file.table.count_saved(self.block);
+        }
         self.core.frames.unpin(self.frame);
     }
 }

@@ -8,6 +8,7 @@
 
 mod backends;
 mod bookkeeping;
+mod checkpoints;
 mod cleaning;
 mod corners;
 mod corruption;

@@ -1,0 +1,411 @@
+//! Pacer: how many pages of a checkpoint leave when.
+//!
+//! Written as fast as the disk takes them, the pages of a checkpoint push everybody's reads aside and
+//! then leave the disk idle until the next one. Here they are spread: a *line* says which share of
+//! them may have been sent by now, and whenever it is a batch ahead of what was sent, a batch goes.
+//! How long to rest follows from where the line meets the next batch; no length of a rest is chosen.
+//! Worked example: 6400 pages over 100 s are batches of 32, one every half second.
+//!
+//! The plan moves with time and with the log, whichever is further: a log that has grown by half of
+//! what it may grow wants half of the pages sent. The line follows the plan, except
+//! - behind a disk that stood still, and behind a log that jumped, it comes after at twice the plan's
+//!   speed, so that what was missed does not leave in one burst;
+//! - when reads take 1.5 times as long as usual it moves at the plan's speed and no faster, at six times
+//!   at a quarter of it, in smaller batches, until it is an eighth of the interval behind;
+//! - and where less than twice the plan's speed would not do any more, it does not matter what else.
+//!
+//! Why an eighth, when the end would allow a half? Reads that are slow because of any write at all
+//! stay slow until the end, and all that was put off has to leave in less time: the reads would be
+//! worse off. An eighth is enough for somebody's passing scan.
+//!
+//! What usual reads take is learned before the checkpoint ([`Pacer::baseline`]) and between two steps
+//! with nothing in flight; it follows slowly, so that another kind of work becomes usual in time,
+//! half of the interval.
+//!
+//! Invariants:  [PAC-1] the line is never ahead of the plan; behind it by at most an eighth of the
+//!              interval of its own will, and at the end by nothing
+//!              [PAC-2] a disk that keeps up is sent each page within a batch of its turn, while time
+//!              drives or the log grows evenly
+//!              [PAC-3] in no time is more sent than twice what the plan moves in it, and a batch, unless
+//!              less would be too late
+//!              [PAC-4] after `hurry`, and past the end, nothing rests
+//!              [PAC-5] slip is time by which pages were done after the line asked for them, in
+//!              batches; what was put off for the foreground's sake is told apart
+//! Concurrency: one owner, the driver of the checkpoint.
+//! Failure:     none; no clock is read, no division by zero pages, time or log.
+//! Source:      the two measures of progress are those of PostgreSQL's IsCheckpointOnSchedule, which
+//!              sleeps 100 ms when ahead and nothing when behind.
+
+use std::time::Duration;
+
+/// Most pages in a batch: two writes of the usual combine limit, short enough for a read to wait for.
+const BATCH_PAGES_MAX: u64 = 32;
+
+/// A checkpoint of fewer pages leaves in so many batches, or page by page.
+const BATCHES_MIN: u64 = 64;
+
+/// Most batches at once, however late they are: in between, the foreground is looked at.
+const BATCHES_AT_ONCE: u64 = 4;
+
+/// The log and the foreground are looked at so often in an interval.
+const LOOKS: u32 = 256;
+
+/// How many times the plan's speed makes good what was missed.
+const CATCH_UP: f64 = 2.0;
+
+/// The share of the interval that may be put off for the foreground.
+const YIELD_SHARE_MAX: f64 = 0.125;
+
+/// Reads that take so many times as long as usual are slow.
+const SLOW: f64 = 1.5;
+
+/// The slowest that the line moves for the foreground, as a part of the plan's speed.
+const YIELD_SPEED_MIN: f64 = 0.25;
+
+/// Reads that make up what is recent.
+const RECENT_READS: f64 = 32.0;
+
+/// Time that makes up what is usual, one part of the interval in so many.
+const USUAL_PARTS: u32 = 2;
+
+/// Time that makes up the plan's speed, one part of the interval in so many.
+const SPEED_PARTS: u32 = 128;
+
+/// Added to a rest, because a moment too early would be a step for nothing.
+const ROUNDED_UP: Duration = Duration::from_micros(1);
+
+/// Absorbs what adding up shares loses, in pages.
+const ROUNDING_PAGES: f64 = 1e-3;
+
+/// What a checkpoint has to do, and until when.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    /// Pages to write.
+    pub(crate) pages: u64,
+    /// Time over which to spread them: the interval times the target.
+    pub(crate) over: Duration,
+    /// Bytes that the log may grow by until all must be written; `None` when only time counts.
+    pub(crate) log_budget: Option<u64>,
+    /// When it began, by the pool's clock.
+    pub(crate) started: Duration,
+}
+
+/// How things stand at a step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Observed {
+    /// By the pool's clock.
+    pub(crate) now: Duration,
+    /// Pages of the checkpoint that are written, whoever wrote them.
+    pub(crate) pages_done: u64,
+    /// Bytes that the log has grown by since the redo point.
+    pub(crate) log_bytes: u64,
+    /// Reads of the foreground since the last step, if there were any.
+    pub(crate) foreground: Option<Latency>,
+    /// Pages sent whose write has not ended.
+    pub(crate) in_flight: u32,
+}
+
+/// What reads took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Latency {
+    pub(crate) reads: u64,
+    pub(crate) mean: Duration,
+}
+
+/// What to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Send at most so many pages, at least 1. To finish a run of neighbours is no harm.
+    Go { pages_max: u32 },
+    /// Nothing to send before that moment.
+    Rest { until: Duration },
+}
+
+/// Says when how many pages of one checkpoint are sent.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    plan: Plan,
+    /// Pages that go together while nobody is disturbed.
+    batch: u64,
+    /// The plan: the share of the pages that time and log want sent by now.
+    planned: f64,
+    /// The line, as it goes on from what was really sent.
+    asked: f64,
+    /// The line as it would be with a disk that takes everything at once: slip is measured from it.
+    promised: f64,
+    /// The same with a foreground that is never slow.
+    unyielding: f64,
+    /// Shares per second at which the plan moves.
+    speed: f64,
+    /// The last step.
+    now: Duration,
+    due: DueTimes,
+    foreground: Foreground,
+    /// Nothing has been in flight since the last step.
+    quiet: bool,
+    hurried: bool,
+    slip: Duration,
+    /// The farthest that `promised` was behind `unyielding`.
+    yielded: f64,
+}
+
+impl Pacer {
+    /// For a checkpoint that begins now.
+    pub(crate) fn new(plan: Plan) -> Pacer {
+        Pacer {
+            plan,
+            batch: (plan.pages / BATCHES_MIN).clamp(1, BATCH_PAGES_MAX),
+            planned: 0.0,
+            asked: 0.0,
+            promised: 0.0,
+            unyielding: 0.0,
+            speed: 0.0,
+            now: plan.started,
+            due: DueTimes::new(plan.started),
+            foreground: Foreground::default(),
+            quiet: false,
+            hurried: false,
+            slip: Duration::ZERO,
+            yielded: 0.0,
+        }
+    }
+
+    /// The foreground's reads took so long before the checkpoint, on average.
+    pub(crate) fn baseline(&mut self, mean: Duration) {
+        self.foreground.usual_ns = Some(mean.as_nanos() as f64);
+        self.foreground.usual_reads = f64::INFINITY;
+    }
+
+    /// What to do at this moment. To be asked whenever there is room for a write, a rest is over, or
+    /// something has ended.
+    pub(crate) fn step(&mut self, seen: &Observed) -> Verdict {
+        let sent = seen.pages_done.saturating_add(u64::from(seen.in_flight));
+        let passed = seen.now.saturating_sub(self.now);
+        self.foreground.look(seen, passed, self.quiet, self.plan.over);
+        // What the disk had no room for is asked for again, at the pace of catching up.
+        let in_hand = (sent + self.batch) as f64 / self.plan.pages.max(1) as f64;
+        self.asked = self.asked.min(in_hand);
+        self.move_on(seen.now, seen.log_bytes);
+        self.note_slip(seen);
+        let verdict = self.verdict(sent);
+        self.quiet = seen.in_flight == 0 && matches!(verdict, Verdict::Rest { .. });
+        verdict
+    }
+
+    /// No more rests from `now` on [PAC-4]. What was not due by then can no longer be late.
+    pub(crate) fn hurry(&mut self, now: Duration) {
+        self.move_on(now, 0);
+        self.hurried = true;
+    }
+
+    /// The longest time by which a page was done after its turn, so far [PAC-5].
+    pub(crate) fn slip(&self) -> Duration {
+        self.slip
+    }
+
+    /// The most by which pages were put off for the foreground's sake, so far [PAC-5].
+    pub(crate) fn yielded(&self) -> Duration {
+        part_of(self.plan.over, self.yielded)
+    }
+
+    /// Moves the plan and the lines to `now`.
+    fn move_on(&mut self, now: Duration, log_bytes: u64) {
+        let passed = now.saturating_sub(self.now).as_secs_f64();
+        self.now = self.now.max(now);
+        if self.hurried {
+            return;
+        }
+        let before = self.planned;
+        self.planned = before.max(self.time_share()).max(self.log_share(log_bytes));
+        let over = self.plan.over.as_secs_f64();
+        if passed > 0.0 && over > 0.0 {
+            let latest = (self.planned - before) / passed;
+            let part = passed / (passed + over / f64::from(SPEED_PARTS));
+            self.speed += (latest - self.speed) * part;
+        }
+        let moved = passed * self.speed.max(over.recip());
+        let speed = self.foreground.speed();
+        for (at, speed) in [
+            (&mut self.asked, speed),
+            (&mut self.promised, speed),
+            (&mut self.unyielding, CATCH_UP),
+        ] {
+            *at = line(*at, self.planned, moved, speed);
+            assert!(*at <= self.planned, "[PAC-1] {at} of {}", self.planned);
+        }
+        self.due.reach(self.promised, self.now);
+        self.yielded = self.yielded.max(self.unyielding - self.promised);
+    }
+
+    fn time_share(&self) -> f64 {
+        let elapsed = self.now.saturating_sub(self.plan.started);
+        if elapsed >= self.plan.over {
+            return 1.0;
+        }
+        elapsed.as_secs_f64() / self.plan.over.as_secs_f64()
+    }
+
+    fn log_share(&self, log_bytes: u64) -> f64 {
+        match self.plan.log_budget {
+            None => 0.0,
+            Some(budget) if log_bytes >= budget => 1.0,
+            Some(budget) => log_bytes as f64 / budget as f64,
+        }
+    }
+
+    /// [PAC-5]
+    fn note_slip(&mut self, seen: &Observed) {
+        let pages = self.plan.pages;
+        if seen.pages_done >= pages {
+            return;
+        }
+        // The first page that is not done leaves with its batch.
+        let batch_end = seen.pages_done.saturating_add(self.batch).min(pages);
+        if let Some(due) = self.due.when(batch_end as f64 / pages as f64) {
+            self.slip = self.slip.max(self.now.saturating_sub(due));
+        }
+    }
+
+    fn verdict(&self, sent: u64) -> Verdict {
+        let pages = self.plan.pages;
+        if self.hurried || self.planned >= 1.0 || sent >= pages {
+            return Verdict::Go { pages_max: u32::MAX };
+        }
+        let speed = self.foreground.speed();
+        let batch = ((self.batch as f64 * speed.min(1.0)) as u64).max(1);
+        let due =
+            (self.asked * pages as f64 + ROUNDING_PAGES - sent as f64).floor().max(0.0) as u64;
+        if due >= batch.min(pages - sent) {
+            let pages_max = due.min(batch * BATCHES_AT_ONCE);
+            return Verdict::Go { pages_max: u32::try_from(pages_max).unwrap_or(u32::MAX) };
+        }
+        // Behind the plan the line moves at its own speed, on the plan no faster than that.
+        let speed = if self.asked < self.planned { speed } else { speed.min(1.0) };
+        let over = self.plan.over.as_secs_f64();
+        let missing = (sent + batch).min(pages) as f64 / pages as f64 - self.asked;
+        let rest = missing.max(0.0) / (speed * self.speed.max(over.recip()));
+        let rest = Duration::from_secs_f64(rest.min(over / f64::from(LOOKS)));
+        let end = self.plan.started.saturating_add(self.plan.over);
+        Verdict::Rest { until: self.now.saturating_add(rest).min(end).saturating_add(ROUNDED_UP) }
+    }
+}
+
+/// Where a line comes to from `at`, when the plan is at `planned` and would have `moved` so far
+/// meanwhile, had it moved as it did lately. `speed`: of the line, as a multiple of the plan's. All but
+/// `speed` are shares of the pages.
+fn line(at: f64, planned: f64, moved: f64, speed: f64) -> f64 {
+    let left = 1.0 - planned;
+    // Half of what is left is made good at 1.5 times the plan's speed: some of the 2 is in reserve.
+    let latest = planned - YIELD_SHARE_MAX.min(left / 2.0);
+    let next = (at + speed * moved).max(latest).min(at + CATCH_UP * moved); // [PAC-3]
+    next.max(1.0 - CATCH_UP * left).min(planned)
+}
+
+/// What the foreground's reads take, and what they usually take.
+#[derive(Debug, Default)]
+struct Foreground {
+    usual_ns: Option<f64>,
+    /// How many reads that is known from.
+    usual_reads: f64,
+    recent_ns: Option<f64>,
+    /// When reads were last seen.
+    read_at: Duration,
+}
+
+impl Foreground {
+    /// `passed`: since the last step. `quiet`: nothing was in flight meanwhile. `over`: the interval.
+    fn look(&mut self, seen: &Observed, passed: Duration, quiet: bool, over: Duration) {
+        let Some(Latency { reads, mean }) = seen.foreground.filter(|latency| latency.reads > 0)
+        else {
+            // After a while without reads there is nobody to be kind to.
+            if seen.now.saturating_sub(self.read_at) > over / LOOKS * 4 {
+                self.recent_ns = None;
+            }
+            return;
+        };
+        self.read_at = seen.now;
+        let (reads, mean) = (reads as f64, mean.as_nanos() as f64);
+        smooth(&mut self.recent_ns, mean, reads / (reads + RECENT_READS));
+        if quiet {
+            self.usual_reads += reads;
+            let (passed, long) = (passed.as_secs_f64(), (over / USUAL_PARTS).as_secs_f64());
+            let by_time = if passed > 0.0 { passed / (passed + long) } else { 0.0 };
+            smooth(&mut self.usual_ns, mean, by_time.max(reads / self.usual_reads));
+        }
+    }
+
+    /// How fast the line may move, as a multiple of the plan's speed.
+    fn speed(&self) -> f64 {
+        let (Some(recent), Some(usual)) = (self.recent_ns, self.usual_ns) else {
+            return CATCH_UP;
+        };
+        let times = recent / usual.max(1.0);
+        if times < SLOW { CATCH_UP } else { (SLOW / times).clamp(YIELD_SPEED_MIN, 1.0) }
+    }
+}
+
+/// Moves a smoothed time towards `new` by `part` of the way; the first one counts in full.
+fn smooth(smoothed: &mut Option<f64>, new: f64, part: f64) {
+    *smoothed = Some(smoothed.map_or(new, |old| old + (new - old) * part));
+}
+
+/// When the line asked for which share of the pages: some points of it, straight in between.
+#[derive(Debug)]
+struct DueTimes {
+    /// When the line reached 0, 1/64, 2/64 ... of the pages.
+    at: [Duration; DueTimes::MARKS + 1],
+    /// How many of these it has reached.
+    known: usize,
+    /// Where it is.
+    last: (f64, Duration),
+}
+
+impl DueTimes {
+    const MARKS: usize = 64;
+
+    fn new(started: Duration) -> DueTimes {
+        DueTimes { at: [started; DueTimes::MARKS + 1], known: 1, last: (0.0, started) }
+    }
+
+    /// The line is at `share` now.
+    fn reach(&mut self, share: f64, now: Duration) {
+        while self.known <= DueTimes::MARKS && mark(self.known) <= share {
+            self.at[self.known] = between(self.last, (share, now), mark(self.known));
+            self.known += 1;
+        }
+        self.last = (share, now);
+    }
+
+    /// When the line reached `share`; `None` if it has not.
+    fn when(&self, share: f64) -> Option<Duration> {
+        if share > self.last.0 {
+            return None;
+        }
+        let before = ((share * DueTimes::MARKS as f64) as usize).min(self.known - 1);
+        let after = match self.at.get(before + 1) {
+            Some(&at) if before + 1 < self.known => (mark(before + 1), at),
+            _ => self.last,
+        };
+        Some(between((mark(before), self.at[before]), after, share))
+    }
+}
+
+fn mark(index: usize) -> f64 {
+    index as f64 / DueTimes::MARKS as f64
+}
+
+/// When a straight line from `from` to `to` reached `share`.
+fn between(from: (f64, Duration), to: (f64, Duration), share: f64) -> Duration {
+    let part = (share - from.0) / (to.0 - from.0);
+    // Not a number where nothing moved.
+    let part = if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) };
+    from.1 + part_of(to.1.saturating_sub(from.1), part)
+}
+
+/// `share` of `time`, at most all of it; without overflow, which `mul_f64` has for the longest times.
+fn part_of(time: Duration, share: f64) -> Duration {
+    Duration::try_from_secs_f64(time.as_secs_f64() * share).map_or(time, |part| part.min(time))
+}
+
+#[cfg(test)]
+mod tests;

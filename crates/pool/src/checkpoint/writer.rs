@@ -1,0 +1,368 @@
+//! The writing part of a checkpoint: from noted pages to requests, as the elevator and the pacer say.
+//!
+//! Pages are taken in runs of neighbours, each copied under its shared latch (see [`crate::write`]), and
+//! sent off together: one look at the log and one submission for as many runs as there is room for. A
+//! page that is latched exclusively, or being written by somebody else, is put aside; those are come back
+//! to when everything else is written, with empty hands.
+//!
+//! Invariants:  [CKW-1] a latch is waited for with no copy in hand and none under way
+//!              [CKW-2] a page counts as done only when a write of it has succeeded, or it is clean, or
+//!              gone; else its tablespace has an error
+//! Failure:     an error belongs to its tablespace: the others are written to the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::desk::Desk;
+use super::elevator::Elevator;
+use super::flight::{Flight, Run, UnderWay};
+use super::lane::Lane;
+use super::pacing::{Pacing, Step};
+use super::pages::{Pages, Room};
+use crate::core::Core;
+use crate::error::Error;
+use crate::file::FileCore;
+use crate::frame::NO_FRAME;
+use crate::frame::word::{CHECKPOINT, DIRTY, EXCLUSIVE, Touch, WRITING};
+use crate::stats::{Event, Wait};
+use crate::strategy_kind::StrategyKind;
+use crate::tag::{Block, FileId, Lsn, PageTag};
+use crate::write::{Copy, Copying};
+
+/// Pages of a tablespace in which nothing can be written, passed over at a time.
+const PASSED_AT_ONCE: usize = 1024;
+
+/// What is needed to write, kept from one checkpoint to the next.
+pub(super) struct Writer<'c> {
+    core: &'c Core,
+    pub(super) flight: Flight<'c>,
+    staged: Vec<Run<'c>>,
+    pub(super) lanes: Vec<Lane>,
+    /// Most requests under way in each tablespace.
+    depth: usize,
+    /// Most pages in a request.
+    combine: usize,
+    /// Copies that are in hand or under way, by tablespace.
+    copies: Vec<usize>,
+    /// Most of them in each.
+    copies_most: usize,
+    pub(super) pages_by_others: u64,
+    pub(super) pages_gone: u64,
+    /// When the checkpoint began, by the pool's clock.
+    started: Duration,
+}
+
+/// What came of one page.
+enum Taken<'c> {
+    Copied(Copy<'c>),
+    /// Somebody else has written it.
+    ByOthers,
+    /// It went with its file, or with the end of it.
+    Gone,
+    /// Latched, or being written.
+    Busy,
+    /// There is no write buffer.
+    NoBuffer,
+}
+
+impl<'c> Writer<'c> {
+    pub(super) fn new(core: &'c Core, depth_most: usize) -> Writer<'c> {
+        let tablespaces = core.spaces.len();
+        Writer {
+            core,
+            flight: Flight::new(core, depth_most),
+            staged: Vec::with_capacity(depth_most * tablespaces),
+            lanes: Vec::with_capacity(tablespaces),
+            depth: depth_most,
+            combine: core.combine_pages,
+            copies: vec![0; tablespaces],
+            // Others need buffers, too: threads in need of a frame, and the cleaner.
+            copies_most: (core.buffers.count() / 2 / tablespaces).max(1),
+            pages_by_others: 0,
+            pages_gone: 0,
+            started: Duration::ZERO,
+        }
+    }
+
+    /// Begins another checkpoint.
+    pub(super) fn begin(&mut self, started: Duration, depth: usize, combine: bool) {
+        self.started = started;
+        self.depth = depth;
+        self.combine = if combine { self.core.combine_pages } else { 1 };
+        (self.pages_by_others, self.pages_gone) = (0, 0);
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.core.clock.now().saturating_sub(self.started)
+    }
+
+    /// Writes everything that `room` holds.
+    pub(super) fn write(
+        &mut self,
+        room: &mut Room,
+        elevator: &mut dyn Elevator,
+        pacing: &mut Pacing<'_>,
+        desk: &Desk,
+    ) -> Result<(), Error> {
+        let core = self.core;
+        let tablespace_of = |id: FileId| {
+            let file = core.files.get(id);
+            file.and_then(|file| core.space_number(&file.space)).unwrap_or(0)
+        };
+        loop {
+            self.round(&mut room.pages(&tablespace_of), elevator, pacing, desk)?;
+            if room.turn_to_aside() == 0 {
+                self.lanes.iter_mut().for_each(Lane::start_writeback);
+                return Ok(());
+            }
+            // [CKW-1] Everything under way has ended. When the first is free, others may be as well.
+            self.wait_for(room.pages(&tablespace_of).get(0));
+        }
+    }
+
+    fn round(
+        &mut self,
+        pages: &mut Pages<'_>,
+        elevator: &mut dyn Elevator,
+        pacing: &mut Pacing<'_>,
+        desk: &Desk,
+    ) -> Result<(), Error> {
+        elevator.begin(pages);
+        let mut left = pages.len();
+        loop {
+            self.reap(desk);
+            if desk.is_stopped() {
+                return Err(Error::Closed);
+            }
+            pacing.under_way(self.copies.iter().sum());
+            let most = match pacing.step() {
+                Step::Go(most) => most,
+                // Whoever holds buffers does not rest.
+                Step::RestWhenEmpty => 0,
+                Step::Rested => continue,
+            };
+            let before = left;
+            let starved = self.fill(pages, elevator, most, &mut left, desk);
+            self.send(desk);
+            if !self.flight.is_empty() {
+                self.core.waiting(Wait::Write, || self.flight.wait());
+            } else if left == 0 {
+                return Ok(());
+            } else if starved {
+                self.core.buffers.wait();
+            } else if left == before && most > 0 {
+                return Err(Error::Elevator { elevator: elevator.name(), left: left as u64 });
+            }
+        }
+    }
+
+    /// Takes pages until `most` are in hand, there is no room for more, or none is `left`. True when it
+    /// ended for want of a write buffer.
+    fn fill(
+        &mut self,
+        pages: &mut Pages<'_>,
+        elevator: &mut dyn Elevator,
+        most: usize,
+        left: &mut usize,
+        desk: &Desk,
+    ) -> bool {
+        let mut taken = 0;
+        while *left > 0 && taken < most {
+            let Some(at) = elevator.next(pages, &|lane| self.has_room(lane)) else {
+                return false;
+            };
+            let (count, copied, no_buffer) = self.take(pages, at, most - taken, desk);
+            if count > 0 {
+                elevator.took(at, count);
+                *left -= count;
+                taken += copied;
+            }
+            if no_buffer {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn has_room(&self, lane: usize) -> bool {
+        let requests =
+            self.flight.requests(lane) + self.staged.iter().filter(|run| run.lane == lane).count();
+        let staged = self.staged.len();
+        self.lanes[lane].is_lost()
+            || (requests < self.depth
+                && self.copies[lane] < self.copies_most
+                && self.flight.has_room(lane, staged))
+    }
+
+    /// Takes the page at `at` and its neighbours, `most` at the most. Gives how many are dealt with, how
+    /// many of them were copied, and whether it ended for want of a buffer.
+    fn take(
+        &mut self,
+        pages: &mut Pages<'_>,
+        at: usize,
+        most: usize,
+        desk: &Desk,
+    ) -> (usize, usize, bool) {
+        let (first, lane) = (pages.get(at), pages.tablespace(at));
+        if self.lanes[lane].is_lost() {
+            let lost = |it: &usize| pages.get(*it).file == first.file;
+            let passed = (at..pages.len()).take_while(lost).take(PASSED_AT_ONCE).count();
+            desk.settled(passed as u64);
+            return (passed, 0, false);
+        }
+        let Some(file) = self.core.files.get(first.file) else {
+            self.pages_gone += 1;
+            desk.settled(1);
+            return (1, 0, false);
+        };
+        let most = most
+            .min(self.combine)
+            .min(file.run_length_max(first.block))
+            .min(self.copies_most - self.copies[lane]);
+        let mut copies = self.flight.copies();
+        let (mut count, mut no_buffer) = (0, false);
+        while count < most && at + count < pages.len() {
+            let tag = pages.get(at + count);
+            if tag.file != first.file || tag.block != first.block + count as Block {
+                break;
+            }
+            match self.take_page(&file, tag) {
+                Taken::Copied(copy) => {
+                    copies.push(copy);
+                    count += 1;
+                    continue;
+                }
+                Taken::ByOthers => {
+                    self.pages_by_others += 1;
+                    desk.settled(1);
+                }
+                Taken::Gone => {
+                    self.pages_gone += 1;
+                    desk.settled(1);
+                }
+                Taken::Busy => pages.put_aside(tag),
+                Taken::NoBuffer => {
+                    no_buffer = true;
+                    break;
+                }
+            }
+            count += 1;
+            break;
+        }
+        let copied = copies.len();
+        if copied == 0 {
+            self.flight.give_back(copies);
+            return (count, 0, no_buffer);
+        }
+        match file.place(first.block) {
+            Ok((segment, offset)) => {
+                self.copies[lane] += copied;
+                self.staged.push(Run { lane, copies, segment, offset });
+            }
+            Err(error) => {
+                self.flight.give_back(copies);
+                desk.settled(copied as u64);
+                self.lanes[lane].failed(error);
+            }
+        }
+        (count, copied, no_buffer)
+    }
+
+    fn take_page(&self, file: &Arc<FileCore>, tag: PageTag) -> Taken<'c> {
+        let frames = &self.core.frames;
+        let frame = file.table.lookup(tag.block);
+        if frame == NO_FRAME || !frames.pin(frame, tag, Touch::Not) {
+            return if file.check(tag.block).is_ok() { Taken::ByOthers } else { Taken::Gone };
+        }
+        let word = frames.get(frame).word();
+        let taken = if !word.has(CHECKPOINT) {
+            Taken::ByOthers
+        } else if word.has(EXCLUSIVE | WRITING) {
+            Taken::Busy
+        } else if !word.has(DIRTY) {
+            // Whoever had it exclusively when it was noted has changed nothing.
+            frames.unmark_due(frame);
+            Taken::ByOthers
+        } else {
+            match self.core.try_copy(file, tag, frame) {
+                Copying::Copied(copy) => return Taken::Copied(copy),
+                Copying::Clean => Taken::Busy,
+                Copying::NotNow => {
+                    let word = frames.get(frame).word();
+                    let barred = word.has(EXCLUSIVE | WRITING) || !word.has(DIRTY);
+                    if barred { Taken::Busy } else { Taken::NoBuffer }
+                }
+            }
+        };
+        frames.unpin(frame);
+        taken
+    }
+
+    /// Waits until a page that was put aside may be taken.
+    fn wait_for(&self, tag: PageTag) {
+        let Some(file) = self.core.files.get(tag.file) else { return };
+        let (frames, frame) = (&self.core.frames, file.table.lookup(tag.block));
+        if frame != NO_FRAME && frames.pin(frame, tag, Touch::Not) {
+            frames.wait_written(frame);
+            frames.wait_readable(frame);
+            frames.unpin(frame);
+        }
+    }
+
+    /// Sends off what was taken, its log first.
+    fn send(&mut self, desk: &Desk) {
+        if self.staged.is_empty() {
+            return;
+        }
+        for lane in 0..self.lanes.len() {
+            let of_lane = || self.staged.iter().filter(|run| run.lane == lane);
+            let newest = of_lane().flat_map(|run| &run.copies).map(Copy::lsn).max();
+            let Some(newest) = newest else { continue };
+            if let Err(error) = self.ready(lane, newest) {
+                self.lanes[lane].failed(error);
+                // Latched or not, these cannot go.
+                for run in self.staged.extract_if(.., |run| run.lane == lane) {
+                    self.copies[lane] -= run.copies.len();
+                    desk.settled(run.copies.len() as u64);
+                    self.flight.give_back(run.copies);
+                }
+            }
+        }
+        for run in self.staged.drain(..) {
+            self.core.counters.count(StrategyKind::Normal, Event::Writes);
+            self.flight.stage_write(run);
+        }
+        self.flight.start();
+    }
+
+    /// Does what has to be done before the copies in hand of a tablespace may be written.
+    fn ready(&self, lane: usize, newest: Lsn) -> Result<(), Error> {
+        self.core.spaces[lane].check_sound()?;
+        self.core.flush_log_to(newest)
+    }
+
+    /// Takes in what has ended.
+    fn reap(&mut self, desk: &Desk) {
+        while let Some((ended, result)) = self.flight.take_ended() {
+            let UnderWay::Write(run) = ended else { continue };
+            let Run { lane, copies, segment, offset } = run;
+            let pages = copies.len();
+            self.copies[lane] -= pages;
+            self.flight.give_back(copies);
+            desk.settled(pages as u64);
+            match result {
+                Ok(()) => {
+                    let bytes = (pages * self.core.page_bytes()) as u64;
+                    self.core.counters.add(StrategyKind::Normal, Event::BytesWritten, bytes);
+                    let now = self.elapsed();
+                    self.lanes[lane].wrote(pages, &segment, offset..offset + bytes, now);
+                }
+                Err(error) => {
+                    self.core.counters.count(StrategyKind::Normal, Event::WriteErrors);
+                    let error = self.core.spaces[lane].failure(forebay_io::Op::Write, error);
+                    self.lanes[lane].failed(error);
+                }
+            }
+        }
+    }
+}

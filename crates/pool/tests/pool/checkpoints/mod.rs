@@ -1,0 +1,3 @@
+//! Checkpoints: what they write, in which order, and what they promise.
+
+mod basics;
