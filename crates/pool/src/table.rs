@@ -14,7 +14,7 @@
 //!
 //! Invariants:  [TAB-1] one block has one frame: an entry goes from empty to a frame and back, never
 //!              from frame to frame   [TAB-2] directories and chunks live as long as the table
-//!              [TAB-3] while a page is unsaved, its chunk counts it
+//!              [TAB-3] while a page is unsaved and not latched exclusively, its chunk counts it
 //! Memory:      4 bytes a page, taken 512 pages at a time, and 12 to 36 bytes a chunk.
 //! Rejected:    a partitioned hash table: see docs/adr/0006-page-table.md for the figures.
 
@@ -33,7 +33,7 @@ const CHUNKS_MIN: usize = 4;
 struct Chunk {
     entries: [Entry; CHUNK_ENTRIES],
     /// Pages of this chunk that are unsaved: dirty, or on their way out. A flush passes the others by.
-    /// Too large for a moment after a page was saved, never too small ([TAB-3]).
+    /// Too large for a moment after a page was saved ([TAB-3]).
     unsaved: AtomicU32,
 }
 

@@ -184,5 +184,6 @@ pub(super) struct Syncing {
     pub(super) next: usize,
     /// Segments whose sync is under way.
     pub(super) left: usize,
+    pub(super) failed: bool,
     pub(super) started: Duration,
 }

@@ -67,7 +67,8 @@ impl Syncs<'_, '_> {
             self.begin_next(number);
         }
         let Some(syncing) = &mut self.lanes[number].syncing else { return };
-        while self.flight.has_room(number, 0)
+        while !syncing.failed
+            && self.flight.has_room(number, 0)
             && let Some(segment) = syncing.file.segment_file(syncing.next)
         {
             self.flight.stage_sync(number, &segment);
@@ -81,7 +82,7 @@ impl Syncs<'_, '_> {
         let lane = &mut self.lanes[number];
         let space = &self.core.spaces[number];
         let here = |file: &FileCore| Arc::ptr_eq(&file.space, space) && !file.is_read_only();
-        while !lane.all_synced && lane.report.error.is_none() {
+        while !lane.all_synced && !lane.is_lost() {
             let Some(file) = self.core.files.next_after(lane.synced_to, here) else {
                 lane.all_synced = true;
                 return;
@@ -94,7 +95,8 @@ impl Syncs<'_, '_> {
             // [CKS-1]
             if let Some(changes) = file.unsynced() {
                 let started = self.core.clock.now();
-                lane.syncing = Some(Syncing { file, changes, next: 0, left: 0, started });
+                lane.syncing =
+                    Some(Syncing { file, changes, next: 0, left: 0, failed: false, started });
                 return;
             }
         }
@@ -104,28 +106,32 @@ impl Syncs<'_, '_> {
     fn ended(&mut self, number: usize, result: Result<(), forebay_io::Error>, desk: &Desk) {
         let lane = &mut self.lanes[number];
         self.core.counters.count_pool(PoolEvent::Syncs);
-        if let Err(error) = result {
-            self.core.counters.count_pool(PoolEvent::SyncErrors);
-            // Of a file that was dropped meanwhile nothing is left to lose, but its sync's failure
-            // tells of the device all the same.
-            lane.failed(self.core.spaces[number].failure(Op::SyncData, error));
-        }
         let Some(syncing) = &mut lane.syncing else { return };
         syncing.left -= 1;
-        if syncing.left > 0 || syncing.file.segment_file(syncing.next).is_some() {
+        if let Err(error) = result {
+            self.core.counters.count_pool(PoolEvent::SyncErrors);
+            syncing.failed = true;
+            // Of a file that was dropped meanwhile nothing is left to lose, but its sync's failure
+            // tells of the device all the same.
+            let error = self.core.spaces[number].failure(Op::SyncData, error);
+            lane.failed(error);
+        }
+        let Some(syncing) = &lane.syncing else { return };
+        let more = !syncing.failed && syncing.file.segment_file(syncing.next).is_some();
+        if syncing.left > 0 || more {
             return;
         }
         let now = self.core.clock.now();
-        let took = now.saturating_sub(syncing.started);
-        if lane.report.error.is_none() {
+        if !syncing.failed {
+            let took = now.saturating_sub(syncing.started);
             syncing.file.synced(syncing.changes);
+            self.times.files += 1;
+            self.times.sum += took;
+            self.times.longest = self.times.longest.max(took);
+            desk.synced_one();
         }
         lane.syncing = None;
         lane.report.ended = now.saturating_sub(self.started);
-        self.times.files += 1;
-        self.times.sum += took;
-        self.times.longest = self.times.longest.max(took);
-        desk.synced_one();
     }
 
     /// Leaves the disk alone for as long as it was just kept busy, if there is time.

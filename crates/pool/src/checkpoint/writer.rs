@@ -275,9 +275,12 @@ impl<'c> Writer<'c> {
             return if file.check(tag.block).is_ok() { Taken::ByOthers } else { Taken::Gone };
         }
         let word = frames.get(frame).word();
-        let taken = if !word.has(CHECKPOINT) {
+        // A write under way first: should it fail, the page is due again.
+        let taken = if word.has(WRITING) {
+            Taken::Busy
+        } else if !word.has(CHECKPOINT) {
             Taken::ByOthers
-        } else if word.has(EXCLUSIVE | WRITING) {
+        } else if word.has(EXCLUSIVE) {
             Taken::Busy
         } else if !word.has(DIRTY) {
             // Whoever had it exclusively when it was noted has changed nothing.

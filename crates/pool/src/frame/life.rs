@@ -27,6 +27,15 @@ pub(crate) enum Loaded {
     LookAgain,
 }
 
+/// What a copy of a page, on its way out, stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Copied {
+    /// The newest change in it: how far the log has to be durable first.
+    pub(crate) lsn: Lsn,
+    /// A checkpoint waits for its write.
+    pub(crate) due: bool,
+}
+
 /// A page that was thrown away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Discarded {
@@ -217,27 +226,31 @@ impl Frames {
     }
 
     /// The copy has been made: what changes from here on makes the page dirty anew. The caller
-    /// has it latched shared. Gives how far the log has to be flushed first.
-    pub(crate) fn copied(&self, frame: FrameIndex) -> Lsn {
+    /// has it latched shared. What the copy has is for its write to save, or to give back.
+    pub(crate) fn copied(&self, frame: FrameIndex) -> Copied {
         let it = self.get(frame);
         let lsn = Lsn(it.lsn.swap(0, Ordering::AcqRel));
-        it.word.fetch_and(!DIRTY, Ordering::AcqRel);
-        lsn
+        // A checkpoint is content with this copy, but not with one made before it looked here: what was
+        // changed in between is not in that.
+        let old = Word(it.word.fetch_and(!(DIRTY | CHECKPOINT), Ordering::AcqRel));
+        Copied { lsn, due: old.has(CHECKPOINT) }
     }
 
     /// The write has ended. If it failed, the page is as dirty as before. True when the page is saved:
     /// it has not been changed meanwhile.
-    pub(crate) fn end_write(&self, frame: FrameIndex, failed: Option<Lsn>) -> bool {
+    pub(crate) fn end_write(&self, frame: FrameIndex, failed: Option<Copied>) -> bool {
         let it = self.get(frame);
-        if let Some(lsn) = failed {
-            it.lsn.fetch_max(lsn.0, Ordering::AcqRel);
+        if let Some(copied) = failed {
+            it.lsn.fetch_max(copied.lsn.0, Ordering::AcqRel);
         }
         let old = it.change(|word| {
             assert!(word.has(WRITING), "[FRM-4] the end of a write that never began: {word:?}");
-            Some(match failed {
-                Some(_) => Word((word.0 & !WRITING) | DIRTY),
-                None => Word(word.0 & !(WRITING | CHECKPOINT)),
-            })
+            let back = match failed {
+                Some(Copied { due: true, .. }) => DIRTY | CHECKPOINT,
+                Some(_) => DIRTY,
+                None => 0,
+            };
+            Some(Word((word.0 & !WRITING) | back))
         });
         let saved = failed.is_none() && old.is_ok_and(|old| !old.has(DIRTY));
         self.wake_if_asleep(frame, old);

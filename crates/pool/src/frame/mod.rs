@@ -29,7 +29,7 @@ mod stress_tests;
 mod tests;
 pub(crate) mod word;
 
-pub(crate) use life::{Detached, Discarded, Loaded, Loading};
+pub(crate) use life::{Copied, Detached, Discarded, Loaded, Loading};
 pub(crate) use memory::FrameMemory;
 
 use std::collections::HashMap;

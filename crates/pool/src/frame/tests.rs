@@ -1,8 +1,8 @@
 //! A frame's life with one thread: each promise of `life`, step by step.
 
 use super::small_pool::tag;
-use super::word::{DIRTY, Mode, ORPHAN, Obstacle, Touch, USAGE_MAX, VALID, WRITING};
-use super::{Frames, Loaded};
+use super::word::{CHECKPOINT, DIRTY, Mode, ORPHAN, Obstacle, Touch, USAGE_MAX, VALID, WRITING};
+use super::{Copied, Discarded, Frames, Loaded};
 use crate::error::Error;
 use crate::tag::Lsn;
 
@@ -142,7 +142,8 @@ fn frm_4_a_dirty_page_is_claimed_only_after_it_was_written() {
     assert!(frames.enter(0, tag(3), Mode::Shared, Touch::Not).is_some());
     assert!(frames.begin_write(0));
     assert!(!frames.begin_write(0), "one write at a time");
-    assert_eq!(frames.copied(0), Lsn(7), "the newest change, not the last");
+    let copied = Copied { lsn: Lsn(7), due: false };
+    assert_eq!(frames.copied(0), copied, "the newest change, not the last");
     frames.leave_shared(0);
     assert!(frames.claim(0, USAGE_MAX).is_none(), "[FRM-4] the write is under way");
     frames.end_write(0, None);
@@ -152,7 +153,7 @@ fn frm_4_a_dirty_page_is_claimed_only_after_it_was_written() {
 
 #[test]
 fn frm_4_a_page_changed_during_its_write_or_whose_write_failed_is_dirty() {
-    for failed in [None, Some(Lsn(7))] {
+    for failed in [false, true] {
         let frames = with_a_page(1);
         assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
         frames.mark_dirty(0, Lsn(7));
@@ -160,18 +161,18 @@ fn frm_4_a_page_changed_during_its_write_or_whose_write_failed_is_dirty() {
         assert!(frames.begin_write(0));
         let copied = frames.copied(0);
         frames.unlatch_shared(0);
-        if failed.is_none() {
+        if !failed {
             assert!(frames.try_latch(0, Mode::Exclusive));
-            assert!(frames.mark_dirty(0, Lsn(8)));
+            assert!(!frames.mark_dirty(0, Lsn(8)), "on its way out: it was not saved before");
             frames.pin_again(0);
             frames.leave_exclusive(0);
         }
-        frames.end_write(0, failed);
+        assert!(!frames.end_write(0, failed.then_some(copied)), "[FRM-4] it is not saved");
         frames.unpin(0);
-        assert_eq!(copied, Lsn(7));
+        assert_eq!(copied.lsn, Lsn(7));
         assert!(frames.get(0).word().has(DIRTY), "[FRM-4]");
         assert!(!frames.get(0).word().has(WRITING));
-        assert_eq!(frames.get(0).lsn(), failed.unwrap_or(Lsn(8)));
+        assert_eq!(frames.get(0).lsn(), Lsn(if failed { 7 } else { 8 }));
         assert!(frames.claim(0, USAGE_MAX).is_none(), "[FRM-4]");
     }
 }
@@ -223,7 +224,10 @@ fn a_discarded_page_stays_with_who_has_it_and_is_never_written() {
     assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
     frames.mark_dirty(0, Lsn(9));
     let mut unlisted = 0;
-    assert_eq!(frames.discard(0, tag(3), || unlisted += 1, |_| {}), Some(true));
+    assert_eq!(
+        frames.discard(0, tag(3), || unlisted += 1, |_| {}),
+        Some(Discarded { pinned: true, dirty: true })
+    );
     assert_eq!(unlisted, 1);
     assert!(frames.get(0).holds(tag(3)), "[FRM-1] it is pinned");
     assert!(frames.enter(0, tag(3), Mode::Pin, Touch::Not).is_none());
@@ -233,6 +237,35 @@ fn a_discarded_page_stays_with_who_has_it_and_is_never_written() {
     frames.leave_exclusive(0);
     assert_eq!(frames.free_count(), 1, "[FRM-3]");
     assert_eq!((frames.get(0).tag(), frames.get(0).lsn()), (None, Lsn::NONE));
+}
+
+#[test]
+fn a_checkpoint_is_content_with_a_copy_made_after_its_look_and_written_well() {
+    for (early, failed) in [(true, false), (false, true), (false, false)] {
+        let frames = with_a_page(1);
+        assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
+        frames.mark_dirty(0, Lsn(7));
+        frames.downgrade(0);
+        if !early {
+            assert_eq!(frames.mark_due(0), Some(tag(3)));
+        }
+        assert!(frames.begin_write(0));
+        let copied = frames.copied(0);
+        if early {
+            // Changed since the copy, or about to be: the copy's write proves nothing.
+            assert_eq!(frames.mark_due(0), Some(tag(3)), "it is on its way out");
+        }
+        frames.end_write(0, failed.then_some(copied));
+        let due = frames.get(0).word().has(CHECKPOINT);
+        assert_eq!(due, early || failed, "[CKP-1] a copy from before: {early}, failed: {failed}");
+        frames.leave_shared(0);
+    }
+    let frames = with_a_page(1);
+    assert_eq!(frames.mark_due(0), None, "a clean page");
+    assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
+    assert_eq!(frames.mark_due(0), Some(tag(3)), "[CKP-1] a change may be logged and not marked");
+    frames.leave_exclusive(0);
+    assert!(frames.claim(0, USAGE_MAX).is_some(), "it was not changed: it may go");
 }
 
 #[test]

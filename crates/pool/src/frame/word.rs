@@ -14,7 +14,7 @@
 //! | 47 | ORPHAN | the page table no longer leads here; the last unpin frees the frame |
 //! | 48 | AHEAD | the page was read ahead, and nobody has asked for it since |
 //! | 49..52 | carrier | while READING: the queue that carries the read, or 0 when the loading thread does |
-//! | 52 | CHECKPOINT | the checkpoint under way waits for a write of the page to succeed |
+//! | 52 | CHECKPOINT | the checkpoint under way waits for a copy of the page to be made and written |
 //! | 61..64 | usage | how often it was asked for lately, 0 to 5 |
 //!
 //! A frame nobody uses is `OWNED`: latched exclusively, not pinned, not valid. No lookup can pin it, no

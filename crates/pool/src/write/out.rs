@@ -14,8 +14,8 @@ use super::buffers::Buffer;
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
-use crate::frame::FrameIndex;
 use crate::frame::word::{DIRTY, EXCLUSIVE, Touch, WRITING};
+use crate::frame::{Copied, FrameIndex};
 use crate::guard::PageRef;
 use crate::stats::{Event, PoolEvent, Wait};
 use crate::strategy_kind::StrategyKind;
@@ -31,7 +31,7 @@ pub(crate) struct Copy<'c> {
     written: bool,
     frame: FrameIndex,
     block: Block,
-    lsn: Lsn,
+    copied: Copied,
     buffer: Buffer<'c>,
 }
 
@@ -78,7 +78,7 @@ impl Core {
             return if writing { Copying::NotNow } else { Copying::Clean };
         }
         buffer.bytes_mut().copy_from_slice(&page);
-        let lsn = self.frames.copied(frame);
+        let copied = self.frames.copied(frame);
         drop(page);
         file.checksum.stamp(buffer.bytes_mut(), tag.block);
         let file = Arc::clone(file);
@@ -88,7 +88,7 @@ impl Core {
             written: false,
             frame,
             block: tag.block,
-            lsn,
+            copied,
             buffer,
         })
     }
@@ -267,7 +267,7 @@ impl Core {
 
     /// [OUT-1]
     fn flush_log(&self, copies: &[Copy<'_>]) -> Result<(), Error> {
-        self.flush_log_to(copies.iter().map(|copy| copy.lsn).max().unwrap_or(Lsn::NONE))
+        self.flush_log_to(copies.iter().map(Copy::lsn).max().unwrap_or(Lsn::NONE))
     }
 
     /// Makes the log durable up to `newest`, if it is not.
@@ -286,7 +286,7 @@ impl Core {
 impl Copy<'_> {
     /// How far the log has to be durable before the copy may be written.
     pub(crate) fn lsn(&self) -> Lsn {
-        self.lsn
+        self.copied.lsn
     }
 
     /// The copy's memory, for a transfer; to be given back by [`Copy::settle`].
@@ -307,7 +307,7 @@ impl Drop for Copy<'_> {
             // Before the page counts as saved: whoever finds it so has to find the file in want of a sync.
             self.file.changed();
         }
-        if self.core.frames.end_write(self.frame, (!self.written).then_some(self.lsn)) {
+        if self.core.frames.end_write(self.frame, (!self.written).then_some(self.copied)) {
             self.file.table.count_saved(self.block);
         }
         self.core.frames.unpin(self.frame);
