@@ -1,0 +1,98 @@
+//! A writer that is killed at any moment, on a real filesystem, loses nothing that it acknowledged.
+//!
+//! A child process runs the reference engine (`tests/engine`): several workers, continuous checkpoints, a pool
+//! that is too small. It tells through a pipe what each worker is about to do and what was acknowledged. The
+//! parent kills it, with SIGKILL, at a moment that follows from a seed: in the middle of its work, or of its
+//! recovery from the last time. Then the parent recovers, and asks the oracle. What is in the kernel's page cache
+//! survives; what a power cut does is another suite's affair.
+//!
+//! Environment: `FOREBAY_KILL_ROUNDS` is how often a writer is killed in all (20 without), `FOREBAY_KILL_SEED`
+//! with which choices; skips are appended to the file that `FOREBAY_SKIPS` names.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod child;
+#[path = "../engine/mod.rs"]
+#[allow(dead_code, reason = "other suites use the rest of it")]
+mod engine;
+mod pipe;
+mod rounds;
+
+use std::env;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use engine::Settings;
+use forebay_io::CacheMode;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+/// A way of keeping pages, under which writers are killed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Variant {
+    pub(crate) name: &'static str,
+    cache: CacheMode,
+    segment_pages: Option<u64>,
+}
+
+const VARIANTS: [Variant; 3] = [
+    Variant { name: "buffered", cache: CacheMode::Buffered, segment_pages: None },
+    Variant { name: "direct", cache: CacheMode::Direct, segment_pages: None },
+    Variant { name: "segments", cache: CacheMode::Buffered, segment_pages: Some(8) },
+];
+
+impl Variant {
+    pub(crate) fn settings(&self, root: &Path) -> Settings {
+        Settings {
+            cache: self.cache,
+            segment_pages: self.segment_pages,
+            frames: 40,
+            ..Settings::new(root)
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Variant {
+        VARIANTS.into_iter().find(|it| it.name == name).expect("a variant of that name")
+    }
+}
+
+fn main() -> ExitCode {
+    if let Some(code) = child::run_if_child() {
+        return code;
+    }
+    let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let rounds = number("FOREBAY_KILL_ROUNDS").unwrap_or(20);
+    let seed = number("FOREBAY_KILL_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let rounds_each = rounds.div_ceil(VARIANTS.len() as u64);
+    let trials = VARIANTS.map(|variant| {
+        let name = format!("{}/what_was_acknowledged_survives_kill_9", variant.name);
+        let replay = format!(
+            "FOREBAY_KILL_SEED={seed} FOREBAY_KILL_ROUNDS={rounds} cargo test -p forebay --test kill {name}"
+        );
+        Trial::ignorable_test(name.clone(), move || {
+            match rounds::run(variant, rounds_each, seed) {
+                Ok(rounds::Outcome::Held(said)) => {
+                    eprintln!("{}: {said}", variant.name);
+                    Ok(Completion::Completed)
+                }
+                Ok(rounds::Outcome::Skipped(reason)) => {
+                    note_skip(&name, &reason);
+                    Ok(Completion::ignored_with(reason))
+                }
+                Err(broken) => Err(Failed::from(format!("{broken}\nreplay with:\n  {replay}"))),
+            }
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
+}
+
+fn note_skip(name: &str, reason: &str) {
+    let Some(path) = env::var_os("FOREBAY_SKIPS") else {
+        return;
+    };
+    let line = format!("kill: {name}: {}\n", reason.replace('\n', " "));
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    let noted = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    noted.expect("FOREBAY_SKIPS should name a file that can be written");
+}

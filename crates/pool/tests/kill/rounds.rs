@@ -1,0 +1,184 @@
+//! Rounds: start a writer, kill it, recover, ask the oracle; over and over on one database.
+//!
+//! Every other time or so the parent recovers a copy, so that the next writer finds the files just as the killed one
+//! has left them, and may itself be killed while it recovers.
+
+use std::fs;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use forebay_io::{CacheMode, OpenOptions};
+
+use crate::Variant;
+use crate::child;
+use crate::engine::oracle::{Found, History, Model};
+use crate::engine::recovery::{self, Recovered};
+use crate::pipe::{self, Message};
+
+/// Longest that a writer may take until it is to be killed. It needs less than a second.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Most acknowledgements until a writer is killed.
+const ACKNOWLEDGEMENTS_MAX: u64 = 250;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+pub(crate) enum Outcome {
+    /// All was as promised; what there was.
+    Held(String),
+    Skipped(String),
+}
+
+/// When a writer is killed.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// So long after its start, most likely while it recovers.
+    After(Duration),
+    /// So long after so many operations were acknowledged.
+    Acknowledged(u64, Duration),
+}
+
+impl Moment {
+    fn choose(random: &mut Rng) -> Moment {
+        let micros = Duration::from_micros;
+        if random.u32(0..4) == 0 {
+            return Moment::After(micros(random.u64(0..30_000)));
+        }
+        let acknowledged = random.u64(1..ACKNOWLEDGEMENTS_MAX);
+        Moment::Acknowledged(acknowledged, micros(random.u64(0..4_000)))
+    }
+
+    fn wait(self, child: &mut Child, acknowledged: &AtomicU64) -> Result<(), Failure> {
+        let (count, pause) = match self {
+            Moment::After(pause) => (0, pause),
+            Moment::Acknowledged(count, pause) => (count, pause),
+        };
+        let start = Instant::now();
+        while acknowledged.load(Ordering::SeqCst) < count {
+            if let Some(status) = child.try_wait()? {
+                return Err(format!("the writer ended by itself: {status}").into());
+            }
+            if start.elapsed() > PATIENCE {
+                return Err("the writer does not get on with its work".into());
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+        thread::sleep(pause);
+        Ok(())
+    }
+}
+
+/// What came of all rounds of one variant.
+#[derive(Debug, Default)]
+struct Sum {
+    acknowledged: u64,
+    recovered: Recovered,
+    blocks: usize,
+}
+
+/// Kills a writer `rounds` times.
+pub(crate) fn run(variant: Variant, rounds: u64, seed: u64) -> Result<Outcome, Failure> {
+    let place = tempfile::tempdir()?;
+    if let Some(reason) = refusal(variant, place.path()) {
+        return Ok(Outcome::Skipped(reason));
+    }
+    let root = place.path().join("database");
+    fs::create_dir(&root)?;
+    let mut random = Rng::with_seed(seed);
+    let (mut before, mut sum) = (Model::default(), Sum::default());
+    for round in 1..=rounds {
+        match kill_once(variant, &root, before, &mut random, &mut sum) {
+            Ok(found) => before = found,
+            Err(error) => {
+                let kept = place.keep();
+                return Err(format!("round {round}: {error}; see {}", kept.display()).into());
+            }
+        }
+    }
+    let Sum { acknowledged, recovered, blocks } = sum;
+    let Recovered { records, applied, seen, .. } = recovered;
+    // Otherwise this was no test.
+    if rounds > 3 && (acknowledged < rounds || applied == 0 || blocks == 0) {
+        return Err(format!("hardly anything happened: {acknowledged}, {recovered:?}").into());
+    }
+    Ok(Outcome::Held(format!(
+        "{rounds} kills, {acknowledged} operations acknowledged, {records} records read back: \
+         {applied} changes of pages done again, {seen} already there; {blocks} blocks compared"
+    )))
+}
+
+/// Why the variant cannot be tried in `directory`.
+fn refusal(variant: Variant, directory: &Path) -> Option<String> {
+    let cache = variant.settings(directory).cache;
+    let options = OpenOptions::new().create(true).cache(cache);
+    let probed = forebay_io::File::open(&directory.join("probe"), &options);
+    probed.err().filter(|_| cache == CacheMode::Direct).map(|error| error.to_string())
+}
+
+/// One round; gives what is there after it.
+fn kill_once(
+    variant: Variant,
+    root: &Path,
+    before: Model,
+    random: &mut Rng,
+    sum: &mut Sum,
+) -> Result<Model, Failure> {
+    let moment = Moment::choose(random);
+    let mut command = child::command(variant, root, random.u64(..))?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut told = BufReader::new(child.stdout.take().ok_or("a pipe to the writer")?);
+    let acknowledged = AtomicU64::new(0);
+    let (history, killed) = thread::scope(|scope| {
+        let listening = scope.spawn(|| listen(&mut told, before, &acknowledged));
+        let killed = moment.wait(&mut child, &acknowledged);
+        let killed = killed.and(child.kill().map_err(Failure::from));
+        let killed = child.wait().map_err(Failure::from).and(killed);
+        (listening.join().expect("the listener only counts"), killed)
+    });
+    killed?;
+    sum.acknowledged += acknowledged.load(Ordering::SeqCst);
+    let copy = if random.bool() { Some(copied(root)?) } else { None };
+    let there = copy.as_ref().map_or(root, tempfile::TempDir::path);
+    let (engine, recovered) = recovery::open(&variant.settings(there))?;
+    let found = Found::read(&engine)?;
+    let promise = history.promised(0);
+    promise.check(&found).map_err(|broken| format!("[ENG-1] after {moment:?}: {broken}"))?;
+    sum.recovered.records += recovered.records;
+    sum.recovered.applied += recovered.applied;
+    sum.recovered.seen += recovered.seen;
+    sum.blocks += found.model.blocks();
+    Ok(found.model)
+}
+
+fn listen(told: &mut impl std::io::Read, before: Model, acknowledged: &AtomicU64) -> History {
+    let mut history = History::after(before);
+    while let Some(message) = pipe::hear(told) {
+        match message {
+            Message::Intended(entry) => history.intended(0, entry),
+            Message::Acknowledged { worker, serial, lsn } => {
+                history.acknowledged(0, worker, serial, lsn);
+                acknowledged.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+    history
+}
+
+fn copied(root: &Path) -> Result<tempfile::TempDir, Failure> {
+    let copy = tempfile::tempdir()?;
+    for directory in fs::read_dir(root)? {
+        let directory = directory?;
+        let into = copy.path().join(directory.file_name());
+        fs::create_dir(&into)?;
+        for file in fs::read_dir(directory.path())? {
+            let file = file?;
+            fs::copy(file.path(), into.join(file.file_name()))?;
+        }
+    }
+    Ok(copy)
+}
