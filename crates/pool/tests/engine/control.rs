@@ -3,7 +3,7 @@
 //! Two places of one sector's worth, written in turn, each with a sequence number and a checksum: whatever
 //! becomes of a write, the other place has the redo point before it.
 //!
-//! Invariants:  [CTL-1] the newest redo point that was written in full is the one that is read
+//! Invariants:  the newest redo point that was written in full is the one that is read
 
 use std::path::Path;
 

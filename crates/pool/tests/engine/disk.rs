@@ -6,39 +6,42 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_io::{
-    Arena, File, Io, IoOptions, Kind, OpenOptions, Prefer, Request, Result, sync_directory,
-};
+use forebay_io::{Arena, File, Io, IoOptions, Kind, OpenOptions, Prefer, Request, Result, Volume};
 
 /// Bytes in one request.
 const REQUEST_BYTES: usize = 16 << 10;
 
-/// A queue, and memory for what goes through it.
+/// A volume, a queue, and memory for what goes through it.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
+    volume: Volume,
     io: Io,
     arena: Arc<Arena>,
 }
 
 impl Disk {
-    /// Over `io`, or with plain system calls.
-    pub(crate) fn open(io: Option<&Io>) -> Result<Disk> {
+    /// Files of `volume`, through `io` or by plain system calls.
+    pub(crate) fn open(volume: &Volume, io: Option<&Io>) -> Result<Disk> {
         let io = match io {
             Some(io) => io.clone(),
             None => {
                 Io::open(&IoOptions { prefer: Prefer::Only(Kind::Sync), ..IoOptions::default() })?
             }
         };
-        Ok(Disk { io, arena: Arena::new(4, REQUEST_BYTES)? })
+        Ok(Disk { volume: volume.clone(), io, arena: Arena::new(4, REQUEST_BYTES)? })
     }
 
     /// The file at `path`, made if it is not there.
     pub(crate) fn file(&self, path: &Path) -> Result<File> {
-        File::open(path, &OpenOptions::new().create(true))
+        self.volume.open(path, &OpenOptions::new().create(true))
+    }
+
+    pub(crate) fn make_directory(&self, directory: &Path) -> Result<()> {
+        self.volume.make_directory(directory)
     }
 
     pub(crate) fn sync_directory(&self, directory: &Path) -> Result<()> {
-        sync_directory(directory)
+        self.volume.sync_directory(directory)
     }
 
     /// Writes `bytes` at byte `offset`.

@@ -8,12 +8,11 @@
 //! What is read back ends at the first record that is not whole: whatever stands behind it was never durable.
 //! It is cut off before anything is appended, so that it cannot join what comes later.
 //!
-//! Invariants:  [LOG-1] what is read is a prefix of what was appended, up to the last flush at least
+//! Invariants:  what is read is a prefix of what was appended, up to the last flush at least
 //! Concurrency: any thread appends; one at a time flushes.
 //! Failure:     a write that failed may be tried again; after a failed sync the file is latched.
 
 use std::error::Error as StdError;
-use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -69,17 +68,11 @@ pub(crate) struct Opened {
 impl Log {
     /// Opens or makes the log and the control file in `directory`, and cuts off what is not whole.
     pub(crate) fn open(disk: &Disk, directory: &Path) -> Result<Opened, Error> {
-        fs::create_dir_all(directory).map_err(|error| forebay_io::Error::Open {
-            file: directory.into(),
-            source: error.into(),
-        })?;
+        disk.make_directory(directory)?;
         let file = disk.file(&directory.join("log"))?;
         let control = Control::open(disk, &directory.join("control"))?;
         // Every time: who made the files may have been interrupted before this.
         disk.sync_directory(directory)?;
-        if let Some(above) = directory.parent() {
-            disk.sync_directory(above)?;
-        }
         let redo = control.redo();
         let from = redo.unwrap_or(Lsn::NONE).0;
         let bytes = disk.read(&file, from)?;
@@ -111,7 +104,7 @@ impl Log {
     /// Appends a record and gives its LSN. It is durable after a flush.
     pub(crate) fn append(&self, record: &Record) -> Lsn {
         let body = record.encode();
-        assert!(body.len() <= BODY_BYTES_MAX, "[LOG-1] a record of {} bytes", body.len());
+        assert!(body.len() <= BODY_BYTES_MAX, "a record of {} bytes", body.len());
         let mut tail = self.tail();
         let start = tail.end();
         tail.bytes.extend((body.len() as u32).to_le_bytes());

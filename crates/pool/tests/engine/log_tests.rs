@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use forebay::{Lsn, Wal};
+use forebay_io::Volume;
 use tempfile::TempDir;
 
 use crate::engine::control::Control;
@@ -36,7 +37,7 @@ fn records() -> Vec<Record> {
 }
 
 fn disk() -> Disk {
-    Disk::open(None).unwrap()
+    Disk::open(&Volume::system(), None).unwrap()
 }
 
 /// A log with a redo point at its start.
@@ -64,12 +65,12 @@ fn written() -> (TempDir, Vec<Lsn>) {
 }
 
 #[test]
-fn opr_1_a_record_decodes_to_itself_and_its_beginnings_to_nothing() {
+fn a_record_decodes_to_itself_and_its_beginnings_to_nothing() {
     for record in records() {
         let bytes = record.encode();
-        assert_eq!(Record::decode(&bytes).as_ref(), Some(&record), "[OPR-1]");
+        assert_eq!(Record::decode(&bytes).as_ref(), Some(&record));
         for len in 0..bytes.len() {
-            assert_eq!(Record::decode(&bytes[..len]), None, "[OPR-1] {record:?} to {len}");
+            assert_eq!(Record::decode(&bytes[..len]), None, "{record:?} to {len}");
         }
     }
 }
@@ -78,12 +79,12 @@ fn opr_1_a_record_decodes_to_itself_and_its_beginnings_to_nothing() {
 fn what_was_flushed_is_read_and_what_was_not_is_not() {
     let (directory, ends) = written();
     let opened = reopened(directory.path());
-    assert_eq!(said(&opened), records(), "[LOG-1]");
+    assert_eq!(said(&opened), records());
     let lsns: Vec<Lsn> = opened.records.iter().map(|(lsn, _)| *lsn).collect();
-    assert_eq!(lsns, ends, "[LOG-1]");
+    assert_eq!(lsns, ends);
     opened.log.append(&records()[0]);
     drop(opened);
-    assert_eq!(said(&reopened(directory.path())), records(), "[LOG-1]");
+    assert_eq!(said(&reopened(directory.path())), records());
 }
 
 #[test]
@@ -103,13 +104,13 @@ fn a_log_torn_at_any_byte_ends_at_the_record_before() {
     for len in 0..bytes.len() {
         let whole = ends.iter().filter(|end| end.0 <= len as u64).count();
         let short = read(&bytes[..len], 0);
-        assert_eq!(short.len(), whole, "[LOG-1] cut at {len}");
+        assert_eq!(short.len(), whole, "cut at {len}");
         let mut zeroed = bytes.clone();
         zeroed[len..].fill(0);
         // Zeroes that were there before are no loss.
-        assert!(read(&zeroed, 0).len() >= whole, "[LOG-1] zeroes from {len}");
+        assert!(read(&zeroed, 0).len() >= whole, "zeroes from {len}");
         let read: Vec<Record> = read(&zeroed, 0).into_iter().map(|(_, record)| record).collect();
-        assert_eq!(read, records()[..read.len()], "[LOG-1] zeroes from {len}");
+        assert_eq!(read, records()[..read.len()], "zeroes from {len}");
     }
 }
 
@@ -121,7 +122,7 @@ fn a_spoilt_byte_ends_the_log_at_its_record() {
         let mut spoilt = bytes.clone();
         spoilt[at] ^= 0x10;
         let before = ends.iter().filter(|end| end.0 <= at as u64).count();
-        assert_eq!(read(&spoilt, 0).len(), before, "[LOG-1] byte {at}");
+        assert_eq!(read(&spoilt, 0).len(), before, "byte {at}");
     }
 }
 
@@ -131,7 +132,7 @@ fn a_record_counts_only_at_its_own_place() {
     let bytes = fs::read(directory.path().join("log")).unwrap();
     let second = &bytes[ends[0].0 as usize..];
     assert_eq!(read(second, ends[0].0).len(), records().len() - 1);
-    assert_eq!(read(second, 0).len(), 0, "[LOG-1]");
+    assert_eq!(read(second, 0).len(), 0);
 }
 
 #[test]
@@ -148,7 +149,7 @@ fn what_stood_behind_a_torn_record_never_comes_back() {
     opened.log.append(&records()[1]);
     opened.log.flush_to(opened.log.end()).unwrap();
     drop(opened);
-    assert_eq!(said(&reopened(directory.path())), records()[..2], "[LOG-1]");
+    assert_eq!(said(&reopened(directory.path())), records()[..2]);
 }
 
 #[test]
@@ -172,7 +173,7 @@ fn a_log_that_ends_before_the_redo_point_is_an_error() {
 }
 
 #[test]
-fn ctl_1_a_torn_redo_point_leaves_the_one_before() {
+fn a_torn_redo_point_leaves_the_one_before() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control");
     let mut control = Control::open(&disk(), &path).unwrap();
@@ -180,14 +181,14 @@ fn ctl_1_a_torn_redo_point_leaves_the_one_before() {
     for redo in 1..6 {
         control.set(Lsn(redo)).unwrap();
         let after = fs::read(&path).unwrap();
-        assert_eq!(Control::open(&disk(), &path).unwrap().redo(), Some(Lsn(redo)), "[CTL-1]");
+        assert_eq!(Control::open(&disk(), &path).unwrap().redo(), Some(Lsn(redo)));
         let place = redo as usize % 2 * 4096;
         for at in place..place + 28 {
             let mut torn = after.clone();
             torn[at] = !torn[at];
             fs::write(&path, &torn).unwrap();
             let found = Control::open(&disk(), &path).unwrap().redo();
-            assert_eq!(found, (redo > 1).then(|| Lsn(redo - 1)), "[CTL-1] byte {at}");
+            assert_eq!(found, (redo > 1).then(|| Lsn(redo - 1)), "byte {at}");
         }
         fs::write(&path, &after).unwrap();
     }

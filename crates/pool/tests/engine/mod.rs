@@ -14,7 +14,7 @@
 //!   does not know of; what a crash leaves too long, or leaves at all, recovery cuts and removes. Blocks that
 //!   come back by an extension are zero, whatever recovery finds there.
 //!
-//! Invariants:  [ENG-1] what was acknowledged is there after recovery; the rest wholly or not at all
+//! Invariants:  what was acknowledged is there after recovery; the rest wholly or not at all
 //! Concurrency: any thread; operations on files wait for all others, those on counters only for each other's
 //!              pages.
 //! Failure:     whatever fails once a record was appended stops the engine: to open it again is to recover.
@@ -33,10 +33,11 @@ pub(crate) mod worker;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread;
 use std::time::Duration;
 
 use forebay::{Block, BufferPool, Checksum, FileOptions, Lsn, PageMut, PagedFile, Tablespace, Wal};
-use forebay_io::{CacheMode, Io};
+use forebay_io::{CacheMode, Io, Volume};
 
 pub(crate) use error::Error;
 use log::Log;
@@ -50,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) root: PathBuf,
     /// The queue for all transfers, such as one over a simulated disk.
     pub(crate) io: Option<Io>,
+    /// What stands between the engine and the names and sizes of its files.
+    pub(crate) volume: Volume,
     pub(crate) frames: u64,
     pub(crate) spaces: u8,
     pub(crate) cache: CacheMode,
@@ -57,6 +60,9 @@ pub(crate) struct Settings {
     pub(crate) cleaner: bool,
     /// Recovery ends in a checkpoint.
     pub(crate) checkpoint_at_open: bool,
+    /// Longest that a record stands in the log, now and then, before its pages are changed: what a checkpoint
+    /// must not come between is then hit more often.
+    pub(crate) dawdle: Duration,
 }
 
 impl Settings {
@@ -65,12 +71,14 @@ impl Settings {
         Settings {
             root: root.into(),
             io: None,
+            volume: Volume::system(),
             frames: 64,
             spaces: 2,
             cache: CacheMode::Buffered,
             segment_pages: None,
             cleaner: true,
             checkpoint_at_open: false,
+            dawdle: Duration::ZERO,
         }
     }
 
@@ -96,8 +104,9 @@ impl Settings {
             .wal(Arc::clone(log) as Arc<dyn Wal>);
         for space in 0..self.spaces {
             let name = Settings::space_name(space);
-            let mut tablespace =
-                Tablespace::new(name, self.space_directory(space)).cache(self.cache);
+            let mut tablespace = Tablespace::new(name, self.space_directory(space))
+                .cache(self.cache)
+                .volume(self.volume.clone());
             if let Some(pages) = self.segment_pages {
                 tablespace = tablespace.segment_size(pages * PAGE as u64);
             }
@@ -131,6 +140,7 @@ pub(crate) struct Engine {
     /// Shared from the appending of a record until its pages are marked dirty.
     applying: RwLock<()>,
     stopped: AtomicBool,
+    dawdle: Duration,
 }
 
 impl Engine {
@@ -239,11 +249,19 @@ impl Engine {
         }
         let _applying = self.applying.read().unwrap_or_else(PoisonError::into_inner);
         let lsn = self.log.append(&Record::Entry(entry.clone()));
+        self.dawdle();
         for (page, name) in pages.iter_mut().zip(names) {
             page::apply(page, name, entry, lsn);
             page.mark_dirty(lsn);
         }
         Ok(lsn)
+    }
+
+    fn dawdle(&self) {
+        let most = self.dawdle.as_micros() as u64;
+        if most > 0 && fastrand::u32(0..8) == 0 {
+            thread::sleep(Duration::from_micros(fastrand::u64(0..most)));
+        }
     }
 
     fn paged<'a>(&'a self, name: PageName, files: &'a Files) -> Result<&'a PagedFile, Error> {

@@ -4,7 +4,7 @@
 //! of its counters or its catalog entry, and its worker's page in the ledger, where the operation's serial
 //! number then stands. So the pages themselves tell whether an operation was done.
 //!
-//! Invariants:  [OPR-1] what was encoded decodes to the same, and anything shorter to nothing
+//! Invariants:  what was encoded decodes to the same, and anything shorter to nothing
 
 use std::fmt;
 

@@ -8,7 +8,7 @@
 //! LSNs, together with a subset of those that were under way: at most one of each worker, and the ledger says
 //! which. So a lost operation shows, one that was done twice, and one that was done by half.
 //!
-//! Invariants:  [ORC-1] every counter of every block is compared, and every file's length and place
+//! Invariants:  every counter of every block is compared, and every file's length and place
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -168,7 +168,6 @@ impl Model {
         Ok(())
     }
 
-    /// [ORC-1]
     fn compare(&self, found: &Model) -> Result<(), Broken> {
         if self == found {
             return Ok(());

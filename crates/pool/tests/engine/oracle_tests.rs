@@ -66,7 +66,7 @@ fn what_was_acknowledged_has_to_be_there_and_what_was_under_way_may_be() {
         ((3, 0), vec![10, -10, 0]), // one too many
     ] {
         let broken = promise.check(&found(serials, &sums));
-        assert!(broken.is_err(), "[ORC-1] {serials:?} {sums:?} passed");
+        assert!(broken.is_err(), "{serials:?} {sums:?} passed");
     }
 }
 

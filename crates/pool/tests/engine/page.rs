@@ -12,8 +12,8 @@
 //!
 //! The catalog has two entries of 16 bytes in each sector: serial number, state, tablespace, blocks.
 //!
-//! Invariants:  [PGE-1] a page says its own name, and one LSN all over
-//!              [PGE-2] an operation is applied to a page that has seen all earlier ones, and once
+//! Invariants:  a page says its own name, and one LSN all over
+//!              an operation is applied to a page that has seen all earlier ones, and once
 
 use forebay::{Block, Lsn};
 
@@ -67,7 +67,7 @@ fn name_bytes(name: PageName) -> [u8; NAME_BYTES] {
     bytes
 }
 
-/// [PGE-1] That the page is `name`, or was never changed, and is of one piece.
+/// That the page is `name`, or was never changed, and is of one piece.
 pub(crate) fn check(page: &[u8], name: PageName) -> Result<(), Damage> {
     let lsn = lsn(page);
     if (1..COUNTERS).any(|sector| long(page, sector * SECTOR + LSN) != lsn.0) {
@@ -113,7 +113,7 @@ pub(crate) fn slots(page: &[u8]) -> Vec<Slot> {
     (0..SLOTS).map(|number| slot(page, number)).collect()
 }
 
-/// [PGE-2] That the next operation to change the page may be `entry`.
+/// That the next operation to change the page may be `entry`.
 pub(crate) fn expects(page: &[u8], name: PageName, entry: &Entry) -> Result<(), Damage> {
     check(page, name)?;
     if name == PageName::ledger(entry.worker) {

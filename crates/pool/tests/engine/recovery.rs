@@ -11,7 +11,7 @@
 //!
 //! At the end files are cut to the length that the catalog says, and those it does not name are removed.
 //!
-//! Invariants:  [RCV-1] recovery may be interrupted anywhere and begun again
+//! Invariants:  recovery may be interrupted anywhere and begun again
 
 use std::collections::HashMap;
 use std::fs;
@@ -45,7 +45,7 @@ pub(crate) struct Recovered {
 
 /// As [`Engine::open`]; also gives what there was to do.
 pub(crate) fn open(settings: &Settings) -> Result<(Engine, Recovered), Error> {
-    let disk = Disk::open(settings.io.as_ref())?;
+    let disk = Disk::open(&settings.volume, settings.io.as_ref())?;
     let Opened { log, redo, records } = Log::open(&disk, &settings.log_directory())?;
     let log = Arc::new(log);
     let pool = settings.pool(&log)?;
@@ -71,6 +71,7 @@ pub(crate) fn open(settings: &Settings) -> Result<(Engine, Recovered), Error> {
         files: RwLock::new(files),
         applying: RwLock::new(()),
         stopped: AtomicBool::new(false),
+        dawdle: settings.dawdle,
     };
     if settings.checkpoint_at_open {
         engine.checkpoint()?;

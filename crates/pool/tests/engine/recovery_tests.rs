@@ -79,11 +79,11 @@ fn run(seed: u64, steps: usize, every: usize, mut look: impl FnMut(&Path, &Heard
 fn check(engine: &Engine, heard: &Heard) {
     let found = Found::read(engine).unwrap();
     let promise = heard.0.lock().unwrap().promised(0);
-    promise.check(&found).unwrap_or_else(|broken| panic!("[ENG-1] {broken}"));
+    promise.check(&found).unwrap_or_else(|broken| panic!("{broken}"));
 }
 
 #[test]
-fn eng_1_what_was_acknowledged_is_there_after_a_crash_at_any_moment() {
+fn what_was_acknowledged_is_there_after_a_crash_at_any_moment() {
     let mut all = Recovered::default();
     let mut blocks = 0;
     for seed in 0..4 {
@@ -103,7 +103,7 @@ fn eng_1_what_was_acknowledged_is_there_after_a_crash_at_any_moment() {
 }
 
 #[test]
-fn rcv_1_recovery_may_be_interrupted_and_begun_again() {
+fn recovery_may_be_interrupted_and_begun_again() {
     let mut applied = 0;
     run(7, 400, 100, |root, heard| {
         let copy = copied(root);
@@ -119,7 +119,7 @@ fn rcv_1_recovery_may_be_interrupted_and_begun_again() {
         check(&engine, heard);
         applied += done.applied;
     });
-    assert!(applied > 50, "[RCV-1] {applied}");
+    assert!(applied > 50, "{applied}");
 }
 
 #[test]

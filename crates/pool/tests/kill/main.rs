@@ -23,6 +23,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use engine::Settings;
 use forebay_io::CacheMode;
@@ -48,6 +49,7 @@ impl Variant {
             cache: self.cache,
             segment_pages: self.segment_pages,
             frames: 40,
+            dawdle: Duration::from_millis(3),
             ..Settings::new(root)
         }
     }

@@ -147,7 +147,7 @@ fn kill_once(
     let (engine, recovered) = recovery::open(&variant.settings(there))?;
     let found = Found::read(&engine)?;
     let promise = history.promised(0);
-    promise.check(&found).map_err(|broken| format!("[ENG-1] after {moment:?}: {broken}"))?;
+    promise.check(&found).map_err(|broken| format!("after {moment:?}: {broken}"))?;
     sum.recovered.records += recovered.records;
     sum.recovered.applied += recovered.applied;
     sum.recovered.seen += recovered.seen;
