@@ -1,0 +1,380 @@
+//! The disk: real files in a scratch directory, and a journal of what is done to them.
+//!
+//! The files are what everyone sees, like the page cache; the journal knows what of it is durable.
+//! So the disk needs no model of a filesystem to serve reads, and its users have real descriptors,
+//! sizes and locks.
+//!
+//! Invariants:  [DSK-1] a change of a file and its entry in the journal are one step
+//! Concurrency: any thread. `state` is held while bytes are moved, so that the journal's order is the
+//!              order of effects; it is not held while a rule decides or a delay lasts.
+//! Failure:     of the scratch directory itself: told by `boot`, and a panic after that.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+use forebay_io::backend::{Transfer, attempt};
+use forebay_io::{Error, File, Interpose, Io, Op, OsError, Volume};
+use tempfile::TempDir;
+
+use crate::backend::Queue;
+use crate::fault::{Fault, Operation, What};
+use crate::image::Image;
+use crate::journal::{ContentEvent, Entry, Journal, Node, Origin, Position, ROOT};
+
+/// Where scratch directories are best: files there are memory.
+const MEMORY_DIRECTORY: &str = "/dev/shm";
+
+/// What a disk is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// Decides in which order requests are carried out.
+    pub seed: u64,
+    /// Bytes that a power cut leaves whole. Default: 512; disks of 4096 exist.
+    pub sector_bytes: u32,
+    /// Whether requests that are in the queue together are carried out in any order. Default: yes.
+    pub reorder: bool,
+}
+
+impl Default for DiskOptions {
+    fn default() -> DiskOptions {
+        DiskOptions { seed: 0, sector_bytes: 512, reorder: true }
+    }
+}
+
+type Rule = Box<dyn FnMut(&Operation<'_>) -> Fault + Send>;
+
+/// A simulated disk. Its files are reached through [`Disk::volume`] and [`Disk::io`] alone.
+pub struct Disk {
+    options: DiskOptions,
+    /// The real path of the scratch directory.
+    root: PathBuf,
+    state: Mutex<State>,
+    rule: Mutex<Rule>,
+    /// Goes with its files when the disk goes.
+    _scratch: TempDir,
+}
+
+pub(crate) struct State {
+    pub(crate) journal: Journal,
+    /// Nodes by device and inode: of what is there, and of what is still open.
+    by_number: HashMap<(u64, u64), Node>,
+    /// The names in each directory.
+    names: HashMap<Node, BTreeMap<OsString, Node>>,
+    next: u32,
+    /// Syncs under way in a queue, by the thread that carries them out: when they began.
+    begun: HashMap<(ThreadId, Node), Position>,
+}
+
+impl Disk {
+    /// Switches a disk on that holds `image`.
+    ///
+    /// # Errors
+    /// What the system says when the scratch directory cannot be made or filled.
+    pub fn boot(image: &Image, options: DiskOptions) -> io::Result<Arc<Disk>> {
+        let scratch = match tempfile::tempdir_in(MEMORY_DIRECTORY) {
+            Ok(scratch) => scratch,
+            Err(_) => tempfile::tempdir()?,
+        };
+        let root = scratch.path().canonicalize()?;
+        image.write_to(&root)?;
+        let journal = Journal::new(image, u64::from(options.sector_bytes.max(1)));
+        let mut state = State {
+            next: journal.origins.len() as u32,
+            journal,
+            by_number: HashMap::new(),
+            names: HashMap::new(),
+            begun: HashMap::new(),
+        };
+        state.find(ROOT, &root)?;
+        Ok(Arc::new(Disk {
+            options,
+            root,
+            state: Mutex::new(state),
+            rule: Mutex::new(Box::new(|_| Fault::None)),
+            _scratch: scratch,
+        }))
+    }
+
+    /// The directory that the disk is, by its real path.
+    pub fn directory(&self) -> &Path {
+        &self.root
+    }
+
+    /// For names and sizes.
+    pub fn volume(self: &Arc<Self>) -> Volume {
+        Volume::over(Arc::clone(self) as Arc<dyn Interpose>)
+    }
+
+    /// For bytes: a queue of `queue_depth` requests. There may be several.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a depth of 0.
+    pub fn io(self: &Arc<Self>, queue_depth: usize) -> Result<Io, Error> {
+        let disk = Arc::clone(self);
+        let (seed, reorder) = (self.options.seed, self.options.reorder);
+        Io::over(queue_depth, |sink| {
+            Ok(Box::new(Queue::new(disk, sink, queue_depth, seed, reorder)))
+        })
+    }
+
+    /// From now on `rule` decides what becomes of each operation. It is not to use the disk.
+    pub fn rule(&self, rule: impl FnMut(&Operation<'_>) -> Fault + Send + 'static) {
+        *self.rule.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(rule);
+    }
+
+    /// No more faults.
+    pub fn heal(&self) {
+        self.rule(|_| Fault::None);
+    }
+
+    /// Entries in the journal so far. A promise that was given now holds for every power cut at this
+    /// position and after.
+    pub fn position(&self) -> Position {
+        self.state().journal.len()
+    }
+
+    /// What has happened so far.
+    pub fn journal(&self) -> Journal {
+        self.state().journal.clone()
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while it is held is a failed test; what comes after need not make sense.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the rule, and lets delays pass.
+    pub(crate) fn fault(&self, what: What, path: &Path, offset: u64, len: u64) -> Fault {
+        let position = self.position();
+        let operation = Operation { what, path, offset, len, position };
+        let fault = (self.rule.lock().unwrap_or_else(PoisonError::into_inner))(&operation);
+        if let Fault::Delay(delay) = fault {
+            thread::sleep(delay);
+        }
+        fault
+    }
+
+    /// Carries out one attempt of a transfer. A sync has begun at `since`.
+    pub(crate) fn attempt(
+        &self,
+        transfer: &mut Transfer,
+        since: Option<Position>,
+    ) -> Result<u64, OsError> {
+        let what = match transfer.op() {
+            Op::Read => What::Read,
+            Op::Write => What::Write,
+            Op::SyncData | Op::SyncAll => return self.sync_by_queue(transfer, since),
+        };
+        let file = transfer.file().clone();
+        let fault = self.fault(what, file.path(), transfer.position(), transfer.remaining());
+        match fault {
+            Fault::Fail(error) => return Err(error),
+            Fault::Short(bytes) => transfer.limit(bytes),
+            Fault::Lost if what == What::Write => return Ok(transfer.remaining()),
+            _ => {}
+        }
+        let mut state = self.state();
+        let node = state.node(&file);
+        if what == What::Write {
+            return state.write(node, transfer);
+        }
+        let moved = attempt(transfer)?;
+        match fault {
+            Fault::Stale => state.make_stale(node, transfer, moved),
+            Fault::Misdirected => state.misdirect(node, transfer, moved),
+            _ => {}
+        }
+        Ok(moved)
+    }
+
+    fn sync_by_queue(
+        &self,
+        transfer: &mut Transfer,
+        since: Option<Position>,
+    ) -> Result<u64, OsError> {
+        if let Some(since) = since {
+            let mut state = self.state();
+            let node = state.node(transfer.file());
+            state.begun.insert((thread::current().id(), node), since);
+        }
+        // It comes back as a change of its file, after the file's own latch has been looked at.
+        let synced = attempt(transfer);
+        let mut state = self.state();
+        let node = state.node(transfer.file());
+        state.begun.remove(&(thread::current().id(), node));
+        synced
+    }
+
+    /// A sync of `file`, by whichever way it was asked for.
+    pub(crate) fn sync(&self, file: &File) -> Result<(), OsError> {
+        let (node, since) = {
+            let mut state = self.state();
+            let node = state.node(file);
+            let begun = state.begun.remove(&(thread::current().id(), node));
+            (node, begun.unwrap_or(state.journal.len()))
+        };
+        // Writes that take effect meanwhile are not covered.
+        let fault = self.fault(What::Sync, file.path(), 0, 0);
+        thread::yield_now();
+        let mut state = self.state();
+        match fault {
+            Fault::Fail(error) => {
+                let interrupted = [OsError::EINTR, OsError::EAGAIN, OsError::ECANCELED];
+                if !interrupted.contains(&error) {
+                    state.journal.entries.push(Entry::Dropped { node, since });
+                    state.show_what_is_left(node, file);
+                }
+                Err(error)
+            }
+            _ => {
+                state.journal.entries.push(Entry::Synced { node, since });
+                Ok(())
+            }
+        }
+    }
+
+    /// The directory that the name `path` is in, and the name.
+    pub(crate) fn place(&self, state: &State, path: &Path) -> Result<(Node, OsString), OsError> {
+        let name = path.file_name().ok_or(OsError::EINVAL)?;
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        Ok((self.directory_node(state, above.unwrap_or(Path::new(".")))?, name.to_owned()))
+    }
+
+    /// The node of the directory `path`.
+    pub(crate) fn directory_node(&self, state: &State, path: &Path) -> Result<Node, OsError> {
+        let real = path.canonicalize()?;
+        // EXDEV: it is on another disk.
+        let inside = real.strip_prefix(&self.root).map_err(|_| OsError::from_raw(18))?;
+        let down = |node: Node, name: &OsStr| state.names.get(&node)?.get(name).copied();
+        let node = inside.iter().try_fold(ROOT, down);
+        Ok(node.unwrap_or_else(|| panic!("{} was made past the disk's volume", path.display())))
+    }
+}
+
+impl State {
+    /// Finds the numbers and names of `directory` and all it holds, which has just been written.
+    fn find(&mut self, node: Node, directory: &Path) -> io::Result<()> {
+        let Origin::Directory(names) = self.journal.origins[node.0 as usize].clone() else {
+            return Ok(());
+        };
+        for (name, inner) in &names {
+            let path = directory.join(name);
+            match &self.journal.origins[inner.0 as usize] {
+                Origin::Directory(_) => self.find(*inner, &path)?,
+                Origin::File(_) => self.note_number(*inner, &path)?,
+            }
+        }
+        self.names.insert(node, names);
+        Ok(())
+    }
+
+    fn note_number(&mut self, node: Node, path: &Path) -> io::Result<()> {
+        let facts = std::fs::metadata(path)?;
+        // A number that is used again belonged to a file that is gone ([JRN-1]).
+        self.by_number.insert((facts.dev(), facts.ino()), node);
+        Ok(())
+    }
+
+    /// A file or directory has come into being at `path`.
+    pub(crate) fn born(&mut self, path: &Path, is_directory: bool) -> io::Result<Node> {
+        let node = Node(self.next);
+        self.next += 1;
+        if is_directory {
+            self.names.insert(node, BTreeMap::new());
+        } else {
+            self.note_number(node, path)?;
+        }
+        Ok(node)
+    }
+
+    pub(crate) fn entries_of(&mut self, directory: Node) -> &mut BTreeMap<OsString, Node> {
+        self.names.entry(directory).or_default()
+    }
+
+    pub(crate) fn node(&self, file: &File) -> Node {
+        let known = self.by_number.get(&file.number()).copied();
+        known.unwrap_or_else(|| panic!("{} was made past the disk's volume", file.path().display()))
+    }
+
+    pub(crate) fn note(&mut self, node: Node, event: ContentEvent) {
+        self.journal.entries.push(Entry::Content { node, event });
+    }
+
+    fn write(&mut self, node: Node, transfer: &mut Transfer) -> Result<u64, OsError> {
+        let offset = transfer.position();
+        let slices = transfer.slices();
+        let mut bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let moved = attempt(transfer)?;
+        bytes.truncate(moved as usize);
+        self.note(node, ContentEvent::Write { offset, bytes: bytes.into() });
+        Ok(moved)
+    }
+
+    /// Gives a read the bytes from before the newest write there.
+    fn make_stale(&self, node: Node, transfer: &mut Transfer, moved: u64) {
+        let range = transfer.position()..transfer.position() + moved;
+        let mut past = self.journal.clone();
+        let newest = past.entries.iter_mut().rev().find_map(|entry| match entry {
+            Entry::Content { node: it, event } if *it == node => match event {
+                ContentEvent::Write { offset, bytes } => {
+                    let end = *offset + bytes.len() as u64;
+                    (*offset < range.end && end > range.start).then_some((event, end))
+                }
+                _ => None,
+            },
+            _ => None,
+        });
+        if let Some((event, len)) = newest {
+            *event = ContentEvent::Grow { len };
+            fill(transfer, &seen(&past, node), range.start);
+        }
+    }
+
+    /// Gives a read the bytes of a place beside it.
+    fn misdirect(&self, node: Node, transfer: &mut Transfer, moved: u64) {
+        let (at, step) = (transfer.position(), moved.max(1));
+        let other = if at >= step { at - step } else { at + step };
+        fill(transfer, &seen(&self.journal, node), other);
+    }
+
+    /// After a failed sync: what has been dropped is not seen any more.
+    fn show_what_is_left(&self, node: Node, file: &File) {
+        let left = seen(&self.journal, node);
+        let copy = file.descriptor().try_clone_to_owned().map(std::fs::File::from);
+        let shown = copy.and_then(|copy| copy.write_all_at(&left, 0));
+        shown.expect("[DSK-1] the scratch file shows what the journal says");
+    }
+}
+
+/// The bytes of `node` at the end of a journal.
+fn seen(journal: &Journal, node: Node) -> Vec<u8> {
+    let mut replay = journal.replay();
+    replay.advance_to(journal.len());
+    replay.file(node).map(|(seen, _)| seen).unwrap_or_default()
+}
+
+/// Fills a read with `content` from `offset` on, and zeroes past its end.
+fn fill(transfer: &mut Transfer, content: &[u8], offset: u64) {
+    let mut rest = content.get(offset as usize..).unwrap_or_default();
+    for mut slice in transfer.slices_mut() {
+        let here = rest.len().min(slice.len());
+        slice[..here].copy_from_slice(&rest[..here]);
+        slice[here..].fill(0);
+        rest = &rest[here..];
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Disk")
+            .field("options", &self.options)
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
+}

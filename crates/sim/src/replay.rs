@@ -1,0 +1,229 @@
+//! Replay: the state of a disk at a position of its journal, durable and pending apart.
+//!
+//! Of every file two things are kept: its durable bytes, and what has happened to it since, in order.
+//! A sync that ends moves what it covers from the second to the first. So going forward costs what
+//! the entries cost, and a crash at a position is a choice among what is pending there.
+//!
+//! ```text
+//! write A, write B, sync begins, write C, sync ends | cut     durable: A B     pending: C
+//! ```
+//!
+//! Invariants:  [RPL-1] pending events are in the order in which they took effect
+//! Concurrency: one owner.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use crate::crash::Choice;
+use crate::image::{Entries, Image, Tree};
+use crate::journal::{ContentEvent, Entry, Journal, NameEvent, Node, Origin, Position, ROOT};
+
+/// A journal, followed up to some position.
+#[derive(Debug)]
+pub struct Replay<'j> {
+    journal: &'j Journal,
+    at: Position,
+    nodes: Vec<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Directory(Names),
+    File(Content),
+}
+
+/// A directory.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) durable: BTreeMap<OsString, Node>,
+    pub(crate) pending: Vec<(Position, NameEvent)>,
+}
+
+/// A file.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) durable: Vec<u8>,
+    pub(crate) pending: Vec<(Position, ContentEvent)>,
+}
+
+impl<'j> Replay<'j> {
+    pub(crate) fn new(journal: &'j Journal) -> Replay<'j> {
+        let nodes = journal.origins.iter().map(|origin| match origin {
+            Origin::Directory(names) => {
+                State::Directory(Names { durable: names.clone(), pending: Vec::new() })
+            }
+            Origin::File(bytes) => {
+                State::File(Content { durable: bytes.to_vec(), pending: Vec::new() })
+            }
+        });
+        Replay { journal, at: 0, nodes: nodes.collect() }
+    }
+
+    /// The position reached.
+    pub fn position(&self) -> Position {
+        self.at
+    }
+
+    /// Goes on until `to` entries have happened.
+    ///
+    /// # Panics
+    /// If that is back, or past the end.
+    pub fn advance_to(&mut self, to: Position) {
+        assert!((self.at..=self.journal.len()).contains(&to), "from {} to {to}", self.at);
+        for position in self.at..to {
+            self.take(position, &self.journal.entries[position as usize]);
+        }
+        self.at = to;
+    }
+
+    /// What a power cut at this position may leave. Which of all the legal states is `seed`'s choice.
+    pub fn crash(&self, seed: u64) -> Image {
+        let mut choice =
+            Choice::new(seed, self.journal.sector_bytes, self.oldest_pending()..self.at);
+        Image { root: self.entries(ROOT, &mut choice) }
+    }
+
+    /// What everyone sees at this position: everything that has happened.
+    pub fn seen(&self) -> Image {
+        let mut choice = Choice::everything(self.journal.sector_bytes);
+        Image { root: self.entries(ROOT, &mut choice) }
+    }
+
+    /// The bytes of `node` that everyone sees at this position, and those that are durable.
+    pub(crate) fn file(&self, node: Node) -> Option<(Vec<u8>, &[u8])> {
+        match self.nodes.get(node.0 as usize)? {
+            State::Directory(_) => None,
+            State::File(content) => {
+                let mut choice = Choice::everything(self.journal.sector_bytes);
+                Some((choice.content(content), &content.durable))
+            }
+        }
+    }
+
+    fn entries(&self, directory: Node, choice: &mut Choice) -> Entries {
+        let State::Directory(names) = &self.nodes[directory.0 as usize] else {
+            return Entries::new();
+        };
+        let chosen = choice.names(names).into_iter().map(|(name, node)| {
+            let tree = match &self.nodes[node.0 as usize] {
+                State::Directory(_) => Tree::Directory(self.entries(node, choice)),
+                State::File(content) => Tree::File(choice.content(content).into()),
+            };
+            (name, tree)
+        });
+        chosen.collect()
+    }
+
+    /// The position of the oldest event that is not durable.
+    fn oldest_pending(&self) -> Position {
+        let oldest = self.nodes.iter().filter_map(|node| match node {
+            State::Directory(names) => names.pending.first().map(|(position, _)| *position),
+            State::File(content) => content.pending.first().map(|(position, _)| *position),
+        });
+        oldest.min().unwrap_or(self.at)
+    }
+
+    fn take(&mut self, position: Position, entry: &Entry) {
+        match entry {
+            Entry::Content { node, event } => {
+                let pending = &mut self.content(*node).pending;
+                let last = pending.last().map(|(position, _)| *position);
+                assert!(last < Some(position), "[RPL-1] {last:?} before {position}");
+                pending.push((position, event.clone()));
+            }
+            Entry::Names { directory, event } => {
+                if let NameEvent::Link { node, is_directory, .. } = event {
+                    let fresh = if *is_directory {
+                        State::Directory(Names::default())
+                    } else {
+                        State::File(Content::default())
+                    };
+                    assert_eq!(node.0 as usize, self.nodes.len(), "[JRN-1] a new node is the next");
+                    self.nodes.push(fresh);
+                }
+                let State::Directory(names) = &mut self.nodes[directory.0 as usize] else {
+                    panic!("[JRN-1] {directory:?} is a directory");
+                };
+                names.pending.push((position, event.clone()));
+            }
+            Entry::Synced { node, since } => match &mut self.nodes[node.0 as usize] {
+                State::Directory(names) => names.synced(*since),
+                State::File(content) => content.synced(*since),
+            },
+            Entry::Dropped { node, since } => self.content(*node).dropped(*since),
+        }
+    }
+
+    fn content(&mut self, node: Node) -> &mut Content {
+        match &mut self.nodes[node.0 as usize] {
+            State::File(content) => content,
+            State::Directory(_) => panic!("[JRN-1] {node:?} is a file"),
+        }
+    }
+}
+
+impl Names {
+    fn synced(&mut self, since: Position) {
+        let covered = self.pending.partition_point(|(position, _)| *position < since);
+        for (_, event) in self.pending.drain(..covered) {
+            apply_name(&mut self.durable, &event);
+        }
+    }
+}
+
+/// Carries out a change of names. A node has one name, so one that is linked or renamed loses the
+/// one it had, whatever that was in the state at hand.
+pub(crate) fn apply_name(names: &mut BTreeMap<OsString, Node>, event: &NameEvent) {
+    match event {
+        NameEvent::Link { name, node, .. } => {
+            names.insert(name.clone(), *node);
+        }
+        NameEvent::Unlink { name } => {
+            names.remove(name);
+        }
+        NameEvent::Rename { to, node, .. } => {
+            names.retain(|_, named| named != node);
+            names.insert(to.clone(), *node);
+        }
+    }
+}
+
+impl Content {
+    fn synced(&mut self, since: Position) {
+        let covered = self.pending.partition_point(|(position, _)| *position < since);
+        for (_, event) in self.pending.drain(..covered) {
+            apply_content(&mut self.durable, &event);
+        }
+    }
+
+    /// What was written before `since` is gone. The sizes it gave the file stay: those are in the
+    /// inode, not in the pages that the kernel has thrown away.
+    fn dropped(&mut self, since: Position) {
+        for (position, event) in &mut self.pending {
+            if let ContentEvent::Write { offset, bytes } = event
+                && *position < since
+            {
+                *event = ContentEvent::Grow { len: *offset + bytes.len() as u64 };
+            }
+        }
+    }
+}
+
+/// Carries out a change of a file. What it gains without a write is zero.
+pub(crate) fn apply_content(content: &mut Vec<u8>, event: &ContentEvent) {
+    match event {
+        ContentEvent::Write { offset, bytes } => {
+            grow(content, offset + bytes.len() as u64);
+            content[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        ContentEvent::Resize { len } => content.resize(*len as usize, 0),
+        ContentEvent::Grow { len } => grow(content, *len),
+    }
+}
+
+/// Makes `content` at least `len` bytes long.
+pub(crate) fn grow(content: &mut Vec<u8>, len: u64) {
+    if content.len() < len as usize {
+        content.resize(len as usize, 0);
+    }
+}
