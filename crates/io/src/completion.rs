@@ -19,7 +19,7 @@ use std::thread::{self, Thread};
 
 use crate::backend::{Next, Sink};
 use crate::error::{Error, OsError};
-use crate::file::CacheMode;
+use crate::file::{Answer, CacheMode};
 use crate::memory::Lease;
 use crate::request::{Op, Transfer};
 use crate::waiters::Waiters;
@@ -211,7 +211,7 @@ impl Desk {
             Some(sync) => {
                 let file = transfer.file.clone();
                 let desk = self.me.upgrade().expect("a transfer's desk outlives its backend");
-                file.end_sync(&sync, result, move |result| desk.answer(transfer, result));
+                file.end_sync(&sync, result, Answer::Request(desk, transfer));
             }
             None if transfer.op.moves_data() => self.answer(transfer, result),
             None => {
@@ -223,7 +223,7 @@ impl Desk {
     }
 
     /// Answers a request, then gives its place back.
-    fn answer(&self, transfer: Transfer, result: Result<(), Error>) {
+    pub(crate) fn answer(&self, transfer: Transfer, result: Result<(), Error>) {
         if result.is_err() {
             self.counters.failed.fetch_add(1, Ordering::Relaxed);
         }

@@ -13,20 +13,37 @@
 //! Concurrency: any thread. `blocking` is held across a sync: it is the right to sync.
 //! Source:      the kernel's Documentation/filesystems/vfs.rst on errseq_t.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::CacheMode;
+use crate::completion::Desk;
 use crate::error::Error;
+use crate::request::Transfer;
 
 /// Device and inode number.
 type Key = (u64, u64);
 
 /// Told whether a sync succeeded.
-type Answer = Box<dyn FnOnce(Result<(), Error>) + Send>;
+pub(crate) enum Answer {
+    /// A request of that queue.
+    Request(Arc<Desk>, Transfer),
+    #[cfg(test)]
+    Test(std::sync::mpsc::Sender<Result<(), Error>>),
+}
+
+impl Answer {
+    fn tell(self, result: Result<(), Error>) {
+        match self {
+            Answer::Request(desk, transfer) => desk.answer(transfer, result),
+            #[cfg(test)]
+            Answer::Test(told) => told.send(result).expect("the test waits for it"),
+        }
+    }
+}
 
 /// The files open in this process. Entries of closed files are swept when the next one is opened.
 static OPEN_FILES: Mutex<BTreeMap<Key, Weak<Identity>>> = Mutex::new(BTreeMap::new());
@@ -49,14 +66,15 @@ struct Overlapping {
     /// Opened for the first of them, before it starts.
     descriptor: Option<Arc<OwnedFd>>,
     next: u64,
-    running: BTreeSet<u64>,
+    /// Few, and a list keeps its memory: a sync by itself allocates nothing.
+    running: Vec<u64>,
     held: Vec<Held>,
 }
 
 /// A sync that succeeded, as far as it knows.
 struct Held {
     /// Those that ran beside it and have not ended.
-    beside: BTreeSet<u64>,
+    beside: Vec<u64>,
     answer: Answer,
 }
 
@@ -143,40 +161,39 @@ impl Identity {
         };
         let id = overlapping.next;
         overlapping.next += 1;
-        overlapping.running.insert(id);
+        overlapping.running.push(id);
         Ok(RunningSync { id, descriptor })
     }
 
     /// Notes the end of a sync and answers it, now or when those beside it have ended.
     pub(super) fn end_sync(&self, sync: &RunningSync, result: Result<(), Error>, answer: Answer) {
-        let mut answers: Vec<(Answer, Option<Error>)> = Vec::new();
-        {
+        let (own, ready) = {
             let mut overlapping = lock(&self.overlapping);
-            let was_running = overlapping.running.remove(&sync.id);
-            assert!(was_running, "[SYN-1] a sync ends once");
+            let running = overlapping.running.iter().position(|id| *id == sync.id);
+            let place = running.expect("[SYN-1] a sync ends once");
+            overlapping.running.swap_remove(place);
             for held in &mut overlapping.held {
-                held.beside.remove(&sync.id);
+                held.beside.retain(|id| *id != sync.id);
             }
-            match result {
-                Err(error) => {
-                    self.latch(error.clone());
-                    answers.push((answer, Some(error)));
-                }
-                Ok(()) => {
-                    let beside = overlapping.running.clone();
-                    overlapping.held.push(Held { beside, answer });
-                }
+            if let Err(error) = &result {
+                self.latch(error.clone());
             }
             let failed = self.failed.get().is_some();
-            let held = std::mem::take(&mut overlapping.held);
-            let (ready, waiting): (Vec<_>, Vec<_>) =
-                held.into_iter().partition(|held| failed || held.beside.is_empty());
-            overlapping.held = waiting;
-            answers.extend(ready.into_iter().map(|held| (held.answer, None)));
-        }
+            let own = if failed || overlapping.running.is_empty() {
+                Some((answer, result.err()))
+            } else {
+                let beside = overlapping.running.clone();
+                overlapping.held.push(Held { beside, answer });
+                None
+            };
+            let is_ready = |held: &mut Held| failed || held.beside.is_empty();
+            let ready: Vec<Held> = overlapping.held.extract_if(.., is_ready).collect();
+            (own, ready)
+        };
         // Answers wake threads and take locks of their own.
-        for (answer, error) in answers {
-            answer(match (error, self.failed()) {
+        let ready = ready.into_iter().map(|held| (held.answer, None));
+        for (answer, error) in own.into_iter().chain(ready) {
+            answer.tell(match (error, self.failed()) {
                 (Some(error), _) => Err(self.report(error)),
                 (None, Some(first)) => Err(Error::Failed { first }),
                 (None, None) => Ok(()),
@@ -207,7 +224,7 @@ mod tests {
         result: Result<(), Error>,
     ) -> Receiver<Result<(), Error>> {
         let (told, answer) = channel();
-        identity.end_sync(sync, result, Box::new(move |result| told.send(result).unwrap()));
+        identity.end_sync(sync, result, Answer::Test(told));
         answer
     }
 

@@ -1,0 +1,131 @@
+//! From its redo point until the log is told of its end a checkpoint allocates nothing.
+//!
+//! A binary of its own, because the allocator that counts is the whole process's. The log is told of the
+//! redo point and of the end, so it is the log that looks at the count.
+
+use std::alloc::System;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use forebay::{
+    Balanced, BufferPool, CacheMode, CheckpointOptions, FileOptions, Kind, Lsn, Prefer, Sorted,
+    Tablespace, Wal,
+};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+fn allocations() -> usize {
+    let stats = ALLOCATOR.stats();
+    stats.allocations + stats.reallocations
+}
+
+/// A log whose position is asked for at the redo point, and that is told of the end.
+#[derive(Debug, Default)]
+struct Counter {
+    at_redo: AtomicUsize,
+    between: AtomicUsize,
+}
+
+impl Wal for Counter {
+    fn flush_to(&self, _lsn: Lsn) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        Ok(())
+    }
+
+    fn flushed(&self) -> Lsn {
+        Lsn(u64::MAX)
+    }
+
+    fn position(&self) -> Lsn {
+        // A paced checkpoint asks again and again; the first time is the redo point.
+        let now = allocations();
+        let _ = self.at_redo.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst);
+        Lsn(1)
+    }
+
+    fn checkpointed(&self, _redo: Lsn) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let since = allocations() - self.at_redo.swap(0, Ordering::SeqCst);
+        self.between.store(since, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+const BLOCKS: u32 = 2000;
+
+/// Dirties pages of two files in two tablespaces, and takes a checkpoint: gives its allocations.
+fn allocations_of_one(backend: Prefer, cache: CacheMode, round: u32, options: CheckpointOptions) -> usize {
+    let directory = tempfile::tempdir().unwrap();
+    let log = Arc::new(Counter::default());
+    let space = |name| Tablespace::new(name, directory.path().join(name)).cache(cache);
+    let pool = BufferPool::builder()
+        .frames(4096)
+        .cleaner(false)
+        .backend(backend)
+        .tablespace(space("a"))
+        .tablespace(space("b"))
+        .wal(Arc::clone(&log) as Arc<dyn Wal>)
+        .build()
+        .unwrap();
+    let files: Vec<_> = ["a", "b"]
+        .map(|space| {
+            let options = FileOptions::new().create(true).tablespace(space);
+            let file = pool.open_file("t", &options).unwrap();
+            file.extend(BLOCKS).unwrap();
+            file
+        })
+        .into();
+    let dirty = |step: usize| {
+        for file in &files {
+            (0..BLOCKS).step_by(step).for_each(|block| file.init(block).unwrap().mark_dirty(Lsn(1)));
+        }
+    };
+    // What is used for the first time may grow to its size: lists of the queue, descriptors for syncs.
+    for _ in 0..2 {
+        dirty(1);
+        pool.checkpoint(CheckpointOptions::now()).unwrap();
+    }
+    dirty(1 + round as usize % 3);
+    let report = pool.checkpoint(options).unwrap();
+    assert!(report.pages > 1000 && report.files_synced == 2, "{report}");
+    log.between.load(Ordering::SeqCst)
+}
+
+#[test]
+fn ckp_2_a_checkpoint_allocates_nothing_from_its_redo_point_to_its_end() {
+    for backend in [Prefer::Auto, Prefer::Only(Kind::Sync)] {
+        for (round, cache) in [CacheMode::Buffered, CacheMode::Direct].into_iter().enumerate() {
+            if !is_possible(backend, cache) {
+                continue;
+            }
+            let paced = CheckpointOptions::spread(Duration::from_millis(300));
+            let kinds = [
+                CheckpointOptions::now(),
+                CheckpointOptions::now().elevator(Sorted::default()).combine(false),
+                CheckpointOptions::now().elevator(Balanced::new(2)),
+                paced,
+            ];
+            for options in kinds {
+                let what = format!("{backend:?} {cache} {options:?}");
+                let count = allocations_of_one(backend, cache, round as u32, options);
+                assert_eq!(count, 0, "[CKP-2] {what}");
+            }
+        }
+    }
+}
+
+/// Whether files can be read and written so here; where the best backend is `threads`, messages to the
+/// threads allocate.
+fn is_possible(backend: Prefer, cache: CacheMode) -> bool {
+    let directory = tempfile::tempdir().unwrap();
+    let space = Tablespace::new("probe", directory.path()).cache(cache);
+    let pool = BufferPool::builder().frames(64).backend(backend).tablespace(space).build();
+    let Ok(pool) = pool else { return false };
+    let possible = pool.open_file("probe", &FileOptions::new().create(true)).is_ok()
+        && pool.backends()[0].1 != Kind::Threads;
+    if !possible {
+        eprintln!("skipped: {backend:?} {cache}: {:?}", pool.notes());
+    }
+    possible
+}
