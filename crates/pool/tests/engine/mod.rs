@@ -290,6 +290,12 @@ impl Engine {
         Ok(self.paged(PageName { file: Some(name), block: 0 }, &files)?.flush_file()?)
     }
 
+    /// The page as it is in memory.
+    pub(crate) fn bytes_of(&self, name: PageName) -> Result<Vec<u8>, Error> {
+        let files = self.files();
+        Ok(self.paged(name, &files)?.read(name.block)?.to_vec())
+    }
+
     fn open_file(&self, name: FileName, create: bool) -> Result<PagedFile, Error> {
         open_file(&self.pool, name, create)
     }

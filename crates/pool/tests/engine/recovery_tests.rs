@@ -3,14 +3,17 @@
 //! The files are copied while the engine stands still, and the copy is recovered and asked.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 
 use forebay::Lsn;
 use tempfile::TempDir;
 
-use crate::engine::op::Entry;
+use crate::engine::error::Error;
+use crate::engine::op::{Change, Entry, FileName, Op, PageName, Record};
 use crate::engine::oracle::{Found, History};
+use crate::engine::page::PAGE;
 use crate::engine::recovery::{self, Recovered};
 use crate::engine::worker::{Mix, Witness, Worker};
 use crate::engine::{Engine, Settings};
@@ -146,4 +149,83 @@ fn a_checkpoint_leaves_nothing_to_redo() {
         assert_eq!(done, Recovered::default());
         check(&engine, heard);
     });
+}
+
+const FILE: FileName = FileName { slot: 0, space: 0, serial: 1 };
+
+/// Has worker 0 do one operation.
+fn act(engine: &Engine, heard: &Heard, op: Op) {
+    let entry = Entry { worker: 0, serial: engine.serial(0).unwrap() + 1, op };
+    heard.intended(&entry);
+    let lsn = engine.commit(&entry).unwrap();
+    heard.acknowledged(0, entry.serial, lsn);
+}
+
+fn transfer(delta: i64) -> Op {
+    let change = |block, delta| Change { file: FILE, block, counter: 5, delta };
+    Op::Transfer(vec![change(1, delta), change(2, -delta)])
+}
+
+/// A database with a file of four blocks, all of it behind the redo point.
+fn with_file(root: &Path, heard: &Heard) -> Engine {
+    let engine = Engine::open(&settings(root)).unwrap();
+    act(&engine, heard, Op::Create(FILE));
+    act(&engine, heard, Op::Extend { file: FILE, from: 0, to: 4 });
+    act(&engine, heard, transfer(1000));
+    engine.checkpoint().unwrap();
+    engine
+}
+
+/// Spoils the second half of a block of [`FILE`].
+fn tear(root: &Path, block: u64) {
+    let path = root.join("space-0").join(FILE.on_disk());
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[0xEE; PAGE / 2], block * PAGE as u64 + PAGE as u64 / 2).unwrap();
+}
+
+#[test]
+fn a_torn_page_without_an_image_is_an_error_that_names_it() {
+    let (root, heard) = (directory(), Heard::default());
+    let engine = with_file(root.path(), &heard);
+    act(&engine, &heard, transfer(7));
+    let copy = copied(root.path());
+    tear(copy.path(), 1);
+    let error = recovery::open(&settings(copy.path())).unwrap_err();
+    let torn = PageName { file: Some(FILE), block: 1 };
+    assert!(matches!(error, Error::TornPage { page } if page == torn), "{error}");
+}
+
+#[test]
+fn a_torn_page_comes_from_its_image_and_the_records_that_the_image_has_not_seen() {
+    let (root, heard) = (directory(), Heard::default());
+    let engine = with_file(root.path(), &heard);
+    let page = PageName { file: Some(FILE), block: 1 };
+    act(&engine, &heard, transfer(7));
+    let bytes = engine.bytes_of(page).unwrap();
+    // Changed between its copy and its image: the record stands before the image, which has not seen it.
+    act(&engine, &heard, transfer(20));
+    let lsn = engine.log().append(&Record::Image { page, bytes });
+    act(&engine, &heard, transfer(300));
+    engine.log().flush(lsn).unwrap();
+    let copy = copied(root.path());
+    tear(copy.path(), 1);
+    let (engine, done) = recovered(copy.path());
+    assert_eq!(done.pages_from_images, 1);
+    check(&engine, &heard);
+}
+
+#[test]
+fn an_image_of_a_sound_page_takes_nothing_back() {
+    let (root, heard) = (directory(), Heard::default());
+    let engine = with_file(root.path(), &heard);
+    let page = PageName { file: Some(FILE), block: 1 };
+    let bytes = engine.bytes_of(page).unwrap();
+    act(&engine, &heard, transfer(7));
+    let lsn = engine.log().append(&Record::Image { page, bytes });
+    engine.log().flush(lsn).unwrap();
+    engine.flush_file(FILE).unwrap();
+    let copy = copied(root.path());
+    let (engine, done) = recovered(copy.path());
+    assert_eq!(done.pages_from_images, 0);
+    check(&engine, &heard);
 }
