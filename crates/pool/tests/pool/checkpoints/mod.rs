@@ -1,3 +1,8 @@
-//! Checkpoints: what they write, in which order, and what they promise.
+//! Checkpoints: what they write and in which order; that they lose nothing, whatever goes on beside them and
+//! whatever fails.
 
 mod basics;
+mod faults;
+mod log;
+mod races;
+mod rig;

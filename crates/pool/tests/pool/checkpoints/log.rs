@@ -1,0 +1,77 @@
+//! A log for checkpoints: it hands out positions, remembers how checkpoints ended, and fails on command.
+
+use std::error::Error;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use forebay::{Lsn, Wal};
+
+/// Bytes of a record, if there were any.
+const RECORD_BYTES: u64 = 100;
+
+type Ended = Box<dyn Fn(Lsn) + Send + Sync>;
+
+#[derive(Default)]
+pub(crate) struct Log {
+    end: AtomicU64,
+    flushed: AtomicU64,
+    /// It cannot be flushed.
+    pub(crate) refuses: AtomicBool,
+    pub(crate) panics: AtomicBool,
+    /// It cannot note that a checkpoint has ended.
+    pub(crate) forgets: AtomicBool,
+    redo_points: Mutex<Vec<Lsn>>,
+    ended: Option<Ended>,
+}
+
+impl Log {
+    /// `ended` is told of every checkpoint that ended well.
+    pub(crate) fn watched(ended: impl Fn(Lsn) + Send + Sync + 'static) -> Log {
+        Log { ended: Some(Box::new(ended)), ..Log::default() }
+    }
+
+    pub(crate) fn append(&self) -> Lsn {
+        Lsn(self.end.fetch_add(RECORD_BYTES, Ordering::SeqCst) + RECORD_BYTES)
+    }
+
+    /// Of all checkpoints that ended well, in order.
+    pub(crate) fn redo_points(&self) -> Vec<Lsn> {
+        self.redo_points.lock().unwrap().clone()
+    }
+}
+
+impl Wal for Log {
+    fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn Error + Send + Sync>> {
+        assert!(!self.panics.load(Ordering::SeqCst), "the log panics, as the test wants it");
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err("the log's disk is gone".into());
+        }
+        self.flushed.fetch_max(lsn.0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn flushed(&self) -> Lsn {
+        Lsn(self.flushed.load(Ordering::SeqCst))
+    }
+
+    fn position(&self) -> Lsn {
+        Lsn(self.end.load(Ordering::SeqCst))
+    }
+
+    fn checkpointed(&self, redo: Lsn) -> Result<(), Box<dyn Error + Send + Sync>> {
+        if self.forgets.load(Ordering::SeqCst) {
+            return Err("the control file cannot be written".into());
+        }
+        if let Some(ended) = &self.ended {
+            ended(redo);
+        }
+        self.redo_points.lock().unwrap().push(redo);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Log").field("end", &self.end).finish_non_exhaustive()
+    }
+}
