@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay::{Checkpoint, CheckpointOptions, Error, Lsn, PagedFile, Phase};
-use forebay_io::Op;
+use forebay_io::{Op, OsError};
 
 use super::log::Log;
 use super::rig::{NAMES, Rig};
@@ -123,6 +123,22 @@ fn what_others_write_meanwhile_is_not_written_again() {
     let report = checkpoint.wait().unwrap();
     assert_eq!((report.pages + report.pages_by_others, report.pages_gone), (40, 0));
     assert!(report.pages_by_others > 30, "{report}");
+}
+
+#[test]
+fn what_others_try_to_write_meanwhile_and_cannot_is_still_due() {
+    let site = Site::new();
+    let rig = Rig::new(&site, 64, 40);
+    let lsns = rig.change_all(0, 0..40);
+    let checkpoint = rig.begun(CheckpointOptions::spread(LONG));
+    rig.disks[0].fail(Op::Write, OsError::ENOSPC);
+    rig.files[0].flush_file().unwrap_err();
+    rig.disks[0].heal();
+    checkpoint.hurry();
+    let report = checkpoint.wait().unwrap();
+    assert_eq!((report.pages, report.pages_by_others), (40, 0), "[CKW-2]");
+    let found: Vec<u64> = (0..40).map(|block| on_disk(&rig.files[0], block)).collect();
+    assert_eq!(found, lsns, "[CKP-1]");
 }
 
 #[test]
