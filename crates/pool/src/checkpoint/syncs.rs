@@ -12,8 +12,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_io::Op;
-
 use super::desk::Desk;
 use super::flight::{Flight, Syncing, UnderWay};
 use super::lane::Lane;
@@ -113,7 +111,7 @@ impl Syncs<'_, '_> {
             syncing.failed = true;
             // Of a file that was dropped meanwhile nothing is left to lose, but its sync's failure
             // tells of the device all the same.
-            let error = self.core.spaces[number].failure(Op::SyncData, error);
+            let error = self.core.spaces[number].sync_failed(error);
             lane.failed(error);
         }
         let Some(syncing) = &lane.syncing else { return };
