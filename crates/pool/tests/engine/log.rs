@@ -149,6 +149,14 @@ impl Wal for Log {
         Ok(self.flush(lsn)?)
     }
 
+    fn position(&self) -> Lsn {
+        self.end()
+    }
+
+    fn checkpointed(&self, redo: Lsn) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        Ok(self.set_redo(redo)?)
+    }
+
     fn flushed(&self) -> Lsn {
         Lsn(self.flushed.load(Ordering::SeqCst))
     }

@@ -36,7 +36,10 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::Duration;
 
-use forebay::{Block, BufferPool, Checksum, FileOptions, Lsn, PageMut, PagedFile, Tablespace, Wal};
+use forebay::{
+    Block, BufferPool, CheckpointOptions, CheckpointReport, Checksum, FileOptions, Lsn, PageMut,
+    PagedFile, Tablespace, Wal,
+};
 use forebay_io::{CacheMode, Io, Volume};
 
 pub(crate) use error::Error;
@@ -137,8 +140,6 @@ pub(crate) struct Engine {
     meta: PagedFile,
     /// The catalog, and the right to change it.
     files: RwLock<Files>,
-    /// Shared from the appending of a record until its pages are marked dirty.
-    applying: RwLock<()>,
     stopped: AtomicBool,
     dawdle: Duration,
 }
@@ -247,7 +248,6 @@ impl Engine {
                 .map_err(|damage| Error::Damaged { page: *name, damage })?;
             pages.push(page);
         }
-        let _applying = self.applying.read().unwrap_or_else(PoisonError::into_inner);
         let lsn = self.log.append(&Record::Entry(entry.clone()));
         self.dawdle();
         for (page, name) in pages.iter_mut().zip(names) {
@@ -273,15 +273,16 @@ impl Engine {
     }
 
     /// Writes all pages that are dirty now and moves the redo point up to here.
-    pub(crate) fn checkpoint(&self) -> Result<Lsn, Error> {
+    pub(crate) fn checkpoint(&self) -> Result<CheckpointReport, Error> {
+        self.checkpoint_with(CheckpointOptions::now())
+    }
+
+    pub(crate) fn checkpoint_with(
+        &self,
+        options: CheckpointOptions,
+    ) -> Result<CheckpointReport, Error> {
         self.check_running()?;
-        let redo = {
-            let _no_one = self.applying.write().unwrap_or_else(PoisonError::into_inner);
-            self.log.end()
-        };
-        self.pool.flush_and_sync()?;
-        self.log.set_redo(redo)?;
-        Ok(redo)
+        Ok(self.pool.checkpoint(options)?)
     }
 
     /// Writes what is dirty of one file.

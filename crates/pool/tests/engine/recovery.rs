@@ -69,7 +69,6 @@ pub(crate) fn open(settings: &Settings) -> Result<(Engine, Recovered), Error> {
         log,
         meta,
         files: RwLock::new(files),
-        applying: RwLock::new(()),
         stopped: AtomicBool::new(false),
         dawdle: settings.dawdle,
     };

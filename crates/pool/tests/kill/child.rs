@@ -6,6 +6,8 @@ use std::thread;
 use std::time::Duration;
 use std::{env, io};
 
+use forebay::{Arrival, CheckpointOptions, Sorted};
+
 use crate::Variant;
 use crate::engine::worker::{Mix, Witness, Worker};
 use crate::engine::{Engine, Error};
@@ -77,7 +79,21 @@ fn checkpoints(engine: &Engine, seed: u64) -> Result<(), Error> {
     let mut random = fastrand::Rng::with_seed(seed);
     loop {
         thread::sleep(Duration::from_millis(random.u64(0..PAUSE_MS_MAX)));
-        engine.checkpoint()?;
+        engine.checkpoint_with(options(&mut random))?;
+    }
+}
+
+/// Fast ones and slow ones, in any order of writes.
+fn options(random: &mut fastrand::Rng) -> CheckpointOptions {
+    let options = match random.u32(0..3) {
+        0 => CheckpointOptions::spread(Duration::from_millis(random.u64(1..80))),
+        _ => CheckpointOptions::now(),
+    };
+    let options = options.combine(random.bool()).depth(random.usize(1..8));
+    match random.u32(0..4) {
+        0 => options.elevator(Arrival::default()),
+        1 => options.elevator(Sorted::default()),
+        _ => options,
     }
 }
 
