@@ -1,0 +1,182 @@
+//! Lives: from one power cut to the next.
+//!
+//! An engine opens what is there, works, and writes checkpoints and files out now and then. When the disk has
+//! failed it, it is opened again on the same disk, as after a crash of the process alone: what the page cache
+//! holds is there then, durable or not.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use fastrand::Rng;
+use forebay::Lsn;
+use forebay_sim::{Disk, Image, Journal};
+
+use crate::engine::op::{Entry, WORKERS};
+use crate::engine::oracle::{Found, History, Model};
+use crate::engine::worker::{Mix, Witness, Worker};
+use crate::engine::{Engine, Error};
+use crate::variant::Variant;
+
+/// Operations in a life, of all threads together.
+const OPERATIONS: u32 = 150;
+
+/// Openings that the disk may fail before it is left in peace.
+const OPENINGS_FAILED_MAX: u32 = 4;
+
+/// What a life begins with.
+#[derive(Debug, Clone)]
+pub(crate) struct Start {
+    pub(crate) image: Image,
+    /// What recovery finds in it.
+    pub(crate) model: Model,
+}
+
+/// What can be told of a life afterwards.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) journal: Journal,
+    pub(crate) history: History,
+    pub(crate) reopenings: u32,
+}
+
+/// Writes down what is promised, and at which position of the disk's journal.
+struct Teller {
+    disk: Arc<Disk>,
+    told: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    history: History,
+    /// By worker, the serial number of what has not been acknowledged.
+    open: BTreeMap<u8, u64>,
+}
+
+impl Teller {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After recovery it is known what became of what was under way.
+    fn settle(&self, found: &Found) {
+        let mut told = self.told();
+        for (worker, serial) in std::mem::take(&mut told.open) {
+            let at = usize::from(worker);
+            if found.model.ledger[at] == serial {
+                told.history.acknowledged(self.disk.position(), worker, serial, found.lsns[at]);
+            }
+        }
+    }
+}
+
+impl Witness for Teller {
+    fn intended(&self, entry: &Entry) {
+        let mut told = self.told();
+        told.open.insert(entry.worker, entry.serial);
+        told.history.intended(self.disk.position(), entry.clone());
+    }
+
+    fn acknowledged(&self, worker: u8, serial: u64, lsn: Lsn) {
+        let mut told = self.told();
+        told.open.remove(&worker);
+        told.history.acknowledged(self.disk.position(), worker, serial, lsn);
+    }
+}
+
+/// Lives until the work is done.
+pub(crate) fn live(variant: &Variant, start: &Start, seed: u64) -> Result<Life, Error> {
+    let disk = Disk::boot(&start.image, variant.disk(seed)).expect("a scratch directory");
+    let told = Told { history: History::after(start.model.clone()), open: BTreeMap::new() };
+    let teller = Teller { disk: Arc::clone(&disk), told: Mutex::new(told) };
+    let mut random = Rng::with_seed(seed);
+    let (mut left, mut reopenings) = (OPERATIONS, 0);
+    while left > 0 {
+        let engine = open(variant, &disk, &mut random)?;
+        teller.settle(&Found::read(&engine)?);
+        variant.spoil(&disk, random.u64(..));
+        match work(variant, &engine, &teller, &mut left, random.u64(..)) {
+            Err(error) if variant.faults.is_none() => return Err(error),
+            Err(_) => reopenings += 1,
+            Ok(()) => {}
+        }
+    }
+    let journal = disk.journal();
+    let told = teller.told.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Life { journal, history: told.history, reopenings })
+}
+
+/// Opens the engine on a disk that may fail it a few times. The disk is in peace afterwards.
+fn open(variant: &Variant, disk: &Arc<Disk>, random: &mut Rng) -> Result<Engine, Error> {
+    for _ in 0..OPENINGS_FAILED_MAX {
+        variant.spoil(disk, random.u64(..));
+        let opened = Engine::open(&variant.settings(disk)?);
+        if opened.is_ok() || variant.faults.is_none() {
+            disk.heal();
+            return opened;
+        }
+    }
+    disk.heal();
+    Engine::open(&variant.settings(disk)?)
+}
+
+fn work(
+    variant: &Variant,
+    engine: &Engine,
+    teller: &Teller,
+    left: &mut u32,
+    seed: u64,
+) -> Result<(), Error> {
+    let threads = variant.threads;
+    if threads == 1 {
+        return work_alone(engine, teller, left, seed);
+    }
+    let share = *left / u32::from(threads);
+    *left = 0;
+    thread::scope(|scope| {
+        let workers = (0..threads).map(|number| {
+            scope.spawn(move || {
+                let mut random = Rng::with_seed(seed ^ u64::from(number));
+                let mut worker = Worker::new(engine, number, seed, Mix::default())?;
+                for _ in 0..share {
+                    worker.step(engine, teller)?;
+                    housekeeping(engine, &mut random)?;
+                }
+                Ok(())
+            })
+        });
+        let workers: Vec<_> = workers.collect();
+        workers.into_iter().try_for_each(|it| it.join().expect("no worker panics"))
+    })
+}
+
+fn work_alone(engine: &Engine, teller: &Teller, left: &mut u32, seed: u64) -> Result<(), Error> {
+    let mut random = Rng::with_seed(seed);
+    let workers = (0..WORKERS).map(|it| Worker::new(engine, it, random.u64(..), Mix::default()));
+    let mut workers = workers.collect::<Result<Vec<_>, _>>()?;
+    while *left > 0 {
+        *left -= 1;
+        let worker = random.usize(0..workers.len());
+        workers[worker].step(engine, teller)?;
+        housekeeping(engine, &mut random)?;
+    }
+    Ok(())
+}
+
+/// Now and then a checkpoint, or one file written out.
+fn housekeeping(engine: &Engine, random: &mut Rng) -> Result<(), Error> {
+    match random.u32(0..100) {
+        0..4 => engine.checkpoint().map(drop),
+        4..8 => {
+            let files = engine.catalog();
+            match files.get(random.usize(0..files.len().max(1))) {
+                Some((name, _)) => match engine.flush_file(*name) {
+                    Err(error) if !error.is_retry() => Err(error),
+                    _ => Ok(()),
+                },
+                None => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,48 @@
+//! A database whose power is cut, at any moment and in any legal way, loses nothing that it acknowledged.
+//!
+//! The reference engine (`tests/engine`) lives on a simulated disk (`forebay-sim`). Afterwards the disk's
+//! journal is cut at many positions, and for each the engine recovers on what a power cut there may leave; the
+//! oracle says whether what was promised by then is there, and nothing by half. Some recoveries are cut as
+//! well. Then the next life begins on one of the images.
+//!
+//! Environment: `FOREBAY_POWER_CUTS` is how often the power is cut in all (a few hundred without),
+//! `FOREBAY_POWER_SEED` with which choices.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod cuts;
+#[path = "../engine/mod.rs"]
+#[allow(dead_code, reason = "other suites use the rest of it")]
+mod engine;
+mod life;
+mod variant;
+
+use std::env;
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use variant::VARIANTS;
+
+/// Cuts in all when nobody says: some seconds' worth.
+const CUTS: u64 = 400;
+
+fn main() -> ExitCode {
+    let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let cuts = number("FOREBAY_POWER_CUTS").unwrap_or(CUTS);
+    let seed = number("FOREBAY_POWER_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let cuts_each = cuts.div_ceil(VARIANTS.len() as u64);
+    let trials = VARIANTS.iter().map(|variant| {
+        let name = format!("{}/what_was_acknowledged_survives_a_power_cut", variant.name);
+        let replay = format!(
+            "FOREBAY_POWER_SEED={seed} FOREBAY_POWER_CUTS={cuts} cargo test -p forebay --test power {name}"
+        );
+        Trial::test(name, move || match cuts::run(variant, cuts_each, seed) {
+            Ok(said) => {
+                eprintln!("{}: {said}", variant.name);
+                Ok(())
+            }
+            Err(broken) => Err(Failed::from(format!("{broken}\nreplay with:\n  {replay}"))),
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}

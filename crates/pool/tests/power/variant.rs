@@ -1,0 +1,86 @@
+//! Variants: what kind of disk and of pool the power is cut under.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_sim::{Disk, DiskOptions, Fault, Faults};
+
+use crate::engine::{Error, Settings};
+
+/// Requests in flight on a disk.
+const QUEUE_DEPTH: usize = 64;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Variant {
+    pub(crate) name: &'static str,
+    /// Bytes that a power cut leaves whole.
+    sector_bytes: u32,
+    segment_pages: Option<u64>,
+    /// The disk fails, fills up and stutters besides.
+    pub(crate) faults: Option<Faults>,
+    /// Threads that work at once; with more than one a run is not the same again for the same seed.
+    pub(crate) threads: u8,
+}
+
+/// Pages that are torn need protection; on a disk whose sectors are pages, none is.
+const WHOLE_PAGES: u32 = 4096;
+
+const PLAIN: Variant = Variant {
+    name: "whole-pages",
+    sector_bytes: WHOLE_PAGES,
+    segment_pages: None,
+    faults: None,
+    threads: 1,
+};
+
+/// Errors come singly, now and then.
+const FAULTS: Faults = Faults {
+    read_errors: 0,
+    write_errors: 2,
+    full: 2,
+    sync_errors: 6,
+    short: 50,
+    interrupted: 20,
+    stale: 0,
+    misdirected: 0,
+    lost: 0,
+    delayed: 0,
+    delay: Duration::ZERO,
+};
+
+pub(crate) const VARIANTS: &[Variant] = &[
+    PLAIN,
+    Variant { name: "segments", segment_pages: Some(8), ..PLAIN },
+    Variant { name: "faults", faults: Some(FAULTS), ..PLAIN },
+    Variant { name: "threads", threads: 3, ..PLAIN },
+];
+
+impl Variant {
+    pub(crate) fn disk(&self, seed: u64) -> DiskOptions {
+        DiskOptions { seed, sector_bytes: self.sector_bytes, ..DiskOptions::default() }
+    }
+
+    /// An engine on `disk`, with a pool that is too small.
+    pub(crate) fn settings(&self, disk: &Arc<Disk>) -> Result<Settings, Error> {
+        Ok(Settings {
+            io: Some(disk.io(QUEUE_DEPTH)?),
+            volume: disk.volume(),
+            segment_pages: self.segment_pages,
+            cleaner: self.threads > 1,
+            frames: 40,
+            ..Settings::new(disk.directory())
+        })
+    }
+
+    /// Lets the disk have its faults.
+    pub(crate) fn spoil(&self, disk: &Disk, seed: u64) {
+        if let Some(faults) = self.faults {
+            let (mut toss, whole) = (faults.rule(seed), u64::from(self.sector_bytes));
+            disk.rule(move |operation| match toss(operation) {
+                // A short write leaves a torn page in the page cache, which no size of sectors mends.
+                Fault::Short(bytes) => Fault::Short(bytes.next_multiple_of(whole)),
+                fault => fault,
+            });
+        }
+    }
+}
