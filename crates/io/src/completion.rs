@@ -19,7 +19,7 @@ use std::thread::{self, Thread};
 
 use crate::backend::{Next, Sink};
 use crate::error::{Error, OsError};
-use crate::file::{Answer, CacheMode};
+use crate::file::{CacheMode, SyncAnswer};
 use crate::memory::Lease;
 use crate::request::{Op, Transfer};
 use crate::waiters::Waiters;
@@ -211,7 +211,7 @@ impl Desk {
             Some(sync) => {
                 let file = transfer.file.clone();
                 let desk = self.me.upgrade().expect("a transfer's desk outlives its backend");
-                file.end_sync(&sync, result, Answer::Request(desk, transfer));
+                file.end_sync(&sync, result, SyncAnswer::Request(desk, transfer));
             }
             None if transfer.op.moves_data() => self.answer(transfer, result),
             None => {

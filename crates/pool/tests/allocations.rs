@@ -55,7 +55,12 @@ impl Wal for Counter {
 const BLOCKS: u32 = 2000;
 
 /// Dirties pages of two files in two tablespaces, and takes a checkpoint: gives its allocations.
-fn allocations_of_one(backend: Prefer, cache: CacheMode, round: u32, options: CheckpointOptions) -> usize {
+fn allocations_of_one(
+    backend: Prefer,
+    cache: CacheMode,
+    round: u32,
+    options: CheckpointOptions,
+) -> usize {
     let directory = tempfile::tempdir().unwrap();
     let log = Arc::new(Counter::default());
     let space = |name| Tablespace::new(name, directory.path().join(name)).cache(cache);
@@ -78,7 +83,9 @@ fn allocations_of_one(backend: Prefer, cache: CacheMode, round: u32, options: Ch
         .into();
     let dirty = |step: usize| {
         for file in &files {
-            (0..BLOCKS).step_by(step).for_each(|block| file.init(block).unwrap().mark_dirty(Lsn(1)));
+            (0..BLOCKS)
+                .step_by(step)
+                .for_each(|block| file.init(block).unwrap().mark_dirty(Lsn(1)));
         }
     };
     // What is used for the first time may grow to its size: lists of the queue, descriptors for syncs.

@@ -11,6 +11,10 @@ use crate::request::Transfer;
 /// The most pieces of memory the kernel takes in one request (UIO_MAXIOV).
 pub(super) const SEGMENTS_MAX: usize = 1024;
 
+/// Pieces of a usual request. A slot has room for so many from the beginning, so that a queue which has been
+/// opened takes no more memory for them.
+const SEGMENTS_USUAL: usize = 16;
+
 /// A table of transfers with a free list.
 #[derive(Debug)]
 pub(super) struct InFlight {
@@ -26,8 +30,14 @@ struct Slot {
 }
 
 /// I/O vectors into the leases of the transfer beside them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Vectors(Vec<libc::iovec>);
+
+impl Default for Vectors {
+    fn default() -> Vectors {
+        Vectors(Vec::with_capacity(SEGMENTS_USUAL))
+    }
+}
 
 // SAFETY: the pointers in field 0 are used by the kernel only, while the transfer in the same
 // slot owns the memory they point to; no Rust code dereferences them.

@@ -121,7 +121,7 @@ impl UringBackend {
         Ok(UringBackend {
             uring,
             capacity,
-            submit: Mutex::new(VecDeque::new()),
+            submit: Mutex::new(VecDeque::with_capacity(capacity)),
             reap: Mutex::new(()),
             in_flight: Mutex::new(InFlight::new(capacity)),
             registered: None,

@@ -28,19 +28,19 @@ use crate::request::Transfer;
 type Key = (u64, u64);
 
 /// Told whether a sync succeeded.
-pub(crate) enum Answer {
+pub(crate) enum SyncAnswer {
     /// A request of that queue.
     Request(Arc<Desk>, Transfer),
     #[cfg(test)]
     Test(std::sync::mpsc::Sender<Result<(), Error>>),
 }
 
-impl Answer {
+impl SyncAnswer {
     fn tell(self, result: Result<(), Error>) {
         match self {
-            Answer::Request(desk, transfer) => desk.answer(transfer, result),
+            SyncAnswer::Request(desk, transfer) => desk.answer(transfer, result),
             #[cfg(test)]
-            Answer::Test(told) => told.send(result).expect("the test waits for it"),
+            SyncAnswer::Test(told) => told.send(result).expect("the test waits for it"),
         }
     }
 }
@@ -75,7 +75,7 @@ struct Overlapping {
 struct Held {
     /// Those that ran beside it and have not ended.
     beside: Vec<u64>,
-    answer: Answer,
+    answer: SyncAnswer,
 }
 
 /// A sync that the kernel runs, from before its start until its end is told to its file.
@@ -166,7 +166,12 @@ impl Identity {
     }
 
     /// Notes the end of a sync and answers it, now or when those beside it have ended.
-    pub(super) fn end_sync(&self, sync: &RunningSync, result: Result<(), Error>, answer: Answer) {
+    pub(super) fn end_sync(
+        &self,
+        sync: &RunningSync,
+        result: Result<(), Error>,
+        answer: SyncAnswer,
+    ) {
         let (own, ready) = {
             let mut overlapping = lock(&self.overlapping);
             let running = overlapping.running.iter().position(|id| *id == sync.id);
@@ -224,7 +229,7 @@ mod tests {
         result: Result<(), Error>,
     ) -> Receiver<Result<(), Error>> {
         let (told, answer) = channel();
-        identity.end_sync(sync, result, Answer::Test(told));
+        identity.end_sync(sync, result, SyncAnswer::Test(told));
         answer
     }
 

@@ -32,7 +32,7 @@ use crate::request::Op;
 use crate::sys;
 use crate::volume::{Change, Volume};
 use identity::Identity;
-pub(crate) use identity::{Answer, RunningSync};
+pub(crate) use identity::{RunningSync, SyncAnswer};
 
 /// Descriptors kept open for the next private stream, per open file.
 const SPARE_DESCRIPTORS_MAX: usize = 8;
@@ -388,7 +388,12 @@ impl File {
     }
 
     /// Notes the end of such a sync. `answer` is told what it may claim, perhaps later on.
-    pub(crate) fn end_sync(&self, sync: &RunningSync, result: Result<(), Error>, answer: Answer) {
+    pub(crate) fn end_sync(
+        &self,
+        sync: &RunningSync,
+        result: Result<(), Error>,
+        answer: SyncAnswer,
+    ) {
         self.descriptor.opened.identity.end_sync(sync, result, answer);
     }
 
