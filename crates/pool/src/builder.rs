@@ -23,6 +23,7 @@ use crate::size::Size;
 use crate::stats::Counters;
 use crate::stream::ReadaheadStrategy;
 use crate::tablespace::{Space, SpaceDefaults, Tablespace};
+use crate::torn::TornPages;
 use crate::wal::Wal;
 use crate::write::{Bell, WriteBuffers};
 
@@ -69,6 +70,7 @@ pub struct PoolBuilder {
     checkpoint_every: Option<Duration>,
     checkpoint_log: Option<Size>,
     checkpoint_target: Option<f64>,
+    torn_pages: Option<TornPages>,
 }
 
 impl PoolBuilder {
@@ -216,6 +218,13 @@ impl PoolBuilder {
         self
     }
 
+    /// What keeps pages from being left half written by a crash. Default: nothing.
+    #[must_use]
+    pub fn torn_pages(mut self, way: TornPages) -> Self {
+        self.torn_pages = Some(way);
+        self
+    }
+
     /// The clock by which waits are measured. Default: the system's.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -244,6 +253,17 @@ impl PoolBuilder {
         let tablespaces = self.all_tablespaces(&profile)?;
         let combine_bytes = self.combine_bytes(&profile, page_bytes)?;
         let triggers = self.triggers(&profile)?;
+        let torn_pages = self.torn_pages.or(profile.torn_pages).unwrap_or_default();
+        if torn_pages == TornPages::Images && self.wal.is_none() {
+            return Err(Error::Setting {
+                setting: "torn pages",
+                value: torn_pages.to_string(),
+                expected:
+                    "images of pages go to the log, and this pool has none: give it one with \
+                           `wal`, or protect pages in another way"
+                        .to_owned(),
+            });
+        }
         let (frames_count, page_bytes) = (frames as usize, page_bytes as usize);
 
         let memory = FrameMemory::new(frames_count, page_bytes)?;
@@ -260,6 +280,8 @@ impl PoolBuilder {
             queue_depth: self.queue_depth.or(profile.queue_depth),
             page_bytes,
             register: self.register_memory.then(|| Arc::clone(buffers.mapping())),
+            torn_pages,
+            write_buffers: buffers.count(),
         };
         let spaces = tablespaces.iter().map(|asked| Space::open(asked, &defaults).map(Arc::new));
         let spaces = spaces.collect::<Result<Vec<_>, _>>()?;
@@ -290,6 +312,7 @@ impl PoolBuilder {
             budget: Budget::new(frames_count),
             gaps: OnceLock::new(),
             tracing: Tracing::default(),
+            redo: RedoPoint::new(),
         };
         BufferPool::assemble(core, !self.no_cleaner, triggers, self.checksum, notes)
     }

@@ -133,6 +133,41 @@ pub enum Error {
         "the log or the elevator panicked in the checkpoint; the redo point stays where it was"
     )]
     CheckpointPanicked,
+    /// So many writes in place have failed that there is no room for more copies. The pages stay dirty.
+    #[error(
+        "the double-write file of tablespace `{tablespace}` is held by {pages} pages whose writes \
+         have failed; mend what those failures told of and flush again, or close the pool and recover"
+    )]
+    Unprotected {
+        /// The tablespace.
+        tablespace: Arc<str>,
+        /// How many pages.
+        pages: u32,
+    },
+    /// The double-write file makes no sense: it is damaged, or made by a later version. A page torn by
+    /// the last crash cannot be repaired without it.
+    #[error(
+        "{} is damaged or of a later version; open it with that version, or remove it and have the \
+         pages that the last crash may have torn restored from the log or a backup",
+        file.display()
+    )]
+    DoubleWrite {
+        /// The double-write file.
+        file: Arc<Path>,
+    },
+    /// The image of a page could not be put in the log before the page is written. The page stays dirty.
+    #[error(
+        "the image of block {block} of {} could not be put in the log: {source}; the page stays dirty",
+        file.display()
+    )]
+    Image {
+        /// The file.
+        file: Arc<Path>,
+        /// The block.
+        block: Block,
+        /// What the log said.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
     /// Another pool, here or in another process, has this directory.
     #[error(
         "{} is in use by another pool ({holder}); close that one first, or choose another \

@@ -461,6 +461,7 @@ mod sync;
 mod table;
 mod tablespace;
 mod tag;
+mod torn;
 mod trace;
 mod view;
 mod wal;
@@ -489,9 +490,10 @@ pub use stream::{
 };
 pub use tablespace::Tablespace;
 pub use tag::{Block, FileId, Lsn, PageTag};
+pub use torn::{TornPages, UnknownTornPages};
 pub use trace::{Action, Trace, TraceEvent, Why};
 pub use view::{FrameView, IoView, LatchView};
-pub use wal::Wal;
+pub use wal::{PageImage, Wal};
 
 /// The I/O layer, whose types are in some signatures here.
 pub use forebay_io as io;

@@ -82,6 +82,9 @@ impl BufferPool {
         let space = self.space(options.tablespace.as_deref())?;
         let checksum = options.checksum.unwrap_or(self.pool.checksum);
         checksum.check_setting(core.page_bytes())?;
+        if !options.read_only {
+            space.torn.check_file(name, checksum)?;
+        }
         let file = core.files.open(space, name, core.page_bytes(), checksum, options)?;
         Ok(PagedFile::new(Arc::clone(&self.pool), file))
     }
@@ -144,7 +147,10 @@ impl BufferPool {
             }
         }
         self.pool.stop_threads();
-        core.spaces.iter().for_each(|space| space.unlock());
+        for space in &core.spaces {
+            space.torn.rest(&space.lone);
+            space.unlock();
+        }
         Ok(pages)
     }
 
@@ -248,12 +254,13 @@ impl BufferPool {
         self.core().frames.len()
     }
 
-    /// Bytes of bookkeeping: frames, page tables and counters, without the pages themselves and
-    /// the write buffers.
+    /// Bytes of bookkeeping: frames, page tables, counters and what protects pages from being torn, without
+    /// the pages themselves and the write buffers.
     pub fn bookkeeping_bytes(&self) -> usize {
         let core = self.core();
         let tables: usize = core.files.all().iter().map(|file| file.table.memory_bytes()).sum();
-        core.frames.memory_bytes() + tables + core.counters.memory_bytes()
+        let torn: usize = core.spaces.iter().map(|space| space.torn.memory_bytes()).sum();
+        core.frames.memory_bytes() + tables + core.counters.memory_bytes() + torn
     }
 
     /// The backend that each tablespace uses for many requests at once.
@@ -267,7 +274,7 @@ impl BufferPool {
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.pool.notes.clone();
         for space in &self.core().spaces {
-            let of_space = space.queue.notes().into_iter();
+            let of_space = space.queue.notes().into_iter().chain(space.notes.iter().cloned());
             notes.extend(of_space.map(|note| format!("tablespace {}: {note}", space.name)));
         }
         notes

@@ -15,6 +15,7 @@
 //! checkpoint_seconds = 300
 //! checkpoint_log = "1 GiB"
 //! checkpoint_target = 0.9
+//! torn_pages = "double-write" # or images, unprotected
 //!
 //! [tablespace.main]
 //! directory = "/var/lib/engine"
@@ -49,6 +50,7 @@ use serde::de::{
 
 use crate::ahead::cost::DeviceCosts;
 use crate::stream::ReadaheadStrategy;
+use crate::torn::TornPages;
 use crate::{Error, Size};
 
 /// Most of a wrong line that is quoted, in characters.
@@ -86,6 +88,9 @@ pub struct Profile {
     /// How streams look ahead that do not say otherwise.
     #[serde(deserialize_with = "readahead")]
     pub readahead: Option<ReadaheadStrategy>,
+    /// What keeps pages from being left half written by a crash.
+    #[serde(deserialize_with = "torn_pages")]
+    pub torn_pages: Option<TornPages>,
     /// Its tablespaces, by name.
     #[serde(rename = "tablespace", deserialize_with = "tablespaces")]
     pub tablespaces: BTreeMap<String, TablespaceProfile>,
@@ -207,6 +212,14 @@ fn readahead<'de, D: Deserializer<'de>>(
     let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &expected);
     word.parse().map(Some).map_err(unknown)
 }
+
+fn torn_pages<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TornPages>, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &TORN_PAGES_WORDS);
+    word.parse().map(Some).map_err(unknown)
+}
+
+const TORN_PAGES_WORDS: &str = "unprotected, images or double-write";
 
 /// The words for a [`CacheMode`].
 #[derive(serde::Deserialize)]
@@ -349,6 +362,7 @@ mod tests {
         assert_eq!(segment_size.bytes("segment size").unwrap(), 1 << 30);
         assert_eq!(main.costs, Some(DeviceCosts::default()));
         assert_eq!(profile.readahead, Some(ReadaheadStrategy::Adaptive));
+        assert_eq!(profile.torn_pages, Some(TornPages::DoubleWrite));
     }
 
     #[test]
@@ -383,7 +397,8 @@ mod tests {
         let expected = "line 3, `memry = \"2GiB\" # much`: unknown field `memry`, expected one of \
                         `memory`, `page_size`, `backend`, `queue_depth`, `frame_wait_ms`, \
                         `huge_pages`, `combine_limit`, `checkpoint_seconds`, \
-                        `checkpoint_log`, `checkpoint_target`, `readahead`, `tablespace`; correct or remove it";
+                        `checkpoint_log`, `checkpoint_target`, `readahead`, `torn_pages`, `tablespace`; \
+                        correct or remove it";
         assert_eq!(told, expected, "[PRO-2]");
         let told = why_not("\n[tablespace.a]\ndirectory = \"a\"\nmemory = \"2GiB\"\n");
         let expected = "line 4, `memory = \"2GiB\"`: unknown field `memory`, expected one of \
@@ -427,6 +442,7 @@ mod tests {
             ("tablespace.a.directory = \"\"", "expected the path of a directory"),
             ("tablespace.a.queue_depth = -1", count),
             ("readahead = \"fast\"", "expected os, hint, max, prefetch, async or adaptive"),
+            ("torn_pages = \"never\"", "expected unprotected, images or double-write"),
             ("tablespace.a.costs = 5", "expected a table under a heading such as"),
             ("tablespace.a.costs = { request_ns = 1, mebibyte_us = 2 }", "missing field"),
             ("tablespace.a.segment_size = \"big\"", "write a size such as 8KiB"),

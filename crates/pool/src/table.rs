@@ -15,7 +15,8 @@
 //! Invariants:  [TAB-1] one block has one frame: an entry goes from empty to a frame and back, never
 //!              from frame to frame   [TAB-2] directories and chunks live as long as the table
 //!              [TAB-3] while a page is unsaved and not latched exclusively, its chunk counts it
-//! Memory:      4 bytes a page, taken 512 pages at a time, and 12 to 36 bytes a chunk.
+//! Memory:      4 bytes a page, taken 512 pages at a time, and 20 to 44 bytes a chunk; 80 more where
+//!              images are remembered.
 //! Rejected:    a partitioned hash table: see docs/adr/0006-page-table.md for the figures.
 
 use std::ptr;
@@ -35,6 +36,14 @@ struct Chunk {
     /// Pages of this chunk that are unsaved: dirty, or on their way out. A flush passes the others by.
     /// Too large for a moment after a page was saved ([TAB-3]).
     unsaved: AtomicU32,
+    /// In a table made with images.
+    images: Option<Box<Mutex<Images>>>,
+}
+
+/// Which pages of a chunk have had an image in the log since the redo point of that number.
+struct Images {
+    redo: u64,
+    had: [u64; CHUNK_ENTRIES.div_ceil(64)],
 }
 
 /// Pointers to chunks, by chunk number; null where there is none yet.
@@ -74,6 +83,7 @@ pub(crate) struct PageTable {
     /// The present directory; one of those in `owned`.
     directory: AtomicPtr<Directory>,
     owned: Mutex<Owned>,
+    images: bool,
 }
 
 /// What the pointers point to. Raw, because lookups read through them while this grows; made by
@@ -94,7 +104,15 @@ impl PageTable {
         PageTable {
             directory: AtomicPtr::new(first),
             owned: Mutex::new(Owned { directories: vec![first], chunks: Vec::new() }),
+            images: false,
         }
+    }
+
+    /// As [`PageTable::new`]; with `images`, it remembers which pages have had one.
+    pub(crate) fn with_images(images: bool) -> PageTable {
+        let mut table = PageTable::new();
+        table.images = images;
+        table
     }
 
     #[inline]
@@ -137,7 +155,7 @@ impl PageTable {
         }
         let directory = self.directory();
         if directory.get(number).is_none() {
-            let chunk = Box::into_raw(Chunk::new());
+            let chunk = Box::into_raw(Chunk::new(self.images));
             owned.chunks.push(chunk);
             directory.chunks[number].store(chunk, Ordering::Release);
         }
@@ -207,16 +225,61 @@ impl PageTable {
     /// Every listed block of the chunks that have unsaved pages, with its frame, in order.
     pub(crate) fn listed_beside_unsaved(&self) -> impl Iterator<Item = (Block, FrameIndex)> + '_ {
         self.listed_in(0, |chunk| chunk.unsaved.load(Ordering::Acquire) > 0)
+    /// Whether the page has had an image in the log since the redo point of that number.
+    pub(crate) fn has_image(&self, block: Block, redo: u64) -> bool {
+        self.images_of(block).is_some_and(|(images, entry)| {
+            let images = lock(images);
+            images.redo == redo && images.had[entry / 64] & 1 << (entry % 64) != 0
+        })
+    }
+
+    /// The page has had an image in the log since that redo point. An older one than is known of says
+    /// nothing about the newer.
+    pub(crate) fn note_image(&self, block: Block, redo: u64) {
+        let Some((images, entry)) = self.images_of(block) else {
+            return;
+        };
+        let mut images = lock(images);
+        if images.redo < redo {
+            *images = Images { redo, had: [0; CHUNK_ENTRIES.div_ceil(64)] };
+        }
+        if images.redo == redo {
+            images.had[entry / 64] |= 1 << (entry % 64);
+        }
+    }
+
+    /// The pages from `first` on are cut off: what comes in their place has had no image.
+    pub(crate) fn forget_images_from(&self, first: Block) {
+        let (first_chunk, first_entry) = Self::place(first);
+        let directory = {
+            let _newest = lock(&self.owned);
+            self.directory()
+        };
+        for number in first_chunk..directory.chunks.len() {
+            let Some(images) = directory.get(number).and_then(|chunk| chunk.images.as_deref())
+            else {
+                continue;
+            };
+            let keeps = if number == first_chunk { first_entry } else { 0 };
+            let mut images = lock(images);
+            (keeps..CHUNK_ENTRIES).for_each(|it| images.had[it / 64] &= !(1 << (it % 64)));
+        }
+    }
+
+    fn images_of(&self, block: Block) -> Option<(&Mutex<Images>, usize)> {
+        let (chunk, entry) = Self::place(block);
+        Some((self.directory().get(chunk)?.images.as_deref()?, entry))
     }
 
     /// Bytes taken so far.
     pub(crate) fn memory_bytes(&self) -> usize {
         let owned = lock(&self.owned);
+        let images = if self.images { size_of::<Mutex<Images>>() } else { 0 };
         // Directories double from the first on, so the present one counts for all before it.
         let places = 2 * self.directory().chunks.len() + 2 * owned.chunks.capacity();
         size_of::<PageTable>()
             + places * size_of::<usize>()
-            + owned.chunks.len() * size_of::<Chunk>()
+            + owned.chunks.len() * (size_of::<Chunk>() + images)
     }
 }
 
@@ -251,9 +314,11 @@ impl Drop for PageTable {
 }
 
 impl Chunk {
-    fn new() -> Box<Chunk> {
+    fn new(images: bool) -> Box<Chunk> {
         let entries = std::array::from_fn(|_| Entry { frame: AtomicU32::new(NO_FRAME) });
-        Box::new(Chunk { entries, unsaved: AtomicU32::new(0) })
+        let none = || Images { redo: 0, had: [0; CHUNK_ENTRIES.div_ceil(64)] };
+        let images = images.then(|| Box::new(Mutex::new(none())));
+        Box::new(Chunk { entries, unsaved: AtomicU32::new(0), images })
     }
 }
 
@@ -302,6 +367,31 @@ mod tests {
         (0..pages).for_each(|block| assert!(table.entry(block).list(block)));
         let bytes = table.memory_bytes() - empty;
         assert!(bytes <= 8 * pages as usize, "{bytes} bytes for {pages} pages");
+    }
+
+    #[test]
+    fn an_image_counts_for_its_redo_point_and_until_its_page_is_cut_off() {
+        let table = PageTable::with_images(true);
+        let blocks = [0, 63, 64, 511, 512, 1300];
+        blocks.iter().for_each(|block| assert!(table.entry(*block).list(1)));
+        assert!(!table.has_image(64, 3) && !table.has_image(9999, 3));
+        blocks.iter().for_each(|block| table.note_image(*block, 3));
+        assert!(blocks.iter().all(|block| table.has_image(*block, 3)));
+        assert!(!table.has_image(65, 3) && !table.has_image(64, 2) && !table.has_image(64, 4));
+        // Of another chunk only.
+        table.note_image(1301, 4);
+        assert!(table.has_image(1301, 4) && !table.has_image(1300, 4) && table.has_image(64, 3));
+        // A writer that was slow: what it knows is of an older redo point.
+        table.note_image(1302, 3);
+        assert!(!table.has_image(1302, 3) && !table.has_image(1302, 4));
+        table.forget_images_from(64);
+        let had: Vec<bool> = blocks.iter().map(|block| table.has_image(*block, 3)).collect();
+        assert_eq!(had, [true, true, false, false, false, false]);
+        assert!(!table.has_image(1301, 4));
+        let plain = PageTable::new();
+        assert!(plain.entry(5).list(1));
+        plain.note_image(5, 1);
+        assert!(!plain.has_image(5, 1) && plain.memory_bytes() < table.memory_bytes());
     }
 
     proptest! {

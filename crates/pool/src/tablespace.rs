@@ -26,6 +26,7 @@ use crate::ahead::cost::{Costs, DeviceCosts};
 use crate::directory_lock::DirectoryLock;
 use crate::error::Error;
 use crate::size::Size;
+use crate::torn::{Opening, Torn, TornPages};
 
 /// Requests in flight in a tablespace that does not say how many: as many as a fast disk has a use
 /// for (a virtual one here is best at 64 to 256 random reads, see results/), and a few large ones beside.
@@ -146,6 +147,9 @@ pub(crate) struct Space {
     page_bytes: u32,
     costs: Mutex<Costs>,
     failed: OnceLock<Arc<forebay_io::Error>>,
+    pub(crate) torn: Torn,
+    /// What a user should know of its opening.
+    pub(crate) notes: Vec<String>,
     /// `None` once the pool is closed.
     lock: Mutex<Option<DirectoryLock>>,
 }
@@ -157,6 +161,9 @@ pub(crate) struct SpaceDefaults {
     pub(crate) queue_depth: Option<usize>,
     pub(crate) page_bytes: usize,
     pub(crate) register: Option<Arc<Mapping>>,
+    pub(crate) torn_pages: TornPages,
+    /// Pages that can be on their way out at once.
+    pub(crate) write_buffers: usize,
 }
 
 impl Space {
@@ -184,6 +191,15 @@ impl Space {
             Some(io) => (io.clone(), io.clone()),
             None => queues(asked, defaults, cache)?,
         };
+        let opening = Opening {
+            volume: &asked.volume,
+            directory: &directory,
+            cache,
+            io: &lone,
+            page_bytes: defaults.page_bytes,
+            write_buffers: defaults.write_buffers,
+        };
+        let (torn, notes) = Torn::open(defaults.torn_pages, &opening)?;
         Ok(Space {
             name: asked.name.as_str().into(),
             directory,
@@ -198,6 +214,8 @@ impl Space {
             page_bytes: defaults.page_bytes as u32,
             costs: Mutex::new(Costs::new(asked.costs.unwrap_or_default())),
             failed: OnceLock::new(),
+            torn,
+            notes,
             lock: Mutex::new(Some(lock)),
         })
     }

@@ -2,11 +2,14 @@
 //!
 //! The pool knows LSNs and nothing else of a log. Before it writes a page it asks the log to be
 //! durable up to the page's newest change; if the log says no, the page stays dirty in memory.
+//!
+//! LSNs are taken to grow with the bytes of the log: the difference of two is the log between them. A pool
+//! that starts checkpoints by the volume of the log goes by that.
 
 use std::error::Error;
 use std::fmt;
 
-use crate::tag::Lsn;
+use crate::tag::{Block, Lsn};
 
 /// A write-ahead log, as far as a pool needs one.
 ///
@@ -42,4 +45,61 @@ pub trait Wal: fmt::Debug + Send + Sync {
     /// How far the log is durable already. Cheap: a bulk read asks before it decides whether to
     /// reuse a dirty frame of its ring.
     fn flushed(&self) -> Lsn;
+
+    /// The newest record appended so far, durable or not: every record that is appended later has a
+    /// larger LSN. A checkpoint takes it as its redo point, and recovery replays the records after it.
+    /// Default: [`Wal::flushed`], which is right for a log that makes each record durable as it is
+    /// appended.
+    fn position(&self) -> Lsn {
+        self.flushed()
+    }
+
+    /// Appends the whole of a page as it is about to be written, and gives the record's LSN. Asked for
+    /// with [`TornPages::Images`](crate::TornPages::Images) only, for the first write of a page after a
+    /// redo point; the pool then flushes the log that far before it writes the page.
+    ///
+    /// The image is of a moment before this call: records of later changes of the page may be in the
+    /// log before it. So recovery starts a torn page from its newest image, wherever in the log that
+    /// is, and applies to it every record that is newer than the page's own LSN *in the image*.
+    ///
+    /// # Errors
+    /// Whatever keeps the log from it. The page is then not written. By default, that there is no such
+    /// record.
+    fn append_image(&self, image: &PageImage<'_>) -> Result<Lsn, Box<dyn Error + Send + Sync>> {
+        let _ = image;
+        Err("this log takes no images of pages; implement `Wal::append_image`, or protect pages from \
+             being torn in another way than by images"
+            .into())
+    }
+
+    /// A checkpoint has ended well: every change up to `redo` is in the files, and they are synced.
+    /// Recovery may begin after `redo` once that is durably noted, in a control file for instance; only
+    /// then may the log before it go. Default: nothing is noted.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being noted. The checkpoint has then failed: the redo point stays.
+    fn checkpointed(&self, redo: Lsn) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let _ = redo;
+        Ok(())
+    }
+}
+
+/// A page as it is about to be written, for the log.
+#[derive(Clone, Copy)]
+pub struct PageImage<'a> {
+    /// The name of its tablespace.
+    pub tablespace: &'a str,
+    /// The name of its file in the tablespace.
+    pub file: &'a str,
+    /// Its place in the file.
+    pub block: Block,
+    /// All of it, stamped with its checksum.
+    pub bytes: &'a [u8],
+}
+
+impl fmt::Debug for PageImage<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PageImage { tablespace, file, block, bytes } = self;
+        write!(out, "PageImage({tablespace}, {file}, {block}, {} bytes)", bytes.len())
+    }
 }

@@ -37,7 +37,6 @@ impl RedoPoint {
         number
     }
 
-    #[allow(dead_code, reason = "called by images of pages")]
     /// The number to write a page by whose frame says WRITING already.
     pub(crate) fn now(&self) -> u64 {
         // [RDO-1] WRITING before the load.

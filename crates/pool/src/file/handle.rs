@@ -367,7 +367,7 @@ impl Core {
     /// Syncs every segment of a file.
     pub(crate) fn sync_file(&self, file: &FileCore) -> Result<(), Error> {
         file.space.check_sound()?;
-        let changes = file.unsynced();
+        let changes = file.changes();
         let requests = file.segment_files().into_iter();
         let requests: Vec<Request> = requests.map(|file| Request::sync_data(&file)).collect();
         let result = self.waiting(Wait::Sync, || {
@@ -382,7 +382,7 @@ impl Core {
             }
             result
         });
-        if let (Ok(()), Some(changes)) = (&result, changes) {
+        if result.is_ok() {
             file.synced(changes);
         }
         result

@@ -129,16 +129,21 @@ impl FileCore {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// What a sync that is submitted after this makes durable, for [`FileCore::synced`]; `None` when
-    /// there is nothing.
+    /// What a sync that is submitted after this makes durable, for [`FileCore::synced`].
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// As [`FileCore::changes`]; `None` when all of that is durable.
     pub(crate) fn unsynced(&self) -> Option<u64> {
-        let changes = self.changes.load(Ordering::SeqCst);
+        let changes = self.changes();
         (changes > self.changes_synced.load(Ordering::SeqCst)).then_some(changes)
     }
 
     /// A sync that was submitted after so many changes has ended well.
     pub(crate) fn synced(&self, changes: u64) {
         self.changes_synced.fetch_max(changes, Ordering::SeqCst);
+        self.space.torn.synced(self.id, changes);
     }
 
     /// The segment of that number, from 0, if there is one.

@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::table::PageTable;
 use crate::tablespace::Space;
 use crate::tag::FileId;
+use crate::torn::DOUBLE_WRITE_NAME;
 
 #[derive(Debug, Default)]
 pub(crate) struct Files {
@@ -153,7 +154,7 @@ impl Files {
             name: name.to_owned(),
             path,
             place,
-            table: PageTable::new(),
+            table: PageTable::with_images(space.torn.has_images()),
             checksum,
             zero_pages: options.zero_pages,
             read_only: options.read_only,
@@ -177,6 +178,7 @@ impl Files {
     ) -> Result<(), Error> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let finished = finish();
+        file.space.torn.forget(file.id);
         if places.by_path.get(&file.place) == Some(&file.id) {
             places.by_path.remove(&file.place);
         }
@@ -231,8 +233,9 @@ fn check_name(name: &str, segmented: bool) -> Result<String, Error> {
     if clean.is_empty() || name.ends_with('/') {
         return Err(refused("it should name a file inside the tablespace's directory"));
     }
-    if clean.rsplit('/').next() == Some(crate::directory_lock::NAME) {
-        return Err(refused("the pool's own lock has this name; choose another"));
+    let own = [crate::directory_lock::NAME, DOUBLE_WRITE_NAME];
+    if clean.rsplit('/').next().is_some_and(|last| own.contains(&last)) {
+        return Err(refused("a file of the pool's own has this name; choose another"));
     }
     let number = clean.rsplit_once('.').map(|(_, number)| number);
     let like_segment =
@@ -280,6 +283,7 @@ mod tests {
             "a/",
             "forebay.lock",
             "in/forebay.lock",
+            "forebay.doublewrite",
         ] {
             assert!(check_name(name, false).is_err(), "{name}");
         }

@@ -81,6 +81,8 @@ impl FileCore {
         self.discard_from(core, blocks);
         let truncated = self.segments.truncate(u64::from(blocks));
         self.changed();
+        self.space.torn.truncated(self.id, blocks, self.changes());
+        self.table.forget_images_from(blocks);
         truncated
     }
 
@@ -98,6 +100,8 @@ impl FileCore {
         self.discard_from(core, block);
         let truncated = self.segments.truncate(u64::from(block));
         self.changed();
+        self.space.torn.truncated(self.id, block, self.changes());
+        self.table.forget_images_from(block);
         truncated
     }
 
@@ -150,6 +154,12 @@ impl FileCore {
         // From here on nothing is loaded; what was loaded since the first pass goes in a second.
         self.fate.store(CLOSED, Ordering::SeqCst);
         if let Err(error) = self.evict_all(core) {
+            self.fate.store(0, Ordering::SeqCst);
+            return Err(error);
+        }
+        if self.space.torn.awaits_sync(self.id)
+            && let Err(error) = core.sync_file(self)
+        {
             self.fate.store(0, Ordering::SeqCst);
             return Err(error);
         }

@@ -60,6 +60,10 @@ impl WriteBuffers {
 }
 
 impl Buffer<'_> {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.lease.as_ref().expect("[WBF-1] a lent buffer is not read")
+    }
+
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.lease.as_mut().expect("[WBF-1] a lent buffer is not written")
     }

@@ -20,6 +20,7 @@ use crate::guard::PageRef;
 use crate::stats::{Event, PoolEvent, Wait};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, Lsn, PageTag};
+use crate::torn::Slot;
 
 /// A page on its way out, with the pin that its frame was copied under.
 ///
@@ -33,6 +34,8 @@ pub(crate) struct Copy<'c> {
     block: Block,
     copied: Copied,
     buffer: Buffer<'c>,
+    /// Where the page is kept in case that its write is torn.
+    slot: Option<Slot>,
 }
 
 /// What came of trying to copy a page.
@@ -90,6 +93,7 @@ impl Core {
             block: tag.block,
             copied,
             buffer,
+            slot: None,
         })
     }
 
@@ -191,7 +195,7 @@ impl Core {
         kind: StrategyKind,
     ) -> Result<(), Error> {
         let ready = file.space.check_sound().and_then(|()| self.flush_log(&copies));
-        ready?;
+        ready.and_then(|()| file.space.torn.protect(self, file, &mut copies))?;
         copies.sort_unstable_by_key(|copy| copy.block);
         let lone = copies.len() == 1;
         let io = if lone { &file.space.lone } else { &file.space.queue };
@@ -289,6 +293,15 @@ impl Copy<'_> {
         self.copied.lsn
     }
 
+    pub(crate) fn block(&self) -> Block {
+        self.block
+    }
+
+    /// The page, stamped with its checksum.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.buffer.bytes()
+    }
+
     /// The copy's memory, for a transfer; to be given back by [`Copy::settle`].
     pub(crate) fn lend(&mut self) -> Lease {
         self.buffer.lend()
@@ -296,8 +309,18 @@ impl Copy<'_> {
 
     /// Its transfer has ended: well if `written`.
     pub(crate) fn settle(&mut self, lease: Lease, written: bool) {
-        self.buffer.give_back(lease);
+        self.give_back(lease);
         self.written = written;
+    }
+
+    /// A transfer that was not that of the page itself has ended.
+    pub(crate) fn give_back(&mut self, lease: Lease) {
+        self.buffer.give_back(lease);
+    }
+
+    /// The page is kept in `slot` until its write has ended, and beyond.
+    pub(crate) fn put_in_slot(&mut self, slot: Slot) {
+        self.slot = Some(slot);
     }
 }
 
@@ -306,6 +329,10 @@ impl Drop for Copy<'_> {
         if self.written {
             // Before the page counts as saved: whoever finds it so has to find the file in want of a sync.
             self.file.changed();
+        }
+        // Before the page may be written again: that write's slot is the newer one.
+        if let Some(slot) = self.slot.take() {
+            self.file.space.torn.slot_ended(slot, &self.file, self.written);
         }
         if self.core.frames.end_write(self.frame, (!self.written).then_some(self.copied)) {
             self.file.table.count_saved(self.block);

@@ -30,3 +30,4 @@ mod settings;
 mod site;
 mod soak;
 mod streams;
+mod torn;

@@ -1,0 +1,464 @@
+//! Double write: a copy of each page in a file of its own before the page is written in place.
+//!
+//! A power cut in the middle of a write leaves a page half new and half old. So every batch of pages
+//! first goes to `forebay.doublewrite`, in one large write for each group, and is synced there; only
+//! then is it written in place. One of the two is always whole. When the tablespace is opened, before
+//! any of its files is, [`recover`] looks at each page that has a live slot, and repairs it from there
+//! if it fails its checksum.
+//!
+//! | step | who |
+//! |---|---|
+//! | groups are taken, in turn; a full ring has files synced until there is room | [`DoubleWrite::reserve`] |
+//! | header and pages are written, straight from the write buffers | [`DoubleWrite::write`] |
+//! | the file is synced; threads that come meanwhile share the next sync | [`DoubleWrite::sync`] |
+//! | the pages are written in place; the end of each is told to its [`Slot`] | `write/out` |
+//! | their file is synced, by whomever: the slots are free | [`ring`] |
+//!
+//! Whoever waits here for room waits for writes in place of other threads, so it must have none of its
+//! own under way: one who has asks with [`Waiting::Never`].
+//!
+//! Invariants:  [DBW-1] no page is written in place before its copy is durable
+//!              [DBW-2] one thread at a time syncs the file; the others wait for it, or for the next
+//! Concurrency: any thread. No lock is held across I/O; the right to sync and the turn for room are.
+//! Failure:     the batch's pages stay dirty. A failed sync fails the tablespace, as everywhere.
+//! Memory:      64 headers, lists of slots: about 300 KiB a tablespace, set aside when it is opened.
+//! Source:      InnoDB's doublewrite buffer; live tables instead of a fixed order are ours.
+
+mod format;
+mod recover;
+mod ring;
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use forebay_io::{Arena, Completed, File, Io, Lease, Op, OpenOptions, Preallocate, Request};
+
+use super::{Opening, Waiting};
+use crate::checksum::Checksum;
+use crate::core::Core;
+use crate::error::Error;
+use crate::file::FileCore;
+use crate::stats::Wait;
+use crate::tablespace::Space;
+use crate::tag::{Block, FileId};
+use crate::write::Copy;
+use format::{Entry, GroupHeader, HEADER_BYTES, Head};
+use ring::{GROUP_PAGES_MAX, GROUPS, Groups, Obstacle, Ring, Table};
+
+pub(super) use format::NAME_BYTES_MAX;
+pub(super) use recover::{Recovered, recover};
+
+/// The name of the file in the tablespace's directory.
+pub(crate) const NAME: &str = "forebay.doublewrite";
+
+/// Slots there are for each write buffer: a batch takes at most half of the buffers, so several fit.
+const SLOTS_PER_BUFFER: usize = 4;
+
+/// A tablespace's double-write file in use.
+pub(crate) struct DoubleWrite {
+    file: File,
+    head: Head,
+    state: Mutex<State>,
+    /// Something about the ring, a turn or a sync has changed.
+    changed: Condvar,
+    desks: Box<[Mutex<Option<Desk>>]>,
+}
+
+struct State {
+    ring: Ring,
+    /// Threads take groups in the order in which they came.
+    turn_next: u64,
+    turn_now: u64,
+    /// Batches written to the file so far, and how many of those a sync has made durable.
+    written: u64,
+    synced: u64,
+    syncing: bool,
+}
+
+/// What a group's write needs, set aside.
+struct Desk {
+    header: Lease,
+    leases: Vec<Lease>,
+}
+
+/// The place of a page's copy, from when it is durable to the end of the write in place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slot {
+    group: u8,
+    slot: u8,
+}
+
+impl DoubleWrite {
+    /// Makes the file, or goes on with the one that [`recover`] has emptied.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the filesystem said.
+    pub(super) fn open(opening: &Opening<'_>, recovered: &Recovered) -> Result<DoubleWrite, Error> {
+        let slots = opening.write_buffers * SLOTS_PER_BUFFER;
+        let group_pages = slots.div_ceil(GROUPS).clamp(1, GROUP_PAGES_MAX);
+        let mut head = Head {
+            page_bytes: opening.page_bytes as u32,
+            header_bytes: HEADER_BYTES as u32,
+            group_pages: group_pages as u32,
+            first_number: 0,
+        };
+        let file = match recovered.reused(&mut head) {
+            Some(file) => file,
+            None => {
+                recovered.remove(opening)?;
+                make(opening, &mut head)?
+            }
+        };
+        let headers = Arena::new(GROUPS, head.header_bytes as usize)?;
+        let desk =
+            |header| Mutex::new(Some(Desk { header, leases: Vec::with_capacity(1 + group_pages) }));
+        let leases = headers.take_many(GROUPS).expect("all slots of a new arena are free");
+        let it = DoubleWrite {
+            file,
+            head,
+            state: Mutex::new(State {
+                ring: Ring::new(group_pages, recovered.next_number),
+                turn_next: 0,
+                turn_now: 0,
+                written: 0,
+                synced: 0,
+                syncing: false,
+            }),
+            changed: Condvar::new(),
+            desks: leases.into_iter().map(desk).collect(),
+        };
+        it.write_head(opening.io, recovered.next_number)?;
+        Ok(it)
+    }
+
+    /// The pool is closed, and nobody uses this any more: says so in the file, if every page is durable
+    /// in its own. Whatever befalls the files until they are opened again, they are not repaired from
+    /// here.
+    pub(super) fn rest(&self, io: &Io) -> Result<(), Error> {
+        let (empty, next_number) = {
+            let state = self.state();
+            (state.ring.is_empty(), state.ring.next_number())
+        };
+        if empty { self.write_head(io, next_number) } else { Ok(()) }
+    }
+
+    /// Writes the head and syncs it: from then on groups of smaller numbers hold nothing.
+    fn write_head(&self, io: &Io, first_number: u64) -> Result<(), Error> {
+        let mut desk = self.desk(0);
+        Head { first_number, ..self.head }.encode(&mut desk.header);
+        let Desk { header, mut leases } = desk;
+        leases.push(header);
+        let mut done = io.submit(Request::write(&self.file, 0, leases)).wait();
+        let header = done.leases.pop().expect("a request gives its leases back");
+        self.put_back(0, Desk { header, leases: done.leases });
+        done.result?;
+        Ok(io.submit(Request::sync_data(&self.file)).wait().result?)
+    }
+
+    /// Makes copies of pages of one file durable here and gives each its slot. False when there is no
+    /// room and the caller must not wait for it.
+    ///
+    /// # Errors
+    /// What writing or syncing failed with, here or in a file synced to make room;
+    /// [`Error::Unprotected`].
+    pub(super) fn protect(
+        &self,
+        core: &Core,
+        file: &FileCore,
+        copies: &mut [Copy<'_>],
+        waiting: Waiting,
+    ) -> Result<bool, Error> {
+        let Some((reserved, table)) = self.reserve(core, file, copies, waiting)? else {
+            return Ok(false);
+        };
+        core.waiting(Wait::Write, || self.write(file, copies, reserved.groups, &table))?;
+        core.waiting(Wait::Sync, || self.sync(&file.space))?;
+        let groups = reserved.keep();
+        self.state().ring.protected(groups);
+        for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
+            for (slot, copy) in (0..).zip(copies) {
+                copy.put_in_slot(Slot { group: group as u8, slot });
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes groups for a batch, having files synced while there are none. Gives them, and the table for
+    /// their headers.
+    fn reserve(
+        &self,
+        core: &Core,
+        file: &FileCore,
+        copies: &[Copy<'_>],
+        waiting: Waiting,
+    ) -> Result<Option<(Reserved<'_>, Table)>, Error> {
+        let Some(_turn) = self.turn(waiting) else {
+            return Ok(None);
+        };
+        loop {
+            let mut state = self.state();
+            let obstacle = loop {
+                let blocks = copies.iter().map(Copy::block);
+                match state.ring.take(file.id, blocks) {
+                    Ok(groups) => {
+                        let table = state.ring.table();
+                        return Ok(Some((Reserved { of: self, groups }, table)));
+                    }
+                    Err(Obstacle::Writes) if waiting == Waiting::ForWrites => {
+                        state = wait(&self.changed, state);
+                    }
+                    Err(obstacle) => break obstacle,
+                }
+            };
+            let pages = state.ring.failed_pages();
+            drop(state);
+            match obstacle {
+                Obstacle::Sync(id) => match core.files.get(id) {
+                    Some(file) => core.sync_file(&file)?,
+                    None => self.forget(id),
+                },
+                Obstacle::Writes => return Ok(None),
+                Obstacle::Failures => {
+                    let tablespace = Arc::clone(&file.space.name);
+                    return Err(Error::Unprotected { tablespace, pages });
+                }
+            }
+        }
+    }
+
+    /// Waits for the right to take groups. `None` when others are before and the caller must not wait.
+    fn turn(&self, waiting: Waiting) -> Option<Turn<'_>> {
+        let mut state = self.state();
+        let mine = state.turn_next;
+        if state.turn_now != mine && waiting == Waiting::Never {
+            return None;
+        }
+        state.turn_next += 1;
+        while state.turn_now != mine {
+            state = wait(&self.changed, state);
+        }
+        Some(Turn(self))
+    }
+
+    /// Writes each group's header and pages in one request.
+    fn write(
+        &self,
+        file: &FileCore,
+        copies: &mut [Copy<'_>],
+        groups: Groups,
+        table: &Table,
+    ) -> Result<(), Error> {
+        let chunks = groups.iter().zip(copies.chunks_mut(self.group_pages()));
+        if groups.count() == 1 {
+            return chunks
+                .map(|(group, copies)| {
+                    let request = self.request(file, copies, group, table);
+                    self.end(file, group, copies, file.space.lone.submit(request).wait())
+                })
+                .collect();
+        }
+        let mut chunks: Vec<_> = chunks.collect();
+        let requests: Vec<Request> = chunks
+            .iter_mut()
+            .map(|(group, copies)| self.request(file, copies, *group, table))
+            .collect();
+        let tickets = file.space.queue.submit_all(requests);
+        let mut result = Ok(());
+        for (ticket, (group, copies)) in tickets.into_iter().zip(chunks) {
+            result = result.and(self.end(file, group, copies, ticket.wait()));
+        }
+        result
+    }
+
+    fn request(
+        &self,
+        file: &FileCore,
+        copies: &mut [Copy<'_>],
+        group: usize,
+        table: &Table,
+    ) -> Request {
+        let Desk { mut header, mut leases } = self.desk(group);
+        let Checksum::Crc32c { offset } = file.checksum else {
+            panic!("[DBW-1] a page without a checksum cannot be told from a torn one");
+        };
+        let it = GroupHeader {
+            group: group as u32,
+            number: table.0[group].0,
+            checksum_offset: offset as u32,
+            segment_bytes: file.space.segment_bytes.unwrap_or(0),
+            table: *table,
+            name: &*file.name,
+        };
+        let entries = copies.iter().map(|copy| {
+            let sum = *copy.bytes()[offset..].first_chunk().expect("[CHK-1] checked at opening");
+            Entry { block: copy.block(), sum: u32::from_le_bytes(sum) }
+        });
+        it.encode(entries, &mut header);
+        leases.push(header);
+        leases.extend(copies.iter_mut().map(Copy::lend));
+        Request::write(&self.file, self.head.group_offset(group), leases)
+    }
+
+    /// A group's write has ended: gives the memory back to where it came from.
+    fn end(
+        &self,
+        file: &FileCore,
+        group: usize,
+        copies: &mut [Copy<'_>],
+        done: Completed,
+    ) -> Result<(), Error> {
+        let Completed { mut leases, result } = done;
+        for (copy, lease) in copies.iter_mut().zip(leases.drain(1..)) {
+            copy.give_back(lease);
+        }
+        let header = leases.pop().expect("a request gives its leases back");
+        self.put_back(group, Desk { header, leases });
+        result.map_err(|error| file.space.failure(Op::Write, error))
+    }
+
+    /// Returns when a sync that began after this thread's writes has ended well: its own or another's.
+    fn sync(&self, space: &Space) -> Result<(), Error> {
+        let mut state = self.state();
+        state.written += 1;
+        let mine = state.written;
+        while state.synced < mine {
+            if state.syncing {
+                state = wait(&self.changed, state);
+                continue;
+            }
+            state.syncing = true;
+            let covered = state.written;
+            drop(state);
+            let done = space.lone.submit(Request::sync_data(&self.file)).wait();
+            state = self.state();
+            let alone = std::mem::take(&mut state.syncing);
+            assert!(alone, "[DBW-2] two threads sync the double-write file at once");
+            self.changed.notify_all();
+            match done.result {
+                Ok(()) => state.synced = state.synced.max(covered),
+                Err(error) => return Err(space.sync_failed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The write in place of the page in `slot` has ended, when its file had so many changes.
+    pub(super) fn slot_ended(&self, slot: Slot, changes: u64, written: bool) {
+        let Slot { group, slot } = slot;
+        self.change(|ring| ring.ended(group.into(), slot.into(), written, changes));
+    }
+
+    /// A sync of `file` has ended well that was submitted after so many changes of it.
+    pub(super) fn synced(&self, file: FileId, changes: u64) {
+        self.change(|ring| ring.synced(file, changes));
+    }
+
+    pub(super) fn awaits_sync(&self, file: FileId) -> bool {
+        self.state().ring.awaits_sync(file)
+    }
+
+    /// The file is closed, durably, or gone.
+    pub(super) fn forget(&self, file: FileId) {
+        self.change(|ring| ring.forget(file));
+    }
+
+    pub(super) fn truncated(&self, file: FileId, blocks: Block, changes: u64) {
+        self.change(|ring| ring.truncated(file, blocks, changes));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Ring)) {
+        change(&mut self.state().ring);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        let desk = self.head.header_bytes as usize
+            + (1 + self.group_pages()) * size_of::<Lease>()
+            + size_of::<Mutex<Option<Desk>>>();
+        size_of::<DoubleWrite>() + Ring::MEMORY_BYTES + GROUPS * desk
+    }
+
+    fn group_pages(&self) -> usize {
+        self.head.group_pages as usize
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Only broken invariants panic under the lock, and whoever goes on meets them too.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn desk(&self, group: usize) -> Desk {
+        let mut desk = self.desks[group].lock().unwrap_or_else(PoisonError::into_inner);
+        desk.take().expect("[DWR-1] a group has one user")
+    }
+
+    fn put_back(&self, group: usize, desk: Desk) {
+        *self.desks[group].lock().unwrap_or_else(PoisonError::into_inner) = Some(desk);
+    }
+}
+
+fn wait<'a>(changed: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the file of the size that `head` says, all zero, and its name durable.
+fn make(opening: &Opening<'_>, head: &mut Head) -> Result<File, Error> {
+    let Opening { volume, directory, cache, .. } = *opening;
+    let path = directory.join(NAME);
+    let file = volume.open(&path, &OpenOptions::new().create_new(true).cache(cache))?;
+    head.header_bytes = head.header_bytes.max(file.alignment().offset);
+    let made = match file.preallocate(0..head.file_bytes(), Preallocate::Extend) {
+        // No space can be reserved here, so a full disk shows at the first write.
+        Err(forebay_io::Error::Unsupported { .. }) => file.set_len(head.file_bytes()),
+        made => made,
+    };
+    let made = made.and_then(|()| file.sync_all()).and_then(|()| volume.sync_directory(directory));
+    if let Err(error) = made {
+        // It is of no use, and would only take the space that is short.
+        let removed = volume.remove(&path);
+        tracing::debug!(?removed, "removed a double-write file that could not be made");
+        return Err(error.into());
+    }
+    Ok(file)
+}
+
+/// Groups that are taken and whose pages are not durable in them yet; given back when dropped.
+struct Reserved<'a> {
+    of: &'a DoubleWrite,
+    groups: Groups,
+}
+
+impl Reserved<'_> {
+    fn keep(self) -> Groups {
+        let groups = self.groups;
+        std::mem::forget(self);
+        groups
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        // In a panic the kernel may still be writing there: then nobody is to have them again.
+        let lost = std::thread::panicking();
+        self.of
+            .change(|ring| if lost { ring.lose(self.groups) } else { ring.release(self.groups) });
+    }
+}
+
+/// The right to take groups.
+struct Turn<'a>(&'a DoubleWrite);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.state().turn_now += 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl std::fmt::Debug for DoubleWrite {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("DoubleWrite")
+            .field("head", &self.head)
+            .field("ring", &self.state().ring)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,62 @@
+//! Images: each page once in the log, whole, before its first write after a redo point.
+//!
+//! Recovery begins at a redo point. Every page written in place since then may be torn, and each of them
+//! has an image in the log after the redo point; so the engine's recovery has something to start it
+//! from. Pages that are not written have none: a page that changes a hundred times between two
+//! checkpoints, or is dropped before it is written, costs one image or none.
+//!
+//! "Has had its image since the redo point" is remembered for each page of a file that is open, in memory
+//! or not: a bit beside its entry in the page table, with the number of the redo point that it is about.
+//!
+//! Invariants:  [IMG-1] a page is written in place only after an image of it is durable in the log that is
+//!              newer than the redo point of the newest ended checkpoint
+//!              [IMG-2] no page has its image noted before the log is durable up to it
+//! Concurrency: any thread; one at a time for each page, which WRITING in its frame's word sees to.
+//! Failure:     the pages stay dirty. Images that are in the log already are logged again next time.
+//! Source:      PostgreSQL's full_page_writes, which logs a page at its first change; see
+//!              docs/adr/0011-torn-pages.md for why it is the first write here.
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::file::FileCore;
+use crate::stats::{PoolEvent, Wait};
+use crate::tag::Lsn;
+use crate::wal::{PageImage, Wal};
+use crate::write::Copy;
+
+/// Logs the images that are missing, and flushes the log up to them.
+///
+/// # Errors
+/// [`Error::Image`], [`Error::Log`].
+pub(super) fn protect(core: &Core, file: &FileCore, copies: &[Copy<'_>]) -> Result<(), Error> {
+    // After WRITING was set for each of the copies: see `RedoPoint`.
+    let redo = core.redo.now();
+    let missing = || copies.iter().filter(|copy| !file.table.has_image(copy.block(), redo));
+    if missing().next().is_none() {
+        return Ok(());
+    }
+    let wal = core.wal.as_deref().expect("[IMG-1] images without a log are refused by the builder");
+    let mut newest = Lsn::NONE;
+    for copy in missing() {
+        let lsn = core.waiting(Wait::Log, || append(wal, file, copy));
+        newest = newest.max(lsn.inspect_err(|_| core.counters.count_pool(PoolEvent::LogErrors))?);
+    }
+    core.flush_log_to(newest)?;
+    // [IMG-2]
+    copies.iter().for_each(|copy| file.table.note_image(copy.block(), redo));
+    Ok(())
+}
+
+fn append(wal: &dyn Wal, file: &FileCore, copy: &Copy<'_>) -> Result<Lsn, Error> {
+    let block = copy.block();
+    let image =
+        PageImage { tablespace: &file.space.name, file: &file.name, block, bytes: copy.bytes() };
+    wal.append_image(&image).map_err(|source| Error::Image {
+        file: file.path.clone(),
+        block,
+        source: source.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

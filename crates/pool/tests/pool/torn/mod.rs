@@ -1,0 +1,121 @@
+//! Torn pages: crashes that leave pages half written, as each way of protecting them sees them.
+//!
+//! A crash is made from a living pool: its directory is copied, and in the copy every page that was
+//! written in place and not synced since is torn, sector by sector between what was durable and what was
+//! written. That is worse than what most disks do, and all of it is allowed.
+
+mod double_write;
+mod failures;
+mod images;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use forebay::{BufferPool, PagedFile, PoolBuilder, ReadaheadStrategy, Tablespace, TornPages};
+use forebay_io::Op;
+use forebay_io::backend::Transfer;
+
+use crate::disk::Disk;
+use crate::site::{PAGE, Site};
+
+pub(crate) const SECTOR: usize = 512;
+
+pub(crate) const DOUBLE_WRITE: &str = "forebay.doublewrite";
+
+/// What a crash may tear: pages written in place and not synced since, with what was there before.
+#[derive(Debug, Default)]
+pub(crate) struct Unsynced(Mutex<BTreeMap<(PathBuf, u64), Vec<u8>>>);
+
+impl Unsynced {
+    /// Notes a transfer that is about to be carried out.
+    fn note(&self, it: &Transfer) {
+        let path = it.file().path().to_owned();
+        if path.ends_with(DOUBLE_WRITE) {
+            return;
+        }
+        let mut unsynced = self.0.lock().unwrap();
+        match it.op() {
+            Op::Write => {
+                let pages = it.remaining() / PAGE as u64;
+                for position in (0..pages).map(|page| it.position() + page * PAGE as u64) {
+                    let before = || page_at(&path, position);
+                    unsynced.entry((path.clone(), position)).or_insert_with(before);
+                }
+            }
+            Op::Read => {}
+            _ => unsynced.retain(|(of, _), _| *of != path),
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    /// The crash: a copy of `from` at `to`, with what is not synced torn as `mix` says.
+    pub(crate) fn crash(&self, from: &Path, to: &Path, mut mix: impl FnMut() -> u8) {
+        copy(from, to);
+        for ((path, position), before) in &*self.0.lock().unwrap() {
+            let file = to.join(path.strip_prefix(from).unwrap());
+            tear(&file, *position, before, mix());
+        }
+    }
+}
+
+fn page_at(path: &Path, position: u64) -> Vec<u8> {
+    let mut bytes = vec![0; PAGE];
+    fs::File::open(path).unwrap().read_exact_at(&mut bytes, position).unwrap();
+    bytes
+}
+
+/// Puts the sectors of `before` whose bit in `mask` is set back in their places.
+pub(crate) fn tear(path: &Path, position: u64, before: &[u8], mask: u8) {
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    for (sector, bytes) in before.chunks(SECTOR).enumerate() {
+        if mask & 1 << sector != 0 {
+            file.write_all_at(bytes, position + (sector * SECTOR) as u64).unwrap();
+        }
+    }
+}
+
+/// Copies a directory of plain files, without the lock.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name() != "forebay.lock" {
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+/// A pool that double writes over a disk that obeys the test, and what a crash may tear.
+pub(crate) fn rigged(site: &Site, frames: u64) -> (BufferPool, Arc<Disk>, Arc<Unsynced>) {
+    let unsynced = Arc::new(Unsynced::default());
+    let noted = Arc::clone(&unsynced);
+    let (io, disk) = Disk::watched(move |it| noted.note(it));
+    let main = Tablespace::new("main", site.path("main")).io(io);
+    let pool = double(Site::bare(frames)).cleaner(false).readahead(ReadaheadStrategy::Os);
+    (pool.tablespace(main).build().unwrap(), disk, unsynced)
+}
+
+pub(crate) fn double(pool: PoolBuilder) -> PoolBuilder {
+    pool.torn_pages(TornPages::DoubleWrite)
+}
+
+/// A pool over the remains of a crash.
+pub(crate) fn reopen(directory: &Path) -> BufferPool {
+    double(Site::bare(64)).directory(directory).build().unwrap()
+}
+
+/// What the pool says it has repaired.
+pub(crate) fn repaired(pool: &BufferPool) -> Option<String> {
+    pool.notes().into_iter().find(|note| note.contains("repaired by double write"))
+}
+
+/// Where a page is on disk.
+pub(crate) fn position(file: &PagedFile, block: u32) -> (PathBuf, u64) {
+    (file.path().to_owned(), u64::from(block) * PAGE as u64)
+}
