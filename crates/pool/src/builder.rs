@@ -312,7 +312,6 @@ impl PoolBuilder {
             budget: Budget::new(frames_count),
             gaps: OnceLock::new(),
             tracing: Tracing::default(),
-            redo: RedoPoint::new(),
         };
         BufferPool::assemble(core, !self.no_cleaner, triggers, self.checksum, notes)
     }

@@ -225,6 +225,8 @@ impl PageTable {
     /// Every listed block of the chunks that have unsaved pages, with its frame, in order.
     pub(crate) fn listed_beside_unsaved(&self) -> impl Iterator<Item = (Block, FrameIndex)> + '_ {
         self.listed_in(0, |chunk| chunk.unsaved.load(Ordering::Acquire) > 0)
+    }
+
     /// Whether the page has had an image in the log since the redo point of that number.
     pub(crate) fn has_image(&self, block: Block, redo: u64) -> bool {
         self.images_of(block).is_some_and(|(images, entry)| {

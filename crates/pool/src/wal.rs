@@ -2,9 +2,6 @@
 //!
 //! The pool knows LSNs and nothing else of a log. Before it writes a page it asks the log to be
 //! durable up to the page's newest change; if the log says no, the page stays dirty in memory.
-//!
-//! LSNs are taken to grow with the bytes of the log: the difference of two is the log between them. A pool
-//! that starts checkpoints by the volume of the log goes by that.
 
 use std::error::Error;
 use std::fmt;
@@ -46,14 +43,6 @@ pub trait Wal: fmt::Debug + Send + Sync {
     /// reuse a dirty frame of its ring.
     fn flushed(&self) -> Lsn;
 
-    /// The newest record appended so far, durable or not: every record that is appended later has a
-    /// larger LSN. A checkpoint takes it as its redo point, and recovery replays the records after it.
-    /// Default: [`Wal::flushed`], which is right for a log that makes each record durable as it is
-    /// appended.
-    fn position(&self) -> Lsn {
-        self.flushed()
-    }
-
     /// Appends the whole of a page as it is about to be written, and gives the record's LSN. Asked for
     /// with [`TornPages::Images`](crate::TornPages::Images) only, for the first write of a page after a
     /// redo point; the pool then flushes the log that far before it writes the page.
@@ -70,17 +59,6 @@ pub trait Wal: fmt::Debug + Send + Sync {
         Err("this log takes no images of pages; implement `Wal::append_image`, or protect pages from \
              being torn in another way than by images"
             .into())
-    }
-
-    /// A checkpoint has ended well: every change up to `redo` is in the files, and they are synced.
-    /// Recovery may begin after `redo` once that is durably noted, in a control file for instance; only
-    /// then may the log before it go. Default: nothing is noted.
-    ///
-    /// # Errors
-    /// Whatever keeps it from being noted. The checkpoint has then failed: the redo point stays.
-    fn checkpointed(&self, redo: Lsn) -> Result<(), Box<dyn Error + Send + Sync>> {
-        let _ = redo;
-        Ok(())
     }
 }
 
