@@ -6,9 +6,12 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context;
 
 use crate::cli::{
-    self, Cli, Command, CommonArgs, DepthArgs, InterplayArgs, LabArgs, StrategiesArgs,
+    self, CheckpointArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs, LabArgs,
+    StrategiesArgs,
 };
-use crate::experiment::{Bench, Experiment, Outcome, depth, interplay, quoted, strategies};
+use crate::experiment::{
+    Bench, Experiment, Outcome, checkpoint, depth, interplay, quoted, strategies,
+};
 use crate::facts::{CounterSource, Host, Storage};
 use crate::interrupt;
 use crate::output::Outputs;
@@ -36,6 +39,9 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
             let (settings, contest) = (strategies::Settings::new(args)?, &args.contest);
             one(&settings, contest.json.as_deref(), contest.html.as_deref())
         }
+        cli::Experiment::Checkpoint(args) => {
+            one(&checkpoint::Settings::new(args)?, args.json.as_deref(), args.html.as_deref())
+        }
     }
 }
 
@@ -47,13 +53,15 @@ fn all(lab: &LabArgs) -> anyhow::Result<()> {
     let depth = depth::Settings::new(&DepthArgs::quick(&common))?;
     let interplay = interplay::Settings::new(&InterplayArgs::quick(&common))?;
     let strategies = strategies::Settings::new(&StrategiesArgs::quick(&common))?;
+    let checkpoint = checkpoint::Settings::new(&CheckpointArgs::quick(&common))?;
     let outputs = Outputs::within(&lab.report)?;
-    let grounds = [depth.ground(), interplay.ground(), strategies.ground()];
+    let grounds = [depth.ground(), interplay.ground(), strategies.ground(), checkpoint.ground()];
     let largest = grounds.iter().map(|ground| ground.size_bytes).max().unwrap_or(0);
     let mut run = Run::begin(&depth.directory, largest)?;
     run.measure(&depth)?;
     run.measure(&interplay)?;
     run.measure(&strategies)?;
+    run.measure(&checkpoint)?;
     let report = std::path::absolute(&lab.report).unwrap_or_else(|_| lab.report.clone());
     let command = format!(
         "{} lab --dir {} --seed {seed} --report {}",

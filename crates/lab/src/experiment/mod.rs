@@ -3,8 +3,9 @@
 //! [`Experiment`] is what a run needs of one: how large a file it wants and where, what it can be
 //! measured with, and the measuring. Two of them, `strategies` and `interplay`, let ways of reading
 //! compete on the same blocks; what they share is in `contest`, and the orders in which blocks are
-//! read are in `pattern`.
+//! read are in `pattern`. `checkpoint` is about the way out: what becomes of pages that were changed.
 
+pub mod checkpoint;
 mod contest;
 pub mod depth;
 pub mod interplay;

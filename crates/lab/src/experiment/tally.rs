@@ -166,7 +166,7 @@ pub(super) fn counted(
 
 /// The error below `error` if it says that this system does not provide what a cell needs: no
 /// evidence against the other cells, as wrong data or a failing device would be.
-fn lack_of_means(error: &anyhow::Error) -> Option<&forebay_io::Error> {
+pub(super) fn lack_of_means(error: &anyhow::Error) -> Option<&forebay_io::Error> {
     use forebay_io::Error::{Memlock, Memory, Unavailable, Unsupported};
     let below = error.downcast_ref::<forebay_io::Error>().or_else(|| {
         match error.downcast_ref::<forebay::Error>()? {

@@ -79,7 +79,8 @@ impl DeviceCounters {
     }
 
     /// What two leaves have counted together.
-    fn plus(self, other: DeviceCounters) -> DeviceCounters {
+    #[must_use]
+    pub(crate) fn plus(self, other: DeviceCounters) -> DeviceCounters {
         DeviceCounters {
             reads: self.reads.wrapping_add(other.reads),
             read_merges: self.read_merges.wrapping_add(other.read_merges),

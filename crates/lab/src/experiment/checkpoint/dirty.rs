@@ -1,0 +1,238 @@
+//! Which pages are changed: four patterns, each different pages in the order in which they are changed.
+//!
+//! Frames are given out in the order of changes, so that order is what `arrival` writes in. Neighbours of
+//! a run are changed one after the other, as one operation of an engine would: that is kinder to `arrival`
+//! than any order in which others come between.
+//!
+//! Worked example: 16 pages of 64, clustered, may be 40..48 and then 8..16.
+//!
+//! Invariants:  [DIR-1] a set has as many pages as asked for, all different and all in the file
+//!              [DIR-2] it follows from the random numbers alone
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::Settings;
+
+/// Pages in a run of `clustered`.
+const RUN_PAGES: u32 = 8;
+
+/// Pages that are equally popular in `zipfian`, since they lie beside each other: 512 KiB.
+const EXTENT_PAGES: u32 = 64;
+
+/// How strongly `zipfian` prefers its favourites; as in YCSB.
+const ZIPF_EXPONENT: f64 = 0.99;
+
+/// Draws for each page wanted, after which `zipfian` takes whatever pages are left.
+const ZIPF_DRAWS: u32 = 64;
+
+/// Which pages are dirty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dirty {
+    /// Anywhere in the file.
+    Uniform,
+    /// Runs of eight neighbours, anywhere.
+    Clustered,
+    /// Dense in a few places, sparse in the others.
+    Zipfian,
+    /// Anywhere in the files of two tablespaces, half of the pages in each.
+    TwoTablespaces,
+}
+
+impl Dirty {
+    /// All of them, in the order of tables.
+    pub const ALL: [Dirty; 4] =
+        [Dirty::Uniform, Dirty::Clustered, Dirty::Zipfian, Dirty::TwoTablespaces];
+
+    /// Name in records and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dirty::Uniform => "uniform",
+            Dirty::Clustered => "clustered",
+            Dirty::Zipfian => "zipfian",
+            Dirty::TwoTablespaces => "two-tablespaces",
+        }
+    }
+}
+
+impl fmt::Display for Dirty {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+impl FromStr for Dirty {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Dirty, String> {
+        let found = Dirty::ALL.into_iter().find(|dirty| dirty.name() == name.trim());
+        found.ok_or_else(|| format!("there are {}", Dirty::ALL.map(Dirty::name).join(", ")))
+    }
+}
+
+/// A page: the number of its tablespace, 0 or 1, and its block in that one's file.
+pub(super) type Place = (usize, u32);
+
+/// The sets of one round.
+#[derive(Debug)]
+pub(super) struct Sets(Vec<(Dirty, Vec<Place>)>);
+
+impl Sets {
+    pub(super) fn new(settings: &Settings, random: &mut fastrand::Rng) -> Sets {
+        let (blocks, count) = (settings.file_blocks(), settings.dirty_pages);
+        let of = |&dirty: &Dirty| (dirty, places(dirty, blocks, count, random));
+        Sets(settings.patterns.iter().map(of).collect())
+    }
+
+    pub(super) fn of(&self, dirty: Dirty) -> &[Place] {
+        let found = self.0.iter().find(|(name, _)| *name == dirty);
+        found.map_or(&[], |(_, set)| set)
+    }
+}
+
+fn places(dirty: Dirty, blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<Place> {
+    let first = |list: Vec<u32>| list.into_iter().map(|block| (0, block)).collect();
+    let places: Vec<Place> = match dirty {
+        Dirty::Uniform => first(uniform(blocks, count, random)),
+        Dirty::Clustered => first(clustered(blocks, count, random)),
+        Dirty::Zipfian => first(zipfian(blocks, count, random)),
+        Dirty::TwoTablespaces => {
+            let mut sides = [0, 1].map(|_| uniform(blocks / 2, count.div_ceil(2), random));
+            let turns = (0..count as usize).map(|turn| turn % 2);
+            turns.map(|side| (side, sides[side].pop().unwrap_or_default())).collect()
+        }
+    };
+    assert_eq!(places.len(), count as usize, "[DIR-1]");
+    places
+}
+
+fn uniform(blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
+    let mut list = random.choose_multiple(0..blocks, count as usize);
+    random.shuffle(&mut list);
+    list
+}
+
+fn clustered(blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
+    let runs = uniform(blocks / RUN_PAGES, count.div_ceil(RUN_PAGES), random);
+    let pages = runs.into_iter().flat_map(|run| run * RUN_PAGES..(run + 1) * RUN_PAGES);
+    pages.take(count as usize).collect()
+}
+
+/// The extents come in a random order of popularity, the k-th page of that order in proportion to
+/// 1 / k^0.99.
+fn zipfian(blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
+    let mut extents: Vec<u32> = (0..blocks / EXTENT_PAGES).collect();
+    random.shuffle(&mut extents);
+    let pages = extents.len() as u32 * EXTENT_PAGES;
+    let mut is_taken = vec![false; blocks as usize];
+    let mut list = Vec::with_capacity(count as usize);
+    let mut draws = u64::from(count) * u64::from(ZIPF_DRAWS);
+    while list.len() < count as usize && draws > 0 && pages > 0 {
+        draws -= 1;
+        let rank = zipf_rank(pages, random.f64());
+        let block = extents[(rank / EXTENT_PAGES) as usize] * EXTENT_PAGES + rank % EXTENT_PAGES;
+        if !std::mem::replace(&mut is_taken[block as usize], true) {
+            list.push(block);
+        }
+    }
+    let left = (0..blocks).filter(|&block| !is_taken[block as usize]);
+    let missing = count as usize - list.len();
+    list.extend(left.take(missing));
+    list
+}
+
+/// A rank from 0 to `ranks` - 1 for a random number `u` from 0 to 1: the inverse of the integral of the
+/// distribution, which is close enough to the sum.
+fn zipf_rank(ranks: u32, u: f64) -> u32 {
+    let power = 1.0 - ZIPF_EXPONENT;
+    let highest = f64::from(ranks) + 1.0;
+    let rank = ((highest.powf(power) - 1.0) * u + 1.0).powf(power.recip());
+    ((rank - 1.0) as u32).min(ranks - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCKS: u32 = 8192;
+    const COUNT: u32 = 1024;
+
+    fn made(dirty: Dirty, seed: u64) -> Vec<Place> {
+        places(dirty, BLOCKS, COUNT, &mut fastrand::Rng::with_seed(seed))
+    }
+
+    #[test]
+    fn a_set_has_so_many_different_pages_of_the_file_and_depends_on_the_seed_alone() {
+        for dirty in Dirty::ALL {
+            let mut set = made(dirty, 1);
+            assert_eq!(set, made(dirty, 1), "[DIR-2] {dirty}");
+            assert_ne!(set, made(dirty, 2), "[DIR-2] {dirty}");
+            set.sort_unstable();
+            set.dedup();
+            assert_eq!(set.len(), COUNT as usize, "[DIR-1] {dirty}");
+            assert!(set.iter().all(|&(side, block)| side < 2 && block < BLOCKS), "[DIR-1]");
+        }
+    }
+
+    /// Pages whose neighbour before them is dirty too.
+    fn neighbours(dirty: Dirty) -> usize {
+        let mut set = made(dirty, 3);
+        set.sort_unstable();
+        set.windows(2).filter(|pair| pair[1] == (pair[0].0, pair[0].1 + 1)).count()
+    }
+
+    #[test]
+    fn patterns_differ_in_how_many_neighbours_there_are() {
+        assert!(neighbours(Dirty::Uniform) < 200, "one in eight");
+        let clustered = neighbours(Dirty::Clustered);
+        assert!(clustered >= 7 * 128, "runs of eight: {clustered}");
+        let zipfian = neighbours(Dirty::Zipfian);
+        assert!((200..900).contains(&zipfian), "in between: {zipfian}");
+    }
+
+    #[test]
+    fn runs_come_whole_and_one_after_the_other() {
+        let set = made(Dirty::Clustered, 5);
+        for run in set.chunks(RUN_PAGES as usize) {
+            let first = run[0].1;
+            assert_eq!(first % RUN_PAGES, 0);
+            assert!(run.iter().map(|place| place.1).eq(first..first + RUN_PAGES));
+        }
+        assert!(!set.is_sorted(), "and in no order among each other");
+    }
+
+    #[test]
+    fn two_tablespaces_take_turns() {
+        let set = made(Dirty::TwoTablespaces, 7);
+        assert!(set.iter().enumerate().all(|(index, place)| place.0 == index % 2));
+        assert!(set.iter().all(|place| place.1 < BLOCKS / 2), "the files are half as long");
+    }
+
+    #[test]
+    fn an_eighth_of_the_zipfian_extents_has_most_of_the_pages() {
+        let mut counts = vec![0_u32; (BLOCKS / EXTENT_PAGES) as usize];
+        for (_, block) in made(Dirty::Zipfian, 9) {
+            counts[(block / EXTENT_PAGES) as usize] += 1;
+        }
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let hot: u32 = counts[..counts.len() / 8].iter().sum();
+        assert!(hot > COUNT / 2, "{hot} of {COUNT}: {counts:?}");
+        assert!(counts.iter().filter(|&&count| count > 0).count() > counts.len() / 2);
+    }
+
+    #[test]
+    fn all_pages_of_a_file_can_be_dirty() {
+        for dirty in [Dirty::Uniform, Dirty::Clustered, Dirty::Zipfian] {
+            let set = places(dirty, 128, 128, &mut fastrand::Rng::with_seed(1));
+            assert_eq!(set.len(), 128, "[DIR-1] {dirty}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_read_back_from_its_name() {
+        for dirty in Dirty::ALL {
+            assert_eq!(dirty.to_string().parse(), Ok(dirty));
+        }
+        assert!("nowhere".parse::<Dirty>().unwrap_err().contains("two-tablespaces"));
+    }
+}

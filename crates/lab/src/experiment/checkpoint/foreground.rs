@@ -1,0 +1,184 @@
+//! Foreground: threads that read at a steady rate, whatever the disk does, and how long that takes.
+//!
+//! A reader that waits for one read before it wants the next hides what it suffers: during a stall of a
+//! second it wants one page instead of hundreds. So reads are due at even times; one that comes late
+//! because the one before took long is counted from when it was due, one that merely woke up late from when
+//! it began. Worked example: 4 threads at 1000 reads/s are due each 4 ms; a read of 10 ms makes the next
+//! two late, which count 6 and 2 ms more than they take.
+//!
+//! Invariants:  [FGR-1] no page is read twice, as long as there are others; all are clean and cold
+//! Concurrency: each thread keeps its own samples; they are put together when all have ended.
+//! Source:      Gil Tene's "coordinated omission" for counting from the due time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay::{BufferPool, PagedFile, StrategyKind};
+
+use super::Settings;
+use super::dirty::Place;
+
+/// One read: when it was wanted, and how long it took from then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sample {
+    pub(super) at: Instant,
+    pub(super) took: Duration,
+}
+
+/// What the readers want.
+#[derive(Debug)]
+pub(super) struct Demand {
+    /// For each thread, in its order.
+    blocks: Vec<Vec<u32>>,
+    /// Between two reads of one thread.
+    every: Duration,
+}
+
+impl Demand {
+    /// Clean pages of the first file in random order, shared out among the readers.
+    pub(super) fn new(settings: &Settings, set: &[Place], random: &mut fastrand::Rng) -> Demand {
+        let mut is_dirty = vec![false; settings.file_blocks() as usize];
+        for &(_, block) in set.iter().filter(|(side, _)| *side == 0) {
+            is_dirty[block as usize] = true;
+        }
+        let mut clean: Vec<u32> =
+            (0..settings.file_blocks()).filter(|&block| !is_dirty[block as usize]).collect();
+        random.shuffle(&mut clean);
+        let share = (clean.len() / settings.readers as usize).max(1);
+        let blocks: Vec<Vec<u32>> = clean.chunks(share).map(<[u32]>::to_vec).collect();
+        let blocks = blocks.into_iter().take(settings.readers as usize).collect();
+        let every = Duration::from_secs(1) * settings.readers / settings.reads_per_s;
+        Demand { blocks, every }
+    }
+}
+
+/// Does `work` while `demand` is being read from `file`, and gives what the reads took, by when they
+/// were wanted.
+///
+/// # Errors
+/// Of `work`; else the first read that failed.
+pub(super) fn beside<T>(
+    pool: &BufferPool,
+    file: &PagedFile,
+    demand: &Demand,
+    work: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<(T, Vec<Sample>)> {
+    let stop = AtomicBool::new(false);
+    let start = Instant::now();
+    let (result, readers) = thread::scope(|scope| {
+        let threads = demand.blocks.len().max(1) as u32;
+        let readers: Vec<_> = (0_u32..)
+            .zip(&demand.blocks)
+            .map(|(number, blocks)| {
+                let (stop, every) = (&stop, demand.every);
+                // Not all at the same moment.
+                let first = start + every / threads * number;
+                scope.spawn(move || read(pool, file, blocks, first, every, stop))
+            })
+            .collect();
+        // Also when the work panics: the scope would wait for the readers for ever.
+        let ends = Stopper(&stop);
+        let result = work();
+        drop(ends);
+        let joined = readers.into_iter().map(thread::ScopedJoinHandle::join);
+        (result, joined.collect::<Vec<_>>())
+    });
+    let result = result?;
+    let mut samples = Vec::new();
+    for reader in readers {
+        samples.extend(reader.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+    }
+    samples.sort_unstable_by_key(|sample| sample.at);
+    Ok((result, samples))
+}
+
+/// Has the readers stop when it is dropped.
+struct Stopper<'a>(&'a AtomicBool);
+
+impl Drop for Stopper<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn read(
+    pool: &BufferPool,
+    file: &PagedFile,
+    blocks: &[u32],
+    first: Instant,
+    every: Duration,
+    stop: &AtomicBool,
+) -> Result<Vec<Sample>, forebay::Error> {
+    // Through a ring: the dirty pages stay where they are.
+    let strategy = pool.strategy(StrategyKind::BulkRead);
+    let mut samples = Vec::new();
+    let mut due = first;
+    for &block in blocks.iter().cycle() {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let wait = due.saturating_duration_since(Instant::now());
+        let at = if wait.is_zero() {
+            due
+        } else {
+            thread::sleep(wait);
+            Instant::now()
+        };
+        let page = file.read_with(block, &strategy)?;
+        std::hint::black_box(page[0]);
+        drop(page);
+        samples.push(Sample { at, took: at.elapsed() });
+        due += every;
+    }
+    Ok(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{CheckpointArgs, CommonArgs};
+    use forebay::FileOptions;
+
+    fn settings(readers: u32, reads: u32) -> Settings {
+        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
+        let size = Some(1 << 20);
+        Settings::new(&CheckpointArgs { size, readers, reads, ..CheckpointArgs::quick(&common) })
+            .unwrap()
+    }
+
+    #[test]
+    fn readers_share_the_clean_pages_and_never_read_a_dirty_one() {
+        let settings = settings(3, 1000);
+        let set: Vec<Place> = (0..64).map(|block| (0, block * 2)).collect();
+        let demand = Demand::new(&settings, &set, &mut fastrand::Rng::with_seed(1));
+        assert_eq!(demand.blocks.len(), 3);
+        let mut all: Vec<u32> = demand.blocks.concat();
+        assert!(all.iter().all(|block| block % 2 == 1), "[FGR-1]");
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count, "[FGR-1]");
+        assert_eq!(demand.every, Duration::from_millis(3));
+    }
+
+    #[test]
+    fn reads_are_wanted_at_even_times_and_end_with_the_work() {
+        let directory = tempfile::tempdir().unwrap();
+        let pool = BufferPool::builder().frames(256).directory(directory.path()).build().unwrap();
+        let file = pool.open_file("blocks", &FileOptions::new().create(true)).unwrap();
+        file.extend(128).unwrap();
+        let demand = Demand::new(&settings(2, 400), &[], &mut fastrand::Rng::with_seed(1));
+        let work = || {
+            thread::sleep(Duration::from_millis(300));
+            Ok(7)
+        };
+        let (seven, samples) = beside(&pool, &file, &demand, work).unwrap();
+        assert_eq!(seven, 7);
+        assert!((60..=125).contains(&samples.len()), "120 were due: {}", samples.len());
+        assert!(samples.is_sorted_by_key(|sample| sample.at));
+        let failed: anyhow::Result<((), _)> =
+            beside(&pool, &file, &demand, || anyhow::bail!("the work failed"));
+        assert_eq!(failed.unwrap_err().to_string(), "the work failed");
+    }
+}

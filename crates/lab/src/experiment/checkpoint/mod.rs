@@ -1,0 +1,204 @@
+//! Experiment `checkpoint`: pages are changed in memory and written out, in several orders and at
+//! several paces.
+//!
+//! Document 001 of the sources sorted a checkpoint's writes and found 10 % on one array, nothing on
+//! another machine, and a doubt: of two tablespaces, one may starve. Here the same pages leave in each
+//! order, one by one or neighbours together, one at a time or many, and the time to the end of the sync
+//! is taken. Then what the checkpoint costs others: threads read at a steady rate through a few
+//! intervals, with the checkpoint at once at the start of each, and spread over it.
+//!
+//! Worked example: `clustered, arrival, combine off, direct, sync` writes 65,536 pages of 8 KiB one after
+//! the other in 9.2 s; `balanced, combine on, uring` 8192 runs of 64 KiB, 32 at a time, in 1.7 s.
+//!
+//! Invariants:  [CKP-1] in a round every cell of a pattern writes the same pages, in shuffled order
+//!              of cells, from an emptied page cache
+//!              [CKP-2] a cell that was measured had its pages on the disk at the end: some are read back
+//! Failure:     a page that comes back as another one ends the run; a cell that this system has not the
+//!              means for, or no time, is unmeasured and says why.
+//! Source:      document 001.
+
+mod dirty;
+mod foreground;
+mod intervals;
+mod means;
+mod record;
+mod settings;
+mod site;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Instant;
+
+use forebay_io::{CacheMode, Kind};
+
+pub use dirty::Dirty;
+pub use means::Means;
+pub use settings::Settings;
+
+use super::{Bench, Experiment, Ground, Outcome};
+use crate::interrupt;
+use crate::workfile::Naming;
+use record::Tally;
+use site::Site;
+
+/// The name of this experiment in records.
+pub const NAME: &str = "checkpoint";
+
+/// Size of a page, in bytes.
+const PAGE_BYTES: u64 = 8192;
+
+/// In which order pages leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// As they stand in memory.
+    Arrival,
+    /// By place, one tablespace after the other.
+    Sorted,
+    /// By place, all tablespaces at once.
+    Balanced,
+}
+
+impl Order {
+    /// All of them, in the order of tables.
+    pub const ALL: [Order; 3] = [Order::Arrival, Order::Sorted, Order::Balanced];
+
+    fn name(self) -> &'static str {
+        match self {
+            Order::Arrival => "arrival",
+            Order::Sorted => "sorted",
+            Order::Balanced => "balanced",
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+impl FromStr for Order {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Order, String> {
+        let found = Order::ALL.into_iter().find(|order| order.name() == name.trim());
+        found.ok_or_else(|| "there are arrival, sorted and balanced".to_owned())
+    }
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cell {
+    dirty: Dirty,
+    elevator: Order,
+    combine: bool,
+    cache: CacheMode,
+    backend: Kind,
+    paced: bool,
+    foreground: bool,
+}
+
+impl Cell {
+    fn label(&self) -> String {
+        let on = |is: bool, word: &'static str| if is { word } else { "" };
+        format!(
+            "{} {}{} {} {}{}{}",
+            self.dirty,
+            self.elevator,
+            on(self.combine, " combined"),
+            self.cache,
+            self.backend,
+            on(self.paced, ", paced"),
+            on(self.foreground, ", beside readers"),
+        )
+    }
+
+    /// Whether it lasts a few intervals, rather than as long as the disk takes.
+    fn is_timed(&self) -> bool {
+        self.paced || self.foreground
+    }
+}
+
+impl Experiment for Settings {
+    type Means = Means;
+
+    const NAMING: Naming = Naming::Named;
+
+    fn ground(&self) -> Ground {
+        Settings::ground(self)
+    }
+
+    fn measurements(&self) -> u64 {
+        let (timed, plain): (Vec<Cell>, Vec<Cell>) =
+            self.cells().into_iter().partition(Cell::is_timed);
+        timed.len() as u64 + plain.len() as u64 * u64::from(self.rounds)
+    }
+
+    fn command(&self, program: &str) -> String {
+        Settings::command(self, program)
+    }
+
+    fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Means> {
+        Means::probe(self, bench)
+    }
+
+    fn run(
+        &self,
+        bench: &Bench<'_>,
+        means: Means,
+        progress: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Outcome> {
+        run(self, bench, means, progress)
+    }
+}
+
+fn run(
+    settings: &Settings,
+    bench: &Bench<'_>,
+    mut means: Means,
+    progress: &mut dyn FnMut(&str),
+) -> anyhow::Result<Outcome> {
+    means.fill_second()?;
+    let mut tallies: Vec<Tally> =
+        settings.cells().into_iter().map(|cell| Tally::new(cell, means.missing(cell))).collect();
+    let begun = Instant::now();
+    let mut random = fastrand::Rng::with_seed(settings.seed);
+    let mut round = 0;
+    while settings.another_round(round, begun.elapsed()) {
+        // [CKP-1] One set for each pattern, and the cells in shuffled order.
+        let sets = dirty::Sets::new(settings, &mut random);
+        for index in shuffled(&tallies, &mut random) {
+            let tally = &mut tallies[index];
+            if tally.cell.is_timed() || !tally.is_measurable() {
+                continue;
+            }
+            if round == 0 && settings.is_out_of_time(begun.elapsed()) {
+                tally.leave_out("no time: the cells before it took too long on this disk");
+                continue;
+            }
+            interrupt::check()?;
+            progress(&tally.cell.label());
+            let site = Site::new(settings, bench, &means, tally.cell);
+            tally.take(site.and_then(|mut site| site.once(sets.of(tally.cell.dirty))))?;
+        }
+        round += 1;
+    }
+    for tally in tallies.iter_mut().filter(|tally| tally.cell.is_timed() && tally.is_measurable()) {
+        interrupt::check()?;
+        progress(&tally.cell.label());
+        let sets = dirty::Sets::new(settings, &mut random);
+        let set = sets.of(tally.cell.dirty);
+        let site = Site::new(settings, bench, &means, tally.cell);
+        tally.take(
+            site.and_then(|mut site| intervals::measure(&mut site, settings, set, &mut random)),
+        )?;
+    }
+    let records = record::records(settings, &tallies);
+    Ok(Outcome { records, backends: means.into_backends(), advice: Vec::new() })
+}
+
+fn shuffled(tallies: &[Tally], random: &mut fastrand::Rng) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..tallies.len()).collect();
+    random.shuffle(&mut order);
+    order
+}

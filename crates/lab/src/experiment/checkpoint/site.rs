@@ -1,0 +1,229 @@
+//! Site: a pool with the files of one cell, its pages changed and written out.
+//!
+//! Every measurement has a pool of its own, as large as what is dirty in it and somewhat larger, so that
+//! nothing leaves before the checkpoint; nobody cleans. Pages are made anew rather than read, since what
+//! was in them does not matter: all of a page is random, but for the start, which says which page it is
+//! and from when.
+//!
+//! Invariants:  [SIT-1] when a checkpoint begins, exactly the pages of the set are dirty, and resident
+//!              [SIT-2] a site that ends early writes nothing more: its files go with what is in them
+//! Concurrency: the checkpoint runs on a thread of the pool's; the one that waits for it looks for Ctrl-C.
+
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use forebay::{
+    Arrival, Balanced, BufferPool, CheckpointOptions, CheckpointReport, FileOptions, Lsn,
+    PagedFile, Sorted, Tablespace,
+};
+use forebay_io::{CacheMode, File, Kind, OpenOptions, Prefer};
+
+use super::dirty::Place;
+use super::record::Taken;
+use super::{Cell, Dirty, Means, Order, PAGE_BYTES, Settings};
+use crate::experiment::Bench;
+use crate::facts::DeviceCounters;
+use crate::interrupt;
+use crate::measure::{Coldness, empty_cache};
+use crate::workfile::Workfile;
+
+/// Frames beyond the dirty ones: for rings of readers.
+const SPARE_FRAMES: u64 = 2048;
+
+/// Between two looks for Ctrl-C.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Pages that are read back, of all that were written.
+const PAGES_CHECKED: usize = 64;
+
+/// A pool and its files, for one measurement.
+#[derive(Debug)]
+pub(super) struct Site<'a> {
+    settings: &'a Settings,
+    bench: &'a Bench<'a>,
+    means: &'a Means,
+    pub(super) cell: Cell,
+    pool: BufferPool,
+    files: Vec<PagedFile>,
+    workfiles: Vec<&'a Workfile>,
+    pub(super) coldness: Vec<Coldness>,
+    random: fastrand::Rng,
+    /// What the pages of the last round begin with, mixed with the block.
+    tick: u64,
+    closed: bool,
+}
+
+/// What one checkpoint came to.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) report: CheckpointReport,
+    /// What the devices did meanwhile.
+    pub(super) device: Option<DeviceCounters>,
+    /// From when to when.
+    pub(super) span: (Instant, Instant),
+}
+
+impl<'a> Site<'a> {
+    /// # Errors
+    /// No such pool can be had, or the page cache cannot be emptied.
+    pub(super) fn new(
+        settings: &'a Settings,
+        bench: &'a Bench<'a>,
+        means: &'a Means,
+        cell: Cell,
+    ) -> anyhow::Result<Site<'a>> {
+        let second = means.second.as_ref().filter(|_| cell.dirty == Dirty::TwoTablespaces);
+        let workfiles: Vec<&Workfile> = std::iter::once(bench.workfile).chain(second).collect();
+        let mut coldness = Vec::new();
+        let mut builder = BufferPool::builder()
+            .frames(u64::from(settings.dirty_pages) + SPARE_FRAMES)
+            .page_size(PAGE_BYTES)
+            .backend(Prefer::Only(cell.backend))
+            .cleaner(false);
+        for (name, workfile) in ["main", "second"].into_iter().zip(&workfiles) {
+            coldness.push(empty(workfile)?);
+            let (directory, _) = workfile.named().context("a pool opens its files by name")?;
+            builder = builder.tablespace(Tablespace::new(name, directory).cache(cell.cache));
+        }
+        let pool = builder.build()?;
+        let mut files = Vec::new();
+        for (tablespace, workfile) in ["main", "second"].into_iter().zip(&workfiles) {
+            let (_, name) = workfile.named().context("a pool opens its files by name")?;
+            files.push(pool.open_file(name, &FileOptions::new().tablespace(tablespace))?);
+        }
+        let random = fastrand::Rng::with_seed(settings.seed ^ 0x5eed);
+        let (tick, closed) = (0, false);
+        Ok(Site {
+            settings,
+            bench,
+            means,
+            cell,
+            pool,
+            files,
+            workfiles,
+            coldness,
+            random,
+            tick,
+            closed,
+        })
+    }
+
+    pub(super) fn pool(&self) -> &BufferPool {
+        &self.pool
+    }
+
+    /// The first tablespace's file, of which readers read what is not dirty.
+    pub(super) fn file(&self) -> &PagedFile {
+        &self.files[0]
+    }
+
+    /// Changes `set` and writes it out at once; the whole measurement of a cell without readers.
+    ///
+    /// # Errors
+    /// [`Interrupted`](interrupt::Interrupted), or what went wrong.
+    pub(super) fn once(&mut self, set: &[Place]) -> anyhow::Result<Taken> {
+        self.change(set)?;
+        let written = vec![self.write(CheckpointOptions::now())?];
+        self.check(set)?;
+        Ok(Taken { written, readers: None, coldness: self.coldness.clone() })
+    }
+
+    /// Changes every page of `set`.
+    ///
+    /// # Errors
+    /// [`Interrupted`](interrupt::Interrupted); the pool's.
+    pub(super) fn change(&mut self, set: &[Place]) -> anyhow::Result<()> {
+        self.tick = self.random.u64(..);
+        for (index, &(side, block)) in set.iter().enumerate() {
+            let mut page = self.files[side].init(block)?;
+            self.random.fill(&mut page);
+            page[..8].copy_from_slice(&self.stamp(side, block));
+            page.mark_dirty(Lsn::NONE);
+            if index % 1024 == 0 {
+                interrupt::check()?;
+            }
+        }
+        let dirty = self.pool.stats().frames_dirty;
+        ensure!(dirty == set.len() as u64, "[SIT-1] {dirty} of {} pages are dirty", set.len());
+        Ok(())
+    }
+
+    fn stamp(&self, side: usize, block: u32) -> [u8; 8] {
+        (self.tick ^ (u64::from(block) << 8) ^ side as u64).to_le_bytes()
+    }
+
+    /// Writes out what is dirty, as the cell says and at the pace of `options`.
+    ///
+    /// # Errors
+    /// [`Interrupted`](interrupt::Interrupted); the checkpoint's.
+    pub(super) fn write(&self, options: CheckpointOptions) -> anyhow::Result<Written> {
+        let depth = if self.cell.backend == Kind::Sync { 1 } else { self.settings.depth as usize };
+        let options = match self.cell.elevator {
+            Order::Arrival => options.elevator(Arrival::default()),
+            Order::Sorted => options.elevator(Sorted::default()),
+            Order::Balanced => options.elevator(Balanced::new(self.files.len())),
+        };
+        let options = options.combine(self.cell.combine).depth(depth);
+        let counters = || self.means.counters(self.bench, self.cell.dirty);
+        let before = counters();
+        let begun = Instant::now();
+        let report = std::thread::scope(|scope| {
+            let checkpoint = scope.spawn(|| self.pool.checkpoint(options));
+            while !checkpoint.is_finished() {
+                if interrupt::check().is_err() {
+                    // Without its pages it has nothing left to do, however slowly it was to do it.
+                    self.scrap();
+                }
+                std::thread::sleep(LOOK_INTERVAL);
+            }
+            checkpoint.join()
+        });
+        interrupt::check()?;
+        let report = report.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let ended = begun + report.total.min(begun.elapsed());
+        let device = before.zip(counters()).map(|(before, after)| after.since(&before));
+        Ok(Written { report, device, span: (begun, ended) })
+    }
+
+    /// Reads some pages of `set` back, past the pool, once it is closed.
+    ///
+    /// # Errors
+    /// A page is not what was written; the system's.
+    pub(super) fn check(&mut self, set: &[Place]) -> anyhow::Result<()> {
+        self.closed = true;
+        self.pool.close()?;
+        for _ in 0..PAGES_CHECKED.min(set.len()) {
+            let (side, block) = set[self.random.usize(..set.len())];
+            let file = std::fs::File::open(self.workfiles[side].path())?;
+            let mut start = [0; 8];
+            file.read_exact_at(&mut start, u64::from(block) * PAGE_BYTES)?;
+            ensure!(
+                start == self.stamp(side, block),
+                "[CKP-2] block {block} was written by a checkpoint and came back with other contents"
+            );
+        }
+        Ok(())
+    }
+
+    /// Gives up what is dirty, together with the files.
+    fn scrap(&self) {
+        for file in &self.files {
+            // Dropped already, or it cannot be: there is nobody to tell in the middle of an error.
+            let _ = file.drop_file();
+        }
+    }
+}
+
+impl Drop for Site<'_> {
+    fn drop(&mut self) {
+        if !self.closed {
+            self.scrap(); // [SIT-2] or the pool would write all of it
+        }
+    }
+}
+
+fn empty(workfile: &Workfile) -> Result<Coldness, forebay_io::Error> {
+    let options = OpenOptions::new().read_only(true).cache(CacheMode::Buffered);
+    empty_cache(&File::open(workfile.path(), &options)?)
+}
