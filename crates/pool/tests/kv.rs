@@ -167,7 +167,7 @@ fn what_cannot_be_done_is_told_in_a_sentence() {
     assert!(bad(dir, &["get", "apple"]).contains("is not a file of kv's"));
     let file = dir.join("a file");
     std::fs::write(&file, "").unwrap();
-    assert!(bad(&file, &["set", "apple", "red"]).starts_with("cannot make directory"));
+    assert!(bad(&file, &["set", "apple", "red"]).starts_with("cannot make the directory"));
 }
 
 #[test]

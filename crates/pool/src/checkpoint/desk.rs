@@ -323,6 +323,15 @@ impl Outcome {
     }
 }
 
+/// The progress of a checkpoint that has not begun.
+const AT_FIRST: Progress = Progress {
+    phase: Phase::Waiting,
+    pages: 0,
+    pages_done: 0,
+    files_synced: 0,
+    elapsed: Duration::ZERO,
+};
+
 /// A checkpoint that was asked for. Dropping it does not call it off.
 pub struct Checkpoint {
     desk: Arc<Desk>,
@@ -356,12 +365,11 @@ impl Checkpoint {
         let state = self.desk.state();
         if state.running.as_ref().is_some_and(|running| Arc::ptr_eq(running, &self.outcome)) {
             drop(state);
-            return self.desk.progress();
+            return Some(self.desk.progress().unwrap_or(AT_FIRST));
         }
         let waiting = state.asked.as_ref();
         let waits = waiting.is_some_and(|ask| Arc::ptr_eq(&ask.outcome, &self.outcome));
-        let (phase, elapsed) = (Phase::Waiting, Duration::ZERO);
-        waits.then_some(Progress { phase, pages: 0, pages_done: 0, files_synced: 0, elapsed })
+        waits.then_some(AT_FIRST)
     }
 }
 

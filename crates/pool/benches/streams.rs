@@ -1,0 +1,156 @@
+//! What streams cost and gain: pages in memory by a stream and by plain reads, and eight interleaved
+//! sequences on descriptors of their own and on one.
+//!
+//! Rounds are interleaved and medians told. `cargo bench -p forebay --bench streams` measures, in
+//! `FOREBAY_BENCH_DIR` (default: where temporary files go); `cargo test` runs everything once, small. The
+//! interleaved sequences depend on the readahead of the block device (`blockdev --getra`), which the
+//! kernel's default of 128 KiB makes most of.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use forebay::io::{Advice, File, OpenOptions};
+use forebay::{BufferPool, FileOptions, Lsn, PagedFile, ReadaheadStrategy, StreamOptions};
+
+const PAGE: u64 = 8192;
+
+struct Scale {
+    resident_blocks: u32,
+    sequence_blocks: u32,
+    rounds: usize,
+}
+
+const SEQUENCES: u32 = 8;
+
+fn main() {
+    let measures = std::env::args().any(|argument| argument == "--bench");
+    let scale = if measures {
+        Scale { resident_blocks: 1 << 16, sequence_blocks: 8192, rounds: 9 }
+    } else {
+        Scale { resident_blocks: 512, sequence_blocks: 32, rounds: 1 }
+    };
+    let root = std::env::var_os("FOREBAY_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let directory = tempfile::tempdir_in(root).unwrap();
+    resident(&scale, &directory.path().join("resident"));
+    interleaved(&scale, &directory.path().join("interleaved"));
+}
+
+fn word(page: &[u8]) -> u64 {
+    u64::from_ne_bytes(page[64..72].try_into().unwrap())
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// Interleaved rounds of two ways of doing the same, after one of each to warm up.
+fn compare(rounds: usize, mut plain: impl FnMut(), mut other: impl FnMut()) -> [Duration; 2] {
+    let mut times = [Vec::new(), Vec::new()];
+    plain();
+    other();
+    for _ in 0..rounds {
+        let start = Instant::now();
+        plain();
+        times[0].push(start.elapsed());
+        let start = Instant::now();
+        other();
+        times[1].push(start.elapsed());
+    }
+    times.map(|mut times| median(&mut times))
+}
+
+/// A file of `blocks` blocks in a pool of `frames`.
+fn file(directory: &std::path::Path, blocks: u32, frames: u64) -> (BufferPool, PagedFile) {
+    let pool = BufferPool::builder()
+        .frames(frames)
+        .page_size(PAGE)
+        .directory(directory)
+        .readahead(ReadaheadStrategy::Os)
+        .build()
+        .unwrap();
+    let file = pool.open_file("file", &FileOptions::new().create(true)).unwrap();
+    file.extend(blocks).unwrap();
+    for block in 0..blocks {
+        let mut page = file.init(block).unwrap();
+        page.fill(block as u8);
+        page.mark_dirty(Lsn::NONE);
+    }
+    pool.flush_and_sync().unwrap();
+    (pool, file)
+}
+
+fn resident(scale: &Scale, directory: &std::path::Path) {
+    let (_pool, file) = file(directory, scale.resident_blocks, u64::from(scale.resident_blocks));
+    let in_order: Vec<u32> = (0..scale.resident_blocks).collect();
+    let mut shuffled = in_order.clone();
+    fastrand::Rng::with_seed(3).shuffle(&mut shuffled);
+    for (name, blocks) in [("in order", in_order), ("shuffled", shuffled)] {
+        let plain = || {
+            for &block in &blocks {
+                black_box(word(&file.read(block).unwrap()));
+            }
+        };
+        let adaptive = StreamOptions::new().readahead(ReadaheadStrategy::Adaptive);
+        let stream = || {
+            for page in file.stream_with(blocks.iter().copied(), &adaptive).unwrap() {
+                black_box(word(&page.unwrap()));
+            }
+        };
+        let [plain, stream] = compare(scale.rounds, plain, stream)
+            .map(|time| time.as_nanos() as f64 / blocks.len() as f64);
+        println!(
+            "resident, {name}: plain {plain:.1} ns a page, stream {stream:.1} ns: {:.2} times",
+            stream / plain
+        );
+    }
+}
+
+fn interleaved(scale: &Scale, directory: &std::path::Path) {
+    let blocks = SEQUENCES * scale.sequence_blocks;
+    let (pool, file) = file(directory, blocks, u64::from(blocks.min(2048)));
+    file.close().unwrap();
+    let cold = || {
+        let cached = File::open(&directory.join("file"), &OpenOptions::new()).unwrap();
+        cached.advise(0..u64::MAX, Advice::DontNeed).unwrap();
+        pool.open_file("file", &FileOptions::new()).unwrap()
+    };
+    let sequences =
+        || (0..SEQUENCES).map(|it| it * scale.sequence_blocks..(it + 1) * scale.sequence_blocks);
+    let (mut one, mut private) = (Vec::new(), Vec::new());
+    for _ in 0..scale.rounds {
+        let file = cold();
+        let start = Instant::now();
+        for step in 0..scale.sequence_blocks {
+            for sequence in sequences() {
+                black_box(word(&file.read(sequence.start + step).unwrap()));
+            }
+        }
+        one.push(start.elapsed());
+        file.close().unwrap();
+
+        let file = cold();
+        let options = StreamOptions::new().readahead(ReadaheadStrategy::Os);
+        let start = Instant::now();
+        let mut scans: Vec<_> =
+            sequences().map(|range| file.scan_with(range, &options).unwrap()).collect();
+        for _ in 0..scale.sequence_blocks {
+            for scan in &mut scans {
+                black_box(word(&scan.next().unwrap().unwrap()));
+            }
+        }
+        private.push(start.elapsed());
+        drop(scans);
+        file.close().unwrap();
+    }
+    let [one, private] = [one, private]
+        .map(|mut times| f64::from(blocks) / median(&mut times).as_secs_f64() / 1000.0);
+    println!(
+        "{SEQUENCES} interleaved sequences, cold: one descriptor {one:.1} k blocks/s, each its own \
+         {private:.1} k: {:.2} times",
+        private / one
+    );
+}
