@@ -118,9 +118,11 @@ pub enum Error {
         /// What was done all the same.
         report: Arc<crate::CheckpointReport>,
     },
-    /// An elevator named no page although there were some left and nothing stood in its way.
+    /// An elevator named no page although there were some left and nothing stood in its way, or one that it
+    /// had named before.
     #[error(
-        "the elevator `{elevator}` gave up with {left} pages left; the redo point stays where it was"
+        "the elevator `{elevator}` names no page, or none that is left, with {left} pages to go; mend it, or \
+         use another one; the redo point stays where it was"
     )]
     Elevator {
         /// Its name.

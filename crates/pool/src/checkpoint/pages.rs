@@ -10,12 +10,16 @@
 //!
 //! Invariants:  [CPG-1] nothing is allocated here once the pool is built
 //!              [CPG-2] lanes follow one another and hold every page once
+//!              [CPG-3] a page is taken once, whatever an elevator names
 //! Source:      the doubts of the discussion on sorted checkpoints (memory taken at the wrong moment).
 
 use std::ops::Range;
 
 use super::sort::radix_sort;
 use crate::tag::{FileId, PageTag};
+
+/// Set in the tag of a page that was taken. No file has a number as high as that.
+const TAKEN: u64 = 1 << 63;
 
 /// Room for the pages of a checkpoint.
 #[derive(Debug)]
@@ -49,7 +53,7 @@ impl Room {
 
     /// Notes a page; there is room for one of each frame.
     pub(super) fn push(&mut self, tag: PageTag) {
-        self.tags[self.len] = tag.to_bits();
+        self.tags[self.len] = tag.to_bits() & !TAKEN;
         self.len += 1;
     }
 
@@ -99,7 +103,20 @@ impl Pages<'_> {
 
     /// The page at `index`, which is less than [`Pages::len`].
     pub fn get(&self, index: usize) -> PageTag {
-        PageTag::from_bits(self.tags[index])
+        PageTag::from_bits(self.tags[index] & !TAKEN)
+    }
+
+    /// True for a page that is there and was not taken yet.
+    pub(super) fn is_left(&self, index: usize) -> bool {
+        self.tags.get(index).is_some_and(|tag| tag & TAKEN == 0)
+    }
+
+    /// Takes `count` pages from `first` on.
+    pub(super) fn take(&mut self, first: usize, count: usize) {
+        for tag in &mut self.tags[first..first + count] {
+            assert!(*tag & TAKEN == 0, "[CPG-3] a page was taken twice");
+            *tag |= TAKEN;
+        }
     }
 
     /// The number of the tablespace of the page at `index`, in the order in which tablespaces were given.

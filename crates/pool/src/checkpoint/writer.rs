@@ -110,13 +110,29 @@ impl<'c> Writer<'c> {
             file.and_then(|file| core.space_number(&file.space)).unwrap_or(0)
         };
         loop {
-            self.round(&mut room.pages(&tablespace_of), elevator, pacing, desk)?;
+            let round = self.round(&mut room.pages(&tablespace_of), elevator, pacing, desk);
+            if round.is_err() {
+                self.break_off(desk);
+                return round;
+            }
             if room.turn_to_aside() == 0 {
                 self.lanes.iter_mut().for_each(Lane::start_writeback);
                 return Ok(());
             }
             // [CKW-1] Everything under way has ended. When the first is free, others may be as well.
             self.wait_for(room.pages(&tablespace_of).get(0));
+        }
+    }
+
+    /// Lets go of what is in hand, and waits for what is under way.
+    fn break_off(&mut self, desk: &Desk) {
+        for run in self.staged.drain(..) {
+            self.copies[run.lane] -= run.copies.len();
+            self.flight.give_back(run.copies);
+        }
+        while !self.flight.is_empty() {
+            self.flight.wait();
+            self.reap(desk);
         }
     }
 
@@ -142,7 +158,7 @@ impl<'c> Writer<'c> {
                 Step::Rested => continue,
             };
             let before = left;
-            let starved = self.fill(pages, elevator, most, &mut left, desk);
+            let starved = self.fill(pages, elevator, most, &mut left, desk)?;
             self.send(desk);
             if !self.flight.is_empty() {
                 self.core.waiting(Wait::Write, || self.flight.wait());
@@ -158,6 +174,10 @@ impl<'c> Writer<'c> {
 
     /// Takes pages until `most` are in hand, there is no room for more, or none is `left`. True when it
     /// ended for want of a write buffer.
+    ///
+    /// # Errors
+    /// [`Error::Elevator`] when a page is named that was taken already, or is none: there is another one
+    /// then that it will not name.
     fn fill(
         &mut self,
         pages: &mut Pages<'_>,
@@ -165,23 +185,27 @@ impl<'c> Writer<'c> {
         most: usize,
         left: &mut usize,
         desk: &Desk,
-    ) -> bool {
+    ) -> Result<bool, Error> {
         let mut taken = 0;
         while *left > 0 && taken < most {
             let Some(at) = elevator.next(pages, &|lane| self.has_room(lane)) else {
-                return false;
+                return Ok(false);
             };
+            if !pages.is_left(at) {
+                return Err(Error::Elevator { elevator: elevator.name(), left: *left as u64 });
+            }
             let (count, copied, no_buffer) = self.take(pages, at, most - taken, desk);
             if count > 0 {
+                pages.take(at, count);
                 elevator.took(at, count);
                 *left -= count;
                 taken += copied;
             }
             if no_buffer {
-                return true;
+                return Ok(true);
             }
         }
-        false
+        Ok(false)
     }
 
     fn has_room(&self, lane: usize) -> bool {
@@ -205,7 +229,7 @@ impl<'c> Writer<'c> {
     ) -> (usize, usize, bool) {
         let (first, lane) = (pages.get(at), pages.tablespace(at));
         if self.lanes[lane].is_lost() {
-            let lost = |it: &usize| pages.get(*it).file == first.file;
+            let lost = |it: &usize| pages.is_left(*it) && pages.get(*it).file == first.file;
             let passed = (at..pages.len()).take_while(lost).take(PASSED_AT_ONCE).count();
             desk.settled(passed as u64);
             return (passed, 0, false);
@@ -221,7 +245,7 @@ impl<'c> Writer<'c> {
             .min(self.copies_most - self.copies[lane]);
         let mut copies = self.flight.copies();
         let (mut count, mut no_buffer) = (0, false);
-        while count < most && at + count < pages.len() {
+        while count < most && pages.is_left(at + count) {
             let tag = pages.get(at + count);
             if tag.file != first.file || tag.block != first.block + count as Block {
                 break;

@@ -2,6 +2,7 @@
 //! whatever fails.
 
 mod basics;
+mod elevators;
 mod faults;
 mod log;
 mod races;
