@@ -53,11 +53,6 @@ impl Core {
         self.memory.page_bytes()
     }
 
-    /// The number of a tablespace, in the order in which they were given.
-    pub(crate) fn space_number(&self, space: &Arc<Space>) -> Option<usize> {
-        self.spaces.iter().position(|it| Arc::ptr_eq(it, space))
-    }
-
     /// Does `work` and books the time as waiting.
     pub(crate) fn waiting<T>(&self, wait: Wait, work: impl FnOnce() -> T) -> T {
         let start = self.clock.now();

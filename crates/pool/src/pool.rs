@@ -79,21 +79,22 @@ impl BufferPool {
     /// [`Error::OpenOtherwise`] when it is open already with other options.
     pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
         let core = self.core();
-        let space = self.space(options.tablespace.as_deref())?;
+        let (number, space) = self.space(options.tablespace.as_deref())?;
         let checksum = options.checksum.unwrap_or(self.pool.checksum);
         checksum.check_setting(core.page_bytes())?;
         if !options.read_only {
             space.torn.check_file(name, checksum)?;
         }
-        let file = core.files.open(space, name, core.page_bytes(), checksum, options)?;
+        let file = core.files.open((number, space), name, core.page_bytes(), checksum, options)?;
         Ok(PagedFile::new(Arc::clone(&self.pool), file))
     }
 
-    fn space(&self, name: Option<&str>) -> Result<&Arc<Space>, Error> {
-        let spaces = &self.core().spaces;
+    /// A tablespace, with its number.
+    fn space(&self, name: Option<&str>) -> Result<(usize, &Arc<Space>), Error> {
+        let mut spaces = self.core().spaces.iter().enumerate();
         let found = match name {
-            None => spaces.first(),
-            Some(name) => spaces.iter().find(|space| &*space.name == name),
+            None => spaces.next(),
+            Some(name) => spaces.find(|(_, space)| &*space.name == name),
         };
         found.ok_or_else(|| Error::NoTablespace { name: name.unwrap_or_default().to_owned() })
     }
@@ -197,7 +198,7 @@ impl BufferPool {
     /// # Errors
     /// [`Error::NoTablespace`]; else the first one. What could not be written stays dirty.
     pub fn flush_tablespace(&self, name: &str) -> Result<u64, Error> {
-        let space = self.space(Some(name))?;
+        let (_, space) = self.space(Some(name))?;
         self.pool.write_files(false, |file| Arc::ptr_eq(&file.space, space))
     }
 

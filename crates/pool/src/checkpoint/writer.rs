@@ -105,10 +105,7 @@ impl<'c> Writer<'c> {
         desk: &Desk,
     ) -> Result<(), Error> {
         let core = self.core;
-        let tablespace_of = |id: FileId| {
-            let file = core.files.get(id);
-            file.and_then(|file| core.space_number(&file.space)).unwrap_or(0)
-        };
+        let tablespace_of = |id: FileId| core.files.tablespace(id);
         loop {
             let round = self.round(&mut room.pages(&tablespace_of), elevator, pacing, desk);
             if round.is_err() {

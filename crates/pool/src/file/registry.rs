@@ -30,6 +30,9 @@ pub(crate) struct Files {
     by_id: RwLock<BTreeMap<FileId, Arc<FileCore>>>,
     places: Mutex<Places>,
     next: AtomicU32,
+    /// By number, of every file that was ever open: the number of its tablespace. A checkpoint that sorts
+    /// by tablespaces has to be told the same of a file each time, also when the file has gone since.
+    tablespaces: RwLock<Vec<u16>>,
 }
 
 /// Which file is where, and whether any more may be opened.
@@ -68,10 +71,16 @@ impl Files {
         by_id.range((after, Bound::Unbounded)).map(|(_, file)| file).find(|it| which(it)).cloned()
     }
 
-    /// Opens the file `name`, or gives the one that is open already.
+    /// The number of the tablespace that the file is in, or was in.
+    pub(crate) fn tablespace(&self, id: FileId) -> usize {
+        let tablespaces = self.tablespaces.read().unwrap_or_else(PoisonError::into_inner);
+        tablespaces.get(id.get() as usize).copied().unwrap_or(0).into()
+    }
+
+    /// Opens the file `name` in `space`, the tablespace of that number, or gives the one that is open already.
     pub(crate) fn open(
         &self,
-        space: &Arc<Space>,
+        (number, space): (usize, &Arc<Space>),
         name: &str,
         page_bytes: usize,
         checksum: Checksum,
@@ -111,6 +120,10 @@ impl Files {
         let file = Arc::new(file);
         let before = places.by_path.insert(file.place.clone(), file.id);
         assert!(before.and_then(|id| self.get(id)).is_none(), "[REG-1] {path:?} is open twice");
+        let mut tablespaces = self.tablespaces.write().unwrap_or_else(PoisonError::into_inner);
+        // Files get their numbers one by one, under the right to open.
+        tablespaces.resize(file.id.get() as usize + 1, number as u16);
+        drop(tablespaces);
         let mut by_id = self.by_id.write().unwrap_or_else(PoisonError::into_inner);
         by_id.insert(file.id, Arc::clone(&file));
         Ok(file)

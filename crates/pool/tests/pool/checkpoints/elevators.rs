@@ -1,6 +1,8 @@
 //! Elevators of the user's own: heeded where they are right, and found out where they are not.
 
-use forebay::{CheckpointOptions, Elevator, Error, IoView, Pages};
+use std::sync::mpsc;
+
+use forebay::{CheckpointOptions, Elevator, Error, IoView, Pages, Sorted};
 
 use super::rig::Rig;
 use crate::site::{Site, on_disk};
@@ -86,6 +88,50 @@ fn an_order_of_ones_own_is_heeded() {
     let writes = seen.iter().filter(|it| it.op == forebay_io::Op::Write).map(|it| it.position);
     let writes: Vec<u64> = writes.collect();
     assert!(writes.len() == 30 && writes.is_sorted_by(|a, b| a > b), "{writes:?}");
+}
+
+/// Sorts by place, and asks for the tablespaces of all pages again and again while files go.
+#[derive(Debug)]
+struct Asking(Sorted, mpsc::Receiver<()>, mpsc::Sender<()>);
+
+impl Elevator for Asking {
+    fn name(&self) -> &'static str {
+        "asking"
+    }
+
+    fn begin(&mut self, pages: &mut Pages<'_>) {
+        let all = |pages: &Pages<'_>| -> Vec<usize> {
+            (0..pages.len()).map(|at| pages.tablespace(at)).collect()
+        };
+        let before = all(pages);
+        self.2.send(()).unwrap();
+        self.1.recv().unwrap();
+        assert_eq!(all(pages), before, "a file that has gone since is where it was");
+        self.0.begin(pages);
+    }
+
+    fn next(&mut self, pages: &Pages<'_>, has_room: &dyn Fn(usize) -> bool) -> Option<usize> {
+        self.0.next(pages, has_room)
+    }
+
+    fn took(&mut self, first: usize, count: usize) {
+        self.0.took(first, count);
+    }
+}
+
+#[test]
+fn a_file_that_goes_meanwhile_stays_in_its_tablespace() {
+    let site = Site::new();
+    let rig = Rig::new(&site, 64, 8);
+    (0..2).for_each(|file| drop(rig.change_all(file, 0..8)));
+    let ((begun, wait), (go, gone)) = (mpsc::channel(), mpsc::channel());
+    let options = CheckpointOptions::now().elevator(Asking(Sorted::default(), gone, begun));
+    let checkpoint = rig.pool.start_checkpoint(options).unwrap();
+    wait.recv().unwrap();
+    rig.files[1].drop_file().unwrap();
+    go.send(()).unwrap();
+    let report = checkpoint.wait().unwrap();
+    assert_eq!((report.pages, report.pages_gone), (8, 8));
 }
 
 #[test]

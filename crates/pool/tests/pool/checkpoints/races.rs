@@ -13,8 +13,8 @@ use forebay::{Checkpoint, CheckpointOptions, Error, Lsn, PagedFile, Phase};
 use forebay_io::{Op, OsError};
 
 use super::log::Log;
-use super::rig::{NAMES, Rig};
-use crate::site::{Ends, PAGE, Site, fill, on_disk, read, wait_until};
+use super::rig::{NAMES, Rig, change};
+use crate::site::{Ends, PAGE, Site, create, fill, on_disk, read, wait_until};
 
 /// So long that none of these tests sees its end.
 const LONG: Duration = Duration::from_secs(3600);
@@ -304,4 +304,47 @@ fn when_the_log_is_told_every_change_before_the_redo_point_is_on_disk() {
     assert!(late.is_empty(), "[CKP-1] {} pages, such as {}", late.len(), late[0]);
     assert!(checkpoints > 10, "{checkpoints}");
     assert_eq!(rig.log.redo_points().len(), checkpoints);
+}
+
+#[test]
+fn files_that_come_and_go_meanwhile_are_no_trouble() {
+    let site = Site::new();
+    let rig = Rig::new(&site, 96, 4);
+    let over = AtomicBool::new(false);
+    let mut checkpoints = 0;
+    thread::scope(|scope| {
+        let _ends = Ends(&over);
+        for number in 0..2 {
+            let (rig, over) = (&rig, &over);
+            scope.spawn(move || {
+                let options = create().tablespace(NAMES[number]);
+                while !over.load(Ordering::SeqCst) {
+                    let files: Vec<PagedFile> = (0..4)
+                        .map(|file| {
+                            rig.pool.open_file(&format!("passing {file}"), &options).unwrap()
+                        })
+                        .collect();
+                    for file in &files {
+                        file.extend(8).unwrap();
+                        for block in 0..8 {
+                            change(file, &rig.log, block);
+                        }
+                    }
+                    files.iter().rev().for_each(|file| file.drop_file().unwrap());
+                }
+            });
+        }
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(1500) {
+            rig.change_all(checkpoints % 2, 0..4);
+            rig.checkpoint().unwrap();
+            let found: Vec<u64> =
+                (0..4).map(|block| on_disk(&rig.files[checkpoints % 2], block)).collect();
+            let expected: Vec<u64> =
+                (0..4).map(|block| read(&rig.files[checkpoints % 2], block)).collect();
+            assert_eq!(found, expected, "[CKP-1]");
+            checkpoints += 1;
+        }
+    });
+    assert!(checkpoints > 10, "{checkpoints}");
 }

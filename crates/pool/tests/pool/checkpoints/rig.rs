@@ -72,7 +72,7 @@ impl Rig {
     }
 }
 
-fn change(file: &PagedFile, log: &Log, block: u32) -> Lsn {
+pub(super) fn change(file: &PagedFile, log: &Log, block: u32) -> Lsn {
     let mut page = file.write(block).unwrap();
     let lsn = log.append();
     fill(&mut page, lsn.0);
