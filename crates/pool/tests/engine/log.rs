@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use forebay::{Lsn, Wal};
+use forebay::{Lsn, PageImage, Wal};
 use forebay_io::File;
 
 use super::control::Control;
@@ -151,6 +151,12 @@ impl Wal for Log {
 
     fn position(&self) -> Lsn {
         self.end()
+    }
+
+    fn append_image(&self, image: &PageImage<'_>) -> Result<Lsn, Box<dyn StdError + Send + Sync>> {
+        let page = super::page_name(image.tablespace, image.file, image.block);
+        let page = page.ok_or("an image of a page that is none of the engine's")?;
+        Ok(self.append(&Record::Image { page, bytes: image.bytes.to_vec() }))
     }
 
     fn checkpointed(&self, redo: Lsn) -> Result<(), Box<dyn StdError + Send + Sync>> {

@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use forebay::{
     Block, BufferPool, CheckpointOptions, CheckpointReport, Checksum, FileOptions, Lsn, PageMut,
-    PagedFile, Tablespace, Wal,
+    PagedFile, Tablespace, TornPages, Wal,
 };
 use forebay_io::{CacheMode, Io, Volume};
 
@@ -46,6 +46,12 @@ pub(crate) use error::Error;
 use log::Log;
 use op::{Entry, FileName, Op, PageName, Record};
 use page::PAGE;
+
+/// What tablespaces are called, before their numbers.
+const SPACE: &str = "space-";
+
+/// The file of the catalog and the ledger.
+const META: &str = "meta";
 
 /// How an engine is opened.
 #[derive(Debug, Clone)]
@@ -61,6 +67,8 @@ pub(crate) struct Settings {
     pub(crate) cache: CacheMode,
     pub(crate) segment_pages: Option<u64>,
     pub(crate) cleaner: bool,
+    /// What keeps pages from staying half written.
+    pub(crate) torn: TornPages,
     /// Recovery ends in a checkpoint.
     pub(crate) checkpoint_at_open: bool,
     /// Longest that a record stands in the log, now and then, before its pages are changed: what a checkpoint
@@ -80,20 +88,21 @@ impl Settings {
             cache: CacheMode::Buffered,
             segment_pages: None,
             cleaner: true,
+            torn: TornPages::Unprotected,
             checkpoint_at_open: false,
             dawdle: Duration::ZERO,
         }
     }
 
-    fn log_directory(&self) -> PathBuf {
+    pub(crate) fn log_directory(&self) -> PathBuf {
         self.root.join("log")
     }
 
     fn space_name(space: u8) -> String {
-        format!("space-{space}")
+        format!("{SPACE}{space}")
     }
 
-    fn space_directory(&self, space: u8) -> PathBuf {
+    pub(crate) fn space_directory(&self, space: u8) -> PathBuf {
         self.root.join(Settings::space_name(space))
     }
 
@@ -104,6 +113,7 @@ impl Settings {
             .checksum(Checksum::Crc32c { offset: 0 })
             .frame_wait(Duration::from_millis(200))
             .cleaner(self.cleaner)
+            .torn_pages(self.torn)
             .wal(Arc::clone(log) as Arc<dyn Wal>);
         for space in 0..self.spaces {
             let name = Settings::space_name(space);
@@ -321,6 +331,13 @@ impl Engine {
     fn files_mut(&self) -> RwLockWriteGuard<'_, Files> {
         self.files.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The page that the pool means, if it is one of the engine's.
+fn page_name(tablespace: &str, file: &str, block: Block) -> Option<PageName> {
+    let space = tablespace.strip_prefix(SPACE)?.parse().ok()?;
+    let file = if file == META { None } else { Some(FileName::parse(space, file)?) };
+    Some(PageName { file, block })
 }
 
 fn open_file(pool: &BufferPool, name: FileName, create: bool) -> Result<PagedFile, Error> {

@@ -25,9 +25,8 @@ use super::disk::Disk;
 use super::error::Error;
 use super::log::{Log, Opened, Placed};
 use super::op::{Entry, FileName, Op, PageName, Record, WORKERS};
-use super::{Engine, Files, Open, Settings, open_file, page};
+use super::{Engine, Files, META, Open, Settings, open_file, page};
 
-const META: &str = "meta";
 const META_BLOCKS: Block = 1 + WORKERS as Block;
 
 /// What recovery had to do.

@@ -26,6 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use engine::Settings;
+use forebay::TornPages;
 use forebay_io::CacheMode;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
@@ -35,12 +36,22 @@ pub(crate) struct Variant {
     pub(crate) name: &'static str,
     cache: CacheMode,
     segment_pages: Option<u64>,
+    pub(crate) torn: TornPages,
 }
 
-const VARIANTS: [Variant; 3] = [
-    Variant { name: "buffered", cache: CacheMode::Buffered, segment_pages: None },
-    Variant { name: "direct", cache: CacheMode::Direct, segment_pages: None },
-    Variant { name: "segments", cache: CacheMode::Buffered, segment_pages: Some(8) },
+const PLAIN: Variant = Variant {
+    name: "buffered",
+    cache: CacheMode::Buffered,
+    segment_pages: None,
+    torn: TornPages::Unprotected,
+};
+
+const VARIANTS: [Variant; 5] = [
+    PLAIN,
+    Variant { name: "direct", cache: CacheMode::Direct, ..PLAIN },
+    Variant { name: "segments", segment_pages: Some(8), ..PLAIN },
+    Variant { name: "images", torn: TornPages::Images, ..PLAIN },
+    Variant { name: "double_write", torn: TornPages::DoubleWrite, ..PLAIN },
 ];
 
 impl Variant {
@@ -48,6 +59,7 @@ impl Variant {
         Settings {
             cache: self.cache,
             segment_pages: self.segment_pages,
+            torn: self.torn,
             frames: 40,
             dawdle: Duration::from_millis(3),
             ..Settings::new(root)

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::BufReader;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,16 +13,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use forebay::TornPages;
 use forebay_io::{CacheMode, OpenOptions};
 
 use crate::Variant;
 use crate::child;
+use crate::engine::Settings;
+use crate::engine::disk::Disk;
+use crate::engine::log::Log;
+use crate::engine::op::Record;
 use crate::engine::oracle::{Found, History, Model};
+use crate::engine::page::PAGE;
 use crate::engine::recovery::{self, Recovered};
 use crate::pipe::{self, Message};
 
 /// Longest that a writer may take until it is to be killed. It needs less than a second.
 const PATIENCE: Duration = Duration::from_secs(40);
+
+/// What a disk writes in one piece.
+const SECTOR: u64 = 512;
 
 /// Most acknowledgements until a writer is killed.
 const ACKNOWLEDGEMENTS_MAX: u64 = 250;
@@ -101,14 +111,16 @@ pub(crate) fn run(variant: Variant, rounds: u64, seed: u64) -> Result<Outcome, F
         }
     }
     let Sum { acknowledged, recovered, blocks } = sum;
-    let Recovered { records, applied, seen, .. } = recovered;
+    let Recovered { records, applied, seen, pages_from_images, .. } = recovered;
     // Otherwise this was no test.
-    if rounds > 3 && (acknowledged < rounds || applied == 0 || blocks == 0) {
+    let untorn = variant.torn == TornPages::Images && pages_from_images == 0;
+    if rounds > 3 && (acknowledged < rounds || applied == 0 || blocks == 0 || untorn) {
         return Err(format!("hardly anything happened: {acknowledged}, {recovered:?}").into());
     }
     Ok(Outcome::Held(format!(
         "{rounds} kills, {acknowledged} operations acknowledged, {records} records read back: \
-         {applied} changes of pages done again, {seen} already there; {blocks} blocks compared"
+         {applied} changes of pages done again, {seen} already there, {pages_from_images} pages from \
+         their images; {blocks} blocks compared"
     )))
 }
 
@@ -144,6 +156,9 @@ fn kill_once(
     sum.acknowledged += acknowledged.load(Ordering::SeqCst);
     let copy = if random.bool() { Some(copied(root)?) } else { None };
     let there = copy.as_ref().map_or(root, tempfile::TempDir::path);
+    if variant.torn == TornPages::Images {
+        tear(&variant.settings(there), random)?;
+    }
     let (engine, recovered) = recovery::open(&variant.settings(there))?;
     let found = Found::read(&engine)?;
     let promise = history.promised(0);
@@ -151,6 +166,7 @@ fn kill_once(
     sum.recovered.records += recovered.records;
     sum.recovered.applied += recovered.applied;
     sum.recovered.seen += recovered.seen;
+    sum.recovered.pages_from_images += recovered.pages_from_images;
     sum.blocks += found.model.blocks();
     Ok(found.model)
 }
@@ -167,6 +183,26 @@ fn listen(told: &mut impl std::io::Read, before: Model, acknowledged: &AtomicU64
         }
     }
     history
+}
+
+/// Tears some of the pages that the log has images of since the redo point: any of them may have been on its
+/// way to the disk, where a power cut would have left half of it.
+fn tear(settings: &Settings, random: &mut Rng) -> Result<(), Failure> {
+    let disk = Disk::open(&settings.volume, None)?;
+    for (_, record) in Log::open(&disk, &settings.log_directory())?.records {
+        let Record::Image { page, .. } = record else { continue };
+        let file = page.file.map_or((0, "meta".to_owned()), |it| (it.space, it.on_disk()));
+        let path = settings.space_directory(file.0).join(file.1);
+        let there =
+            fs::metadata(&path).is_ok_and(|it| it.len() > u64::from(page.block) * PAGE as u64);
+        if there && random.bool() {
+            let sector = random.u64(1..8) * SECTOR;
+            let torn = vec![0xEE; PAGE - sector as usize];
+            let file = fs::OpenOptions::new().write(true).open(&path)?;
+            file.write_all_at(&torn, u64::from(page.block) * PAGE as u64 + sector)?;
+        }
+    }
+    Ok(())
 }
 
 fn copied(root: &Path) -> Result<tempfile::TempDir, Failure> {
