@@ -1,7 +1,8 @@
 //! Project tasks: the one entry that people, the README and CI share.
 //!
 //! `cargo xtask ci` runs every check in order and stops at the first failure. `cargo xtask tidy`
-//! checks what rustc and clippy do not: the rules of our own style. `cargo xtask no-uring` runs a
+//! checks what rustc and clippy do not: the rules of our own style. `cargo xtask bugs` plants bugs, which
+//! the tests have to find. `cargo xtask no-uring` runs a
 //! command that cannot use io_uring, as in most containers.
 //!
 //! Concurrency: one thread; a step's children run one after another.
@@ -13,6 +14,7 @@
     reason = "a command for people: printing is its work"
 )]
 
+mod bugs;
 mod ci;
 mod no_uring;
 mod tidy;
@@ -34,6 +36,8 @@ struct Cli {
 enum Task {
     /// Run every check that CI runs, in order, and stop at the first failure
     Ci(ci::Options),
+    /// Plant each of the known bugs and see that the power cuts find it
+    Bugs(bugs::Options),
     /// Check our own style rules over all files that git knows or would add
     Tidy,
     /// Run a command in which every io_uring system call fails (Linux)
@@ -50,6 +54,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Ci(options) => ci::run(&options),
+        Task::Bugs(options) => workspace::root().and_then(|root| bugs::run(&root, &options)),
         Task::Tidy => workspace::root().and_then(|root| tidy::run(&root)),
         Task::NoUring { errno, command } => no_uring::replace_process(&command, errno),
     };

@@ -363,7 +363,7 @@ impl File {
         &self,
         action: Action,
         range: Range<u64>,
-        call: impl FnOnce() -> Result<(), OsError>,
+        call: impl Fn() -> Result<(), OsError>,
     ) -> Result<(), OsError> {
         let identity = &self.descriptor.opened.identity;
         let _alone = identity.sync_alone();
@@ -371,7 +371,10 @@ impl File {
             // The success of this one would prove nothing any more.
             return Err(first.os_error().unwrap_or(OsError::EIO));
         }
-        let result = call();
+        let mut result = call();
+        if result.is_err() && cfg!(forebay_bug = "retry_failed_sync") {
+            result = call();
+        }
         if let Err(source) = result
             && !source.passes()
             && !source.is_unsupported()

@@ -22,7 +22,7 @@ struct Sum {
     cuts_of_recoveries: u64,
     entries: u64,
     acknowledged: usize,
-    reopenings: u32,
+    openings: u32,
     blocks: usize,
 }
 
@@ -41,10 +41,10 @@ pub(crate) fn run(variant: &Variant, cuts: u64, seed: u64) -> Result<String, Str
     if sum.acknowledged == 0 || (sum.lives > 2 && sum.blocks == 0) {
         return Err(format!("hardly anything happened: {sum:?}"));
     }
-    let Sum { lives, cuts, cuts_of_recoveries, entries, acknowledged, reopenings, blocks } = sum;
+    let Sum { lives, cuts, cuts_of_recoveries, entries, acknowledged, openings, blocks } = sum;
     Ok(format!(
         "{cuts} power cuts and {cuts_of_recoveries} in recoveries from them, in {lives} lives of {entries} \
-         entries, {acknowledged} acknowledgements and {reopenings} reopenings; {blocks} blocks compared"
+         entries, {acknowledged} acknowledgements and {openings} openings; {blocks} blocks compared"
     ))
 }
 
@@ -61,7 +61,7 @@ fn one_life(
     at.sort_unstable();
     sum.entries += end;
     sum.acknowledged += life.history.acknowledgements(end);
-    sum.reopenings += life.reopenings;
+    sum.openings += life.openings;
     let going_on = random.usize(0..at.len());
     let mut next = None;
     let mut replay = life.journal.replay();

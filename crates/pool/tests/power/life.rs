@@ -1,15 +1,16 @@
 //! Lives: from one power cut to the next.
 //!
-//! An engine opens what is there, works, and writes checkpoints and files out now and then. When the disk has
-//! failed it, it is opened again on the same disk, as after a crash of the process alone: what the page cache
-//! holds is there then, durable or not.
+//! An engine opens what is there, works, and writes checkpoints and files out now and then. Some time later, or
+//! when the disk has failed it, it is left as it is and opened again on the same disk, as after a crash of the
+//! process alone: what the page cache holds is there then, durable or not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use fastrand::Rng;
-use forebay::Lsn;
+use forebay::{Arrival, CheckpointOptions, Lsn, Sorted};
 use forebay_sim::{Disk, Image, Journal};
 
 use crate::engine::op::{Entry, WORKERS};
@@ -37,7 +38,7 @@ pub(crate) struct Start {
 pub(crate) struct Life {
     pub(crate) journal: Journal,
     pub(crate) history: History,
-    pub(crate) reopenings: u32,
+    pub(crate) openings: u32,
 }
 
 /// Writes down what is promised, and at which position of the disk's journal.
@@ -90,20 +91,23 @@ pub(crate) fn live(variant: &Variant, start: &Start, seed: u64) -> Result<Life, 
     let told = Told { history: History::after(start.model.clone()), open: BTreeMap::new() };
     let teller = Teller { disk: Arc::clone(&disk), told: Mutex::new(told) };
     let mut random = Rng::with_seed(seed);
-    let (mut left, mut reopenings) = (OPERATIONS, 0);
+    let (mut left, mut openings) = (OPERATIONS, 0);
     while left > 0 {
         let engine = open(variant, &disk, &mut random)?;
         teller.settle(&Found::read(&engine)?);
         variant.spoil(&disk, random.u64(..));
-        match work(variant, &engine, &teller, &mut left, random.u64(..)) {
-            Err(error) if variant.faults.is_none() => return Err(error),
-            Err(_) => reopenings += 1,
-            Ok(()) => {}
+        let mut session = random.u32(1..=OPERATIONS).min(left);
+        left -= session;
+        let worked = work(variant, &engine, &teller, &mut session, random.u64(..));
+        left += session;
+        if variant.faults.is_none() {
+            worked?;
         }
+        openings += 1;
     }
     let journal = disk.journal();
     let told = teller.told.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(Life { journal, history: told.history, reopenings })
+    Ok(Life { journal, history: told.history, openings })
 }
 
 /// Opens the engine on a disk that may fail it a few times. The disk is in peace afterwards.
@@ -163,10 +167,24 @@ fn work_alone(engine: &Engine, teller: &Teller, left: &mut u32, seed: u64) -> Re
     Ok(())
 }
 
+/// A checkpoint of any kind.
+fn checkpoint(random: &mut Rng) -> CheckpointOptions {
+    let options = match random.u32(0..4) {
+        0 => CheckpointOptions::spread(Duration::from_micros(random.u64(0..3000))),
+        _ => CheckpointOptions::now(),
+    };
+    let options = options.combine(random.bool()).depth(random.usize(1..=16));
+    match random.u32(0..4) {
+        0 => options.elevator(Arrival::default()),
+        1 => options.elevator(Sorted::default()),
+        _ => options,
+    }
+}
+
 /// Now and then a checkpoint, or one file written out.
 fn housekeeping(engine: &Engine, random: &mut Rng) -> Result<(), Error> {
     match random.u32(0..100) {
-        0..4 => engine.checkpoint().map(drop),
+        0..4 => engine.checkpoint_with(checkpoint(random)).map(drop),
         4..8 => {
             let files = engine.catalog();
             match files.get(random.usize(0..files.len().max(1))) {
