@@ -197,6 +197,15 @@ impl Transfer {
             .collect()
     }
 
+    /// As [`Transfer::slices`], as many as `into` has room for. Gives how many there are.
+    pub(crate) fn slices_into<'a>(&'a self, into: &mut [IoSlice<'a>]) -> usize {
+        let pieces = self.pieces();
+        let filled = into.iter_mut().zip(pieces).map(|(slice, (index, start, take))| {
+            *slice = IoSlice::new(&self.leases[index][start..start + take]);
+        });
+        filled.count()
+    }
+
     /// Books `moved` bytes of this attempt; panics if that is more than was asked for.
     pub(crate) fn advance(&mut self, moved: u64) {
         self.done += moved;
@@ -271,6 +280,11 @@ mod tests {
 
             let by_slices: Vec<(usize, usize)> =
                 transfer.slices().iter().map(|s| (s.as_ptr() as usize, s.len())).collect();
+            let mut some = [IoSlice::new(&[]); 3];
+            let count = transfer.slices_into(&mut some);
+            let some: Vec<(usize, usize)> =
+                some[..count].iter().map(|s| (s.as_ptr() as usize, s.len())).collect();
+            prop_assert_eq!(&some[..], &by_slices[..by_slices.len().min(3)]);
             let by_slices_mut: Vec<(usize, usize)> =
                 transfer.slices_mut().iter().map(|s| (s.as_ptr() as usize, s.len())).collect();
             let by_segments: Vec<(usize, usize)> =

@@ -1,9 +1,14 @@
 //! One attempt, carried out by the calling thread: what `sync` and `threads` have in common.
 
+use std::io::IoSlice;
+
 use rustix::io::{preadv, pwritev};
 
 use crate::error::OsError;
 use crate::request::{Op, Transfer};
+
+/// Most pieces of memory written in one call; what is beyond them goes in the next attempt.
+const SLICES_MAX: usize = 256;
 
 /// Does what is left of `transfer` in one system call, blocking; returns the bytes moved.
 ///
@@ -18,7 +23,12 @@ pub fn attempt(transfer: &mut Transfer) -> Result<u64, OsError> {
     let position = transfer.position();
     let moved = match transfer.op() {
         Op::Read => preadv(file.descriptor(), &mut transfer.slices_mut(), position)?,
-        Op::Write => pwritev(file.descriptor(), &transfer.slices(), position)?,
+        Op::Write => {
+            // On the stack: whoever writes a checkpoint does not want memory to be asked for.
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let count = transfer.slices_into(&mut slices);
+            pwritev(file.descriptor(), &slices[..count], position)?
+        }
         op @ (Op::SyncData | Op::SyncAll) => file.sync_attempt(op).map(|()| 0)?,
     };
     Ok(moved as u64)
