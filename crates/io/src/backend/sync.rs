@@ -29,7 +29,7 @@ pub(super) struct SyncBackend {
 
 impl SyncBackend {
     pub(super) fn new(capacity: usize, advise: bool, sink: Arc<dyn Sink>) -> SyncBackend {
-        SyncBackend { capacity, advise, waiting: Mutex::new(VecDeque::new()), sink }
+        SyncBackend { capacity, advise, waiting: Mutex::new(VecDeque::with_capacity(capacity.min(ROOM))), sink }
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Transfer>> {
