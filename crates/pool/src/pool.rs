@@ -149,7 +149,7 @@ impl BufferPool {
         }
         self.pool.stop_threads();
         for space in &core.spaces {
-            space.torn.rest(&space.lone);
+            space.torn.rest();
             space.unlock();
         }
         Ok(pages)

@@ -195,7 +195,8 @@ impl Space {
             volume: &asked.volume,
             directory: &directory,
             cache,
-            io: &lone,
+            lone: &lone,
+            queue: &queue,
             page_bytes: defaults.page_bytes,
             write_buffers: defaults.write_buffers,
         };

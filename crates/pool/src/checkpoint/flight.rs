@@ -29,6 +29,8 @@ pub(super) struct Run<'c> {
     pub(super) segment: File,
     /// In the segment, in bytes.
     pub(super) offset: u64,
+    /// Should the write be torn, the pages can be repaired.
+    pub(super) kept: bool,
 }
 
 /// What is under way in one place of a queue.

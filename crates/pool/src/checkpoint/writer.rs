@@ -27,6 +27,7 @@ use crate::frame::word::{CHECKPOINT, DIRTY, EXCLUSIVE, Touch, WRITING};
 use crate::stats::{Event, Wait};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, FileId, Lsn, PageTag};
+use crate::torn::{Keeping, Waiting};
 use crate::write::{Copy, Copying};
 
 /// Pages of a tablespace in which nothing can be written, passed over at a time.
@@ -159,6 +160,8 @@ impl<'c> Writer<'c> {
             self.send(desk);
             if !self.flight.is_empty() {
                 self.core.waiting(Wait::Write, || self.flight.wait());
+            } else if !self.staged.is_empty() {
+                // Some of it could not go; now the rest is tried.
             } else if left == 0 {
                 return Ok(());
             } else if starved {
@@ -278,7 +281,7 @@ impl<'c> Writer<'c> {
         match file.place(first.block) {
             Ok((segment, offset)) => {
                 self.copies[lane] += copied;
-                self.staged.push(Run { lane, copies, segment, offset });
+                self.staged.push(Run { lane, copies, segment, offset, kept: false });
             }
             Err(error) => {
                 self.flight.give_back(copies);
@@ -333,30 +336,55 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Sends off what was taken, its log first.
+    /// Sends off what was taken, its log first. What has to wait for writes under way stays in hand.
     fn send(&mut self, desk: &Desk) {
-        if self.staged.is_empty() {
-            return;
-        }
         for lane in 0..self.lanes.len() {
-            let of_lane = || self.staged.iter().filter(|run| run.lane == lane);
-            let newest = of_lane().flat_map(|run| &run.copies).map(Copy::lsn).max();
-            let Some(newest) = newest else { continue };
-            if let Err(error) = self.ready(lane, newest) {
-                self.lanes[lane].failed(error);
-                // Latched or not, these cannot go.
-                for run in self.staged.extract_if(.., |run| run.lane == lane) {
-                    self.copies[lane] -= run.copies.len();
-                    desk.settled(run.copies.len() as u64);
-                    self.flight.give_back(run.copies);
-                }
+            if !self.waits_for_company(lane) {
+                self.send_of(lane, Waiting::Never, desk);
             }
         }
-        for run in self.staged.drain(..) {
+        for lane in 0..self.lanes.len() {
+            // Only those of others are in the way.
+            if self.flight.is_empty() {
+                self.send_of(lane, Waiting::ForWrites, desk);
+            }
+        }
+        self.flight.start();
+    }
+
+    /// A few pages are better protected from being torn together with others, while there is time.
+    fn waits_for_company(&self, lane: usize) -> bool {
+        let in_hand = self.staged.iter().filter(|run| run.lane == lane);
+        let pages: usize = in_hand.map(|run| run.copies.len()).sum();
+        self.core.spaces[lane].torn.prefers_company()
+            && self.flight.requests(lane) > 0
+            && pages < self.copies_most / 2
+    }
+
+    fn send_of(&mut self, lane: usize, waiting: Waiting, desk: &Desk) {
+        let of_lane = self.staged.iter().filter(|run| run.lane == lane);
+        let newest = of_lane.flat_map(|run| &run.copies).map(Copy::lsn).max();
+        let Some(newest) = newest else { return };
+        let ready = self.ready(lane, newest).and_then(|()| self.keep(lane, waiting, desk));
+        if let Err(error) = ready {
+            self.lanes[lane].failed(error);
+            // Latched or not, these cannot go.
+            self.give_up(|run| run.lane == lane, desk);
+            return;
+        }
+        for run in self.staged.extract_if(.., |run| run.lane == lane && run.kept) {
             self.core.counters.count(StrategyKind::Normal, Event::Writes);
             self.flight.stage_write(run);
         }
-        self.flight.start();
+    }
+
+    /// Lets go of runs in hand.
+    fn give_up(&mut self, which: impl Fn(&Run<'c>) -> bool, desk: &Desk) {
+        for run in self.staged.extract_if(.., |run| which(run)) {
+            self.copies[run.lane] -= run.copies.len();
+            desk.settled(run.copies.len() as u64);
+            self.flight.give_back(run.copies);
+        }
     }
 
     /// Does what has to be done before the copies in hand of a tablespace may be written.
@@ -365,11 +393,41 @@ impl<'c> Writer<'c> {
         self.core.flush_log_to(newest)
     }
 
+    /// Sees to it that the runs in hand of a tablespace can be repaired should they be torn, as many as
+    /// there is room for.
+    fn keep(&mut self, lane: usize, mut waiting: Waiting, desk: &Desk) -> Result<(), Error> {
+        let (core, space) = (self.core, &self.core.spaces[lane]);
+        let mut keeping = Keeping::new(core);
+        let mut failed = None;
+        for run in self.staged.iter_mut().filter(|run| run.lane == lane) {
+            let file = Arc::clone(run.copies[0].file());
+            match space.torn.keep(core, &file, &mut run.copies, waiting, &mut keeping) {
+                Ok(true) => run.kept = true,
+                Ok(false) => break,
+                Err(error) => {
+                    failed = Some((run.offset, run.segment.clone(), error));
+                    break;
+                }
+            }
+            // From here on others may be waiting for this thread.
+            waiting = Waiting::Never;
+        }
+        if let Some((offset, segment, error)) = failed {
+            self.lanes[lane].failed(error);
+            self.give_up(|run| run.offset == offset && run.segment.is_of(&segment), desk);
+        }
+        space.torn.seal(core, space, &keeping)?;
+        for run in self.staged.iter().filter(|run| run.lane == lane && run.kept) {
+            space.torn.sealed(run.copies[0].file(), &run.copies, &keeping);
+        }
+        Ok(())
+    }
+
     /// Takes in what has ended.
     fn reap(&mut self, desk: &Desk) {
         while let Some((ended, result)) = self.flight.take_ended() {
             let UnderWay::Write(run) = ended else { continue };
-            let Run { lane, copies, segment, offset } = run;
+            let Run { lane, copies, segment, offset, .. } = run;
             let pages = copies.len();
             self.copies[lane] -= pages;
             self.flight.give_back(copies);

@@ -16,6 +16,7 @@
 //! Source:      PostgreSQL's full_page_writes, which logs a page at its first change; see
 //!              docs/adr/0011-torn-pages.md for why it is the first write here.
 
+use super::Keeping;
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
@@ -24,27 +25,29 @@ use crate::tag::Lsn;
 use crate::wal::{PageImage, Wal};
 use crate::write::Copy;
 
-/// Logs the images that are missing, and flushes the log up to them.
+/// Logs the images that are missing of pages that are about to be written.
 ///
 /// # Errors
-/// [`Error::Image`], [`Error::Log`].
-pub(super) fn protect(core: &Core, file: &FileCore, copies: &[Copy<'_>]) -> Result<(), Error> {
-    // After WRITING was set for each of the copies: see `RedoPoint`.
-    let redo = core.redo.now();
-    let missing = || copies.iter().filter(|copy| !file.table.has_image(copy.block(), redo));
-    if missing().next().is_none() {
-        return Ok(());
-    }
-    let wal = core.wal.as_deref().expect("[IMG-1] images without a log are refused by the builder");
-    let mut newest = Lsn::NONE;
-    for copy in missing() {
+/// [`Error::Image`].
+pub(super) fn append_missing(
+    core: &Core,
+    file: &FileCore,
+    copies: &[Copy<'_>],
+    keeping: &mut Keeping,
+) -> Result<(), Error> {
+    for copy in copies.iter().filter(|copy| !file.table.has_image(copy.block(), keeping.redo)) {
+        let wal = core.wal.as_deref();
+        let wal = wal.expect("[IMG-1] images without a log are refused by the builder");
         let lsn = core.waiting(Wait::Log, || append(wal, file, copy));
-        newest = newest.max(lsn.inspect_err(|_| core.counters.count_pool(PoolEvent::LogErrors))?);
+        let lsn = lsn.inspect_err(|_| core.counters.count_pool(PoolEvent::LogErrors))?;
+        keeping.newest = keeping.newest.max(lsn);
     }
-    core.flush_log_to(newest)?;
-    // [IMG-2]
-    copies.iter().for_each(|copy| file.table.note_image(copy.block(), redo));
     Ok(())
+}
+
+/// Notes that the pages have had an image since the redo point: the log has been flushed ([IMG-2]).
+pub(super) fn note(file: &FileCore, copies: &[Copy<'_>], keeping: &Keeping) {
+    copies.iter().for_each(|copy| file.table.note_image(copy.block(), keeping.redo));
 }
 
 fn append(wal: &dyn Wal, file: &FileCore, copy: &Copy<'_>) -> Result<Lsn, Error> {

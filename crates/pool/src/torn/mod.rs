@@ -11,8 +11,9 @@
 //! | [`TornPages::Atomic`] | one request for each page | nobody has to |
 //! | [`TornPages::Unprotected`] | nothing | nobody can |
 //!
-//! All of it hangs on one call, `protect`, between the flush of the log and the write of a batch. It takes
-//! the copies that are about to be written, already stamped with their checksums.
+//! All of it hangs on one call, [`Torn::protect`], between the flush of the log and the write of a batch. It
+//! takes the copies that are about to be written, already stamped with their checksums. A checkpoint, which
+//! has several batches in hand, makes the same call in three steps, so that they share a sync.
 //!
 //! Source:      PostgreSQL's full_page_writes, InnoDB's doublewrite buffer, Linux's RWF_ATOMIC. See
 //!              docs/adr/0011-torn-pages.md.
@@ -32,9 +33,10 @@ use crate::checksum::Checksum;
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
-use crate::tag::{Block, FileId};
+use crate::tablespace::Space;
+use crate::tag::{Block, FileId, Lsn};
 use crate::write::Copy;
-use double_write::DoubleWrite;
+use double_write::{DoubleWrite, Groups};
 
 /// What keeps pages from being left half written by a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -94,6 +96,24 @@ pub(crate) enum Waiting {
     Never,
 }
 
+/// What has been kept of some batches of a tablespace, and is not durable yet.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    /// The number of the redo point, read after WRITING was set for each of the copies: see
+    /// [`RedoPoint`](crate::checkpoint::RedoPoint).
+    redo: u64,
+    /// The newest image.
+    newest: Lsn,
+    groups: Groups,
+}
+
+impl Keeping {
+    /// For batches whose pages have been copied already.
+    pub(crate) fn new(core: &Core) -> Keeping {
+        Keeping { redo: core.redo.now(), newest: Lsn::NONE, groups: Groups::default() }
+    }
+}
+
 /// What protects the pages of one tablespace.
 #[derive(Debug)]
 pub(crate) enum Torn {
@@ -108,7 +128,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) volume: &'a Volume,
     pub(crate) directory: &'a Path,
     pub(crate) cache: CacheMode,
-    pub(crate) io: &'a Io,
+    pub(crate) lone: &'a Io,
+    pub(crate) queue: &'a Io,
     pub(crate) page_bytes: usize,
     /// Pages that can be on their way out at once.
     pub(crate) write_buffers: usize,
@@ -198,39 +219,58 @@ impl Torn {
         file: &FileCore,
         copies: &mut [Copy<'_>],
     ) -> Result<(), Error> {
-        let protected = self.protect_waiting(core, file, copies, Waiting::ForWrites)?;
-        assert!(protected, "[DBW-1] whoever may wait is protected, or told why not");
+        let mut keeping = Keeping::new(core);
+        let kept = self.keep(core, file, copies, Waiting::ForWrites, &mut keeping)?;
+        assert!(kept, "[DBW-1] whoever may wait is protected, or told why not");
+        self.seal(core, &file.space, &keeping)?;
+        self.sealed(file, copies, &keeping);
         Ok(())
     }
 
-    /// As [`Torn::protect`], for a caller that has writes in place under way: false when those, or others,
-    /// have to end first.
+    /// The first step of [`Torn::protect`], for several batches of one tablespace: puts the pages where they
+    /// can be repaired from. False when writes in place have to end first and the caller must not wait
+    /// for them: nothing is done then.
     ///
     /// # Errors
     /// As [`Torn::protect`].
-    #[allow(dead_code, reason = "called by checkpoints")]
-    pub(crate) fn try_protect(
-        &self,
-        core: &Core,
-        file: &FileCore,
-        copies: &mut [Copy<'_>],
-    ) -> Result<bool, Error> {
-        self.protect_waiting(core, file, copies, Waiting::Never)
-    }
-
-    fn protect_waiting(
+    pub(crate) fn keep(
         &self,
         core: &Core,
         file: &FileCore,
         copies: &mut [Copy<'_>],
         waiting: Waiting,
+        keeping: &mut Keeping,
     ) -> Result<bool, Error> {
         match self {
             _ if copies.is_empty() => Ok(true),
             Torn::Unprotected => Ok(true),
-            Torn::Images => images::protect(core, file, copies).map(|()| true),
-            Torn::DoubleWrite(it) => it.protect(core, file, copies, waiting),
+            Torn::Images => images::append_missing(core, file, copies, keeping).map(|()| true),
+            Torn::DoubleWrite(it) => it.keep(core, file, copies, waiting, &mut keeping.groups),
         }
+    }
+
+    /// The second step: makes that durable.
+    ///
+    /// # Errors
+    /// As [`Torn::protect`], for all the batches.
+    pub(crate) fn seal(&self, core: &Core, space: &Space, keeping: &Keeping) -> Result<(), Error> {
+        match self {
+            Torn::Unprotected => Ok(()),
+            Torn::Images => core.flush_log_to(keeping.newest),
+            Torn::DoubleWrite(it) => it.seal(core, space, keeping.groups),
+        }
+    }
+
+    /// The third step, of each batch: the pages may be written.
+    pub(crate) fn sealed(&self, file: &FileCore, copies: &[Copy<'_>], keeping: &Keeping) {
+        if let Torn::Images = self {
+            images::note(file, copies, keeping);
+        }
+    }
+
+    /// Whether several batches are better made durable together than one after the other.
+    pub(crate) fn prefers_company(&self) -> bool {
+        !matches!(self, Torn::Unprotected)
     }
 
     /// Whether page tables have to remember which pages have had an image.
@@ -273,9 +313,9 @@ impl Torn {
     }
 
     /// The pool is closed, its files are closed and durable.
-    pub(crate) fn rest(&self, io: &Io) {
+    pub(crate) fn rest(&self) {
         if let Torn::DoubleWrite(it) = self
-            && let Err(error) = it.rest(io)
+            && let Err(error) = it.rest()
         {
             // The next opening looks at pages in vain: they are good.
             tracing::warn!(%error, "the double-write file was not laid to rest");

@@ -296,6 +296,10 @@ impl Copy<'_> {
         self.copied.lsn
     }
 
+    pub(crate) fn file(&self) -> &Arc<FileCore> {
+        &self.file
+    }
+
     pub(crate) fn block(&self) -> Block {
         self.block
     }

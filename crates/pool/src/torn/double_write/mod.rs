@@ -30,22 +30,23 @@ mod ring;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use forebay_io::{Arena, Completed, File, Io, Lease, Op, OpenOptions, Preallocate, Request};
+use forebay_io::{Arena, Batch, Completed, File, Lease, Op, OpenOptions, Preallocate, Request};
 
 use super::{Opening, Waiting};
 use crate::checksum::Checksum;
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
-use crate::stats::Wait;
+use crate::stats::{PoolEvent, Wait};
 use crate::tablespace::Space;
 use crate::tag::{Block, FileId};
 use crate::write::Copy;
 use format::{Entry, GroupHeader, HEADER_BYTES, Head};
-use ring::{GROUP_PAGES_MAX, GROUPS, Groups, Obstacle, Ring, Table};
+use ring::{GROUP_PAGES_MAX, GROUPS, Obstacle, Ring, Table};
 
 pub(super) use format::NAME_BYTES_MAX;
 pub(super) use recover::{Recovered, recover};
+pub(super) use ring::Groups;
 
 /// The name of the file in the tablespace's directory.
 pub(crate) const NAME: &str = "forebay.doublewrite";
@@ -60,7 +61,12 @@ pub(crate) struct DoubleWrite {
     state: Mutex<State>,
     /// Something about the ring, a turn or a sync has changed.
     changed: Condvar,
+    /// Taken by whoever has the group.
     desks: Box<[Mutex<Option<Desk>>]>,
+    /// Taken by whoever syncs.
+    sync_desk: Mutex<Option<Batch>>,
+    /// Taken by whoever makes room.
+    room_desk: Mutex<Option<Batch>>,
 }
 
 struct State {
@@ -76,8 +82,12 @@ struct State {
 
 /// What a group's write needs, set aside.
 struct Desk {
-    header: Lease,
+    /// `None` while the write is under way.
+    header: Option<Lease>,
     leases: Vec<Lease>,
+    /// On the queue for a request that its thread waits for, and on that for many.
+    lone: Batch,
+    queue: Batch,
 }
 
 /// The place of a page's copy, from when it is durable to the end of the write in place.
@@ -109,9 +119,13 @@ impl DoubleWrite {
             }
         };
         let headers = Arena::new(GROUPS, head.header_bytes as usize)?;
-        let desk =
-            |header| Mutex::new(Some(Desk { header, leases: Vec::with_capacity(1 + group_pages) }));
         let leases = headers.take_many(GROUPS).expect("all slots of a new arena are free");
+        let desk = |header| Desk {
+            header: Some(header),
+            leases: Vec::with_capacity(1 + group_pages),
+            lone: opening.lone.batch(1),
+            queue: opening.queue.batch(1),
+        };
         let it = DoubleWrite {
             file,
             head,
@@ -124,62 +138,78 @@ impl DoubleWrite {
                 syncing: false,
             }),
             changed: Condvar::new(),
-            desks: leases.into_iter().map(desk).collect(),
+            desks: leases.into_iter().map(|header| Mutex::new(Some(desk(header)))).collect(),
+            sync_desk: Mutex::new(Some(opening.lone.batch(1))),
+            room_desk: Mutex::new(Some(opening.lone.batch(1))),
         };
-        it.write_head(opening.io, recovered.next_number)?;
+        it.write_head(recovered.next_number)?;
         Ok(it)
     }
 
     /// The pool is closed, and nobody uses this any more: says so in the file, if every page is durable
     /// in its own. Whatever befalls the files until they are opened again, they are not repaired from
     /// here.
-    pub(super) fn rest(&self, io: &Io) -> Result<(), Error> {
+    pub(super) fn rest(&self) -> Result<(), Error> {
         let (empty, next_number) = {
             let state = self.state();
             (state.ring.is_empty(), state.ring.next_number())
         };
-        if empty { self.write_head(io, next_number) } else { Ok(()) }
+        if empty { self.write_head(next_number) } else { Ok(()) }
     }
 
     /// Writes the head and syncs it: from then on groups of smaller numbers hold nothing.
-    fn write_head(&self, io: &Io, first_number: u64) -> Result<(), Error> {
+    fn write_head(&self, first_number: u64) -> Result<(), Error> {
         let mut desk = self.desk(0);
-        Head { first_number, ..self.head }.encode(&mut desk.header);
-        let Desk { header, mut leases } = desk;
-        leases.push(header);
-        let mut done = io.submit(Request::write(&self.file, 0, leases)).wait();
-        let header = done.leases.pop().expect("a request gives its leases back");
-        self.put_back(0, Desk { header, leases: done.leases });
+        let mut header = desk.header.take().expect("nothing is written");
+        Head { first_number, ..self.head }.encode(&mut header);
+        desk.leases.push(header);
+        let leases = std::mem::take(&mut desk.leases);
+        let done = carry_out(&mut desk.lone, Request::write(&self.file, 0, leases));
+        desk.leases = done.leases;
+        desk.header = desk.leases.pop();
+        self.put_back(0, desk);
         done.result?;
-        Ok(io.submit(Request::sync_data(&self.file)).wait().result?)
+        Ok(self.sync_now()?)
     }
 
-    /// Makes copies of pages of one file durable here and gives each its slot. False when there is no
-    /// room and the caller must not wait for it.
+    /// Puts copies of pages of one file here and gives each its slot; adds their groups to `kept`, all of
+    /// which [`DoubleWrite::seal`] makes durable. False when there is no room and the caller must not wait
+    /// for it.
     ///
     /// # Errors
-    /// What writing or syncing failed with, here or in a file synced to make room;
-    /// [`Error::Unprotected`].
-    pub(super) fn protect(
+    /// What writing failed with, or the sync of a file to make room; [`Error::Unprotected`].
+    pub(super) fn keep(
         &self,
         core: &Core,
         file: &FileCore,
         copies: &mut [Copy<'_>],
         waiting: Waiting,
+        kept: &mut Groups,
     ) -> Result<bool, Error> {
         let Some((reserved, table)) = self.reserve(core, file, copies, waiting)? else {
             return Ok(false);
         };
         core.waiting(Wait::Write, || self.write(file, copies, reserved.groups, &table))?;
-        core.waiting(Wait::Sync, || self.sync(&file.space))?;
         let groups = reserved.keep();
-        self.state().ring.protected(groups);
         for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
             for (slot, copy) in (0..).zip(copies) {
                 copy.put_in_slot(Slot { group: group as u8, slot });
             }
         }
+        kept.add(groups);
         Ok(true)
+    }
+
+    /// Makes durable what has been put into these groups.
+    ///
+    /// # Errors
+    /// [`Error::Failed`]: the tablespace has failed.
+    pub(super) fn seal(&self, core: &Core, space: &Space, groups: Groups) -> Result<(), Error> {
+        if groups.count() > 0 {
+            core.waiting(Wait::Sync, || self.sync(space))?;
+            self.state().ring.protected(groups);
+        }
+        Ok(())
     }
 
     /// Takes groups for a batch, having files synced while there are none. Gives them, and the table for
@@ -213,7 +243,7 @@ impl DoubleWrite {
             drop(state);
             match obstacle {
                 Obstacle::Sync(id) => match core.files.get(id) {
-                    Some(file) => core.sync_file(&file)?,
+                    Some(file) => core.waiting(Wait::Sync, || self.sync_file(core, &file))?,
                     None => self.forget(id),
                 },
                 Obstacle::Writes => return Ok(None),
@@ -223,6 +253,30 @@ impl DoubleWrite {
                 }
             }
         }
+    }
+
+    /// Syncs a file to make room, as the only thread that does: it has the turn. As [`Core::sync_file`]
+    /// does, but without asking for memory.
+    fn sync_file(&self, core: &Core, file: &FileCore) -> Result<(), Error> {
+        file.space.check_sound()?;
+        let changes = file.changes();
+        let desk = || self.room_desk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = desk().take().expect("[DWR-1] one thread makes room at a time");
+        let mut synced = Ok(());
+        let segments = (0..).map_while(|number| file.segment_file(number));
+        for segment in segments {
+            core.counters.count_pool(PoolEvent::Syncs);
+            let done = carry_out(&mut batch, Request::sync_data(&segment));
+            if let Err(error) = done.result {
+                core.counters.count_pool(PoolEvent::SyncErrors);
+                synced = Err(file.space.sync_failed(error));
+                break;
+            }
+        }
+        *desk() = Some(batch);
+        synced?;
+        file.synced(changes);
+        Ok(())
     }
 
     /// Waits for the right to take groups. `None` when others are before and the caller must not wait.
@@ -247,24 +301,27 @@ impl DoubleWrite {
         groups: Groups,
         table: &Table,
     ) -> Result<(), Error> {
-        let chunks = groups.iter().zip(copies.chunks_mut(self.group_pages()));
-        if groups.count() == 1 {
-            return chunks
-                .map(|(group, copies)| {
-                    let request = self.request(file, copies, group, table);
-                    self.end(file, group, copies, file.space.lone.submit(request).wait())
-                })
-                .collect();
+        for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
+            let mut desk = self.desk(group);
+            let request = self.request(file, copies, group, table, &mut desk);
+            let batch = if groups.count() == 1 { &mut desk.lone } else { &mut desk.queue };
+            batch.stage(request);
+            batch.start();
+            self.put_back(group, desk);
         }
-        let mut chunks: Vec<_> = chunks.collect();
-        let requests: Vec<Request> = chunks
-            .iter_mut()
-            .map(|(group, copies)| self.request(file, copies, *group, table))
-            .collect();
-        let tickets = file.space.queue.submit_all(requests);
         let mut result = Ok(());
-        for (ticket, (group, copies)) in tickets.into_iter().zip(chunks) {
-            result = result.and(self.end(file, group, copies, ticket.wait()));
+        for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
+            let mut desk = self.desk(group);
+            let batch = if groups.count() == 1 { &mut desk.lone } else { &mut desk.queue };
+            let Completed { mut leases, result: written } = ended(batch);
+            for (copy, lease) in copies.iter_mut().zip(leases.drain(1..)) {
+                copy.give_back(lease);
+            }
+            desk.header = leases.pop();
+            desk.leases = leases;
+            self.put_back(group, desk);
+            let written = written.map_err(|error| file.space.failure(Op::Write, error));
+            result = result.and(written);
         }
         result
     }
@@ -275,8 +332,8 @@ impl DoubleWrite {
         copies: &mut [Copy<'_>],
         group: usize,
         table: &Table,
+        desk: &mut Desk,
     ) -> Request {
-        let Desk { mut header, mut leases } = self.desk(group);
         let Checksum::Crc32c { offset } = file.checksum else {
             panic!("[DBW-1] a page without a checksum cannot be told from a torn one");
         };
@@ -292,27 +349,12 @@ impl DoubleWrite {
             let sum = *copy.bytes()[offset..].first_chunk().expect("[CHK-1] checked at opening");
             Entry { block: copy.block(), sum: u32::from_le_bytes(sum) }
         });
+        let mut header = desk.header.take().expect("[DWR-1] a group has one user");
         it.encode(entries, &mut header);
+        let mut leases = std::mem::take(&mut desk.leases);
         leases.push(header);
         leases.extend(copies.iter_mut().map(Copy::lend));
         Request::write(&self.file, self.head.group_offset(group), leases)
-    }
-
-    /// A group's write has ended: gives the memory back to where it came from.
-    fn end(
-        &self,
-        file: &FileCore,
-        group: usize,
-        copies: &mut [Copy<'_>],
-        done: Completed,
-    ) -> Result<(), Error> {
-        let Completed { mut leases, result } = done;
-        for (copy, lease) in copies.iter_mut().zip(leases.drain(1..)) {
-            copy.give_back(lease);
-        }
-        let header = leases.pop().expect("a request gives its leases back");
-        self.put_back(group, Desk { header, leases });
-        result.map_err(|error| file.space.failure(Op::Write, error))
     }
 
     /// Returns when a sync that began after this thread's writes has ended well: its own or another's.
@@ -328,12 +370,12 @@ impl DoubleWrite {
             state.syncing = true;
             let covered = state.written;
             drop(state);
-            let done = space.lone.submit(Request::sync_data(&self.file)).wait();
+            let done = self.sync_now();
             state = self.state();
             let alone = std::mem::take(&mut state.syncing);
             assert!(alone, "[DBW-2] two threads sync the double-write file at once");
             self.changed.notify_all();
-            match done.result {
+            match done {
                 Ok(()) => state.synced = state.synced.max(covered),
                 Err(error) => return Err(space.sync_failed(error)),
             }
@@ -345,6 +387,15 @@ impl DoubleWrite {
     pub(super) fn slot_ended(&self, slot: Slot, changes: u64, written: bool) {
         let Slot { group, slot } = slot;
         self.change(|ring| ring.ended(group.into(), slot.into(), written, changes));
+    }
+
+    /// Syncs the file, as the only thread that does ([DBW-2]).
+    fn sync_now(&self) -> Result<(), forebay_io::Error> {
+        let batch = || self.sync_desk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mine = batch().take().expect("[DBW-2] one thread syncs at a time");
+        let done = carry_out(&mut mine, Request::sync_data(&self.file));
+        *batch() = Some(mine);
+        done.result
     }
 
     /// A sync of `file` has ended well that was submitted after so many changes of it.
@@ -398,6 +449,23 @@ impl DoubleWrite {
 
 fn wait<'a>(changed: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
     changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Carries out one request of a batch that has nothing else.
+fn carry_out(batch: &mut Batch, request: Request) -> Completed {
+    batch.stage(request);
+    batch.start();
+    ended(batch)
+}
+
+/// The end of the one request of a batch.
+fn ended(batch: &mut Batch) -> Completed {
+    loop {
+        if let Some((_, done)) = batch.take_ended() {
+            return done;
+        }
+        batch.wait();
+    }
 }
 
 /// Makes the file of the size that `head` says, all zero, and its name durable.

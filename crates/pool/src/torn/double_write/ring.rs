@@ -34,10 +34,14 @@ pub(super) const GROUP_PAGES_MAX: usize = 64;
 const FAILED_GROUPS_MAX: usize = GROUPS / 2;
 
 /// A set of groups, a bit for each. A batch fills them in the order of their bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Groups(u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::torn) struct Groups(u64);
 
 impl Groups {
+    pub(super) fn add(&mut self, others: Groups) {
+        self.0 |= others.0;
+    }
+
     pub(super) fn iter(self) -> impl Iterator<Item = usize> {
         (0..GROUPS).filter(move |group| self.0 & 1 << group != 0)
     }

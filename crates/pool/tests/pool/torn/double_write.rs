@@ -7,8 +7,10 @@ use std::thread;
 use forebay::{Error, FileOptions, Lsn, Tablespace, TornPages};
 use forebay_io::{Op, OsError};
 
-use super::{DOUBLE_WRITE, copy, double, position, reopen, repaired, rigged, tear};
-use crate::disk::Fault;
+use super::{
+    DOUBLE_WRITE, assert_copies_come_first, copy, double, position, reopen, repaired, rigged, tear,
+};
+use crate::disk::{Disk, Fault};
 use crate::site::{PAGE, SUMS, Site, create, fill, numbered, read, try_write, write};
 
 /// Every subset of a page's eight sectors, one to a block, except none and all.
@@ -324,22 +326,7 @@ fn no_page_is_written_in_place_before_its_copy_is_synced() {
     let mut random = fastrand::Rng::with_seed(5);
     (0..300).for_each(|step| try_write(&file, random.u32(..60), step).unwrap());
     file.flush_file().unwrap();
-    let (mut copied, mut durable) = (0, 0);
-    for seen in disk.seen() {
-        let pages = seen.len / PAGE as u64;
-        match (seen.op, seen.path.ends_with(DOUBLE_WRITE)) {
-            (Op::Write, true) if seen.position == 0 => {}
-            // One page of it is the header.
-            (Op::Write, true) => copied += pages - 1,
-            (Op::SyncData, true) => durable = copied,
-            (Op::Write, false) => {
-                assert!(durable >= pages, "[DBW-1]");
-                (durable, copied) = (durable - pages, copied - pages);
-            }
-            _ => {}
-        }
-    }
-    assert_eq!(copied, 0);
+    assert_copies_come_first(&disk.seen());
 }
 
 #[test]
@@ -396,4 +383,26 @@ fn what_double_write_takes_is_stated() {
     let pool_without = Site::bare(4096).directory(site.path("other"));
     let pool_without = pool_without.torn_pages(TornPages::Unprotected).build().unwrap();
     assert_eq!(pool_without.bookkeeping_bytes(), plain);
+}
+
+#[test]
+fn what_was_repaired_is_synced_before_its_copies_are_given_up() {
+    let site = Site::new();
+    let (pool, _disk, unsynced) = rigged(&site, 64);
+    let file = numbered(&pool, "table", 4, 10);
+    file.sync().unwrap();
+    write(&file, 1, 99);
+    file.flush_file().unwrap();
+    let crashed = site.path("crashed");
+    unsynced.crash(&site.path("main"), &crashed, || 0b0011_0000);
+    let (io, disk) = Disk::open();
+    let main = Tablespace::new("main", &crashed).io(io);
+    let pool = double(Site::bare(64)).tablespace(main).build().unwrap();
+    assert!(repaired(&pool).is_some());
+    let changes = disk.seen().into_iter().filter(|it| it.op != Op::Read);
+    let changes: Vec<(Op, bool)> =
+        changes.map(|it| (it.op, it.path.ends_with(DOUBLE_WRITE))).collect();
+    let repair = [(Op::Write, false), (Op::SyncData, false)];
+    let head = [(Op::Write, true), (Op::SyncData, true)];
+    assert!(changes.starts_with(&[repair, head].concat()), "{changes:?}");
 }

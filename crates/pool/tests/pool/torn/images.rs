@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay::{
-    BufferPool, Checksum, Error, FileOptions, Lsn, PageImage, PagedFile, ReadaheadStrategy,
-    Tablespace, TornPages, Wal,
+    BufferPool, CheckpointOptions, Checksum, Error, FileOptions, Lsn, PageImage, PagedFile,
+    ReadaheadStrategy, Tablespace, TornPages, Wal,
 };
 use forebay_io::{Op, OsError};
 
@@ -217,4 +217,26 @@ fn a_file_that_is_only_read_logs_nothing() {
     (0..4).for_each(|block| drop(file.read(block).unwrap()));
     pool.close().unwrap();
     assert_eq!(log.appended.load(Ordering::SeqCst), before);
+}
+
+/// Every page that is written after a checkpoint began has another image, and no other page has.
+#[test]
+fn each_checkpoint_asks_for_images_anew() {
+    let site = Site::new();
+    let (pool, _disk, log, bare) = logged(&site, 64);
+    let file = table(&pool, 40);
+    let images = || log.appended.swap(0, Ordering::SeqCst);
+    (0..40).for_each(|block| _ = change(&file, &log, block));
+    pool.checkpoint(CheckpointOptions::now()).unwrap();
+    // The first checkpoint writes them under its own number.
+    assert_eq!(images(), 40);
+    (0..10).for_each(|block| _ = change(&file, &log, block));
+    file.flush_file().unwrap();
+    assert_eq!(images(), 0, "[IMG-1]");
+    (5..20).for_each(|block| _ = change(&file, &log, block));
+    pool.checkpoint(CheckpointOptions::now()).unwrap();
+    assert_eq!(images(), 15, "[IMG-1]");
+    (0..20).for_each(|block| _ = change(&file, &log, block));
+    file.flush_file().unwrap();
+    assert_eq!((images(), bare.lock().unwrap().len()), (5, 0), "[IMG-1]");
 }

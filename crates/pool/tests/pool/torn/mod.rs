@@ -4,6 +4,7 @@
 //! written in place and not synced since is torn, sector by sector between what was durable and what was
 //! written. That is worse than what most disks do, and all of it is allowed.
 
+mod checkpointed;
 mod double_write;
 mod failures;
 mod images;
@@ -18,7 +19,7 @@ use forebay::{BufferPool, PagedFile, PoolBuilder, ReadaheadStrategy, Tablespace,
 use forebay_io::Op;
 use forebay_io::backend::Transfer;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Seen};
 use crate::site::{PAGE, Site};
 
 pub(crate) const SECTOR: usize = 512;
@@ -118,4 +119,26 @@ pub(crate) fn repaired(pool: &BufferPool) -> Option<String> {
 /// Where a page is on disk.
 pub(crate) fn position(file: &PagedFile, block: u32) -> (PathBuf, u64) {
     (file.path().to_owned(), u64::from(block) * PAGE as u64)
+}
+
+/// No page was written in place before its copy, and a sync of that.
+#[track_caller]
+pub(crate) fn assert_copies_come_first(seen: &[Seen]) {
+    let (mut copied, mut durable) = (0, 0);
+    for seen in seen {
+        let pages = seen.len / PAGE as u64;
+        match (seen.op, seen.path.ends_with(DOUBLE_WRITE)) {
+            // The head of the file.
+            (Op::Write, true) if seen.position == 0 => {}
+            // One page of it is the header.
+            (Op::Write, true) => copied += pages - 1,
+            (Op::SyncData, true) => durable = copied,
+            (Op::Write, false) => {
+                assert!(durable >= pages, "[DBW-1]");
+                (durable, copied) = (durable - pages, copied - pages);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(copied, 0);
 }
