@@ -130,7 +130,7 @@ impl Ring {
         let needed = blocks.len().div_ceil(self.group_pages);
         assert!((1..=GROUPS / 2).contains(&needed), "[DWR-1] a batch of {} pages", blocks.len());
         let failed = self.groups.iter().filter(|group| group.failed != 0).count();
-        if failed + needed > FAILED_GROUPS_MAX && !self.retries(file, blocks.clone()) {
+        if failed + needed > FAILED_GROUPS_MAX && !self.retries(file, &blocks) {
             return Err(self.obstacle());
         }
         let free = (0..GROUPS).map(|step| (self.hand + step) % GROUPS);
@@ -155,7 +155,7 @@ impl Ring {
     }
 
     /// True when a write of one of these pages has failed before.
-    fn retries(&self, file: FileId, blocks: impl Iterator<Item = Block> + Clone) -> bool {
+    fn retries(&self, file: FileId, blocks: &(impl Iterator<Item = Block> + Clone)) -> bool {
         let of_file = self.groups.iter().filter(|group| group.file == file && group.failed != 0);
         of_file
             .flat_map(|group| group.blocks_of(group.failed))

@@ -6,6 +6,12 @@ use super::*;
 
 type Page = (u32, Block);
 
+/// Number, file, and the versions of blocks.
+type Held = (u64, FileId, Vec<(Block, u64)>);
+
+/// The file, what it covers, and the versions that it makes durable.
+type Sync = (u32, u64, Vec<(Page, u64)>);
+
 /// What is on disk of one page, as versions.
 #[derive(Debug, Clone, Copy, Default)]
 struct OnDisk {
@@ -21,13 +27,13 @@ struct Model {
     ring: Ring,
     group_pages: usize,
     /// What each group of the file holds.
-    slots: Vec<(u64, FileId, Vec<(Block, u64)>)>,
+    slots: Vec<Held>,
     table: Table,
     pages: HashMap<Page, OnDisk>,
     /// Group, slot, page.
     writes: Vec<(usize, u32, Page)>,
-    /// Syncs under way: the file, what it covers, and the pages that this makes durable.
-    syncs: Vec<(u32, u64, Vec<(Page, u64)>)>,
+    /// Under way.
+    syncs: Vec<Sync>,
     version: u64,
     changes: u64,
 }
