@@ -51,7 +51,7 @@ use page::PAGE;
 const SPACE: &str = "space-";
 
 /// The file of the catalog and the ledger.
-const META: &str = "meta";
+pub(crate) const META: &str = "meta";
 
 /// How an engine is opened.
 #[derive(Debug, Clone)]
@@ -208,6 +208,11 @@ impl Engine {
         check(entry, &files)?;
         match &entry.op {
             Op::Create(name) => {
+                let slot = page::slot(&self.meta.read(PageName::CATALOG.block)?, name.slot);
+                // The slot may have had another file since the name was chosen.
+                if slot.serial + 1 != name.serial {
+                    return Err(Error::Stale);
+                }
                 let file = self.open_file(*name, true)?;
                 // What a creation that was never logged may have left.
                 file.truncate(0)?;

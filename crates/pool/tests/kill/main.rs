@@ -6,7 +6,7 @@
 //! recovery from the last time. Then the parent recovers, and asks the oracle. What is in the kernel's page cache
 //! survives; what a power cut does is another suite's affair.
 //!
-//! Environment: `FOREBAY_KILL_ROUNDS` is how often a writer is killed in all (20 without), `FOREBAY_KILL_SEED`
+//! Environment: `FOREBAY_KILL_ROUNDS` is how often a writer is killed in all (40 without), `FOREBAY_KILL_SEED`
 //! with which choices; skips are appended to the file that `FOREBAY_SKIPS` names.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         return code;
     }
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let rounds = number("FOREBAY_KILL_ROUNDS").unwrap_or(20);
+    let rounds = number("FOREBAY_KILL_ROUNDS").unwrap_or(40);
     let seed = number("FOREBAY_KILL_SEED").unwrap_or_else(|| fastrand::u64(..));
     let rounds_each = rounds.div_ceil(VARIANTS.len() as u64);
     let trials = VARIANTS.map(|variant| {
