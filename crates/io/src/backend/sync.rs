@@ -19,6 +19,9 @@ use super::{Backend, Driven, Kind, Next, Sink, Want, blocking};
 use crate::file::{Advice, CacheMode, File};
 use crate::request::{Op, Transfer};
 
+/// Transfers that there is room for before any has come.
+const ROOM: usize = 256;
+
 pub(super) struct SyncBackend {
     capacity: usize,
     /// Whether reads are hinted at all.
@@ -29,7 +32,8 @@ pub(super) struct SyncBackend {
 
 impl SyncBackend {
     pub(super) fn new(capacity: usize, advise: bool, sink: Arc<dyn Sink>) -> SyncBackend {
-        SyncBackend { capacity, advise, waiting: Mutex::new(VecDeque::with_capacity(capacity.min(ROOM))), sink }
+        let waiting = Mutex::new(VecDeque::with_capacity(capacity.min(ROOM)));
+        SyncBackend { capacity, advise, waiting, sink }
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Transfer>> {

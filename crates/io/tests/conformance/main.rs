@@ -12,6 +12,7 @@
 
 mod alignment;
 mod backpressure;
+mod batches;
 mod bench;
 mod child;
 mod churn;
@@ -51,6 +52,7 @@ fn trials() -> Vec<Trial> {
     let themes: [fn(Cell) -> Vec<Claim>; 15] = [
         alignment::claims,
         backpressure::claims,
+        batches::claims,
         continuations::claims,
         durability::claims,
         edges::claims,

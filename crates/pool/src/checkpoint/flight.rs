@@ -6,7 +6,7 @@
 //!
 //! Invariants:  [FLT-1] what is under way has ended before its copies go: of one page two writes are never
 //!              under way at a time
-//!              [FLT-2] nothing is allocated here once everything has been used once
+//!              [CKP-2] nothing is allocated here while a checkpoint runs: lists are used again
 
 use std::sync::Arc;
 use std::thread;

@@ -8,7 +8,7 @@
 //! tablespace `b` and file 1 in `a`, which was given first. By place that is 1/2, 1/7, 0/3, 0/4: the lane
 //! of `a` is 0..2 and that of `b` 2..4.
 //!
-//! Invariants:  [CPG-1] nothing is allocated here once the pool is built
+//! Invariants:  [CKP-2] nothing is allocated here once the pool is built
 //!              [CPG-2] lanes follow one another and hold every page once
 //!              [CPG-3] a page is taken once, whatever an elevator names
 //! Source:      the doubts of the discussion on sorted checkpoints (memory taken at the wrong moment).

@@ -327,6 +327,10 @@ impl<'c> Writer<'c> {
 
     /// Waits until a page that was put aside may be taken.
     fn wait_for(&self, tag: PageTag) {
+        assert!(
+            self.flight.is_empty() && self.staged.is_empty(),
+            "[CKW-1] a checkpoint waits for a latch with copies in hand"
+        );
         let Some(file) = self.core.files.get(tag.file) else { return };
         let (frames, frame) = (&self.core.frames, file.table.lookup(tag.block));
         if frame != NO_FRAME && frames.pin(frame, tag, Touch::Not) {
