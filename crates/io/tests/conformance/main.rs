@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let themes: [fn(Cell) -> Vec<Claim>; 15] = [
+    let themes: [fn(Cell) -> Vec<Claim>; 16] = [
         alignment::claims,
         backpressure::claims,
         batches::claims,

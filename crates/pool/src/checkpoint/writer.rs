@@ -194,6 +194,10 @@ impl<'c> Writer<'c> {
             if !pages.is_left(at) {
                 return Err(Error::Elevator { elevator: elevator.name(), left: *left as u64 });
             }
+            if !self.has_room(pages.tablespace(at)) {
+                // The elevator did not ask. It will name it again when something has ended.
+                return Ok(false);
+            }
             let (count, copied, no_buffer) = self.take(pages, at, most - taken, desk);
             if count > 0 {
                 pages.take(at, count);
