@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay::{
-    Balanced, BufferPool, CacheMode, CheckpointOptions, FileOptions, Kind, Lsn, Prefer, Sorted,
-    Tablespace, Wal,
+    Balanced, BufferPool, CacheMode, CheckpointOptions, Checksum, FileOptions, Kind, Lsn,
+    PageImage, Prefer, Sorted, Tablespace, TornPages, Wal,
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
@@ -29,6 +29,7 @@ fn allocations() -> usize {
 struct Counter {
     at_redo: AtomicUsize,
     between: AtomicUsize,
+    images: AtomicUsize,
 }
 
 impl Wal for Counter {
@@ -47,6 +48,14 @@ impl Wal for Counter {
         Lsn(1)
     }
 
+    fn append_image(
+        &self,
+        image: &PageImage<'_>,
+    ) -> Result<Lsn, Box<dyn std::error::Error + Send + Sync>> {
+        self.images.fetch_add(1, Ordering::SeqCst);
+        Ok(Lsn(1 + u64::from(image.block)))
+    }
+
     fn checkpointed(&self, _redo: Lsn) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let since = allocations() - self.at_redo.swap(0, Ordering::SeqCst);
         self.between.store(since, Ordering::SeqCst);
@@ -60,6 +69,7 @@ const BLOCKS: u32 = 2000;
 fn allocations_of_one(
     backend: Prefer,
     cache: CacheMode,
+    torn_pages: TornPages,
     round: u32,
     options: CheckpointOptions,
 ) -> usize {
@@ -70,6 +80,8 @@ fn allocations_of_one(
         .frames(4096)
         .cleaner(false)
         .backend(backend)
+        .checksum(Checksum::Crc32c { offset: 0 })
+        .torn_pages(torn_pages)
         .tablespace(space("a"))
         .tablespace(space("b"))
         .wal(Arc::clone(&log) as Arc<dyn Wal>)
@@ -98,6 +110,7 @@ fn allocations_of_one(
     dirty(1 + round as usize % 3);
     let report = pool.checkpoint(options).unwrap();
     assert!(report.pages > 1000 && report.files_synced == 2, "{report}");
+    assert_eq!(log.images.load(Ordering::SeqCst) > 0, torn_pages == TornPages::Images);
     log.between.load(Ordering::SeqCst)
 }
 
@@ -117,8 +130,14 @@ fn ckp_2_a_checkpoint_allocates_nothing_from_its_redo_point_to_its_end() {
             ];
             for options in kinds {
                 let what = format!("{backend:?} {cache} {options:?}");
-                let count = allocations_of_one(backend, cache, round as u32, options);
+                let way = TornPages::Unprotected;
+                let count = allocations_of_one(backend, cache, way, round as u32, options);
                 assert_eq!(count, 0, "[CKP-2] {what}");
+            }
+            for way in [TornPages::Images, TornPages::DoubleWrite] {
+                let options = CheckpointOptions::now();
+                let count = allocations_of_one(backend, cache, way, round as u32, options);
+                assert_eq!(count, 0, "[CKP-2] {backend:?} {cache} {way}");
             }
         }
     }

@@ -85,9 +85,7 @@ struct Desk {
     /// `None` while the write is under way.
     header: Option<Lease>,
     leases: Vec<Lease>,
-    /// On the queue for a request that its thread waits for, and on that for many.
-    lone: Batch,
-    queue: Batch,
+    batch: Batch,
 }
 
 /// The place of a page's copy, from when it is durable to the end of the write in place.
@@ -123,8 +121,7 @@ impl DoubleWrite {
         let desk = |header| Desk {
             header: Some(header),
             leases: Vec::with_capacity(1 + group_pages),
-            lone: opening.lone.batch(1),
-            queue: opening.queue.batch(1),
+            batch: opening.queue.batch(1),
         };
         let it = DoubleWrite {
             file,
@@ -164,7 +161,7 @@ impl DoubleWrite {
         Head { first_number, ..self.head }.encode(&mut header);
         desk.leases.push(header);
         let leases = std::mem::take(&mut desk.leases);
-        let done = carry_out(&mut desk.lone, Request::write(&self.file, 0, leases));
+        let done = carry_out(&mut desk.batch, Request::write(&self.file, 0, leases));
         desk.leases = done.leases;
         desk.header = desk.leases.pop();
         self.put_back(0, desk);
@@ -304,16 +301,14 @@ impl DoubleWrite {
         for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
             let mut desk = self.desk(group);
             let request = self.request(file, copies, group, table, &mut desk);
-            let batch = if groups.count() == 1 { &mut desk.lone } else { &mut desk.queue };
-            batch.stage(request);
-            batch.start();
+            desk.batch.stage(request);
+            desk.batch.start();
             self.put_back(group, desk);
         }
         let mut result = Ok(());
         for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
             let mut desk = self.desk(group);
-            let batch = if groups.count() == 1 { &mut desk.lone } else { &mut desk.queue };
-            let Completed { mut leases, result: written } = ended(batch);
+            let Completed { mut leases, result: written } = ended(&mut desk.batch);
             for (copy, lease) in copies.iter_mut().zip(leases.drain(1..)) {
                 copy.give_back(lease);
             }

@@ -71,8 +71,11 @@ impl Wal for Log {
     }
 }
 
+/// What the pages say that reached the disk without an image.
+type Bare = Arc<Mutex<Vec<u64>>>;
+
 /// A pool that logs images, over a disk that looks for the image of each page that comes.
-fn logged(site: &Site, frames: u64) -> (BufferPool, Arc<Disk>, Arc<Log>, Arc<Mutex<Vec<u64>>>) {
+fn logged(site: &Site, frames: u64) -> (BufferPool, Arc<Disk>, Arc<Log>, Bare) {
     let (log, bare) = (Arc::new(Log::default()), Arc::new(Mutex::new(Vec::new())));
     let (known, found) = (Arc::clone(&log), Arc::clone(&bare));
     let (io, disk) = Disk::watched(move |it| {
