@@ -13,10 +13,12 @@
 //!              [HTM-3] a fact that is null reads `unknown`, never `0`
 //!              [HTM-4] nothing in the page points outside of it
 
+mod checkpoints;
 mod facts;
 mod matrix;
 mod panels;
 mod tables;
+mod timeline;
 
 use anyhow::Context;
 use minijinja::value::{Serde, Value as Safe};
@@ -24,6 +26,7 @@ use minijinja::{Environment, UndefinedBehavior, context};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::checkpoint::{self, Checkpoints};
 use super::depth::{Line, Lines};
 use super::footnotes::Footnotes;
 use super::interplay::{self, Panels};
@@ -39,6 +42,10 @@ const PAGE_CSS: &str = include_str!("../../assets/page.css");
 const PAGE_JS: &str = include_str!("../../assets/page.js");
 const UPLOT_CSS: &str = include_str!("../../assets/uplot/uPlot.min.css");
 const UPLOT_JS: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");
+
+/// Experiments that the page shows in views of their own.
+const WITH_VIEW: [&str; 4] =
+    [depth::EXPERIMENT, strategies::EXPERIMENT, interplay::EXPERIMENT, checkpoint::EXPERIMENT];
 
 /// What the page shows of the experiment `depth`.
 #[derive(Debug, Serialize)]
@@ -79,6 +86,25 @@ struct PatternView {
     tables: Vec<Safe>,
 }
 
+/// What the page shows of the experiment `checkpoint`.
+#[derive(Debug, Serialize)]
+struct CheckpointsView {
+    /// What the best way of writing takes of the baseline's time.
+    sentence: String,
+    writing: Vec<Safe>,
+    beside: Vec<BesideView>,
+    notes: Vec<String>,
+}
+
+/// What readers felt in one pattern and cache mode.
+#[derive(Debug, Serialize)]
+struct BesideView {
+    table: Safe,
+    /// The longest reads over time, if anybody read, and the same in words.
+    plot: Option<Safe>,
+    description: String,
+}
+
 /// What the page shows of an experiment that it knows nothing about.
 #[derive(Debug, Serialize)]
 struct PlainView {
@@ -104,6 +130,7 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
         depth => Serde(depth_view(&environment, &report.records)?),
         matrix => matrix_view(&environment, &report.records)?,
         panels => Serde(panels_view(&environment, &report.records)?),
+        checkpoints => Serde(checkpoints_view(&environment, &report.records)?),
         others => Serde(plain_views(&environment, &report.records)?),
         page_css => Safe::from_safe_string(PAGE_CSS.to_owned()),
         page_js => Safe::from_safe_string(PAGE_JS.to_owned()),
@@ -201,6 +228,31 @@ fn panels_view(
     }))
 }
 
+fn checkpoints_view(
+    environment: &Environment<'_>,
+    records: &[Record],
+) -> anyhow::Result<Option<CheckpointsView>> {
+    let grouped = Checkpoints::group(records);
+    if grouped.is_empty() {
+        return Ok(None);
+    }
+    let mut footnotes = Footnotes::default();
+    let mut writing = Vec::new();
+    for panel in &grouped.panels {
+        writing.push(written(environment, &checkpoints::writing(panel, &mut footnotes))?);
+    }
+    let mut beside = Vec::new();
+    for panel in &grouped.beside {
+        let table = written(environment, &checkpoints::reading(panel, &mut footnotes))?;
+        let (plot, description) = timeline::draw(panel).map_or((None, String::new()), |drawn| {
+            (Some(Safe::from_safe_string(drawn.svg)), drawn.description)
+        });
+        beside.push(BesideView { table, plot, description });
+    }
+    let (sentence, notes) = (grouped.sentence(), footnotes.sentences().to_vec());
+    Ok(Some(CheckpointsView { sentence, writing, beside, notes }))
+}
+
 /// One table for each experiment that has no view of its own, in the order measured, and for
 /// records that fit no view of the experiment they belong to [HTM-2].
 fn plain_views(
@@ -210,9 +262,7 @@ fn plain_views(
     let mut names: Vec<&str> = Vec::new();
     for record in records {
         let name = record.experiment.as_str();
-        let has_view =
-            [depth::EXPERIMENT, strategies::EXPERIMENT, interplay::EXPERIMENT].contains(&name);
-        if !has_view && !names.contains(&name) {
+        if !WITH_VIEW.contains(&name) && !names.contains(&name) {
             names.push(name);
         }
     }
@@ -221,6 +271,7 @@ fn plain_views(
         ("depth, records that fit no line", Lines::group(records).leftovers),
         ("strategies, records that fit no map", Maps::group(records).leftovers),
         ("interplay, records that fit no table", Panels::group(records).leftovers),
+        ("checkpoint, records that fit no table", Checkpoints::group(records).leftovers),
     ] {
         if !leftovers.is_empty() {
             views.push(plain_view(environment, name, &leftovers)?);

@@ -7,6 +7,7 @@
 //! Invariants:  [REP-1] every record names its experiment and carries one metric map
 //! Source:      the record shape is that of the design notes, schema `forebay-lab/1`.
 
+mod checkpoint;
 mod depth;
 mod footnotes;
 pub mod html;
@@ -69,13 +70,14 @@ pub struct BackendNote {
 /// One cell of an experiment and what was measured in it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// `depth`, `strategies`, `interplay`, and later `readahead` and `checkpoint`.
+    /// `depth`, `strategies`, `interplay`, `checkpoint`, and later `readahead`.
     pub experiment: String,
-    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`; for the other
-    /// two: `pattern`, `strategy`, `cache`, `device_readahead_bytes`, and for `strategies` also
-    /// `cache_state`.
+    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`; for `strategies` and
+    /// `interplay`: `pattern`, `strategy`, `cache`, `device_readahead_bytes`, and for the former also
+    /// `cache_state`; for `checkpoint`: `dirty`, `elevator`, `combine`, `cache`, `backend`, `paced`,
+    /// `foreground`.
     pub cell: Map<String, Value>,
-    /// Metric name to number or null; each name ends in its unit.
+    /// Metric name to number or null, or to a list of these; each name ends in its unit.
     pub metrics: Map<String, Value>,
     /// Sentences a reader needs to judge the numbers, such as a cache that could not be emptied.
     #[serde(default)]

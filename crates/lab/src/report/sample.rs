@@ -159,3 +159,93 @@ pub(crate) fn absurd() -> Vec<Record> {
     }
     records
 }
+
+/// One record of `checkpoint`, of 65,536 pages; every metric follows from the two given.
+pub(crate) fn checkpoint(
+    place: (&str, &str),
+    way: (&str, bool, &str),
+    seconds: f64,
+    ratio: f64,
+) -> Record {
+    let ((dirty, cache), (elevator, combine, backend)) = (place, way);
+    let requests = if combine { 8192 } else { 65_536 };
+    Record {
+        experiment: "checkpoint".to_owned(),
+        cell: object(json!({
+            "dirty": dirty, "elevator": elevator, "combine": combine, "cache": cache,
+            "backend": backend, "paced": false, "foreground": false,
+        })),
+        metrics: object(json!({
+            "seconds": seconds, "seconds_min": seconds * 0.98, "seconds_max": seconds * 1.02,
+            "checkpoints": 3, "pages": 65_536, "pages_per_s": 65_536.0 / seconds,
+            "ratio_to_arrival": ratio, "requests": requests, "device_requests": requests + 3,
+            "bytes_per_request": 65_536 * 8192 / requests, "sync_seconds": 0.2,
+            "tablespace_seconds": [seconds], "slip": null,
+        })),
+        remarks: Vec::new(),
+    }
+}
+
+/// One record of `checkpoint` with readers, whose p99 is so many times what it was before.
+pub(crate) fn beside(cache: &str, paced: bool, times: f64) -> Record {
+    let mut made = checkpoint(("clustered", cache), ("balanced", true, "uring"), 18.0, 1.0);
+    made.cell.insert("paced".into(), json!(paced));
+    made.cell.insert("foreground".into(), json!(true));
+    let over_time: Vec<f64> =
+        (0..50).map(|second| if second % 20 == 10 { times * 900.0 } else { 700.0 }).collect();
+    made.metrics.extend(object(json!({
+        "ratio_to_arrival": null,
+        "slip": if paced { Some(0.004) } else { None },
+        "foreground_us_p50": 150.0, "foreground_us_p99": times * 400.0,
+        "foreground_us_p999": times * 600.0, "foreground_us_max": times * 900.0,
+        "foreground_reads": 20_000,
+        "foreground_before_us_p50": 130.0, "foreground_before_us_p99": 400.0,
+        "foreground_slot_seconds": 1.0,
+        "foreground_us_max_over_time": over_time,
+        "checkpoint_spans_seconds": if paced { [[10.0, 28.0], [30.0, 48.0]] }
+            else { [[10.0, 12.5], [30.0, 32.5]] },
+    })));
+    made
+}
+
+/// Records of `checkpoint` such as nobody should write, each shape of them once.
+pub(crate) fn absurd_checkpoints() -> Vec<Record> {
+    let whole = json!({
+        "dirty": "uniform", "elevator": "arrival", "combine": false, "cache": "direct",
+        "backend": "sync", "paced": false, "foreground": true,
+    });
+    let long = json!({
+        "dirty": "d".repeat(90), "elevator": "é".repeat(90), "combine": true, "cache": "c".repeat(90),
+        "backend": "b".repeat(90), "paced": true, "foreground": true, "more": {"a": 1},
+    });
+    let cells = [json!({}), json!({"dirty": 7, "elevator": null}), whole, long];
+    let metrics = [
+        json!({}),
+        json!({"seconds": null, "pages_per_s": "many", "foreground_us_max_over_time": 5}),
+        json!({"seconds": -1, "foreground_us_p99": -1, "foreground_us_max_over_time": [-1, [], null]}),
+        json!({"seconds": 0, "pages_per_s": 0, "checkpoint_spans_seconds": [[1, 0], [], 7]}),
+        json!({
+            "seconds": f64::MAX, "pages_per_s": f64::MAX, "bytes_per_request": f64::MAX,
+            "foreground_us_max_over_time": [f64::MAX, 0, f64::MIN_POSITIVE],
+            "foreground_slot_seconds": f64::MAX, "checkpoint_spans_seconds": [[0, f64::MAX]],
+            "foreground_us_p99": f64::MAX, "foreground_before_us_p99": f64::MIN_POSITIVE,
+        }),
+    ];
+    let mut records = Vec::new();
+    for (number, cell) in cells.iter().enumerate() {
+        for (kind, metrics) in metrics.iter().enumerate() {
+            let mut cell = object(cell.clone());
+            // Each in a panel of its own, so that none is a second one of the same cell.
+            if number >= 2 {
+                cell.insert("kind".into(), json!(kind));
+            }
+            records.push(Record {
+                experiment: "checkpoint".to_owned(),
+                cell,
+                metrics: object(metrics.clone()),
+                remarks: vec!["not cold: 1".into(), "two\nlines".into()],
+            });
+        }
+    }
+    records
+}

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use super::Report;
+use super::checkpoint::{self, Checkpoints};
 use super::interplay::{self, Panels};
 use super::strategies::{self, Maps};
-use super::terminal::{Look, depth_table, interplay_table, strategies_table};
+use super::terminal::{Look, checkpoint_table, depth_table, interplay_table, strategies_table};
 use super::{Record, depth};
 use crate::units::shown_size;
 
@@ -43,7 +44,7 @@ pub fn summary(report: &Report, look: Look) -> String {
 fn tables(records: &[Record], look: Look) -> String {
     let has = |name: &str| records.iter().any(|record| record.experiment == name);
     let mut tables = Vec::new();
-    let others = [strategies::EXPERIMENT, interplay::EXPERIMENT];
+    let others = [strategies::EXPERIMENT, interplay::EXPERIMENT, checkpoint::EXPERIMENT];
     if has(depth::EXPERIMENT) || !others.iter().any(|name| has(name)) {
         tables.push(depth_table(records, look));
     }
@@ -53,10 +54,13 @@ fn tables(records: &[Record], look: Look) -> String {
     if has(interplay::EXPERIMENT) {
         tables.push(interplay_table(records, look));
     }
+    if has(checkpoint::EXPERIMENT) {
+        tables.push(checkpoint_table(records, look));
+    }
     tables.join("\n")
 }
 
-/// One sentence for each of the experiments that ask what `adaptive` is worth.
+/// One sentence for each of the experiments whose tables are larger than what they come to.
 fn findings(records: &[Record]) -> Vec<String> {
     let mut findings = Vec::new();
     let maps = Maps::group(records);
@@ -66,6 +70,10 @@ fn findings(records: &[Record]) -> Vec<String> {
     let panels = Panels::group(records);
     if !panels.panels.is_empty() {
         findings.push(format!("interplay: {}.", panels.sentence()));
+    }
+    let checkpoints = Checkpoints::group(records);
+    if !checkpoints.panels.is_empty() {
+        findings.push(format!("checkpoint: {}.", checkpoints.sentence()));
     }
     findings
 }

@@ -17,6 +17,7 @@
 //!              [TER-2] without colour there is no escape, with `ascii` no other character
 //!              [TER-3] a figure that was not cold stands in parentheses and its bar is hollow
 
+mod checkpoint;
 mod grid;
 mod interplay;
 mod strategies;
@@ -31,6 +32,7 @@ use super::standing::Standing;
 use super::{Record, numbers};
 use text::{ascii, bar, footnotes, push_line, push_wrapped, styled};
 
+pub use checkpoint::checkpoint_table;
 pub use interplay::interplay_table;
 pub use strategies::strategies_table;
 

@@ -17,6 +17,7 @@
 //!              means for, or no time, is unmeasured and says why.
 //! Source:      document 001.
 
+mod conclusion;
 mod dirty;
 mod foreground;
 mod intervals;
@@ -194,7 +195,8 @@ fn run(
         )?;
     }
     let records = record::records(settings, &tallies);
-    Ok(Outcome { records, backends: means.into_backends(), advice: Vec::new() })
+    let advice = conclusion::draw(&records);
+    Ok(Outcome { records, backends: means.into_backends(), advice })
 }
 
 fn shuffled(tallies: &[Tally], random: &mut fastrand::Rng) -> Vec<usize> {

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use super::super::sample::{absurd, interplay, object, record, report, strategy};
+use super::super::sample::{
+    absurd, absurd_checkpoints, beside, checkpoint, interplay, object, record, report, strategy,
+};
 use super::*;
 use crate::report::Advice;
 
@@ -24,7 +26,10 @@ fn hostile_text_stays_text_wherever_it_stands() {
     let mut matrix = strategy(HOSTILE, HOSTILE, (HOSTILE, HOSTILE), Some(1.0), &[HOSTILE]);
     matrix.cell.insert(HOSTILE.into(), HOSTILE.into());
     let panel = interplay(HOSTILE, HOSTILE, HOSTILE, None, Some(1.0));
-    let mut report = report(vec![hostile, other, matrix, panel]);
+    let written = checkpoint((HOSTILE, HOSTILE), (HOSTILE, true, HOSTILE), 1.0, 0.5);
+    let mut read = beside(HOSTILE, true, 2.0);
+    read.cell.insert("elevator".into(), HOSTILE.into());
+    let mut report = report(vec![hostile, other, matrix, panel, written, read]);
     for text in [
         &mut report.schema,
         &mut report.forebay,
@@ -252,17 +257,44 @@ fn interplay_has_a_table_for_each_readahead_and_bars_on_one_scale() {
 }
 
 #[test]
+fn checkpoints_have_a_table_for_each_pattern_and_a_plot_of_what_readers_felt() {
+    let mut lost = checkpoint(("uniform", "direct"), ("sorted", true, "aio"), 1.0, 0.1);
+    lost.metrics = object(json!({"seconds": null}));
+    lost.remarks.push("not measured: no aio here".into());
+    let page = render(&report(vec![
+        checkpoint(("clustered", "direct"), ("arrival", false, "sync"), 9.2, 1.0),
+        checkpoint(("clustered", "direct"), ("balanced", true, "uring"), 2.3, 0.25),
+        lost,
+        beside("direct", false, 9.0),
+        beside("direct", true, 1.25),
+    ]))
+    .unwrap();
+    let section = between(&page, "<section id=\"checkpoint\">", "</section>");
+    assert_eq!(section.matches("<tbody>").count(), 3);
+    let bars = ["--share:25%\">7,123", "cold best\" style=\"--share:100%\">28,494"];
+    assert!(bars.iter().all(|bar| section.contains(bar)), "[HCK-1] {section}");
+    let lost = between(section, "sorted, combined</th>", "</tr>");
+    assert!(!lost.contains("best") && lost.contains("–<sup>1</sup>"), "[HCK-1] {lost}");
+    assert!(section.contains("<li>not measured: no aio here</li>"), "{section}");
+    assert_eq!(section.matches("<svg").count(), 1, "{section}");
+    assert!(section.contains("aria-label=\"Line plot of the longest read"), "{section}");
+    assert!(!page.contains("id=\"plot\""), "nobody asked for depths");
+}
+
+#[test]
 fn records_of_any_shape_are_shown_somewhere() {
-    let records = absurd();
+    let records = [absurd(), absurd_checkpoints()].concat();
     let page = render(&report(records.clone())).unwrap();
     let shown = page.matches("<td class=").count();
     assert!(shown > records.len(), "[HTM-2] {shown}");
     assert!(page.contains("strategies, records that fit no map"), "[HTM-2]");
     assert!(page.contains("interplay, records that fit no table"), "[HTM-2]");
+    assert!(page.contains("checkpoint, records that fit no table"), "[HTM-2]");
     for record in records {
         let page = render(&report(vec![record.clone()])).unwrap();
         let table = page.contains("<table class=\"heat\"")
             || page.contains("id=\"interplay\"")
+            || page.contains("id=\"checkpoint\"")
             || page.contains("records that fit no");
         assert!(table, "[HTM-2] {record:?}");
     }
