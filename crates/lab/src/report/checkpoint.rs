@@ -28,6 +28,9 @@ const BACKENDS: [&str; 4] = ["sync", "threads", "aio", "uring"];
 const KNOWN: [&str; 7] =
     ["dirty", "cache", "elevator", "combine", "backend", "paced", "foreground"];
 
+/// The most tablespaces that are told apart.
+const TABLESPACES_MAX: usize = 4;
+
 /// The most points of a series over time that are drawn.
 const POINTS_MAX: usize = 3600;
 
@@ -76,6 +79,14 @@ impl<'a> Way<'a> {
     /// `spread` or `at once`.
     pub(crate) fn pace(&self) -> &'static str {
         if self.paced { "spread" } else { "at once" }
+    }
+
+    /// When the last write of each tablespace had ended, if there are several: `0.52 s, 1.04 s`.
+    pub(crate) fn tablespaces(&self) -> Option<String> {
+        let times = self.record.metrics.get("tablespace_seconds")?.as_array()?;
+        let seconds = |time: &Value| time.as_f64().map_or("–".to_owned(), numbers::seconds);
+        (times.len() > 1)
+            .then(|| times.iter().take(TABLESPACES_MAX).map(seconds).collect::<Vec<_>>().join(", "))
     }
 
     /// How many times as long readers waited at worst (p99) as before the checkpoint.
@@ -195,6 +206,11 @@ impl<'a> Checkpoints<'a> {
         } else {
             ways.push(way);
         }
+    }
+
+    /// Whether anything was written to several tablespaces.
+    pub(crate) fn has_tablespaces(&self) -> bool {
+        self.panels.iter().flat_map(|panel| &panel.ways).any(|way| way.tablespaces().is_some())
     }
 
     /// One sentence: from the best to the worst panel, what the best way takes of the baseline's time.

@@ -3,18 +3,14 @@
 //! Looked at before the working file is filled, so that a run which cannot succeed says so at once.
 
 use anyhow::Context;
-use forebay::{BufferPool, Tablespace};
-use forebay_io::{CacheMode, Kind, Prefer};
+use forebay_io::{CacheMode, Io, IoOptions, Kind, Prefer};
 
-use super::{Cell, Dirty, PAGE_BYTES, Settings};
+use super::{Cell, Dirty, Settings};
 use crate::bad_input;
 use crate::experiment::{Bench, Ground, probe_direct};
 use crate::facts::{CounterSource, DeviceCounters, Storage};
 use crate::report::BackendNote;
 use crate::workfile::{Naming, Workfile};
-
-/// Frames of a pool that only shows whether it can be had.
-const PROBE_FRAMES: u64 = 64;
 
 /// What can be measured with.
 #[derive(Debug)]
@@ -61,9 +57,8 @@ impl Means {
             means.second_counters = second_counters(bench, &ground)?;
             means.second = Some(workfile);
         }
-        for &kind in &settings.backends {
-            means.backends.push(probe_backend(bench.workfile, kind)?);
-        }
+        let probed = settings.backends.iter().map(|&kind| probe_backend(settings, kind));
+        means.backends = probed.collect();
         let missing: Option<Vec<String>> =
             settings.cells().into_iter().map(|cell| means.missing(cell)).collect();
         if let Some(why) = missing {
@@ -120,20 +115,18 @@ fn second_counters(bench: &Bench<'_>, ground: &Ground) -> anyhow::Result<SecondC
     Ok(CounterSource::open(second).map_or(SecondCounters::Unknown, SecondCounters::Own))
 }
 
-/// Whether a pool can be had with `kind`, and what it has to say.
-fn probe_backend(workfile: &Workfile, kind: Kind) -> anyhow::Result<BackendNote> {
-    let (directory, _) = workfile.named().context("a pool opens its files by name")?;
+/// Whether a queue of `kind` can be had, and what it has to say.
+fn probe_backend(settings: &Settings, kind: Kind) -> BackendNote {
     let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
-    let pool = BufferPool::builder()
-        .frames(PROBE_FRAMES)
-        .page_size(PAGE_BYTES)
-        .backend(Prefer::Only(kind))
-        .tablespace(Tablespace::new("main", directory).cache(cache))
-        .build();
-    let (available, note) = match pool {
-        Ok(pool) => (true, pool.notes().join("; ")),
-        Err(forebay::Error::Io(error)) => (false, error.to_string()),
-        Err(error) => return Err(error.into()),
+    let options = IoOptions {
+        prefer: Prefer::Only(kind),
+        cache,
+        queue_depth: settings.depth as usize,
+        ..IoOptions::default()
     };
-    Ok(BackendNote { backend: kind.to_string(), available, note })
+    let (available, note) = match Io::open(&options) {
+        Ok(io) => (true, io.notes().join("; ")),
+        Err(error) => (false, error.to_string()),
+    };
+    BackendNote { backend: kind.to_string(), available, note }
 }

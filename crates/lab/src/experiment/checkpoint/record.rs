@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use forebay::TablespaceReport;
 use forebay_io::Kind;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
@@ -164,12 +165,12 @@ impl Tally {
         Spread::of(counts?).map(|spread| spread.median)
     }
 
-    /// When each tablespace was done, in their order.
-    fn tablespace_seconds(&self) -> Vec<Option<f64>> {
-        let tablespaces = self.written.iter().map(|one| one.report.tablespaces.len()).min();
-        let of =
-            |number: usize| self.median(|one| one.report.tablespaces[number].ended.as_secs_f64());
-        (0..tablespaces.unwrap_or(0)).map(of).collect()
+    /// When something of each tablespace was done, in their order.
+    fn by_tablespace(&self, of: impl Fn(&TablespaceReport) -> Duration) -> Vec<Option<f64>> {
+        let count = self.written.iter().map(|one| one.report.tablespaces.len()).min();
+        let median =
+            |number: usize| self.median(|one| of(&one.report.tablespaces[number]).as_secs_f64());
+        (0..count.unwrap_or(0)).map(median).collect()
     }
 
     fn metrics(&self, settings: &Settings, baseline: Option<f64>) -> Map<String, Value> {
@@ -200,7 +201,9 @@ impl Tally {
             "sync_seconds": duration(|one| one.report.sync),
             "sync_longest_seconds": duration(|one| one.report.sync_longest),
             "files_synced": self.median(|one| one.report.files_synced as f64),
-            "tablespace_seconds": self.tablespace_seconds(),
+            // To the last write: that is where one starves beside another. Syncs come after all writes.
+            "tablespace_seconds": self.by_tablespace(|one| one.writes_ended),
+            "tablespace_sync_seconds": self.by_tablespace(|one| one.ended),
             "slip": slip.map(|slip| slip / settings.interval.as_secs_f64()),
             "slip_seconds": slip,
             "yielded_seconds": paced(duration(|one| one.report.yielded)),

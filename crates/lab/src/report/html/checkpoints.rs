@@ -11,12 +11,16 @@ use super::tables::{Cell, Row, Table, backend_class};
 const WRITING: [&str; 7] =
     ["backend", "pages/s", "time", "of one by one", "requests", "bytes each", "sync"];
 
+/// What panels of several tablespaces have as well.
+const TABLESPACES: &str = "writes of each ended";
+
 const READING: [&str; 8] =
     ["backend", "read µs, p50", "p99", "times before", "p99.9", "most", "slip %", "checkpoint"];
 
 /// What was written as fast as could be, in one pattern and mode.
 pub(super) fn writing(panel: &Panel<'_>, notes: &mut Footnotes) -> Table {
     let highest = panel.highest_rate().filter(|highest| *highest > 0.0);
+    let several = panel.ways.iter().any(|way| way.tablespaces().is_some());
     let row = |way: &Way<'_>| {
         let rate = way.metric("pages_per_s").filter(|_| way.seconds().is_some());
         let share = rate.zip(highest).map(|(rate, highest)| rate / highest * 100.0);
@@ -26,7 +30,7 @@ pub(super) fn writing(panel: &Panel<'_>, notes: &mut Footnotes) -> Table {
             marks: notes.marks(&way.record.remarks),
             ..figure(rate.map(numbers::number))
         };
-        let cells = vec![
+        let mut cells = vec![
             Cell::plain(way.backend.to_owned(), "text"),
             rate,
             figure(way.seconds().map(numbers::seconds)),
@@ -35,9 +39,11 @@ pub(super) fn writing(panel: &Panel<'_>, notes: &mut Footnotes) -> Table {
             figure(way.metric("bytes_per_request").map(numbers::byte_count)),
             figure(way.metric("sync_seconds").map(numbers::seconds)),
         ];
+        cells.extend(several.then(|| figure(way.tablespaces())));
         named(way, way.order(), cells)
     };
-    table(panel, &WRITING, panel.ways.iter().map(row).collect())
+    let columns: Vec<&str> = WRITING.into_iter().chain(several.then_some(TABLESPACES)).collect();
+    table(panel, &columns, panel.ways.iter().map(row).collect())
 }
 
 /// What readers felt, in one pattern and mode.

@@ -35,28 +35,15 @@ pub fn checkpoint_table(records: &[Record], look: Look) -> String {
     }
     let mut notes = Footnotes::default();
     let mut text = String::new();
+    let several = grouped.has_tablespaces();
     for (columns, panels, row) in [
-        (&writing_columns()[..], &grouped.panels, writing as RowOf),
+        (&writing_columns(several)[..], &grouped.panels, writing as RowOf),
         (&reading_columns()[..], &grouped.beside, reading as RowOf),
     ] {
-        if panels.is_empty() {
-            continue;
-        }
-        if !text.is_empty() {
+        if !text.is_empty() && !panels.is_empty() {
             text.push('\n');
         }
-        let groups = panels.iter().map(|panel| Group {
-            heading: panel.label.clone(),
-            rows: panel.ways.iter().map(|way| row(panel, way, &mut notes)).collect(),
-        });
-        let groups: Vec<Group> = groups.collect();
-        let (drawn, left_out) = grid::draw(columns, &groups, look);
-        text.push_str(&drawn);
-        if !left_out.is_empty() {
-            let missing = format!("No room here for: {}.", left_out.join(", "));
-            text.push('\n');
-            push_wrapped(&mut text, " ", &missing, look.width);
-        }
+        text.push_str(&table(columns, panels, row, &mut notes, look));
     }
     for panel in &grouped.beside {
         text.push_str(&teeth(panel, look));
@@ -67,8 +54,34 @@ pub fn checkpoint_table(records: &[Record], look: Look) -> String {
 
 type RowOf = fn(&Panel<'_>, &Way<'_>, &mut Footnotes) -> Vec<Figure>;
 
-fn writing_columns() -> [Column; 8] {
-    [
+/// One table of all `panels`; a row has at least as many figures as there are `columns`.
+fn table(
+    columns: &[Column],
+    panels: &[Panel<'_>],
+    row: RowOf,
+    notes: &mut Footnotes,
+    look: Look,
+) -> String {
+    if panels.is_empty() {
+        return String::new();
+    }
+    let groups = panels.iter().map(|panel| Group {
+        heading: panel.label.clone(),
+        rows: panel.ways.iter().map(|way| row(panel, way, notes)).collect(),
+    });
+    let groups: Vec<Group> = groups.collect();
+    let (mut text, left_out) = grid::draw(columns, &groups, look);
+    if !left_out.is_empty() {
+        let missing = format!("No room here for: {}.", left_out.join(", "));
+        text.push('\n');
+        push_wrapped(&mut text, " ", &missing, look.width);
+    }
+    text
+}
+
+/// `several`: whether there is more than one tablespace, which takes a column more.
+fn writing_columns(several: bool) -> Vec<Column> {
+    let mut columns = vec![
         Column::new(["", ""], Kind::Name, KEPT),
         Column::new(["backend", ""], Kind::Name, 6),
         Column::new(["time", ""], Kind::Number, KEPT),
@@ -77,7 +90,11 @@ fn writing_columns() -> [Column; 8] {
         Column::new(["bytes", "each"], Kind::Number, 3),
         Column::new(["sync", ""], Kind::Number, 2),
         Column::new(["", ""], Kind::Bar, 4),
-    ]
+    ];
+    if several {
+        columns.push(Column::new(["writes of", "each ended"], Kind::Name, 1));
+    }
+    columns
 }
 
 fn reading_columns() -> [Column; 10] {
@@ -116,10 +133,11 @@ fn writing(panel: &Panel<'_>, way: &Way<'_>, notes: &mut Footnotes) -> Vec<Figur
             bar: rate.filter(|_| measured).map(|(rate, most)| (rate / most, Standing::Cold)),
             ..Figure::default()
         },
+        Figure::plain(way.tablespaces().unwrap_or_default()),
     ];
     let tone = Tone { colour: None, bold: panel.is_best(way), dim: !measured };
     let mut figures = figures.map(|figure| Figure { tone, ..figure });
-    if let Some(bar) = figures.last_mut() {
+    if let Some(bar) = figures.iter_mut().find(|figure| figure.bar.is_some()) {
         bar.tone = Tone { colour: Some(Color::DarkCyan), bold: false, ..tone };
     }
     figures.to_vec()
@@ -221,12 +239,24 @@ mod tests {
     }
 
     #[test]
+    fn two_tablespaces_are_told_apart_and_take_a_column_only_where_there_are_two() {
+        let mut records = realistic();
+        assert!(!checkpoint_table(&records, PLAIN).contains("each ended"));
+        let mut two =
+            checkpoint(("two-tablespaces", "direct"), ("sorted", true, "uring"), 2.0, 0.4);
+        two.metrics.insert("tablespace_seconds".into(), serde_json::json!([1.0, 1.96]));
+        records.push(two);
+        let text = checkpoint_table(&records, Look { width: 120, ..PLAIN });
+        assert!(text.contains("each ended") && text.contains("1.00 s, 1.96 s"), "{text}");
+    }
+
+    #[test]
     fn what_readers_felt_is_beside_what_they_felt_before_and_seen_over_time() {
         let text = checkpoint_table(&realistic(), PLAIN);
         let at_once = row(&text, "at once: balanced");
         assert!(at_once.contains("3,600") && at_once.contains("9.00"), "{at_once}");
         let spread = row(&text, "spread: balanced");
-        assert!(spread.contains("500") && spread.contains("1.25") && spread.contains("0.40"));
+        assert!(spread.contains("500") && spread.contains("1.25") && spread.contains(" 0.4 "));
         let teeth = text.lines().filter(|line| line.contains('▁')).collect::<Vec<_>>();
         assert_eq!(teeth.len(), 2, "{text}");
         assert_eq!(teeth[0].matches('█').count(), 2, "[TCK-1] two teeth: {text}");

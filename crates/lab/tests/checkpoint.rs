@@ -1,0 +1,253 @@
+//! `checkpoint` as its users meet it: the cells it promises, what it refuses, and what it leaves behind.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// `forebay lab checkpoint ARGS`, to be run in `directory`.
+fn lab(directory: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(["lab", "checkpoint"]).args(args).current_dir(directory).stdin(Stdio::null());
+    command
+}
+
+fn output(directory: &Path, args: &[&str]) -> Output {
+    lab(directory, args).output().unwrap()
+}
+
+/// A directory on a disk (where the build is), not on a tmpfs.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
+        .or_else(|_| tempfile::tempdir_in("."))
+        .unwrap()
+}
+
+fn entries(directory: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> =
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// The report of a small run that succeeds and leaves its records alone.
+fn report(args: &[&str]) -> Value {
+    let scratch = scratch();
+    std::fs::create_dir(scratch.path().join("second")).unwrap();
+    let mut line = args.to_vec();
+    line.extend(["--size", "8MiB", "--rounds", "1", "--interval", "600ms", "--seed", "7"]);
+    line.extend(["--json", "out.json"]);
+    let output = output(scratch.path(), &line);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(entries(scratch.path()), ["out.json", "second"]);
+    assert_eq!(entries(&scratch.path().join("second")), [""; 0]);
+    let text = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn records(report: &Value) -> &Vec<Value> {
+    report["records"].as_array().unwrap()
+}
+
+fn is_plain(record: &Value) -> bool {
+    record["cell"]["paced"] == false && record["cell"]["foreground"] == false
+}
+
+#[test]
+fn every_order_is_measured_in_every_company_and_the_best_beside_readers() {
+    let report = report(&[]);
+    let mut expected = BTreeSet::new();
+    let mut expect =
+        |dirty: &str, elevator: &str, combine: bool, cache: &str, rest: (&str, bool, bool)| {
+            let (backend, paced, foreground) = rest;
+            let cell = json!({
+                "dirty": dirty, "elevator": elevator, "combine": combine, "cache": cache,
+                "backend": backend, "paced": paced, "foreground": foreground,
+            });
+            expected.insert(cell.to_string());
+        };
+    for cache in ["buffered", "direct"] {
+        for dirty in ["uniform", "clustered", "zipfian"] {
+            for elevator in ["arrival", "sorted", "balanced"] {
+                for combine in [false, true] {
+                    for backend in ["sync", "uring"] {
+                        expect(dirty, elevator, combine, cache, (backend, false, false));
+                    }
+                }
+            }
+        }
+        for paced in [false, true] {
+            expect("uniform", "balanced", true, cache, ("uring", paced, true));
+        }
+    }
+    let found: Vec<String> =
+        records(&report).iter().map(|record| record["cell"].to_string()).collect();
+    assert_eq!(found.iter().cloned().collect::<BTreeSet<_>>(), expected);
+    assert_eq!(found.len(), expected.len(), "each once");
+}
+
+#[test]
+fn a_record_has_what_was_written_and_what_that_took() {
+    let report = report(&["--patterns", "clustered", "--elevators", "arrival,balanced"]);
+    for record in records(&report) {
+        assert_eq!(record["experiment"], "checkpoint");
+        let (cell, metrics) = (&record["cell"], &record["metrics"]);
+        if metrics["seconds"].is_null() {
+            let why = record["remarks"][0].as_str().unwrap();
+            assert!(why.starts_with("not measured: "), "{why}");
+            continue;
+        }
+        assert!(metrics["seconds"].as_f64().unwrap() > 0.0);
+        assert_eq!(metrics["pages"], 128.0, "an eighth of the file");
+        assert!(metrics["sync_seconds"].is_number());
+        assert_eq!(metrics["tablespace_seconds"].as_array().unwrap().len(), 1);
+        let requests = metrics["requests"].as_f64().unwrap();
+        if cell["combine"] == false && cell["paced"] == false {
+            assert_eq!(requests, 128.0, "{record}");
+        } else if cell["combine"] == true && is_plain(record) {
+            assert!(requests <= 16.0, "runs of eight: {record}");
+        }
+        for name in ["device_requests", "bytes_per_request", "slip", "foreground_us_p50"] {
+            assert!(metrics.get(name).is_some(), "{name}");
+        }
+        assert_eq!(metrics["slip"].is_number(), cell["paced"] == true, "{record}");
+        let is_baseline = cell["elevator"] == "arrival" && cell["combine"] == false;
+        if is_baseline && cell["backend"] == "sync" {
+            assert_eq!(metrics["ratio_to_arrival"], 1.0);
+        }
+    }
+}
+
+#[test]
+fn readers_are_there_before_and_during_and_over_time() {
+    let report = report(&["--patterns", "uniform", "--elevators", "balanced", "--combine", "on"]);
+    let beside: Vec<&Value> =
+        records(&report).iter().filter(|record| record["cell"]["foreground"] == true).collect();
+    assert_eq!(beside.len(), 4);
+    for record in beside.into_iter().filter(|record| record["metrics"]["seconds"].is_number()) {
+        let metrics = &record["metrics"];
+        assert!(metrics["foreground_before_us_p99"].as_f64().unwrap() > 0.0, "{record}");
+        assert_eq!(metrics["checkpoint_spans_seconds"].as_array().unwrap().len(), 2);
+        let slots = metrics["foreground_us_max_over_time"].as_array().unwrap();
+        assert!((45..60).contains(&slots.len()), "1.5 s in slots of 0.03 s: {}", slots.len());
+        if record["cell"]["paced"] == true {
+            let seconds = metrics["seconds"].as_f64().unwrap();
+            assert!((0.45..0.75).contains(&seconds), "nearly the whole interval: {seconds}");
+            assert!(metrics["foreground_reads"].as_f64().unwrap() > 500.0, "{record}");
+            for quantile in ["p50", "p99", "p999"] {
+                assert!(metrics[format!("foreground_us_{quantile}")].as_f64().unwrap() > 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_tablespaces_end_by_themselves_and_both_directories_are_left_empty() {
+    let report =
+        report(&["--patterns", "two-tablespaces", "--dir2", "second", "--cache", "buffered"]);
+    for record in records(&report).iter().filter(|record| is_plain(record)) {
+        let times = record["metrics"]["tablespace_seconds"].as_array().unwrap();
+        assert_eq!(times.len(), 2, "{record}");
+        assert!(times.iter().all(|time| time.as_f64().unwrap() > 0.0), "{record}");
+    }
+    assert!(report["command"].as_str().unwrap().contains("/second --size 8MiB"));
+}
+
+#[test]
+fn the_command_of_a_report_repeats_the_run_as_it_stands() {
+    let report =
+        report(&["--patterns", "clustered", "--elevators", "sorted", "--cache", "buffered"]);
+    let scratch = scratch();
+    let command = report["command"].as_str().unwrap();
+    let (before, after) = command.split_once(" --dir ").unwrap();
+    let (_, after) = after.split_once(' ').unwrap();
+    // That directory is gone; the rest of the line is as it was.
+    let command = format!("{before} {after}");
+    let again =
+        Command::new("sh").args(["-c", &command]).current_dir(scratch.path()).output().unwrap();
+    assert!(again.status.success(), "{command}: {}", String::from_utf8_lossy(&again.stderr));
+}
+
+#[test]
+fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
+    let scratch = scratch();
+    let cases: [(&[&str], &str); 13] = [
+        (&["--dir", "nowhere"], "nowhere"),
+        (&["--dir2", "nowhere", "--size", "8MiB"], "nowhere"),
+        (&["--patterns", "two-tablespaces"], "--dir2"),
+        (&["--patterns", "zigzag"], "clustered"),
+        (&["--elevators", "lift"], "balanced"),
+        (&["--combine", "maybe"], "off and on"),
+        (&["--backends", "quantum"], "uring"),
+        (&["--backends", "aio", "--cache", "buffered"], "aio writes direct only"),
+        (&["--size", "8KiB"], "--size"),
+        (&["--size", "8MiB", "--dirty", "513"], "--dirty 513"),
+        (&["--interval", "1ms"], "--interval"),
+        (&["--reads", "0"], "--reads"),
+        (&["--json", "no/such/file.json"], "no directory"),
+    ];
+    for (args, expected) in cases {
+        let output = output(scratch.path(), args);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(expected), "{args:?}: {told}");
+        assert!(!told.contains("panicked"), "{args:?}: {told}");
+    }
+    assert_eq!(entries(scratch.path()), [""; 0]);
+}
+
+#[test]
+fn one_signal_and_two_end_the_run_with_130_and_leave_nothing() {
+    let scratch = scratch();
+    // Into writing the file, into plain cells, and into a spread checkpoint of a minute.
+    let quick = ["--size", "64MiB"];
+    let spread = [
+        "--size",
+        "8MiB",
+        "--patterns",
+        "uniform",
+        "--elevators",
+        "balanced",
+        "--combine",
+        "on",
+        "--cache",
+        "buffered",
+        "--backends",
+        "sync",
+        "--rounds",
+        "1",
+        "--interval",
+        "60s",
+        "--all-cells",
+    ];
+    let cases: [(&[&str], u64, u32); 4] =
+        [(&quick, 300, 1), (&quick, 1500, 1), (&spread, 3000, 1), (&spread, 3000, 2)];
+    for (args, pause_ms, signals) in cases {
+        let mut child =
+            lab(scratch.path(), args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        let started = Instant::now();
+        for _ in 0..signals {
+            kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(130), "{status:?} {args:?}");
+        assert!(started.elapsed() < Duration::from_secs(10), "{args:?}: {:?}", started.elapsed());
+        assert_eq!(entries(scratch.path()), [""; 0], "{args:?}");
+    }
+}
+
+#[test]
+fn help_teaches() {
+    let output = output(scratch().path(), &["--help"]);
+    let help = String::from_utf8_lossy(&output.stdout);
+    for word in ["--dir2", "--elevators", "Example:", "balanced", "one page after the other"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+}
