@@ -405,7 +405,7 @@ impl<'c> Writer<'c> {
     /// there is room for.
     fn keep(&mut self, lane: usize, mut waiting: Waiting, desk: &Desk) -> Result<(), Error> {
         let (core, space) = (self.core, &self.core.spaces[lane]);
-        let mut keeping = Keeping::new(core);
+        let mut keeping = Keeping::default();
         let mut failed = None;
         for run in self.staged.iter_mut().filter(|run| run.lane == lane) {
             let file = Arc::clone(run.copies[0].file());
@@ -426,7 +426,7 @@ impl<'c> Writer<'c> {
         }
         space.torn.seal(core, space, &keeping)?;
         for run in self.staged.iter().filter(|run| run.lane == lane && run.kept) {
-            space.torn.sealed(run.copies[0].file(), &run.copies, &keeping);
+            space.torn.sealed(run.copies[0].file(), &run.copies);
         }
         Ok(())
     }

@@ -9,7 +9,8 @@
 //! or not: a bit beside its entry in the page table, with the number of the redo point that it is about.
 //!
 //! Invariants:  [IMG-1] a page is written in place only after an image of it is durable in the log that is
-//!              newer than the redo point of the newest ended checkpoint
+//!              newer than the redo point of the newest ended checkpoint, and that knows every change
+//!              before it
 //!              [IMG-2] no page has its image noted before the log is durable up to it
 //! Concurrency: any thread; one at a time for each page, which WRITING in its frame's word sees to.
 //! Failure:     the pages stay dirty. Images that are in the log already are logged again next time.
@@ -35,7 +36,9 @@ pub(super) fn append_missing(
     copies: &[Copy<'_>],
     keeping: &mut Keeping,
 ) -> Result<(), Error> {
-    for copy in copies.iter().filter(|copy| !file.table.has_image(copy.block(), keeping.redo)) {
+    // By the number of when each was copied, not by that of now: a page may have been changed between the
+    // two, before a redo point, and an image without that change must not count as one after it.
+    for copy in copies.iter().filter(|copy| !file.table.has_image(copy.block(), copy.redo())) {
         let wal = core.wal.as_deref();
         let wal = wal.expect("[IMG-1] images without a log are refused by the builder");
         let lsn = core.waiting(Wait::Log, || append(wal, file, copy));
@@ -46,8 +49,8 @@ pub(super) fn append_missing(
 }
 
 /// Notes that the pages have had an image since the redo point: the log has been flushed ([IMG-2]).
-pub(super) fn note(file: &FileCore, copies: &[Copy<'_>], keeping: &Keeping) {
-    copies.iter().for_each(|copy| file.table.note_image(copy.block(), keeping.redo));
+pub(super) fn note(file: &FileCore, copies: &[Copy<'_>]) {
+    copies.iter().for_each(|copy| file.table.note_image(copy.block(), copy.redo()));
 }
 
 fn append(wal: &dyn Wal, file: &FileCore, copy: &Copy<'_>) -> Result<Lsn, Error> {

@@ -97,21 +97,11 @@ pub(crate) enum Waiting {
 }
 
 /// What has been kept of some batches of a tablespace, and is not durable yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Keeping {
-    /// The number of the redo point, read after WRITING was set for each of the copies: see
-    /// [`RedoPoint`](crate::checkpoint::RedoPoint).
-    redo: u64,
     /// The newest image.
     newest: Lsn,
     groups: Groups,
-}
-
-impl Keeping {
-    /// For batches whose pages have been copied already.
-    pub(crate) fn new(core: &Core) -> Keeping {
-        Keeping { redo: core.redo.now(), newest: Lsn::NONE, groups: Groups::default() }
-    }
 }
 
 /// What protects the pages of one tablespace.
@@ -219,11 +209,11 @@ impl Torn {
         file: &FileCore,
         copies: &mut [Copy<'_>],
     ) -> Result<(), Error> {
-        let mut keeping = Keeping::new(core);
+        let mut keeping = Keeping::default();
         let kept = self.keep(core, file, copies, Waiting::ForWrites, &mut keeping)?;
         assert!(kept, "[DBW-1] whoever may wait is protected, or told why not");
         self.seal(core, &file.space, &keeping)?;
-        self.sealed(file, copies, &keeping);
+        self.sealed(file, copies);
         Ok(())
     }
 
@@ -262,9 +252,9 @@ impl Torn {
     }
 
     /// The third step, of each batch: the pages may be written.
-    pub(crate) fn sealed(&self, file: &FileCore, copies: &[Copy<'_>], keeping: &Keeping) {
+    pub(crate) fn sealed(&self, file: &FileCore, copies: &[Copy<'_>]) {
         if let Torn::Images = self {
-            images::note(file, copies, keeping);
+            images::note(file, copies);
         }
     }
 

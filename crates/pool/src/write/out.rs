@@ -33,6 +33,8 @@ pub(crate) struct Copy<'c> {
     frame: FrameIndex,
     block: Block,
     copied: Copied,
+    /// The number of the redo point before which every change is in the copy.
+    redo: u64,
     buffer: Buffer<'c>,
     /// Where the page is kept in case that its write is torn.
     slot: Option<Slot>,
@@ -80,6 +82,9 @@ impl Core {
             let writing = self.frames.get(frame).word().has(WRITING);
             return if writing { Copying::NotNow } else { Copying::Clean };
         }
+        // After WRITING was set (see `RedoPoint`), and under the latch before the bytes are taken: whoever has
+        // logged a change of the page before that redo point has let go of it.
+        let redo = self.redo.now();
         buffer.bytes_mut().copy_from_slice(&page);
         let copied = self.frames.copied(frame);
         drop(page);
@@ -92,6 +97,7 @@ impl Core {
             frame,
             block: tag.block,
             copied,
+            redo,
             buffer,
             slot: None,
         })
@@ -302,6 +308,11 @@ impl Copy<'_> {
 
     pub(crate) fn block(&self) -> Block {
         self.block
+    }
+
+    /// The number of the redo point before which every change is in the copy.
+    pub(crate) fn redo(&self) -> u64 {
+        self.redo
     }
 
     /// The page, stamped with its checksum.

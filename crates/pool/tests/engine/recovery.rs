@@ -4,10 +4,10 @@
 //! Then each record is applied to those of its pages whose LSN is less than its own. A page that is cut off or
 //! dropped further on is left alone: it may be missing, or damaged, or from a time after the cut.
 //!
-//! A page that fails its checksum is taken from an image in the log, from whichever comes first, also one that
-//! stands behind the record at hand: an image says in its LSN what it has seen, and a page may be changed
-//! between the moment it is copied and the moment its image is appended. To wait for the image and to take up
-//! the page's records only from there would lose those changes.
+//! A page that fails its checksum is taken from its newest image in the log, also where that stands behind the
+//! record at hand: an image says in its LSN what it has seen, and a page may be changed between the moment it
+//! is copied and the moment its image is appended. To wait for the image and to take up the page's records only
+//! from there would lose those changes; and an older image may have been copied before the redo point.
 //!
 //! At the end files are cut to the length that the catalog says, and those it does not name are removed.
 //!
@@ -104,7 +104,8 @@ impl<'a> Redo<'a> {
         for (lsn, record) in records {
             let cut = match record {
                 Record::Image { page, bytes } => {
-                    images.entry(*page).or_insert(bytes);
+                    // The newest: an older one may be of a moment before the redo point.
+                    images.insert(*page, bytes);
                     continue;
                 }
                 Record::Entry(Entry { op: Op::Truncate { file, to }, .. }) => (file, *to),

@@ -4,6 +4,7 @@
 mod basics;
 mod elevators;
 mod faults;
+mod images;
 mod log;
 mod races;
 mod rig;
