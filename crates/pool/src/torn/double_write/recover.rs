@@ -2,8 +2,8 @@
 //!
 //! The newest good header of the double-write file says which slots were live. For each of their pages:
 //! if the page in its file fails its checksum, or cannot be read, the newest good copy is written there;
-//! then the repaired files are synced. A page that is good is left alone, whatever version it is: if it
-//! is old, the log says what is missing.
+//! then the files are synced, the repaired ones and the others. A page that is good is left alone, whatever
+//! version it is: if it is old, the log says what is missing.
 //!
 //! A page of zeroes is left alone too. It was never written, or not a byte of its first write has
 //! reached the disk; and a file that was dropped and made anew may have pages of zeroes where the double
@@ -14,6 +14,7 @@
 //!
 //! Invariants:  [DBR-1] a page that is good, absent or of zeroes is not changed
 //!              [DBR-2] of the good copies of a page the newest is taken
+//!              [DBR-3] slots are given up only when the files of their pages have been synced
 //! Failure:     an error names the file; nothing was forgotten, so the opening can be tried again.
 
 use std::collections::{BTreeMap, HashMap};
@@ -119,8 +120,10 @@ pub(in crate::torn) fn recover(opening: &Opening<'_>) -> Result<Recovered, Error
             Mended::Lost => lost += 1,
         }
     }
-    for file in recovery.files.values().flatten().filter(|file| file.repaired) {
-        io.submit(Request::sync_data(&file.file)).wait().result?;
+    // [DBR-3] Also files with nothing to repair: where only the process has died, what it wrote is whole in
+    // the kernel's page cache and may still be torn on its way to the disk.
+    for file in recovery.files.values().flatten() {
+        io.submit(Request::sync_data(file)).wait().result?;
     }
     Ok(Recovered { repaired, lost, next_number, file: Some((recovery.file, Some(head))) })
 }
@@ -154,19 +157,13 @@ enum Mended {
     Lost,
 }
 
-/// A file that pages may be torn in.
-struct Torn {
-    file: File,
-    repaired: bool,
-}
-
 struct Recovery<'a> {
     opening: &'a Opening<'a>,
     /// The double-write file.
     file: File,
     head: Head,
     /// Segments looked at so far, by path; `None` for those that are not there.
-    files: HashMap<PathBuf, Option<Torn>>,
+    files: HashMap<PathBuf, Option<File>>,
     /// What is read into; put back by each read.
     buffer: Option<Lease>,
 }
@@ -261,9 +258,6 @@ impl Recovery<'_> {
                     self.opening.lone.submit(Request::write(&file, offset, vec![lease])).wait();
                 *spare = done.leases.pop();
                 done.result?;
-                if let Some(Some(file)) = self.files.get_mut(&path) {
-                    file.repaired = true;
-                }
                 tracing::warn!(file = %path.display(), block, "a torn page was repaired");
                 return Ok(Mended::Repaired);
             }
@@ -295,7 +289,7 @@ impl Recovery<'_> {
     /// The file at `path`, opened once; `None` if it is not there any more.
     fn open(&mut self, path: &Path) -> Result<Option<File>, Error> {
         if let Some(known) = self.files.get(path) {
-            return Ok(known.as_ref().map(|known| known.file.clone()));
+            return Ok(known.clone());
         }
         let options = OpenOptions::new().cache(self.opening.cache);
         let opened = match self.opening.volume.open(path, &options) {
@@ -303,8 +297,7 @@ impl Recovery<'_> {
             Err(IoError::Open { source, .. }) if source.raw() == ENOENT => None,
             Err(error) => return Err(error.into()),
         };
-        let known = opened.clone().map(|file| Torn { file, repaired: false });
-        self.files.insert(path.to_owned(), known);
+        self.files.insert(path.to_owned(), opened.clone());
         Ok(opened)
     }
 
