@@ -9,7 +9,8 @@ use forebay::{Error, FileOptions, Lsn, Tablespace, TornPages};
 use forebay_io::{Op, OsError};
 
 use super::{
-    DOUBLE_WRITE, assert_copies_come_first, copy, double, position, reopen, repaired, rigged, tear,
+    DOUBLE_WRITE, Unsynced, assert_copies_come_first, copy, double, position, reopen, repaired,
+    rigged, tear,
 };
 use crate::disk::{Disk, Fault};
 use crate::site::{PAGE, SUMS, Site, create, fill, numbered, read, try_write, write};
