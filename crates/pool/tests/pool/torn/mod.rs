@@ -8,6 +8,7 @@ mod checkpointed;
 mod double_write;
 mod failures;
 mod images;
+mod process_crash;
 
 use std::collections::BTreeMap;
 use std::fs;
