@@ -308,8 +308,10 @@ impl State {
 
     fn write(&mut self, node: Node, transfer: &mut Transfer) -> Result<u64, OsError> {
         let offset = transfer.position();
-        let slices = transfer.slices();
-        let mut bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let mut bytes = Vec::with_capacity(transfer.remaining() as usize);
+        for slice in transfer.slices() {
+            bytes.extend_from_slice(&slice);
+        }
         let moved = attempt(transfer)?;
         bytes.truncate(moved as usize);
         self.note(node, ContentEvent::Write { offset, bytes: bytes.into() });

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay::TornPages;
 use forebay_sim::{Disk, DiskOptions, Fault, Faults};
 
 use crate::engine::{Error, Settings};
@@ -20,6 +21,7 @@ pub(crate) struct Variant {
     pub(crate) faults: Option<Faults>,
     /// Threads that work at once; with more than one a run is not the same again for the same seed.
     pub(crate) threads: u8,
+    torn_pages: TornPages,
 }
 
 /// Pages that are torn need protection; on a disk whose sectors are pages, none is.
@@ -31,7 +33,21 @@ const PLAIN: Variant = Variant {
     segment_pages: None,
     faults: None,
     threads: 1,
+    torn_pages: TornPages::Unprotected,
 };
+
+/// Sectors are what they are on most disks, and pages are torn.
+const IMAGES: Variant = Variant {
+    name: "images",
+    sector_bytes: 512,
+    segment_pages: None,
+    faults: None,
+    threads: 1,
+    torn_pages: TornPages::Images,
+};
+
+const DOUBLE: Variant =
+    Variant { name: "double-write", torn_pages: TornPages::DoubleWrite, ..IMAGES };
 
 /// Errors come singly, now and then.
 const FAULTS: Faults = Faults {
@@ -53,6 +69,14 @@ pub(crate) const VARIANTS: &[Variant] = &[
     Variant { name: "segments", segment_pages: Some(8), ..PLAIN },
     Variant { name: "faults", faults: Some(FAULTS), ..PLAIN },
     Variant { name: "threads", threads: 3, ..PLAIN },
+    IMAGES,
+    Variant { name: "images-segments", segment_pages: Some(8), ..IMAGES },
+    Variant { name: "images-faults", faults: Some(FAULTS), ..IMAGES },
+    Variant { name: "images-threads", threads: 3, ..IMAGES },
+    DOUBLE,
+    Variant { name: "double-write-segments", segment_pages: Some(8), ..DOUBLE },
+    Variant { name: "double-write-faults", faults: Some(FAULTS), ..DOUBLE },
+    Variant { name: "double-write-threads", threads: 3, ..DOUBLE },
 ];
 
 impl Variant {
@@ -68,6 +92,7 @@ impl Variant {
             segment_pages: self.segment_pages,
             cleaner: self.threads > 1,
             frames: 40,
+            torn: self.torn_pages,
             ..Settings::new(disk.directory())
         })
     }
