@@ -18,6 +18,9 @@ use clap::Args;
 
 use crate::workspace;
 
+/// Power cuts for each bug: several times what it takes to find the shyest.
+const CUTS: u32 = 1600;
+
 /// The options of `cargo xtask bugs`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -25,11 +28,17 @@ pub(crate) struct Options {
     #[arg(long, value_name = "BUG")]
     only: Vec<String>,
     /// Cut the power so many times at most before a bug counts as not found
-    #[arg(long, default_value_t = 1600)]
+    #[arg(long, default_value_t = CUTS)]
     cuts: u32,
     /// With these choices instead of the suite's own
     #[arg(long)]
     seed: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { only: Vec::new(), cuts: CUTS, seed: None }
+    }
 }
 
 /// The bugs; Cargo.toml has the same names.

@@ -56,6 +56,7 @@ const STEPS: &[Step] = &[
     Step { name: "clippy", what: "no warning in any target", run: steps::clippy },
     Step { name: "tidy", what: "our own style rules", run: steps::tidy },
     Step { name: "test", what: "the README's test command", run: steps::test },
+    Step { name: "bugs", what: "power cuts find each planted bug", run: steps::bugs },
     Step {
         name: "no-uring",
         what: "io, pool and lab with io_uring blocked (EPERM)",

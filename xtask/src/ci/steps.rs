@@ -9,7 +9,7 @@ use super::Context;
 use super::child::{self, SkipFile};
 use super::report::Outcome;
 use crate::no_uring::{self, Errno};
-use crate::{tidy as rules, workspace};
+use crate::{bugs as planted, tidy as rules, workspace};
 
 fn cargo(context: &Context, arguments: &[&str]) -> Command {
     let mut command = workspace::cargo(&context.root);
@@ -44,6 +44,11 @@ pub(super) fn test(context: &Context) -> Result<Outcome> {
     let mut outcome = child::run(context, &mut command)?;
     outcome.skips = skips.read()?;
     Ok(outcome)
+}
+
+pub(super) fn bugs(context: &Context) -> Result<Outcome> {
+    planted::run(&context.root, &planted::Options::default())?;
+    Ok(Outcome::default())
 }
 
 pub(super) fn no_uring(context: &Context) -> Result<Outcome> {

@@ -4,7 +4,8 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
-use forebay::{Checksum, Error, FileOptions, PagedFile, ZeroPages};
+use forebay::{Checksum, Error, FileOptions, PagedFile, ReadaheadStrategy, Tablespace, ZeroPages};
+use forebay_sim::{Disk, DiskOptions, Fault, Image, What};
 
 use crate::site::{PAGE, SUMS, Site, create, numbered, read, reopened, write};
 
@@ -148,4 +149,25 @@ fn a_page_that_takes_the_place_of_part_of_one_is_all_zero() {
     let file = pool.open_file("table", &FileOptions::new().ignore_partial_page(true)).unwrap();
     assert_eq!(file.extend(1).unwrap(), 2..3);
     assert!(file.read(2).unwrap().iter().all(|byte| *byte == 0), "new blocks are zeroes");
+}
+
+#[test]
+fn a_read_that_was_misdirected_is_told_and_never_another_page() {
+    let disk = Disk::boot(&Image::empty(), DiskOptions::default()).unwrap();
+    let main = Tablespace::new("main", disk.directory().join("main"))
+        .io(disk.io(64).unwrap())
+        .volume(disk.volume());
+    let pool = Site::bare(8).cleaner(false).readahead(ReadaheadStrategy::Os);
+    let pool = pool.tablespace(main).build().unwrap();
+    let file = numbered(&pool, "table", 30, 700);
+    let file = reopened(&pool, file);
+    disk.rule(|operation| match operation.what {
+        What::Read => Fault::Misdirected,
+        _ => Fault::None,
+    });
+    (0..30).for_each(|block| {
+        corrupt(&file, block);
+    });
+    disk.heal();
+    (0..30).for_each(|block| assert_eq!(read(&file, block), 700 + u64::from(block)));
 }

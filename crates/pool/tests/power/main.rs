@@ -24,7 +24,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use variant::VARIANTS;
 
 /// Cuts in all when nobody says: some seconds' worth.
-const CUTS: u64 = 400;
+const CUTS: u64 = 1200;
 
 fn main() -> ExitCode {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
