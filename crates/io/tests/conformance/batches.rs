@@ -111,7 +111,9 @@ fn more_places_than_the_queue_holds_are_filled_all_the_same(bench: &Bench) {
     let io = bench.io(2);
     let file = bench.file("file", &[1; 32 * BLOCK]);
     let mut batch = io.batch(32);
-    (0..32).for_each(|block| drop(batch.stage(read(&file, block))));
+    (0..32).for_each(|block| {
+        batch.stage(read(&file, block));
+    });
     batch.start();
     let mut answers = 0;
     while !batch.is_empty() {
@@ -163,7 +165,9 @@ fn tickets_and_batches_share_a_queue(bench: &Bench) {
         });
         let mut batch = io.batch(4);
         for _ in 0..50 {
-            (0..4).for_each(|block| drop(batch.stage(read(&file, block))));
+            (0..4).for_each(|block| {
+                batch.stage(read(&file, block));
+            });
             batch.start();
             while !batch.is_empty() {
                 batch.wait();
