@@ -69,6 +69,9 @@ pub(crate) struct Settings {
     pub(crate) cleaner: bool,
     /// What keeps pages from staying half written.
     pub(crate) torn: TornPages,
+    /// Checkpoints begin by themselves, so often and after so many bytes of log.
+    pub(crate) checkpoint_every: Option<Duration>,
+    pub(crate) checkpoint_log: Option<u64>,
     /// Recovery ends in a checkpoint.
     pub(crate) checkpoint_at_open: bool,
     /// Longest that a record stands in the log, now and then, before its pages are changed: what a checkpoint
@@ -89,6 +92,8 @@ impl Settings {
             segment_pages: None,
             cleaner: true,
             torn: TornPages::Unprotected,
+            checkpoint_every: None,
+            checkpoint_log: None,
             checkpoint_at_open: false,
             dawdle: Duration::ZERO,
         }
@@ -115,6 +120,12 @@ impl Settings {
             .cleaner(self.cleaner)
             .torn_pages(self.torn)
             .wal(Arc::clone(log) as Arc<dyn Wal>);
+        if let Some(interval) = self.checkpoint_every {
+            builder = builder.checkpoint_every(interval);
+        }
+        if let Some(bytes) = self.checkpoint_log {
+            builder = builder.checkpoint_log(bytes);
+        }
         for space in 0..self.spaces {
             let name = Settings::space_name(space);
             let mut tablespace = Tablespace::new(name, self.space_directory(space))

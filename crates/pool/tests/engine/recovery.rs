@@ -34,6 +34,8 @@ const META_BLOCKS: Block = 1 + WORKERS as Block;
 pub(crate) struct Recovered {
     /// There was no database.
     pub(crate) fresh: bool,
+    /// Where it began.
+    pub(crate) redo: Lsn,
     pub(crate) records: usize,
     /// Pages that a record was applied to, and that had seen it already.
     pub(crate) applied: usize,
@@ -48,7 +50,11 @@ pub(crate) fn open(settings: &Settings) -> Result<(Engine, Recovered), Error> {
     let Opened { log, redo, records } = Log::open(&disk, &settings.log_directory())?;
     let log = Arc::new(log);
     let pool = settings.pool(&log)?;
-    let mut done = Recovered { records: records.len(), ..Recovered::default() };
+    let mut done = Recovered {
+        redo: redo.unwrap_or_default(),
+        records: records.len(),
+        ..Recovered::default()
+    };
     let meta = FileOptions::new().create(redo.is_none()).tablespace(Settings::space_name(0));
     let meta = pool.open_file(META, &meta)?;
     if redo.is_none() {

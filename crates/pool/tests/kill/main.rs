@@ -37,6 +37,8 @@ pub(crate) struct Variant {
     cache: CacheMode,
     segment_pages: Option<u64>,
     pub(crate) torn: TornPages,
+    /// Nobody asks for checkpoints: they begin by themselves.
+    pub(crate) by_itself: bool,
 }
 
 const PLAIN: Variant = Variant {
@@ -44,12 +46,14 @@ const PLAIN: Variant = Variant {
     cache: CacheMode::Buffered,
     segment_pages: None,
     torn: TornPages::Unprotected,
+    by_itself: false,
 };
 
-const VARIANTS: [Variant; 5] = [
+const VARIANTS: [Variant; 6] = [
     PLAIN,
     Variant { name: "direct", cache: CacheMode::Direct, ..PLAIN },
     Variant { name: "segments", segment_pages: Some(8), ..PLAIN },
+    Variant { name: "by_itself", by_itself: true, ..PLAIN },
     Variant { name: "images", torn: TornPages::Images, ..PLAIN },
     Variant { name: "double_write", torn: TornPages::DoubleWrite, ..PLAIN },
 ];
@@ -60,6 +64,8 @@ impl Variant {
             cache: self.cache,
             segment_pages: self.segment_pages,
             torn: self.torn,
+            checkpoint_every: self.by_itself.then_some(Duration::from_millis(15)),
+            checkpoint_log: self.by_itself.then_some(16 << 10),
             frames: 40,
             dawdle: Duration::from_millis(3),
             ..Settings::new(root)

@@ -89,6 +89,8 @@ impl Moment {
 struct Sum {
     acknowledged: u64,
     recovered: Recovered,
+    /// Rounds in which a checkpoint has ended.
+    checkpointed: u64,
     blocks: usize,
 }
 
@@ -111,15 +113,20 @@ pub(crate) fn run(variant: Variant, rounds: u64, seed: u64) -> Result<Outcome, F
             }
         }
     }
-    let Sum { acknowledged, recovered, blocks } = sum;
+    let Sum { acknowledged, recovered, checkpointed, blocks } = sum;
     let Recovered { records, applied, seen, pages_from_images, .. } = recovered;
     // Otherwise this was no test.
-    let untorn = variant.torn == TornPages::Images && rounds > 8 && pages_from_images == 0;
-    if rounds > 3 && (acknowledged < rounds || applied == 0 || blocks == 0 || untorn) {
-        return Err(format!("hardly anything happened: {acknowledged}, {recovered:?}").into());
+    let untorn = variant.torn == TornPages::Images && rounds > 15 && pages_from_images == 0;
+    let idle = acknowledged < rounds || applied == 0 || blocks == 0;
+    let unmoved = rounds > 15 && checkpointed == 0;
+    if rounds > 3 && (idle || unmoved || untorn) {
+        let what =
+            format!("{acknowledged} acknowledged, {checkpointed} with checkpoints, {recovered:?}");
+        return Err(format!("hardly anything happened: {what}").into());
     }
     Ok(Outcome::Held(format!(
-        "{rounds} kills, {acknowledged} operations acknowledged, {records} records read back: \
+        "{rounds} kills, {acknowledged} operations acknowledged, checkpoints in {checkpointed} rounds; \
+         {records} records read back: \
          {applied} changes of pages done again, {seen} already there, {pages_from_images} pages from \
          their images; {blocks} blocks compared"
     )))
@@ -164,6 +171,8 @@ fn kill_once(
     let found = Found::read(&engine)?;
     let promise = history.promised(0);
     promise.check(&found).map_err(|broken| format!("after {moment:?}: {broken}"))?;
+    sum.checkpointed += u64::from(recovered.redo > sum.recovered.redo);
+    sum.recovered.redo = recovered.redo;
     sum.recovered.records += recovered.records;
     sum.recovered.applied += recovered.applied;
     sum.recovered.seen += recovered.seen;

@@ -1,15 +1,17 @@
 //! Images of pages beside checkpoints: what recovery starts a torn page from knows every change that is not in
 //! the log any more.
 
-use std::error::Error;
+use std::error::Error as StdError;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-use forebay::{BufferPool, CheckpointOptions, Lsn, PageImage, PagedFile, Phase, TornPages, Wal};
+use forebay::{
+    BufferPool, CheckpointOptions, Error, Lsn, PageImage, PagedFile, Phase, TornPages, Wal,
+};
 
-use crate::site::{Site, create, fill, number_in, wait_until};
+use crate::site::{Site, create, fill, number_in, on_disk, wait_until};
 
-type Failure = Box<dyn Error + Send + Sync>;
+type Failure = Box<dyn StdError + Send + Sync>;
 
 /// A log that keeps images, and whose flushes stand still on command.
 #[derive(Debug, Default)]
@@ -23,6 +25,7 @@ struct State {
     last: u64,
     flushed: u64,
     held: bool,
+    refuses: bool,
     waiting: usize,
     /// LSN and block of each image, and the LSN of the newest change that is in it.
     images: Vec<(u64, u32, u64)>,
@@ -71,6 +74,9 @@ impl Wal for Log {
     }
 
     fn append_image(&self, image: &PageImage<'_>) -> Result<Lsn, Failure> {
+        if self.state.lock().unwrap().refuses {
+            return Err("the log is full".into());
+        }
         let lsn = self.append();
         let says = number_in(image.bytes);
         self.state.lock().unwrap().images.push((lsn.0, image.block, says));
@@ -135,4 +141,24 @@ fn every_page_that_a_checkpoint_writes_has_an_image_first() {
             assert_eq!(log.newest_image(block, before), Some(lsn.0), "[IMG-1] block {block}");
         }
     }
+}
+
+#[test]
+fn a_log_that_takes_no_image_fails_the_checkpoint_and_nothing_is_written() {
+    let site = Site::new();
+    let (pool, log, file) = logged(&site);
+    let lsns: Vec<u64> = (0..8).map(|block| change(&file, &log, block).0).collect();
+    log.state.lock().unwrap().refuses = true;
+    let error = pool.checkpoint(CheckpointOptions::now()).unwrap_err();
+    let Error::Checkpoint { failed, report } = error else {
+        panic!("{error}");
+    };
+    assert!(matches!(&failed[..], [(_, Error::Image { .. })]), "{failed:?}");
+    assert_eq!((report.pages, pool.stats().frames_dirty), (0, 8), "[OUT-2]");
+    assert!((0..8).all(|block| on_disk(&file, block) == 0), "[IMG-1]");
+
+    log.state.lock().unwrap().refuses = false;
+    assert_eq!(pool.checkpoint(CheckpointOptions::now()).unwrap().pages, 8);
+    let found: Vec<u64> = (0..8).map(|block| on_disk(&file, block)).collect();
+    assert_eq!(found, lsns);
 }
