@@ -12,8 +12,8 @@ use super::{
     DOUBLE_WRITE, Unsynced, assert_copies_come_first, copy, double, position, reopen, repaired,
     rigged, tear,
 };
-use crate::disk::{Disk, Fault};
-use crate::site::{PAGE, SUMS, Site, create, fill, numbered, read, try_write, write};
+use crate::disk::{Disk, Fault, Seen};
+use crate::site::{PAGE, SUMS, Site, create, fill, numbered, read, try_write, wait_until, write};
 
 /// Every subset of a page's eight sectors, one to a block, except none and all.
 #[test]
@@ -166,8 +166,7 @@ fn a_copy_in_a_group_that_was_taken_anew_and_not_written_is_never_taken() {
         file.flush_file().unwrap();
         file.sync().unwrap();
         let seen = disk.seen();
-        let of_copies =
-            |it: &&crate::disk::Seen| it.op == Op::Write && it.path.ends_with(DOUBLE_WRITE);
+        let of_copies = |it: &&Seen| it.op == Op::Write && it.path.ends_with(DOUBLE_WRITE);
         let last = seen.iter().rev().find(of_copies).unwrap().position;
         if last == first + 63 * group {
             break;
@@ -328,6 +327,28 @@ fn no_page_is_written_in_place_before_its_copy_is_synced() {
     let mut random = fastrand::Rng::with_seed(5);
     (0..300).for_each(|step| try_write(&file, random.u32(..60), step).unwrap());
     file.flush_file().unwrap();
+    assert_copies_come_first(&disk.seen());
+}
+
+#[test]
+fn copies_written_while_the_file_is_being_synced_wait_for_the_next_sync() {
+    let site = Site::new();
+    let (pool, disk, _) = rigged(&site, 64);
+    let files = ["one", "two"].map(|name| numbered(&pool, name, 2, 0));
+    let of_copies = |it: &Seen| it.path.ends_with(DOUBLE_WRITE) && it.op == Op::Write;
+    let written = || disk.seen().iter().filter(|it| of_copies(it)).count();
+    let before = written();
+    files.iter().for_each(|file| write(file, 1, 9));
+    let gate = disk.hold(Op::SyncData);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| files[0].flush_file());
+        gate.wait_for(1);
+        let second = scope.spawn(|| files[1].flush_file());
+        wait_until("the second one's copy", || written() == before + 2);
+        gate.open();
+        first.join().unwrap().unwrap();
+        second.join().unwrap().unwrap();
+    });
     assert_copies_come_first(&disk.seen());
 }
 
