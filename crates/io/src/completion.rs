@@ -271,6 +271,11 @@ impl Desk {
                 _ => self.repeat(transfer, OsError::EIO),
             };
         }
+        if transfer.is_atomic() {
+            // The rest of it would be another write. The kernel promises that this does not happen.
+            let error = failure(&transfer, OsError::EIO);
+            return self.end(transfer, Err(error));
+        }
         let unit = match transfer.file.cache_mode() {
             CacheMode::Direct => u64::from(transfer.file.alignment().offset),
             CacheMode::Buffered => 1,

@@ -307,7 +307,7 @@ impl Shared {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let len = request.len();
         let admitted = self.admit(&request, len, batch);
-        let Request { op, file, offset, leases } = request;
+        let Request { op, file, offset, leases, atomic } = request;
         match admitted {
             Ok(Admitted::InFlight(sync)) => batch.push(Transfer {
                 id,
@@ -318,6 +318,7 @@ impl Shared {
                 len,
                 done: 0,
                 limit: None,
+                atomic,
                 idle_attempts: 0,
                 sync,
                 recipient,
@@ -469,6 +470,9 @@ fn check(request: &Request, len: u64) -> Result<(), Error> {
             file: file.path_shared(),
             end: request.offset.saturating_add(len),
         });
+    }
+    if request.atomic && request.op == Op::Write {
+        file.check_atomic(request.offset, len, request.leases.len())?;
     }
     if file.cache_mode() == CacheMode::Buffered {
         return Ok(());

@@ -58,8 +58,8 @@ pub use batch::Batch;
 pub use completion::{Completed, Then};
 pub use error::{Action, Error, NameOp, OsError, Part};
 pub use file::{
-    Advice, Alignment, AlignmentSource, CacheMode, File, Hint, OpenOptions, Preallocate, Residency,
-    sync_directory,
+    Advice, Alignment, AlignmentSource, AtomicWrite, CacheMode, File, Hint, OpenOptions,
+    Preallocate, Residency, sync_directory,
 };
 pub use io::{Io, IoOptions, IoStats, Prefer};
 pub use memory::{Arena, Keeper, Lease, Mapping};

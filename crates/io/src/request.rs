@@ -57,27 +57,50 @@ pub struct Request {
     pub(crate) file: File,
     pub(crate) offset: u64,
     pub(crate) leases: Vec<Lease>,
+    pub(crate) atomic: bool,
 }
 
 impl Request {
     /// Reads from byte `offset` of `file` until every lease is full.
     pub fn read(file: &File, offset: u64, leases: Vec<Lease>) -> Request {
-        Request { op: Op::Read, file: file.clone(), offset, leases }
+        Request { op: Op::Read, file: file.clone(), offset, leases, atomic: false }
     }
 
     /// Writes the bytes of every lease to `file` from byte `offset` on.
     pub fn write(file: &File, offset: u64, leases: Vec<Lease>) -> Request {
-        Request { op: Op::Write, file: file.clone(), offset, leases }
+        Request { op: Op::Write, file: file.clone(), offset, leases, atomic: false }
     }
 
     /// Syncs the data of the writes to `file` that have completed before this is submitted.
     pub fn sync_data(file: &File) -> Request {
-        Request { op: Op::SyncData, file: file.clone(), offset: 0, leases: Vec::new() }
+        Request {
+            op: Op::SyncData,
+            file: file.clone(),
+            offset: 0,
+            leases: Vec::new(),
+            atomic: false,
+        }
     }
 
     /// Syncs data and metadata of `file`.
     pub fn sync_all(file: &File) -> Request {
-        Request { op: Op::SyncAll, file: file.clone(), offset: 0, leases: Vec::new() }
+        Request {
+            op: Op::SyncAll,
+            file: file.clone(),
+            offset: 0,
+            leases: Vec::new(),
+            atomic: false,
+        }
+    }
+
+    /// A write that survives a power cut whole or not at all, where the file has
+    /// [such writes](File::atomic_write): one lease, of a length that they take, at a multiple of it.
+    /// Anything else ends in [`Error::Unsupported`](crate::Error::Unsupported), and nothing is written.
+    /// Reads and syncs are left as they are.
+    #[must_use]
+    pub fn atomic(mut self) -> Request {
+        self.atomic = true;
+        self
     }
 
     /// Bytes to move.
@@ -105,6 +128,8 @@ pub struct Transfer {
     pub(crate) done: u64,
     /// Most bytes to move in this attempt; only wrapping backends set it.
     pub(crate) limit: Option<u64>,
+    /// In one piece or not at all.
+    pub(crate) atomic: bool,
     /// Attempts in a row that moved nothing.
     pub(crate) idle_attempts: u32,
     /// Set for a sync that the kernel runs by itself.
@@ -121,6 +146,11 @@ impl Transfer {
     /// What to do.
     pub fn op(&self) -> Op {
         self.op
+    }
+
+    /// True for a write that the kernel is to carry out in one piece or refuse (RWF_ATOMIC).
+    pub fn is_atomic(&self) -> bool {
+        self.atomic && self.op == Op::Write
     }
 
     /// The file to do it on.
@@ -150,8 +180,11 @@ impl Transfer {
     /// Makes this attempt move at most `bytes`: a short transfer on demand, for fault injection.
     ///
     /// On a direct file `bytes` must respect the file's alignment, or the attempt fails as it
-    /// would in the kernel. A limit of 0 is taken as 1.
+    /// would in the kernel. A limit of 0 is taken as 1. An atomic write has none.
     pub fn limit(&mut self, bytes: u64) {
+        if self.is_atomic() {
+            return;
+        }
         self.limit = Some(bytes.max(1));
     }
 
@@ -243,6 +276,7 @@ mod tests {
             len,
             done: 0,
             limit: None,
+            atomic: false,
             idle_attempts: 0,
             sync: None,
             recipient: Recipient::Ticket(Arc::default()),

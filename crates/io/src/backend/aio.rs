@@ -200,6 +200,7 @@ fn control_block(in_flight: &InFlight, index: u32) -> Iocb {
     let moves_data = transfer.op().moves_data();
     Iocb {
         data: u64::from(index),
+        rw_flags: if transfer.is_atomic() { libc::RWF_ATOMIC } else { 0 },
         opcode,
         descriptor: transfer.descriptor_number().cast_unsigned(),
         buffer: if moves_data { vectors.as_ptr() as u64 } else { 0 },

@@ -6,6 +6,7 @@ use rustix::io::{preadv, pwritev};
 
 use crate::error::OsError;
 use crate::request::{Op, Transfer};
+use crate::sys;
 
 /// Most pieces of memory written in one call; what is beyond them goes in the next attempt.
 const SLICES_MAX: usize = 256;
@@ -27,7 +28,10 @@ pub fn attempt(transfer: &mut Transfer) -> Result<u64, OsError> {
             // On the stack: whoever writes a checkpoint does not want memory to be asked for.
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let count = transfer.slices_into(&mut slices);
-            pwritev(file.descriptor(), &slices[..count], position)?
+            match transfer.is_atomic() {
+                true => sys::write_atomic(file.descriptor(), &slices[..count], position)?,
+                false => pwritev(file.descriptor(), &slices[..count], position)?,
+            }
         }
         op @ (Op::SyncData | Op::SyncAll) => file.sync_attempt(op).map(|()| 0)?,
     };

@@ -28,6 +28,10 @@
 //! [`Error::Failed`](crate::Error::Failed), because Linux drops the dirty pages of a failed
 //! writeback and would report success the second time.
 //!
+//! **Atomic writes.** A [`Request::atomic`](crate::Request::atomic) write goes to the kernel in one piece, which
+//! carries it out whole or refuses it, and is never continued. Where it is not proven that the file has such
+//! writes it ends in [`Error::Unsupported`](crate::Error::Unsupported) before anything is started.
+//!
 //! **Cancellation.** There is none. Dropping a ticket gives up the answer, not the transfer: it
 //! runs to its end, and only then are its leases given back. A dropped write is carried out.
 //!

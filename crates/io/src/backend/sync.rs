@@ -152,6 +152,7 @@ mod tests {
             len: len as u64,
             done: 0,
             limit: None,
+            atomic: false,
             idle_attempts: 0,
             sync: None,
             recipient: Recipient::Ticket(Arc::default()),

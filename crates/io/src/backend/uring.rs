@@ -164,6 +164,7 @@ impl UringBackend {
         let (transfer, vectors) = in_flight.get(index);
         let file = types::Fd(transfer.descriptor_number());
         let position = transfer.position();
+        let flags = if transfer.is_atomic() { libc::RWF_ATOMIC } else { 0 };
         let entry = match (transfer.op(), vectors) {
             (Op::SyncData, _) => {
                 opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build()
@@ -180,9 +181,13 @@ impl UringBackend {
                         opcode::Read::new(file, start, len).offset(position).build()
                     }
                     (_, Some(buffer)) => {
-                        opcode::WriteFixed::new(file, start, len, buffer).offset(position).build()
+                        let write = opcode::WriteFixed::new(file, start, len, buffer);
+                        write.offset(position).rw_flags(flags).build()
                     }
-                    (_, None) => opcode::Write::new(file, start, len).offset(position).build(),
+                    (_, None) => {
+                        let write = opcode::Write::new(file, start, len);
+                        write.offset(position).rw_flags(flags).build()
+                    }
                 }
             }
             (op, many) => {
@@ -190,7 +195,8 @@ impl UringBackend {
                 if op == Op::Read {
                     opcode::Readv::new(file, many.as_ptr(), count).offset(position).build()
                 } else {
-                    opcode::Writev::new(file, many.as_ptr(), count).offset(position).build()
+                    let write = opcode::Writev::new(file, many.as_ptr(), count);
+                    write.offset(position).rw_flags(flags).build()
                 }
             }
         };

@@ -115,6 +115,26 @@ pub enum AlignmentSource {
     Assumed,
 }
 
+/// Writes of a direct file that survive a power cut whole or not at all, as far as the filesystem and the
+/// device prove them (statx, STATX_WRITE_ATOMIC; Linux 6.11). See [`Request::atomic`](crate::Request::atomic).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AtomicWrite {
+    /// Smallest such write, in bytes.
+    pub bytes_min: u32,
+    /// Largest such write, in bytes.
+    pub bytes_max: u32,
+    /// Most pieces of memory that it may come from.
+    pub pieces_max: u32,
+}
+
+impl AtomicWrite {
+    /// Whether a write of `len` bytes can be one: a power of two within the limits.
+    pub fn takes(&self, len: u64) -> bool {
+        let within = u64::from(self.bytes_min)..=u64::from(self.bytes_max);
+        len.is_power_of_two() && within.contains(&len)
+    }
+}
+
 /// How to reserve space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preallocate {
@@ -163,6 +183,7 @@ struct Opened {
     /// Why this is buffered although direct was asked for.
     fallback: Option<Error>,
     alignment: Alignment,
+    atomic_write: Option<AtomicWrite>,
     /// Device and inode.
     number: (u64, u64),
     identity: Arc<Identity>,
@@ -244,6 +265,27 @@ impl File {
     /// What requests on this file have to be aligned to.
     pub fn alignment(&self) -> Alignment {
         self.descriptor.opened.alignment
+    }
+
+    /// Whether, and how, this file can be written atomically. `None` where that is not proven: on other
+    /// systems than Linux, on buffered files, and on most filesystems and devices.
+    pub fn atomic_write(&self) -> Option<AtomicWrite> {
+        self.descriptor.opened.atomic_write
+    }
+
+    /// Refuses an atomic write that the kernel would refuse, or worse, take as another.
+    pub(crate) fn check_atomic(&self, offset: u64, len: u64, pieces: usize) -> Result<(), Error> {
+        let fits = |it: AtomicWrite| {
+            it.takes(len) && offset.is_multiple_of(len) && pieces as u64 <= it.pieces_max.into()
+        };
+        if self.atomic_write().is_some_and(fits) {
+            return Ok(());
+        }
+        Err(self.unsupported(
+            "an atomic write of that size and place",
+            OsError::EOPNOTSUPP,
+            "ask File::atomic_write first, and protect what is written in another way",
+        ))
     }
 
     /// Name of the filesystem, as far as it is known by its number.

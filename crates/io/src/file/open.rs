@@ -133,6 +133,9 @@ pub(crate) fn open_file(
         cache,
         fallback,
         alignment,
+        atomic_write: (cache == CacheMode::Direct)
+            .then(|| sys::atomic_write(file.as_fd()))
+            .flatten(),
         number: key,
         identity: Identity::claim(key, cache, path)?,
         volume: volume.clone(),

@@ -1,19 +1,21 @@
 //! Linux: what it has beyond POSIX, through rustix where it can and libc where it must.
 //!
 //! Source: the manual pages posix_fadvise(2), sync_file_range(2), statx(2), mincore(2),
-//! fallocate(2); cachestat from linux/mman.h (system call 451, Linux 6.5).
+//! fallocate(2), pwritev2(2); cachestat from linux/mman.h (system call 451, Linux 6.5).
 
+use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{self, AtFlags, FallocateFlags, OFlags, StatxFlags};
+use rustix::io::{ReadWriteFlags, pwritev2};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{CachedPages, DirectSupport};
 use crate::error::OsError;
-use crate::file::Advice;
+use crate::file::{Advice, AtomicWrite};
 
 const SYS_CACHESTAT: libc::c_long = 451;
 
@@ -105,6 +107,29 @@ pub(crate) fn direct_support(file: BorrowedFd<'_>) -> DirectSupport {
         }
         _ => DirectSupport::Unknown,
     }
+}
+
+/// What the filesystem and the device under it say of writes that are whole or not at all.
+pub(crate) fn atomic_write(file: BorrowedFd<'_>) -> Option<AtomicWrite> {
+    let asked = StatxFlags::from_bits_retain(libc::STATX_WRITE_ATOMIC);
+    let facts = fs::statx(file, c"", AtFlags::EMPTY_PATH, asked).ok()?;
+    let told = facts.stx_mask & asked.bits() != 0;
+    let it = AtomicWrite {
+        bytes_min: facts.stx_atomic_write_unit_min,
+        bytes_max: facts.stx_atomic_write_unit_max,
+        pieces_max: facts.stx_atomic_write_segments_max,
+    };
+    (told && it.bytes_min > 0 && it.bytes_max >= it.bytes_min && it.pieces_max > 0).then_some(it)
+}
+
+/// Writes in one piece, or fails.
+pub(crate) fn write_atomic(
+    file: BorrowedFd<'_>,
+    slices: &[IoSlice<'_>],
+    position: u64,
+) -> Result<usize, OsError> {
+    let flags = ReadWriteFlags::from_bits_retain(libc::RWF_ATOMIC as u32);
+    Ok(pwritev2(file, slices, position, flags)?)
 }
 
 /// A second descriptor of the same file with its own readahead state.

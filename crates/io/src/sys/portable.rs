@@ -3,6 +3,7 @@
 //! macOS has its own words for three things: F_FULLFSYNC (its fsync does not reach the platter),
 //! F_NOCACHE (instead of O_DIRECT) and F_RDADVISE (instead of WILLNEED).
 
+use std::io::IoSlice;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -10,7 +11,7 @@ use rustix::fs;
 
 use super::{CachedPages, DirectSupport};
 use crate::error::OsError;
-use crate::file::Advice;
+use crate::file::{Advice, AtomicWrite};
 
 #[cfg(target_vendor = "apple")]
 pub(crate) fn sync_data(file: BorrowedFd<'_>) -> Result<(), OsError> {
@@ -84,6 +85,18 @@ pub(crate) fn direct_support(_file: BorrowedFd<'_>) -> DirectSupport {
 #[cfg(not(target_vendor = "apple"))]
 pub(crate) fn direct_support(_file: BorrowedFd<'_>) -> DirectSupport {
     DirectSupport::No("this build of forebay-io has no direct I/O")
+}
+
+pub(crate) fn atomic_write(_file: BorrowedFd<'_>) -> Option<AtomicWrite> {
+    None
+}
+
+pub(crate) fn write_atomic(
+    _file: BorrowedFd<'_>,
+    _slices: &[IoSlice<'_>],
+    _position: u64,
+) -> Result<usize, OsError> {
+    Err(OsError::EOPNOTSUPP)
 }
 
 /// There is no way to reopen a descriptor; the caller opens the path again.

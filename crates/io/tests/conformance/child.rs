@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 
 use crate::bench::{Bench, Cell};
 use crate::harness::{self, Claim, Outcome};
-use crate::{full_disk, idle, ladder};
+use crate::{atomic, full_disk, idle, ladder};
 
 const FLAG: &str = "--conformance-child";
 
@@ -19,7 +19,8 @@ pub(crate) const SKIPPED: u8 = 77;
 
 /// Everything that runs in a child.
 fn bodies() -> Vec<Claim> {
-    let mut bodies = full_disk::child_bodies();
+    let mut bodies = atomic::child_bodies();
+    bodies.extend(full_disk::child_bodies());
     bodies.extend(idle::child_bodies());
     bodies.extend(ladder::child_bodies());
     bodies

@@ -33,7 +33,7 @@ pub(crate) fn child_bodies() -> Vec<Claim> {
 }
 
 fn a_full_tmpfs_is_no_space_until_room_is_made(bench: &Bench) -> Outcome {
-    on_small_filesystem(bench, "mount -t tmpfs -o size=2m forebay \"$0\"")
+    on_small_filesystem(bench, "full_disk", "mount -t tmpfs -o size=2m forebay \"$0\"")
 }
 
 fn a_full_ext4_is_no_space_until_room_is_made(bench: &Bench) -> Outcome {
@@ -43,11 +43,11 @@ fn a_full_ext4_is_no_space_until_room_is_made(bench: &Bench) -> Outcome {
     let make = "truncate -s 8M \"$0.image\" \
         && mkfs.ext4 -q -F -m 0 -O ^has_journal \"$0.image\" \
         && mount -o loop \"$0.image\" \"$0\"";
-    on_small_filesystem(bench, make)
+    on_small_filesystem(bench, "full_disk", make)
 }
 
-/// Runs the body `full_disk` where `mount`, a line of shell, mounts on the directory `$0`.
-fn on_small_filesystem(bench: &Bench, mount: &str) -> Outcome {
+/// Runs `body` of a child where `mount`, a line of shell, mounts on the directory `$0`.
+pub(crate) fn on_small_filesystem(bench: &Bench, body: &str, mount: &str) -> Outcome {
     let mut unshare = vec!["unshare", "--mount", "--propagation", "private"];
     if !rustix::process::geteuid().is_root() {
         unshare.extend(["--user", "--map-root-user"]);
@@ -66,7 +66,7 @@ fn on_small_filesystem(bench: &Bench, mount: &str) -> Outcome {
     let mut launcher: Vec<&OsStr> = unshare.iter().map(OsStr::new).collect();
     launcher.extend([OsStr::new("sh"), OsStr::new("-c"), OsStr::new(&script)]);
     launcher.push(directory.as_os_str());
-    child::run(bench, "full_disk", &launcher, &directory)
+    child::run(bench, body, &launcher, &directory)
 }
 
 fn full_disk(bench: &Bench) -> Outcome {

@@ -11,6 +11,7 @@
 #![allow(clippy::needless_pass_by_value)] // claims hand over what they are done with
 
 mod alignment;
+mod atomic;
 mod backpressure;
 mod batches;
 mod bench;
@@ -49,8 +50,9 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let themes: [fn(Cell) -> Vec<Claim>; 16] = [
+    let themes: [fn(Cell) -> Vec<Claim>; 17] = [
         alignment::claims,
+        atomic::claims,
         backpressure::claims,
         batches::claims,
         continuations::claims,
