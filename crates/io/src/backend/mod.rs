@@ -47,6 +47,8 @@
 //!
 //! **Closing.** Dropping the last handle waits for every transfer in flight.
 
+#[cfg(all(test, target_os = "linux", not(forebay_portable)))]
+mod atomic_tests;
 mod blocking;
 mod ladder;
 mod sync;

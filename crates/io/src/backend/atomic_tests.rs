@@ -1,0 +1,73 @@
+//! The flag of an atomic write reaches the kernel by every backend: a file that has no such writes is refused
+//! by the kernel itself, although nobody here has looked.
+
+use std::sync::{Arc, Mutex};
+
+use super::{Kind, Next, Sink, Want, open_raw};
+use crate::completion::Recipient;
+use crate::error::OsError;
+use crate::file::{CacheMode, File, OpenOptions};
+use crate::io::IoOptions;
+use crate::memory::Arena;
+use crate::request::{Op, Transfer};
+
+/// What came of the attempts.
+#[derive(Default)]
+struct Answers(Mutex<Vec<Result<u64, OsError>>>);
+
+impl Sink for Answers {
+    fn finished(&self, _transfer: Transfer, result: Result<u64, OsError>) -> Next {
+        self.0.lock().unwrap().push(result);
+        Next::Done
+    }
+}
+
+fn write(file: &File, pieces: usize, atomic: bool) -> Transfer {
+    let leases = Arena::new(pieces, 4096).unwrap().take_many(pieces).unwrap();
+    Transfer {
+        id: 0,
+        op: Op::Write,
+        file: file.clone(),
+        offset: 0,
+        leases,
+        len: 4096 * pieces as u64,
+        done: 0,
+        limit: None,
+        atomic,
+        idle_attempts: 0,
+        sync: None,
+        recipient: Recipient::Ticket(Arc::default()),
+    }
+}
+
+#[test]
+fn the_kernel_is_asked_for_an_atomic_write_by_every_backend() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let direct = OpenOptions::new().create(true).cache(CacheMode::Direct).buffered_if_refused(true);
+    let file = File::open(&path, &direct).unwrap();
+    if file.atomic_write().is_some() {
+        return;
+    }
+    let options = IoOptions { queue_depth: 4, cache: file.cache_mode(), ..IoOptions::default() };
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.serves(file.cache_mode())) {
+        let answers = Arc::new(Answers::default());
+        let sink: Arc<dyn Sink> = Arc::clone(&answers) as Arc<dyn Sink>;
+        let Ok(backend) = open_raw(kind, &options, &sink) else { continue };
+        for (pieces, atomic) in [(1, false), (1, true), (2, true), (1, false)] {
+            let had = answers.0.lock().unwrap().len();
+            let done = || answers.0.lock().unwrap().len() > had;
+            backend.start(&mut vec![write(&file, pieces, atomic)]);
+            while !done() {
+                let want = Want { id: None, satisfied: &done, block: true };
+                let _ = backend.drive(&want);
+                std::thread::yield_now();
+            }
+            let answer = answers.0.lock().unwrap()[had];
+            match atomic {
+                true => assert_eq!(answer, Err(OsError::EOPNOTSUPP), "{kind}, {pieces}"),
+                false => assert_eq!(answer, Ok(4096), "{kind}"),
+            }
+        }
+    }
+}
