@@ -15,7 +15,7 @@
 //! checkpoint_seconds = 300
 //! checkpoint_log = "1 GiB"
 //! checkpoint_target = 0.9
-//! torn_pages = "double-write" # or images, unprotected
+//! torn_pages = "double-write" # or images, atomic, unprotected
 //!
 //! [tablespace.main]
 //! directory = "/var/lib/engine"
@@ -219,7 +219,7 @@ fn torn_pages<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TornP
     word.parse().map(Some).map_err(unknown)
 }
 
-const TORN_PAGES_WORDS: &str = "unprotected, images or double-write";
+const TORN_PAGES_WORDS: &str = "unprotected, images, double-write or atomic";
 
 /// The words for a [`CacheMode`].
 #[derive(serde::Deserialize)]
@@ -442,7 +442,7 @@ mod tests {
             ("tablespace.a.directory = \"\"", "expected the path of a directory"),
             ("tablespace.a.queue_depth = -1", count),
             ("readahead = \"fast\"", "expected os, hint, max, prefetch, async or adaptive"),
-            ("torn_pages = \"never\"", "expected unprotected, images or double-write"),
+            ("torn_pages = \"never\"", "expected unprotected, images, double-write or atomic"),
             ("tablespace.a.costs = 5", "expected a table under a heading such as"),
             ("tablespace.a.costs = { request_ns = 1, mebibyte_us = 2 }", "missing field"),
             ("tablespace.a.segment_size = \"big\"", "write a size such as 8KiB"),

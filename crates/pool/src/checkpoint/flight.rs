@@ -113,6 +113,7 @@ impl<'c> Flight<'c> {
         let mut leases = self.spare_leases.pop().unwrap_or_default();
         leases.extend(run.copies.iter_mut().map(Copy::lend));
         let request = Request::write(&run.segment, run.offset, leases);
+        let request = run.copies[0].file().space.torn.in_place(request);
         self.stage(run.lane, request, UnderWay::Write(run));
     }
 

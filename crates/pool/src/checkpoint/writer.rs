@@ -246,6 +246,7 @@ impl<'c> Writer<'c> {
         let most = most
             .min(self.combine)
             .min(file.run_length_max(first.block))
+            .min(file.space.torn.run_pages_max())
             .min(self.copies_most - self.copies[lane]);
         let mut copies = self.flight.copies();
         let (mut count, mut no_buffer) = (0, false);

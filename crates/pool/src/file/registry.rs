@@ -149,6 +149,9 @@ impl Files {
             options.read_only,
             &open,
         )?;
+        if !options.read_only {
+            space.torn.check_segments(&segments.all(), page_bytes)?;
+        }
         if is_new && !cfg!(forebay_bug = "skip_directory_sync") {
             space.volume.sync_directory(directory(&path))?;
         }

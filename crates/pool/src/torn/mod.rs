@@ -18,6 +18,7 @@
 //! Source:      PostgreSQL's full_page_writes, InnoDB's doublewrite buffer, Linux's RWF_ATOMIC. See
 //!              docs/adr/0011-torn-pages.md.
 
+mod atomic;
 mod double_write;
 mod images;
 
@@ -25,7 +26,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use forebay_io::{CacheMode, Io, Volume};
+use forebay_io::{CacheMode, File, Io, Request, Volume};
 
 pub(crate) use double_write::{NAME as DOUBLE_WRITE_NAME, Slot};
 
@@ -53,19 +54,23 @@ pub enum TornPages {
     /// A copy of each page in a file of its own, before the page itself is written; the pool repairs torn
     /// pages by itself when it is opened. Needs checksums.
     DoubleWrite,
+    /// The disk writes each page whole or not at all. For direct files on filesystems and devices that prove
+    /// it; elsewhere the pool is not built.
+    Atomic,
 }
 
 impl TornPages {
     /// All of them.
-    pub const ALL: [TornPages; 3] =
-        [TornPages::Unprotected, TornPages::Images, TornPages::DoubleWrite];
+    pub const ALL: [TornPages; 4] =
+        [TornPages::Unprotected, TornPages::Images, TornPages::DoubleWrite, TornPages::Atomic];
 
-    /// As a profile has it: `unprotected`, `images` or `double-write`.
+    /// As a profile has it: `unprotected`, `images`, `double-write` or `atomic`.
     pub fn name(self) -> &'static str {
         match self {
             TornPages::Unprotected => "unprotected",
             TornPages::Images => "images",
             TornPages::DoubleWrite => "double-write",
+            TornPages::Atomic => "atomic",
         }
     }
 }
@@ -78,7 +83,9 @@ impl fmt::Display for TornPages {
 
 /// The name is not one of a [`TornPages`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("unknown protection from torn pages; there are unprotected, images and double-write")]
+#[error(
+    "unknown protection from torn pages; there are unprotected, images, double-write and atomic"
+)]
 pub struct UnknownTornPages;
 
 impl FromStr for TornPages {
@@ -110,6 +117,7 @@ pub(crate) enum Torn {
     Unprotected,
     Images,
     DoubleWrite(Box<DoubleWrite>),
+    Atomic,
 }
 
 /// What [`Torn::open`] needs to know.
@@ -163,6 +171,11 @@ impl Torn {
                 recovered.remove(opening)?;
                 Torn::Images
             }
+            TornPages::Atomic => {
+                recovered.remove(opening)?;
+                atomic::check_tablespace(opening)?;
+                Torn::Atomic
+            }
             TornPages::DoubleWrite => {
                 let it = DoubleWrite::open(opening, &recovered)?;
                 Torn::DoubleWrite(Box::new(it))
@@ -173,7 +186,7 @@ impl Torn {
 
     /// Refuses a file whose pages could not be protected.
     pub(crate) fn check_file(&self, name: &str, checksum: Checksum) -> Result<(), Error> {
-        if let Torn::Unprotected = self {
+        if let Torn::Unprotected | Torn::Atomic = self {
             return Ok(());
         }
         if checksum == Checksum::Off {
@@ -196,6 +209,24 @@ impl Torn {
             });
         }
         Ok(())
+    }
+
+    /// Refuses a file, made of `segments`, that cannot be written as it has to be.
+    pub(crate) fn check_segments(&self, segments: &[File], page_bytes: usize) -> Result<(), Error> {
+        match self {
+            Torn::Atomic => segments.iter().try_for_each(|it| atomic::check_file(it, page_bytes)),
+            Torn::Unprotected | Torn::Images | Torn::DoubleWrite(_) => Ok(()),
+        }
+    }
+
+    /// Most pages in one request.
+    pub(crate) fn run_pages_max(&self) -> usize {
+        if let Torn::Atomic = self { 1 } else { usize::MAX }
+    }
+
+    /// The request that writes pages in place, as it has to be sent.
+    pub(crate) fn in_place(&self, request: Request) -> Request {
+        if let Torn::Atomic = self { atomic::whole(request) } else { request }
     }
 
     /// Makes sure that pages of `file` which are about to be written in place can be repaired. Called
@@ -233,7 +264,7 @@ impl Torn {
     ) -> Result<bool, Error> {
         match self {
             _ if copies.is_empty() => Ok(true),
-            Torn::Unprotected => Ok(true),
+            Torn::Unprotected | Torn::Atomic => Ok(true),
             Torn::Images => images::append_missing(core, file, copies, keeping).map(|()| true),
             Torn::DoubleWrite(it) => it.keep(core, file, copies, waiting, &mut keeping.groups),
         }
@@ -245,7 +276,7 @@ impl Torn {
     /// As [`Torn::protect`], for all the batches.
     pub(crate) fn seal(&self, core: &Core, space: &Space, keeping: &Keeping) -> Result<(), Error> {
         match self {
-            Torn::Unprotected => Ok(()),
+            Torn::Unprotected | Torn::Atomic => Ok(()),
             Torn::Images => core.flush_log_to(keeping.newest),
             Torn::DoubleWrite(it) => it.seal(core, space, keeping.groups),
         }
@@ -260,7 +291,7 @@ impl Torn {
 
     /// Whether several batches are better made durable together than one after the other.
     pub(crate) fn prefers_company(&self) -> bool {
-        !matches!(self, Torn::Unprotected)
+        matches!(self, Torn::Images | Torn::DoubleWrite(_))
     }
 
     /// Whether page tables have to remember which pages have had an image.
@@ -316,7 +347,7 @@ impl Torn {
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Torn::DoubleWrite(it) => it.memory_bytes(),
-            Torn::Unprotected | Torn::Images => 0,
+            Torn::Unprotected | Torn::Images | Torn::Atomic => 0,
         }
     }
 }

@@ -233,7 +233,8 @@ impl Core {
         let mut start = 0;
         while start < copies.len() {
             let first = copies[start].block;
-            let most = file.run_length_max(first).min(self.combine_pages);
+            let most = self.combine_pages.min(file.space.torn.run_pages_max());
+            let most = file.run_length_max(first).min(most);
             let run = (start..copies.len())
                 .zip(first..)
                 .take(most)
@@ -242,7 +243,10 @@ impl Core {
             let leases = copies[start..start + run].iter_mut().map(Copy::lend);
             let leases = leases.collect();
             match file.place(first) {
-                Ok((segment, offset)) => runs.push((Request::write(&segment, offset, leases), run)),
+                Ok((segment, offset)) => {
+                    let request = Request::write(&segment, offset, leases);
+                    runs.push((file.space.torn.in_place(request), run));
+                }
                 Err(error) => {
                     first_error.get_or_insert(error);
                     return runs;

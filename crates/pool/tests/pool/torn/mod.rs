@@ -4,6 +4,7 @@
 //! written in place and not synced since is torn, sector by sector between what was durable and what was
 //! written. That is worse than what most disks do, and all of it is allowed.
 
+mod atomic;
 mod checkpointed;
 mod double_write;
 mod failures;
