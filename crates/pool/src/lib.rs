@@ -383,7 +383,8 @@
 //! # What it does not do
 //!
 //! - It is not crash-safe by itself. Pages reach the disk in no order but log before page, one at a
-//!   time, and a crash may leave one half written (its checksum shows it). Without a log, what is
+//!   time, and a crash may leave one half written: its checksum shows it, and what
+//!   [`PoolBuilder::torn_pages`] says repairs it. Without a log, what is
 //!   on disk is whole only after a good [`BufferPool::close`] or [`BufferPool::flush_and_sync`]
 //!   with nobody changing anything meanwhile.
 //! - It undoes nothing. A thread that panics while it changes a page leaves the page as it is by
@@ -430,6 +431,8 @@
 //! - [`queue_depth`](PoolBuilder::queue_depth) and [`backend`](PoolBuilder::backend) are about reading
 //!   ahead, flushing and cleaning; [`register_memory`](PoolBuilder::register_memory) about the last
 //!   two. A thread that misses a page reads it with a plain `preadv`.
+//! - [`torn_pages`](PoolBuilder::torn_pages) is `unprotected` unless said otherwise: see [`TornPages`] for
+//!   what the others cost.
 //! - [`Tablespace::costs`] says what a request and a byte cost on the device; streams then know which
 //!   gaps to read through from the first page on, and not only when they have seen some reads.
 //! - Memory, page size, backend, queue depths, the wait for a frame, huge pages, readahead, costs and
