@@ -180,7 +180,8 @@ impl PoolBuilder {
     }
 
     /// Take a checkpoint by itself whenever so much time has passed since the last one began, spread over
-    /// as much. Default: never.
+    /// as much. In a pool with a log the first one has to be asked for: only the engine knows when it has
+    /// recovered, and a checkpoint before that would have recovery begin too late. Default: never.
     #[must_use]
     pub fn checkpoint_every(mut self, interval: Duration) -> Self {
         self.checkpoint_every = Some(interval);
@@ -188,7 +189,8 @@ impl PoolBuilder {
     }
 
     /// Take a checkpoint by itself whenever the log has grown by so many bytes since the last redo point
-    /// (see [`Wal::position`]), and have those under way keep up with the log. Default: never.
+    /// (see [`Wal::position`]), and have those under way keep up with the log. The first one has to be asked
+    /// for, as for [`PoolBuilder::checkpoint_every`]. Default: never.
     #[must_use]
     pub fn checkpoint_log(mut self, bytes: impl Into<Size>) -> Self {
         self.checkpoint_log = Some(bytes.into());

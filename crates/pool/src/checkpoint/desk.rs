@@ -273,6 +273,18 @@ impl Desk {
         }
     }
 
+    /// No more checkpoints, as the thread that carries them out has ended: also who waits for the one
+    /// under way is told so.
+    pub(super) fn end_all(&self) {
+        self.stop();
+        if let Some(running) = self.state().running.take() {
+            let mut answer = running.answer.lock().unwrap_or_else(PoisonError::into_inner);
+            answer.get_or_insert(Err(Error::Closed));
+            drop(answer);
+            running.ended.notify_all();
+        }
+    }
+
     /// What came of the last one.
     pub(crate) fn last(&self) -> Option<Answer> {
         self.state().last.clone()

@@ -89,6 +89,13 @@ impl Drop for Keeper {
     }
 }
 
+impl Drop for Checkpoints<'_> {
+    fn drop(&mut self) {
+        // Also by a panic of a log or a clock: whoever asks from now on is told ([DSK-1]).
+        self.desk.end_all();
+    }
+}
+
 /// The checkpoints of a pool, one after the other.
 struct Checkpoints<'c> {
     core: &'c Core,
@@ -97,8 +104,9 @@ struct Checkpoints<'c> {
     room: Room,
     writer: Writer<'c>,
     elevator: Box<dyn Elevator>,
-    /// By the pool's clock, when the last one began.
-    began: Duration,
+    /// When the last one began, by the pool's clock; `None` while those that begin by themselves wait for
+    /// the first that is asked for: until then the engine recovers.
+    began: Option<Duration>,
     /// How long the foreground's reads had taken by the end of the last one.
     reads: Reads,
     read_times: WaitTimes,
@@ -115,7 +123,7 @@ impl<'c> Checkpoints<'c> {
             room,
             writer: Writer::new(core, DEPTH_MAX),
             elevator: Box::new(Balanced::new(core.spaces.len())),
-            began: core.clock.now(),
+            began: None,
             reads: Reads::now(core),
             read_times: WaitTimes::default(),
             scratch: Default::default(),
@@ -123,37 +131,40 @@ impl<'c> Checkpoints<'c> {
     }
 
     fn run(mut self) {
-        self.expect_log();
+        if self.core.wal.is_none() {
+            // Nothing has to be recovered, so the first interval begins now.
+            self.began = Some(self.core.clock.now());
+        }
         loop {
-            let due = self.triggers.every.map(|every| self.began + every);
+            let due = self.triggers.every.and_then(|every| self.began?.checked_add(every));
             let (ask, trigger) = match self.desk.wait(due) {
                 Call::Stop => return,
                 Call::Asked(ask) => (Some(ask), None),
                 Call::Due(trigger) => (None, Some(trigger)),
             };
-            self.began = self.core.clock.now();
-            if trigger.is_some() && !self.is_worth_it() {
+            let position = self.core.wal.as_ref().map_or(Lsn::NONE, |wal| wal.position());
+            self.began = Some(self.core.clock.now());
+            if trigger.is_some() && !self.is_worth_it(position) {
                 self.desk.skip();
-                self.expect_log();
-                continue;
+            } else {
+                self.one(ask, trigger);
             }
-            self.one(ask, trigger);
-            self.expect_log();
+            self.expect_log(position);
         }
     }
 
-    /// When the log has grown by so much, the next one is due.
-    fn expect_log(&self) {
-        if let (Some(bytes), Some(wal)) = (self.triggers.log_bytes, &self.core.wal) {
-            let from = self.desk.redo().max(wal.flushed().min(wal.position()));
-            self.desk.set_log_due(Lsn(from.0.saturating_add(bytes)));
+    /// When the log has grown by so much from `position`, where it was when the last one began, the next
+    /// is due: also if that has failed, for it may fail again.
+    fn expect_log(&self, position: Lsn) {
+        if let (Some(bytes), true) = (self.triggers.log_bytes, self.core.wal.is_some()) {
+            self.desk.set_log_due(Lsn(position.0.saturating_add(bytes)));
         }
     }
 
-    /// Nothing has happened since the last one: then there is no use in another.
-    fn is_worth_it(&self) -> bool {
+    /// If nothing has happened since the last one there is no use in another.
+    fn is_worth_it(&self, position: Lsn) -> bool {
         match &self.core.wal {
-            Some(wal) => wal.position() > self.desk.redo(),
+            Some(_) => position > self.desk.redo(),
             None => self.core.frames.iter().any(|(_, frame)| frame.word().is_unsaved()),
         }
     }

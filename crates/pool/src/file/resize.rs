@@ -157,7 +157,9 @@ impl FileCore {
             self.fate.store(0, Ordering::SeqCst);
             return Err(error);
         }
-        if self.space.torn.awaits_sync(self.id)
+        // What was written since the caller's sync: no checkpoint will know this file any more.
+        let written = !self.is_read_only() && self.unsynced().is_some();
+        if (written || self.space.torn.awaits_sync(self.id))
             && let Err(error) = core.sync_file(self)
         {
             self.fate.store(0, Ordering::SeqCst);

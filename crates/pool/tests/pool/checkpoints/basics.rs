@@ -1,12 +1,12 @@
 //! What a checkpoint writes and what it leaves, in how many requests, and what it says of it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay::{Arrival, CheckpointOptions, Lsn, Sorted, Wal};
 use forebay_io::Op;
 
-use crate::site::{PAGE, Site, create, fill, on_disk, read, write};
+use crate::site::{PAGE, Site, create, fill, on_disk, read, wait_until, write};
 
 #[test]
 fn what_is_dirty_is_on_disk_afterwards_and_the_next_checkpoint_finds_nothing() {
@@ -80,6 +80,8 @@ struct Counter {
     newest: AtomicU64,
     flushed: AtomicU64,
     redo: Mutex<Vec<u64>>,
+    refuses: AtomicBool,
+    refused: AtomicU64,
 }
 
 impl Counter {
@@ -90,6 +92,10 @@ impl Counter {
 
 impl Wal for Counter {
     fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        if self.refuses.load(Ordering::SeqCst) {
+            self.refused.fetch_add(1, Ordering::SeqCst);
+            return Err("the log's disk is gone".into());
+        }
         self.flushed.fetch_max(lsn.0, Ordering::SeqCst);
         Ok(())
     }
@@ -146,4 +152,56 @@ fn a_change_that_is_logged_and_not_marked_yet_is_waited_for() {
     let report = checkpoint.wait().unwrap();
     assert_eq!((report.pages, report.redo), (1, lsn), "[CKP-1] {report}");
     assert_eq!(on_disk(&file, 0), 5, "[CKP-1]");
+}
+
+#[test]
+fn checkpoints_that_begin_by_themselves_wait_for_the_first_that_is_asked_for() {
+    let site = Site::new();
+    let log = Arc::new(Counter::default());
+    let builder = site.builder(64).wal(Arc::clone(&log) as Arc<dyn Wal>);
+    let every = std::time::Duration::from_millis(20);
+    let pool = builder.checkpoint_every(every).checkpoint_log(100).build().unwrap();
+    let file = pool.open_file("t", &create()).unwrap();
+    file.extend(1).unwrap();
+    let change = || {
+        let mut page = file.write(0).unwrap();
+        fill(&mut page, 5);
+        page.mark_dirty(log.append());
+    };
+    // As if an engine recovered.
+    (0..50).for_each(|_| change());
+    std::thread::sleep(5 * every);
+    assert!(pool.last_checkpoint().is_none(), "{:?}", pool.last_checkpoint());
+    pool.checkpoint(CheckpointOptions::now()).unwrap();
+    let first = log.redo.lock().unwrap().len();
+    change();
+    wait_until("a checkpoint by time", || log.redo.lock().unwrap().len() > first);
+}
+
+#[test]
+fn a_log_that_cannot_be_flushed_is_not_tried_again_at_every_change() {
+    let site = Site::new();
+    let log = Arc::new(Counter::default());
+    let builder = site.builder(64).wal(Arc::clone(&log) as Arc<dyn Wal>);
+    let pool = builder.checkpoint_log(1000).build().unwrap();
+    let file = pool.open_file("t", &create()).unwrap();
+    file.extend(1).unwrap();
+    let change = || {
+        let mut page = file.write(0).unwrap();
+        fill(&mut page, 5);
+        page.mark_dirty(log.append());
+    };
+    change();
+    pool.checkpoint(CheckpointOptions::now()).unwrap();
+    log.refuses.store(true, Ordering::SeqCst);
+    // Ten bytes of log each: two checkpoints are due, or three.
+    (0..250).for_each(|_| {
+        change();
+        std::thread::sleep(std::time::Duration::from_micros(200));
+    });
+    wait_until("a failed checkpoint", || matches!(pool.last_checkpoint(), Some(Err(_))));
+    let refused = log.refused.load(Ordering::SeqCst);
+    assert!((1..=60).contains(&refused), "tried {refused} times for 2500 bytes of log");
+    log.refuses.store(false, Ordering::SeqCst);
+    assert_eq!(pool.checkpoint(CheckpointOptions::now()).unwrap().redo, Lsn(2510));
 }
