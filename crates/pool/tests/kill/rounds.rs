@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::BufReader;
+use std::io::{BufReader, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -19,6 +19,7 @@ use forebay_io::{CacheMode, OpenOptions};
 
 use crate::Variant;
 use crate::child;
+use crate::engine::control::Control;
 use crate::engine::disk::Disk;
 use crate::engine::log::Log;
 use crate::engine::op::{PageName, Record};
@@ -162,7 +163,7 @@ fn kill_once(
     });
     killed?;
     sum.acknowledged += acknowledged.load(Ordering::SeqCst);
-    let copy = if random.bool() { Some(copied(root)?) } else { None };
+    let copy = if random.bool() { Some(copied(&variant.settings(root))?) } else { None };
     let there = copy.as_ref().map_or(root, tempfile::TempDir::path);
     if variant.torn == TornPages::Images {
         tear(&variant.settings(there), random)?;
@@ -221,7 +222,24 @@ fn tear(settings: &Settings, random: &mut Rng) -> Result<(), Failure> {
     Ok(())
 }
 
-fn copied(root: &Path) -> Result<tempfile::TempDir, Failure> {
+/// Copies a log from `start` on: what is before it grows with every round, and nobody reads it.
+fn copy_end(from: &Path, to: &Path, start: u64) -> Result<(), Failure> {
+    let (mut from, mut to) = (fs::File::open(from)?, fs::File::create(to)?);
+    from.seek(SeekFrom::Start(start))?;
+    to.set_len(start)?;
+    to.seek(SeekFrom::Start(start))?;
+    std::io::copy(&mut from, &mut to)?;
+    Ok(())
+}
+
+/// The files as the killed writer has left them.
+fn copied(settings: &Settings) -> Result<tempfile::TempDir, Failure> {
+    let root = &settings.root;
+    let disk = Disk::open(&settings.volume, None)?;
+    let directory = settings.log_directory();
+    // A writer that did not come as far as its log has left nothing to begin from.
+    let redo = directory.exists().then(|| Control::open(&disk, &directory.join("control")));
+    let redo = redo.transpose()?.and_then(|control| control.redo()).unwrap_or_default().0;
     let copy = tempfile::tempdir()?;
     for directory in fs::read_dir(root)? {
         let directory = directory?;
@@ -229,7 +247,12 @@ fn copied(root: &Path) -> Result<tempfile::TempDir, Failure> {
         fs::create_dir(&into)?;
         for file in fs::read_dir(directory.path())? {
             let file = file?;
-            fs::copy(file.path(), into.join(file.file_name()))?;
+            let to = into.join(file.file_name());
+            if file.file_name() == "log" {
+                copy_end(&file.path(), &to, redo)?;
+            } else {
+                fs::copy(file.path(), to)?;
+            }
         }
     }
     Ok(copy)

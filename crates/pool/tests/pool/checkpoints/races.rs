@@ -314,10 +314,10 @@ fn files_that_come_and_go_meanwhile_are_no_trouble() {
     let mut checkpoints = 0;
     thread::scope(|scope| {
         let _ends = Ends(&over);
-        for number in 0..2 {
+        for name in NAMES {
             let (rig, over) = (&rig, &over);
             scope.spawn(move || {
-                let options = create().tablespace(NAMES[number]);
+                let options = create().tablespace(name);
                 while !over.load(Ordering::SeqCst) {
                     let files: Vec<PagedFile> = (0..4)
                         .map(|file| {
