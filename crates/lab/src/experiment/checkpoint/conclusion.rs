@@ -128,11 +128,11 @@ fn pacing(records: &[&Record], cache: &str, is_set: bool) -> Option<Advice> {
 fn tablespaces(records: &[&Record], cache: &str) -> Option<Advice> {
     let cells = plain(records, "two-tablespaces");
     let share = |elevator: &str| {
-        let cells = cells
+        let mut cells = cells
             .iter()
             .filter(|record| record.cell_text("elevator") == elevator && flag(record, "combine"));
         // The last backend asked for is the best.
-        let times = cells.last()?.metrics.get("tablespace_seconds")?.as_array()?;
+        let times = cells.next_back()?.metrics.get("tablespace_seconds")?.as_array()?;
         let times: Vec<f64> = times.iter().filter_map(Value::as_f64).collect();
         let [a, b] = times[..] else { return None };
         Some(a.min(b) / a.max(b)).filter(|share| share.is_finite())

@@ -204,3 +204,36 @@ fn shuffled(tallies: &[Tally], random: &mut fastrand::Rng) -> Vec<usize> {
     random.shuffle(&mut order);
     order
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{CheckpointArgs, CommonArgs};
+
+    #[test]
+    fn cells_of_a_pattern_share_their_pages_and_come_in_shuffled_order() {
+        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
+        let settings = Settings::new(&CheckpointArgs::quick(&common)).unwrap();
+        let tallies: Vec<Tally> =
+            settings.cells().into_iter().map(|cell| Tally::new(cell, None)).collect();
+        let mut random = fastrand::Rng::with_seed(1);
+        let sets = dirty::Sets::new(&settings, &mut random);
+        for dirty in [Dirty::Uniform, Dirty::Clustered] {
+            assert_eq!(sets.of(dirty).len(), 4096, "[CKP-1] {dirty}");
+        }
+        let first = shuffled(&tallies, &mut random);
+        let second = shuffled(&tallies, &mut random);
+        assert_ne!(first, second, "[CKP-1]");
+        let mut sorted = first.clone();
+        sorted.sort_unstable();
+        assert!(!first.is_sorted() && sorted.into_iter().eq(0..tallies.len()), "[CKP-1]");
+    }
+
+    #[test]
+    fn an_order_is_read_back_from_its_name() {
+        for order in Order::ALL {
+            assert_eq!(order.to_string().parse(), Ok(order));
+        }
+        assert!("lift".parse::<Order>().unwrap_err().contains("balanced"));
+    }
+}

@@ -283,12 +283,88 @@ pub(super) fn records(settings: &Settings, tallies: &[Tally]) -> Vec<Record> {
 mod tests {
     use super::*;
     use crate::cli::{CheckpointArgs, CommonArgs};
+    use crate::experiment::checkpoint::Dirty;
+    use forebay::{BufferPool, CheckpointOptions};
+    use forebay_io::CacheMode;
+
+    fn settings() -> Settings {
+        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
+        Settings::new(&CheckpointArgs::quick(&common)).unwrap()
+    }
+
+    /// What a checkpoint of nothing gave, as if it had taken so long.
+    fn written(seconds: f64, device: Option<DeviceCounters>) -> Written {
+        let directory = tempfile::tempdir().unwrap();
+        let pool = BufferPool::builder().frames(64).directory(directory.path()).build().unwrap();
+        let mut report = pool.checkpoint(CheckpointOptions::now()).unwrap();
+        report.total = Duration::from_secs_f64(seconds);
+        (report.pages, report.slip) = (4096, Duration::from_millis(100));
+        let now = Instant::now();
+        Written { report, device, span: (now, now) }
+    }
+
+    fn tally(elevator: Order, seconds: &[f64], device: &[Option<DeviceCounters>]) -> Tally {
+        let combine = elevator != Order::Arrival;
+        let cell = Cell {
+            dirty: Dirty::Uniform,
+            elevator,
+            combine,
+            cache: CacheMode::Direct,
+            backend: if combine { Kind::Uring } else { Kind::Sync },
+            paced: false,
+            foreground: false,
+        };
+        let mut tally = Tally::new(cell, None);
+        for (seconds, device) in seconds.iter().zip(device) {
+            let written = vec![written(*seconds, *device)];
+            tally.take(Ok(Taken { written, readers: None, coldness: Vec::new() })).unwrap();
+        }
+        tally
+    }
+
+    #[test]
+    fn metrics_are_medians_of_all_checkpoints_or_null() {
+        let device = DeviceCounters { writes: 512, write_bytes: 512 << 13, ..Default::default() };
+        let all = [Some(device), Some(device), Some(device)];
+        let full = tally(Order::Balanced, &[1.0, 9.0, 2.0], &all);
+        let record = &records(&settings(), &[full])[0];
+        assert_eq!(record.metric("seconds"), Some(2.0), "[CKR-1]");
+        assert_eq!(record.metric("pages_per_s"), Some(2048.0), "[CKR-1]");
+        assert_eq!(record.metric("device_requests"), Some(512.0), "[CKR-1]");
+        assert_eq!(record.metric("bytes_per_request"), Some(8192.0), "[CKR-1]");
+        assert!(record.metrics["slip"].is_null(), "it was not paced");
+        let partial = tally(Order::Balanced, &[1.0, 9.0], &[Some(device), None]);
+        let record = &records(&settings(), &[partial])[0];
+        assert!(record.metrics["device_requests"].is_null(), "[CKR-1] never of some of them");
+    }
+
+    #[test]
+    fn cells_are_compared_with_one_write_after_another_of_the_same_pattern_and_mode() {
+        let baseline = tally(Order::Arrival, &[4.0], &[None]);
+        let mut other = tally(Order::Arrival, &[100.0], &[None]);
+        other.cell.cache = CacheMode::Buffered;
+        let mut paced = tally(Order::Balanced, &[1.8], &[None]);
+        paced.cell.paced = true;
+        let cells = [other, baseline, tally(Order::Sorted, &[1.0], &[None]), paced];
+        let records = records(&settings(), &cells);
+        let ratios: Vec<Option<f64>> =
+            records.iter().map(|record| record.metric("ratio_to_arrival")).collect();
+        assert_eq!(ratios, [Some(1.0), Some(1.0), Some(0.25), None], "[CKR-2]");
+        assert_eq!(records[3].metric("slip"), Some(0.05), "of an interval of 2 s");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_null_and_says_why() {
+        let mut left_out = tally(Order::Sorted, &[], &[]);
+        left_out.leave_out("no time");
+        let record = &records(&settings(), &[left_out])[0];
+        assert!(record.metrics["seconds"].is_null());
+        assert_eq!(record.remarks, ["not measured: no time"]);
+    }
 
     #[test]
     fn reads_are_told_apart_by_whether_a_checkpoint_was_under_way() {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        let settings = Settings::new(&CheckpointArgs::quick(&common)).unwrap();
-        let begun = Instant::now();
+        let (settings, begun) = (settings(), Instant::now());
         let at = |ms: u64| begun + Duration::from_millis(ms);
         let sample =
             |ms: u64, took_us: u64| Sample { at: at(ms), took: Duration::from_micros(took_us) };

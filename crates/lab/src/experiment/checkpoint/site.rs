@@ -227,3 +227,108 @@ fn empty(workfile: &Workfile) -> Result<Coldness, forebay_io::Error> {
     let options = OpenOptions::new().read_only(true).cache(CacheMode::Buffered);
     empty_cache(&File::open(workfile.path(), &options)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{CheckpointArgs, CommonArgs};
+    use crate::facts::Storage;
+    use crate::workfile::Naming;
+    use forebay_io::Kind;
+
+    /// A directory with a working file of 1 MiB, and what a site needs besides.
+    struct Ground {
+        settings: Settings,
+        workfile: Workfile,
+        storage: Storage,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Ground {
+        fn new() -> Ground {
+            let directory = tempfile::tempdir_in(".").unwrap();
+            let common = CommonArgs { dir: directory.path().into(), seed: Some(7) };
+            let size = Some(1 << 20);
+            let args = CheckpointArgs { size, ..CheckpointArgs::quick(&common) };
+            let settings = Settings::new(&args).unwrap();
+            let path = directory.path();
+            let mut workfile =
+                Workfile::create(path, 1 << 20, PAGE_BYTES, 7, Naming::Named).unwrap();
+            workfile.fill(|_| ()).unwrap();
+            let storage = Storage::read(path).unwrap();
+            Ground { settings, workfile, storage, _directory: directory }
+        }
+
+        fn bench(&self) -> Bench<'_> {
+            Bench { workfile: &self.workfile, storage: &self.storage, counters: None }
+        }
+
+        fn stamp_on_disk(&self, file: &std::fs::File, block: u32) -> [u8; 8] {
+            let mut start = [0; 8];
+            file.read_exact_at(&mut start, u64::from(block) * PAGE_BYTES).unwrap();
+            start
+        }
+    }
+
+    fn cell() -> Cell {
+        Cell {
+            dirty: Dirty::Uniform,
+            elevator: Order::Balanced,
+            combine: true,
+            cache: CacheMode::Buffered,
+            backend: Kind::Sync,
+            paced: false,
+            foreground: false,
+        }
+    }
+
+    const SET: [Place; 4] = [(0, 3), (0, 90), (0, 91), (0, 5)];
+
+    #[test]
+    fn exactly_the_pages_of_the_set_are_dirty_and_written() {
+        let ground = Ground::new();
+        let bench = ground.bench();
+        let means = Means::probe(&ground.settings, &bench).unwrap();
+        let mut site = Site::new(&ground.settings, &bench, &means, cell()).unwrap();
+        site.change(&SET).unwrap();
+        assert_eq!(site.pool().stats().frames_dirty, 4, "[SIT-1]");
+        let taken = site.write(CheckpointOptions::now()).unwrap();
+        assert_eq!((taken.report.pages, taken.report.requests), (4, 3), "90 and 91 together");
+        site.check(&SET).unwrap();
+        let file = std::fs::File::open(ground.workfile.path()).unwrap();
+        assert_eq!(ground.stamp_on_disk(&file, 3), site.stamp(0, 3));
+        assert_eq!(ground.stamp_on_disk(&file, 4), ground.workfile.stamp(4), "left alone");
+    }
+
+    #[test]
+    fn a_page_that_did_not_reach_the_disk_is_found_out() {
+        let ground = Ground::new();
+        let bench = ground.bench();
+        let means = Means::probe(&ground.settings, &bench).unwrap();
+        let mut site = Site::new(&ground.settings, &bench, &means, cell()).unwrap();
+        site.change(&SET).unwrap();
+        site.write(CheckpointOptions::now()).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(ground.workfile.path()).unwrap();
+        for (_, block) in SET {
+            file.write_all_at(&ground.workfile.stamp(1), u64::from(block) * PAGE_BYTES).unwrap();
+        }
+        let error = site.check(&SET).unwrap_err();
+        assert!(error.to_string().contains("[CKP-2]"), "{error}");
+    }
+
+    #[test]
+    fn a_site_that_ends_early_writes_nothing_more() {
+        let ground = Ground::new();
+        let bench = ground.bench();
+        let means = Means::probe(&ground.settings, &bench).unwrap();
+        let file = std::fs::File::open(ground.workfile.path()).unwrap();
+        let mut site = Site::new(&ground.settings, &bench, &means, cell()).unwrap();
+        site.change(&SET).unwrap();
+        drop(site);
+        for (_, block) in SET {
+            let expected = ground.workfile.stamp(u64::from(block));
+            assert_eq!(ground.stamp_on_disk(&file, block), expected, "[SIT-2]");
+        }
+        assert!(!ground.workfile.path().exists(), "[SIT-2] it went with what was in it");
+    }
+}
