@@ -334,9 +334,9 @@ pub struct CheckpointArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cache,
           default_value = "buffered,direct")]
     pub cache: Vec<CacheMode>,
-    /// Backends, from: sync, threads, aio, uring; sync writes one after the other
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_backend,
-          default_value = "sync,uring")]
+    /// Backends, from: sync, threads, aio, uring; sync writes one after the other [default: sync and
+    /// the best that works here]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_backend)]
     pub backends: Vec<Kind>,
     /// Writes in flight in each tablespace, but for sync
     #[arg(long, value_name = "N", default_value_t = 32,
@@ -382,7 +382,7 @@ impl CheckpointArgs {
             elevators: Vec::new(),
             combine: vec![false, true],
             cache: vec![CacheMode::Buffered, CacheMode::Direct],
-            backends: vec![Kind::Sync, Kind::Uring],
+            backends: Vec::new(),
             depth: 32,
             interval: None,
             readers: 4,

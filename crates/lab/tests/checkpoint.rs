@@ -54,6 +54,15 @@ fn records(report: &Value) -> &Vec<Value> {
     report["records"].as_array().unwrap()
 }
 
+/// The better one of the two backends that a run takes by itself, which is not the same everywhere.
+fn best_backend(report: &Value) -> String {
+    let command = report["command"].as_str().unwrap();
+    let backends = command.split_once("--backends ").unwrap().1.split(' ').next().unwrap();
+    let (first, best) = backends.split_once(',').unwrap();
+    assert_eq!(first, "sync");
+    best.to_owned()
+}
+
 fn is_plain(record: &Value) -> bool {
     record["cell"]["paced"] == false && record["cell"]["foreground"] == false
 }
@@ -61,6 +70,7 @@ fn is_plain(record: &Value) -> bool {
 #[test]
 fn every_order_is_measured_in_every_company_and_the_best_beside_readers() {
     let report = report(&[]);
+    let best = best_backend(&report);
     let mut expected = BTreeSet::new();
     let mut expect =
         |dirty: &str, elevator: &str, combine: bool, cache: &str, rest: (&str, bool, bool)| {
@@ -75,14 +85,14 @@ fn every_order_is_measured_in_every_company_and_the_best_beside_readers() {
         for dirty in ["uniform", "clustered", "zipfian"] {
             for elevator in ["arrival", "sorted", "balanced"] {
                 for combine in [false, true] {
-                    for backend in ["sync", "uring"] {
+                    for backend in ["sync", &best] {
                         expect(dirty, elevator, combine, cache, (backend, false, false));
                     }
                 }
             }
         }
         for paced in [false, true] {
-            expect("uniform", "balanced", true, cache, ("uring", paced, true));
+            expect("uniform", "balanced", true, cache, (&best, paced, true));
         }
     }
     let found: Vec<String> =
@@ -129,7 +139,10 @@ fn readers_are_there_before_and_during_and_over_time() {
     let beside: Vec<&Value> =
         records(&report).iter().filter(|record| record["cell"]["foreground"] == true).collect();
     assert_eq!(beside.len(), 4);
-    for record in beside.into_iter().filter(|record| record["metrics"]["seconds"].is_number()) {
+    let measured = beside.into_iter().filter(|record| record["metrics"]["seconds"].is_number());
+    let measured: Vec<&Value> = measured.collect();
+    assert!(measured.len() >= 2, "through the page cache at least");
+    for record in measured {
         let metrics = &record["metrics"];
         assert!(metrics["foreground_before_us_p99"].as_f64().unwrap() > 0.0, "{record}");
         assert_eq!(metrics["checkpoint_spans_seconds"].as_array().unwrap().len(), 2);

@@ -100,6 +100,14 @@ fn faults(visit: &Visit) -> Vec<String> {
     check(seen(visit, "share") == Some("1.00"), "the heat map begins without shares");
     check(seen(visit, "rate") == Some("66.4k"), "the switch does not change the figures");
     check(seen(visit, "bars") == Some("3"), "the bars of interplay are alike");
+    let teeth: Vec<u32> = seen(visit, "teeth")
+        .unwrap_or("")
+        .split(',')
+        .filter_map(|high| high.parse().ok())
+        .collect();
+    check(teeth.len() == 2 && teeth[0] > 100 && teeth[1] < 10, "no tooth, or two of them");
+    check(seen(visit, "teeth-inks") == Some("2"), "both paces have one colour");
+    check(seen(visit, "teeth-width") == Some("true"), "the timeline is narrow");
     check(
         seen(visit, "text").is_some_and(|text| text.contains("uring direct:")),
         "no text for the plot",
@@ -193,6 +201,7 @@ fn without_scripts_the_tables_remain() {
         "io_setup:",
         "the gauge was frozen",
         "Where adaptive loses",
+        "at once: balanced, combined",
         "0.881 of async",
         "4.62",
     ] {

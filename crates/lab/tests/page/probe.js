@@ -59,6 +59,13 @@ window.addEventListener("load", () => {
     await click("#figure-1");
     const bars = [...document.querySelectorAll("#interplay td[style]")].map((cell) => getComputedStyle(cell).backgroundImage);
     tell("bars", new Set(bars).size);
+    // The tooth is as high as the frame allows, in the colour of its pace, and wide enough to be seen.
+    const lines = [...document.querySelectorAll(".teeth path")];
+    const heights = lines.map((line) => Math.round(line.getBBox().height));
+    const inks = new Set(lines.map((line) => getComputedStyle(line).stroke));
+    tell("teeth", heights.join(","));
+    tell("teeth-inks", inks.size);
+    tell("teeth-width", document.querySelector(".teeth svg").getBoundingClientRect().width > 800);
 
     await click("#theme");
     tell("other-heat", heat());

@@ -31,7 +31,7 @@ pub(crate) fn report() -> Report {
         host: host(),
         storage: storage(),
         backends: backends(),
-        records: [records(), matrix(), interplay()].concat(),
+        records: [records(), matrix(), interplay(), checkpoints()].concat(),
         advice: advice(),
     }
 }
@@ -132,6 +132,57 @@ fn interplay() -> Vec<Record> {
         made
     });
     made.collect()
+}
+
+/// `checkpoint` of one pattern, and what readers felt beside it in two intervals of 20 s.
+fn checkpoints() -> Vec<Record> {
+    let cell = |elevator: &str, combine: bool, backend: &str, beside: Option<bool>| {
+        object(&json!({
+            "dirty": "clustered", "elevator": elevator, "combine": combine, "cache": "direct",
+            "backend": backend, "paced": beside == Some(true), "foreground": beside.is_some(),
+        }))
+    };
+    let rows = [
+        ("arrival", false, "sync", 9.2),
+        ("sorted", true, "sync", 2.9),
+        ("balanced", true, "uring", 1.7),
+    ];
+    let mut records: Vec<Record> = rows
+        .into_iter()
+        .map(|(elevator, combine, backend, seconds)| Record {
+            experiment: "checkpoint".to_owned(),
+            cell: cell(elevator, combine, backend, None),
+            metrics: object(&json!({
+                "seconds": seconds, "pages": 65_536, "pages_per_s": 65_536.0 / seconds,
+                "ratio_to_arrival": seconds / 9.2, "device_requests": if combine { 8195 } else { 65_539 },
+                "bytes_per_request": if combine { 65_510 } else { 8191 }, "sync_seconds": 0.02,
+                "tablespace_seconds": [seconds], "slip": null,
+            })),
+            remarks: Vec::new(),
+        })
+        .collect();
+    for paced in [false, true] {
+        let tooth = |second: usize| !paced && (second % 20 == 10 || second % 20 == 11);
+        let longest: Vec<f64> = (0..50)
+            .map(|second| if tooth(second) { 41_000.0 } else { 900.0 + 37.0 * (second % 7) as f64 })
+            .collect();
+        records.push(Record {
+            experiment: "checkpoint".to_owned(),
+            cell: cell("balanced", true, "uring", Some(paced)),
+            metrics: object(&json!({
+                "seconds": if paced { 18.0 } else { 1.9 }, "slip": if paced { Some(0.004) } else { None },
+                "foreground_us_p50": 160.0, "foreground_us_p99": if paced { 480.0 } else { 3600.0 },
+                "foreground_us_p999": if paced { 820.0 } else { 9100.0 },
+                "foreground_us_max": if paced { 1120.0 } else { 41_000.0 },
+                "foreground_before_us_p99": 400.0, "foreground_slot_seconds": 1.0,
+                "foreground_us_max_over_time": longest,
+                "checkpoint_spans_seconds":
+                    if paced { [[10.0, 28.0], [30.0, 48.0]] } else { [[10.0, 11.9], [30.0, 31.9]] },
+            })),
+            remarks: Vec::new(),
+        });
+    }
+    records
 }
 
 /// A record of an experiment that the page has never heard of.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_io::{CacheMode, Kind};
+use forebay_io::{CacheMode, Io, IoOptions, Kind, Prefer};
 
 use super::{Cell, Dirty, Order, PAGE_BYTES};
 use crate::bad_input;
@@ -133,7 +133,11 @@ impl Settings {
             elevators,
             combines: unique(&args.combine),
             caches: unique(&args.cache),
-            backends: unique(&args.backends),
+            backends: if args.backends.is_empty() {
+                unique(&[Kind::Sync, best_backend()?])
+            } else {
+                unique(&args.backends)
+            },
             depth: args.depth,
             interval,
             readers: args.readers,
@@ -273,6 +277,11 @@ impl Settings {
     }
 }
 
+/// What a pool takes that is not told which.
+fn best_backend() -> anyhow::Result<Kind> {
+    Ok(Io::open(&IoOptions { prefer: Prefer::Auto, ..IoOptions::default() })?.kind())
+}
+
 /// How many pages are to be dirty, in a file that can have them twice over: readers need clean ones.
 fn dirty_pages(args: &CheckpointArgs, size_bytes: u64) -> anyhow::Result<u32> {
     let blocks = size_bytes / PAGE_BYTES;
@@ -299,7 +308,16 @@ mod tests {
     use crate::cli::CommonArgs;
 
     fn quick() -> CheckpointArgs {
-        CheckpointArgs::quick(&CommonArgs { dir: ".".into(), seed: Some(1) })
+        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
+        let backends = vec![Kind::Sync, Kind::Uring];
+        CheckpointArgs { backends, ..CheckpointArgs::quick(&common) }
+    }
+
+    #[test]
+    fn unless_told_otherwise_the_best_backend_that_works_is_set_against_sync() {
+        let settings = Settings::new(&CheckpointArgs { backends: Vec::new(), ..quick() }).unwrap();
+        assert_eq!(settings.backends[0], Kind::Sync);
+        assert!(settings.backends.len() == 2 && settings.backends[1].serves(CacheMode::Buffered));
     }
 
     #[test]

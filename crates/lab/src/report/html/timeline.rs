@@ -18,7 +18,7 @@ const HEIGHT: f64 = 250.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 14.0;
-/// Room for the bars and the axis of time.
+/// Room for the bars of two to four ways, and the axis of time.
 const BOTTOM: f64 = 52.0;
 const BAR_HEIGHT: f64 = 5.0;
 const TICKS: u32 = 4;
@@ -98,10 +98,8 @@ pub(super) fn draw(panel: &Panel<'_>) -> Option<Timeline> {
 
 fn axes(svg: &mut String, frame: &Frame) {
     for tick in 0..=TICKS {
-        let part = f64::from(tick) / f64::from(TICKS);
-        let (ms, seconds) = (frame.ms_most * part, frame.seconds_most * part);
-        let (x, y) = (frame.x(seconds), frame.y(ms));
-        let right = WIDTH - RIGHT;
+        let ms = frame.ms_most * f64::from(tick) / f64::from(TICKS);
+        let (y, right) = (frame.y(ms), WIDTH - RIGHT);
         let _ = write!(
             svg,
             "<line class=\"ink-grid\" stroke=\"currentColor\" x1=\"{LEFT}\" x2=\"{right}\" \
@@ -110,11 +108,16 @@ fn axes(svg: &mut String, frame: &Frame) {
             y + 4.0,
             numbers::number(ms)
         );
+    }
+    // At round moments, four to ten of them.
+    let step = round_up(frame.seconds_most / 10.0);
+    for tick in 0..=(frame.seconds_most / step) as u32 {
+        let seconds = step * f64::from(tick);
         let _ = write!(
             svg,
-            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{}\">{} s</text>",
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{} s</text>",
+            frame.x(seconds),
             HEIGHT - 8.0,
-            if tick == TICKS { "end" } else { "middle" },
             numbers::number(seconds)
         );
     }
