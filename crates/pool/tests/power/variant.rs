@@ -64,19 +64,23 @@ const FAULTS: Faults = Faults {
     delay: Duration::ZERO,
 };
 
+/// Of a thousand operations, those that take longer, and by how much at most.
+const DELAYED: u32 = 200;
+const DELAY: Duration = Duration::from_micros(500);
+
 pub(crate) const VARIANTS: &[Variant] = &[
     PLAIN,
     Variant { name: "segments", segment_pages: Some(8), ..PLAIN },
     Variant { name: "faults", faults: Some(FAULTS), ..PLAIN },
-    Variant { name: "threads", threads: 3, ..PLAIN },
+    Variant { name: "threads", threads: 6, ..PLAIN },
     IMAGES,
     Variant { name: "images-segments", segment_pages: Some(8), ..IMAGES },
     Variant { name: "images-faults", faults: Some(FAULTS), ..IMAGES },
-    Variant { name: "images-threads", threads: 3, ..IMAGES },
+    Variant { name: "images-threads", threads: 6, ..IMAGES },
     DOUBLE,
     Variant { name: "double-write-segments", segment_pages: Some(8), ..DOUBLE },
     Variant { name: "double-write-faults", faults: Some(FAULTS), ..DOUBLE },
-    Variant { name: "double-write-threads", threads: 3, ..DOUBLE },
+    Variant { name: "double-write-threads", threads: 6, ..DOUBLE },
 ];
 
 impl Variant {
@@ -97,15 +101,18 @@ impl Variant {
         })
     }
 
-    /// Lets the disk have its faults.
+    /// Lets the disk have its faults. Where several threads are at work it also takes its time now and
+    /// then, so that they come between each other's steps.
     pub(crate) fn spoil(&self, disk: &Disk, seed: u64) {
-        if let Some(faults) = self.faults {
-            let (mut toss, whole) = (faults.rule(seed), u64::from(self.sector_bytes));
-            disk.rule(move |operation| match toss(operation) {
-                // A short write leaves a torn page in the page cache, which no size of sectors mends.
-                Fault::Short(bytes) => Fault::Short(bytes.next_multiple_of(whole)),
-                fault => fault,
-            });
+        let mut faults = self.faults.unwrap_or_default();
+        if self.threads > 1 {
+            (faults.delayed, faults.delay) = (DELAYED, DELAY);
         }
+        let (mut toss, whole) = (faults.rule(seed), u64::from(self.sector_bytes));
+        disk.rule(move |operation| match toss(operation) {
+            // A short write leaves a torn page in the page cache, which no size of sectors mends.
+            Fault::Short(bytes) => Fault::Short(bytes.next_multiple_of(whole)),
+            fault => fault,
+        });
     }
 }
