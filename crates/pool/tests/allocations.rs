@@ -3,7 +3,7 @@
 //! A binary of its own, because the allocator that counts is the whole process's. The log is told of the
 //! redo point and of the end, so it is the log that looks at the count.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs)]
 
 use std::alloc::System;
 use std::sync::Arc;
