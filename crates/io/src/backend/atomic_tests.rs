@@ -1,6 +1,8 @@
 //! The flag of an atomic write reaches the kernel by every backend: a file that has no such writes is refused
 //! by the kernel itself, although nobody here has looked.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::{Arc, Mutex};
 
 use super::{Kind, Next, Sink, Want, open_raw};

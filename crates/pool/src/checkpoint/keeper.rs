@@ -32,7 +32,7 @@ use super::syncs::{SyncTimes, Syncs};
 use super::writer::Writer;
 use crate::core::Core;
 use crate::error::Error;
-use crate::stats::{Wait, WaitTimes};
+use crate::stats::{PoolEvent, Wait, WaitTimes};
 use crate::tag::Lsn;
 
 /// Write requests under way in each tablespace, unless a checkpoint says otherwise. As many as a fast disk
@@ -259,6 +259,7 @@ impl<'c> Checkpoints<'c> {
             report.requests += lane.report.requests;
             report.bytes += lane.report.bytes;
         }
+        self.core.counters.add_pool(PoolEvent::CheckpointPages, report.pages);
         report.tablespaces.extend(self.writer.lanes.drain(..).map(|lane| lane.report));
         report.read_p99_during = self.reads_p99();
         self.reads = Reads::now(core);
@@ -307,6 +308,7 @@ impl<'c> Checkpoints<'c> {
             let told = wal.checkpointed(report.redo);
             told.map_err(|source| Error::Log { lsn: report.redo, source: source.into() })?;
         }
+        self.core.counters.count_pool(PoolEvent::Checkpoints);
         self.desk.set_redo(report.redo);
         Ok(report)
     }

@@ -84,6 +84,10 @@ pub(crate) enum PoolEvent {
     CleanerRounds,
     /// Times the cleaner was woken because clean frames ran short.
     CleanerWakes,
+    /// Checkpoints that ended well.
+    Checkpoints,
+    /// Pages that checkpoints wrote.
+    CheckpointPages,
     /// Syncs.
     Syncs,
     /// Syncs that failed.
@@ -260,6 +264,8 @@ impl Counters {
             cleaner_pages: event(PoolEvent::CleanerPages),
             cleaner_rounds: event(PoolEvent::CleanerRounds),
             cleaner_wakes: event(PoolEvent::CleanerWakes),
+            checkpoints: event(PoolEvent::Checkpoints),
+            checkpoint_pages: event(PoolEvent::CheckpointPages),
             syncs: event(PoolEvent::Syncs),
             sync_errors: event(PoolEvent::SyncErrors),
             log_errors: event(PoolEvent::LogErrors),

@@ -81,6 +81,8 @@ counts! {
         cleaner_pages: "Pages written by the cleaner.",
         cleaner_rounds: "Rounds of the cleaner.",
         cleaner_wakes: "Times the cleaner was woken because clean frames ran short.",
+        checkpoints: "Checkpoints that ended well.",
+        checkpoint_pages: "Pages written by checkpoints.",
         syncs: "Syncs.",
         sync_errors: "Syncs that failed.",
         log_errors: "Log flushes that failed, each keeping pages from being written.",
