@@ -41,6 +41,12 @@ pub(crate) fn run_if_child() -> Option<ExitCode> {
     let root = env::var_os(ROOT)?;
     let variant = Variant::named(&env::var(VARIANT).unwrap());
     let seed = env::var(SEED).unwrap().parse().unwrap();
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        // One thread less would go unnoticed beside the others.
+        std::process::abort();
+    }));
     thread::spawn(|| {
         thread::sleep(LIFE);
         eprintln!("kill: the writer was not killed");

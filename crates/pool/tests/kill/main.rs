@@ -49,13 +49,14 @@ const PLAIN: Variant = Variant {
     by_itself: false,
 };
 
-const VARIANTS: [Variant; 6] = [
+const VARIANTS: [Variant; 7] = [
     PLAIN,
     Variant { name: "direct", cache: CacheMode::Direct, ..PLAIN },
     Variant { name: "segments", segment_pages: Some(8), ..PLAIN },
     Variant { name: "by_itself", by_itself: true, ..PLAIN },
     Variant { name: "images", torn: TornPages::Images, ..PLAIN },
     Variant { name: "double_write", torn: TornPages::DoubleWrite, ..PLAIN },
+    Variant { name: "atomic", cache: CacheMode::Direct, torn: TornPages::Atomic, ..PLAIN },
 ];
 
 impl Variant {
@@ -70,6 +71,10 @@ impl Variant {
             dawdle: Duration::from_millis(3),
             ..Settings::new(root)
         }
+    }
+
+    pub(crate) fn needs_direct(&self) -> bool {
+        self.cache == CacheMode::Direct
     }
 
     pub(crate) fn named(name: &str) -> Variant {

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use forebay::TornPages;
-use forebay_io::{CacheMode, OpenOptions};
 
 use crate::Variant;
 use crate::child;
@@ -26,7 +25,7 @@ use crate::engine::op::{PageName, Record};
 use crate::engine::oracle::{Found, History, Model};
 use crate::engine::page::PAGE;
 use crate::engine::recovery::{self, Recovered};
-use crate::engine::{META, Settings};
+use crate::engine::{Engine, META, Settings};
 use crate::pipe::{self, Message};
 
 /// Longest that a writer may take until it is to be killed. It needs less than a second.
@@ -133,12 +132,10 @@ pub(crate) fn run(variant: Variant, rounds: u64, seed: u64) -> Result<Outcome, F
     )))
 }
 
-/// Why the variant cannot be tried in `directory`.
+/// Why the variant cannot be tried in `directory`: not every filesystem and disk has what it needs.
 fn refusal(variant: Variant, directory: &Path) -> Option<String> {
-    let cache = variant.settings(directory).cache;
-    let options = OpenOptions::new().create(true).cache(cache);
-    let probed = forebay_io::File::open(&directory.join("probe"), &options);
-    probed.err().filter(|_| cache == CacheMode::Direct).map(|error| error.to_string())
+    let opened = Engine::open(&variant.settings(&directory.join("probe")));
+    opened.err().filter(|_| variant.needs_direct()).map(|error| error.to_string())
 }
 
 /// One round; gives what is there after it.
