@@ -34,6 +34,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::stats::{PoolEvent, Wait, WaitTimes};
 use crate::tag::Lsn;
+use crate::wal::Wal;
 
 /// Write requests under way in each tablespace, unless a checkpoint says otherwise. As many as a fast disk
 /// has a use for; a slow one has them in its queue, so that it can sort them.
@@ -142,7 +143,7 @@ impl<'c> Checkpoints<'c> {
                 Call::Asked(ask) => (Some(ask), None),
                 Call::Due(trigger) => (None, Some(trigger)),
             };
-            let position = self.core.wal.as_ref().map_or(Lsn::NONE, |wal| wal.position());
+            let position = self.position();
             self.began = Some(self.core.clock.now());
             if trigger.is_some() && !self.is_worth_it(position) {
                 self.desk.skip();
@@ -151,6 +152,16 @@ impl<'c> Checkpoints<'c> {
             }
             self.expect_log(position);
         }
+    }
+
+    /// Where the log is; where it was when the last checkpoint began, if it panics: the next one finds that out,
+    /// and tells.
+    fn position(&self) -> Lsn {
+        let position = |wal: &Arc<dyn Wal>| {
+            let asked = std::panic::catch_unwind(AssertUnwindSafe(|| wal.position()));
+            asked.unwrap_or_else(|_| self.desk.redo())
+        };
+        self.core.wal.as_ref().map_or(Lsn::NONE, position)
     }
 
     /// When the log has grown by so much from `position`, where it was when the last one began, the next

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use forebay::{CheckpointReport, Error};
+use forebay::{CheckpointOptions, CheckpointReport, Error};
 use forebay_io::{Op, OsError};
 
 use super::rig::Rig;
 use crate::disk::Fault;
-use crate::site::{PAGE, Site, is_io, on_disk, read};
+use crate::site::{PAGE, Site, is_io, on_disk, read, wait_until};
 
 /// The error of the only tablespace that failed, which has to be `name`, and what was done all the same.
 #[track_caller]
@@ -174,6 +174,24 @@ fn a_log_that_panics_ends_its_checkpoint_and_no_other() {
     let on_disk: Vec<u64> = (0..8).map(|block| on_disk(&rig.files[0], block)).collect();
     assert_eq!(on_disk, lsns);
     rig.pool.close().unwrap();
+}
+
+#[test]
+fn who_asks_is_answered_even_when_the_log_cannot_say_where_it_is() {
+    let site = Site::new();
+    let rig = Rig::new(&site, 64, 16);
+    let lsns = rig.change_all(0, 0..8);
+    rig.log.is_lost.store(true, Ordering::SeqCst);
+    for _ in 0..2 {
+        let checkpoint = rig.pool.start_checkpoint(CheckpointOptions::now()).unwrap();
+        wait_until("an answer", || checkpoint.result().is_some());
+        assert!(matches!(checkpoint.wait(), Err(Error::CheckpointPanicked)), "[DSK-1]");
+    }
+    rig.log.is_lost.store(false, Ordering::SeqCst);
+    let report = rig.checkpoint().unwrap();
+    assert_eq!((report.pages, rig.log.redo_points()), (8, vec![report.redo]));
+    let on_disk: Vec<u64> = (0..8).map(|block| on_disk(&rig.files[0], block)).collect();
+    assert_eq!(on_disk, lsns);
 }
 
 #[test]

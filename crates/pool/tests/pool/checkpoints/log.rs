@@ -18,6 +18,8 @@ pub(crate) struct Log {
     /// It cannot be flushed.
     pub(crate) refuses: AtomicBool,
     pub(crate) panics: AtomicBool,
+    /// It cannot even say where it is.
+    pub(crate) is_lost: AtomicBool,
     /// It cannot note that a checkpoint has ended.
     pub(crate) forgets: AtomicBool,
     redo_points: Mutex<Vec<Lsn>>,
@@ -55,6 +57,7 @@ impl Wal for Log {
     }
 
     fn position(&self) -> Lsn {
+        assert!(!self.is_lost.load(Ordering::SeqCst), "the log panics, as the test wants it");
         Lsn(self.end.load(Ordering::SeqCst))
     }
 
