@@ -67,6 +67,8 @@ impl Variant {
             torn: self.torn,
             checkpoint_every: self.by_itself.then_some(Duration::from_millis(15)),
             checkpoint_log: self.by_itself.then_some(16 << 10),
+            // With it they begin: not before recovery is over.
+            checkpoint_at_open: self.by_itself,
             frames: 40,
             dawdle: Duration::from_millis(3),
             ..Settings::new(root)
