@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use super::pin::Pin;
 use crate::core::Core;
 use crate::file::FileCore;
-use crate::frame::word::Mode;
+use crate::frame::word::{DIRTY, Mode};
 use crate::frame::{Frame, FrameIndex};
 use crate::stats::PoolEvent;
 use crate::tag::{Block, Lsn};
@@ -179,9 +179,7 @@ impl<'p> PageMut<'p> {
     /// go, after the last change; as often as there are records.
     pub fn mark_dirty(&mut self, lsn: Lsn) {
         self.touched = false;
-        if self.core.frames.mark_dirty(self.frame, lsn) {
-            self.file.table.count_unsaved(self.block);
-        }
+        self.mark(lsn);
         self.core.checkpoints.log_reached(lsn);
     }
 
@@ -199,15 +197,25 @@ impl<'p> PageMut<'p> {
         self.downgrade().into_pin()
     }
 
+    /// The page is dirty from now on. It is counted first: whoever throws it away at this moment takes it off
+    /// the count ([TAB-3]).
+    fn mark(&self, lsn: Lsn) {
+        let counts = !self.core.frames.get(self.frame).word().has(DIRTY);
+        if counts {
+            self.file.table.count_unsaved(self.block);
+        }
+        if !self.core.frames.mark_dirty(self.frame, lsn) && counts {
+            self.file.table.count_saved(self.block);
+        }
+    }
+
     /// [GRD-2]
     fn settle(&mut self) {
         if std::mem::take(&mut self.touched) {
             if self.core.wal.is_some() {
                 self.core.counters.count_pool(PoolEvent::UnloggedChanges);
             }
-            if self.core.frames.mark_dirty(self.frame, Lsn::NONE) {
-                self.file.table.count_unsaved(self.block);
-            }
+            self.mark(Lsn::NONE);
         }
     }
 }

@@ -348,3 +348,36 @@ fn files_that_come_and_go_meanwhile_are_no_trouble() {
     });
     assert!(checkpoints > 10, "{checkpoints}");
 }
+
+#[test]
+fn pages_may_be_cut_away_while_others_mark_them_dirty() {
+    let site = Site::new();
+    let rig = Rig::new(&site, 96, 8);
+    let over = AtomicBool::new(false);
+    let mut cuts = 0;
+    thread::scope(|scope| {
+        let _ends = Ends(&over);
+        for seed in 0..3 {
+            let (rig, over) = (&rig, &over);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                while !over.load(Ordering::SeqCst) {
+                    match rig.files[0].write(random.u32(0..8)) {
+                        Ok(mut page) => page.mark_dirty(rig.log.append()),
+                        Err(Error::PastEnd { .. } | Error::Gone { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(1500) {
+            rig.files[0].truncate(0).unwrap();
+            rig.files[0].extend(8).unwrap();
+            cuts += 1;
+        }
+    });
+    assert!(cuts > 100, "{cuts}");
+    rig.checkpoint().unwrap();
+    assert_eq!(rig.dirty_blocks(0), []);
+}
