@@ -181,4 +181,31 @@ mod tests {
             beside(&pool, &file, &demand, || anyhow::bail!("the work failed"));
         assert_eq!(failed.unwrap_err().to_string(), "the work failed");
     }
+
+    #[test]
+    fn what_is_held_up_is_counted_from_when_it_was_due() {
+        let directory = tempfile::tempdir().unwrap();
+        let pool = BufferPool::builder().frames(256).directory(directory.path()).build().unwrap();
+        let file = pool.open_file("blocks", &FileOptions::new().create(true)).unwrap();
+        file.extend(128).unwrap();
+        // More than can be had: each read is due long before its turn.
+        let demand = Demand::new(&settings(1, 1_000_000), &[], &mut fastrand::Rng::with_seed(1));
+        let first = Instant::now();
+        let work = || {
+            // A latch in the way of everybody, as a disk that stands still.
+            let page = file.write(demand.blocks[0][0])?;
+            thread::sleep(Duration::from_millis(100));
+            drop(page);
+            thread::sleep(Duration::from_millis(50));
+            Ok(())
+        };
+        let (_, samples) = beside(&pool, &file, &demand, work).unwrap();
+        let late = samples.iter().filter(|one| one.took > Duration::from_millis(30)).count();
+        assert!(
+            late > 100,
+            "the reads behind the one that stood still: {late} of {}",
+            samples.len()
+        );
+        assert!(samples.iter().all(|one| one.at >= first));
+    }
 }

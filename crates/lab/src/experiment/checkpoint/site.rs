@@ -282,7 +282,8 @@ mod tests {
         }
     }
 
-    const SET: [Place; 4] = [(0, 3), (0, 90), (0, 91), (0, 5)];
+    /// In the disk's order two of them are neighbours, in that of the frames none.
+    const SET: [Place; 4] = [(0, 3), (0, 90), (0, 5), (0, 91)];
 
     #[test]
     fn exactly_the_pages_of_the_set_are_dirty_and_written() {
@@ -298,6 +299,26 @@ mod tests {
         let file = std::fs::File::open(ground.workfile.path()).unwrap();
         assert_eq!(ground.stamp_on_disk(&file, 3), site.stamp(0, 3));
         assert_eq!(ground.stamp_on_disk(&file, 4), ground.workfile.stamp(4), "left alone");
+    }
+
+    #[test]
+    fn each_way_of_writing_is_the_one_that_the_cell_names() {
+        for (elevator, combine, requests) in [
+            (Order::Arrival, true, 4),
+            (Order::Sorted, true, 3),
+            (Order::Balanced, true, 3),
+            (Order::Balanced, false, 4),
+        ] {
+            let ground = Ground::new();
+            let bench = ground.bench();
+            let means = Means::probe(&ground.settings, &bench).unwrap();
+            let cell = Cell { elevator, combine, ..cell() };
+            let mut site = Site::new(&ground.settings, &bench, &means, cell).unwrap();
+            let taken = site.once(&SET).unwrap();
+            let report = &taken.written[0].report;
+            assert_eq!(report.requests, requests, "{}", cell.label());
+            assert_eq!(report.elevator, elevator.to_string());
+        }
     }
 
     #[test]
