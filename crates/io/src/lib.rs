@@ -65,7 +65,7 @@ pub use io::{Io, IoOptions, IoStats, Prefer};
 pub use memory::{Arena, Keeper, Lease, Mapping};
 pub use request::{Op, Request};
 pub use ticket::Ticket;
-pub use volume::{Change, Interpose, Volume};
+pub use volume::{Change, DirectFiles, Interpose, Volume};
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

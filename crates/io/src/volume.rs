@@ -33,7 +33,7 @@ use std::sync::Arc;
 use rustix::fs;
 
 use crate::error::{Error, NameOp, OsError};
-use crate::file::{File, OpenOptions, Preallocate, open_file, sync_names};
+use crate::file::{AtomicWrite, File, OpenOptions, Preallocate, open_file, sync_names};
 use crate::request::Op;
 
 /// A change of a name or of a file.
@@ -116,6 +116,22 @@ pub trait Interpose: fmt::Debug + Send + Sync {
         change: &Change<'_>,
         make: &mut dyn FnMut() -> Result<(), OsError>,
     ) -> Result<(), OsError>;
+
+    /// What files are like that are opened direct here, where the interposer and its backend stand for a
+    /// disk of their own: the kernel is not asked then, and its page cache not bypassed. Default: the
+    /// system's files are what they are.
+    fn direct_files(&self) -> Option<DirectFiles> {
+        None
+    }
+}
+
+/// What direct files are like on a disk that is not the system's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectFiles {
+    /// What addresses, offsets and lengths have to be multiples of, in bytes.
+    pub alignment: u32,
+    /// The atomic writes that the backend carries out, if it does any.
+    pub atomic_write: Option<AtomicWrite>,
 }
 
 /// Where files and their names are. Cheap to clone.
@@ -133,6 +149,10 @@ impl Volume {
     /// The system's files, with `interpose` told of every change.
     pub fn over(interpose: Arc<dyn Interpose>) -> Volume {
         Volume { interpose: Some(interpose) }
+    }
+
+    pub(crate) fn direct_files(&self) -> Option<DirectFiles> {
+        self.interpose.as_ref()?.direct_files()
     }
 
     /// Opens `path` as `options` say.

@@ -134,12 +134,15 @@ impl Choice {
                 ContentEvent::Resize { len } => bytes.resize(*len as usize, 0),
                 ContentEvent::Grow { len } if index < sized => grow(&mut bytes, *len),
                 ContentEvent::Grow { .. } => {}
-                ContentEvent::Write { offset, bytes: written } => {
+                ContentEvent::Write { offset, bytes: written, atomic } => {
                     let range = *offset..*offset + written.len() as u64;
                     if index < sized {
                         grow(&mut bytes, range.end);
                     }
-                    let survives = self.fate_of_write(mood, *position, &range);
+                    let survives = match self.fate_of_write(mood, *position, &range) {
+                        torn if *atomic && !matches!(torn, Survives::Nothing) => Survives::Whole,
+                        fate => fate,
+                    };
                     self.write_sectors(&mut bytes, &cache, &range, reach, &survives);
                 }
             }

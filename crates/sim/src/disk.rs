@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use forebay_io::backend::{Transfer, attempt};
-use forebay_io::{Error, File, Interpose, Io, Op, OsError, Volume};
+use forebay_io::{DirectFiles, Error, File, Interpose, Io, Op, OsError, Volume};
 use tempfile::TempDir;
 
 use crate::backend::Queue;
@@ -39,11 +39,13 @@ pub struct DiskOptions {
     pub sector_bytes: u32,
     /// Whether requests that are in the queue together are carried out in any order. Default: yes.
     pub reorder: bool,
+    /// What files are like that are opened direct. Default: there are none, as in the scratch directory.
+    pub direct: Option<DirectFiles>,
 }
 
 impl Default for DiskOptions {
     fn default() -> DiskOptions {
-        DiskOptions { seed: 0, sector_bytes: 512, reorder: true }
+        DiskOptions { seed: 0, sector_bytes: 512, reorder: true, direct: None }
     }
 }
 
@@ -142,6 +144,10 @@ impl Disk {
     /// What has happened so far.
     pub fn journal(&self) -> Journal {
         self.state().journal.clone()
+    }
+
+    pub(crate) fn direct(&self) -> Option<DirectFiles> {
+        self.options.direct
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -314,7 +320,8 @@ impl State {
         }
         let moved = attempt(transfer)?;
         bytes.truncate(moved as usize);
-        self.note(node, ContentEvent::Write { offset, bytes: bytes.into() });
+        let atomic = transfer.is_atomic();
+        self.note(node, ContentEvent::Write { offset, bytes: bytes.into(), atomic });
         Ok(moved)
     }
 
@@ -324,7 +331,7 @@ impl State {
         let mut past = self.journal.clone();
         let newest = past.entries.iter_mut().rev().find_map(|entry| match entry {
             Entry::Content { node: it, event } if *it == node => match event {
-                ContentEvent::Write { offset, bytes } => {
+                ContentEvent::Write { offset, bytes, .. } => {
                     let end = *offset + bytes.len() as u64;
                     (*offset < range.end && end > range.start).then_some((event, end))
                 }

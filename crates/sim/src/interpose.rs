@@ -3,7 +3,7 @@
 //! Of what is a sync nothing is asked of the system: the scratch files need not outlive the process,
 //! and what is durable is the journal's affair.
 
-use forebay_io::{Change, Interpose, OsError, Preallocate};
+use forebay_io::{Change, DirectFiles, Interpose, OsError, Preallocate};
 
 use crate::disk::{Disk, State};
 use crate::fault::{Fault, What};
@@ -58,6 +58,10 @@ impl Interpose for Disk {
             _ => return self.change_names(&mut state, change, make),
         }
         Ok(())
+    }
+
+    fn direct_files(&self) -> Option<DirectFiles> {
+        self.direct()
     }
 }
 

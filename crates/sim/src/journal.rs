@@ -33,6 +33,8 @@ pub(crate) enum ContentEvent {
     Write {
         offset: u64,
         bytes: Arc<[u8]>,
+        /// It survives whole or not at all.
+        atomic: bool,
     },
     Resize {
         len: u64,

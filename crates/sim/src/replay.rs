@@ -200,7 +200,7 @@ impl Content {
     /// inode, not in the pages that the kernel has thrown away.
     fn dropped(&mut self, since: Position) {
         for (position, event) in &mut self.pending {
-            if let ContentEvent::Write { offset, bytes } = event
+            if let ContentEvent::Write { offset, bytes, .. } = event
                 && *position < since
             {
                 *event = ContentEvent::Grow { len: *offset + bytes.len() as u64 };
@@ -212,7 +212,7 @@ impl Content {
 /// Carries out a change of a file. What it gains without a write is zero.
 pub(crate) fn apply_content(content: &mut Vec<u8>, event: &ContentEvent) {
     match event {
-        ContentEvent::Write { offset, bytes } => {
+        ContentEvent::Write { offset, bytes, .. } => {
             grow(content, offset + bytes.len() as u64);
             content[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
         }

@@ -28,7 +28,7 @@ pub fn attempt(transfer: &mut Transfer) -> Result<u64, OsError> {
             // On the stack: whoever writes a checkpoint does not want memory to be asked for.
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let count = transfer.slices_into(&mut slices);
-            match transfer.is_atomic() {
+            match transfer.is_atomic() && file.is_direct_by_kernel() {
                 true => sys::write_atomic(file.descriptor(), &slices[..count], position)?,
                 false => pwritev(file.descriptor(), &slices[..count], position)?,
             }

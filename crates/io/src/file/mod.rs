@@ -184,6 +184,8 @@ struct Opened {
     fallback: Option<Error>,
     alignment: Alignment,
     atomic_write: Option<AtomicWrite>,
+    /// The kernel itself does direct I/O on the descriptor, not somebody who stands for a disk.
+    by_kernel: bool,
     /// Device and inode.
     number: (u64, u64),
     identity: Arc<Identity>,
@@ -271,6 +273,11 @@ impl File {
     /// systems than Linux, on buffered files, and on most filesystems and devices.
     pub fn atomic_write(&self) -> Option<AtomicWrite> {
         self.descriptor.opened.atomic_write
+    }
+
+    /// Whether the kernel is who keeps the promise of an atomic write.
+    pub(crate) fn is_direct_by_kernel(&self) -> bool {
+        self.descriptor.opened.by_kernel
     }
 
     /// Refuses an atomic write that the kernel would refuse, or worse, take as another.

@@ -11,7 +11,7 @@ use super::{Advice, Alignment, AlignmentSource, CacheMode, Descriptor, File, Hin
 use crate::error::{Error, OsError};
 use crate::request::Op;
 use crate::sys::{self, DirectSupport};
-use crate::volume::Volume;
+use crate::volume::{DirectFiles, Volume};
 
 /// Alignment where the filesystem does not say: the sector size of the coarsest common disks.
 const ALIGNMENT_ASSUMED: u32 = 4096;
@@ -125,7 +125,13 @@ pub(crate) fn open_file(
         return Err(failed(OsError::from_raw(libc::EISDIR)));
     }
 
-    let (cache, alignment, fallback) = settle_mode(&file, path, options)?;
+    let claimed = volume.direct_files().filter(|_| options.cache == CacheMode::Direct);
+    let (cache, alignment, fallback) = match claimed {
+        Some(claimed) => (CacheMode::Direct, alignment_of(claimed), None),
+        None => settle_mode(&file, path, options)?,
+    };
+    // Only asked of the kernel where its own files are direct.
+    let by_kernel = cache == CacheMode::Direct && claimed.is_none();
     let key = sys::identity(&file).map_err(failed)?;
     let opened = Opened {
         path: path.into(),
@@ -133,16 +139,18 @@ pub(crate) fn open_file(
         cache,
         fallback,
         alignment,
-        atomic_write: (cache == CacheMode::Direct)
-            .then(|| sys::atomic_write(file.as_fd()))
-            .flatten(),
+        atomic_write: match claimed {
+            Some(claimed) => claimed.atomic_write,
+            None => by_kernel.then(|| sys::atomic_write(file.as_fd())).flatten(),
+        },
+        by_kernel,
         number: key,
         identity: Identity::claim(key, cache, path)?,
         volume: volume.clone(),
         spare: Mutex::new(Vec::new()),
     };
     // Only now: setting the flag changes how the descriptor works.
-    if cache == CacheMode::Direct {
+    if by_kernel {
         sys::set_direct(file.as_fd()).map_err(|source| refused(&file, path, &source))?;
     }
     let descriptor = Descriptor { file: Some(file), private: false, opened: Arc::new(opened) };
@@ -151,6 +159,11 @@ pub(crate) fn open_file(
         file.advise(0..u64::MAX, Advice::from(options.hint))?;
     }
     Ok(file)
+}
+
+fn alignment_of(claimed: DirectFiles) -> Alignment {
+    let DirectFiles { alignment, .. } = claimed;
+    Alignment { memory: alignment, offset: alignment, source: AlignmentSource::Filesystem }
 }
 
 /// The mode the file can have, what it must be aligned to, and why it is not the mode asked for.
@@ -229,7 +242,7 @@ pub(super) fn again(file: &File, opened: &Opened) -> Result<OwnedFd, Error> {
     if !same {
         return Err(failed(OsError::from_raw(libc::ESTALE)));
     }
-    if opened.cache == CacheMode::Direct {
+    if opened.by_kernel {
         sys::set_direct(descriptor.as_fd()).map_err(failed)?;
     }
     Ok(descriptor)

@@ -11,6 +11,9 @@ use crate::variant::Variant;
 /// Cuts in one life.
 const CUTS_EACH: u64 = 50;
 
+/// After so many lives a database ends and another begins: its log only grows, and is copied for each cut.
+const LIVES_EACH: u64 = 8;
+
 /// Of so many recoveries one is cut as well.
 const RECOVERIES_TO_A_CUT: u32 = 4;
 
@@ -29,9 +32,13 @@ struct Sum {
 /// Cuts the power `cuts` times; says what there was, or what was lost.
 pub(crate) fn run(variant: &Variant, cuts: u64, seed: u64) -> Result<String, String> {
     let mut random = Rng::with_seed(seed);
-    let mut start = Start { image: Image::empty(), model: Model::default() };
+    let beginning = Start { image: Image::empty(), model: Model::default() };
+    let mut start = beginning.clone();
     let mut sum = Sum::default();
     while sum.cuts < cuts {
+        if sum.lives.is_multiple_of(LIVES_EACH) {
+            start = beginning.clone();
+        }
         sum.lives += 1;
         let cuts_here = CUTS_EACH.min(cuts - sum.cuts);
         start = one_life(variant, &start, cuts_here, &mut random, &mut sum)

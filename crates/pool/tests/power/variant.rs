@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::TornPages;
+use forebay_io::{AtomicWrite, CacheMode, DirectFiles};
 use forebay_sim::{Disk, DiskOptions, Fault, Faults};
 
 use crate::engine::{Error, Settings};
@@ -49,6 +50,9 @@ const IMAGES: Variant = Variant {
 const DOUBLE: Variant =
     Variant { name: "double-write", torn_pages: TornPages::DoubleWrite, ..IMAGES };
 
+/// The disk has direct files, and writes pages atomically that are to be so.
+const ATOMIC: Variant = Variant { name: "atomic", torn_pages: TornPages::Atomic, ..IMAGES };
+
 /// Errors come singly, now and then.
 const FAULTS: Faults = Faults {
     read_errors: 0,
@@ -81,11 +85,18 @@ pub(crate) const VARIANTS: &[Variant] = &[
     Variant { name: "double-write-segments", segment_pages: Some(8), ..DOUBLE },
     Variant { name: "double-write-faults", faults: Some(FAULTS), ..DOUBLE },
     Variant { name: "double-write-threads", threads: 6, ..DOUBLE },
+    ATOMIC,
+    Variant { name: "atomic-segments", segment_pages: Some(8), ..ATOMIC },
+    Variant { name: "atomic-faults", faults: Some(FAULTS), ..ATOMIC },
+    Variant { name: "atomic-threads", threads: 6, ..ATOMIC },
 ];
 
 impl Variant {
     pub(crate) fn disk(&self, seed: u64) -> DiskOptions {
-        DiskOptions { seed, sector_bytes: self.sector_bytes, ..DiskOptions::default() }
+        let atomic = AtomicWrite { bytes_min: 512, bytes_max: 65_536, pieces_max: 1 };
+        let direct = DirectFiles { alignment: 512, atomic_write: Some(atomic) };
+        let direct = (self.torn_pages == TornPages::Atomic).then_some(direct);
+        DiskOptions { seed, sector_bytes: self.sector_bytes, direct, ..DiskOptions::default() }
     }
 
     /// An engine on `disk`, with a pool that is too small.
@@ -97,6 +108,10 @@ impl Variant {
             cleaner: self.threads > 1,
             frames: 40,
             torn: self.torn_pages,
+            cache: match self.torn_pages {
+                TornPages::Atomic => CacheMode::Direct,
+                _ => CacheMode::Buffered,
+            },
             ..Settings::new(disk.directory())
         })
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use forebay_io::{File, Op, Preallocate, Request};
+use forebay_io::{
+    AtomicWrite, CacheMode, DirectFiles, Error, File, Op, OpenOptions, Preallocate, Request,
+};
 use forebay_sim::{DiskOptions, Image};
 
 use crate::rig::{Rig, SECTOR, SEEDS, sectors};
@@ -204,4 +206,41 @@ fn what_is_booted_is_durable_and_what_everyone_sees_is_all_of_it() {
     let again = Rig::boot(&seen, DiskOptions::default());
     assert_eq!(again.read(&again.open("d/e/f"), 0, 3 * SECTOR), sectors(b"abc"));
     assert!(again.crashes().iter().all(|image| *image == seen), "[CRS-1]");
+}
+
+/// What a write of a page leaves, over a page of dots, as the first bytes of its sectors.
+fn page_after(atomic: bool) -> BTreeSet<Vec<u8>> {
+    let whole = AtomicWrite { bytes_min: 512, bytes_max: 65_536, pieces_max: 1 };
+    let direct = Some(DirectFiles { alignment: 512, atomic_write: Some(whole) });
+    let rig = Rig::boot(&Image::empty(), DiskOptions { direct, ..DiskOptions::default() });
+    let options = OpenOptions::new().create(true).cache(CacheMode::Direct);
+    let file = rig.volume.open(&rig.path("f"), &options).unwrap();
+    rig.volume.sync_directory(rig.disk.directory()).unwrap();
+    assert_eq!((file.alignment().offset, file.atomic_write()), (512, Some(whole)));
+    rig.write(&file, 0, &sectors(b"........"));
+    file.sync_data().unwrap();
+    let request = rig.writing(&file, 0, &sectors(b"xxxxxxxx"));
+    let request = if atomic { request.atomic() } else { request };
+    rig.io.submit(request).wait().result.unwrap();
+    rig.crashes().iter().map(heads).collect()
+}
+
+#[test]
+fn an_atomic_write_survives_whole_or_not_at_all_and_a_direct_one_in_part() {
+    let all_or_nothing = BTreeSet::from([b"........", b"xxxxxxxx"].map(|it| it.to_vec()));
+    assert_eq!(page_after(true), all_or_nothing);
+    assert!(page_after(false).len() > 20);
+}
+
+#[test]
+fn a_direct_file_wants_alignment_and_there_are_none_unless_the_disk_has_them() {
+    let open = |direct| {
+        let rig = Rig::boot(&Image::empty(), DiskOptions { direct, ..DiskOptions::default() });
+        let options = OpenOptions::new().create(true).cache(CacheMode::Direct);
+        let opened = rig.volume.open(&rig.path("f"), &options);
+        opened.map(|file| rig.try_write(&file, 100, &sectors(b"x")))
+    };
+    assert!(matches!(open(None), Err(Error::DirectRefused { .. })));
+    let direct = Some(DirectFiles { alignment: 512, atomic_write: None });
+    assert!(matches!(open(direct), Ok(Err(Error::Misaligned { .. }))));
 }
