@@ -19,13 +19,14 @@ struct Answers(Mutex<Vec<Result<u64, OsError>>>);
 
 impl Sink for Answers {
     fn finished(&self, _transfer: Transfer, result: Result<u64, OsError>) -> Next {
-        self.0.lock().unwrap().push(result);
+        self.0.lock().expect("no thread panicked").push(result);
         Next::Done
     }
 }
 
 fn write(file: &File, pieces: usize, atomic: bool) -> Transfer {
-    let leases = Arena::new(pieces, 4096).unwrap().take_many(pieces).unwrap();
+    let arena = Arena::new(pieces, 4096).expect("a few pages of memory");
+    let leases = arena.take_many(pieces).expect("a new arena is free");
     Transfer {
         id: 0,
         op: Op::Write,
