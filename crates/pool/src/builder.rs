@@ -39,6 +39,8 @@ const FRAME_WAIT_DEFAULT: Duration = Duration::from_secs(1);
 const COMBINE_BYTES: u64 = 128 << 10;
 /// Larger ones gain nothing, and hold a frame each longer.
 const COMBINE_BYTES_MAX: u64 = 1 << 20;
+/// Most requests in the queue of checkpoints.
+const QUEUE_DEPTH_MAX: usize = 4096;
 /// Source: PostgreSQL's checkpoint_completion_target.
 const TARGET_DEFAULT: f64 = 0.9;
 /// Memory for pages on their way out, unless the pool is tiny.
@@ -363,6 +365,12 @@ impl PoolBuilder {
             prefer: defaults.prefer,
             cache: if direct { CacheMode::Direct } else { CacheMode::Buffered },
             register: defaults.register.clone(),
+            // Room for all of them; what each tablespace may have under way is kept to by the checkpoint.
+            queue_depth: spaces
+                .iter()
+                .map(|space| space.depth())
+                .sum::<usize>()
+                .min(QUEUE_DEPTH_MAX),
             ..IoOptions::default()
         })?))
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use forebay_io::Kind;
+use forebay_io::{Io, Kind};
 
 use crate::ahead::cost::DeviceCosts;
 use crate::builder::PoolBuilder;
@@ -187,7 +187,8 @@ impl BufferPool {
         self.core().checkpoints.last()
     }
 
-    /// Bytes set aside for checkpoints: 16 for each frame.
+    /// Bytes set aside to note and sort the pages of a checkpoint: 16 for each frame. Besides, each
+    /// tablespace has lists for its requests under way, some hundred KiB whatever the size of the pool.
     pub fn checkpoint_bytes(&self) -> usize {
         checkpoint_bytes(self.frames())
     }
@@ -274,6 +275,8 @@ impl BufferPool {
     /// instead.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.pool.notes.clone();
+        let of_checkpoints = self.core().checkpoint_queue.iter().flat_map(Io::notes);
+        notes.extend(of_checkpoints.map(|note| format!("checkpoints: {note}")));
         for space in &self.core().spaces {
             let of_space = space.queue.notes().into_iter().chain(space.notes.iter().cloned());
             notes.extend(of_space.map(|note| format!("tablespace {}: {note}", space.name)));

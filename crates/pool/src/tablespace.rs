@@ -221,6 +221,11 @@ impl Space {
         })
     }
 
+    /// Most requests in flight.
+    pub(crate) fn depth(&self) -> usize {
+        if self.only_queue { self.queue.queue_depth() } else { self.queue_depth }
+    }
+
     /// The queue with that number; see [`Space::carrier_of`].
     pub(crate) fn carrier(&self, number: u8) -> &Io {
         match number {

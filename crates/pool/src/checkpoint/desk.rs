@@ -55,6 +55,7 @@ pub(crate) struct Desk {
     hurried: AtomicBool,
     /// From this position of the log on a checkpoint is due.
     log_due: AtomicU64,
+    log_seen: AtomicU64,
     /// Where recovery begins, as far as this pool knows.
     redo: AtomicU64,
     phase: AtomicU8,
@@ -81,6 +82,7 @@ impl Desk {
             changed: Condvar::new(),
             hurried: AtomicBool::new(false),
             log_due: AtomicU64::new(u64::MAX),
+            log_seen: AtomicU64::new(0),
             redo: AtomicU64::new(0),
             phase: AtomicU8::new(0),
             pages: AtomicU64::new(0),
@@ -133,19 +135,26 @@ impl Desk {
     #[inline]
     pub(crate) fn log_reached(&self, lsn: Lsn) {
         if lsn.0 >= self.log_due.load(Ordering::Relaxed) {
-            self.log_is_due();
+            self.log_is_due(lsn);
         }
     }
 
     #[cold]
-    fn log_is_due(&self) {
+    fn log_is_due(&self, lsn: Lsn) {
         self.log_due.store(u64::MAX, Ordering::Relaxed);
+        self.log_seen.fetch_max(lsn.0, Ordering::Relaxed);
         self.state().log_is_due = true;
         self.changed.notify_all();
     }
 
-    /// From this position of the log on a checkpoint is due.
+    /// The newest record that made a checkpoint due.
+    pub(super) fn log_seen(&self) -> Lsn {
+        Lsn(self.log_seen.load(Ordering::Relaxed))
+    }
+
+    /// From this position of the log on a checkpoint is due, and not before.
     pub(super) fn set_log_due(&self, lsn: Lsn) {
+        self.state().log_is_due = false;
         self.log_due.store(lsn.0, Ordering::Relaxed);
     }
 
@@ -311,13 +320,11 @@ impl Desk {
 
     fn hurry(&self, outcome: &Arc<Outcome>) {
         let mut state = self.state();
-        if let Some(ask) = &mut state.asked
-            && Arc::ptr_eq(&ask.outcome, outcome)
-        {
-            ask.options.over = None;
-        }
-        // The one before it stands in its way.
-        if state.running.is_some() {
+        let is_it = |it: &Arc<Outcome>| Arc::ptr_eq(it, outcome);
+        let asked = state.asked.as_mut().filter(|ask| is_it(&ask.outcome));
+        let waits = asked.map(|ask| ask.options.over = None).is_some();
+        // If it waits, the one under way stands before it.
+        if state.running.as_ref().is_some_and(|running| waits || is_it(running)) {
             self.hurried.store(true, Ordering::SeqCst);
         }
         drop(state);

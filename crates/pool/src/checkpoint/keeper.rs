@@ -32,6 +32,7 @@ use super::syncs::{SyncTimes, Syncs};
 use super::writer::Writer;
 use crate::core::Core;
 use crate::error::Error;
+use crate::file::FileCore;
 use crate::stats::{PoolEvent, Wait, WaitTimes};
 use crate::tag::Lsn;
 use crate::wal::Wal;
@@ -145,12 +146,12 @@ impl<'c> Checkpoints<'c> {
             };
             let position = self.position();
             self.began = Some(self.core.clock.now());
+            self.expect_log(position);
             if trigger.is_some() && !self.is_worth_it(position) {
                 self.desk.skip();
             } else {
                 self.one(ask, trigger);
             }
-            self.expect_log(position);
         }
     }
 
@@ -164,20 +165,22 @@ impl<'c> Checkpoints<'c> {
         self.core.wal.as_ref().map_or(Lsn::NONE, position)
     }
 
-    /// When the log has grown by so much from `position`, where it was when the last one began, the next
-    /// is due: also if that has failed, for it may fail again.
+    /// When the log has grown by so much from `position`, where it is as this one begins, the next is due:
+    /// also if this one fails, for the next may fail again.
     fn expect_log(&self, position: Lsn) {
         if let (Some(bytes), true) = (self.triggers.log_bytes, self.core.wal.is_some()) {
-            self.desk.set_log_due(Lsn(position.0.saturating_add(bytes)));
+            // A log that only says how far it is durable may be behind what it was marked with.
+            let from = position.max(self.desk.log_seen());
+            self.desk.set_log_due(Lsn(from.0.saturating_add(bytes)));
         }
     }
 
     /// If nothing has happened since the last one there is no use in another.
     fn is_worth_it(&self, position: Lsn) -> bool {
-        match &self.core.wal {
-            Some(_) => position > self.desk.redo(),
-            None => self.core.frames.iter().any(|(_, frame)| frame.word().is_unsaved()),
-        }
+        let unsynced = |file: &FileCore| !file.is_read_only() && file.unsynced().is_some();
+        position > self.desk.redo()
+            || self.core.frames.iter().any(|(_, frame)| frame.word().is_unsaved())
+            || self.core.files.next_after(None, unsynced).is_some()
     }
 
     /// Carries one out, and answers whoever asked.
@@ -196,6 +199,9 @@ impl<'c> Checkpoints<'c> {
             self.carry_out(&options, trigger, elevator)
         }));
         self.elevator = usual;
+        if std::panic::catch_unwind(AssertUnwindSafe(|| drop(own))).is_err() {
+            tracing::error!("a panic as an elevator was dropped");
+        }
         let answer = carried_out.unwrap_or_else(|_| {
             tracing::error!("a panic in a checkpoint");
             self.writer = Writer::new(self.core, DEPTH_MAX);
@@ -247,7 +253,8 @@ impl<'c> Checkpoints<'c> {
         (report.slip, report.yielded) = (pacing.slip(), pacing.yielded());
 
         self.desk.enter(Phase::Syncing);
-        let due = options.over.filter(|_| pacing.is_paced()).map(|over| started + over);
+        let due =
+            options.over.filter(|_| pacing.is_paced()).map(|over| started.saturating_add(over));
         let times = self.sync(started, due);
         let ended = core.clock.now();
         if let Some(due) = due {

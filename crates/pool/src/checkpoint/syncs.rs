@@ -42,11 +42,15 @@ impl Syncs<'_, '_> {
     pub(super) fn run(&mut self, desk: &Desk) {
         loop {
             for lane in 0..self.lanes.len() {
-                self.go_on(lane);
+                self.go_on(lane, desk);
             }
             self.flight.start();
             if self.flight.is_empty() {
-                return;
+                if self.lanes.iter().all(|lane| lane.all_synced || lane.is_lost()) {
+                    return;
+                }
+                // A file whose end was cut off meanwhile needed no more syncs.
+                continue;
             }
             self.core.waiting(Wait::Sync, || self.flight.wait());
             let before = self.times.sum;
@@ -60,7 +64,7 @@ impl Syncs<'_, '_> {
     }
 
     /// Goes on with the sync of a file of a tablespace, or begins that of the next.
-    fn go_on(&mut self, number: usize) {
+    fn go_on(&mut self, number: usize, desk: &Desk) {
         if self.lanes[number].syncing.is_none() {
             self.begin_next(number);
         }
@@ -72,6 +76,10 @@ impl Syncs<'_, '_> {
             self.flight.stage_sync(number, &segment);
             syncing.next += 1;
             syncing.left += 1;
+        }
+        if syncing.left == 0 && !syncing.failed && self.flight.has_room(number, 0) {
+            // The segments that were left have gone since: their end was cut off.
+            self.finish(number, desk);
         }
     }
 
@@ -121,6 +129,13 @@ impl Syncs<'_, '_> {
         if syncing.left > 0 || more {
             return;
         }
+        self.finish(number, desk);
+    }
+
+    /// The file's last sync has ended.
+    fn finish(&mut self, number: usize, desk: &Desk) {
+        let lane = &mut self.lanes[number];
+        let Some(syncing) = lane.syncing.take() else { return };
         let now = self.core.clock.now();
         if !syncing.failed {
             let took = now.saturating_sub(syncing.started);
@@ -130,7 +145,6 @@ impl Syncs<'_, '_> {
             self.times.longest = self.times.longest.max(took);
             desk.synced_one();
         }
-        lane.syncing = None;
         lane.report.ended = now.saturating_sub(self.started);
     }
 

@@ -23,7 +23,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
 use crate::frame::NO_FRAME;
-use crate::frame::word::{CHECKPOINT, DIRTY, EXCLUSIVE, Touch, WRITING};
+use crate::frame::word::{CHECKPOINT, DIRTY, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, Touch, WRITING};
 use crate::stats::{Event, Wait};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, FileId, Lsn, PageTag};
@@ -49,6 +49,8 @@ pub(super) struct Writer<'c> {
     copies_most: usize,
     pub(super) pages_by_others: u64,
     pub(super) pages_gone: u64,
+    /// Pages that were put aside are come back to: with empty hands they are waited for.
+    patient: bool,
     /// When the checkpoint began, by the pool's clock.
     started: Duration,
 }
@@ -81,6 +83,7 @@ impl<'c> Writer<'c> {
             copies_most: (core.buffers.count() / 2 / tablespaces).max(1),
             pages_by_others: 0,
             pages_gone: 0,
+            patient: false,
             started: Duration::ZERO,
         }
     }
@@ -91,6 +94,7 @@ impl<'c> Writer<'c> {
         self.depth = depth;
         self.combine = if combine { self.core.combine_pages } else { 1 };
         (self.pages_by_others, self.pages_gone) = (0, 0);
+        self.patient = false;
     }
 
     fn elapsed(&self) -> Duration {
@@ -117,8 +121,8 @@ impl<'c> Writer<'c> {
                 self.lanes.iter_mut().for_each(Lane::start_writeback);
                 return Ok(());
             }
-            // [CKW-1] Everything under way has ended. When the first is free, others may be as well.
-            self.wait_for(room.pages(&tablespace_of).get(0));
+            // Everything under way has ended, so the first page of the next round may be waited for.
+            self.patient = true;
         }
     }
 
@@ -172,7 +176,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Takes pages until `most` are in hand, there is no room for more, or none is `left`. True when it
+    /// Takes pages until `most` are in hand (or a few more, to finish a run of neighbours), there is no room for more, or none is `left`. True when it
     /// ended for want of a write buffer.
     ///
     /// # Errors
@@ -198,7 +202,7 @@ impl<'c> Writer<'c> {
                 // The elevator did not ask. It will name it again when something has ended.
                 return Ok(false);
             }
-            let (count, copied, no_buffer) = self.take(pages, at, most - taken, desk);
+            let (count, copied, no_buffer) = self.take(pages, at, desk);
             if count > 0 {
                 pages.take(at, count);
                 elevator.took(at, count);
@@ -217,20 +221,14 @@ impl<'c> Writer<'c> {
             self.flight.requests(lane) + self.staged.iter().filter(|run| run.lane == lane).count();
         let staged = self.staged.len();
         self.lanes[lane].is_lost()
-            || (requests < self.depth
+            || (requests < self.depth.min(self.core.spaces[lane].depth())
                 && self.copies[lane] < self.copies_most
                 && self.flight.has_room(lane, staged))
     }
 
-    /// Takes the page at `at` and its neighbours, `most` at the most. Gives how many are dealt with, how
-    /// many of them were copied, and whether it ended for want of a buffer.
-    fn take(
-        &mut self,
-        pages: &mut Pages<'_>,
-        at: usize,
-        most: usize,
-        desk: &Desk,
-    ) -> (usize, usize, bool) {
+    /// Takes the page at `at` and its neighbours. Gives how many are dealt with, how many of them were
+    /// copied, and whether it ended for want of a buffer.
+    fn take(&mut self, pages: &mut Pages<'_>, at: usize, desk: &Desk) -> (usize, usize, bool) {
         let (first, lane) = (pages.get(at), pages.tablespace(at));
         if self.lanes[lane].is_lost() {
             let lost = |it: &usize| pages.is_left(*it) && pages.get(*it).file == first.file;
@@ -243,8 +241,8 @@ impl<'c> Writer<'c> {
             desk.settled(1);
             return (1, 0, false);
         };
-        let most = most
-            .min(self.combine)
+        let most = self
+            .combine
             .min(file.run_length_max(first.block))
             .min(file.space.torn.run_pages_max())
             .min(self.copies_most - self.copies[lane]);
@@ -255,7 +253,9 @@ impl<'c> Writer<'c> {
             if tag.file != first.file || tag.block != first.block + count as Block {
                 break;
             }
-            match self.take_page(&file, tag) {
+            // [CKW-1]
+            let empty_hands = copies.is_empty() && self.staged.is_empty() && self.flight.is_empty();
+            match self.take_page(&file, tag, self.patient && empty_hands) {
                 Taken::Copied(copy) => {
                     copies.push(copy);
                     count += 1;
@@ -297,11 +297,15 @@ impl<'c> Writer<'c> {
         (count, copied, no_buffer)
     }
 
-    fn take_page(&self, file: &Arc<FileCore>, tag: PageTag) -> Taken<'c> {
+    /// Takes one page; `patient`: if it is latched or being written, after waiting for that.
+    fn take_page(&self, file: &Arc<FileCore>, tag: PageTag, patient: bool) -> Taken<'c> {
         let frames = &self.core.frames;
         let frame = file.table.lookup(tag.block);
         if frame == NO_FRAME || !frames.pin(frame, tag, Touch::Not) {
             return if file.check(tag.block).is_ok() { Taken::ByOthers } else { Taken::Gone };
+        }
+        if patient {
+            frames.wait_written(frame);
         }
         let word = frames.get(frame).word();
         // A write under way first: should it fail, the page is due again.
@@ -309,6 +313,13 @@ impl<'c> Writer<'c> {
             Taken::Busy
         } else if !word.has(CHECKPOINT) {
             Taken::ByOthers
+        } else if patient && word.has(EXCLUSIVE | EXCLUSIVE_WAITS) {
+            // In the queue of those who wait for the latch, or one writer after the other would come first.
+            self.core.latch_pinned(frame, Mode::Shared);
+            match self.core.copy_latched(file, tag, frame) {
+                Copying::Copied(copy) => return Taken::Copied(copy),
+                Copying::Clean | Copying::NotNow => Taken::Busy,
+            }
         } else if word.has(EXCLUSIVE) {
             Taken::Busy
         } else if !word.has(DIRTY) {
@@ -328,21 +339,6 @@ impl<'c> Writer<'c> {
         };
         frames.unpin(frame);
         taken
-    }
-
-    /// Waits until a page that was put aside may be taken.
-    fn wait_for(&self, tag: PageTag) {
-        assert!(
-            self.flight.is_empty() && self.staged.is_empty(),
-            "[CKW-1] a checkpoint waits for a latch with copies in hand"
-        );
-        let Some(file) = self.core.files.get(tag.file) else { return };
-        let (frames, frame) = (&self.core.frames, file.table.lookup(tag.block));
-        if frame != NO_FRAME && frames.pin(frame, tag, Touch::Not) {
-            frames.wait_written(frame);
-            frames.wait_readable(frame);
-            frames.unpin(frame);
-        }
     }
 
     /// Sends off what was taken, its log first. What has to wait for writes under way stays in hand.

@@ -89,7 +89,7 @@ impl Files {
         let name = &check_name(name, space.segment_bytes.is_some())?;
         check_options(options)?;
         let path = space.directory.join(name);
-        let (mut places, place) = loop {
+        let mut places = loop {
             let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             if places.closed {
                 return Err(Error::Closed);
@@ -102,7 +102,7 @@ impl Files {
             });
             let open = there.and_then(|there| self.get(*places.by_path.get(&there)?));
             let Some(file) = open else {
-                break (places, place);
+                break places;
             };
             if file.check_open().is_ok() {
                 if place.is_none() {
@@ -115,8 +115,7 @@ impl Files {
             drop(places);
             file.wait_resized();
         };
-        let is_new = place.is_none();
-        let file = self.open_new(space, name, page_bytes, checksum, options, is_new)?;
+        let file = self.open_new(space, name, page_bytes, checksum, options)?;
         let file = Arc::new(file);
         let before = places.by_path.insert(file.place.clone(), file.id);
         assert!(before.and_then(|id| self.get(id)).is_none(), "[REG-1] {path:?} is open twice");
@@ -136,7 +135,6 @@ impl Files {
         page_bytes: usize,
         checksum: Checksum,
         options: &FileOptions,
-        is_new: bool,
     ) -> Result<FileCore, Error> {
         let path = space.directory.join(name);
         let open = OpenOptions::new().create(options.create).create_new(options.create_new);
@@ -152,7 +150,9 @@ impl Files {
         if !options.read_only {
             space.torn.check_segments(&segments.all(), page_bytes)?;
         }
-        if is_new && !cfg!(forebay_bug = "skip_directory_sync") {
+        // Also of a file that was there already: whoever made it may not have come to this, or may have
+        // been told that it failed.
+        if !options.read_only && !cfg!(forebay_bug = "skip_directory_sync") {
             space.volume.sync_directory(directory(&path))?;
         }
         let place = space.volume.canonicalize(&path)?;

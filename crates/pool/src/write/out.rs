@@ -72,7 +72,12 @@ impl Core {
     }
 
     /// As [`Core::try_copy`], with the latch shared already; lets go of the latch.
-    fn copy_latched(&self, file: &Arc<FileCore>, tag: PageTag, frame: FrameIndex) -> Copying<'_> {
+    pub(crate) fn copy_latched(
+        &self,
+        file: &Arc<FileCore>,
+        tag: PageTag,
+        frame: FrameIndex,
+    ) -> Copying<'_> {
         self.frames.pin_again(frame);
         let page = PageRef::latched(self, file, frame, tag.block);
         let Some(mut buffer) = self.buffers.try_take() else {
