@@ -264,6 +264,24 @@ impl Engine {
         }
     }
 
+    /// Closes a file and opens it again: nothing that its pages say may depend on the pool after that.
+    ///
+    /// # Errors
+    /// Nothing was done if [`Error::is_retry`] says so.
+    pub(crate) fn reopen(&self, name: FileName) -> Result<(), Error> {
+        self.check_running()?;
+        let mut files = self.files_mut();
+        let open = files[usize::from(name.slot)].as_mut().filter(|open| open.name == name);
+        let open = open.ok_or(Error::Stale)?;
+        match open.file.close() {
+            // The cleaner or a checkpoint has a page for a moment; the file stays open.
+            Err(forebay::Error::Busy { .. }) => return Ok(()),
+            closed => closed?,
+        }
+        open.file = self.or_stop(self.open_file(name, false))?;
+        Ok(())
+    }
+
     /// Appends the record and changes its pages.
     fn change(&self, entry: &Entry, files: &Files) -> Result<Lsn, Error> {
         let names = entry.pages();

@@ -24,12 +24,21 @@ pub(crate) struct Mix {
     /// Most blocks that an extension adds.
     pub(crate) extension_most: Block,
     pub(crate) on_files: u32,
+    /// Of a thousand operations, how many come after a file is closed and opened.
+    pub(crate) reopened: u32,
     pub(crate) spaces: u8,
 }
 
 impl Default for Mix {
     fn default() -> Mix {
-        Mix { files_most: 6, blocks_most: 48, extension_most: 12, on_files: 8, spaces: 2 }
+        Mix {
+            files_most: 6,
+            blocks_most: 48,
+            extension_most: 12,
+            on_files: 8,
+            reopened: 12,
+            spaces: 2,
+        }
     }
 }
 
@@ -50,6 +59,7 @@ impl Worker {
 
     /// One operation. False when it was refused, because something had changed or there was no frame.
     pub(crate) fn step(&mut self, engine: &Engine, witness: &dyn Witness) -> Result<bool, Error> {
+        self.reopen_some(engine)?;
         let Some(op) = self.choose(engine)? else {
             return Ok(false);
         };
@@ -63,6 +73,20 @@ impl Worker {
             }
             Err(error) if error.is_retry() => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    fn reopen_some(&mut self, engine: &Engine) -> Result<(), Error> {
+        if self.random.u32(0..1000) >= self.mix.reopened {
+            return Ok(());
+        }
+        let files = engine.catalog();
+        if files.is_empty() {
+            return Ok(());
+        }
+        match engine.reopen(files[self.random.usize(0..files.len())].0) {
+            Err(error) if error.is_retry() => Ok(()),
+            reopened => reopened,
         }
     }
 
