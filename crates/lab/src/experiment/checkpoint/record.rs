@@ -6,13 +6,12 @@
 use std::time::{Duration, Instant};
 
 use forebay::TablespaceReport;
-use forebay_io::Kind;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::foreground::Sample;
 use super::site::Written;
-use super::{Cell, NAME, Order, Settings};
+use super::{Cell, NAME, Settings};
 use crate::experiment::tally::{lack_of_means, wait_histogram};
 use crate::experiment::unique;
 use crate::facts::DeviceCounters;
@@ -255,12 +254,6 @@ impl Tally {
         let cell = cell.as_object().cloned().unwrap_or_default();
         Record { experiment: NAME.to_owned(), cell, metrics, remarks }
     }
-
-    /// Whether it is what the others of its pattern and mode are compared with [CKR-2].
-    fn is_baseline(&self) -> bool {
-        let Cell { elevator, combine, backend, .. } = self.cell;
-        elevator == Order::Arrival && !combine && backend == Kind::Sync && !self.cell.is_timed()
-    }
 }
 
 fn nothing() -> Map<String, Value> {
@@ -272,7 +265,9 @@ fn nothing() -> Map<String, Value> {
 pub(super) fn records(settings: &Settings, tallies: &[Tally]) -> Vec<Record> {
     let baseline = |cell: &Cell| {
         let here = |tally: &&Tally| {
-            tally.is_baseline() && tally.cell.dirty == cell.dirty && tally.cell.cache == cell.cache
+            tally.cell.is_baseline()
+                && tally.cell.dirty == cell.dirty
+                && tally.cell.cache == cell.cache
         };
         tallies.iter().find(here).and_then(Tally::seconds).filter(|seconds| *seconds > 0.0)
     };
@@ -283,9 +278,9 @@ pub(super) fn records(settings: &Settings, tallies: &[Tally]) -> Vec<Record> {
 mod tests {
     use super::*;
     use crate::cli::{CheckpointArgs, CommonArgs};
-    use crate::experiment::checkpoint::Dirty;
+    use crate::experiment::checkpoint::{Dirty, Order};
     use forebay::{BufferPool, CheckpointOptions};
-    use forebay_io::CacheMode;
+    use forebay_io::{CacheMode, Kind};
 
     fn settings() -> Settings {
         let common = CommonArgs { dir: ".".into(), seed: Some(1) };

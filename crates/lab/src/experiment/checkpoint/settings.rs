@@ -208,14 +208,23 @@ impl Settings {
     /// Whether a cell that lasts some intervals is worth them: with readers, and of everything else the
     /// best that was asked for, in the first pattern.
     fn is_telling(&self, cell: &Cell) -> bool {
+        cell.foreground && self.patterns.first() == Some(&cell.dirty) && self.is_best(cell)
+    }
+
+    /// Whether it writes in the best way that was asked for.
+    fn is_best(&self, cell: &Cell) -> bool {
         let best = |order: Order| self.elevators.contains(&order).then_some(order);
         let order = Order::ALL.into_iter().rev().find_map(best);
         let serving = self.backends.iter().rev().find(|kind| kind.serves(cell.cache));
-        cell.foreground
-            && self.patterns.first() == Some(&cell.dirty)
-            && order == Some(cell.elevator)
+        order == Some(cell.elevator)
             && cell.combine == self.combines.contains(&true)
             && serving == Some(&cell.backend)
+    }
+
+    /// Whether it is to be measured before others, should time be short: the slowest way, which others
+    /// are compared with, and the best.
+    pub(super) fn is_essential(&self, cell: &Cell) -> bool {
+        cell.is_baseline() || self.is_best(cell)
     }
 
     /// Whether another round is likely to end in time. `begun`: rounds that took `elapsed`.
@@ -362,6 +371,18 @@ mod tests {
             assert!(beside.iter().all(|cell| cell.backend == Kind::Uring && cell.foreground));
         }
         assert_eq!(cells.len(), 2 * 2 * 2 * 2 * 2 + 4);
+    }
+
+    #[test]
+    fn of_each_pattern_and_mode_two_cells_are_essential() {
+        let settings = Settings::new(&quick()).unwrap();
+        let essential: Vec<Cell> = settings
+            .cells()
+            .into_iter()
+            .filter(|cell| !cell.is_timed() && settings.is_essential(cell))
+            .collect();
+        assert_eq!(essential.len(), 2 * 2 * 2);
+        assert_eq!(essential.iter().filter(|cell| cell.is_baseline()).count(), 4);
     }
 
     #[test]
