@@ -16,7 +16,7 @@ use forebay_sim::{Disk, Image, Journal};
 use crate::engine::op::{Entry, WORKERS};
 use crate::engine::oracle::{Found, History, Model};
 use crate::engine::worker::{Mix, Witness, Worker};
-use crate::engine::{Engine, Error};
+use crate::engine::{Engine, Error, Settings};
 use crate::variant::Variant;
 
 /// Operations in a life, of all threads together.
@@ -112,16 +112,19 @@ pub(crate) fn live(variant: &Variant, start: &Start, seed: u64) -> Result<Life, 
 
 /// Opens the engine on a disk that may fail it a few times. The disk is in peace afterwards.
 fn open(variant: &Variant, disk: &Arc<Disk>, random: &mut Rng) -> Result<Engine, Error> {
+    // At once, it finds pages that only the page cache has, and nothing dirty.
+    let checkpoint_at_open = random.bool();
+    let settings = || Ok::<_, Error>(Settings { checkpoint_at_open, ..variant.settings(disk)? });
     for _ in 0..OPENINGS_FAILED_MAX {
         variant.spoil(disk, random.u64(..));
-        let opened = Engine::open(&variant.settings(disk)?);
+        let opened = Engine::open(&settings()?);
         if opened.is_ok() || variant.faults.is_none() {
             disk.heal();
             return opened;
         }
     }
     disk.heal();
-    Engine::open(&variant.settings(disk)?)
+    Engine::open(&settings()?)
 }
 
 fn work(
