@@ -390,7 +390,6 @@
 //! - It undoes nothing. A thread that panics while it changes a page leaves the page as it is by
 //!   then, dirty, for others to read and to write. An engine that cannot live with that aborts on
 //!   panic.
-//! - It has no checkpoints that run beside the work. They are coming.
 //! - It keeps no other process out of a file, beyond the lock on the directory that pools respect.
 //!
 //! # Threads and deadlocks

@@ -159,7 +159,8 @@ impl BufferPool {
     /// and syncs every file changed since its last sync. Do not call it with a page latched exclusively.
     ///
     /// One runs at a time. If one is under way this asks for the next, together with all others who ask
-    /// meanwhile; [`CheckpointOptions::now`] hurries the one under way as well.
+    /// meanwhile: the first of them says how it is carried out, the most urgent how fast.
+    /// [`CheckpointOptions::now`] hurries the one under way as well.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] with what went wrong in each tablespace; [`Error::Log`] when the log would
@@ -188,7 +189,7 @@ impl BufferPool {
     }
 
     /// Bytes set aside to note and sort the pages of a checkpoint: 16 for each frame. Besides, each
-    /// tablespace has lists for its requests under way, some hundred KiB whatever the size of the pool.
+    /// tablespace has lists for its requests under way: about 1 MiB for each 128 KiB of the combine limit.
     pub fn checkpoint_bytes(&self) -> usize {
         checkpoint_bytes(self.frames())
     }

@@ -12,7 +12,7 @@
 //! huge_pages = true
 //! combine_limit = "128 KiB"
 //! readahead = "adaptive"      # or os, hint, max, prefetch, async
-//! checkpoint_seconds = 300
+//! checkpoint_seconds = 300    # with a log: once a first one has been asked for
 //! checkpoint_log = "1 GiB"
 //! checkpoint_target = 0.9
 //! torn_pages = "double-write" # or images, atomic, unprotected

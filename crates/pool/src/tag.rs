@@ -49,7 +49,8 @@ impl fmt::Display for PageTag {
     }
 }
 
-/// A position in the write-ahead log. The pool only compares them; what they count is the
+/// A position in the write-ahead log. The pool compares them, and takes the
+/// difference of two for bytes of log where checkpoints go by those; what else they count is the
 /// engine's own affair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Lsn(pub u64);

@@ -27,6 +27,7 @@ fn allocations() -> usize {
 /// A log whose position is asked for at the redo point, and that is told of the end.
 #[derive(Debug, Default)]
 struct Counter {
+    asked: AtomicUsize,
     at_redo: AtomicUsize,
     between: AtomicUsize,
     images: AtomicUsize,
@@ -42,9 +43,11 @@ impl Wal for Counter {
     }
 
     fn position(&self) -> Lsn {
-        // A paced checkpoint asks again and again; the first time is the redo point.
-        let now = allocations();
-        let _ = self.at_redo.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst);
+        // Asked first by the thread as it wakes, and then at the redo point; a paced checkpoint asks again
+        // and again after that.
+        if self.asked.fetch_add(1, Ordering::SeqCst) == 1 {
+            self.at_redo.store(allocations(), Ordering::SeqCst);
+        }
         Lsn(1)
     }
 
@@ -57,7 +60,8 @@ impl Wal for Counter {
     }
 
     fn checkpointed(&self, _redo: Lsn) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let since = allocations() - self.at_redo.swap(0, Ordering::SeqCst);
+        self.asked.store(0, Ordering::SeqCst);
+        let since = allocations() - self.at_redo.load(Ordering::SeqCst);
         self.between.store(since, Ordering::SeqCst);
         Ok(())
     }

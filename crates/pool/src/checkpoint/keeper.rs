@@ -241,7 +241,7 @@ impl<'c> Checkpoints<'c> {
         let log_before = self.desk.redo();
         let plan = options.over.map(|over| Plan {
             pages: self.room.len() as u64,
-            over: over.mul_f64(self.triggers.target),
+            over: self.share_of(over),
             log_budget: self.log_budget(),
             started,
         });
@@ -264,7 +264,9 @@ impl<'c> Checkpoints<'c> {
         report.total = ended.saturating_sub(started);
         report.sync = report.total.saturating_sub(report.write);
         report.redo = redo;
-        report.log_bytes = redo.0.saturating_sub(log_before.0);
+        // Before the first it is not known where recovery began.
+        let known = log_before > Lsn::NONE;
+        report.log_bytes = if known { redo.0.saturating_sub(log_before.0) } else { 0 };
         report.elevator = elevator.name();
         report.interval = options.over;
         report.files_synced = u64::from(times.files);
@@ -292,6 +294,11 @@ impl<'c> Checkpoints<'c> {
                 self.room.push(tag);
             }
         }
+    }
+
+    /// The part of an interval by which pages are to be written.
+    fn share_of(&self, over: Duration) -> Duration {
+        Duration::try_from_secs_f64(over.as_secs_f64() * self.triggers.target).unwrap_or(over)
     }
 
     /// The log that may be written until all pages have to be.

@@ -104,7 +104,7 @@ pub struct Progress {
     pub phase: Phase,
     /// Pages that were dirty when it began.
     pub pages: u64,
-    /// Those of them that are written, by it or by others.
+    /// Those of them that are dealt with: written, by it or by others, gone, or failed.
     pub pages_done: u64,
     /// Files it has synced.
     pub files_synced: u64,

@@ -29,7 +29,6 @@ impl RedoPoint {
 
     /// A checkpoint begins whose redo point has been taken from the log already, and which has not
     /// looked at any frame yet. Gives its number.
-    #[allow(dead_code, reason = "called by checkpoints")]
     pub(crate) fn begin(&self) -> u64 {
         let number = self.number.fetch_add(1, Ordering::SeqCst) + 1;
         // [RDO-1] With its counterpart in `now`: the store before the looks at the frames.

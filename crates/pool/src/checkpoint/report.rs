@@ -18,7 +18,8 @@ pub struct CheckpointReport {
     pub trigger: Trigger,
     /// Where recovery begins from now on.
     pub redo: Lsn,
-    /// Log since the redo point before, in bytes (the difference of the two).
+    /// Log since the redo point before, in bytes (the difference of the two); 0 for a pool's first, before
+    /// which none is known.
     pub log_bytes: u64,
     /// The elevator's name.
     pub elevator: &'static str,

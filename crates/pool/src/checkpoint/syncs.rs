@@ -70,6 +70,7 @@ impl Syncs<'_, '_> {
         }
         let Some(syncing) = &mut self.lanes[number].syncing else { return };
         while !syncing.failed
+            && self.flight.requests(number) < self.core.spaces[number].depth()
             && self.flight.has_room(number, 0)
             && let Some(segment) = syncing.file.segment_file(syncing.next)
         {

@@ -318,7 +318,12 @@ impl<'c> Writer<'c> {
             self.core.latch_pinned(frame, Mode::Shared);
             match self.core.copy_latched(file, tag, frame) {
                 Copying::Copied(copy) => return Taken::Copied(copy),
-                Copying::Clean | Copying::NotNow => Taken::Busy,
+                Copying::Clean => {
+                    frames.unmark_due(frame);
+                    Taken::ByOthers
+                }
+                Copying::NotNow if frames.get(frame).word().has(WRITING) => Taken::Busy,
+                Copying::NotNow => Taken::NoBuffer,
             }
         } else if word.has(EXCLUSIVE) {
             Taken::Busy

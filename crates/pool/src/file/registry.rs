@@ -3,7 +3,8 @@
 //! A file is known by its real path, links followed, so that no two spellings of a name (`a/b`,
 //! `a//b`, through a link, or through a tablespace inside another) give two caches of one file.
 //!
-//! Invariants:  [REG-1] a file on disk is open once in a pool
+//! Invariants:  [REG-2] files' numbers have 31 bits, and none is given twice
+//!              [REG-1] a file on disk is open once in a pool
 //! Concurrency: looked up by whoever evicts or writes a page; changed by opening, closing, dropping.
 //!              `places` is also the right to open: a file is opened by one thread at a time.
 
@@ -164,8 +165,11 @@ impl Files {
         if len / page > BLOCKS_MAX {
             return Err(Error::Io(forebay_io::Error::TooLarge { file: path, end: len }));
         }
+        let id = FileId(self.next.fetch_add(1, Ordering::Relaxed));
+        // The highest bit is for checkpoints, see `Pages`.
+        assert!(id.0 < 1 << 31, "[REG-2] a pool opens fewer than 2^31 files in its life");
         Ok(FileCore {
-            id: FileId(self.next.fetch_add(1, Ordering::Relaxed)),
+            id,
             space: Arc::clone(space),
             name: name.to_owned(),
             path,

@@ -5,7 +5,7 @@
 //! oracle says whether what was promised by then is there, and nothing by half. Some recoveries are cut as
 //! well. Then the next life begins on one of the images.
 //!
-//! Environment: `FOREBAY_POWER_CUTS` is how often the power is cut in all (a few hundred without),
+//! Environment: `FOREBAY_POWER_CUTS` is how often the power is cut in all (1,200 without),
 //! `FOREBAY_POWER_SEED` with which choices.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
