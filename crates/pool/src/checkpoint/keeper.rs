@@ -109,6 +109,8 @@ struct Checkpoints<'c> {
     /// When the last one began, by the pool's clock; `None` while those that begin by themselves wait for
     /// the first that is asked for: until then the engine recovers.
     began: Option<Duration>,
+    /// One has ended well.
+    redo_is_known: bool,
     /// How long the foreground's reads had taken by the end of the last one.
     reads: Reads,
     read_times: WaitTimes,
@@ -126,6 +128,7 @@ impl<'c> Checkpoints<'c> {
             writer: Writer::new(core, DEPTH_MAX),
             elevator: Box::new(Balanced::new(core.spaces.len())),
             began: None,
+            redo_is_known: false,
             reads: Reads::now(core),
             read_times: WaitTimes::default(),
             scratch: Default::default(),
@@ -265,7 +268,7 @@ impl<'c> Checkpoints<'c> {
         report.sync = report.total.saturating_sub(report.write);
         report.redo = redo;
         // Before the first it is not known where recovery began.
-        let known = log_before > Lsn::NONE;
+        let known = self.redo_is_known;
         report.log_bytes = if known { redo.0.saturating_sub(log_before.0) } else { 0 };
         report.elevator = elevator.name();
         report.interval = options.over;
@@ -283,7 +286,9 @@ impl<'c> Checkpoints<'c> {
         report.tablespaces.extend(self.writer.lanes.drain(..).map(|lane| lane.report));
         report.read_p99_during = self.reads_p99();
         self.reads = Reads::now(core);
-        self.settle(report)
+        let settled = self.settle(report);
+        self.redo_is_known |= settled.is_ok();
+        settled
     }
 
     /// Notes every page that is to be written.
