@@ -215,6 +215,27 @@ fn a_torn_page_comes_from_its_image_and_the_records_that_the_image_has_not_seen(
 }
 
 #[test]
+fn of_several_images_of_a_torn_page_the_newest_counts() {
+    let (root, heard) = (directory(), Heard::default());
+    let engine = with_file(root.path(), &heard);
+    let page = PageName { file: Some(FILE), block: 1 };
+    let before = engine.bytes_of(page).unwrap();
+    // In no log after the checkpoint, and not in the image that was copied before it and comes after it.
+    act(&engine, &heard, transfer(20));
+    engine.checkpoint().unwrap();
+    engine.log().append(&Record::Image { page, bytes: before });
+    act(&engine, &heard, transfer(300));
+    let bytes = engine.bytes_of(page).unwrap();
+    engine.log().append(&Record::Image { page, bytes });
+    act(&engine, &heard, transfer(1));
+    let copy = copied(root.path());
+    tear(copy.path(), 1);
+    let (engine, done) = recovered(copy.path());
+    assert_eq!(done.pages_from_images, 1);
+    check(&engine, &heard);
+}
+
+#[test]
 fn an_image_of_a_sound_page_takes_nothing_back() {
     let (root, heard) = (directory(), Heard::default());
     let engine = with_file(root.path(), &heard);
