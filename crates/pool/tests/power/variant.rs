@@ -20,7 +20,8 @@ pub(crate) struct Variant {
     segment_pages: Option<u64>,
     /// The disk fails, fills up and stutters besides.
     pub(crate) faults: Option<Faults>,
-    /// Threads that work at once; with more than one a run is not the same again for the same seed.
+    /// Threads that work at once. With one, a run is nearly the same again for the same seed (the pool's clock and
+    /// its checkpoint thread have their say); with more it is not.
     pub(crate) threads: u8,
     torn_pages: TornPages,
 }
