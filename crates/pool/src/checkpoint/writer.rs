@@ -253,7 +253,6 @@ impl<'c> Writer<'c> {
             if tag.file != first.file || tag.block != first.block + count as Block {
                 break;
             }
-            // [CKW-1]
             let empty_hands = copies.is_empty() && self.staged.is_empty() && self.flight.is_empty();
             match self.take_page(&file, tag, self.patient && empty_hands) {
                 Taken::Copied(copy) => {
@@ -305,6 +304,8 @@ impl<'c> Writer<'c> {
             return if file.check(tag.block).is_ok() { Taken::ByOthers } else { Taken::Gone };
         }
         if patient {
+            let empty_hands = self.flight.is_empty() && self.staged.is_empty();
+            assert!(empty_hands, "[CKW-1] a checkpoint waits for a latch with copies in hand");
             frames.wait_written(frame);
         }
         let word = frames.get(frame).word();
