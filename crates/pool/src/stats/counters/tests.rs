@@ -195,6 +195,8 @@ fn every_event_of_the_pool_has_a_count_of_its_own() {
         PoolEvent::CleanerPages,
         PoolEvent::CleanerRounds,
         PoolEvent::CleanerWakes,
+        PoolEvent::Checkpoints,
+        PoolEvent::CheckpointPages,
         PoolEvent::Syncs,
         PoolEvent::SyncErrors,
         PoolEvent::LogErrors,
@@ -208,9 +210,9 @@ fn every_event_of_the_pool_has_a_count_of_its_own() {
     let named = counters.snapshot().pool.named();
     let values: Vec<u64> = named.iter().map(|count| count.value).collect();
     // What became of pages read ahead is known to the frames alone, which are not asked here.
-    assert_eq!(values[..10], (0..=9).collect::<Vec<u64>>());
-    assert_eq!(values[10..], [0, 0]);
-    assert_eq!(named[9].name, "doomed_pages");
+    assert_eq!(values[..12], (0..=11).collect::<Vec<u64>>());
+    assert_eq!(values[12..], [0, 0]);
+    assert_eq!(named[11].name, "doomed_pages");
 }
 
 #[test]
