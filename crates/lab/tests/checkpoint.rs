@@ -113,7 +113,7 @@ fn a_record_has_what_was_written_and_what_that_took() {
             continue;
         }
         assert!(metrics["seconds"].as_f64().unwrap() > 0.0);
-        assert_eq!(metrics["pages"], 128.0, "an eighth of the file");
+        assert_eq!(metrics["pages"], 128.0, "an eighth of the file: {record}");
         assert!(metrics["sync_seconds"].is_number());
         assert_eq!(metrics["tablespace_seconds"].as_array().unwrap().len(), 1);
         let requests = metrics["requests"].as_f64().unwrap();

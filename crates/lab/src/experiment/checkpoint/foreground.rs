@@ -6,7 +6,12 @@
 //! it began. Worked example: 4 threads at 1000 reads/s are due each 4 ms; a read of 10 ms makes the next
 //! two late, which count 6 and 2 ms more than they take.
 //!
+//! Nothing is read ahead for them. Beside runs of changed pages random reads look like sequences now and
+//! then; what was read ahead would stand in a reader's ring, perhaps be changed there, and leave with it
+//! before the checkpoint.
+//!
 //! Invariants:  [FGR-1] no page is read twice, as long as there are others; all are clean and cold
+//!              [FGR-2] no page but those wanted comes into the pool
 //! Concurrency: each thread keeps its own samples; they are put together when all have ended.
 //! Source:      Gil Tene's "coordinated omission" for counting from the due time.
 
@@ -14,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{BufferPool, PagedFile, StrategyKind};
+use forebay::{BufferPool, PagedFile, ReadaheadStrategy, StrategyKind};
 
 use super::Settings;
 use super::dirty::Place;
@@ -112,6 +117,7 @@ fn read(
 ) -> Result<Vec<Sample>, forebay::Error> {
     // Through a ring: the dirty pages stay where they are.
     let strategy = pool.strategy(StrategyKind::BulkRead);
+    let file = &file.with_readahead(ReadaheadStrategy::Os); // [FGR-2]
     let mut samples = Vec::new();
     let mut due = first;
     for &block in blocks.iter().cycle() {
@@ -207,5 +213,34 @@ mod tests {
             samples.len()
         );
         assert!(samples.iter().all(|one| one.at >= first));
+    }
+
+    #[test]
+    fn nothing_is_read_ahead_beside_changed_pages() {
+        let directory = tempfile::tempdir().unwrap();
+        let pool = BufferPool::builder()
+            .frames(1024)
+            .directory(directory.path())
+            .readahead(ReadaheadStrategy::Async)
+            .build()
+            .unwrap();
+        let file = pool.open_file("blocks", &FileOptions::new().create(true)).unwrap();
+        file.extend(128).unwrap();
+        // Runs of three in memory, and behind each a page that is wanted: what a detector looks for.
+        let set: Vec<Place> =
+            (0..128).filter(|block| block % 4 != 3).map(|block| (0, block)).collect();
+        for &(_, block) in set.iter().filter(|place| place.1 % 8 < 4) {
+            file.init(block).unwrap();
+        }
+        let demand = Demand::new(&settings(1, 100_000), &set, &mut fastrand::Rng::with_seed(1));
+        let work = || {
+            thread::sleep(Duration::from_millis(50));
+            Ok(())
+        };
+        beside(&pool, &file, &demand, work).unwrap();
+        let stats = pool.stats();
+        assert_eq!(stats.strategy(StrategyKind::BulkRead).prefetches, 0, "[FGR-2]");
+        let strangers = (0..128).filter(|block| block % 8 >= 4 && block % 4 != 3);
+        assert_eq!(strangers.filter(|&block| file.is_resident(block)).count(), 0, "[FGR-2]");
     }
 }
