@@ -8,7 +8,7 @@ use forebay_io::{Arena, Error, File, Kind, Op, Request};
 
 use crate::bench::{Bench, Cell, assert_same, lease, noise};
 use crate::harness::{Claim, claims};
-use crate::rig::{Attempt, Script, Transfer, Verdict};
+use crate::rig::{Attempt, Script, Transfer, Verdict, wait_for};
 
 pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
     let mut claims = claims![
@@ -215,6 +215,11 @@ fn the_first_to_end_ends_the_wait(bench: &Bench) {
     let (place, done) = batch.take_ended().expect("one has ended");
     done.result.unwrap();
     assert_eq!(place, free, "whichever is first");
+    // The other may not have come so far yet: what is delivered now is only what is held by now.
+    wait_for(|| {
+        io.poll();
+        rig.held() == 1
+    });
     rig.deliver_held();
     // Something else that ends: the rig hands out what it holds when it is driven and finds something.
     io.submit(read(&file, 2)).wait().result.unwrap();
