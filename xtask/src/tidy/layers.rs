@@ -16,8 +16,9 @@ pub(crate) const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-io", &[]),
     ("forebay", &["forebay-io"]),
     ("forebay-sim", &["forebay-io"]),
+    ("forebay-emulate", &[]),
     ("forebay-engine", &["forebay", "forebay-io"]),
-    ("forebay-lab", &["forebay-engine", "forebay-sim", "forebay", "forebay-io"]),
+    ("forebay-lab", &["forebay-engine", "forebay-emulate", "forebay-sim", "forebay", "forebay-io"]),
     ("forebay-compare", &["forebay-engine", "forebay", "forebay-io"]),
     ("xtask", &[]),
 ];

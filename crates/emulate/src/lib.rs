@@ -1,0 +1,8 @@
+//! Disks one does not have: timing models of devices, and a filesystem that takes as long as they would.
+//!
+//! A [`model`] is pure logic: told of a command and of the time, it says when that command ends. It
+//! knows no data, no clock and no thread, so that it can be tested by property, and an hour of a disk can
+//! be computed in a second.
+#![forbid(unsafe_code)]
+
+pub mod model;

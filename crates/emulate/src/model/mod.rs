@@ -1,0 +1,63 @@
+//! Timing models: how long a device takes, and which command it carries out next.
+//!
+//! A model is a discrete simulation. It is told of each command as it arrives; it says when it wants to
+//! be looked at again; and when it is, it hands out what has ended by then. Time is whatever the caller
+//! says it is, counted from a beginning of the caller's: a real clock, a clock that runs faster, or the
+//! next moment at which something happens.
+//!
+//! Worked example: a disk of one head gets reads at 0 ms for places far apart. It asks to be looked
+//! at at 11 ms, where the first has ended, then at 19 ms.
+//!
+//! Invariants:  [MOD-1] every command ends once, not before it came
+//!              [MOD-2] time handed to a model never goes back; what it hands out is in order of time
+//! Concurrency: one caller at a time.
+
+use std::time::Duration;
+
+/// What a command does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Bytes come from the device.
+    Read,
+    /// Bytes go to the device, perhaps into a cache of its own.
+    Write,
+    /// Everything written and ended before this came is to be on the medium.
+    Flush,
+}
+
+/// One command, as it arrives at the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Command {
+    /// What it does.
+    pub op: Op,
+    /// First byte, a multiple of 512; 0 for a flush.
+    pub offset: u64,
+    /// Bytes, a multiple of 512; 0 for a flush.
+    pub len: u64,
+}
+
+/// A command that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// The number it was submitted with.
+    pub id: u64,
+    /// When it ended.
+    pub at: Duration,
+}
+
+/// A device's behaviour in time.
+pub trait Device: Send + std::fmt::Debug {
+    /// Size of the address space, in bytes.
+    fn size_bytes(&self) -> u64;
+
+    /// A command arrives at `now`. `id` is the caller's and comes back when it ends.
+    ///
+    /// Any number may be under way; a device that takes only so many at a time lets the others wait.
+    fn submit(&mut self, now: Duration, id: u64, command: Command);
+
+    /// When something may end or change next, if anything is under way. Not before the last time told.
+    fn next_event(&self) -> Option<Duration>;
+
+    /// Lets time pass up to and including `now`, and adds to `ended` what has ended, in order of time.
+    fn advance(&mut self, now: Duration, ended: &mut Vec<Ended>);
+}
