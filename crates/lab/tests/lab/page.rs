@@ -4,11 +4,9 @@
 //! forbids it, a colour that is never resolved. So the page is opened in Chromium, used by a
 //! probe as a reader would use it, and the pixels of its canvas are counted. Without a Chromium
 //! on PATH the tests say `skipped` and write that to the file named by FOREBAY_SKIPS.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+#![allow(clippy::print_stdout)]
 
-#[path = "page/chromium.rs"]
 mod chromium;
-#[path = "page/sample.rs"]
 mod sample;
 
 use std::io::Write;
@@ -48,7 +46,7 @@ fn browser(test: &str) -> Option<PathBuf> {
             let mut file =
                 std::fs::OpenOptions::new().append(true).create(true).open(skips).unwrap();
             // One write, so that tests that skip at the same time do not mix their lines.
-            let line = format!("page: {test}: no chromium on PATH\n");
+            let line = format!("lab: {test}: no chromium on PATH\n");
             file.write_all(line.as_bytes()).unwrap();
         }
     }

@@ -1,0 +1,8 @@
+//! The laboratory as its users meet it: the command in a process of its own, its reports in a browser.
+#![allow(clippy::unwrap_used)]
+
+mod checkpoint;
+mod cli;
+mod command;
+mod contests;
+mod page;
