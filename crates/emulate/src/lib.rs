@@ -2,7 +2,8 @@
 //!
 //! A [`model`] is pure logic: told of a command and of the time, it says when that command ends. It
 //! knows no data, no clock and no thread, so that it can be tested by property, and an hour of a disk can
-//! be computed in a second.
+//! be computed in a second. A [`profile`] says in a few lines of text which model with which figures.
 #![forbid(unsafe_code)]
 
 pub mod model;
+pub mod profile;

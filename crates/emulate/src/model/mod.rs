@@ -8,11 +8,26 @@
 //! Worked example: a disk of one head gets reads at 0 ms for places far apart. It asks to be looked
 //! at at 11 ms, where the first has ended, then at 19 ms.
 //!
+//! Inside, time is in whole nanoseconds, so that the same commands at the same times end at the same
+//! times on every machine.
+//!
 //! Invariants:  [MOD-1] every command ends once, not before it came
 //!              [MOD-2] time handed to a model never goes back; what it hands out is in order of time
 //! Concurrency: one caller at a time.
+//! Failure:     none. A place beyond the device's end is taken as the end, a time before the last one told
+//!              as that one.
 
 use std::time::Duration;
+
+pub mod disk;
+pub mod fixed;
+
+mod dirty;
+mod outbox;
+mod queue;
+
+/// Bytes of a sector, the unit of every position and length.
+pub const SECTOR_BYTES: u64 = 512;
 
 /// What a command does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,4 +75,15 @@ pub trait Device: Send + std::fmt::Debug {
 
     /// Lets time pass up to and including `now`, and adds to `ended` what has ended, in order of time.
     fn advance(&mut self, now: Duration, ended: &mut Vec<Ended>);
+}
+
+/// A time as whole nanoseconds since the beginning.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long `bytes` take at `bytes_per_s`, rounded up.
+pub(crate) fn transfer_ns(bytes: u64, bytes_per_s: u64) -> u64 {
+    let ns = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(bytes_per_s.max(1)));
+    u64::try_from(ns).unwrap_or(u64::MAX)
 }

@@ -1,0 +1,61 @@
+//! Fixed: every command takes the same time, and each byte some more.
+//!
+//! No device is so. It is for tests of what is built over a device, and for looking at requests
+//! themselves, where nothing should depend on the order in which they come.
+//!
+//! With a `concurrency` of 1 and 100 µs a command, ten commands at once end after 100, 200, ... 1000 µs.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::queue::{Queue, Service};
+use super::{Command, Device, Op, nanos, transfer_ns};
+use crate::profile::amount;
+
+/// What makes up a fixed device.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameters {
+    /// Size in bytes.
+    #[serde(deserialize_with = "amount::bytes")]
+    pub size: u64,
+    /// What each read or write takes.
+    #[serde(deserialize_with = "amount::time")]
+    pub command_time: Duration,
+    /// What its bytes take beside that, in bytes a second; 0 means nothing.
+    #[serde(default, deserialize_with = "amount::rate")]
+    pub rate: u64,
+    /// What a flush takes.
+    #[serde(default, deserialize_with = "amount::time")]
+    pub flush_time: Duration,
+    /// Commands under way at a time.
+    pub concurrency: u32,
+}
+
+/// The device.
+pub(crate) fn build(parameters: &Parameters) -> Box<dyn Device> {
+    let service = Fixed {
+        command_ns: nanos(parameters.command_time),
+        flush_ns: nanos(parameters.flush_time),
+        rate: parameters.rate,
+    };
+    Box::new(Queue::new(service, parameters.size, parameters.concurrency as usize))
+}
+
+#[derive(Debug)]
+struct Fixed {
+    command_ns: u64,
+    flush_ns: u64,
+    rate: u64,
+}
+
+impl Service for Fixed {
+    fn end_ns(&mut self, start_ns: u64, command: Command) -> u64 {
+        if command.op == Op::Flush {
+            return start_ns + self.flush_ns;
+        }
+        let bytes_ns = if self.rate == 0 { 0 } else { transfer_ns(command.len, self.rate) };
+        start_ns + self.command_ns + bytes_ns
+    }
+}

@@ -1,0 +1,36 @@
+//! Outbox: what has ended inside a model and was not handed out yet.
+//!
+//! A command may end while another one is being told to the model, which has no way to say so then. It
+//! waits here until the next [`advance`](super::Device::advance).
+//!
+//! Invariants:  [OUT-1] what is handed out is in order of time, over the model's whole life
+
+use std::time::Duration;
+
+use super::Ended;
+
+/// Commands that have ended, in order of time.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    ended: Vec<Ended>,
+    last_ns: u64,
+}
+
+impl Outbox {
+    /// Notes that a command ended.
+    pub(crate) fn push(&mut self, id: u64, at_ns: u64) {
+        assert!(at_ns >= self.last_ns, "[OUT-1] {at_ns} ns comes after {} ns", self.last_ns);
+        self.last_ns = at_ns;
+        self.ended.push(Ended { id, at: Duration::from_nanos(at_ns) });
+    }
+
+    /// Whether nothing waits to be handed out.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ended.is_empty()
+    }
+
+    /// Hands all of it out.
+    pub(crate) fn hand_out(&mut self, ended: &mut Vec<Ended>) {
+        ended.append(&mut self.ended);
+    }
+}

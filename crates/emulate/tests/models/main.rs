@@ -1,0 +1,5 @@
+//! Timing models as a user of the crate sees them: profiles are built, commands go in, ends come out.
+
+mod disk;
+mod every;
+mod rig;
