@@ -8,10 +8,11 @@
 //! A file takes the device's value when it is opened and keeps it, so a value is set before the files
 //! of a measurement are opened.
 //!
-//! Invariants:  [DRA-1] the value found is put back: at the end, on an error, a panic, and both the
-//!              first and the second Ctrl-C
-//! Failure:     what cannot be put back at the end is an error that names the file and the value. A kill
-//!              cannot be caught and leaves the value last set.
+//! Invariants:  [DRA-1] the value found is put back: at the end, on an error, a panic, both the first and
+//!              the second Ctrl-C, and by the next start after a kill
+//!              [DRA-2] two runs do not vary one device at a time: the second would take the first one's
+//!              value for the one to put back
+//! Failure:     what cannot be put back at the end is an error that names the file and the value.
 //! Source:      the kernel's `Documentation/ABI/stable/sysfs-block`.
 
 use std::fs;
@@ -21,7 +22,7 @@ use anyhow::Context;
 
 use crate::bad_input;
 use crate::facts::{Device, Sysfs};
-use crate::interrupt::Cleanup;
+use crate::ground::ledger::{Change, Undo, holder_of_readahead};
 use crate::units::typed_size;
 
 /// The right to set a device's readahead, until it is dropped.
@@ -30,7 +31,7 @@ pub struct ReadaheadGuard {
     file: PathBuf,
     found_kib: u64,
     /// Puts the value back.
-    cleanup: Option<Cleanup>,
+    undo: Undo,
 }
 
 impl ReadaheadGuard {
@@ -52,10 +53,16 @@ impl ReadaheadGuard {
                 "--device-readahead: {error:#}; run as root on the machine itself, or leave it out"
             ),
         };
-        let again = file.clone();
-        // Whoever ends by a panic or a second Ctrl-C can do no more about a failure than this.
-        let put_back = move || drop(fs::write(again, format!("{found_kib}\n")));
-        Ok(ReadaheadGuard { file, found_kib, cleanup: Some(Cleanup::new(put_back)) })
+        if let Some(process) = holder_of_readahead(&file) {
+            // [DRA-2]
+            bad_input!(
+                "--device-readahead: process {process} is varying {}; wait for its end",
+                file.display()
+            );
+        }
+        let change = Change::Readahead { file: file.clone(), found_kib, set_kib: Vec::new() };
+        let (undo, ()) = Undo::doing(change, |_| Ok(()))?;
+        Ok(ReadaheadGuard { file, found_kib, undo })
     }
 
     /// Sets the readahead to `bytes`, a multiple of 1024, for files that are opened from now on. Gives
@@ -64,30 +71,29 @@ impl ReadaheadGuard {
     /// # Errors
     /// What the system said, with the file.
     pub fn set(&self, bytes: u64) -> anyhow::Result<u64> {
-        assert!(
-            self.cleanup.is_some(),
-            "[DRA-1] a value is set by nobody who will not put it back"
-        );
-        fs::write(&self.file, format!("{}\n", bytes / 1024))
-            .with_context(|| format!("cannot write {}", self.file.display()))?;
-        Ok(read_kib(&self.file)? * 1024)
+        let write = || {
+            fs::write(&self.file, format!("{}\n", bytes / 1024))
+                .with_context(|| format!("cannot write {}", self.file.display()))
+        };
+        self.undo.further(|change| change.will_be_kib(bytes / 1024), write)?;
+        let kib = read_kib(&self.file)?;
+        // The kernel may have made something else of it; that is the run's doing as well.
+        self.undo.further(|change| change.will_be_kib(kib), || Ok(()))?;
+        Ok(kib * 1024)
     }
 
     /// Puts the value back that was found.
     ///
     /// # Errors
     /// That could not be done: what to write where.
-    pub fn restore(mut self) -> anyhow::Result<()> {
-        drop(self.cleanup.take());
-        let kib = read_kib(&self.file).ok();
-        if kib == Some(self.found_kib) {
-            return Ok(());
-        }
-        anyhow::bail!(
-            "the device's readahead could not be put back: write {} to {}",
-            self.found_kib,
-            self.file.display()
-        )
+    pub fn restore(self) -> anyhow::Result<()> {
+        let ReadaheadGuard { file, found_kib, undo } = self;
+        undo.undo().with_context(|| {
+            format!(
+                "the device's readahead could not be put back: write {found_kib} to {}",
+                file.display()
+            )
+        })
     }
 }
 
@@ -167,6 +173,30 @@ mod tests {
         });
         assert!(panicked.is_err());
         assert_eq!(kib(&file), 8192, "[DRA-1]");
+    }
+
+    #[test]
+    fn a_device_that_another_run_varies_is_refused_until_that_run_has_ended() {
+        let (sys, device, file) = disk();
+        let guard = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap();
+        guard.set(0).unwrap();
+        let error = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap_err();
+        assert!(error.is::<crate::BadInput>(), "[DRA-2]");
+        assert!(error.to_string().contains(&std::process::id().to_string()), "[DRA-2] {error}");
+        guard.restore().unwrap();
+        ReadaheadGuard::take(&sys.sysfs(), &device).unwrap().restore().unwrap();
+        assert_eq!(kib(&file), 8192);
+    }
+
+    #[test]
+    fn a_value_that_somebody_else_has_set_meanwhile_stays_and_is_told() {
+        let (sys, device, file) = disk();
+        let guard = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap();
+        guard.set(0).unwrap();
+        fs::write(&file, "512\n").unwrap();
+        let error = format!("{:#}", guard.restore().unwrap_err());
+        assert!(error.contains("512 KiB now") && error.contains("write 8192"), "{error}");
+        assert_eq!(kib(&file), 512);
     }
 
     #[test]

@@ -91,6 +91,11 @@ impl Outputs {
     }
 }
 
+/// Tells the user something that is no result, on standard error. A reader who has gone misses it.
+pub(crate) fn tell(what: &str) {
+    let _ = writeln!(std::io::stderr(), "forebay: {what}");
+}
+
 /// What standard output can show.
 fn look() -> Look {
     let stdout = std::io::stdout();

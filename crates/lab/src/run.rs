@@ -13,8 +13,9 @@ use crate::experiment::{
     Bench, Experiment, Outcome, checkpoint, depth, interplay, quoted, strategies,
 };
 use crate::facts::{CounterSource, Host, Storage};
+use crate::ground::ledger;
 use crate::interrupt;
-use crate::output::Outputs;
+use crate::output::{self, Outputs};
 use crate::progress::{Progress, Unit};
 use crate::report::{self, Report};
 use crate::workfile::{self, Workfile};
@@ -26,6 +27,10 @@ use crate::workfile::{self, Workfile};
 pub fn run(cli: &Cli) -> anyhow::Result<()> {
     let Command::Lab(lab) = &cli.command;
     interrupt::install()?;
+    // Before anything is looked at: what a killed run left would be measured.
+    for told in ledger::sweep() {
+        output::tell(&told);
+    }
     let Some(experiment) = &lab.experiment else { return all(lab) };
     match experiment {
         cli::Experiment::Depth(args) => {

@@ -4,7 +4,7 @@
 //! reached through this process's descriptor table: nothing is left behind however the process
 //! ends. Elsewhere it is removed when dropped. A pool opens files by name, inside a directory that
 //! it locks; for that the file gets a hidden directory of its own and keeps its name, and both are
-//! removed on every way out that a process has a say in (all but a kill).
+//! removed on every way out: by this process, or after a kill by the next start.
 //!
 //! Every block carries its own number, so that a measurement can tell that it read what it asked
 //! for.
@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use tempfile::{NamedTempFile, TempPath};
 
-use crate::interrupt::{self, Cleanup};
+use crate::ground::ledger::{self, Undo};
+use crate::interrupt;
 use crate::units::{shown_size, typed_size};
 use crate::{bad_input, facts};
 
@@ -91,7 +92,7 @@ enum Left {
     /// A name, where a file cannot be without.
     Name(#[expect(dead_code, reason = "removes the name when dropped")] TempPath),
     /// A directory with the file in it.
-    Directory(#[expect(dead_code, reason = "removes the directory when dropped")] Cleanup),
+    Directory(#[expect(dead_code, reason = "removes the directory when dropped")] Undo),
 }
 
 impl Workfile {
@@ -114,11 +115,7 @@ impl Workfile {
                 let temporary = builder.tempfile_in(directory);
                 nameless(temporary.map_err(|error| cannot_create(directory, &error))?)?
             }
-            Naming::Named => {
-                let temporary = builder.tempdir_in(directory);
-                let temporary = temporary.map_err(|error| cannot_create(directory, &error))?;
-                named(temporary.keep()).map_err(|error| cannot_create(directory, &error))?
-            }
+            Naming::Named => named(directory)?,
         };
         Ok(Workfile { keep, path, left, size_bytes, block_bytes, seed })
     }
@@ -205,14 +202,18 @@ fn nameless(temporary: NamedTempFile) -> anyhow::Result<(std::fs::File, PathBuf,
     Ok((keep, unnamed, Left::Nothing))
 }
 
-/// Makes the file in `directory`, which is removed with all that is in it later.
-fn named(directory: PathBuf) -> std::io::Result<(std::fs::File, PathBuf, Left)> {
-    let path = directory.join(NAME);
-    // Before anything can fail. What cannot be removed has nobody to be told to at that point.
-    let left = Left::Directory(Cleanup::new(move || drop(std::fs::remove_dir_all(directory))));
+/// Makes the file in a directory of its own in `directory`, which goes later with all that is in it.
+fn named(directory: &Path) -> anyhow::Result<(std::fs::File, PathBuf, Left)> {
+    let own = directory.join(ledger::fresh_name(PREFIX));
+    let in_words = |error: anyhow::Error| match error.downcast_ref::<std::io::Error>() {
+        Some(refused) => cannot_create(directory, refused),
+        None => error,
+    };
+    let left = Left::Directory(ledger::make_directory(&own, true).map_err(in_words)?);
+    let path = own.join(NAME);
     let mut options = std::fs::OpenOptions::new();
-    let keep = options.read(true).write(true).create_new(true).open(&path)?;
-    Ok((keep, path, left))
+    let keep = options.read(true).write(true).create_new(true).open(&path);
+    Ok((keep.map_err(|error| cannot_create(directory, &error))?, path, left))
 }
 
 fn cannot_create(directory: &Path, error: &std::io::Error) -> anyhow::Error {

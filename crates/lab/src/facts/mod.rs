@@ -12,6 +12,7 @@ mod storage;
 mod sysfs;
 
 pub use counters::{CounterSource, DeviceCounters};
+pub(crate) use mountinfo::{MountedHere, mounted_at};
 pub use storage::free_bytes;
 pub use sysfs::Sysfs;
 #[cfg(test)]

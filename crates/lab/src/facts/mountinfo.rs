@@ -11,6 +11,7 @@
 //! Source:      `proc_pid_mountinfo(5)`; the order of evidence is ours.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -160,6 +161,24 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 pub(super) fn mount_id(fdinfo: &str) -> Option<u64> {
     let line = fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
     line.trim().parse().ok()
+}
+
+/// One of the mounts at a mount point.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MountedHere {
+    pub(crate) source: String,
+    pub(crate) filesystem: String,
+}
+
+/// What is mounted at `point` itself, the one that is seen last.
+///
+/// # Errors
+/// This system does not list its mounts.
+pub(crate) fn mounted_at(point: &Path) -> io::Result<Vec<MountedHere>> {
+    let mounts = parse(&std::fs::read("/proc/self/mountinfo")?);
+    let here = mounts.into_iter().filter(|mount| mount.mount_point == point);
+    let told = here.map(|mount| MountedHere { source: mount.source, filesystem: mount.filesystem });
+    Ok(told.collect())
 }
 
 /// A mount point as text, for a report.

@@ -1,0 +1,232 @@
+//! Where ledgers are: a directory that only this user can write to.
+//!
+//! A ledger names paths that are removed and devices that are set, by root if the run was root's. So
+//! nobody else may put one there, or have a hand in what is. The directory is opened without following
+//! a link, looked at through the descriptor, and every file in it is reached through that same
+//! descriptor: what was looked at cannot be exchanged for something else.
+//!
+//! Invariants:  [PLC-1] a directory that is used belongs to this user, and nobody else can enter it
+//! Failure:     the next candidate is taken; when there is none, the error names what was wrong with each.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+
+/// Overrides where ledgers are.
+pub const STATE_DIRECTORY: &str = "FOREBAY_STATE_DIR";
+
+/// How a ledger's name ends.
+const SUFFIX: &str = ".ledger";
+
+/// A directory for ledgers, open.
+#[derive(Debug)]
+pub(super) struct Place {
+    descriptor: OwnedFd,
+    pub(super) path: PathBuf,
+}
+
+/// Where ledgers could be, best first. `variable` reads the environment.
+pub(super) fn candidates(
+    variable: impl Fn(&str) -> Option<PathBuf>,
+    temporary: &Path,
+    uid: u32,
+) -> Vec<PathBuf> {
+    if let Some(given) = variable(STATE_DIRECTORY).filter(|path| !path.as_os_str().is_empty()) {
+        return vec![given];
+    }
+    // Root's is the same however root came to be it: sudo leaves the variables of the user.
+    let first = if uid == 0 {
+        Some(PathBuf::from("/run/forebay"))
+    } else {
+        let given = variable("XDG_RUNTIME_DIR").filter(|path| path.is_absolute());
+        given.map(|path| path.join("forebay"))
+    };
+    first.into_iter().chain([temporary.join(format!("forebay-{uid}"))]).collect()
+}
+
+/// The candidates of this process.
+pub(super) fn candidates_here() -> Vec<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    candidates(|name| std::env::var_os(name).map(PathBuf::from), &std::env::temp_dir(), uid)
+}
+
+impl Place {
+    /// Opens `path`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be made, or is not this user's alone.
+    pub(super) fn make(path: &Path) -> io::Result<Place> {
+        match rustix::fs::mkdir(path, Mode::RWXU) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => Place::open(path),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// It is not there, or not this user's alone.
+    pub(super) fn open(path: &Path) -> io::Result<Place> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        let facts = rustix::fs::fstat(&descriptor)?;
+        let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
+        if facts.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(refused(format!("it belongs to user {}", facts.st_uid)));
+        }
+        let mode = facts.st_mode & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(refused(format!("others may enter it (mode {mode:o}); chmod 700 it")));
+        }
+        Ok(Place { descriptor, path: path.to_owned() })
+    }
+
+    /// The names of the ledgers in here.
+    pub(super) fn names(&self) -> io::Result<Vec<PathBuf>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.descriptor)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name.as_bytes().ends_with(SUFFIX.as_bytes()) {
+                names.push(PathBuf::from(name));
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Makes the ledger `name`, which must not be there yet.
+    pub(super) fn create(&self, name: &Path) -> io::Result<File> {
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        Ok(File::from(rustix::fs::openat(&self.descriptor, name, flags, mode)?))
+    }
+
+    /// Opens the ledger `name`.
+    ///
+    /// # Errors
+    /// Among others: it is no ordinary file of this user's.
+    pub(super) fn existing(&self, name: &Path) -> io::Result<File> {
+        // Not to hang on a pipe that someone called a ledger.
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::openat(&self.descriptor, name, flags, Mode::empty())?;
+        let facts = rustix::fs::fstat(&descriptor)?;
+        let ours = facts.st_uid == rustix::process::geteuid().as_raw();
+        if !ours || FileType::from_raw_mode(facts.st_mode) != FileType::RegularFile {
+            let why = "it is no ordinary file of this user";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        Ok(File::from(descriptor))
+    }
+
+    /// Removes the ledger `name`.
+    pub(super) fn remove(&self, name: &Path) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty())?)
+    }
+}
+
+/// The name of the ledger of process `pid` that started at `started`.
+pub(super) fn ledger_name(pid: u32, started: Option<u64>) -> PathBuf {
+    PathBuf::from(format!("{pid}-{}{SUFFIX}", started.unwrap_or(0)))
+}
+
+/// Process and start in the name of a ledger.
+pub(super) fn named_process(name: &Path) -> Option<(u32, Option<u64>)> {
+    let (pid, started) = name.to_str()?.strip_suffix(SUFFIX)?.split_once('-')?;
+    let started: u64 = started.parse().ok()?;
+    Some((pid.parse().ok()?, Some(started).filter(|&ticks| ticks > 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn roots_ledgers_are_in_run_and_others_where_they_may_write() {
+        let nothing = |_: &str| None;
+        let temporary = Path::new("/tmp");
+        let root = candidates(nothing, temporary, 0);
+        assert_eq!(root, [Path::new("/run/forebay"), Path::new("/tmp/forebay-0")]);
+        let session = |name: &str| (name == "XDG_RUNTIME_DIR").then(|| "/run/user/7".into());
+        assert_eq!(candidates(session, temporary, 0), root, "as after sudo");
+        let expected = [Path::new("/run/user/7/forebay"), Path::new("/tmp/forebay-7")];
+        assert_eq!(candidates(session, temporary, 7), expected);
+        let strange = |name: &str| (name == "XDG_RUNTIME_DIR").then(|| "relative".into());
+        assert_eq!(candidates(strange, temporary, 7), [Path::new("/tmp/forebay-7")]);
+        let given = |name: &str| (name == STATE_DIRECTORY).then(|| "/my/state".into());
+        assert_eq!(candidates(given, temporary, 0), [Path::new("/my/state")]);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_enter_or_a_link_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mine = scratch.path().join("mine");
+        assert_eq!(Place::open(&mine).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let place = Place::make(&mine).unwrap();
+        assert_eq!(fs::metadata(&mine).unwrap().permissions().mode() & 0o777, 0o700, "[PLC-1]");
+        assert_eq!(place.path, mine);
+        Place::make(&mine).unwrap();
+
+        let link = scratch.path().join("link");
+        symlink(&mine, &link).unwrap();
+        assert!(Place::make(&link).is_err(), "[PLC-1]");
+
+        fs::set_permissions(&mine, fs::Permissions::from_mode(0o770)).unwrap();
+        let refused = Place::make(&mine).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "[PLC-1]");
+        assert!(refused.to_string().contains("chmod 700"), "{refused}");
+    }
+
+    #[test]
+    fn a_directory_of_someone_else_is_refused() {
+        // Root's, for everybody else; and for root one that is given away.
+        let scratch = tempfile::tempdir().unwrap();
+        let theirs = scratch.path().join("theirs");
+        fs::create_dir(&theirs).unwrap();
+        fs::set_permissions(&theirs, fs::Permissions::from_mode(0o700)).unwrap();
+        if std::os::unix::fs::chown(&theirs, Some(65_533), None).is_err() {
+            assert!(Place::make(Path::new("/proc")).is_err(), "[PLC-1]");
+            return;
+        }
+        let refused = Place::make(&theirs).unwrap_err();
+        assert!(refused.to_string().contains("65533"), "[PLC-1] {refused}");
+    }
+
+    #[test]
+    fn a_link_or_a_pipe_in_the_place_of_a_ledger_is_not_followed_and_nothing_is_made_twice() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = Place::make(&scratch.path().join("state")).unwrap();
+        let victim = scratch.path().join("victim");
+        fs::write(&victim, "kept").unwrap();
+        let name = ledger_name(7, Some(9));
+        symlink(&victim, place.path.join(&name)).unwrap();
+        assert!(place.create(&name).is_err());
+        assert!(place.existing(&name).is_err());
+        place.remove(&name).unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"kept");
+
+        drop(place.create(&name).unwrap());
+        assert!(place.create(&name).is_err());
+        assert_eq!(place.names().unwrap(), [name.clone()]);
+        drop(place.existing(&name).unwrap());
+        fs::create_dir(place.path.join("8-8.ledger")).unwrap();
+        assert!(place.existing(Path::new("8-8.ledger")).is_err());
+    }
+
+    #[test]
+    fn the_name_of_a_ledger_tells_the_process() {
+        assert_eq!(named_process(&ledger_name(4711, Some(88))), Some((4711, Some(88))));
+        assert_eq!(named_process(&ledger_name(4711, None)), Some((4711, None)));
+        for strange in ["x.ledger", "1-2", "1-x.ledger", "-1-2.ledger"] {
+            assert_eq!(named_process(Path::new(strange)), None, "{strange}");
+        }
+    }
+}
