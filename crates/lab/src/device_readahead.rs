@@ -208,6 +208,7 @@ mod tests {
         fs::create_dir(&file).unwrap();
         let error = guard.restore().unwrap_err().to_string();
         assert!(error.contains("write 8192 to") && error.contains("read_ahead_kb"), "{error}");
+        crate::ground::ledger::forget_notes_of(&file);
         let error = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap_err();
         assert!(error.is::<crate::BadInput>());
         assert!(error.to_string().starts_with("--device-readahead: "), "{error}");

@@ -5,5 +5,6 @@
 //! of it on every way out that a process has a say in; a [`ledger`] on disk knows of it also when
 //! the process had none.
 
+pub mod filesystem;
 pub mod ledger;
 mod program;

@@ -5,4 +5,5 @@ mod checkpoint;
 mod cli;
 mod command;
 mod contests;
+mod ground;
 mod page;

@@ -74,6 +74,16 @@ impl Change {
             set_kib.push(kib);
         }
     }
+
+    #[cfg(test)]
+    pub(super) fn is_about(&self, path: &Path) -> bool {
+        match self {
+            Change::Readahead { file: about, .. }
+            | Change::Mount { point: about, .. }
+            | Change::Loop { backing_file: about, .. }
+            | Change::Directory { path: about, .. } => about == path,
+        }
+    }
 }
 
 /// A loop device, and which of its uses.
@@ -134,6 +144,9 @@ pub(super) struct Outstanding {
     pub(super) change: Change,
 }
 
+/// A change, and which of several ledgers it is from.
+pub(super) type InLedger = (usize, Outstanding);
+
 /// What a ledger says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Contents {
@@ -188,10 +201,8 @@ impl Contents {
 ///
 /// Each is given with the ledger it is from, by its place in `ledgers`; what goes by itself comes
 /// second.
-pub(super) fn undoing_order(
-    ledgers: &[&[Outstanding]],
-) -> (Vec<(usize, Outstanding)>, Vec<(usize, Outstanding)>) {
-    let mut all: Vec<(usize, Outstanding)> = Vec::new();
+pub(super) fn undoing_order(ledgers: &[&[Outstanding]]) -> (Vec<InLedger>, Vec<InLedger>) {
+    let mut all: Vec<InLedger> = Vec::new();
     for (ledger, outstanding) in ledgers.iter().enumerate() {
         all.extend(outstanding.iter().map(|one| (ledger, one.clone())));
     }

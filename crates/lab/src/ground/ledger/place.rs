@@ -215,7 +215,7 @@ mod tests {
 
         drop(place.create(&name).unwrap());
         assert!(place.create(&name).is_err());
-        assert_eq!(place.names().unwrap(), [name.clone()]);
+        assert_eq!(place.names().unwrap(), std::slice::from_ref(&name));
         drop(place.existing(&name).unwrap());
         fs::create_dir(place.path.join("8-8.ledger")).unwrap();
         assert!(place.existing(Path::new("8-8.ledger")).is_err());

@@ -210,6 +210,16 @@ impl SeenLoop {
     }
 }
 
+impl Attached {
+    /// The use that the device at `path`, such as `/dev/loop3`, has now.
+    pub(crate) fn of(path: &str) -> Option<Attached> {
+        let name = path.strip_prefix("/dev/")?;
+        name.strip_prefix("loop")?.parse::<u32>().ok()?;
+        let seen = SeenLoop::read(name);
+        Some(Attached { name: seen.name, sequence: seen.sequence })
+    }
+}
+
 /// The loop devices that show `file`, as they are now.
 pub(crate) fn loops_over(file: &Path) -> Vec<Attached> {
     let names = fs::read_dir("/sys/block").into_iter().flatten().flatten();
@@ -323,11 +333,8 @@ fn remove(path: &Path, contents: bool) -> io::Result<Verdict> {
         return Err(rustix::io::Errno::BUSY.into());
     }
     // Neither follows a link.
-    if contents {
-        fs::remove_dir_all(path)?
-    } else {
-        fs::remove_dir(path)?
-    }
+    let removed = if contents { fs::remove_dir_all(path) } else { fs::remove_dir(path) };
+    removed?;
     Ok(Verdict::Undone(format!("removed {}", path.display())))
 }
 

@@ -1,0 +1,300 @@
+//! What is put under an experiment, and that nothing of it is left, however a run ends.
+//!
+//! Everything that is changed here belongs to the test: files in a scratch directory, loop devices over
+//! them, filesystems on those. Without root's rights there is no loop device; the tests that need one
+//! say `skipped` and write that to the file named by FOREBAY_SKIPS.
+#![allow(clippy::print_stdout)]
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use forebay_lab::facts::Storage;
+use forebay_lab::ground::filesystem::{Filesystem, Mounted};
+use forebay_lab::ground::ledger::STATE_DIRECTORY;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::command::{entries, forebay, interrupt, scratch, wait_until, wait_until_it_listens};
+
+/// The smallest that all three filesystems take.
+const DISK_BYTES: u64 = 640 << 20;
+
+/// What a run changes: the readahead of the device, a working file with a name, both for a while.
+const VARYING: [&str; 9] = [
+    "lab",
+    "interplay",
+    "--quick",
+    "--size",
+    "64MiB",
+    "--cache",
+    "buffered",
+    "--device-readahead",
+    "0,132KiB",
+];
+
+/// Says why `test` did nothing, where the skips are counted.
+pub(crate) fn skipped(test: &str, reason: &str) {
+    println!("skipped: {reason}");
+    let Some(skips) = std::env::var_os("FOREBAY_SKIPS") else { return };
+    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(skips).unwrap();
+    // One write, so that tests that skip at the same time do not mix their lines.
+    file.write_all(format!("lab: {test}: {reason}\n").as_bytes()).unwrap();
+}
+
+/// Why no filesystem of this kind can be made here, if that is so.
+pub(crate) fn lacking(filesystem: Filesystem) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("a loop device needs root".to_owned());
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        return Some("no loop devices".to_owned());
+    }
+    let mut directories: Vec<PathBuf> =
+        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
+    directories.extend(["/usr/sbin".into(), "/sbin".into()]);
+    let found = |program: &str| directories.iter().any(|path| path.join(program).exists());
+    let missing = [filesystem.maker(), "losetup"].into_iter().find(|program| !found(program));
+    missing.map(|program| format!("no {program}"))
+}
+
+/// An empty file for a filesystem.
+fn disk(directory: &Path) -> PathBuf {
+    let path = directory.join("disk");
+    File::create(&path).unwrap().set_len(DISK_BYTES).unwrap();
+    path
+}
+
+/// The mounts and loop devices that have to do with `directory`.
+fn left_of(directory: &Path) -> Vec<String> {
+    let shown = directory.to_str().unwrap();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mut left: Vec<String> =
+        mounts.lines().filter(|line| line.contains(shown)).map(str::to_owned).collect();
+    for entry in std::fs::read_dir("/sys/block").unwrap() {
+        let file = entry.unwrap().path().join("loop/backing_file");
+        left.extend(std::fs::read_to_string(file).ok().filter(|file| file.contains(shown)));
+    }
+    left
+}
+
+fn readahead_file(mounted: &Mounted) -> PathBuf {
+    Path::new("/sys/block").join(mounted.device()).join("queue/read_ahead_kb")
+}
+
+fn number(file: &Path) -> u64 {
+    std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn each_filesystem_is_made_on_a_file_past_its_page_cache_and_leaves_nothing() {
+    for filesystem in Filesystem::ALL {
+        if let Some(reason) = lacking(filesystem) {
+            skipped("each_filesystem_is_made_on_a_file_past_its_page_cache", &reason);
+            continue;
+        }
+        let scratch = scratch();
+        let disk = disk(scratch.path());
+        let mounted = Mounted::over(&disk, filesystem).unwrap();
+        let directory = mounted.directory().to_owned();
+        let storage = Storage::read(&directory).unwrap();
+        assert_eq!(storage.filesystem.as_deref(), Some(filesystem.name()));
+        assert_eq!(storage.source.unwrap(), format!("/dev/{}", mounted.device()));
+        let dio = format!("/sys/block/{}/loop/dio", mounted.device());
+        assert_eq!(number(Path::new(&dio)), 1, "[FSY-2]");
+        // What is written there is in the file.
+        let file = File::create(directory.join("file")).unwrap();
+        file.write_all_at(b"all that glisters", 0).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        let again = Mounted::over(&disk, filesystem).unwrap_err();
+        assert!(again.is::<forebay_lab::BadInput>(), "[FSY-1]");
+        assert!(again.to_string().contains(mounted.device()), "[FSY-1] {again}");
+        mounted.remove().unwrap();
+        assert!(!directory.exists());
+        assert_eq!(left_of(scratch.path()), [""; 0]);
+        let bytes = std::fs::read(&disk).unwrap();
+        assert!(bytes.windows(17).any(|window| window == b"all that glisters"));
+    }
+}
+
+#[test]
+fn a_filesystem_in_use_goes_out_of_sight_and_then_with_its_user() {
+    if let Some(reason) = lacking(Filesystem::Ext4) {
+        return skipped("a_filesystem_in_use_goes_out_of_sight", &reason);
+    }
+    let scratch = scratch();
+    let mounted = Mounted::over(&disk(scratch.path()), Filesystem::Ext4).unwrap();
+    let (directory, device) = (mounted.directory().to_owned(), mounted.device().to_owned());
+    let user = File::create(directory.join("file")).unwrap();
+    mounted.remove().unwrap();
+    assert!(!directory.exists());
+    user.write_all_at(b"still there", 0).unwrap();
+    drop(user);
+    wait_until("the loop device to go", || left_of(scratch.path()).is_empty());
+    assert!(!Path::new("/sys/block").join(device).join("loop").exists());
+}
+
+#[test]
+fn a_panic_leaves_neither_mount_nor_loop_device_nor_directory() {
+    if let Some(reason) = lacking(Filesystem::Ext4) {
+        return skipped("a_panic_leaves_neither_mount_nor_loop_device", &reason);
+    }
+    let scratch = scratch();
+    let disk = disk(scratch.path());
+    let mut seen = PathBuf::new();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let mounted = Mounted::over(&disk, Filesystem::Ext4).unwrap();
+        seen = mounted.directory().to_owned();
+        assert!(seen.is_dir() && !left_of(scratch.path()).is_empty());
+        panic!("on purpose");
+    }));
+    assert!(panicked.is_err() && !seen.as_os_str().is_empty());
+    assert!(!seen.exists());
+    assert_eq!(left_of(scratch.path()), [""; 0]);
+}
+
+#[test]
+fn a_disk_that_takes_no_filesystem_leaves_nothing_and_says_why() {
+    if let Some(reason) = lacking(Filesystem::Ext4) {
+        return skipped("a_disk_that_takes_no_filesystem_leaves_nothing", &reason);
+    }
+    let scratch = scratch();
+    let small = scratch.path().join("small");
+    File::create(&small).unwrap().set_len(16 << 10).unwrap();
+    let error = Mounted::over(&small, Filesystem::Ext4).unwrap_err();
+    assert!(error.to_string().contains("cannot make ext4 on /dev/loop"), "{error}");
+    assert_eq!(left_of(scratch.path()), [""; 0]);
+}
+
+/// A disk of the test's own, on which a run varies the readahead.
+struct Scene {
+    mounted: Mounted,
+    found_kib: u64,
+    scratch: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new(test: &str) -> Option<Scene> {
+        if let Some(reason) = lacking(Filesystem::Ext4) {
+            skipped(test, &reason);
+            return None;
+        }
+        let scratch = scratch();
+        let mounted = Mounted::over(&disk(scratch.path()), Filesystem::Ext4).unwrap();
+        let found_kib = number(&readahead_file(&mounted));
+        assert!(![0, 132].contains(&found_kib), "{found_kib} cannot be told from what is set");
+        Some(Scene { mounted, found_kib, scratch })
+    }
+
+    fn kib(&self) -> u64 {
+        number(&readahead_file(&self.mounted))
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = forebay(self.scratch.path(), args);
+        command.env(STATE_DIRECTORY, self.scratch.path().join("state"));
+        command
+    }
+
+    /// A run that has changed the readahead.
+    fn varying(&self) -> Child {
+        let mut args = VARYING.to_vec();
+        args.extend(["--dir", self.mounted.directory().to_str().unwrap()]);
+        let mut command = self.command(&args);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_until_it_listens(&child);
+        wait_until("the readahead to be set", || {
+            self.kib() != self.found_kib || child_has_ended(&child)
+        });
+        assert!(child.try_wait().unwrap().is_none(), "the run ended early");
+        child
+    }
+
+    /// What a start says first; this one goes no further.
+    fn next_start(&self) -> String {
+        let output = self.command(&["lab", "depth", "--dir", "nowhere"]).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    #[track_caller]
+    fn assert_as_found(&self) {
+        assert_eq!(self.kib(), self.found_kib);
+        assert_eq!(entries(self.mounted.directory()), ["lost+found"]);
+        assert_eq!(entries(&self.scratch.path().join("state")), [""; 0]);
+    }
+}
+
+fn child_has_ended(child: &Child) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
+}
+
+#[test]
+fn after_a_signal_or_two_the_readahead_and_the_directory_are_as_found() {
+    let Some(scene) = Scene::new("after_a_signal_or_two_the_readahead_is_as_found") else { return };
+    for signals in [&[Signal::INT][..], &[Signal::TERM], &[Signal::INT, Signal::TERM]] {
+        let mut child = scene.varying();
+        for &signal in signals {
+            kill_process(Pid::from_child(&child), signal).unwrap();
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{signals:?}");
+        scene.assert_as_found();
+    }
+}
+
+#[test]
+fn after_a_kill_the_next_start_puts_back_what_was_left_and_says_so() {
+    let Some(scene) = Scene::new("after_a_kill_the_next_start_puts_back") else { return };
+    let mut child = scene.varying();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_ne!(scene.kib(), scene.found_kib, "a kill cannot be caught");
+    assert_eq!(entries(scene.mounted.directory()).len(), 2, "the working file is left");
+
+    let told = scene.next_start();
+    let expected = format!("an earlier run (process {}) was killed; put back: ", child.id());
+    assert!(told.contains(&expected), "{told}");
+    let readahead = format!("readahead of {} to {} KiB", scene.mounted.device(), scene.found_kib);
+    assert!(told.contains(&readahead) && told.contains("removed /"), "{told}");
+    scene.assert_as_found();
+    let again = scene.next_start();
+    assert!(!again.contains("earlier run"), "{again}");
+}
+
+#[test]
+fn a_readahead_that_somebody_else_set_after_the_kill_is_left_alone() {
+    let Some(scene) = Scene::new("a_readahead_that_somebody_else_set_is_left_alone") else {
+        return;
+    };
+    let mut child = scene.varying();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    std::fs::write(readahead_file(&scene.mounted), "1024\n").unwrap();
+    let told = scene.next_start();
+    assert!(told.contains("left alone: ") && told.contains("1024 KiB now"), "{told}");
+    assert_eq!(scene.kib(), 1024);
+}
+
+#[test]
+fn a_start_leaves_a_run_that_is_under_way_in_peace_and_a_second_one_may_not_vary_the_same() {
+    let Some(scene) = Scene::new("a_start_leaves_a_run_that_is_under_way_in_peace") else { return };
+    let mut child = scene.varying();
+    let told = scene.next_start();
+    assert!(!told.contains("earlier run"), "{told}");
+    assert_eq!(entries(scene.mounted.directory()).len(), 2);
+    assert!(child.try_wait().unwrap().is_none());
+
+    let mut args = VARYING.to_vec();
+    args.extend(["--dir", scene.mounted.directory().to_str().unwrap()]);
+    let second = scene.command(&args).output().unwrap();
+    let told = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(2), "{told}");
+    assert!(told.contains(&format!("process {} is varying", child.id())), "{told}");
+
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    scene.assert_as_found();
+}
