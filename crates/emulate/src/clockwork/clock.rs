@@ -1,0 +1,45 @@
+//! The clock of an emulated disk: real time since its beginning, times the speed-up.
+
+use std::time::{Duration, Instant};
+
+/// Counts emulated time from its start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    started: Instant,
+    speed_up: f64,
+}
+
+impl Clock {
+    /// Starts at zero. `speed_up`: emulated seconds in a real one, above zero.
+    pub(crate) fn start(speed_up: f64) -> Clock {
+        assert!(speed_up > 0.0 && speed_up.is_finite(), "a clock that stands still");
+        Clock { started: Instant::now(), speed_up }
+    }
+
+    /// Emulated time since the start.
+    pub(crate) fn now(&self) -> Duration {
+        Duration::from_nanos(self.now_ns())
+    }
+
+    /// The same in nanoseconds.
+    pub(crate) fn now_ns(&self) -> u64 {
+        let real_ns = self.started.elapsed().as_nanos();
+        if self.speed_up == 1.0 { real_ns as u64 } else { (real_ns as f64 * self.speed_up) as u64 }
+    }
+
+    /// How long `emulated` lasts really.
+    pub(crate) fn real(&self, emulated: Duration) -> Duration {
+        if self.speed_up == 1.0 { emulated } else { emulated.div_f64(self.speed_up) }
+    }
+}
+
+/// Lets the calling thread's sleeps end as soon as the kernel can, not up to 50 microseconds later.
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+pub(super) fn least_timer_slack() {
+    // Refused or not, the clock is watched at the end of each sleep.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+}
+
+/// Elsewhere there is no such setting.
+#[cfg(not(all(target_os = "linux", not(forebay_portable))))]
+pub(super) fn least_timer_slack() {}

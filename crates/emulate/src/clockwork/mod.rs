@@ -1,0 +1,430 @@
+//! Clockwork: a timing model driven by a real clock.
+//!
+//! A request is handed in when it arrives, in two steps: first its commands go to the model, so that its
+//! time runs; then, once its bytes have been copied, the answer that is to be sent when the model says so.
+//! Copying a megabyte is thus part of the emulated service, not an addition to it.
+//!
+//! A few equal workers send the answers. One of them at a time, the leader, sleeps until the model's next
+//! event. When answers are due it sends short ones itself and goes on; if one is long (it has to be copied
+//! to the kernel), it first hands the lead on, so that the next event does not wait for it. Rejected: one
+//! timer thread that hands answers to a pool, which costs every answer a second wake-up.
+//!
+//! A sleeping thread wakes some tens of microseconds late, so the leader sleeps to a little before the event
+//! and watches the clock for the rest ([`WATCHED`]); timer slack is set to its least.
+//!
+//! Invariants:  [CLW-1] every request that was handed in is answered once, whatever the model does after
+//!              timing has been switched off or the clockwork has been stopped
+//!              [CLW-2] the model is told times that never go back, and of each command at its arrival
+//!              [CLW-3] no answer is sent under the lock
+//! Concurrency: one lock over the model and what waits for it. Answers run on workers, or on the caller of
+//!              [`Clockwork::ready`] when the model has been faster than the copying.
+//! Failure:     an answer that panics takes its thread with it; the owner of the process decides what then.
+
+mod clock;
+mod tally;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub(crate) use clock::Clock;
+pub use tally::{Counters, Summary};
+
+use crate::log::{Arrived, EntryNumber, RequestLog};
+use crate::model::{Command, Device, Ended, Op};
+use tally::Tally;
+
+/// Threads that send answers.
+const WORKERS: usize = 3;
+
+/// How long before an event the leader stops sleeping and watches the clock instead.
+const WATCHED: Duration = Duration::from_micros(40);
+
+/// Answers with at least so many bytes are sent by a thread that has handed the lead on.
+const LONG_ANSWER_BYTES: u64 = 32 << 10;
+
+/// Bits of a command's number that tell which part of its request it is.
+const PART_BITS: u32 = 10;
+
+/// Most commands that one request may be split into.
+pub(crate) const PARTS_MAX: usize = 1 << PART_BITS;
+
+/// What is to be done when the model says that a request has ended.
+pub(crate) type Answer = Box<dyn FnOnce() + Send>;
+
+/// A request as it arrives.
+#[derive(Debug)]
+pub(crate) struct Incoming<'a> {
+    pub(crate) op: Op,
+    pub(crate) file: &'a Arc<str>,
+    /// First byte, in the file.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    /// Position and length on the device of each part; none if it has no place there.
+    pub(crate) places: &'a [(u64, u64)],
+}
+
+/// A request that was handed in and has no answer yet.
+#[derive(Debug)]
+#[must_use = "a request without an answer keeps its caller waiting for ever"]
+pub(crate) struct Ticket {
+    request: u64,
+    len: u64,
+}
+
+/// A device that takes its time.
+#[derive(Debug)]
+pub(crate) struct Clockwork {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inner: Mutex<Inner>,
+    /// The leader sleeps here.
+    alarm: Condvar,
+    /// Workers that do not lead sleep here.
+    followers: Condvar,
+    /// The model's next event, in emulated nanoseconds; `u64::MAX` if there is none.
+    next_event_ns: AtomicU64,
+    clock: Clock,
+    log: RequestLog,
+}
+
+#[derive(Debug)]
+struct Inner {
+    device: Box<dyn Device>,
+    waiting: HashMap<u64, Waiting>,
+    /// Answers whose time has come, with what to note of them.
+    due: Vec<Due>,
+    /// Kept for its allocation.
+    ended: Vec<Ended>,
+    tally: Tally,
+    /// The last time that the model was told.
+    told: Duration,
+    next_request: u64,
+    timing: bool,
+    led: bool,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    /// Commands of it that the model has not ended.
+    parts: usize,
+    noted: Noted,
+    answer: Option<LaterAnswer>,
+}
+
+/// What the log and the tally need of a request.
+#[derive(Debug, Clone, Copy)]
+struct Noted {
+    entry: EntryNumber,
+    arrived: Duration,
+    ended: Duration,
+    timed: bool,
+}
+
+struct LaterAnswer {
+    send: Answer,
+    len: u64,
+}
+
+impl fmt::Debug for LaterAnswer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("LaterAnswer").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Due {
+    noted: Noted,
+    answer: LaterAnswer,
+}
+
+impl Clockwork {
+    /// Drives `device`, `speed_up` times as fast as its real one would run.
+    ///
+    /// # Errors
+    /// When no thread can be made.
+    pub(crate) fn start(
+        device: Box<dyn Device>,
+        speed_up: f64,
+        log: RequestLog,
+    ) -> std::io::Result<Clockwork> {
+        let inner = Inner {
+            device,
+            waiting: HashMap::new(),
+            due: Vec::new(),
+            ended: Vec::new(),
+            tally: Tally::default(),
+            told: Duration::ZERO,
+            next_request: 0,
+            timing: true,
+            led: false,
+            stopped: false,
+        };
+        let shared = Arc::new(Shared {
+            inner: Mutex::new(inner),
+            alarm: Condvar::new(),
+            followers: Condvar::new(),
+            next_event_ns: AtomicU64::new(u64::MAX),
+            clock: Clock::start(speed_up),
+            log,
+        });
+        let mut clockwork = Clockwork { shared: Arc::clone(&shared), workers: Vec::new() };
+        for number in 0..WORKERS {
+            let shared = Arc::clone(&shared);
+            let named = std::thread::Builder::new().name(format!("emulate-{number}"));
+            clockwork.workers.push(named.spawn(move || shared.work())?);
+        }
+        Ok(clockwork)
+    }
+
+    /// Hands a request in; its time runs from now. The answer has to follow: see [`Clockwork::ready`].
+    pub(crate) fn arrive(&self, incoming: &Incoming<'_>) -> Ticket {
+        self.shared.arrive(incoming)
+    }
+
+    /// Has `answer` sent when the model says so, or at once if it has said so already.
+    pub(crate) fn ready(&self, ticket: Ticket, answer: Answer) {
+        self.shared.ready(&ticket, answer);
+    }
+
+    /// Switched off, everything ends at once, also what is under way; on, the model counts again.
+    pub(crate) fn set_timing(&self, timing: bool) {
+        let mut inner = self.shared.lock();
+        inner.timing = timing;
+        if !timing {
+            inner.release_all(self.shared.clock.now());
+            self.shared.alarm.notify_one();
+        }
+    }
+
+    /// What has happened so far.
+    pub(crate) fn counters(&self) -> Counters {
+        self.shared.lock().tally.counters(self.shared.clock.now())
+    }
+
+    /// How well the real clock followed the model.
+    pub(crate) fn summary(&self) -> Summary {
+        self.shared.lock().tally.summary()
+    }
+
+    /// The requests.
+    pub(crate) fn log(&self) -> &RequestLog {
+        &self.shared.log
+    }
+
+    /// Answers everything that waits, and from now on everything at once.
+    pub(crate) fn stop(&self) {
+        let mut inner = self.shared.lock();
+        inner.timing = false;
+        inner.stopped = true;
+        inner.release_all(self.shared.clock.now());
+        self.shared.alarm.notify_all();
+        self.shared.followers.notify_all();
+    }
+}
+
+impl Drop for Clockwork {
+    fn drop(&mut self) {
+        self.stop();
+        for worker in self.workers.drain(..) {
+            // A worker that panicked has said so itself.
+            drop(worker.join());
+        }
+    }
+}
+
+impl Inner {
+    /// Lets the model's time pass up to `now`.
+    fn advance(&mut self, now: Duration) {
+        self.told = self.told.max(now);
+        let mut ended = std::mem::take(&mut self.ended);
+        self.device.advance(self.told, &mut ended);
+        for one in ended.drain(..) {
+            self.end_part(one);
+        }
+        self.ended = ended;
+    }
+
+    fn end_part(&mut self, ended: Ended) {
+        let request = ended.id >> PART_BITS;
+        // Absent when timing was switched off meanwhile.
+        let Some(waiting) = self.waiting.get_mut(&request) else { return };
+        assert!(ended.at >= waiting.noted.arrived, "[MOD-1] a command ended before it came");
+        waiting.noted.ended = waiting.noted.ended.max(ended.at);
+        waiting.parts -= 1;
+        if waiting.parts == 0 {
+            self.end_request(request);
+        }
+    }
+
+    /// The model has nothing left to do for `request`.
+    fn end_request(&mut self, request: u64) {
+        if let Some(waiting) = self.waiting.get(&request)
+            && waiting.answer.is_none()
+        {
+            return; // `ready` will find that it has ended
+        }
+        if let Some(Waiting { noted, answer: Some(answer), .. }) = self.waiting.remove(&request) {
+            self.due.push(Due { noted, answer });
+        }
+    }
+
+    /// Ends whatever the model still has, at `now`.
+    fn release_all(&mut self, now: Duration) {
+        let under_way = self.waiting.iter().filter(|(_, waiting)| waiting.parts > 0);
+        let requests: Vec<u64> = under_way.map(|(request, _)| *request).collect();
+        for request in requests {
+            if let Some(waiting) = self.waiting.get_mut(&request) {
+                waiting.parts = 0;
+                waiting.noted.ended = now.max(waiting.noted.arrived);
+                waiting.noted.timed = false;
+            }
+            self.end_request(request);
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn arrive(&self, incoming: &Incoming<'_>) -> Ticket {
+        assert!(incoming.places.len() <= PARTS_MAX, "[CLW-2] a request in too many parts");
+        let mut inner = self.lock();
+        // Under the lock, so that the order of arrival is that of the times.
+        let now = self.clock.now().max(inner.told);
+        let entry = self.log.arrived(Arrived {
+            at: now,
+            op: incoming.op,
+            file: Arc::clone(incoming.file),
+            offset: incoming.offset,
+            len: incoming.len,
+            device_offset: incoming.places.first().map(|(offset, _)| *offset),
+        });
+        let request = inner.next_request;
+        inner.next_request += 1;
+        inner.tally.arrived(incoming.op, incoming.len, now);
+        // What the model does on its own before this comes, it does first.
+        inner.advance(now);
+        let timed = inner.timing && (incoming.op == Op::Flush || !incoming.places.is_empty());
+        let mut parts = 0;
+        if timed {
+            parts = incoming.places.len().max(1);
+            for part in 0..parts {
+                let (offset, len) = incoming.places.get(part).copied().unwrap_or((0, 0));
+                let command = Command { op: incoming.op, offset, len };
+                let id = request << PART_BITS | part as u64;
+                inner.device.submit(now, id, command);
+            }
+        }
+        let noted = Noted { entry, arrived: now, ended: now, timed };
+        inner.waiting.insert(request, Waiting { parts, noted, answer: None });
+        let sooner = self.note_next_event(&inner);
+        let awaited = !inner.due.is_empty();
+        drop(inner);
+        if sooner || awaited {
+            self.alarm.notify_one();
+        }
+        Ticket { request, len: incoming.len }
+    }
+
+    /// Tells the leader, which may be watching the clock, when the next event is. True if that is sooner than
+    /// it was.
+    fn note_next_event(&self, inner: &Inner) -> bool {
+        let next = inner.device.next_event();
+        let next_ns = next.map_or(u64::MAX, |at| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX));
+        next_ns < self.next_event_ns.swap(next_ns, Ordering::Relaxed)
+    }
+
+    fn ready(&self, ticket: &Ticket, send: Answer) {
+        let mut inner = self.lock();
+        let answer = LaterAnswer { send, len: ticket.len };
+        match inner.waiting.get_mut(&ticket.request) {
+            Some(waiting) if waiting.parts > 0 => waiting.answer = Some(answer),
+            Some(waiting) => {
+                let noted = waiting.noted;
+                inner.waiting.remove(&ticket.request);
+                drop(inner);
+                self.send(Due { noted, answer });
+            }
+            None => unreachable!("[CLW-1] a request was answered before it had an answer"),
+        }
+    }
+
+    /// Sends an answer, and notes when that was.
+    fn send(&self, due: Due) {
+        (due.answer.send)();
+        let replied = self.clock.now();
+        let Noted { entry, arrived, ended, timed } = due.noted;
+        self.log.ended(entry, ended - arrived, replied.max(arrived));
+        let late = timed.then(|| self.clock.real(replied.saturating_sub(ended)));
+        self.lock().tally.answered(late, replied);
+    }
+
+    /// A worker's life.
+    fn work(&self) {
+        clock::least_timer_slack();
+        let mut inner = self.lock();
+        loop {
+            while inner.led && !inner.stopped {
+                inner = self.followers.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            }
+            inner.led = true;
+            let due;
+            (inner, due) = self.lead(inner);
+            if due.is_empty() {
+                return; // stopped, and nothing is left
+            }
+            inner.led = false;
+            let long = due.iter().any(|one| one.answer.len >= LONG_ANSWER_BYTES);
+            if long {
+                self.followers.notify_one();
+            } else {
+                inner.led = true;
+            }
+            drop(inner);
+            due.into_iter().for_each(|one| self.send(one));
+            inner = self.lock();
+            if !long {
+                inner.led = false; // and this worker leads on, for it holds the lock
+            }
+        }
+    }
+
+    /// Waits until answers are due. None are when the clockwork has been stopped.
+    fn lead<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> (MutexGuard<'a, Inner>, Vec<Due>) {
+        loop {
+            let now = self.clock.now();
+            inner.advance(now);
+            self.note_next_event(&inner);
+            if !inner.due.is_empty() || inner.stopped {
+                let due = std::mem::take(&mut inner.due);
+                return (inner, due);
+            }
+            let Some(next) = inner.device.next_event() else {
+                inner = self.alarm.wait(inner).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = self.clock.real(next.saturating_sub(now));
+            if left > WATCHED {
+                let waited = self.alarm.wait_timeout(inner, left - WATCHED);
+                (inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            } else {
+                drop(inner);
+                while self.clock.now_ns() < self.next_event_ns.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                inner = self.lock();
+            }
+        }
+    }
+}

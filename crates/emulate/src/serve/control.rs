@@ -1,0 +1,101 @@
+//! The hidden directory: files that tell and control, made up when they are opened.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Told;
+use crate::clockwork::Clockwork;
+
+/// A file of the hidden directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ControlFile {
+    Counters,
+    Control,
+    Profile,
+    Log,
+}
+
+impl ControlFile {
+    pub(super) const ALL: [ControlFile; 4] =
+        [ControlFile::Counters, ControlFile::Control, ControlFile::Profile, ControlFile::Log];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            ControlFile::Counters => "counters",
+            ControlFile::Control => "control",
+            ControlFile::Profile => "profile",
+            ControlFile::Log => "log",
+        }
+    }
+}
+
+/// What was in a file when it was opened, by handle: a log that grows meanwhile reads as one piece.
+#[derive(Debug)]
+pub(super) struct ControlFiles {
+    told: Told,
+    open: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
+    next_handle: AtomicU64,
+}
+
+impl ControlFiles {
+    pub(super) fn new(told: Told) -> ControlFiles {
+        ControlFiles { told, open: Mutex::default(), next_handle: AtomicU64::new(1) }
+    }
+
+    /// Opens `file`: a handle.
+    pub(super) fn open(&self, file: ControlFile, clockwork: &Clockwork) -> u64 {
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let contents = Arc::new(self.contents(file, clockwork));
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, contents);
+        handle
+    }
+
+    /// Bytes of an open file; counters are those of now whenever they are read from their start.
+    pub(super) fn read(
+        &self,
+        (file, handle): (ControlFile, u64),
+        offset: u64,
+        len: usize,
+        clockwork: &Clockwork,
+    ) -> Vec<u8> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(contents) = open.get_mut(&handle) else { return Vec::new() };
+        if file == ControlFile::Counters && offset == 0 {
+            *contents = Arc::new(self.contents(file, clockwork));
+        }
+        let contents = Arc::clone(contents);
+        drop(open);
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(contents.len());
+        contents[start..contents.len().min(start.saturating_add(len))].to_vec()
+    }
+
+    pub(super) fn close(&self, handle: u64) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+    }
+
+    fn contents(&self, file: ControlFile, clockwork: &Clockwork) -> Vec<u8> {
+        let line = match file {
+            ControlFile::Counters => serde_json::to_vec(&clockwork.counters()),
+            ControlFile::Profile => serde_json::to_vec(&self.told),
+            ControlFile::Log => return clockwork.log().lines(),
+            ControlFile::Control => return Vec::new(),
+        };
+        let mut line = line.unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+}
+
+/// Does what was written to `control`. False if nobody knows that word.
+pub(super) fn obey(words: &[u8], clockwork: &Clockwork) -> bool {
+    match words.trim_ascii() {
+        b"timing off" => clockwork.set_timing(false),
+        b"timing on" => clockwork.set_timing(true),
+        b"log clear" => clockwork.log().clear(),
+        // Asked for by the tests of what happens then.
+        b"panic" => panic!("asked to panic through .forebay/control"),
+        _ => return false,
+    }
+    true
+}

@@ -1,0 +1,223 @@
+//! A mounted emulation, from its mount to its end.
+//!
+//! Invariants:  [EMU-1] when an emulation has ended, its mount is gone from the mount table and the guardian
+//!              from the process table
+//!              [EMU-2] no request is left without an answer: at the end everything is answered at once
+//! Concurrency: the mount is served by threads of its own. Whoever holds an [`Emulation`] may look at it, and
+//!              ends it by dropping it.
+//! Failure:     whatever fails on the way to a mount undoes what was done before it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fuser::{Config, Session, SessionACL};
+use rustix::process::getuid;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::control::ControlFiles;
+use super::filesystem::{Filesystem, Limits};
+use super::guardian::Guardian;
+use super::log_file::LogFile;
+use super::mounting::{self, Unmounted};
+use super::transfers::Transfers;
+use super::{Data, Error, Options, Told};
+use crate::clockwork::{Clockwork, Counters, Summary};
+use crate::log::RequestLog;
+use crate::store::Store;
+
+/// Threads that take requests from the kernel.
+const THREADS_MAX: usize = 4;
+
+/// How long the kernel may take to hang up after it has unmounted.
+const HANG_UP_MAX: Duration = Duration::from_secs(5);
+
+/// A mounted emulation. Dropped, it unmounts.
+#[derive(Debug)]
+pub struct Emulation {
+    mount_point: PathBuf,
+    transfers: Arc<Transfers>,
+    session: Option<JoinHandle<()>>,
+    hung_up: Receiver<()>,
+    guardian: Guardian,
+    log_file: Option<LogFile>,
+    remove: Option<PathBuf>,
+    unmounted: bool,
+}
+
+/// How an emulation ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ending {
+    /// True if the mount was in use, and is only detached.
+    pub detached: bool,
+    /// Requests, and how late their answers were.
+    pub summary: Summary,
+    /// Processor time of the whole process, in seconds.
+    pub cpu_seconds: f64,
+}
+
+impl Emulation {
+    /// Mounts on `mount_point`, an empty directory, and serves until the end.
+    ///
+    /// # Errors
+    /// What [`Error`] tells.
+    pub fn mount(mount_point: &Path, options: Options) -> Result<Emulation, Error> {
+        let mount_point = mounting::check(mount_point)?;
+        let device_bytes = options.device.size_bytes();
+        let size_bytes = options.size_bytes - options.size_bytes % 4096;
+        if size_bytes > device_bytes || size_bytes == 0 {
+            return Err(Error::TooLarge { name: options.name, size_bytes, device_bytes });
+        }
+        let store = match &options.data {
+            Data::Memory { limit_bytes } => Store::memory(*limit_bytes),
+            Data::File(path) => Store::file(path, size_bytes)?,
+        };
+        let log = RequestLog::new(options.log_entries);
+        let started = Clockwork::start(options.device, options.speed_up, log);
+        let clockwork = started.map_err(|source| io_error("start the clockwork", source))?;
+        let (store, buffers) = (Arc::new(store), Arc::default());
+        let transfers = Arc::new(Transfers { clockwork, store, buffers });
+        let told = Told {
+            name: options.name,
+            about: options.about,
+            size_bytes,
+            speed_up: options.speed_up,
+            seed: options.seed,
+        };
+        let log_file = match &options.log_file {
+            Some(path) => Some(LogFile::start(path, &transfers)?),
+            None => None,
+        };
+        let name = told.name.clone();
+        let limits = Limits { size_bytes, readahead_bytes: options.readahead_bytes };
+        let filesystem = Filesystem::new(Arc::clone(&transfers), ControlFiles::new(told), limits);
+
+        let mut guardian = Guardian::post(&mount_point, options.remove.as_deref())?;
+        let device = mounting::mount(&mount_point, &name).inspect_err(|_| guardian.dismiss())?;
+        let (ended, (hang_up, hung_up)) = (options.ended, channel());
+        // From here on a drop unmounts.
+        let mut emulation = Emulation {
+            mount_point,
+            transfers,
+            session: None,
+            hung_up,
+            guardian,
+            log_file,
+            remove: options.remove,
+            unmounted: false,
+        };
+        let mut config = Config::default();
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        config.n_threads = Some(threads.clamp(2, THREADS_MAX));
+        config.clone_fd = true;
+        // Who may do what is the kernel's affair: default_permissions.
+        let session = Session::from_fd(filesystem, device, SessionACL::All, config)
+            .map_err(|source| match options.readahead_bytes {
+                Some(readahead_bytes) => Error::Readahead { readahead_bytes, source },
+                None => io_error("agree with the kernel's FUSE", source),
+            })?;
+        let served = std::thread::Builder::new().name("emulate-session".to_owned());
+        let served = served.spawn(move || {
+            // It ends when the kernel hangs up; an error then says nothing more.
+            drop(session.run());
+            let _ = hang_up.send(());
+            let _ = ended.map(|ended| ended.send(()));
+        });
+        emulation.session = Some(served.map_err(|source| io_error("start to serve", source))?);
+        emulation.widen(options.readahead_bytes)?;
+        Ok(emulation)
+    }
+
+    /// The mount point's whole name.
+    pub fn mount_point(&self) -> &Path {
+        &self.mount_point
+    }
+
+    /// What has happened since the mount.
+    pub fn counters(&self) -> Counters {
+        self.transfers.clockwork.counters()
+    }
+
+    /// Waits for the mount's end by somebody else's hand, for so long at most. True if it has come.
+    pub fn wait_for_end(&self, limit: Duration) -> bool {
+        self.hung_up.recv_timeout(limit) != Err(RecvTimeoutError::Timeout)
+    }
+
+    /// Ends the process when any of its threads panics, with the panic's message, after detaching the mount: a
+    /// reader gets an error then, and does not wait for ever. For a process that does nothing but emulate.
+    pub fn end_process_on_panic(&self) {
+        let mount_point = self.mount_point.clone();
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            before(panic);
+            drop(mounting::detach(&mount_point));
+            std::process::abort();
+        }));
+    }
+
+    /// Unmounts, and tells how it went.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the mount cannot even be detached.
+    pub fn unmount(mut self) -> Result<Ending, Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<Ending, Error> {
+        self.unmounted = true;
+        // Dirty pages are written back on the way out; they need not take the model's time.
+        self.transfers.clockwork.set_timing(false);
+        let unmounted = mounting::unmount(&self.mount_point)?;
+        self.guardian.dismiss();
+        if unmounted == Unmounted::Gone && self.wait_for_end(HANG_UP_MAX) {
+            self.session.take().map(JoinHandle::join);
+        }
+        self.log_file.take();
+        if let Some(around) = self.remove.take() {
+            // Not empty, or gone already: then it is somebody else's affair.
+            let _ = std::fs::remove_dir(&self.mount_point).and(std::fs::remove_dir(around));
+        }
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        Ok(Ending {
+            detached: unmounted == Unmounted::Detached,
+            summary: self.transfers.clockwork.summary(),
+            cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+        })
+    }
+
+    /// Settings of the mount in sysfs, for root: the readahead, and no special limit on dirty pages, which
+    /// FUSE mounts have and disks do not.
+    fn widen(&self, readahead_bytes: Option<u64>) -> Result<(), Error> {
+        if !getuid().is_root() {
+            return Ok(()); // the readahead was agreed on with the kernel, as far as that goes
+        }
+        let facts = std::fs::metadata(&self.mount_point);
+        let facts = facts.map_err(|source| io_error("look at the mount", source))?;
+        let number = std::os::unix::fs::MetadataExt::dev(&facts);
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let settings = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}"));
+        // Not in older kernels; writers are slowed down sooner then.
+        drop(std::fs::write(settings.join("strict_limit"), "0"));
+        drop(std::fs::write(settings.join("max_ratio"), "100"));
+        if let Some(readahead_bytes) = readahead_bytes {
+            let kib = (readahead_bytes / 1024).to_string();
+            std::fs::write(settings.join("read_ahead_kb"), kib)
+                .map_err(|source| Error::Readahead { readahead_bytes, source })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Emulation {
+    fn drop(&mut self) {
+        if !self.unmounted {
+            drop(self.end());
+        }
+    }
+}
+
+fn io_error(doing: &str, source: std::io::Error) -> Error {
+    Error::Io { doing: doing.to_owned(), source }
+}

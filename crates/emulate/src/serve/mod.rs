@@ -1,0 +1,213 @@
+//! A FUSE filesystem over an emulated disk: the real kernel meets a device that is not there.
+//!
+//! In the root of the mount there is one large sparse file, `disk`: the device's whole address space, for a
+//! loop device or for reads that care where they land. A hidden directory, `.forebay`, tells and controls:
+//!
+//! | file | what |
+//! |---|---|
+//! | `counters` | one line of JSON: [`Counters`](crate::Counters) |
+//! | `control` | takes `timing off`, `timing on`, `log clear`; anything else is EINVAL |
+//! | `profile` | JSON: [`Told`], what is mounted |
+//! | `log` | the newest million requests as JSON lines: [`LoggedRequest`](crate::log::LoggedRequest) |
+//!
+//! The kernel side is made wide enough not to be the limit: asynchronous reads, 512 requests in the background,
+//! requests as large as it makes them (1 MiB), a write-back page cache. What differs from a disk all the same:
+//! closing a file that was written writes its dirty pages back, which FUSE insists on.
+//!
+//! However the server ends, the mount goes: by [`Emulation::unmount`], by its drop, and after a kill by a
+//! guardian, a small process that waits for the server's end. A mount that is in use is detached, so that it
+//! goes when its last user does.
+//!
+//! Linux only; elsewhere [`Emulation::mount`] says so.
+
+#[cfg(not(all(target_os = "linux", not(forebay_portable))))]
+mod absent;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod buffers;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod control;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod emulation;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod filesystem;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod guardian;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod log_file;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod mounting;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod transfers;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::Device;
+use crate::store::StoreError;
+
+#[cfg(not(all(target_os = "linux", not(forebay_portable))))]
+pub use absent::Emulation;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+pub use emulation::{Emulation, Ending};
+
+/// Requests that the log keeps unless told otherwise.
+pub const LOG_ENTRIES: usize = 1_000_000;
+
+/// Where the emulated disk's bytes are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Data {
+    /// In this process's memory, at most so much of it.
+    Memory {
+        /// The limit, in bytes.
+        limit_bytes: u64,
+    },
+    /// In a sparse file.
+    File(PathBuf),
+}
+
+/// What is to be mounted.
+#[derive(Debug)]
+pub struct Options {
+    /// Name of the profile; also what the mount table shows as its source.
+    pub name: String,
+    /// What the profile is, in a sentence.
+    pub about: String,
+    /// The model.
+    pub device: Box<dyn Device>,
+    /// Size of `disk`; at most the model's own.
+    pub size_bytes: u64,
+    /// Emulated seconds in a real one.
+    pub speed_up: f64,
+    /// Seed that the model was built with; told, not used.
+    pub seed: u64,
+    /// Where the bytes are kept.
+    pub data: Data,
+    /// The kernel's readahead for the mount, if not its default.
+    pub readahead_bytes: Option<u64>,
+    /// Requests that the log keeps.
+    pub log_entries: usize,
+    /// A file that gets every request as a line of JSON.
+    pub log_file: Option<PathBuf>,
+    /// A directory that is removed, with the mount point in it, when the mount is gone.
+    pub remove: Option<PathBuf>,
+    /// Told when the mount has ended, by whatever hand.
+    pub ended: Option<Sender<()>>,
+}
+
+/// What `.forebay/profile` tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// Name of the profile.
+    pub name: String,
+    /// What it is, in a sentence.
+    pub about: String,
+    /// Size of `disk`.
+    pub size_bytes: u64,
+    /// Emulated seconds in a real one.
+    pub speed_up: f64,
+    /// Seed of the model.
+    pub seed: u64,
+}
+
+/// An emulated disk could not be mounted or served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// This system has no FUSE that we use.
+    #[error("emulated disks need Linux with FUSE, which this build does not have")]
+    NotHere,
+    /// The kernel has no FUSE, or the container was not given it.
+    #[error(
+        "there is no /dev/fuse here: load the kernel's fuse module, or give the container that device"
+    )]
+    NoFuse,
+    /// The device is there and may not be opened.
+    #[error("/dev/fuse cannot be opened: {0}; ask for permission to use that device")]
+    FuseRefused(io::Error),
+    /// The program by which ordinary users mount is missing.
+    #[error(
+        "mounting takes root or the program fusermount3, which is not on the PATH: install fuse3"
+    )]
+    NoHelper,
+    /// That program refused.
+    #[error("fusermount3 does not mount on {}: {told}", path.display())]
+    HelperRefused {
+        /// The mount point.
+        path: PathBuf,
+        /// What it said.
+        told: String,
+    },
+    /// The mount point cannot be looked at.
+    #[error("{}: {source}; name an existing, empty directory", path.display())]
+    NoMountPoint {
+        /// The mount point.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The mount point is no directory.
+    #[error("{} is not a directory; name an existing, empty one", path.display())]
+    NotADirectory {
+        /// The mount point.
+        path: PathBuf,
+    },
+    /// The mount point has something in it, which the mount would hide.
+    #[error("{} is not empty; name an empty directory", path.display())]
+    NotEmpty {
+        /// The mount point.
+        path: PathBuf,
+    },
+    /// Something is mounted there.
+    #[error("something is mounted on {} already; unmount it or name another directory", path.display())]
+    Busy {
+        /// The mount point.
+        path: PathBuf,
+    },
+    /// A FUSE filesystem without a server is mounted there.
+    #[error(
+        "the filesystem mounted on {0} has lost its server; remove it with: fusermount3 -u -z {0}",
+        path.display()
+    )]
+    Dead {
+        /// The mount point.
+        path: PathBuf,
+    },
+    /// The disk is to be larger than what the model knows.
+    #[error(
+        "the profile {name} models a device of {device_bytes} bytes, so that a disk of {size_bytes} bytes \
+         does not fit; ask for less"
+    )]
+    TooLarge {
+        /// Name of the profile.
+        name: String,
+        /// What was asked for.
+        size_bytes: u64,
+        /// What there is.
+        device_bytes: u64,
+    },
+    /// The kernel's readahead cannot be set as asked.
+    #[error(
+        "the readahead of the mount cannot be set to {readahead_bytes} bytes: {source}; only root may set \
+         more than the kernel's default"
+    )]
+    Readahead {
+        /// What was asked for.
+        readahead_bytes: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The data cannot be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Something else failed.
+    #[error("cannot {doing}: {source}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,197 @@
+//! Mounting and unmounting: by ourselves as root, by fusermount3 as anybody else.
+//!
+//! fuser would do this, too. Here so that an ordinary user's mount needs no allow_other to be cleaned up, so
+//! that errors are sentences, and so that unmounting knows "in use" from "gone already".
+//!
+//! Source: fuse(4) for the mount options; libfuse's mount.c for how fusermount3 hands the descriptor over.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, Statx, StatxAttributes, StatxFlags, statx};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{getgid, getuid};
+
+use super::Error;
+
+const HELPER: &str = "fusermount3";
+
+/// What the mount table shows as the type; tells our mounts from others.
+const TYPE: &str = "fuse.forebay";
+
+/// Attempts to unmount what is in use, and the pause after each, before it is detached instead.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How a mount went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unmounted {
+    /// Entirely.
+    Gone,
+    /// It was in use: nobody can reach it by name any more, and it goes with its last user.
+    Detached,
+}
+
+/// The mount point by its whole name, if something can be mounted there.
+pub(super) fn check(mount_point: &Path) -> Result<PathBuf, Error> {
+    let path = || mount_point.to_owned();
+    let facts = match look_at(mount_point) {
+        Ok(facts) => facts,
+        Err(Errno::NOTCONN) => return Err(Error::Dead { path: path() }),
+        Err(error) => return Err(Error::NoMountPoint { path: path(), source: error.into() }),
+    };
+    if facts.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT)
+        && facts.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+    {
+        return Err(Error::Busy { path: path() });
+    }
+    let failed = |source| Error::NoMountPoint { path: path(), source };
+    if !std::fs::metadata(mount_point).map_err(failed)?.is_dir() {
+        return Err(Error::NotADirectory { path: path() });
+    }
+    if std::fs::read_dir(mount_point).map_err(failed)?.next().is_some() {
+        return Err(Error::NotEmpty { path: path() });
+    }
+    mount_point.canonicalize().map_err(failed)
+}
+
+fn look_at(path: &Path) -> rustix::io::Result<Statx> {
+    statx(CWD, path, AtFlags::empty(), StatxFlags::TYPE)
+}
+
+/// Mounts on `mount_point`; what comes back talks to the kernel.
+pub(super) fn mount(mount_point: &Path, name: &str) -> Result<OwnedFd, Error> {
+    match File::options().read(true).write(true).open("/dev/fuse") {
+        Ok(device) => match mount_by_ourselves(mount_point, name, &device) {
+            Ok(()) => return Ok(device.into()),
+            Err(Errno::PERM) => {}
+            Err(error) => {
+                let doing = format!("mount on {}", mount_point.display());
+                return Err(Error::Io { doing, source: error.into() });
+            }
+        },
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound) => return Err(Error::NoFuse),
+        Err(error) if matches!(error.raw_os_error(), Some(19 | 6)) => return Err(Error::NoFuse),
+        Err(error) => return Err(Error::FuseRefused(error)),
+    }
+    mount_by_helper(mount_point, name)
+}
+
+fn mount_by_ourselves(mount_point: &Path, name: &str, device: &File) -> rustix::io::Result<()> {
+    let (user, group) = (getuid().as_raw(), getgid().as_raw());
+    let mut options = format!(
+        "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions",
+        device.as_raw_fd()
+    );
+    if getuid().is_root() {
+        options.push_str(",allow_other");
+    }
+    let options = CString::new(options).map_err(|_| Errno::INVAL)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    rustix::mount::mount(name, mount_point, TYPE, flags, options.as_c_str())
+}
+
+fn mount_by_helper(mount_point: &Path, name: &str) -> Result<OwnedFd, Error> {
+    let failed = |source| Error::Io { doing: "talk to fusermount3".to_owned(), source };
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    // A comma would end the name; nothing else is special there.
+    let name = name.replace([',', '\\'], "_");
+    let mut command = Command::new(HELPER);
+    command.arg("-o").arg(format!("fsname={name},subtype=forebay,default_permissions,noatime"));
+    command.arg("--").arg(mount_point);
+    // The descriptor on which it answers: its standard input, which needs no fork of ours to be inherited.
+    command.env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(theirs));
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = command.spawn().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::NoHelper,
+        _ => failed(error),
+    })?;
+    drop(command); // and with it the other end, so that a helper that dies is noticed
+    let received = receive(&ours);
+    let output = child.wait_with_output().map_err(failed)?;
+    match received {
+        Ok(Some(device)) if output.status.success() => Ok(device),
+        Ok(_) => {
+            let told = String::from_utf8_lossy(&output.stderr);
+            let told = told.trim().trim_start_matches("fusermount3: ").to_owned();
+            Err(Error::HelperRefused { path: mount_point.to_owned(), told })
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// The descriptor that comes along with a byte, or none if the other side says nothing.
+fn receive(from: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(&mut byte)];
+    rustix::io::retry_on_intr(|| {
+        recvmsg(from, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    Ok(descriptors.flatten().next())
+}
+
+/// Unmounts: tries for half a second, then detaches.
+pub(super) fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        match try_unmount(mount_point, false) {
+            Ok(()) => return Ok(Unmounted::Gone),
+            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
+            Err(error) => {
+                let doing = format!("unmount {}", mount_point.display());
+                return Err(Error::Io { doing, source: error });
+            }
+        }
+    }
+    detach(mount_point)?;
+    Ok(Unmounted::Detached)
+}
+
+/// Takes the mount away from its place, in use or not.
+pub(super) fn detach(mount_point: &Path) -> Result<(), Error> {
+    try_unmount(mount_point, true).map_err(|source| {
+        let doing = format!("detach the filesystem on {}", mount_point.display());
+        Error::Io { doing, source }
+    })
+}
+
+/// What is not mounted any more counts as unmounted.
+fn try_unmount(mount_point: &Path, detach: bool) -> io::Result<()> {
+    let flags = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(mount_point, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(Errno::PERM) => unmount_by_helper(mount_point, detach),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn unmount_by_helper(mount_point: &Path, detach: bool) -> io::Result<()> {
+    let mut command = Command::new(HELPER);
+    command.arg("-u").args(detach.then_some("-z")).arg("--").arg(mount_point);
+    let output = command.stdin(Stdio::null()).output()?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() || told.contains("not found") || told.contains("not mounted") {
+        return Ok(());
+    }
+    if told.contains("busy") {
+        return Err(Errno::BUSY.into());
+    }
+    Err(io::Error::other(told.trim().to_owned()))
+}

@@ -1,0 +1,92 @@
+//! A store in a sparse file.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+#[derive(Debug)]
+pub(super) struct Sparse {
+    file: File,
+}
+
+impl Sparse {
+    pub(super) fn open(path: &Path, size_bytes: u64) -> io::Result<Sparse> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let file = match options.open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let made = options.create_new(true).open(path)?;
+                std::fs::remove_file(path)?;
+                made
+            }
+            Err(error) => return Err(error),
+        };
+        let facts = file.metadata()?;
+        if facts.is_file() && facts.len() < size_bytes {
+            file.set_len(size_bytes)?;
+        }
+        Ok(Sparse { file })
+    }
+
+    pub(super) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, at)
+    }
+
+    pub(super) fn write(&self, at: u64, from: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(from, at)
+    }
+
+    pub(super) fn discard(&self, at: u64, len: u64) -> io::Result<()> {
+        if len == 0 || self.punch(at, len) {
+            return Ok(());
+        }
+        // The filesystem makes no holes: zeros read the same and only cost room.
+        let zeros = vec![0; len.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < len {
+            let here = (len - done).min(zeros.len() as u64);
+            self.file.write_all_at(&zeros[..here as usize], at + done)?;
+            done += here;
+        }
+        Ok(())
+    }
+
+    #[cfg(all(target_os = "linux", not(forebay_portable)))]
+    fn punch(&self, at: u64, len: u64) -> bool {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.file, flags, at, len).is_ok()
+    }
+
+    #[cfg(not(all(target_os = "linux", not(forebay_portable))))]
+    fn punch(&self, _at: u64, _len: u64) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_there_keeps_its_bytes_and_its_name_and_one_that_was_made_has_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let mine = directory.path().join("mine");
+        std::fs::write(&mine, b"kept").unwrap();
+        let store = Sparse::open(&mine, 1 << 20).unwrap();
+        let mut found = [0; 4];
+        store.read(0, &mut found).unwrap();
+        assert_eq!(&found, b"kept");
+        store.write(9000, b"more").unwrap();
+        drop(store);
+        let bytes = std::fs::read(&mine).unwrap();
+        assert_eq!((bytes.len(), &bytes[9000..9004]), (1 << 20, b"more".as_slice()));
+
+        let made = directory.path().join("made");
+        let store = Sparse::open(&made, 1 << 20).unwrap();
+        store.write((1 << 20) - 1, b"x").unwrap();
+        assert!(!made.exists());
+    }
+}
