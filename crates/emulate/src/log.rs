@@ -114,7 +114,10 @@ impl RequestLog {
     pub(crate) fn arrived(&self, arrived: Arrived) -> EntryNumber {
         let mut kept = self.lock();
         if let Some(last) = kept.entries.back() {
-            assert!(last.arrived.at <= arrived.at, "[LOG-1] a request arrived before the one before");
+            assert!(
+                last.arrived.at <= arrived.at,
+                "[LOG-1] a request arrived before the one before"
+            );
         }
         let number = kept.first + kept.entries.len() as u64;
         kept.entries.push_back(Entry { arrived, ended: None });
@@ -195,7 +198,14 @@ mod tests {
 
     fn arrived(ms: u64, file: &str) -> Arrived {
         let at = Duration::from_millis(ms);
-        Arrived { at, op: Op::Read, file: file.into(), offset: 4096, len: 8192, device_offset: None }
+        Arrived {
+            at,
+            op: Op::Read,
+            file: file.into(),
+            offset: 4096,
+            len: 8192,
+            device_offset: None,
+        }
     }
 
     fn parsed(lines: &[u8]) -> Vec<LoggedRequest> {
@@ -240,7 +250,8 @@ mod tests {
         log.ended(b, Duration::ZERO, Duration::ZERO);
         assert!(log.ended_lines(&mut next).is_empty(), "[LOG-1] b came after a");
         log.ended(a, Duration::ZERO, Duration::ZERO);
-        let told: Vec<_> = parsed(&log.ended_lines(&mut next)).into_iter().map(|one| one.file).collect();
+        let told: Vec<_> =
+            parsed(&log.ended_lines(&mut next)).into_iter().map(|one| one.file).collect();
         assert_eq!(told, ["a", "b"], "[LOG-1]");
         assert!(log.ended_lines(&mut next).is_empty());
     }

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod emulate;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +12,8 @@ use forebay_io::{CacheMode, Kind};
 use crate::device_readahead::parse_readahead;
 use crate::experiment::{CacheState, Pattern, checkpoint, interplay};
 use crate::units::parse_size;
+
+pub use emulate::EmulateArgs;
 
 /// Measure what your disk and your kernel do with a storage engine's requests.
 #[derive(Debug, Parser)]
@@ -25,6 +29,8 @@ pub struct Cli {
 pub enum Command {
     /// Measure a disk: every experiment quickly, or one of them thoroughly
     Lab(LabArgs),
+    /// Mount an emulated disk: a RAID, an SSD or a cloud volume that one does not have
+    Emulate(EmulateArgs),
 }
 
 /// `forebay lab`.

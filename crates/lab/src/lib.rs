@@ -9,6 +9,7 @@
 
 pub mod cli;
 pub mod device_readahead;
+pub mod emulate;
 pub mod experiment;
 pub mod facts;
 pub mod ground;

@@ -9,6 +9,7 @@ use crate::cli::{
     self, CheckpointArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs, LabArgs,
     StrategiesArgs,
 };
+use crate::emulate;
 use crate::experiment::{
     Bench, Experiment, Outcome, checkpoint, depth, interplay, quoted, strategies,
 };
@@ -25,7 +26,10 @@ use crate::workfile::{self, Workfile};
 /// # Errors
 /// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
 pub fn run(cli: &Cli) -> anyhow::Result<()> {
-    let Command::Lab(lab) = &cli.command;
+    let lab = match &cli.command {
+        Command::Lab(lab) => lab,
+        Command::Emulate(args) => return emulate::run(args),
+    };
     interrupt::install()?;
     // Before anything is looked at: what a killed run left would be measured.
     for told in ledger::sweep() {

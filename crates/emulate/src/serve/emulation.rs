@@ -113,10 +113,12 @@ impl Emulation {
         config.n_threads = Some(threads.clamp(2, THREADS_MAX));
         config.clone_fd = true;
         // Who may do what is the kernel's affair: default_permissions.
-        let session = Session::from_fd(filesystem, device, SessionACL::All, config)
-            .map_err(|source| match options.readahead_bytes {
-                Some(readahead_bytes) => Error::Readahead { readahead_bytes, source },
-                None => io_error("agree with the kernel's FUSE", source),
+        let session =
+            Session::from_fd(filesystem, device, SessionACL::All, config).map_err(|source| {
+                match options.readahead_bytes {
+                    Some(readahead_bytes) => Error::Readahead { readahead_bytes, source },
+                    None => io_error("agree with the kernel's FUSE", source),
+                }
             })?;
         let served = std::thread::Builder::new().name("emulate-session".to_owned());
         let served = served.spawn(move || {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use rustix::process::{getgid, getuid};
 
@@ -86,7 +86,11 @@ fn number(node: Node) -> u64 {
 }
 
 impl Filesystem {
-    pub(super) fn new(transfers: Arc<Transfers>, control: ControlFiles, limits: Limits) -> Filesystem {
+    pub(super) fn new(
+        transfers: Arc<Transfers>,
+        control: ControlFiles,
+        limits: Limits,
+    ) -> Filesystem {
         Filesystem {
             transfers,
             control,
@@ -264,7 +268,11 @@ impl fuser::Filesystem for Filesystem {
         match node(at) {
             Some(Node::Disk) => {
                 let span = self.disk_span(offset, size.into());
-                if span.stretches.is_empty() { reply.data(&[]) } else { self.transfers.read(&span, reply) }
+                if span.stretches.is_empty() {
+                    reply.data(&[])
+                } else {
+                    self.transfers.read(&span, reply)
+                }
             }
             Some(Node::Control(file)) => {
                 let which = (file, fh.0);
@@ -306,7 +314,14 @@ impl fuser::Filesystem for Filesystem {
         }
     }
 
-    fn fsync(&self, _request: &Request, at: INodeNo, _fh: FileHandle, _data: bool, reply: ReplyEmpty) {
+    fn fsync(
+        &self,
+        _request: &Request,
+        at: INodeNo,
+        _fh: FileHandle,
+        _data: bool,
+        reply: ReplyEmpty,
+    ) {
         match node(at) {
             Some(Node::Disk) => self.transfers.flush(&self.disk, reply),
             _ => reply.ok(),
@@ -359,7 +374,14 @@ impl fuser::Filesystem for Filesystem {
         reply.ok();
     }
 
-    fn fsyncdir(&self, _request: &Request, _at: INodeNo, _fh: FileHandle, _data: bool, reply: ReplyEmpty) {
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _at: INodeNo,
+        _fh: FileHandle,
+        _data: bool,
+        reply: ReplyEmpty,
+    ) {
         reply.ok();
     }
 

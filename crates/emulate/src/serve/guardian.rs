@@ -34,7 +34,8 @@ pub(super) struct Guardian {
 impl Guardian {
     /// Guards `mount_point` from now on.
     pub(super) fn post(mount_point: &Path, remove: Option<&Path>) -> Result<Guardian, Error> {
-        let failed = |source| Error::Io { doing: "start a guardian of the mount".to_owned(), source };
+        let failed =
+            |source| Error::Io { doing: "start a guardian of the mount".to_owned(), source };
         let (reader, pipe) = std::io::pipe().map_err(failed)?;
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(SCRIPT).arg("forebay-guardian").arg(mount_point);

@@ -24,8 +24,9 @@ pub(super) struct LogFile {
 
 impl LogFile {
     pub(super) fn start(path: &Path, transfers: &Arc<Transfers>) -> Result<LogFile, Error> {
-        let failed = |doing: &str, source| {
-            Error::Io { doing: format!("{doing} the log file {}", path.display()), source }
+        let failed = |doing: &str, source| Error::Io {
+            doing: format!("{doing} the log file {}", path.display()),
+            source,
         };
         let mut file = File::create(path).map_err(|source| failed("make", source))?;
         let transfers = Arc::clone(transfers);

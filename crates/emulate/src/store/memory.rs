@@ -165,7 +165,9 @@ mod tests {
         let memory = Memory::new(2 * CHUNK_BYTES);
         memory.write(0, &[1; 2 * CHUNK_BYTES as usize]).unwrap();
         let refused = memory.write(2 * CHUNK_BYTES, &[1]).unwrap_err();
-        assert!(matches!(refused, StoreError::Full { limit_bytes } if limit_bytes == 2 * CHUNK_BYTES));
+        assert!(
+            matches!(refused, StoreError::Full { limit_bytes } if limit_bytes == 2 * CHUNK_BYTES)
+        );
         assert_eq!(held(&memory), 2, "[STO-2]");
         memory.write(5, &[3; 1000]).unwrap();
         memory.write(9 * CHUNK_BYTES, &[0; 10]).unwrap();

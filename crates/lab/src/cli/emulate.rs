@@ -1,0 +1,69 @@
+//! The arguments of `forebay emulate`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::units::parse_size;
+
+/// `forebay emulate`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "In MOUNTPOINT there is one large sparse file, disk: the whole address space of the \
+                  device. What is read and written takes the time that the device would take; the \
+                  kernel's page cache and readahead work over it as over any other.\n\
+                  In MOUNTPOINT/.forebay: log (requests as JSON lines), counters, profile, and control, \
+                  which takes `timing off`, `timing on` and `log clear`.\n\
+                  It unmounts when it is interrupted, when the process that started it ends, and \
+                  even when it is killed.\n\n\
+                  Example: forebay emulate raid10-12 /mnt/x --speed-up 10"
+)]
+pub struct EmulateArgs {
+    /// A profile's name (see --list), or the path of a .toml file
+    #[arg(required_unless_present = "list")]
+    pub profile: Option<String>,
+    /// An empty directory
+    #[arg(value_name = "MOUNTPOINT", required_unless_present = "list")]
+    pub mount_point: Option<PathBuf>,
+    /// Size of the disk, at most the profile's [default: the profile's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// Let its time run so many times as fast
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = parse_speed_up)]
+    pub speed_up: f64,
+    /// Where the data is kept: memory, or a file. A file that is there keeps its contents; one that is
+    /// made is gone afterwards
+    #[arg(long, value_name = "memory|FILE", default_value = "memory")]
+    pub data: PathBuf,
+    /// Most memory that the data may take [default: half of what is available]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
+    /// Write every request to this file, as lines of JSON
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Seed of what is random in the model
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// The kernel's readahead for the mount; more than its default takes root
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub readahead: Option<u64>,
+    /// List the profiles there are
+    #[arg(long)]
+    pub list: bool,
+    /// Stay mounted when the process that started this one ends
+    #[arg(long)]
+    pub outlive_parent: bool,
+    /// Unmount when standard input ends
+    #[arg(long, hide = true)]
+    pub until_stdin_ends: bool,
+    /// Remove this directory, and the mount point in it, afterwards
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub remove: Option<PathBuf>,
+}
+
+fn parse_speed_up(text: &str) -> Result<f64, String> {
+    match text.trim().parse() {
+        Ok(factor) if (1e-3..=1e6).contains(&factor) => Ok(factor),
+        _ => Err("a speed-up is a number from 0.001 to 1000000".to_owned()),
+    }
+}

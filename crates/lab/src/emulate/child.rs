@@ -1,0 +1,281 @@
+//! An emulated disk for an experiment: `forebay emulate` in a process of its own, on a private mount point.
+//!
+//! A process of its own, so that what the emulation costs is not counted as the measured program's, and so
+//! that a lab that waits for a read never waits for itself.
+//!
+//! Worked example:
+//! ```no_run
+//! # fn main() -> anyhow::Result<()> {
+//! use forebay_lab::emulate::{Emulated, EmulatedOptions};
+//! let disk = Emulated::start("raid10-12", &EmulatedOptions::default())?;
+//! let first = std::fs::File::open(disk.disk())?;
+//! assert!(disk.log()?.is_empty());
+//! # Ok(()) }
+//! ```
+//!
+//! Invariants:  [EML-1] when an `Emulated` has been dropped, its process, its mount and its directory are gone
+//! Failure:     the child unmounts when its standard input ends, so that nothing is left of it when this
+//!              process is killed; when the child is killed, a guardian of its own unmounts and removes.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use forebay_emulate::Counters;
+use forebay_emulate::log::LoggedRequest;
+use forebay_emulate::serve::Told;
+
+use crate::interrupt::Cleanup;
+
+/// How long a mount may take on a crowded machine.
+const MOUNT_MAX: Duration = Duration::from_secs(60);
+
+/// How long the child may take to end before it is killed, and its guardian after that.
+const END_MAX: Duration = Duration::from_secs(20);
+
+/// Start of the names of the directories that are made for mounts.
+const PREFIX: &str = "forebay-disk-";
+
+/// What to emulate, beside the profile.
+#[derive(Debug, Clone)]
+pub struct EmulatedOptions {
+    /// Size of the disk, if not the profile's.
+    pub size_bytes: Option<u64>,
+    /// Emulated seconds in a real one.
+    pub speed_up: f64,
+    /// Where the data is kept.
+    pub data: EmulatedData,
+    /// Seed of what is random in the model.
+    pub seed: u64,
+    /// The kernel's readahead for the mount, if not its default.
+    pub readahead_bytes: Option<u64>,
+    /// The `forebay` program; else the one that FOREBAY_EXE names, else this very program.
+    pub program: Option<PathBuf>,
+}
+
+/// Where an emulated disk's bytes are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EmulatedData {
+    /// In its process's memory, at most half of what is available.
+    Memory,
+    /// In a sparse file, which is gone afterwards unless it was there before.
+    File(PathBuf),
+}
+
+impl Default for EmulatedOptions {
+    fn default() -> EmulatedOptions {
+        EmulatedOptions {
+            size_bytes: None,
+            speed_up: 1.0,
+            data: EmulatedData::Memory,
+            seed: 0,
+            readahead_bytes: None,
+            program: None,
+        }
+    }
+}
+
+/// A mounted emulated disk; unmounted when dropped.
+#[derive(Debug)]
+pub struct Emulated {
+    mount_point: PathBuf,
+    #[expect(dead_code, reason = "ends the child when dropped")]
+    end: Cleanup,
+}
+
+impl Emulated {
+    /// Mounts the profile `spec`: a shipped one's name, or a path of a .toml file.
+    ///
+    /// # Errors
+    /// When it cannot be mounted: what the command said.
+    pub fn start(spec: &str, options: &EmulatedOptions) -> anyhow::Result<Emulated> {
+        let around = private_directory()?;
+        let mount_point = around.path().join("mnt");
+        std::fs::create_dir(&mount_point).context("cannot make a mount point")?;
+        let mut command = command(spec, &mount_point, around.path(), options)?;
+        let child = command.spawn();
+        let child =
+            child.with_context(|| format!("cannot run {}", command.get_program().display()))?;
+        // From here on the directory is the child's to remove, and the cleanup's after it.
+        let around = around.keep();
+        let mut running = Running { child, around };
+        let lines = running.lines();
+        let end = Cleanup::new(move || running.end());
+        match lines.recv_timeout(MOUNT_MAX) {
+            Ok(Said::Out(line)) if line.starts_with("mounted ") => {
+                Ok(Emulated { mount_point, end })
+            }
+            Ok(Said::Out(line)) => bail!("forebay emulate says {line:?}"),
+            Ok(Said::Failed(told)) => {
+                let told = told.trim().trim_start_matches("forebay: ").to_owned();
+                Err(crate::BadInput(told).into())
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                Err(anyhow!("forebay emulate has not mounted {spec} within {MOUNT_MAX:?}"))
+            }
+            Err(RecvTimeoutError::Disconnected) => bail!("forebay emulate ended without a word"),
+        }
+    }
+
+    /// The mount: files made in there are on the emulated disk.
+    pub fn directory(&self) -> &Path {
+        &self.mount_point
+    }
+
+    /// The disk's whole address space, as one file.
+    pub fn disk(&self) -> PathBuf {
+        self.mount_point.join("disk")
+    }
+
+    /// The requests since the mount or the last [`Emulated::clear_log`], the newest million, in order of arrival.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn log(&self) -> anyhow::Result<Vec<LoggedRequest>> {
+        let text = self.told("log")?;
+        let lines = text.lines().map(serde_json::from_str);
+        lines.collect::<Result<_, _>>().context("cannot understand the emulated disk's log")
+    }
+
+    /// Forgets the requests so far.
+    ///
+    /// # Errors
+    /// When it cannot be asked for.
+    pub fn clear_log(&self) -> anyhow::Result<()> {
+        self.control("log clear")
+    }
+
+    /// Switched off, every request ends at once.
+    ///
+    /// # Errors
+    /// When it cannot be asked for.
+    pub fn timing(&self, on: bool) -> anyhow::Result<()> {
+        self.control(if on { "timing on" } else { "timing off" })
+    }
+
+    /// What has happened since the mount.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn counters(&self) -> anyhow::Result<Counters> {
+        let text = self.told("counters")?;
+        serde_json::from_str(&text).context("cannot understand the emulated disk's counters")
+    }
+
+    /// What is mounted.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn profile(&self) -> anyhow::Result<Told> {
+        let text = self.told("profile")?;
+        serde_json::from_str(&text).context("cannot understand the emulated disk's profile")
+    }
+
+    fn told(&self, name: &str) -> anyhow::Result<String> {
+        let path = self.mount_point.join(".forebay").join(name);
+        std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    fn control(&self, words: &str) -> anyhow::Result<()> {
+        let path = self.mount_point.join(".forebay/control");
+        std::fs::write(&path, words).with_context(|| format!("cannot write to {}", path.display()))
+    }
+}
+
+/// A directory that only this user can enter: in there, whoever may use the mount is the kernel's affair.
+fn private_directory() -> anyhow::Result<tempfile::TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PREFIX);
+    let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let made = of_session.filter(|path| path.is_absolute()).map(|path| builder.tempdir_in(path));
+    match made {
+        Some(Ok(directory)) => Ok(directory),
+        Some(Err(_)) | None => builder.tempdir().context("cannot make a directory for a mount"),
+    }
+}
+
+fn command(
+    spec: &str,
+    mount_point: &Path,
+    around: &Path,
+    options: &EmulatedOptions,
+) -> anyhow::Result<Command> {
+    let named =
+        options.program.clone().or_else(|| std::env::var_os("FOREBAY_EXE").map(PathBuf::from));
+    let program = match named {
+        Some(program) => program,
+        None => std::env::current_exe().context("cannot find this very program")?,
+    };
+    let mut command = Command::new(program);
+    command.args(["emulate", "--until-stdin-ends", "--outlive-parent"]);
+    command.arg("--remove").arg(around);
+    command.arg("--speed-up").arg(options.speed_up.to_string());
+    command.arg("--seed").arg(options.seed.to_string());
+    if let Some(bytes) = options.size_bytes {
+        command.arg("--size").arg(bytes.to_string());
+    }
+    if let Some(bytes) = options.readahead_bytes {
+        command.arg("--readahead").arg(bytes.to_string());
+    }
+    if let EmulatedData::File(path) = &options.data {
+        command.arg("--data").arg(path);
+    }
+    command.arg("--").arg(spec).arg(mount_point);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A Ctrl-C is for the lab, which still has to read what is under way.
+    command.process_group(0);
+    Ok(command)
+}
+
+/// What the child says.
+enum Said {
+    Out(String),
+    /// It ended, and this is what it wrote to standard error.
+    Failed(String),
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    around: PathBuf,
+}
+
+impl Running {
+    /// The child's lines; they are read to the end, so that it can always write.
+    fn lines(&mut self) -> Receiver<Said> {
+        let (say, said) = channel();
+        let (out, err) = (self.child.stdout.take(), self.child.stderr.take());
+        std::thread::spawn(move || {
+            for line in
+                out.into_iter().flat_map(|out| BufReader::new(out).lines().map_while(Result::ok))
+            {
+                let _ = say.send(Said::Out(line));
+            }
+            let mut told = String::new();
+            let _ = err.map(|mut err| err.read_to_string(&mut told));
+            let _ = say.send(Said::Failed(told));
+        });
+        said
+    }
+
+    /// Has the child unmount and waits for it; a child that does not end is killed, and its guardian unmounts.
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        let asked = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && asked.elapsed() < END_MAX {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // Its guardian may still be at it, or it never came to mount.
+        while self.around.exists() && asked.elapsed() < 2 * END_MAX {
+            let _ = std::fs::remove_dir(self.around.join("mnt"));
+            let _ = std::fs::remove_dir(&self.around);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `forebay emulate`: an emulated disk, mounted until someone has had enough of it.
+//!
+//! One line on standard output says that the mount is there; whoever started this waits for it. At the end
+//! another one says how well the emulation kept its times.
+
+mod child;
+#[cfg(target_os = "linux")]
+mod parent;
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+
+use anyhow::Context;
+use forebay_emulate::profile::Profile;
+use forebay_emulate::serve::{self, Data, Emulation, Error, Options};
+
+pub use child::{Emulated, EmulatedOptions};
+
+use crate::bad_input;
+use crate::cli::EmulateArgs;
+
+/// Memory that data may take when the system does not say how much there is.
+const MEMORY_BYTES: u64 = 1 << 30;
+
+/// Mounts what `args` say, and serves it until the end.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput) for what the user can change, else what went wrong.
+pub fn run(args: &EmulateArgs) -> anyhow::Result<()> {
+    if args.list {
+        return list();
+    }
+    let (Some(spec), Some(mount_point)) = (&args.profile, &args.mount_point) else {
+        bad_input!("name a profile and a mount point, or ask for --list");
+    };
+    let profile = Profile::load(spec).map_err(|error| crate::BadInput(error.to_string()))?;
+    // Before the mount, so that no signal finds it unguarded.
+    let (ended, end) = channel();
+    listen(args, &ended)?;
+    let emulation = mount(args, &profile, mount_point, ended)?;
+    emulation.end_process_on_panic();
+    say(&format!(
+        "mounted {} ({}) on {}; Ctrl-C unmounts",
+        profile.name,
+        profile.about,
+        emulation.mount_point().display()
+    ))?;
+    // An error means that nobody is left who could say so, which cannot be.
+    let _ = end.recv();
+    let mount_point = emulation.mount_point().to_owned();
+    let ending = emulation.unmount().context("the emulated disk is still mounted")?;
+    if ending.detached {
+        let mount_point = mount_point.display();
+        say(&format!(
+            "{mount_point} was in use; it was detached, and whoever uses it gets errors"
+        ))?;
+    }
+    let summary = ending.summary;
+    let per_1000 = ending.cpu_seconds * 1000.0 / summary.requests.max(1) as f64;
+    // Whoever started this may be gone by now.
+    let _ = say(&format!(
+        "unmounted {}: {} requests; answers came {} us (p50) and {} us (p99) after the model's time; \
+         {per_1000:.3} processor seconds for 1000 requests",
+        mount_point.display(),
+        summary.requests,
+        summary.late_us_p50,
+        summary.late_us_p99,
+    ));
+    Ok(())
+}
+
+fn mount(
+    args: &EmulateArgs,
+    profile: &Profile,
+    mount_point: &Path,
+    ended: Sender<()>,
+) -> anyhow::Result<Emulation> {
+    let data = if args.data == Path::new("memory") {
+        Data::Memory { limit_bytes: args.memory.unwrap_or_else(memory_bytes) }
+    } else {
+        Data::File(args.data.clone())
+    };
+    let options = Options {
+        name: profile.name.clone(),
+        about: profile.about.clone(),
+        device: profile.build(args.seed),
+        size_bytes: args.size.unwrap_or(profile.size_bytes),
+        speed_up: args.speed_up,
+        seed: args.seed,
+        data,
+        readahead_bytes: args.readahead,
+        log_entries: serve::LOG_ENTRIES,
+        log_file: args.log.clone(),
+        remove: args.remove.clone(),
+        ended: Some(ended),
+    };
+    Emulation::mount(mount_point, options).map_err(|error| match error {
+        Error::Io { .. } | Error::FuseRefused(_) => error.into(),
+        // Another directory, another size or another machine: for the user to change.
+        other => crate::BadInput(other.to_string()).into(),
+    })
+}
+
+/// Half of the memory that is available.
+fn memory_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.map_or(MEMORY_BYTES, |kib| kib * 1024 / 2)
+}
+
+/// Has `ended` told when a signal comes, the parent ends, or standard input does.
+fn listen(args: &EmulateArgs, ended: &Sender<()>) -> anyhow::Result<()> {
+    let signalled = ended.clone();
+    ctrlc::set_handler(move || {
+        let _ = signalled.send(());
+    })
+    .context("cannot listen for Ctrl-C")?;
+    if args.until_stdin_ends {
+        let ended = ended.clone();
+        std::thread::Builder::new().name("emulate-stdin".to_owned()).spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            let _ = ended.send(());
+        })?;
+    }
+    #[cfg(target_os = "linux")]
+    if !args.outlive_parent {
+        parent::watch(ended.clone())?;
+    }
+    Ok(())
+}
+
+fn list() -> anyhow::Result<()> {
+    let width = Profile::shipped().iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, text) in Profile::shipped() {
+        let about = Profile::parse(text, name)?.about;
+        say(&format!("{name:width$}  {about}"))?;
+    }
+    Ok(())
+}
+
+/// At once, so that a reader at the other end of a pipe knows.
+fn say(line: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to standard output")
+}
