@@ -34,13 +34,19 @@ pub struct Parameters {
 }
 
 /// The device.
-pub(crate) fn build(parameters: &Parameters) -> Box<dyn Device> {
+///
+/// # Errors
+/// A sentence, when the parameters make no device.
+pub(crate) fn build(parameters: &Parameters) -> Result<Box<dyn Device>, String> {
+    if parameters.size < 1 << 20 || parameters.concurrency == 0 {
+        return Err("`size` is 1 MiB and `concurrency` 1 at least".into());
+    }
     let service = Fixed {
         command_ns: nanos(parameters.command_time),
         flush_ns: nanos(parameters.flush_time),
         rate: parameters.rate,
     };
-    Box::new(Queue::new(service, parameters.size, parameters.concurrency as usize))
+    Ok(Box::new(Queue::new(service, parameters.size, parameters.concurrency as usize)))
 }
 
 #[derive(Debug)]

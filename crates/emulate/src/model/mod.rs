@@ -9,7 +9,8 @@
 //! at at 11 ms, where the first has ended, then at 19 ms.
 //!
 //! Inside, time is in whole nanoseconds, so that the same commands at the same times end at the same
-//! times on every machine.
+//! times on every machine. Models stand over models as boxes: an [`array`] has many devices, a
+//! [`controller`] has one, and neither knows of which kind.
 //!
 //! Invariants:  [MOD-1] every command ends once, not before it came
 //!              [MOD-2] time handed to a model never goes back; what it hands out is in order of time
@@ -19,9 +20,14 @@
 
 use std::time::Duration;
 
+pub mod array;
+pub mod cloud;
+pub mod controller;
 pub mod disk;
 pub mod fixed;
+pub mod flash;
 
+mod bucket;
 mod dirty;
 mod outbox;
 mod queue;
@@ -49,6 +55,19 @@ pub struct Command {
     pub offset: u64,
     /// Bytes, a multiple of 512; 0 for a flush.
     pub len: u64,
+}
+
+impl Command {
+    /// The command with what is beyond the end cut off; it keeps at least a sector.
+    pub(crate) fn within(self, size_bytes: u64) -> Self {
+        if self.op == Op::Flush {
+            return Self { op: Op::Flush, offset: 0, len: 0 };
+        }
+        let last = size_bytes.saturating_sub(SECTOR_BYTES);
+        let offset = self.offset.min(last);
+        let len = self.len.max(SECTOR_BYTES).min(size_bytes - offset);
+        Self { op: self.op, offset, len }
+    }
 }
 
 /// A command that has ended.

@@ -86,6 +86,7 @@ impl<S: Service> Device for Queue<S> {
 
     fn submit(&mut self, now: Duration, id: u64, command: Command) {
         self.run(nanos(now));
+        let command = command.within(self.size_bytes);
         if self.under_way.len() < self.limit {
             self.start(self.now_ns, id, command);
         } else {
@@ -116,7 +117,7 @@ mod tests {
 
     impl Service for Each {
         fn end_ns(&mut self, start_ns: u64, command: Command) -> u64 {
-            start_ns + self.0 + command.len
+            start_ns + self.0 + command.len - 512
         }
     }
 
@@ -136,7 +137,7 @@ mod tests {
     fn what_exceeds_the_limit_starts_when_something_ends() {
         let mut queue = Queue::new(Each(100), 1 << 20, 2);
         for id in 0..5 {
-            queue.submit(Duration::from_nanos(7), id, read(0));
+            queue.submit(Duration::from_nanos(7), id, read(512));
         }
         assert_eq!(all(&mut queue), [(0, 107), (1, 107), (2, 207), (3, 207), (4, 307)]);
     }
@@ -146,14 +147,14 @@ mod tests {
         let mut queue = Queue::new(Each(100), 1 << 20, 2);
         queue.submit(Duration::ZERO, 0, read(5120));
         queue.submit(Duration::ZERO, 1, read(512));
-        assert_eq!(all(&mut queue), [(1, 612), (0, 5220)]);
+        assert_eq!(all(&mut queue), [(1, 100), (0, 4708)]);
     }
 
     #[test]
     fn what_ended_before_a_late_submission_is_handed_out_with_its_own_time() {
         let mut queue = Queue::new(Each(100), 1 << 20, 1);
-        queue.submit(Duration::ZERO, 0, read(0));
-        queue.submit(Duration::from_nanos(5000), 1, read(0));
+        queue.submit(Duration::ZERO, 0, read(512));
+        queue.submit(Duration::from_nanos(5000), 1, read(512));
         assert_eq!(queue.next_event(), Some(Duration::from_nanos(5000)));
         assert_eq!(all(&mut queue), [(0, 100), (1, 5100)]);
     }

@@ -7,8 +7,11 @@
 //! ```toml
 //! about = "Four 7200 rpm disks, striped"
 //!
+//! [disk]
+//! like = "7200rpm"       # a shipped profile: its section of the same name, and what follows changed
+//! write_cache = "0KiB"
+//!
 //! [array]
-//! of = "7200rpm"      # a shipped profile; or leave it out and write a [disk] here
 //! level = "raid0"
 //! count = 4
 //! stripe = "64KiB"
@@ -26,8 +29,10 @@ mod shipped;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
 
-use crate::model::{Device, disk, fixed};
+use crate::model::{Device, array, cloud, controller, disk, fixed, flash};
 
 /// Smallest and largest unit of a device that a profile may name, in bytes.
 const LOGICAL_BLOCK_BYTES: [u64; 2] = [512, 4096];
@@ -84,28 +89,41 @@ pub struct Profile {
     pub size_bytes: u64,
     /// Unit of addressing that the device tells the system, in bytes.
     pub logical_block_bytes: u64,
-    base: Base,
+    parts: Parts,
 }
 
-/// What a file may say.
+/// What a file may say. The sections are read when it is known what they are like.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     about: String,
     #[serde(default = "sector", deserialize_with = "amount::bytes")]
     logical_block: u64,
-    disk: Option<disk::Parameters>,
-    fixed: Option<fixed::Parameters>,
+    disk: Option<Table>,
+    flash: Option<Table>,
+    cloud: Option<Table>,
+    fixed: Option<Table>,
+    array: Option<Table>,
+    controller: Option<Table>,
 }
 
 fn sector() -> u64 {
     LOGICAL_BLOCK_BYTES[0]
 }
 
-/// What a device is made of.
+/// What a device is made of, from the inside out.
+#[derive(Debug, Clone, PartialEq)]
+struct Parts {
+    base: Base,
+    array: Option<array::Parameters>,
+    controller: Option<controller::Parameters>,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 enum Base {
     Disk(disk::Parameters),
+    Flash(flash::Parameters),
+    Cloud(cloud::Parameters),
     Fixed(fixed::Parameters),
 }
 
@@ -113,9 +131,59 @@ impl Base {
     fn build(&self, seed: u64) -> Result<Box<dyn Device>, String> {
         match self {
             Self::Disk(parameters) => disk::build(parameters, seed),
-            Self::Fixed(parameters) => Ok(fixed::build(parameters)),
+            Self::Flash(parameters) => flash::build(parameters),
+            Self::Cloud(parameters) => cloud::build(parameters, seed),
+            Self::Fixed(parameters) => fixed::build(parameters),
         }
     }
+}
+
+impl Parts {
+    fn build(&self, seed: u64) -> Result<Box<dyn Device>, String> {
+        let member = |number: u64| {
+            // Members differ in what is left to chance: no two platters stand at the same angle.
+            self.base.build(seed.wrapping_mul(1024).wrapping_add(number))
+        };
+        let device = match &self.array {
+            Some(parameters) => array::build(parameters, member)?,
+            None => member(0)?,
+        };
+        match &self.controller {
+            Some(parameters) => controller::build(parameters, device),
+            None => Ok(device),
+        }
+    }
+}
+
+/// A section as its parameters, over those of the profile that it is like.
+fn section<T: DeserializeOwned>(name: &str, written: Option<Table>) -> Result<Option<T>, String> {
+    let Some(written) = written else { return Ok(None) };
+    let parameters = likened(name, written)?.try_into().map_err(|error: toml::de::Error| {
+        format!("[{name}]: {}", error.to_string().trim_end().replace('\n', ", "))
+    })?;
+    Ok(Some(parameters))
+}
+
+/// A section with what it does not say taken from the shipped profile that it is like.
+fn likened(section: &str, mut changes: Table) -> Result<Table, String> {
+    let like = match changes.remove("like") {
+        None => return Ok(changes),
+        Some(Value::String(like)) => like,
+        Some(_) => return Err(format!("[{section}]: `like` is a name in quotes")),
+    };
+    let mut names = Vec::new();
+    for (name, text) in Profile::shipped() {
+        let found = text.parse::<Table>().ok().and_then(|mut table| table.remove(section));
+        let Some(Value::Table(found)) = found else { continue };
+        if *name == like {
+            // A shipped profile may be like another one, never like itself.
+            let mut table = likened(section, found)?;
+            table.extend(changes);
+            return Ok(table);
+        }
+        names.push(*name);
+    }
+    Err(format!("[{section}]: `like` names one of {}", names.join(", ")))
 }
 
 impl Profile {
@@ -149,23 +217,30 @@ impl Profile {
     /// # Errors
     /// [`ProfileError::Syntax`] and [`ProfileError::Meaning`]: change what they name.
     pub fn parse(text: &str, name: &str) -> Result<Self, ProfileError> {
-        let written: Written = toml::from_str(text).map_err(|error| ProfileError::Syntax {
-            name: name.into(),
-            reason: error.to_string().trim_end().into(),
-        })?;
+        let syntax = |reason: String| ProfileError::Syntax { name: name.into(), reason };
         let meaning = |reason: String| ProfileError::Meaning { name: name.into(), reason };
+        let written: Written =
+            toml::from_str(text).map_err(|error| syntax(error.to_string().trim_end().into()))?;
+        let bases = [
+            section("disk", written.disk).map_err(syntax)?.map(Base::Disk),
+            section("flash", written.flash).map_err(syntax)?.map(Base::Flash),
+            section("cloud", written.cloud).map_err(syntax)?.map(Base::Cloud),
+            section("fixed", written.fixed).map_err(syntax)?.map(Base::Fixed),
+        ];
+        let mut bases = bases.into_iter().flatten();
+        let (Some(base), None) = (bases.next(), bases.next()) else {
+            return Err(meaning("it has one section of [disk], [flash], [cloud], [fixed]".into()));
+        };
+        let array = section("array", written.array).map_err(syntax)?;
+        let controller = section("controller", written.controller).map_err(syntax)?;
+        let parts = Parts { base, array, controller };
         let logical_block_bytes = written.logical_block;
         if !LOGICAL_BLOCK_BYTES.contains(&logical_block_bytes) {
             return Err(meaning("`logical_block` is 512 or 4096".into()));
         }
-        let bases = [written.disk.map(Base::Disk), written.fixed.map(Base::Fixed)];
-        let mut bases = bases.into_iter().flatten();
-        let (Some(base), None) = (bases.next(), bases.next()) else {
-            return Err(meaning("it has one section of `[disk]` and `[fixed]`".into()));
-        };
+        let size_bytes = parts.build(0).map_err(meaning)?.size_bytes();
         let about = written.about.trim_end_matches('.').to_owned();
-        let size_bytes = base.build(0).map_err(meaning)?.size_bytes();
-        Ok(Self { name: name.into(), about, size_bytes, logical_block_bytes, base })
+        Ok(Self { name: name.into(), about, size_bytes, logical_block_bytes, parts })
     }
 
     /// The device. What is left to chance in it (the angle of a platter, jitter) follows from `seed`.
@@ -174,6 +249,9 @@ impl Profile {
     /// Never: what was parsed can be built.
     #[must_use]
     pub fn build(&self, seed: u64) -> Box<dyn Device> {
-        self.base.build(seed).expect("[PRF-1] what was parsed can be built")
+        self.parts.build(seed).expect("[PRF-1] what was parsed can be built")
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -112,7 +112,7 @@ impl Disk {
         let share = sectors(parameters.read_cache) / u64::from(parameters.segments.max(1));
         Ok(Self {
             settings: Settings {
-                size_bytes: parameters.size,
+                size_bytes: parameters.size / SECTOR_BYTES * SECTOR_BYTES,
                 queue: parameters.queue.max(1) as usize,
                 overtaken_max: parameters.overtaken_max,
                 command_ns: nanos(parameters.command_time),
@@ -167,9 +167,8 @@ impl Disk {
     }
 
     fn accept(&mut self, id: u64, command: Command) {
-        let last = self.arm.geometry.sectors();
-        let start = (command.offset / SECTOR_BYTES).min(last - 1);
-        let end = (command.offset + command.len).div_ceil(SECTOR_BYTES).clamp(start + 1, last);
+        let start = command.offset / SECTOR_BYTES;
+        let end = (command.offset + command.len).div_ceil(SECTOR_BYTES);
         let ready_ns = self.now_ns + self.settings.command_ns;
         let write = command.op == Op::Write;
         self.arm.fill(&mut self.segments, self.now_ns);
@@ -395,7 +394,7 @@ impl Device for Disk {
     fn submit(&mut self, now: Duration, id: u64, command: Command) {
         self.run(nanos(now));
         if command.op != Op::Flush {
-            self.elevator.push(self.now_ns, id, command);
+            self.elevator.push(self.now_ns, id, command.within(self.settings.size_bytes));
             self.admit();
             return;
         }
