@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod clockwork;
+mod files;
 pub mod log;
 pub mod model;
 pub mod profile;
@@ -16,3 +17,4 @@ pub mod serve;
 pub mod store;
 
 pub use clockwork::{Counters, Summary};
+pub use files::Place;

@@ -83,6 +83,7 @@ impl Emulation {
             name: options.name,
             about: options.about,
             size_bytes,
+            place: options.place,
             speed_up: options.speed_up,
             seed: options.seed,
         };
@@ -91,7 +92,8 @@ impl Emulation {
             None => None,
         };
         let name = told.name.clone();
-        let limits = Limits { size_bytes, readahead_bytes: options.readahead_bytes };
+        let (place, readahead_bytes) = (options.place, options.readahead_bytes);
+        let limits = Limits { size_bytes, place, readahead_bytes };
         let filesystem = Filesystem::new(Arc::clone(&transfers), ControlFiles::new(told), limits);
 
         let mut guardian = Guardian::post(&mount_point, options.remove.as_deref())?;

@@ -1,21 +1,29 @@
 //! What the kernel asks of the mount, and who answers.
 //!
-//! Names, sizes and times are answered at once; bytes take the model's time ([`Transfers`]).
+//! Names, sizes and times are answered at once by [`Files`]; bytes take the model's time ([`Transfers`]).
+//!
+//! Concurrency: the kernel's requests come on several threads. Files are behind one lock, which is held while names
+//! are looked at and while what was newly placed is made zeros, never while bytes are copied.
 
 use std::ffi::OsStr;
 use std::io;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use rustix::process::{getgid, getuid};
 
 use super::control::{ControlFile, ControlFiles, obey};
-use super::transfers::{Span, Stretch, Transfers, errno};
+use super::nodes::{BLOCK_BYTES, Node, RESERVED, kind, own_attributes, told};
+use super::transfers::{Span, Transfers, errno};
+use crate::files::{
+    Attributes, Changes, FIRST_COOKIE, Files, FilesError, Growth, Owner, Place, ROOT, Stretch,
+};
 
 /// Largest request that FUSE makes by default: 256 pages.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -26,18 +34,11 @@ const BACKGROUND_MAX: u16 = 512;
 /// Nothing changes behind the kernel's back, so that it may keep what it was told.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
-const BLOCK_BYTES: u32 = 4096;
-
-const ROOT: u64 = 1;
-const DISK: u64 = 2;
-const CONTROL_DIRECTORY: u64 = 3;
-/// The first of the control files, in the order of [`ControlFile::ALL`].
-const CONTROL_FILES: u64 = 4;
-
 /// Numbers that bound the mount.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) size_bytes: u64,
+    pub(super) place: Place,
     pub(super) readahead_bytes: Option<u64>,
 }
 
@@ -46,43 +47,32 @@ pub(super) struct Filesystem {
     transfers: Arc<Transfers>,
     control: ControlFiles,
     limits: Limits,
+    files: Mutex<Files>,
     disk: Arc<str>,
-    user: u32,
-    group: u32,
+    owner: Owner,
     mounted: SystemTime,
 }
 
-/// What a number of an inode means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Node {
-    Root,
-    Disk,
-    ControlDirectory,
-    Control(ControlFile),
-}
-
-fn node(number: INodeNo) -> Option<Node> {
-    match number.0 {
-        ROOT => Some(Node::Root),
-        DISK => Some(Node::Disk),
-        CONTROL_DIRECTORY => Some(Node::ControlDirectory),
-        other => {
-            let index = other.checked_sub(CONTROL_FILES)?;
-            Some(Node::Control(*ControlFile::ALL.get(index as usize)?))
+impl From<FilesError> for Errno {
+    fn from(error: FilesError) -> Errno {
+        match error {
+            FilesError::NotFound => Errno::ENOENT,
+            FilesError::Exists => Errno::EEXIST,
+            FilesError::NotADirectory => Errno::ENOTDIR,
+            FilesError::IsADirectory => Errno::EISDIR,
+            FilesError::NotEmpty => Errno::ENOTEMPTY,
+            FilesError::IntoItself => Errno::EINVAL,
+            FilesError::Reserved => Errno::EPERM,
+            FilesError::Full => Errno::ENOSPC,
         }
     }
 }
 
-fn number(node: Node) -> u64 {
-    match node {
-        Node::Root => ROOT,
-        Node::Disk => DISK,
-        Node::ControlDirectory => CONTROL_DIRECTORY,
-        Node::Control(file) => {
-            let index = ControlFile::ALL.iter().position(|one| *one == file);
-            CONTROL_FILES + index.unwrap_or_default() as u64
-        }
-    }
+/// What `fallocate` may be asked for; see fallocate(2).
+mod mode {
+    pub(super) const KEEP_SIZE: i32 = 1;
+    pub(super) const PUNCH_HOLE: i32 = 2;
+    pub(super) const ZERO_RANGE: i32 = 16;
 }
 
 impl Filesystem {
@@ -91,67 +81,224 @@ impl Filesystem {
         control: ControlFiles,
         limits: Limits,
     ) -> Filesystem {
+        let owner = Owner { user: getuid().as_raw(), group: getgid().as_raw() };
+        // Root's mount is for everybody, and its root directory is as /tmp is.
+        let mode = if getuid().is_root() { 0o1777 } else { 0o755 };
+        let files = Files::new(limits.size_bytes, limits.place, (owner, mode), RESERVED);
         Filesystem {
             transfers,
             control,
             limits,
+            files: Mutex::new(files),
             disk: "disk".into(),
-            user: getuid().as_raw(),
-            group: getgid().as_raw(),
+            owner,
             mounted: SystemTime::now(),
         }
     }
 
-    fn attributes(&self, node: Node) -> FileAttr {
-        let (kind, perm, size) = match node {
-            Node::Root => (FileType::Directory, 0o755, 0),
-            Node::Disk => (FileType::RegularFile, 0o600, self.limits.size_bytes),
-            Node::ControlDirectory => (FileType::Directory, 0o700, 0),
-            Node::Control(_) => (FileType::RegularFile, 0o600, 0),
-        };
-        FileAttr {
-            ino: INodeNo(number(node)),
-            size,
-            blocks: size / 512,
-            atime: self.mounted,
-            mtime: self.mounted,
-            ctime: self.mounted,
-            crtime: self.mounted,
-            kind,
-            perm,
-            nlink: if kind == FileType::Directory { 2 } else { 1 },
-            uid: self.user,
-            gid: self.group,
-            rdev: 0,
-            blksize: BLOCK_BYTES,
-            flags: 0,
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn attributes(&self, node: Node) -> Result<Attributes, Errno> {
+        match node {
+            Node::Placed(number) => Ok(self.files().attributes(number)?),
+            own => Ok(own_attributes(own, self.limits.size_bytes, self.owner, self.mounted)),
         }
     }
 
-    /// What is listed in a directory.
-    fn entries(&self, directory: Node) -> Option<Vec<(Node, &'static str)>> {
-        match directory {
-            Node::Root => Some(vec![
-                (Node::Root, "."),
-                (Node::Root, ".."),
-                (Node::Disk, "disk"),
-                (Node::ControlDirectory, ".forebay"),
-            ]),
-            Node::ControlDirectory => {
-                let mut entries = vec![(directory, "."), (Node::Root, "..")];
-                entries.extend(ControlFile::ALL.map(|file| (Node::Control(file), file.name())));
-                Some(entries)
-            }
-            Node::Disk | Node::Control(_) => None,
+    fn look_up(&self, parent: INodeNo, name: &OsStr) -> Result<Attributes, Errno> {
+        let directory = Node::of(parent);
+        match (Node::named(directory, name), directory) {
+            (Some(own), _) => self.attributes(own),
+            (None, Node::Placed(parent)) => Ok(self.files().look_up(parent, name)?),
+            (None, _) => Err(Errno::ENOENT),
         }
+    }
+
+    /// The directory that `number` is, if names can be made in it.
+    fn directory(number: INodeNo) -> Result<u64, Errno> {
+        match Node::of(number) {
+            Node::Placed(number) => Ok(number),
+            Node::ControlDirectory => Err(Errno::EPERM),
+            Node::Disk | Node::Control(_) => Err(Errno::ENOTDIR),
+        }
+    }
+
+    fn make(
+        &self,
+        request: &Request,
+        (parent, name): (INodeNo, &OsStr),
+        directory: bool,
+        mode: u32,
+    ) -> Result<Attributes, Errno> {
+        let parent = Filesystem::directory(parent)?;
+        let owner = Owner { user: request.uid(), group: request.gid() };
+        Ok(self.files().make((parent, name), directory, (mode & 0o7777) as u16, owner)?)
+    }
+
+    fn remove(&self, (parent, name): (INodeNo, &OsStr), directory: bool) -> Result<(), Errno> {
+        let parent = Filesystem::directory(parent)?;
+        let mut files = self.files();
+        let freed = files.remove((parent, name), directory)?;
+        self.zero(freed)
+    }
+
+    /// Makes ranges of the device zeros. Under the lock on files, so that nobody gets them before.
+    fn zero(&self, ranges: Vec<Range<u64>>) -> Result<(), Errno> {
+        for range in ranges {
+            let done = self.transfers.store.discard(range.start, range.end - range.start);
+            done.map_err(|error| errno(&error))?;
+        }
+        Ok(())
     }
 
     /// The part of `disk` from `offset`, at most `len` long.
-    fn disk_span(&self, offset: u64, len: u64) -> Span<'_> {
+    fn disk_span(&self, offset: u64, len: u64) -> Span {
         let len = len.min(self.limits.size_bytes.saturating_sub(offset));
         let whole = Stretch { len, device_offset: Some(offset) };
         let stretches = if len == 0 { Vec::new() } else { vec![whole] };
-        Span { file: &self.disk, offset, stretches }
+        Span { file: Arc::clone(&self.disk), offset, stretches }
+    }
+
+    /// What a read of `len` bytes at `offset` is of.
+    fn read_span(&self, node: Node, offset: u64, len: u64) -> Result<Span, Errno> {
+        match node {
+            Node::Placed(number) => {
+                let (file, stretches) =
+                    self.files().span(number, offset..offset.saturating_add(len))?;
+                Ok(Span { file, offset, stretches })
+            }
+            _ => Ok(self.disk_span(offset, len)),
+        }
+    }
+
+    /// What a write of `len` bytes at `offset` is of, with all of it placed.
+    fn write_span(&self, node: Node, offset: u64, len: u64) -> Result<Span, Errno> {
+        let Node::Placed(number) = node else { return Ok(self.disk_span(offset, len)) };
+        let range = offset..offset.checked_add(len).ok_or(Errno::EFBIG)?;
+        let mut files = self.files();
+        self.place(&mut files, number, range.clone(), Growth::WRITE)?;
+        let (file, stretches) = files.span(number, range)?;
+        Ok(Span { file, offset, stretches })
+    }
+
+    fn place(
+        &self,
+        files: &mut Files,
+        number: u64,
+        range: Range<u64>,
+        growth: Growth,
+    ) -> Result<(), Errno> {
+        let mut placed = Vec::new();
+        let all = files.place(number, range, growth, &mut placed);
+        self.zero(placed)?;
+        Ok(all?)
+    }
+
+    fn allocate(&self, node: Node, range: Range<u64>, asked: i32) -> Result<(), Errno> {
+        let keep_size = asked & mode::KEEP_SIZE != 0;
+        let what = asked & !mode::KEEP_SIZE;
+        let Node::Placed(number) = node else {
+            if node != Node::Disk || range.end > self.limits.size_bytes {
+                return Err(Errno::EFBIG);
+            }
+            return match what {
+                0 => Ok(()),
+                // What a loop device makes of a discard, and of zeros. Neither takes a device any time.
+                mode::PUNCH_HOLE | mode::ZERO_RANGE => self.zero(vec![range]),
+                _ => Err(Errno::EOPNOTSUPP),
+            };
+        };
+        let mut files = self.files();
+        if !matches!(what, 0 | mode::PUNCH_HOLE | mode::ZERO_RANGE) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if what != 0 {
+            let zeros = files.punch(number, range.clone())?;
+            self.zero(zeros)?;
+        }
+        if what != mode::PUNCH_HOLE {
+            self.place(&mut files, number, range, Growth { exact: true, keep_size })?;
+        }
+        Ok(())
+    }
+
+    fn change(
+        &self,
+        number: u64,
+        size: Option<u64>,
+        changes: Changes,
+    ) -> Result<Attributes, Errno> {
+        let mut files = self.files();
+        if let Some(size) = size {
+            let zeros = files.resize(number, size)?;
+            self.zero(zeros)?;
+        }
+        files.change(number, changes)?;
+        Ok(files.attributes(number)?)
+    }
+
+    fn list(&self, at: INodeNo, offset: u64, reply: &mut ReplyDirectory) -> Result<(), Errno> {
+        let files = self.files();
+        let mut entries: Vec<(u64, u64, bool, &OsStr)> = Vec::new();
+        let mut own = |number, directory, name| {
+            entries.push((entries.len() as u64 + 1, number, directory, OsStr::new(name)));
+        };
+        match Node::of(at) {
+            Node::ControlDirectory => {
+                own(Node::ControlDirectory.number(), true, ".");
+                own(ROOT, true, "..");
+                for file in ControlFile::ALL {
+                    own(Node::Control(file).number(), false, file.name());
+                }
+            }
+            Node::Placed(number) => {
+                own(number, true, ".");
+                own(files.parent(number), true, "..");
+                if number == ROOT {
+                    own(Node::Disk.number(), false, RESERVED[0]);
+                    own(Node::ControlDirectory.number(), true, RESERVED[1]);
+                }
+                let from = offset.max(FIRST_COOKIE - 1);
+                entries.extend(files.list(number, from)?);
+            }
+            Node::Disk | Node::Control(_) => return Err(Errno::ENOTDIR),
+        }
+        for (position, number, directory, name) in entries {
+            if position > offset && reply.add(INodeNo(number), position, kind(directory), name) {
+                break; // full
+            }
+        }
+        Ok(())
+    }
+}
+
+fn time(asked: Option<TimeOrNow>) -> Option<SystemTime> {
+    asked.map(|time| match time {
+        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::Now => SystemTime::now(),
+    })
+}
+
+fn done(result: Result<(), Errno>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn entry(result: Result<Attributes, Errno>, reply: ReplyEntry) {
+    match result {
+        Ok(attributes) => reply.entry(&FOR_LONG, &told(&attributes), Generation(0)),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn attributes(result: Result<Attributes, Errno>, reply: ReplyAttr) {
+    match result {
+        Ok(attributes) => reply.attr(&FOR_LONG, &told(&attributes)),
+        Err(error) => reply.error(error),
     }
 }
 
@@ -182,19 +329,20 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let entries = node(parent).and_then(|directory| self.entries(directory));
-        let Some(entries) = entries else { return reply.error(Errno::ENOTDIR) };
-        match entries.iter().skip(2).find(|(_, known)| *known == name) {
-            Some((node, _)) => reply.entry(&FOR_LONG, &self.attributes(*node), Generation(0)),
-            None => reply.error(Errno::ENOENT),
+        entry(self.look_up(parent, name), reply);
+    }
+
+    fn forget(&self, _request: &Request, at: INodeNo, count: u64) {
+        if let Node::Placed(number) = Node::of(at) {
+            let mut files = self.files();
+            let freed = files.forget(number, count);
+            // Nobody is told of a forgetting; what is not zeros now becomes so when it is placed again.
+            let _ = self.zero(freed);
         }
     }
 
     fn getattr(&self, _request: &Request, at: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        match node(at) {
-            Some(node) => reply.attr(&FOR_LONG, &self.attributes(node)),
-            None => reply.error(Errno::ENOENT),
-        }
+        attributes(self.attributes(Node::of(at)), reply);
     }
 
     fn setattr(
@@ -205,36 +353,126 @@ impl fuser::Filesystem for Filesystem {
         user: Option<u32>,
         group: Option<u32>,
         size: Option<u64>,
-        _accessed: Option<TimeOrNow>,
-        _modified: Option<TimeOrNow>,
-        _changed: Option<SystemTime>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        changed: Option<SystemTime>,
         _fh: Option<FileHandle>,
         _created: Option<SystemTime>,
         _checked: Option<SystemTime>,
         _backed_up: Option<SystemTime>,
-        _flags: Option<fuser::BsdFileFlags>,
+        _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let Some(node) = node(at) else { return reply.error(Errno::ENOENT) };
-        if mode.is_some() || user.is_some() || group.is_some() {
+        let node = Node::of(at);
+        if let Node::Placed(number) = node {
+            let mode = mode.map(|mode| (mode & 0o7777) as u16);
+            let (accessed, modified) = (time(accessed), time(modified));
+            let changes = Changes { mode, user, group, accessed, modified, changed };
+            return attributes(self.change(number, size, changes), reply);
+        }
+        // A shell truncates what it writes to; the disk keeps its size, and neither changes hands.
+        let resized = node == Node::Disk && size.is_some_and(|size| size != self.limits.size_bytes);
+        if resized || mode.is_some() || user.is_some() || group.is_some() {
             return reply.error(Errno::EPERM);
         }
-        // A shell truncates what it writes to; the disk keeps its size.
-        if size.is_some() && node == Node::Disk && size != Some(self.limits.size_bytes) {
-            return reply.error(Errno::EPERM);
-        }
-        reply.attr(&FOR_LONG, &self.attributes(node));
+        attributes(self.attributes(node), reply);
     }
 
-    fn open(&self, _request: &Request, at: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match node(at) {
-            Some(Node::Disk) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
-            Some(Node::Control(file)) => {
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _device: u32,
+        reply: ReplyEntry,
+    ) {
+        const KIND: u32 = 0o170_000;
+        const REGULAR: u32 = 0o100_000;
+        if mode & KIND != REGULAR {
+            return reply.error(Errno::EPERM);
+        }
+        entry(self.make(request, (parent, name), false, mode), reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        entry(self.make(request, (parent, name), true, mode), reply);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let made = self.make(request, (parent, name), false, mode);
+        let opened = made.and_then(|made| Ok(self.files().open(made.inode).map(|()| made)?));
+        match opened {
+            Ok(made) => {
+                let flags = opened_flags(OpenFlags(flags));
+                reply.created(&FOR_LONG, &told(&made), Generation(0), FileHandle(0), flags);
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(self.remove((parent, name), false), reply);
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(self.remove((parent, name), true), reply);
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        if !(flags - RenameFlags::RENAME_NOREPLACE).is_empty() {
+            return reply.error(Errno::EINVAL);
+        }
+        let replace = !flags.contains(RenameFlags::RENAME_NOREPLACE);
+        let moved = || {
+            let from = (Filesystem::directory(parent)?, name);
+            let to = (Filesystem::directory(new_parent)?, new_name);
+            let mut files = self.files();
+            let freed = files.rename(from, to, replace)?;
+            self.zero(freed)
+        };
+        done(moved(), reply);
+    }
+
+    fn open(&self, _request: &Request, at: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match Node::of(at) {
+            Node::Disk => reply.opened(FileHandle(0), opened_flags(flags)),
+            Node::Control(file) => {
                 let handle = self.control.open(file, &self.transfers.clockwork);
                 reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
             }
-            Some(Node::Root | Node::ControlDirectory) => reply.error(Errno::EISDIR),
-            None => reply.error(Errno::ENOENT),
+            Node::ControlDirectory => reply.error(Errno::EISDIR),
+            Node::Placed(number) => match self.files().open(number) {
+                Ok(()) => reply.opened(FileHandle(0), opened_flags(flags)),
+                Err(error) => reply.error(error.into()),
+            },
         }
     }
 
@@ -248,8 +486,14 @@ impl fuser::Filesystem for Filesystem {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        if let Some(Node::Control(_)) = node(at) {
-            self.control.close(fh.0);
+        match Node::of(at) {
+            Node::Control(_) => self.control.close(fh.0),
+            Node::Placed(number) => {
+                let mut files = self.files();
+                let freed = files.close(number);
+                let _ = self.zero(freed);
+            }
+            Node::Disk | Node::ControlDirectory => {}
         }
         reply.ok();
     }
@@ -265,22 +509,18 @@ impl fuser::Filesystem for Filesystem {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match node(at) {
-            Some(Node::Disk) => {
-                let span = self.disk_span(offset, size.into());
-                if span.stretches.is_empty() {
-                    reply.data(&[])
-                } else {
-                    self.transfers.read(&span, reply)
-                }
-            }
-            Some(Node::Control(file)) => {
-                let which = (file, fh.0);
+        let node = Node::of(at);
+        match node {
+            Node::Disk | Node::Placed(_) => match self.read_span(node, offset, size.into()) {
+                Ok(span) if span.stretches.is_empty() => reply.data(&[]),
+                Ok(span) => self.transfers.read(&span, reply),
+                Err(error) => reply.error(error),
+            },
+            Node::Control(file) => {
                 let clockwork = &self.transfers.clockwork;
-                reply.data(&self.control.read(which, offset, size as usize, clockwork));
+                reply.data(&self.control.read((file, fh.0), offset, size as usize, clockwork));
             }
-            Some(Node::Root | Node::ControlDirectory) => reply.error(Errno::EISDIR),
-            None => reply.error(Errno::ENOENT),
+            Node::ControlDirectory => reply.error(Errno::EISDIR),
         }
     }
 
@@ -296,21 +536,20 @@ impl fuser::Filesystem for Filesystem {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match node(at) {
-            Some(Node::Disk) => {
-                let span = self.disk_span(offset, data.len() as u64);
-                let len = span.stretches.first().map_or(0, |stretch| stretch.len as usize);
-                if len == 0 {
-                    return reply.error(Errno::ENOSPC);
+        let node = Node::of(at);
+        match node {
+            Node::Disk | Node::Placed(_) => {
+                match self.write_span(node, offset, data.len() as u64) {
+                    Ok(span) if span.stretches.is_empty() => reply.error(Errno::ENOSPC),
+                    Ok(span) => self.transfers.write(&span, &data[..span.len() as usize], reply),
+                    Err(error) => reply.error(error),
                 }
-                self.transfers.write(&span, &data[..len], reply);
             }
-            Some(Node::Control(ControlFile::Control)) => {
+            Node::Control(ControlFile::Control) => {
                 let known = obey(data, &self.transfers.clockwork);
                 if known { reply.written(data.len() as u32) } else { reply.error(Errno::EINVAL) }
             }
-            Some(_) => reply.error(Errno::EBADF),
-            None => reply.error(Errno::ENOENT),
+            Node::Control(_) | Node::ControlDirectory => reply.error(Errno::EBADF),
         }
     }
 
@@ -322,10 +561,25 @@ impl fuser::Filesystem for Filesystem {
         _data: bool,
         reply: ReplyEmpty,
     ) {
-        match node(at) {
-            Some(Node::Disk) => self.transfers.flush(&self.disk, reply),
-            _ => reply.ok(),
+        match Node::of(at) {
+            Node::Disk => self.transfers.flush(&self.disk, reply),
+            Node::Placed(number) => match self.read_span(Node::Placed(number), 0, 0) {
+                Ok(span) => self.transfers.flush(&span.file, reply),
+                Err(error) => reply.error(error),
+            },
+            Node::Control(_) | Node::ControlDirectory => reply.ok(),
         }
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _at: INodeNo,
+        _fh: FileHandle,
+        _data: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok(); // names cost no time
     }
 
     fn fallocate(
@@ -338,21 +592,8 @@ impl fuser::Filesystem for Filesystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        const KEEP_SIZE: i32 = 1;
-        const PUNCH_HOLE: i32 = 2;
-        const ZERO_RANGE: i32 = 16;
-        let Some(Node::Disk) = node(at) else { return reply.error(Errno::EOPNOTSUPP) };
-        let end = offset.checked_add(len).filter(|end| *end <= self.limits.size_bytes);
-        let Some(_) = end else { return reply.error(Errno::EFBIG) };
-        match mode & !KEEP_SIZE {
-            0 => reply.ok(),
-            // What a loop device makes of a discard, and of zeros. Neither takes a device any time.
-            PUNCH_HOLE | ZERO_RANGE => match self.transfers.store.discard(offset, len) {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(errno(&error)),
-            },
-            _ => reply.error(Errno::EOPNOTSUPP),
-        }
+        let end = offset.checked_add(len).ok_or(Errno::EFBIG);
+        done(end.and_then(|end| self.allocate(Node::of(at), offset..end, mode)), reply);
     }
 
     fn readdir(
@@ -363,30 +604,29 @@ impl fuser::Filesystem for Filesystem {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let entries = node(at).and_then(|directory| self.entries(directory));
-        let Some(entries) = entries else { return reply.error(Errno::ENOTDIR) };
-        for (index, (node, name)) in entries.into_iter().enumerate().skip(offset as usize) {
-            let kind = self.attributes(node).kind;
-            if reply.add(INodeNo(number(node)), index as u64 + 1, kind, name) {
-                break; // full
-            }
+        match self.list(at, offset, &mut reply) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
         }
-        reply.ok();
-    }
-
-    fn fsyncdir(
-        &self,
-        _request: &Request,
-        _at: INodeNo,
-        _fh: FileHandle,
-        _data: bool,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
     }
 
     fn statfs(&self, _request: &Request, _at: INodeNo, reply: ReplyStatfs) {
-        let blocks = self.limits.size_bytes / u64::from(BLOCK_BYTES);
-        reply.statfs(blocks, 0, 0, 0, 0, BLOCK_BYTES, 255, BLOCK_BYTES);
+        let block = u64::from(BLOCK_BYTES);
+        let free = self.files().free_bytes().min(self.transfers.store.room_bytes()) / block;
+        reply.statfs(
+            self.limits.size_bytes / block,
+            free,
+            free,
+            0,
+            0,
+            BLOCK_BYTES,
+            255,
+            BLOCK_BYTES,
+        );
     }
+}
+
+/// The page cache keeps what it has of a file when it is opened once more.
+fn opened_flags(_flags: OpenFlags) -> FopenFlags {
+    FopenFlags::FOPEN_KEEP_CACHE
 }

@@ -1,7 +1,8 @@
 //! A FUSE filesystem over an emulated disk: the real kernel meets a device that is not there.
 //!
 //! In the root of the mount there is one large sparse file, `disk`: the device's whole address space, for a
-//! loop device or for reads that care where they land. A hidden directory, `.forebay`, tells and controls:
+//! loop device or for reads that care where they land. Beside it there may be ordinary files and directories, whose
+//! bytes have places in the same address space. A hidden directory, `.forebay`, tells and controls:
 //!
 //! | file | what |
 //! |---|---|
@@ -37,6 +38,8 @@ mod log_file;
 #[cfg(all(target_os = "linux", not(forebay_portable)))]
 mod mounting;
 #[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod nodes;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
 mod transfers;
 
 use std::io;
@@ -45,6 +48,7 @@ use std::sync::mpsc::Sender;
 
 use serde::{Deserialize, Serialize};
 
+use crate::files::Place;
 use crate::model::Device;
 use crate::store::StoreError;
 
@@ -79,6 +83,8 @@ pub struct Options {
     pub device: Box<dyn Device>,
     /// Size of `disk`; at most the model's own.
     pub size_bytes: u64,
+    /// Where files are placed first.
+    pub place: Place,
     /// Emulated seconds in a real one.
     pub speed_up: f64,
     /// Seed that the model was built with; told, not used.
@@ -106,6 +112,8 @@ pub struct Told {
     pub about: String,
     /// Size of `disk`.
     pub size_bytes: u64,
+    /// Where files are placed first.
+    pub place: Place,
     /// Emulated seconds in a real one.
     pub speed_up: f64,
     /// Seed of the model.

@@ -6,6 +6,7 @@ use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 
 use super::buffers::Buffers;
 use crate::clockwork::{Clockwork, Incoming};
+use crate::files::Stretch;
 use crate::model::Op;
 use crate::store::{Store, StoreError};
 
@@ -20,23 +21,16 @@ pub(super) struct Transfers {
     pub(super) buffers: Arc<Buffers>,
 }
 
-/// A stretch of a file, and where it is on the device: nowhere, if it was never written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stretch {
-    pub(super) len: u64,
-    pub(super) device_offset: Option<u64>,
-}
-
 /// Which bytes of which file.
 #[derive(Debug)]
-pub(super) struct Span<'a> {
-    pub(super) file: &'a Arc<str>,
+pub(super) struct Span {
+    pub(super) file: Arc<str>,
     pub(super) offset: u64,
     pub(super) stretches: Vec<Stretch>,
 }
 
-impl Span<'_> {
-    fn len(&self) -> u64 {
+impl Span {
+    pub(super) fn len(&self) -> u64 {
         self.stretches.iter().map(|stretch| stretch.len).sum()
     }
 
@@ -61,11 +55,11 @@ pub(super) fn errno(error: &StoreError) -> Errno {
 
 impl Transfers {
     /// Reads `span`, and replies when the device would have.
-    pub(super) fn read(&self, span: &Span<'_>, reply: ReplyData) {
+    pub(super) fn read(&self, span: &Span, reply: ReplyData) {
         let len = span.len();
         let ticket = self.clockwork.arrive(&Incoming {
             op: Op::Read,
-            file: span.file,
+            file: &span.file,
             offset: span.offset,
             len,
             places: &span.places(),
@@ -95,10 +89,10 @@ impl Transfers {
     }
 
     /// Writes `data`, which is as long as `span`, and replies when the device would have.
-    pub(super) fn write(&self, span: &Span<'_>, data: &[u8], reply: ReplyWrite) {
+    pub(super) fn write(&self, span: &Span, data: &[u8], reply: ReplyWrite) {
         let ticket = self.clockwork.arrive(&Incoming {
             op: Op::Write,
-            file: span.file,
+            file: &span.file,
             offset: span.offset,
             len: data.len() as u64,
             places: &span.places(),

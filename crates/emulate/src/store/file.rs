@@ -54,6 +54,17 @@ impl Sparse {
     }
 
     #[cfg(all(target_os = "linux", not(forebay_portable)))]
+    pub(super) fn room_bytes(&self) -> u64 {
+        let facts = rustix::fs::fstatvfs(&self.file);
+        facts.map_or(u64::MAX, |facts| facts.f_bavail.saturating_mul(facts.f_frsize))
+    }
+
+    #[cfg(not(all(target_os = "linux", not(forebay_portable))))]
+    pub(super) fn room_bytes(&self) -> u64 {
+        u64::MAX
+    }
+
+    #[cfg(all(target_os = "linux", not(forebay_portable)))]
     fn punch(&self, at: u64, len: u64) -> bool {
         use rustix::fs::{FallocateFlags, fallocate};
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -67,6 +67,10 @@ impl Memory {
         &self.shards[(chunk % SHARDS as u64) as usize]
     }
 
+    pub(super) fn room_bytes(&self) -> u64 {
+        self.limit_bytes.saturating_sub(self.held_bytes.load(Ordering::Relaxed))
+    }
+
     pub(super) fn read(&self, at: u64, into: &mut [u8]) {
         for piece in pieces(at, into.len()) {
             let shard = self.shard(piece.chunk).read().unwrap_or_else(PoisonError::into_inner);

@@ -63,6 +63,14 @@ impl Store {
         Ok(Store { kept: Kept::File(file::Sparse::open(path, size_bytes)?) })
     }
 
+    /// Bytes that can still be written to where nothing was; of a file, what its filesystem has free.
+    pub fn room_bytes(&self) -> u64 {
+        match &self.kept {
+            Kept::Memory(memory) => memory.room_bytes(),
+            Kept::File(file) => file.room_bytes(),
+        }
+    }
+
     /// Reads the bytes at `at`.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use forebay_emulate::Place;
 
 use crate::units::parse_size;
 
@@ -38,6 +39,9 @@ pub struct EmulateArgs {
     /// Most memory that the data may take [default: half of what is available]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
+    /// Where files beside disk are placed: begin, middle or end of the address space
+    #[arg(long, value_name = "WHERE", value_parser = parse_place, default_value = "middle")]
+    pub place: Place,
     /// Write every request to this file, as lines of JSON
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
@@ -66,4 +70,9 @@ fn parse_speed_up(text: &str) -> Result<f64, String> {
         Ok(factor) if (1e-3..=1e6).contains(&factor) => Ok(factor),
         _ => Err("a speed-up is a number from 0.001 to 1000000".to_owned()),
     }
+}
+
+fn parse_place(text: &str) -> Result<Place, String> {
+    let found = Place::ALL.into_iter().find(|place| place.name() == text.trim());
+    found.ok_or_else(|| format!("there are {}", Place::ALL.map(Place::name).join(", ")))
 }

@@ -25,9 +25,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use forebay_emulate::Counters;
 use forebay_emulate::log::LoggedRequest;
 use forebay_emulate::serve::Told;
+use forebay_emulate::{Counters, Place};
 
 use crate::interrupt::Cleanup;
 
@@ -45,6 +45,8 @@ const PREFIX: &str = "forebay-disk-";
 pub struct EmulatedOptions {
     /// Size of the disk, if not the profile's.
     pub size_bytes: Option<u64>,
+    /// Where files beside `disk` are placed.
+    pub place: Place,
     /// Emulated seconds in a real one.
     pub speed_up: f64,
     /// Where the data is kept.
@@ -70,6 +72,7 @@ impl Default for EmulatedOptions {
     fn default() -> EmulatedOptions {
         EmulatedOptions {
             size_bytes: None,
+            place: Place::default(),
             speed_up: 1.0,
             data: EmulatedData::Memory,
             seed: 0,
@@ -213,6 +216,7 @@ fn command(
     let mut command = Command::new(program);
     command.args(["emulate", "--until-stdin-ends", "--outlive-parent"]);
     command.arg("--remove").arg(around);
+    command.arg("--place").arg(options.place.name());
     command.arg("--speed-up").arg(options.speed_up.to_string());
     command.arg("--seed").arg(options.seed.to_string());
     if let Some(bytes) = options.size_bytes {

@@ -86,6 +86,7 @@ fn mount(
         about: profile.about.clone(),
         device: profile.build(args.seed),
         size_bytes: args.size.unwrap_or(profile.size_bytes),
+        place: args.place,
         speed_up: args.speed_up,
         seed: args.seed,
         data,

@@ -1,0 +1,556 @@
+//! Files and directories on an emulated disk: names that cost no time, and bytes that have a place.
+//!
+//! Each file's bytes are placed in the device's address space in long extents, so that a position in a file is
+//! a position on the device, and two files are as far apart as they would be on a disk. `disk`, the file over the
+//! whole address space, and the files beside it alias on purpose.
+//!
+//! What is placed reads as zeros until it is written, and takes the device's time from then on: a file can be
+//! made by allocating it and read at once. What was never placed (a hole) reads as zeros and takes no time.
+//!
+//! Invariants:  [FIL-1] a name leads to an inode that exists; an inode without a name and without users does not
+//!              [FIL-2] bytes beyond a file's end that have a place are zeros, so that growing it shows nothing
+//! Concurrency: one owner; the server keeps it behind a lock. Nothing here waits.
+//! Failure:     [`FilesError`]; what was refused changed nothing, but for room that was taken already.
+
+mod extents;
+mod place;
+mod space;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use extents::Extents;
+pub use place::Place;
+use space::Space;
+
+/// A stretch of a file, and where it is on the device: nowhere, if it was never placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) len: u64,
+    pub(crate) device_offset: Option<u64>,
+}
+
+/// There is no room left on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// Why something about files was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FilesError {
+    #[error("there is no such file")]
+    NotFound,
+    #[error("there is such a file already")]
+    Exists,
+    #[error("it is not a directory")]
+    NotADirectory,
+    #[error("it is a directory")]
+    IsADirectory,
+    #[error("the directory is not empty")]
+    NotEmpty,
+    #[error("a directory cannot be moved into itself")]
+    IntoItself,
+    #[error("the name belongs to the emulation")]
+    Reserved,
+    #[error("the emulated disk has no room left")]
+    Full,
+}
+
+impl From<Full> for FilesError {
+    fn from(_: Full) -> FilesError {
+        FilesError::Full
+    }
+}
+
+/// The root directory's inode.
+pub(crate) const ROOT: u64 = 1;
+
+/// Numbers below are the server's own.
+const FIRST_INODE: u64 = 64;
+
+/// Positions in a directory below are the server's own.
+pub(crate) const FIRST_COOKIE: u64 = 16;
+
+/// What `stat` tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) inode: u64,
+    pub(crate) directory: bool,
+    pub(crate) size_bytes: u64,
+    /// On the device.
+    pub(crate) held_bytes: u64,
+    pub(crate) links: u32,
+    pub(crate) mode: u16,
+    pub(crate) owner: Owner,
+    pub(crate) times: Times,
+}
+
+/// Whom a file belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) accessed: SystemTime,
+    pub(crate) modified: SystemTime,
+    pub(crate) changed: SystemTime,
+}
+
+/// Changes to attributes; `None` leaves one as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Changes {
+    pub(crate) mode: Option<u16>,
+    pub(crate) user: Option<u32>,
+    pub(crate) group: Option<u32>,
+    pub(crate) accessed: Option<SystemTime>,
+    pub(crate) modified: Option<SystemTime>,
+    pub(crate) changed: Option<SystemTime>,
+}
+
+#[derive(Debug)]
+struct Inode {
+    what: What,
+    mode: u16,
+    owner: Owner,
+    times: Times,
+    /// Path below the root; that of an unlinked file is its last.
+    path: Arc<str>,
+    /// Where its name is; none once it has lost it.
+    parent: Option<u64>,
+    /// How often the kernel was told of it and has not forgotten it.
+    lookups: u64,
+    opens: u64,
+}
+
+#[derive(Debug)]
+enum What {
+    File { size_bytes: u64, extents: Extents },
+    Directory { entries: BTreeMap<OsString, (u64, u64)>, by_cookie: BTreeMap<u64, OsString> },
+}
+
+impl What {
+    fn directory() -> What {
+        What::Directory { entries: BTreeMap::new(), by_cookie: BTreeMap::new() }
+    }
+}
+
+/// How a file grows when bytes of it are placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// By no more than was asked for.
+    pub(crate) exact: bool,
+    /// Its size stays what it is.
+    pub(crate) keep_size: bool,
+}
+
+impl Growth {
+    /// By a write: with room for the next ones, and as long as what was written.
+    pub(crate) const WRITE: Growth = Growth { exact: false, keep_size: false };
+}
+
+/// A span of a file: its path, and its bytes' places.
+pub(crate) type PlacedSpan = (Arc<str>, Vec<Stretch>);
+
+/// The files of an emulated disk.
+#[derive(Debug)]
+pub(crate) struct Files {
+    inodes: HashMap<u64, Inode>,
+    space: Space,
+    next_inode: u64,
+    next_cookie: u64,
+    /// Names in the root that are not ours.
+    reserved: &'static [&'static str],
+}
+
+impl Files {
+    /// None yet, on a device of `size_bytes`; the root directory is `owner`'s and has `mode`.
+    pub(crate) fn new(
+        size_bytes: u64,
+        place: Place,
+        (owner, mode): (Owner, u16),
+        reserved: &'static [&'static str],
+    ) -> Files {
+        let now = SystemTime::now();
+        let times = Times { accessed: now, modified: now, changed: now };
+        let (what, path) = (What::directory(), "".into());
+        let root = Inode { what, mode, owner, times, path, parent: None, lookups: 1, opens: 0 };
+        Files {
+            inodes: HashMap::from([(ROOT, root)]),
+            space: Space::new(size_bytes, place.start(size_bytes)),
+            next_inode: FIRST_INODE,
+            next_cookie: FIRST_COOKIE,
+            reserved,
+        }
+    }
+
+    /// Bytes that no file has.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.space.free_bytes()
+    }
+
+    fn inode(&self, number: u64) -> Result<&Inode, FilesError> {
+        self.inodes.get(&number).ok_or(FilesError::NotFound)
+    }
+
+    fn inode_mut(&mut self, number: u64) -> Result<&mut Inode, FilesError> {
+        self.inodes.get_mut(&number).ok_or(FilesError::NotFound)
+    }
+
+    fn entries(&self, directory: u64) -> Result<&BTreeMap<OsString, (u64, u64)>, FilesError> {
+        match &self.inode(directory)?.what {
+            What::Directory { entries, .. } => Ok(entries),
+            What::File { .. } => Err(FilesError::NotADirectory),
+        }
+    }
+
+    fn child(&self, parent: u64, name: &OsStr) -> Result<u64, FilesError> {
+        self.entries(parent)?.get(name).map(|(number, _)| *number).ok_or(FilesError::NotFound)
+    }
+
+    pub(crate) fn attributes(&self, number: u64) -> Result<Attributes, FilesError> {
+        let inode = self.inode(number)?;
+        let (directory, size_bytes, held_bytes) = match &inode.what {
+            What::File { size_bytes, extents } => (false, *size_bytes, extents.bytes()),
+            What::Directory { .. } => (true, 0, 0),
+        };
+        let named = inode.parent.is_some() || number == ROOT;
+        Ok(Attributes {
+            inode: number,
+            directory,
+            size_bytes,
+            held_bytes,
+            links: if !named { 0 } else { 1 + u32::from(directory) },
+            mode: inode.mode,
+            owner: inode.owner,
+            times: inode.times,
+        })
+    }
+
+    /// The inode of a name; the kernel knows of it once more.
+    pub(crate) fn look_up(&mut self, parent: u64, name: &OsStr) -> Result<Attributes, FilesError> {
+        let number = self.child(parent, name)?;
+        self.inode_mut(number)?.lookups += 1;
+        self.attributes(number)
+    }
+
+    /// The kernel has forgotten `count` of what it was told of an inode.
+    pub(crate) fn forget(&mut self, number: u64, count: u64) -> Vec<Range<u64>> {
+        if let Ok(inode) = self.inode_mut(number) {
+            inode.lookups = inode.lookups.saturating_sub(count);
+        }
+        self.drop_unused(number)
+    }
+
+    pub(crate) fn open(&mut self, number: u64) -> Result<(), FilesError> {
+        let inode = self.inode_mut(number)?;
+        inode.opens += 1;
+        Ok(())
+    }
+
+    /// One user fewer. The last one's going gives back what was taken beyond the end.
+    pub(crate) fn close(&mut self, number: u64) -> Vec<Range<u64>> {
+        let Some(inode) = self.inodes.get_mut(&number) else { return Vec::new() };
+        inode.opens = inode.opens.saturating_sub(1);
+        let mut freed = Vec::new();
+        if let What::File { size_bytes, extents } = &mut inode.what
+            && inode.opens == 0
+        {
+            freed = extents.remove(*size_bytes..u64::MAX, &mut self.space);
+        }
+        freed.extend(self.drop_unused(number));
+        freed
+    }
+
+    /// An inode that has no name and that nobody knows of goes, and gives its room back.
+    fn drop_unused(&mut self, number: u64) -> Vec<Range<u64>> {
+        let unused =
+            |inode: &Inode| inode.parent.is_none() && inode.lookups == 0 && inode.opens == 0;
+        if number == ROOT || !self.inodes.get(&number).is_some_and(unused) {
+            return Vec::new();
+        }
+        match self.inodes.remove(&number).map(|inode| inode.what) {
+            Some(What::File { mut extents, .. }) => extents.remove(0..u64::MAX, &mut self.space),
+            Some(What::Directory { .. }) | None => Vec::new(),
+        }
+    }
+
+    /// Makes a file or a directory. The kernel is told of it.
+    pub(crate) fn make(
+        &mut self,
+        (parent, name): (u64, &OsStr),
+        directory: bool,
+        mode: u16,
+        owner: Owner,
+    ) -> Result<Attributes, FilesError> {
+        self.refuse_reserved(parent, name)?;
+        if self.entries(parent)?.contains_key(name) {
+            return Err(FilesError::Exists);
+        }
+        if self.inode(parent)?.parent.is_none() && parent != ROOT {
+            return Err(FilesError::NotFound); // it was removed while someone was in it
+        }
+        let number = self.next_inode;
+        self.next_inode += 1;
+        let what = match directory {
+            true => What::directory(),
+            false => What::File { size_bytes: 0, extents: Extents::default() },
+        };
+        let now = SystemTime::now();
+        let times = Times { accessed: now, modified: now, changed: now };
+        let path = self.path_in(parent, name);
+        let parent_of = Some(parent);
+        let inode =
+            Inode { what, mode, owner, times, path, parent: parent_of, lookups: 1, opens: 0 };
+        self.inodes.insert(number, inode);
+        self.link(parent, name, number);
+        self.attributes(number)
+    }
+
+    fn refuse_reserved(&self, parent: u64, name: &OsStr) -> Result<(), FilesError> {
+        let reserved = parent == ROOT && self.reserved.iter().any(|known| name == *known);
+        if reserved { Err(FilesError::Reserved) } else { Ok(()) }
+    }
+
+    fn path_in(&self, parent: u64, name: &OsStr) -> Arc<str> {
+        let name = name.to_string_lossy();
+        match self.inodes.get(&parent) {
+            Some(directory) if parent != ROOT => format!("{}/{name}", directory.path).into(),
+            _ => name.into(),
+        }
+    }
+
+    fn link(&mut self, parent: u64, name: &OsStr, number: u64) {
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        if let Some(inode) = self.inodes.get_mut(&parent)
+            && let What::Directory { entries, by_cookie } = &mut inode.what
+        {
+            entries.insert(name.to_owned(), (number, cookie));
+            by_cookie.insert(cookie, name.to_owned());
+            inode.touch();
+        }
+    }
+
+    fn unlink(&mut self, parent: u64, name: &OsStr) {
+        if let Some(inode) = self.inodes.get_mut(&parent)
+            && let What::Directory { entries, by_cookie } = &mut inode.what
+            && let Some((_, cookie)) = entries.remove(name)
+        {
+            by_cookie.remove(&cookie);
+            inode.touch();
+        }
+    }
+
+    /// Removes a name. What nobody uses gives its room back: the ranges.
+    pub(crate) fn remove(
+        &mut self,
+        (parent, name): (u64, &OsStr),
+        directory: bool,
+    ) -> Result<Vec<Range<u64>>, FilesError> {
+        self.refuse_reserved(parent, name)?;
+        let number = self.child(parent, name)?;
+        self.refuse_removal(number, directory)?;
+        self.unlink(parent, name);
+        Ok(self.lose_name(number))
+    }
+
+    /// Whether `number` may lose its name to a removal of a directory, or of a file.
+    fn refuse_removal(&self, number: u64, directory: bool) -> Result<(), FilesError> {
+        match (&self.inode(number)?.what, directory) {
+            (What::Directory { .. }, false) => Err(FilesError::IsADirectory),
+            (What::File { .. }, true) => Err(FilesError::NotADirectory),
+            (What::Directory { entries, .. }, true) if !entries.is_empty() => {
+                Err(FilesError::NotEmpty)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn lose_name(&mut self, number: u64) -> Vec<Range<u64>> {
+        if let Some(inode) = self.inodes.get_mut(&number) {
+            inode.parent = None;
+        }
+        self.drop_unused(number)
+    }
+
+    /// Moves a name, over another one if there is one and `replace`.
+    pub(crate) fn rename(
+        &mut self,
+        (parent, name): (u64, &OsStr),
+        (new_parent, new_name): (u64, &OsStr),
+        replace: bool,
+    ) -> Result<Vec<Range<u64>>, FilesError> {
+        self.refuse_reserved(parent, name)?;
+        self.refuse_reserved(new_parent, new_name)?;
+        let number = self.child(parent, name)?;
+        let mut above = Some(new_parent);
+        while let Some(one) = above {
+            if one == number {
+                return Err(FilesError::IntoItself);
+            }
+            above = self.inode(one)?.parent;
+        }
+        let mut freed = Vec::new();
+        match self.child(new_parent, new_name) {
+            Ok(_) if !replace => return Err(FilesError::Exists),
+            Ok(same) if same == number => return Ok(freed),
+            Ok(other) => {
+                let directory = matches!(self.inode(number)?.what, What::Directory { .. });
+                self.refuse_removal(other, directory)?;
+                self.unlink(new_parent, new_name);
+                freed = self.lose_name(other);
+            }
+            Err(FilesError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+        self.unlink(parent, name);
+        self.link(new_parent, new_name, number);
+        let path = self.path_in(new_parent, new_name);
+        if let Some(inode) = self.inodes.get_mut(&number) {
+            inode.parent = Some(new_parent);
+        }
+        self.move_to(number, path);
+        Ok(freed)
+    }
+
+    /// Notes the new path of an inode, and of all below it.
+    fn move_to(&mut self, number: u64, path: Arc<str>) {
+        let Some(inode) = self.inodes.get_mut(&number) else { return };
+        inode.path = path;
+        if let What::Directory { entries, .. } = &inode.what {
+            let children: Vec<_> =
+                entries.iter().map(|(name, (child, _))| (name.clone(), *child)).collect();
+            for (name, child) in children {
+                let path = self.path_in(number, &name);
+                self.move_to(child, path);
+            }
+        }
+    }
+
+    /// Entries of a directory that come after the position `cookie`: position, inode, whether it is a directory,
+    /// name.
+    pub(crate) fn list(
+        &self,
+        directory: u64,
+        cookie: u64,
+    ) -> Result<impl Iterator<Item = (u64, u64, bool, &OsStr)>, FilesError> {
+        let What::Directory { entries, by_cookie } = &self.inode(directory)?.what else {
+            return Err(FilesError::NotADirectory);
+        };
+        let after = by_cookie.range(cookie + 1..);
+        Ok(after.filter_map(|(cookie, name)| {
+            let (number, _) = entries.get(name)?;
+            let directory = matches!(self.inodes.get(number)?.what, What::Directory { .. });
+            Some((*cookie, *number, directory, name.as_os_str()))
+        }))
+    }
+
+    /// The directory that a directory is in.
+    pub(crate) fn parent(&self, directory: u64) -> u64 {
+        self.inode(directory).ok().and_then(|inode| inode.parent).unwrap_or(ROOT)
+    }
+
+    pub(crate) fn change(&mut self, number: u64, changes: Changes) -> Result<(), FilesError> {
+        let inode = self.inode_mut(number)?;
+        inode.mode = changes.mode.unwrap_or(inode.mode);
+        inode.owner.user = changes.user.unwrap_or(inode.owner.user);
+        inode.owner.group = changes.group.unwrap_or(inode.owner.group);
+        let times = &mut inode.times;
+        times.accessed = changes.accessed.unwrap_or(times.accessed);
+        times.modified = changes.modified.unwrap_or(times.modified);
+        times.changed = changes.changed.unwrap_or_else(SystemTime::now);
+        Ok(())
+    }
+
+    /// Path of a file, and the places of its bytes from `range.start` to `range.end` or its own end.
+    pub(crate) fn span(&self, number: u64, range: Range<u64>) -> Result<PlacedSpan, FilesError> {
+        let inode = self.inode(number)?;
+        let What::File { size_bytes, extents } = &inode.what else {
+            return Err(FilesError::IsADirectory);
+        };
+        let end = range.end.min(*size_bytes);
+        let empty = range.start >= end;
+        let stretches = if empty { Vec::new() } else { extents.stretches(range.start..end) };
+        Ok((Arc::clone(&inode.path), stretches))
+    }
+
+    /// Has `range` of a file placed, with no more than that if `exact`, and the file be as long unless `keep_size`.
+    /// Adds to `placed` what was newly placed, on the device, also when there was no room for all: it has to be made
+    /// zeros before anybody else looks.
+    pub(crate) fn place(
+        &mut self,
+        number: u64,
+        range: Range<u64>,
+        Growth { exact, keep_size }: Growth,
+        placed: &mut Vec<Range<u64>>,
+    ) -> Result<(), FilesError> {
+        let inode = self.inodes.get_mut(&number).ok_or(FilesError::NotFound)?;
+        let What::File { size_bytes, extents } = &mut inode.what else {
+            return Err(FilesError::IsADirectory);
+        };
+        extents.place(range.clone(), exact, &mut self.space, placed)?;
+        if !keep_size {
+            *size_bytes = (*size_bytes).max(range.end);
+        }
+        Ok(())
+    }
+
+    /// Makes a file `new_bytes` long. Returns what has to be made zeros on the device: what follows the new end in
+    /// its block, and what the file has no more.
+    pub(crate) fn resize(
+        &mut self,
+        number: u64,
+        new_bytes: u64,
+    ) -> Result<Vec<Range<u64>>, FilesError> {
+        let inode = self.inodes.get_mut(&number).ok_or(FilesError::NotFound)?;
+        let What::File { size_bytes, .. } = &mut inode.what else {
+            return Err(FilesError::IsADirectory);
+        };
+        let shorter = new_bytes < *size_bytes;
+        *size_bytes = new_bytes;
+        inode.touch();
+        // [FIL-2] also what had been placed beyond the old end was zeros, and stays so.
+        if shorter { self.punch(number, new_bytes..u64::MAX) } else { Ok(Vec::new()) }
+    }
+
+    /// Makes a hole of `range`. Returns what has to be made zeros on the device.
+    pub(crate) fn punch(
+        &mut self,
+        number: u64,
+        range: Range<u64>,
+    ) -> Result<Vec<Range<u64>>, FilesError> {
+        let inode = self.inodes.get_mut(&number).ok_or(FilesError::NotFound)?;
+        let What::File { extents, .. } = &mut inode.what else {
+            return Err(FilesError::IsADirectory);
+        };
+        let mut zeros = extents.remove(range.clone(), &mut self.space);
+        // What is left of it is in the blocks at both ends, of which only a part is in the range.
+        let first_end = range.start.next_multiple_of(space::BLOCK_BYTES).min(range.end);
+        let last_start = (range.end - range.end % space::BLOCK_BYTES).max(first_end);
+        for edge in [range.start..first_end, last_start..range.end] {
+            let mut at = edge.start;
+            while at < edge.end {
+                let stretch = extents.stretches(at..edge.end)[0];
+                zeros.extend(stretch.device_offset.map(|offset| offset..offset + stretch.len));
+                at += stretch.len;
+            }
+        }
+        Ok(zeros)
+    }
+}
+
+impl Inode {
+    fn touch(&mut self) {
+        let now = SystemTime::now();
+        self.times.modified = now;
+        self.times.changed = now;
+    }
+}
+
+#[cfg(test)]
+mod tests;
