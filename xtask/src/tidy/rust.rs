@@ -23,9 +23,10 @@ const AMBIENT: [(&str, &str); 9] = [
 /// The crates that measure: programs, which nothing depends on.
 const PROGRAMS: [&str; 2] = ["crates/lab", "crates/compare"];
 
-/// The default clock of the pool, which is handed one: the only place below the lab that asks the
-/// system for the time.
-const CLOCK_FILE: &str = "crates/pool/src/clock.rs";
+/// The default clock of the pool, which is handed one, and the clock by which emulated devices run: the
+/// only places below the programs that ask the system for the time.
+const CLOCK_FILES: [&str; 2] =
+    ["crates/pool/src/clock.rs", "crates/emulate/src/clockwork/clock.rs"];
 
 /// A file says first what it is: its first line is inner documentation.
 pub(crate) fn header(file: &RustFile) -> Option<Finding> {
@@ -53,7 +54,7 @@ pub(crate) fn module_names(file: &RustFile) -> Vec<Finding> {
 /// examples.
 pub(crate) fn ambient(file: &RustFile) -> Vec<Finding> {
     let is_program = |dir| PROGRAMS.contains(&dir) || is_example(file, dir);
-    if file.crate_dir().is_none_or(is_program) || file.path == CLOCK_FILE {
+    if file.crate_dir().is_none_or(is_program) || CLOCK_FILES.contains(&file.path.as_str()) {
         return Vec::new();
     }
     let mut findings = Vec::new();

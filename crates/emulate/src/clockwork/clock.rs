@@ -1,6 +1,16 @@
-//! The clock of an emulated disk: real time since its beginning, times the speed-up.
+//! The clock of an emulated disk: real time since its beginning, times the speed-up; and the date, for its files.
+//!
+//! The only place of this crate that asks the system for the time.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+/// A date, as files have it.
+pub(crate) type Date = SystemTime;
+
+/// What date it is.
+pub(crate) fn today() -> Date {
+    SystemTime::now()
+}
 
 /// Counts emulated time from its start.
 #[derive(Debug, Clone, Copy)]

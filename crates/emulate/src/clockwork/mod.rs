@@ -30,7 +30,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub(crate) use clock::Clock;
+pub(crate) use clock::{Clock, Date, today};
 pub use tally::{Counters, Summary};
 
 use crate::log::{Arrived, EntryNumber, RequestLog};

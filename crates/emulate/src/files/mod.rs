@@ -20,11 +20,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use extents::Extents;
 pub use place::Place;
 use space::Space;
+
+use crate::clockwork::Date;
 
 /// A stretch of a file, and where it is on the device: nowhere, if it was never placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,9 +97,9 @@ pub(crate) struct Owner {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
-    pub(crate) accessed: SystemTime,
-    pub(crate) modified: SystemTime,
-    pub(crate) changed: SystemTime,
+    pub(crate) accessed: Date,
+    pub(crate) modified: Date,
+    pub(crate) changed: Date,
 }
 
 /// Changes to attributes; `None` leaves one as it is.
@@ -107,9 +108,9 @@ pub(crate) struct Changes {
     pub(crate) mode: Option<u16>,
     pub(crate) user: Option<u32>,
     pub(crate) group: Option<u32>,
-    pub(crate) accessed: Option<SystemTime>,
-    pub(crate) modified: Option<SystemTime>,
-    pub(crate) changed: Option<SystemTime>,
+    pub(crate) accessed: Option<Date>,
+    pub(crate) modified: Option<Date>,
+    pub(crate) changed: Option<Date>,
 }
 
 #[derive(Debug)]
@@ -165,6 +166,7 @@ pub(crate) struct Files {
     next_cookie: u64,
     /// Names in the root that are not ours.
     reserved: &'static [&'static str],
+    today: fn() -> Date,
 }
 
 impl Files {
@@ -174,8 +176,9 @@ impl Files {
         place: Place,
         (owner, mode): (Owner, u16),
         reserved: &'static [&'static str],
+        today: fn() -> Date,
     ) -> Files {
-        let now = SystemTime::now();
+        let now = today();
         let times = Times { accessed: now, modified: now, changed: now };
         let (what, path) = (What::directory(), "".into());
         let root = Inode { what, mode, owner, times, path, parent: None, lookups: 1, opens: 0 };
@@ -185,6 +188,7 @@ impl Files {
             next_inode: FIRST_INODE,
             next_cookie: FIRST_COOKIE,
             reserved,
+            today,
         }
     }
 
@@ -300,7 +304,7 @@ impl Files {
             true => What::directory(),
             false => What::File { size_bytes: 0, extents: Extents::default() },
         };
-        let now = SystemTime::now();
+        let now = (self.today)();
         let times = Times { accessed: now, modified: now, changed: now };
         let path = self.path_in(parent, name);
         let parent_of = Some(parent);
@@ -332,7 +336,7 @@ impl Files {
         {
             entries.insert(name.to_owned(), (number, cookie));
             by_cookie.insert(cookie, name.to_owned());
-            inode.touch();
+            inode.touch((self.today)());
         }
     }
 
@@ -342,7 +346,7 @@ impl Files {
             && let Some((_, cookie)) = entries.remove(name)
         {
             by_cookie.remove(&cookie);
-            inode.touch();
+            inode.touch((self.today)());
         }
     }
 
@@ -456,6 +460,7 @@ impl Files {
     }
 
     pub(crate) fn change(&mut self, number: u64, changes: Changes) -> Result<(), FilesError> {
+        let now = (self.today)();
         let inode = self.inode_mut(number)?;
         inode.mode = changes.mode.unwrap_or(inode.mode);
         inode.owner.user = changes.user.unwrap_or(inode.owner.user);
@@ -463,7 +468,7 @@ impl Files {
         let times = &mut inode.times;
         times.accessed = changes.accessed.unwrap_or(times.accessed);
         times.modified = changes.modified.unwrap_or(times.modified);
-        times.changed = changes.changed.unwrap_or_else(SystemTime::now);
+        times.changed = changes.changed.unwrap_or(now);
         Ok(())
     }
 
@@ -513,7 +518,7 @@ impl Files {
         };
         let shorter = new_bytes < *size_bytes;
         *size_bytes = new_bytes;
-        inode.touch();
+        inode.touch((self.today)());
         // [FIL-2] also what had been placed beyond the old end was zeros, and stays so.
         if shorter { self.punch(number, new_bytes..u64::MAX) } else { Ok(Vec::new()) }
     }
@@ -545,8 +550,7 @@ impl Files {
 }
 
 impl Inode {
-    fn touch(&mut self) {
-        let now = SystemTime::now();
+    fn touch(&mut self, now: Date) {
         self.times.modified = now;
         self.times.changed = now;
     }

@@ -1,3 +1,5 @@
+//! Files and directories, without a server.
+
 use super::*;
 
 const MB: u64 = 1 << 20;
@@ -5,7 +7,7 @@ const EXACT: Growth = Growth { exact: true, keep_size: false };
 const OWNER: Owner = Owner { user: 7, group: 8 };
 
 fn files() -> Files {
-    Files::new(64 * MB, Place::Middle, (OWNER, 0o755), &["disk"])
+    Files::new(64 * MB, Place::Middle, (OWNER, 0o755), &["disk"], crate::clockwork::today)
 }
 
 fn name(text: &str) -> &OsStr {

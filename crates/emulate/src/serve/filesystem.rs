@@ -9,18 +9,20 @@ use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fuser::{
     BsdFileFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
+use rustix::fs::OFlags;
 use rustix::process::{getgid, getuid};
 
 use super::control::{ControlFile, ControlFiles, obey};
 use super::nodes::{BLOCK_BYTES, Node, RESERVED, kind, own_attributes, told};
 use super::transfers::{Span, Transfers, errno};
+use crate::clockwork::{Date, today};
 use crate::files::{
     Attributes, Changes, FIRST_COOKIE, Files, FilesError, Growth, Owner, Place, ROOT, Stretch,
 };
@@ -50,7 +52,7 @@ pub(super) struct Filesystem {
     files: Mutex<Files>,
     disk: Arc<str>,
     owner: Owner,
-    mounted: SystemTime,
+    mounted: Date,
 }
 
 impl From<FilesError> for Errno {
@@ -84,7 +86,7 @@ impl Filesystem {
         let owner = Owner { user: getuid().as_raw(), group: getgid().as_raw() };
         // Root's mount is for everybody, and its root directory is as /tmp is.
         let mode = if getuid().is_root() { 0o1777 } else { 0o755 };
-        let files = Files::new(limits.size_bytes, limits.place, (owner, mode), RESERVED);
+        let files = Files::new(limits.size_bytes, limits.place, (owner, mode), RESERVED, today);
         Filesystem {
             transfers,
             control,
@@ -92,7 +94,7 @@ impl Filesystem {
             files: Mutex::new(files),
             disk: "disk".into(),
             owner,
-            mounted: SystemTime::now(),
+            mounted: today(),
         }
     }
 
@@ -274,10 +276,10 @@ impl Filesystem {
     }
 }
 
-fn time(asked: Option<TimeOrNow>) -> Option<SystemTime> {
+fn time(asked: Option<TimeOrNow>) -> Option<Date> {
     asked.map(|time| match time {
         TimeOrNow::SpecificTime(time) => time,
-        TimeOrNow::Now => SystemTime::now(),
+        TimeOrNow::Now => today(),
     })
 }
 
@@ -306,6 +308,7 @@ impl fuser::Filesystem for Filesystem {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = [
             InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_WRITEBACK_CACHE,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_MAX_PAGES,
@@ -355,11 +358,11 @@ impl fuser::Filesystem for Filesystem {
         size: Option<u64>,
         accessed: Option<TimeOrNow>,
         modified: Option<TimeOrNow>,
-        changed: Option<SystemTime>,
+        changed: Option<Date>,
         _fh: Option<FileHandle>,
-        _created: Option<SystemTime>,
-        _checked: Option<SystemTime>,
-        _backed_up: Option<SystemTime>,
+        _created: Option<Date>,
+        _checked: Option<Date>,
+        _backed_up: Option<Date>,
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
@@ -626,7 +629,10 @@ impl fuser::Filesystem for Filesystem {
     }
 }
 
-/// The page cache keeps what it has of a file when it is opened once more.
-fn opened_flags(_flags: OpenFlags) -> FopenFlags {
-    FopenFlags::FOPEN_KEEP_CACHE
+/// The page cache keeps what it has of a file when it is opened once more. Who opens it for direct transfers may write
+/// from several threads at once, as to a disk; FUSE would let them in one by one.
+fn opened_flags(flags: OpenFlags) -> FopenFlags {
+    let direct = flags.0 & OFlags::DIRECT.bits() as i32 != 0;
+    let parallel = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+    if direct { parallel | FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::FOPEN_KEEP_CACHE }
 }

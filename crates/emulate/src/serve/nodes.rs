@@ -1,11 +1,11 @@
 //! Inodes of the mount: the server's own, and those of the files that are placed on the device.
 
 use std::ffi::OsStr;
-use std::time::SystemTime;
 
 use fuser::{FileAttr, FileType, INodeNo};
 
 use super::control::ControlFile;
+use crate::clockwork::Date;
 use crate::files::{self, Attributes, Owner, Times};
 
 const DISK: u64 = 2;
@@ -72,7 +72,7 @@ pub(super) fn own_attributes(
     node: Node,
     size_bytes: u64,
     owner: Owner,
-    mounted: SystemTime,
+    mounted: Date,
 ) -> Attributes {
     let directory = node == Node::ControlDirectory;
     let held_bytes = if node == Node::Disk { size_bytes } else { 0 };
