@@ -5,7 +5,7 @@
 //!
 //! Example of a line:
 //! ```json
-//! {"us":1520.125,"op":"read","file":"disk","offset":4096,"len":131072,"device_offset":4096,"service_us":8533.3,"replied_us":10061.7}
+//! {"us":1520.125,"number":38,"op":"read","file":"disk","offset":4096,"len":131072,"device_offset":4096,"service_us":8533.3,"replied_us":10061.7}
 //! ```
 //!
 //! Invariants:  [LOG-1] requests are in order of arrival, and each is there once
@@ -26,6 +26,9 @@ use crate::model::Op;
 pub struct LoggedRequest {
     /// When it arrived.
     pub us: f64,
+    /// The kernel's own number for it: ascending in the order in which they were issued. Several threads take
+    /// requests in, so that two of them issued at once may arrive the other way round.
+    pub number: u64,
     /// `read`, `write` or `flush`.
     pub op: LoggedOp,
     /// `disk`, or the path of a file below the mount point.
@@ -68,6 +71,7 @@ impl From<Op> for LoggedOp {
 #[derive(Debug, Clone)]
 pub(crate) struct Arrived {
     pub(crate) at: Duration,
+    pub(crate) number: u64,
     pub(crate) op: Op,
     pub(crate) file: Arc<str>,
     pub(crate) offset: u64,
@@ -177,6 +181,7 @@ impl Entry {
         let arrived = &self.arrived;
         let told = LoggedRequest {
             us: us(arrived.at),
+            number: arrived.number,
             op: arrived.op.into(),
             file: arrived.file.to_string(),
             offset: arrived.offset,
@@ -200,6 +205,7 @@ mod tests {
         let at = Duration::from_millis(ms);
         Arrived {
             at,
+            number: ms,
             op: Op::Read,
             file: file.into(),
             offset: 4096,

@@ -58,6 +58,8 @@ pub(crate) type Answer = Box<dyn FnOnce() + Send>;
 /// A request as it arrives.
 #[derive(Debug)]
 pub(crate) struct Incoming<'a> {
+    /// The kernel's number for it.
+    pub(crate) number: u64,
     pub(crate) op: Op,
     pub(crate) file: &'a Arc<str>,
     /// First byte, in the file.
@@ -304,6 +306,7 @@ impl Shared {
         let now = self.clock.now().max(inner.told);
         let entry = self.log.arrived(Arrived {
             at: now,
+            number: incoming.number,
             op: incoming.op,
             file: Arc::clone(incoming.file),
             offset: incoming.offset,

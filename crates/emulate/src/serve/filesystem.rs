@@ -503,7 +503,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         at: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -516,7 +516,7 @@ impl fuser::Filesystem for Filesystem {
         match node {
             Node::Disk | Node::Placed(_) => match self.read_span(node, offset, size.into()) {
                 Ok(span) if span.stretches.is_empty() => reply.data(&[]),
-                Ok(span) => self.transfers.read(&span, reply),
+                Ok(span) => self.transfers.read(request.unique().0, &span, reply),
                 Err(error) => reply.error(error),
             },
             Node::Control(file) => {
@@ -529,7 +529,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         at: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -544,7 +544,12 @@ impl fuser::Filesystem for Filesystem {
             Node::Disk | Node::Placed(_) => {
                 match self.write_span(node, offset, data.len() as u64) {
                     Ok(span) if span.stretches.is_empty() => reply.error(Errno::ENOSPC),
-                    Ok(span) => self.transfers.write(&span, &data[..span.len() as usize], reply),
+                    Ok(span) => self.transfers.write(
+                        request.unique().0,
+                        &span,
+                        &data[..span.len() as usize],
+                        reply,
+                    ),
                     Err(error) => reply.error(error),
                 }
             }
@@ -558,16 +563,16 @@ impl fuser::Filesystem for Filesystem {
 
     fn fsync(
         &self,
-        _request: &Request,
+        request: &Request,
         at: INodeNo,
         _fh: FileHandle,
         _data: bool,
         reply: ReplyEmpty,
     ) {
         match Node::of(at) {
-            Node::Disk => self.transfers.flush(&self.disk, reply),
+            Node::Disk => self.transfers.flush(request.unique().0, &self.disk, reply),
             Node::Placed(number) => match self.read_span(Node::Placed(number), 0, 0) {
-                Ok(span) => self.transfers.flush(&span.file, reply),
+                Ok(span) => self.transfers.flush(request.unique().0, &span.file, reply),
                 Err(error) => reply.error(error),
             },
             Node::Control(_) | Node::ControlDirectory => reply.ok(),

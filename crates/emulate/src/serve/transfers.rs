@@ -55,9 +55,10 @@ pub(super) fn errno(error: &StoreError) -> Errno {
 
 impl Transfers {
     /// Reads `span`, and replies when the device would have.
-    pub(super) fn read(&self, span: &Span, reply: ReplyData) {
+    pub(super) fn read(&self, number: u64, span: &Span, reply: ReplyData) {
         let len = span.len();
         let ticket = self.clockwork.arrive(&Incoming {
+            number,
             op: Op::Read,
             file: &span.file,
             offset: span.offset,
@@ -89,8 +90,9 @@ impl Transfers {
     }
 
     /// Writes `data`, which is as long as `span`, and replies when the device would have.
-    pub(super) fn write(&self, span: &Span, data: &[u8], reply: ReplyWrite) {
+    pub(super) fn write(&self, number: u64, span: &Span, data: &[u8], reply: ReplyWrite) {
         let ticket = self.clockwork.arrive(&Incoming {
+            number,
             op: Op::Write,
             file: &span.file,
             offset: span.offset,
@@ -109,9 +111,10 @@ impl Transfers {
     }
 
     /// Has the device make durable what it was given, for `file`.
-    pub(super) fn flush(&self, file: &Arc<str>, reply: ReplyEmpty) {
+    pub(super) fn flush(&self, number: u64, file: &Arc<str>, reply: ReplyEmpty) {
         let (op, offset, len) = (Op::Flush, 0, 0);
-        let ticket = self.clockwork.arrive(&Incoming { op, file, offset, len, places: &[] });
+        let ticket =
+            self.clockwork.arrive(&Incoming { number, op, file, offset, len, places: &[] });
         self.clockwork.ready(ticket, Box::new(move || reply.ok()));
     }
 }
