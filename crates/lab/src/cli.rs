@@ -1,6 +1,7 @@
 //! The command line.
 
 mod emulate;
+mod explain;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::experiment::{CacheState, Pattern, checkpoint, interplay};
 use crate::units::parse_size;
 
 pub use emulate::EmulateArgs;
+pub use explain::ExplainArgs;
 
 /// Measure what your disk and your kernel do with a storage engine's requests.
 #[derive(Debug, Parser)]
@@ -31,6 +33,8 @@ pub enum Command {
     Lab(LabArgs),
     /// Mount an emulated disk: a RAID, an SSD or a cloud volume that one does not have
     Emulate(EmulateArgs),
+    /// Show the very requests that the kernel issues for a list of blocks, on an emulated disk
+    Explain(ExplainArgs),
 }
 
 /// `forebay lab`.

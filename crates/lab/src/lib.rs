@@ -11,6 +11,7 @@ pub mod cli;
 pub mod device_readahead;
 pub mod emulate;
 pub mod experiment;
+pub mod explain;
 pub mod facts;
 pub mod ground;
 pub mod interrupt;

@@ -81,13 +81,21 @@ impl Outputs {
                 text.push_str(&format!("{name} {}\n", path.display()));
             }
         }
-        let mut stdout = std::io::stdout().lock();
-        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-                Err(error).context("cannot print the summary")
-            }
-            _ => Ok(()),
+        print(&text)
+    }
+}
+
+/// Prints `text` as it is. A reader who has gone, such as `head`, is no error.
+///
+/// # Errors
+/// What the system said about standard output.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("cannot print the summary")
         }
+        _ => Ok(()),
     }
 }
 
@@ -97,7 +105,7 @@ pub(crate) fn tell(what: &str) {
 }
 
 /// What standard output can show.
-fn look() -> Look {
+pub(crate) fn look() -> Look {
     let stdout = std::io::stdout();
     let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let utf8 = ["LC_ALL", "LC_CTYPE", "LANG"]
@@ -112,7 +120,7 @@ fn look() -> Look {
 }
 
 /// Better before a minute of measuring than after it.
-fn check_file(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_file(path: &Path) -> anyhow::Result<()> {
     let Ok(facts) = std::fs::metadata(path) else {
         return check_directory(path.parent().unwrap_or(Path::new("")), path);
     };
@@ -129,7 +137,7 @@ fn check_file(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Whether `target` can be made in `directory`; the empty path is the current directory.
-fn check_directory(directory: &Path, target: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_directory(directory: &Path, target: &Path) -> anyhow::Result<()> {
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let (target, shown) = (target.display(), directory.display());
     if !directory.exists() {

@@ -13,6 +13,7 @@ use crate::emulate;
 use crate::experiment::{
     Bench, Experiment, Outcome, checkpoint, depth, interplay, quoted, strategies,
 };
+use crate::explain;
 use crate::facts::{CounterSource, Host, Storage};
 use crate::ground::ledger;
 use crate::interrupt;
@@ -27,14 +28,14 @@ use crate::workfile::{self, Workfile};
 /// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
 pub fn run(cli: &Cli) -> anyhow::Result<()> {
     let lab = match &cli.command {
-        Command::Lab(lab) => lab,
         Command::Emulate(args) => return emulate::run(args),
+        Command::Explain(args) => {
+            prepare()?;
+            return explain::run(args, &program());
+        }
+        Command::Lab(lab) => lab,
     };
-    interrupt::install()?;
-    // Before anything is looked at: what a killed run left would be measured.
-    for told in ledger::sweep() {
-        output::tell(&told);
-    }
+    prepare()?;
     let Some(experiment) = &lab.experiment else { return all(lab) };
     match experiment {
         cli::Experiment::Depth(args) => {
@@ -52,6 +53,15 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
             one(&checkpoint::Settings::new(args)?, args.json.as_deref(), args.html.as_deref())
         }
     }
+}
+
+/// What comes before anything is looked at: what a killed run left would be measured.
+fn prepare() -> anyhow::Result<()> {
+    interrupt::install()?;
+    for told in ledger::sweep() {
+        output::tell(&told);
+    }
+    Ok(())
 }
 
 /// `forebay lab`: every experiment there is, quickly.

@@ -130,7 +130,7 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 /// `items` in their order, each once.
-fn unique<T: Clone + PartialEq>(items: &[T]) -> Vec<T> {
+pub(crate) fn unique<T: Clone + PartialEq>(items: &[T]) -> Vec<T> {
     let mut kept: Vec<T> = Vec::new();
     for item in items {
         if !kept.contains(item) {
@@ -141,7 +141,7 @@ fn unique<T: Clone + PartialEq>(items: &[T]) -> Vec<T> {
 }
 
 /// `items` as an option of the command line takes a list.
-fn listed<T: ToString>(items: &[T]) -> String {
+pub(crate) fn listed<T: ToString>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 

@@ -13,7 +13,7 @@ mod footnotes;
 pub mod html;
 mod interplay;
 mod labels;
-mod numbers;
+pub(crate) mod numbers;
 #[cfg(test)]
 mod sample;
 mod standing;

@@ -21,7 +21,7 @@ mod checkpoint;
 mod grid;
 mod interplay;
 mod strategies;
-mod text;
+pub(crate) mod text;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Row, Table};

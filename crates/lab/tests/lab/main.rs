@@ -5,5 +5,6 @@ mod checkpoint;
 mod cli;
 mod command;
 mod contests;
+mod explain;
 mod ground;
 mod page;

@@ -14,18 +14,18 @@ use super::super::standing::Standing;
 use super::Look;
 
 /// `text` in `style`, if escapes may be written.
-pub(super) fn styled(text: &str, style: Style, look: Look) -> String {
+pub(crate) fn styled(text: &str, style: Style, look: Look) -> String {
     if look.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
 }
 
-pub(super) fn push_line(text: &mut String, line: &str) {
+pub(crate) fn push_line(text: &mut String, line: &str) {
     text.push_str(line.trim_end());
     text.push('\n');
 }
 
 /// Adds `sentence` in lines of at most `width` characters, the first after `lead`, the others
 /// indented as far; a single word that is longer is cut [TXT-1].
-pub(super) fn push_wrapped(text: &mut String, lead: &str, sentence: &str, width: usize) {
+pub(crate) fn push_wrapped(text: &mut String, lead: &str, sentence: &str, width: usize) {
     let indent = lead.chars().count();
     let room = width.saturating_sub(indent).max(1);
     let mut line = String::new();
@@ -59,7 +59,7 @@ pub(super) fn push_heading(text: &mut String, heading: &str, style: Style, look:
 }
 
 /// The first `width` characters of `text`, the last of them `…` if there are more.
-pub(super) fn cut(text: &str, width: usize) -> String {
+pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -110,7 +110,7 @@ pub(super) fn footnotes(
 }
 
 /// Replaces what ASCII lacks: our own signs by their spelling, anything else by `?`.
-pub(super) fn ascii(text: &str) -> String {
+pub(crate) fn ascii(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

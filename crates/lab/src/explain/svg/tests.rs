@@ -1,0 +1,100 @@
+//! What is in the picture.
+
+use super::super::sample::{explained, long, neighbours, requests};
+use super::super::{Explained, Strategy};
+use super::*;
+
+fn drawn(explained: &Explained) -> String {
+    draw(&Picture::new(explained))
+}
+
+/// The value of `name` in every element that has it.
+fn values(svg: &str, element: &str, name: &str) -> Vec<f64> {
+    let (open, key) = (format!("<{element} "), format!(" {name}=\""));
+    svg.split(&open)
+        .skip(1)
+        .filter_map(|rest| {
+            let inside = &rest[..rest.find('>').unwrap()];
+            let inside = format!(" {inside}");
+            let value = inside.split_once(&key)?.1;
+            Some(value[..value.find('"').unwrap()].parse().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn each_request_is_a_group_that_says_what_it_is() {
+    let svg = drawn(&neighbours());
+    assert_eq!(svg.matches("<g class=\"r\">").count(), 5 + 6 + 5 + 6 + 2, "[EXS-1]");
+    assert!(svg.contains("<title>request 4, R: blocks 6–9, 32.0 KiB</title>"), "[EXS-1] {svg}");
+    let willneed = &svg[svg.find("aria-label=\"willneed").unwrap()..];
+    let blocks: Vec<&str> =
+        willneed.split("R: block ").skip(1).take(6).map(|rest| &rest[..1]).collect();
+    assert_eq!(blocks, ["1", "3", "2", "6", "4", "9"], "[EXS-1]");
+}
+
+#[test]
+fn a_reader_who_cannot_see_it_is_told() {
+    let svg = drawn(&neighbours());
+    assert!(svg.contains("<title id=\"title\">1,3,2,6,4,9: 6 blocks of 8KiB</title>"));
+    let about = &svg[svg.find("<desc").unwrap()..svg.find("</desc>").unwrap()];
+    assert!(
+        about.contains("willneed, plain reads, FADV_WILLNEED for each block before: 6 requests")
+    );
+    assert!(about.contains("adaptive, a read stream of a Forebay pool: 2 requests, 64.0 KiB"));
+    assert!(svg.contains("role=\"img\" aria-labelledby=\"title desc\""));
+}
+
+#[test]
+fn it_is_self_contained_and_follows_the_scheme() {
+    let svg = drawn(&neighbours());
+    assert!(svg.contains("prefers-color-scheme:dark"));
+    for outside in ["href", "url(", "<script", "<image", "@import"] {
+        assert!(!svg.contains(outside), "{outside}");
+    }
+    assert_eq!(svg.matches("http").count(), 1, "the namespace");
+}
+
+#[test]
+fn text_from_outside_is_escaped() {
+    let mut explained = neighbours();
+    explained.pattern.text = "@<a&\"b\u{7}>.txt".into();
+    explained.disk.about = "</svg>".into();
+    let svg = drawn(&explained);
+    assert!(svg.contains("@&lt;a&amp;&quot;b&gt;.txt"), "[EXS-2]");
+    assert_eq!(svg.matches("</svg>").count(), 1, "[EXS-2]");
+    assert!(!svg.contains('\u{7}'), "[EXS-2]");
+}
+
+#[test]
+fn nothing_is_drawn_beside_the_paper() {
+    let far = requests(&[(0, 1), (4_294_967_295, 1)]);
+    let far = explained("0,4294967295", vec![(Strategy::Os, far)]);
+    for sample in [neighbours(), long(), far] {
+        let svg = drawn(&sample);
+        let height = values(&svg, "svg", "height")[0];
+        let (xs, widths) = (values(&svg, "rect", "x"), values(&svg, "rect", "width"));
+        // The first is the paper, which has no x.
+        for (x, width) in xs.iter().zip(&widths[1..]) {
+            assert!(*x >= 0.0 && x + width <= WIDTH, "[EXS-2] {x} {width}");
+            assert!(*width > 0.0, "[EXS-2] {width}");
+        }
+        let (ys, heights) = (values(&svg, "rect", "y"), values(&svg, "rect", "height"));
+        for (y, tall) in ys.iter().zip(&heights[1..]) {
+            assert!(*y >= 0.0 && y + tall <= height && *tall > 0.0, "[EXS-2] {y} {tall}");
+        }
+    }
+}
+
+#[test]
+fn a_long_run_is_a_picture_of_bounded_size() {
+    let svg = drawn(&long());
+    assert!(svg.len() < 100_000, "{}", svg.len());
+    assert!(!svg.contains("<g class=\"r\">"));
+    assert!(svg.contains("<path class=\"rw\" stroke-width=\"2\""), "the raster");
+    // Anywhere in a large file, which makes the largest raster.
+    let everywhere = explained("random:32000", Vec::new()).pattern;
+    let list: Vec<(u64, u64)> = everywhere.blocks.iter().map(|&at| (at.into(), 1)).collect();
+    let svg = drawn(&explained("random:32000", vec![(Strategy::Random, requests(&list))]));
+    assert!(svg.len() < 600_000, "{}", svg.len());
+}
