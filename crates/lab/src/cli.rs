@@ -2,6 +2,7 @@
 
 mod emulate;
 mod explain;
+mod readahead;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::units::parse_size;
 
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
+pub use readahead::{ActivationArgs, MixtureArgs, ReadaheadArgs};
 
 /// Measure what your disk and your kernel do with a storage engine's requests.
 #[derive(Debug, Parser)]
@@ -41,8 +43,8 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Without an experiment, all of them run with quick settings (about three minutes) \
-                  and a report is written to forebay-report/.\n\
+    after_help = "Without an experiment, all of them but mixture run with quick settings (about three \
+                  minutes) and a report is written to forebay-report/.\n\
                   The working file is made in --dir and is gone afterwards, also after Ctrl-C. \
                   That of depth has no name while it is used where the system allows that, and \
                   leaves nothing even after a kill; the others are in a directory .forebay-lab-*."
@@ -70,6 +72,12 @@ pub enum Experiment {
     Strategies(StrategiesArgs),
     /// Dirty pages written out: which order, together or one by one, at once or spread, beside readers
     Checkpoint(CheckpointArgs),
+    /// The kernel's readahead, from next to none to plenty, under 1, 2, 8, 32 sequential readers
+    Readahead(ReadaheadArgs),
+    /// After how many reads the kernel begins to read ahead, and how its window grows
+    Activation(ActivationArgs),
+    /// Streaming readers beside random ones: who loses what, under each readahead
+    Mixture(MixtureArgs),
 }
 
 /// Settings that every experiment takes.

@@ -1,7 +1,7 @@
 //! The kernel's readahead of a device: set for a measurement, and put back whatever happens.
 //!
-//! One number in sysfs (`queue/read_ahead_kb`) decides how far the kernel reads ahead for everybody
-//! who uses the device. An experiment that varies it takes the right to do so first, with the value
+//! One number in sysfs (`queue/read_ahead_kb`, of a filesystem without a device `read_ahead_kb` of its bdi)
+//! decides how far the kernel reads ahead for everybody who uses the device. An experiment that varies it takes the right to do so first, with the value
 //! it finds, and gives both back. Worked example: a run over `0,128KiB` on a device at 8192 KiB writes
 //! 0, 128, 0, 128 ... and in the end 8192.
 //!
@@ -40,25 +40,32 @@ impl ReadaheadGuard {
     /// # Errors
     /// [`BadInput`](crate::BadInput) when it cannot be read, or not be written by this user.
     pub fn take(sysfs: &Sysfs, device: &Device) -> anyhow::Result<ReadaheadGuard> {
-        let taken = sysfs.readahead_file(device).map_err(anyhow::Error::from).and_then(|file| {
-            let found_kib = read_kib(&file)?;
-            // The same value again: whoever may not write is told before anything is measured.
-            fs::write(&file, format!("{found_kib}\n"))
-                .with_context(|| format!("cannot write {}", file.display()))?;
-            Ok((file, found_kib))
-        });
-        let (file, found_kib) = match taken {
-            Ok(taken) => taken,
+        let taken = sysfs.readahead_file(device).map_err(anyhow::Error::from);
+        match taken.and_then(ReadaheadGuard::at) {
+            Ok(guard) => Ok(guard),
+            Err(error) if error.is::<crate::BadInput>() => {
+                bad_input!("--device-readahead: {error}")
+            }
             Err(error) => bad_input!(
                 "--device-readahead: {error:#}; run as root on the machine itself, or leave it out"
             ),
-        };
+        }
+    }
+
+    /// The same of a `file` that holds a readahead, such as
+    /// [`Sysfs::readahead_file_of`](crate::facts::Sysfs::readahead_file_of) finds.
+    ///
+    /// # Errors
+    /// It cannot be read, or not be written by this user. [`BadInput`](crate::BadInput) when another run
+    /// is varying it.
+    pub(crate) fn at(file: PathBuf) -> anyhow::Result<ReadaheadGuard> {
+        let found_kib = read_kib(&file)?;
+        // The same value again: whoever may not write is told before anything is measured.
+        fs::write(&file, format!("{found_kib}\n"))
+            .with_context(|| format!("cannot write {}", file.display()))?;
         if let Some(process) = holder_of_readahead(&file) {
             // [DRA-2]
-            bad_input!(
-                "--device-readahead: process {process} is varying {}; wait for its end",
-                file.display()
-            );
+            bad_input!("process {process} is varying {}; wait for its end", file.display());
         }
         let change = Change::Readahead { file: file.clone(), found_kib, set_kib: Vec::new() };
         let (undo, ()) = Undo::doing(change, |_| Ok(()))?;
@@ -97,7 +104,7 @@ impl ReadaheadGuard {
     }
 }
 
-fn read_kib(file: &Path) -> anyhow::Result<u64> {
+pub(crate) fn read_kib(file: &Path) -> anyhow::Result<u64> {
     let text =
         fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     text.trim().parse().with_context(|| format!("{} holds no number", file.display()))

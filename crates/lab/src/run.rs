@@ -6,12 +6,13 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context;
 
 use crate::cli::{
-    self, CheckpointArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs, LabArgs,
-    StrategiesArgs,
+    self, ActivationArgs, CheckpointArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs,
+    LabArgs, ReadaheadArgs, StrategiesArgs,
 };
 use crate::emulate;
 use crate::experiment::{
-    Bench, Experiment, Outcome, checkpoint, depth, interplay, quoted, strategies,
+    Bench, Experiment, Outcome, activation, checkpoint, depth, interplay, mixture, quoted,
+    readahead, strategies,
 };
 use crate::explain;
 use crate::facts::{CounterSource, Host, Storage};
@@ -52,6 +53,15 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
         cli::Experiment::Checkpoint(args) => {
             one(&checkpoint::Settings::new(args)?, args.json.as_deref(), args.html.as_deref())
         }
+        cli::Experiment::Activation(args) => {
+            one(&activation::Settings::new(args)?, args.json.as_deref(), args.html.as_deref())
+        }
+        cli::Experiment::Mixture(args) => {
+            one(&mixture::Settings::new(args)?, args.json.as_deref(), args.html.as_deref())
+        }
+        cli::Experiment::Readahead(args) => {
+            one(&readahead::Settings::new(args)?, args.json.as_deref(), args.html.as_deref())
+        }
     }
 }
 
@@ -73,14 +83,25 @@ fn all(lab: &LabArgs) -> anyhow::Result<()> {
     let interplay = interplay::Settings::new(&InterplayArgs::quick(&common))?;
     let strategies = strategies::Settings::new(&StrategiesArgs::quick(&common))?;
     let checkpoint = checkpoint::Settings::new(&CheckpointArgs::quick(&common))?;
+    let readahead = readahead::Settings::new(&ReadaheadArgs::quick(&common))?;
+    let activation = activation::Settings::new(&ActivationArgs::quick(&common))?;
     let outputs = Outputs::within(&lab.report)?;
-    let grounds = [depth.ground(), interplay.ground(), strategies.ground(), checkpoint.ground()];
+    let grounds = [
+        depth.ground(),
+        interplay.ground(),
+        strategies.ground(),
+        checkpoint.ground(),
+        readahead.ground(),
+        activation.ground(),
+    ];
     let largest = grounds.iter().map(|ground| ground.size_bytes).max().unwrap_or(0);
     let mut run = Run::begin(&depth.directory, largest)?;
     run.measure(&depth)?;
     run.measure(&interplay)?;
     run.measure(&strategies)?;
     run.measure(&checkpoint)?;
+    run.measure(&readahead)?;
+    run.measure(&activation)?;
     let report = std::path::absolute(&lab.report).unwrap_or_else(|_| lab.report.clone());
     let command = format!(
         "{} lab --dir {} --seed {seed} --report {}",

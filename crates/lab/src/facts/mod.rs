@@ -8,6 +8,7 @@
 mod counters;
 mod host;
 mod mountinfo;
+mod readahead;
 mod storage;
 mod sysfs;
 

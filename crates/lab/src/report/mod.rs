@@ -14,6 +14,7 @@ pub mod html;
 mod interplay;
 mod labels;
 pub(crate) mod numbers;
+mod readahead;
 #[cfg(test)]
 mod sample;
 mod standing;
@@ -70,12 +71,14 @@ pub struct BackendNote {
 /// One cell of an experiment and what was measured in it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// `depth`, `strategies`, `interplay`, `checkpoint`, and later `readahead`.
+    /// `depth`, `strategies`, `interplay`, `checkpoint`, `readahead`, `activation`, `mixture`.
     pub experiment: String,
     /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`; for `strategies` and
     /// `interplay`: `pattern`, `strategy`, `cache`, `device_readahead_bytes`, and for the former also
     /// `cache_state`; for `checkpoint`: `dirty`, `elevator`, `combine`, `cache`, `backend`, `paced`,
-    /// `foreground`.
+    /// `foreground`; for `readahead`: `readers`, `files`, `readahead_bytes`, `readahead_by`, `advice`,
+    /// `request_bytes`, `cache`, `profile`, `filesystem`, and `position` instead of `files` for the ends of a
+    /// disk.
     pub cell: Map<String, Value>,
     /// Metric name to number or null, or to a list of these; each name ends in its unit.
     pub metrics: Map<String, Value>,

@@ -249,3 +249,67 @@ pub(crate) fn absurd_checkpoints() -> Vec<Record> {
     }
     records
 }
+
+/// One record of `readahead` with reads of 8 KiB; without `bytes` a ceiling.
+pub(crate) fn readahead(files: &str, readers: u64, bytes: Option<u64>, rate: f64) -> Record {
+    let share = rate / readers as f64;
+    Record {
+        experiment: "readahead".to_owned(),
+        cell: object(json!({
+            "readers": readers, "files": files, "readahead_bytes": bytes,
+            "request_bytes": if bytes.is_some() { 8192 } else { 1 << 20 },
+            "cache": if bytes.is_some() { "buffered" } else { "direct" },
+            "profile": null, "filesystem": "ext4",
+        })),
+        metrics: object(json!({
+            "bytes_per_s": rate, "bytes_per_s_min": rate * 0.98, "bytes_per_s_max": rate * 1.02,
+            "reader_bytes_per_s": vec![share; readers.min(256) as usize], "slowest_of_fastest": 0.9,
+            "seconds": 2.0, "bytes": rate * 2.0, "rounds": 3, "device_requests": 4000,
+            "device_bytes": rate * 2.1,
+        })),
+        remarks: Vec::new(),
+    }
+}
+
+/// One end of the disk.
+pub(crate) fn readahead_end(position: &str, rate: f64) -> Record {
+    let mut made = readahead("", 1, None, rate);
+    made.cell.insert("files".into(), Value::Null);
+    made.cell.insert("position".into(), json!(position));
+    made
+}
+
+/// Records of `readahead` such as nobody should write, each shape of them once.
+pub(crate) fn absurd_readaheads() -> Vec<Record> {
+    let long = "w".repeat(90);
+    let cells = [
+        json!({}),
+        json!({"readers": "many", "files": 7, "readahead_bytes": -1}),
+        json!({"readers": u64::MAX, "files": long, "readahead_bytes": u64::MAX,
+               "request_bytes": u64::MAX, "cache": long, "advice": long, "more": {"a": [1]}}),
+        json!({"readers": 0, "files": "own", "readahead_bytes": 0, "request_bytes": 0}),
+        json!({"readers": 1, "files": "one", "cache": "direct", "position": long}),
+        json!({"cache": "direct", "files": "one"}),
+    ];
+    let metrics = [
+        json!({}),
+        json!({"bytes_per_s": null, "reader_bytes_per_s": 5, "slowest_of_fastest": -1}),
+        json!({"bytes_per_s": -1, "bytes_per_s_min": "few"}),
+        json!({"bytes_per_s": 0, "slowest_of_fastest": 0}),
+        json!({"bytes_per_s": f64::MAX, "slowest_of_fastest": f64::MAX, "device_requests": f64::MAX}),
+    ];
+    let mut records = Vec::new();
+    for cell in &cells {
+        for (kind, metrics) in metrics.iter().enumerate() {
+            let mut cell = object(cell.clone());
+            cell.insert("kind".into(), json!(kind));
+            records.push(Record {
+                experiment: "readahead".to_owned(),
+                cell,
+                metrics: object(metrics.clone()),
+                remarks: vec!["two\nlines".into()],
+            });
+        }
+    }
+    records
+}

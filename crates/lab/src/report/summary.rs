@@ -5,8 +5,11 @@ use std::fmt::Write;
 use super::Report;
 use super::checkpoint::{self, Checkpoints};
 use super::interplay::{self, Panels};
+use super::readahead::{self, Curves};
 use super::strategies::{self, Maps};
-use super::terminal::{Look, checkpoint_table, depth_table, interplay_table, strategies_table};
+use super::terminal::{
+    Look, checkpoint_table, depth_table, interplay_table, readahead_table, strategies_table,
+};
 use super::{Record, depth};
 use crate::units::shown_size;
 
@@ -40,23 +43,25 @@ pub fn summary(report: &Report, look: Look) -> String {
     text
 }
 
+/// Draws the table of one experiment from all records.
+type Draw = fn(&[Record], Look) -> String;
+
+/// The experiments besides `depth`, in the order of the report, and how their tables are drawn.
+const OTHERS: [(&str, Draw); 4] = [
+    (strategies::EXPERIMENT, strategies_table),
+    (interplay::EXPERIMENT, interplay_table),
+    (checkpoint::EXPERIMENT, checkpoint_table),
+    (readahead::EXPERIMENT, readahead_table),
+];
+
 /// The tables of all experiments that were run; that of `depth` also if there was none, to say so.
 fn tables(records: &[Record], look: Look) -> String {
     let has = |name: &str| records.iter().any(|record| record.experiment == name);
     let mut tables = Vec::new();
-    let others = [strategies::EXPERIMENT, interplay::EXPERIMENT, checkpoint::EXPERIMENT];
-    if has(depth::EXPERIMENT) || !others.iter().any(|name| has(name)) {
+    if has(depth::EXPERIMENT) || !OTHERS.iter().any(|(name, _)| has(name)) {
         tables.push(depth_table(records, look));
     }
-    if has(strategies::EXPERIMENT) {
-        tables.push(strategies_table(records, look));
-    }
-    if has(interplay::EXPERIMENT) {
-        tables.push(interplay_table(records, look));
-    }
-    if has(checkpoint::EXPERIMENT) {
-        tables.push(checkpoint_table(records, look));
-    }
+    tables.extend(OTHERS.iter().filter(|(name, _)| has(name)).map(|(_, draw)| draw(records, look)));
     tables.join("\n")
 }
 
@@ -74,6 +79,10 @@ fn findings(records: &[Record]) -> Vec<String> {
     let checkpoints = Checkpoints::group(records);
     if !checkpoints.panels.is_empty() {
         findings.push(format!("checkpoint: {}.", checkpoints.sentence()));
+    }
+    let curves = Curves::group(records);
+    if !curves.panels.is_empty() {
+        findings.push(format!("readahead: {}.", curves.sentence()));
     }
     findings
 }

@@ -20,6 +20,7 @@
 mod checkpoint;
 mod grid;
 mod interplay;
+mod readahead;
 mod strategies;
 pub(crate) mod text;
 
@@ -34,6 +35,7 @@ use text::{ascii, bar, footnotes, push_line, push_wrapped, styled};
 
 pub use checkpoint::checkpoint_table;
 pub use interplay::interplay_table;
+pub use readahead::readahead_table;
 pub use strategies::strategies_table;
 
 /// Columns of text below which a table of numbers is not worth drawing.

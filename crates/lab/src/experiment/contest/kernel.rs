@@ -65,7 +65,7 @@ fn read(
         }
         let moment = Instant::now();
         let block = source.block(at);
-        read_block(file, u64::from(block) * block_bytes, &mut page)?;
+        read_exactly(file, u64::from(block) * block_bytes, &mut page)?;
         waits.saturating_record(moment.elapsed().as_nanos() as u64);
         super::pooled::consume(&page, workfile.stamp(u64::from(block)), block)?;
         blocks += 1;
@@ -87,7 +87,15 @@ fn read(
     })
 }
 
-fn read_block(file: &File, offset: u64, page: &mut [u8]) -> anyhow::Result<()> {
+/// Fills `page` from `offset` of `file` by as many plain reads as that takes.
+///
+/// # Errors
+/// The file ends before, or what the system said.
+pub(in crate::experiment) fn read_exactly(
+    file: &File,
+    offset: u64,
+    page: &mut [u8],
+) -> anyhow::Result<()> {
     let mut done = 0;
     while done < page.len() {
         match pread(file.descriptor(), &mut page[done..], offset + done as u64) {

@@ -29,6 +29,7 @@ use forebay::ReadaheadStrategy;
 use forebay_io::{CacheMode, Kind};
 
 pub use cache_state::CacheState;
+pub(super) use kernel::read_exactly;
 pub(super) use pooled::{Pools, frames_most};
 pub(super) use record::{Form, adaptive_misses, can_be, mean_ratio};
 pub(super) use setup::{BLOCKS_MIN, Defaults, measurements};

@@ -1,0 +1,240 @@
+//! Sequential readers: plain reads through the page cache, and many large ones past it.
+//!
+//! The first is what programs do that leave reading ahead to the kernel. The second is the ceiling: it
+//! always has some megabytes asked for, so that neither the kernel's readahead nor the time from one
+//! request to the next has a say.
+//!
+//! Invariants:  [RDR-1] every read is looked at: its first block carries the number it should
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use anyhow::bail;
+use forebay_io::{
+    Arena, CacheMode, File, Io, IoOptions, Lease, OpenOptions, Prefer, Request, Ticket,
+};
+
+use super::files::{BLOCK_BYTES, Share};
+use super::knob::Setting;
+use super::race::{Lane, Runner};
+use crate::experiment::contest::read_exactly;
+use crate::workfile::Workfile;
+
+/// Size of a request past the page cache, in bytes.
+pub(in crate::experiment) const DIRECT_REQUEST_BYTES: u64 = 1 << 20;
+
+/// Bytes that all readers together have in flight past the page cache, as far as each has from
+/// [`DIRECT_DEPTHS`] requests.
+const DIRECT_BYTES_IN_FLIGHT: u64 = 64 << 20;
+
+/// Least and most requests of one reader in flight.
+const DIRECT_DEPTHS: (u64, u64) = (2, 16);
+
+/// Reads its share by plain reads of one size.
+#[derive(Debug)]
+pub(super) struct Buffered<'a> {
+    file: File,
+    share: Share<'a>,
+    memory: Vec<u8>,
+}
+
+impl<'a> Buffered<'a> {
+    /// Opens the file under `setting`, which has been made. `request_bytes`: size of a read.
+    pub(super) fn open(
+        share: Share<'a>,
+        setting: Setting,
+        request_bytes: u64,
+    ) -> anyhow::Result<Buffered<'a>> {
+        let file = setting.open(share.workfile.path())?;
+        // Written, not only reserved: the first use of memory is not to be measured.
+        let memory = vec![1; request_bytes as usize];
+        Ok(Buffered { file, share, memory })
+    }
+}
+
+impl Runner for Buffered<'_> {
+    fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()> {
+        let mut at = self.share.range.start;
+        while at < self.share.range.end {
+            let len = (self.share.range.end - at).min(self.memory.len() as u64);
+            let memory = &mut self.memory[..len as usize];
+            read_exactly(&self.file, at, memory)?;
+            check(self.share.workfile, at, memory)?;
+            at += len;
+            if !lane.moved(len) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses bytes that are not those of the file at `offset` [RDR-1].
+pub(in crate::experiment) fn check(
+    workfile: &Workfile,
+    offset: u64,
+    bytes: &[u8],
+) -> anyhow::Result<()> {
+    let number = offset / BLOCK_BYTES;
+    if offset.is_multiple_of(BLOCK_BYTES) && !bytes.starts_with(&workfile.stamp(number)) {
+        bail!("block {number} of a working file came back with other contents");
+    }
+    Ok(())
+}
+
+/// Requests that each of `readers` has in flight.
+pub(super) fn direct_depth(readers: u32) -> usize {
+    let (least, most) = DIRECT_DEPTHS;
+    let fair = DIRECT_BYTES_IN_FLIGHT / DIRECT_REQUEST_BYTES / u64::from(readers.max(1));
+    fair.clamp(least, most) as usize
+}
+
+/// Reads a range past the page cache, many requests in flight.
+#[derive(Debug)]
+pub(super) struct Direct<'a> {
+    io: Io,
+    file: File,
+    range: std::ops::Range<u64>,
+    /// Against which what is read can be checked.
+    workfile: Option<&'a Workfile>,
+    spare: Vec<Vec<Lease>>,
+    depth: usize,
+}
+
+impl<'a> Direct<'a> {
+    /// Opens a queue for `depth` requests. `path`: of a file, or of a block device.
+    pub(super) fn open(
+        path: &std::path::Path,
+        range: std::ops::Range<u64>,
+        workfile: Option<&'a Workfile>,
+        depth: usize,
+    ) -> Result<Direct<'a>, forebay_io::Error> {
+        let options = OpenOptions::new().read_only(true).cache(CacheMode::Direct);
+        let file = File::open(path, &options)?;
+        let memory = Arena::new(depth, DIRECT_REQUEST_BYTES as usize)?;
+        let io = Io::open(&IoOptions {
+            prefer: Prefer::Auto,
+            cache: CacheMode::Direct,
+            queue_depth: depth,
+            workers: depth,
+            register: Some(Arc::clone(memory.mapping())),
+            advise: true,
+        })?;
+        let mut spare: Vec<Vec<Lease>> =
+            std::iter::from_fn(|| memory.take()).map(|lease| vec![lease]).collect();
+        for lease in spare.iter_mut().flatten() {
+            lease.fill(0);
+        }
+        Ok(Direct { io, file, range, workfile, spare, depth })
+    }
+
+    /// The backend that carries its requests out.
+    pub(super) fn backend(&self) -> String {
+        self.io.kind().to_string()
+    }
+
+    fn ask(&mut self, at: u64) -> Option<(u64, Ticket)> {
+        let mut leases = self.spare.pop()?;
+        for lease in &mut leases {
+            // The last one of a range may be shorter; memory that was cut once is not asked again.
+            lease.truncate((self.range.end - at).min(DIRECT_REQUEST_BYTES) as usize);
+        }
+        Some((at, self.io.submit(Request::read(&self.file, at, leases))))
+    }
+}
+
+impl Runner for Direct<'_> {
+    fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()> {
+        let mut next = self.range.start;
+        let mut flying: VecDeque<(u64, Ticket)> = VecDeque::with_capacity(self.depth);
+        loop {
+            while next < self.range.end && flying.len() < self.depth {
+                let Some(asked) = self.ask(next) else { break };
+                flying.push_back(asked);
+                next += DIRECT_REQUEST_BYTES;
+            }
+            let Some((at, ticket)) = flying.pop_front() else { return Ok(()) };
+            let leases = ticket.wait().into_result()?;
+            if let Some(workfile) = self.workfile {
+                check(workfile, at, &leases[0])?;
+            }
+            let len = leases.iter().map(|lease| lease.len() as u64).sum();
+            self.spare.push(leases);
+            if !lane.moved(len) {
+                break;
+            }
+        }
+        for (_, ticket) in flying {
+            // What was asked for is waited for, but no longer looked at.
+            drop(ticket.wait());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::readahead::race::{Limits, hold};
+    use crate::workfile::Naming;
+    use std::os::unix::fs::FileExt;
+    use std::time::Duration;
+
+    const LIMITS: Limits = Limits { settle: Duration::ZERO, time_max: Duration::from_secs(60) };
+
+    fn full_file(directory: &tempfile::TempDir) -> Workfile {
+        let mut workfile =
+            Workfile::create(directory.path(), 5 << 20, BLOCK_BYTES, 7, Naming::Nameless).unwrap();
+        workfile.fill(|_| ()).unwrap();
+        workfile
+    }
+
+    fn normal() -> Setting {
+        Setting::Descriptor(forebay_io::Hint::Normal)
+    }
+
+    #[test]
+    fn a_share_is_read_to_its_last_byte_whatever_the_request() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let workfile = full_file(&directory);
+        for request in [4096, 8192, 3 << 20] {
+            let share = Share { workfile: &workfile, range: 8192..(4 << 20) + 8192 };
+            let mut readers = [Buffered::open(share, normal(), request).unwrap()];
+            let finish = hold(&mut readers, LIMITS).unwrap();
+            assert_eq!((finish.total(), finish.by_share), (4 << 20, true));
+        }
+    }
+
+    #[test]
+    fn past_the_page_cache_too() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let workfile = full_file(&directory);
+        // The last request is half as long as the others.
+        let range = 0..(4 << 20) + (1 << 19);
+        let opened = Direct::open(workfile.path(), range.clone(), Some(&workfile), 3);
+        let mut reader = match opened {
+            Err(forebay_io::Error::DirectRefused { .. }) => return,
+            opened => opened.unwrap(),
+        };
+        let finish = hold(std::slice::from_mut(&mut reader), LIMITS).unwrap();
+        assert_eq!((finish.total(), finish.by_share), (range.end, true));
+    }
+
+    #[test]
+    fn other_contents_are_noticed() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let workfile = full_file(&directory);
+        let file = std::fs::OpenOptions::new().write(true).open(workfile.path()).unwrap();
+        file.write_all_at(&[0xff; 8], 5 * BLOCK_BYTES).unwrap();
+        drop(file);
+        let share = Share { workfile: &workfile, range: 0..1 << 20 };
+        let mut readers = [Buffered::open(share, normal(), BLOCK_BYTES).unwrap()];
+        let error = hold(&mut readers, LIMITS).unwrap_err();
+        assert!(error.to_string().starts_with("block 5 "), "[RDR-1] {error}");
+    }
+
+    #[test]
+    fn fewer_readers_have_more_in_flight_each() {
+        assert_eq!([1, 2, 8, 32, 256].map(direct_depth), [16, 16, 8, 2, 2]);
+    }
+}
