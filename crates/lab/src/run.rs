@@ -207,9 +207,8 @@ fn program() -> String {
 
 /// The device's counters, or a remark why there are none.
 fn counter_source(storage: &mut Storage) -> Option<CounterSource> {
-    let device = storage.device.as_ref()?;
-    match CounterSource::open(device) {
-        Ok(source) => Some(source),
+    match CounterSource::of(storage) {
+        Ok(source) => source,
         Err(error) => {
             if storage.device_remark.is_empty() {
                 storage.device_remark = error.to_string();

@@ -3,7 +3,8 @@
 //! The kernel counts what it sends to a device after merging, so two snapshots around a
 //! measurement tell requests and bytes apart from what the program asked for. A stacked device is
 //! the sum of its leaves. Everyone's requests are counted, not only this process's, and a request
-//! counts when it completes (its number may trail its bytes by microseconds).
+//! counts when it completes (its number may trail its bytes by microseconds). An emulated disk that is
+//! read without a block device between counts for itself.
 //!
 //! Invariants:  [CNT-1] a counter that is not kept is `None`, not zero
 //!              [CNT-2] a difference survives the wrap of the kernel's 32-bit fields
@@ -16,10 +17,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use forebay_emulate::Counters;
 use serde::{Deserialize, Serialize};
 
-use super::Device;
+use super::emulated::EmulatedDisk;
 use super::sysfs::{BlockNode, SECTOR_BYTES, Sysfs};
+use super::{Device, Storage};
 
 /// Longest `stat` line: 17 numbers of up to 20 digits with a space each is 357 bytes.
 const STAT_BYTES_MAX: usize = 512;
@@ -29,22 +32,24 @@ const STAT_BYTES_MAX: usize = 512;
 pub struct DeviceCounters {
     /// Read requests completed.
     pub reads: u64,
-    /// Reads that were merged into another request.
-    pub read_merges: u64,
+    /// Reads that were merged into another request; `None` where nobody merges.
+    pub read_merges: Option<u64>,
     /// Bytes read.
     pub read_bytes: u64,
     /// Write requests completed.
     pub writes: u64,
-    /// Writes that were merged into another request.
-    pub write_merges: u64,
+    /// Writes that were merged into another request; `None` where nobody merges.
+    pub write_merges: Option<u64>,
     /// Bytes written.
     pub write_bytes: u64,
     /// Cache flush requests completed; `None` for partitions and old kernels, which do not count them.
     pub flushes: Option<u64>,
-    /// Time read requests waited and were served, in milliseconds, summed over requests.
-    pub read_ms: u64,
-    /// Time write requests waited and were served, in milliseconds, summed over requests.
-    pub write_ms: u64,
+    /// Time read requests waited and were served, in milliseconds, summed over requests; `None` for
+    /// emulated disks.
+    pub read_ms: Option<u64>,
+    /// Time write requests waited and were served, in milliseconds, summed over requests; `None` for
+    /// emulated disks.
+    pub write_ms: Option<u64>,
     /// Time with any request in flight, in milliseconds, summed over leaves: two busy disks make
     /// two seconds in each second. Grows in steps of a kernel tick (1 to 10 ms).
     pub busy_ms: u64,
@@ -66,15 +71,29 @@ impl DeviceCounters {
         };
         Some(DeviceCounters {
             reads,
-            read_merges,
+            read_merges: Some(read_merges),
             read_bytes: read_sectors.checked_mul(SECTOR_BYTES)?,
             writes,
-            write_merges,
+            write_merges: Some(write_merges),
             write_bytes: write_sectors.checked_mul(SECTOR_BYTES)?,
             flushes: fields.get(15).copied().filter(|_| counts_flushes),
-            read_ms,
-            write_ms,
+            read_ms: Some(read_ms),
+            write_ms: Some(write_ms),
             busy_ms,
+        })
+    }
+
+    /// What an emulated disk says: one line of JSON.
+    fn parse_emulated(line: &str) -> Option<DeviceCounters> {
+        let told: Counters = serde_json::from_str(line).ok()?;
+        Some(DeviceCounters {
+            reads: told.reads,
+            read_bytes: told.read_bytes,
+            writes: told.writes,
+            write_bytes: told.write_bytes,
+            flushes: Some(told.flushes),
+            busy_ms: told.busy_us / 1000,
+            ..DeviceCounters::default()
         })
     }
 
@@ -83,14 +102,14 @@ impl DeviceCounters {
     pub(crate) fn plus(self, other: DeviceCounters) -> DeviceCounters {
         DeviceCounters {
             reads: self.reads.wrapping_add(other.reads),
-            read_merges: self.read_merges.wrapping_add(other.read_merges),
+            read_merges: both(self.read_merges, other.read_merges, u64::wrapping_add),
             read_bytes: self.read_bytes.wrapping_add(other.read_bytes),
             writes: self.writes.wrapping_add(other.writes),
-            write_merges: self.write_merges.wrapping_add(other.write_merges),
+            write_merges: both(self.write_merges, other.write_merges, u64::wrapping_add),
             write_bytes: self.write_bytes.wrapping_add(other.write_bytes),
             flushes: both(self.flushes, other.flushes, u64::wrapping_add),
-            read_ms: self.read_ms.wrapping_add(other.read_ms),
-            write_ms: self.write_ms.wrapping_add(other.write_ms),
+            read_ms: both(self.read_ms, other.read_ms, u64::wrapping_add),
+            write_ms: both(self.write_ms, other.write_ms, u64::wrapping_add),
             busy_ms: self.busy_ms.wrapping_add(other.busy_ms),
         }
     }
@@ -103,14 +122,14 @@ impl DeviceCounters {
     pub fn since(&self, earlier: &DeviceCounters) -> DeviceCounters {
         DeviceCounters {
             reads: count_since(self.reads, earlier.reads),
-            read_merges: count_since(self.read_merges, earlier.read_merges),
+            read_merges: both(self.read_merges, earlier.read_merges, count_since),
             read_bytes: bytes_since(self.read_bytes, earlier.read_bytes),
             writes: count_since(self.writes, earlier.writes),
-            write_merges: count_since(self.write_merges, earlier.write_merges),
+            write_merges: both(self.write_merges, earlier.write_merges, count_since),
             write_bytes: bytes_since(self.write_bytes, earlier.write_bytes),
             flushes: both(self.flushes, earlier.flushes, count_since),
-            read_ms: ms_since(self.read_ms, earlier.read_ms),
-            write_ms: ms_since(self.write_ms, earlier.write_ms),
+            read_ms: both(self.read_ms, earlier.read_ms, ms_since),
+            write_ms: both(self.write_ms, earlier.write_ms, ms_since),
             busy_ms: ms_since(self.busy_ms, earlier.busy_ms),
         }
     }
@@ -136,7 +155,7 @@ fn ms_since(now: u64, earlier: u64) -> u64 {
     now.wrapping_sub(earlier) & u64::from(u32::MAX)
 }
 
-/// Where a device's counters are read: its leaves' `stat` files, kept open.
+/// Where a device's counters are read: its leaves' `stat` files, kept open, or what an emulated disk says.
 #[derive(Debug)]
 pub struct CounterSource {
     leaves: Vec<Leaf>,
@@ -146,7 +165,14 @@ pub struct CounterSource {
 struct Leaf {
     name: String,
     stat: File,
-    counts_flushes: bool,
+    form: Form,
+}
+
+/// Who writes the counters.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Kernel { counts_flushes: bool },
+    Emulated,
 }
 
 impl Leaf {
@@ -159,17 +185,27 @@ impl Leaf {
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         let stat = File::open(node.path("stat")).map_err(|source| named(&name, &source))?;
-        Ok(Leaf { stat, counts_flushes: node.counts_flushes(), name })
+        let form = Form::Kernel { counts_flushes: node.counts_flushes() };
+        Ok(Leaf { stat, form, name })
+    }
+
+    fn emulated(disk: &EmulatedDisk) -> io::Result<Leaf> {
+        let name = format!("the emulated disk {}", disk.profile);
+        let stat = File::open(disk.counters()).map_err(|source| named(&name, &source))?;
+        Ok(Leaf { stat, form: Form::Emulated, name })
     }
 
     fn read(&self) -> io::Result<DeviceCounters> {
         let mut buffer = [0; STAT_BYTES_MAX];
-        // sysfs answers a read at offset 0 with fresh numbers, always whole.
+        // Both answer a read at offset 0 with fresh numbers, always whole.
         let length =
             self.stat.read_at(&mut buffer, 0).map_err(|source| named(&self.name, &source))?;
         std::str::from_utf8(&buffer[..length])
             .ok()
-            .and_then(|stat| DeviceCounters::parse(stat, self.counts_flushes))
+            .and_then(|stat| match self.form {
+                Form::Kernel { counts_flushes } => DeviceCounters::parse(stat, counts_flushes),
+                Form::Emulated => DeviceCounters::parse_emulated(stat),
+            })
             .ok_or_else(|| {
                 let message = format!("the counters of {} have an unknown form", self.name);
                 io::Error::new(io::ErrorKind::InvalidData, message)
@@ -183,6 +219,30 @@ fn named(name: &str, source: &io::Error) -> io::Error {
 }
 
 impl CounterSource {
+    /// Opens the counters of whatever lies below a directory; `None` when nothing there counts.
+    ///
+    /// # Errors
+    /// As for [`CounterSource::open`].
+    pub fn of(storage: &Storage) -> io::Result<Option<CounterSource>> {
+        CounterSource::of_in(&Sysfs::system(), storage)
+    }
+
+    pub(super) fn of_in(sysfs: &Sysfs, storage: &Storage) -> io::Result<Option<CounterSource>> {
+        if let Some(device) = &storage.device {
+            return CounterSource::open_in(sysfs, device).map(Some);
+        }
+        let filesystem = storage.filesystem.as_deref().unwrap_or_default();
+        let source = storage.source.as_deref().unwrap_or_default();
+        let leaves = match (&storage.emulated, sysfs.alone_below_btrfs(filesystem, source)) {
+            (_, Some(node)) => {
+                node.leaves()?.iter().map(Leaf::open).collect::<io::Result<Vec<_>>>()?
+            }
+            (Some(disk), None) => vec![Leaf::emulated(disk)?],
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(CounterSource { leaves }))
+    }
+
     /// Opens the counters of a device of this machine.
     ///
     /// # Errors
@@ -237,14 +297,14 @@ mod tests {
         let counters = DeviceCounters::parse(STAT_17, true).unwrap();
         let expected = DeviceCounters {
             reads: 53_229,
-            read_merges: 8_991,
+            read_merges: Some(8_991),
             read_bytes: 3_943_874 * 512,
             writes: 27_528,
-            write_merges: 15_659,
+            write_merges: Some(15_659),
             write_bytes: 2_776_424 * 512,
             flushes: Some(3_747),
-            read_ms: 11_040,
-            write_ms: 5_818,
+            read_ms: Some(11_040),
+            write_ms: Some(5_818),
             busy_ms: 7_332,
         };
         assert_eq!(counters, expected);
@@ -258,6 +318,37 @@ mod tests {
             let counters = DeviceCounters::parse(old, true).unwrap();
             assert_eq!((counters.flushes, counters.busy_ms), (None, 9));
         }
+    }
+
+    #[test]
+    fn an_emulated_disk_is_read_in_its_own_form_and_afresh_each_time() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::create_dir(scratch.path().join(".forebay")).unwrap();
+        let line = |reads: u64| {
+            format!(
+                r#"{{"reads":{reads},"read_bytes":{},"writes":2,"write_bytes":3,"flushes":4,"in_flight":0,"busy_us":5000}}"#,
+                reads * 4096
+            )
+        };
+        let counters = scratch.path().join(".forebay/counters");
+        std::fs::write(&counters, line(1) + "\n").unwrap();
+        let disk = EmulatedDisk {
+            profile: "nvme".to_owned(),
+            about: String::new(),
+            size_bytes: 1,
+            speed_up: 1.0,
+            seed: 0,
+            mount_point: scratch.path().to_str().unwrap().to_owned(),
+        };
+        let source = CounterSource { leaves: vec![Leaf::emulated(&disk).unwrap()] };
+        let earlier = source.read().unwrap();
+        assert_eq!((earlier.reads, earlier.flushes, earlier.busy_ms), (1, Some(4), 5));
+        assert_eq!((earlier.read_ms, earlier.read_merges), (None, None), "[CNT-1]");
+        std::fs::write(&counters, line(8) + "\n").unwrap();
+        let difference = source.read().unwrap().since(&earlier);
+        assert_eq!((difference.reads, difference.read_bytes), (7, 7 * 4096));
+        std::fs::write(&counters, "gone").unwrap();
+        assert_eq!(source.read().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]
@@ -275,7 +366,7 @@ mod tests {
             reads: wrap - 10,
             read_bytes: (wrap - 8) * 512,
             write_bytes: (wrap + 5) * 512,
-            read_ms: wrap - 1,
+            read_ms: Some(wrap - 1),
             busy_ms: 40,
             flushes: Some(wrap - 1),
             ..DeviceCounters::default()
@@ -284,7 +375,7 @@ mod tests {
             reads: 5,
             read_bytes: 8 * 512,
             write_bytes: (wrap + 6) * 512,
-            read_ms: 99,
+            read_ms: Some(99),
             busy_ms: 45,
             flushes: Some(1),
             ..DeviceCounters::default()
@@ -293,7 +384,7 @@ mod tests {
             reads: 15,
             read_bytes: 16 * 512,
             write_bytes: 512,
-            read_ms: 100,
+            read_ms: Some(100),
             busy_ms: 5,
             flushes: Some(2),
             ..DeviceCounters::default()
@@ -317,14 +408,14 @@ mod tests {
         let source = CounterSource::open_in(&sys.sysfs(), &device(&sys, 253, 0)).unwrap();
         let expected = DeviceCounters {
             reads: 2,
-            read_merges: 4,
+            read_merges: Some(4),
             read_bytes: 6 * 512,
             writes: 10,
-            write_merges: 12,
+            write_merges: Some(12),
             write_bytes: 14 * 512,
             flushes: None,
-            read_ms: 8,
-            write_ms: 16,
+            read_ms: Some(8),
+            write_ms: Some(16),
             busy_ms: 18,
         };
         assert_eq!(source.read().unwrap(), expected);
@@ -341,7 +432,15 @@ mod tests {
         assert_eq!(earlier.flushes, Some(3_747));
         sys.write(&disk, "stat", &STAT_17.replace("53229", "53230"));
         let difference = source.read().unwrap().since(&earlier);
-        let expected = DeviceCounters { reads: 1, flushes: Some(0), ..DeviceCounters::default() };
+        let expected = DeviceCounters {
+            reads: 1,
+            read_merges: Some(0),
+            write_merges: Some(0),
+            read_ms: Some(0),
+            write_ms: Some(0),
+            flushes: Some(0),
+            ..DeviceCounters::default()
+        };
         assert_eq!(difference, expected);
     }
 

@@ -6,6 +6,7 @@
 //! Source:      `/proc`, `/sys` and a few system calls; without them (macOS) most facts are `None`.
 
 mod counters;
+mod emulated;
 mod host;
 mod mountinfo;
 mod readahead;
@@ -13,6 +14,7 @@ mod storage;
 mod sysfs;
 
 pub use counters::{CounterSource, DeviceCounters};
+pub use emulated::EmulatedDisk;
 pub(crate) use mountinfo::{MountedHere, mounted_at};
 pub use storage::free_bytes;
 pub use sysfs::Sysfs;
@@ -60,6 +62,17 @@ pub struct Storage {
     /// Why there is no device, why its counters cannot be used or what they leave out; empty when
     /// there is nothing to say. Whether they can be used is for [`CounterSource::open`] to tell.
     pub device_remark: String,
+    /// The modelled device, where there is no real one below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulated: Option<EmulatedDisk>,
+}
+
+impl Storage {
+    /// Name of the modelled device's profile; `None` on a real one.
+    #[must_use]
+    pub fn profile(&self) -> Option<&str> {
+        self.emulated.as_ref().map(|disk| disk.profile.as_str())
+    }
 }
 
 /// A block device as sysfs describes it.

@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
+use super::emulated::{self, EmulatedDisk};
 use super::mountinfo::{self, DeviceNumber, Mount, Sought};
 use super::sysfs::{BlockNode, Sysfs};
 use super::{Device, Storage};
@@ -37,7 +38,7 @@ impl Storage {
             mount_id: mount_id(&directory),
         };
         let mounts = mountinfo::parse(&fs::read("/proc/self/mountinfo").unwrap_or_default());
-        Ok(describe(&sought, &mounts, &Sysfs::system()))
+        Ok(describe(&sought, &mounts, &Sysfs::system(), EmulatedDisk::ask))
     }
 }
 
@@ -56,15 +57,23 @@ fn mount_id(directory: &Path) -> Option<u64> {
     mountinfo::mount_id(&fdinfo)
 }
 
-fn describe(sought: &Sought<'_>, mounts: &[Mount], sysfs: &Sysfs) -> Storage {
+/// `ask`: what an emulated disk says of itself, by its mount point.
+fn describe(
+    sought: &Sought<'_>,
+    mounts: &[Mount],
+    sysfs: &Sysfs,
+    ask: impl Fn(&Path) -> Option<EmulatedDisk>,
+) -> Storage {
     let mount = mountinfo::find(mounts, sought);
-    let (device, device_remark) = if !sysfs.has_block_devices() {
+    let below = mount.and_then(|mount| emulated::below(mount, mounts, sysfs));
+    let emulated = below.and_then(ask);
+    let (device, remark) = if !sysfs.has_block_devices() {
         let remark = "this system shows no block devices under /sys, so none can be counted";
         (None, remark.to_owned())
     } else if sought.device.is_anonymous() {
-        (None, why_anonymous(mount.map(|mount| &*mount.filesystem)))
+        (None, why_anonymous(mount, sysfs))
     } else {
-        block_device(sought.device, mount, sysfs).map_or_else(
+        block_device(sought.device, mount, sysfs, emulated.is_some()).map_or_else(
             |failed| {
                 let remark = format!("the block device cannot be followed to its disks: {failed}");
                 (None, remark)
@@ -72,6 +81,9 @@ fn describe(sought: &Sought<'_>, mounts: &[Mount], sysfs: &Sysfs) -> Storage {
             |(device, remark)| (Some(device), remark),
         )
     };
+    let said = emulated.as_ref().map(emulated_remark);
+    let remarks = said.into_iter().chain([remark].into_iter().filter(|remark| !remark.is_empty()));
+    let device_remark = remarks.collect::<Vec<_>>().join("; ");
     assert!(device.is_some() || !device_remark.is_empty(), "[STO-1]");
     Storage {
         directory: mountinfo::display(sought.directory),
@@ -81,18 +93,30 @@ fn describe(sought: &Sought<'_>, mounts: &[Mount], sysfs: &Sysfs) -> Storage {
         source: mount.map(|mount| mount.source.clone()).filter(|source| !source.is_empty()),
         device,
         device_remark,
+        emulated,
     }
 }
 
-/// The device of a real number, with what its counters leave out.
+fn emulated_remark(disk: &EmulatedDisk) -> String {
+    let mut said = format!("the disk is emulated: {} ({})", disk.profile, disk.about);
+    if disk.speed_up != 1.0 {
+        said += &format!(", {} times as fast; times and rates are real ones", disk.speed_up);
+    }
+    said
+}
+
+/// The device of a real number, with what its counters leave out. `emulated`: what is below a loop device
+/// is known.
 fn block_device(
     number: DeviceNumber,
     mount: Option<&Mount>,
     sysfs: &Sysfs,
+    emulated: bool,
 ) -> io::Result<(Device, String)> {
     let node = sysfs.by_number(number)?;
     let leaves = node.leaves()?;
-    let mut remarks: Vec<String> = leaves.iter().filter_map(leaf_remark).collect();
+    let mut remarks: Vec<String> =
+        leaves.iter().filter_map(|leaf| leaf_remark(leaf, emulated)).collect();
     // XFS may keep its log or its file data on devices of their own.
     let elsewhere = mount.into_iter().flat_map(|mount| {
         let options = mount.options.split(',');
@@ -104,22 +128,29 @@ fn block_device(
     Ok((node.describe(&leaves), remarks.join("; ")))
 }
 
-fn leaf_remark(leaf: &BlockNode) -> Option<String> {
+fn leaf_remark(leaf: &BlockNode, emulated: bool) -> Option<String> {
     let name = leaf.name();
     if !leaf.counts_requests() {
         let remark = format!("{name} does not count its requests (its queue/iostats is 0)");
         return Some(remark);
     }
-    let file = leaf.backing_file()?;
+    let file = leaf.backing_file().filter(|_| !emulated)?;
     Some(format!("{name} is a loop device over {file}; the device below that file is not counted"))
 }
 
 /// Why a filesystem with an anonymous number has no device, in one sentence.
-fn why_anonymous(filesystem: Option<&str>) -> String {
-    let Some(filesystem) = filesystem else {
+fn why_anonymous(mount: Option<&Mount>, sysfs: &Sysfs) -> String {
+    let Some(Mount { filesystem, source, .. }) = mount else {
         return "the filesystem is unknown and has an anonymous number; its device cannot be told"
             .to_owned();
     };
+    let filesystem = filesystem.as_str();
+    if let Some(device) = sysfs.alone_below_btrfs(filesystem, source) {
+        return format!(
+            "btrfs is on {} alone, which is counted; how far it reads ahead is a setting of its own",
+            device.name()
+        );
+    }
     match filesystem {
         "btrfs" => {
             "btrfs hides its devices behind an anonymous number; their counters cannot be told apart"
@@ -142,6 +173,9 @@ fn why_anonymous(filesystem: Option<&str>) -> String {
         }
         _ if is_network(filesystem) => {
             return format!("{filesystem} is served over the network; its device belongs to another machine");
+        }
+        emulated::TYPE => {
+            return "the mount itself counts its requests; there is no block device".to_owned();
         }
         _ if filesystem == "fuse" || filesystem.starts_with("fuse.") => {
             return format!("{filesystem} is served by a program; the device it uses cannot be told");
@@ -188,7 +222,23 @@ mod tests {
 37 27 8:16 / /xfs rw - xfs /dev/sdb rw,attr2,logdev=/dev/sdc1
 38 27 253:0 / /lvm rw - xfs /dev/mapper/vg-lv rw
 39 27 8:200 / /hidden rw - ext4 /dev/sdm8 rw
+40 27 0:50 / /emulated rw - fuse.forebay raid10-12 rw
+41 27 7:4 / /over rw - ext4 /dev/loop4 rw
+42 27 0:51 / /one rw - btrfs /dev/sdb rw
 ";
+
+    /// What the emulated disk says.
+    fn told(mount_point: &Path) -> Option<EmulatedDisk> {
+        assert_eq!(mount_point, Path::new("/emulated"));
+        Some(EmulatedDisk {
+            profile: "raid10-12".to_owned(),
+            about: "twelve disks".to_owned(),
+            size_bytes: 1 << 40,
+            speed_up: 10.0,
+            seed: 7,
+            mount_point: "/emulated".to_owned(),
+        })
+    }
 
     fn storage(sys: &FakeSys, directory: &str, major: u32, minor: u32) -> Storage {
         let sought = Sought {
@@ -196,7 +246,7 @@ mod tests {
             device: DeviceNumber { major, minor },
             mount_id: None,
         };
-        describe(&sought, &mountinfo::parse(MOUNTS), &sys.sysfs())
+        describe(&sought, &mountinfo::parse(MOUNTS), &sys.sysfs(), told)
     }
 
     #[test]
@@ -247,6 +297,37 @@ mod tests {
     }
 
     #[test]
+    fn an_emulated_disk_is_told_and_no_number_is_taken_for_a_real_one() {
+        let sys = FakeSys::empty();
+        let disk = sys.disk("loop4", 7, 4);
+        sys.write(&disk, "loop/backing_file", "/emulated/disk");
+        let plain = storage(&sys, "/emulated", 0, 50);
+        assert_eq!(plain.profile(), Some("raid10-12"));
+        assert!(plain.device.is_none());
+        let remark = &plain.device_remark;
+        assert!(remark.contains("raid10-12 (twelve disks), 10 times as fast"), "{remark}");
+        let over = storage(&sys, "/over", 7, 4);
+        assert_eq!(over.profile(), Some("raid10-12"));
+        assert_eq!(over.filesystem.as_deref(), Some("ext4"));
+        assert_eq!(over.device.unwrap().name, "loop4");
+        assert!(over.device_remark.contains("emulated"), "{}", over.device_remark);
+        assert!(!over.device_remark.contains("not counted"), "{}", over.device_remark);
+        assert_eq!(storage(&sys, "/loop", 7, 3).profile(), None);
+    }
+
+    #[test]
+    fn btrfs_on_one_device_says_which_and_is_counted_there() {
+        let sys = FakeSys::server();
+        sys.btrfs("5d1", &["sdb"]);
+        let storage = storage(&sys, "/one", 0, 51);
+        assert!(storage.device.is_none(), "its readahead is not the device's");
+        assert!(storage.device_remark.contains("sdb alone"), "{}", storage.device_remark);
+        assert!(CounterSource::of_in(&sys.sysfs(), &storage).unwrap().is_some());
+        sys.btrfs("5d1", &["sda"]);
+        assert!(CounterSource::of_in(&sys.sysfs(), &storage).unwrap().is_none(), "on two");
+    }
+
+    #[test]
     fn a_log_elsewhere_and_counters_that_stand_still_are_remarked() {
         let sys = FakeSys::server();
         assert!(storage(&sys, "/xfs", 8, 16).device_remark.contains("logdev=/dev/sdc1"));
@@ -270,7 +351,7 @@ mod tests {
             device: DeviceNumber { major: 1, minor: 13 },
             mount_id: None,
         };
-        let storage = describe(&sought, &[], &Sysfs::at("/nonexistent"));
+        let storage = describe(&sought, &[], &Sysfs::at("/nonexistent"), told);
         assert!(storage.device.is_none() && storage.filesystem.is_none());
         assert!(storage.device_remark.contains("/sys"), "[STO-1]");
     }
@@ -315,6 +396,6 @@ mod tests {
         assert!(difference.writes > 0, "{difference:?}");
         assert!(difference.write_bytes > 0, "{difference:?}");
         // Other programs may use the disk meanwhile, but not for weeks: that would be a false wrap.
-        assert!(difference.read_ms < 1 << 31 && difference.busy_ms < 1 << 31);
+        assert!(difference.read_ms.unwrap() < 1 << 31 && difference.busy_ms < 1 << 31);
     }
 }

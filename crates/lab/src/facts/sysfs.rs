@@ -84,6 +84,23 @@ impl Sysfs {
         BlockNode::open(&self.root.join(format!("dev/block/{major}:{minor}")))
     }
 
+    /// The one device of the btrfs that is mounted from `source`; `None` when it has several, or
+    /// `filesystem` is another one.
+    pub(super) fn alone_below_btrfs(&self, filesystem: &str, source: &str) -> Option<BlockNode> {
+        // The source may be a link, as those of device mapper are.
+        let source = fs::canonicalize(source).unwrap_or_else(|_| source.into());
+        let name = source.file_name().filter(|_| filesystem == "btrfs")?;
+        for mounted in fs::read_dir(self.root.join("fs/btrfs")).ok()?.flatten() {
+            let Ok(devices) = fs::read_dir(mounted.path().join("devices")) else { continue };
+            let names: Vec<_> = devices.flatten().map(|device| device.file_name()).collect();
+            if names.iter().any(|one| one == name) {
+                let [alone] = &names[..] else { return None };
+                return self.by_name(alone.to_str()?).ok();
+            }
+        }
+        None
+    }
+
     /// The device of a kernel name.
     pub(super) fn by_name(&self, name: &str) -> io::Result<BlockNode> {
         BlockNode::open(&self.root.join("class/block").join(name.replace('/', "!")))

@@ -72,6 +72,7 @@ pub(crate) fn report(records: Vec<Record>) -> Report {
             source: None,
             device: None,
             device_remark: "the filesystem has no block device".to_owned(),
+            emulated: None,
         },
         backends: vec![BackendNote {
             backend: "uring".to_owned(),

@@ -99,6 +99,16 @@ impl FakeSys {
         symlink(lower, upper.join("slaves").join(lower.file_name().unwrap())).unwrap();
     }
 
+    /// Adds `devices` to the btrfs of that id.
+    pub(crate) fn btrfs(&self, id: &str, devices: &[&str]) {
+        let folder = self.root.path().join("fs/btrfs").join(id).join("devices");
+        fs::create_dir_all(&folder).unwrap();
+        for device in devices {
+            symlink(self.root.path().join("class/block").join(device), folder.join(device))
+                .unwrap();
+        }
+    }
+
     pub(crate) fn write(&self, device: &Path, file: &str, text: &str) {
         let path = device.join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

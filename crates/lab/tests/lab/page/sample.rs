@@ -269,5 +269,6 @@ fn storage() -> Storage {
             request_bytes_max: Some(262_144),
         }),
         device_remark: String::new(),
+        emulated: None,
     }
 }
