@@ -2,9 +2,10 @@
 
 mod emulate;
 mod explain;
+mod on;
 mod readahead;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -17,6 +18,7 @@ use crate::units::parse_size;
 
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
+pub use on::OnArgs;
 pub use readahead::{ActivationArgs, MixtureArgs, ReadaheadArgs};
 
 /// Measure what your disk and your kernel do with a storage engine's requests.
@@ -40,14 +42,16 @@ pub enum Command {
 }
 
 /// `forebay lab`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Without an experiment, all of them but mixture run with quick settings (about three \
                   minutes) and a report is written to forebay-report/.\n\
                   The working file is made in --dir and is gone afterwards, also after Ctrl-C. \
                   That of depth has no name while it is used where the system allows that, and \
-                  leaves nothing even after a kill; the others are in a directory .forebay-lab-*."
+                  leaves nothing even after a kill; the others are in a directory .forebay-lab-*, which the \
+                  next start removes.\n\n\
+                  Example: forebay lab depth --on raid10-12 --fs ext4"
 )]
 pub struct LabArgs {
     /// The one experiment to run.
@@ -56,13 +60,49 @@ pub struct LabArgs {
     /// Where and with what.
     #[command(flatten)]
     pub common: CommonArgs,
+    /// In place of a real disk.
+    #[command(flatten)]
+    pub on: OnArgs,
     /// Directory for index.html and report.json
     #[arg(long, value_name = "DIR", default_value = "forebay-report")]
     pub report: PathBuf,
 }
 
+impl LabArgs {
+    /// What the experiments that will run have in common.
+    pub(crate) fn common(&self) -> &CommonArgs {
+        match &self.experiment {
+            None => &self.common,
+            Some(Experiment::Depth(args)) => &args.common,
+            Some(Experiment::Interplay(args)) => &args.contest.common,
+            Some(Experiment::Strategies(args)) => &args.contest.common,
+            Some(Experiment::Checkpoint(args)) => &args.common,
+            Some(Experiment::Readahead(args)) => &args.common,
+            Some(Experiment::Activation(args)) => &args.common,
+            Some(Experiment::Mixture(args)) => &args.common,
+        }
+    }
+
+    /// The same run in another directory.
+    pub(crate) fn in_directory(&self, directory: &Path) -> LabArgs {
+        let mut args = self.clone();
+        let common = match &mut args.experiment {
+            None => &mut args.common,
+            Some(Experiment::Depth(args)) => &mut args.common,
+            Some(Experiment::Interplay(args)) => &mut args.contest.common,
+            Some(Experiment::Strategies(args)) => &mut args.contest.common,
+            Some(Experiment::Checkpoint(args)) => &mut args.common,
+            Some(Experiment::Readahead(args)) => &mut args.common,
+            Some(Experiment::Activation(args)) => &mut args.common,
+            Some(Experiment::Mixture(args)) => &mut args.common,
+        };
+        directory.clone_into(&mut common.dir);
+        args
+    }
+}
+
 /// The experiments there are.
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub enum Experiment {
     /// Random reads while 0, 1, 2 ... 4096 of the next blocks are asked for ahead
     Depth(DepthArgs),
@@ -454,5 +494,37 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_emulated_disk_is_named_before_or_behind_the_experiment() {
+        let on = |line: &str| {
+            let Command::Lab(lab) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
+                panic!("{line}");
+            };
+            (lab.on.on, lab.on.fs.map(|filesystem| filesystem.to_string()), lab.on.speed_up)
+        };
+        let expected = (Some("nvme".to_owned()), Some("xfs".to_owned()), Some(4.0));
+        assert_eq!(on("forebay lab --on nvme --fs xfs --speed-up 4"), expected);
+        assert_eq!(on("forebay lab depth --on nvme --fs xfs --quick --speed-up 4"), expected);
+        assert_eq!(on("forebay lab depth"), (None, None, None));
+        let refused = Cli::try_parse_from(["forebay", "lab", "--on", "nvme", "--fs", "zfs"]);
+        assert!(refused.unwrap_err().to_string().contains("ext4, xfs and btrfs"));
+    }
+
+    #[test]
+    fn a_run_is_moved_to_another_directory_whatever_it_measures() {
+        for words in ["", "depth ", "interplay ", "strategies ", "checkpoint "] {
+            let line = format!("forebay lab {words}--dir /here --seed 7");
+            let Command::Lab(lab) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
+                panic!("{line}");
+            };
+            let moved = lab.in_directory(Path::new("/there"));
+            assert_eq!(lab.common().dir, Path::new("/here"));
+            assert_eq!(
+                (moved.common().dir.as_path(), moved.common().seed),
+                (Path::new("/there"), Some(7))
+            );
+        }
     }
 }

@@ -11,12 +11,13 @@ use crate::cli::{
 };
 use crate::emulate;
 use crate::experiment::{
-    Bench, Experiment, Outcome, activation, checkpoint, depth, interplay, mixture, quoted,
+    Bench, Experiment, Ground, Outcome, activation, checkpoint, depth, interplay, mixture, quoted,
     readahead, strategies,
 };
 use crate::explain;
 use crate::facts::{CounterSource, Host, Storage};
 use crate::ground::ledger;
+use crate::ground::on::OnDisk;
 use crate::interrupt;
 use crate::output::{self, Outputs};
 use crate::progress::{Progress, Unit};
@@ -37,30 +38,56 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Lab(lab) => lab,
     };
     prepare()?;
-    let Some(experiment) = &lab.experiment else { return all(lab) };
+    // Settings that make no sense are told of before anything is started.
+    let common = lab.common();
+    let Some(on) = OnDisk::start(&lab.on, &common.dir, needed_bytes(lab)?)? else {
+        return lab_in_place(lab, None);
+    };
+    lab_in_place(&lab.in_directory(on.directory()), Some(&on))?;
+    on.remove()
+}
+
+/// Bytes of files that the experiments write, one after the other.
+fn needed_bytes(lab: &LabArgs) -> anyhow::Result<u64> {
+    let grounds = match &lab.experiment {
+        None => All::new(&lab.common)?.grounds(),
+        Some(cli::Experiment::Depth(args)) => vec![depth::Settings::new(args)?.ground()],
+        Some(cli::Experiment::Interplay(args)) => vec![interplay::Settings::new(args)?.ground()],
+        Some(cli::Experiment::Strategies(args)) => vec![strategies::Settings::new(args)?.ground()],
+        Some(cli::Experiment::Checkpoint(args)) => vec![checkpoint::Settings::new(args)?.ground()],
+        Some(cli::Experiment::Readahead(args)) => vec![readahead::Settings::new(args)?.ground()],
+        Some(cli::Experiment::Activation(args)) => vec![activation::Settings::new(args)?.ground()],
+        Some(cli::Experiment::Mixture(args)) => vec![mixture::Settings::new(args)?.ground()],
+    };
+    Ok(grounds.iter().map(|ground| ground.size_bytes).sum())
+}
+
+/// What `lab` says, in the directory that it names; `on`: the emulated disk that this lies on.
+fn lab_in_place(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
+    let Some(experiment) = &lab.experiment else { return all(lab, on) };
     match experiment {
         cli::Experiment::Depth(args) => {
-            one(&depth::Settings::new(args)?, args.json.as_deref(), args.html.as_deref())
+            one(&depth::Settings::new(args)?, on, args.json.as_deref(), args.html.as_deref())
         }
         cli::Experiment::Interplay(args) => {
             let (settings, contest) = (interplay::Settings::new(args)?, &args.contest);
-            one(&settings, contest.json.as_deref(), contest.html.as_deref())
+            one(&settings, on, contest.json.as_deref(), contest.html.as_deref())
         }
         cli::Experiment::Strategies(args) => {
             let (settings, contest) = (strategies::Settings::new(args)?, &args.contest);
-            one(&settings, contest.json.as_deref(), contest.html.as_deref())
+            one(&settings, on, contest.json.as_deref(), contest.html.as_deref())
         }
         cli::Experiment::Checkpoint(args) => {
-            one(&checkpoint::Settings::new(args)?, args.json.as_deref(), args.html.as_deref())
+            one(&checkpoint::Settings::new(args)?, on, args.json.as_deref(), args.html.as_deref())
         }
         cli::Experiment::Activation(args) => {
-            one(&activation::Settings::new(args)?, args.json.as_deref(), args.html.as_deref())
+            one(&activation::Settings::new(args)?, on, args.json.as_deref(), args.html.as_deref())
         }
         cli::Experiment::Mixture(args) => {
-            one(&mixture::Settings::new(args)?, args.json.as_deref(), args.html.as_deref())
+            one(&mixture::Settings::new(args)?, on, args.json.as_deref(), args.html.as_deref())
         }
         cli::Experiment::Readahead(args) => {
-            one(&readahead::Settings::new(args)?, args.json.as_deref(), args.html.as_deref())
+            one(&readahead::Settings::new(args)?, on, args.json.as_deref(), args.html.as_deref())
         }
     }
 }
@@ -74,59 +101,82 @@ fn prepare() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Every experiment there is, with quick settings.
+struct All {
+    depth: depth::Settings,
+    interplay: interplay::Settings,
+    strategies: strategies::Settings,
+    checkpoint: checkpoint::Settings,
+    readahead: readahead::Settings,
+    activation: activation::Settings,
+}
+
+impl All {
+    fn new(common: &CommonArgs) -> anyhow::Result<All> {
+        Ok(All {
+            depth: depth::Settings::new(&DepthArgs::quick(common))?,
+            interplay: interplay::Settings::new(&InterplayArgs::quick(common))?,
+            strategies: strategies::Settings::new(&StrategiesArgs::quick(common))?,
+            checkpoint: checkpoint::Settings::new(&CheckpointArgs::quick(common))?,
+            readahead: readahead::Settings::new(&ReadaheadArgs::quick(common))?,
+            activation: activation::Settings::new(&ActivationArgs::quick(common))?,
+        })
+    }
+
+    fn grounds(&self) -> Vec<Ground> {
+        vec![
+            self.depth.ground(),
+            self.interplay.ground(),
+            self.strategies.ground(),
+            self.checkpoint.ground(),
+            self.readahead.ground(),
+            self.activation.ground(),
+        ]
+    }
+}
+
 /// `forebay lab`: every experiment there is, quickly.
-fn all(lab: &LabArgs) -> anyhow::Result<()> {
+fn all(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
     // One seed for all, so that the command below repeats all of them.
     let seed = lab.common.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let common = CommonArgs { seed: Some(seed), ..lab.common.clone() };
-    let depth = depth::Settings::new(&DepthArgs::quick(&common))?;
-    let interplay = interplay::Settings::new(&InterplayArgs::quick(&common))?;
-    let strategies = strategies::Settings::new(&StrategiesArgs::quick(&common))?;
-    let checkpoint = checkpoint::Settings::new(&CheckpointArgs::quick(&common))?;
-    let readahead = readahead::Settings::new(&ReadaheadArgs::quick(&common))?;
-    let activation = activation::Settings::new(&ActivationArgs::quick(&common))?;
+    let all = All::new(&common)?;
     let outputs = Outputs::within(&lab.report)?;
-    let grounds = [
-        depth.ground(),
-        interplay.ground(),
-        strategies.ground(),
-        checkpoint.ground(),
-        readahead.ground(),
-        activation.ground(),
-    ];
-    let largest = grounds.iter().map(|ground| ground.size_bytes).max().unwrap_or(0);
-    let mut run = Run::begin(&depth.directory, largest)?;
-    run.measure(&depth)?;
-    run.measure(&interplay)?;
-    run.measure(&strategies)?;
-    run.measure(&checkpoint)?;
-    run.measure(&readahead)?;
-    run.measure(&activation)?;
+    let largest = all.grounds().iter().map(|ground| ground.size_bytes).max().unwrap_or(0);
+    let mut run = Run::begin(&all.depth.directory, on, largest)?;
+    run.measure(&all.depth)?;
+    run.measure(&all.interplay)?;
+    run.measure(&all.strategies)?;
+    run.measure(&all.checkpoint)?;
+    run.measure(&all.readahead)?;
+    run.measure(&all.activation)?;
     let report = std::path::absolute(&lab.report).unwrap_or_else(|_| lab.report.clone());
     let command = format!(
         "{} lab --dir {} --seed {seed} --report {}",
         quoted(&program()),
-        quoted(&depth.directory.display().to_string()),
+        quoted(&all.depth.directory.display().to_string()),
         quoted(&report.display().to_string()),
     );
-    run.report(command, &outputs)
+    run.report(&command, &outputs)
 }
 
 /// One experiment alone.
 fn one(
     experiment: &impl Experiment,
+    on: Option<&OnDisk>,
     json: Option<&Path>,
     html: Option<&Path>,
 ) -> anyhow::Result<()> {
     let outputs = Outputs::files(json, html)?;
     let ground = experiment.ground();
-    let mut run = Run::begin(&ground.directory, ground.size_bytes)?;
+    let mut run = Run::begin(&ground.directory, on, ground.size_bytes)?;
     run.measure(experiment)?;
-    run.report(experiment.command(&program()), &outputs)
+    run.report(&experiment.command(&program()), &outputs)
 }
 
 /// A run that is under way.
-struct Run {
+struct Run<'a> {
+    on: Option<&'a OnDisk>,
     clock: Instant,
     started: SystemTime,
     storage: Storage,
@@ -134,16 +184,16 @@ struct Run {
     found: Outcome,
 }
 
-impl Run {
-    /// In `directory`, where a file of `size_bytes` has to fit.
-    fn begin(directory: &Path, size_bytes: u64) -> anyhow::Result<Run> {
+impl<'a> Run<'a> {
+    /// In `directory`, where a file of `size_bytes` has to fit, and which lies on `on`.
+    fn begin(directory: &Path, on: Option<&'a OnDisk>, size_bytes: u64) -> anyhow::Result<Run<'a>> {
         let (clock, started) = (Instant::now(), SystemTime::now());
         workfile::check_directory(directory, size_bytes)?;
         let mut storage = Storage::read(directory)
             .with_context(|| format!("cannot look at {}", directory.display()))?;
         let counters = counter_source(&mut storage);
         let found = Outcome { records: Vec::new(), backends: Vec::new(), advice: Vec::new() };
-        Ok(Run { clock, started, storage, counters, found })
+        Ok(Run { on, clock, started, storage, counters, found })
     }
 
     /// Makes the working file, lets `experiment` measure on it, and keeps what it found.
@@ -153,9 +203,11 @@ impl Run {
         let mut workfile =
             Workfile::create(directory, size_bytes, ground.block_bytes, ground.seed, E::NAMING)?;
         let means = experiment.probe(&self.bench(&workfile))?;
+        self.timing(false)?;
         let mut filling = Progress::new(size_bytes, Unit::Bytes);
         workfile.fill(|written| filling.reach(written, "writing the working file"))?;
         drop(filling);
+        self.timing(true)?;
 
         let mut measuring = Progress::new(experiment.measurements(), Unit::Measurements);
         let mut begun = 0;
@@ -174,12 +226,18 @@ impl Run {
         Ok(())
     }
 
-    fn bench<'a>(&'a self, workfile: &'a Workfile) -> Bench<'a> {
+    /// An emulated disk takes the time of the device, or none.
+    fn timing(&self, on: bool) -> anyhow::Result<()> {
+        self.on.map_or(Ok(()), |disk| disk.timing(on))
+    }
+
+    fn bench<'b>(&'b self, workfile: &'b Workfile) -> Bench<'b> {
         Bench { workfile, storage: &self.storage, counters: self.counters.as_ref() }
     }
 
     /// Writes and shows what was found. `command`: what repeats the run.
-    fn report(self, command: String, outputs: &Outputs) -> anyhow::Result<()> {
+    fn report(self, command: &str, outputs: &Outputs) -> anyhow::Result<()> {
+        let command = self.on.map_or_else(|| command.to_owned(), |on| on.retold(command));
         let report = Report {
             schema: report::SCHEMA.to_owned(),
             forebay: version(),

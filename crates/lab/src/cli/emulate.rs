@@ -65,7 +65,7 @@ pub struct EmulateArgs {
     pub remove: Option<PathBuf>,
 }
 
-fn parse_speed_up(text: &str) -> Result<f64, String> {
+pub(super) fn parse_speed_up(text: &str) -> Result<f64, String> {
     match text.trim().parse() {
         Ok(factor) if (1e-3..=1e6).contains(&factor) => Ok(factor),
         _ => Err("a speed-up is a number from 0.001 to 1000000".to_owned()),

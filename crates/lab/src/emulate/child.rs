@@ -15,7 +15,8 @@
 //!
 //! Invariants:  [EML-1] when an `Emulated` has been dropped, its process, its mount and its directory are gone
 //! Failure:     the child unmounts when its standard input ends, so that nothing is left of it when this
-//!              process is killed; when the child is killed, a guardian of its own unmounts and removes.
+//!              process is killed; when the child is killed, a guardian of its own unmounts and removes;
+//!              when that is killed as well, the next start of the command does.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -29,6 +30,7 @@ use forebay_emulate::log::LoggedRequest;
 use forebay_emulate::serve::Told;
 use forebay_emulate::{Counters, Place};
 
+use crate::ground::ledger::{self, Change, Undo};
 use crate::interrupt::Cleanup;
 
 /// How long a mount may take on a crowded machine.
@@ -39,6 +41,9 @@ const END_MAX: Duration = Duration::from_secs(20);
 
 /// Start of the names of the directories that are made for mounts.
 const PREFIX: &str = "forebay-disk-";
+
+/// The type of the mount.
+const MOUNT_TYPE: &str = "fuse.forebay";
 
 /// What to emulate, beside the profile.
 #[derive(Debug, Clone)]
@@ -88,6 +93,17 @@ pub struct Emulated {
     mount_point: PathBuf,
     #[expect(dead_code, reason = "ends the child when dropped")]
     end: Cleanup,
+    #[expect(dead_code, reason = "what the child has left is undone when dropped")]
+    noted: Noted,
+}
+
+/// What is in the ledger, in the order in which it is undone. The child does all of it; this is for the
+/// case that it was killed together with its guardian.
+#[derive(Debug)]
+struct Noted {
+    _mount: Undo,
+    _inner: Undo,
+    _outer: Undo,
 }
 
 impl Emulated {
@@ -96,21 +112,23 @@ impl Emulated {
     /// # Errors
     /// When it cannot be mounted: what the command said.
     pub fn start(spec: &str, options: &EmulatedOptions) -> anyhow::Result<Emulated> {
-        let around = private_directory()?;
-        let mount_point = around.path().join("mnt");
-        std::fs::create_dir(&mount_point).context("cannot make a mount point")?;
-        let mut command = command(spec, &mount_point, around.path(), options)?;
+        let (around, outer) = private_directory()?;
+        let mount_point = around.join("mnt");
+        let inner =
+            ledger::make_directory(&mount_point, false).context("cannot make a mount point")?;
+        let change = Change::Mount { point: mount_point.clone(), source: MOUNT_TYPE.to_owned() };
+        let (mount, ()) = Undo::doing(change, |_| Ok(()))?;
+        let noted = Noted { _mount: mount, _inner: inner, _outer: outer };
+        let mut command = command(spec, &mount_point, &around, options)?;
         let child = command.spawn();
         let child =
             child.with_context(|| format!("cannot run {}", command.get_program().display()))?;
-        // From here on the directory is the child's to remove, and the cleanup's after it.
-        let around = around.keep();
         let mut running = Running { child, around };
         let lines = running.lines();
         let end = Cleanup::new(move || running.end());
         match lines.recv_timeout(MOUNT_MAX) {
             Ok(Said::Out(line)) if line.starts_with("mounted ") => {
-                Ok(Emulated { mount_point, end })
+                Ok(Emulated { mount_point, end, noted })
             }
             Ok(Said::Out(line)) => bail!("forebay emulate says {line:?}"),
             Ok(Said::Failed(told)) => {
@@ -190,15 +208,20 @@ impl Emulated {
 }
 
 /// A directory that only this user can enter: in there, whoever may use the mount is the kernel's affair.
-fn private_directory() -> anyhow::Result<tempfile::TempDir> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(PREFIX);
+fn private_directory() -> anyhow::Result<(PathBuf, Undo)> {
     let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let made = of_session.filter(|path| path.is_absolute()).map(|path| builder.tempdir_in(path));
-    match made {
-        Some(Ok(directory)) => Ok(directory),
-        Some(Err(_)) | None => builder.tempdir().context("cannot make a directory for a mount"),
+    let candidates = of_session.filter(|path| path.is_absolute()).into_iter();
+    let mut result = None;
+    for candidate in candidates.chain([std::env::temp_dir()]) {
+        let made = std::fs::canonicalize(&candidate).map_err(anyhow::Error::from);
+        let made = made.map(|within| within.join(ledger::fresh_name(PREFIX)));
+        match made.and_then(|path| Ok((ledger::make_directory(&path, false)?, path))) {
+            Ok((undo, path)) => return Ok((path, undo)),
+            Err(error) => result = Some(error),
+        }
     }
+    let error = result.unwrap_or_else(|| anyhow!("there is none"));
+    Err(error.context("cannot make a directory for a mount"))
 }
 
 fn command(

@@ -15,7 +15,7 @@ use anyhow::Context;
 use forebay_emulate::profile::Profile;
 use forebay_emulate::serve::{self, Data, Emulation, Error, Options};
 
-pub use child::{Emulated, EmulatedOptions};
+pub use child::{Emulated, EmulatedData, EmulatedOptions};
 
 use crate::bad_input;
 use crate::cli::EmulateArgs;

@@ -115,8 +115,17 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
     Some(named.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
+/// Memory that programs may still take, in bytes.
+pub(crate) fn available_bytes() -> Option<u64> {
+    in_meminfo("MemAvailable:", &Files::at("/").text("proc/meminfo")?)
+}
+
 fn memory_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    in_meminfo("MemTotal:", meminfo)
+}
+
+fn in_meminfo(name: &str, meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -263,6 +272,10 @@ mod tests {
             Some(24_669_068 * 1024)
         );
         assert_eq!(memory_bytes(""), None);
+        assert_eq!(
+            in_meminfo("MemAvailable:", "MemTotal: 9 kB\nMemAvailable:  7 kB\n"),
+            Some(7168)
+        );
     }
 
     #[test]

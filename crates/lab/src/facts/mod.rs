@@ -15,8 +15,10 @@ mod sysfs;
 
 pub use counters::{CounterSource, DeviceCounters};
 pub use emulated::EmulatedDisk;
+pub(crate) use host::available_bytes;
 pub(crate) use mountinfo::{MountedHere, mounted_at};
 pub use storage::free_bytes;
+pub(crate) use storage::sync_filesystem;
 pub use sysfs::Sysfs;
 #[cfg(test)]
 pub(crate) use sysfs::fixture::FakeSys;

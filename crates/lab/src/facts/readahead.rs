@@ -74,6 +74,7 @@ mod tests {
         Storage {
             directory: "/srv".to_owned(),
             filesystem: Some(filesystem.to_owned()),
+            emulated: None,
             mount_point: None,
             mount_options: None,
             source: Some(source.to_owned()),

@@ -51,6 +51,17 @@ pub fn free_bytes(directory: &Path) -> io::Result<u64> {
     Ok(filesystem.f_bavail.saturating_mul(filesystem.f_frsize))
 }
 
+/// Writes out all that is changed on the filesystem of `directory`.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn sync_filesystem(directory: &fs::File) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return Ok(rustix::fs::syncfs(directory)?);
+    #[cfg(not(target_os = "linux"))]
+    directory.sync_all()
+}
+
 fn mount_id(directory: &Path) -> Option<u64> {
     let open = fs::File::open(directory).ok()?;
     let fdinfo = fs::read_to_string(format!("/proc/self/fdinfo/{}", open.as_raw_fd())).ok()?;

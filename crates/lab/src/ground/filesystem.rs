@@ -24,6 +24,10 @@ use super::ledger::{self, Attached, Change, Undo, loops_over};
 use super::program::run;
 use crate::bad_input;
 
+/// How far the kernel reads ahead on a disk that does not say which requests it likes best, as most do. A
+/// loop device says that it likes the largest it takes, and would be read 2560 KiB ahead.
+const READAHEAD_KIB: u64 = 128;
+
 /// How the names of mount points begin.
 const PREFIX: &str = "forebay-mount-";
 
@@ -60,6 +64,18 @@ impl Filesystem {
             Filesystem::Xfs => "mkfs.xfs",
             Filesystem::Btrfs => "mkfs.btrfs",
         }
+    }
+
+    /// # Errors
+    /// [`BadInput`](crate::BadInput): this user cannot mount it.
+    pub(super) fn check_rights(self) -> anyhow::Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            bad_input!(
+                "--fs {self}: making a loop device and mounting it needs root; run as root, or leave \
+                 --fs out"
+            );
+        }
+        Ok(())
     }
 
     /// Quietly, over whatever is there, and without discarding a disk that is empty anyway. Tables that
@@ -117,12 +133,7 @@ impl Mounted {
     /// [`BadInput`](crate::BadInput): the user is not root, a program is missing, or the kernel lacks
     /// the filesystem; or the file is in use ([FSY-1]). Otherwise what went wrong.
     pub fn over(file: &Path, filesystem: Filesystem) -> anyhow::Result<Mounted> {
-        if !rustix::process::geteuid().is_root() {
-            bad_input!(
-                "--fs {filesystem}: making a loop device and mounting it needs root; run as root, \
-                 or leave --fs out"
-            );
-        }
+        filesystem.check_rights()?;
         let file = std::fs::canonicalize(file)
             .with_context(|| format!("cannot look at {}", file.display()))?;
         if let Some(device) = loops_over(&file).first() {
@@ -141,6 +152,7 @@ impl Mounted {
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         let (attached, device) = attach(&file)?;
         check_direct(&file, &device)?;
+        set_readahead(&device)?;
         let path = format!("/dev/{}", device.name);
         make(filesystem, &path)?;
         let change = Change::Mount { point: directory.clone(), source: path.clone() };
@@ -203,6 +215,13 @@ fn check_direct(file: &Path, device: &Attached) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Not in the ledger: the kernel sets its own again when the device is detached.
+fn set_readahead(device: &Attached) -> anyhow::Result<()> {
+    let file = format!("/sys/block/{}/queue/read_ahead_kb", device.name);
+    std::fs::write(&file, format!("{READAHEAD_KIB}\n"))
+        .with_context(|| format!("cannot write {file}"))
 }
 
 fn make(filesystem: Filesystem, device: &str) -> anyhow::Result<()> {

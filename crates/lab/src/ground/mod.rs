@@ -7,4 +7,5 @@
 
 pub mod filesystem;
 pub mod ledger;
+pub mod on;
 mod program;

@@ -120,6 +120,7 @@ mod tests {
         let mut storage = Storage {
             directory: mount.display().to_string(),
             filesystem: Some("fuse.forebay".to_owned()),
+            emulated: None,
             mount_point: Some(mount.display().to_string()),
             mount_options: None,
             source: None,

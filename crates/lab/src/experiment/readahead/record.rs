@@ -181,7 +181,7 @@ fn record(settings: &Settings, storage: &Storage, cell: Cell, tally: &Tally) -> 
 
 /// The settings of a cell that say where it was measured: profile of an emulated disk, and filesystem.
 pub(in crate::experiment) fn place(storage: &Storage) -> Map<String, Value> {
-    object(json!({ "profile": null, "filesystem": storage.filesystem }))
+    object(json!({ "profile": storage.profile(), "filesystem": storage.filesystem }))
 }
 
 #[cfg(test)]

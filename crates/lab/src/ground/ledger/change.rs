@@ -44,7 +44,7 @@ pub enum Change {
         /// Where.
         #[serde(with = "path_text")]
         point: PathBuf,
-        /// What, as the list of mounts calls it.
+        /// What: the source or, where that says nothing, the type that the list of mounts shows.
         source: String,
     },
     /// A file is shown as a block device.

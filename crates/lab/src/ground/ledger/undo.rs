@@ -138,7 +138,7 @@ fn mount(point: &Path, source: &str) -> Verdict {
 fn decide_mount(source: &str, topmost: Option<&MountedHere>) -> Decision {
     match topmost {
         None => Decision::Nothing,
-        Some(seen) if seen.source == source => Decision::Undo,
+        Some(seen) if seen.source == source || seen.filesystem == source => Decision::Undo,
         Some(seen) => Decision::NotOurs(format!("shows {} now", seen.source)),
     }
 }
@@ -339,8 +339,12 @@ fn remove(path: &Path, contents: bool) -> io::Result<Verdict> {
 }
 
 fn decide_directory(path: &Path, uid: u32, seen: SeenDirectory) -> Decision {
-    let name = path.file_name().unwrap_or_default().as_bytes();
-    if !OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes())) {
+    let ours = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
+    };
+    // Or a directory right in one of ours.
+    if !ours(path) && !path.parent().is_some_and(ours) {
         return Decision::NotOurs("is not a name that a run gives".to_owned());
     }
     if !seen.is_directory {

@@ -54,6 +54,7 @@ fn storage(with_device: bool) -> Storage {
     Storage {
         directory: "/srv".to_owned(),
         filesystem: Some("ext3".to_owned()),
+        emulated: None,
         mount_point: None,
         mount_options: None,
         source: None,

@@ -57,6 +57,9 @@ fn a_mount_is_unmounted_only_while_it_shows_what_was_mounted() {
     assert_eq!(decide_mount("/dev/loop3", None), Decision::Nothing);
     assert_eq!(decide_mount("/dev/loop3", Some(&here("/dev/loop3"))), Decision::Undo);
     assert!(not_ours(&decide_mount("/dev/loop3", Some(&here("/dev/sda1")))), "[UND-1]");
+    // A mount whose source is any name: its type tells.
+    assert_eq!(decide_mount("ext4", Some(&here("nvme"))), Decision::Undo);
+    assert!(not_ours(&decide_mount("fuse.forebay", Some(&here("nvme")))), "[UND-1]");
     // Nothing is mounted at a directory that was just made.
     let scratch = tempfile::tempdir().unwrap();
     let point = scratch.path().to_owned();
@@ -111,6 +114,8 @@ fn a_directory_goes_only_if_it_looks_like_one_of_ours() {
     let theirs = SeenDirectory { is_directory: true, uid: 7, same_filesystem: true };
     assert!(not_ours(&decide_directory(&ours, 8, theirs)), "[UND-1]");
     assert_eq!(decide_directory(&ours, 7, theirs), Decision::Undo);
+    assert_eq!(decide_directory(&ours.join("mnt"), 7, theirs), Decision::Undo, "right in ours");
+    assert!(not_ours(&decide_directory(&ours.join("mnt/a"), 7, theirs)), "[UND-1]");
 }
 
 #[test]
