@@ -68,7 +68,7 @@ fn disk(directory: &Path) -> PathBuf {
 }
 
 /// The mounts and loop devices that have to do with `directory`.
-fn left_of(directory: &Path) -> Vec<String> {
+pub(crate) fn left_of(directory: &Path) -> Vec<String> {
     let shown = directory.to_str().unwrap();
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mut left: Vec<String> =

@@ -7,4 +7,5 @@ mod command;
 mod contests;
 mod explain;
 mod ground;
+mod on;
 mod page;
