@@ -69,7 +69,8 @@ pub(crate) struct Controller {
     processor_free_ns: u64,
     out_free_ns: u64,
     in_free_ns: u64,
-    commands: Vec<(u64, Command)>,
+    /// Number, command, and when the processor was done with it.
+    commands: Vec<(u64, Command, u64)>,
     free: Vec<usize>,
     dirty: Dirty,
     /// Writes that wait for room.
@@ -127,7 +128,8 @@ impl Controller {
     }
 
     fn processed(&mut self, place: usize) {
-        let (_, command) = self.commands[place];
+        let command = self.commands[place].1;
+        self.commands[place].2 = self.now_ns;
         let cached = self.parameters.write_cache > 0;
         match command.op {
             Op::Write if cached => {
@@ -148,18 +150,21 @@ impl Controller {
         self.dirty.missing(command.offset, command.offset + command.len)
     }
 
-    /// The bytes of a command go back to the host.
+    /// The bytes of a command go back to the host. They went as they came from the device, and the last of
+    /// them are here just now; only where the cable was busy, or is slower, are some left to go.
     fn answer(&mut self, place: usize) {
-        let (_, command) = self.commands[place];
+        let (_, command, sent_ns) = self.commands[place];
         let bytes = if command.op == Op::Read { command.len } else { 0 };
-        self.out_free_ns = self.out_free_ns.max(self.now_ns) + self.cable_ns(bytes);
-        self.step(self.out_free_ns, Step::Answered(place));
+        let cable_ns = self.cable_ns(bytes);
+        let begin_ns = sent_ns.max(self.now_ns.saturating_sub(cable_ns));
+        self.out_free_ns = self.out_free_ns.max(begin_ns) + cable_ns;
+        self.step(self.out_free_ns.max(self.now_ns), Step::Answered(place));
     }
 
     /// Takes writes into the cache, in order, while there is room.
     fn take_in(&mut self) {
         while let Some(&place) = self.waiting.front() {
-            let (_, command) = self.commands[place];
+            let command = self.commands[place].1;
             let held = self.dirty.total() + self.destaging_bytes;
             if held > 0 && held + self.missing(command) > self.parameters.write_cache {
                 break;
@@ -244,9 +249,9 @@ impl Device for Controller {
         let command = command.within(self.size_bytes());
         let place = self.free.pop().unwrap_or(self.commands.len());
         if place == self.commands.len() {
-            self.commands.push((id, command));
+            self.commands.push((id, command, 0));
         } else {
-            self.commands[place] = (id, command);
+            self.commands[place] = (id, command, 0);
         }
         let from_ns = self.processor_free_ns.max(self.now_ns);
         self.processor_free_ns = from_ns + nanos(self.parameters.command_time);
@@ -326,11 +331,20 @@ mod tests {
     }
 
     #[test]
-    fn a_read_waits_for_processor_device_and_cable() {
+    fn a_read_waits_for_processor_and_device_and_its_bytes_go_as_they_come() {
         let mut device = controller(MIB);
         submit(&mut *device, 0, 0, Op::Read, 0, 100_000);
         submit(&mut *device, 0, 1, Op::Read, 0, 100_000);
-        assert_eq!(ends(&mut *device), [(0, 1110), (1, 2110)]);
+        assert_eq!(ends(&mut *device), [(0, 1010), (1, 2010)]);
+    }
+
+    #[test]
+    fn a_slow_cable_is_what_reads_wait_for() {
+        let mut device = with_cable(MIB, 50_000_000);
+        submit(&mut *device, 0, 0, Op::Read, 0, 100_000);
+        submit(&mut *device, 0, 1, Op::Read, 0, 100_000);
+        // Two milliseconds for each, one after the other; the device was done at 1.01 and 2.01 ms.
+        assert_eq!(ends(&mut *device), [(0, 2010), (1, 4010)]);
     }
 
     #[test]

@@ -4,4 +4,8 @@
 
 mod disk;
 mod every;
+#[path = "../../examples/curves/kernel.rs"]
+mod kernel;
 mod rig;
+mod shapes;
+mod speed;
