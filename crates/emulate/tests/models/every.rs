@@ -21,6 +21,69 @@ fn step() -> impl Strategy<Value = (Command, u64)> {
     })
 }
 
+/// Devices whose caches, queues and limits are so small that commands keep running into them.
+const TIGHT: [&str; 4] = [
+    r#"about = "a disk"
+       [disk]
+       like = "7200rpm"
+       queue = 4
+       overtaken_max = 2
+       elevator_limit = "20ms"
+       read_cache = "256KiB"
+       segments = 2
+       read_ahead = "64KiB"
+       write_cache = "128KiB""#,
+    r#"about = "a disk without a write cache"
+       [disk]
+       like = "7200rpm"
+       queue = 3
+       overtaken_max = 1
+       read_cache = "0KiB"
+       write_cache = "0KiB""#,
+    r#"about = "an array behind a controller"
+       [disk]
+       like = "15k"
+       queue = 2
+       write_cache = "64KiB"
+       [array]
+       level = "raid10"
+       count = 4
+       stripe = "16KiB"
+       [controller]
+       command_time = "20us"
+       rate = "100MB/s"
+       write_cache = "128KiB"
+       destage_depth = 2
+       destage_max = "32KiB""#,
+    r#"about = "flash"
+       [flash]
+       like = "sata-ssd"
+       units = 3
+       queue = 2
+       write_cache = "64KiB"
+       spare = "256KiB""#,
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// [DSK-2], [DSK-3], [ARY-1], [CTR-1], [CTR-2], [FLS-1] and others are asserted in the models.
+    #[test]
+    fn devices_that_are_too_small_still_end_everything(
+        steps in prop::collection::vec(step(), 1..300),
+        seed in any::<u64>(),
+    ) {
+        for text in TIGHT {
+            let mut rig = Rig::new(Profile::parse(text, "tight").unwrap().build(seed));
+            for (command, after_us) in &steps {
+                rig.until(rig.now() + Duration::from_micros(after_us / 4));
+                rig.submit(*command);
+            }
+            rig.all();
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
@@ -67,6 +130,35 @@ proptest! {
             }
             late.advance(now, &mut seen_late);
             prop_assert_eq!(&seen_often, &seen_late, "{}", name);
+        }
+    }
+}
+
+#[test]
+fn no_read_beats_the_fastest_way_its_bytes_can_take() {
+    // The cable or link of each, and of an array those of all members together.
+    for (name, bytes_per_s) in [
+        ("15k", 300e6),
+        ("raid0-4x7200", 4.0 * 280e6),
+        ("raid10-12", 550e6),
+        ("sata-ssd", 550e6),
+        ("nvme", 6.8e9),
+        ("nvme-old", 2.1e9),
+    ] {
+        let mut random = fastrand::Rng::with_seed(9);
+        let mut rig = Rig::of(name);
+        let mut lens = Vec::new();
+        for _ in 0..400 {
+            lens.push(random.u64(1..4000) * 512);
+            // Half of them again and again at the same place, so that caches have them.
+            let place = if random.bool() { 0 } else { random.u64(0..30 * 1024) * MIB };
+            rig.read(place, lens[lens.len() - 1]);
+            if rig.under_way() > 8 {
+                for (id, took) in rig.wait() {
+                    let least = lens[id as usize] as f64 / bytes_per_s;
+                    assert!(took.as_secs_f64() > least, "{name}: {took:?} instead of {least} s");
+                }
+            }
         }
     }
 }

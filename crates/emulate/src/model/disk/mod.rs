@@ -86,6 +86,13 @@ struct Settings {
     write_cache: u64,
 }
 
+impl Settings {
+    /// Whether a command in the queue waits for the arm, rather than for room in the write cache.
+    fn needs_arm(&self, queued: &Queued) -> bool {
+        !queued.write || self.write_cache == 0
+    }
+}
+
 /// A command in the disk's queue.
 #[derive(Debug, Clone, Copy)]
 struct Queued {
@@ -233,7 +240,6 @@ impl Disk {
 
     /// Gives the arm something to do, if it is free to take it up.
     fn schedule(&mut self) {
-        let cached_writes = self.settings.write_cache > 0;
         let limit = self.settings.overtaken_max;
         let held = match &self.arm.work {
             Work::Command { .. } => return,
@@ -244,8 +250,9 @@ impl Disk {
             Work::Idle => false,
         };
         let reading_on = matches!(self.arm.work, Work::Stream(_));
-        let commands_wait = self.queue.iter().any(|queued| !(queued.write && cached_writes));
-        let writes_wait = self.queue.iter().any(|queued| queued.write && cached_writes);
+        let needs_arm = |queued: &Queued| self.settings.needs_arm(queued);
+        let commands_wait = self.queue.iter().any(needs_arm);
+        let writes_wait = !self.queue.iter().all(needs_arm);
         let nearly_full = self.dirty.total() * 4 > self.settings.write_cache * 3;
         let pressed = nearly_full || writes_wait || !self.flushes.is_empty();
         let destage = match commands_wait {
@@ -274,9 +281,10 @@ impl Disk {
     fn begin_command(&mut self, held: bool) {
         let Some(chosen) = self.soonest(held) else { return };
         let command = self.queue.remove(chosen);
-        for passed in &mut self.queue[..chosen] {
+        let limit = self.settings.overtaken_max;
+        let settings = &self.settings;
+        for passed in self.queue[..chosen].iter_mut().filter(|queued| settings.needs_arm(queued)) {
             passed.overtaken += 1;
-            let limit = self.settings.overtaken_max;
             assert!(passed.overtaken <= limit, "[DSK-3] a command was overtaken {limit} times");
         }
         self.destaged_last = false;
@@ -296,10 +304,9 @@ impl Disk {
     /// The place in the queue of the command to be carried out next, if one may be.
     fn soonest(&self, held: bool) -> Option<usize> {
         let limit = self.settings.overtaken_max;
-        let eligible = |queued: &Queued| !(queued.write && self.settings.write_cache > 0);
         let mut best: Option<(u64, usize)> = None;
-        for (index, queued) in self.queue.iter().enumerate().filter(|(_, queued)| eligible(queued))
-        {
+        let queue = self.queue.iter().enumerate();
+        for (index, queued) in queue.filter(|(_, queued)| self.settings.needs_arm(queued)) {
             if queued.overtaken >= limit {
                 return Some(index);
             }
