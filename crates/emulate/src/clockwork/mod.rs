@@ -89,6 +89,8 @@ struct Shared {
     inner: Mutex<Inner>,
     /// The leader sleeps here.
     alarm: Condvar,
+    /// Who waits for answers to be noted sleeps here.
+    noted: Condvar,
     /// Workers that do not lead sleep here.
     followers: Condvar,
     /// The model's next event, in emulated nanoseconds; `u64::MAX` if there is none.
@@ -103,6 +105,8 @@ struct Inner {
     waiting: HashMap<u64, Waiting>,
     /// Answers whose time has come, with what to note of them.
     due: Vec<Due>,
+    /// Requests whose answers are being sent, and are not noted yet.
+    sending: Vec<u64>,
     /// Kept for its allocation.
     ended: Vec<Ended>,
     tally: Tally,
@@ -144,6 +148,7 @@ impl fmt::Debug for LaterAnswer {
 
 #[derive(Debug)]
 struct Due {
+    request: u64,
     noted: Noted,
     answer: LaterAnswer,
 }
@@ -162,6 +167,7 @@ impl Clockwork {
             device,
             waiting: HashMap::new(),
             due: Vec::new(),
+            sending: Vec::new(),
             ended: Vec::new(),
             tally: Tally::default(),
             told: Duration::ZERO,
@@ -173,6 +179,7 @@ impl Clockwork {
         let shared = Arc::new(Shared {
             inner: Mutex::new(inner),
             alarm: Condvar::new(),
+            noted: Condvar::new(),
             followers: Condvar::new(),
             next_event_ns: AtomicU64::new(u64::MAX),
             clock: Clock::start(speed_up),
@@ -204,6 +211,16 @@ impl Clockwork {
         if !timing {
             inner.release_all(self.shared.clock.now());
             self.shared.alarm.notify_one();
+        }
+    }
+
+    /// Waits until the answers that are being sent are noted. Whoever got one may look at the log at once, and
+    /// should find it there.
+    pub(crate) fn settle(&self) {
+        let mut inner = self.shared.lock();
+        let sending = inner.sending.clone();
+        while inner.sending.iter().any(|request| sending.contains(request)) {
+            inner = self.shared.noted.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -275,7 +292,7 @@ impl Inner {
             return; // `ready` will find that it has ended
         }
         if let Some(Waiting { noted, answer: Some(answer), .. }) = self.waiting.remove(&request) {
-            self.due.push(Due { noted, answer });
+            self.due.push(Due { request, noted, answer });
         }
     }
 
@@ -355,9 +372,11 @@ impl Shared {
             Some(waiting) if waiting.parts > 0 => waiting.answer = Some(answer),
             Some(waiting) => {
                 let noted = waiting.noted;
-                inner.waiting.remove(&ticket.request);
+                let request = ticket.request;
+                inner.waiting.remove(&request);
+                inner.sending.push(request);
                 drop(inner);
-                self.send(Due { noted, answer });
+                self.send(Due { request, noted, answer });
             }
             None => unreachable!("[CLW-1] a request was answered before it had an answer"),
         }
@@ -370,7 +389,10 @@ impl Shared {
         let Noted { entry, arrived, ended, timed } = due.noted;
         self.log.ended(entry, ended - arrived, replied.max(arrived));
         let late = timed.then(|| self.clock.real(replied.saturating_sub(ended)));
-        self.lock().tally.answered(late, replied);
+        let mut inner = self.lock();
+        inner.tally.answered(late, replied);
+        inner.sending.retain(|request| *request != due.request);
+        self.noted.notify_all();
     }
 
     /// A worker's life.
@@ -411,6 +433,7 @@ impl Shared {
             self.note_next_event(&inner);
             if !inner.due.is_empty() || inner.stopped {
                 let due = std::mem::take(&mut inner.due);
+                inner.sending.extend(due.iter().map(|one| one.request));
                 return (inner, due);
             }
             let Some(next) = inner.device.next_event() else {

@@ -75,6 +75,7 @@ impl ControlFiles {
     }
 
     fn contents(&self, file: ControlFile, clockwork: &Clockwork) -> Vec<u8> {
+        clockwork.settle();
         let line = match file {
             ControlFile::Counters => serde_json::to_vec(&clockwork.counters()),
             ControlFile::Profile => serde_json::to_vec(&self.told),
@@ -92,7 +93,10 @@ pub(super) fn obey(words: &[u8], clockwork: &Clockwork) -> bool {
     match words.trim_ascii() {
         b"timing off" => clockwork.set_timing(false),
         b"timing on" => clockwork.set_timing(true),
-        b"log clear" => clockwork.log().clear(),
+        b"log clear" => {
+            clockwork.settle();
+            clockwork.log().clear();
+        }
         // Asked for by the tests of what happens then.
         b"panic" => panic!("asked to panic through .forebay/control"),
         _ => return false,

@@ -115,16 +115,15 @@ impl Memory {
         }
     }
 
-    /// Zeroes the part of `chunk` that is in `range`, and lets go of the chunk if that is all of it.
+    /// Zeroes the part of `chunk` that is in `range`, and lets go of the chunk if nothing else is in it.
     fn clear(&self, shard: &mut Shard, chunk: u64, range: Range<u64>) {
         let start = chunk * CHUNK_BYTES;
         let within = range.start.max(start) - start..range.end.min(start + CHUNK_BYTES) - start;
-        if within == (0..CHUNK_BYTES) {
-            if shard.remove(&chunk).is_some() {
-                self.held_bytes.fetch_sub(CHUNK_BYTES, Ordering::Relaxed);
-            }
-        } else if let Some(bytes) = shard.get_mut(&chunk) {
-            bytes[within.start as usize..within.end as usize].fill(0);
+        let Some(bytes) = shard.get_mut(&chunk) else { return };
+        bytes[within.start as usize..within.end as usize].fill(0);
+        if within == (0..CHUNK_BYTES) || is_zero(bytes) {
+            shard.remove(&chunk);
+            self.held_bytes.fetch_sub(CHUNK_BYTES, Ordering::Relaxed);
         }
     }
 

@@ -5,6 +5,7 @@ mod checkpoint;
 mod cli;
 mod command;
 mod contests;
+mod emulate;
 mod explain;
 mod ground;
 mod on;

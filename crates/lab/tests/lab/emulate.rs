@@ -1,0 +1,160 @@
+//! Emulated disks as their users meet them: what is in the mount, when answers come, and what is left afterwards.
+//!
+//! A mount needs /dev/fuse, and fusermount3 for who is not root; where these are missing, tests say `skipped` and
+//! write that to the file named by FOREBAY_SKIPS.
+
+mod contents;
+mod endings;
+mod loops;
+mod refusals;
+mod times;
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use forebay_lab::emulate::{Emulated, EmulatedOptions};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::command::wait_until;
+
+/// A device that takes so long for any command.
+pub(crate) fn fixed(directory: &Path, name: &str, time: &str) -> String {
+    let path = directory.join(format!("{name}.toml"));
+    let text = format!(
+        "about = \"{time} for any command\"\n[fixed]\nsize = \"1TiB\"\ncommand_time = \"{time}\"\n\
+         rate = \"0MB/s\"\nflush_time = \"{time}\"\nconcurrency = 32\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Why nothing can be mounted here.
+fn missing() -> Option<String> {
+    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
+        return Some(format!("/dev/fuse: {error}"));
+    }
+    let helper = Command::new("fusermount3").arg("-V").stdout(Stdio::null()).status();
+    let root = rustix::process::geteuid().is_root();
+    (!root && helper.is_err()).then(|| "no fusermount3 on PATH".to_owned())
+}
+
+/// Says and counts that a test did nothing.
+pub(crate) fn skip(test: &str, reason: &str) {
+    println!("skipped: {test}: {reason}");
+    if let Some(skips) = std::env::var_os("FOREBAY_SKIPS") {
+        let mut file = OpenOptions::new().append(true).create(true).open(skips).unwrap();
+        // One write, so that tests that skip at the same time do not mix their lines.
+        file.write_all(format!("lab: {test}: {reason}\n").as_bytes()).unwrap();
+    }
+}
+
+/// Whether disks can be emulated here; if not, `test` is skipped.
+pub(crate) fn can_mount(test: &str) -> bool {
+    let missing = missing();
+    if let Some(reason) = &missing {
+        skip(test, reason);
+    }
+    missing.is_none()
+}
+
+pub(crate) fn options() -> EmulatedOptions {
+    EmulatedOptions {
+        program: Some(env!("CARGO_BIN_EXE_forebay").into()),
+        ..EmulatedOptions::default()
+    }
+}
+
+pub(crate) fn emulated(spec: &str) -> Emulated {
+    Emulated::start(spec, &options()).unwrap()
+}
+
+/// Opens past the page cache.
+pub(crate) fn direct(path: &Path) -> File {
+    let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
+    File::options().read(true).write(true).custom_flags(flags).open(path).unwrap()
+}
+
+/// Whether something is mounted at `path`, working or dead.
+pub(crate) fn is_mounted(path: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let path = path.to_str().unwrap();
+    table.lines().any(|line| line.split(' ').nth(1) == Some(path))
+}
+
+/// Guardians of mounts at `path`.
+pub(crate) fn guardians(path: &Path) -> usize {
+    let path = path.to_str().unwrap().as_bytes();
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let command_lines =
+        processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let ours = command_lines.filter(|line| {
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        words.contains(&b"forebay-guardian".as_slice()) && words.contains(&path)
+    });
+    ours.count()
+}
+
+/// `forebay emulate` as a person calls it, on a directory that is there before and after.
+pub(crate) struct Called {
+    pub(crate) child: Child,
+    pub(crate) mount_point: PathBuf,
+    out: BufReader<std::process::ChildStdout>,
+    _around: tempfile::TempDir,
+}
+
+impl Called {
+    /// Starts it and waits for its word.
+    pub(crate) fn start(spec: &str, more: &[&str]) -> Called {
+        let around = tempfile::tempdir().unwrap();
+        let mount_point = around.path().canonicalize().unwrap().join("mnt");
+        std::fs::create_dir(&mount_point).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.arg("emulate").args(more).arg(spec).arg(&mount_point);
+        // Its own group, so that a signal to all of it reaches nobody else.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert!(line.starts_with("mounted "), "{line:?}");
+        assert!(is_mounted(&mount_point));
+        Called { child, mount_point, out, _around: around }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits until it has ended, and tells what it said meanwhile.
+    pub(crate) fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).unwrap();
+        rest
+    }
+
+    /// Fails unless there is nothing left but the empty directory.
+    pub(crate) fn assert_gone(&self) {
+        wait_until("the mount to go", || !is_mounted(&self.mount_point));
+        wait_until("the guardian to go", || guardians(&self.mount_point) == 0);
+        assert_eq!(std::fs::read_dir(&self.mount_point).unwrap().count(), 0);
+    }
+}
+
+impl Drop for Called {
+    fn drop(&mut self) {
+        // Whatever a test that failed has left: the guardian takes the mount away.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for _ in 0..1000 {
+            if !is_mounted(&self.mount_point) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! However it ends, nothing is left.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Called, can_mount, direct, emulated, fixed, guardians, is_mounted};
+use crate::command::{scratch, wait_until};
+
+/// A read that takes an hour unless something happens.
+fn long_read(path: PathBuf) -> JoinHandle<std::io::Result<()>> {
+    let file = direct(&path);
+    std::thread::spawn(move || file.read_exact_at(&mut [0; 4096], 0))
+}
+
+fn in_flight(called: &Called) -> u64 {
+    let text = std::fs::read_to_string(called.mount_point.join(".forebay/counters")).unwrap();
+    let counters: serde_json::Value = serde_json::from_str(&text).unwrap();
+    counters["in_flight"].as_u64().unwrap()
+}
+
+/// `forebay emulate` on a disk that takes an hour, with a read under way.
+fn with_a_read() -> (Called, JoinHandle<std::io::Result<()>>, tempfile::TempDir) {
+    let scratch = scratch();
+    let called = Called::start(&fixed(scratch.path(), "slow", "3600s"), &[]);
+    let read = long_read(called.mount_point.join("disk"));
+    wait_until("the read to arrive", || in_flight(&called) == 1);
+    (called, read, scratch)
+}
+
+#[test]
+fn a_signal_unmounts_and_answers_what_was_under_way() {
+    if !can_mount("a_signal_unmounts_and_answers_what_was_under_way") {
+        return;
+    }
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let (mut called, read, _scratch) = with_a_read();
+        called.signal(signal);
+        read.join().unwrap().expect("[EMU-2] it is answered at once");
+        let said = called.rest();
+        assert!(said.contains("unmounted "), "{said}");
+        assert!(called.child.wait().unwrap().success(), "{signal:?}");
+        called.assert_gone();
+    }
+}
+
+#[test]
+fn a_killed_server_leaves_no_mount_and_no_reader_waiting() {
+    if !can_mount("a_killed_server_leaves_no_mount_and_no_reader_waiting") {
+        return;
+    }
+    let (mut called, read, _scratch) = with_a_read();
+    called.signal(Signal::KILL);
+    assert!(read.join().unwrap().is_err(), "[EMU-2] the reader is told");
+    assert_eq!(called.child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
+    called.assert_gone();
+}
+
+#[test]
+fn a_panic_in_the_server_ends_it_and_leaves_no_mount_and_no_reader_waiting() {
+    if !can_mount("a_panic_in_the_server_ends_it_and_leaves_no_mount_and_no_reader_waiting") {
+        return;
+    }
+    let (mut called, read, _scratch) = with_a_read();
+    let told = std::fs::write(called.mount_point.join(".forebay/control"), "panic");
+    assert!(told.is_err(), "who asked is told, too");
+    assert!(read.join().unwrap().is_err(), "[EMU-2] the reader is told");
+    assert_eq!(called.child.wait().unwrap().signal(), Some(Signal::ABORT.as_raw()));
+    called.assert_gone();
+}
+
+#[test]
+fn the_death_of_the_parent_unmounts() {
+    if !can_mount("the_death_of_the_parent_unmounts") {
+        return;
+    }
+    let around = tempfile::tempdir().unwrap();
+    let mount_point = around.path().canonicalize().unwrap();
+    let script = "\"$0\" emulate instant \"$1\" & wait";
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_forebay")]).arg(&mount_point);
+    let mut shell = shell.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    wait_until("the mount", || is_mounted(&mount_point) && mount_point.join("disk").exists());
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    wait_until("the mount to go", || !is_mounted(&mount_point));
+    wait_until("the guardian to go", || guardians(&mount_point) == 0);
+}
+
+#[test]
+fn a_mount_in_use_is_detached_and_that_is_said() {
+    if !can_mount("a_mount_in_use_is_detached_and_that_is_said") {
+        return;
+    }
+    let mut called = Called::start("instant", &[]);
+    let user = File::open(called.mount_point.join("disk")).unwrap();
+    called.signal(Signal::INT);
+    let said = called.rest();
+    assert!(said.contains("was in use"), "{said}");
+    assert!(called.child.wait().unwrap().success());
+    assert!(user.read_exact_at(&mut [0; 4096], 1 << 20).is_err());
+    called.assert_gone();
+}
+
+#[test]
+fn somebody_elses_unmounting_ends_it() {
+    if !can_mount("somebody_elses_unmounting_ends_it") {
+        return;
+    }
+    let mut called = Called::start("instant", &[]);
+    let by_helper = Command::new("fusermount3").arg("-u").arg(&called.mount_point).status();
+    if by_helper.is_err() {
+        rustix_unmount(&called);
+    }
+    called.rest();
+    assert!(called.child.wait().unwrap().success());
+    called.assert_gone();
+}
+
+/// Root without fusermount3.
+fn rustix_unmount(called: &Called) {
+    assert!(Command::new("umount").arg(&called.mount_point).status().unwrap().success());
+}
+
+#[test]
+fn a_disk_of_an_experiment_leaves_no_process_mount_or_directory() {
+    if !can_mount("a_disk_of_an_experiment_leaves_no_process_mount_or_directory") {
+        return;
+    }
+    let disk = emulated("instant");
+    let mount_point = disk.directory().to_owned();
+    let around = mount_point.parent().unwrap().to_owned();
+    assert!(is_mounted(&mount_point));
+    drop(disk);
+    assert!(!is_mounted(&mount_point), "[EML-1]");
+    assert_eq!(guardians(&mount_point), 0, "[EMU-1] [EML-1]");
+    assert!(!around.exists(), "[EML-1]");
+
+    // In use, too.
+    let disk = emulated("instant");
+    let mount_point = disk.directory().to_owned();
+    let user = File::open(disk.disk()).unwrap();
+    drop(disk);
+    assert!(!is_mounted(&mount_point) && !mount_point.parent().unwrap().exists(), "[EML-1]");
+    drop(user);
+}
+
+#[test]
+fn a_killed_server_of_an_experiment_leaves_not_even_its_directory() {
+    if !can_mount("a_killed_server_of_an_experiment_leaves_not_even_its_directory") {
+        return;
+    }
+    // As `Emulated` calls it, killed together with whoever called it: only the guardian is left to tidy up.
+    let around = tempfile::tempdir().unwrap().keep();
+    let mount_point = around.join("mnt");
+    std::fs::create_dir(&mount_point).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command
+        .args(["emulate", "--until-stdin-ends", "--remove"])
+        .arg(&around)
+        .arg("instant")
+        .arg(&mount_point);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    wait_until("the mount", || is_mounted(&mount_point) && mount_point.join("disk").exists());
+    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    wait_until("the directory to go", || !around.exists());
+    assert!(!is_mounted(&mount_point));
+}
+
+#[test]
+fn the_end_of_standard_input_unmounts_a_disk_of_an_experiment() {
+    if !can_mount("the_end_of_standard_input_unmounts_a_disk_of_an_experiment") {
+        return;
+    }
+    let mut called = Called::start("instant", &["--until-stdin-ends"]);
+    drop(called.child.stdin.take());
+    called.rest();
+    assert!(called.child.wait().unwrap().success());
+    called.assert_gone();
+}

@@ -1,0 +1,89 @@
+//! Filesystems on a loop device over an emulated disk.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{can_mount, emulated, skip};
+use crate::command::scratch;
+
+/// A loop device with a filesystem on it, which go when this does.
+struct Mounted {
+    device: String,
+    directory: PathBuf,
+}
+
+fn run(program: &str, args: &[&str]) -> Result<String, String> {
+    let output =
+        Command::new(program).args(args).output().map_err(|error| format!("{program}: {error}"))?;
+    let told = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let failed = || format!("{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    if output.status.success() { Ok(told) } else { Err(failed()) }
+}
+
+impl Mounted {
+    fn new(disk: &Path, directory: &Path, make: (&str, &[&str])) -> Result<Mounted, String> {
+        let disk = disk.to_str().unwrap();
+        let device = run("losetup", &["--find", "--show", "--direct-io=on", disk])?;
+        let mounted = Mounted { device, directory: directory.to_owned() };
+        run(make.0, &[make.1, &[mounted.device.as_str()]].concat())?;
+        run("mount", &[&mounted.device, directory.to_str().unwrap()])?;
+        Ok(mounted)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = run("umount", &[self.directory.to_str().unwrap()]);
+        let _ = run("losetup", &["--detach", &self.device]);
+    }
+}
+
+#[test]
+fn a_filesystem_on_a_loop_device_over_it_is_sound() {
+    const TEST: &str = "a_filesystem_on_a_loop_device_over_it_is_sound";
+    if !can_mount(TEST) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return skip(TEST, "a loop device takes root");
+    }
+    let scratch = scratch();
+    let kinds: [(&str, &[&str], &str, &[&str]); 3] = [
+        ("mkfs.ext4", &["-q", "-F"], "fsck.ext4", &["-f", "-n"]),
+        ("mkfs.xfs", &["-q", "-f"], "xfs_repair", &["-n"]),
+        ("mkfs.btrfs", &["-q", "-f"], "btrfs", &["check", "--readonly"]),
+    ];
+    for (make, make_args, check, check_args) in kinds {
+        if run(make, &["-V"]).is_err_and(|told| told.contains("No such file")) {
+            skip(TEST, &format!("no {make} on PATH"));
+            continue;
+        }
+        let mut options = super::options();
+        options.size_bytes = Some(8 << 30);
+        let disk = forebay_lab::emulate::Emulated::start("instant", &options).unwrap();
+        let directory = scratch.path().join(make);
+        std::fs::create_dir(&directory).unwrap();
+        let mounted = match Mounted::new(&disk.disk(), &directory, (make, make_args)) {
+            Ok(mounted) => mounted,
+            Err(told) if told.starts_with("losetup") || told.starts_with("mount") => {
+                skip(TEST, &told); // no loop devices, or no such filesystem in this kernel
+                continue;
+            }
+            Err(told) => panic!("{told}"),
+        };
+        let bytes: Vec<u8> = (0..5_000_000_u32).map(|n| (n ^ n >> 9) as u8).collect();
+        for name in ["a", "b"] {
+            std::fs::write(directory.join(name), &bytes).unwrap();
+        }
+        std::fs::remove_file(directory.join("a")).unwrap();
+        run("umount", &[directory.to_str().unwrap()]).unwrap();
+        run("mount", &[&mounted.device, directory.to_str().unwrap()]).unwrap();
+        assert!(std::fs::read(directory.join("b")).unwrap() == bytes, "{make}");
+        run("umount", &[directory.to_str().unwrap()]).unwrap();
+        run(check, &[check_args, &[mounted.device.as_str()]].concat()).unwrap();
+        drop(mounted);
+        assert!(disk.log().unwrap().iter().any(|one| one.file == "disk" && one.len > 4096));
+        drop(disk);
+    }
+    drop(emulated("instant"));
+}

@@ -1,0 +1,79 @@
+//! What cannot be mounted, told in a sentence, with nothing changed.
+
+use super::{Called, can_mount};
+use crate::command::{output, scratch};
+
+#[test]
+fn what_cannot_be_mounted_is_told_plainly_with_exit_code_2() {
+    if !can_mount("what_cannot_be_mounted_is_told_plainly_with_exit_code_2") {
+        return;
+    }
+    let scratch = scratch();
+    let here = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(here("file"), "mine").unwrap();
+    for directory in ["empty", "full"] {
+        std::fs::create_dir(here(directory)).unwrap();
+    }
+    std::fs::write(here("full/thing"), "mine").unwrap();
+    std::fs::write(here("bad.toml"), "about = \"x\"\n[fixed]\nspeed = 3\n").unwrap();
+    let cases: [(&[&str], &str); 11] = [
+        (&["instant", "nowhere"], "name an existing, empty directory"),
+        (&["instant", "file"], "is not a directory"),
+        (&["instant", "full"], "is not empty"),
+        (&["instant"], "MOUNTPOINT"),
+        (&["floppy", "empty"], "raid10-12"),
+        (&["bad.toml", "empty"], "speed"),
+        (&["none.toml", "empty"], "none.toml"),
+        (&["instant", "empty", "--size", "100PiB"], "does not fit"),
+        (&["instant", "empty", "--speed-up", "0"], "speed-up"),
+        (&["instant", "empty", "--place", "top"], "begin, middle, end"),
+        (&["instant", "empty", "--memory", "much"], "a size looks like"),
+    ];
+    for (args, expected) in cases {
+        let mut line = vec!["emulate"];
+        line.extend(args);
+        let output = output(scratch.path(), &line);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(expected), "{args:?}: {told}");
+    }
+    assert!(!std::fs::read_to_string("/proc/self/mounts").unwrap().contains(&here("")));
+    assert_eq!(std::fs::read_to_string(here("full/thing")).unwrap(), "mine");
+}
+
+#[test]
+fn a_mount_point_is_for_one_mount() {
+    if !can_mount("a_mount_point_is_for_one_mount") {
+        return;
+    }
+    let called = Called::start("instant", &[]);
+    let mount_point = called.mount_point.to_str().unwrap();
+    let output = output(called.mount_point.parent().unwrap(), &["emulate", "instant", mount_point]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("is mounted on"), "{told}");
+    assert!(called.mount_point.join("disk").exists());
+}
+
+#[test]
+fn unknown_words_to_the_control_file_are_invalid() {
+    if !can_mount("unknown_words_to_the_control_file_are_invalid") {
+        return;
+    }
+    let called = Called::start("instant", &[]);
+    let control = called.mount_point.join(".forebay/control");
+    for words in ["timing", "timing maybe", "log", "faster"] {
+        let error = std::fs::write(&control, words).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{words}");
+    }
+    std::fs::write(&control, "timing off\n").unwrap();
+}
+
+#[test]
+fn the_profiles_are_listed() {
+    let output = output(scratch().path(), &["emulate", "--list"]);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success());
+    assert!(told.lines().any(|line| line.starts_with("raid10-12 ")), "{told}");
+    assert!(told.lines().count() >= 12, "{told}");
+}
