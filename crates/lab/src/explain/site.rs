@@ -8,8 +8,10 @@
 //! at once may be taken in by two threads of the disk and arrive the other way round.
 //!
 //! The log is read when nothing is under way any more. The kernel keeps a page locked while it is
-//! being read, and to cut a file off waits for the locks of all its pages: so the file is cut off at
-//! 0 first. Waiting for the log to stand still was rejected: on a busy machine it stands still anyway.
+//! being read, and to punch a hole into a file waits for the locks of all its pages there: so the whole
+//! file is made a hole first. Rejected: to wait for the log to stand still, which on a busy machine it does
+//! anyway; to cut the file off at 0, since a read that the disk takes in after that is beyond the file's
+//! end and never logged.
 //!
 //! Invariants:  [EXP-7] the requests of a strategy cover all blocks of the pattern
 //! Failure:     the disk is unmounted when the site is dropped, whatever happened.
@@ -104,8 +106,8 @@ impl Site {
         let (blocks, block_bytes) = (&settings.pattern.blocks, settings.block_bytes);
         let reading = reader.read(blocks, block_bytes, progress)?;
         drop(reader);
-        // Ends when no page is being read any more.
-        self.file.set_len(0).context("cannot cut off the file on the emulated disk")?;
+        wait_for_reads(&self.file, settings.file_bytes())
+            .context("cannot punch a hole into the file on the emulated disk")?;
         let log = self.emulated.directory().join(".forebay/log");
         let log = fs::read_to_string(log).context("cannot read the emulated disk's log")?;
         if let Some(directory) = &settings.logs {
@@ -134,9 +136,22 @@ fn place(file: &fs::File, bytes: u64) -> std::io::Result<()> {
     Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
 }
 
+/// Makes all of a file a hole, which ends when no page of it is being read any more.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn wait_for_reads(file: &fs::File, bytes: u64) -> std::io::Result<()> {
+    use rustix::fs::FallocateFlags;
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(rustix::fs::fallocate(file, hole, 0, bytes)?)
+}
+
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn place(file: &fs::File, bytes: u64) -> std::io::Result<()> {
     file.set_len(bytes)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn wait_for_reads(_file: &fs::File, _bytes: u64) -> std::io::Result<()> {
+    Ok(())
 }
 
 /// What is needed of a line of the log.

@@ -130,9 +130,21 @@ fn six_blocks_are_six_requests_by_willneed_and_at_most_three_by_a_stream() {
     assert!(ours.len() <= 3, "{ours:?}");
 }
 
-/// `forebay emulate`, mounted until dropped.
+/// A process that is stopped when dropped, also by a test that fails.
+struct Stopped(Child);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// `forebay emulate`, mounted until dropped. The process goes first.
 struct Mounted {
-    child: Child,
+    _process: Stopped,
     directory: tempfile::TempDir,
 }
 
@@ -146,22 +158,16 @@ impl Mounted {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        let out = child.stdout.take().unwrap();
+        let mounted = Mounted { _process: Stopped(child), directory };
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let mounted = Mounted { child, directory };
+        BufReader::new(out).read_line(&mut line).unwrap();
         assert!(line.starts_with("mounted "), "{line}");
         mounted
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
-        let _ = self.child.wait();
     }
 }
 
@@ -189,7 +195,8 @@ fn read_by_oneself(mounted: &Mounted, strategy: &str, blocks: &[u32]) -> Vec<[u6
     }
     drop(reader);
     // Waits for pages that are still on their way.
-    writer.set_len(0).unwrap();
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&writer, hole, 0, 256 << 20).unwrap();
     let log = std::fs::read_to_string(mounted.path(".forebay/log")).unwrap();
     logged(&log, strategy)
 }
@@ -298,24 +305,26 @@ fn ctrl_c_once_or_twice_unmounts_the_disk_and_ends_with_130() {
     }
     for signals in [1, 2] {
         let scratch = scratch();
-        let place = scratch.path().to_str().unwrap();
-        let mounted = || std::fs::read_to_string("/proc/self/mounts").unwrap().contains(place);
+        let place = scratch.path().canonicalize().unwrap();
+        let text = place.to_str().unwrap();
+        let mounted = || std::fs::read_to_string("/proc/self/mounts").unwrap().contains(text);
         // Minutes, if nobody stopped it.
         let args = ["explain", "random:100000", "--profile", "7200rpm", "--json", "out.json"];
-        let mut child = forebay(scratch.path(), &args)
-            .env("TMPDIR", scratch.path())
+        let child = forebay(scratch.path(), &args)
+            .env("TMPDIR", &place)
             .env_remove("XDG_RUNTIME_DIR")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        let mut child = Stopped(child);
         wait_until("a mount", mounted);
         std::thread::sleep(Duration::from_millis(200));
         for _ in 0..signals {
-            interrupt(&child);
+            interrupt(&child.0);
             std::thread::sleep(Duration::from_millis(2));
         }
-        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(child.0.wait().unwrap().code(), Some(130));
         assert!(!mounted());
         assert_eq!(entries(scratch.path()), [""; 0]);
     }
