@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use forebay_emulate::Place;
 
+use crate::device_readahead::parse_readahead;
 use crate::units::parse_size;
 
 /// `forebay emulate`.
@@ -48,8 +49,8 @@ pub struct EmulateArgs {
     /// Seed of what is random in the model
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// The kernel's readahead for the mount; more than its default takes root
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// The kernel's readahead for the mount (such as 0, 128KiB, 8MiB); more than its default takes root
+    #[arg(long, value_name = "SIZE", value_parser = parse_readahead)]
     pub readahead: Option<u64>,
     /// List the profiles there are
     #[arg(long)]

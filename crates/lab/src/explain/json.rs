@@ -31,6 +31,8 @@ pub(super) fn text(picture: &Picture<'_>) -> String {
         "speed_up": disk.speed_up,
         "readahead_bytes": disk.readahead_bytes,
         "block_bytes": explained.block_bytes,
+        "distance": explained.distance,
+        "cache": explained.cache.to_string(),
         "typed": pattern.text,
         "seed": pattern.seed,
         "pattern": pattern.blocks,

@@ -37,6 +37,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::Context;
+use forebay_io::CacheMode;
 
 use crate::cli::ExplainArgs;
 use crate::progress::{Progress, Unit};
@@ -61,8 +62,12 @@ pub struct Explained {
     pub pattern: Pattern,
     /// Size of a block.
     pub block_bytes: u64,
-    /// Where, and how.
+    /// Where.
     pub disk: Disk,
+    /// How many blocks ahead WILLNEED was.
+    pub distance: u32,
+    /// How the pool read.
+    pub cache: CacheMode,
     /// What each strategy came to, in the order asked for.
     pub told: Vec<Told>,
     /// The command that does it again.
@@ -153,6 +158,8 @@ fn explain(settings: &Settings, program: &str) -> anyhow::Result<Explained> {
         pattern: settings.pattern.clone(),
         block_bytes: settings.block_bytes,
         disk,
+        distance: settings.distance,
+        cache: settings.cache,
         told,
         command: settings.command(program),
     })
@@ -200,6 +207,25 @@ impl<'e> Picture<'e> {
     /// Each strategy with its account.
     fn told(&self) -> impl Iterator<Item = (&'e Told, &Account)> {
         self.explained.told.iter().zip(&self.accounts)
+    }
+
+    /// What a strategy does, in a few words.
+    fn about(&self, strategy: Strategy) -> String {
+        match (strategy, self.explained.distance, self.explained.cache) {
+            (Strategy::Os, ..) => "plain reads, the kernel decides".into(),
+            (Strategy::Random, ..) => "plain reads after FADV_RANDOM".into(),
+            (Strategy::Max, ..) => "plain reads after FADV_SEQUENTIAL".into(),
+            (Strategy::WillNeed, 1, _) => "plain reads, FADV_WILLNEED for each block before".into(),
+            (Strategy::WillNeed, distance, _) => {
+                format!("plain reads, FADV_WILLNEED for each block {distance} blocks before")
+            }
+            (Strategy::Adaptive, _, CacheMode::Buffered) => {
+                "a read stream of a Forebay pool".into()
+            }
+            (Strategy::Adaptive, _, CacheMode::Direct) => {
+                "a read stream of a Forebay pool, past the page cache".into()
+            }
+        }
     }
 
     fn over_read(&self, account: &Account) -> f64 {

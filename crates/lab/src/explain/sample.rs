@@ -1,5 +1,7 @@
 //! A run as it was recorded, for tests of what is drawn from it.
 
+use forebay_io::CacheMode;
+
 use super::{Disk, Explained, Pattern, Request, Strategy, Told};
 
 pub(super) const BLOCK: u64 = 8192;
@@ -30,6 +32,8 @@ pub(super) fn explained(pattern: &str, told: Vec<(Strategy, Vec<Request>)>) -> E
             readahead_bytes: Some(128 << 10),
             kernel: "Linux 6.18".into(),
         },
+        distance: 8,
+        cache: CacheMode::Buffered,
         told: told.collect(),
         command: "forebay explain 1,3,2,6,4,9".into(),
     }

@@ -114,15 +114,8 @@ impl Site {
             keep_log(directory, strategy, &log)?;
         }
         let requests = requests(&log).context("cannot understand the emulated disk's log")?;
-        let wanted = settings.pattern.distinct();
-        let account = Account::of(&requests, &wanted, block_bytes);
-        ensure!(
-            account.wanted_bytes == wanted.len() as u64 * block_bytes,
-            "[EXP-7] {strategy} read {} of the pattern's {} blocks from the disk: the log is not \
-             whole, or the file was not cold",
-            account.wanted_bytes / block_bytes,
-            wanted.len()
-        );
+        check(&requests, &settings.pattern.distinct(), block_bytes)
+            .with_context(|| format!("what {strategy} read cannot be explained"))?;
         let Reading { elapsed, cached, remarks } = reading;
         let seconds = Duration::as_secs_f64(&elapsed) * settings.speed_up;
         Ok(Told { strategy, requests, seconds, cached, remarks })
@@ -176,6 +169,18 @@ fn requests(log: &str) -> serde_json::Result<Vec<Request>> {
     Ok(lines.iter().map(|line| Request { offset: line.offset, len: line.len }).collect())
 }
 
+/// Whether every block of `wanted` came from the disk [EXP-7].
+fn check(requests: &[Request], wanted: &[u32], block_bytes: u64) -> anyhow::Result<()> {
+    let read = Account::of(requests, wanted, block_bytes).wanted_bytes;
+    ensure!(
+        read == wanted.len() as u64 * block_bytes,
+        "the disk was asked for {} of {} blocks: its log is not whole, or the file was not cold",
+        read / block_bytes,
+        wanted.len()
+    );
+    Ok(())
+}
+
 /// The log as the disk gives it, line for line.
 fn keep_log(directory: &Path, strategy: Strategy, log: &str) -> anyhow::Result<()> {
     fs::create_dir_all(directory)
@@ -214,5 +219,15 @@ mod tests {
             requests(log).unwrap().iter().map(|read| (read.offset, read.len)).collect();
         assert_eq!(reads, [(8192, 4096), (0, 512), (16_384, 8192)]);
         assert!(requests("{").is_err());
+    }
+
+    #[test]
+    fn requests_that_leave_out_a_block_of_the_pattern_are_no_explanation() {
+        let request =
+            |first: u64, blocks: u64| Request { offset: first * 8192, len: blocks * 8192 };
+        let whole = [request(1, 1), request(3, 4), request(9, 1), request(2, 1)];
+        check(&whole, &[1, 2, 3, 4, 6, 9], 8192).expect("[EXP-7]");
+        let told = check(&whole[..3], &[1, 2, 3, 4, 6, 9], 8192).expect_err("[EXP-7]").to_string();
+        assert!(told.contains("5 of 6 blocks"), "{told}");
     }
 }

@@ -33,17 +33,6 @@ impl Strategy {
             Strategy::Adaptive => "adaptive",
         }
     }
-
-    /// What it does, in a few words.
-    pub const fn about(self) -> &'static str {
-        match self {
-            Strategy::Os => "plain reads, the kernel decides",
-            Strategy::Random => "plain reads after FADV_RANDOM",
-            Strategy::Max => "plain reads after FADV_SEQUENTIAL",
-            Strategy::WillNeed => "plain reads, FADV_WILLNEED for each block before",
-            Strategy::Adaptive => "a read stream of a Forebay pool",
-        }
-    }
 }
 
 impl fmt::Display for Strategy {

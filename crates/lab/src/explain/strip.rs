@@ -232,7 +232,7 @@ impl Canvas<'_> {
     }
 
     fn strategy(&self, text: &mut String, told: &Told, account: &Account, used: &mut Signs) {
-        let heading = format!("{}: {}", told.strategy, told.strategy.about());
+        let heading = format!("{}: {}", told.strategy, self.picture.about(told.strategy));
         push_line(text, "");
         let heading = cut(&heading, self.look.width - 1);
         push_line(text, &format!(" {}", styled(&heading, Style::new().bold(), self.look)));

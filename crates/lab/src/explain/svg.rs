@@ -147,7 +147,7 @@ fn description(picture: &Picture<'_>) -> String {
          issue, over the blocks of the file.",
     );
     for (told, account) in picture.told() {
-        let (strategy, about) = (told.strategy, told.strategy.about());
+        let (strategy, about) = (told.strategy, picture.about(told.strategy));
         let summary = summary(picture, told, account);
         write(&mut text, format_args!(" {strategy}, {about}: {summary}."));
     }
@@ -203,9 +203,11 @@ fn axis(body: &mut String, picture: &Picture<'_>, scale: &Scale<'_>, y: f64) -> 
     let mut taken: Vec<(f64, f64)> = Vec::new();
     for block in picture.axis.labels(step) {
         let label = shown_count(block);
-        let x = scale.x(block);
-        let end = x + label.len() as f64 * 7.0 + 6.0;
-        if end <= WIDTH && taken.iter().all(|&(from, to)| end <= from || x >= to) {
+        let width = label.len() as f64 * 7.0 + 6.0;
+        // The last segment may be narrower than its label.
+        let x = scale.x(block).min(WIDTH - width);
+        let end = x + width;
+        if taken.iter().all(|&(from, to)| end <= from || x >= to) {
             taken.push((x, end));
             write(body, format_args!("<text x=\"{x:.1}\" y=\"{labels}\">{label}</text>\n"));
         }

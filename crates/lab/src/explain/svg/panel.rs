@@ -38,7 +38,7 @@ pub(super) fn draw(
     let count = told.requests.len();
     let row = (HEIGHT_MAX / count.max(1) as f64).min(ROW_MAX);
     let (top, height) = (y + 22.0, row * count.max(1) as f64 + 2.0 * INSET);
-    let (strategy, about) = (told.strategy, told.strategy.about());
+    let (strategy, about) = (told.strategy, picture.about(told.strategy));
     let summary = escaped(&summary(picture, told, account));
     write(
         body,

@@ -38,9 +38,9 @@ fn a_reader_who_cannot_see_it_is_told() {
     let svg = drawn(&neighbours());
     assert!(svg.contains("<title id=\"title\">1,3,2,6,4,9: 6 blocks of 8KiB</title>"));
     let about = &svg[svg.find("<desc").unwrap()..svg.find("</desc>").unwrap()];
-    assert!(
-        about.contains("willneed, plain reads, FADV_WILLNEED for each block before: 6 requests")
-    );
+    assert!(about.contains(
+        "willneed, plain reads, FADV_WILLNEED for each block 8 blocks before: 6 requests"
+    ));
     assert!(about.contains("adaptive, a read stream of a Forebay pool: 2 requests, 64.0 KiB"));
     assert!(svg.contains("role=\"img\" aria-labelledby=\"title desc\""));
 }
@@ -84,6 +84,13 @@ fn nothing_is_drawn_beside_the_paper() {
             assert!(*y >= 0.0 && y + tall <= height && *tall > 0.0, "[EXS-2] {y} {tall}");
         }
     }
+}
+
+#[test]
+fn a_segment_at_the_edge_says_where_it_begins() {
+    let reads = requests(&[(5, 1), (20_000, 1), (900_000, 1)]);
+    let svg = drawn(&explained("0-20000,900000", vec![(Strategy::Os, reads)]));
+    assert!(svg.contains(">900,000</text>"), "{svg}");
 }
 
 #[test]
