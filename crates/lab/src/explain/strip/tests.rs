@@ -7,8 +7,11 @@ use super::*;
 const PLAIN: Look = Look { width: 80, colour: false, ascii: false };
 
 fn drawn(explained: &Explained, look: Look) -> String {
-    let picture = Picture::new(explained);
-    table::heading(&picture, look) + &strips(&picture, look) + &table::figures(&picture, look)
+    drawn_of(&Picture::new(explained), look)
+}
+
+fn drawn_of(picture: &Picture<'_>, look: Look) -> String {
+    table::heading(picture, look) + &strips(picture, look) + &table::figures(picture, look)
 }
 
 /// Two windows of readahead far apart, more than a line is wide.
@@ -114,8 +117,9 @@ fn what_did_not_reach_the_disk_is_said() {
 #[test]
 fn no_line_is_wider_than_the_terminal() {
     for sample in samples() {
+        let picture = Picture::new(&sample);
         for width in [10, WIDTH_MIN, 41, 60, 79, 80, 132, 250] {
-            for line in drawn(&sample, Look { width, ..PLAIN }).lines() {
+            for line in drawn_of(&picture, Look { width, ..PLAIN }).lines() {
                 let columns = line.chars().count();
                 assert!(
                     columns <= width.max(WIDTH_MIN),
@@ -129,11 +133,12 @@ fn no_line_is_wider_than_the_terminal() {
 #[test]
 fn colour_is_written_only_when_asked_for_and_ascii_is_ascii() {
     for sample in samples() {
-        let plain = drawn(&sample, PLAIN);
+        let picture = Picture::new(&sample);
+        let plain = drawn_of(&picture, PLAIN);
         assert!(!plain.contains('\u{1b}'), "[STP-2]");
-        let ascii = drawn(&sample, Look { ascii: true, ..PLAIN });
+        let ascii = drawn_of(&picture, Look { ascii: true, ..PLAIN });
         assert!(ascii.is_ascii(), "[STP-2] [STP-4] {ascii}");
-        let coloured = drawn(&sample, Look { colour: true, ..PLAIN });
+        let coloured = drawn_of(&picture, Look { colour: true, ..PLAIN });
         assert!(coloured.contains("\u{1b}["), "{coloured}");
         // The same text under the colours.
         let mut bare = String::new();
