@@ -4,7 +4,9 @@
 //! cargo run --release -p forebay-emulate --example curves [PROFILE…]
 //! ```
 //!
-//! The readers' files are spread over the whole disk, as file systems with allocation groups do.
+//! The readers' files are spread over the whole disk, as file systems with allocation groups do, or lie
+//! side by side in its middle. Measured was with ext3; with xfs it was 36, 88, 119, 182, 259, 357, 437, 505,
+//! 560 and 621 for eight readers.
 
 #![allow(clippy::print_stdout)]
 
@@ -88,20 +90,25 @@ fn depths(name: &str) {
 fn readaheads(name: &str) {
     let profile = Profile::load(name).expect("a profile");
     println!("\nSequential readers of 8 KiB, MiB a second, on {}", profile.about);
-    println!("  readahead   8 readers   measured   1 reader   measured");
+    println!("  readahead   8 spread out   8 side by side   measured   1 reader   measured");
     for (sectors, eight, one) in READAHEAD_MIB_S {
-        let rate = |readers| {
+        let rate = |readers, begin, spacing| {
             let streaming = Streaming {
                 readers,
                 readahead: sectors * 512,
                 request: 8 * KIB,
                 request_max: 512 * KIB,
-                begin: 0,
-                spacing: profile.size_bytes / 8 / GIB * GIB,
+                begin,
+                spacing,
             };
             streaming.rate(&mut *profile.build(1), Duration::from_secs(4)) / (1024.0 * 1024.0)
         };
+        let spread = rate(8, 0, profile.size_bytes / 8 / GIB * GIB);
+        let beside = rate(8, profile.size_bytes / 2 / GIB * GIB, 4 * GIB);
+        let alone = rate(1, 0, 0);
         let one = one.map_or("-".into(), |one| format!("{one:.0}"));
-        println!("  {sectors:9}   {:9.0}   {eight:8.0}   {:8.0}   {one:>8}", rate(8), rate(1));
+        println!(
+            "  {sectors:9}   {spread:12.0}   {beside:14.0}   {eight:8.0}   {alone:8.0}   {one:>8}"
+        );
     }
 }

@@ -384,6 +384,15 @@ mod tests {
     }
 
     #[test]
+    fn of_two_idle_copies_the_nearer_one_reads() {
+        let mut mirrored = array(2, 2, 4096);
+        mirrored.members[0].last_end = 100_000;
+        mirrored.members[1].last_end = 900_000;
+        assert_eq!(mirrored.choose(Part { slice: 0, start: 700_416, end: 704_512 }), 1);
+        assert_eq!(mirrored.choose(Part { slice: 0, start: 200_704, end: 204_800 }), 0);
+    }
+
+    #[test]
     fn a_stream_stays_on_its_copy() {
         let mut mirrored = array(2, 2, 4096);
         let first = mirrored.choose(Part { slice: 0, start: 0, end: 4096 });
