@@ -14,7 +14,7 @@
 //!
 //! Invariants:  [CLW-1] every request that was handed in is answered once, whatever the model does after
 //!              timing has been switched off or the clockwork has been stopped
-//!              [CLW-2] the model is told times that never go back, and of each command at its arrival
+//!              [CLW-2] requests reach the model in order of arrival, at times that never go back
 //!              [CLW-3] no answer is sent under the lock
 //! Concurrency: one lock over the model and what waits for it. Answers run on workers, or on the caller of
 //!              [`Clockwork::ready`] when the model has been faster than the copying.
@@ -201,7 +201,7 @@ impl Clockwork {
 
     /// Has `answer` sent when the model says so, or at once if it has said so already.
     pub(crate) fn ready(&self, ticket: Ticket, answer: Answer) {
-        self.shared.ready(&ticket, answer);
+        self.shared.ready(ticket, answer);
     }
 
     /// Switched off, everything ends at once, also what is under way; on, the model counts again.
@@ -317,7 +317,7 @@ impl Shared {
     }
 
     fn arrive(&self, incoming: &Incoming<'_>) -> Ticket {
-        assert!(incoming.places.len() <= PARTS_MAX, "[CLW-2] a request in too many parts");
+        assert!(incoming.places.len() <= PARTS_MAX, "a request in too many parts");
         let mut inner = self.lock();
         // Under the lock, so that the order of arrival is that of the times.
         let now = self.clock.now().max(inner.told);
@@ -365,14 +365,13 @@ impl Shared {
         next_ns < self.next_event_ns.swap(next_ns, Ordering::Relaxed)
     }
 
-    fn ready(&self, ticket: &Ticket, send: Answer) {
+    fn ready(&self, Ticket { request, len }: Ticket, send: Answer) {
         let mut inner = self.lock();
-        let answer = LaterAnswer { send, len: ticket.len };
-        match inner.waiting.get_mut(&ticket.request) {
+        let answer = LaterAnswer { send, len };
+        match inner.waiting.get_mut(&request) {
             Some(waiting) if waiting.parts > 0 => waiting.answer = Some(answer),
             Some(waiting) => {
                 let noted = waiting.noted;
-                let request = ticket.request;
                 inner.waiting.remove(&request);
                 inner.sending.push(request);
                 drop(inner);
@@ -454,3 +453,6 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,7 +41,7 @@ fn a_signal_unmounts_and_answers_what_was_under_way() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (mut called, read, _scratch) = with_a_read();
         called.signal(signal);
-        read.join().unwrap().expect("[EMU-2] it is answered at once");
+        read.join().unwrap().expect("it is answered at once");
         let said = called.rest();
         assert!(said.contains("unmounted "), "{said}");
         assert!(called.child.wait().unwrap().success(), "{signal:?}");
@@ -56,7 +56,7 @@ fn a_killed_server_leaves_no_mount_and_no_reader_waiting() {
     }
     let (mut called, read, _scratch) = with_a_read();
     called.signal(Signal::KILL);
-    assert!(read.join().unwrap().is_err(), "[EMU-2] the reader is told");
+    assert!(read.join().unwrap().is_err(), "the reader is told");
     assert_eq!(called.child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
     called.assert_gone();
 }
@@ -69,7 +69,7 @@ fn a_panic_in_the_server_ends_it_and_leaves_no_mount_and_no_reader_waiting() {
     let (mut called, read, _scratch) = with_a_read();
     let told = std::fs::write(called.mount_point.join(".forebay/control"), "panic");
     assert!(told.is_err(), "who asked is told, too");
-    assert!(read.join().unwrap().is_err(), "[EMU-2] the reader is told");
+    assert!(read.join().unwrap().is_err(), "the reader is told");
     assert_eq!(called.child.wait().unwrap().signal(), Some(Signal::ABORT.as_raw()));
     called.assert_gone();
 }
@@ -138,7 +138,7 @@ fn a_disk_of_an_experiment_leaves_no_process_mount_or_directory() {
     assert!(is_mounted(&mount_point));
     drop(disk);
     assert!(!is_mounted(&mount_point), "[EML-1]");
-    assert_eq!(guardians(&mount_point), 0, "[EMU-1] [EML-1]");
+    assert_eq!(guardians(&mount_point), 0, "[EML-1]");
     assert!(!around.exists(), "[EML-1]");
 
     // In use, too.

@@ -117,7 +117,7 @@ fn timing_is_switched_off_and_on_again_also_for_what_is_under_way() {
         let waiting = scope.spawn(|| read(&file, 1));
         wait_until("the read to arrive", || disk.counters().unwrap().in_flight == 1);
         disk.timing(false).unwrap();
-        waiting.join().unwrap(); // [CLW-1]
+        waiting.join().unwrap();
         read(&file, 10);
         disk.timing(true).unwrap();
         let waiting = scope.spawn(|| read(&file, 1));
@@ -127,7 +127,7 @@ fn timing_is_switched_off_and_on_again_also_for_what_is_under_way() {
         waiting.join().unwrap();
     });
     let log = disk.log().unwrap();
-    assert_eq!(log.len(), 12, "[CLW-1]");
+    assert_eq!(log.len(), 12);
     assert!(log.iter().all(|one| one.replied_us.is_some()));
 }
 

@@ -1,0 +1,176 @@
+//! The clockwork with answers that are only noted, and no mount.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
+
+use super::*;
+
+/// Ends commands after `takes`, all at once if need be, and notes what it is told.
+#[derive(Debug)]
+struct Noting {
+    takes: Duration,
+    under_way: Vec<Ended>,
+    last: Duration,
+    told: Sender<(Duration, Command)>,
+}
+
+impl Device for Noting {
+    fn size_bytes(&self) -> u64 {
+        1 << 40
+    }
+
+    fn submit(&mut self, now: Duration, id: u64, command: Command) {
+        assert!(now >= self.last, "[CLW-2] time went back");
+        self.last = now;
+        self.under_way.push(Ended { id, at: now + self.takes });
+        self.told.send((now, command)).unwrap();
+    }
+
+    fn next_event(&self) -> Option<Duration> {
+        self.under_way.first().map(|one| one.at)
+    }
+
+    fn advance(&mut self, now: Duration, ended: &mut Vec<Ended>) {
+        assert!(now >= self.last, "[CLW-2] time went back");
+        self.last = now;
+        let due = self.under_way.iter().take_while(|one| one.at <= now).count();
+        ended.extend(self.under_way.drain(..due));
+    }
+}
+
+fn clockwork(takes: Duration) -> (Clockwork, Receiver<(Duration, Command)>) {
+    let (told, commands) = channel();
+    let last = Duration::ZERO;
+    let device = Noting { takes, under_way: Vec::new(), last, told };
+    let clockwork = Clockwork::start(Box::new(device), 1.0, RequestLog::new(100_000)).unwrap();
+    (clockwork, commands)
+}
+
+fn arrive(clockwork: &Clockwork, places: &[(u64, u64)]) -> Ticket {
+    let (op, number, offset, len) = (Op::Read, 0, 0, places.iter().map(|(_, len)| len).sum());
+    clockwork.arrive(&Incoming { number, op, file: &"disk".into(), offset, len, places })
+}
+
+const FOR_EVER: Duration = Duration::from_secs(1 << 30);
+
+#[test]
+fn every_request_of_many_threads_is_answered_once_and_not_early() {
+    let takes = Duration::from_micros(300);
+    let (clockwork, commands) = clockwork(takes);
+    let (answered, answers) = channel();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (clockwork, answered) = (&clockwork, answered.clone());
+            scope.spawn(move || {
+                for request in 0..200 {
+                    // Short answers, and such for which the lead is handed on.
+                    let len = if request % 3 == 0 { 1 << 20 } else { 512 };
+                    let begun = Instant::now();
+                    let ticket = arrive(clockwork, &[(thread << 20, len), (0, 512)]);
+                    let answered = answered.clone();
+                    clockwork.ready(
+                        ticket,
+                        Box::new(move || {
+                            answered.send(((thread, request), begun.elapsed())).unwrap();
+                        }),
+                    );
+                }
+            });
+        }
+    });
+    drop(answered);
+    let mut seen: Vec<_> = answers
+        .iter()
+        .map(|(which, took)| {
+            assert!(took >= takes, "early: {took:?}");
+            which
+        })
+        .collect();
+    seen.sort_unstable();
+    let all = (0..4).flat_map(|thread| (0..200).map(move |request| (thread, request)));
+    assert!(seen.iter().copied().eq(all), "[CLW-1]");
+    assert_eq!(commands.try_iter().count(), 1600, "two parts each");
+    clockwork.settle();
+    let counters = clockwork.counters();
+    assert_eq!((counters.reads, counters.in_flight), (800, 0));
+    assert_eq!(clockwork.summary().requests, 800);
+}
+
+#[test]
+fn an_answer_that_looks_at_the_clockwork_does_not_wait_for_itself() {
+    let (clockwork, _commands) = clockwork(Duration::from_micros(50));
+    let clockwork = Arc::new(clockwork);
+    let (answered, answers) = channel();
+    for _ in 0..20 {
+        let ticket = arrive(&clockwork, &[(0, 512)]);
+        let (inside, answered) = (Arc::clone(&clockwork), answered.clone());
+        // [CLW-3] under the lock, this would never come back.
+        let answer = Box::new(move || answered.send(inside.counters().in_flight).unwrap());
+        clockwork.ready(ticket, answer);
+    }
+    drop(answered);
+    assert!(answers.iter().all(|in_flight| in_flight > 0), "its own request is not noted yet");
+}
+
+#[test]
+fn what_is_under_way_is_answered_when_timing_is_switched_off_and_when_it_stops() {
+    let (clockwork, commands) = clockwork(FOR_EVER);
+    let (answered, answers) = channel();
+    let ask = |number: u32| {
+        let ticket = arrive(&clockwork, &[(0, 512)]);
+        let answered = answered.clone();
+        (ticket, Box::new(move || answered.send(number).unwrap()))
+    };
+    let (first, first_answer) = ask(1);
+    clockwork.ready(first, first_answer);
+    let (second, second_answer) = ask(2);
+    assert!(answers.try_recv().is_err());
+    clockwork.set_timing(false);
+    assert_eq!(answers.recv(), Ok(1), "[CLW-1]");
+    // It arrived before, and its bytes are copied only now.
+    clockwork.ready(second, second_answer);
+    assert_eq!(answers.recv(), Ok(2), "[CLW-1]");
+    clockwork.set_timing(true);
+    let (third, third_answer) = ask(3);
+    clockwork.ready(third, third_answer);
+    clockwork.stop();
+    assert_eq!(answers.recv(), Ok(3), "[CLW-1]");
+    let (fourth, fourth_answer) = ask(4);
+    clockwork.ready(fourth, fourth_answer);
+    assert_eq!(answers.recv(), Ok(4), "[CLW-1] also after the end");
+    assert_eq!(commands.try_iter().count(), 3, "the model has not seen the last");
+}
+
+#[test]
+fn whoever_was_answered_is_in_the_log() {
+    let (clockwork, _commands) = clockwork(Duration::from_micros(20));
+    for _ in 0..200 {
+        let (answered, answers) = channel();
+        let ticket = arrive(&clockwork, &[(0, 512)]);
+        clockwork.ready(ticket, Box::new(move || answered.send(()).unwrap()));
+        answers.recv().unwrap();
+        clockwork.settle();
+        let lines = clockwork.log().lines();
+        assert!(!String::from_utf8(lines).unwrap().contains("null"));
+        clockwork.log().clear();
+    }
+}
+
+#[test]
+fn what_has_no_place_takes_no_time_and_a_flush_does() {
+    let (clockwork, commands) = clockwork(FOR_EVER);
+    let (answered, answers) = channel();
+    let ticket = arrive(&clockwork, &[]);
+    clockwork.ready(ticket, Box::new(move || answered.send(()).unwrap()));
+    answers.recv().unwrap();
+    let file = "disk".into();
+    let (op, number, offset, len) = (Op::Flush, 0, 0, 0);
+    let incoming = Incoming { number, op, file: &file, offset, len, places: &[] };
+    let (answered, answers) = channel();
+    let ticket = clockwork.arrive(&incoming);
+    clockwork.ready(ticket, Box::new(move || answered.send(()).unwrap()));
+    assert_eq!(commands.recv().unwrap().1.op, Op::Flush);
+    assert!(answers.try_recv().is_err());
+    drop(clockwork);
+    assert!(answers.recv().is_ok(), "[CLW-1]");
+}
