@@ -38,6 +38,10 @@ pub struct ReadaheadArgs {
     /// 32MiB; less where memory is small]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub share: Option<u64>,
+    /// Reserve so much for each of the own files (such as 8GiB) and use its first share: they lie as far
+    /// apart as large files do, which matters to a disk that moves its heads [default: the share]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub apart: Option<u64>,
     /// Readers at once, each from 1 to 256 [default: 1,2,8,32, quick: 1,8]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -86,6 +90,7 @@ impl ReadaheadArgs {
         ReadaheadArgs {
             common: common.clone(),
             share: None,
+            apart: None,
             readers: Vec::new(),
             files: vec![readahead::Files::Own, readahead::Files::One],
             request: Vec::new(),

@@ -14,9 +14,11 @@
 //!              [HTM-4] nothing in the page points outside of it
 
 mod checkpoints;
+mod curves;
 mod facts;
 mod matrix;
 mod panels;
+mod readaheads;
 mod tables;
 mod timeline;
 
@@ -38,6 +40,7 @@ use tables::Table;
 const TEMPLATE: &str = include_str!("page.html");
 const TABLE_TEMPLATE: &str = include_str!("table.html");
 const MATRIX_TEMPLATE: &str = include_str!("matrix.html");
+const READAHEADS_TEMPLATE: &str = include_str!("readaheads.html");
 const PAGE_CSS: &str = include_str!("../../assets/page.css");
 const PAGE_JS: &str = include_str!("../../assets/page.js");
 const UPLOT_CSS: &str = include_str!("../../assets/uplot/uPlot.min.css");
@@ -131,6 +134,7 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
         matrix => matrix_view(&environment, &report.records)?,
         panels => Serde(panels_view(&environment, &report.records)?),
         checkpoints => Serde(checkpoints_view(&environment, &report.records)?),
+        readaheads => readaheads::sections(&environment, &report.records)?,
         others => Serde(plain_views(&environment, &report.records)?),
         page_css => Safe::from_safe_string(PAGE_CSS.to_owned()),
         page_js => Safe::from_safe_string(PAGE_JS.to_owned()),
@@ -150,6 +154,9 @@ fn environment() -> anyhow::Result<Environment<'static>> {
     environment
         .add_template("matrix.html", MATRIX_TEMPLATE)
         .context("reading the heat maps' template")?;
+    environment
+        .add_template("readaheads.html", READAHEADS_TEMPLATE)
+        .context("reading the template of the sections on readahead")?;
     Ok(environment)
 }
 
@@ -262,7 +269,8 @@ fn plain_views(
     let mut names: Vec<&str> = Vec::new();
     for record in records {
         let name = record.experiment.as_str();
-        if !WITH_VIEW.contains(&name) && !names.contains(&name) {
+        let has_view = WITH_VIEW.contains(&name) || readaheads::EXPERIMENTS.contains(&name);
+        if !has_view && !names.contains(&name) {
             names.push(name);
         }
     }
@@ -272,7 +280,10 @@ fn plain_views(
         ("strategies, records that fit no map", Maps::group(records).leftovers),
         ("interplay, records that fit no table", Panels::group(records).leftovers),
         ("checkpoint, records that fit no table", Checkpoints::group(records).leftovers),
-    ] {
+    ]
+    .into_iter()
+    .chain(readaheads::leftovers(records))
+    {
         if !leftovers.is_empty() {
             views.push(plain_view(environment, name, &leftovers)?);
         }

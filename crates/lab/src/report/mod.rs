@@ -7,12 +7,14 @@
 //! Invariants:  [REP-1] every record names its experiment and carries one metric map
 //! Source:      the record shape is that of the design notes, schema `forebay-lab/1`.
 
+mod activation;
 mod checkpoint;
 mod depth;
 mod footnotes;
 pub mod html;
 mod interplay;
 mod labels;
+mod mixture;
 pub(crate) mod numbers;
 mod readahead;
 #[cfg(test)]
@@ -78,7 +80,8 @@ pub struct Record {
     /// `cache_state`; for `checkpoint`: `dirty`, `elevator`, `combine`, `cache`, `backend`, `paced`,
     /// `foreground`; for `readahead`: `readers`, `files`, `readahead_bytes`, `readahead_by`, `advice`,
     /// `request_bytes`, `cache`, `profile`, `filesystem`, and `position` instead of `files` for the ends of a
-    /// disk.
+    /// disk; for `activation`: `start`, `advice`, `request_bytes`, `stride_bytes`, `streams`, `descriptors`,
+    /// `readahead_bytes`; for `mixture`: `mix`, `streams`, `random_readers` and those of `readahead`.
     pub cell: Map<String, Value>,
     /// Metric name to number or null, or to a list of these; each name ends in its unit.
     pub metrics: Map<String, Value>,

@@ -311,6 +311,10 @@ fn place(record: &Record) -> String {
     others
         .map(|(key, value)| match key.as_str() {
             "filesystem" | "profile" => format!(", {}", numbers::value(value)),
+            "apart_bytes" => {
+                let bytes = value.as_u64().map_or(numbers::value(value), numbers::bytes);
+                format!(", {} apart", bytes.replace(".0 ", " "))
+            }
             _ => format!(", {key} {}", numbers::value(value)),
         })
         .collect()

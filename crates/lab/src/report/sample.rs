@@ -314,3 +314,44 @@ pub(crate) fn absurd_readaheads() -> Vec<Record> {
     }
     records
 }
+
+/// One record of `activation` with reads of 8 KiB; `stride` in reads.
+pub(crate) fn activation(start: &str, advice: &str, stride: u64, reads: Option<u32>) -> Record {
+    let windows = if reads.is_some() { vec![32_768, 65_536, 131_072, 131_072] } else { Vec::new() };
+    Record {
+        experiment: "activation".to_owned(),
+        cell: object(json!({
+            "start": start, "advice": advice, "request_bytes": 8192, "stride_bytes": 8192 * stride,
+            "streams": 1, "descriptors": "one", "readahead_bytes": 131_072, "cache": "buffered",
+            "profile": null, "filesystem": "ext4",
+        })),
+        metrics: object(json!({
+            "reads_until_ahead": reads, "window_bytes_initial": windows.first(),
+            "window_bytes_max": windows.iter().max(), "windows_bytes": windows, "repetitions": 20,
+            "repetitions_agreeing": 20, "repetitions_agreeing_on_windows": 19,
+            "repetitions_ahead": if reads.is_some() { 20 } else { 0 },
+        })),
+        remarks: Vec::new(),
+    }
+}
+
+/// One record of `mixture`: both kinds have 100 MB/s and 1000 reads a second alone.
+pub(crate) fn mixture(bytes: u64, mix: &str, stream: f64, random: f64) -> Record {
+    let of = |kind: &str, value: f64| (mix == kind || mix == "both").then_some(value);
+    let kept = |value: f64| (mix == "both").then_some(value);
+    Record {
+        experiment: "mixture".to_owned(),
+        cell: object(json!({
+            "mix": mix, "streams": 4, "random_readers": 4, "readahead_bytes": bytes,
+            "readahead_by": "device", "advice": null, "request_bytes": 8192, "cache": "buffered",
+            "profile": null, "filesystem": "ext4",
+        })),
+        metrics: object(json!({
+            "stream_bytes_per_s": of("streams", 1e8 * stream), "stream_kept": kept(stream),
+            "random_reads_per_s": of("random", 1e3 * random), "random_kept": kept(random),
+            "random_wait_us_p50": of("random", 3e3 / random),
+            "random_wait_us_p99": of("random", 2e4 / random), "seconds": 4.0, "rounds": 3,
+        })),
+        remarks: Vec::new(),
+    }
+}

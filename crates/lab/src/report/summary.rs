@@ -8,9 +8,10 @@ use super::interplay::{self, Panels};
 use super::readahead::{self, Curves};
 use super::strategies::{self, Maps};
 use super::terminal::{
-    Look, checkpoint_table, depth_table, interplay_table, readahead_table, strategies_table,
+    Look, activation_table, checkpoint_table, depth_table, interplay_table, mixture_table,
+    readahead_table, strategies_table,
 };
-use super::{Record, depth};
+use super::{Record, activation, depth, mixture};
 use crate::units::shown_size;
 
 /// The whole report as text for a terminal, ending in a line feed.
@@ -47,11 +48,13 @@ pub fn summary(report: &Report, look: Look) -> String {
 type Draw = fn(&[Record], Look) -> String;
 
 /// The experiments besides `depth`, in the order of the report, and how their tables are drawn.
-const OTHERS: [(&str, Draw); 4] = [
+const OTHERS: [(&str, Draw); 6] = [
     (strategies::EXPERIMENT, strategies_table),
     (interplay::EXPERIMENT, interplay_table),
     (checkpoint::EXPERIMENT, checkpoint_table),
     (readahead::EXPERIMENT, readahead_table),
+    (activation::EXPERIMENT, activation_table),
+    (mixture::EXPERIMENT, mixture_table),
 ];
 
 /// The tables of all experiments that were run; that of `depth` also if there was none, to say so.

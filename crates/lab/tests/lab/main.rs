@@ -10,3 +10,4 @@ mod explain;
 mod ground;
 mod on;
 mod page;
+mod readahead;

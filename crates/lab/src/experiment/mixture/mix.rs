@@ -1,11 +1,11 @@
 //! Streams and random readers on one file, for a settled time.
 //!
-//! The first half of the file belongs to the streams, each a range of its own; one that comes to the end
-//! of its range drops its pages from the cache and begins again, so that the time is as long as was asked
-//! for on a fast disk too. The second half belongs to the random readers, who read each block at most once.
+//! The first half of the file belongs to the streams, each a range of its own, the second to the random
+//! readers, each with blocks of its own. Whoever comes to the end of its part drops the pages from the
+//! cache and begins again, so that the time is as long as was asked for on a fast disk too.
 //!
-//! Invariants:  [MXR-1] no random reader reads a block that was read before
-//! Failure:     random readers that have read all of their blocks end the measurement.
+//! Invariants:  [MXR-1] nobody reads a block that is in memory because it was read before
+//! Failure:     a block that is not the one asked for ends the run.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -80,6 +80,8 @@ pub(super) struct Random<'a> {
     workfile: &'a Workfile,
     file: File,
     offsets: Vec<u64>,
+    /// Where they all lie.
+    range: Range<u64>,
     memory: Vec<u8>,
     /// How long each read took, once counting had begun.
     pub(super) wait_ns: Histogram<u64>,
@@ -94,21 +96,27 @@ impl<'a> Random<'a> {
     ) -> anyhow::Result<Random<'a>> {
         let file = setting.open(workfile.path())?;
         let memory = vec![1; request_bytes as usize];
-        Ok(Random { workfile, file, offsets, memory, wait_ns: wait_histogram() })
+        let first = offsets.iter().min().copied().unwrap_or(0);
+        let range = first..offsets.iter().max().map_or(first, |last| last + request_bytes);
+        Ok(Random { workfile, file, offsets, range, memory, wait_ns: wait_histogram() })
     }
 
     fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()> {
-        for &at in &self.offsets {
-            let moment = Instant::now();
-            read_exactly(&self.file, at, &mut self.memory)?;
-            let waited = moment.elapsed();
-            check(self.workfile, at, &self.memory)?;
-            if lane.is_settled() {
-                self.wait_ns.saturating_record(waited.as_nanos() as u64);
+        while !self.offsets.is_empty() {
+            for &at in &self.offsets {
+                let moment = Instant::now();
+                read_exactly(&self.file, at, &mut self.memory)?;
+                let waited = moment.elapsed();
+                check(self.workfile, at, &self.memory)?;
+                if lane.is_settled() {
+                    self.wait_ns.saturating_record(waited.as_nanos() as u64);
+                }
+                if !lane.moved(self.memory.len() as u64) {
+                    return Ok(());
+                }
             }
-            if !lane.moved(self.memory.len() as u64) {
-                break;
-            }
+            // [MXR-1] Others' pages go as well, which they will not read before this one's turn either.
+            self.file.advise(self.range.clone(), Advice::DontNeed)?;
         }
         Ok(())
     }
@@ -153,27 +161,25 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_begins_again_and_random_readers_end_with_their_blocks() {
+    fn both_kinds_begin_again_until_time_is_up() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let mut workfile =
             Workfile::create(directory.path(), 1 << 20, BLOCK_BYTES, 7, Naming::Nameless).unwrap();
         workfile.fill(|_| ()).unwrap();
         let normal = Setting::Descriptor(Hint::Normal);
         let mut random = fastrand::Rng::with_seed(1);
-        let hand = deal(1 << 19..1 << 20, 4096, 1, &mut random).remove(0);
-        let reads = hand.len() as u64;
-        let limits = Limits { settle: Duration::ZERO, time_max: Duration::from_secs(60) };
+        let hand = deal(1 << 19..1 << 20, 4096, 8, &mut random).remove(0);
+        let (settle, time_max) = (Duration::ZERO, Duration::from_millis(200));
+        let limits = Limits { settle, time_max };
+        let once = hand.len() as u64 * 4096;
         let mut readers = [Reader::Random(Random::new(&workfile, normal, hand, 4096).unwrap())];
         let finish = hold(&mut readers, limits).unwrap();
-        assert_eq!((finish.total(), finish.by_share), (reads * 4096, true));
+        assert!(!finish.by_share && finish.total() > once, "{finish:?}");
         let Reader::Random(reader) = &readers[0] else { panic!("{readers:?}") };
-        assert_eq!(reader.wait_ns.len(), reads);
+        assert!(reader.wait_ns.len() >= finish.total() / 4096);
 
-        // Four passes over a sixteenth, at least, unless the machine stands still.
         let stream = Stream::new(&workfile, normal, 0..1 << 16, 8192);
-        let limits = Limits { time_max: Duration::from_millis(200), ..limits };
         let finish = hold(&mut [Reader::Stream(stream)], limits).unwrap();
-        assert!(!finish.by_share, "{finish:?}");
-        assert!(finish.total() > 1 << 16, "a second pass: {finish:?}");
+        assert!(!finish.by_share && finish.total() > 1 << 16, "a second pass: {finish:?}");
     }
 }

@@ -131,9 +131,6 @@ fn remarks(settings: &Settings, cell: Cell, tally: &Tally) -> Vec<String> {
             "varied by advice for descriptors, since the device's readahead cannot be set ({why})"
         ));
     }
-    if tally.rounds.iter().any(|round| round.finish.by_share) {
-        remarks.push("ended early, as all blocks of a random reader were read".to_owned());
-    }
     unique(&remarks)
 }
 

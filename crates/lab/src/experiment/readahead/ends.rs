@@ -86,13 +86,18 @@ impl Raw {
     }
 }
 
+/// Whether `storage` is a mount of an emulated disk.
+pub(super) fn is_emulated(storage: &Storage) -> bool {
+    let is_fuse = storage.filesystem.as_deref().is_some_and(|name| name.starts_with("fuse"));
+    let profile = |mount: &str| Path::new(mount).join(".forebay/profile").exists();
+    is_fuse && storage.mount_point.as_deref().is_some_and(profile)
+}
+
 /// The whole of an emulated disk, as a mount of one shows it.
 fn emulated(storage: &Storage) -> Option<Raw> {
-    let mount_point = Path::new(storage.mount_point.as_deref()?);
-    let is_ours = storage.filesystem.as_deref()?.starts_with("fuse")
-        && mount_point.join(".forebay/profile").exists();
-    let path = mount_point.join("disk");
-    let bytes = std::fs::metadata(&path).ok().filter(|_| is_ours)?.len();
+    let mount_point = storage.mount_point.as_deref().filter(|_| is_emulated(storage))?;
+    let path = Path::new(mount_point).join("disk");
+    let bytes = std::fs::metadata(&path).ok()?.len();
     Some(Raw { path, bytes })
 }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use forebay_io::{File, OpenOptions};
+use forebay_io::{File, OpenOptions, Preallocate};
 
 use crate::interrupt;
 use crate::measure::{Coldness, empty_cache};
@@ -79,31 +79,48 @@ pub(in crate::experiment) struct Share<'a> {
     pub(in crate::experiment) range: Range<u64>,
 }
 
+/// The files that are to be made, one for each reader.
+#[derive(Debug)]
+pub(super) struct Own<'a> {
+    pub(super) count: u32,
+    /// Written and read.
+    pub(super) share_bytes: u64,
+    /// Reserved, if it is more than that.
+    pub(super) apart_bytes: Option<u64>,
+    pub(super) directory: &'a Path,
+    pub(super) seed: u64,
+}
+
 impl<'a> Library<'a> {
-    /// Makes `own` files of `share_bytes` each in `directory`, beside the `one`. `progress` is told each
-    /// of them.
+    /// Makes `own` files in `directory`, beside the `one`. `progress` is told each of them.
     ///
     /// # Errors
     /// [`Interrupted`](interrupt::Interrupted), or what the system said.
     pub(super) fn make(
         one: &'a Workfile,
-        own: u32,
-        share_bytes: u64,
-        directory: &Path,
-        seed: u64,
+        own: &Own<'_>,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Library<'a>> {
         let mut files = Vec::new();
-        for number in 1..=own {
+        for number in 1..=own.count {
             interrupt::check()?;
-            progress(&format!("writing file {number} of {own}"));
-            let seed = seed.wrapping_add(u64::from(number));
-            let mut file =
-                Workfile::create(directory, share_bytes, BLOCK_BYTES, seed, Naming::Nameless)?;
+            progress(&format!("writing file {number} of {}", own.count));
+            let seed = own.seed.wrapping_add(u64::from(number));
+            let mut file = Workfile::create(
+                own.directory,
+                own.share_bytes,
+                BLOCK_BYTES,
+                seed,
+                Naming::Nameless,
+            )?;
+            if let Some(apart) = own.apart_bytes {
+                let reserved = File::open(file.path(), &OpenOptions::new())?;
+                reserved.preallocate(0..apart, Preallocate::Extend)?;
+            }
             file.fill(|_| ())?;
             files.push(file);
         }
-        Ok(Library { one, own: files, share_bytes })
+        Ok(Library { one, own: files, share_bytes: own.share_bytes })
     }
 
     /// What each of `readers` reads.
@@ -184,15 +201,18 @@ mod tests {
         }
     }
 
+    fn own(directory: &Path, apart_bytes: Option<u64>) -> Own<'_> {
+        Own { count: 3, share_bytes: 1 << 16, apart_bytes, directory, seed: 7 }
+    }
+
     #[test]
     fn own_files_are_different_ones_and_gone_afterwards() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let path = directory.path();
         let one = Workfile::create(path, 1 << 20, BLOCK_BYTES, 7, Naming::Nameless).unwrap();
         let mut told = Vec::new();
-        let library =
-            Library::make(&one, 3, 1 << 16, path, 7, &mut |label| told.push(label.to_owned()))
-                .unwrap();
+        let progress = &mut |label: &str| told.push(label.to_owned());
+        let library = Library::make(&one, &own(path, None), progress).unwrap();
         assert_eq!(told, ["writing file 1 of 3", "writing file 2 of 3", "writing file 3 of 3"]);
         let shares = library.shares(Files::Own, 2);
         assert_eq!(shares[0].range, 0..1 << 16);
@@ -203,5 +223,21 @@ mod tests {
         if cfg!(target_os = "linux") {
             assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
         }
+    }
+
+    #[test]
+    fn files_that_are_to_be_apart_are_longer_than_what_is_read_of_them() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let path = directory.path();
+        let one = Workfile::create(path, 1 << 20, BLOCK_BYTES, 7, Naming::Nameless).unwrap();
+        let made = Library::make(&one, &own(path, Some(1 << 20)), &mut |_| ());
+        let library = match made {
+            // A filesystem that reserves nothing.
+            Err(error) if error.is::<forebay_io::Error>() => return,
+            made => made.unwrap(),
+        };
+        let share = &library.shares(Files::Own, 1)[0];
+        assert_eq!(std::fs::metadata(share.workfile.path()).unwrap().len(), 1 << 20);
+        assert_eq!(share.range, 0..1 << 16);
     }
 }

@@ -43,7 +43,7 @@ use crate::report::BackendNote;
 use crate::workfile::{self, Naming};
 use crate::{bad_input, interrupt};
 use ends::{Position, Raw};
-use files::Library;
+use files::{Library, Own};
 use reader::{Buffered, Direct, direct_depth};
 use record::Tally;
 
@@ -139,8 +139,11 @@ impl Experiment for Settings {
     }
 
     fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Means> {
-        let own_bytes = u64::from(self.own_files()) * self.share_bytes;
-        workfile::check_directory(&self.directory, own_bytes + self.one_bytes())?;
+        // What is reserved on an emulated disk takes no space.
+        let reserved = self.apart_bytes.filter(|_| !ends::is_emulated(bench.storage));
+        let each = reserved.unwrap_or(self.share_bytes);
+        let own_bytes = u64::from(self.own_files()).saturating_mul(each);
+        workfile::check_directory(&self.directory, own_bytes.saturating_add(self.one_bytes()))?;
         let missing_direct = match self.direct {
             true => probe_direct(&self.ground(), bench.workfile)?,
             false => None,
@@ -201,14 +204,14 @@ impl Session<'_> {
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<()> {
         let settings = self.settings;
-        let library = Library::make(
-            self.bench.workfile,
-            settings.own_files(),
-            settings.share_bytes,
-            &settings.directory,
-            settings.seed,
-            progress,
-        )?;
+        let own = Own {
+            count: settings.own_files(),
+            share_bytes: settings.share_bytes,
+            apart_bytes: settings.apart_bytes,
+            directory: &settings.directory,
+            seed: settings.seed,
+        };
+        let library = Library::make(self.bench.workfile, &own, progress)?;
         let mut random = fastrand::Rng::with_seed(settings.seed);
         let begun = Instant::now();
         let mut round = 0;

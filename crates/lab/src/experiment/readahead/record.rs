@@ -169,6 +169,11 @@ fn record(settings: &Settings, storage: &Storage, cell: Cell, tally: &Tally) -> 
         }),
     };
     if let Value::Object(fields) = &mut fields {
+        if let (Some(apart), Some("own")) =
+            (settings.apart_bytes, fields.get("files").and_then(Value::as_str))
+        {
+            fields.insert("apart_bytes".to_owned(), json!(apart));
+        }
         fields.extend(place(storage));
     }
     Record {

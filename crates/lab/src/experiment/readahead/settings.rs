@@ -65,6 +65,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Bytes that each reader reads.
     pub share_bytes: u64,
+    /// Bytes reserved for each of the own files, if more than a share.
+    pub apart_bytes: Option<u64>,
     /// Readers at once.
     pub readers: Vec<u32>,
     /// What they read.
@@ -119,10 +121,14 @@ impl Settings {
         if share_bytes < BLOCK_BYTES || !share_bytes.is_multiple_of(BLOCK_BYTES) {
             bad_input!("--share {share_bytes}: it should be a multiple of 8KiB");
         }
+        if let Some(apart) = args.apart.filter(|&apart| apart < share_bytes) {
+            bad_input!("--apart {apart}: it should be no less than --share {share_bytes}");
+        }
         let caches = unique(&args.cache);
         Ok(Settings {
             directory,
             share_bytes,
+            apart_bytes: args.apart,
             readers,
             files: unique(&args.files),
             requests,
@@ -181,6 +187,10 @@ impl Settings {
             let values = self.readaheads.iter().filter_map(|setting| setting.bytes(None));
             command.push_str(" --readahead ");
             command.push_str(&listed(&values.map(typed_readahead).collect::<Vec<_>>()));
+        }
+        if let Some(apart) = self.apart_bytes {
+            command.push_str(" --apart ");
+            command.push_str(&typed_size(apart));
         }
         match (self.buffered, self.direct) {
             (true, false) => command.push_str(" --cache buffered"),
@@ -257,6 +267,7 @@ mod tests {
         for (args, expected) in [
             (ReadaheadArgs { request: vec![1000], ..args() }, "--request 1000"),
             (ReadaheadArgs { share: Some(5000), ..args() }, "--share 5000"),
+            (ReadaheadArgs { share: Some(1 << 20), apart: Some(4096), ..args() }, "--apart 4096"),
             (ReadaheadArgs { readahead: vec![4096], ..args() }, "--readahead"),
         ] {
             let error = Settings::new(&args).unwrap_err();

@@ -1,0 +1,381 @@
+//! `readahead`, `activation` and `mixture` as their users meet them: the cells they promise, what they
+//! refuse, and what they leave behind.
+//!
+//! Settings of a device are varied on loop devices of the test's own alone; everywhere else by descriptor.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use forebay_lab::ground::filesystem::{Filesystem, Mounted};
+use serde_json::{Value, json};
+
+use crate::command::{
+    entries, forebay, interrupt, output, scratch, started, wait_until, wait_until_it_listens,
+};
+use crate::ground::{lacking, skipped};
+
+/// The smallest that all three filesystems take.
+const DISK_BYTES: u64 = 640 << 20;
+
+const SMALL: [&str; 12] = [
+    "--share",
+    "256KiB",
+    "--readers",
+    "1,3",
+    "--time",
+    "200ms",
+    "--rounds",
+    "2",
+    "--seed",
+    "7",
+    "--by",
+    "descriptor",
+];
+
+/// The report of `forebay lab ARGS` in `directory`, which succeeds and leaves its records alone.
+fn report_in(directory: &Path, args: &[&str]) -> Value {
+    let before = entries(directory);
+    let mut line = vec!["lab"];
+    line.extend(args);
+    line.extend(["--json", "out.json"]);
+    let output = output(directory, &line);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let path = directory.join("out.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    assert_eq!(entries(directory), before, "{args:?}");
+    serde_json::from_str(&text).unwrap()
+}
+
+fn report(args: &[&str]) -> Value {
+    report_in(scratch().path(), args)
+}
+
+fn records<'r>(report: &'r Value, experiment: &str) -> &'r [Value] {
+    let records = report["records"].as_array().unwrap();
+    assert!(records.iter().all(|record| record["experiment"] == experiment));
+    records
+}
+
+/// Those settings of each cell that `keys` names.
+fn cells(records: &[Value], keys: &[&str]) -> Vec<String> {
+    let cell = |record: &Value| {
+        let fields = keys.iter().map(|&key| (key.to_owned(), record["cell"][key].clone()));
+        Value::Object(fields.collect()).to_string()
+    };
+    records.iter().map(cell).collect()
+}
+
+#[test]
+fn readahead_measures_every_setting_under_every_number_of_readers_and_the_ceiling() {
+    let mut args = vec!["readahead", "--request", "8KiB,64KiB"];
+    args.extend(SMALL);
+    let report = report(&args);
+    let records = records(&report, "readahead");
+    let mut expected = BTreeSet::new();
+    for files in ["own", "one"] {
+        for readers in [1, 3] {
+            for advice in ["random", "normal", "sequential"] {
+                for request in [8192, 65_536] {
+                    let cell = json!({
+                        "files": files, "readers": readers, "advice": advice,
+                        "request_bytes": request, "cache": "buffered", "position": null,
+                    });
+                    expected.insert(cell.to_string());
+                }
+            }
+            let ceiling = json!({
+                "files": files, "readers": readers, "advice": null, "request_bytes": 1 << 20,
+                "cache": "direct", "position": null,
+            });
+            expected.insert(ceiling.to_string());
+        }
+    }
+    for position in ["begin", "end"] {
+        let end = json!({
+            "files": null, "readers": 1, "advice": null, "request_bytes": 1 << 20,
+            "cache": "direct", "position": position,
+        });
+        expected.insert(end.to_string());
+    }
+    let keys = ["files", "readers", "advice", "request_bytes", "cache", "position"];
+    let found = cells(records, &keys);
+    assert_eq!(found.iter().cloned().collect::<BTreeSet<_>>(), expected);
+    assert_eq!(found.len(), expected.len(), "each once");
+    for record in records {
+        check_readahead(record);
+    }
+}
+
+fn check_readahead(record: &Value) {
+    let (cell, metrics) = (&record["cell"], &record["metrics"]);
+    for key in ["readahead_bytes", "profile", "filesystem"] {
+        assert!(cell.get(key).is_some(), "{key}: {record}");
+    }
+    if metrics["bytes_per_s"].is_null() {
+        let why = record["remarks"][0].as_str().unwrap();
+        assert!(why.starts_with("not measured: "), "{why}");
+        assert_eq!(cell["cache"], "direct", "{record}");
+        return;
+    }
+    assert!(metrics["bytes_per_s"].as_f64().unwrap() > 0.0, "{record}");
+    assert_eq!(metrics["rounds"], 2);
+    let readers = metrics["reader_bytes_per_s"].as_array().unwrap();
+    assert_eq!(Some(readers.len() as u64), cell["readers"].as_u64(), "{record}");
+    for key in ["device_requests", "device_bytes", "slowest_of_fastest", "seconds"] {
+        assert!(metrics.get(key).is_some(), "{key}: {record}");
+    }
+    if cell["advice"] == "random" {
+        assert_eq!(cell["readahead_bytes"], 0);
+    }
+}
+
+#[test]
+fn mixture_measures_each_kind_alone_and_both() {
+    let args = [
+        "mixture",
+        "--size",
+        "8MiB",
+        "--streams",
+        "2",
+        "--random",
+        "1",
+        "--time",
+        "200ms",
+        "--rounds",
+        "1",
+        "--by",
+        "descriptor",
+    ];
+    let report = report(&args);
+    let records = records(&report, "mixture");
+    let found = cells(records, &["advice", "mix"]);
+    assert_eq!(found.len(), 9);
+    assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), 9, "{found:?}");
+    for record in records {
+        let (mix, metrics) = (record["cell"]["mix"].as_str().unwrap(), &record["metrics"]);
+        let is_measured = |key: &str| metrics[key].is_number();
+        assert_eq!(is_measured("stream_bytes_per_s"), mix != "random", "{record}");
+        assert_eq!(is_measured("random_reads_per_s"), mix != "streams", "{record}");
+        assert_eq!(is_measured("stream_kept") && is_measured("random_kept"), mix == "both");
+    }
+}
+
+#[test]
+fn the_command_of_a_report_repeats_the_run_as_it_stands() {
+    let mut readahead = vec!["readahead", "--cache", "buffered", "--skip-ends"];
+    readahead.extend(SMALL);
+    let activation =
+        vec!["activation", "--size", "32MiB", "--repetitions", "1", "--strides", "1", "--quick"];
+    let mixture =
+        vec!["mixture", "--size", "8MiB", "--time", "50ms", "--rounds", "1", "--by", "descriptor"];
+    for args in [readahead, activation, mixture] {
+        let report = report(&args);
+        let scratch = scratch();
+        let command = report["command"].as_str().unwrap();
+        let (before, after) = command.split_once(" --dir ").unwrap();
+        let (_, after) = after.split_once(' ').unwrap();
+        // That directory is gone; the rest of the line is as it was.
+        let command = format!("{before} {after}");
+        let again =
+            Command::new("sh").args(["-c", &command]).current_dir(scratch.path()).output().unwrap();
+        assert!(again.status.success(), "{command}: {}", String::from_utf8_lossy(&again.stderr));
+    }
+}
+
+#[test]
+fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
+    let scratch = scratch();
+    let cases: [(&[&str], &str); 12] = [
+        (&["readahead", "--dir", "nowhere"], "nowhere"),
+        (&["readahead", "--share", "1000"], "--share"),
+        (&["readahead", "--readers", "0"], "--readers"),
+        (&["readahead", "--files", "both"], "own and one"),
+        (&["readahead", "--request", "1000"], "--request"),
+        (&["readahead", "--readahead", "1000"], "KiB"),
+        (&["readahead", "--readahead", "4KiB", "--by", "descriptor"], "--readahead"),
+        (&["readahead", "--by", "magic"], "device and descriptor"),
+        (&["activation", "--size", "1MiB"], "--size"),
+        (&["activation", "--hints", "tepid"], "sequential"),
+        (&["mixture", "--size", "8KiB", "--by", "descriptor"], "--size"),
+        (&["mixture", "--random", "0"], "--random"),
+    ];
+    for (args, expected) in cases {
+        let mut line = vec!["lab"];
+        line.extend(args);
+        let output = output(scratch.path(), &line);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(expected), "{args:?}: {told}");
+        assert!(!told.contains("panicked"), "{args:?}: {told}");
+    }
+    assert_eq!(entries(scratch.path()), [""; 0]);
+}
+
+#[test]
+fn ctrl_c_and_a_kill_leave_no_file() {
+    let scratch = scratch();
+    for experiment in ["readahead", "activation", "mixture"] {
+        let mut args = vec!["lab", experiment];
+        if experiment != "activation" {
+            args.extend(["--by", "descriptor"]);
+        }
+        let mut child = started(scratch.path(), &args);
+        wait_until_it_listens(&child);
+        std::thread::sleep(Duration::from_millis(400));
+        let begun = Instant::now();
+        interrupt(&child);
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{experiment}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{experiment}: {:?}", begun.elapsed());
+        assert_eq!(entries(scratch.path()), [""; 0], "{experiment}");
+
+        let mut child = started(scratch.path(), &args);
+        wait_until_it_listens(&child);
+        std::thread::sleep(Duration::from_millis(400));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(entries(scratch.path()), [""; 0], "{experiment}");
+    }
+}
+
+#[test]
+fn help_teaches() {
+    let scratch = scratch();
+    for (experiment, words) in [
+        ("readahead", ["--readahead", "Example:", "blockdev --setra", "FADV_RANDOM"]),
+        ("activation", ["--strides", "Example:", "initial", "two interleaved"]),
+        ("mixture", ["--streams", "Example:", "--random", "who loses what"]),
+    ] {
+        let output = output(scratch.path(), &["lab", experiment, "--help"]);
+        let help = String::from_utf8_lossy(&output.stdout).to_lowercase();
+        let flowing = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for word in words {
+            assert!(flowing.contains(&word.to_lowercase()), "{word}: {help}");
+        }
+    }
+}
+
+/// A filesystem of the test's own, on a loop device over a file in `directory`.
+fn mounted(directory: &Path, filesystem: Filesystem) -> Mounted {
+    let disk = directory.join("disk");
+    File::create(&disk).unwrap().set_len(DISK_BYTES).unwrap();
+    Mounted::over(&disk, filesystem).unwrap()
+}
+
+/// The readahead that files of a mount are opened with, wherever this filesystem has it.
+fn readahead_file(mounted: &Mounted, filesystem: Filesystem) -> PathBuf {
+    if filesystem.name() != "btrfs" {
+        return Path::new("/sys/block").join(mounted.device()).join("queue/read_ahead_kb");
+    }
+    let filesystems = std::fs::read_dir("/sys/fs/btrfs").unwrap();
+    let own = filesystems
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.join("devices").join(mounted.device()).exists());
+    own.unwrap().join("bdi/read_ahead_kb")
+}
+
+fn number(file: &Path) -> u64 {
+    std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_devices_readahead_is_varied_and_put_back_on_each_filesystem() {
+    for filesystem in Filesystem::ALL {
+        if let Some(reason) = lacking(filesystem) {
+            skipped("a_devices_readahead_is_varied_and_put_back", &reason);
+            continue;
+        }
+        let scratch = scratch();
+        let mounted = mounted(scratch.path(), filesystem);
+        let file = readahead_file(&mounted, filesystem);
+        std::fs::write(&file, "132\n").unwrap();
+        let args = [
+            "readahead",
+            "--share",
+            "1MiB",
+            "--readers",
+            "2",
+            "--request",
+            "8KiB",
+            "--files",
+            "own",
+            "--readahead",
+            "0,64KiB,1MiB",
+            "--time",
+            "500ms",
+            "--rounds",
+            "1",
+        ];
+        let report = report_in(mounted.directory(), &args);
+        assert_eq!(number(&file), 132, "{}", filesystem.name());
+        let records = records(&report, "readahead");
+        let of = |bytes: u64| {
+            let is = |record: &&Value| record["cell"]["readahead_bytes"] == bytes;
+            records.iter().find(is).unwrap()
+        };
+        for bytes in [0, 64 << 10, 1 << 20] {
+            assert_eq!(of(bytes)["cell"]["readahead_by"], "device");
+            assert_eq!(of(bytes)["cell"]["filesystem"], filesystem.name());
+        }
+        // The loop device counts what comes: without readahead each page or block by itself.
+        let requests = |bytes| of(bytes)["metrics"]["device_requests"].as_f64();
+        if let (Some(none), Some(much)) = (requests(0), requests(1 << 20)) {
+            assert!(none > 4.0 * much, "{}: {none} and {much} requests", filesystem.name());
+        }
+
+        let mut child = forebay(mounted.directory(), &["lab", "readahead"])
+            .args(["--share", "4MiB", "--readers", "2", "--readahead", "0,64KiB"])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("another readahead", || number(&file) != 132);
+        interrupt(&child);
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(number(&file), 132, "{} after Ctrl-C", filesystem.name());
+        mounted.remove().unwrap();
+    }
+}
+
+#[test]
+fn activation_is_found_and_stable_over_20_repetitions_on_each_filesystem() {
+    for filesystem in Filesystem::ALL {
+        if let Some(reason) = lacking(filesystem) {
+            skipped("activation_is_found_and_stable_over_20_repetitions", &reason);
+            continue;
+        }
+        let scratch = scratch();
+        let mounted = mounted(scratch.path(), filesystem);
+        std::fs::write(readahead_file(&mounted, filesystem), "128\n").unwrap();
+        let args = ["activation", "--size", "64MiB", "--request", "4KiB,8KiB", "--strides", "1,3"];
+        let report = report_in(mounted.directory(), &args);
+        let name = filesystem.name();
+        for record in records(&report, "activation") {
+            let (cell, metrics) = (&record["cell"], &record["metrics"]);
+            assert_eq!(metrics["repetitions"], 20);
+            assert_eq!(metrics["repetitions_agreeing"], 20, "{name}: {record}");
+            let is_sequence = cell["stride_bytes"] == cell["request_bytes"] && cell["streams"] == 1;
+            let reads = &metrics["reads_until_ahead"];
+            match (cell["advice"].as_str().unwrap(), cell["start"].as_str().unwrap()) {
+                ("random", _) => assert!(reads.is_null(), "{name}: {record}"),
+                // The kernel takes the beginning of a file for that of a sequence.
+                (_, "begin") => assert_eq!(*reads, 1, "{name}: {record}"),
+                _ if is_sequence => assert_eq!(*reads, 2, "{name}: {record}"),
+                // Two streams are told apart sooner or later.
+                _ if cell["streams"] == 2 => assert!(reads.is_u64(), "{name}: {record}"),
+                // Two blocks left out are no sequence.
+                _ => assert!(reads.is_null(), "{name}: {record}"),
+            }
+            let largest = metrics["window_bytes_max"].as_u64();
+            let full = cell["readahead_bytes"].as_u64().unwrap();
+            if is_sequence && full > 0 {
+                let largest = largest.unwrap();
+                assert!((full / 2..=2 * full).contains(&largest), "{name}: {record}");
+            }
+        }
+        mounted.remove().unwrap();
+    }
+}
