@@ -34,7 +34,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Measure a disk: every experiment quickly, or one of them thoroughly
-    Lab(LabArgs),
+    Lab(Box<LabArgs>),
     /// Mount an emulated disk: a RAID, an SSD or a cloud volume that one does not have
     Emulate(EmulateArgs),
     /// Show the very requests that the kernel issues for a list of blocks, on an emulated disk

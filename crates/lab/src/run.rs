@@ -55,7 +55,7 @@ fn needed_bytes(lab: &LabArgs) -> anyhow::Result<u64> {
         Some(cli::Experiment::Interplay(args)) => vec![interplay::Settings::new(args)?.ground()],
         Some(cli::Experiment::Strategies(args)) => vec![strategies::Settings::new(args)?.ground()],
         Some(cli::Experiment::Checkpoint(args)) => vec![checkpoint::Settings::new(args)?.ground()],
-        Some(cli::Experiment::Readahead(args)) => vec![readahead::Settings::new(args)?.ground()],
+        Some(cli::Experiment::Readahead(args)) => readahead::Settings::new(args)?.grounds(),
         Some(cli::Experiment::Activation(args)) => vec![activation::Settings::new(args)?.ground()],
         Some(cli::Experiment::Mixture(args)) => vec![mixture::Settings::new(args)?.ground()],
     };
@@ -124,14 +124,15 @@ impl All {
     }
 
     fn grounds(&self) -> Vec<Ground> {
-        vec![
+        let mut grounds = vec![
             self.depth.ground(),
             self.interplay.ground(),
             self.strategies.ground(),
             self.checkpoint.ground(),
-            self.readahead.ground(),
             self.activation.ground(),
-        ]
+        ];
+        grounds.extend(self.readahead.grounds());
+        grounds
     }
 }
 
