@@ -207,6 +207,22 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_noted_before_it_is_set() {
+        let (sys, device, file) = disk();
+        let guard = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap();
+        // Not to be written, as if the run were killed just before it is.
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        guard.set(136 << 10).unwrap_err();
+        let noted = crate::ground::ledger::notes_of(&file);
+        assert!(noted.contains("136"), "[DRA-1] {noted}");
+        fs::remove_dir(&file).unwrap();
+        fs::write(&file, "136\n").unwrap();
+        guard.restore().unwrap();
+        assert_eq!(kib(&file), 8192, "[DRA-1]");
+    }
+
+    #[test]
     fn a_value_that_cannot_be_had_or_put_back_is_told() {
         let (sys, device, file) = disk();
         let guard = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap();

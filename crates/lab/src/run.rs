@@ -11,13 +11,13 @@ use crate::cli::{
 };
 use crate::emulate;
 use crate::experiment::{
-    Bench, Experiment, Ground, Outcome, activation, checkpoint, depth, interplay, mixture, quoted,
+    Bench, Experiment, Outcome, activation, checkpoint, depth, interplay, mixture, quoted,
     readahead, strategies,
 };
 use crate::explain;
 use crate::facts::{CounterSource, Host, Storage};
 use crate::ground::ledger;
-use crate::ground::on::OnDisk;
+use crate::ground::on::{self, OnDisk};
 use crate::interrupt;
 use crate::output::{self, Outputs};
 use crate::progress::{Progress, Unit};
@@ -40,26 +40,27 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
     prepare()?;
     // Settings that make no sense are told of before anything is started.
     let common = lab.common();
-    let Some(on) = OnDisk::start(&lab.on, &common.dir, needed_bytes(lab)?)? else {
+    let Some(on) = OnDisk::start(&lab.on, &common.dir, || needed_bytes(lab))? else {
         return lab_in_place(lab, None);
     };
-    lab_in_place(&lab.in_directory(on.directory()), Some(&on))?;
-    on.remove()
+    match lab_in_place(&lab.in_directory(on.directory()), Some(&on)) {
+        Ok(()) => on.remove(),
+        Err(error) => Err(on.blamed(error)),
+    }
 }
 
 /// Bytes of files that the experiments write, one after the other.
 fn needed_bytes(lab: &LabArgs) -> anyhow::Result<u64> {
-    let grounds = match &lab.experiment {
-        None => All::new(&lab.common)?.grounds(),
-        Some(cli::Experiment::Depth(args)) => vec![depth::Settings::new(args)?.ground()],
-        Some(cli::Experiment::Interplay(args)) => vec![interplay::Settings::new(args)?.ground()],
-        Some(cli::Experiment::Strategies(args)) => vec![strategies::Settings::new(args)?.ground()],
-        Some(cli::Experiment::Checkpoint(args)) => vec![checkpoint::Settings::new(args)?.ground()],
-        Some(cli::Experiment::Readahead(args)) => readahead::Settings::new(args)?.grounds(),
-        Some(cli::Experiment::Activation(args)) => vec![activation::Settings::new(args)?.ground()],
-        Some(cli::Experiment::Mixture(args)) => vec![mixture::Settings::new(args)?.ground()],
-    };
-    Ok(grounds.iter().map(|ground| ground.size_bytes).sum())
+    Ok(match &lab.experiment {
+        None => All::new(&lab.common)?.space_bytes().into_iter().sum(),
+        Some(cli::Experiment::Depth(args)) => depth::Settings::new(args)?.space_bytes(),
+        Some(cli::Experiment::Interplay(args)) => interplay::Settings::new(args)?.space_bytes(),
+        Some(cli::Experiment::Strategies(args)) => strategies::Settings::new(args)?.space_bytes(),
+        Some(cli::Experiment::Checkpoint(args)) => checkpoint::Settings::new(args)?.space_bytes(),
+        Some(cli::Experiment::Readahead(args)) => readahead::Settings::new(args)?.space_bytes(),
+        Some(cli::Experiment::Activation(args)) => activation::Settings::new(args)?.space_bytes(),
+        Some(cli::Experiment::Mixture(args)) => mixture::Settings::new(args)?.space_bytes(),
+    })
 }
 
 /// What `lab` says, in the directory that it names; `on`: the emulated disk that this lies on.
@@ -123,16 +124,16 @@ impl All {
         })
     }
 
-    fn grounds(&self) -> Vec<Ground> {
-        let mut grounds = vec![
-            self.depth.ground(),
-            self.interplay.ground(),
-            self.strategies.ground(),
-            self.checkpoint.ground(),
-            self.activation.ground(),
-        ];
-        grounds.extend(self.readahead.grounds());
-        grounds
+    /// Of each of them.
+    fn space_bytes(&self) -> Vec<u64> {
+        vec![
+            self.depth.space_bytes(),
+            self.interplay.space_bytes(),
+            self.strategies.space_bytes(),
+            self.checkpoint.space_bytes(),
+            self.readahead.space_bytes(),
+            self.activation.space_bytes(),
+        ]
     }
 }
 
@@ -143,7 +144,7 @@ fn all(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
     let common = CommonArgs { seed: Some(seed), ..lab.common.clone() };
     let all = All::new(&common)?;
     let outputs = Outputs::within(&lab.report)?;
-    let largest = all.grounds().iter().map(|ground| ground.size_bytes).max().unwrap_or(0);
+    let largest = all.space_bytes().into_iter().max().unwrap_or(0);
     let mut run = Run::begin(&all.depth.directory, on, largest)?;
     run.measure(&all.depth)?;
     run.measure(&all.interplay)?;
@@ -204,11 +205,11 @@ impl<'a> Run<'a> {
         let mut workfile =
             Workfile::create(directory, size_bytes, ground.block_bytes, ground.seed, E::NAMING)?;
         let means = experiment.probe(&self.bench(&workfile))?;
-        self.timing(false)?;
         let mut filling = Progress::new(size_bytes, Unit::Bytes);
-        workfile.fill(|written| filling.reach(written, "writing the working file"))?;
+        on::untimed(self.on, || {
+            workfile.fill(|written| filling.reach(written, "writing the working file"))
+        })?;
         drop(filling);
-        self.timing(true)?;
 
         let mut measuring = Progress::new(experiment.measurements(), Unit::Measurements);
         let mut begun = 0;
@@ -227,13 +228,9 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// An emulated disk takes the time of the device, or none.
-    fn timing(&self, on: bool) -> anyhow::Result<()> {
-        self.on.map_or(Ok(()), |disk| disk.timing(on))
-    }
-
     fn bench<'b>(&'b self, workfile: &'b Workfile) -> Bench<'b> {
-        Bench { workfile, storage: &self.storage, counters: self.counters.as_ref() }
+        let counters = self.counters.as_ref();
+        Bench { workfile, storage: &self.storage, counters, on: self.on }
     }
 
     /// Writes and shows what was found. `command`: what repeats the run.

@@ -93,7 +93,8 @@ struct Shared {
     noted: Condvar,
     /// Workers that do not lead sleep here.
     followers: Condvar,
-    /// The model's next event, in emulated nanoseconds; `u64::MAX` if there is none.
+    /// When the leader has something to do, in emulated nanoseconds: at the model's next event, now (0) if
+    /// answers are due, never (`u64::MAX`) if there is nothing.
     next_event_ns: AtomicU64,
     clock: Clock,
     log: RequestLog,
@@ -163,28 +164,7 @@ impl Clockwork {
         speed_up: f64,
         log: RequestLog,
     ) -> std::io::Result<Clockwork> {
-        let inner = Inner {
-            device,
-            waiting: HashMap::new(),
-            due: Vec::new(),
-            sending: Vec::new(),
-            ended: Vec::new(),
-            tally: Tally::default(),
-            told: Duration::ZERO,
-            next_request: 0,
-            timing: true,
-            led: false,
-            stopped: false,
-        };
-        let shared = Arc::new(Shared {
-            inner: Mutex::new(inner),
-            alarm: Condvar::new(),
-            noted: Condvar::new(),
-            followers: Condvar::new(),
-            next_event_ns: AtomicU64::new(u64::MAX),
-            clock: Clock::start(speed_up),
-            log,
-        });
+        let shared = Arc::new(Shared::new(device, speed_up, log));
         let mut clockwork = Clockwork { shared: Arc::clone(&shared), workers: Vec::new() };
         for number in 0..WORKERS {
             let shared = Arc::clone(&shared);
@@ -210,6 +190,7 @@ impl Clockwork {
         inner.timing = timing;
         if !timing {
             inner.release_all(self.shared.clock.now());
+            self.shared.note_next_event(&inner);
             self.shared.alarm.notify_one();
         }
     }
@@ -245,6 +226,7 @@ impl Clockwork {
         inner.timing = false;
         inner.stopped = true;
         inner.release_all(self.shared.clock.now());
+        self.shared.note_next_event(&inner);
         self.shared.alarm.notify_all();
         self.shared.followers.notify_all();
     }
@@ -312,6 +294,31 @@ impl Inner {
 }
 
 impl Shared {
+    fn new(device: Box<dyn Device>, speed_up: f64, log: RequestLog) -> Shared {
+        let inner = Inner {
+            device,
+            waiting: HashMap::new(),
+            due: Vec::new(),
+            sending: Vec::new(),
+            ended: Vec::new(),
+            tally: Tally::default(),
+            told: Duration::ZERO,
+            next_request: 0,
+            timing: true,
+            led: false,
+            stopped: false,
+        };
+        Shared {
+            inner: Mutex::new(inner),
+            alarm: Condvar::new(),
+            noted: Condvar::new(),
+            followers: Condvar::new(),
+            next_event_ns: AtomicU64::new(u64::MAX),
+            clock: Clock::start(speed_up),
+            log,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -357,11 +364,16 @@ impl Shared {
         Ticket { request, len: incoming.len }
     }
 
-    /// Tells the leader, which may be watching the clock, when the next event is. True if that is sooner than
-    /// it was.
+    /// Tells the leader, which may be watching the clock, when it has something to do. True if that is sooner
+    /// than it was.
     fn note_next_event(&self, inner: &Inner) -> bool {
-        let next = inner.device.next_event();
-        let next_ns = next.map_or(u64::MAX, |at| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX));
+        let next_ns = if inner.stopped || !inner.due.is_empty() {
+            // What the leader watches for has been noticed by somebody else, who does not send it.
+            0
+        } else {
+            let next = inner.device.next_event();
+            next.map_or(u64::MAX, |at| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX))
+        };
         next_ns < self.next_event_ns.swap(next_ns, Ordering::Relaxed)
     }
 

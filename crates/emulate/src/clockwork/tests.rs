@@ -174,3 +174,30 @@ fn what_has_no_place_takes_no_time_and_a_flush_does() {
     drop(clockwork);
     assert!(answers.recv().is_ok(), "[CLW-1]");
 }
+
+#[test]
+fn whoever_watches_the_clock_stops_when_somebody_else_has_noticed_the_end() {
+    // No workers: the leader stands still in the middle of its watch, as on a crowded machine.
+    let (told, _commands) = channel();
+    let (takes, last) = (Duration::from_micros(1), Duration::ZERO);
+    let device = Noting { takes, under_way: Vec::new(), last, told };
+    let shared = Arc::new(Shared::new(Box::new(device), 1.0, RequestLog::new(100)));
+    let watched = || shared.next_event_ns.load(Ordering::Relaxed);
+    let stood_still = Clockwork { shared: Arc::clone(&shared), workers: Vec::new() };
+
+    let timed = arrive(&stood_still, &[(0, 512)]);
+    stood_still.ready(timed, Box::new(|| ()));
+    assert_ne!(watched(), u64::MAX);
+    std::thread::sleep(Duration::from_millis(1));
+    // A read of a hole notices that the first has ended, and brings no event of its own.
+    let hole = arrive(&stood_still, &[]);
+    assert_eq!(watched(), 0, "[CLW-1] the leader would watch for ever");
+    stood_still.ready(hole, Box::new(|| ()));
+    shared.lock().due.clear();
+
+    let timed = arrive(&stood_still, &[(0, 512)]);
+    stood_still.ready(timed, Box::new(|| ()));
+    assert_ne!(watched(), 0);
+    stood_still.set_timing(false);
+    assert_eq!(watched(), 0, "[CLW-1] the leader would watch for ever");
+}

@@ -23,6 +23,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
@@ -38,6 +39,9 @@ const MOUNT_MAX: Duration = Duration::from_secs(60);
 
 /// How long the child may take to end before it is killed, and its guardian after that.
 const END_MAX: Duration = Duration::from_secs(20);
+
+/// How long a dead child's last words may take.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(2);
 
 /// Start of the names of the directories that are made for mounts.
 const PREFIX: &str = "forebay-disk-";
@@ -91,6 +95,7 @@ impl Default for EmulatedOptions {
 #[derive(Debug)]
 pub struct Emulated {
     mount_point: PathBuf,
+    said: Mutex<Receiver<Said>>,
     #[expect(dead_code, reason = "ends the child when dropped")]
     end: Cleanup,
     #[expect(dead_code, reason = "what the child has left is undone when dropped")]
@@ -128,9 +133,12 @@ impl Emulated {
         let end = Cleanup::new(move || running.end());
         match lines.recv_timeout(MOUNT_MAX) {
             Ok(Said::Out(line)) if line.starts_with("mounted ") => {
-                Ok(Emulated { mount_point, end, noted })
+                Ok(Emulated { mount_point, said: Mutex::new(lines), end, noted })
             }
             Ok(Said::Out(line)) => bail!("forebay emulate says {line:?}"),
+            Ok(Said::Failed(told)) if told.trim().is_empty() => {
+                bail!("forebay emulate ended without a word")
+            }
             Ok(Said::Failed(told)) => {
                 let told = told.trim().trim_start_matches("forebay: ").to_owned();
                 Err(crate::BadInput(told).into())
@@ -196,6 +204,26 @@ impl Emulated {
         serde_json::from_str(&text).context("cannot understand the emulated disk's profile")
     }
 
+    /// What it wrote to standard error, if it has ended by itself; `None` while it answers.
+    pub fn last_words(&self) -> Option<String> {
+        if self.counters().is_ok() {
+            return None;
+        }
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + LAST_WORDS_MAX;
+        loop {
+            match said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Said::Out(_)) => {}
+                Ok(Said::Failed(words)) if words.trim().is_empty() => break,
+                Ok(Said::Failed(words)) => {
+                    return Some(words.trim().lines().take(2).collect::<Vec<_>>().join(" "));
+                }
+                Err(_) => break,
+            }
+        }
+        Some("without a word".to_owned())
+    }
+
     fn told(&self, name: &str) -> anyhow::Result<String> {
         let path = self.mount_point.join(".forebay").join(name);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -259,6 +287,7 @@ fn command(
 }
 
 /// What the child says.
+#[derive(Debug)]
 enum Said {
     Out(String),
     /// It ended, and this is what it wrote to standard error.

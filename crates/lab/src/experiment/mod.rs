@@ -27,6 +27,7 @@ use forebay_io::{CacheMode, Error, File, OpenOptions};
 
 use crate::bad_input;
 use crate::facts::{CounterSource, Storage};
+use crate::ground::on::{self, OnDisk};
 use crate::report::{Advice, BackendNote, Record};
 use crate::workfile::{Naming, Workfile};
 
@@ -40,6 +41,11 @@ pub trait Experiment {
 
     /// Where and on what it measures.
     fn ground(&self) -> Ground;
+
+    /// Bytes of all the files that it makes, with those that it makes by itself.
+    fn space_bytes(&self) -> u64 {
+        self.ground().size_bytes
+    }
 
     /// Measurements in all, for the progress bar.
     fn measurements(&self) -> u64;
@@ -88,6 +94,18 @@ pub struct Bench<'a> {
     pub storage: &'a Storage,
     /// The device's counters, where there are any.
     pub counters: Option<&'a CounterSource>,
+    /// The emulated disk that all of it lies on, if it is one.
+    pub on: Option<&'a OnDisk>,
+}
+
+impl Bench<'_> {
+    /// Has `work` done, such as the filling of files, in none of an emulated disk's time.
+    ///
+    /// # Errors
+    /// Those of `work`, or the emulation has ended.
+    pub fn untimed<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        on::untimed(self.on, work)
+    }
 }
 
 /// What came of an experiment.

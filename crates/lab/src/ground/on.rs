@@ -51,12 +51,16 @@ pub struct OnDisk {
 
 impl OnDisk {
     /// Starts what `args` say, for experiments that write `needed_bytes` in all; `None` when they are to
-    /// measure a real disk. `dir`: where the data goes if it does not fit into the memory.
+    /// measure a real disk, and then nobody asks for that number. `dir`: where the data goes if it does not fit into the memory.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput): there is no such profile, or this machine or user lacks what it
     /// takes. Otherwise what went wrong.
-    pub fn start(args: &OnArgs, dir: &Path, needed_bytes: u64) -> anyhow::Result<Option<OnDisk>> {
+    pub fn start(
+        args: &OnArgs,
+        dir: &Path,
+        needed_bytes: impl FnOnce() -> anyhow::Result<u64>,
+    ) -> anyhow::Result<Option<OnDisk>> {
         let Some(spec) = &args.on else {
             let options = [("--fs", args.fs.is_some()), ("--on-size", args.on_size.is_some())];
             let options = options.into_iter().chain([("--speed-up", args.speed_up.is_some())]);
@@ -73,7 +77,7 @@ impl OnDisk {
             filesystem.check_rights()?;
         }
         let size_bytes = args.on_size.unwrap_or(profile.size_bytes);
-        let written_bytes = written_bytes(needed_bytes, args.fs);
+        let written_bytes = written_bytes(needed_bytes()?, args.fs);
         if size_bytes < written_bytes {
             bad_input!(
                 "--on {spec}: a disk of {} is too small, {} are needed; choose a smaller --size or a \
@@ -113,17 +117,15 @@ impl OnDisk {
         &self.directory
     }
 
-    /// Whether requests take the device's time, or none.
-    ///
-    /// # Errors
-    /// The emulation has ended.
-    pub fn timing(&self, on: bool) -> anyhow::Result<()> {
-        if on {
-            // What is still to be written of the filling is no part of a measurement.
-            let directory = std::fs::File::open(&self.directory)?;
-            facts::sync_filesystem(&directory).context("cannot sync the emulated disk")?;
+    /// `error`, with the blame where it belongs: a disk whose emulation has died fails every request, and is
+    /// no sign of a bad device.
+    pub fn blamed(&self, error: anyhow::Error) -> anyhow::Error {
+        match self.emulated.last_words() {
+            Some(words) => {
+                error.context(format!("the emulation has died ({words}), and so has its disk"))
+            }
+            None => error,
         }
-        self.emulated.timing(on)
     }
 
     /// `command`, which measures in [`OnDisk::directory`], as it can be repeated ([OND-2]).
@@ -144,6 +146,25 @@ impl OnDisk {
         let data = data.map_or(Ok(()), Undo::undo);
         unmounted.and(data.map_err(anyhow::Error::from))
     }
+}
+
+/// Has `work` done in none of the time of `disk`, if there is one.
+///
+/// # Errors
+/// Those of `work`, or the emulation has ended.
+pub fn untimed<T>(
+    disk: Option<&OnDisk>,
+    work: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let Some(disk) = disk else { return work() };
+    disk.emulated.timing(false)?;
+    let done = work()?;
+    // What is still to be written is no part of a measurement either.
+    let directory = std::fs::File::open(&disk.directory)?;
+    facts::sync_filesystem(&directory).context("cannot sync the emulated disk")?;
+    // [OND-1]
+    disk.emulated.timing(true)?;
+    Ok(done)
 }
 
 /// What is written to the disk in all, when files of `needed_bytes` are.
@@ -259,7 +280,7 @@ mod tests {
 
     #[test]
     fn an_option_of_emulated_disks_without_one_is_told() {
-        let start = |args: &OnArgs| OnDisk::start(args, Path::new("."), 1);
+        let start = |args: &OnArgs| OnDisk::start(args, Path::new("."), || Ok(1));
         assert!(start(&OnArgs::default()).unwrap().is_none());
         let args = OnArgs { fs: Some(Filesystem::Ext4), ..OnArgs::default() };
         let error = start(&args).unwrap_err();
@@ -269,7 +290,7 @@ mod tests {
         assert!(start(&args).unwrap_err().is::<crate::BadInput>());
         let args =
             OnArgs { on: Some("instant".to_owned()), on_size: Some(1 << 10), ..OnArgs::default() };
-        let error = OnDisk::start(&args, Path::new("."), 1 << 20).unwrap_err();
+        let error = OnDisk::start(&args, Path::new("."), || Ok(1 << 20)).unwrap_err();
         assert!(error.to_string().contains("too small"), "{error}");
     }
 }

@@ -60,6 +60,44 @@ pub(crate) fn lacking(filesystem: Filesystem) -> Option<String> {
     missing.map(|program| format!("no {program}"))
 }
 
+/// A directory on a disk, below which nothing is mounted and of which nothing is shown as a device any
+/// more when it goes, also when a test has failed.
+pub(crate) struct Grounds(tempfile::TempDir);
+
+impl Grounds {
+    pub(crate) fn new() -> Grounds {
+        Grounds(scratch())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Grounds {
+    fn drop(&mut self) {
+        let shown = self.path().to_str().unwrap();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        // The newest first, as one may stand on another.
+        for mount in mounts.lines().rev().filter(|line| line.contains(shown)) {
+            let point = mount.split(' ').nth(4).unwrap_or_default();
+            let source = mount.rsplit(' ').nth(1).unwrap_or_default();
+            let _ = Command::new("umount").args(["--lazy", point]).output();
+            let _ = Command::new("fusermount3").args(["-u", "-z", "-q", point]).output();
+            if source.starts_with("/dev/loop") {
+                let _ = Command::new("losetup").args(["--detach", source]).output();
+            }
+        }
+        for entry in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+            let file = entry.path().join("loop/backing_file");
+            if std::fs::read_to_string(file).is_ok_and(|file| file.contains(shown)) {
+                let device = Path::new("/dev").join(entry.file_name());
+                let _ = Command::new("losetup").arg("--detach").arg(device).output();
+            }
+        }
+    }
+}
+
 /// An empty file for a filesystem.
 fn disk(directory: &Path) -> PathBuf {
     let path = directory.join("disk");
@@ -95,7 +133,7 @@ fn each_filesystem_is_made_on_a_file_past_its_page_cache_and_leaves_nothing() {
             skipped("each_filesystem_is_made_on_a_file_past_its_page_cache", &reason);
             continue;
         }
-        let scratch = scratch();
+        let scratch = Grounds::new();
         let disk = disk(scratch.path());
         let mounted = Mounted::over(&disk, filesystem).unwrap();
         let directory = mounted.directory().to_owned();
@@ -125,7 +163,7 @@ fn a_filesystem_in_use_goes_out_of_sight_and_then_with_its_user() {
     if let Some(reason) = lacking(Filesystem::Ext4) {
         return skipped("a_filesystem_in_use_goes_out_of_sight", &reason);
     }
-    let scratch = scratch();
+    let scratch = Grounds::new();
     let mounted = Mounted::over(&disk(scratch.path()), Filesystem::Ext4).unwrap();
     let (directory, device) = (mounted.directory().to_owned(), mounted.device().to_owned());
     let user = File::create(directory.join("file")).unwrap();
@@ -142,7 +180,7 @@ fn a_panic_leaves_neither_mount_nor_loop_device_nor_directory() {
     if let Some(reason) = lacking(Filesystem::Ext4) {
         return skipped("a_panic_leaves_neither_mount_nor_loop_device", &reason);
     }
-    let scratch = scratch();
+    let scratch = Grounds::new();
     let disk = disk(scratch.path());
     let mut seen = PathBuf::new();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -161,7 +199,7 @@ fn a_disk_that_takes_no_filesystem_leaves_nothing_and_says_why() {
     if let Some(reason) = lacking(Filesystem::Ext4) {
         return skipped("a_disk_that_takes_no_filesystem_leaves_nothing", &reason);
     }
-    let scratch = scratch();
+    let scratch = Grounds::new();
     let small = scratch.path().join("small");
     File::create(&small).unwrap().set_len(16 << 10).unwrap();
     let error = Mounted::over(&small, Filesystem::Ext4).unwrap_err();
@@ -173,7 +211,7 @@ fn a_disk_that_takes_no_filesystem_leaves_nothing_and_says_why() {
 struct Scene {
     mounted: Mounted,
     found_kib: u64,
-    scratch: tempfile::TempDir,
+    scratch: Grounds,
 }
 
 impl Scene {
@@ -182,7 +220,7 @@ impl Scene {
             skipped(test, &reason);
             return None;
         }
-        let scratch = scratch();
+        let scratch = Grounds::new();
         let mounted = Mounted::over(&disk(scratch.path()), Filesystem::Ext4).unwrap();
         let found_kib = number(&readahead_file(&mounted));
         assert!(![0, 132].contains(&found_kib), "{found_kib} cannot be told from what is set");

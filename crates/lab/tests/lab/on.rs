@@ -13,8 +13,8 @@ use forebay_lab::ground::ledger::STATE_DIRECTORY;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::command::{entries, forebay, scratch, wait_until, wait_until_it_listens};
-use crate::ground::{lacking, left_of, skipped};
+use crate::command::{entries, forebay, wait_until, wait_until_it_listens};
+use crate::ground::{Grounds, lacking, left_of, skipped};
 
 /// A small `depth`, for reports.
 const DEPTH: [&str; 13] = [
@@ -45,12 +45,12 @@ fn no_fuse() -> Option<String> {
 
 /// A directory of the test's own, in which a run keeps everything.
 struct Scene {
-    scratch: tempfile::TempDir,
+    scratch: Grounds,
 }
 
 impl Scene {
     fn new() -> Scene {
-        let scratch = scratch();
+        let scratch = Grounds::new();
         for name in ["tmp", "work"] {
             std::fs::create_dir(scratch.path().join(name)).unwrap();
         }
@@ -235,6 +235,35 @@ fn what_is_measured_takes_the_devices_time_and_the_filling_none() {
     // A random read on such a disk takes milliseconds, and no machine makes that faster.
     let blocks_per_s = record["blocks_per_s"].as_f64().unwrap();
     assert!(blocks_per_s < 400.0, "[OND-1] {blocks_per_s}");
+}
+
+#[test]
+fn a_disk_whose_emulation_has_died_is_not_taken_for_a_bad_device() {
+    if let Some(reason) = no_fuse() {
+        return skipped("a_disk_whose_emulation_has_died", &reason);
+    }
+    let scene = Scene::new();
+    let line =
+        "lab depth --on 7200rpm --size 64MiB --backends sync --cache direct --depths 0 --rounds 9";
+    let args: Vec<&str> = line.split(' ').collect();
+    let said = File::create(scene.scratch.path().join("said")).unwrap();
+    let mut child = scene.command(&args).stdout(Stdio::null()).stderr(said).spawn().unwrap();
+    let written = || {
+        let mounts = left_of(scene.scratch.path());
+        let point = mounts.first().and_then(|line| line.split(' ').nth(4)).unwrap_or_default();
+        let counters = std::fs::read_to_string(Path::new(point).join(".forebay/counters"));
+        counters.is_ok_and(|line| line.contains("writes") && !line.contains("\"writes\":0,"))
+    };
+    wait_until("the working file", || written() || ended(child.id()));
+    // The lab's only child; its own is the guardian.
+    let emulation = family(child.id())[1];
+    kill_process(Pid::from_raw(emulation as i32).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let told = std::fs::read_to_string(scene.scratch.path().join("said")).unwrap();
+    assert!(told.contains("the emulation has died") || told.contains("forebay emulate"), "{told}");
+    wait_until("all to be gone", || left_of(scene.scratch.path()).is_empty());
+    std::fs::remove_file(scene.scratch.path().join("said")).unwrap();
+    scene.assert_nothing_left();
 }
 
 #[test]

@@ -260,7 +260,7 @@ mod tests {
         }
 
         fn bench(&self) -> Bench<'_> {
-            Bench { workfile: &self.workfile, storage: &self.storage, counters: None }
+            Bench { workfile: &self.workfile, storage: &self.storage, counters: None, on: None }
         }
 
         fn stamp_on_disk(&self, file: &std::fs::File, block: u32) -> [u8; 8] {

@@ -40,7 +40,7 @@ fn held(rules: &Rules, rows: Vec<Row>) -> anyhow::Result<Vec<Standing>> {
     let directory = tempfile::tempdir_in(".")?;
     let workfile = filled(&directory);
     let storage = Storage::read(directory.path())?;
-    let bench = Bench { workfile: &workfile, storage: &storage, counters: None };
+    let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
     let pools = Pools::new(&workfile, frames_most(&rules.shape))?;
     let readahead = DeviceReadahead::new(&storage, &[])?;
     hold(&bench, rules, rows, &pools, readahead, &mut |_| ())
@@ -139,7 +139,7 @@ fn each_row_has_its_own_readahead_of_the_device_and_the_old_one_is_put_back_what
     let directory = tempfile::tempdir_in(".").unwrap();
     let workfile = filled(&directory);
     let storage = Storage::read(directory.path()).unwrap();
-    let bench = Bench { workfile: &workfile, storage: &storage, counters: None };
+    let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
     let pools = Pools::new(&workfile, frames_most(&SHAPE)).unwrap();
     let rows = || {
         let readahead = [Some(0), Some(131_072)].into_iter();
@@ -184,7 +184,7 @@ fn a_foreign_block_ends_the_run() {
         file.write_all_at(&[0xff; 8], block * 8192).unwrap();
     }
     let storage = Storage::read(directory.path()).unwrap();
-    let bench = Bench { workfile: &workfile, storage: &storage, counters: None };
+    let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
     let pools = Pools::new(&workfile, frames_most(&SHAPE)).unwrap();
     for entrant in [Entrant::Kernel(Manner::Os), pool(ReadaheadStrategy::Async)] {
         let rows = vec![row(Pattern::Backward, CacheState::Cold, vec![entrant])];

@@ -130,6 +130,10 @@ impl Experiment for Settings {
         }
     }
 
+    fn space_bytes(&self) -> u64 {
+        u64::from(self.own_files()) * self.share_bytes + self.one_bytes()
+    }
+
     fn measurements(&self) -> u64 {
         u64::from(self.own_files()) + self.cells().len() as u64 * u64::from(self.rounds)
     }
@@ -211,7 +215,7 @@ impl Session<'_> {
             directory: &settings.directory,
             seed: settings.seed,
         };
-        let library = Library::make(self.bench.workfile, &own, progress)?;
+        let library = self.bench.untimed(|| Library::make(self.bench.workfile, &own, progress))?;
         let mut random = fastrand::Rng::with_seed(settings.seed);
         let begun = Instant::now();
         let mut round = 0;

@@ -10,7 +10,7 @@ use super::knob::{By, Knob, Setting};
 use crate::bad_input;
 use crate::cli::ReadaheadArgs;
 use crate::device_readahead::typed_readahead;
-use crate::experiment::{Experiment, Ground, listed, quoted, unique};
+use crate::experiment::{listed, quoted, unique};
 use crate::facts::Host;
 use crate::units::typed_size;
 
@@ -164,14 +164,6 @@ impl Settings {
         }
     }
 
-    /// Each file that is made: the one that all read, and those of their own.
-    pub fn grounds(&self) -> Vec<Ground> {
-        let one = self.ground();
-        let own = Ground { size_bytes: self.share_bytes, ..one.clone() };
-        let own = std::iter::repeat_n(own, self.own_files() as usize);
-        std::iter::once(one).chain(own).collect()
-    }
-
     /// The command that repeats a run with these settings. `program`: the path or name by which this
     /// program was called.
     pub fn command(&self, program: &str) -> String {
@@ -246,6 +238,7 @@ fn share_for(default: u64, widest: u64, readers: &[u32], memory_bytes: Option<u6
 mod tests {
     use super::*;
     use crate::cli::CommonArgs;
+    use crate::experiment::Experiment;
 
     const GIB: u64 = 1 << 30;
 
@@ -275,7 +268,7 @@ mod tests {
         let share = Some(4 * MIB);
         let all = |files: Vec<Files>| -> u64 {
             let settings = Settings::new(&ReadaheadArgs { share, files, ..args() }).unwrap();
-            settings.grounds().iter().map(|ground| ground.size_bytes).sum()
+            settings.space_bytes()
         };
         assert_eq!(all(Files::ALL.to_vec()), 2 * 8 * 4 * MIB);
         assert_eq!(all(vec![Files::One]), 8 * 4 * MIB);

@@ -200,14 +200,24 @@ fn strike(number: u64) {
     }
 }
 
+/// What is noted about `path`, for tests.
+#[cfg(test)]
+fn noted_about(path: &Path) -> Vec<change::Outstanding> {
+    let text = own().as_ref().map(|ledger| std::fs::read(ledger.shown()).unwrap_or_default());
+    let contents = change::Contents::parse(&text.unwrap_or_default()).unwrap_or_default();
+    contents.outstanding.into_iter().filter(|one| one.change.is_about(path)).collect()
+}
+
+/// The same as text.
+#[cfg(test)]
+pub(crate) fn notes_of(path: &Path) -> String {
+    noted_about(path).iter().map(|one| format!("{:?}\n", one.change)).collect()
+}
+
 /// Strikes out what a test has left noted about `path` on purpose.
 #[cfg(test)]
 pub(crate) fn forget_notes_of(path: &Path) {
-    let text = own().as_ref().map(|ledger| std::fs::read(ledger.shown()).unwrap_or_default());
-    let contents = change::Contents::parse(&text.unwrap_or_default()).unwrap_or_default();
-    for one in contents.outstanding.iter().filter(|one| one.change.is_about(path)) {
-        strike(one.number);
-    }
+    noted_about(path).iter().for_each(|one| strike(one.number));
 }
 
 /// A file with the notes of one process.

@@ -37,6 +37,10 @@ pub(super) fn setting(report: &Report) -> Vec<String> {
         },
         None => filesystem.to_owned(),
     };
+    let place = match storage.profile() {
+        Some(profile) => format!("{place}, emulated disk {profile}"),
+        None => place,
+    };
     let started = report.started.replacen('T', " ", 1).replace('Z', " UTC");
     vec![place, storage.directory.clone(), report.host.kernel.clone(), started]
 }
@@ -65,6 +69,11 @@ pub(super) fn storage(storage: &Storage) -> Vec<Fact> {
     match &storage.device {
         Some(found) => rows.extend(device(found)),
         None => rows.push(fact("Device", None)),
+    }
+    if let Some(disk) = &storage.emulated {
+        rows.push(known("Emulated disk", &format!("{} ({})", disk.profile, disk.about)));
+        rows.push(known("Its size", &bytes(disk.size_bytes)));
+        rows.push(known("Its time runs", &format!("{} times as fast", disk.speed_up)));
     }
     if !storage.device_remark.is_empty() {
         rows.push(known("Remark", &storage.device_remark));
