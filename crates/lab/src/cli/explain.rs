@@ -30,6 +30,8 @@ use crate::units::parse_size;
                   willneed             the same, with FADV_WILLNEED for each block --distance blocks \
                   before it is read\n  \
                   adaptive             a read stream of a Forebay pool, which knows the list\n\
+                  Times are those of the disk emulated, from the first read to the end of the last; where \
+                  a request takes less than some 200 us, what FUSE itself costs shows in them.\n\
                   Needs FUSE (/dev/fuse and fusermount3), but not root.\n\n\
                   Examples:\n  \
                   forebay explain 1,3,2,6,4,9\n  \

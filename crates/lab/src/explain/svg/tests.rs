@@ -55,6 +55,46 @@ fn it_is_self_contained_and_follows_the_scheme() {
     assert_eq!(svg.matches("http").count(), 1, "the namespace");
 }
 
+/// Whether every element is closed in its turn, attributes are quoted, and `&` begins an entity.
+fn is_well_formed(svg: &str) -> bool {
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = svg;
+    while let Some(start) = rest.find('<') {
+        let Some(len) = rest[start..].find('>') else { return false };
+        let text = &rest[..start];
+        let entities = ["&amp;", "&lt;", "&gt;", "&quot;"];
+        if text
+            .match_indices('&')
+            .any(|(at, _)| entities.iter().all(|entity| !text[at..].starts_with(entity)))
+        {
+            return false;
+        }
+        let tag = &rest[start + 1..start + len];
+        rest = &rest[start + len + 1..];
+        if let Some(name) = tag.strip_prefix('/') {
+            if open.pop() != Some(name) {
+                return false;
+            }
+        } else if tag.matches('"').count() % 2 == 1 {
+            return false;
+        } else if !tag.ends_with('/') {
+            open.extend(tag.split_whitespace().next());
+        }
+    }
+    open.is_empty()
+}
+
+#[test]
+fn it_is_well_formed_whatever_is_in_it() {
+    let mut named = neighbours();
+    named.pattern.text = "@<a&\"b>.txt".into();
+    for sample in [named, long(), explained("7", vec![(Strategy::Adaptive, Vec::new())])] {
+        assert!(is_well_formed(&drawn(&sample)));
+    }
+    assert!(!is_well_formed("<g><text>a & b</text></g>"), "the check sees that");
+    assert!(!is_well_formed("<g><text></g>"), "the check sees that");
+}
+
 #[test]
 fn text_from_outside_is_escaped() {
     let mut explained = neighbours();
