@@ -366,6 +366,14 @@ mod tests {
     }
 
     #[test]
+    fn a_write_keeps_both_copies_busy() {
+        let mut mirrored = array(2, 2, 4096);
+        submit(&mut mirrored, 0, Op::Write, 0, 4096);
+        submit(&mut mirrored, 1, Op::Read, 0, 4096);
+        assert_eq!(ends(&mut mirrored), [(0, 100), (1, 200)]);
+    }
+
+    #[test]
     fn a_command_ends_with_its_last_part() {
         let mut striped = array(2, 1, 4096);
         submit(&mut striped, 0, Op::Read, 0, 4096);

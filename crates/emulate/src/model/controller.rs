@@ -374,6 +374,20 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_above_the_last_piece_is_written_before_what_lies_below() {
+        let mut device = controller(MIB);
+        // The first two are taken at once, a third when the first has been written after 1 ms.
+        for (id, chunk) in [(0, 40), (1, 50), (2, 3), (3, 60)] {
+            submit(&mut *device, 0, id, Op::Write, chunk * 4096, 4096);
+        }
+        let mut ended = Vec::new();
+        device.advance(Duration::from_micros(1500), &mut ended);
+        submit(&mut *device, 1500, 4, Op::Read, 3 * 4096, 4096);
+        // It is still in the cache: 10 us for the processor, 4 for the cable.
+        assert_eq!(ends(&mut *device), [(4, 1514)]);
+    }
+
+    #[test]
     fn neighbours_are_written_together_in_order_of_place() {
         let mut device = controller(MIB);
         // The first two are taken at once; the others wait, and join.

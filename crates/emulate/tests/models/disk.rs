@@ -147,6 +147,31 @@ fn a_write_ends_in_the_cache_and_a_flush_on_the_platter() {
 }
 
 #[test]
+fn a_flush_ends_however_many_reads_there_are() {
+    let mut rig = Rig::of("7200rpm");
+    let reads = random_reads(5, 400, 8 * KIB, 0, 900 * GIB);
+    let mut next = reads.iter();
+    for at in 0..4 {
+        rig.write(at * 100 * GIB, 4 * KIB);
+    }
+    let flush = rig.flush();
+    // Five are always waiting; four pieces of the cache take their turns with them.
+    let mut ended = 0;
+    loop {
+        while rig.under_way() < 6 {
+            let read = next.next().expect("the flush ends before so many reads");
+            rig.read(read.offset, read.len);
+        }
+        let took = rig.wait();
+        ended += took.len();
+        if took.iter().any(|(id, _)| *id == flush) {
+            break;
+        }
+    }
+    assert!(ended < 20, "{ended} commands ended before the flush");
+}
+
+#[test]
 fn without_a_write_cache_a_write_costs_what_a_read_does_and_its_settling() {
     let mut writes: Vec<Command> = random_reads(5, 2000, 8 * KIB, 0, 900 * GIB);
     let reads = Rig::new(bare().build(1)).keep(1, &writes) / 2000;
