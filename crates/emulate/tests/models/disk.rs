@@ -106,6 +106,15 @@ fn thirty_two_at_a_time_gain_by_their_order() {
 }
 
 #[test]
+fn more_waiting_commands_are_not_served_more_slowly() {
+    // Behind a queue of 32 the others wait for longer than any limit of the elevator's.
+    let reads = random_reads(5, 4000, 8 * KIB, 0, 1_000_000_000_000);
+    let took = |depth| Rig::of("7200rpm").keep(depth, &reads);
+    let (few, many) = (took(64), took(512));
+    assert!(many < few, "{many:?} with 512 at a time, {few:?} with 64");
+}
+
+#[test]
 fn a_far_command_is_overtaken_only_so_often() {
     let often = |limit: &str| {
         let profile = changed(&[("overtaken_max", limit), ("read_cache", r#""0KiB""#)]);

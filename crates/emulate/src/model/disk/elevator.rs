@@ -2,14 +2,24 @@
 //!
 //! On a real machine a scheduler of the kernel's stands before the disk and hands it commands in order of
 //! place; an emulated disk gets its commands without one. So the model has it: upwards from the
-//! last place, then round again. A command that has waited for long goes first.
+//! last place, then round again. A command that has waited for long is where the next round begins. It is not
+//! more than that: if everything has waited for long, as it does behind a slow disk, commands in order of arrival
+//! would be the slowest way to serve them all.
 //!
-//! Invariants:  [ELE-1] what has waited for longer than the limit is the next to leave, oldest first
-//! Source:      the kernel's deadline scheduler (block/mq-deadline.c): sorted, with a limit of 500 ms for reads.
+//! Invariants:  [ELE-1] a round of [`BATCH`] commands begins with what has waited for longer than its limit, oldest
+//!              first, if there is such a thing
+//! Source:      the kernel's deadline scheduler (block/mq-deadline.c): sorted, in batches of 16, with limits of 500 ms
+//!              for reads and 5 s for writes.
 
 use std::collections::BTreeMap;
 
-use crate::model::Command;
+use crate::model::{Command, Op};
+
+/// Commands that leave in order of place before one is looked for that has waited for too long.
+const BATCH: u32 = 16;
+
+/// How many times as long as a read a write may wait.
+const WRITE_PATIENCE: u64 = 10;
 
 /// A command that waits.
 #[derive(Debug, Clone, Copy)]
@@ -23,8 +33,11 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Elevator {
     by_place: BTreeMap<(u64, u64), Waiting>,
-    /// Place by number of arrival.
-    by_arrival: BTreeMap<u64, u64>,
+    /// Places of reads and of writes, by number of arrival.
+    by_arrival: [BTreeMap<u64, u64>; 2],
+    /// Commands in a round, and those that are left of this one.
+    batch: u32,
+    batch_left: u32,
     arrivals: u64,
     last: (u64, u64),
     wait_ns_max: u64,
@@ -35,7 +48,9 @@ impl Elevator {
     pub(crate) fn new(wait_ns_max: u64) -> Self {
         Self {
             by_place: BTreeMap::new(),
-            by_arrival: BTreeMap::new(),
+            by_arrival: [BTreeMap::new(), BTreeMap::new()],
+            batch: if wait_ns_max == 0 { 1 } else { BATCH },
+            batch_left: 0,
             arrivals: 0,
             last: (0, 0),
             wait_ns_max,
@@ -46,24 +61,41 @@ impl Elevator {
         let number = self.arrivals;
         self.arrivals += 1;
         self.by_place.insert((command.offset, number), Waiting { id, command, came_ns });
-        self.by_arrival.insert(number, command.offset);
+        self.by_arrival[kind(command.op)].insert(number, command.offset);
     }
 
     /// The next one to leave.
     pub(crate) fn pop(&mut self, now_ns: u64) -> Option<Waiting> {
-        let (&number, &offset) = self.by_arrival.first_key_value()?;
-        let oldest = (offset, number);
-        let came_ns = self.by_place.get(&oldest)?.came_ns;
-        let key = if now_ns >= came_ns + self.wait_ns_max {
-            oldest
-        } else {
-            let next = self.by_place.range(self.last..).next();
-            *next.or_else(|| self.by_place.first_key_value())?.0
+        let round_ended = self.batch_left == 0;
+        let key = match self.expired(now_ns).filter(|_| round_ended) {
+            Some(expired) => expired,
+            None => {
+                let next = self.by_place.range(self.last..).next();
+                *next.or_else(|| self.by_place.first_key_value())?.0
+            }
         };
+        self.batch_left = if round_ended { self.batch } else { self.batch_left } - 1;
         self.last = key;
-        self.by_arrival.remove(&key.1);
-        self.by_place.remove(&key)
+        let waiting = self.by_place.remove(&key)?;
+        self.by_arrival[kind(waiting.command.op)].remove(&key.1);
+        Some(waiting)
     }
+
+    /// What has waited for longer than its limit, the oldest first.
+    fn expired(&self, now_ns: u64) -> Option<(u64, u64)> {
+        let limits = [self.wait_ns_max, self.wait_ns_max.saturating_mul(WRITE_PATIENCE)];
+        let oldest = self.by_arrival.iter().zip(limits).filter_map(|(arrivals, limit_ns)| {
+            let (&number, &offset) = arrivals.first_key_value()?;
+            let came_ns = self.by_place.get(&(offset, number))?.came_ns;
+            (now_ns >= came_ns.saturating_add(limit_ns)).then_some((offset, number))
+        });
+        oldest.min_by_key(|(_, number)| *number)
+    }
+}
+
+/// Reads and writes are told apart.
+fn kind(op: Op) -> usize {
+    usize::from(op != Op::Read)
 }
 
 #[cfg(test)]
@@ -90,10 +122,35 @@ mod tests {
     }
 
     #[test]
-    fn what_has_waited_for_long_goes_first() {
+    fn what_has_waited_for_long_begins_a_round_and_the_round_goes_on_in_order_of_place() {
         let mut elevator = elevator(&[5120, 1024, 9216]);
         assert_eq!(elevator.pop(1_000).unwrap().id, 0, "[ELE-1]");
-        assert_eq!(elevator.pop(1_000).unwrap().id, 2);
-        assert_eq!(elevator.pop(1_001).unwrap().id, 1, "[ELE-1]");
+        // Both have waited for as long by now, and 9216 is on the way.
+        assert_eq!(elevator.pop(2_000).unwrap().id, 2, "[ELE-1]");
+        assert_eq!(elevator.pop(2_000).unwrap().id, 1);
+    }
+
+    #[test]
+    fn after_a_round_the_oldest_is_looked_for_again() {
+        let places: Vec<u64> = (0..40).rev().map(|place| place * 512).collect();
+        let mut elevator = elevator(&places);
+        let order: Vec<u64> =
+            std::iter::from_fn(|| elevator.pop(5_000)).map(|waiting| waiting.id).collect();
+        // The oldest is the furthest: from there round again, upwards; then what is oldest by then.
+        assert_eq!(order[..3], [0, 39, 38]);
+        assert_eq!(order[BATCH as usize], 1, "[ELE-1]");
+        assert_eq!(order.len(), 40);
+    }
+
+    #[test]
+    fn a_write_may_wait_longer_than_a_read() {
+        let mut elevator = Elevator::new(1_000);
+        let command = |op, offset| Command { op, offset, len: 512 };
+        elevator.push(0, 0, command(Op::Write, 9216));
+        elevator.push(1, 1, command(Op::Read, 5120));
+        elevator.push(2, 2, command(Op::Read, 512));
+        assert_eq!(elevator.pop(1_001).unwrap().id, 1, "[ELE-1] the read's limit is over");
+        assert_eq!(elevator.pop(1_001).unwrap().id, 0, "on the way");
+        assert_eq!(elevator.pop(1_001).unwrap().id, 2);
     }
 }
