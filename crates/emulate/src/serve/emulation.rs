@@ -46,6 +46,7 @@ pub struct Emulation {
     guardian: Guardian,
     log_file: Option<LogFile>,
     remove: Option<PathBuf>,
+    cpu_seconds_before: f64,
     unmounted: bool,
 }
 
@@ -56,7 +57,7 @@ pub struct Ending {
     pub detached: bool,
     /// Requests, and how late their answers were.
     pub summary: Summary,
-    /// Processor time of the whole process, in seconds.
+    /// Processor time of the whole process since the mount, in seconds.
     pub cpu_seconds: f64,
 }
 
@@ -110,6 +111,7 @@ impl Emulation {
             guardian,
             log_file,
             remove: options.remove,
+            cpu_seconds_before: cpu_seconds(),
             unmounted: false,
         };
         let mut config = Config::default();
@@ -183,11 +185,10 @@ impl Emulation {
             // Not empty, or gone already: then it is somebody else's affair.
             let _ = std::fs::remove_dir(&self.mount_point).and(std::fs::remove_dir(around));
         }
-        let cpu = clock_gettime(ClockId::ProcessCPUTime);
         Ok(Ending {
             detached: unmounted == Unmounted::Detached,
             summary: self.transfers.clockwork.summary(),
-            cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+            cpu_seconds: cpu_seconds() - self.cpu_seconds_before,
         })
     }
 
@@ -220,6 +221,11 @@ impl Drop for Emulation {
             drop(self.end());
         }
     }
+}
+
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn io_error(doing: &str, source: std::io::Error) -> Error {

@@ -2,7 +2,7 @@
 //!
 //! Where there is no FUSE, the test says `skipped` and writes that to the file named by FOREBAY_SKIPS.
 #![cfg(all(target_os = "linux", not(forebay_portable)))]
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::fs::File;
 use std::io::Write;

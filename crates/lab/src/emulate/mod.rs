@@ -57,11 +57,16 @@ pub fn run(args: &EmulateArgs) -> anyhow::Result<()> {
         ))?;
     }
     let summary = ending.summary;
-    let per_1000 = ending.cpu_seconds * 1000.0 / summary.requests.max(1) as f64;
+    let cost = match summary.requests {
+        0 => String::new(),
+        requests => {
+            let seconds = ending.cpu_seconds * 1000.0 / requests as f64;
+            format!("; {seconds:.3} processor seconds for 1000 requests")
+        }
+    };
     // Whoever started this may be gone by now.
     let _ = say(&format!(
-        "unmounted {}: {} requests; answers came {} us (p50) and {} us (p99) after the model's time; \
-         {per_1000:.3} processor seconds for 1000 requests",
+        "unmounted {}: {} requests; answers came {} us (p50) and {} us (p99) after the model's time{cost}",
         mount_point.display(),
         summary.requests,
         summary.late_us_p50,
