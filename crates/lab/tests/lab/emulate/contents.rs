@@ -213,6 +213,19 @@ fn the_kernel_reads_ahead_on_it_and_by_no_more_than_was_allowed() {
 }
 
 #[test]
+fn what_is_in_the_page_cache_stays_there_when_a_file_is_opened_again() {
+    if !can_mount("what_is_in_the_page_cache_stays_there_when_a_file_is_opened_again") {
+        return;
+    }
+    let disk = emulated("instant");
+    for _ in 0..3 {
+        let mut file = File::open(disk.disk()).unwrap();
+        file.read_exact(&mut [0; 4096]).unwrap();
+    }
+    assert_eq!(transfers(&disk).iter().filter(|one| one.offset == 0).count(), 1);
+}
+
+#[test]
 fn data_in_a_file_that_was_there_is_kept_for_the_next_mount() {
     if !can_mount("data_in_a_file_that_was_there_is_kept_for_the_next_mount") {
         return;
