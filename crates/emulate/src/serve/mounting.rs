@@ -52,7 +52,11 @@ pub(super) fn check(mount_point: &Path) -> Result<PathBuf, Error> {
     if facts.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT)
         && facts.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
     {
-        return Err(Error::Busy { path: path() });
+        // The kernel keeps attributes of one that has lost its server; it does not keep listings.
+        let listed = std::fs::read_dir(mount_point).err();
+        let dead =
+            listed.and_then(|error| error.raw_os_error()) == Some(Errno::NOTCONN.raw_os_error());
+        return Err(if dead { Error::Dead { path: path() } } else { Error::Busy { path: path() } });
     }
     let failed = |source| Error::NoMountPoint { path: path(), source };
     if !std::fs::metadata(mount_point).map_err(failed)?.is_dir() {

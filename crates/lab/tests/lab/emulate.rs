@@ -85,17 +85,23 @@ pub(crate) fn is_mounted(path: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(1) == Some(path))
 }
 
-/// Guardians of mounts at `path`.
+/// How many guardians there are of mounts at `path`.
 pub(crate) fn guardians(path: &Path) -> usize {
+    guardians_of(path).len()
+}
+
+/// The guardians of mounts at `path`.
+pub(crate) fn guardians_of(path: &Path) -> Vec<Pid> {
     let path = path.to_str().unwrap().as_bytes();
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    let command_lines =
-        processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    let ours = command_lines.filter(|line| {
+    let ours = processes.filter_map(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-        words.contains(&b"forebay-guardian".as_slice()) && words.contains(&path)
+        let is_one = words.contains(&b"forebay-guardian".as_slice()) && words.contains(&path);
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        if is_one { Pid::from_raw(number) } else { None }
     });
-    ours.count()
+    ours.collect()
 }
 
 /// `forebay emulate` as a person calls it, on a directory that is there before and after.
@@ -103,6 +109,7 @@ pub(crate) struct Called {
     pub(crate) child: Child,
     pub(crate) mount_point: PathBuf,
     out: BufReader<std::process::ChildStdout>,
+    mounted: TakenAway,
     _around: tempfile::TempDir,
 }
 
@@ -123,7 +130,8 @@ impl Called {
         out.read_line(&mut line).unwrap();
         assert!(line.starts_with("mounted "), "{line:?}");
         assert!(is_mounted(&mount_point));
-        Called { child, mount_point, out, _around: around }
+        let mounted = TakenAway(mount_point.clone());
+        Called { child, mount_point, out, mounted, _around: around }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -147,14 +155,33 @@ impl Called {
 
 impl Drop for Called {
     fn drop(&mut self) {
-        // Whatever a test that failed has left: the guardian takes the mount away.
+        // Whatever a test that failed has left.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        for _ in 0..1000 {
-            if !is_mounted(&self.mount_point) {
+        self.mounted.take_away();
+    }
+}
+
+/// A mount that is taken away when this is dropped, if the test that failed was about that.
+pub(crate) struct TakenAway(pub(crate) PathBuf);
+
+impl TakenAway {
+    pub(crate) fn take_away(&self) {
+        for _ in 0..400 {
+            if !is_mounted(&self.0) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+        // A server that is there still ends with its mount.
+        for program in [&["fusermount3", "-u", "-z"][..], &["umount", "-l"]] {
+            let _ = Command::new(program[0]).args(&program[1..]).arg(&self.0).status();
+        }
+    }
+}
+
+impl Drop for TakenAway {
+    fn drop(&mut self) {
+        self.take_away();
     }
 }

@@ -3,14 +3,16 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Called, can_mount, direct, emulated, fixed, guardians, is_mounted};
-use crate::command::{scratch, wait_until};
+use super::{
+    Called, TakenAway, can_mount, direct, emulated, fixed, guardians, guardians_of, is_mounted,
+};
+use crate::command::{output, scratch, wait_until};
 
 /// A read that takes an hour unless something happens.
 fn long_read(path: PathBuf) -> JoinHandle<std::io::Result<()>> {
@@ -81,6 +83,7 @@ fn the_death_of_the_parent_unmounts() {
     }
     let around = tempfile::tempdir().unwrap();
     let mount_point = around.path().canonicalize().unwrap();
+    let _mounted = TakenAway(mount_point.clone());
     let script = "\"$0\" emulate instant \"$1\" & wait";
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_forebay")]).arg(&mount_point);
@@ -151,6 +154,25 @@ fn a_disk_of_an_experiment_leaves_no_process_mount_or_directory() {
 }
 
 #[test]
+fn a_mount_that_has_lost_its_server_and_its_guardian_is_told_with_the_remedy() {
+    if !can_mount("a_mount_that_has_lost_its_server_and_its_guardian_is_told_with_the_remedy") {
+        return;
+    }
+    let mut called = Called::start("instant", &[]);
+    assert!(called.mount_point.join("disk").exists());
+    for guardian in guardians_of(&called.mount_point) {
+        kill_process(guardian, Signal::KILL).unwrap();
+    }
+    called.signal(Signal::KILL);
+    called.child.wait().unwrap();
+    let mount_point = called.mount_point.to_str().unwrap();
+    let output = output(Path::new("/"), &["emulate", "instant", mount_point]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains(&format!("fusermount3 -u -z {mount_point}")), "{told}");
+}
+
+#[test]
 fn a_killed_server_of_an_experiment_leaves_not_even_its_directory() {
     if !can_mount("a_killed_server_of_an_experiment_leaves_not_even_its_directory") {
         return;
@@ -158,6 +180,7 @@ fn a_killed_server_of_an_experiment_leaves_not_even_its_directory() {
     // As `Emulated` calls it, killed together with whoever called it: only the guardian is left to tidy up.
     let around = tempfile::tempdir().unwrap().keep();
     let mount_point = around.join("mnt");
+    let _mounted = TakenAway(mount_point.clone());
     std::fs::create_dir(&mount_point).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command
