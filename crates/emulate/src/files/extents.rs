@@ -251,7 +251,7 @@ mod tests {
         let (mut space, mut file) = (Space::new(4 * B, 0), Extents::default());
         assert!(file.place(0..5 * B, false, &mut space, &mut Vec::new()).is_err());
         assert_eq!(file.bytes(), 4 * B);
-        assert_eq!(file.remove(0..5 * B, &mut space), [0..4 * B]);
+        assert!(file.remove(0..5 * B, &mut space).iter().eq([&(0..4 * B)]));
         file.place(B..B + 1, false, &mut space, &mut Vec::new()).unwrap();
         assert_eq!(file.stretches(B..B + 1)[0].len, 1);
     }

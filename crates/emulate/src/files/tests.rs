@@ -104,7 +104,7 @@ fn what_is_cut_off_is_told_so_that_it_can_be_made_zeros() {
     let file = make(&mut files, ROOT, "f", false);
     let mut placed = Vec::new();
     files.place(file, 0..10_000, EXACT, &mut placed).unwrap();
-    assert_eq!(placed, [32 * MB..32 * MB + 12_288]);
+    assert!(placed.iter().eq([&(32 * MB..32 * MB + 12_288)]), "{placed:?}");
     let zeros = files.resize(file, 5000).unwrap();
     // The third block goes; of the second, what follows byte 5000 becomes zeros.
     assert_eq!(
@@ -122,7 +122,8 @@ fn a_hole_within_one_block_leaves_the_block_in_place() {
     let mut files = files();
     let file = make(&mut files, ROOT, "f", false);
     files.place(file, 0..8192, EXACT, &mut Vec::new()).unwrap();
-    assert_eq!(files.punch(file, 100..200).unwrap(), [32 * MB + 100..32 * MB + 200]);
+    let hole = files.punch(file, 100..200).unwrap();
+    assert!(hole.iter().eq([&(32 * MB + 100..32 * MB + 200)]), "{hole:?}");
     assert_eq!(
         files.punch(file, 4000..4200).unwrap(),
         [32 * MB + 4000..32 * MB + 4096, 32 * MB + 4096..32 * MB + 4200]

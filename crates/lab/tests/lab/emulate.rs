@@ -2,6 +2,7 @@
 //!
 //! A mount needs /dev/fuse, and fusermount3 for who is not root; where these are missing, tests say `skipped` and
 //! write that to the file named by FOREBAY_SKIPS.
+#![allow(clippy::print_stdout)]
 
 mod contents;
 mod endings;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
@@ -15,8 +15,8 @@ use super::{
 use crate::command::{output, scratch, wait_until};
 
 /// A read that takes an hour unless something happens.
-fn long_read(path: PathBuf) -> JoinHandle<std::io::Result<()>> {
-    let file = direct(&path);
+fn long_read(path: &Path) -> JoinHandle<std::io::Result<()>> {
+    let file = direct(path);
     std::thread::spawn(move || file.read_exact_at(&mut [0; 4096], 0))
 }
 
@@ -30,7 +30,7 @@ fn in_flight(called: &Called) -> u64 {
 fn with_a_read() -> (Called, JoinHandle<std::io::Result<()>>, tempfile::TempDir) {
     let scratch = scratch();
     let called = Called::start(&fixed(scratch.path(), "slow", "3600s"), &[]);
-    let read = long_read(called.mount_point.join("disk"));
+    let read = long_read(&called.mount_point.join("disk"));
     wait_until("the read to arrive", || in_flight(&called) == 1);
     (called, read, scratch)
 }
