@@ -159,7 +159,7 @@ fn with_knee(
     };
     if !knee.is_clearly_above(current) {
         return Some(sentence(format!(
-            "{at_knee}; with what is set now, {}, they get as much: leave it.",
+            "{at_knee}; what is set now, {}, is not clearly worse: leave it.",
             with(current)
         ))); // [RCN-1]
     }

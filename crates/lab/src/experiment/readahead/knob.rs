@@ -306,10 +306,11 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "128\n");
 
         let knob = Knob::over(Ok(file.clone()), Some(By::Descriptor), false).unwrap();
-        fs::write(&file, "as it was").unwrap();
+        // Whoever writes a number to it ends it with a line feed.
+        fs::write(&file, "128").unwrap();
         let turned = knob.take().unwrap();
         turned.set(Setting::Descriptor(Hint::Random)).unwrap();
         turned.restore().unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "as it was", "[KNB-1]");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "128", "[KNB-1]");
     }
 }

@@ -60,12 +60,20 @@ window.addEventListener("load", () => {
     const bars = [...document.querySelectorAll("#interplay td[style]")].map((cell) => getComputedStyle(cell).backgroundImage);
     tell("bars", new Set(bars).size);
     // The tooth is as high as the frame allows, in the colour of its pace, and wide enough to be seen.
-    const lines = [...document.querySelectorAll(".teeth path")];
+    const lines = [...document.querySelectorAll("#checkpoint .teeth path")];
     const heights = lines.map((line) => Math.round(line.getBBox().height));
     const inks = new Set(lines.map((line) => getComputedStyle(line).stroke));
     tell("teeth", heights.join(","));
     tell("teeth-inks", inks.size);
-    tell("teeth-width", document.querySelector(".teeth svg").getBoundingClientRect().width > 800);
+    tell("teeth-width", document.querySelector("#checkpoint .teeth svg").getBoundingClientRect().width > 800);
+
+    // Eight readers climb, one does not, and the ceiling lies above both.
+    const curves = [...document.querySelectorAll("#readahead .teeth path")];
+    tell("curves", curves.map((line) => Math.round(line.getBBox().height)).join(","));
+    tell("curve-inks", new Set(curves.map((line) => getComputedStyle(line).stroke)).size);
+    const ceiling = document.querySelector("#readahead .teeth line[stroke-dasharray]");
+    tell("ceiling", curves.every((line) => ceiling.getBBox().y < line.getBBox().y));
+    tell("curves-of-mixture", document.querySelectorAll("#mixture .teeth path").length);
 
     await click("#theme");
     tell("other-heat", heat());
