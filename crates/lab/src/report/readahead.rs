@@ -281,12 +281,15 @@ impl<'a> Curves<'a> {
                 let curve = panel.curve(readers);
                 let smallest = curve.first().filter(|(_, rate)| *rate > 0.0)?.1;
                 let gain = numbers::number(panel.best(readers)? / smallest);
-                Some(format!("{readers} reading at once get up to {gain} times"))
+                let who = match readers {
+                    1 => "one reader gets".to_owned(),
+                    _ => format!("{readers} reading at once get"),
+                };
+                Some(format!("{who} up to {gain} times"))
             };
             let mut told = format!("{} what they get with the smallest readahead", of(most)?);
             if fewest < most {
-                told =
-                    format!("{told}, {}", of(fewest)?.replace("1 reading at once get", "one gets"));
+                told = format!("{told}, {}", of(fewest)?);
             }
             if let Some((readers, share)) = panel.unfair()
                 && readers > 1
@@ -354,7 +357,7 @@ mod tests {
         assert!(grouped.leftovers.is_empty());
         let told = grouped.sentence();
         assert!(told.starts_with("8 reading at once get up to 8.00 times what they"), "{told}");
-        assert!(told.contains("one gets up to 1.07 times"), "{told}");
+        assert!(told.contains("one reader gets up to 1.07 times"), "{told}");
     }
 
     #[test]

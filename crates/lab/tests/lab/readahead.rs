@@ -258,6 +258,67 @@ fn help_teaches() {
     }
 }
 
+/// Why there can be no emulated disk here whose readahead could be set, if that is so.
+fn no_emulated_disk() -> Option<String> {
+    if !Path::new("/dev/fuse").exists() {
+        return Some("no /dev/fuse".to_owned());
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    (!is_root).then(|| "to set the readahead of a mount takes root".to_owned())
+}
+
+#[test]
+fn on_an_emulated_array_eight_readers_gain_what_one_does_not() {
+    if let Some(reason) = no_emulated_disk() {
+        skipped("on_an_emulated_array_eight_readers_gain_what_one_does_not", &reason);
+        return;
+    }
+    // A quarter as fast as it would be, so that the disk is slower than the slowest machine. Files of 8 GiB
+    // as document 002 had them, of which the first part is used.
+    let args = [
+        "readahead",
+        "--on",
+        "raid10-12",
+        "--speed-up",
+        "0.25",
+        "--readers",
+        "1,8",
+        "--files",
+        "own",
+        "--request",
+        "8KiB",
+        "--readahead",
+        "4KiB,128KiB,6MiB",
+        "--share",
+        "32MiB",
+        "--apart",
+        "8GiB",
+        "--time",
+        "3s",
+        "--rounds",
+        "2",
+        "--cache",
+        "buffered",
+        "--skip-ends",
+    ];
+    let report = report(&args);
+    let records = records(&report, "readahead");
+    let rate = |readers: u64, sectors: u64| {
+        let is = |record: &&Value| {
+            record["cell"]["readers"] == readers
+                && record["cell"]["readahead_bytes"] == sectors * 512
+        };
+        let record = records.iter().find(is).unwrap();
+        assert_eq!(record["cell"]["profile"], "raid10-12");
+        // The better round: the array may still be writing its cache to its disks in the other.
+        record["metrics"]["bytes_per_s_max"].as_f64().unwrap()
+    };
+    let eight = rate(8, 12_288) / rate(8, 8);
+    assert!(eight >= 4.0, "eight readers gain {eight:.2} times from 8 to 12288 sectors");
+    let (eight, one) = (rate(8, 12_288) / rate(8, 256), rate(1, 12_288) / rate(1, 256));
+    assert!(eight > 1.5 * one, "beyond 256 sectors eight gain {eight:.2} times and one {one:.2}");
+}
+
 /// A filesystem of the test's own, on a loop device over a file in `directory`.
 fn mounted(directory: &Path, filesystem: Filesystem) -> Mounted {
     let disk = directory.join("disk");
@@ -350,7 +411,7 @@ fn activation_is_found_and_stable_over_20_repetitions_on_each_filesystem() {
         let scratch = scratch();
         let mounted = mounted(scratch.path(), filesystem);
         std::fs::write(readahead_file(&mounted, filesystem), "128\n").unwrap();
-        let args = ["activation", "--size", "64MiB", "--request", "4KiB,8KiB", "--strides", "1,3"];
+        let args = ["activation", "--size", "64MiB", "--request", "8KiB", "--strides", "1,3"];
         let report = report_in(mounted.directory(), &args);
         let name = filesystem.name();
         for record in records(&report, "activation") {
