@@ -119,6 +119,13 @@ impl<'a> Row<'a> {
         windows.into_iter().flatten().filter_map(bytes).take(WINDOWS_MAX).collect()
     }
 
+    /// The first window and the largest; dashes where there is none.
+    pub(crate) fn first_and_largest(&self) -> [String; 2] {
+        let windows = self.windows();
+        let told = |bytes: Option<f64>| bytes.map_or("–".to_owned(), |bytes| size(bytes as u64));
+        [told(windows.first().copied()), told(windows.iter().copied().reduce(f64::max))]
+    }
+
     /// `32 KiB, 128 KiB ... 8 MiB`, as they came.
     pub(crate) fn growth(&self) -> String {
         let windows = self.windows();
@@ -251,6 +258,8 @@ mod tests {
         );
         assert_eq!(panel.rows[0].agreeing(), "20 of 20");
         assert_eq!(panel.rows[0].growth(), "32 KiB, 64 KiB, 128 KiB, 128 KiB");
+        assert_eq!(panel.rows[0].first_and_largest(), ["32 KiB", "128 KiB"]);
+        assert_eq!(panel.rows[1].first_and_largest(), ["–", "–"]);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The table that ends a run of `forebay lab activation`: when the kernel begins to read ahead.
 //!
 //! ```text
-//!                       told              begins   agree     windows
+//!                             told             begins  agree       first  largest  windows
+//!                                                                 window
 //!  reads of 8 KiB, ext4
-//!  begin, one after the other  NORMAL, 128 KiB  read 1  20 of 20  32 KiB, 64 KiB, 128 KiB
-//!  middle, leaving out 8 KiB   NORMAL, 128 KiB  never   20 of 20  –
+//!  begin, one after the other  NORMAL, 128 KiB  read 1  20 of 20  32 KiB  128 KiB  32 KiB, 64 KiB ...
+//!  middle, leaving out 8 KiB   NORMAL, 128 KiB  never   20 of 20       –        –  –
 //! ```
 
 use super::super::Record;
@@ -47,12 +48,14 @@ pub fn activation_table(records: &[Record], look: Look) -> String {
     if look.ascii { ascii(&text) } else { text }
 }
 
-fn columns() -> [Column; 5] {
+fn columns() -> [Column; 7] {
     [
         Column::new(["", ""], Kind::Name, KEPT),
-        Column::new(["told", ""], Kind::Name, 3),
-        Column::new(["begins", ""], Kind::Name, 4),
+        Column::new(["told", ""], Kind::Name, 5),
+        Column::new(["begins", ""], Kind::Name, 6),
         Column::new(["agree", ""], Kind::Name, 2),
+        Column::new(["first", "window"], Kind::Number, 3),
+        Column::new(["largest", ""], Kind::Number, 4),
         Column::new(["windows", ""], Kind::Name, 1),
     ]
 }
@@ -68,11 +71,14 @@ fn figures(row: &Row<'_>, notes: &mut Footnotes) -> Vec<Figure> {
         .collect();
     let marks = notes.marks(&remarks);
     let suffix = if marks.is_empty() { marks } else { format!("[{marks}]") };
+    let [first, largest] = row.first_and_largest();
     vec![
         Figure::plain(format!("{}, {}", row.start, row.gait())),
         Figure::plain(row.told()),
         Figure { suffix, ..Figure::plain(row.begins()) },
         Figure::plain(row.agreeing()),
+        Figure::plain(first),
+        Figure::plain(largest),
         Figure::plain(row.growth()),
     ]
 }
@@ -82,7 +88,7 @@ mod tests {
     use super::super::super::sample::{absurd_readaheads, activation};
     use super::*;
 
-    const PLAIN: Look = Look { width: 120, colour: false, ascii: false };
+    const PLAIN: Look = Look { width: 140, colour: false, ascii: false };
 
     #[test]
     fn a_row_says_when_it_begins_and_how_it_grows() {
