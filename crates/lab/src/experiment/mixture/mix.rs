@@ -169,7 +169,7 @@ mod tests {
         let normal = Setting::Descriptor(Hint::Normal);
         let mut random = fastrand::Rng::with_seed(1);
         let hand = deal(1 << 19..1 << 20, 4096, 8, &mut random).remove(0);
-        let (settle, time_max) = (Duration::ZERO, Duration::from_millis(200));
+        let (settle, time_max) = (Duration::ZERO, Duration::from_secs(1));
         let limits = Limits { settle, time_max };
         let once = hand.len() as u64 * 4096;
         let mut readers = [Reader::Random(Random::new(&workfile, normal, hand, 4096).unwrap())];
