@@ -66,7 +66,7 @@ pub struct ReadaheadArgs {
     /// Leave out reading the beginning and the end of the disk
     #[arg(long)]
     pub skip_ends: bool,
-    /// Longest measurement of a cell [default: 4s, quick: 400ms]
+    /// Longest measurement of a cell [default: 1500ms, quick: 250ms]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub time: Option<Duration>,
     /// Measurements of each cell [default: several, as time allows]

@@ -6,7 +6,8 @@
 //! round at the readahead that was found: worked example, 311 MB/s (305 to 315) at 6 MiB against 81 (80 to
 //! 83) at 128 KiB is advice, 311 (290 to 330) against 300 (280 to 305) is none.
 //!
-//! Invariants:  [RCN-1] advice to change a setting rests on rounds that do not overlap
+//! Invariants:  [RCN-1] advice to change a setting rests on at least [`ROUNDS_MIN`] rounds of each cell, and on
+//!              rounds that do not overlap
 
 use super::NAME;
 use crate::facts::Storage;
@@ -15,6 +16,9 @@ use crate::units::shown_size;
 
 /// Within this part of the best a smaller readahead is as good.
 const KNEE: f64 = 0.95;
+
+/// With fewer rounds nothing is known of how far they lie apart.
+const ROUNDS_MIN: u64 = 3;
 
 /// Sectors are what `blockdev` counts in, whatever the disk's own are.
 const SECTOR_BYTES: u64 = 512;
@@ -57,6 +61,14 @@ fn knee(curve: &[Point]) -> Option<Point> {
 /// The conclusions, the most useful first. `found_bytes`: the readahead that the device had.
 pub(super) fn draw(records: &[Record], storage: &Storage, found_bytes: Option<u64>) -> Vec<Advice> {
     let mut advice = Vec::new();
+    let rounds = records.iter().filter_map(|record| record.metric("rounds")).reduce(f64::min);
+    if let Some(rounds) = rounds.filter(|&rounds| rounds < ROUNDS_MIN as f64) {
+        // [RCN-1]
+        let times = if rounds == 1.0 { "once".to_owned() } else { format!("{rounds} times") };
+        return vec![sentence(format!(
+            "No setting is advised: some cells were measured {times} only, and how far rounds lie apart is              not known. Ask for --rounds {ROUNDS_MIN}, or for fewer cells."
+        ))];
+    }
     if records.iter().any(|record| record.cell_text("readahead_by") == "device") {
         advice.extend(by_device(records, storage, found_bytes));
     } else {

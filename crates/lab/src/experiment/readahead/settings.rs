@@ -36,7 +36,7 @@ const FULL: Defaults = Defaults {
     requests: &[8 * KIB, 128 * KIB],
     readaheads: &[4 * KIB, 32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 6 * MIB, 24 * MIB],
     rounds: 5,
-    cell_time_max: Duration::from_secs(4),
+    cell_time_max: Duration::from_millis(1500),
     time_max: Duration::from_secs(600),
 };
 
@@ -47,8 +47,8 @@ const QUICK: Defaults = Defaults {
     requests: &[8 * KIB],
     readaheads: &[4 * KIB, 128 * KIB, MIB, 6 * MIB],
     rounds: 3,
-    cell_time_max: Duration::from_millis(400),
-    time_max: Duration::from_secs(12),
+    cell_time_max: Duration::from_millis(250),
+    time_max: Duration::from_secs(20),
 };
 
 /// A window this many times in a share is small enough not to be all that is measured.

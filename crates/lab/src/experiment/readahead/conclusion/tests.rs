@@ -22,7 +22,7 @@ fn record(readers: u64, bytes: u64, mb_per_s: f64, spread: f64) -> Record {
             "advice": null, "request_bytes": 8192, "cache": "buffered",
         })),
         metrics: map(json!({
-            "bytes_per_s": rate, "bytes_per_s_min": rate * (1.0 - spread),
+            "rounds": 3, "bytes_per_s": rate, "bytes_per_s_min": rate * (1.0 - spread),
             "bytes_per_s_max": rate * (1.0 + spread),
         })),
         remarks: Vec::new(),
@@ -161,4 +161,18 @@ fn the_faster_end_is_told_if_it_is_faster() {
     assert!(told(642.0, 432.0).unwrap().contains("1.49 times as fast as its end"));
     assert_eq!(told(500.0, 495.0), None);
     assert_eq!(told(432.0, 642.0), None);
+}
+
+#[test]
+fn one_round_or_two_are_no_evidence() {
+    for rounds in [1, 2] {
+        let mut records = array(0.0);
+        records[4].metrics.insert("rounds".to_owned(), json!(rounds));
+        let advice = draw(&records, &storage(true), Some(256 * 512));
+        assert_eq!(advice.len(), 1, "{advice:?}");
+        assert!(advice[0].setting.is_empty(), "[RCN-1] {advice:?}");
+        assert!(advice[0].sentence.contains("--rounds 3"), "{advice:?}");
+    }
+    let advice = draw(&array(0.0), &storage(true), Some(256 * 512));
+    assert!(advice.iter().any(|one| !one.setting.is_empty()), "{advice:?}");
 }
