@@ -12,9 +12,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use forebay_lab::facts::Storage;
+use forebay_lab::device_readahead::ReadaheadGuard;
+use forebay_lab::facts::{Storage, Sysfs};
 use forebay_lab::ground::filesystem::{Filesystem, Mounted};
 use forebay_lab::ground::ledger::STATE_DIRECTORY;
+use forebay_lab::workfile::{Naming, Workfile};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::{entries, forebay, interrupt, scratch, wait_until, wait_until_it_listens};
@@ -176,22 +178,30 @@ fn a_filesystem_in_use_goes_out_of_sight_and_then_with_its_user() {
 }
 
 #[test]
-fn a_panic_leaves_neither_mount_nor_loop_device_nor_directory() {
-    if let Some(reason) = lacking(Filesystem::Ext4) {
-        return skipped("a_panic_leaves_neither_mount_nor_loop_device", &reason);
-    }
-    let scratch = Grounds::new();
-    let disk = disk(scratch.path());
+fn a_panic_leaves_neither_setting_nor_mount_nor_loop_device_nor_file() {
+    let Some(scene) = Scene::new("a_panic_leaves_neither_setting_nor_mount") else { return };
+    let second = scene.scratch.path().join("second");
+    std::fs::create_dir(&second).unwrap();
+    let disk = disk(&second);
+    let device = Storage::read(scene.mounted.directory()).unwrap().device.unwrap();
     let mut seen = PathBuf::new();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let mounted = Mounted::over(&disk, Filesystem::Ext4).unwrap();
-        seen = mounted.directory().to_owned();
-        assert!(seen.is_dir() && !left_of(scratch.path()).is_empty());
+        let over = Mounted::over(&disk, Filesystem::Ext4).unwrap();
+        let guard = ReadaheadGuard::take(&Sysfs::system(), &device).unwrap();
+        guard.set(132 << 10).unwrap();
+        let on_the_first = scene.mounted.directory();
+        let _file = Workfile::create(on_the_first, 1 << 20, 8192, 7, Naming::Named).unwrap();
+        assert_eq!(scene.kib(), 132);
+        assert_eq!(entries(on_the_first).len(), 2);
+        assert!(!left_of(&second).is_empty());
+        over.directory().clone_into(&mut seen);
         panic!("on purpose");
     }));
     assert!(panicked.is_err() && !seen.as_os_str().is_empty());
     assert!(!seen.exists());
-    assert_eq!(left_of(scratch.path()), [""; 0]);
+    assert_eq!(left_of(&second), [""; 0]);
+    assert_eq!(scene.kib(), scene.found_kib, "[DRA-1]");
+    assert_eq!(entries(scene.mounted.directory()), ["lost+found"]);
 }
 
 #[test]
