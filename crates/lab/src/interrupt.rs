@@ -7,6 +7,7 @@
 //! is gone even then.
 //!
 //! Invariants:  [INT-1] a cleanup is done once, whether its guard or a second signal comes first
+//!              [INT-2] after a second signal nothing new is begun: whoever asks first, waits for the end
 //! Concurrency: signals are handled on a thread of their own; whoever comes second to a cleanup that
 //!              is being done waits for its end, so the process does not exit in the middle of one.
 
@@ -21,6 +22,9 @@ use anyhow::Context;
 pub struct Interrupted;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// A second signal has come, and the process is about to end.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// What is still to be done, oldest first.
 static CLEANUPS: Mutex<Vec<(u64, Work)>> = Mutex::new(Vec::new());
@@ -76,6 +80,7 @@ pub fn install() -> anyhow::Result<()> {
     }
     ctrlc::set_handler(|| {
         if INTERRUPTED.swap(true, Ordering::SeqCst) {
+            ENDING.store(true, Ordering::SeqCst);
             clean_up();
             std::process::exit(130);
         }
@@ -83,11 +88,20 @@ pub fn install() -> anyhow::Result<()> {
     .context("cannot listen for Ctrl-C")
 }
 
+/// Does not return while a second signal ends the process ([INT-2]). For whoever is about to make something
+/// that a cleanup may just have removed, or to end the process with another code.
+pub fn wait_if_ending() {
+    while ENDING.load(Ordering::SeqCst) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
 /// `Err(Interrupted)` once the user has asked to stop.
 ///
 /// # Errors
 /// [`Interrupted`].
 pub fn check() -> Result<(), Interrupted> {
+    wait_if_ending();
     if INTERRUPTED.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
 }
 
@@ -96,6 +110,22 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn whoever_asks_after_a_second_signal_does_not_go_on() {
+        let (say, said) = std::sync::mpsc::channel();
+        ENDING.store(true, Ordering::SeqCst);
+        let thread = std::thread::spawn(move || {
+            let checked = check();
+            say.send(()).unwrap();
+            checked.is_ok()
+        });
+        let early = said.recv_timeout(std::time::Duration::from_millis(300));
+        // For the other tests of this process; the real end needs no such thing.
+        ENDING.store(false, Ordering::SeqCst);
+        assert!(thread.join().unwrap());
+        assert!(early.is_err(), "[INT-2]");
+    }
 
     /// One test, since the list of cleanups is the whole process's.
     #[test]

@@ -7,11 +7,19 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use forebay_lab::{BadInput, cli::Cli, interrupt::Interrupted, run};
+use forebay_lab::{
+    BadInput,
+    cli::Cli,
+    interrupt::{self, Interrupted},
+    run,
+};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let Err(error) = run::run(&cli) else { return ExitCode::SUCCESS };
+    let result = run::run(&cli);
+    // A second Ctrl-C may have taken away what the run needed.
+    interrupt::wait_if_ending();
+    let Err(error) = result else { return ExitCode::SUCCESS };
     if error.is::<Interrupted>() {
         tell("interrupted; nothing is left behind");
         return ExitCode::from(130);

@@ -169,6 +169,8 @@ impl Workfile {
 
     /// The directory of its own and the name in there, for a file that was made [`Naming::Named`].
     pub fn named(&self) -> Option<(&Path, &'static str)> {
+        // Whoever asks is about to open a pool there, which makes the directory if it is gone.
+        interrupt::wait_if_ending();
         match self.left {
             Left::Directory(_) => self.path.parent().map(|directory| (directory, NAME)),
             Left::Nothing | Left::Name(_) => None,

@@ -19,6 +19,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+
 use super::change::{Attached, Change};
 use crate::experiment::quoted;
 use crate::facts::{MountedHere, mounted_at};
@@ -173,7 +175,7 @@ fn unmount_once(point: &Path, lazily: bool) -> io::Result<()> {
     use rustix::mount::UnmountFlags;
     let detach = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(point, UnmountFlags::NOFOLLOW | detach) {
-        Err(rustix::io::Errno::PERM) => {
+        Err(Errno::PERM) => {
             // Only FUSE lets an ordinary user mount, through a program that may.
             let how = if lazily { "-uz" } else { "-u" };
             run("fusermount3", &[OsStr::new(how), OsStr::new("--"), point.as_os_str()]).map(drop)
@@ -298,11 +300,14 @@ fn directory(path: &Path, contents: bool) -> Verdict {
     let verdict = patiently(|| match remove(path, contents) {
         Ok(verdict) => Some(verdict),
         Err(error) => {
-            // Whatever was mounted there may be on its way out.
-            let wait = matches!(
-                error.raw_os_error().map(rustix::io::Errno::from_raw_os_error),
-                Some(rustix::io::Errno::BUSY | rustix::io::Errno::NOTCONN)
-            );
+            let number = error.raw_os_error().map(Errno::from_raw_os_error);
+            let wait = match number {
+                // Whatever was mounted there may be on its way out.
+                Some(Errno::BUSY | Errno::NOTCONN) => true,
+                // Others of this process make and remove files in it until it ends.
+                Some(Errno::NOTEMPTY | Errno::NOENT) => contents,
+                _ => false,
+            };
             last = error;
             (!wait).then(|| failed(&last))
         }
@@ -330,7 +335,7 @@ fn remove(path: &Path, contents: bool) -> io::Result<Verdict> {
     }
     if !seen.same_filesystem {
         // [UND-2]: what is mounted there is not what was made.
-        return Err(rustix::io::Errno::BUSY.into());
+        return Err(Errno::BUSY.into());
     }
     // Neither follows a link.
     let removed = if contents { fs::remove_dir_all(path) } else { fs::remove_dir(path) };

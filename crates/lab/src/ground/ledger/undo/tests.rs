@@ -133,6 +133,26 @@ fn a_mount_point_goes_only_when_it_is_empty_and_what_fails_is_told_with_the_comm
 }
 
 #[test]
+fn a_directory_in_which_files_are_still_made_goes_when_that_ends() {
+    let scratch = tempfile::tempdir().unwrap();
+    let ours = scratch.path().join(".forebay-lab-x");
+    fs::create_dir(&ours).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..5_000 {
+                // Fails from the moment at which the directory is gone.
+                if fs::write(ours.join(number.to_string()), "late").is_err() {
+                    break;
+                }
+            }
+        });
+        let told = format!("removed {}", ours.display());
+        assert_eq!(made(&ours), Verdict::Undone(told));
+    });
+    assert!(!ours.exists());
+}
+
+#[test]
 fn a_directory_that_cannot_be_removed_is_told() {
     let scratch = tempfile::tempdir().unwrap();
     let ours = scratch.path().join(".forebay-lab-x");
