@@ -59,15 +59,15 @@ impl ReadaheadGuard {
     /// It cannot be read, or not be written by this user. [`BadInput`](crate::BadInput) when another run
     /// is varying it.
     pub(crate) fn at(file: PathBuf) -> anyhow::Result<ReadaheadGuard> {
-        let found_kib = read_kib(&file)?;
-        // The same value again: whoever may not write is told before anything is measured.
-        fs::write(&file, format!("{found_kib}\n"))
-            .with_context(|| format!("cannot write {}", file.display()))?;
         if let Some(process) = holder_of_readahead(&file) {
             // [DRA-2]
             bad_input!("process {process} is varying {}; wait for its end", file.display());
         }
-        let change = Change::Readahead { file: file.clone(), found_kib, set_kib: Vec::new() };
+        let found_kib = read_kib(&file)?;
+        // The same value again: whoever may not write is told before anything is measured.
+        fs::write(&file, format!("{found_kib}\n"))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let change = Change::readahead(&file, found_kib);
         let (undo, ()) = Undo::doing(change, |_| Ok(()))?;
         Ok(ReadaheadGuard { file, found_kib, undo })
     }

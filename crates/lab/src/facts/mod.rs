@@ -16,7 +16,7 @@ mod sysfs;
 pub use counters::{CounterSource, DeviceCounters};
 pub use emulated::EmulatedDisk;
 pub(crate) use host::available_bytes;
-pub(crate) use mountinfo::{MountedHere, mounted_at};
+pub(crate) use mountinfo::{MountedHere, mounted_at, mounted_inside, user_of_anonymous};
 pub use storage::free_bytes;
 pub(crate) use storage::sync_filesystem;
 pub use sysfs::Sysfs;

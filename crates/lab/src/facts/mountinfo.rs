@@ -181,6 +181,26 @@ pub(crate) fn mounted_at(point: &Path) -> io::Result<Vec<MountedHere>> {
     Ok(told.collect())
 }
 
+/// The mount points inside `directory`, itself left out.
+///
+/// # Errors
+/// This system does not list its mounts.
+pub(crate) fn mounted_inside(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mounts = parse(&std::fs::read("/proc/self/mountinfo")?);
+    let points = mounts.into_iter().map(|mount| mount.mount_point);
+    Ok(points.filter(|point| point != directory && point.starts_with(directory)).collect())
+}
+
+/// What a device number without a device behind it, such as the `0:51` of a FUSE mount, stands for now. The
+/// kernel gives the lowest free one, so that the next mount gets that of one that has gone.
+pub(crate) fn user_of_anonymous(number: &str) -> Option<String> {
+    let number = DeviceNumber::parse(number.as_bytes()).filter(|number| number.is_anonymous())?;
+    let mounts = parse(&std::fs::read("/proc/self/mountinfo").ok()?);
+    let mount = mounts.into_iter().find(|mount| mount.device == number)?;
+    let (point, filesystem) = (mount.mount_point.display().to_string(), mount.filesystem);
+    Some(format!("{filesystem} {} on {point}, mount {}", mount.source, mount.id))
+}
+
 /// A mount point as text, for a report.
 pub(super) fn display(path: &Path) -> String {
     String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()

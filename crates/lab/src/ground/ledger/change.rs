@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::undo;
+
 /// Names the form of these lines.
 pub(super) const SCHEMA: &str = "forebay-ledger/1";
 
@@ -38,6 +40,9 @@ pub enum Change {
         found_kib: u64,
         /// All that the run has set it to, in KiB.
         set_kib: Vec<u64>,
+        /// What the file was of, if its name may stand for something else later: a mount without a device.
+        #[serde(default)]
+        of: Option<String>,
     },
     /// Something is mounted that the run made and nobody else has a use for.
     Mount {
@@ -66,6 +71,17 @@ pub enum Change {
 }
 
 impl Change {
+    /// The readahead in `file`, found at `found_kib` and not set yet.
+    pub(crate) fn readahead(file: &Path, found_kib: u64) -> Change {
+        let of = undo::stands_for(file);
+        Change::Readahead { file: file.to_owned(), found_kib, set_kib: Vec::new(), of }
+    }
+
+    /// Whether it is still there after the machine was started anew.
+    pub(super) fn survives_boot(&self) -> bool {
+        matches!(self, Change::Directory { .. })
+    }
+
     /// Notes that a readahead will be `kib`; other changes have none.
     pub(crate) fn will_be_kib(&mut self, kib: u64) {
         if let Change::Readahead { set_kib, .. } = self
@@ -282,7 +298,12 @@ mod tests {
         use std::os::unix::ffi::OsStringExt;
         let odd = PathBuf::from(std::ffi::OsString::from_vec(b"/mnt/\xff \n\"x".to_vec()));
         let changes = [
-            Change::Readahead { file: odd.clone(), found_kib: 8192, set_kib: vec![0, 128] },
+            Change::Readahead {
+                file: odd.clone(),
+                found_kib: 8192,
+                set_kib: vec![0, 128],
+                of: Some("fuse nvme on /x, mount 7".to_owned()),
+            },
             mount("/mnt/a b"),
             Change::Loop { backing_file: odd.clone(), attached: None },
             Change::Loop {

@@ -54,10 +54,14 @@ pub(super) fn this() -> Process {
     Process { pid, started, boot: boot(), command: arguments.join(" ") }
 }
 
+/// True when `process` ran before the machine was started last: of what it changed only files are left.
+pub(super) fn ran_before_boot(process: &Process) -> bool {
+    process.boot.is_some() && boot().is_some() && process.boot != boot()
+}
+
 /// True when `process`, whose ledger is locked by nobody, has ended.
 pub(super) fn has_ended(process: &Process) -> bool {
-    let other_boot = process.boot.is_some() && boot().is_some() && process.boot != boot();
-    other_boot || ended_as_seen(process, look(process.pid))
+    ran_before_boot(process) || ended_as_seen(process, look(process.pid))
 }
 
 fn ended_as_seen(process: &Process, seen: Option<Option<Running>>) -> bool {

@@ -5,6 +5,7 @@
 //! Each is undone only while it still looks as it was left, and struck out then.
 //!
 //! Invariants:  [SWP-1] the ledger of a process that runs is not touched
+//!              [SWP-3] what a restart of the machine has undone is not undone to somebody else
 //!              [SWP-2] what could not be undone is told again at the next start, until it is gone
 //! Concurrency: a ledger is locked while it is carried out, so that two starts do not do it twice.
 //! Failure:     becomes a sentence; a sweep never keeps a run from starting.
@@ -86,7 +87,10 @@ fn sweep_place(place: &Place, undo: impl Fn(&Change) -> Verdict) -> Vec<String> 
         dead.iter().map(|ledger| ledger.outstanding.as_slice()).collect();
     let (order, gone) = undoing_order(&outstanding);
     for (at, one) in order {
-        dead[at].carry_out(&one, undo(&one.change));
+        // The numbers by which a loop device is known begin anew at each boot.
+        let gone = process::ran_before_boot(&dead[at].process) && !one.change.survives_boot();
+        let verdict = if gone { Verdict::Nothing } else { undo(&one.change) };
+        dead[at].carry_out(&one, verdict);
     }
     for (at, one) in gone {
         dead[at].carry_out(&one, Verdict::Nothing);
@@ -216,8 +220,12 @@ mod tests {
 
         /// A ledger as a killed process leaves it.
         fn killed(&self, pid: u32, changes: &[(u64, Change)]) -> PathBuf {
-            let process =
-                Process { pid, started: Some(9), boot: None, command: "forebay lab".to_owned() };
+            self.killed_in(None, pid, changes)
+        }
+
+        fn killed_in(&self, boot: Option<&str>, pid: u32, changes: &[(u64, Change)]) -> PathBuf {
+            let (boot, command) = (boot.map(str::to_owned), "forebay lab".to_owned());
+            let process = Process { pid, started: Some(9), boot, command };
             let schema = super::super::SCHEMA.to_owned();
             let mut text = Line::Process { schema, process }.text().unwrap();
             for (number, (at_us, change)) in (0..).zip(changes) {
@@ -271,6 +279,23 @@ mod tests {
         );
         assert!(!first.exists() && !second.exists());
         assert_eq!(scene.sweep(|_| panic!("it is done")), [""; 0]);
+    }
+
+    #[test]
+    fn of_another_boot_only_directories_are_left_to_be_undone() {
+        let scene = Scene::new();
+        let attached = super::super::Attached { name: "loop1".to_owned(), sequence: Some(9) };
+        let shown = Change::Loop { backing_file: "/x".into(), attached: Some(attached) };
+        let mounted = Change::Mount { point: "/m".into(), source: "/dev/loop1".to_owned() };
+        let made = directory("/a");
+        let changes = [(10, made.clone()), (20, shown), (30, mounted)];
+        let ledger = scene.killed_in(Some("another-boot"), GONE, &changes);
+        let told = scene.sweep(|_| Verdict::Undone("removed /a".to_owned()));
+        if std::path::Path::new("/proc/sys/kernel/random/boot_id").exists() {
+            assert_eq!(*scene.undone.borrow(), [made], "[SWP-3]");
+        }
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(!ledger.exists());
     }
 
     #[test]

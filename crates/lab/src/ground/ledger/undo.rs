@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use super::change::{Attached, Change};
 use crate::experiment::quoted;
-use crate::facts::{MountedHere, mounted_at};
+use crate::facts::{MountedHere, mounted_at, mounted_inside, user_of_anonymous};
 use crate::ground::program::run;
 
 /// How the names of directories that a run makes begin.
@@ -62,7 +62,9 @@ enum Decision {
 /// Undoes `change`, if it is still there and still ours.
 pub(crate) fn undo(change: &Change) -> Verdict {
     match change {
-        Change::Readahead { file, found_kib, set_kib } => readahead(file, *found_kib, set_kib),
+        // [UND-1]: the mount that it was of has gone, and its number was given to another.
+        Change::Readahead { file, of, .. } if stands_for(file) != *of => Verdict::Nothing,
+        Change::Readahead { file, found_kib, set_kib, .. } => readahead(file, *found_kib, set_kib),
         Change::Mount { point, source } => mount(point, source),
         Change::Loop { backing_file, attached } => loops(backing_file, attached.as_ref()),
         Change::Directory { path, contents } => directory(path, *contents),
@@ -108,6 +110,12 @@ fn decide_readahead(found_kib: u64, set_kib: &[u64], seen: Option<u64>) -> Decis
         let found = format!("is {seen} KiB now, set by somebody else; it was {found_kib} KiB");
         Decision::NotOurs(found)
     }
+}
+
+/// What `file` is of, where its name says only a number that is given again: a mount without a device, as
+/// `/sys/class/bdi/0:51/read_ahead_kb` has it.
+pub(super) fn stands_for(file: &Path) -> Option<String> {
+    user_of_anonymous(file.parent()?.file_name()?.to_str()?)
 }
 
 /// Whose setting `file` is: `vda` of `/sys/block/vda/queue/read_ahead_kb`.
@@ -336,6 +344,17 @@ fn remove(path: &Path, contents: bool) -> io::Result<Verdict> {
     if !seen.same_filesystem {
         // [UND-2]: what is mounted there is not what was made.
         return Err(Errno::BUSY.into());
+    }
+    if contents && let Some(inside) = mounted_inside(path).unwrap_or_default().first() {
+        // [UND-2]: nor is what somebody has mounted inside.
+        return Ok(Verdict::Failed {
+            why: format!(
+                "{} is not removed: {} is mounted in it",
+                path.display(),
+                inside.display()
+            ),
+            by_hand: format!("umount {}, and start once more", shell(inside)),
+        });
     }
     // Neither follows a link.
     let removed = if contents { fs::remove_dir_all(path) } else { fs::remove_dir(path) };

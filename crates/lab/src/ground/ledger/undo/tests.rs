@@ -32,7 +32,8 @@ fn a_readahead_file_is_written_and_told_by_the_name_of_its_device() {
     let queue = scratch.path().join("loop9/queue");
     fs::create_dir_all(&queue).unwrap();
     let file = queue.join("read_ahead_kb");
-    let change = Change::Readahead { file: file.clone(), found_kib: 128, set_kib: vec![0] };
+    let set_kib = vec![0];
+    let change = Change::Readahead { file: file.clone(), found_kib: 128, set_kib, of: None };
     assert_eq!(undo(&change), Verdict::Nothing, "the device has gone");
     fs::write(&file, "0\n").unwrap();
     assert_eq!(undo(&change), Verdict::Undone("readahead of loop9 to 128 KiB".to_owned()));
@@ -166,4 +167,48 @@ fn a_directory_that_cannot_be_removed_is_told() {
         let Verdict::Failed { by_hand, .. } = verdict else { panic!("{verdict:?}") };
         assert_eq!(by_hand, format!("rm -r {}", ours.display()));
     }
+}
+
+#[test]
+fn a_readahead_of_a_mount_that_has_gone_is_not_put_back_on_the_next_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    // The number of a mount that is there: of /proc, say.
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let anonymous = mounts.lines().filter_map(|line| line.split(' ').nth(2));
+    let Some(number) = anonymous.into_iter().find(|number| number.starts_with("0:")) else {
+        return; // Not a Linux.
+    };
+    let directory = scratch.path().join("bdi").join(number);
+    fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("read_ahead_kb");
+    fs::write(&file, "128\n").unwrap();
+    let change =
+        |of| Change::Readahead { file: file.clone(), found_kib: 6144, set_kib: vec![128], of };
+    let gone = change(Some("fuse.forebay nvme on /tmp/x, mount 4711".to_owned()));
+    assert_eq!(undo(&gone), Verdict::Nothing, "[UND-1]");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "128\n", "[UND-1]");
+    let Change::Readahead { of, .. } = Change::readahead(&file, 6144) else { unreachable!() };
+    assert!(of.is_some());
+    assert!(matches!(undo(&change(of)), Verdict::Undone(_)));
+}
+
+#[test]
+fn what_is_mounted_in_a_directory_of_ours_is_not_removed_with_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (scratch.path().join(".forebay-lab-x"), scratch.path().join("theirs"));
+    let inside = ours.join("inside");
+    fs::create_dir_all(&inside).unwrap();
+    fs::create_dir(&theirs).unwrap();
+    fs::write(theirs.join("precious"), "x").unwrap();
+    let bind = [OsStr::new("--bind"), theirs.as_os_str(), inside.as_os_str()];
+    if run("mount", &bind).is_err() {
+        return; // Only root may.
+    }
+    let verdict = made(&ours);
+    let kept = theirs.join("precious").exists();
+    run("umount", &[inside.as_os_str()]).unwrap();
+    assert!(kept, "[UND-2]");
+    let Verdict::Failed { why, by_hand } = verdict else { panic!("[UND-2] {verdict:?}") };
+    assert!(why.contains("is mounted in it") && by_hand.contains("umount"), "{why}; {by_hand}");
+    assert!(matches!(made(&ours), Verdict::Undone(_)));
 }
