@@ -16,6 +16,7 @@
 //!              timing has been switched off or the clockwork has been stopped
 //!              [CLW-2] requests reach the model in order of arrival, at times that never go back
 //!              [CLW-3] no answer is sent under the lock
+//!              [CLW-4] what was let go when timing was switched off delays nothing that comes later
 //! Concurrency: one lock over the model and what waits for it. Answers run on workers, or on the caller of
 //!              [`Clockwork::ready`] when the model has been faster than the copying.
 //! Failure:     an answer that panics takes its thread with it; the owner of the process decides what then.
@@ -51,6 +52,12 @@ const PART_BITS: u32 = 10;
 
 /// Most commands that one request may be split into.
 pub(crate) const PARTS_MAX: usize = 1 << PART_BITS;
+
+/// How far the model's time may run ahead of the clock, for what was let go; a hundred years.
+const AHEAD_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Looks at the model that letting go may take; an array of disks with full write caches takes some ten thousand.
+const LET_GO_STEPS_MAX: u32 = 1 << 20;
 
 /// What is to be done when the model says that a request has ended.
 pub(crate) type Answer = Box<dyn FnOnce() + Send>;
@@ -111,8 +118,10 @@ struct Inner {
     /// Kept for its allocation.
     ended: Vec<Ended>,
     tally: Tally,
-    /// The last time that the model was told.
+    /// The last time of the clock that the model was told.
     told: Duration,
+    /// How far the model's time is ahead of the clock: it has run through what was let go.
+    ahead: Duration,
     next_request: u64,
     timing: bool,
     led: bool,
@@ -184,12 +193,15 @@ impl Clockwork {
         self.shared.ready(ticket, answer);
     }
 
-    /// Switched off, everything ends at once, also what is under way; on, the model counts again.
+    /// Switched off, everything ends at once, also what is under way; on, the model counts again, and has
+    /// nothing left to do of what came before.
     pub(crate) fn set_timing(&self, timing: bool) {
         let mut inner = self.shared.lock();
         inner.timing = timing;
         if !timing {
-            inner.release_all(self.shared.clock.now());
+            let now = self.shared.clock.now();
+            inner.release_all(now);
+            inner.let_go(now);
             self.shared.note_next_event(&inner);
             self.shared.alarm.notify_one();
         }
@@ -247,9 +259,9 @@ impl Inner {
     fn advance(&mut self, now: Duration) {
         self.told = self.told.max(now);
         let mut ended = std::mem::take(&mut self.ended);
-        self.device.advance(self.told, &mut ended);
-        for one in ended.drain(..) {
-            self.end_part(one);
+        self.device.advance(self.told + self.ahead, &mut ended);
+        for Ended { id, at } in ended.drain(..) {
+            self.end_part(Ended { id, at: at.saturating_sub(self.ahead) });
         }
         self.ended = ended;
     }
@@ -278,6 +290,26 @@ impl Inner {
         }
     }
 
+    /// When the model wants to be looked at next, by the clock.
+    fn next_event(&self) -> Option<Duration> {
+        self.device.next_event().map(|at| at.saturating_sub(self.ahead))
+    }
+
+    /// Has the model work off what nobody waits for any more, without waiting for that: its time runs ahead. Nothing
+    /// of it is left then, and the arm and the caches are where it has taken them.
+    fn let_go(&mut self, now: Duration) {
+        self.told = self.told.max(now);
+        let mut ended = std::mem::take(&mut self.ended);
+        for _ in 0..LET_GO_STEPS_MAX {
+            let next = self.device.next_event().filter(|at| *at <= self.told + AHEAD_MAX);
+            let Some(next) = next else { break };
+            self.device.advance(next, &mut ended);
+            ended.clear();
+            self.ahead = self.ahead.max(next.saturating_sub(self.told));
+        }
+        self.ended = ended;
+    }
+
     /// Ends whatever the model still has, at `now`.
     fn release_all(&mut self, now: Duration) {
         let under_way = self.waiting.iter().filter(|(_, waiting)| waiting.parts > 0);
@@ -303,6 +335,7 @@ impl Shared {
             ended: Vec::new(),
             tally: Tally::default(),
             told: Duration::ZERO,
+            ahead: Duration::ZERO,
             next_request: 0,
             timing: true,
             led: false,
@@ -350,7 +383,8 @@ impl Shared {
                 let (offset, len) = incoming.places.get(part).copied().unwrap_or((0, 0));
                 let command = Command { op: incoming.op, offset, len };
                 let id = request << PART_BITS | part as u64;
-                inner.device.submit(now, id, command);
+                let by_model = now + inner.ahead;
+                inner.device.submit(by_model, id, command);
             }
         }
         let noted = Noted { entry, arrived: now, ended: now, timed };
@@ -371,7 +405,7 @@ impl Shared {
             // What the leader watches for has been noticed by somebody else, who does not send it.
             0
         } else {
-            let next = inner.device.next_event();
+            let next = inner.next_event();
             next.map_or(u64::MAX, |at| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX))
         };
         next_ns < self.next_event_ns.swap(next_ns, Ordering::Relaxed)
@@ -447,7 +481,7 @@ impl Shared {
                 inner.sending.extend(due.iter().map(|one| one.request));
                 return (inner, due);
             }
-            let Some(next) = inner.device.next_event() else {
+            let Some(next) = inner.next_event() else {
                 inner = self.alarm.wait(inner).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };

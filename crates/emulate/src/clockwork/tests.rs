@@ -147,6 +147,44 @@ fn what_is_under_way_is_answered_when_timing_is_switched_off_and_when_it_stops()
 }
 
 #[test]
+fn what_was_let_go_delays_nothing_when_timing_is_switched_on_again() {
+    // No workers, so that this test alone says when what happens: the model is looked at, not the clock.
+    let profile = crate::profile::Profile::load("7200rpm").unwrap();
+    let shared = Arc::new(Shared::new(profile.build(0), 1.0, RequestLog::new(1000)));
+    let clockwork = Clockwork { shared: Arc::clone(&shared), workers: Vec::new() };
+    let takes = || {
+        let ticket = arrive(&clockwork, &[(0, 4096)]);
+        let inner = shared.lock();
+        let arrived = inner.waiting[&ticket.request].noted.arrived;
+        drop(inner);
+        loop {
+            let mut inner = shared.lock();
+            if inner.waiting[&ticket.request].parts == 0 {
+                return inner.waiting[&ticket.request].noted.ended - arrived;
+            }
+            let next = inner.next_event().unwrap();
+            inner.advance(next);
+        }
+    };
+    for _ in 0..5 {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..100 {
+            let place = random.u64(..profile.size_bytes / 4096) * 4096;
+            let ticket = arrive(&clockwork, &[(place, 4096)]);
+            clockwork.ready(ticket, Box::new(|| ()));
+        }
+        let before = shared.lock().told;
+        clockwork.set_timing(false);
+        assert!(shared.lock().next_event().is_none(), "[CLW-4]");
+        clockwork.set_timing(true);
+        shared.lock().due.clear();
+        let took = takes();
+        assert!(took < Duration::from_millis(30), "[CLW-4] {took:?}");
+        assert!(shared.lock().told >= before, "[CLW-2]");
+    }
+}
+
+#[test]
 fn whoever_was_answered_is_in_the_log() {
     let (clockwork, _commands) = clockwork(Duration::from_micros(20));
     for _ in 0..200 {
