@@ -1,14 +1,13 @@
 //! What the kernel asks of the mount, and who answers.
 //!
-//! Names, sizes and times are answered at once by [`Files`]; bytes take the model's time ([`Transfers`]).
+//! Names, sizes and times are answered at once by [`Files`]; bytes ([`Contents`]) take the
+//! model's time ([`Transfers`]).
 //!
-//! Concurrency: the kernel's requests come on several threads. Files are behind one lock, which is held while names
-//! are looked at and while what was newly placed is made zeros, never while bytes are copied.
+//! Concurrency: the kernel's requests may come on several threads; files are behind the lock of [`Contents`].
 
 use std::ffi::OsStr;
 use std::io;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{
@@ -16,16 +15,15 @@ use fuser::{
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::OFlags;
 use rustix::process::{getgid, getuid};
 
+use super::contents::Contents;
 use super::control::{ControlFile, ControlFiles, obey};
 use super::nodes::{BLOCK_BYTES, Node, RESERVED, kind, own_attributes, told};
-use super::transfers::{Span, Transfers, errno};
+use super::opening::{Openings, fixed_size};
+use super::transfers::Transfers;
 use crate::clockwork::{Date, today};
-use crate::files::{
-    Attributes, Changes, FIRST_COOKIE, Files, FilesError, Growth, Owner, Place, ROOT, Stretch,
-};
+use crate::files::{Attributes, Changes, FIRST_COOKIE, Files, Owner, Place, ROOT};
 
 /// Largest request that FUSE makes by default: 256 pages.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -49,32 +47,10 @@ pub(super) struct Filesystem {
     transfers: Arc<Transfers>,
     control: ControlFiles,
     limits: Limits,
-    files: Mutex<Files>,
-    disk: Arc<str>,
+    contents: Arc<Contents>,
+    openings: Openings,
     owner: Owner,
     mounted: Date,
-}
-
-impl From<FilesError> for Errno {
-    fn from(error: FilesError) -> Errno {
-        match error {
-            FilesError::NotFound => Errno::ENOENT,
-            FilesError::Exists => Errno::EEXIST,
-            FilesError::NotADirectory => Errno::ENOTDIR,
-            FilesError::IsADirectory => Errno::EISDIR,
-            FilesError::NotEmpty => Errno::ENOTEMPTY,
-            FilesError::IntoItself => Errno::EINVAL,
-            FilesError::Reserved => Errno::EPERM,
-            FilesError::Full => Errno::ENOSPC,
-        }
-    }
-}
-
-/// What `fallocate` may be asked for; see fallocate(2).
-mod mode {
-    pub(super) const KEEP_SIZE: i32 = 1;
-    pub(super) const PUNCH_HOLE: i32 = 2;
-    pub(super) const ZERO_RANGE: i32 = 16;
 }
 
 impl Filesystem {
@@ -87,24 +63,22 @@ impl Filesystem {
         // Root's mount is for everybody, and its root directory is as /tmp is.
         let mode = if getuid().is_root() { 0o1777 } else { 0o755 };
         let files = Files::new(limits.size_bytes, limits.place, (owner, mode), RESERVED, today);
+        let contents = Contents::new(files, Arc::clone(&transfers.store), limits.size_bytes);
+        let contents = Arc::new(contents);
         Filesystem {
             transfers,
             control,
             limits,
-            files: Mutex::new(files),
-            disk: "disk".into(),
+            contents,
+            openings: Openings::default(),
             owner,
             mounted: today(),
         }
     }
 
-    fn files(&self) -> MutexGuard<'_, Files> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn attributes(&self, node: Node) -> Result<Attributes, Errno> {
         match node {
-            Node::Placed(number) => Ok(self.files().attributes(number)?),
+            Node::Placed(number) => Ok(self.contents.files().attributes(number)?),
             own => Ok(own_attributes(own, self.limits.size_bytes, self.owner, self.mounted)),
         }
     }
@@ -113,7 +87,7 @@ impl Filesystem {
         let directory = Node::of(parent);
         match (Node::named(directory, name), directory) {
             (Some(own), _) => self.attributes(own),
-            (None, Node::Placed(parent)) => Ok(self.files().look_up(parent, name)?),
+            (None, Node::Placed(parent)) => Ok(self.contents.files_mut().look_up(parent, name)?),
             (None, _) => Err(Errno::ENOENT),
         }
     }
@@ -136,117 +110,28 @@ impl Filesystem {
     ) -> Result<Attributes, Errno> {
         let parent = Filesystem::directory(parent)?;
         let owner = Owner { user: request.uid(), group: request.gid() };
-        Ok(self.files().make((parent, name), directory, (mode & 0o7777) as u16, owner)?)
+        Ok(self.contents.files_mut().make(
+            (parent, name),
+            directory,
+            (mode & 0o7777) as u16,
+            owner,
+        )?)
     }
 
     fn remove(&self, (parent, name): (INodeNo, &OsStr), directory: bool) -> Result<(), Errno> {
         let parent = Filesystem::directory(parent)?;
-        let mut files = self.files();
+        let mut files = self.contents.files_mut();
         let freed = files.remove((parent, name), directory)?;
-        self.zero(freed)
-    }
-
-    /// Makes ranges of the device zeros. Under the lock on files, so that nobody gets them before.
-    fn zero(&self, ranges: Vec<Range<u64>>) -> Result<(), Errno> {
-        for range in ranges {
-            let done = self.transfers.store.discard(range.start, range.end - range.start);
-            done.map_err(|error| errno(&error))?;
-        }
-        Ok(())
-    }
-
-    /// The part of `disk` from `offset`, at most `len` long.
-    fn disk_span(&self, offset: u64, len: u64) -> Span {
-        let len = len.min(self.limits.size_bytes.saturating_sub(offset));
-        let whole = Stretch { len, device_offset: Some(offset) };
-        let stretches = if len == 0 { Vec::new() } else { vec![whole] };
-        Span { file: Arc::clone(&self.disk), offset, stretches }
-    }
-
-    /// What a read of `len` bytes at `offset` is of.
-    fn read_span(&self, node: Node, offset: u64, len: u64) -> Result<Span, Errno> {
-        match node {
-            Node::Placed(number) => {
-                let (file, stretches) =
-                    self.files().span(number, offset..offset.saturating_add(len))?;
-                Ok(Span { file, offset, stretches })
-            }
-            _ => Ok(self.disk_span(offset, len)),
-        }
-    }
-
-    /// What a write of `len` bytes at `offset` is of, with all of it placed.
-    fn write_span(&self, node: Node, offset: u64, len: u64) -> Result<Span, Errno> {
-        let Node::Placed(number) = node else { return Ok(self.disk_span(offset, len)) };
-        let range = offset..offset.checked_add(len).ok_or(Errno::EFBIG)?;
-        let mut files = self.files();
-        self.place(&mut files, number, range.clone(), Growth::WRITE)?;
-        let (file, stretches) = files.span(number, range)?;
-        Ok(Span { file, offset, stretches })
-    }
-
-    fn place(
-        &self,
-        files: &mut Files,
-        number: u64,
-        range: Range<u64>,
-        growth: Growth,
-    ) -> Result<(), Errno> {
-        let mut placed = Vec::new();
-        let all = files.place(number, range, growth, &mut placed);
-        self.zero(placed)?;
-        Ok(all?)
-    }
-
-    fn allocate(&self, node: Node, range: Range<u64>, asked: i32) -> Result<(), Errno> {
-        let keep_size = asked & mode::KEEP_SIZE != 0;
-        let what = asked & !mode::KEEP_SIZE;
-        let Node::Placed(number) = node else {
-            if node != Node::Disk || range.end > self.limits.size_bytes {
-                return Err(Errno::EFBIG);
-            }
-            return match what {
-                0 => Ok(()),
-                // What a loop device makes of a discard, and of zeros. Neither takes a device any time.
-                mode::PUNCH_HOLE | mode::ZERO_RANGE => self.zero(vec![range]),
-                _ => Err(Errno::EOPNOTSUPP),
-            };
-        };
-        let mut files = self.files();
-        if !matches!(what, 0 | mode::PUNCH_HOLE | mode::ZERO_RANGE) {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        if what != 0 {
-            let zeros = files.punch(number, range.clone())?;
-            self.zero(zeros)?;
-        }
-        if what != mode::PUNCH_HOLE {
-            self.place(&mut files, number, range, Growth { exact: true, keep_size })?;
-        }
-        Ok(())
-    }
-
-    fn change(
-        &self,
-        number: u64,
-        size: Option<u64>,
-        changes: Changes,
-    ) -> Result<Attributes, Errno> {
-        let mut files = self.files();
-        if let Some(size) = size {
-            let zeros = files.resize(number, size)?;
-            self.zero(zeros)?;
-        }
-        files.change(number, changes)?;
-        Ok(files.attributes(number)?)
+        self.contents.zero(freed)
     }
 
     fn list(&self, at: INodeNo, offset: u64, reply: &mut ReplyDirectory) -> Result<(), Errno> {
-        let files = self.files();
-        let mut entries: Vec<(u64, u64, bool, &OsStr)> = Vec::new();
-        let mut own = |number, directory, name| {
-            entries.push((entries.len() as u64 + 1, number, directory, OsStr::new(name)));
+        let files = self.contents.files();
+        let mut own_entries = Vec::new();
+        let mut own = |number: u64, directory: bool, name: &'static str| {
+            own_entries.push((own_entries.len() as u64 + 1, number, directory, OsStr::new(name)));
         };
+        let mut placed = None;
         match Node::of(at) {
             Node::ControlDirectory => {
                 own(Node::ControlDirectory.number(), true, ".");
@@ -262,11 +147,11 @@ impl Filesystem {
                     own(Node::Disk.number(), false, RESERVED[0]);
                     own(Node::ControlDirectory.number(), true, RESERVED[1]);
                 }
-                let from = offset.max(FIRST_COOKIE - 1);
-                entries.extend(files.list(number, from)?);
+                placed = Some(files.list(number, offset.max(FIRST_COOKIE - 1))?);
             }
             Node::Disk | Node::Control(_) => return Err(Errno::ENOTDIR),
         }
+        let entries = own_entries.into_iter().chain(placed.into_iter().flatten());
         for (position, number, directory, name) in entries {
             if position > offset && reply.add(INodeNo(number), position, kind(directory), name) {
                 break; // full
@@ -337,10 +222,10 @@ impl fuser::Filesystem for Filesystem {
 
     fn forget(&self, _request: &Request, at: INodeNo, count: u64) {
         if let Node::Placed(number) = Node::of(at) {
-            let mut files = self.files();
+            let mut files = self.contents.files_mut();
             let freed = files.forget(number, count);
             // Nobody is told of a forgetting; what is not zeros now becomes so when it is placed again.
-            let _ = self.zero(freed);
+            let _ = self.contents.zero(freed);
         }
     }
 
@@ -371,7 +256,7 @@ impl fuser::Filesystem for Filesystem {
             let mode = mode.map(|mode| (mode & 0o7777) as u16);
             let (accessed, modified) = (time(accessed), time(modified));
             let changes = Changes { mode, user, group, accessed, modified, changed };
-            return attributes(self.change(number, size, changes), reply);
+            return attributes(self.contents.change(number, size, changes), reply);
         }
         // A shell truncates what it writes to; the disk keeps its size, and neither changes hands.
         let resized = node == Node::Disk && size.is_some_and(|size| size != self.limits.size_bytes);
@@ -422,11 +307,12 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyCreate,
     ) {
         let made = self.make(request, (parent, name), false, mode);
-        let opened = made.and_then(|made| Ok(self.files().open(made.inode).map(|()| made)?));
+        let opened =
+            made.and_then(|made| Ok(self.contents.files_mut().open(made.inode).map(|()| made)?));
         match opened {
             Ok(made) => {
-                let flags = opened_flags(OpenFlags(flags));
-                reply.created(&FOR_LONG, &told(&made), Generation(0), FileHandle(0), flags);
+                let (flags, handle) = self.openings.open(made.inode, OpenFlags(flags));
+                reply.created(&FOR_LONG, &told(&made), Generation(0), handle, flags);
             }
             Err(error) => reply.error(error),
         }
@@ -457,23 +343,26 @@ impl fuser::Filesystem for Filesystem {
         let moved = || {
             let from = (Filesystem::directory(parent)?, name);
             let to = (Filesystem::directory(new_parent)?, new_name);
-            let mut files = self.files();
+            let mut files = self.contents.files_mut();
             let freed = files.rename(from, to, replace)?;
-            self.zero(freed)
+            self.contents.zero(freed)
         };
         done(moved(), reply);
     }
 
     fn open(&self, _request: &Request, at: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match Node::of(at) {
-            Node::Disk => reply.opened(FileHandle(0), opened_flags(flags)),
+            Node::Disk => reply.opened(FileHandle(0), fixed_size(flags)),
             Node::Control(file) => {
                 let handle = self.control.open(file, &self.transfers.clockwork);
                 reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
             }
             Node::ControlDirectory => reply.error(Errno::EISDIR),
-            Node::Placed(number) => match self.files().open(number) {
-                Ok(()) => reply.opened(FileHandle(0), opened_flags(flags)),
+            Node::Placed(number) => match self.contents.files_mut().open(number) {
+                Ok(()) => {
+                    let (flags, handle) = self.openings.open(number, flags);
+                    reply.opened(handle, flags);
+                }
                 Err(error) => reply.error(error.into()),
             },
         }
@@ -492,9 +381,10 @@ impl fuser::Filesystem for Filesystem {
         match Node::of(at) {
             Node::Control(_) => self.control.close(fh.0),
             Node::Placed(number) => {
-                let mut files = self.files();
+                self.openings.close(number, fh);
+                let mut files = self.contents.files_mut();
                 let freed = files.close(number);
-                let _ = self.zero(freed);
+                let _ = self.contents.zero(freed);
             }
             Node::Disk | Node::ControlDirectory => {}
         }
@@ -514,11 +404,16 @@ impl fuser::Filesystem for Filesystem {
     ) {
         let node = Node::of(at);
         match node {
-            Node::Disk | Node::Placed(_) => match self.read_span(node, offset, size.into()) {
-                Ok(span) if span.stretches.is_empty() => reply.data(&[]),
-                Ok(span) => self.transfers.read(request.unique().0, &span, reply),
-                Err(error) => reply.error(error),
-            },
+            Node::Disk | Node::Placed(_) => {
+                match self.contents.read_span(node, offset, size.into()) {
+                    Ok(span) if span.stretches.is_empty() => reply.data(&[]),
+                    Ok(span) => {
+                        let unique = request.unique().0;
+                        self.transfers.read(unique, &self.contents, (node, &span), reply);
+                    }
+                    Err(error) => reply.error(error),
+                }
+            }
             Node::Control(file) => {
                 let clockwork = &self.transfers.clockwork;
                 reply.data(&self.control.read((file, fh.0), offset, size as usize, clockwork));
@@ -542,11 +437,12 @@ impl fuser::Filesystem for Filesystem {
         let node = Node::of(at);
         match node {
             Node::Disk | Node::Placed(_) => {
-                match self.write_span(node, offset, data.len() as u64) {
+                match self.contents.write_span(node, offset, data.len() as u64) {
                     Ok(span) if span.stretches.is_empty() => reply.error(Errno::ENOSPC),
                     Ok(span) => self.transfers.write(
                         request.unique().0,
-                        &span,
+                        &self.contents,
+                        (node, &span),
                         &data[..span.len() as usize],
                         reply,
                     ),
@@ -570,8 +466,7 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyEmpty,
     ) {
         match Node::of(at) {
-            Node::Disk => self.transfers.flush(request.unique().0, &self.disk, reply),
-            Node::Placed(number) => match self.read_span(Node::Placed(number), 0, 0) {
+            node @ (Node::Disk | Node::Placed(_)) => match self.contents.read_span(node, 0, 0) {
                 Ok(span) => self.transfers.flush(request.unique().0, &span.file, reply),
                 Err(error) => reply.error(error),
             },
@@ -601,7 +496,7 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyEmpty,
     ) {
         let end = offset.checked_add(len).ok_or(Errno::EFBIG);
-        done(end.and_then(|end| self.allocate(Node::of(at), offset..end, mode)), reply);
+        done(end.and_then(|end| self.contents.allocate(Node::of(at), offset..end, mode)), reply);
     }
 
     fn readdir(
@@ -620,7 +515,8 @@ impl fuser::Filesystem for Filesystem {
 
     fn statfs(&self, _request: &Request, _at: INodeNo, reply: ReplyStatfs) {
         let block = u64::from(BLOCK_BYTES);
-        let free = self.files().free_bytes().min(self.transfers.store.room_bytes()) / block;
+        let free =
+            self.contents.files().free_bytes().min(self.transfers.store.room_bytes()) / block;
         reply.statfs(
             self.limits.size_bytes / block,
             free,
@@ -632,12 +528,4 @@ impl fuser::Filesystem for Filesystem {
             BLOCK_BYTES,
         );
     }
-}
-
-/// The page cache keeps what it has of a file when it is opened once more. Who opens it for direct transfers may write
-/// from several threads at once, as to a disk; FUSE would let them in one by one.
-fn opened_flags(flags: OpenFlags) -> FopenFlags {
-    let direct = flags.0 & OFlags::DIRECT.bits() as i32 != 0;
-    let parallel = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-    if direct { parallel | FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::FOPEN_KEEP_CACHE }
 }

@@ -26,6 +26,8 @@ mod absent;
 #[cfg(all(target_os = "linux", not(forebay_portable)))]
 mod buffers;
 #[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod contents;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
 mod control;
 #[cfg(all(target_os = "linux", not(forebay_portable)))]
 mod emulation;
@@ -39,6 +41,8 @@ mod log_file;
 mod mounting;
 #[cfg(all(target_os = "linux", not(forebay_portable)))]
 mod nodes;
+#[cfg(all(target_os = "linux", not(forebay_portable)))]
+mod opening;
 #[cfg(all(target_os = "linux", not(forebay_portable)))]
 mod transfers;
 

@@ -1,0 +1,293 @@
+//! What files hold: their places, and the bytes that are copied from and to them.
+//!
+//! A transfer meets the files twice: first it learns its places, which the model is told; then its bytes are
+//! copied, which for a read may be much later. What it has learnt may be another file's by then, so that places
+//! are looked up once more, under the lock under which the bytes are copied. Rejected: to keep places from being
+//! given back while a transfer knows of them, which would have a removal leave its work to the last of them.
+//!
+//! Invariants:  [CON-1] bytes are copied to and from places only under a lock under which the file has them
+//!              [CON-2] a place that is given back is zeros before another file can have it
+//! Concurrency: a lock for one writer or several readers over names and places. Who copies out of the store reads;
+//!              who places, gives back or copies into the store writes. Nothing here waits for the model.
+//! Failure:     as the kernel wants it, [`Errno`]; what was refused has at most placed something.
+
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use fuser::Errno;
+
+use super::nodes::Node;
+use crate::files::{Attributes, Changes, Files, FilesError, Growth, Stretch};
+use crate::store::{Store, StoreError};
+
+#[derive(Debug)]
+pub(super) struct Contents {
+    files: RwLock<Files>,
+    store: Arc<Store>,
+    /// How `disk` is called in the log.
+    disk: Arc<str>,
+    size_bytes: u64,
+}
+
+/// Which bytes of which file.
+#[derive(Debug)]
+pub(super) struct Span {
+    pub(super) file: Arc<str>,
+    pub(super) offset: u64,
+    pub(super) stretches: Vec<Stretch>,
+}
+
+impl Span {
+    pub(super) fn len(&self) -> u64 {
+        self.stretches.iter().map(|stretch| stretch.len).sum()
+    }
+}
+
+impl From<FilesError> for Errno {
+    fn from(error: FilesError) -> Errno {
+        match error {
+            FilesError::NotFound => Errno::ENOENT,
+            FilesError::Exists => Errno::EEXIST,
+            FilesError::NotADirectory => Errno::ENOTDIR,
+            FilesError::IsADirectory => Errno::EISDIR,
+            FilesError::NotEmpty => Errno::ENOTEMPTY,
+            FilesError::IntoItself => Errno::EINVAL,
+            FilesError::Reserved => Errno::EPERM,
+            FilesError::Full => Errno::ENOSPC,
+        }
+    }
+}
+
+fn errno(error: &StoreError) -> Errno {
+    match error {
+        StoreError::Full { .. } => Errno::ENOSPC,
+        StoreError::Io(error) => error.raw_os_error().map_or(Errno::EIO, Errno::from_i32),
+    }
+}
+
+/// What `fallocate` may be asked for; see fallocate(2).
+mod mode {
+    pub(super) const KEEP_SIZE: i32 = 1;
+    pub(super) const PUNCH_HOLE: i32 = 2;
+    pub(super) const ZERO_RANGE: i32 = 16;
+}
+
+impl Contents {
+    /// What `files` hold, on a disk of `size_bytes`.
+    pub(super) fn new(files: Files, store: Arc<Store>, size_bytes: u64) -> Contents {
+        Contents { files: RwLock::new(files), store, disk: "disk".into(), size_bytes }
+    }
+
+    /// The files, to look at.
+    pub(super) fn files(&self) -> RwLockReadGuard<'_, Files> {
+        self.files.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The files, to change. What that gives back goes to [`Contents::zero`] before the guard does.
+    pub(super) fn files_mut(&self) -> RwLockWriteGuard<'_, Files> {
+        self.files.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes ranges of the device zeros. [CON-2] Under the lock on files, so that nobody gets them before.
+    pub(super) fn zero(&self, ranges: Vec<Range<u64>>) -> Result<(), Errno> {
+        for range in ranges {
+            let done = self.store.discard(range.start, range.end - range.start);
+            done.map_err(|error| errno(&error))?;
+        }
+        Ok(())
+    }
+
+    /// The part of `disk` from `offset`, at most `len` long.
+    fn disk_span(&self, offset: u64, len: u64) -> Span {
+        let len = len.min(self.size_bytes.saturating_sub(offset));
+        let whole = Stretch { len, device_offset: Some(offset) };
+        let stretches = if len == 0 { Vec::new() } else { vec![whole] };
+        Span { file: Arc::clone(&self.disk), offset, stretches }
+    }
+
+    fn span(&self, files: &Files, node: Node, offset: u64, len: u64) -> Result<Span, Errno> {
+        let Node::Placed(number) = node else { return Ok(self.disk_span(offset, len)) };
+        let (file, stretches) = files.span(number, offset..offset.saturating_add(len))?;
+        Ok(Span { file, offset, stretches })
+    }
+
+    /// What a read of `len` bytes at `offset` is of, by now.
+    pub(super) fn read_span(&self, node: Node, offset: u64, len: u64) -> Result<Span, Errno> {
+        self.span(&self.files(), node, offset, len)
+    }
+
+    /// Copies what is at `offset` by now; what is a hole or beyond the file's end gives zeros.
+    pub(super) fn copy_out(&self, node: Node, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
+        let files = self.files(); // [CON-1]
+        let span = self.span(&files, node, offset, into.len() as u64)?;
+        let mut rest = into;
+        for stretch in &span.stretches {
+            let here;
+            (here, rest) = rest.split_at_mut(stretch.len as usize);
+            match stretch.device_offset {
+                Some(offset) => self.store.read(offset, here).map_err(|error| errno(&error))?,
+                None => here.fill(0),
+            }
+        }
+        rest.fill(0);
+        Ok(())
+    }
+
+    /// What a write of `len` bytes at `offset` is of, with all of it placed.
+    pub(super) fn write_span(&self, node: Node, offset: u64, len: u64) -> Result<Span, Errno> {
+        self.placed_span(&mut self.files_mut(), node, offset, len)
+    }
+
+    fn placed_span(
+        &self,
+        files: &mut Files,
+        node: Node,
+        offset: u64,
+        len: u64,
+    ) -> Result<Span, Errno> {
+        if let Node::Placed(number) = node {
+            let range = offset..offset.checked_add(len).ok_or(Errno::EFBIG)?;
+            self.place(files, number, range, Growth::WRITE)?;
+        }
+        self.span(files, node, offset, len)
+    }
+
+    /// Copies bytes to `offset`, as far as they fit; what has lost its place since it was looked up gets one.
+    pub(super) fn copy_in(&self, node: Node, offset: u64, from: &[u8]) -> Result<(), Errno> {
+        let mut files = self.files_mut(); // [CON-1]
+        let span = self.placed_span(&mut files, node, offset, from.len() as u64)?;
+        let mut rest = from;
+        for stretch in &span.stretches {
+            let here;
+            (here, rest) = rest.split_at(stretch.len as usize);
+            if let Some(offset) = stretch.device_offset {
+                self.store.write(offset, here).map_err(|error| errno(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place(
+        &self,
+        files: &mut Files,
+        number: u64,
+        range: Range<u64>,
+        growth: Growth,
+    ) -> Result<(), Errno> {
+        let mut placed = Vec::new();
+        let all = files.place(number, range, growth, &mut placed);
+        self.zero(placed)?;
+        Ok(all?)
+    }
+
+    /// What `fallocate` does to a file, or a loop device to `disk`.
+    pub(super) fn allocate(&self, node: Node, range: Range<u64>, asked: i32) -> Result<(), Errno> {
+        let keep_size = asked & mode::KEEP_SIZE != 0;
+        let what = asked & !mode::KEEP_SIZE;
+        let Node::Placed(number) = node else {
+            if node != Node::Disk || range.end > self.size_bytes {
+                return Err(Errno::EFBIG);
+            }
+            return match what {
+                0 => Ok(()),
+                // What a loop device makes of a discard, and of zeros. Neither takes a device any time.
+                mode::PUNCH_HOLE | mode::ZERO_RANGE => self.zero(vec![range]),
+                _ => Err(Errno::EOPNOTSUPP),
+            };
+        };
+        let mut files = self.files_mut();
+        if !matches!(what, 0 | mode::PUNCH_HOLE | mode::ZERO_RANGE) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if what != 0 {
+            let zeros = files.punch(number, range.clone())?;
+            self.zero(zeros)?;
+        }
+        if what != mode::PUNCH_HOLE {
+            self.place(&mut files, number, range, Growth { exact: true, keep_size })?;
+        }
+        Ok(())
+    }
+
+    /// Changes a file's attributes, and its size if one is given.
+    pub(super) fn change(
+        &self,
+        number: u64,
+        size: Option<u64>,
+        changes: Changes,
+    ) -> Result<Attributes, Errno> {
+        let mut files = self.files_mut();
+        if let Some(size) = size {
+            let zeros = files.resize(number, size)?;
+            self.zero(zeros)?;
+        }
+        files.change(number, changes)?;
+        Ok(files.attributes(number)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+    use crate::files::{Owner, Place, ROOT};
+
+    const SIZE_BYTES: u64 = 4 << 20;
+
+    /// An empty disk with two files.
+    fn two_files() -> (Contents, [Node; 2]) {
+        let owner = Owner { user: 0, group: 0 };
+        let today = crate::clockwork::today;
+        let mut files = Files::new(SIZE_BYTES, Place::Middle, (owner, 0o755), &[], today);
+        let nodes = ["one", "two"].map(|name| {
+            let made = files.make((ROOT, OsStr::new(name)), false, 0o600, owner).unwrap();
+            Node::Placed(made.inode)
+        });
+        (Contents::new(files, Arc::new(Store::memory(SIZE_BYTES)), SIZE_BYTES), nodes)
+    }
+
+    /// Takes the places of `one`, all of them, and gives them to `two`.
+    fn hand_over(contents: &Contents, [one, two]: [Node; 2], known: &Span) {
+        let Node::Placed(number) = one else { unreachable!() };
+        contents.change(number, Some(0), Changes::default()).unwrap();
+        let taken = contents.write_span(two, 0, known.len()).unwrap();
+        assert_eq!(taken.stretches, known.stretches, "the other file got the same places");
+    }
+
+    #[test]
+    fn a_read_whose_places_went_to_another_file_does_not_get_that_files_bytes() {
+        let (contents, files) = two_files();
+        contents.copy_in(files[0], 0, &[1; 8192]).unwrap();
+        let known = contents.read_span(files[0], 0, 8192).unwrap();
+        hand_over(&contents, files, &known);
+        contents.copy_in(files[1], 0, &[2; 8192]).unwrap();
+        let mut read = [9; 8192];
+        contents.copy_out(files[0], 0, &mut read).unwrap();
+        assert!(read == [0; 8192], "[CON-1]");
+    }
+
+    #[test]
+    fn a_write_whose_places_went_to_another_file_goes_to_its_own_file() {
+        let (contents, files) = two_files();
+        let known = contents.write_span(files[0], 0, 8192).unwrap();
+        hand_over(&contents, files, &known);
+        contents.copy_in(files[0], 0, &[1; 8192]).unwrap();
+        for (file, byte) in [(files[0], 1), (files[1], 0)] {
+            let mut read = [9; 8192];
+            contents.copy_out(file, 0, &mut read).unwrap();
+            assert!(read == [byte; 8192], "[CON-1] {file:?}");
+        }
+    }
+
+    #[test]
+    fn places_that_were_given_back_are_zeros_for_the_next_file() {
+        let (contents, files) = two_files();
+        contents.copy_in(files[0], 0, &[1; 8192]).unwrap();
+        let known = contents.read_span(files[0], 0, 8192).unwrap();
+        hand_over(&contents, files, &known);
+        let mut read = [9; 8192];
+        contents.copy_out(files[1], 0, &mut read).unwrap();
+        assert!(read == [0; 8192], "[CON-2]");
+    }
+}
