@@ -13,7 +13,8 @@
 //!
 //! The kernel side is made wide enough not to be the limit: asynchronous reads, 512 requests in the background,
 //! requests as large as it makes them (1 MiB), a write-back page cache. What differs from a disk all the same:
-//! closing a file that was written writes its dirty pages back, which FUSE insists on.
+//! closing a file that was written writes its dirty pages back, which FUSE insists on; and a file that is open for
+//! direct reads is written past the page cache also by those who did not ask for that.
 //!
 //! However the server ends, the mount goes: by [`Emulation::unmount`], by its drop, and after a kill by a
 //! guardian, a small process that waits for the server's end. A mount that is in use is detached, so that it
