@@ -9,7 +9,7 @@
 //! at at 11 ms, where the first has ended, then at 19 ms.
 //!
 //! Inside, time is in whole nanoseconds, so that the same commands at the same times end at the same
-//! times on every machine. Models stand over models as boxes: an [`array`] has many devices, a
+//! times on every machine. Models stand over models as boxes: an [`array`](mod@array) has many devices, a
 //! [`controller`] has one, and neither knows of which kind.
 //!
 //! Invariants:  [MOD-1] every command ends once, not before it came

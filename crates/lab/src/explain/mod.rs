@@ -8,14 +8,14 @@
 //!
 //! | part | its one idea |
 //! |---|---|
-//! | [`pattern`] | the blocks, from the command line |
-//! | [`settings`] | the arguments, checked |
-//! | [`site`] | a file on an emulated disk of its own, and its log |
-//! | [`read`] | the blocks read as each strategy does it |
-//! | [`request`] | the log in blocks: wanted, besides, again |
-//! | [`axis`] | which blocks are drawn, with gaps left out |
-//! | [`strip`], [`table`] | the terminal |
-//! | [`svg`], [`json`] | files |
+//! | `pattern` | the blocks, from the command line |
+//! | `settings` | the arguments, checked |
+//! | `site` | a file on an emulated disk of its own, and its log |
+//! | `read` | the blocks read as each strategy does it |
+//! | `request` | the log in blocks: wanted, besides, again |
+//! | `axis` | which blocks are drawn, with gaps left out |
+//! | `strip`, `table` | the terminal |
+//! | `svg`, `json` | files |
 //!
 //! Concurrency: one thread reads; the pool and the emulated disk have their own.
 //! Failure:     whatever goes wrong ends the run; the disk is unmounted on every way out.
