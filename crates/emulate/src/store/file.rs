@@ -1,6 +1,6 @@
 //! A store in a sparse file.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -24,7 +24,23 @@ impl Sparse {
             Err(error) => return Err(error),
         };
         let facts = file.metadata()?;
-        if facts.is_file() && facts.len() < size_bytes {
+        if !facts.is_file() {
+            let why = format!("{} is not an ordinary file; name one", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        // Two emulations over the same bytes would each write into the other's files.
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let path = path.display();
+                let why = format!(
+                    "another emulated disk has its data in {path}; unmount that or name another"
+                );
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        if facts.len() < size_bytes {
             file.set_len(size_bytes)?;
         }
         Ok(Sparse { file })
@@ -80,6 +96,23 @@ impl Sparse {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_keeps_the_data_of_one_store_at_a_time_and_a_device_of_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mine");
+        std::fs::write(&path, b"kept").unwrap();
+        let store = Sparse::open(&path, 1 << 20).unwrap();
+        let second = Sparse::open(&path, 2 << 20).unwrap_err();
+        assert!(second.kind() == io::ErrorKind::ResourceBusy, "[STO-3] {second}");
+        assert!(second.to_string().contains("another emulated disk"), "{second}");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20, "it is not made longer");
+        drop(store);
+        drop(Sparse::open(&path, 1 << 20).unwrap());
+
+        let device = Sparse::open(Path::new("/dev/null"), 1 << 20).unwrap_err();
+        assert!(device.kind() == io::ErrorKind::InvalidInput, "{device}");
+    }
 
     #[test]
     fn a_file_that_was_there_keeps_its_bytes_and_its_name_and_one_that_was_made_has_none() {

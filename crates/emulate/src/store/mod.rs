@@ -7,6 +7,7 @@
 //! Invariants:  [STO-1] a read gives what was written last, and zeros where nothing was
 //!              [STO-2] memory that is held never exceeds its limit; what would is refused whole chunks
 //!              at a time, and a write of which a part was refused says so
+//!              [STO-3] a file keeps the data of one store at a time
 //! Concurrency: any number of callers. A read beside a write of the same bytes may see some of each, as on
 //!              a disk; a chunk (64 KiB) is read or written as one.
 //! Failure:     typed; a refused write may have happened in part.
@@ -58,7 +59,8 @@ impl Store {
     /// had to be made loses its name at once, and is gone when the store is.
     ///
     /// # Errors
-    /// [`StoreError::Io`] when it cannot be opened, made, or made as long as the disk.
+    /// [`StoreError::Io`] when it cannot be opened, made, or made as long as the disk, when it keeps another store's
+    /// data, and when it is a device.
     pub fn file(path: &Path, size_bytes: u64) -> Result<Store, StoreError> {
         Ok(Store { kept: Kept::File(file::Sparse::open(path, size_bytes)?) })
     }
