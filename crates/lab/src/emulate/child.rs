@@ -19,6 +19,7 @@
 //!              when that is killed as well, the next start of the command does.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -45,6 +46,9 @@ const LAST_WORDS_MAX: Duration = Duration::from_secs(2);
 
 /// Start of the names of the directories that are made for mounts.
 const PREFIX: &str = "forebay-disk-";
+
+/// Where root's directories are made.
+const OF_ROOT: &str = "/run/forebay";
 
 /// The type of the mount.
 const MOUNT_TYPE: &str = "fuse.forebay";
@@ -237,10 +241,16 @@ impl Emulated {
 
 /// A directory that only this user can enter: in there, whoever may use the mount is the kernel's affair.
 fn private_directory() -> anyhow::Result<(PathBuf, Undo)> {
+    let uid = rustix::process::geteuid().as_raw();
     let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let candidates = of_session.filter(|path| path.is_absolute()).into_iter();
+    let first = first_candidate(of_session, uid);
+    if uid == 0 {
+        // Perhaps it is there already, or /run is not to be written to.
+        let _ = std::fs::DirBuilder::new().mode(0o700).create(OF_ROOT);
+    }
+    let first = first.filter(|path| belongs_to(path, uid));
     let mut result = None;
-    for candidate in candidates.chain([std::env::temp_dir()]) {
+    for candidate in first.into_iter().chain([std::env::temp_dir()]) {
         let made = std::fs::canonicalize(&candidate).map_err(anyhow::Error::from);
         let made = made.map(|within| within.join(ledger::fresh_name(PREFIX)));
         match made.and_then(|path| Ok((ledger::make_directory(&path, false)?, path))) {
@@ -250,6 +260,21 @@ fn private_directory() -> anyhow::Result<(PathBuf, Undo)> {
     }
     let error = result.unwrap_or_else(|| anyhow!("there is none"));
     Err(error.context("cannot make a directory for a mount"))
+}
+
+/// Where a directory is made before any other place is tried. Root's is the same however root came to be it: sudo
+/// leaves the variables of the user, who could exchange what root makes in a directory of theirs.
+fn first_candidate(of_session: Option<PathBuf>, uid: u32) -> Option<PathBuf> {
+    match uid {
+        0 => Some(PathBuf::from(OF_ROOT)),
+        _ => of_session.filter(|path| path.is_absolute()),
+    }
+}
+
+/// True for a directory, not a link to one, that belongs to `uid`, and in which nobody else can do anything.
+fn belongs_to(path: &Path, uid: u32) -> bool {
+    let facts = std::fs::symlink_metadata(path);
+    facts.is_ok_and(|facts| facts.is_dir() && facts.uid() == uid && facts.mode() & 0o022 == 0)
 }
 
 fn command(
@@ -333,5 +358,29 @@ impl Running {
             let _ = std::fs::remove_dir(&self.around);
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_makes_no_mount_point_in_a_directory_of_somebody_else() {
+        let of_user = || Some(PathBuf::from("/run/user/1000"));
+        assert_eq!(first_candidate(of_user(), 0), Some(PathBuf::from("/run/forebay")));
+        assert_eq!(first_candidate(of_user(), 1000), of_user());
+        assert_eq!(first_candidate(Some("here".into()), 1000), None);
+
+        let directory = tempfile::tempdir().unwrap();
+        let uid = std::fs::metadata(directory.path()).unwrap().uid();
+        assert!(belongs_to(directory.path(), uid));
+        assert!(!belongs_to(directory.path(), uid + 1));
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(directory.path(), &link).unwrap();
+        assert!(!belongs_to(&link, uid), "it can be made to point elsewhere");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(directory.path(), open).unwrap();
+        assert!(!belongs_to(directory.path(), uid), "anybody can exchange what is in there");
     }
 }
