@@ -5,7 +5,7 @@
 //!              [EMU-2] no request is left without an answer: at the end everything is answered at once
 //! Concurrency: the mount is served by threads of its own. Whoever holds an [`Emulation`] may look at it, and
 //!              ends it by dropping it.
-//! Failure:     whatever fails on the way to a mount undoes what was done before it.
+//! Failure:     a mount that cannot be unmounted is left to the guardian; whatever fails on the way to a mount undoes what was done before it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use super::control::ControlFiles;
 use super::filesystem::{Filesystem, Limits};
 use super::guardian::Guardian;
 use super::log_file::LogFile;
-use super::mounting::{self, Unmounted};
+use super::mounting::{self, Mounted, Unmounted};
 use super::transfers::Transfers;
-use super::{Data, Error, Options, Told};
+use super::{Data, Error, Options, SPEED_UPS, Told};
 use crate::clockwork::{Clockwork, Counters, Summary};
 use crate::log::RequestLog;
 use crate::store::Store;
@@ -39,7 +39,7 @@ const HANG_UP_MAX: Duration = Duration::from_secs(5);
 /// A mounted emulation. Dropped, it unmounts.
 #[derive(Debug)]
 pub struct Emulation {
-    mount_point: PathBuf,
+    mounted: Mounted,
     transfers: Arc<Transfers>,
     session: Option<JoinHandle<()>>,
     hung_up: Receiver<()>,
@@ -48,6 +48,7 @@ pub struct Emulation {
     remove: Option<PathBuf>,
     cpu_seconds_before: f64,
     unmounted: bool,
+    keeps_data: bool,
 }
 
 /// How an emulation ended.
@@ -55,6 +56,8 @@ pub struct Emulation {
 pub struct Ending {
     /// True if the mount was in use, and is only detached.
     pub detached: bool,
+    /// True if it was detached, and what was written to `disk` by then is in its data file.
+    pub kept: bool,
     /// Requests, and how late their answers were.
     pub summary: Summary,
     /// Processor time of the whole process since the mount, in seconds.
@@ -70,7 +73,13 @@ impl Emulation {
         let mount_point = mounting::check(mount_point)?;
         let device_bytes = options.device.size_bytes();
         let size_bytes = options.size_bytes - options.size_bytes % 4096;
-        if size_bytes > device_bytes || size_bytes == 0 {
+        if size_bytes == 0 {
+            return Err(Error::TooSmall { size_bytes: options.size_bytes });
+        }
+        if !SPEED_UPS.contains(&options.speed_up) {
+            return Err(Error::SpeedUp { speed_up: options.speed_up });
+        }
+        if size_bytes > device_bytes {
             return Err(Error::TooLarge { name: options.name, size_bytes, device_bytes });
         }
         let store = match &options.data {
@@ -102,9 +111,12 @@ impl Emulation {
         let mut guardian = Guardian::post(&mount_point, options.remove.as_deref())?;
         let device = mounting::mount(&mount_point, &name).inspect_err(|_| guardian.dismiss())?;
         let (ended, (hang_up, hung_up)) = (options.ended, channel());
+        let mounted = Mounted::now(mount_point);
+        guardian.knows(&mounted);
+        let keeps_data = matches!(options.data, Data::File(_));
         // From here on a drop unmounts.
         let mut emulation = Emulation {
-            mount_point,
+            mounted,
             transfers,
             session: None,
             hung_up,
@@ -113,6 +125,7 @@ impl Emulation {
             remove: options.remove,
             cpu_seconds_before: cpu_seconds(),
             unmounted: false,
+            keeps_data,
         };
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
@@ -138,7 +151,7 @@ impl Emulation {
 
     /// The mount point's whole name.
     pub fn mount_point(&self) -> &Path {
-        &self.mount_point
+        &self.mounted.point
     }
 
     /// What has happened since the mount.
@@ -154,11 +167,11 @@ impl Emulation {
     /// Ends the process when any of its threads panics, with the panic's message, after detaching the mount: a
     /// reader gets an error then, and does not wait for ever. For a process that does nothing but emulate.
     pub fn end_process_on_panic(&self) {
-        let mount_point = self.mount_point.clone();
+        let mounted = self.mounted.clone();
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             before(panic);
-            drop(mounting::detach(&mount_point));
+            drop(mounting::detach(&mounted));
             std::process::abort();
         }));
     }
@@ -175,21 +188,38 @@ impl Emulation {
         self.unmounted = true;
         // Dirty pages are written back on the way out; they need not take the model's time.
         self.transfers.clockwork.set_timing(false);
-        let unmounted = mounting::unmount(&self.mount_point)?;
+        let over = self.session.is_some() && self.wait_for_end(Duration::ZERO);
+        let mut kept = false;
+        // Unmounted by somebody else, or cut off by the kernel: then ours still stands there, dead.
+        let unmounted = if over && !self.mounted.is_dead() {
+            Unmounted::Gone
+        } else {
+            let sync = || kept = self.keeps_data && self.sync_disk();
+            mounting::unmount(&self.mounted, sync).inspect_err(|_| self.guardian.take_over())?
+        };
         self.guardian.dismiss();
-        if unmounted == Unmounted::Gone && self.wait_for_end(HANG_UP_MAX) {
+        let serves = self.session.is_some();
+        if unmounted == Unmounted::Gone && serves && self.wait_for_end(HANG_UP_MAX) {
             self.session.take().map(JoinHandle::join);
         }
         self.log_file.take();
         if let Some(around) = self.remove.take() {
             // Not empty, or gone already: then it is somebody else's affair.
-            let _ = std::fs::remove_dir(&self.mount_point).and(std::fs::remove_dir(around));
+            let _ = std::fs::remove_dir(&self.mounted.point).and(std::fs::remove_dir(around));
         }
         Ok(Ending {
             detached: unmounted == Unmounted::Detached,
+            kept,
             summary: self.transfers.clockwork.summary(),
             cpu_seconds: cpu_seconds() - self.cpu_seconds_before,
         })
+    }
+
+    /// Has the kernel write back what it holds of `disk`. True if that went well.
+    fn sync_disk(&self) -> bool {
+        // The server answers this like any other; it stands still only when it has hung up, and then this fails.
+        let disk = std::fs::File::open(self.mounted.point.join("disk"));
+        disk.and_then(|disk| disk.sync_all()).is_ok()
     }
 
     /// Settings of the mount in sysfs, for root: the readahead, and no special limit on dirty pages, which
@@ -198,7 +228,7 @@ impl Emulation {
         if !getuid().is_root() {
             return Ok(()); // the readahead was agreed on with the kernel, as far as that goes
         }
-        let facts = std::fs::metadata(&self.mount_point);
+        let facts = std::fs::metadata(&self.mounted.point);
         let facts = facts.map_err(|source| io_error("look at the mount", source))?;
         let number = std::os::unix::fs::MetadataExt::dev(&facts);
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));

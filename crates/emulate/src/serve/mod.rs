@@ -17,8 +17,8 @@
 //! direct reads is written past the page cache also by those who did not ask for that.
 //!
 //! However the server ends, the mount goes: by [`Emulation::unmount`], by its drop, and after a kill by a
-//! guardian, a small process that waits for the server's end. A mount that is in use is detached, so that it
-//! goes when its last user does.
+//! guardian, a small process that waits for the server's end. A mount that is in use is detached: nobody
+//! finds it any more, and who uses it gets errors. What was written to `disk` by then is in its data file.
 //!
 //! Linux only; elsewhere [`Emulation::mount`] says so.
 
@@ -64,6 +64,9 @@ pub use emulation::{Emulation, Ending};
 
 /// Requests that the log keeps unless told otherwise.
 pub const LOG_ENTRIES: usize = 1_000_000;
+
+/// Emulated seconds that a real one may have: with more, 64 bits of nanoseconds would end within days.
+pub const SPEED_UPS: std::ops::RangeInclusive<f64> = 1e-3..=1e4;
 
 /// Where the emulated disk's bytes are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,6 +190,24 @@ pub enum Error {
     Dead {
         /// The mount point.
         path: PathBuf,
+    },
+    /// Something was mounted over the mount that is to go.
+    #[error("something else is mounted over {0}; unmount that, and the emulated disk goes, too", path.display())]
+    Covered {
+        /// The mount point.
+        path: PathBuf,
+    },
+    /// A disk has a block at least.
+    #[error("a disk of {size_bytes} bytes is too small; ask for 4096 at least")]
+    TooSmall {
+        /// What was asked for.
+        size_bytes: u64,
+    },
+    /// Time cannot run as fast or as slowly as asked.
+    #[error("a speed-up is a number from 0.001 to 10000, not {speed_up}")]
+    SpeedUp {
+        /// What was asked for.
+        speed_up: f64,
     },
     /// The disk is to be larger than what the model knows.
     #[error(

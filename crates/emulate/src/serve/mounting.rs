@@ -3,6 +3,9 @@
 //! fuser would do this, too. Here so that an ordinary user's mount needs no allow_other to be cleaned up, so
 //! that errors are sentences, and so that unmounting knows "in use" from "gone already".
 //!
+//! Invariants:  [MNT-1] only the mount that was made here is unmounted: what stands in the mount table under its
+//!              name is compared with what stood there after the mount
+//!
 //! Source: fuse(4) for the mount options; libfuse's mount.c for how fusermount3 hands the descriptor over.
 
 use std::ffi::CString;
@@ -10,6 +13,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -149,11 +153,89 @@ fn receive(from: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(descriptors.flatten().next())
 }
 
-/// Unmounts: tries for half a second, then detaches.
-pub(super) fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
+/// A mount of ours, as it stands in the mount table.
+#[derive(Debug, Clone)]
+pub(super) struct Mounted {
+    /// The mount point's whole name.
+    pub(super) point: PathBuf,
+    /// Numbers of the mount and its device, and the type, if there was a table to read them from.
+    pub(super) facts: Option<String>,
+}
+
+/// What the mount table says of a mount point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Ours, and nothing over it; or nobody knows.
+    Ours,
+    /// Ours, with something mounted over it.
+    Covered,
+    /// Not there any more, whatever is there instead.
+    Gone,
+}
+
+impl Mounted {
+    /// What was mounted on `point` just now.
+    pub(super) fn now(point: PathBuf) -> Mounted {
+        let table = mount_table(&point);
+        Mounted { facts: table.and_then(|lines| lines.last().cloned()), point }
+    }
+
+    fn standing(&self) -> Standing {
+        let (Some(facts), Some(lines)) = (&self.facts, mount_table(&self.point)) else {
+            return Standing::Ours;
+        };
+        match lines.iter().rposition(|line| line == facts) {
+            Some(at) if at + 1 == lines.len() => Standing::Ours,
+            Some(_) => Standing::Covered,
+            None => Standing::Gone,
+        }
+    }
+
+    /// True if it stands there and has lost its server, so that it was not unmounted.
+    pub(super) fn is_dead(&self) -> bool {
+        let listed = std::fs::read_dir(&self.point).err();
+        listed.and_then(|error| error.raw_os_error()) == Some(Errno::NOTCONN.raw_os_error())
+    }
+}
+
+/// What the mount table says of each mount on `point`, the topmost last: numbers, mount point and type.
+fn mount_table(point: &Path) -> Option<Vec<String>> {
+    let name = escaped(point);
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    let table = String::from_utf8_lossy(&table);
+    let lines = table.lines().filter_map(|line| {
+        let (numbers, kind) = line.split_once(" - ")?;
+        let numbers: Vec<&str> = numbers.splitn(6, ' ').collect();
+        let (of_mount, device) = (numbers.first()?, numbers.get(2)?);
+        let here = numbers.get(4) == Some(&name.as_str());
+        here.then(|| format!("{of_mount} {device} {}", kind.split(' ').next().unwrap_or_default()))
+    });
+    Some(lines.collect())
+}
+
+/// A path as the mount table has it.
+pub(super) fn escaped(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => bytes.extend(format!("\\{byte:03o}").bytes()),
+            other => bytes.push(*other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Unmounts: tries for half a second, then does `before_detach` and detaches. What is not there counts as gone.
+pub(super) fn unmount(mounted: &Mounted, before_detach: impl FnOnce()) -> Result<Unmounted, Error> {
+    let mount_point = &mounted.point;
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
             std::thread::sleep(PAUSE);
+        }
+        match mounted.standing() {
+            Standing::Ours => {}
+            Standing::Covered => return Err(Error::Covered { path: mount_point.clone() }),
+            Standing::Gone => return Ok(Unmounted::Gone),
         }
         match try_unmount(mount_point, false) {
             Ok(()) => return Ok(Unmounted::Gone),
@@ -164,12 +246,19 @@ pub(super) fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
             }
         }
     }
-    detach(mount_point)?;
+    before_detach();
+    detach(mounted)?;
     Ok(Unmounted::Detached)
 }
 
 /// Takes the mount away from its place, in use or not.
-pub(super) fn detach(mount_point: &Path) -> Result<(), Error> {
+pub(super) fn detach(mounted: &Mounted) -> Result<(), Error> {
+    let mount_point = &mounted.point;
+    match mounted.standing() {
+        Standing::Ours => {}
+        Standing::Covered => return Err(Error::Covered { path: mount_point.clone() }),
+        Standing::Gone => return Ok(()),
+    }
     try_unmount(mount_point, true).map_err(|source| {
         let doing = format!("detach the filesystem on {}", mount_point.display());
         Error::Io { doing, source }
@@ -198,4 +287,14 @@ fn unmount_by_helper(mount_point: &Path, detach: bool) -> io::Result<()> {
         return Err(Errno::BUSY.into());
     }
     Err(io::Error::other(told.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_as_the_mount_table_does() {
+        assert_eq!(escaped(Path::new("/a b\\c\td\ne#f")), r"/a\040b\134c\011d\012e#f");
+    }
 }

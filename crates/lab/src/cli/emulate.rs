@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use forebay_emulate::Place;
+use forebay_emulate::serve::SPEED_UPS;
 
 use crate::device_readahead::parse_readahead;
 use crate::units::parse_size;
@@ -33,8 +34,8 @@ pub struct EmulateArgs {
     /// Let its time run so many times as fast
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = parse_speed_up)]
     pub speed_up: f64,
-    /// Where the data is kept: memory, or a file. A file that is there keeps its contents; one that is
-    /// made is gone afterwards
+    /// Where the data is kept: memory, or a file. A file that is there is the disk's contents; it is made as
+    /// long as the disk, and files made beside disk take places in it. One that is made is gone afterwards
     #[arg(long, value_name = "memory|FILE", default_value = "memory")]
     pub data: PathBuf,
     /// Most memory that the data may take [default: half of what is available]
@@ -68,8 +69,8 @@ pub struct EmulateArgs {
 
 pub(super) fn parse_speed_up(text: &str) -> Result<f64, String> {
     match text.trim().parse() {
-        Ok(factor) if (1e-3..=1e6).contains(&factor) => Ok(factor),
-        _ => Err("a speed-up is a number from 0.001 to 1000000".to_owned()),
+        Ok(factor) if SPEED_UPS.contains(&factor) => Ok(factor),
+        _ => Err("a speed-up is a number from 0.001 to 10000".to_owned()),
     }
 }
 

@@ -52,8 +52,13 @@ pub fn run(args: &EmulateArgs) -> anyhow::Result<()> {
     let ending = emulation.unmount().context("the emulated disk is still mounted")?;
     if ending.detached {
         let mount_point = mount_point.display();
+        let kept = if ending.kept {
+            format!("; what was written to disk until then is in {}", args.data.display())
+        } else {
+            String::new()
+        };
         say(&format!(
-            "{mount_point} was in use; it was detached, and whoever uses it gets errors"
+            "{mount_point} was in use; it was detached, and whoever uses it gets errors{kept}"
         ))?;
     }
     let summary = ending.summary;

@@ -82,8 +82,8 @@ pub(crate) fn direct(path: &Path) -> File {
 /// Whether something is mounted at `path`, working or dead.
 pub(crate) fn is_mounted(path: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    let path = path.to_str().unwrap();
-    table.lines().any(|line| line.split(' ').nth(1) == Some(path))
+    let path = path.to_str().unwrap().replace('\\', "\\134").replace(' ', "\\040");
+    table.lines().any(|line| line.split(' ').nth(1) == Some(path.as_str()))
 }
 
 /// How many guardians there are of mounts at `path`.
@@ -117,11 +117,17 @@ pub(crate) struct Called {
 impl Called {
     /// Starts it and waits for its word.
     pub(crate) fn start(spec: &str, more: &[&str]) -> Called {
+        Called::start_with(spec, more, &[])
+    }
+
+    /// The same, with more in its environment.
+    pub(crate) fn start_with(spec: &str, more: &[&str], variables: &[(&str, &str)]) -> Called {
         let around = tempfile::tempdir().unwrap();
         let mount_point = around.path().canonicalize().unwrap().join("mnt");
         std::fs::create_dir(&mount_point).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.arg("emulate").args(more).arg(spec).arg(&mount_point);
+        command.envs(variables.iter().copied());
         // Its own group, so that a signal to all of it reaches nobody else.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -6,11 +6,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     Called, TakenAway, can_mount, direct, emulated, fixed, guardians, guardians_of, is_mounted,
+    skip,
 };
 use crate::command::{output, scratch, wait_until};
 
@@ -68,7 +71,11 @@ fn a_panic_in_the_server_ends_it_and_leaves_no_mount_and_no_reader_waiting() {
     if !can_mount("a_panic_in_the_server_ends_it_and_leaves_no_mount_and_no_reader_waiting") {
         return;
     }
-    let (mut called, read, _scratch) = with_a_read();
+    let scratch = scratch();
+    let slow = fixed(scratch.path(), "slow", "3600s");
+    let mut called = Called::start_with(&slow, &[], &[("FOREBAY_EMULATE_PANICS", "1")]);
+    let read = long_read(&called.mount_point.join("disk"));
+    wait_until("the read to arrive", || in_flight(&called) == 1);
     let told = std::fs::write(called.mount_point.join(".forebay/control"), "panic");
     assert!(told.is_err(), "who asked is told, too");
     assert!(read.join().unwrap().is_err(), "the reader is told");
@@ -93,6 +100,123 @@ fn the_death_of_the_parent_unmounts() {
     shell.wait().unwrap();
     wait_until("the mount to go", || !is_mounted(&mount_point));
     wait_until("the guardian to go", || guardians(&mount_point) == 0);
+}
+
+/// Mounts something else at `path`. None, and said, if this process may not.
+fn something_else(test: &str, path: &Path) -> Option<TakenAway> {
+    match mount("something-else", path, "tmpfs", MountFlags::empty(), None) {
+        Ok(()) => Some(TakenAway(path.to_owned())),
+        Err(error) => {
+            skip(test, &format!("a tmpfs cannot be mounted: {error}"));
+            None
+        }
+    }
+}
+
+fn mounts_on(path: &Path) -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let lines = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let here = lines.filter(|line| Path::new(line[1]) == path);
+    here.map(|line| line[2].to_owned()).collect()
+}
+
+#[test]
+fn what_somebody_else_has_mounted_there_since_is_left_alone() {
+    let test = "what_somebody_else_has_mounted_there_since_is_left_alone";
+    if !can_mount(test) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // Of the server, which goes on afterwards, and of the guardian, when it does not.
+    for end in [Signal::CONT, Signal::KILL] {
+        let mut called = Called::start("instant", &[]);
+        let path = called.mount_point.clone();
+        called.signal(Signal::STOP);
+        unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).unwrap();
+        let theirs = something_else(test, &path);
+        called.signal(end);
+        called.rest();
+        called.child.wait().unwrap();
+        wait_until("the guardian to go", || guardians(&path) == 0);
+        if theirs.is_some() {
+            assert_eq!(mounts_on(&path), ["tmpfs"], "[MNT-1] {end:?}");
+            unmount(&path, UnmountFlags::DETACH).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_mount_with_something_over_it_goes_when_that_has_gone() {
+    let test = "a_mount_with_something_over_it_goes_when_that_has_gone";
+    if !can_mount(test) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut called = Called::start("instant", &[]);
+    let path = called.mount_point.clone();
+    let Some(_theirs) = something_else(test, &path) else { return };
+    called.signal(Signal::INT);
+    assert!(!called.child.wait().unwrap().success(), "it says that it could not");
+    assert_eq!(mounts_on(&path), ["fuse.forebay", "tmpfs"], "[MNT-1]");
+    assert_eq!(guardians(&path), 1, "[EMU-1] the guardian is on duty");
+    unmount(&path, UnmountFlags::DETACH).unwrap();
+    called.assert_gone();
+}
+
+#[test]
+fn what_was_written_to_disk_before_a_detach_is_in_its_file() {
+    if !can_mount("what_was_written_to_disk_before_a_detach_is_in_its_file") {
+        return;
+    }
+    let scratch = scratch();
+    let data = scratch.path().join("data");
+    std::fs::write(&data, "").unwrap();
+    let args = ["--size", "64MiB", "--data", data.to_str().unwrap()];
+    let mut called = Called::start("instant", &args);
+    let user = File::options().write(true).open(called.mount_point.join("disk")).unwrap();
+    let written = vec![7_u8; 8 << 20];
+    user.write_all_at(&written, 1 << 20).unwrap();
+    called.signal(Signal::INT);
+    let said = called.rest();
+    assert!(said.contains("what was written to disk until then is in"), "{said}");
+    assert!(called.child.wait().unwrap().success());
+    let mut found = vec![0; written.len()];
+    File::open(&data).unwrap().read_exact_at(&mut found, 1 << 20).unwrap();
+    assert!(found == written, "lost");
+    drop(user);
+    called.assert_gone();
+}
+
+#[test]
+fn a_mount_that_the_kernel_does_not_agree_with_ends_at_once() {
+    let test = "a_mount_that_the_kernel_does_not_agree_with_ends_at_once";
+    if !can_mount(test) {
+        return;
+    }
+    let scratch = scratch();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(["emulate", "instant"]).arg(scratch.path()).args(["--readahead", "64MiB"]);
+    if rustix::process::geteuid().is_root() {
+        // For root there is nothing to refuse.
+        std::os::unix::fs::chown(scratch.path(), Some(65534), Some(65534)).unwrap();
+        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+        std::os::unix::process::CommandExt::gid(&mut command, 65534);
+    }
+    // The best of a few: it was five seconds each time.
+    let mut best = Duration::MAX;
+    for _ in 0..3 {
+        let begun = Instant::now();
+        let Ok(output) = command.current_dir("/").output() else {
+            return skip(test, "nobody may not run the program");
+        };
+        let told = String::from_utf8_lossy(&output.stderr);
+        if !told.contains("the readahead of the mount") {
+            return skip(test, &format!("nobody is told otherwise: {told}"));
+        }
+        best = best.min(begun.elapsed());
+        if best < Duration::from_secs(4) {
+            return;
+        }
+    }
+    panic!("{best:?}");
 }
 
 #[test]
@@ -179,7 +303,8 @@ fn a_killed_server_of_an_experiment_leaves_not_even_its_directory() {
     }
     // As `Emulated` calls it, killed together with whoever called it: only the guardian is left to tidy up.
     let around = tempfile::tempdir().unwrap().keep();
-    let mount_point = around.join("mnt");
+    // The mount table writes such a name differently.
+    let mount_point = around.join(r"mnt 1\2");
     let _mounted = TakenAway(mount_point.clone());
     std::fs::create_dir(&mount_point).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));

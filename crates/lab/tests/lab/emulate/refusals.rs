@@ -16,7 +16,7 @@ fn what_cannot_be_mounted_is_told_plainly_with_exit_code_2() {
     }
     std::fs::write(here("full/thing"), "mine").unwrap();
     std::fs::write(here("bad.toml"), "about = \"x\"\n[fixed]\nspeed = 3\n").unwrap();
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["instant", "nowhere"], "name an existing, empty directory"),
         (&["instant", "file"], "is not a directory"),
         (&["instant", "full"], "is not empty"),
@@ -25,7 +25,10 @@ fn what_cannot_be_mounted_is_told_plainly_with_exit_code_2() {
         (&["bad.toml", "empty"], "speed"),
         (&["none.toml", "empty"], "none.toml"),
         (&["instant", "empty", "--size", "100PiB"], "does not fit"),
+        (&["instant", "empty", "--size", "1000"], "ask for 4096 at least"),
         (&["instant", "empty", "--speed-up", "0"], "speed-up"),
+        (&["instant", "empty", "--speed-up", "10001"], "from 0.001 to 10000"),
+        (&["instant", "empty", "--data", "/dev/null"], "not an ordinary file"),
         (&["instant", "empty", "--place", "top"], "begin, middle, end"),
         (&["instant", "empty", "--memory", "much"], "a size looks like"),
     ];
@@ -56,13 +59,32 @@ fn a_mount_point_is_for_one_mount() {
 }
 
 #[test]
+fn a_file_keeps_the_data_of_one_mount() {
+    if !can_mount("a_file_keeps_the_data_of_one_mount") {
+        return;
+    }
+    let scratch = scratch();
+    let data = scratch.path().join("data");
+    std::fs::write(&data, "mine").unwrap();
+    std::fs::create_dir(scratch.path().join("empty")).unwrap();
+    let data = data.to_str().unwrap();
+    let called = Called::start("instant", &["--size", "1MiB", "--data", data]);
+    let line = ["emulate", "instant", "empty", "--size", "1MiB", "--data", data];
+    let output = output(scratch.path(), &line);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("another emulated disk has its data in"), "{told}");
+    drop(called);
+}
+
+#[test]
 fn unknown_words_to_the_control_file_are_invalid() {
     if !can_mount("unknown_words_to_the_control_file_are_invalid") {
         return;
     }
     let called = Called::start("instant", &[]);
     let control = called.mount_point.join(".forebay/control");
-    for words in ["timing", "timing maybe", "log", "faster"] {
+    for words in ["timing", "timing maybe", "log", "faster", "panic"] {
         let error = std::fs::write(&control, words).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{words}");
     }
