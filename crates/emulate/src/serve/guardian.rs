@@ -58,7 +58,7 @@ fi
 
 #[derive(Debug)]
 pub(super) struct Guardian {
-    child: Child,
+    child: Option<Child>,
     pipe: Option<PipeWriter>,
 }
 
@@ -76,7 +76,7 @@ impl Guardian {
         // Not in the server's group, which a Ctrl-C or a kill of the group reaches; nor in its directory.
         command.current_dir("/").process_group(0);
         let child = command.spawn().map_err(failed)?;
-        Ok(Guardian { child, pipe: Some(pipe) })
+        Ok(Guardian { child: Some(child), pipe: Some(pipe) })
     }
 
     /// Tells it what was mounted, so that it unmounts nothing else.
@@ -90,6 +90,10 @@ impl Guardian {
     /// Leaves it to unmount when this process has ended, or sooner.
     pub(super) fn take_over(&mut self) {
         drop(self.pipe.take());
+        if let Some(mut child) = self.child.take() {
+            // As long as this process is there, its end is to be noticed.
+            std::thread::spawn(move || child.wait());
+        }
     }
 
     /// Lets it go: the mount is no more.
@@ -98,7 +102,7 @@ impl Guardian {
             // A guardian that is gone needs no word.
             let _ = pipe.write_all(b"done\n");
             drop(pipe);
-            let _ = self.child.wait();
+            let _ = self.child.take().map(|mut child| child.wait());
         }
     }
 }

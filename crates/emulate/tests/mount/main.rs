@@ -8,11 +8,15 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_emulate::Place;
 use forebay_emulate::profile::Profile;
 use forebay_emulate::serve::{Data, Emulation, Error, LOG_ENTRIES, Options};
+
+/// Tests count this process's children, and so come one after the other.
+static ALONE: Mutex<()> = Mutex::new(());
 
 fn options(text: &str) -> Options {
     let profile = Profile::parse(text, "test").unwrap();
@@ -67,6 +71,7 @@ fn mounted(directory: &Path) -> Option<Emulation> {
 
 #[test]
 fn a_dropped_emulation_answers_what_is_under_way_and_leaves_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().canonicalize().unwrap();
     let Some(emulation) = mounted(&path) else { return };
@@ -86,4 +91,41 @@ fn a_dropped_emulation_answers_what_is_under_way_and_leaves_nothing() {
     assert!(!is_mounted(&path), "[EMU-1]");
     assert_eq!(children(), 0, "[EMU-1]");
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_mounted_over_an_emulation_or_in_its_place_stays() {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().canonicalize().unwrap();
+    let Some(emulation) = mounted(&path) else { return };
+    // Who may not mount has nothing to look at here.
+    if mount("over", &path, "tmpfs", MountFlags::empty(), None).is_err() {
+        return;
+    }
+    let refused = emulation.unmount().unwrap_err();
+    let stays = is_tmpfs(&path);
+    unmount(&path, UnmountFlags::DETACH).unwrap();
+    assert!(stays, "[MNT-1]");
+    assert!(matches!(refused, Error::Covered { .. }), "{refused}");
+    while is_mounted(&path) || children() > 0 {
+        std::thread::sleep(Duration::from_millis(5)); // the guardian's work
+    }
+
+    let Some(emulation) = mounted(&path) else { return };
+    unmount(&path, UnmountFlags::DETACH).unwrap();
+    mount("instead", &path, "tmpfs", MountFlags::empty(), None).unwrap();
+    let ending = emulation.unmount();
+    let stays = is_tmpfs(&path);
+    unmount(&path, UnmountFlags::DETACH).unwrap();
+    assert!(stays, "[MNT-1]");
+    assert!(!ending.unwrap().detached);
+}
+
+/// Whether the topmost mount there is one.
+fn is_tmpfs(path: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let mut words = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    words.rfind(|words| Some(words[1]) == path.to_str()).is_some_and(|it| it[2] == "tmpfs")
 }

@@ -117,17 +117,11 @@ pub(crate) struct Called {
 impl Called {
     /// Starts it and waits for its word.
     pub(crate) fn start(spec: &str, more: &[&str]) -> Called {
-        Called::start_with(spec, more, &[])
-    }
-
-    /// The same, with more in its environment.
-    pub(crate) fn start_with(spec: &str, more: &[&str], variables: &[(&str, &str)]) -> Called {
         let around = tempfile::tempdir().unwrap();
         let mount_point = around.path().canonicalize().unwrap().join("mnt");
         std::fs::create_dir(&mount_point).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.arg("emulate").args(more).arg(spec).arg(&mount_point);
-        command.envs(variables.iter().copied());
         // Its own group, so that a signal to all of it reaches nobody else.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
