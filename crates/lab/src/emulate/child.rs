@@ -242,8 +242,12 @@ impl Emulated {
 /// A directory that only this user can enter: in there, whoever may use the mount is the kernel's affair.
 fn private_directory() -> anyhow::Result<(PathBuf, Undo)> {
     let uid = rustix::process::geteuid().as_raw();
-    let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let first = first_candidate(of_session, uid);
+    let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
+    let first = match named("TMPDIR").filter(|path| belongs_to(path, uid)) {
+        // Whoever names a place wants it.
+        Some(place) => Some(place),
+        None => first_candidate(named("XDG_RUNTIME_DIR"), uid),
+    };
     if uid == 0 {
         // Perhaps it is there already, or /run is not to be written to.
         let _ = std::fs::DirBuilder::new().mode(0o700).create(OF_ROOT);
