@@ -26,7 +26,8 @@ pub(crate) fn started(directory: &Path, args: &[&str]) -> Child {
 /// A directory on a disk (where the build is), not on a tmpfs.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
-        .or_else(|_| tempfile::tempdir_in("."))
+        // Whole, since a list of mounts has whole names.
+        .or_else(|_| tempfile::tempdir_in(std::env::current_dir()?))
         .unwrap()
 }
 
