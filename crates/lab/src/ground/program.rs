@@ -13,11 +13,13 @@ pub(crate) fn run(program: &str, arguments: &[&OsStr]) -> io::Result<String> {
     command.args(arguments).stdin(Stdio::null());
     // For the words of its messages, and for tools that are in no user's path.
     command.env("LC_ALL", "C").env("PATH", search_path());
+    // A directory of the path that this user may not enter makes a missing program one that is not permitted.
+    let there = || std::env::split_paths(&search_path()).any(|path| path.join(program).exists());
     let output = command.output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied if !there() => {
             let package = package_of(program);
             io::Error::new(
-                error.kind(),
+                io::ErrorKind::NotFound,
                 format!("{program} is missing; install the package {package} (its name in Debian)"),
             )
         }
