@@ -131,6 +131,17 @@ pub struct CommonArgs {
     pub seed: Option<u64>,
 }
 
+/// The files that one experiment alone writes, if they are asked for.
+#[derive(Debug, Clone, Default, Args)]
+pub struct OutputArgs {
+    /// Write the records to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a self-contained page with plots to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
 /// `forebay lab depth`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Depth is the number of requests in flight: while one block is in hand, \
@@ -174,12 +185,9 @@ pub struct DepthArgs {
     /// Also measure `fio --ioengine=io_uring --direct=1` on the same file, in the same shuffle
     #[arg(long)]
     pub fio: bool,
-    /// Write the records to this file as JSON
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write a self-contained page with plots to this file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// What is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 impl DepthArgs {
@@ -196,8 +204,7 @@ impl DepthArgs {
             rounds: None,
             quick: true,
             fio: false,
-            json: None,
-            html: None,
+            output: OutputArgs::default(),
         }
     }
 }
@@ -225,12 +232,9 @@ pub struct ContestArgs {
     /// Fewer blocks and rounds, and a smaller file: less than a minute
     #[arg(long)]
     pub quick: bool,
-    /// Write the records to this file as JSON
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write a self-contained page with plots to this file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// What is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 impl ContestArgs {
@@ -242,8 +246,7 @@ impl ContestArgs {
             device_readahead: Vec::new(),
             rounds: None,
             quick: true,
-            json: None,
-            html: None,
+            output: OutputArgs::default(),
         }
     }
 }
@@ -420,12 +423,9 @@ pub struct CheckpointArgs {
     /// A sixteenth of the pages and of the file, shorter intervals: less than a minute
     #[arg(long)]
     pub quick: bool,
-    /// Write the records to this file as JSON
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write a self-contained page with plots to this file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// What is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 impl CheckpointArgs {
@@ -448,8 +448,7 @@ impl CheckpointArgs {
             rounds: None,
             all_cells: false,
             quick: true,
-            json: None,
-            html: None,
+            output: OutputArgs::default(),
         }
     }
 }

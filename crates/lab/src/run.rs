@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use crate::cli::{
     self, ActivationArgs, CheckpointArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs,
-    LabArgs, ReadaheadArgs, StrategiesArgs,
+    LabArgs, OutputArgs, ReadaheadArgs, StrategiesArgs,
 };
 use crate::emulate;
 use crate::experiment::{
@@ -67,29 +67,23 @@ fn needed_bytes(lab: &LabArgs) -> anyhow::Result<u64> {
 fn lab_in_place(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
     let Some(experiment) = &lab.experiment else { return all(lab, on) };
     match experiment {
-        cli::Experiment::Depth(args) => {
-            one(&depth::Settings::new(args)?, on, args.json.as_deref(), args.html.as_deref())
-        }
+        cli::Experiment::Depth(args) => one(&depth::Settings::new(args)?, on, &args.output),
         cli::Experiment::Interplay(args) => {
             let (settings, contest) = (interplay::Settings::new(args)?, &args.contest);
-            one(&settings, on, contest.json.as_deref(), contest.html.as_deref())
+            one(&settings, on, &contest.output)
         }
         cli::Experiment::Strategies(args) => {
             let (settings, contest) = (strategies::Settings::new(args)?, &args.contest);
-            one(&settings, on, contest.json.as_deref(), contest.html.as_deref())
+            one(&settings, on, &contest.output)
         }
         cli::Experiment::Checkpoint(args) => {
-            one(&checkpoint::Settings::new(args)?, on, args.json.as_deref(), args.html.as_deref())
+            one(&checkpoint::Settings::new(args)?, on, &args.output)
         }
         cli::Experiment::Activation(args) => {
-            one(&activation::Settings::new(args)?, on, args.json.as_deref(), args.html.as_deref())
+            one(&activation::Settings::new(args)?, on, &args.output)
         }
-        cli::Experiment::Mixture(args) => {
-            one(&mixture::Settings::new(args)?, on, args.json.as_deref(), args.html.as_deref())
-        }
-        cli::Experiment::Readahead(args) => {
-            one(&readahead::Settings::new(args)?, on, args.json.as_deref(), args.html.as_deref())
-        }
+        cli::Experiment::Mixture(args) => one(&mixture::Settings::new(args)?, on, &args.output),
+        cli::Experiment::Readahead(args) => one(&readahead::Settings::new(args)?, on, &args.output),
     }
 }
 
@@ -166,10 +160,9 @@ fn all(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
 fn one(
     experiment: &impl Experiment,
     on: Option<&OnDisk>,
-    json: Option<&Path>,
-    html: Option<&Path>,
+    files: &OutputArgs,
 ) -> anyhow::Result<()> {
-    let outputs = Outputs::files(json, html)?;
+    let outputs = Outputs::files(files.json.as_deref(), files.html.as_deref())?;
     let ground = experiment.ground();
     let mut run = Run::begin(&ground.directory, on, ground.size_bytes)?;
     run.measure(experiment)?;

@@ -1,12 +1,11 @@
 //! The command line of the experiments on the kernel's readahead: `readahead`, `activation`, `mixture`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use forebay_io::CacheMode;
 
-use super::{CommonArgs, parse_cache};
+use super::{CommonArgs, OutputArgs, parse_cache};
 use crate::device_readahead::parse_readahead;
 use crate::experiment::{activation, readahead};
 use crate::units::parse_size;
@@ -75,12 +74,9 @@ pub struct ReadaheadArgs {
     /// Fewer cells and rounds, and smaller files: about twenty seconds
     #[arg(long)]
     pub quick: bool,
-    /// Write the records to this file as JSON
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write a self-contained page with plots to this file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// What is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 impl ReadaheadArgs {
@@ -101,8 +97,7 @@ impl ReadaheadArgs {
             time: None,
             rounds: None,
             quick: true,
-            json: None,
-            html: None,
+            output: OutputArgs::default(),
         }
     }
 }
@@ -154,12 +149,9 @@ pub struct ActivationArgs {
     /// Fewer repetitions and strides, and a smaller file: a few seconds
     #[arg(long)]
     pub quick: bool,
-    /// Write the records to this file as JSON
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write a self-contained page with plots to this file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// What is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 impl ActivationArgs {
@@ -174,8 +166,7 @@ impl ActivationArgs {
             starts: activation::Start::ALL.to_vec(),
             repetitions: None,
             quick: true,
-            json: None,
-            html: None,
+            output: OutputArgs::default(),
         }
     }
 }
@@ -224,10 +215,7 @@ pub struct MixtureArgs {
     /// Fewer cells and rounds, and a smaller file: less than a minute
     #[arg(long)]
     pub quick: bool,
-    /// Write the records to this file as JSON
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write a self-contained page with plots to this file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// What is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }

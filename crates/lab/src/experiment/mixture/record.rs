@@ -159,8 +159,7 @@ mod tests {
             time: None,
             rounds: None,
             quick: true,
-            json: None,
-            html: None,
+            output: crate::cli::OutputArgs::default(),
         })
         .unwrap()
     }
