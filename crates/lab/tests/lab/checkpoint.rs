@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::command::{self, entries, interrupt, scratch, wait_until_it_listens};
+use crate::command::{self, assert_ends_with, entries, interrupt, scratch, wait_until_it_listens};
 
 /// What comes of `forebay lab checkpoint ARGS`, run in `directory`.
 fn output(directory: &Path, args: &[&str]) -> Output {
@@ -223,7 +223,7 @@ fn one_signal_and_two_end_the_run_with_130_and_leave_nothing() {
     let cases: [(&[&str], u64, u32); 4] =
         [(&quick, 300, 1), (&quick, 1500, 1), (&spread, 3000, 1), (&spread, 3000, 2)];
     for (args, pause_ms, signals) in cases {
-        let mut child = command::started(scratch.path(), &[&["lab", "checkpoint"], args].concat());
+        let child = command::started(scratch.path(), &[&["lab", "checkpoint"], args].concat());
         wait_until_it_listens(&child);
         std::thread::sleep(Duration::from_millis(pause_ms));
         let started = Instant::now();
@@ -231,8 +231,7 @@ fn one_signal_and_two_end_the_run_with_130_and_leave_nothing() {
             interrupt(&child);
             std::thread::sleep(Duration::from_millis(2));
         }
-        let status = child.wait().unwrap();
-        assert_eq!(status.code(), Some(130), "{status:?} {args:?}");
+        assert_ends_with(130, child, &format!("{args:?}"));
         assert!(started.elapsed() < Duration::from_secs(30), "{args:?}: {:?}", started.elapsed());
         assert_eq!(entries(scratch.path()), [""; 0], "{args:?}");
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::command::{
-    entries, forebay, interrupt, output, scratch, started, wait_until_it_listens,
+    assert_ends_with, entries, forebay, interrupt, output, scratch, started, wait_until_it_listens,
 };
 
 /// Less than any measurement would take, and time enough for a crowded machine to start a process.
@@ -140,11 +140,11 @@ fn a_report_directory_that_was_there_stays_whatever_happens() {
     assert_eq!(bad.status.code(), Some(2));
     assert!(report.is_dir());
 
-    let mut child = started(scratch.path(), &["lab", "--report", "mine"]);
+    let child = started(scratch.path(), &["lab", "--report", "mine"]);
     wait_until_it_listens(&child);
     std::thread::sleep(Duration::from_millis(500));
     interrupt(&child);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_ends_with(130, child, "a run with --report");
     assert_eq!(entries(scratch.path()), ["mine"]);
     assert_eq!(entries(&report), [""; 0]);
 }
@@ -166,13 +166,12 @@ fn the_command_of_a_report_repeats_the_run_as_it_stands() {
 fn ctrl_c_ends_the_run_soon_with_130_and_leaves_nothing() {
     let scratch = scratch();
     for pause_ms in [0, 30, 700] {
-        let mut child = started(scratch.path(), &["lab", "--dir", "."]);
+        let child = started(scratch.path(), &["lab", "--dir", "."]);
         wait_until_it_listens(&child);
         std::thread::sleep(Duration::from_millis(pause_ms));
         let begun = Instant::now();
         interrupt(&child);
-        let status = child.wait().unwrap();
-        assert_eq!(status.code(), Some(130), "{status:?} after {:?}", begun.elapsed());
+        assert_ends_with(130, child, &format!("interrupted after {pause_ms} ms"));
         assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
         assert_eq!(entries(scratch.path()), [""; 0]);
     }

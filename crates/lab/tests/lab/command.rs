@@ -18,9 +18,32 @@ pub(crate) fn output(directory: &Path, args: &[&str]) -> Output {
     forebay(directory, args).output().unwrap()
 }
 
-/// `forebay ARGS`, on its way in `directory` and not heard.
+/// `forebay ARGS`, on its way in `directory`.
 pub(crate) fn started(directory: &Path, args: &[&str]) -> Child {
-    forebay(directory, args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    spawned(&mut forebay(directory, args))
+}
+
+/// `command`, on its way. What it complains of is kept for `assert_ends_with`.
+pub(crate) fn spawned(command: &mut Command) -> Child {
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// `child`, which has not ended yet.
+#[track_caller]
+pub(crate) fn under_way(mut child: Child) -> Child {
+    if let Some(status) = child.try_wait().unwrap() {
+        let output = child.wait_with_output().unwrap();
+        panic!("the run ended early with {status}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    child
+}
+
+/// Waits for the end of `child`; with another exit code than `code`, what it complained of is shown.
+#[track_caller]
+pub(crate) fn assert_ends_with(code: i32, child: Child, what: &str) {
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{what}: {:?}: {told}", output.status);
 }
 
 /// A directory on a disk (where the build is), not on a tmpfs.
@@ -49,7 +72,8 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Waits until `child` handles Ctrl-C, which on a crowded machine takes as long as it takes.
+/// Waits until `child` handles Ctrl-C, which on a crowded machine takes as long as it takes, or has
+/// ended.
 pub(crate) fn wait_until_it_listens(child: &Child) {
     let status = format!("/proc/{}/status", child.id());
     if !Path::new(&status).exists() {
@@ -57,9 +81,10 @@ pub(crate) fn wait_until_it_listens(child: &Child) {
     }
     wait_until("a handler of Ctrl-C", || {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let has_ended = text.lines().any(|line| line.starts_with("State:\tZ"));
         let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        caught.is_some_and(|mask| mask >> (Signal::INT.as_raw() - 1) & 1 == 1)
+        has_ended || caught.is_some_and(|mask| mask >> (Signal::INT.as_raw() - 1) & 1 == 1)
     });
 }
 

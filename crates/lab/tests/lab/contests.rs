@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::command::{self, entries, interrupt, scratch, wait_until};
+use crate::command::{self, assert_ends_with, entries, interrupt, scratch, wait_until};
 
 /// What comes of `forebay lab ARGS`, run in `directory`.
 fn output(directory: &Path, args: &[&str]) -> Output {
@@ -186,7 +186,7 @@ fn a_readahead_that_cannot_be_set_is_told_before_anything_is_measured() {
 fn one_signal_and_two_end_the_run_with_130_and_leave_nothing() {
     let scratch = scratch();
     for (experiment, signals) in [("strategies", 1), ("interplay", 1), ("strategies", 2)] {
-        let mut child = command::started(scratch.path(), &["lab", experiment, "--size", "32MiB"]);
+        let child = command::started(scratch.path(), &["lab", experiment, "--size", "32MiB"]);
         wait_until("a working file", || !entries(scratch.path()).is_empty());
         // On its way: writing the file, or measuring already.
         std::thread::sleep(Duration::from_millis(500));
@@ -194,8 +194,7 @@ fn one_signal_and_two_end_the_run_with_130_and_leave_nothing() {
             interrupt(&child);
             std::thread::sleep(Duration::from_millis(2));
         }
-        let status = child.wait().unwrap();
-        assert_eq!(status.code(), Some(130), "{status:?}");
+        assert_ends_with(130, child, experiment);
         assert_eq!(entries(scratch.path()), [""; 0], "{experiment} after {signals} signals");
     }
 }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use forebay_lab::device_readahead::ReadaheadGuard;
 use forebay_lab::facts::{Storage, Sysfs};
@@ -19,13 +19,16 @@ use forebay_lab::ground::ledger::STATE_DIRECTORY;
 use forebay_lab::workfile::{Naming, Workfile};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::command::{entries, forebay, interrupt, scratch, wait_until, wait_until_it_listens};
+use crate::command::{
+    assert_ends_with, entries, forebay, interrupt, scratch, spawned, under_way, wait_until,
+    wait_until_it_listens,
+};
 
 /// The smallest that all three filesystems take.
 const DISK_BYTES: u64 = 640 << 20;
 
 /// What a run changes: the readahead of the device, a working file with a name, both for a while.
-const VARYING: [&str; 9] = [
+const VARYING: [&str; 11] = [
     "lab",
     "interplay",
     "--quick",
@@ -35,6 +38,9 @@ const VARYING: [&str; 9] = [
     "buffered",
     "--device-readahead",
     "0,132KiB",
+    // More than is done before a test has seen to it.
+    "--rounds",
+    "50",
 ];
 
 /// Says why `test` did nothing, where the skips are counted.
@@ -251,14 +257,12 @@ impl Scene {
     fn varying(&self) -> Child {
         let mut args = VARYING.to_vec();
         args.extend(["--dir", self.mounted.directory().to_str().unwrap()]);
-        let mut command = self.command(&args);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let child = spawned(&mut self.command(&args));
         wait_until_it_listens(&child);
         wait_until("the readahead to be set", || {
             self.kib() != self.found_kib || child_has_ended(&child)
         });
-        assert!(child.try_wait().unwrap().is_none(), "the run ended early");
-        child
+        under_way(child)
     }
 
     /// What a start says first; this one goes no further.
@@ -284,11 +288,11 @@ fn child_has_ended(child: &Child) -> bool {
 fn after_a_signal_or_two_the_readahead_and_the_directory_are_as_found() {
     let Some(scene) = Scene::new("after_a_signal_or_two_the_readahead_is_as_found") else { return };
     for signals in [&[Signal::INT][..], &[Signal::TERM], &[Signal::INT, Signal::TERM]] {
-        let mut child = scene.varying();
+        let child = scene.varying();
         for &signal in signals {
             kill_process(Pid::from_child(&child), signal).unwrap();
         }
-        assert_eq!(child.wait().unwrap().code(), Some(130), "{signals:?}");
+        assert_ends_with(130, child, &format!("{signals:?}"));
         scene.assert_as_found();
     }
 }
@@ -329,11 +333,11 @@ fn a_readahead_that_somebody_else_set_after_the_kill_is_left_alone() {
 #[test]
 fn a_start_leaves_a_run_that_is_under_way_in_peace_and_a_second_one_may_not_vary_the_same() {
     let Some(scene) = Scene::new("a_start_leaves_a_run_that_is_under_way_in_peace") else { return };
-    let mut child = scene.varying();
+    let child = scene.varying();
     let told = scene.next_start();
     assert!(!told.contains("earlier run"), "{told}");
     assert_eq!(entries(scene.mounted.directory()).len(), 2);
-    assert!(child.try_wait().unwrap().is_none());
+    let child = under_way(child);
 
     let mut args = VARYING.to_vec();
     args.extend(["--dir", scene.mounted.directory().to_str().unwrap()]);
@@ -343,6 +347,6 @@ fn a_start_leaves_a_run_that_is_under_way_in_peace_and_a_second_one_may_not_vary
     assert!(told.contains(&format!("process {} is varying", child.id())), "{told}");
 
     interrupt(&child);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_ends_with(130, child, "the first run");
     scene.assert_as_found();
 }

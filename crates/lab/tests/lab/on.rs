@@ -13,7 +13,9 @@ use forebay_lab::ground::ledger::STATE_DIRECTORY;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::command::{entries, forebay, wait_until, wait_until_it_listens};
+use crate::command::{
+    assert_ends_with, entries, forebay, spawned, under_way, wait_until, wait_until_it_listens,
+};
 use crate::ground::{Grounds, lacking, left_of, skipped};
 
 /// A small `depth`, for reports.
@@ -112,13 +114,11 @@ impl Scene {
 
     /// A run on ext4 on an emulated disk that has set the loop device's readahead.
     fn varying(&self) -> Child {
-        let line = "lab interplay --quick --size 64MiB --cache buffered --device-readahead 0,132KiB \
+        let line = "lab interplay --quick --size 64MiB --cache buffered --rounds 50 \
+                    --device-readahead 0,132KiB \
                     --on fixed-100us --fs ext4";
         let args: Vec<&str> = line.split_whitespace().collect();
-        let mut command = self.command(&args);
-        let said = self.scratch.path().join("said");
-        command.stdout(Stdio::null()).stderr(File::create(&said).unwrap());
-        let mut child = command.spawn().unwrap();
+        let child = spawned(&mut self.command(&args));
         wait_until_it_listens(&child);
         let state = self.scratch.path().join("state");
         let has_set = || {
@@ -129,9 +129,7 @@ impl Scene {
             texts.any(|text| text.is_ok_and(|text| sets.iter().any(|set| text.contains(set))))
         };
         wait_until("the readahead to be set", || has_set() || ended(child.id()));
-        let told = std::fs::read_to_string(said).unwrap();
-        assert!(child.try_wait().unwrap().is_none(), "the run ended early: {told}");
-        child
+        under_way(child)
     }
 }
 
@@ -273,11 +271,11 @@ fn after_a_signal_or_two_nothing_of_the_emulated_disk_is_left() {
     }
     let scene = Scene::new();
     for signals in [&[Signal::INT][..], &[Signal::TERM], &[Signal::INT, Signal::TERM]] {
-        let mut child = scene.varying();
+        let child = scene.varying();
         for &signal in signals {
             kill_process(Pid::from_child(&child), signal).unwrap();
         }
-        assert_eq!(child.wait().unwrap().code(), Some(130), "{signals:?}");
+        assert_ends_with(130, child, &format!("{signals:?}"));
         // What was in use when the second signal came goes with its user.
         wait_until("all to be gone", || left_of(scene.scratch.path()).is_empty());
         scene.assert_nothing_left();

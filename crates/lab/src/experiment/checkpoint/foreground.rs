@@ -175,13 +175,16 @@ mod tests {
         let file = pool.open_file("blocks", &FileOptions::new().create(true)).unwrap();
         file.extend(128).unwrap();
         let demand = Demand::new(&settings(2, 400), &[], &mut fastrand::Rng::with_seed(1));
+        let begun = Instant::now();
         let work = || {
             thread::sleep(Duration::from_millis(300));
             Ok(7)
         };
         let (seven, samples) = beside(&pool, &file, &demand, work).unwrap();
         assert_eq!(seven, 7);
-        assert!((60..=125).contains(&samples.len()), "120 were due: {}", samples.len());
+        // A crowded machine sleeps for longer, and both threads may have one more on their way.
+        let due = (begun.elapsed().as_secs_f64() * 400.0) as usize + 2;
+        assert!((60..=due).contains(&samples.len()), "{due} were due: {}", samples.len());
         assert!(samples.is_sorted_by_key(|sample| sample.at));
         let failed: anyhow::Result<((), _)> =
             beside(&pool, &file, &demand, || anyhow::bail!("the work failed"));
