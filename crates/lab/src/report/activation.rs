@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use super::labels::rank;
+use super::labels::{others, rank};
 use super::{Record, numbers};
 
 /// Name of the experiment whose records are read here.
@@ -198,7 +198,7 @@ impl<'a> Activations<'a> {
             self.leftovers.push(record);
             return;
         };
-        let label = format!("reads of {}{}", size(row.request_bytes), place(record));
+        let label = format!("reads of {}{}", size(row.request_bytes), others(record, &KNOWN));
         let at = self.panels.iter().position(|panel| panel.label == label).unwrap_or_else(|| {
             let request_bytes = row.request_bytes;
             self.panels.push(Panel { label, rows: Vec::new(), request_bytes });
@@ -211,20 +211,6 @@ impl<'a> Activations<'a> {
             rows.push(row);
         }
     }
-}
-
-/// Every setting of a cell that no heading has: `, xfs`.
-fn place(record: &Record) -> String {
-    let others = record
-        .cell
-        .iter()
-        .filter(|(key, value)| !KNOWN.contains(&key.as_str()) && !matches!(value, Value::Null));
-    others
-        .map(|(key, value)| match key.as_str() {
-            "filesystem" | "profile" => format!(", {}", numbers::value(value)),
-            _ => format!(", {key} {}", numbers::value(value)),
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -37,10 +37,13 @@ use super::strategies::{self, Maps};
 use super::{Record, Report, depth, numbers};
 use tables::Table;
 
-const TEMPLATE: &str = include_str!("page.html");
-const TABLE_TEMPLATE: &str = include_str!("table.html");
-const MATRIX_TEMPLATE: &str = include_str!("matrix.html");
-const READAHEADS_TEMPLATE: &str = include_str!("readaheads.html");
+const TEMPLATES: [(&str, &str); 5] = [
+    ("page.html", include_str!("page.html")),
+    ("table.html", include_str!("table.html")),
+    ("matrix.html", include_str!("matrix.html")),
+    ("readaheads.html", include_str!("readaheads.html")),
+    ("remarks.html", include_str!("remarks.html")),
+];
 const PAGE_CSS: &str = include_str!("../../assets/page.css");
 const PAGE_JS: &str = include_str!("../../assets/page.js");
 const UPLOT_CSS: &str = include_str!("../../assets/uplot/uPlot.min.css");
@@ -147,16 +150,9 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
 fn environment() -> anyhow::Result<Environment<'static>> {
     let mut environment = Environment::new(); // a name ending in .html turns escaping on [HTM-1]
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.add_template("page.html", TEMPLATE).context("reading the page's template")?;
-    environment
-        .add_template("table.html", TABLE_TEMPLATE)
-        .context("reading the tables' template")?;
-    environment
-        .add_template("matrix.html", MATRIX_TEMPLATE)
-        .context("reading the heat maps' template")?;
-    environment
-        .add_template("readaheads.html", READAHEADS_TEMPLATE)
-        .context("reading the template of the sections on readahead")?;
+    for (name, template) in TEMPLATES {
+        environment.add_template(name, template).with_context(|| format!("reading {name}"))?;
+    }
     Ok(environment)
 }
 

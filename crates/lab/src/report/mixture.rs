@@ -5,8 +5,7 @@
 //!
 //! Invariants:  [MXP-1] every record is in exactly one row or among the leftovers
 
-use serde_json::Value;
-
+use super::labels::others;
 use super::standing::Standing;
 use super::{Record, numbers};
 
@@ -121,7 +120,7 @@ impl<'a> Mixtures<'a> {
             return;
         };
         let request = numbers::bytes(request).replace(".0 ", " ");
-        let place = place(record);
+        let place = others(record, &KNOWN);
         let label =
             format!("{streams} streams, {random} random readers, reads of {request}{place}");
         let at = self.panels.iter().position(|panel| panel.label == label).unwrap_or_else(|| {
@@ -140,20 +139,6 @@ impl<'a> Mixtures<'a> {
             empty => *empty = Some(record),
         }
     }
-}
-
-/// Every setting of a cell that no heading has: `, xfs`.
-fn place(record: &Record) -> String {
-    let others = record
-        .cell
-        .iter()
-        .filter(|(key, value)| !KNOWN.contains(&key.as_str()) && !matches!(value, Value::Null));
-    others
-        .map(|(key, value)| match key.as_str() {
-            "filesystem" | "profile" => format!(", {}", numbers::value(value)),
-            _ => format!(", {key} {}", numbers::value(value)),
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -12,9 +12,7 @@
 //!              [RPR-2] the best of a column was cold
 //! Source:      the tables of document 002 are the shape.
 
-use serde_json::Value;
-
-use super::labels::rank;
+use super::labels::{others, rank};
 use super::standing::Standing;
 use super::{Record, numbers};
 
@@ -207,12 +205,9 @@ impl<'a> Curves<'a> {
             return;
         };
         let request = numbers::bytes(request).replace(".0 ", " ");
-        let label = format!("{files} files, reads of {request}{}", place(record)).replacen(
-            "one files",
-            "one file",
-            1,
-        );
-        let panel = self.panel(label, files, place(record), request_bytes);
+        let label = format!("{files} files, reads of {request}{}", others(record, &KNOWN))
+            .replacen("one files", "one file", 1);
+        let panel = self.panel(label, files, others(record, &KNOWN), request_bytes);
         let (bytes, advice) = (record.cell_number("readahead_bytes"), record.cell_text("advice"));
         let at = panel.rows.iter().position(|row| row.bytes == bytes && row.advice == advice);
         let at = at.unwrap_or_else(|| {
@@ -239,7 +234,7 @@ impl<'a> Curves<'a> {
             }
             return;
         }
-        let place = place(record);
+        let place = others(record, &KNOWN);
         let is_of = |panel: &Panel<'_>| panel.files == files && panel.place == place;
         if !files.is_empty() && !self.panels.iter().any(is_of) {
             let label =
@@ -303,24 +298,6 @@ impl<'a> Curves<'a> {
         });
         told.unwrap_or_else(|| "no readahead could be compared with another".to_owned())
     }
-}
-
-/// Every setting of a cell that no heading has: `, filesystem xfs`.
-fn place(record: &Record) -> String {
-    let others = record
-        .cell
-        .iter()
-        .filter(|(key, value)| !KNOWN.contains(&key.as_str()) && !matches!(value, Value::Null));
-    others
-        .map(|(key, value)| match key.as_str() {
-            "filesystem" | "profile" => format!(", {}", numbers::value(value)),
-            "apart_bytes" => {
-                let bytes = value.as_u64().map_or(numbers::value(value), numbers::bytes);
-                format!(", {} apart", bytes.replace(".0 ", " "))
-            }
-            _ => format!(", {key} {}", numbers::value(value)),
-        })
-        .collect()
 }
 
 #[cfg(test)]

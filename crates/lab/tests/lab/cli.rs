@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::command::{
-    assert_ends_with, entries, forebay, interrupt, output, scratch, started, wait_until_it_listens,
+    assert_ends_with, assert_refused, entries, forebay, interrupt, output, scratch, started,
+    wait_until_it_listens,
 };
 
 /// Less than any measurement would take, and time enough for a crowded machine to start a process.
@@ -38,15 +39,7 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
         (&["--json", "file/x.json"], "not a directory"),
         (&["--html", "/sys/x.html"], "/sys/x.html: "),
     ];
-    for (args, expected) in cases {
-        let mut line = vec!["lab", "depth"];
-        line.extend(args);
-        let output = output(scratch.path(), &line);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains(expected), "{args:?}: {told}");
-        assert!(!told.contains("panicked"), "{args:?}: {told}");
-    }
+    assert_refused(scratch.path(), &["lab", "depth"], &cases);
     assert_eq!(entries(scratch.path()), ["file"]);
     assert_eq!(std::fs::read(scratch.path().join("file")).unwrap(), b"mine");
 }

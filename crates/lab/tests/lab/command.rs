@@ -5,6 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// `forebay ARGS`, to be run in `directory`.
 pub(crate) fn forebay(directory: &Path, args: &[&str]) -> Command {
@@ -81,14 +82,47 @@ pub(crate) fn wait_until_it_listens(child: &Child) {
     }
     wait_until("a handler of Ctrl-C", || {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
-        let has_ended = text.lines().any(|line| line.starts_with("State:\tZ"));
         let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        has_ended || caught.is_some_and(|mask| mask >> (Signal::INT.as_raw() - 1) & 1 == 1)
+        has_ended(child.id())
+            || caught.is_some_and(|mask| mask >> (Signal::INT.as_raw() - 1) & 1 == 1)
     });
+}
+
+/// True once the process `pid` is gone, or no more than an exit code; never where /proc does not tell.
+pub(crate) fn has_ended(pid: u32) -> bool {
+    if !Path::new("/proc/self").exists() {
+        return false;
+    }
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
 }
 
 /// Sends `child` Ctrl-C.
 pub(crate) fn interrupt(child: &Child) {
     kill_process(Pid::from_child(child), Signal::INT).unwrap();
+}
+
+/// The command that a report tells for repeating its run does, when given in `directory`. The directory that
+/// was measured is gone; the rest of the line is as it stands in the report.
+#[track_caller]
+pub(crate) fn assert_repeats(directory: &Path, report: &Value) {
+    let command = report["command"].as_str().unwrap();
+    let (before, after) = command.split_once(" --dir ").unwrap();
+    let (_, after) = after.split_once(' ').unwrap();
+    let command = format!("{before} {after}");
+    let again = Command::new("sh").args(["-c", &command]).current_dir(directory).output().unwrap();
+    assert!(again.status.success(), "{command}: {}", String::from_utf8_lossy(&again.stderr));
+}
+
+/// Each of the command lines is refused with exit code 2 and a word that says what is wrong with it.
+#[track_caller]
+pub(crate) fn assert_refused(directory: &Path, command: &[&str], cases: &[(&[&str], &str)]) {
+    for (args, expected) in cases {
+        let output = output(directory, &[command, args].concat());
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(expected), "{args:?}: {told}");
+        assert!(!told.contains("panicked"), "{args:?}: {told}");
+    }
 }

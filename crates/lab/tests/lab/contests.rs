@@ -3,12 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::command::{self, assert_ends_with, entries, interrupt, scratch, wait_until};
+use crate::command::{
+    self, assert_ends_with, assert_refused, assert_repeats, entries, interrupt, scratch, wait_until,
+};
 
 /// What comes of `forebay lab ARGS`, run in `directory`.
 fn output(directory: &Path, args: &[&str]) -> Output {
@@ -124,16 +126,7 @@ fn the_command_of_a_report_repeats_the_run_as_it_stands() {
         ["interplay", "--range-blocks", "32", "--strategies", "os,adaptive"],
         ["strategies", "--blocks", "64", "--patterns", "backward,bitmap-10"],
     ] {
-        let report = report(&args);
-        let scratch = scratch();
-        let command = report["command"].as_str().unwrap();
-        let (before, after) = command.split_once(" --dir ").unwrap();
-        let (_, after) = after.split_once(' ').unwrap();
-        // That directory is gone; the rest of the line is as it was.
-        let command = format!("{before} {after}");
-        let again =
-            Command::new("sh").args(["-c", &command]).current_dir(scratch.path()).output().unwrap();
-        assert!(again.status.success(), "{command}: {}", String::from_utf8_lossy(&again.stderr));
+        assert_repeats(scratch().path(), &report(&args));
     }
 }
 
@@ -156,13 +149,7 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
         (&["strategies", "--device-readahead", "1000"], "KiB"),
         (&["strategies", "--json", "no/such/file.json"], "no directory"),
     ];
-    for (args, expected) in cases {
-        let output = output(scratch.path(), args);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains(expected), "{args:?}: {told}");
-        assert!(!told.contains("panicked"), "{args:?}: {told}");
-    }
+    assert_refused(scratch.path(), &["lab"], &cases);
     assert_eq!(entries(scratch.path()), [""; 0]);
 }
 

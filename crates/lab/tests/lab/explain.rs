@@ -19,7 +19,10 @@ use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::command::{entries, forebay, interrupt, output, scratch, wait_until};
+use crate::command::{
+    assert_ends_with, assert_refused, entries, forebay, has_ended, interrupt, output, scratch,
+    spawned, wait_until,
+};
 
 /// Fast, and steady enough not to matter here.
 const DISK: &str = "nvme";
@@ -278,15 +281,7 @@ fn bad_input_is_told_plainly_with_exit_code_2() {
         (&["1", "--speed-up", "0"], "a number from"),
         (&["1", "--json", "no/such/file.json"], "no directory"),
     ];
-    for (args, expected) in cases {
-        let mut line = vec!["explain"];
-        line.extend(args);
-        let output = output(scratch.path(), &line);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains(expected), "{args:?}: {told}");
-        assert!(!told.contains("panicked"), "{args:?}: {told}");
-    }
+    assert_refused(scratch.path(), &["explain"], &cases);
     assert_eq!(entries(scratch.path()), ["list"]);
 }
 
@@ -312,21 +307,15 @@ fn ctrl_c_once_or_twice_unmounts_the_disk_and_ends_with_130() {
         let mounted = || std::fs::read_to_string("/proc/self/mounts").unwrap().contains(text);
         // Minutes, if nobody stopped it.
         let args = ["explain", "random:100000", "--profile", "7200rpm", "--json", "out.json"];
-        let child = forebay(scratch.path(), &args)
-            .env("TMPDIR", &place)
-            .env_remove("XDG_RUNTIME_DIR")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut child = Stopped(child);
-        wait_until("a mount", mounted);
+        let mut command = forebay(scratch.path(), &args);
+        let child = spawned(command.env("TMPDIR", &place).env_remove("XDG_RUNTIME_DIR"));
+        wait_until("a mount", || mounted() || has_ended(child.id()));
         std::thread::sleep(Duration::from_millis(200));
         for _ in 0..signals {
-            interrupt(&child.0);
+            interrupt(&child);
             std::thread::sleep(Duration::from_millis(2));
         }
-        assert_eq!(child.0.wait().unwrap().code(), Some(130));
+        assert_ends_with(130, child, "a run interrupted");
         assert!(!mounted());
         let left = entries(&place);
         assert!(left.iter().all(|name| !name.starts_with("forebay-disk-")), "{left:?}");

@@ -20,8 +20,8 @@ use forebay_lab::workfile::{Naming, Workfile};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::{
-    assert_ends_with, entries, forebay, interrupt, scratch, spawned, under_way, wait_until,
-    wait_until_it_listens,
+    assert_ends_with, entries, forebay, has_ended, interrupt, scratch, spawned, under_way,
+    wait_until, wait_until_it_listens,
 };
 
 /// The smallest that all three filesystems take.
@@ -260,7 +260,7 @@ impl Scene {
         let child = spawned(&mut self.command(&args));
         wait_until_it_listens(&child);
         wait_until("the readahead to be set", || {
-            self.kib() != self.found_kib || child_has_ended(&child)
+            self.kib() != self.found_kib || has_ended(child.id())
         });
         under_way(child)
     }
@@ -277,11 +277,6 @@ impl Scene {
         assert_eq!(entries(self.mounted.directory()), ["lost+found"]);
         assert_eq!(entries(&self.scratch.path().join("state")), [""; 0]);
     }
-}
-
-fn child_has_ended(child: &Child) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
-    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
 }
 
 #[test]

@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::command::{
-    assert_ends_with, entries, forebay, spawned, under_way, wait_until, wait_until_it_listens,
+    assert_ends_with, entries, forebay, has_ended, spawned, under_way, wait_until,
+    wait_until_it_listens,
 };
 use crate::ground::{Grounds, lacking, left_of, skipped};
 
@@ -128,14 +129,9 @@ impl Scene {
             let sets = ["\"set_kib\":[0", "\"set_kib\":[132"];
             texts.any(|text| text.is_ok_and(|text| sets.iter().any(|set| text.contains(set))))
         };
-        wait_until("the readahead to be set", || has_set() || ended(child.id()));
+        wait_until("the readahead to be set", || has_set() || has_ended(child.id()));
         under_way(child)
     }
-}
-
-fn ended(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
 }
 
 /// `pid` and all that it started, and those started, the youngest last.
@@ -252,7 +248,7 @@ fn a_disk_whose_emulation_has_died_is_not_taken_for_a_bad_device() {
         let counters = std::fs::read_to_string(Path::new(point).join(".forebay/counters"));
         counters.is_ok_and(|line| line.contains("writes") && !line.contains("\"writes\":0,"))
     };
-    wait_until("the working file", || written() || ended(child.id()));
+    wait_until("the working file", || written() || has_ended(child.id()));
     // The lab's only child; its own is the guardian.
     let emulation = family(child.id())[1];
     kill_process(Pid::from_raw(emulation as i32).unwrap(), Signal::KILL).unwrap();
@@ -318,7 +314,7 @@ fn after_everybody_was_killed_at_once_the_next_start_cleans_up_for_all_of_them()
         kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
     }
     child.wait().unwrap();
-    wait_until("all to be dead", || family.iter().all(|&pid| ended(pid)));
+    wait_until("all to be dead", || family.iter().all(|&pid| has_ended(pid)));
     assert!(left_of(scene.scratch.path()).len() >= 2, "a mount and a loop device");
     let told = scene.next_start();
     assert!(told.contains("put back: "), "{told}");

@@ -6,15 +6,14 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use forebay_lab::ground::filesystem::{Filesystem, Mounted};
 use serde_json::{Value, json};
 
 use crate::command::{
-    assert_ends_with, entries, interrupt, output, scratch, started, wait_until,
-    wait_until_it_listens,
+    assert_ends_with, assert_refused, assert_repeats, entries, interrupt, output, scratch, started,
+    wait_until, wait_until_it_listens,
 };
 use crate::ground::{lacking, skipped};
 
@@ -174,16 +173,7 @@ fn the_command_of_a_report_repeats_the_run_as_it_stands() {
     let mixture =
         vec!["mixture", "--size", "8MiB", "--time", "50ms", "--rounds", "1", "--by", "descriptor"];
     for args in [readahead, activation, mixture] {
-        let report = report(&args);
-        let scratch = scratch();
-        let command = report["command"].as_str().unwrap();
-        let (before, after) = command.split_once(" --dir ").unwrap();
-        let (_, after) = after.split_once(' ').unwrap();
-        // That directory is gone; the rest of the line is as it was.
-        let command = format!("{before} {after}");
-        let again =
-            Command::new("sh").args(["-c", &command]).current_dir(scratch.path()).output().unwrap();
-        assert!(again.status.success(), "{command}: {}", String::from_utf8_lossy(&again.stderr));
+        assert_repeats(scratch().path(), &report(&args));
     }
 }
 
@@ -204,15 +194,7 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
         (&["mixture", "--size", "8KiB", "--by", "descriptor"], "--size"),
         (&["mixture", "--random", "0"], "--random"),
     ];
-    for (args, expected) in cases {
-        let mut line = vec!["lab"];
-        line.extend(args);
-        let output = output(scratch.path(), &line);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains(expected), "{args:?}: {told}");
-        assert!(!told.contains("panicked"), "{args:?}: {told}");
-    }
+    assert_refused(scratch.path(), &["lab"], &cases);
     assert_eq!(entries(scratch.path()), [""; 0]);
 }
 

@@ -12,7 +12,7 @@ use super::super::Record;
 use super::super::activation::{Activations, Row};
 use super::super::footnotes::Footnotes;
 use super::grid::{self, Column, Figure, Group, KEPT, Kind};
-use super::text::{ascii, footnotes, push_wrapped};
+use super::text::{ascii, footnotes};
 use super::{Look, WIDTH_MIN};
 
 /// Draws the records of the experiment `activation`, then the remarks as footnotes.
@@ -34,16 +34,7 @@ pub fn activation_table(records: &[Record], look: Look) -> String {
             rows: panel.rows.iter().map(|row| figures(row, &mut notes)).collect(),
         })
         .collect();
-    let mut text = String::new();
-    if !groups.is_empty() {
-        let (drawn, left_out) = grid::draw(&columns(), &groups, look);
-        text.push_str(&drawn);
-        if !left_out.is_empty() {
-            let missing = format!("No room here for: {}.", left_out.join(", "));
-            text.push('\n');
-            push_wrapped(&mut text, " ", &missing, look.width);
-        }
-    }
+    let mut text = grid::draw_and_tell(&columns(), &groups, look);
     text.push_str(&footnotes(&notes, false, grouped.leftovers.len(), look));
     if look.ascii { ascii(&text) } else { text }
 }

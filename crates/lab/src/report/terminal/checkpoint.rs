@@ -70,13 +70,7 @@ fn table(
         rows: panel.ways.iter().map(|way| row(panel, way, notes)).collect(),
     });
     let groups: Vec<Group> = groups.collect();
-    let (mut text, left_out) = grid::draw(columns, &groups, look);
-    if !left_out.is_empty() {
-        let missing = format!("No room here for: {}.", left_out.join(", "));
-        text.push('\n');
-        push_wrapped(&mut text, " ", &missing, look.width);
-    }
-    text
+    grid::draw_and_tell(columns, &groups, look)
 }
 
 /// `several`: whether there is more than one tablespace, which takes a column more.

@@ -1,6 +1,6 @@
 //! Grid: groups of rows under one header, in whatever width the terminal has.
 //!
-//! The tables of two experiments are laid out here. A terminal that is too narrow loses whole
+//! The tables of most experiments are laid out here. A terminal that is too narrow loses whole
 //! columns, those of least worth first, because a figure that is cut or wrapped is read wrongly;
 //! only the column of names is cut, and only when nothing else can go. Which columns went is
 //! told to the caller, who tells the reader.
@@ -22,7 +22,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Row
 
 use super::super::standing::Standing;
 use super::Look;
-use super::text::{bar, cut, push_heading, push_line};
+use super::text::{bar, cut, push_heading, push_line, push_wrapped};
 
 /// Worth of a column that stays however narrow the terminal is.
 pub(super) const KEPT: u8 = u8::MAX;
@@ -132,6 +132,29 @@ pub(super) fn draw(columns: &[Column], groups: &[Group], look: Look) -> (String,
         }
     }
     (text, layout.left_out)
+}
+
+/// [`draw`], and below it [`no_room`]; nothing without groups.
+pub(super) fn draw_and_tell(columns: &[Column], groups: &[Group], look: Look) -> String {
+    if groups.is_empty() {
+        return String::new();
+    }
+    let (mut text, left_out) = draw(columns, groups, look);
+    if !left_out.is_empty() {
+        text.push('\n');
+        text.push_str(&no_room(&left_out, look));
+    }
+    text
+}
+
+/// Says which columns there was no room for, if there are any.
+pub(super) fn no_room(left_out: &[String], look: Look) -> String {
+    let mut text = String::new();
+    if !left_out.is_empty() {
+        let missing = format!("No room here for: {}.", left_out.join(", "));
+        push_wrapped(&mut text, " ", &missing, look.width);
+    }
+    text
 }
 
 fn heading_ink() -> Option<AnsiColour> {

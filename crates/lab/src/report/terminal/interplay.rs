@@ -20,7 +20,7 @@ use super::super::interplay::{Cell, Panel, Panels};
 use super::super::standing::Standing;
 use super::super::{Record, numbers};
 use super::grid::{self, Column, Figure, Group, KEPT, Kind, Tone};
-use super::text::{ascii, footnotes, push_wrapped};
+use super::text::{ascii, footnotes};
 use super::{Look, WIDTH_MIN};
 
 /// Draws the records of the experiment `interplay`, then the remarks as footnotes.
@@ -43,12 +43,7 @@ pub fn interplay_table(records: &[Record], look: Look) -> String {
             Group { heading: panel.label(), rows: rows.collect() }
         })
         .collect();
-    let (mut text, left_out) = grid::draw(&columns(), &groups, look);
-    if !left_out.is_empty() {
-        let missing = format!("No room here for: {}.", left_out.join(", "));
-        text.push('\n');
-        push_wrapped(&mut text, " ", &missing, look.width);
-    }
+    let mut text = grid::draw_and_tell(&columns(), &groups, look);
     let mut cells = grouped.panels.iter().flat_map(|panel| &panel.cells);
     let some_not_cold = cells.any(|cell| cell.standing() == Standing::NotCold);
     text.push_str(&footnotes(&notes, some_not_cold, grouped.leftovers.len(), look));

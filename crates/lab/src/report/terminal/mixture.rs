@@ -14,7 +14,7 @@ use super::super::mixture::{Mixtures, Row};
 use super::super::standing::Standing;
 use super::super::{Record, numbers};
 use super::grid::{self, Column, Figure, Group, KEPT, Kind, Tone};
-use super::text::{ascii, footnotes, push_wrapped};
+use super::text::{ascii, footnotes};
 use super::{Look, WIDTH_MIN};
 
 /// Draws the records of the experiment `mixture`, then the remarks as footnotes.
@@ -36,16 +36,7 @@ pub fn mixture_table(records: &[Record], look: Look) -> String {
             rows: panel.rows.iter().map(|row| figures(row, &mut notes)).collect(),
         })
         .collect();
-    let mut text = String::new();
-    if !groups.is_empty() {
-        let (drawn, left_out) = grid::draw(&columns(), &groups, look);
-        text.push_str(&drawn);
-        if !left_out.is_empty() {
-            let missing = format!("No room here for: {}.", left_out.join(", "));
-            text.push('\n');
-            push_wrapped(&mut text, " ", &missing, look.width);
-        }
-    }
+    let mut text = grid::draw_and_tell(&columns(), &groups, look);
     let some_not_cold = grouped
         .panels
         .iter()

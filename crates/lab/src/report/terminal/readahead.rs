@@ -52,16 +52,7 @@ pub fn readahead_table(records: &[Record], look: Look) -> String {
         Group { heading: panel.label.clone(), rows: rows.collect() }
     };
     let groups: Vec<Group> = grouped.panels.iter().map(group).collect();
-    let mut text = String::new();
-    if !groups.is_empty() {
-        let (drawn, left_out) = grid::draw(&columns(&readers), &groups, look);
-        text.push_str(&drawn);
-        if !left_out.is_empty() {
-            let missing = format!("No room here for: {}.", left_out.join(", "));
-            text.push('\n');
-            push_wrapped(&mut text, " ", &missing, look.width);
-        }
-    }
+    let mut text = grid::draw_and_tell(&columns(&readers), &groups, look);
     text.push_str(&ends(&grouped.ends, &mut notes, look));
     let mut cells = grouped
         .panels

@@ -44,10 +44,7 @@ pub fn strategies_table(records: &[Record], look: Look) -> String {
     text.push('\n');
     let key = "Shares of the best of each row; ! marks a row in which adaptive misses its bound.";
     push_wrapped(&mut text, " ", key, look.width);
-    if !left_out.is_empty() {
-        let missing = format!("No room here for: {}.", left_out.join(", "));
-        push_wrapped(&mut text, " ", &missing, look.width);
-    }
+    text.push_str(&grid::no_room(&left_out, look));
     text.push_str(&losses(&grouped, look));
     let mut cells = grouped.maps.iter().flat_map(|map| &map.rows).flat_map(|row| &row.cells);
     let some_not_cold = cells.any(|cell| cell.standing() == Standing::NotCold);

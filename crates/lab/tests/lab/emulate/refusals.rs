@@ -1,7 +1,7 @@
 //! What cannot be mounted, told in a sentence, with nothing changed.
 
 use super::{Called, can_mount};
-use crate::command::{output, scratch};
+use crate::command::{assert_refused, output, scratch};
 
 #[test]
 fn what_cannot_be_mounted_is_told_plainly_with_exit_code_2() {
@@ -32,14 +32,7 @@ fn what_cannot_be_mounted_is_told_plainly_with_exit_code_2() {
         (&["instant", "empty", "--place", "top"], "begin, middle, end"),
         (&["instant", "empty", "--memory", "much"], "a size looks like"),
     ];
-    for (args, expected) in cases {
-        let mut line = vec!["emulate"];
-        line.extend(args);
-        let output = output(scratch.path(), &line);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains(expected), "{args:?}: {told}");
-    }
+    assert_refused(scratch.path(), &["emulate"], &cases);
     assert!(!std::fs::read_to_string("/proc/self/mounts").unwrap().contains(&here("")));
     assert_eq!(std::fs::read_to_string(here("full/thing")).unwrap(), "mine");
 }
