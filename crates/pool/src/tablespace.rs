@@ -26,6 +26,7 @@ use crate::ahead::cost::{Costs, DeviceCosts};
 use crate::directory_lock::DirectoryLock;
 use crate::error::Error;
 use crate::size::Size;
+use crate::stream::trial::Winners;
 use crate::torn::{Opening, Torn, TornPages};
 
 /// Requests in flight in a tablespace that does not say how many: as many as a fast disk has a use
@@ -146,6 +147,10 @@ pub(crate) struct Space {
     only_queue: bool,
     page_bytes: u32,
     costs: Mutex<Costs>,
+    /// By which way streams read ahead through the page cache at the least cost.
+    pub(crate) winners: Winners,
+    /// The kernel's readahead, in bytes, as it was when somebody asked first.
+    readahead: OnceLock<Option<u64>>,
     failed: OnceLock<Arc<forebay_io::Error>>,
     pub(crate) torn: Torn,
     /// What a user should know of its opening.
@@ -214,6 +219,8 @@ impl Space {
             only_queue: asked.io.is_some(),
             page_bytes: defaults.page_bytes as u32,
             costs: Mutex::new(Costs::new(asked.costs.unwrap_or_default())),
+            winners: Winners::default(),
+            readahead: OnceLock::new(),
             failed: OnceLock::new(),
             torn,
             notes,
@@ -280,6 +287,16 @@ impl Space {
     /// What requests and bytes cost on the device, as far as it is known by now.
     pub(crate) fn device_costs(&self) -> DeviceCosts {
         self.costs().now()
+    }
+
+    pub(crate) fn page_bytes(&self) -> u64 {
+        u64::from(self.page_bytes)
+    }
+
+    /// How far the kernel reads ahead in this tablespace, in bytes, which `ask` finds out once; `None` where
+    /// the system does not tell.
+    pub(crate) fn kernel_readahead(&self, ask: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        *self.readahead.get_or_init(ask)
     }
 
     fn costs(&self) -> MutexGuard<'_, Costs> {

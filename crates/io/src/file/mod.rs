@@ -300,6 +300,13 @@ impl File {
         sys::filesystem_name(self.descriptor()).to_owned()
     }
 
+    /// How far the kernel reads ahead in files that are opened on this one's filesystem now, in bytes, by
+    /// the setting of its device (`blockdev --setra`). `None` where the system does not tell: outside
+    /// Linux, and on filesystems over several devices.
+    pub fn kernel_readahead(&self) -> Option<u64> {
+        sys::kernel_readahead(self.descriptor())
+    }
+
     /// The descriptor.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.file.as_ref().expect("taken only while being dropped").as_fd()

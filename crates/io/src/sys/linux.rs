@@ -160,6 +160,20 @@ pub(crate) fn filesystem_name(file: BorrowedFd<'_>) -> &'static str {
     }
 }
 
+/// By how many bytes the kernel reads ahead, as the setting of the device has it.
+pub(crate) fn kernel_readahead(file: BorrowedFd<'_>) -> Option<u64> {
+    let device = fs::fstat(file).ok()?.st_dev;
+    let number = format!("{}:{}", fs::major(device), fs::minor(device));
+    // A filesystem without a block device has it in the first place, a partition's disk in the last.
+    let places = [
+        format!("/sys/class/bdi/{number}/read_ahead_kb"),
+        format!("/sys/dev/block/{number}/queue/read_ahead_kb"),
+        format!("/sys/dev/block/{number}/../queue/read_ahead_kb"),
+    ];
+    let text = places.iter().find_map(|place| std::fs::read_to_string(place).ok())?;
+    Some(text.trim().parse::<u64>().ok()? * 1024)
+}
+
 /// Pages of `range` in the page cache. `range` is within the file.
 pub(crate) fn residency(
     file: BorrowedFd<'_>,

@@ -116,6 +116,10 @@ pub(crate) fn residency(
     Err(OsError::EOPNOTSUPP)
 }
 
+pub(crate) fn kernel_readahead(_file: BorrowedFd<'_>) -> Option<u64> {
+    None
+}
+
 pub(crate) fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }

@@ -135,6 +135,28 @@ fn number(file: &Path) -> u64 {
 }
 
 #[test]
+fn how_far_the_kernel_reads_ahead_is_told_of_a_file_as_its_device_has_it() {
+    // A btrfs may have several devices.
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
+        if let Some(reason) = lacking(filesystem) {
+            skipped("how_far_the_kernel_reads_ahead_is_told_of_a_file", &reason);
+            continue;
+        }
+        let scratch = Grounds::new();
+        let mounted = Mounted::over(&disk(scratch.path()), filesystem).unwrap();
+        let path = mounted.directory().join("file");
+        let options = forebay_io::OpenOptions::new().create(true);
+        let file = forebay_io::File::open(&path, &options).unwrap();
+        for kib in [132, 0, 4096] {
+            std::fs::write(readahead_file(&mounted), format!("{kib}\n")).unwrap();
+            assert_eq!(file.kernel_readahead(), Some(kib * 1024), "{filesystem}");
+        }
+        drop(file);
+        mounted.remove().unwrap();
+    }
+}
+
+#[test]
 fn each_filesystem_is_made_on_a_file_past_its_page_cache_and_leaves_nothing() {
     for filesystem in Filesystem::ALL {
         if let Some(reason) = lacking(filesystem) {

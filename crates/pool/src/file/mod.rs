@@ -30,6 +30,13 @@ use segments::Segments;
 /// Most blocks in a file: block numbers are 32 bits, and a count has to fit as well.
 pub(crate) const BLOCKS_MAX: u64 = Block::MAX as u64;
 
+/// Readaheads of the kernel that a scan has to go over to be left to it: then what it reads too much is at
+/// most an eighth.
+const READAHEADS_MIN: u64 = 8;
+
+/// What Linux sets where nobody else does, in bytes. Source: VM_READAHEAD_PAGES in linux/mm.h.
+const KERNEL_READAHEAD_USUAL: u64 = 128 << 10;
+
 /// Fates, as kept in an atomic; 0 is open.
 const DROPPED: u8 = 1;
 const CLOSED: u8 = 2;
@@ -121,6 +128,14 @@ impl FileCore {
     /// Blocks from `block` to the end of its segment.
     pub(crate) fn run_length_max(&self, block: Block) -> usize {
         self.segments.run_length_max(block)
+    }
+
+    /// Fewest blocks of a scan that may be left to the kernel, which reads on by up to its readahead behind
+    /// the last of them.
+    pub(crate) fn scan_blocks_min(&self) -> u64 {
+        let readahead = || self.place(0).ok().and_then(|(file, _)| file.kernel_readahead());
+        let readahead = self.space.kernel_readahead(readahead).unwrap_or(KERNEL_READAHEAD_USUAL);
+        (readahead * READAHEADS_MIN).div_ceil(self.space.page_bytes())
     }
 
     /// Something was done to the file that only a sync makes durable. Said before anybody may take it for

@@ -1,26 +1,36 @@
 //! Adaptive: which way of reading suits what the last reads have shown.
 //!
-//! Reading ahead by many requests wins whenever reads wait for the disk. When the kernel has the file in
+//! Reading ahead wins whenever reads wait for the disk. When the kernel has the file in
 //! its page cache there is nothing to wait for: a plain read of a block costs two or three microseconds,
 //! and anything done around it shows. So there are three courses:
 //!
 //! | course | what happens | suits |
 //! |---|---|---|
-//! | `Ahead` | requests go to the queue, or the kernel is told, far ahead | the disk |
+//! | `Ahead` | as the way says that costs less | the disk |
 //! | `Queue` | requests go to the queue | the page cache, fragments, where one system call takes all |
 //! | `Beside` | this thread reads a window at a time, merged | the page cache, long runs |
 //! | `Plain` | this thread reads each block when it is needed | the page cache, a few single blocks |
 //!
-//! The evidence is the page cache itself, where the system tells what is in it, asked for a run or two of
-//! each batch that is to go to the queue; and after that the time that reads take.
+//! | way | what happens | tried for |
+//! |---|---|---|
+//! | `Kernel` | this thread reads run after run, the kernel reads ahead by itself | scans |
+//! | `Hint` | the kernel is told of each run far ahead (WILLNEED), and this thread reads it | both |
+//! | `Queue` | requests go to the queue, far ahead | others |
 //!
-//! Invariants:  [ADP-1] direct files, which have no page cache, are always read ahead
+//! The evidence for a course is the page cache itself, where the system tells what is in it, asked for a
+//! run or two of each batch that is to go to the queue; and after that the time that reads take. Which way
+//! suits the disk, the kernel and the machine is found by trial.
+//!
+//! Invariants:  [ADP-1] direct files, which have no page cache, are always read ahead, by the queue
+//!              [ADP-2] nothing but scans is left to the kernel's guesses
 //! Rejected:    to time the reads of `Ahead`: a batch whose reads all end within its submission has
 //!              latencies like those of a disk, because they end one after the other.
 
 use std::time::Duration;
 
 use forebay_io::{CacheMode, Kind};
+
+use super::trial::{Side, Trial};
 
 /// How blocks are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +39,14 @@ pub(super) enum Course {
     Beside,
     Queue,
     Ahead,
+}
+
+/// How blocks are read ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Kernel,
+    Hint,
+    Queue,
 }
 
 /// What a read of a page from the page cache takes at most: the system call, and a nanosecond for each
@@ -69,6 +87,12 @@ const CACHED_WINDOW: u32 = 128;
 /// The most of them: more make longer runs of what comes in disorder.
 const CACHED_WINDOW_MAX: u32 = 1024;
 
+/// Blocks to know of while the kernel looks ahead: a few of the largest requests.
+const KERNEL_WINDOW: u32 = 64;
+
+/// Blocks that are read at once then, about.
+const KERNEL_RUN: u32 = 16;
+
 /// Blocks in a run from which on more would be no gain.
 const BESIDE_RUN_LONG: u32 = 8;
 
@@ -82,6 +106,8 @@ const BESIDE_RUN: u32 = 2;
 #[derive(Debug, Clone)]
 pub(super) struct Adaptive {
     course: Course,
+    ways: [Way; 2],
+    trial: Trial,
     buffered: bool,
     page_bytes: usize,
     /// Plain reads since the course was taken.
@@ -96,10 +122,28 @@ pub(super) struct Adaptive {
 }
 
 impl Adaptive {
-    pub(super) fn new(cache: CacheMode, page_bytes: usize, queue: Kind) -> Adaptive {
+    /// `scan`: one block after the other is read. `winner`: of the trials of streams like this one.
+    pub(super) fn new(
+        cache: CacheMode,
+        page_bytes: usize,
+        queue: Kind,
+        scan: bool,
+        winner: Option<Side>,
+    ) -> Adaptive {
+        let buffered = cache == CacheMode::Buffered;
+        let (ways, trial) = match (buffered, scan) {
+            (false, _) => ([Way::Queue; 2], Trial::only(Side::First)), // [ADP-1]
+            (true, true) => {
+                let waiting = cached_batch_max(1, KERNEL_RUN, page_bytes) * 2 / KERNEL_RUN;
+                ([Way::Kernel, Way::Hint], Trial::new(winner, Some(waiting)))
+            }
+            (true, false) => ([Way::Hint, Way::Queue], Trial::new(winner, None)), // [ADP-2]
+        };
         Adaptive {
             course: Course::Ahead,
-            buffered: cache == CacheMode::Buffered,
+            ways,
+            trial,
+            buffered,
             page_bytes,
             reads: 0,
             slow: 0,
@@ -113,17 +157,48 @@ impl Adaptive {
         self.course
     }
 
+    /// How to read what is to be read ahead.
+    pub(super) fn way(&self) -> Way {
+        self.ways[self.trial.side() as usize]
+    }
+
+    pub(super) fn is_scan(&self) -> bool {
+        self.ways[0] == Way::Kernel
+    }
+
+    /// Takes no other way than the queue.
+    pub(super) fn by_queue_only(&mut self) {
+        self.ways = [Way::Queue; 2];
+        self.trial = Trial::only(Side::First);
+    }
+
+    /// The kernel takes no hints.
+    pub(super) fn without_hints(&mut self) {
+        self.trial = Trial::only(if self.is_scan() { Side::First } else { Side::Second });
+    }
+
+    /// Reading `blocks` has cost the reader `spent`; `known` more have been asked for. Gives the winner of
+    /// the trial when there is one.
+    pub(super) fn spent(&mut self, blocks: u32, spent: Duration, known: u32) -> Option<Side> {
+        match self.course {
+            Course::Ahead => self.trial.spent(blocks, spent, known),
+            Course::Plain | Course::Beside | Course::Queue => None,
+        }
+    }
+
     /// Blocks to know of now, if `distance` is how far it pays to be ahead of a disk.
     pub(super) fn window(&self, distance: u32) -> u32 {
         match self.course {
+            Course::Ahead if self.way() == Way::Kernel => distance.min(KERNEL_WINDOW),
             Course::Ahead | Course::Plain => distance,
             Course::Beside | Course::Queue => self.cached_window,
         }
     }
 
-    /// Whether the page cache is worth a look before a batch.
+    /// Whether the page cache is worth a look before a batch. It is not where the kernel reads ahead: what
+    /// is there is read in the same way.
     pub(super) fn wants_sample(&self) -> bool {
-        self.buffered && self.distrust == 0
+        self.buffered && self.distrust == 0 && self.way() != Way::Kernel
     }
 
     /// A batch of `blocks` in `runs` is about to be read. `cached`: whether what was looked at of it is
@@ -212,14 +287,34 @@ mod tests {
     const SLOW: Duration = Duration::from_micros(80);
 
     fn buffered() -> Adaptive {
-        Adaptive::new(CacheMode::Buffered, 8192, Kind::Threads)
+        Adaptive::new(CacheMode::Buffered, 8192, Kind::Threads, false, None)
     }
 
     #[test]
     fn adp_1_a_direct_file_is_always_read_ahead() {
-        let mut direct = Adaptive::new(CacheMode::Direct, 8192, Kind::Uring);
+        let mut direct =
+            Adaptive::new(CacheMode::Direct, 8192, Kind::Uring, true, Some(Side::First));
         assert!(!direct.wants_sample(), "[ADP-1]");
         assert_eq!(direct.batch(Some(true), 64, 4), Course::Ahead, "[ADP-1]");
+        assert_eq!(direct.spent(1 << 20, SLOW, 0), None, "[ADP-1]");
+        assert_eq!(direct.way(), Way::Queue, "[ADP-1]");
+    }
+
+    #[test]
+    fn adp_2_a_scan_is_left_to_the_kernel_first_and_others_are_told_of() {
+        let of = |scan| Adaptive::new(CacheMode::Buffered, 8192, Kind::Uring, scan, None);
+        let (mut scan, other) = (of(true), of(false));
+        assert_eq!((scan.way(), other.way()), (Way::Kernel, Way::Hint), "[ADP-2]");
+        assert!(!scan.wants_sample() && other.wants_sample());
+        assert_eq!((scan.window(4096), other.window(4096)), (KERNEL_WINDOW, 4096));
+        scan.spent(4096, SLOW, 0);
+        assert_eq!((scan.way(), scan.window(4096)), (Way::Hint, 4096));
+        scan.without_hints();
+        assert_eq!(scan.way(), Way::Kernel);
+        scan.by_queue_only();
+        assert_eq!(scan.way(), Way::Queue);
+        let known = Adaptive::new(CacheMode::Buffered, 8192, Kind::Uring, true, Some(Side::Second));
+        assert_eq!(known.way(), Way::Hint, "as it was the cheaper one elsewhere");
     }
 
     #[test]
@@ -233,7 +328,7 @@ mod tests {
 
     #[test]
     fn many_single_blocks_go_through_a_queue_that_takes_them_at_once() {
-        let mut adaptive = Adaptive::new(CacheMode::Buffered, 8192, Kind::Uring);
+        let mut adaptive = Adaptive::new(CacheMode::Buffered, 8192, Kind::Uring, false, None);
         assert_eq!(adaptive.batch(Some(true), 64, 20), Course::Queue);
         assert_eq!(adaptive.batch(Some(true), 64, 4), Course::Beside);
         assert_eq!(adaptive.batch(Some(true), 10, 10), Course::Plain);

@@ -154,6 +154,7 @@ where
         }
         let kind = self.strategy.kind();
         if asked {
+            self.pace.read += 1;
             core.counters.count(kind, Event::Miss);
         } else {
             core.counters.hit(kind);
@@ -203,14 +204,17 @@ where
         if let Some(it) = core.frames.enter(frame, tag, Mode::Shared, use_once) {
             // What was read together with a neighbour was read from disk all the same.
             match ahead {
-                true => core.counters.count(self.strategy.kind(), Event::Miss),
+                true => {
+                    self.pace.read += 1;
+                    core.counters.count(self.strategy.kind(), Event::Miss);
+                }
                 false => core.counters.hit(self.strategy.kind()),
             }
             self.trace_delivery(block, Why::Hit);
             return Ok(PageRef::latched_at(core, file, it, frame, block));
         }
-        match self.take_hinted(block) {
-            Some(run) if run.blocks > 1 => match self.read_hinted(run, block) {
+        match self.take_noted(block) {
+            Some(noted) if noted.run.blocks > 1 => match self.read_noted(noted, block) {
                 Some(frame) => self.hand_over(block, frame, true),
                 None => self.read_alone(block),
             },
@@ -231,6 +235,7 @@ where
         let frame = handle.core().enter(handle.file(), block, Mode::Shared, how)?;
         if !took.get().is_zero() {
             self.stats.read_alone += 1;
+            self.pace.read += 1;
             self.pace.waited += took.get();
             match &mut self.means {
                 Means::Adaptive(adaptive) => adaptive.read_plain(took.get()),

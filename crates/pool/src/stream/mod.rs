@@ -15,6 +15,7 @@
 //! | `window` | what is known and not given out yet |
 //! | `distance` | how far ahead: by what the reader had to wait |
 //! | `adaptive` | by which way: by what the reads have shown |
+//! | `trial` | which of two ways costs the reader less |
 //! | `refill` | from named blocks to requests |
 //! | `deliver` | from a block of the window to a page in the caller's hand |
 //!
@@ -33,6 +34,7 @@ mod options;
 mod page;
 mod refill;
 mod stats;
+pub(crate) mod trial;
 mod window;
 
 use std::fmt;
@@ -40,7 +42,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_io::{CacheMode, Hint, Kind};
+use forebay_io::{CacheMode, Hint};
 
 pub use options::{Order, ReadaheadStrategy, StreamOptions, UnknownReadahead};
 pub use page::{StreamError, Streamed, Wanted};
@@ -59,7 +61,7 @@ use crate::tag::Block;
 use crate::trace::Trace;
 use adaptive::{Adaptive, Course};
 use distance::Distance;
-use refill::Gaps;
+use refill::{Gaps, Noted};
 use window::{State, Window};
 
 /// Blocks ahead that a stream starts with, when it does not know how many are wanted.
@@ -107,10 +109,8 @@ where
     expected_rows: Option<u64>,
     distance_most: u32,
     strategy: AccessStrategy,
-    /// Runs are left to the kernel to fetch into its page cache.
-    by_kernel: bool,
-    /// Runs that the kernel was told of and that have not been read since, ascending.
-    hinted: Vec<Run>,
+    /// Runs that are to be read when the reader comes to them, ascending.
+    noted: Vec<Noted>,
     gaps: Gaps,
     private: Option<Private>,
     carrier: u8,
@@ -139,6 +139,10 @@ struct Pace {
     /// the device.
     waited_for_reads: Duration,
     delivered: u32,
+    /// Blocks given out that had to be read.
+    read: u32,
+    /// Time spent on asking for blocks.
+    asking: Duration,
 }
 
 impl PagedFile {
@@ -245,14 +249,14 @@ impl Plan {
         let readahead = options.readahead.unwrap_or(handle.readahead_strategy());
         let start = if scan.is_some() { 2 * core.combine_pages as u32 } else { START_BLOCKS };
         let start = options.expected_rows.map_or(start, refill::rows_asked);
+        // Of a LIMIT, what follows is not wanted.
+        let whole = scan.filter(|_| options.expected_rows.is_none());
+        let by_kernel = whole.is_some_and(|blocks| {
+            cache == CacheMode::Buffered && blocks >= handle.file().scan_blocks_min()
+        });
         Plan {
-            means: Means::new(
-                readahead,
-                cache,
-                core.page_bytes(),
-                handle.file().space.queue.kind(),
-            ),
-            hint: hint(readahead, cache, kind, scan.is_some() && options.expected_rows.is_none()),
+            means: Means::new(readahead, handle, by_kernel),
+            hint: hint(readahead, cache, kind, whole.is_some(), by_kernel),
             strategy,
             order: options.order,
             expected_rows: options.expected_rows,
@@ -264,16 +268,23 @@ impl Plan {
 
     fn by_backend(self, handle: &PagedFile, options: &StreamOptions) -> Result<Plan, Error> {
         let carrier = handle.file().space.carrier_of(options.backend.unwrap_or_default())?;
-        Ok(Plan { carrier, ..self })
+        let mut plan = Plan { carrier, ..self };
+        if let (Some(_), Means::Adaptive(adaptive)) = (options.backend, &mut plan.means) {
+            adaptive.by_queue_only();
+        }
+        Ok(plan)
     }
 }
 
 impl Means {
-    fn new(strategy: ReadaheadStrategy, cache: CacheMode, page_bytes: usize, queue: Kind) -> Means {
-        match (strategy, cache) {
+    fn new(strategy: ReadaheadStrategy, handle: &PagedFile, scan: bool) -> Means {
+        let space = &handle.file().space;
+        match (strategy, space.cache) {
             (ReadaheadStrategy::Async, _) => Means::Async,
-            (ReadaheadStrategy::Adaptive, _) => {
-                Means::Adaptive(Adaptive::new(cache, page_bytes, queue))
+            (ReadaheadStrategy::Adaptive, cache) => {
+                let (page_bytes, queue) = (handle.core().page_bytes(), space.queue.kind());
+                let winner = space.winners.get(scan);
+                Means::Adaptive(Adaptive::new(cache, page_bytes, queue, scan, winner))
             }
             (ReadaheadStrategy::Prefetch, CacheMode::Buffered) => Means::Prefetch,
             // What the kernel could do for them it does in its page cache, which a direct file has not.
@@ -288,6 +299,7 @@ fn hint(
     cache: CacheMode,
     kind: StrategyKind,
     scan: bool,
+    by_kernel: bool,
 ) -> Option<Hint> {
     if cache == CacheMode::Direct {
         return None;
@@ -297,6 +309,7 @@ fn hint(
         ReadaheadStrategy::Hint if scan || kind != StrategyKind::Normal => Hint::Normal,
         ReadaheadStrategy::Max => Hint::Sequential,
         ReadaheadStrategy::Hint => Hint::Random,
+        ReadaheadStrategy::Adaptive if !by_kernel => Hint::Random,
         // Of a sequence the kernel's guesses are right, and in its cache it makes larger pages of what
         // it reads ahead by itself.
         _ if scan => Hint::Normal,
@@ -312,7 +325,6 @@ where
     fn new(handle: &'f PagedFile, blocks: I, plan: Plan) -> ReadStream<'f, I> {
         let core = handle.core();
         let trace = core.tracing.now().map(|trace| (trace, core.tracing.stream_number()));
-        let by_kernel = plan.hint == Some(Hint::Random) && matches!(plan.means, Means::Adaptive(_));
         ReadStream {
             handle,
             blocks,
@@ -326,8 +338,7 @@ where
             expected_rows: plan.expected_rows,
             distance_most: plan.distance_most,
             strategy: plan.strategy,
-            by_kernel,
-            hinted: Vec::new(),
+            noted: Vec::new(),
             gaps: Gaps::default(),
             private: plan.hint.map(Private::new),
             carrier: plan.carrier,
@@ -406,7 +417,7 @@ where
     /// Lets go of every page that is known. Gives how many had been asked for in vain.
     fn let_go(&mut self) -> u32 {
         let mut wasted = 0;
-        self.hinted.clear();
+        self.noted.clear();
         // All pins first: what the caller gave along may panic as it is dropped.
         for item in self.window.iter_mut() {
             if let State::Pinned { frame, asked } = item.state {

@@ -22,8 +22,11 @@ pub enum ReadaheadStrategy {
     Prefetch,
     /// Read what is known to come straight into frames, sorted and merged, many requests at once.
     Async,
-    /// Choose, and change one's mind on evidence: `Async` while reads wait for the disk, plain reads
-    /// while the kernel has everything in memory.
+    /// Choose, and change one's mind on evidence. Direct files are read as by `Async`. In the page cache, plain
+    /// reads while the kernel has everything in memory; else a trial of two ways, the cheaper of which is
+    /// kept: for scans the kernel's own readahead, with large reads, against `Prefetch` (only for scans
+    /// over eight times that readahead, so that little is read behind their end), for others `Prefetch`
+    /// against `Async`.
     #[default]
     Adaptive,
 }
@@ -143,7 +146,8 @@ impl StreamOptions {
         self
     }
 
-    /// The I/O backend to read ahead by. Default: the tablespace's.
+    /// The I/O backend to read ahead by. Default: the tablespace's. With it, an adaptive stream leaves nothing
+    /// to the kernel.
     #[must_use]
     pub fn backend(mut self, prefer: Prefer) -> Self {
         self.backend = Some(prefer);

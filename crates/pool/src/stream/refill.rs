@@ -1,12 +1,10 @@
 //! Refilling the window: blocks are named, those not in memory are asked for, sorted and merged.
 
-use std::time::Duration;
-
 use forebay_io::Advice;
 
-use super::adaptive::{Course, cached_batch_max};
+use super::adaptive::{Course, Way, cached_batch_max};
 use super::window::State;
-use super::{Means, ReadStream, Wanted};
+use super::{Means, Pace, ReadStream, Wanted};
 use crate::ahead::coalesce::{Limits, Run, coalesce};
 use crate::ahead::{Ahead, Departed};
 use crate::frame::word::{AHEAD, READING, Touch, VALID};
@@ -19,13 +17,8 @@ use crate::trace::{Action, TraceEvent, Why};
 /// waste; that is a good deal for whoever pays by the byte as well.
 const OVER_READ_PERCENT: u32 = 25;
 
-/// Blocks from which on a run is left to the kernel to fetch, in a buffered file, and read when the
-/// reader comes to it: many small pages arrive one by one in the page cache, and io_uring looks at the
-/// read again for each. Measured: docs/adr/0009-read-streams.md.
-const HINTED_RUN: u32 = 2;
-
-/// Most runs to remember that the kernel was told of, before those of a batch are added.
-const HINTED_MOST: usize = 1024;
+/// Most runs to remember that are to be read later, before those of a batch are added.
+const NOTED_MOST: usize = 1024;
 
 /// Gap pages that a stream's memory of what became of them goes back.
 const GAP_MEMORY: u32 = 1024;
@@ -91,7 +84,9 @@ where
             let Some((block, data)) = self.pull() else { break };
             self.window.push(block, data);
         }
+        let start = self.handle.core().clock.now();
         self.ask();
+        self.pace.asking += self.handle.core().clock.now().saturating_sub(start);
     }
 
     /// What the time since the last batch says about device and reader.
@@ -110,10 +105,14 @@ where
             let own = elapsed.saturating_sub(self.pace.waited);
             self.distance.interval(own / self.pace.delivered);
         }
-        self.pace.refilled = now;
-        self.pace.waited = Duration::ZERO;
-        self.pace.waited_for_reads = Duration::ZERO;
-        self.pace.delivered = 0;
+        if let Means::Adaptive(adaptive) = &mut self.means {
+            let known = u32::try_from(self.window.len()).unwrap_or(u32::MAX);
+            let spent = self.pace.asking + self.pace.waited;
+            if let Some(winner) = adaptive.spent(self.pace.read, spent, known) {
+                self.handle.file().space.winners.set(adaptive.is_scan(), winner);
+            }
+        }
+        self.pace = Pace { refilled: now, ..Pace::default() };
     }
 
     /// Decides on every block that was named: asks for those that are absent.
@@ -130,26 +129,20 @@ where
         let room = |block| u32::try_from(file.run_length_max(block)).unwrap_or(u32::MAX);
         coalesce(&self.wanted, limits, room, &mut self.runs);
 
-        let course = match &mut self.means {
-            Means::Plain => Course::Plain,
-            Means::Prefetch => {
-                self.hint_runs(0);
-                self.window.newly_named().for_each(|item| item.state = State::Later);
-                return;
-            }
-            Means::Async => Course::Ahead,
+        let (course, way) = match &mut self.means {
+            Means::Plain => (Course::Plain, Way::Queue),
+            Means::Prefetch => (Course::Ahead, Way::Hint),
+            Means::Async => (Course::Ahead, Way::Queue),
             Means::Adaptive(_) => self.choose(),
         };
-        if course == Course::Ahead && self.by_kernel {
-            self.hint_runs(HINTED_RUN);
-        }
-        let departed = match course {
-            Course::Plain => {
+        let departed = match (course, way) {
+            (Course::Plain, _) => {
                 self.runs.clear();
                 self.read_runs(0)
             }
-            Course::Beside => self.read_beside(),
-            Course::Queue | Course::Ahead => self.read_runs(self.carrier),
+            (Course::Beside, _) => self.read_beside(),
+            (Course::Ahead, Way::Kernel | Way::Hint) => return self.note_runs(way == Way::Hint),
+            (Course::Queue, _) | (Course::Ahead, Way::Queue) => self.read_runs(self.carrier),
         };
         self.stats.requests += u64::from(departed.requests);
         self.stats.asked += u64::from(departed.pages);
@@ -191,16 +184,17 @@ where
         }
     }
 
-    fn choose(&mut self) -> Course {
+    fn choose(&mut self) -> (Course, Way) {
         let Means::Adaptive(adaptive) = &mut self.means else {
-            return Course::Ahead;
+            return (Course::Ahead, Way::Queue);
         };
+        let way = adaptive.way();
         if adaptive.course() == Course::Beside {
             // As long as its reads are fast.
-            return Course::Beside;
+            return (Course::Beside, way);
         }
         let Some(first) = self.runs.first() else {
-            return Course::Ahead;
+            return (Course::Ahead, way);
         };
         let middle = self.runs[self.runs.len() / 2];
         let (file, page_bytes) = (self.handle.file(), self.handle.core().page_bytes() as u64);
@@ -213,7 +207,8 @@ where
         let wanted = adaptive.wants_sample().then_some(first);
         let cached = wanted.and_then(cached).and_then(|first| Some(first && cached(&middle)?));
         self.from_device = self.private.is_none() || cached == Some(false);
-        adaptive.batch(cached, self.wanted.len() as u32, self.runs.len() as u32)
+        let course = adaptive.batch(cached, self.wanted.len() as u32, self.runs.len() as u32);
+        (course, way)
     }
 
     /// Reads `runs` here and now, all at once.
@@ -287,26 +282,25 @@ where
         })
     }
 
-    /// Has the kernel fetch those of `runs` that have `least` blocks or more into its page cache, and
-    /// notes them; the others are left to be read into frames at once.
-    fn hint_runs(&mut self, least: u32) {
+    /// Leaves `runs` to be read when the reader comes to them; has the kernel fetch them into its page
+    /// cache meanwhile, if it is to be `told` of them.
+    fn note_runs(&mut self, told: bool) {
+        self.window.newly_named().for_each(|item| item.state = State::Later);
         let (core, file) = (self.handle.core(), self.handle.file());
         let page_bytes = core.page_bytes() as u64;
-        if self.hinted.len() > HINTED_MOST {
+        if self.noted.len() > NOTED_MOST {
             // Of blocks that were found in memory after all. To forget one costs a smaller read.
-            self.hinted.clear();
+            self.noted.clear();
         }
-        let before = self.hinted.len();
-        self.hinted.extend(self.runs.extract_if(.., |run| run.blocks >= least));
-        let hinted = &self.hinted[before..];
-        let in_hinted = |block: &Block| {
-            let place = hinted.partition_point(|run| run.first <= *block);
-            place > 0 && block - hinted[place - 1].first < hinted[place - 1].blocks
-        };
-        let asked = self.wanted.len();
-        self.wanted.retain(|block| !in_hinted(block));
-        self.stats.asked += (asked - self.wanted.len()) as u64;
-        for run in hinted {
+        self.stats.asked += self.wanted.len() as u64;
+        self.stats.requests += self.runs.len() as u64;
+        for &run in &self.runs {
+            self.noted.push(Noted { run, told });
+            self.stats.gap_blocks += u64::from(run.blocks - run.wanted);
+            self.gaps.read(run.blocks - run.wanted);
+            if !told {
+                continue;
+            }
             let place = match &self.private {
                 Some(private) => private.place(file, run.first),
                 None => file.place(run.first),
@@ -314,12 +308,11 @@ where
             let Ok((segment, offset)) = place else { continue };
             let range = offset..offset + u64::from(run.blocks) * page_bytes;
             if let Err(error) = segment.advise(range, Advice::WillNeed) {
-                tracing::warn!(%error, "the kernel cannot be asked to fetch; reads go to the queue");
-                self.by_kernel = false;
+                tracing::warn!(%error, "the kernel cannot be asked to fetch");
+                if let Means::Adaptive(adaptive) = &mut self.means {
+                    adaptive.without_hints();
+                }
             }
-            self.stats.requests += 1;
-            self.stats.gap_blocks += u64::from(run.blocks - run.wanted);
-            self.gaps.read(run.blocks - run.wanted);
             if let Some((trace, stream)) = &self.trace {
                 let why = if run.blocks == 1 { Why::Single } else { Why::Merged };
                 let (at, stream, file) = (core.clock.now(), *stream, file.id);
@@ -328,22 +321,24 @@ where
             }
         }
         // Batches overlap when their blocks do; the later note is as good as the earlier.
-        self.hinted.sort_unstable_by_key(|run| run.first);
-        self.hinted.dedup_by_key(|run| run.first);
+        self.noted.sort_unstable_by_key(|noted| noted.run.first);
+        self.noted.dedup_by_key(|noted| noted.run.first);
     }
 
-    /// The run with `block` that the kernel was told of, if it was and nobody has read it since.
-    pub(super) fn take_hinted(&mut self, block: Block) -> Option<Run> {
-        let place = self.hinted.partition_point(|run| run.first <= block).checked_sub(1)?;
-        let run = self.hinted[place];
-        (block - run.first < run.blocks).then(|| self.hinted.remove(place))
+    /// The run with `block` that was left to be read now, if nobody has read it since.
+    pub(super) fn take_noted(&mut self, block: Block) -> Option<Noted> {
+        let place = self.noted.partition_point(|it| it.run.first <= block).checked_sub(1)?;
+        let run = self.noted[place].run;
+        (block - run.first < run.blocks).then(|| self.noted.remove(place))
     }
 
     /// Reads a run that the kernel has fetched, or is about to, into frames. Gives the frame of
     /// `block`, pinned for the moment until it is handed out; `None` if there was none for it.
-    pub(super) fn read_hinted(&mut self, run: Run, block: Block) -> Option<FrameIndex> {
+    pub(super) fn read_noted(&mut self, noted: Noted, block: Block) -> Option<FrameIndex> {
+        let Noted { run, told } = noted;
         let core = self.handle.core();
         let start = core.clock.now();
+        let trace = self.trace.as_ref().filter(|_| !told); // or else the hint stands for it
         let ahead = Ahead {
             core,
             file: self.handle.file(),
@@ -351,7 +346,7 @@ where
             through: self.private.as_ref(),
             carrier: 0,
             watch: None,
-            trace: None,
+            trace: trace.map(|(trace, stream)| (trace, *stream)),
             why: None,
         };
         let blocks: Vec<Block> = (run.first..run.first + run.blocks)
@@ -376,6 +371,14 @@ where
         }
         pinned
     }
+}
+
+/// A run to be read when the reader comes to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Noted {
+    pub(super) run: Run,
+    /// The kernel was told of it.
+    told: bool,
 }
 
 /// What became of the gaps of one stream.

@@ -26,7 +26,7 @@ pub(super) fn can_chill(test: &str) -> bool {
 }
 
 /// Has the page cache forget the file, in whatever segments it is, as far as it can.
-fn chill(file: &PagedFile) {
+pub(super) fn chill(file: &PagedFile) {
     file.flush_file().unwrap();
     file.sync().unwrap();
     let directory = file.path().parent().unwrap();

@@ -15,6 +15,7 @@ mod order;
 mod plain;
 mod sharing;
 mod soak;
+mod ways;
 
 use forebay::{
     BufferPool, DeviceCosts, Error, IoView, PagedFile, ReadaheadStrategy, StreamOptions, Tablespace,

@@ -1,0 +1,280 @@
+//! Trial: which of two ways of reading costs the reader less, found by doing both.
+//!
+//! No property of a file or a device that can be asked for says whether the kernel's own readahead, its
+//! WILLNEED or a queue of reads is the fastest way through its page cache: that depends on how the kernel
+//! makes pages, on the processor and on the device, and the order changes from one machine to the next
+//! (docs/adr/0009-read-streams.md). What can be measured is the time that the reader spends on reading: on
+//! asking, on waiting, and on copying.
+//!
+//! Worked example: 1,024 blocks are read the first way, and the last of them cost 4.0 us each. Blocks asked
+//! for the second way are measured from the moment at which those asked for before have been given out:
+//! 256 at 3.1 us. The second way goes on, and after 2,048 blocks the first has another turn, of 64 blocks if
+//! it is seen by then that they cost more than 256 of the other did; then after 4,096, and so on. A reader
+//! that evidently waits for the device tries the second way after 128 blocks.
+//!
+//! Invariants:  [TRL-1] a block counts for the way by which it was asked for   [TRL-2] the dearer way is
+//!              measured in a part of the blocks that gets smaller   [TRL-3] a trial that costs more than
+//!              the whole trial of the other way did ends there
+//! Concurrency: one owner.
+//! Failure:     none; no clock is read, all times come with the events.
+//! Source:      the explore-then-commit bandit, with doubling times between explorations.
+
+use std::time::Duration;
+
+use crate::sync::{AtomicU32, Ordering};
+
+/// Blocks that are enough to tell what a way costs.
+const BLOCKS: u32 = 256;
+
+/// Blocks before the first trial of the other way: it takes some hundred until what the first way has asked
+/// for has been given out, and as many again if the other way loses.
+const FIRST: u32 = 1024;
+
+/// The same where the reader evidently waits for the device, so that there is much to gain.
+const FIRST_WAITING: u32 = 128;
+
+/// Blocks after which the dearer way has another turn.
+const PATIENCE: u32 = 2048;
+const PATIENCE_MAX: u32 = 1 << 20;
+
+/// A challenger has to cost less than so many hundredths of the other: the same way costs as much more
+/// or less from one time to the next.
+const CLEARLY_PERCENT: u32 = 95;
+
+/// One of two ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    First,
+    Second,
+}
+
+impl Side {
+    fn other(self) -> Side {
+        match self {
+            Side::First => Side::Second,
+            Side::Second => Side::First,
+        }
+    }
+}
+
+/// Which way has won among the scans of a tablespace, and among its other streams.
+#[derive(Debug, Default)]
+pub(crate) struct Winners([AtomicU32; 2]);
+
+impl Winners {
+    /// `None` before there was a trial.
+    pub(super) fn get(&self, scans: bool) -> Option<Side> {
+        match self.0[usize::from(scans)].load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Side::First),
+            _ => Some(Side::Second),
+        }
+    }
+
+    pub(super) fn set(&self, scans: bool, winner: Side) {
+        self.0[usize::from(scans)].store(winner as u32 + 1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Trial {
+    now: Side,
+    /// What the other way cost when it was measured last, for each block; `None` before it was, and for
+    /// good where there is no choice.
+    other: Option<Duration>,
+    /// True while `now` has to show that it is cheaper than `other`.
+    challenges: bool,
+    /// Blocks to be given out yet that were asked for the other way.
+    settling: u32,
+    /// What has been measured of `now`.
+    blocks: u32,
+    spent: Duration,
+    /// Blocks until the other way has its turn; `None`: never.
+    left: Option<u32>,
+    patience: u32,
+    /// A block that costs the first way more than that has been waited for.
+    waiting: Option<Duration>,
+}
+
+impl Trial {
+    /// Begins with the way that won elsewhere, or with the first. `waiting`: what a block may cost the first
+    /// way until the other is tried early; `None` for a way that has to gather speed.
+    pub(super) fn new(winner: Option<Side>, waiting: Option<Duration>) -> Trial {
+        Trial {
+            // Whoever begins with a winner has the first trial behind it.
+            waiting: waiting.filter(|_| winner.is_none()),
+            now: winner.unwrap_or(Side::First),
+            other: None,
+            challenges: false,
+            settling: 0,
+            blocks: 0,
+            spent: Duration::ZERO,
+            left: Some(if winner.is_some() { PATIENCE } else { FIRST }),
+            patience: PATIENCE,
+        }
+    }
+
+    /// No trial: `side` is the only way.
+    pub(super) fn only(side: Side) -> Trial {
+        Trial { left: None, ..Trial::new(Some(side), None) }
+    }
+
+    /// The way to ask for what comes next.
+    pub(super) fn side(&self) -> Side {
+        self.now
+    }
+
+    /// Reading the last `blocks` cost the reader `spent`; `known` more have been asked for and not given
+    /// out. Gives the winner when it has been found or confirmed.
+    pub(super) fn spent(&mut self, blocks: u32, spent: Duration, known: u32) -> Option<Side> {
+        let left = self.left?;
+        if self.settling > 0 {
+            self.settling = self.settling.saturating_sub(blocks); // [TRL-1]
+            return None;
+        }
+        self.blocks += blocks;
+        self.spent += spent;
+        self.left = Some(left.saturating_sub(blocks));
+        if let Some(other) = self.other.filter(|_| self.challenges) {
+            if self.spent > other * BLOCKS && self.blocks < BLOCKS {
+                return Some(self.lost(known)); // [TRL-3]
+            }
+            if self.blocks < BLOCKS {
+                return None;
+            }
+            if self.cost() * 100 > other * CLEARLY_PERCENT {
+                return Some(self.lost(known));
+            }
+            self.challenges = false;
+            (self.left, self.patience) = (Some(PATIENCE), PATIENCE);
+            return Some(self.now);
+        }
+        let waits = self.other.is_none()
+            && self.blocks >= FIRST_WAITING
+            && self.waiting.is_some_and(|most| self.cost() > most);
+        if waits || (self.left == Some(0) && self.blocks >= BLOCKS) {
+            self.turn(known);
+            self.challenges = true;
+        } else if self.blocks >= 2 * BLOCKS {
+            // What was long ago counts for less.
+            self.blocks /= 2;
+            self.spent /= 2;
+        }
+        None
+    }
+
+    fn cost(&self) -> Duration {
+        self.spent / self.blocks.max(1)
+    }
+
+    fn lost(&mut self, known: u32) -> Side {
+        self.turn(known);
+        self.challenges = false;
+        self.left = Some(self.patience);
+        self.patience = self.patience.saturating_mul(2).min(PATIENCE_MAX); // [TRL-2]
+        self.now
+    }
+
+    /// The other way from now on.
+    fn turn(&mut self, known: u32) {
+        self.other = Some(self.cost());
+        self.now = self.now.other();
+        self.settling = known;
+        (self.blocks, self.spent) = (0, Duration::ZERO);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: u32 = 64;
+
+    /// Reads `blocks` in batches of 32, each of which costs what `cost` says in ns for its way. Gives the
+    /// blocks that were asked for by either way.
+    fn read(trial: &mut Trial, blocks: u32, cost: impl Fn(Side) -> u64) -> [u32; 2] {
+        let mut asked = [0; 2];
+        // What is on its way was asked for by whichever way was taken then.
+        let mut window = std::collections::VecDeque::from(vec![trial.side(); WINDOW as usize / 32]);
+        for _ in 0..blocks / 32 {
+            let side = window.pop_front().unwrap();
+            trial.spent(32, Duration::from_nanos(32 * cost(side)), WINDOW - 32);
+            window.push_back(trial.side());
+            asked[trial.side() as usize] += 32;
+        }
+        asked
+    }
+
+    #[test]
+    fn the_cheaper_way_is_found_whichever_it_is() {
+        for (first, second) in [(4000, 3000), (3000, 4000), (100_000, 3000), (3000, 100_000)] {
+            let mut trial = Trial::new(None, None);
+            let cost = |side| if side == Side::First { first } else { second };
+            let asked = read(&mut trial, 8192, cost);
+            let dearer = if first < second { asked[1] } else { asked[0] };
+            assert!(dearer <= 8192 / 5, "{first} against {second}: {asked:?}");
+            let asked = read(&mut trial, 1 << 20, cost);
+            let dearer = if first < second { asked[1] } else { asked[0] };
+            assert!(dearer <= (1 << 20) / 200, "[TRL-2] {first} against {second}: {asked:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_other_way_asked_for_is_not_counted() {
+        let mut trial = Trial::new(None, None);
+        // The first way is slow, and so is all that it has asked for when the second takes over.
+        read(&mut trial, FIRST, |_| 100_000);
+        assert_eq!(trial.side(), Side::Second);
+        trial.spent(WINDOW, Duration::from_secs(1), WINDOW);
+        assert_eq!(trial.side(), Side::Second, "[TRL-1]");
+        assert_eq!(read(&mut trial, BLOCKS, |_| 1000)[0], 0, "[TRL-1]");
+    }
+
+    #[test]
+    fn a_trial_of_a_much_dearer_way_is_cut_short() {
+        let mut trial = Trial::new(None, None);
+        read(&mut trial, FIRST, |_| 1000);
+        assert_eq!(trial.side(), Side::Second);
+        trial.spent(WINDOW, Duration::ZERO, 0);
+        let winner = trial.spent(32, Duration::from_nanos(u64::from(BLOCKS) * 1000 + 1), WINDOW);
+        assert_eq!((winner, trial.side()), (Some(Side::First), Side::First), "[TRL-3]");
+    }
+
+    #[test]
+    fn who_waits_tries_the_other_way_early() {
+        let waiting = Some(Duration::from_nanos(5000));
+        let cost = |side| if side == Side::First { 15_000 } else { 4000 };
+        let asked = read(&mut Trial::new(None, waiting), 1024, cost);
+        assert!(asked[0] <= FIRST_WAITING + 32, "{asked:?}");
+        let asked = read(&mut Trial::new(None, None), 1024, cost);
+        assert_eq!(asked[1], 32, "at the very end");
+        let asked = read(&mut Trial::new(None, waiting), 992, |_| 4000);
+        assert_eq!(asked[1], 0, "who does not wait has time");
+        let asked = read(&mut Trial::new(Some(Side::Second), waiting), 992, |_| 15_000);
+        assert_eq!(asked[0], 0, "who begins with the winner has done so");
+    }
+
+    #[test]
+    fn who_is_not_clearly_cheaper_does_not_win() {
+        let mut trial = Trial::new(None, None);
+        read(&mut trial, 8192, |side| if side == Side::First { 1000 } else { 980 });
+        assert_eq!(trial.side(), Side::First);
+    }
+
+    #[test]
+    fn a_way_that_gets_cheaper_is_found_in_the_end() {
+        let mut trial = Trial::new(None, None);
+        read(&mut trial, 8192, |side| if side == Side::First { 1000 } else { 2000 });
+        assert_eq!(trial.side(), Side::First);
+        read(&mut trial, 32_768, |side| if side == Side::First { 3000 } else { 2000 });
+        assert_eq!(trial.side(), Side::Second);
+    }
+
+    #[test]
+    fn who_knows_the_winner_begins_with_it_and_who_has_no_choice_has_none() {
+        let mut trial = Trial::new(Some(Side::Second), None);
+        assert_eq!(read(&mut trial, PATIENCE - 32, |_| 1000), [0, PATIENCE - 32]);
+        let mut only = Trial::only(Side::First);
+        assert_eq!(read(&mut only, 1 << 16, |_| 1000)[1], 0);
+    }
+}

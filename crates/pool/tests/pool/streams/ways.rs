@@ -1,0 +1,108 @@
+//! Which scans of a buffered file are left to the kernel's own readahead, and what that may read too much.
+
+use forebay::{
+    Action, BufferPool, FileOptions, PagedFile, ReadaheadStrategy, StreamOptions, Tablespace,
+    TraceEvent,
+};
+use forebay_io::{File, Kind, OpenOptions, Prefer};
+
+use super::cold::{can_chill, chill};
+use crate::site::{PAGE, Site, numbered, reopened, skip};
+
+/// Pages of 128 KiB of readahead, which Linux sets where nobody else does.
+const USUAL: u64 = (128 << 10) / PAGE as u64;
+
+/// Blocks that an adaptive scan reads before it tries another way, if it has to wait for them.
+const BEFORE_TRIAL: u32 = 128;
+
+fn buffered(site: &Site) -> BufferPool {
+    let main = Tablespace::new("main", site.path("main"));
+    BufferPool::builder().frames(512).page_size(PAGE).tablespace(main).build().unwrap()
+}
+
+fn opened(file: &PagedFile) -> File {
+    File::open(file.path(), &OpenOptions::new().read_only(true)).unwrap()
+}
+
+fn adaptive() -> StreamOptions {
+    StreamOptions::new().readahead(ReadaheadStrategy::Adaptive)
+}
+
+/// What was decided while the first `blocks` were scanned.
+fn decided(
+    pool: &BufferPool,
+    file: &PagedFile,
+    blocks: u32,
+    options: &StreamOptions,
+) -> Vec<TraceEvent> {
+    let trace = pool.start_trace(1 << 16).unwrap();
+    let scan = file.scan_with(0..blocks, options).unwrap();
+    assert_eq!(scan.map(Result::unwrap).count(), blocks as usize);
+    pool.stop_trace();
+    trace.events()
+}
+
+fn first_hint(events: &[TraceEvent]) -> Option<u32> {
+    let hints = events.iter().filter(|event| event.action == Action::Hint);
+    hints.map(|event| event.first).min()
+}
+
+#[test]
+fn a_short_scan_is_told_of_and_nothing_behind_its_end_is_read() {
+    let test = "a_short_scan_is_told_of_and_nothing_behind_its_end_is_read";
+    if !can_chill(test) {
+        return;
+    }
+    let site = Site::new();
+    let pool = buffered(&site);
+    let file = reopened(&pool, numbered(&pool, "table", 2000, 0));
+    chill(&file);
+    let behind = 64 * PAGE as u64..2000 * PAGE as u64;
+    if opened(&file).residency(behind.clone()).unwrap().pages_resident > 0 {
+        return skip(test, "this filesystem's pages stay in the page cache");
+    }
+    let events = decided(&pool, &file, 64, &adaptive());
+    assert_eq!(first_hint(&events), Some(0), "{events:?}");
+    assert_eq!(opened(&file).residency(behind).unwrap().pages_resident, 0);
+}
+
+#[test]
+fn a_long_scan_is_left_to_the_kernel_and_read_in_large_requests() {
+    let test = "a_long_scan_is_left_to_the_kernel_and_read_in_large_requests";
+    if !can_chill(test) {
+        return;
+    }
+    let site = Site::new();
+    let pool = buffered(&site);
+    let file = pool.open_file("table", &FileOptions::new().create(true)).unwrap();
+    let readahead = opened(&file).kernel_readahead().map_or(USUAL, |bytes| bytes / PAGE as u64);
+    let Some(blocks) = u32::try_from(8 * readahead).ok().filter(|&blocks| blocks <= 1 << 16) else {
+        return skip(test, "the kernel reads ahead further than a test should write");
+    };
+    let blocks = blocks.max(2 * BEFORE_TRIAL);
+    file.extend(blocks).unwrap();
+    let file = reopened(&pool, file);
+    chill(&file);
+    let events = decided(&pool, &file, blocks, &adaptive());
+    let told = first_hint(&events);
+    assert!(told.is_none_or(|first| first >= BEFORE_TRIAL), "told of {told:?}");
+    let requests = events.iter().filter(|event| event.action == Action::Request);
+    let early: Vec<_> = requests.filter(|event| event.first < BEFORE_TRIAL).collect();
+    assert!(!early.is_empty() && early.iter().all(|event| event.blocks >= 16), "{early:?}");
+}
+
+#[test]
+fn whoever_asks_for_a_backend_gets_it_for_every_read_ahead() {
+    let test = "whoever_asks_for_a_backend_gets_it_for_every_read_ahead";
+    if !can_chill(test) {
+        return;
+    }
+    let site = Site::new();
+    let pool = buffered(&site);
+    let file = reopened(&pool, numbered(&pool, "table", 300, 0));
+    chill(&file);
+    let options = adaptive().backend(Prefer::Only(Kind::Threads));
+    let events = decided(&pool, &file, 300, &options);
+    assert_eq!(first_hint(&events), None, "{events:?}");
+    assert!(events.iter().any(|event| event.action == Action::Request), "{events:?}");
+}
