@@ -8,7 +8,7 @@ use super::{Means, Pace, ReadStream, Wanted};
 use crate::ahead::coalesce::{Limits, Run, coalesce};
 use crate::ahead::{Ahead, Departed};
 use crate::frame::word::{AHEAD, READING, Touch, VALID};
-use crate::frame::{FrameIndex, NO_FRAME};
+use crate::frame::{Frame, FrameIndex, NO_FRAME};
 use crate::stats::Event;
 use crate::tag::Block;
 use crate::trace::{Action, TraceEvent, Why};
@@ -285,8 +285,15 @@ where
     /// Leaves `runs` to be read when the reader comes to them; has the kernel fetch them into its page
     /// cache meanwhile, if it is to be `told` of them.
     fn note_runs(&mut self, told: bool) {
-        self.window.newly_named().for_each(|item| item.state = State::Later);
         let (core, file) = (self.handle.core(), self.handle.file());
+        for item in self.window.newly_named() {
+            item.state = State::Later;
+            let frame = file.table.lookup(item.block);
+            // Not pinned: it may be another's page by now, which a figure can bear.
+            let word = core.frames.find(frame).map(Frame::word).filter(|word| word.has(VALID));
+            self.stats.hits += u64::from(word.is_some());
+            self.gaps.used += u32::from(word.is_some_and(|word| word.has(AHEAD)));
+        }
         let page_bytes = core.page_bytes() as u64;
         if self.noted.len() > NOTED_MOST {
             // Of blocks that were found in memory after all. To forget one costs a smaller read.

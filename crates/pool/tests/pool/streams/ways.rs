@@ -106,3 +106,23 @@ fn whoever_asks_for_a_backend_gets_it_for_every_read_ahead() {
     assert_eq!(first_hint(&events), None, "{events:?}");
     assert!(events.iter().any(|event| event.action == Action::Request), "{events:?}");
 }
+
+#[test]
+fn what_was_in_memory_when_it_was_named_is_counted_whatever_the_way() {
+    let test = "what_was_in_memory_when_it_was_named_is_counted_whatever_the_way";
+    if !can_chill(test) {
+        return;
+    }
+    for readahead in [ReadaheadStrategy::Adaptive, ReadaheadStrategy::Prefetch] {
+        let site = Site::new();
+        let pool = buffered(&site);
+        let file = reopened(&pool, numbered(&pool, "table", 300, 0));
+        chill(&file);
+        // Far from each other, so that none brings a neighbour along.
+        [10, 70, 150].into_iter().for_each(|block| drop(file.read(block).unwrap()));
+        let options = StreamOptions::new().readahead(readahead);
+        let mut stream = file.stream_with(0..200, &options).unwrap();
+        stream.by_ref().for_each(|row| drop(row.unwrap()));
+        assert_eq!(stream.stats().hits, 3, "{readahead}");
+    }
+}
