@@ -80,20 +80,30 @@ where
                 State::Named | State::Later => false,
             })
         };
-        let oldest = self.window.oldest();
         if let Some(place) = ready() {
             return place;
         }
-        let Some(State::Pinned { frame, .. }) = oldest else {
-            return 0; // None is on its way.
-        };
-        let io = self.handle.file().space.carrier(self.carrier);
-        let start = core.clock.now();
-        // Woken by the end of any read of this stream's own, and by that of the oldest page, whose read may
-        // be somebody else's.
-        core.frames.rest_while_reading(frame, || {
-            self.watch.wait_until(io, &|| ready().is_some());
+        if !matches!(self.window.state(0), Some(State::Pinned { .. })) {
+            return 0; // The oldest is not on its way.
+        }
+        // What this stream's own queue carries ends as it is driven, and wakes this thread whoever drives it.
+        // A read of another stream's queue is waited for only where there is none of those: that queue
+        // has to be driven then, and nobody else may be doing it.
+        let own = self.window.position(|item| match item.state {
+            State::Pinned { frame, .. } => core.frames.get(frame).word().carrier() == self.carrier,
+            State::Named | State::Later => false,
         });
+        let Some(State::Pinned { frame, .. }) = self.window.state(own.unwrap_or(0)) else {
+            return 0;
+        };
+        let space = &self.handle.file().space;
+        let start = core.clock.now();
+        match own {
+            Some(_) => core.frames.rest_while_reading(frame, || {
+                self.watch.wait_until(space.carrier(self.carrier), &|| ready().is_some());
+            }),
+            None => core.wait_read(space, frame),
+        }
         let (waited, found) = (core.clock.now().saturating_sub(start), ready());
         self.book_wait(waited);
         found.unwrap_or(0)

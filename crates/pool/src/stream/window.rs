@@ -94,9 +94,9 @@ impl<D> Window<D> {
         self.items.make_contiguous()[named..].sort_by_key(|item| item.block);
     }
 
-    /// The state of the oldest block.
-    pub(super) fn oldest(&self) -> Option<State> {
-        self.items.front().map(|item| item.state)
+    /// The state of the block at `place`; 0 is the oldest.
+    pub(super) fn state(&self, place: usize) -> Option<State> {
+        self.items.get(place).map(|item| item.state)
     }
 
     /// Every block, to look at its state again.

@@ -5,10 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
 
-use forebay::ReadaheadStrategy;
+use forebay::{Order, ReadaheadStrategy, Tablespace};
+use forebay_io::{CacheMode, Kind, Prefer};
 
-use super::{KINDS, ahead, assert_says, assert_settled, is_past_end, stage};
-use crate::site::{PAGE, Site, wait_until};
+use super::{KINDS, ahead, assert_says, assert_settled, is_past_end, no_gaps, stage};
+use crate::site::{PAGE, Site, create, numbered, reopened, skip, wait_until};
 
 #[test]
 fn a_block_named_often_is_read_once_and_given_each_time() {
@@ -54,6 +55,46 @@ fn what_another_stream_is_reading_is_joined_and_not_read_again() {
         assert_eq!(stage.dam.blocks_read(PAGE), expected, "[DPT-1] {kind}: each once");
         assert_settled(&stage);
     }
+}
+
+/// Each stream by a backend of its own: what one has asked for and does not fetch, the other has to.
+#[test]
+fn pages_that_a_resting_stream_of_another_backend_asked_for_are_fetched_in_any_order() {
+    const BLOCKS: u32 = 400;
+    let site = Site::new();
+    let main = Tablespace::new("main", site.path("main")).cache(CacheMode::Direct);
+    let pool = Site::bare(4096).tablespace(main.costs(no_gaps())).cleaner(false).build().unwrap();
+    if let Err(error) = pool.open_file("probe", &create()) {
+        return skip("streams of two backends", &error.to_string());
+    }
+    let mut file = numbered(&pool, "table", 2 * BLOCKS, super::FIRST);
+    let by = |kind, order| ahead().backend(Prefer::Only(kind)).order(order).distance(BLOCKS);
+    for (resting, taking) in [(Kind::Sync, Kind::Uring), (Kind::Sync, Kind::Threads)]
+        .into_iter()
+        .chain([(Kind::Uring, Kind::Sync), (Kind::Threads, Kind::Sync), (Kind::Uring, Kind::Aio)])
+    {
+        for taken in [1, 20, 40, 100] {
+            file = reopened(&pool, file);
+            // No two are neighbours, so each is a request of its own.
+            let blocks = || (0..2 * BLOCKS).step_by(2);
+            let first = file.stream_with(blocks(), &by(resting, Order::InOrder));
+            let second = file.stream_with(blocks(), &by(taking, Order::Any));
+            let (mut first, second) = match (first, second) {
+                (Ok(first), Ok(second)) => (first, second),
+                (Err(error), _) | (_, Err(error)) => {
+                    skip(&format!("streams by {resting} and {taking}"), &error.to_string());
+                    break;
+                }
+            };
+            for block in blocks().take(taken) {
+                assert_says(&first.next().unwrap().unwrap(), block);
+            }
+            let mut given: Vec<u32> = second.map(|row| row.unwrap().page.block()).collect();
+            given.sort_unstable();
+            assert!(given.into_iter().eq(blocks()), "[RS-2] {resting} and {taking}");
+        }
+    }
+    pool.close().unwrap();
 }
 
 #[test]
