@@ -5,7 +5,9 @@
 //! frame and sleeps on that read instead of issuing another.
 //!
 //! Invariants:  [LOD-1] of one page at most one read is under way (its entry is listed once)
-//!              [LOD-2] a failed read leaves no page behind, and its error reaches everyone who waited
+//!              [LOD-2] a read that fails, or whose thread panics, leaves no page behind; its error
+//!              reaches everyone who waited, and after a panic they read for themselves
+//!              [LOD-3] while a page is listed as loading, its loader waits for nothing but its read
 //! Concurrency: no latch is held across a read but that of the frame being filled, which nobody can
 //!              have: READING bars the way.
 //! Failure:     the error of a read is that of each caller who asked while it was under way; whoever
@@ -28,6 +30,7 @@ use crate::replacement::AccessStrategy;
 use crate::stats::{Event, PoolEvent, Wait};
 use crate::strategy_kind::StrategyKind;
 use crate::sync::{Ordering, fence, spin_loop, yield_now};
+use crate::table::Entry;
 use crate::tablespace::Space;
 use crate::tag::Block;
 
@@ -225,38 +228,38 @@ impl Core {
     ) -> Result<Option<FrameIndex>, Error> {
         let strategy = how.strategy;
         let (owned, slot) = self.allocate(strategy)?;
+        if how.detect && absent == Absent::Read {
+            // Before this thread waits for its own page, so that both are read at once; and before that
+            // page is listed, as this may wait for the log ([LOD-3]).
+            self.follow(file, block, strategy);
+        }
         let (entry, tag) = (file.table.entry(block), file.tag(block));
-        let Some(mut loading) = owned.load(tag, 0, |frame| entry.list(frame)) else {
+        let Some(loading) = owned.load(tag, 0, |frame| entry.list(frame)) else {
             return Ok(None);
         };
+        let mut listed = Listed { entry, loading: Some(loading) };
+        let loading = listed.loading.as_mut().expect("it was put there just now");
         let frame = loading.frame();
         // Listed first, looked second: see `file::resize`.
         fence(Ordering::SeqCst);
         let filled = file.check(block).and_then(|()| match absent {
-            Absent::Read => {
-                if how.detect {
-                    // Before this thread waits for its own page, so that both are read at once.
-                    self.follow(file, block, strategy);
-                }
-                self.read(file, block, &mut loading, how)
-            }
+            Absent::Read => self.read(file, block, loading, how),
             Absent::Zero => {
-                self.memory.bytes_mut(&mut loading).fill(0);
+                self.memory.bytes_mut(loading).fill(0);
                 self.counters.count(strategy.kind(), Event::Init);
                 Ok(())
             }
         });
         match filled {
             Ok(()) => {
-                loading.finish(mode, USAGE_LOADED);
+                listed.finish(mode);
                 if let Some(slot) = slot {
                     strategy.fill_slot(slot, frame, tag);
                 }
                 Ok(Some(frame))
             }
             Err(error) => {
-                entry.unlist(frame);
-                loading.fail(error.clone());
+                listed.fail(error.clone());
                 Err(error)
             }
         }
@@ -272,19 +275,18 @@ impl Core {
     ) -> Result<(), Error> {
         let kind = how.strategy.kind();
         let (segment, offset) = how.place(file, block)?;
-        let lease = self.memory.lend(loading);
         self.counters.count(kind, Event::Miss);
         self.counters.count(kind, Event::Reads);
-        let request = Request::read(&segment, offset, vec![lease]);
         let start = self.clock.now();
-        let done = file.space.lone.submit(request).wait();
+        let lease = self.memory.lend(loading);
+        let done = file.space.lone.submit(Request::read(&segment, offset, vec![lease])).wait();
+        for lease in done.leases {
+            self.memory.take_back(loading, lease);
+        }
         let took = self.clock.now().saturating_sub(start);
         self.counters.waited(Wait::Read, took);
         if let Some(cell) = how.took {
             cell.set(took);
-        }
-        for lease in done.leases {
-            self.memory.take_back(loading, lease);
         }
         if let Err(error) = done.result {
             self.counters.count(kind, Event::ReadErrors);
@@ -350,6 +352,37 @@ impl Core {
                 return Ok(look);
             }
             self.counters.count_pool(PoolEvent::OptimisticRetries);
+        }
+    }
+}
+
+/// A page that this thread brings in, listed. Taken out of the page table again should the thread panic
+/// before the load has ended ([LOD-2]).
+struct Listed<'a> {
+    entry: &'a Entry,
+    loading: Option<Loading<'a>>,
+}
+
+impl Listed<'_> {
+    fn finish(mut self, mode: Mode) {
+        if let Some(loading) = self.loading.take() {
+            loading.finish(mode, USAGE_LOADED);
+        }
+    }
+
+    fn fail(mut self, error: Error) {
+        if let Some(loading) = self.loading.take() {
+            self.entry.unlist(loading.frame());
+            loading.fail(error);
+        }
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        if let Some(loading) = self.loading.take() {
+            self.entry.unlist(loading.frame());
+            loading.abandon();
         }
     }
 }

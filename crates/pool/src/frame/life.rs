@@ -403,6 +403,15 @@ impl Loading<'_> {
         self.frames.orphan_load(self.frame);
     }
 
+    /// The loading thread panics, and the page table no longer leads here. As [`Loading::give_up`]; but a
+    /// frame whose bytes are still lent is lost to the pool, as a transfer may yet write to them.
+    pub(crate) fn abandon(self) {
+        if self.leased {
+            self.frames.pin_again(self.frame);
+        }
+        self.frames.orphan_load(self.frame);
+    }
+
     /// Takes the load apart from its pool, to go through a queue.
     pub(crate) fn detach(self) -> Detached {
         Detached { frame: self.frame, leased: self.leased, carrier: self.carrier }

@@ -1,9 +1,12 @@
 //! Reads that fail: everyone who asked is told, and nothing stays behind.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use forebay::{Error, StrategyKind};
+use forebay::{Clock, Error, StrategyKind, SystemClock};
 use forebay_io::{Op, OsError};
 
 use crate::disk::Fault;
@@ -89,6 +92,45 @@ fn the_error_of_one_held_back_read_reaches_everyone_who_waits_for_it() {
     assert_eq!(pool.stats().frames_free, 8, "[LOD-2]");
     disk.heal();
     assert_eq!(read(&file, 1), 51);
+}
+
+/// A clock that panics when it has been read so many times.
+#[derive(Debug)]
+struct Fragile(SystemClock, AtomicI64);
+
+impl Clock for Fragile {
+    fn now(&self) -> Duration {
+        assert!(
+            self.1.fetch_sub(1, Ordering::SeqCst) != 1,
+            "the clock panics, as the test wants it"
+        );
+        self.0.now()
+    }
+}
+
+#[test]
+fn lod_2_a_panic_in_the_middle_of_a_miss_keeps_nobody_from_the_page() {
+    let site = Site::new();
+    let clock = Arc::new(Fragile(SystemClock::new(), AtomicI64::new(0)));
+    let pool = site.builder(64).cleaner(false).clock(Arc::clone(&clock) as Arc<dyn Clock>);
+    let pool = pool.build().unwrap();
+    let mut file = numbered(&pool, "table", 40, 50);
+    for calls in 1.. {
+        file = reopened(&pool, file);
+        // The second of a sequence, so that look-ahead begins in the middle of its miss as well.
+        assert_eq!(read(&file, 10), 60);
+        clock.1.store(calls, Ordering::SeqCst);
+        let done = catch_unwind(AssertUnwindSafe(|| read(&file, 11)));
+        clock.1.store(0, Ordering::SeqCst);
+        let other = thread::scope(|scope| scope.spawn(|| read(&file, 11)).join().unwrap());
+        assert_eq!(other, 61, "[LOD-2] after {calls} looks at the clock");
+        if done.is_ok() {
+            assert!(calls > 2, "a miss looks at the clock {} times", calls - 1);
+            break;
+        }
+    }
+    drop(reopened(&pool, file));
+    assert_eq!(pool.stats().frames_free, pool.stats().frames, "[LOD-2] frames are lost");
 }
 
 #[test]

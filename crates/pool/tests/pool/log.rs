@@ -15,6 +15,9 @@ use crate::site::{PAGE, Site, create, fill, on_disk, read, reopened};
 #[derive(Debug, Default)]
 struct Log {
     panics: AtomicBool,
+    /// From this LSN on a flush stands still as long as it is set; 0: none does.
+    stands: AtomicU64,
+    standing: AtomicBool,
     flushed: AtomicU64,
     refuses: AtomicBool,
     flushes: AtomicU64,
@@ -26,6 +29,11 @@ impl Wal for Log {
     fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         self.flushes.fetch_add(1, Ordering::SeqCst);
         assert!(!self.panics.load(Ordering::SeqCst), "the log panics, as the test wants it");
+        let stands = || (1..=lsn.0).contains(&self.stands.load(Ordering::SeqCst));
+        while stands() {
+            self.standing.store(true, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
         if self.refuses.load(Ordering::SeqCst) {
             return Err("the log's disk is gone".into());
         }
@@ -65,6 +73,35 @@ fn change(file: &PagedFile, block: u32, lsn: u64) -> Result<(), Error> {
     fill(&mut page, lsn);
     page.mark_dirty(Lsn(lsn));
     Ok(())
+}
+
+/// A scan's next frames hold pages whose log is not flushed; look-ahead for a missed block takes them.
+#[test]
+fn nobody_waits_for_a_log_flush_that_anothers_look_ahead_needs() {
+    let site = Site::new();
+    let log = Arc::new(Log::default());
+    let builder = site.builder(64).cleaner(false).wal(Arc::clone(&log) as Arc<dyn Wal>);
+    let pool = builder.build().unwrap();
+    let file = reopened(&pool, crate::site::numbered(&pool, "table", 200, 1000));
+    let scan = pool.strategy(StrategyKind::Vacuum);
+    let ring = scan.ring_frames().unwrap() as u64;
+    for lsn in 1..=ring {
+        let mut page = file.init_with(100 + (lsn * lsn) as u32, &scan).unwrap();
+        fill(&mut page, lsn);
+        page.mark_dirty(Lsn(lsn));
+    }
+    // Blocks 10 and 11 take two frames of the ring, and the third is for what follows them.
+    log.stands.store(3, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let scanner = scope.spawn(|| {
+            [10, 11].map(|block| crate::site::number_in(&file.read_with(block, &scan).unwrap()))
+        });
+        crate::site::wait_until("the log", || log.standing.load(Ordering::SeqCst));
+        assert_eq!(read(&file, 11), 1011);
+        assert!(!scanner.is_finished());
+        log.stands.store(0, Ordering::SeqCst);
+        assert_eq!(scanner.join().unwrap(), [1010, 1011]);
+    });
 }
 
 #[test]
