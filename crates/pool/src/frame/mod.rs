@@ -285,7 +285,7 @@ impl Frames {
         // Only now that it is pinned does the frame keep its page ([FRM-1]): it may have been
         // given to another one since the page table was looked up.
         if !it.holds(tag) {
-            self.back_out(frame, mode);
+            self.back_out(frame, PIN + latch_held(mode), Word(now), touch);
             return None;
         }
         if Word(now).has(AHEAD) {
@@ -308,10 +308,14 @@ impl Frames {
         delivered.is_ok()
     }
 
+    /// Lets go of a page that a stale entry led to. Its word was `old` before, and it was not used: what that
+    /// changed is put back first, while the page is held.
     #[cold]
     #[inline(never)]
-    fn back_out(&self, frame: FrameIndex, mode: Mode) {
-        self.release(frame, PIN + latch_held(mode));
+    fn back_out(&self, frame: FrameIndex, held: u64, old: Word, touch: Touch) {
+        // Cannot be refused.
+        let _ = self.get(frame).change(|word| Some(word.unused(old, touch)));
+        self.release(frame, held);
     }
 
     /// What would keep [`Frames::enter`] from it now.
@@ -329,7 +333,7 @@ impl Frames {
         };
         let here = it.holds(tag);
         if !here {
-            self.release(frame, PIN);
+            self.back_out(frame, PIN, old, touch);
         } else if touch != Touch::Not && old.has(AHEAD) {
             self.ahead.used();
         }

@@ -1,7 +1,9 @@
 //! A frame's life with one thread: each promise of `life`, step by step.
 
 use super::small_pool::tag;
-use super::word::{CHECKPOINT, DIRTY, Mode, ORPHAN, Obstacle, Touch, USAGE_MAX, VALID, WRITING};
+use super::word::{
+    AHEAD, CHECKPOINT, DIRTY, Mode, ORPHAN, Obstacle, Touch, USAGE_MAX, VALID, WRITING,
+};
 use super::{Copied, Discarded, Frames, Loaded};
 use crate::error::Error;
 use crate::tag::Lsn;
@@ -30,6 +32,24 @@ fn a_new_frame_is_free_and_cannot_be_had_by_a_lookup() {
     assert!(!frames.pin(0, tag(3), Touch::Not));
     assert!(frames.claim(0, USAGE_MAX).is_none());
     assert!(!frames.get(0).version().is_multiple_of(2), "[FRM-2] nobody may read it");
+}
+
+/// An entry may lead to a frame that has been given to another page since it was read.
+#[test]
+fn a_stale_entry_leaves_the_page_that_is_there_now_as_it_was() {
+    let frames = Frames::new(1).unwrap();
+    frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap().land();
+    let before = frames.get(0).word();
+    assert!(before.has(AHEAD));
+    for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {
+        assert!(frames.enter(0, tag(4), mode, Touch::Count).is_none());
+        assert_eq!(frames.get(0).word(), before, "{mode:?}");
+    }
+    assert!(!frames.pin(0, tag(4), Touch::Count));
+    assert_eq!(frames.get(0).word(), before);
+    assert_eq!(frames.ahead_outcomes(), (0, 0));
+    assert!(frames.enter(0, tag(3), Mode::Pin, Touch::Count).is_some());
+    assert_eq!(frames.ahead_outcomes(), (1, 0), "it was read ahead and is used now");
 }
 
 #[test]

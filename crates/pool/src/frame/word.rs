@@ -147,6 +147,13 @@ impl Word {
         if self.0 < most << USAGE_SHIFT { 1 << USAGE_SHIFT } else { 0 }
     }
 
+    /// As if the use that [`Word::entered`] or [`Word::pinned`] made of the page, when its word was `old`,
+    /// had not been.
+    pub(crate) fn unused(self, old: Word, touch: Touch) -> Word {
+        let used = old.used(touch).min(self.0 & USAGE);
+        Word((self.0 - used) | (old.0 & AHEAD))
+    }
+
     /// One more pin, with the latch in `mode`; of a page found in the page table. `None` when
     /// something is in the way.
     #[inline]
