@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask ci` runs every check in order and stops at the first failure. `cargo xtask tidy`
 //! checks what rustc and clippy do not: the rules of our own style. `cargo xtask bugs` plants bugs, which
-//! the tests have to find. `cargo xtask no-uring` runs a
+//! the tests have to find. `cargo xtask figures` makes docs/benchmarks.md. `cargo xtask no-uring` runs a
 //! command that cannot use io_uring, as in most containers.
 //!
 //! Concurrency: one thread; a step's children run one after another.
@@ -16,6 +16,7 @@
 
 mod bugs;
 mod ci;
+mod figures;
 mod no_uring;
 mod tidy;
 mod workspace;
@@ -38,6 +39,8 @@ enum Task {
     Ci(ci::Options),
     /// Plant each of the known bugs and see that the power cuts find it
     Bugs(bugs::Options),
+    /// Make docs/benchmarks.md from the raw output in results/
+    Figures(figures::Options),
     /// Check our own style rules over all files that git knows or would add
     Tidy,
     /// Run a command in which every io_uring system call fails (Linux)
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Ci(options) => ci::run(&options),
         Task::Bugs(options) => workspace::root().and_then(|root| bugs::run(&root, &options)),
+        Task::Figures(options) => workspace::root().and_then(|root| figures::run(&root, &options)),
         Task::Tidy => workspace::root().and_then(|root| tidy::run(&root)),
         Task::NoUring { errno, command } => no_uring::replace_process(&command, errno),
     };
