@@ -232,7 +232,13 @@ impl Core {
         let frame = loading.frame();
         // Listed first, looked second: see `file::resize`.
         fence(Ordering::SeqCst);
-        let filled = file.check(block).and_then(|()| match absent {
+        let Some(checked) = file.check_now(block) else {
+            // Being closed: with the page out of the way, wait for what comes of that ([RSZ-2]).
+            entry.unlist(frame);
+            loading.give_up();
+            return Ok(None);
+        };
+        let filled = checked.and_then(|()| match absent {
             Absent::Read => {
                 if how.detect {
                     // Before this thread waits for its own page, so that both are read at once.

@@ -334,7 +334,8 @@ impl PagedFile {
     }
 
     /// Writes what is dirty, syncs, and closes the file for all its handles, which say
-    /// [`Error::Gone`] from then on.
+    /// [`Error::Gone`] from then on. Reads that need the disk, and writes, wait while it is being closed,
+    /// and go on if that fails.
     ///
     /// # Errors
     /// Those of [`PagedFile::flush_file`] and [`PagedFile::sync`]; [`Error::Busy`] when pages are
