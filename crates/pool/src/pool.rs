@@ -330,6 +330,7 @@ impl Drop for Pool {
         if let Err(error) = self.write_all(false) {
             tracing::error!(%error, "dirty pages could not be written as the pool was dropped");
         }
+        self.core.files.all().iter().for_each(|file| file.give_back_space());
     }
 }
 

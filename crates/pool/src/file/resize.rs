@@ -169,8 +169,17 @@ impl FileCore {
         if written || self.space.torn.awaits_sync(self.id) {
             core.sync_file(self)?;
         }
+        self.give_back_space();
         closing.succeeded();
         core.files.forget(self, || Ok(()))
+    }
+
+    /// Gives back the space that is reserved beyond the end, if the filesystem lets it. By who has the right
+    /// to resize, or when nobody has the pool any more.
+    pub(crate) fn give_back_space(&self) {
+        if let Err(error) = self.segments.give_back() {
+            tracing::debug!(%error, "space stays reserved beyond the end of a file");
+        }
     }
 
     /// Evicts every page, which must be clean and unpinned.
