@@ -5,7 +5,8 @@
 //! the transfer has ended. Whoever hands out leases learns of their end through a [`Keeper`];
 //! [`Arena`] is the keeper that comes with this crate, a page cache brings its own.
 //!
-//! Invariants:  [MEM-1] no two live leases overlap   [MEM-2] memory outlives its leases
+//! Invariants:  [MEM-1] no two live leases overlap, and none of their bytes is written, or referred to, by
+//!              anybody else   [MEM-2] memory outlives its leases
 //! Concurrency: an arena may be used from any thread; a lease belongs to one owner at a time.
 //! Rejected:    `Box<[u8]>` per request: no alignment, an allocation each, and nothing that
 //!              could be registered with io_uring.
@@ -39,8 +40,8 @@ pub struct Lease {
     keeper: Arc<dyn Keeper>,
 }
 
-// SAFETY: a lease is the only user of its bytes ([MEM-1]), so moving it to another thread moves
-// the only access with it; `keeper` is Send + Sync by its trait.
+// SAFETY: a lease is the only one that refers to its bytes ([MEM-1]), so moving it to another thread moves
+// the only such access with it; `keeper` is Send + Sync by its trait.
 unsafe impl Send for Lease {}
 // SAFETY: `&Lease` gives only shared access to the bytes; `keeper` is Send + Sync by its trait.
 unsafe impl Sync for Lease {}
@@ -48,11 +49,21 @@ unsafe impl Sync for Lease {}
 impl Lease {
     /// A lease on `len` bytes from `start`, of which `keeper` is told when it ends.
     ///
+    /// Until it ends, this crate and whoever has the lease may read the bytes, and write them through
+    /// `DerefMut` or by the transfer of a read request, in any order and at any moment.
+    ///
     /// # Safety
     /// The bytes are initialised and `len` is at most `isize::MAX`. Until `keeper.release(start)`
-    /// is called they stay mapped, no other lease overlaps them, and nobody else writes them;
-    /// while the lease is part of a read request or is used through `DerefMut`, nobody else reads
-    /// them either.
+    /// is called:
+    /// - they stay mapped;
+    /// - no other lease overlaps them;
+    /// - nobody else writes them, and nobody else has a reference to them (a shared one is allowed while
+    ///   the lease is only read: part of a write request, or used through `Deref`).
+    ///
+    /// Others may copy the bytes all the same, by atomic loads from a raw pointer or by an instruction that
+    /// the compiler does not see into, if they throw away what they copied unless they can prove that
+    /// nothing was written through the lease meanwhile. This is the reader's half of a sequence lock; by the
+    /// letter of the memory model its loads race with the plain stores of whoever fills the lease.
     pub unsafe fn from_raw(start: NonNull<u8>, len: usize, keeper: Arc<dyn Keeper>) -> Lease {
         Lease { start, len, keeper }
     }
@@ -90,7 +101,8 @@ impl Deref for Lease {
 
 impl DerefMut for Lease {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `deref`, and `&mut self` is the only access there is ([MEM-1]).
+        // SAFETY: as for `deref`, and through `&mut self` goes the only reference there is ([MEM-1]); those
+        // who copy beside it form none, and throw away what they got (`from_raw`).
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -158,7 +170,8 @@ impl Arena {
         let was_leased = self.leased[slot].swap(true, Ordering::Acquire);
         assert!(!was_leased, "[MEM-1] slot {slot} was free and leased");
         // SAFETY: the slot lies inside the mapping, which lives as long as the arena, which the
-        // lease keeps alive ([MEM-2]); the slot was free, so no other lease covers it ([MEM-1]).
+        // lease keeps alive ([MEM-2]); the slot was free, so no other lease covers it, and an arena gives
+        // access by leases only ([MEM-1]).
         unsafe {
             let start = self.map.start.add(slot * self.slot_bytes);
             Some(Lease::from_raw(start, self.slot_bytes, Arc::clone(self) as Arc<dyn Keeper>))

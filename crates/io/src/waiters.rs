@@ -62,7 +62,8 @@ impl Drop for Registered<'_> {
     fn drop(&mut self) {
         let me = thread::current().id();
         let mut threads = self.waiters.lock();
-        if let Some(place) = threads.iter().position(|thread| thread.id() == me) {
+        // From the back: there are the newest, and who was woken last.
+        if let Some(place) = threads.iter().rposition(|thread| thread.id() == me) {
             threads.remove(place);
         }
         self.waiters.count.store(threads.len(), Ordering::SeqCst);

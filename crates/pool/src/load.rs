@@ -242,7 +242,11 @@ impl Core {
         let frame = loading.frame();
         // Listed first, looked second: see `file::resize`.
         fence(Ordering::SeqCst);
-        let filled = file.check(block).and_then(|()| match absent {
+        let Some(checked) = file.check_now(block) else {
+            // Being closed: with the page out of the way, wait for what comes of that ([RSZ-2]).
+            return Ok(None);
+        };
+        let filled = checked.and_then(|()| match absent {
             Absent::Read => self.read(file, block, loading, how),
             Absent::Zero => {
                 self.memory.bytes_mut(loading).fill(0);

@@ -16,7 +16,7 @@ use crate::checksum::Checksum;
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::{FileCore, FileOptions, PagedFile};
-use crate::frame::word::{DIRTY, Word};
+use crate::frame::word::DIRTY;
 use crate::replacement::AccessStrategy;
 use crate::size::Size;
 use crate::stats::Stats;
@@ -207,14 +207,15 @@ impl BufferPool {
     /// What the pool has done so far, and how it stands.
     pub fn stats(&self) -> Stats {
         let core = self.core();
-        let words: Vec<Word> = core.frames.iter().map(|(_, frame)| frame.word()).collect();
-        let count = |which: fn(&Word) -> bool| words.iter().copied().filter(which).count() as u64;
         let mut stats = core.counters.snapshot();
+        for (_, frame) in core.frames.iter() {
+            let word = frame.word();
+            stats.frames_pinned += u64::from(word.holders() > 0);
+            stats.frames_dirty += u64::from(word.has(DIRTY));
+        }
         (stats.pool.prefetches_useful, stats.pool.prefetches_wasted) = core.frames.ahead_outcomes();
         stats.frames = core.frames.len() as u64;
         stats.frames_free = core.frames.free_count() as u64;
-        stats.frames_pinned = count(|word| word.holders() > 0);
-        stats.frames_dirty = count(|word| word.has(DIRTY));
         stats.page_bytes = core.page_bytes() as u64;
         stats
     }
@@ -330,6 +331,7 @@ impl Drop for Pool {
         if let Err(error) = self.write_all(false) {
             tracing::error!(%error, "dirty pages could not be written as the pool was dropped");
         }
+        self.core.files.all().iter().for_each(|file| file.give_back_space());
     }
 }
 

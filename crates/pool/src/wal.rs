@@ -24,6 +24,11 @@ pub trait Wal: fmt::Debug + Send + Sync {
     /// The newest record so far: every record appended after this call has a larger LSN. A checkpoint
     /// takes it for its redo point: recovery has to do again what was logged after it. The difference of
     /// two is taken for bytes of log. Default: [`Wal::flushed`].
+    ///
+    /// A change of a page may be logged before it is marked, because the page is latched exclusively until
+    /// then, and a checkpoint waits for that. Files have no such latch: make or lengthen one before the
+    /// record that says so is appended, so that whoever finds the record behind a redo point finds the deed
+    /// synced (see [`PagedFile::extend`](crate::PagedFile::extend)).
     fn position(&self) -> Lsn {
         self.flushed()
     }

@@ -1,4 +1,5 @@
-//! From its redo point until the log is told of its end a checkpoint allocates nothing.
+//! From its redo point until the log is told of its end a checkpoint allocates nothing; statistics of a
+//! large pool take no more memory than those of a small one.
 //!
 //! A binary of its own, because the allocator that counts is the whole process's. The log is told of the
 //! redo point and of the end, so it is the log that looks at the count.
@@ -6,8 +7,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs)]
 
 use std::alloc::System;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay::{
@@ -118,8 +119,31 @@ fn allocations_of_one(
     log.between.load(Ordering::SeqCst)
 }
 
+/// One test at a time: they count what the process allocates.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn statistics_take_as_much_memory_however_many_frames_there_are() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let bytes = [64, 16_384].map(|frames| {
+        let directory = tempfile::tempdir().unwrap();
+        let space = Tablespace::new("a", directory.path());
+        let pool = BufferPool::builder().frames(frames).page_size(4096).cleaner(false);
+        let pool = pool.tablespace(space).build().unwrap();
+        let taken = || {
+            let before = ALLOCATOR.stats().bytes_allocated;
+            drop(pool.stats());
+            ALLOCATOR.stats().bytes_allocated - before
+        };
+        // The pool's threads may just be starting, and take memory of their own.
+        (0..100).map(|_| taken()).min()
+    });
+    assert_eq!(bytes[0], bytes[1]);
+}
+
 #[test]
 fn ckp_2_a_checkpoint_allocates_nothing_from_its_redo_point_to_its_end() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for backend in [Prefer::Auto, Prefer::Only(Kind::Sync)] {
         for (round, cache) in [CacheMode::Buffered, CacheMode::Direct].into_iter().enumerate() {
             if !is_possible(backend, cache) {

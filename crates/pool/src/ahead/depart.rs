@@ -228,7 +228,7 @@ impl Making<'_> {
         let frame = loading.frame();
         // Listed first, looked second: see `file::resize`.
         fence(Ordering::SeqCst);
-        if file.check(block).is_err() {
+        if !matches!(file.check_now(block), Some(Ok(()))) {
             entry.unlist(frame);
             loading.give_up();
             return self.read_through(block, departed);

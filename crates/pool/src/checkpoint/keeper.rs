@@ -111,7 +111,7 @@ struct Checkpoints<'c> {
     began: Option<Duration>,
     /// One has ended well.
     redo_is_known: bool,
-    /// How long the foreground's reads had taken by the end of the last one.
+    /// What the foreground had waited for by the end of the last one.
     reads: Reads,
     read_times: WaitTimes,
     /// The same, for looking up a difference.
@@ -230,7 +230,7 @@ impl<'c> Checkpoints<'c> {
         self.writer.lanes.extend(
             spaces().map(|space| Lane::new(TablespaceReport::new(&space.name), space.cache)),
         );
-        let usual = Reads::now(core).since(self.reads);
+        let usual = self.reads.advance(Reads::now(core));
         report.read_p99_before = self.reads_p99();
 
         // From here on nothing is allocated ([CKP-2]).

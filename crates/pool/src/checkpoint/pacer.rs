@@ -22,6 +22,13 @@
 //! with nothing in flight; it follows slowly, so that another kind of work becomes usual in time,
 //! half of the interval.
 //!
+//! Threads wait for two things: reads that they began themselves, and pages that were read ahead, or for
+//! others, and are not there yet. Each is compared with its own usual time, and the worse of the two counts.
+//! One mean of both would tell more of their mixture than of the disk: a stream waits for few of its pages
+//! and not long, so as it begins, slow reads would look fast, and as it ends, the usual ones slow. Of pages
+//! read ahead the time is that per page, also of those that nobody waited for: a stream that never waits
+//! until a checkpoint writes has a usual time as well, zero.
+//!
 //! Invariants:  [PAC-1] the line is never ahead of the plan; behind it by at most an eighth of the
 //!              interval of its own will, and at the end by nothing
 //!              [PAC-2] a disk that keeps up is sent each page within a batch of its turn, while time
@@ -62,6 +69,10 @@ const SLOW: f64 = 1.5;
 /// The slowest that the line moves for the foreground, as a part of the plan's speed.
 const YIELD_SPEED_MIN: f64 = 0.25;
 
+/// Pages read ahead that are waited for no longer than this on average are never slow: an 8 KiB page takes
+/// about as long to be checked.
+const AHEAD_NOTICED: Duration = Duration::from_micros(2);
+
 /// Reads that make up what is recent.
 const RECENT_READS: f64 = 32.0;
 
@@ -99,13 +110,22 @@ pub(crate) struct Observed {
     pub(crate) pages_done: u64,
     /// Bytes that the log has grown by since the redo point.
     pub(crate) log_bytes: u64,
-    /// Reads of the foreground since the last step, if there were any.
-    pub(crate) foreground: Option<Latency>,
+    /// What the foreground waited for since the last step.
+    pub(crate) foreground: Waits,
     /// Pages sent whose write has not ended.
     pub(crate) in_flight: u32,
 }
 
-/// What reads took.
+/// What the foreground waited for; `None` where there was nothing of the kind.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Waits {
+    /// Reads that a thread began because it needed the page.
+    pub(crate) own: Option<Latency>,
+    /// Pages that were read ahead or for others, whether they were waited for or not.
+    pub(crate) ahead: Option<Latency>,
+}
+
+/// What reads took, or how long pages were waited for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Latency {
     pub(crate) reads: u64,
@@ -140,7 +160,8 @@ pub(crate) struct Pacer {
     /// The last step.
     now: Duration,
     due: DueTimes,
-    foreground: Foreground,
+    own: Foreground,
+    ahead: Foreground,
     /// Nothing has been in flight since the last step.
     quiet: bool,
     hurried: bool,
@@ -162,7 +183,8 @@ impl Pacer {
             speed: 0.0,
             now: plan.started,
             due: DueTimes::new(plan.started),
-            foreground: Foreground::default(),
+            own: Foreground::new(Duration::ZERO),
+            ahead: Foreground::new(AHEAD_NOTICED),
             quiet: false,
             hurried: false,
             slip: Duration::ZERO,
@@ -170,10 +192,14 @@ impl Pacer {
         }
     }
 
-    /// The foreground's reads took so long before the checkpoint, on average.
-    pub(crate) fn baseline(&mut self, mean: Duration) {
-        self.foreground.usual_ns = Some(mean.as_nanos() as f64);
-        self.foreground.usual_reads = f64::INFINITY;
+    /// The foreground waited so long before the checkpoint.
+    pub(crate) fn baseline(&mut self, usual: Waits) {
+        for (foreground, usual) in [(&mut self.own, usual.own), (&mut self.ahead, usual.ahead)] {
+            if let Some(usual) = usual {
+                foreground.usual_ns = Some(usual.mean.as_nanos() as f64);
+                foreground.usual_reads = f64::INFINITY;
+            }
+        }
     }
 
     /// What to do at this moment. To be asked whenever there is room for a write, a rest is over, or
@@ -181,7 +207,10 @@ impl Pacer {
     pub(crate) fn step(&mut self, seen: &Observed) -> Verdict {
         let sent = seen.pages_done.saturating_add(u64::from(seen.in_flight));
         let passed = seen.now.saturating_sub(self.now);
-        self.foreground.look(seen, passed, self.quiet, self.plan.over);
+        let waits = seen.foreground;
+        for (foreground, waits) in [(&mut self.own, waits.own), (&mut self.ahead, waits.ahead)] {
+            foreground.look(waits, seen.now, passed, self.quiet, self.plan.over);
+        }
         // What the disk had no room for is asked for again, at the pace of catching up.
         let in_hand = (sent + self.batch) as f64 / self.plan.pages.max(1) as f64;
         self.asked = self.asked.min(in_hand);
@@ -224,7 +253,7 @@ impl Pacer {
             self.speed += (latest - self.speed) * part;
         }
         let moved = passed * self.speed.max(over.recip());
-        let speed = self.foreground.speed();
+        let speed = self.speed_for_foreground();
         for (at, speed) in [
             (&mut self.asked, speed),
             (&mut self.promised, speed),
@@ -235,6 +264,11 @@ impl Pacer {
         }
         self.due.reach(self.promised, self.now);
         self.yielded = self.yielded.max(self.unyielding - self.promised);
+    }
+
+    /// How fast the line may move for the foreground's sake, as a multiple of the plan's speed.
+    fn speed_for_foreground(&self) -> f64 {
+        self.own.speed().min(self.ahead.speed())
     }
 
     fn time_share(&self) -> f64 {
@@ -271,7 +305,7 @@ impl Pacer {
         if self.hurried || self.planned >= 1.0 || sent >= pages {
             return Verdict::Go { pages_max: u32::MAX };
         }
-        let speed = self.foreground.speed();
+        let speed = self.speed_for_foreground();
         let batch = ((self.batch as f64 * speed.min(1.0)) as u64).max(1);
         let due =
             (self.asked * pages as f64 + ROUNDING_PAGES - sent as f64).floor().max(0.0) as u64;
@@ -301,9 +335,11 @@ fn line(at: f64, planned: f64, moved: f64, speed: f64) -> f64 {
     next.max(1.0 - CATCH_UP * left).min(planned)
 }
 
-/// What the foreground's reads take, and what they usually take.
+/// What waits of one kind take, and what they usually take.
 #[derive(Debug, Default)]
 struct Foreground {
+    /// What is usual is taken for no less.
+    noticed_ns: f64,
     usual_ns: Option<f64>,
     /// How many reads that is known from.
     usual_reads: f64,
@@ -313,17 +349,28 @@ struct Foreground {
 }
 
 impl Foreground {
+    fn new(noticed: Duration) -> Foreground {
+        let noticed_ns = (noticed.as_nanos() as f64).max(1.0);
+        Foreground { noticed_ns, ..Foreground::default() }
+    }
+
     /// `passed`: since the last step. `quiet`: nothing was in flight meanwhile. `over`: the interval.
-    fn look(&mut self, seen: &Observed, passed: Duration, quiet: bool, over: Duration) {
-        let Some(Latency { reads, mean }) = seen.foreground.filter(|latency| latency.reads > 0)
-        else {
+    fn look(
+        &mut self,
+        seen: Option<Latency>,
+        now: Duration,
+        passed: Duration,
+        quiet: bool,
+        over: Duration,
+    ) {
+        let Some(Latency { reads, mean }) = seen.filter(|latency| latency.reads > 0) else {
             // After a while without reads there is nobody to be kind to.
-            if seen.now.saturating_sub(self.read_at) > over / LOOKS * 4 {
+            if now.saturating_sub(self.read_at) > over / LOOKS * 4 {
                 self.recent_ns = None;
             }
             return;
         };
-        self.read_at = seen.now;
+        self.read_at = now;
         let (reads, mean) = (reads as f64, mean.as_nanos() as f64);
         smooth(&mut self.recent_ns, mean, reads / (reads + RECENT_READS));
         if quiet {
@@ -339,7 +386,7 @@ impl Foreground {
         let (Some(recent), Some(usual)) = (self.recent_ns, self.usual_ns) else {
             return CATCH_UP;
         };
-        let times = recent / usual.max(1.0);
+        let times = recent / usual.max(self.noticed_ns);
         if times < SLOW { CATCH_UP } else { (SLOW / times).clamp(YIELD_SPEED_MIN, 1.0) }
     }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::desk::Desk;
-use super::pacer::{Latency, Observed, Pacer, Plan, Verdict};
+use super::pacer::{Latency, Observed, Pacer, Plan, Verdict, Waits};
 use crate::core::Core;
-use crate::stats::Wait;
+use crate::stats::{Counters, Wait};
 use crate::tag::Lsn;
 
 /// What a writer is to do.
@@ -29,40 +29,61 @@ pub(super) struct Pacing<'a> {
     pages_under_way: u32,
 }
 
-/// Reads of the foreground, as counted so far.
+/// What the foreground waited for, as counted so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reads {
-    pub(super) count: u64,
-    pub(super) sum: Duration,
+    own: Waited,
+    ahead: Waited,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Waited {
+    /// Reads, or pages.
+    count: u64,
+    sum: Duration,
 }
 
 impl Reads {
     pub(super) fn now(core: &Core) -> Reads {
-        let (count, sum) = core.counters.waited_so_far(Wait::Read);
-        Reads { count, sum }
+        Reads::counted(&core.counters)
     }
 
-    /// What those since `earlier` took; `None` if there were none.
-    pub(super) fn since(self, earlier: Reads) -> Option<Latency> {
-        let reads = self.count.saturating_sub(earlier.count);
-        let sum = self.sum.saturating_sub(earlier.sum);
-        let mean = u32::try_from(reads).ok().and_then(|reads| sum.checked_div(reads))?;
-        Some(Latency { reads, mean })
+    fn counted(counters: &Counters) -> Reads {
+        let (count, sum) = counters.waited_so_far(Wait::Read);
+        let (_, sum_ahead) = counters.waited_so_far(Wait::InFlightRead);
+        let ahead = Waited { count: counters.pages_ahead(), sum: sum_ahead };
+        Reads { own: Waited { count, sum }, ahead }
+    }
+
+    /// What came since the moment that this is of, up to `now`, the moment that it is of from then on. A
+    /// wait that no page was counted for yet is told together with the next page.
+    pub(super) fn advance(&mut self, now: Reads) -> Waits {
+        Waits { own: self.own.advance(now.own), ahead: self.ahead.advance(now.ahead) }
+    }
+}
+
+impl Waited {
+    fn advance(&mut self, now: Waited) -> Option<Latency> {
+        let reads = now.count.saturating_sub(self.count);
+        let sum = now.sum.saturating_sub(self.sum);
+        let mean_ns = sum.as_nanos().checked_div(reads.into())?;
+        *self = now;
+        Some(Latency { reads, mean: Duration::from_nanos(mean_ns as u64) })
     }
 }
 
 impl<'a> Pacing<'a> {
-    /// `plan`: what to keep to; `usual`: what the foreground's reads took before.
+    /// `plan`: what to keep to; `usual`: what the foreground waited before.
     pub(super) fn new(
         core: &'a Core,
         desk: &'a Desk,
         plan: Option<Plan>,
-        usual: Option<Latency>,
+        usual: Waits,
         redo: Lsn,
     ) -> Pacing<'a> {
         let mut pacer = plan.map(Pacer::new);
-        if let (Some(pacer), Some(usual)) = (&mut pacer, usual) {
-            pacer.baseline(usual.mean);
+        if let Some(pacer) = &mut pacer {
+            pacer.baseline(usual);
         }
         Pacing { core, desk, pacer, redo, reads: Reads::now(core), pages_under_way: 0 }
     }
@@ -79,9 +100,7 @@ impl<'a> Pacing<'a> {
         if self.desk.is_hurried() {
             pacer.hurry(now);
         }
-        let reads = Reads::now(self.core);
-        let foreground = reads.since(self.reads);
-        self.reads = reads;
+        let foreground = self.reads.advance(Reads::now(self.core));
         let position = self.core.wal.as_ref().map_or(Lsn::NONE, |wal| wal.position());
         let verdict = pacer.step(&Observed {
             now,
@@ -112,5 +131,42 @@ impl<'a> Pacing<'a> {
 
     pub(super) fn is_paced(&self) -> bool {
         self.pacer.is_some() && !self.desk.is_hurried()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Event;
+    use crate::strategy_kind::StrategyKind;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn told(latency: Option<Latency>) -> Option<(u64, Duration)> {
+        latency.map(|Latency { reads, mean }| (reads, mean))
+    }
+
+    #[test]
+    fn waits_for_pages_read_ahead_are_told_by_the_page_and_apart_from_reads() {
+        let counters = Counters::new();
+        let mut reads = Reads::counted(&counters);
+        counters.waited(Wait::Read, ms(4));
+        counters.waited(Wait::Read, ms(6));
+        counters.add(StrategyKind::BulkRead, Event::Prefetch, 8);
+        counters.count(StrategyKind::BulkRead, Event::PrefetchJoined);
+        counters.count(StrategyKind::Normal, Event::HitInFlight);
+        counters.waited(Wait::InFlightRead, ms(30));
+        counters.waited(Wait::InFlightRead, ms(20));
+        let waits = reads.advance(Reads::counted(&counters));
+        assert_eq!((told(waits.own), told(waits.ahead)), (Some((2, ms(5))), Some((10, ms(5)))));
+        // A long wait for the last of them, and then the next.
+        counters.waited(Wait::InFlightRead, ms(12));
+        let waits = reads.advance(Reads::counted(&counters));
+        assert_eq!((told(waits.own), told(waits.ahead)), (None, None));
+        counters.add(StrategyKind::BulkRead, Event::Prefetch, 2);
+        let waits = reads.advance(Reads::counted(&counters));
+        assert_eq!(told(waits.ahead), Some((2, ms(6))));
     }
 }

@@ -50,9 +50,11 @@ pub struct CheckpointReport {
     pub interval: Option<Duration>,
     /// By how much it was behind its plan when that was most.
     pub slip: Duration,
-    /// By how much writes were put off, at most, because other threads' reads had become slow.
+    /// By how much writes were put off, at most, because other threads' reads had become slow,
+    /// or they had to wait longer for what was read ahead.
     pub yielded: Duration,
-    /// 99 of a hundred reads of other threads took no longer, from the end of the checkpoint before this
+    /// 99 of a hundred reads that other threads began and waited for (not those ahead of them, of which
+    /// they wait for a part) took no longer, from the end of the checkpoint before this
     /// (or the pool's beginning) to its start; `None` when there were none.
     pub read_p99_before: Option<Duration>,
     /// As [`read_p99_before`](CheckpointReport::read_p99_before), while it was under way.

@@ -301,7 +301,8 @@ impl<'c> Writer<'c> {
         let frames = &self.core.frames;
         let frame = file.table.lookup(tag.block);
         if frame == NO_FRAME || !frames.pin(frame, tag, Touch::Not) {
-            return if file.check(tag.block).is_ok() { Taken::ByOthers } else { Taken::Gone };
+            let gone = matches!(file.check_now(tag.block), Some(Err(_)));
+            return if gone { Taken::Gone } else { Taken::ByOthers };
         }
         if patient {
             let empty_hands = self.flight.is_empty() && self.staged.is_empty();

@@ -286,6 +286,11 @@ impl PagedFile {
     /// Makes the file longer by `count` blocks of zeroes, with space reserved for them where the
     /// filesystem can. Gives the new blocks. They are durable with the next sync.
     ///
+    /// If recovery relies on a log record that says "the file is longer": first extend the file, then
+    /// append the record. Nothing tells a checkpoint of an extension that has not happened yet. With the
+    /// record first, the redo point may come to lie after it while the file is synced without the new
+    /// blocks, and after a crash neither the file nor the log has them.
+    ///
     /// # Errors
     /// [`Error::Io`] with what the filesystem said: the file is then as long as before.
     pub fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
@@ -334,7 +339,8 @@ impl PagedFile {
     }
 
     /// Writes what is dirty, syncs, and closes the file for all its handles, which say
-    /// [`Error::Gone`] from then on.
+    /// [`Error::Gone`] from then on. Reads that need the disk, and writes, wait while it is being closed,
+    /// and go on if that fails.
     ///
     /// # Errors
     /// Those of [`PagedFile::flush_file`] and [`PagedFile::sync`]; [`Error::Busy`] when pages are

@@ -37,9 +37,12 @@ const READAHEADS_MIN: u64 = 8;
 /// What Linux sets where nobody else does, in bytes. Source: VM_READAHEAD_PAGES in linux/mm.h.
 const KERNEL_READAHEAD_USUAL: u64 = 128 << 10;
 
-/// Fates, as kept in an atomic; 0 is open.
+/// Fates, as kept in an atomic.
+const OPEN: u8 = 0;
 const DROPPED: u8 = 1;
 const CLOSED: u8 = 2;
+/// It will be closed, or open again: whoever has the right to resize it is about to find out.
+const CLOSING: u8 = 3;
 
 /// What the pool knows of an open file.
 pub(crate) struct FileCore {
@@ -88,9 +91,18 @@ impl FileCore {
         Err(Error::ReadOnly { file: Arc::clone(&self.path) })
     }
 
-    /// Refuses blocks that are not there.
+    /// Refuses blocks that are not there. As [`FileCore::check_open`], for callers with nothing half done.
     pub(crate) fn check(&self, block: Block) -> Result<(), Error> {
         self.check_open()?;
+        self.check_length(block)
+    }
+
+    /// As [`FileCore::check`], and never waits; `None` while the file is being closed ([RSZ-2]).
+    pub(crate) fn check_now(&self, block: Block) -> Option<Result<(), Error>> {
+        Some(self.check_open_now()?.and_then(|()| self.check_length(block)))
+    }
+
+    fn check_length(&self, block: Block) -> Result<(), Error> {
         let blocks = self.blocks();
         if block < blocks {
             return Ok(());
@@ -98,17 +110,30 @@ impl FileCore {
         Err(Error::PastEnd { file: Arc::clone(&self.path), block, blocks })
     }
 
+    /// Refuses a file that is gone. Waits for what comes of a close that is under way.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
+        loop {
+            match self.check_open_now() {
+                Some(checked) => return checked,
+                None => self.wait_resized(),
+            }
+        }
+    }
+
+    /// As [`FileCore::check_open`], and never waits; `None` while the file is being closed ([RSZ-2]).
+    pub(crate) fn check_open_now(&self) -> Option<Result<(), Error>> {
         match self.fate.load(Ordering::SeqCst) {
-            0 => Ok(()),
-            DROPPED => Err(self.gone(Fate::Dropped)),
-            _ => Err(self.gone(Fate::Closed)),
+            OPEN => Some(Ok(())),
+            CLOSING => None,
+            DROPPED => Some(Err(self.gone(Fate::Dropped))),
+            _ => Some(Err(self.gone(Fate::Closed))),
         }
     }
 
     /// For a page that the table no longer leads to.
     pub(crate) fn page_gone(&self) -> Error {
-        self.check_open().err().unwrap_or_else(|| self.gone(Fate::Truncated))
+        let gone = self.check_open_now().and_then(Result::err);
+        gone.unwrap_or_else(|| self.gone(Fate::Truncated))
     }
 
     fn gone(&self, how: Fate) -> Error {

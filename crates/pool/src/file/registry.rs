@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use forebay_io::OpenOptions;
 
 use super::segments::{Segments, directory};
-use super::{BLOCKS_MAX, FileCore, FileOptions};
+use super::{BLOCKS_MAX, FileCore, FileOptions, OPEN};
 use crate::checksum::Checksum;
 use crate::detect::Detector;
 use crate::error::Error;
@@ -105,7 +105,7 @@ impl Files {
             let Some(file) = open else {
                 break places;
             };
-            if file.check_open().is_ok() {
+            if matches!(file.check_open_now(), Some(Ok(()))) {
                 if place.is_none() {
                     let what = "file of this name, which is no longer in its directory";
                     return Err(Error::OpenOtherwise { file: Arc::clone(&file.path), what });
@@ -179,7 +179,7 @@ impl Files {
             zero_pages: options.zero_pages,
             read_only: options.read_only,
             blocks: AtomicU64::new(len / page),
-            fate: AtomicU8::new(0),
+            fate: AtomicU8::new(OPEN),
             segments,
             detector: Mutex::new(Detector::new()),
             resize: Mutex::new(0),

@@ -6,9 +6,19 @@
 //!
 //! Those who have a discarded page pinned keep what they have, until they let go; it is never written.
 //!
+//! A close may fail when it is nearly done: a page is in use, or the last sync fails. Until it cannot fail
+//! any more the file is *closing*: a thread that asks whether it is open waits for the right to resize it
+//! and asks again. The closing thread in turn waits for the pages of the file. Therefore
+//! - a thread that has listed a page as loading, has copies in hand, or has the right to open files asks
+//!   without waiting; a loader that is told "closing" takes its page out again, then waits empty-handed;
+//! - a caller may hold pages of this file, or of another one that is closing, while it waits here. The close
+//!   waits for pages for a limited time, so it fails (`Busy`) and the caller goes on.
+//!
 //! Invariants:  [RSZ-1] after a truncation no page beyond the end is in the table, and none is written
-//! Concurrency: one thread at a time resizes a file; it waits for the I/O of the pages it discards,
-//!              and for no latch.
+//!              [RSZ-2] nobody is told that a file is closed by a close that may fail, and no load is waited
+//!              for by a close that its loader waits for
+//! Concurrency: one thread at a time resizes or closes a file; it waits for the I/O of the pages it
+//!              discards, and for no latch.
 
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
@@ -16,7 +26,7 @@ use std::sync::{MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::{BLOCKS_MAX, CLOSED, DROPPED, FileCore};
+use super::{BLOCKS_MAX, CLOSED, CLOSING, DROPPED, FileCore, OPEN};
 use crate::core::Core;
 use crate::error::Error;
 use crate::frame::word::{DIRTY, USAGE_MAX};
@@ -152,20 +162,24 @@ impl FileCore {
         self.check_open()?;
         self.evict_all(core)?;
         // From here on nothing is loaded; what was loaded since the first pass goes in a second.
-        self.fate.store(CLOSED, Ordering::SeqCst);
-        if let Err(error) = self.evict_all(core) {
-            self.fate.store(0, Ordering::SeqCst);
-            return Err(error);
-        }
+        let closing = Closing::begin(self);
+        self.evict_all(core)?;
         // What was written since the caller's sync: no checkpoint will know this file any more.
         let written = !self.is_read_only() && self.unsynced().is_some();
-        if (written || self.space.torn.awaits_sync(self.id))
-            && let Err(error) = core.sync_file(self)
-        {
-            self.fate.store(0, Ordering::SeqCst);
-            return Err(error);
+        if written || self.space.torn.awaits_sync(self.id) {
+            core.sync_file(self)?;
         }
+        self.give_back_space();
+        closing.succeeded();
         core.files.forget(self, || Ok(()))
+    }
+
+    /// Gives back the space that is reserved beyond the end, if the filesystem lets it. By who has the right
+    /// to resize, or when nobody has the pool any more.
+    pub(crate) fn give_back_space(&self) {
+        if let Err(error) = self.segments.give_back() {
+            tracing::debug!(%error, "space stays reserved beyond the end of a file");
+        }
     }
 
     /// Evicts every page, which must be clean and unpinned.
@@ -195,5 +209,27 @@ impl FileCore {
             }
         }
         if pages == 0 { Ok(()) } else { Err(Error::Busy { file: self.path.clone(), pages }) }
+    }
+}
+
+/// A close that may still fail; if it does, by an error or a panic, the file is open again.
+struct Closing<'f>(&'f FileCore);
+
+impl<'f> Closing<'f> {
+    fn begin(file: &'f FileCore) -> Closing<'f> {
+        let before = file.fate.swap(CLOSING, Ordering::SeqCst);
+        assert_eq!(before, OPEN, "[RSZ-2] a close of a file that is not open");
+        Closing(file)
+    }
+
+    fn succeeded(self) {
+        self.0.fate.store(CLOSED, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        let (from, to, order) = (CLOSING, OPEN, Ordering::SeqCst);
+        let _ = self.0.fate.compare_exchange(from, to, order, order);
     }
 }

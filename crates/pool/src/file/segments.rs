@@ -3,10 +3,21 @@
 //! With a segment size of n bytes, `name` holds the first n, `name.1` the next, and so on. Every
 //! segment but the last is full.
 //!
+//! Space is reserved for every block. A file that grows block by block would ask for that at each of them,
+//! and where several grow side by side the filesystem would give them single blocks in turns: on ext4, four
+//! such files of 4096 blocks had 4096 extents each. So space is reserved beyond the end, in steps of an
+//! eighth of the segment and at most 8 MiB, which makes it 65, and given back when the file is closed. What
+//! a crash leaves reserved, the next truncation gives back, or the close of the file after it has grown.
+//!
 //! Invariants:  [SEG-1] a block has one place, whatever the file's length
+//!              [SEG-2] at most an eighth of a segment, and 8 MiB, is reserved beyond its end, none beyond
+//!              its full size, and nothing once it is closed
+//! Concurrency: any thread reads; one at a time resizes, which has the file's right to do that.
 //! Failure:     an extension that fails half-way is taken back as far as the filesystem lets it.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use forebay_io::{CacheMode, File, OpenOptions, OsError, Preallocate, Volume};
@@ -16,6 +27,15 @@ use crate::tag::Block;
 
 /// ENOENT.
 const NOT_THERE: OsError = OsError::from_raw(2);
+
+/// Space is reserved ahead by one part in so many of a segment.
+const STEP_PART: u64 = 8;
+
+/// The most that is reserved ahead, in bytes.
+const STEP_BYTES_MAX: u64 = 8 << 20;
+
+/// For a length that has to be looked up.
+const UNKNOWN: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub(super) struct Segments {
@@ -27,6 +47,10 @@ pub(super) struct Segments {
     read_only: bool,
     cache: CacheMode,
     files: RwLock<Vec<File>>,
+    /// Bytes in the file as it was last resized, or [`UNKNOWN`].
+    known_len: AtomicU64,
+    /// Up to which byte of the file there is space; `u64::MAX` where none can be reserved.
+    reserved: AtomicU64,
 }
 
 impl Segments {
@@ -51,6 +75,8 @@ impl Segments {
             read_only,
             cache,
             files: RwLock::default(),
+            known_len: AtomicU64::new(UNKNOWN),
+            reserved: AtomicU64::new(0),
         };
         while segment_bytes.is_some() && segments.is_there(files.len())? {
             files.push(segments.open_one(files.len(), false)?);
@@ -162,14 +188,16 @@ impl Segments {
 
     /// Makes the file `to` pages long, from `from`, with space reserved for them; all or nothing.
     pub(super) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
+        let bytes = |pages: u64| pages * self.page_bytes;
         // What a partial page or a failed truncation left beyond the end must not come back.
-        if self.len()? != from * self.page_bytes {
+        let known = self.known_len.swap(UNKNOWN, Ordering::Relaxed);
+        if known != bytes(from) && self.len()? != bytes(from) {
             self.truncate(from)?;
         }
         let extended = self.try_extend(from, to);
-        if extended.is_err()
-            && let Err(error) = self.truncate(from)
-        {
+        if extended.is_ok() {
+            self.known_len.store(bytes(to), Ordering::Relaxed);
+        } else if let Err(error) = self.truncate(from) {
             tracing::error!(%error, file = %self.base.display(), "cannot take back an extension");
         }
         extended
@@ -187,17 +215,47 @@ impl Segments {
                 None => self.add(segment)?,
             };
             let range = (at - first) * self.page_bytes..(end - first) * self.page_bytes;
-            match file.preallocate(range.clone(), Preallocate::Extend) {
-                Err(forebay_io::Error::Unsupported { .. }) => {
-                    // No space can be reserved here, so a full disk shows at the first write.
-                    tracing::debug!(file = %file.path().display(), "no fallocate: sparse instead");
-                    file.set_len(range.end)?;
-                }
-                done => done?,
-            }
+            self.lengthen(&file, first * self.page_bytes, range)?;
             at = end;
         }
         Ok(())
+    }
+
+    /// Makes a segment longer by `range` (its bytes), with space reserved; it begins at byte `base` of the
+    /// file.
+    fn lengthen(&self, file: &File, base: u64, range: Range<u64>) -> Result<(), Error> {
+        if base + range.end <= self.reserved.load(Ordering::Relaxed) {
+            return Ok(file.set_len(range.end)?);
+        }
+        let ahead = range.start + (range.start / STEP_PART).min(STEP_BYTES_MAX);
+        let ahead = ahead.min(self.pages.saturating_mul(self.page_bytes)); // [SEG-2]
+        if ahead > range.end {
+            if file.preallocate(range.start..ahead, Preallocate::KeepSize).is_ok() {
+                self.reserved.store(base + ahead, Ordering::Relaxed);
+                return Ok(file.set_len(range.end)?);
+            }
+            // Perhaps there is space for this much, if what was had of the rest is given back.
+            file.set_len(range.start)?;
+        }
+        match file.preallocate(range.clone(), Preallocate::Extend) {
+            Err(forebay_io::Error::Unsupported { .. }) => {
+                // No space can be reserved here, so a full disk shows at the first write.
+                tracing::debug!(file = %file.path().display(), "no fallocate: sparse instead");
+                self.reserved.store(u64::MAX, Ordering::Relaxed);
+                Ok(file.set_len(range.end)?)
+            }
+            done => Ok(done?),
+        }
+    }
+
+    /// Gives back the space reserved beyond the end. The file may grow again.
+    pub(super) fn give_back(&self) -> Result<(), Error> {
+        let (len, reserved) = (&self.known_len, &self.reserved);
+        let (len, reserved) = (len.load(Ordering::Relaxed), reserved.load(Ordering::Relaxed));
+        if len == UNKNOWN || reserved <= len {
+            return Ok(());
+        }
+        self.truncate(len / self.page_bytes)
     }
 
     fn add(&self, segment: usize) -> Result<File, Error> {
@@ -213,13 +271,17 @@ impl Segments {
         Ok(file)
     }
 
-    /// Makes the file `pages` pages long, from more.
+    /// Makes the file `pages` pages long, from as many or more, and gives back the space behind.
     pub(super) fn truncate(&self, pages: u64) -> Result<(), Error> {
+        self.known_len.store(UNKNOWN, Ordering::Relaxed);
+        self.reserved.store(0, Ordering::Relaxed);
         let last = (pages.saturating_sub(1) / self.pages) as usize;
         self.remove_from(last + 1)?;
         let file = self.files().last().cloned();
         let len = (pages - last as u64 * self.pages.min(pages)) * self.page_bytes;
-        Ok(file.map_or(Ok(()), |file| file.set_len(len))?)
+        file.map_or(Ok(()), |file| file.set_len(len))?;
+        self.known_len.store(pages * self.page_bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Removes all segments from their directory.
@@ -236,15 +298,97 @@ pub(super) fn directory(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
+
+    use forebay_io::{Change, Interpose};
 
     const PAGE: usize = 4096;
 
     fn open(path: &Path, segment_pages: Option<u64>) -> Segments {
+        open_in(&Volume::system(), path, segment_pages)
+    }
+
+    fn open_in(volume: &Volume, path: &Path, segment_pages: Option<u64>) -> Segments {
         let options = OpenOptions::new().create(true);
         let bytes = segment_pages.map(|pages| pages * PAGE as u64);
-        let volume = Volume::system();
-        Segments::open(&volume, path.to_owned(), PAGE, bytes, CacheMode::Buffered, false, &options)
+        Segments::open(volume, path.to_owned(), PAGE, bytes, CacheMode::Buffered, false, &options)
             .unwrap()
+    }
+
+    /// The ends of what was reserved, in bytes of a segment, and the newest length that was set.
+    #[derive(Debug, Default)]
+    struct Reservations {
+        ends: Mutex<Vec<u64>>,
+        len: Mutex<Option<u64>>,
+        refuse_ahead: bool,
+    }
+
+    impl Interpose for Reservations {
+        fn carry_out(
+            &self,
+            change: &Change<'_>,
+            make: &mut dyn FnMut() -> Result<(), OsError>,
+        ) -> Result<(), OsError> {
+            match change {
+                Change::Preallocate { mode: Preallocate::KeepSize, .. } if self.refuse_ahead => {
+                    return Err(OsError::ENOSPC);
+                }
+                Change::Preallocate { range, .. } => self.ends.lock().unwrap().push(range.end),
+                Change::SetLen { len, .. } => *self.len.lock().unwrap() = Some(*len),
+                _ => {}
+            }
+            make()
+        }
+    }
+
+    fn watched(reservations: &Arc<Reservations>) -> Volume {
+        Volume::over(Arc::clone(reservations) as Arc<dyn Interpose>)
+    }
+
+    #[test]
+    fn seg_2_space_for_single_blocks_is_reserved_in_growing_steps_and_given_back() {
+        const BLOCKS: u64 = 20_000;
+        let directory = tempfile::tempdir().unwrap();
+        let seen = Arc::new(Reservations::default());
+        let segments = open_in(&watched(&seen), &directory.path().join("f"), None);
+        for block in 0..BLOCKS {
+            segments.extend(block, block + 1).unwrap();
+            let (len, pages) = (segments.len().unwrap(), block + 1);
+            assert_eq!(len, pages * PAGE as u64);
+            let reserved = seen.ends.lock().unwrap().last().copied().unwrap();
+            let most = len + (len / STEP_PART).min(STEP_BYTES_MAX);
+            assert!(reserved >= len && reserved <= most, "[SEG-2] {reserved} for {len}");
+        }
+        let count = seen.ends.lock().unwrap().len();
+        assert!(count < 100, "{count} reservations for {BLOCKS} blocks");
+        *seen.len.lock().unwrap() = None;
+        segments.give_back().unwrap();
+        assert_eq!(*seen.len.lock().unwrap(), Some(BLOCKS * PAGE as u64), "[SEG-2]");
+    }
+
+    #[test]
+    fn seg_2_no_segment_gets_more_space_than_it_may_have() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let seen = Arc::new(Reservations::default());
+        let segments = open_in(&watched(&seen), &path, Some(50));
+        (0..130).for_each(|block| segments.extend(block, block + 1).unwrap());
+        assert!(seen.ends.lock().unwrap().iter().all(|&end| end <= 50 * PAGE as u64), "[SEG-2]");
+        drop(open(&path, Some(50)));
+        // What was reserved is not there any more, so it is reserved again.
+        segments.truncate(60).unwrap();
+        seen.ends.lock().unwrap().clear();
+        segments.extend(60, 61).unwrap();
+        assert_eq!(seen.ends.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn where_there_is_space_for_a_block_and_no_more_the_file_grows_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let seen = Arc::new(Reservations { refuse_ahead: true, ..Reservations::default() });
+        let segments = open_in(&watched(&seen), &directory.path().join("f"), None);
+        (0..100).for_each(|block| segments.extend(block, block + 1).unwrap());
+        assert_eq!(segments.len().unwrap(), 100 * PAGE as u64);
     }
 
     #[test]

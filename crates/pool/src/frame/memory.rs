@@ -74,8 +74,10 @@ impl FrameMemory {
         loading.leased = true;
         let keeper = Arc::clone(self) as Arc<dyn Keeper>;
         // SAFETY: the mapping is initialised and lives as long as the keeper. A `Loading` is the
-        // only one of its frame, and while `leased` is set nobody else gets at the bytes: guards are
-        // refused by the word, and `bytes_mut` by the flag ([MEM-3]).
+        // only one of its frame, and while `leased` is set nobody else refers to the bytes: guards are
+        // refused by the word, and `bytes_mut` by the flag ([MEM-3]). Optimistic readers may copy them, as
+        // a lease allows: through `copy_racing`, and the version, which moved when the frame was
+        // emptied, has them throw it away ([MEM-4]).
         unsafe { Lease::from_raw(self.page(loading.frame()), self.page_bytes, keeper) }
     }
 
@@ -90,7 +92,7 @@ impl FrameMemory {
     pub(crate) fn bytes_mut<'l>(&'l self, loading: &'l mut Loading<'_>) -> &'l mut [u8] {
         assert!(!loading.leased, "[MEM-3] the page is lent to a transfer");
         // SAFETY: a `Loading` is the only one of its frame and is borrowed mutably for as long;
-        // the word refuses guards meanwhile ([MEM-3]).
+        // the word refuses guards meanwhile, and optimistic readers form no reference ([MEM-3], [MEM-4]).
         unsafe {
             std::slice::from_raw_parts_mut(self.page(loading.frame()).as_ptr(), self.page_bytes)
         }

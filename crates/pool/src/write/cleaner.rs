@@ -10,7 +10,12 @@
 //!
 //! When nothing is allocated, or nothing dirty was in the way, the cleaner sleeps without a timeout.
 //!
+//! Where most pages are in use there are few victims ahead, and it could look at the whole pool for them
+//! each time it is woken. It looks at 16 frames for each that it wants clean, and no further: where the hand
+//! goes far for a frame, it meets the dirty one that wakes the cleaner again.
+//!
 //! Invariants:  [CLN-1] it never waits for a latch, and skips what is held
+//!              [CLN-2] a round looks at no more frames than a fixed multiple of those it wants clean
 //! Source:      the look-ahead of the clock hand is PostgreSQL's BgBufferSync; waking by allocations
 //!              rather than every 200 ms is ours.
 
@@ -22,14 +27,17 @@ use std::thread::{self, JoinHandle, Thread};
 use super::out::{Copy, Copying};
 use crate::core::Core;
 use crate::error::Error;
-use crate::frame::FrameIndex;
 use crate::frame::word::{DIRTY, ORPHAN, READING, Touch, VALID, WRITING};
+use crate::frame::{FrameIndex, Frames};
 use crate::stats::PoolEvent;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{FileId, PageTag};
 
 /// The least that is kept clean ahead of the hand, in frames.
 const TARGET_MIN: u64 = 32;
+
+/// Frames looked at for each that is wanted clean, at most.
+const LOOKS_MAX: usize = 16;
 
 /// What the peak of allocations fades by each round: one part in this many.
 const FADE: u64 = 8;
@@ -160,12 +168,32 @@ impl Round {
 /// Writes dirty victims ahead of the hand until `target` frames there are clean. Gives how many
 /// were dirty.
 fn clean_ahead(core: &Core, target: usize) -> usize {
-    let frames = core.frames.len() as FrameIndex;
-    let hand = core.replacement.position() % frames;
-    let (mut good, mut dirty) = (0, Vec::new());
-    for step in 0..frames {
-        let frame = (hand + step) % frames;
-        let it = core.frames.get(frame);
+    let hand = core.replacement.position() % core.frames.len() as FrameIndex;
+    let (mut dirty, _) = dirty_ahead(&core.frames, hand, target);
+    dirty.sort_unstable();
+    let found = dirty.len();
+    if found > 0 {
+        core.counters.count_pool(PoolEvent::CleanerRounds);
+    }
+    for of_one_file in dirty.chunk_by(|a, b| a.0.file == b.0.file) {
+        write(core, of_one_file[0].0.file, of_one_file);
+    }
+    found
+}
+
+/// The dirty ones among the next `target` victims from `hand` on, and how many frames were looked at.
+fn dirty_ahead(
+    frames: &Frames,
+    hand: FrameIndex,
+    target: usize,
+) -> (Vec<(PageTag, FrameIndex)>, usize) {
+    let count = frames.len() as FrameIndex;
+    let looks_max = frames.len().min(target.saturating_mul(LOOKS_MAX)); // [CLN-2]
+    let (mut good, mut dirty, mut looks) = (0, Vec::new(), 0);
+    while looks < looks_max && good < target {
+        let frame = (hand + looks as FrameIndex) % count;
+        looks += 1;
+        let it = frames.get(frame);
         let word = it.word();
         let used = word.pins() > 0 || word.has(READING | WRITING | ORPHAN) || !word.has(VALID);
         if used || word.usage() > 0 {
@@ -177,19 +205,8 @@ fn clean_ahead(core: &Core, target: usize) -> usize {
         {
             dirty.push((tag, frame));
         }
-        if good >= target {
-            break;
-        }
     }
-    dirty.sort_unstable();
-    let found = dirty.len();
-    if found > 0 {
-        core.counters.count_pool(PoolEvent::CleanerRounds);
-    }
-    for of_one_file in dirty.chunk_by(|a, b| a.0.file == b.0.file) {
-        write(core, of_one_file[0].0.file, of_one_file);
-    }
-    found
+    (dirty, looks)
 }
 
 /// Writes pages of one file, as many at a time as there are buffers to spare.
@@ -234,5 +251,15 @@ mod tests {
         assert!((1700..2000).contains(&next), "{next}");
         let later = (0..100).map(|_| round.target(1000)).last();
         assert_eq!(later, Some(TARGET_MIN));
+    }
+
+    #[test]
+    #[cfg_attr(any(loom, shuttle), ignore = "outside a model")]
+    fn cln_2_where_there_are_no_victims_a_round_ends_after_some_looks() {
+        let frames = Frames::new(100_000).unwrap();
+        let (dirty, looks) = dirty_ahead(&frames, 99_990, 32);
+        assert!(dirty.is_empty() && looks <= 32 * LOOKS_MAX, "[CLN-2] {looks}");
+        let (_, looks) = dirty_ahead(&frames, 99_990, 50_000);
+        assert_eq!(looks, 100_000, "[CLN-2]");
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use forebay::{Error, Fate, FileOptions};
-use forebay_io::Op;
+use forebay_io::{Op, OsError};
 
 use crate::site::{
     Ends, PAGE, Site, create, is_dirty, number_in, numbered, on_disk, read, reopened, set,
@@ -109,7 +110,7 @@ fn a_truncation_waits_for_the_reads_and_writes_of_the_pages_it_discards() {
             gate.wait_for(1);
             let truncation = scope.spawn(|| file.truncate(1));
             wait_until("the file to be shorter", || file.blocks() == 1);
-            thread::sleep(std::time::Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
             assert!(!truncation.is_finished());
             gate.open();
             truncation.join().unwrap().unwrap();
@@ -273,6 +274,81 @@ fn a_file_with_pages_in_use_is_busy_and_can_be_closed_later() {
     assert!(matches!(file.close(), Err(Error::Gone { how: Fate::Closed, .. })));
     let file = pool.open_file("table", &FileOptions::new()).unwrap();
     assert_eq!(read(&file, 1), 7);
+}
+
+#[test]
+fn nobody_is_told_that_a_file_is_closed_by_a_close_that_fails() {
+    let site = Site::new();
+    let (pool, disk) = site.rigged(16);
+    let file = numbered(&pool, "table", 4, 0);
+    let sync = disk.hold(Op::SyncData);
+    thread::scope(|scope| {
+        let close = scope.spawn(|| file.close());
+        sync.wait_for(1);
+        // Written beside that sync, so closing takes another one, with every page evicted already.
+        write(&file, 1, 1);
+        file.flush_file().unwrap();
+        let last_sync = disk.hold(Op::SyncData);
+        sync.open();
+        last_sync.wait_for(1);
+        let asked = [
+            scope.spawn(|| file.read(1).map(drop)),
+            scope.spawn(|| file.init(2).map(drop)),
+            scope.spawn(|| file.flush_file().map(drop)),
+            scope.spawn(|| pool.open_file("table", &FileOptions::new()).map(drop)),
+        ];
+        thread::sleep(Duration::from_millis(20));
+        disk.fail(Op::SyncData, OsError::EIO);
+        last_sync.open();
+        assert!(matches!(close.join().unwrap(), Err(Error::Failed { .. })));
+        for asked in asked {
+            let told = asked.join().unwrap();
+            // That a sync has failed is another matter.
+            assert!(!told.as_ref().is_err_and(is_gone), "[RSZ-2] {told:?}");
+        }
+    });
+    assert_eq!(read(&file, 1), 1);
+}
+
+#[test]
+fn readers_beside_a_close_that_finds_pages_in_use_go_on_reading() {
+    let site = Site::new();
+    let pool = site.pool(16);
+    let file = numbered(&pool, "table", 8, 0);
+    let (done, told) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for seed in 0..3 {
+            let (file, done, told) = (&file, &done, &told);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                let mut read = || -> Result<(), Error> {
+                    // Longer than a close waits; and the second page is asked for with the first in hand, so
+                    // that the close and this wait for each other.
+                    let hold = Duration::from_millis(if seed == 0 { 70 } else { 0 });
+                    let first = file.read(random.u32(0..8))?;
+                    let second = file.read(random.u32(0..8))?;
+                    thread::sleep(hold);
+                    drop((first, second));
+                    Ok(())
+                };
+                while !done.load(Ordering::SeqCst) {
+                    if let Err(error) = read() {
+                        assert!(is_gone(&error), "{error}");
+                        told.fetch_add(1, Ordering::SeqCst);
+                        return;
+                    }
+                }
+            });
+        }
+        let _ends = Ends(&done);
+        for _ in 0..20 {
+            match file.close() {
+                Ok(()) => break,
+                Err(Error::Busy { .. }) => assert_eq!(told.load(Ordering::SeqCst), 0, "[RSZ-2]"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
 }
 
 #[test]

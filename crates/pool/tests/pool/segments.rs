@@ -1,5 +1,8 @@
 //! Files in segments: every block has one place, and the seams do not show.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use forebay::{BufferPool, FileOptions, Tablespace};
 use forebay_io::Op;
 
@@ -46,6 +49,29 @@ fn a_block_keeps_its_place_as_the_file_grows_shrinks_and_is_opened_again() {
     assert!((0..6).all(|block| read(&file, block) == u64::from(block)), "[SEG-1]");
     file.drop_file().unwrap();
     assert_eq!(segments_on_disk(&site), []);
+}
+
+#[test]
+fn a_file_that_grew_block_by_block_takes_no_more_space_than_its_blocks_once_it_is_closed() {
+    let site = Site::new();
+    let beyond = |path: &Path| {
+        let facts = std::fs::metadata(path).unwrap();
+        (facts.blocks() * 512).saturating_sub(facts.len())
+    };
+    // Room for what the filesystem itself needs to find the blocks.
+    let most = 128 << 10;
+    let pool = site.pool(64);
+    let files = ["closed", "dropped with its pool"].map(|name| {
+        let file = pool.open_file(name, &create()).unwrap();
+        (0..2500).for_each(|_| drop(file.append().unwrap()));
+        file
+    });
+    files[0].close().unwrap();
+    let paths = files.each_ref().map(|file| file.path().to_owned());
+    let dropped_before = beyond(&paths[1]);
+    drop((files, pool));
+    assert!(beyond(&paths[0]) < most, "[SEG-2] {paths:?}");
+    assert!(beyond(&paths[1]) < most, "[SEG-2] {paths:?}, {dropped_before} before");
 }
 
 #[test]

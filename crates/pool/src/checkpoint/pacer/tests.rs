@@ -13,6 +13,10 @@ const STARTED: Duration = Duration::from_secs(1000);
 type Grown = Box<dyn Fn(Duration) -> u64>;
 type Reads = Box<dyn Fn(Duration, u64) -> Option<Latency>>;
 
+fn usual(mean: Duration) -> Waits {
+    Waits { own: Some(Latency { reads: 100, mean }), ahead: None }
+}
+
 /// A checkpoint, the disk that it writes to, and everything around it.
 struct Run {
     pacer: Pacer,
@@ -24,6 +28,7 @@ struct Run {
     standstill: std::ops::Range<Duration>,
     log: Grown,
     reads: Reads,
+    ahead: Reads,
     /// Time since the start.
     now: Duration,
     ends: VecDeque<Duration>,
@@ -52,6 +57,7 @@ impl Run {
             standstill: Duration::ZERO..Duration::ZERO,
             log,
             reads: Box::new(|_, _| None),
+            ahead: Box::new(|_, _| None),
             now: Duration::ZERO,
             ends: VecDeque::new(),
             sent: 0,
@@ -86,7 +92,10 @@ impl Run {
             now: STARTED + self.now,
             pages_done: self.done,
             log_bytes: (self.log)(self.now),
-            foreground: (self.reads)(self.now, in_flight),
+            foreground: Waits {
+                own: (self.reads)(self.now, in_flight),
+                ahead: (self.ahead)(self.now, in_flight),
+            },
             in_flight: in_flight as u32,
         };
         let next_end = self.ends.front().copied();
@@ -263,7 +272,7 @@ fn a_disk_that_keeps_up_does_not_slip() {
 fn slow_reads_are_made_way_for_and_what_was_put_off_comes_after() {
     let mut run = Run::new(64_000, 100 * SECOND);
     run.page_time = SECOND / 2000;
-    run.pacer.baseline(Duration::from_micros(200));
+    run.pacer.baseline(usual(Duration::from_micros(200)));
     run.reads = slow_between(30 * SECOND, 40 * SECOND, 4);
     run.whole();
     let while_slow = run.sent_by(40 * SECOND) - run.sent_by(30 * SECOND);
@@ -284,7 +293,7 @@ fn slow_reads_are_made_way_for_and_what_was_put_off_comes_after() {
 fn reads_that_stay_slow_do_not_cost_the_end() {
     let mut run = Run::new(64_000, 100 * SECOND);
     run.page_time = SECOND / 1000;
-    run.pacer.baseline(Duration::from_micros(200));
+    run.pacer.baseline(usual(Duration::from_micros(200)));
     run.reads = slow_between(Duration::ZERO, 1000 * SECOND, 20);
     run.whole();
     assert!(run.now.abs_diff(100 * SECOND) < SECOND / 20, "{:?}", run.now);
@@ -304,7 +313,7 @@ fn what_is_usual_is_learned_while_nothing_is_written() {
         Some(Latency { reads: 10, mean: Duration::from_micros(200) * times })
     });
     run.until(50 * SECOND);
-    let usual = run.pacer.foreground.usual_ns.unwrap();
+    let usual = run.pacer.own.usual_ns.unwrap();
     assert!((190_000.0..210_000.0).contains(&usual), "{usual}");
     assert!(run.pacer.yielded() > SECOND, "{:?}", run.pacer.yielded());
 }
@@ -312,24 +321,73 @@ fn what_is_usual_is_learned_while_nothing_is_written() {
 #[test]
 fn another_kind_of_work_becomes_usual() {
     let mut run = Run::new(64_000, 100 * SECOND);
-    run.pacer.baseline(Duration::from_micros(200));
+    run.pacer.baseline(usual(Duration::from_micros(200)));
     run.reads = slow_between(10 * SECOND, 1000 * SECOND, 3);
     run.until(90 * SECOND);
-    assert_eq!(run.pacer.foreground.speed(), CATCH_UP);
+    assert_eq!(run.pacer.own.speed(), CATCH_UP);
+}
+
+/// Pages read ahead, waited for so long each.
+fn ahead(mean: Duration) -> Option<Latency> {
+    Some(Latency { reads: 100, mean })
+}
+
+#[test]
+fn streams_that_wait_longer_for_their_pages_are_made_way_for() {
+    for (usual, slow) in [(20, 80), (0, 80)] {
+        let mut run = Run::new(64_000, 100 * SECOND);
+        run.page_time = SECOND / 2000;
+        run.pacer.baseline(Waits { own: None, ahead: ahead(Duration::from_micros(usual)) });
+        run.ahead = Box::new(move |now, _| {
+            let is_slow = (30 * SECOND..40 * SECOND).contains(&now);
+            ahead(Duration::from_micros(if is_slow { slow } else { usual }))
+        });
+        run.whole();
+        let while_slow = run.sent_by(40 * SECOND) - run.sent_by(30 * SECOND);
+        assert!(while_slow < 3200, "{while_slow} pages in the time of 6400");
+        assert!(run.pacer.yielded() > 4 * SECOND, "[PAC-5] {:?}", run.pacer.yielded());
+        assert!(run.now.abs_diff(100 * SECOND) < SECOND / 20, "{:?}", run.now);
+    }
+}
+
+#[test]
+fn a_wait_for_pages_read_ahead_that_is_no_longer_than_a_look_at_them_is_not_slow() {
+    let mut run = Run::new(64_000, 100 * SECOND);
+    run.pacer.baseline(Waits { own: None, ahead: ahead(Duration::ZERO) });
+    run.ahead = Box::new(|_, _| ahead(AHEAD_NOTICED));
+    run.whole();
+    assert_eq!(run.pacer.yielded(), Duration::ZERO, "[PAC-5]");
+}
+
+#[test]
+fn streams_that_come_and_go_make_reads_look_neither_fast_nor_slow() {
+    let no_wait = Box::new(|now, _: u64| ahead(Duration::ZERO).filter(|_| now < 50 * SECOND));
+    let mut run = Run::new(64_000, 100 * SECOND);
+    run.pacer.baseline(Waits { ahead: ahead(Duration::ZERO), ..usual(Duration::from_micros(200)) });
+    run.reads = slow_between(Duration::ZERO, Duration::ZERO, 1);
+    run.ahead = no_wait.clone();
+    run.whole();
+    assert_eq!(run.pacer.yielded(), Duration::ZERO, "[PAC-5] the end of a stream");
+    let mut run = Run::new(64_000, 100 * SECOND);
+    run.pacer.baseline(usual(Duration::from_micros(200)));
+    run.reads = slow_between(30 * SECOND, 40 * SECOND, 4);
+    run.ahead = no_wait;
+    run.whole();
+    assert!(run.pacer.yielded() > 4 * SECOND, "[PAC-5] {:?} beside one", run.pacer.yielded());
 }
 
 #[test]
 fn nobody_is_made_way_for_who_has_gone() {
     let mut run = Run::new(64_000, 100 * SECOND);
-    run.pacer.baseline(Duration::from_micros(200));
+    run.pacer.baseline(usual(Duration::from_micros(200)));
     run.reads = Box::new(|now, _| {
         let slow = Latency { reads: 100, mean: Duration::from_millis(2) };
         (now < 10 * SECOND).then_some(slow)
     });
     run.until(10 * SECOND);
-    assert!(run.pacer.foreground.speed() < 1.0);
+    assert!(run.pacer.own.speed() < 1.0);
     run.until(12 * SECOND);
-    assert_eq!(run.pacer.foreground.speed(), CATCH_UP);
+    assert_eq!(run.pacer.own.speed(), CATCH_UP);
 }
 
 #[test]
@@ -352,9 +410,10 @@ fn nothing_to_do_no_time_and_no_log_are_no_division_by_zero() {
             for log_budget in [None, Some(0), Some(1), Some(u64::MAX)] {
                 let started = STARTED;
                 let mut pacer = Pacer::new(Plan { pages, over, log_budget, started });
-                pacer.baseline(Duration::ZERO);
+                pacer.baseline(usual(Duration::ZERO));
                 for now in [Duration::ZERO, STARTED, STARTED + SECOND, Duration::MAX] {
-                    let foreground = Some(Latency { reads: u64::MAX, mean: Duration::ZERO });
+                    let waits = Some(Latency { reads: u64::MAX, mean: Duration::ZERO });
+                    let foreground = Waits { own: waits, ahead: waits };
                     let log_bytes = u64::from(now > STARTED);
                     let (pages_done, in_flight) = (pages / 2, 0);
                     let seen = Observed { now, pages_done, log_bytes, foreground, in_flight };
@@ -375,7 +434,13 @@ fn nothing_to_do_no_time_and_no_log_are_no_division_by_zero() {
 fn a_rest_is_never_so_short_that_it_is_none() {
     let plan = Plan { pages: 1 << 40, over: SECOND, log_budget: None, started: STARTED };
     let now = STARTED + Duration::from_nanos(1);
-    let seen = Observed { now, pages_done: 1100, log_bytes: 0, foreground: None, in_flight: 0 };
+    let seen = Observed {
+        now,
+        pages_done: 1100,
+        log_bytes: 0,
+        foreground: Waits::default(),
+        in_flight: 0,
+    };
     match Pacer::new(plan).step(&seen) {
         Verdict::Rest { until } => assert!(until > now, "{until:?}"),
         other => panic!("the line is at page 1099: {other:?}"),
@@ -390,7 +455,7 @@ fn pages_that_others_write_count_and_are_waited_for() {
         now: STARTED + now,
         pages_done,
         log_bytes: 0,
-        foreground: None,
+        foreground: Waits::default(),
         in_flight: 0,
     };
     let verdict = pacer.step(&at(SECOND, 320));
@@ -449,7 +514,7 @@ proptest! {
         // All pages take from a hundredth to four times the interval.
         run.page_time = over.mul_f64(disk as f64 / 100.0 / pages as f64);
         run.standstill = part(standstill.0)..part(standstill.0 + standstill.1);
-        run.pacer.baseline(Duration::from_micros(200));
+        run.pacer.baseline(usual(Duration::from_micros(200)));
         run.reads = slow_between(part(slow.0), part(slow.0 + slow.1), slow.2);
         run.whole();
         let busy = run.page_time * u32::try_from(pages).unwrap();

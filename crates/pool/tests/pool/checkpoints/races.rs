@@ -101,6 +101,44 @@ fn a_change_logged_beside_an_older_write_and_not_marked_yet_is_waited_for() {
 }
 
 #[test]
+fn a_file_that_was_made_longer_before_the_record_of_it_is_synced_by_a_checkpoint_after_that() {
+    let site = Site::new();
+    let rig = Rig::new(&site, 32, 8);
+    rig.change(0, 3);
+    let gate = rig.disks[0].hold(Op::Write);
+    let earlier = rig.begun(CheckpointOptions::now());
+    gate.wait_for(1);
+    // Beside a checkpoint, which may or may not sync it.
+    rig.files[0].extend(4).unwrap();
+    let lsn = rig.log.append();
+    let syncs = rig.disks[0].count(Op::SyncData);
+    gate.open();
+    assert!(earlier.wait().unwrap().redo < lsn);
+    assert!(rig.disks[0].count(Op::SyncData) > syncs, "[CKS-1] with what it has written");
+
+    // No page is dirty: only the length has changed.
+    rig.files[0].extend(4).unwrap();
+    let lsn = rig.log.append();
+    let syncs = rig.disks[0].count(Op::SyncData);
+    let report = rig.checkpoint().unwrap();
+    assert!(report.redo >= lsn, "the record is not read again");
+    assert_eq!((report.pages, rig.disks[0].count(Op::SyncData)), (0, syncs + 1), "[CKP-1]");
+}
+
+#[test]
+fn a_record_of_an_extension_that_comes_later_is_not_covered_by_the_checkpoint_in_between() {
+    // Why `PagedFile::extend` asks for the other order.
+    let site = Site::new();
+    let rig = Rig::new(&site, 32, 8);
+    let lsn = rig.log.append();
+    let report = rig.checkpoint().unwrap();
+    let syncs = rig.disks[0].count(Op::SyncData);
+    rig.files[0].extend(4).unwrap();
+    assert!(report.redo >= lsn, "the record is not read again");
+    assert_eq!(rig.disks[0].count(Op::SyncData), syncs, "and the extension is not durable");
+}
+
+#[test]
 fn a_page_latched_and_not_changed_is_no_reason_to_write_it() {
     let site = Site::new();
     let rig = Rig::new(&site, 32, 8);
