@@ -97,7 +97,7 @@ fn nobody_waits_for_a_log_flush_that_anothers_look_ahead_needs() {
             [10, 11].map(|block| crate::site::number_in(&file.read_with(block, &scan).unwrap()))
         });
         crate::site::wait_until("the log", || log.standing.load(Ordering::SeqCst));
-        assert_eq!(read(&file, 11), 1011);
+        assert_eq!(read(&file, 11), 1011, "[LOD-3]");
         assert!(!scanner.is_finished());
         log.stands.store(0, Ordering::SeqCst);
         assert_eq!(scanner.join().unwrap(), [1010, 1011]);
