@@ -20,6 +20,7 @@ mod output;
 mod progress;
 pub mod report;
 pub mod run;
+pub mod statistics;
 pub mod units;
 pub mod workfile;
 

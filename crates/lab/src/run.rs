@@ -21,7 +21,7 @@ use crate::ground::on::{self, OnDisk};
 use crate::interrupt;
 use crate::output::{self, Outputs};
 use crate::progress::{Progress, Unit};
-use crate::report::{self, Report};
+use crate::report::{self, Report, Section};
 use crate::workfile::{self, Workfile};
 
 /// Does what the command line says.
@@ -177,6 +177,7 @@ struct Run<'a> {
     storage: Storage,
     counters: Option<CounterSource>,
     found: Outcome,
+    sections: Vec<Section>,
 }
 
 impl<'a> Run<'a> {
@@ -187,8 +188,8 @@ impl<'a> Run<'a> {
         let mut storage = Storage::read(directory)
             .with_context(|| format!("cannot look at {}", directory.display()))?;
         let counters = counter_source(&mut storage);
-        let found = Outcome { records: Vec::new(), backends: Vec::new(), advice: Vec::new() };
-        Ok(Run { on, clock, started, storage, counters, found })
+        let found = Outcome::default();
+        Ok(Run { on, clock, started, storage, counters, found, sections: Vec::new() })
     }
 
     /// Makes the working file, lets `experiment` measure on it, and keeps what it found.
@@ -211,7 +212,10 @@ impl<'a> Run<'a> {
             measuring.reach(begun, label);
         })?;
         self.found.records.extend(outcome.records);
+        self.found.verdicts.extend(outcome.verdicts);
         self.found.advice.extend(outcome.advice);
+        self.found.conclusions.extend(outcome.conclusions);
+        self.sections.push(outcome.section);
         for note in outcome.backends {
             let known = self.found.backends.iter().any(|other| other.backend == note.backend);
             if !known {
@@ -239,7 +243,10 @@ impl<'a> Run<'a> {
             storage: self.storage,
             backends: self.found.backends,
             records: self.found.records,
+            device: None,
+            verdicts: self.found.verdicts,
             advice: self.found.advice,
+            conclusions: self.found.conclusions,
         };
         // The files first, and the summary also if they could not be written: it took a minute.
         let written = outputs.write(&report);

@@ -28,7 +28,7 @@ use forebay_io::{CacheMode, Error, File, OpenOptions};
 use crate::bad_input;
 use crate::facts::{CounterSource, Storage};
 use crate::ground::on::{self, OnDisk};
-use crate::report::{Advice, BackendNote, Record};
+use crate::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
 use crate::workfile::{Naming, Workfile};
 
 /// What a run needs of an experiment. It is implemented by the experiments' settings.
@@ -109,14 +109,20 @@ impl Bench<'_> {
 }
 
 /// What came of an experiment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     /// One record per cell, with nulls and a remark where it could not be measured.
     pub records: Vec<Record>,
     /// Which backends could be opened.
     pub backends: Vec<BackendNote>,
-    /// What follows from the records.
+    /// What comparisons came to.
+    pub verdicts: Vec<Verdict>,
+    /// Settings worth changing.
     pub advice: Vec<Advice>,
+    /// What else follows from the records.
+    pub conclusions: Vec<Conclusion>,
+    /// What it shows.
+    pub section: Section,
 }
 
 /// Why direct reads cannot be measured on `workfile`, if that is so.

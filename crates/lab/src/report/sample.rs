@@ -31,6 +31,7 @@ pub(crate) fn record(
         "cpu_us_per_block": blocks_per_s.map(|_| 3.2),
     });
     Record {
+        rounds: Vec::new(),
         experiment: "depth".to_owned(),
         cell: object(cell),
         metrics: object(metrics),
@@ -80,7 +81,10 @@ pub(crate) fn report(records: Vec<Record>) -> Report {
             note: "io_uring_setup: EPERM".to_owned(),
         }],
         records,
+        device: None,
+        verdicts: Vec::new(),
         advice: Vec::new(),
+        conclusions: Vec::new(),
     }
 }
 
@@ -149,6 +153,7 @@ pub(crate) fn absurd() -> Vec<Record> {
             for metrics in &metrics {
                 for remarks in remarks {
                     records.push(Record {
+                        rounds: Vec::new(),
                         experiment: experiment.to_owned(),
                         cell: object(cell.clone()),
                         metrics: object(metrics.clone()),
@@ -171,6 +176,7 @@ pub(crate) fn checkpoint(
     let ((dirty, cache), (elevator, combine, backend)) = (place, way);
     let requests = if combine { 8192 } else { 65_536 };
     Record {
+        rounds: Vec::new(),
         experiment: "checkpoint".to_owned(),
         cell: object(json!({
             "dirty": dirty, "elevator": elevator, "combine": combine, "cache": cache,
@@ -241,6 +247,7 @@ pub(crate) fn absurd_checkpoints() -> Vec<Record> {
                 cell.insert("kind".into(), json!(kind));
             }
             records.push(Record {
+                rounds: Vec::new(),
                 experiment: "checkpoint".to_owned(),
                 cell,
                 metrics: object(metrics.clone()),
@@ -255,6 +262,7 @@ pub(crate) fn absurd_checkpoints() -> Vec<Record> {
 pub(crate) fn readahead(files: &str, readers: u64, bytes: Option<u64>, rate: f64) -> Record {
     let share = rate / readers as f64;
     Record {
+        rounds: Vec::new(),
         experiment: "readahead".to_owned(),
         cell: object(json!({
             "readers": readers, "files": files, "readahead_bytes": bytes,
@@ -305,6 +313,7 @@ pub(crate) fn absurd_readaheads() -> Vec<Record> {
             let mut cell = object(cell.clone());
             cell.insert("kind".into(), json!(kind));
             records.push(Record {
+                rounds: Vec::new(),
                 experiment: "readahead".to_owned(),
                 cell,
                 metrics: object(metrics.clone()),
@@ -319,6 +328,7 @@ pub(crate) fn absurd_readaheads() -> Vec<Record> {
 pub(crate) fn activation(start: &str, advice: &str, stride: u64, reads: Option<u32>) -> Record {
     let windows = if reads.is_some() { vec![32_768, 65_536, 131_072, 131_072] } else { Vec::new() };
     Record {
+        rounds: Vec::new(),
         experiment: "activation".to_owned(),
         cell: object(json!({
             "start": start, "advice": advice, "request_bytes": 8192, "stride_bytes": 8192 * stride,
@@ -340,6 +350,7 @@ pub(crate) fn mixture(bytes: u64, mix: &str, stream: f64, random: f64) -> Record
     let of = |kind: &str, value: f64| (mix == kind || mix == "both").then_some(value);
     let kept = |value: f64| (mix == "both").then_some(value);
     Record {
+        rounds: Vec::new(),
         experiment: "mixture".to_owned(),
         cell: object(json!({
             "mix": mix, "streams": 4, "random_readers": 4, "readahead_bytes": bytes,

@@ -34,7 +34,7 @@ pub fn summary(report: &Report, look: Look) -> String {
     for finding in findings(&report.records) {
         text.push_str(&wrapped("* ", &finding, look.width));
     }
-    for advice in &report.advice {
+    for advice in &report.conclusions {
         text.push_str(&wrapped("* ", &advice.sentence, look.width));
     }
     let _ = writeln!(text, "\nto repeat: {}", report.command);
@@ -156,13 +156,13 @@ fn wrapped(bullet: &str, text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Advice, sample};
+    use crate::report::{Conclusion, sample};
 
     #[test]
     fn the_summary_says_where_what_and_what_follows() {
         let mut report =
             sample::report(vec![sample::record("sync", "buffered", 0, Some(1e4), &[])]);
-        report.advice.push(Advice {
+        report.conclusions.push(Conclusion {
             experiment: "depth".to_owned(),
             sentence: "Ask for 64 blocks ahead.".to_owned(),
             setting: String::new(),

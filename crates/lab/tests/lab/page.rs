@@ -178,7 +178,7 @@ fn hostile_names_stay_inert_in_chromium() {
     let mut report = sample::report();
     report.host.name = hostile.to_owned();
     report.command = hostile.to_owned();
-    report.advice[0].sentence = hostile.to_owned();
+    report.conclusions[0].sentence = hostile.to_owned();
     report.records[46].remarks.push(hostile.to_owned());
     let visit = visit(&browser, &probed(&html::render(&report).unwrap()), &[]);
     assert!(visit.dom.contains("<title>forebay lab: &lt;/script&gt;"), "the title was taken");

@@ -3,11 +3,11 @@
 //! Only cells in which all repetitions agree are spoken of.
 
 use super::NAME;
-use crate::report::{Advice, Record};
+use crate::report::{Conclusion, Record};
 use crate::units::{shown_size, typed_size};
 
 /// The conclusions.
-pub(super) fn draw(records: &[Record]) -> Vec<Advice> {
+pub(super) fn draw(records: &[Record]) -> Vec<Conclusion> {
     let told = [sequences(records), strides(records), two_streams(records)];
     let mut sentences: Vec<String> = told.into_iter().flatten().collect();
     if sentences.is_empty() {
@@ -16,7 +16,7 @@ pub(super) fn draw(records: &[Record]) -> Vec<Advice> {
                 .to_owned(),
         );
     }
-    let advice = |sentence| Advice {
+    let advice = |sentence| Conclusion {
         experiment: NAME.to_owned(),
         sentence,
         setting: String::new(),
@@ -135,6 +135,7 @@ mod tests {
     fn record(start: &str, stride: u64, streams: (u64, &str), reads: Option<u32>) -> Record {
         let map = |value: serde_json::Value| value.as_object().cloned().unwrap();
         Record {
+            rounds: Vec::new(),
             experiment: NAME.to_owned(),
             cell: map(json!({
                 "start": start, "advice": "normal", "request_bytes": 8192,

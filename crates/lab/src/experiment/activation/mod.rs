@@ -87,7 +87,7 @@ impl Experiment for Settings {
         }
         let records = record::records(self, bench.storage, &cells, &tallies);
         let advice = conclusion::draw(&records);
-        Ok(Outcome { records, backends: Vec::new(), advice })
+        Ok(Outcome { records, backends: Vec::new(), conclusions: advice, ..Outcome::default() })
     }
 }
 

@@ -41,6 +41,7 @@ fn record(settings: &Settings, storage: &Storage, cell: Cell, tally: &Tally) -> 
     }));
     fields.extend(place(storage));
     Record {
+        rounds: Vec::new(),
         experiment: NAME.to_owned(),
         cell: fields,
         metrics: metrics(tally),

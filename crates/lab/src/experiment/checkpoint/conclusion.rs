@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::NAME;
-use crate::report::{Advice, Record};
+use crate::report::{Conclusion, Record};
 
 /// Below this part of the baseline's time, something is gained.
 const CLEAR: f64 = 0.95;
@@ -18,7 +18,7 @@ const READS_MIN: f64 = 200.0;
 const TOGETHER: f64 = 0.9;
 
 /// The conclusions, the most useful first.
-pub(super) fn draw(records: &[Record]) -> Vec<Advice> {
+pub(super) fn draw(records: &[Record]) -> Vec<Conclusion> {
     let mut advice = Vec::new();
     for cache in ["direct", "buffered"] {
         let here: Vec<&Record> =
@@ -34,8 +34,13 @@ pub(super) fn draw(records: &[Record]) -> Vec<Advice> {
     advice
 }
 
-fn sentence(sentence: String) -> Advice {
-    Advice { experiment: NAME.to_owned(), sentence, setting: String::new(), value: String::new() }
+fn sentence(sentence: String) -> Conclusion {
+    Conclusion {
+        experiment: NAME.to_owned(),
+        sentence,
+        setting: String::new(),
+        value: String::new(),
+    }
 }
 
 fn flag(record: &Record, key: &str) -> bool {
@@ -51,7 +56,7 @@ fn plain<'a>(records: &[&'a Record], dirty: &str) -> Vec<&'a Record> {
 }
 
 /// What order and company gain over one synchronous write after another, pattern by pattern.
-fn writing(records: &[&Record], cache: &str) -> Option<Advice> {
+fn writing(records: &[&Record], cache: &str) -> Option<Conclusion> {
     let (mut gains, mut others) = (Vec::new(), Vec::new());
     for dirty in ["clustered", "uniform", "zipfian", "two-tablespaces"] {
         let cells = plain(records, dirty);
@@ -95,7 +100,7 @@ fn writing(records: &[&Record], cache: &str) -> Option<Advice> {
 }
 
 /// What readers wait beside a checkpoint at once and a spread one. `is_set`: the setting was advised.
-fn pacing(records: &[&Record], cache: &str, is_set: bool) -> Option<Advice> {
+fn pacing(records: &[&Record], cache: &str, is_set: bool) -> Option<Conclusion> {
     let beside = |paced: bool| {
         let found = records.iter().find(|record| {
             flag(record, "foreground")
@@ -125,7 +130,7 @@ fn pacing(records: &[&Record], cache: &str, is_set: bool) -> Option<Advice> {
 }
 
 /// Whether two tablespaces end together under `balanced`, and under `sorted` not.
-fn tablespaces(records: &[&Record], cache: &str) -> Option<Advice> {
+fn tablespaces(records: &[&Record], cache: &str) -> Option<Conclusion> {
     let cells = plain(records, "two-tablespaces");
     let share = |elevator: &str| {
         let mut cells = cells
@@ -160,6 +165,7 @@ mod tests {
         let map = |value: Value| value.as_object().cloned().unwrap();
         let combine = elevator != "arrival";
         Record {
+            rounds: Vec::new(),
             experiment: NAME.to_owned(),
             cell: map(json!({
                 "dirty": dirty, "elevator": elevator, "combine": combine, "cache": "direct",

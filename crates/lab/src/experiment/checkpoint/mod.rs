@@ -203,7 +203,12 @@ fn run(
     }
     let records = record::records(settings, &tallies);
     let advice = conclusion::draw(&records);
-    Ok(Outcome { records, backends: means.into_backends(), advice })
+    Ok(Outcome {
+        records,
+        backends: means.into_backends(),
+        conclusions: advice,
+        ..Outcome::default()
+    })
 }
 
 /// The cells in random order; but in the first round the essential ones first, since time may not do for

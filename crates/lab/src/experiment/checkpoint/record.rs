@@ -252,7 +252,7 @@ impl Tally {
             None => (self.metrics(settings, baseline), self.remarks(settings)),
         };
         let cell = cell.as_object().cloned().unwrap_or_default();
-        Record { experiment: NAME.to_owned(), cell, metrics, remarks }
+        Record { rounds: Vec::new(), experiment: NAME.to_owned(), cell, metrics, remarks }
     }
 }
 

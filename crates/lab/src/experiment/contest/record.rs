@@ -97,7 +97,13 @@ impl Form {
         }
         put("cache", json!(row.cache.to_string()));
         put("device_readahead_bytes", json!(device_readahead_bytes));
-        Record { experiment: self.experiment.to_owned(), cell, metrics, remarks }
+        Record {
+            rounds: Vec::new(),
+            experiment: self.experiment.to_owned(),
+            cell,
+            metrics,
+            remarks,
+        }
     }
 }
 

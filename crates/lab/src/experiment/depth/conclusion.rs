@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{NAME, Settings};
-use crate::report::{Advice, Record};
+use crate::report::{Conclusion, Record};
 
 /// "As good as the best": within this part of it.
 const GOOD_ENOUGH: f64 = 0.95;
@@ -61,9 +61,9 @@ impl Line<'_> {
 }
 
 /// The conclusions, the most useful first.
-pub(super) fn draw(settings: &Settings, records: &[Record]) -> Vec<Advice> {
+pub(super) fn draw(settings: &Settings, records: &[Record]) -> Vec<Conclusion> {
     let lines = lines(records);
-    let sentence = |sentence: String| Advice {
+    let sentence = |sentence: String| Conclusion {
         experiment: NAME.to_owned(),
         sentence,
         setting: String::new(),
@@ -80,7 +80,7 @@ pub(super) fn draw(settings: &Settings, records: &[Record]) -> Vec<Advice> {
         };
         return vec![sentence(why.to_owned())];
     };
-    let mut advice: Vec<Advice> =
+    let mut advice: Vec<Conclusion> =
         headline(settings, best, &ours).map(sentence).into_iter().collect();
     // PostgreSQL reads through the page cache: with WILLNEED up to version 17 and with
     // io_method=sync, by worker processes or io_uring from 18 on.
@@ -127,7 +127,7 @@ fn headline(settings: &Settings, best: &Line<'_>, lines: &[&Line<'_>]) -> Option
 }
 
 /// What a buffered line says about PostgreSQL's effective_io_concurrency, if it gains anything.
-fn for_postgres(line: &Line<'_>) -> Option<Advice> {
+fn for_postgres(line: &Line<'_>) -> Option<Conclusion> {
     let workers = line.backend == "threads";
     let settable = line.up_to(if workers { WORKERS_MAX } else { CONCURRENCY_MAX });
     let worth = |line: &Line<'_>| line.gain().filter(|&gain| gain >= GAIN_MIN);
@@ -165,7 +165,7 @@ fn for_postgres(line: &Line<'_>) -> Option<Advice> {
         }
         _ => "PostgreSQL 18 with io_method=io_uring".to_owned(),
     };
-    Some(Advice {
+    Some(Conclusion {
         experiment: NAME.to_owned(),
         sentence: format!("{who}: {what} ({name})."),
         setting: depth.map_or_else(String::new, |_| "effective_io_concurrency".to_owned()),
@@ -222,6 +222,7 @@ mod tests {
     fn record(backend: &str, depth: u64, rate: f64, spread: f64) -> Record {
         let map = |value: serde_json::Value| value.as_object().cloned().unwrap();
         Record {
+            rounds: Vec::new(),
             experiment: NAME.to_owned(),
             cell: map(json!({ "backend": backend, "cache": "buffered", "depth": depth })),
             metrics: map(json!({

@@ -150,7 +150,7 @@ fn run(
         unusable.into_iter().map(|cell| unmeasured(cell, missing.of(cell).unwrap_or_default())),
     );
     let advice = conclusion::draw(settings, &records);
-    Ok(Outcome { records, backends, advice })
+    Ok(Outcome { records, backends, conclusions: advice, ..Outcome::default() })
 }
 
 fn open_file(workfile: &Workfile, cache: CacheMode) -> Result<File, forebay_io::Error> {
@@ -227,6 +227,7 @@ fn record(settings: &Settings, cell: Cell, tally: &Tally) -> Record {
         return unmeasured(cell, why);
     }
     Record {
+        rounds: Vec::new(),
         experiment: NAME.to_owned(),
         cell: cell_map(cell),
         metrics: tally.metrics(settings.block_bytes),
@@ -265,6 +266,7 @@ fn remarks(settings: &Settings, cell: Cell, tally: &Tally, blocks: Option<Spread
 
 fn unmeasured(cell: Cell, why: &str) -> Record {
     Record {
+        rounds: Vec::new(),
         experiment: NAME.to_owned(),
         cell: cell_map(cell),
         metrics: json!({ "blocks_per_s": null }).as_object().cloned().unwrap_or_default(),

@@ -1,7 +1,7 @@
 //! What the records of `interplay` say: whether advice for single blocks pays, and what does.
 
 use super::NAME;
-use crate::report::{Advice, Record};
+use crate::report::{Conclusion, Record};
 use crate::units::shown_size;
 
 /// A difference below this is none.
@@ -42,12 +42,12 @@ impl Figures {
 
 /// The conclusions, the most useful first. Of the three patterns, `shuffled` is the one that databases
 /// have; advice rests on it.
-pub(super) fn draw(records: &[Record]) -> Vec<Advice> {
+pub(super) fn draw(records: &[Record]) -> Vec<Conclusion> {
     let mut readaheads: Vec<Option<u64>> = records.iter().map(readahead).collect();
     readaheads.sort_unstable();
     readaheads.dedup();
     let several = readaheads.len() > 1;
-    let mut advice: Vec<Advice> = Vec::new();
+    let mut advice: Vec<Conclusion> = Vec::new();
     for bytes in readaheads {
         let place = match bytes {
             Some(bytes) if several => format!(" (device readahead {})", shown_size(bytes)),
@@ -74,8 +74,13 @@ pub(super) fn draw(records: &[Record]) -> Vec<Advice> {
     advice
 }
 
-fn sentence(sentence: String) -> Advice {
-    Advice { experiment: NAME.to_owned(), sentence, setting: String::new(), value: String::new() }
+fn sentence(sentence: String) -> Conclusion {
+    Conclusion {
+        experiment: NAME.to_owned(),
+        sentence,
+        setting: String::new(),
+        value: String::new(),
+    }
 }
 
 fn readahead(record: &Record) -> Option<u64> {
@@ -94,7 +99,7 @@ fn kernel_alone(records: &[&Record]) -> Option<Figures> {
 }
 
 /// Whether WILLNEED page by page is worth its calls.
-fn advised_pages(records: &[&Record], place: &str) -> Option<Advice> {
+fn advised_pages(records: &[&Record], place: &str) -> Option<Conclusion> {
     let alone = kernel_alone(records)?;
     let (best, advised) = fastest(records, |strategy| strategy.starts_with("willneed-"))?;
     let best = best.cell_text("strategy");
@@ -107,13 +112,13 @@ fn advised_pages(records: &[&Record], place: &str) -> Option<Advice> {
     }
     let gain = advised.gain_over(&alone)?;
     Some(sentence(format!(
-        "Advice for each block pays in clustered random reads{place}: {best}{first} is {gain:.1} times as \
+        "Conclusion for each block pays in clustered random reads{place}: {best}{first} is {gain:.1} times as \
          fast as the kernel alone{second}."
     )))
 }
 
 /// What streams gain over the kernel alone.
-fn streams(records: &[&Record], place: &str) -> Option<Advice> {
+fn streams(records: &[&Record], place: &str) -> Option<Conclusion> {
     let alone = kernel_alone(records)?;
     let is_stream = |strategy: &str| {
         !(strategy == "os" || strategy == "random" || strategy.starts_with("willneed-"))
@@ -138,6 +143,7 @@ mod tests {
     fn record(strategy: &str, rate: f64, spread: f64) -> Record {
         let map = |value: serde_json::Value| value.as_object().cloned().unwrap();
         Record {
+            rounds: Vec::new(),
             experiment: NAME.to_owned(),
             cell: map(json!({
                 "pattern": "shuffled", "strategy": strategy, "cache": "buffered",
@@ -170,7 +176,7 @@ mod tests {
     #[test]
     fn it_is_advised_for_where_it_pays_and_neither_where_rounds_overlap() {
         let pays = [record("os", 35.0, 0.01), record("willneed-32", 66.0, 0.01)];
-        assert!(told(&pays).contains("Advice for each block pays"));
+        assert!(told(&pays).contains("Conclusion for each block pays"));
         let unclear = [record("os", 60.0, 0.2), record("willneed-32", 66.0, 0.2)];
         assert!(told(&unclear).contains("No conclusion"));
     }

@@ -1,14 +1,14 @@
 //! What the records of `mixture` say: who loses more, and under which readahead.
 
 use super::NAME;
-use crate::report::{Advice, Record};
+use crate::report::{Conclusion, Record};
 use crate::units::shown_size;
 
 /// Losing less than this is not losing.
 const CLEAR: f64 = 0.95;
 
 /// The conclusions.
-pub(super) fn draw(records: &[Record]) -> Vec<Advice> {
+pub(super) fn draw(records: &[Record]) -> Vec<Conclusion> {
     let mut both: Vec<&Record> = records
         .iter()
         .filter(|record| record.cell_text("mix") == "both" && !record.is_not_cold())
@@ -25,7 +25,7 @@ pub(super) fn draw(records: &[Record]) -> Vec<Advice> {
             format!("Together, {} {}; {} {}.", under(least), told(least), under(most), told(most))
         }
     };
-    vec![Advice {
+    vec![Conclusion {
         experiment: NAME.to_owned(),
         sentence,
         setting: String::new(),
@@ -67,6 +67,7 @@ mod tests {
     fn record(bytes: u64, streams: f64, random: f64) -> Record {
         let map = |value: serde_json::Value| value.as_object().cloned().unwrap();
         Record {
+            rounds: Vec::new(),
             experiment: NAME.to_owned(),
             cell: map(json!({ "mix": "both", "readahead_bytes": bytes })),
             metrics: map(json!({ "stream_kept": streams, "random_kept": random })),

@@ -144,7 +144,7 @@ impl Experiment for Settings {
         held.and(restored)?;
         let records = record::records(self, bench.storage, &cells, &tallies);
         let advice = conclusion::draw(&records);
-        Ok(Outcome { records, backends: Vec::new(), advice })
+        Ok(Outcome { records, backends: Vec::new(), conclusions: advice, ..Outcome::default() })
     }
 }
 

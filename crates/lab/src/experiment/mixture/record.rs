@@ -54,6 +54,7 @@ fn record(
     }));
     fields.extend(place(storage));
     Record {
+        rounds: Vec::new(),
         experiment: NAME.to_owned(),
         cell: fields,
         metrics: metrics(settings, cell, tally, alone),

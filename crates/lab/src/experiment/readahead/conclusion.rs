@@ -11,7 +11,7 @@
 
 use super::NAME;
 use crate::facts::Storage;
-use crate::report::{Advice, Record};
+use crate::report::{Conclusion, Record};
 use crate::units::shown_size;
 
 /// Within this part of the best a smaller readahead is as good.
@@ -59,7 +59,11 @@ fn knee(curve: &[Point]) -> Option<Point> {
 }
 
 /// The conclusions, the most useful first. `found_bytes`: the readahead that the device had.
-pub(super) fn draw(records: &[Record], storage: &Storage, found_bytes: Option<u64>) -> Vec<Advice> {
+pub(super) fn draw(
+    records: &[Record],
+    storage: &Storage,
+    found_bytes: Option<u64>,
+) -> Vec<Conclusion> {
     let mut advice = Vec::new();
     let rounds = records.iter().filter_map(|record| record.metric("rounds")).reduce(f64::min);
     if let Some(rounds) = rounds.filter(|&rounds| rounds < ROUNDS_MIN as f64) {
@@ -87,8 +91,13 @@ pub(super) fn draw(records: &[Record], storage: &Storage, found_bytes: Option<u6
     advice
 }
 
-fn sentence(sentence: String) -> Advice {
-    Advice { experiment: NAME.to_owned(), sentence, setting: String::new(), value: String::new() }
+fn sentence(sentence: String) -> Conclusion {
+    Conclusion {
+        experiment: NAME.to_owned(),
+        sentence,
+        setting: String::new(),
+        value: String::new(),
+    }
 }
 
 /// Records through the page cache of one number of readers, all of the same files and size of a read.
@@ -117,10 +126,10 @@ fn points(records: &[&Record]) -> Vec<Point> {
     records.iter().filter_map(|record| Point::of(record)).collect()
 }
 
-fn by_device(records: &[Record], storage: &Storage, found: Option<u64>) -> Vec<Advice> {
+fn by_device(records: &[Record], storage: &Storage, found: Option<u64>) -> Vec<Conclusion> {
     let Some((fewest, most)) = readers(records) else { return Vec::new() };
     let curve = points(&curve_of(records, most));
-    let mut advice: Vec<Advice> = with_knee(&curve, most, storage, found).into_iter().collect();
+    let mut advice: Vec<Conclusion> = with_knee(&curve, most, storage, found).into_iter().collect();
     if fewest < most
         && let (Some(few), Some(many)) = (gain(&points(&curve_of(records, fewest))), gain(&curve))
     {
@@ -149,7 +158,7 @@ fn with_knee(
     readers: u64,
     storage: &Storage,
     found: Option<u64>,
-) -> Option<Advice> {
+) -> Option<Conclusion> {
     let knee = knee(curve)?;
     let with = |point: &Point| {
         let (size, sectors) = (shown_size(point.bytes), point.bytes / SECTOR_BYTES);
@@ -177,7 +186,7 @@ fn with_knee(
     }
     let gain = knee.rate / current.rate;
     let (how, setting, value) = how_to_set(storage, knee.bytes);
-    Some(Advice {
+    Some(Conclusion {
         experiment: NAME.to_owned(),
         sentence: format!(
             "{at_knee}, {gain:.1} times as much as with what is set now, {}; more gains less than 5 %. {how}",
@@ -211,7 +220,7 @@ fn how_to_set(storage: &Storage, bytes: u64) -> (String, String, String) {
 }
 
 /// What advice for descriptors says about the device's setting.
-fn by_descriptor(records: &[Record], storage: &Storage) -> Option<Advice> {
+fn by_descriptor(records: &[Record], storage: &Storage) -> Option<Conclusion> {
     let (_, most) = readers(records)?;
     let curve = curve_of(records, most);
     let of = |advice: &str| {
@@ -252,7 +261,7 @@ fn by_descriptor(records: &[Record], storage: &Storage) -> Option<Advice> {
 }
 
 /// What position alone does.
-fn ends(records: &[Record]) -> Option<Advice> {
+fn ends(records: &[Record]) -> Option<Conclusion> {
     let at = |position: &str| {
         let record = records.iter().find(|record| record.cell_text("position") == position)?;
         let figure = |key| record.metric(key);

@@ -175,7 +175,12 @@ impl Experiment for Settings {
         held.and(restored)?;
         let records = record::records(self, bench.storage, &cells, &tallies);
         let advice = conclusion::draw(&records, bench.storage, self.knob.found_bytes);
-        Ok(Outcome { records, backends: backends(&tallies), advice })
+        Ok(Outcome {
+            records,
+            backends: backends(&tallies),
+            conclusions: advice,
+            ..Outcome::default()
+        })
     }
 }
 

@@ -177,6 +177,7 @@ fn record(settings: &Settings, storage: &Storage, cell: Cell, tally: &Tally) -> 
         fields.extend(place(storage));
     }
     Record {
+        rounds: Vec::new(),
         experiment: NAME.to_owned(),
         cell: object(fields),
         metrics: tally.metrics(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::NAME;
 use crate::experiment::contest::{adaptive_misses, mean_ratio};
-use crate::report::{Advice, Record};
+use crate::report::{Conclusion, Record};
 use crate::units::shown_size;
 
 /// A fixed strategy or a setting is advised when it is better than the next by this factor.
@@ -18,8 +18,8 @@ const ROWS_MIN: usize = 5;
 const MISSES_TOLD_MAX: usize = 3;
 
 /// The conclusions, the most useful first.
-pub(super) fn draw(records: &[Record]) -> Vec<Advice> {
-    let mut advice: Vec<Advice> = adaptive(records).into_iter().collect();
+pub(super) fn draw(records: &[Record]) -> Vec<Conclusion> {
+    let mut advice: Vec<Conclusion> = adaptive(records).into_iter().collect();
     advice.extend(best_fixed(records));
     advice.extend(device_readahead(records));
     if advice.is_empty() {
@@ -28,8 +28,8 @@ pub(super) fn draw(records: &[Record]) -> Vec<Advice> {
     advice
 }
 
-fn conclusion(sentence: String, setting: &str, value: &str) -> Advice {
-    Advice {
+fn conclusion(sentence: String, setting: &str, value: &str) -> Conclusion {
+    Conclusion {
         experiment: NAME.to_owned(),
         sentence,
         setting: setting.to_owned(),
@@ -43,7 +43,7 @@ fn place(record: &Record) -> String {
 }
 
 /// In how many rows `adaptive` is as good as it should be, and the worst of the others.
-fn adaptive(records: &[Record]) -> Option<Advice> {
+fn adaptive(records: &[Record]) -> Option<Conclusion> {
     let measured: Vec<&Record> = records
         .iter()
         .filter(|record| record.cell_text("strategy") == "adaptive")
@@ -79,7 +79,7 @@ fn adaptive(records: &[Record]) -> Option<Advice> {
 }
 
 /// The fixed strategy that loses least over all cold rows, for each cache mode, if one is clearly ahead.
-fn best_fixed(records: &[Record]) -> Vec<Advice> {
+fn best_fixed(records: &[Record]) -> Vec<Conclusion> {
     let mut advice = Vec::new();
     for cache in ["buffered", "direct"] {
         let mut by_strategy: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
@@ -119,7 +119,7 @@ fn best_fixed(records: &[Record]) -> Vec<Advice> {
 }
 
 /// The device's readahead, if several values were measured and one reads sequences clearly fastest.
-fn device_readahead(records: &[Record]) -> Option<Advice> {
+fn device_readahead(records: &[Record]) -> Option<Conclusion> {
     let mut points: Vec<(u64, f64, f64, f64)> = records
         .iter()
         .filter(|record| {
@@ -162,6 +162,7 @@ mod tests {
         let map = |value: serde_json::Value| value.as_object().cloned().unwrap();
         let missed = strategy == "adaptive" && ratio < 0.95;
         Record {
+            rounds: Vec::new(),
             experiment: NAME.to_owned(),
             cell: map(json!({
                 "pattern": pattern, "strategy": strategy, "cache_state": "cold",

@@ -52,6 +52,6 @@ impl Experiment for Settings {
         let rules = self.setup.rules(self.shape());
         let (records, backends) = means.records(form, &rules, self.rows(), bench, progress)?;
         let advice = conclusion::draw(&records);
-        Ok(Outcome { records, backends, advice })
+        Ok(Outcome { records, backends, conclusions: advice, ..Outcome::default() })
     }
 }

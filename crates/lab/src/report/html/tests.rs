@@ -6,7 +6,7 @@ use super::super::sample::{
     absurd, absurd_checkpoints, beside, checkpoint, interplay, object, record, report, strategy,
 };
 use super::*;
-use crate::report::Advice;
+use crate::report::Conclusion;
 
 const HOSTILE: &str = "</script><script>alert(1)</script><!--\"'><img src=x onerror=alert(1)>";
 
@@ -44,7 +44,7 @@ fn hostile_text_stays_text_wherever_it_stands() {
     }
     report.backends[0].note = HOSTILE.to_owned();
     let [experiment, sentence, setting, value] = [(); 4].map(|()| HOSTILE.to_owned());
-    report.advice.push(Advice { experiment, sentence, setting, value });
+    report.conclusions.push(Conclusion { experiment, sentence, setting, value });
     let page = render(&report).unwrap();
     assert!(!page.contains("<script>alert"), "[HTM-1]");
     assert!(!page.contains("<img"), "[HTM-1]");

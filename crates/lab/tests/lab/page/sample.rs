@@ -3,7 +3,7 @@
 //! that nobody could find, and names that try to be markup.
 
 use forebay_lab::facts::{Device, Host, Storage};
-use forebay_lab::report::{Advice, BackendNote, Record, Report, SCHEMA};
+use forebay_lab::report::{BackendNote, Conclusion, Record, Report, SCHEMA};
 use serde_json::{Map, Value, json};
 
 const DEPTHS: [u64; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
@@ -32,7 +32,10 @@ pub(crate) fn report() -> Report {
         storage: storage(),
         backends: backends(),
         records: [records(), matrix(), interplay(), checkpoints(), readaheads(), others()].concat(),
-        advice: advice(),
+        device: None,
+        verdicts: Vec::new(),
+        advice: Vec::new(),
+        conclusions: advice(),
     }
 }
 
@@ -85,6 +88,7 @@ fn record(backend: &str, cache: &str, depth: u64, rate: f64, spread: f64) -> Rec
         "cpu_us_per_block": if backend == "fio" { Value::Null } else { json!(2.9) },
     });
     Record {
+        rounds: Vec::new(),
         experiment: "depth".to_owned(),
         cell: object(&json!({"backend": backend, "cache": cache, "depth": depth})),
         metrics: object(&metrics),
@@ -150,6 +154,7 @@ fn checkpoints() -> Vec<Record> {
     let mut records: Vec<Record> = rows
         .into_iter()
         .map(|(elevator, combine, backend, seconds)| Record {
+            rounds: Vec::new(),
             experiment: "checkpoint".to_owned(),
             cell: cell(elevator, combine, backend, None),
             metrics: object(&json!({
@@ -167,6 +172,7 @@ fn checkpoints() -> Vec<Record> {
             .map(|second| if tooth(second) { 41_000.0 } else { 900.0 + 37.0 * (second % 7) as f64 })
             .collect();
         records.push(Record {
+            rounds: Vec::new(),
             experiment: "checkpoint".to_owned(),
             cell: cell("balanced", true, "uring", Some(paced)),
             metrics: object(&json!({
@@ -188,6 +194,7 @@ fn checkpoints() -> Vec<Record> {
 /// `readahead` as document 002 found it on an array, with the ceiling.
 fn readaheads() -> Vec<Record> {
     let made = |readers: u32, sectors: Option<u64>, mb_per_s: f64| Record {
+        rounds: Vec::new(),
         experiment: "readahead".to_owned(),
         cell: object(&json!({
             "readers": readers, "files": "own", "readahead_bytes": sectors.map(|count| count * 512),
@@ -210,6 +217,7 @@ fn readaheads() -> Vec<Record> {
 /// `activation` of one stream, and `mixture` under two readaheads.
 fn others() -> Vec<Record> {
     let mut records = vec![Record {
+        rounds: Vec::new(),
         experiment: "activation".to_owned(),
         cell: object(&json!({
             "start": "middle", "advice": "normal", "request_bytes": 8192, "stride_bytes": 8192,
@@ -223,6 +231,7 @@ fn others() -> Vec<Record> {
     }];
     for (bytes, stream, random) in [(131_072, 0.4, 0.9), (6 << 20, 0.85, 0.2)] {
         records.push(Record {
+            rounds: Vec::new(),
             experiment: "mixture".to_owned(),
             cell: object(&json!({
                 "mix": "both", "streams": 4, "random_readers": 4, "readahead_bytes": bytes,
@@ -238,6 +247,7 @@ fn others() -> Vec<Record> {
 /// A record of an experiment that the page has never heard of.
 pub(crate) fn unheard_of() -> Record {
     Record {
+        rounds: Vec::new(),
         experiment: "tides".to_owned(),
         cell: object(&json!({"moon": "full", "gap_blocks": 4})),
         metrics: object(&json!({"seconds": 1.25, "level_m": null})),
@@ -249,9 +259,9 @@ fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-fn advice() -> Vec<Advice> {
+fn advice() -> Vec<Conclusion> {
     vec![
-        Advice {
+        Conclusion {
             experiment: "depth".to_owned(),
             sentence: "Ask 64 blocks ahead: direct reads through io_uring then come 22 times as \
                        fast as one at a time, and more depth gains less than 20 %."
@@ -259,7 +269,7 @@ fn advice() -> Vec<Advice> {
             setting: "effective_io_concurrency".to_owned(),
             value: "64".to_owned(),
         },
-        Advice {
+        Conclusion {
             experiment: "depth".to_owned(),
             sentence: "The page cache costs a fifth here: direct reads are faster at every depth."
                 .to_owned(),

@@ -16,6 +16,7 @@ fn record(readers: u64, bytes: u64, mb_per_s: f64, spread: f64) -> Record {
     let map = |value: serde_json::Value| value.as_object().cloned().unwrap();
     let rate = mb_per_s * 1e6;
     Record {
+        rounds: Vec::new(),
         experiment: NAME.to_owned(),
         cell: map(json!({
             "readers": readers, "files": "own", "readahead_bytes": bytes, "readahead_by": "device",
