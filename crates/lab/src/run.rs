@@ -249,8 +249,8 @@ impl<'a> Run<'a> {
             conclusions: self.found.conclusions,
         };
         // The files first, and the summary also if they could not be written: it took a minute.
-        let written = outputs.write(&report);
-        outputs.show(&report, written.is_ok())?;
+        let written = outputs.write(&report, &self.sections);
+        outputs.show(&report, &self.sections, written.is_ok())?;
         written
     }
 }
