@@ -9,6 +9,7 @@ use crate::cli::{
     self, ActivationArgs, CheckpointArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs,
     LabArgs, OutputArgs, ReadaheadArgs, StrategiesArgs,
 };
+use crate::compare;
 use crate::emulate;
 use crate::experiment::{
     Bench, Experiment, Outcome, activation, checkpoint, depth, interplay, mixture, quoted,
@@ -31,6 +32,7 @@ use crate::workfile::{self, Workfile};
 pub fn run(cli: &Cli) -> anyhow::Result<()> {
     let lab = match &cli.command {
         Command::Emulate(args) => return emulate::run(args),
+        Command::Compare(args) => return compare::run(args),
         Command::Explain(args) => {
             prepare()?;
             return explain::run(args, &program());

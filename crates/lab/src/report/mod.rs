@@ -16,7 +16,7 @@ pub(crate) mod numbers;
 mod paste;
 mod plot;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod section;
 pub(crate) mod tables;
 pub mod terminal;

@@ -71,7 +71,7 @@ pub(crate) fn records() -> Vec<Record> {
         }
     }
     records[13] = record("threads", "buffered", 2, Some(184_300.0), &["not cold: 61 % was cached"]);
-    records[42] =
+    records[43] =
         record("threads", "direct", 512, None, &["not measured: 512 threads are too many"]);
     let cell = json!({"moon": "full", "gap_blocks": 4});
     let round = json!({"seconds": 1.25, "level_m": null}).as_object().cloned().unwrap();

@@ -12,13 +12,14 @@ use super::{Advice, DeviceSummary, Mark, Record, Row, Table, TableCell, Verdict}
 use crate::statistics::Judgement;
 
 /// A table of `columns`; `rows` are as wide [TAB-1].
-fn table(caption: impl Into<String>, columns: &[&str], rows: Vec<Row>) -> Table {
+pub(crate) fn table(caption: impl Into<String>, columns: &[&str], rows: Vec<Row>) -> Table {
     assert!(rows.iter().all(|row| row.cells.len() == columns.len()), "[TAB-1]");
     let columns = columns.iter().map(|&name| name.to_owned()).collect();
     Table { caption: caption.into(), columns, rows, notes: Vec::new() }
 }
 
-fn row<const N: usize>(group: &str, texts: [String; N]) -> Row {
+/// A row of plain texts.
+pub(crate) fn row<const N: usize>(group: &str, texts: [String; N]) -> Row {
     Row { group: group.to_owned(), cells: texts.into_iter().map(TableCell::new).collect() }
 }
 

@@ -169,19 +169,24 @@ fn capped(text: &str, lines: usize, look: Look) -> String {
 
 /// `table` as text with its notes, without its caption. What is wider than the terminal goes on below.
 pub(crate) fn drawn(table: &Table, look: Look) -> String {
-    // A name takes at most half of the width, a figure what is left beside it.
-    let text_of = |column: usize, cell: &TableCell| {
+    let full = |cell: &TableCell| {
         let notes: Vec<String> = cell.notes.iter().map(|note| (note + 1).to_string()).collect();
         let marks =
             if notes.is_empty() { String::new() } else { format!(" [{}]", notes.join(",")) };
-        cut(&(cell.text.clone() + &marks), look.width / 2 - 2 * usize::from(column > 0))
+        cell.text.clone() + &marks
     };
-    let width = |column: usize| {
-        let heading = TableCell::new(table.columns[column].clone());
+    let widest = |column: usize| {
         let cells = table.rows.iter().filter_map(|row| row.cells.get(column));
-        let widths = cells.chain([&heading]).map(|cell| text_of(column, cell).chars().count());
-        widths.max().unwrap_or(0)
+        let widths = cells.map(|cell| full(cell).chars().count());
+        widths.chain([table.columns[column].chars().count()]).max().unwrap_or(0)
     };
+    // Names take what figures leave, at least half of the width; a figure at most the other half.
+    let half = look.width / 2;
+    let figures: usize = (1..table.columns.len()).map(|column| 2 + widest(column)).sum();
+    let names = look.width.saturating_sub(figures).max(half);
+    let room = |column: usize| if column == 0 { names } else { look.width - half - 2 };
+    let text_of = |column: usize, cell: &TableCell| cut(&full(cell), room(column));
+    let width = |column: usize| widest(column).min(room(column));
     let mut text = String::new();
     let mut left = (1..table.columns.len()).peekable();
     loop {

@@ -8,7 +8,7 @@
 
 mod chromium;
 #[path = "../../src/report/sample.rs"]
-mod sample;
+pub(crate) mod sample;
 
 use std::io::Write;
 use std::path::PathBuf;
