@@ -180,23 +180,19 @@ fn curve(line: &Line, points: &[Point], ink: usize, frame: &Frame<'_>, plot: &Pl
     }
 }
 
-/// A colour for each line: the same one for lines that share their first word, if dashes tell them apart.
+/// A colour for each line: the same one for two lines that share their first word, if dashes tell them apart.
 fn inks(lines: &[Line]) -> Vec<usize> {
-    let first = |line: &Line| line.name.split(' ').next().unwrap_or("").to_owned();
-    let kinds: Vec<(String, bool)> = lines.iter().map(|line| (first(line), line.dashed)).collect();
-    let are_told_apart = (1..kinds.len()).all(|index| !kinds[..index].contains(&kinds[index]));
-    let mut names: Vec<&String> = Vec::new();
-    let numbers = kinds.iter().enumerate().map(|(index, (name, _))| {
-        if !are_told_apart {
-            return index % INKS;
-        }
-        let known = names.iter().position(|other| *other == name);
-        known.unwrap_or_else(|| {
-            names.push(name);
-            names.len() - 1
-        }) % INKS
-    });
-    numbers.collect()
+    let first_word = |line: &Line| line.name.split(' ').next().unwrap_or("").to_owned();
+    let mut given: Vec<(String, bool, usize)> = Vec::new();
+    for line in lines {
+        let word = first_word(line);
+        let is_taken = |ink| given.iter().any(|it| (it.1, it.2) == (line.dashed, ink));
+        let shared = given.iter().find(|it| it.0 == word && !is_taken(it.2)).map(|it| it.2);
+        let unused = given.iter().map(|it| it.2 + 1).max().unwrap_or(0);
+        let ink = shared.unwrap_or(unused);
+        given.push((word, line.dashed, ink));
+    }
+    given.into_iter().map(|(_, _, ink)| ink % INKS).collect()
 }
 
 /// Labels of the horizontal axis, as far as there is room.
@@ -305,6 +301,9 @@ mod tests {
             [0, 1, 0]
         );
         assert_eq!(of(&[("8 own", false), ("8 one", false)]), [0, 1]);
+        let workers =
+            [("threads buffered", true), ("threads buffered 3", true), ("threads direct", false)];
+        assert_eq!(of(&workers), [0, 1, 0]);
     }
 
     #[test]

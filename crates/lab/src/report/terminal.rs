@@ -50,10 +50,12 @@ pub struct Look {
 /// The whole report as text for a terminal, ending in a line feed. `sections`: what its experiments show.
 pub fn summary(report: &Report, sections: &[Section], look: Look) -> String {
     let look = Look { width: look.width.max(WIDTH_MIN), ..look };
+    // One experiment alone has room for whole sentences.
+    let lines = if sections.len() == 1 { usize::MAX } else { 2 };
     let sentences = |sentences: &[String]| {
         let mut text = String::new();
         for sentence in sentences {
-            push_shortened(&mut text, "* ", sentence, look.width);
+            push_shortened(&mut text, "* ", sentence, lines, look.width);
         }
         text
     };
@@ -133,23 +135,17 @@ fn place(report: &Report, look: Look) -> String {
     let missing = missing.map(|note| format!("{} not measured: {}", note.backend, note.note));
     let remark = Some(storage.device_remark.clone()).filter(|remark| !remark.is_empty());
     for line in [disk, machine].into_iter().chain(missing).chain(remark) {
-        push_shortened(&mut text, "", &line, look.width);
+        push_shortened(&mut text, "", &line, 2, look.width);
     }
     text
 }
 
-/// Adds `sentence` in at most two lines; what is left out of it is in the report.
-fn push_shortened(text: &mut String, lead: &str, sentence: &str, width: usize) {
-    let lines = wrapped(lead, sentence, width);
-    for line in lines.iter().take(2).enumerate().map(|(index, line)| {
-        let more = index == 1 && lines.len() > 2;
-        if more {
-            cut(&format!("{line} …"), width.min(line.chars().count() + 2))
-        } else {
-            line.clone()
-        }
-    }) {
-        push_line(text, &line);
+/// Adds `sentence` in at most so many lines; what is left out of it is in the report.
+fn push_shortened(text: &mut String, lead: &str, sentence: &str, lines: usize, width: usize) {
+    let all = wrapped(lead, sentence, width);
+    for (index, line) in all.iter().take(lines).enumerate() {
+        let is_cut = index + 1 == lines && all.len() > lines;
+        push_line(text, &if is_cut { cut(&format!("{line} …"), width) } else { line.clone() });
     }
 }
 
