@@ -66,6 +66,15 @@ impl Outputs {
             save(path, report::html::render(report, sections)?)?;
         }
         if let Some(directory) = &self.directory {
+            for file in report::SNIPPET_FILES {
+                // Those of an earlier run would be taken for this one's.
+                match std::fs::remove_file(directory.join(file)) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        return Err(error).with_context(|| format!("cannot remove an old {file}"));
+                    }
+                    _ => {}
+                }
+            }
             for snippet in report::snippets(&report.advice, &report.storage) {
                 save(&directory.join(snippet.file), snippet.text)?;
             }
@@ -173,6 +182,27 @@ pub(crate) fn check_directory(directory: &Path, target: &Path) -> anyhow::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_report_has_its_settings_beside_it_and_none_of_an_earlier_run() {
+        let scratch = tempfile::tempdir().unwrap();
+        let outputs = Outputs::within(&scratch.path().join("report")).unwrap();
+        let names = || {
+            let entries = std::fs::read_dir(scratch.path().join("report")).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let mut report = report::sample::report();
+        outputs.write(&report, &report::sample::sections()).unwrap();
+        let toml = "forebay.advised.toml";
+        let all =
+            ["60-forebay.rules", toml, "index.html", "postgresql.conf.forebay", "report.json"];
+        assert_eq!(names(), all);
+        report.advice.retain(|advice| advice.applies_to == report::AppliesTo::Profile);
+        outputs.write(&report, &[]).unwrap();
+        assert_eq!(names(), [toml, "index.html", "report.json"]);
+    }
 
     #[test]
     fn checking_makes_nothing_and_changes_nothing() {

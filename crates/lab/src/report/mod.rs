@@ -22,6 +22,7 @@ pub(crate) mod tables;
 pub mod terminal;
 
 pub use advice::{Advice, AppliesTo, Confidence, Proposal};
+pub(crate) use paste::FILES as SNIPPET_FILES;
 pub use paste::{Snippet, snippets};
 pub use section::{Line, Mark, Part, Plot, PlotMark, Point, Row, Section, Table, TableCell};
 

@@ -11,6 +11,11 @@ use super::{Advice, AppliesTo, numbers};
 use crate::facts::Storage;
 use crate::units::parse_size;
 
+/// Every file there may be. No name that somebody's own file has: they are written beside a report, wherever
+/// that is, and those of an earlier run are removed.
+pub(crate) const FILES: [&str; 3] =
+    ["postgresql.conf.forebay", "60-forebay.rules", "forebay.advised.toml"];
+
 /// One file to paste or to copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snippet {
@@ -79,8 +84,7 @@ fn postgres(advice: &[Advice]) -> Option<Snippet> {
     } else {
         "Append to postgresql.conf, then reload PostgreSQL."
     };
-    let file = "postgresql.conf.forebay";
-    (!advice.is_empty()).then(|| Snippet { file, about: about.to_owned(), text })
+    (!advice.is_empty()).then(|| Snippet { file: FILES[0], about: about.to_owned(), text })
 }
 
 /// The readahead of the disk, as long as it is a real one whose name is known.
@@ -106,7 +110,7 @@ fn block_device(advice: &[Advice], storage: &Storage) -> Option<Snippet> {
     let about = format!(
         "Copy to /etc/udev/rules.d/ to keep it; for now, as root: blockdev --setra {sectors} /dev/{disk}"
     );
-    Some(Snippet { file: "60-forebay.rules", about, text })
+    Some(Snippet { file: FILES[1], about, text })
 }
 
 /// The whole disk of a partition, since the queue is the disk's: `nvme0n1` of `nvme0n1p2`, `sda` of `sda1`.
@@ -144,9 +148,8 @@ fn profile(advice: &[Advice]) -> Option<Snippet> {
         let advised = value(&it.advised, '"', plain);
         text += &format!("{} = {advised}  # {}\n", inert(key), why(it));
     }
-    let about =
-        "Load it with Profile::load, or take its lines over into the one you have.".to_owned();
-    (!advice.is_empty()).then_some(Snippet { file: "forebay.toml", about, text })
+    let about = "Take its lines over into your forebay.toml, or load it as one.".to_owned();
+    (!advice.is_empty()).then_some(Snippet { file: FILES[2], about, text })
 }
 
 #[cfg(test)]
@@ -162,7 +165,7 @@ mod tests {
     fn each_kind_of_advice_is_in_its_file() {
         let all = snippets(&sample::advice(), &sample::storage());
         let files: Vec<&str> = all.iter().map(|snippet| snippet.file).collect();
-        assert_eq!(files, ["postgresql.conf.forebay", "60-forebay.rules", "forebay.toml"]);
+        assert_eq!(files, FILES);
         assert!(snippets(&[], &sample::storage()).is_empty());
         assert!(
             all[1].text.ends_with("KERNEL==\"nvme1n1\", ATTR{queue/read_ahead_kb}=\"4096\"\n"),
@@ -200,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_profile_is_one_that_the_pool_loads() {
-        let toml = snippet(&sample::advice(), "forebay.toml").unwrap();
+        let toml = snippet(&sample::advice(), "forebay.advised.toml").unwrap();
         let read =
             forebay::Profile::parse(&toml.text, std::path::Path::new("forebay.toml")).unwrap();
         assert_eq!(read.queue_depth, Some(64));
