@@ -6,8 +6,8 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context;
 
 use crate::cli::{
-    self, ActivationArgs, CheckpointArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs,
-    LabArgs, OutputArgs, ReadaheadArgs, StrategiesArgs,
+    self, ActivationArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs, LabArgs, OutputArgs,
+    ReadaheadArgs, StrategiesArgs,
 };
 use crate::emulate;
 use crate::experiment::{
@@ -112,7 +112,7 @@ impl All {
             depth: depth::Settings::new(&DepthArgs::quick(common))?,
             interplay: interplay::Settings::new(&InterplayArgs::quick(common))?,
             strategies: strategies::Settings::new(&StrategiesArgs::quick(common))?,
-            checkpoint: checkpoint::Settings::new(&CheckpointArgs::quick(common))?,
+            checkpoint: checkpoint::Settings::new(&checkpoint::CheckpointArgs::quick(common))?,
             readahead: readahead::Settings::new(&ReadaheadArgs::quick(common))?,
             activation: activation::Settings::new(&ActivationArgs::quick(common))?,
         })
