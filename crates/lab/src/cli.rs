@@ -1,5 +1,6 @@
 //! The command line.
 
+mod compare;
 mod emulate;
 mod explain;
 mod on;
@@ -15,6 +16,7 @@ use crate::device_readahead::parse_readahead;
 use crate::experiment::{CacheState, Pattern, checkpoint, interplay};
 use crate::units::parse_size;
 
+pub use compare::CompareArgs;
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
 pub use on::OnArgs;
@@ -38,6 +40,8 @@ pub enum Command {
     Emulate(EmulateArgs),
     /// Show the very requests that the kernel issues for a list of blocks, on an emulated disk
     Explain(ExplainArgs),
+    /// Compare two reports: which figures really changed, and which advice
+    Compare(CompareArgs),
 }
 
 /// `forebay lab`.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::bad_input;
-use crate::report::{self, Report, terminal::Look};
+use crate::report::{self, Report, Section, terminal, terminal::Look};
 
 /// Where to write a report.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Outputs {
     ///
     /// # Errors
     /// What the system said, with the path.
-    pub(crate) fn write(&self, report: &Report) -> anyhow::Result<()> {
+    pub(crate) fn write(&self, report: &Report, sections: &[Section]) -> anyhow::Result<()> {
         if let Some(directory) = &self.directory {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make the directory {}", directory.display()))?;
@@ -63,7 +63,12 @@ impl Outputs {
             save(path, serde_json::to_string_pretty(report)? + "\n")?;
         }
         if let Some(path) = &self.html {
-            save(path, report::html::render(report)?)?;
+            save(path, report::html::render(report, sections)?)?;
+        }
+        if let Some(directory) = &self.directory {
+            for snippet in report::snippets(&report.advice, &report.storage) {
+                save(&directory.join(snippet.file), snippet.text)?;
+            }
         }
         Ok(())
     }
@@ -73,13 +78,24 @@ impl Outputs {
     ///
     /// # Errors
     /// What the system said about standard output.
-    pub(crate) fn show(&self, report: &Report, written: bool) -> anyhow::Result<()> {
-        let mut text = report::summary(report, look());
-        let files = [("records:", &self.json), ("report: ", &self.html)];
+    pub(crate) fn show(
+        &self,
+        report: &Report,
+        sections: &[Section],
+        written: bool,
+    ) -> anyhow::Result<()> {
+        let mut text = terminal::summary(report, sections, look());
+        let files = [("records: ", &self.json), ("report:  ", &self.html)];
         for (name, path) in files.iter().filter(|_| written) {
             if let Some(path) = path {
                 text.push_str(&format!("{name} {}\n", path.display()));
             }
+        }
+        let snippets = report::snippets(&report.advice, &report.storage);
+        if let Some(directory) = self.directory.as_ref().filter(|_| written && !snippets.is_empty())
+        {
+            let files: Vec<&str> = snippets.iter().map(|snippet| snippet.file).collect();
+            text.push_str(&format!("to paste: in {}: {}\n", directory.display(), files.join(", ")));
         }
         print(&text)
     }

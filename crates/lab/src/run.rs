@@ -9,6 +9,7 @@ use crate::cli::{
     self, ActivationArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs, LabArgs, OutputArgs,
     ReadaheadArgs, StrategiesArgs,
 };
+use crate::compare;
 use crate::emulate;
 use crate::experiment::{
     Bench, Experiment, Outcome, activation, checkpoint, depth, interplay, mixture, quoted,
@@ -31,6 +32,7 @@ use crate::workfile::{self, Workfile};
 pub fn run(cli: &Cli) -> anyhow::Result<()> {
     let lab = match &cli.command {
         Command::Emulate(args) => return emulate::run(args),
+        Command::Compare(args) => return compare::run(args),
         Command::Explain(args) => {
             prepare()?;
             return explain::run(args, &program());
@@ -249,8 +251,8 @@ impl<'a> Run<'a> {
             conclusions: self.found.conclusions,
         };
         // The files first, and the summary also if they could not be written: it took a minute.
-        let written = outputs.write(&report);
-        outputs.show(&report, written.is_ok())?;
+        let written = outputs.write(&report, &self.sections);
+        outputs.show(&report, &self.sections, written.is_ok())?;
         written
     }
 }

@@ -151,11 +151,8 @@ fn probe_direct(ground: &Ground, workfile: &Workfile) -> anyhow::Result<Option<S
 
 /// `text` as a word of a shell command.
 pub(crate) fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
+    // Only a NUL is refused, which no path and no name has.
+    shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
 }
 
 /// `items` in their order, each once.
@@ -182,6 +179,7 @@ mod tests {
     fn a_directory_with_a_space_or_quote_survives_the_shell() {
         assert_eq!(quoted("/mnt/data"), "/mnt/data");
         assert_eq!(quoted("/mnt/my disk"), "'/mnt/my disk'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
+        let hostile = "it's \"$(date)\" `date` \\ !";
+        assert_eq!(shlex::split(&quoted(hostile)), Some(vec![hostile.to_owned()]));
     }
 }

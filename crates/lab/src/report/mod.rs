@@ -10,28 +10,20 @@
 //!              [REP-2] a metric is the median of all rounds, or null; never of some of them
 //! Source:      the record shape is that of the design notes, schema `forebay-lab/2`.
 
-mod activation;
 mod advice;
-mod checkpoint;
-mod depth;
-mod footnotes;
 pub mod html;
-mod interplay;
-mod labels;
-mod mixture;
 pub(crate) mod numbers;
-mod readahead;
+mod paste;
+mod plot;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod section;
-mod standing;
-mod strategies;
-mod summary;
+pub(crate) mod tables;
 pub mod terminal;
 
 pub use advice::{Advice, AppliesTo, Confidence, Proposal};
+pub use paste::{Snippet, snippets};
 pub use section::{Line, Mark, Part, Plot, PlotMark, Point, Row, Section, Table, TableCell};
-pub use summary::summary;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

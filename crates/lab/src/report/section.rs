@@ -3,6 +3,8 @@
 //! An experiment makes its section from its typed cells; how a table or a plot is drawn, as text or as
 //! HTML and SVG, is decided in one place for all of them.
 
+use serde::Serialize;
+
 /// What one experiment shows.
 #[derive(Debug, Clone, Default)]
 pub struct Section {
@@ -30,7 +32,7 @@ pub enum Part {
 }
 
 /// A table: rows of cells under named columns, in groups.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Table {
     /// What the table shows, with the unit of its figures.
     pub caption: String,
@@ -43,7 +45,7 @@ pub struct Table {
 }
 
 /// A row of a table.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Row {
     /// Written above the first row of each run of rows with the same one; empty for none.
     pub group: String,
@@ -52,7 +54,7 @@ pub struct Row {
 }
 
 /// A cell of a table.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TableCell {
     /// The figure, ready to read; a dash where it could not be measured.
     pub text: String,
@@ -65,7 +67,8 @@ pub struct TableCell {
 }
 
 /// How a figure stands.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mark {
     /// As any other.
     #[default]
@@ -132,6 +135,15 @@ pub struct PlotMark {
 }
 
 impl Table {
+    /// Whether a column holds words, which begin at its left edge, and not figures, which end at its right one.
+    pub fn is_words(&self, column: usize) -> bool {
+        let figure =
+            |text: &str| text.starts_with(|c: char| c.is_ascii_digit() || "–-+<>(".contains(c));
+        let texts = self.rows.iter().filter_map(|row| row.cells.get(column));
+        let mut texts = texts.map(|cell| cell.text.as_str()).filter(|text| !text.is_empty());
+        column == 0 || texts.any(|text| !figure(text))
+    }
+
     /// Remembers `sentence` as a note, once, and gives its number.
     pub fn note(&mut self, sentence: &str) -> usize {
         self.notes.iter().position(|note| note == sentence).unwrap_or_else(|| {

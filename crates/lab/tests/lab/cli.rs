@@ -65,7 +65,7 @@ fn a_small_run_writes_records_of_the_promised_shape_and_cleans_up() {
 
     let text = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
     let report: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(report["schema"], "forebay-lab/1");
+    assert_eq!(report["schema"], "forebay-lab/2");
     assert!(report["command"].as_str().unwrap().contains("--seed 7"));
     let records = report["records"].as_array().unwrap();
     let sync_buffered: Vec<_> = records

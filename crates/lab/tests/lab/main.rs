@@ -4,6 +4,7 @@
 mod checkpoint;
 mod cli;
 mod command;
+mod compare;
 mod contests;
 mod emulate;
 mod explain;
