@@ -14,11 +14,9 @@
 //!              [HTM-4] nothing in the page points outside of it
 
 mod checkpoints;
-mod curves;
 mod facts;
 mod matrix;
 mod panels;
-mod readaheads;
 mod tables;
 mod timeline;
 
@@ -37,11 +35,10 @@ use super::strategies::{self, Maps};
 use super::{Record, Report, depth, numbers};
 use tables::Table;
 
-const TEMPLATES: [(&str, &str); 5] = [
+const TEMPLATES: [(&str, &str); 4] = [
     ("page.html", include_str!("page.html")),
     ("table.html", include_str!("table.html")),
     ("matrix.html", include_str!("matrix.html")),
-    ("readaheads.html", include_str!("readaheads.html")),
     ("remarks.html", include_str!("remarks.html")),
 ];
 const PAGE_CSS: &str = include_str!("../../assets/page.css");
@@ -137,7 +134,6 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
         matrix => matrix_view(&environment, &report.records)?,
         panels => Serde(panels_view(&environment, &report.records)?),
         checkpoints => Serde(checkpoints_view(&environment, &report.records)?),
-        readaheads => readaheads::sections(&environment, &report.records)?,
         others => Serde(plain_views(&environment, &report.records)?),
         page_css => Safe::from_safe_string(PAGE_CSS.to_owned()),
         page_js => Safe::from_safe_string(PAGE_JS.to_owned()),
@@ -265,7 +261,7 @@ fn plain_views(
     let mut names: Vec<&str> = Vec::new();
     for record in records {
         let name = record.experiment.as_str();
-        let has_view = WITH_VIEW.contains(&name) || readaheads::EXPERIMENTS.contains(&name);
+        let has_view = WITH_VIEW.contains(&name);
         if !has_view && !names.contains(&name) {
             names.push(name);
         }
@@ -276,10 +272,7 @@ fn plain_views(
         ("strategies, records that fit no map", Maps::group(records).leftovers),
         ("interplay, records that fit no table", Panels::group(records).leftovers),
         ("checkpoint, records that fit no table", Checkpoints::group(records).leftovers),
-    ]
-    .into_iter()
-    .chain(readaheads::leftovers(records))
-    {
+    ] {
         if !leftovers.is_empty() {
             views.push(plain_view(environment, name, &leftovers)?);
         }

@@ -50,25 +50,6 @@ pub(crate) fn place(record: &Record, first: &[&str], axes: &[&str]) -> String {
     words.join(", ")
 }
 
-/// What to add to a heading that has the settings `known`: every other one, such as `, xfs, 8 GiB apart`
-/// [LAB-1].
-pub(crate) fn others(record: &Record, known: &[&str]) -> String {
-    let others = record
-        .cell
-        .iter()
-        .filter(|(key, value)| !known.contains(&key.as_str()) && !matches!(value, Value::Null));
-    others
-        .map(|(key, value)| match key.as_str() {
-            "filesystem" | "profile" => format!(", {}", numbers::value(value)),
-            "apart_bytes" => {
-                let bytes = value.as_u64().map_or(numbers::value(value), numbers::bytes);
-                format!(", {} apart", bytes.replace(".0 ", " "))
-            }
-            _ => format!(", {key} {}", numbers::value(value)),
-        })
-        .collect()
-}
-
 /// The readahead as a key for sorting: unknown ones first.
 pub(crate) fn readahead_bytes(record: &Record) -> Option<u64> {
     record.cell_number(READAHEAD)

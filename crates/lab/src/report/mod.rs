@@ -10,7 +10,6 @@
 //!              [REP-2] a metric is the median of all rounds, or null; never of some of them
 //! Source:      the record shape is that of the design notes, schema `forebay-lab/2`.
 
-mod activation;
 mod advice;
 mod checkpoint;
 mod depth;
@@ -18,9 +17,7 @@ mod footnotes;
 pub mod html;
 mod interplay;
 mod labels;
-mod mixture;
 pub(crate) mod numbers;
-mod readahead;
 #[cfg(test)]
 mod sample;
 mod section;
@@ -87,15 +84,16 @@ pub struct BackendNote {
 /// One cell of an experiment and what was measured in it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// `depth`, `strategies`, `interplay`, `checkpoint`, `readahead`, `activation`, `mixture`.
+    /// `depth`, `strategies`, `interplay`, `checkpoint`, `readahead`.
     pub experiment: String,
     /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`; for `strategies` and
     /// `interplay`: `pattern`, `strategy`, `cache`, `device_readahead_bytes`, and for the former also
     /// `cache_state`; for `checkpoint`: `dirty`, `elevator`, `combine`, `cache`, `backend`, `paced`,
-    /// `foreground`; for `readahead`: `readers`, `files`, `readahead_bytes`, `readahead_by`, `advice`,
+    /// `foreground`; for `readahead`: `part`, `readers`, `files`, `readahead_bytes`, `readahead_by`, `advice`,
     /// `request_bytes`, `cache`, `profile`, `filesystem`, and `position` instead of `files` for the ends of a
-    /// disk; for `activation`: `start`, `advice`, `request_bytes`, `stride_bytes`, `streams`, `descriptors`,
-    /// `readahead_bytes`; for `mixture`: `mix`, `streams`, `random_readers` and those of `readahead`.
+    /// disk; for its `part` `activation`: `start`, `advice`, `request_bytes`, `stride_bytes`, `streams`,
+    /// `descriptors`, `readahead_bytes`; for its `part` `mixture`: `mix`, `streams`, `random_readers` and those
+    /// of readahead.
     pub cell: Map<String, Value>,
     /// Metric name to the median of the rounds, or null, or to a list of these; each name ends in its unit.
     pub metrics: Map<String, Value>,

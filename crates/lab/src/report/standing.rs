@@ -32,15 +32,6 @@ impl Standing {
         }
     }
 
-    /// The standing of a record's other metric, such as bytes per second.
-    pub(crate) fn by(record: &Record, metric: &str) -> Standing {
-        match record.metric(metric).filter(|figure| *figure >= 0.0) {
-            None => Standing::Unmeasured,
-            Some(_) if record.is_not_cold() => Standing::NotCold,
-            Some(_) => Standing::Cold,
-        }
-    }
-
     /// The name used in the page's plot data and style classes.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -84,8 +75,5 @@ mod tests {
             (Standing::Unmeasured, None),
         ];
         assert_eq!(found, expected, "[STA-1]");
-        let by = |key| [&cold, &warm, &lost, &absurd].map(|record| Standing::by(record, key));
-        assert_eq!(by("blocks_per_s"), expected.map(|(standing, _)| standing), "[STA-1]");
-        assert_eq!(by("no such metric"), [Standing::Unmeasured; 4]);
     }
 }

@@ -5,13 +5,9 @@ use std::fmt::Write;
 use super::Report;
 use super::checkpoint::{self, Checkpoints};
 use super::interplay::{self, Panels};
-use super::readahead::{self, Curves};
 use super::strategies::{self, Maps};
-use super::terminal::{
-    Look, activation_table, checkpoint_table, depth_table, interplay_table, mixture_table,
-    readahead_table, strategies_table,
-};
-use super::{Record, activation, depth, mixture};
+use super::terminal::{Look, checkpoint_table, depth_table, interplay_table, strategies_table};
+use super::{Record, depth};
 use crate::units::shown_size;
 
 /// The whole report as text for a terminal, ending in a line feed.
@@ -48,13 +44,10 @@ pub fn summary(report: &Report, look: Look) -> String {
 type Draw = fn(&[Record], Look) -> String;
 
 /// The experiments besides `depth`, in the order of the report, and how their tables are drawn.
-const OTHERS: [(&str, Draw); 6] = [
+const OTHERS: [(&str, Draw); 3] = [
     (strategies::EXPERIMENT, strategies_table),
     (interplay::EXPERIMENT, interplay_table),
     (checkpoint::EXPERIMENT, checkpoint_table),
-    (readahead::EXPERIMENT, readahead_table),
-    (activation::EXPERIMENT, activation_table),
-    (mixture::EXPERIMENT, mixture_table),
 ];
 
 /// The tables of all experiments that were run; that of `depth` also if there was none, to say so.
@@ -82,10 +75,6 @@ fn findings(records: &[Record]) -> Vec<String> {
     let checkpoints = Checkpoints::group(records);
     if !checkpoints.panels.is_empty() {
         findings.push(format!("checkpoint: {}.", checkpoints.sentence()));
-    }
-    let curves = Curves::group(records);
-    if !curves.panels.is_empty() {
-        findings.push(format!("readahead: {}.", curves.sentence()));
     }
     findings
 }

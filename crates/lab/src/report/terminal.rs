@@ -17,12 +17,9 @@
 //!              [TER-2] without colour there is no escape, with `ascii` no other character
 //!              [TER-3] a figure that was not cold stands in parentheses and its bar is hollow
 
-mod activation;
 mod checkpoint;
 mod grid;
 mod interplay;
-mod mixture;
-mod readahead;
 mod strategies;
 pub(crate) mod text;
 
@@ -35,11 +32,8 @@ use super::standing::Standing;
 use super::{Record, numbers};
 use text::{ascii, bar, footnotes, push_line, push_wrapped, styled};
 
-pub use activation::activation_table;
 pub use checkpoint::checkpoint_table;
 pub use interplay::interplay_table;
-pub use mixture::mixture_table;
-pub use readahead::readahead_table;
 pub use strategies::strategies_table;
 
 /// Columns of text below which a table of numbers is not worth drawing.

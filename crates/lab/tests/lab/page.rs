@@ -106,15 +106,6 @@ fn faults(visit: &Visit) -> Vec<String> {
     check(teeth.len() == 2 && teeth[0] > 100 && teeth[1] < 10, "no tooth, or two of them");
     check(seen(visit, "teeth-inks") == Some("2"), "both paces have one colour");
     check(seen(visit, "teeth-width") == Some("true"), "the timeline is narrow");
-    let curves: Vec<u32> = seen(visit, "curves")
-        .unwrap_or("")
-        .split(',')
-        .filter_map(|high| high.parse().ok())
-        .collect();
-    check(curves.len() == 2 && curves[0] < 20 && curves[1] > 60, "no curve of eight readers");
-    check(seen(visit, "curve-inks") == Some("2"), "both curves have one colour");
-    check(seen(visit, "ceiling") == Some("true"), "the ceiling is not above the curves");
-    check(seen(visit, "curves-of-mixture") == Some("2"), "no curves of the mixture");
     check(
         seen(visit, "text").is_some_and(|text| text.contains("uring direct:")),
         "no text for the plot",

@@ -21,7 +21,7 @@ use crate::interrupt;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Who takes part.
-pub(in crate::experiment) trait Runner: Send {
+pub(super) trait Runner: Send {
     /// Reads until its share is read or [`Lane::moved`] says that the race is over.
     ///
     /// # Errors
@@ -31,40 +31,40 @@ pub(in crate::experiment) trait Runner: Send {
 
 /// How long a race takes.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::experiment) struct Limits {
+pub(super) struct Limits {
     /// Not counted.
-    pub(in crate::experiment) settle: Duration,
+    pub(super) settle: Duration,
     /// Counted, at most.
-    pub(in crate::experiment) time_max: Duration,
+    pub(super) time_max: Duration,
 }
 
 /// What came of a race.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::experiment) struct Finish {
-    pub(in crate::experiment) seconds: f64,
+pub(super) struct Finish {
+    pub(super) seconds: f64,
     /// What each had moved, in the order of the runners.
-    pub(in crate::experiment) moved: Vec<u64>,
+    pub(super) moved: Vec<u64>,
     /// Whether one of them had its share before time was up.
-    pub(in crate::experiment) by_share: bool,
+    pub(super) by_share: bool,
 }
 
 impl Finish {
     /// All together.
-    pub(in crate::experiment) fn total(&self) -> u64 {
+    pub(super) fn total(&self) -> u64 {
         self.moved.iter().sum()
     }
 }
 
 /// Where a runner says what it has done.
 #[derive(Debug)]
-pub(in crate::experiment) struct Lane<'a> {
+pub(super) struct Lane<'a> {
     track: &'a Track,
     number: usize,
 }
 
 impl Lane<'_> {
     /// Counts `amount` more; true while the race goes on.
-    pub(in crate::experiment) fn moved(&self, amount: u64) -> bool {
+    pub(super) fn moved(&self, amount: u64) -> bool {
         if self.track.over.load(Ordering::Acquire) {
             return false;
         }
@@ -73,7 +73,7 @@ impl Lane<'_> {
     }
 
     /// Whether what is done now is counted.
-    pub(in crate::experiment) fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         self.track.settled.load(Ordering::Acquire)
     }
 }
@@ -179,10 +179,7 @@ impl Track {
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or what went wrong first.
-pub(in crate::experiment) fn hold<R: Runner>(
-    runners: &mut [R],
-    limits: Limits,
-) -> anyhow::Result<Finish> {
+pub(super) fn hold<R: Runner>(runners: &mut [R], limits: Limits) -> anyhow::Result<Finish> {
     let track = Track::new(runners.len());
     let (umpired, ran) = std::thread::scope(|scope| {
         let threads: Vec<_> = runners

@@ -67,14 +67,6 @@ window.addEventListener("load", () => {
     tell("teeth-inks", inks.size);
     tell("teeth-width", document.querySelector("#checkpoint .teeth svg").getBoundingClientRect().width > 800);
 
-    // Eight readers climb, one does not, and the ceiling lies above both.
-    const curves = [...document.querySelectorAll("#readahead .teeth path")];
-    tell("curves", curves.map((line) => Math.round(line.getBBox().height)).join(","));
-    tell("curve-inks", new Set(curves.map((line) => getComputedStyle(line).stroke)).size);
-    const ceiling = document.querySelector("#readahead .teeth line[stroke-dasharray]");
-    tell("ceiling", curves.every((line) => ceiling.getBBox().y < line.getBBox().y));
-    tell("curves-of-mixture", document.querySelectorAll("#mixture .teeth path").length);
-
     await click("#theme");
     tell("other-heat", heat());
     tell("other-painted", all());

@@ -31,7 +31,7 @@ pub(crate) fn report() -> Report {
         host: host(),
         storage: storage(),
         backends: backends(),
-        records: [records(), matrix(), interplay(), checkpoints(), readaheads(), others()].concat(),
+        records: [records(), matrix(), interplay(), checkpoints()].concat(),
         device: None,
         verdicts: Vec::new(),
         advice: Vec::new(),
@@ -185,59 +185,6 @@ fn checkpoints() -> Vec<Record> {
                 "checkpoint_spans_seconds":
                     if paced { [[10.0, 28.0], [30.0, 48.0]] } else { [[10.0, 11.9], [30.0, 31.9]] },
             })),
-            remarks: Vec::new(),
-        });
-    }
-    records
-}
-
-/// `readahead` as document 002 found it on an array, with the ceiling.
-fn readaheads() -> Vec<Record> {
-    let made = |readers: u32, sectors: Option<u64>, mb_per_s: f64| Record {
-        rounds: Vec::new(),
-        experiment: "readahead".to_owned(),
-        cell: object(&json!({
-            "readers": readers, "files": "own", "readahead_bytes": sectors.map(|count| count * 512),
-            "request_bytes": if sectors.is_some() { 8192 } else { 1 << 20 },
-            "cache": if sectors.is_some() { "buffered" } else { "direct" }, "filesystem": "ext3",
-        })),
-        metrics: object(&json!({
-            "bytes_per_s": mb_per_s * 1e6, "slowest_of_fastest": 0.9, "rounds": 3,
-        })),
-        remarks: Vec::new(),
-    };
-    let rows = [(8, 38.0, 290.0), (256, 81.0, 300.0), (1024, 162.0, 302.0), (12_288, 304.0, 309.0)];
-    let mut records = vec![made(8, None, 642.0)];
-    for (sectors, eight, one) in rows {
-        records.extend([made(8, Some(sectors), eight), made(1, Some(sectors), one)]);
-    }
-    records
-}
-
-/// `activation` of one stream, and `mixture` under two readaheads.
-fn others() -> Vec<Record> {
-    let mut records = vec![Record {
-        rounds: Vec::new(),
-        experiment: "activation".to_owned(),
-        cell: object(&json!({
-            "start": "middle", "advice": "normal", "request_bytes": 8192, "stride_bytes": 8192,
-            "streams": 1, "descriptors": "one", "readahead_bytes": 131_072,
-        })),
-        metrics: object(&json!({
-            "reads_until_ahead": 2, "windows_bytes": [32_768, 65_536, 131_072], "repetitions": 20,
-            "repetitions_agreeing": 20, "repetitions_ahead": 20,
-        })),
-        remarks: Vec::new(),
-    }];
-    for (bytes, stream, random) in [(131_072, 0.4, 0.9), (6 << 20, 0.85, 0.2)] {
-        records.push(Record {
-            rounds: Vec::new(),
-            experiment: "mixture".to_owned(),
-            cell: object(&json!({
-                "mix": "both", "streams": 4, "random_readers": 4, "readahead_bytes": bytes,
-                "request_bytes": 8192,
-            })),
-            metrics: object(&json!({ "stream_kept": stream, "random_kept": random })),
             remarks: Vec::new(),
         });
     }
