@@ -20,7 +20,7 @@ pub use compare::CompareArgs;
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
 pub use on::OnArgs;
-pub use readahead::{ActivationArgs, MixtureArgs, ReadaheadArgs};
+pub use readahead::ReadaheadArgs;
 
 /// Measure what your disk and your kernel do with a storage engine's requests.
 #[derive(Debug, Parser)]
@@ -48,7 +48,7 @@ pub enum Command {
 #[derive(Debug, Clone, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Without an experiment, all of them but mixture run with quick settings (about three \
+    after_help = "Without an experiment, all of them run with quick settings (about three \
                   minutes) and a report is written to forebay-report/.\n\
                   The working file is made in --dir and is gone afterwards, also after Ctrl-C. \
                   That of depth has no name while it is used where the system allows that, and \
@@ -81,8 +81,6 @@ impl LabArgs {
             Some(Experiment::Strategies(args)) => &args.contest.common,
             Some(Experiment::Checkpoint(args)) => &args.common,
             Some(Experiment::Readahead(args)) => &args.common,
-            Some(Experiment::Activation(args)) => &args.common,
-            Some(Experiment::Mixture(args)) => &args.common,
         }
     }
 
@@ -96,8 +94,6 @@ impl LabArgs {
             Some(Experiment::Strategies(args)) => &mut args.contest.common,
             Some(Experiment::Checkpoint(args)) => &mut args.common,
             Some(Experiment::Readahead(args)) => &mut args.common,
-            Some(Experiment::Activation(args)) => &mut args.common,
-            Some(Experiment::Mixture(args)) => &mut args.common,
         };
         directory.clone_into(&mut common.dir);
         args
@@ -115,12 +111,9 @@ pub enum Experiment {
     Strategies(StrategiesArgs),
     /// Dirty pages written out: which order, together or one by one, at once or spread, beside readers
     Checkpoint(checkpoint::CheckpointArgs),
-    /// The kernel's readahead, from next to none to plenty, under 1, 2, 8, 32 sequential readers
+    /// The kernel's readahead: how much of it 1, 2, 8, 32 sequential readers need, when it begins, and what
+    /// it costs random readers beside them
     Readahead(ReadaheadArgs),
-    /// After how many reads the kernel begins to read ahead, and how its window grows
-    Activation(ActivationArgs),
-    /// Streaming readers beside random ones: who loses what, under each readahead
-    Mixture(MixtureArgs),
 }
 
 /// Settings that every experiment takes.

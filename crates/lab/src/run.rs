@@ -6,14 +6,13 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context;
 
 use crate::cli::{
-    self, ActivationArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs, LabArgs, OutputArgs,
+    self, Cli, Command, CommonArgs, DepthArgs, InterplayArgs, LabArgs, OutputArgs,
     ReadaheadArgs, StrategiesArgs,
 };
 use crate::compare;
 use crate::emulate;
 use crate::experiment::{
-    Bench, Experiment, Outcome, activation, checkpoint, depth, interplay, mixture, quoted,
-    readahead, strategies,
+    Bench, Experiment, Outcome, checkpoint, depth, interplay, quoted, readahead, strategies,
 };
 use crate::explain;
 use crate::facts::{CounterSource, Host, Storage};
@@ -60,8 +59,6 @@ fn needed_bytes(lab: &LabArgs) -> anyhow::Result<u64> {
         Some(cli::Experiment::Strategies(args)) => strategies::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Checkpoint(args)) => checkpoint::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Readahead(args)) => readahead::Settings::new(args)?.space_bytes(),
-        Some(cli::Experiment::Activation(args)) => activation::Settings::new(args)?.space_bytes(),
-        Some(cli::Experiment::Mixture(args)) => mixture::Settings::new(args)?.space_bytes(),
     })
 }
 
@@ -81,10 +78,6 @@ fn lab_in_place(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
         cli::Experiment::Checkpoint(args) => {
             one(&checkpoint::Settings::new(args)?, on, &args.output)
         }
-        cli::Experiment::Activation(args) => {
-            one(&activation::Settings::new(args)?, on, &args.output)
-        }
-        cli::Experiment::Mixture(args) => one(&mixture::Settings::new(args)?, on, &args.output),
         cli::Experiment::Readahead(args) => one(&readahead::Settings::new(args)?, on, &args.output),
     }
 }
@@ -105,7 +98,6 @@ struct All {
     strategies: strategies::Settings,
     checkpoint: checkpoint::Settings,
     readahead: readahead::Settings,
-    activation: activation::Settings,
 }
 
 impl All {
@@ -116,7 +108,6 @@ impl All {
             strategies: strategies::Settings::new(&StrategiesArgs::quick(common))?,
             checkpoint: checkpoint::Settings::new(&checkpoint::CheckpointArgs::quick(common))?,
             readahead: readahead::Settings::new(&ReadaheadArgs::quick(common))?,
-            activation: activation::Settings::new(&ActivationArgs::quick(common))?,
         })
     }
 
@@ -128,7 +119,6 @@ impl All {
             self.strategies.space_bytes(),
             self.checkpoint.space_bytes(),
             self.readahead.space_bytes(),
-            self.activation.space_bytes(),
         ]
     }
 }
@@ -147,7 +137,6 @@ fn all(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
     run.measure(&all.strategies)?;
     run.measure(&all.checkpoint)?;
     run.measure(&all.readahead)?;
-    run.measure(&all.activation)?;
     let report = std::path::absolute(&lab.report).unwrap_or_else(|_| lab.report.clone());
     let command = format!(
         "{} lab --dir {} --seed {seed} --report {}",

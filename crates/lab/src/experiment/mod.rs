@@ -4,15 +4,13 @@
 //! measured with, and the measuring. Two of them, `strategies` and `interplay`, let ways of reading
 //! compete on the same blocks; what they share is in `contest`, and the orders in which blocks are
 //! read are in `pattern`. `checkpoint` is about the way out: what becomes of pages that were changed.
-//! `readahead`, `activation` and `mixture` are about the kernel's own readahead: how much of it sequential
-//! readers need, when it begins, and what it costs random readers beside them.
+//! `readahead` is about the kernel's own readahead: how much of it sequential readers need, when it begins,
+//! and what it costs random readers beside them.
 
-pub mod activation;
 pub mod checkpoint;
 mod contest;
 pub mod depth;
 pub mod interplay;
-pub mod mixture;
 mod pattern;
 pub mod readahead;
 pub mod strategies;

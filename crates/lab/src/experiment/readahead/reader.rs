@@ -11,17 +11,17 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use forebay_io::{
-    Arena, CacheMode, File, Io, IoOptions, Lease, OpenOptions, Prefer, Request, Ticket,
+    Advice, Arena, CacheMode, File, Io, IoOptions, Lease, OpenOptions, Prefer, Request, Ticket,
 };
 
 use super::files::{BLOCK_BYTES, Share};
-use super::knob::Setting;
+use super::knob::Readahead;
 use super::race::{Lane, Runner};
 use crate::experiment::contest::read_exactly;
 use crate::workfile::Workfile;
 
 /// Size of a request past the page cache, in bytes.
-pub(in crate::experiment) const DIRECT_REQUEST_BYTES: u64 = 1 << 20;
+pub(super) const DIRECT_REQUEST_BYTES: u64 = 1 << 20;
 
 /// Bytes that all readers together have in flight past the page cache, as far as each has from
 /// [`DIRECT_DEPTHS`] requests.
@@ -30,51 +30,68 @@ const DIRECT_BYTES_IN_FLIGHT: u64 = 64 << 20;
 /// Least and most requests of one reader in flight.
 const DIRECT_DEPTHS: (u64, u64) = (2, 16);
 
-/// Reads its share by plain reads of one size.
+/// Reads a range from beginning to end by plain reads of one size.
 #[derive(Debug)]
-pub(super) struct Buffered<'a> {
-    file: File,
+pub(super) struct Sequential<'a> {
     share: Share<'a>,
+    readahead: Readahead,
+    file: File,
     memory: Vec<u8>,
+    /// Whether it begins again at the end, from an emptied cache, until time is up.
+    again: bool,
 }
 
-impl<'a> Buffered<'a> {
-    /// Opens the file under `setting`, which has been made. `request_bytes`: size of a read.
+impl<'a> Sequential<'a> {
+    /// Opens the file under `readahead`, which has been set. `request_bytes`: size of a read.
     pub(super) fn open(
         share: Share<'a>,
-        setting: Setting,
+        readahead: Readahead,
         request_bytes: u64,
-    ) -> anyhow::Result<Buffered<'a>> {
-        let file = setting.open(share.workfile.path())?;
+        again: bool,
+    ) -> anyhow::Result<Sequential<'a>> {
+        let file = readahead.open(share.workfile.path())?;
         // Written, not only reserved: the first use of memory is not to be measured.
         let memory = vec![1; request_bytes as usize];
-        Ok(Buffered { file, share, memory })
+        Ok(Sequential { share, readahead, file, memory, again })
     }
 }
 
-impl Runner for Buffered<'_> {
+impl Runner for Sequential<'_> {
     fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()> {
-        let mut at = self.share.range.start;
-        while at < self.share.range.end {
-            let len = (self.share.range.end - at).min(self.memory.len() as u64);
-            let memory = &mut self.memory[..len as usize];
-            read_exactly(&self.file, at, memory)?;
-            check(self.share.workfile, at, memory)?;
-            at += len;
-            if !lane.moved(len) {
-                break;
+        let Share { workfile, range } = &self.share;
+        loop {
+            let mut at = range.start;
+            while at < range.end {
+                let len = (range.end - at).min(self.memory.len() as u64);
+                read(&self.file, workfile, at, &mut self.memory[..len as usize])?;
+                at += len;
+                if !lane.moved(len) {
+                    return Ok(());
+                }
             }
+            if !self.again {
+                return Ok(());
+            }
+            self.file.advise(range.clone(), Advice::DontNeed)?;
+            // A descriptor for each pass: a sequence that begins again is a new one.
+            self.file = self.readahead.open(workfile.path())?;
         }
-        Ok(())
     }
+}
+
+/// Reads all of `memory` at `offset`, and looks whether it is what it should be [RDR-1].
+pub(super) fn read(
+    file: &File,
+    workfile: &Workfile,
+    offset: u64,
+    memory: &mut [u8],
+) -> anyhow::Result<()> {
+    read_exactly(file, offset, memory)?;
+    check(workfile, offset, memory)
 }
 
 /// Refuses bytes that are not those of the file at `offset` [RDR-1].
-pub(in crate::experiment) fn check(
-    workfile: &Workfile,
-    offset: u64,
-    bytes: &[u8],
-) -> anyhow::Result<()> {
+fn check(workfile: &Workfile, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
     let number = offset / BLOCK_BYTES;
     if offset.is_multiple_of(BLOCK_BYTES) && !bytes.starts_with(&workfile.stamp(number)) {
         bail!("block {number} of a working file came back with other contents");
@@ -174,8 +191,9 @@ impl Runner for Direct<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::knob::Told;
+    use super::super::race::{Limits, hold};
     use super::*;
-    use crate::experiment::readahead::race::{Limits, hold};
     use crate::workfile::Naming;
     use std::os::unix::fs::FileExt;
     use std::time::Duration;
@@ -189,8 +207,8 @@ mod tests {
         workfile
     }
 
-    fn normal() -> Setting {
-        Setting::Descriptor(forebay_io::Hint::Normal)
+    fn normal() -> Readahead {
+        Readahead::descriptor(Told::Normal, None)
     }
 
     #[test]
@@ -199,10 +217,21 @@ mod tests {
         let workfile = full_file(&directory);
         for request in [4096, 8192, 3 << 20] {
             let share = Share { workfile: &workfile, range: 8192..(4 << 20) + 8192 };
-            let mut readers = [Buffered::open(share, normal(), request).unwrap()];
+            let mut readers = [Sequential::open(share, normal(), request, false).unwrap()];
             let finish = hold(&mut readers, LIMITS).unwrap();
             assert_eq!((finish.total(), finish.by_share), (4 << 20, true));
         }
+    }
+
+    #[test]
+    fn who_is_to_begin_again_reads_until_time_is_up() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let workfile = full_file(&directory);
+        let share = Share { workfile: &workfile, range: 0..1 << 16 };
+        let mut readers = [Sequential::open(share, normal(), 8192, true).unwrap()];
+        let limits = Limits { time_max: Duration::from_secs(1), ..LIMITS };
+        let finish = hold(&mut readers, limits).unwrap();
+        assert!(!finish.by_share && finish.total() > 1 << 16, "a second pass: {finish:?}");
     }
 
     #[test]
@@ -228,7 +257,7 @@ mod tests {
         file.write_all_at(&[0xff; 8], 5 * BLOCK_BYTES).unwrap();
         drop(file);
         let share = Share { workfile: &workfile, range: 0..1 << 20 };
-        let mut readers = [Buffered::open(share, normal(), BLOCK_BYTES).unwrap()];
+        let mut readers = [Sequential::open(share, normal(), BLOCK_BYTES, false).unwrap()];
         let error = hold(&mut readers, LIMITS).unwrap_err();
         assert!(error.to_string().starts_with("block 5 "), "[RDR-1] {error}");
     }
