@@ -6,8 +6,8 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context;
 
 use crate::cli::{
-    self, Cli, Command, CommonArgs, DepthArgs, InterplayArgs, LabArgs, OutputArgs,
-    ReadaheadArgs, StrategiesArgs,
+    self, Cli, Command, CommonArgs, DepthArgs, InterplayArgs, LabArgs, OutputArgs, ReadaheadArgs,
+    StrategiesArgs,
 };
 use crate::compare;
 use crate::emulate;
