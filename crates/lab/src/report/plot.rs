@@ -104,7 +104,7 @@ impl Frame<'_> {
             (Some(_), None) => self.ticks.len() as f64 - 1.0,
         };
         let share = place / (self.ticks.len().max(2) as f64 - 1.0);
-        tenths(LEFT + share.clamp(0.0, 1.0) * (self.width - LEFT - RIGHT)) // [PLO-1]
+        tenths(LEFT + share * (self.width - LEFT - RIGHT))
     }
 
     fn y(&self, value: f64) -> f64 {
@@ -216,7 +216,7 @@ fn ticks(frame: &Frame<'_>) -> Vec<Label> {
 /// Marks with their words above and left of them, or below them where there is no room [PLO-2].
 fn marks(plot: &Plot, frame: &Frame<'_>) -> Vec<Mark> {
     let mut placed: Vec<Mark> = Vec::new();
-    for mark in &plot.marks {
+    for mark in plot.marks.iter().filter(|mark| mark.y.is_finite()) {
         let (x, y) = (frame.x(mark.x), frame.y(mark.y));
         let long = |text: &str| text.chars().count() as f64 * LETTER;
         let last = (frame.width - long(&mark.text)).max(0.0);
@@ -312,7 +312,7 @@ mod tests {
         let absurd = [
             (-5.0, 1.0),
             (0.0, f64::NAN),
-            (1.0, -7.0),
+            (1.0, -1e299),
             (2.5, 1e299),
             (4.0, f64::INFINITY),
             (99.0, 0.0),
@@ -321,6 +321,7 @@ mod tests {
         plot.marks = (0..40)
             .map(|at| PlotMark { x: f64::from(at), y: 1e299, text: "knee".repeat(at as usize) })
             .collect();
+        plot.marks.push(PlotMark { x: 0.0, y: f64::NAN, text: "nowhere".to_owned() });
         let drawn = draw(&plot, 400.0, 300.0).unwrap();
         let inside = |x: f64, y: f64| (0.0..=400.0).contains(&x) && (0.0..=300.0).contains(&y);
         assert!(drawn.lines[0].points.iter().all(|dot| inside(dot.x, dot.y)), "[PLO-1] {drawn:?}");
