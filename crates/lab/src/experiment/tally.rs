@@ -3,6 +3,7 @@
 //! Every experiment measures a cell several times and reports medians under the same names.
 //!
 //! Invariants:  [TAL-1] a metric is the median of all rounds, or null; never of some of them
+//!              [TAL-2] a 99th percentile is of a thousand waits at least
 //! Failure:     a round that this system has not the means for is put down with its reason; anything
 //!              else that went wrong is handed back and ends the run.
 
@@ -11,6 +12,9 @@ use serde_json::{Map, Value, json};
 
 use crate::facts::{CounterSource, DeviceCounters};
 use crate::measure::{Coldness, Spread};
+
+/// Of fewer waits than this the 99th percentile is one of the ten longest, and so chance.
+const WAITS_FOR_P99: u64 = 1000;
 
 /// What one measurement gave.
 #[derive(Debug)]
@@ -27,8 +31,34 @@ pub(super) struct Round {
 }
 
 impl Round {
-    fn rate(&self) -> f64 {
+    /// Blocks per second.
+    pub(super) fn rate(&self) -> f64 {
         self.blocks as f64 / self.seconds
+    }
+
+    /// Its metrics by their names, with what the device did meanwhile.
+    fn metrics(&self, device: Option<&DeviceCounters>, block_bytes: u64) -> Map<String, Value> {
+        let wait_us = |quantile: f64, fewest: u64| {
+            let waits = self.wait_ns.as_ref().filter(|waits| waits.len() >= fewest)?; // [TAL-2]
+            Some(waits.value_at_quantile(quantile) as f64 / 1e3)
+        };
+        let needed = self.blocks_needed.filter(|&needed| needed > 0);
+        let over_read = device
+            .zip(needed)
+            .map(|(device, needed)| device.read_bytes as f64 / (needed * block_bytes) as f64 - 1.0);
+        let metrics = json!({
+            "seconds": self.seconds,
+            "blocks": self.blocks,
+            "blocks_per_s": self.rate(),
+            "bytes_per_s": self.rate() * block_bytes as f64,
+            "device_requests": device.map(|device| device.reads),
+            "device_bytes": device.map(|device| device.read_bytes),
+            "over_read": over_read,
+            "wait_us_p50": wait_us(0.50, 1),
+            "wait_us_p99": wait_us(0.99, WAITS_FOR_P99),
+            "cpu_us_per_block": self.processor_seconds * 1e6 / self.blocks as f64,
+        });
+        metrics.as_object().cloned().unwrap_or_default()
     }
 }
 
@@ -44,7 +74,8 @@ pub(super) struct Measured {
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) rounds: Vec<Round>,
-    device: Vec<DeviceCounters>,
+    /// One for each round.
+    device: Vec<Option<DeviceCounters>>,
     pub(super) coldness: Vec<Coldness>,
     /// What the queues had to say, in each round anew.
     pub(super) notes: Vec<String>,
@@ -64,7 +95,7 @@ impl Tally {
             Ok(Measured { round, device, notes }) => {
                 self.coldness.push(coldness);
                 self.rounds.push(round);
-                self.device.extend(device);
+                self.device.push(device);
                 self.notes.extend(notes);
             }
             Err(error) => match lack_of_means(&error) {
@@ -91,11 +122,9 @@ impl Tally {
 
     /// The median of what the device did, if every round has a value.
     fn device_median(&self, value: impl Fn(&DeviceCounters, &Round) -> Option<f64>) -> Option<f64> {
-        if self.device.len() != self.rounds.len() {
-            return None;
-        }
         let values = self.device.iter().zip(&self.rounds);
-        let values: Option<Vec<f64>> = values.map(|(device, round)| value(device, round)).collect();
+        let values = values.map(|(device, round)| value(device.as_ref()?, round));
+        let values: Option<Vec<f64>> = values.collect();
         Spread::of(values?).map(|spread| spread.median)
     }
 
@@ -129,6 +158,13 @@ impl Tally {
             "cpu_us_per_block": processor.map(|spread| spread.median),
         });
         metrics.as_object().cloned().unwrap_or_default()
+    }
+
+    /// The metrics of each round by their names, as [`Record::new`](crate::report::Record::new) takes
+    /// them. `block_bytes`: size of a block.
+    pub(super) fn rounds(&self, block_bytes: u64) -> Vec<Map<String, Value>> {
+        let rounds = self.rounds.iter().zip(&self.device);
+        rounds.map(|(round, device)| round.metrics(device.as_ref(), block_bytes)).collect()
     }
 
     /// The waits of all rounds.
@@ -211,6 +247,30 @@ mod tests {
         assert!(resident["over_read"].is_null(), "[TAL-1]");
         assert_eq!(resident["blocks_per_s"], 200.0);
         assert!(resident["wait_us_p50"].is_null());
+    }
+
+    #[test]
+    fn each_round_has_its_metrics_and_a_p99_only_of_a_thousand_waits() {
+        let mut tally = Tally::default();
+        for count in [999, 1000] {
+            let mut waits = wait_histogram();
+            waits.record_n(2000, count).unwrap();
+            let device = DeviceCounters { reads: count, read_bytes: 819_200, ..Default::default() };
+            let mut measured = measured(Some(device), Some(50));
+            measured.round.wait_ns = Some(waits);
+            tally.take(Coldness::Cold, Ok(measured)).unwrap();
+        }
+        let rounds = tally.rounds(8192);
+        assert_eq!(
+            (&rounds[0]["device_requests"], &rounds[1]["device_requests"]),
+            (&999.into(), &1000.into())
+        );
+        assert_eq!(
+            (&rounds[0]["over_read"], &rounds[0]["blocks_per_s"]),
+            (&1.0.into(), &200.0.into())
+        );
+        assert!(rounds[0]["wait_us_p99"].is_null(), "[TAL-2]");
+        assert!(rounds[0]["wait_us_p50"].is_number() && rounds[1]["wait_us_p99"].is_number());
     }
 
     #[test]
