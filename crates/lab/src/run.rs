@@ -6,13 +6,13 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context;
 
 use crate::cli::{
-    self, ActivationArgs, CheckpointArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs,
-    LabArgs, OutputArgs, ReadaheadArgs, StrategiesArgs,
+    self, ActivationArgs, CheckpointArgs, Cli, Command, CommonArgs, DepthArgs, LabArgs, OutputArgs,
+    ReadaheadArgs,
 };
 use crate::emulate;
 use crate::experiment::{
-    Bench, Experiment, Outcome, activation, checkpoint, depth, interplay, mixture, quoted,
-    readahead, strategies,
+    Bench, Experiment, Outcome, activation, checkpoint, depth, mixture, quoted, readahead,
+    strategies,
 };
 use crate::explain;
 use crate::facts::{CounterSource, Host, Storage};
@@ -54,7 +54,6 @@ fn needed_bytes(lab: &LabArgs) -> anyhow::Result<u64> {
     Ok(match &lab.experiment {
         None => All::new(&lab.common)?.space_bytes().into_iter().sum(),
         Some(cli::Experiment::Depth(args)) => depth::Settings::new(args)?.space_bytes(),
-        Some(cli::Experiment::Interplay(args)) => interplay::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Strategies(args)) => strategies::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Checkpoint(args)) => checkpoint::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Readahead(args)) => readahead::Settings::new(args)?.space_bytes(),
@@ -68,13 +67,8 @@ fn lab_in_place(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
     let Some(experiment) = &lab.experiment else { return all(lab, on) };
     match experiment {
         cli::Experiment::Depth(args) => one(&depth::Settings::new(args)?, on, &args.output),
-        cli::Experiment::Interplay(args) => {
-            let (settings, contest) = (interplay::Settings::new(args)?, &args.contest);
-            one(&settings, on, &contest.output)
-        }
         cli::Experiment::Strategies(args) => {
-            let (settings, contest) = (strategies::Settings::new(args)?, &args.contest);
-            one(&settings, on, &contest.output)
+            one(&strategies::Settings::new(args)?, on, &args.output)
         }
         cli::Experiment::Checkpoint(args) => {
             one(&checkpoint::Settings::new(args)?, on, &args.output)
@@ -99,7 +93,6 @@ fn prepare() -> anyhow::Result<()> {
 /// Every experiment there is, with quick settings.
 struct All {
     depth: depth::Settings,
-    interplay: interplay::Settings,
     strategies: strategies::Settings,
     checkpoint: checkpoint::Settings,
     readahead: readahead::Settings,
@@ -110,8 +103,7 @@ impl All {
     fn new(common: &CommonArgs) -> anyhow::Result<All> {
         Ok(All {
             depth: depth::Settings::new(&DepthArgs::quick(common))?,
-            interplay: interplay::Settings::new(&InterplayArgs::quick(common))?,
-            strategies: strategies::Settings::new(&StrategiesArgs::quick(common))?,
+            strategies: strategies::Settings::new(&strategies::StrategiesArgs::quick(common))?,
             checkpoint: checkpoint::Settings::new(&CheckpointArgs::quick(common))?,
             readahead: readahead::Settings::new(&ReadaheadArgs::quick(common))?,
             activation: activation::Settings::new(&ActivationArgs::quick(common))?,
@@ -122,7 +114,6 @@ impl All {
     fn space_bytes(&self) -> Vec<u64> {
         vec![
             self.depth.space_bytes(),
-            self.interplay.space_bytes(),
             self.strategies.space_bytes(),
             self.checkpoint.space_bytes(),
             self.readahead.space_bytes(),
@@ -141,7 +132,6 @@ fn all(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
     let largest = all.space_bytes().into_iter().max().unwrap_or(0);
     let mut run = Run::begin(&all.depth.directory, on, largest)?;
     run.measure(&all.depth)?;
-    run.measure(&all.interplay)?;
     run.measure(&all.strategies)?;
     run.measure(&all.checkpoint)?;
     run.measure(&all.readahead)?;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::facts::{CounterSource, DeviceCounters};
 use crate::measure::{Coldness, Spread};
+use crate::statistics::median;
 
 /// Of fewer waits than this the 99th percentile is one of the ten longest, and so chance.
 const WAITS_FOR_P99: u64 = 1000;
@@ -36,16 +37,38 @@ impl Round {
         self.blocks as f64 / self.seconds
     }
 
+    /// Bytes nobody asked for, as a part of those that were asked for.
+    pub(super) fn over_read(
+        &self,
+        device: Option<&DeviceCounters>,
+        block_bytes: u64,
+    ) -> Option<f64> {
+        let needed = self.blocks_needed.filter(|&needed| needed > 0)?;
+        Some(device?.read_bytes as f64 / (needed * block_bytes) as f64 - 1.0)
+    }
+
+    /// What half of the blocks were waited for at most, in microseconds.
+    pub(super) fn wait_us_p50(&self) -> Option<f64> {
+        self.wait_us(0.50, 1)
+    }
+
+    /// What 99 of 100 blocks were waited for at most, in microseconds; `None` of too few.
+    pub(super) fn wait_us_p99(&self) -> Option<f64> {
+        self.wait_us(0.99, WAITS_FOR_P99) // [TAL-2]
+    }
+
+    fn wait_us(&self, quantile: f64, fewest: u64) -> Option<f64> {
+        let waits = self.wait_ns.as_ref().filter(|waits| waits.len() >= fewest)?;
+        Some(waits.value_at_quantile(quantile) as f64 / 1e3)
+    }
+
+    /// Processor time for each block, in microseconds.
+    pub(super) fn processor_us(&self) -> f64 {
+        self.processor_seconds * 1e6 / self.blocks as f64
+    }
+
     /// Its metrics by their names, with what the device did meanwhile.
     fn metrics(&self, device: Option<&DeviceCounters>, block_bytes: u64) -> Map<String, Value> {
-        let wait_us = |quantile: f64, fewest: u64| {
-            let waits = self.wait_ns.as_ref().filter(|waits| waits.len() >= fewest)?; // [TAL-2]
-            Some(waits.value_at_quantile(quantile) as f64 / 1e3)
-        };
-        let needed = self.blocks_needed.filter(|&needed| needed > 0);
-        let over_read = device
-            .zip(needed)
-            .map(|(device, needed)| device.read_bytes as f64 / (needed * block_bytes) as f64 - 1.0);
         let metrics = json!({
             "seconds": self.seconds,
             "blocks": self.blocks,
@@ -53,10 +76,10 @@ impl Round {
             "bytes_per_s": self.rate() * block_bytes as f64,
             "device_requests": device.map(|device| device.reads),
             "device_bytes": device.map(|device| device.read_bytes),
-            "over_read": over_read,
-            "wait_us_p50": wait_us(0.50, 1),
-            "wait_us_p99": wait_us(0.99, WAITS_FOR_P99),
-            "cpu_us_per_block": self.processor_seconds * 1e6 / self.blocks as f64,
+            "over_read": self.over_read(device, block_bytes),
+            "wait_us_p50": self.wait_us_p50(),
+            "wait_us_p99": self.wait_us_p99(),
+            "cpu_us_per_block": self.processor_us(),
         });
         metrics.as_object().cloned().unwrap_or_default()
     }
@@ -68,6 +91,35 @@ pub(super) struct Measured {
     pub(super) round: Round,
     pub(super) device: Option<DeviceCounters>,
     pub(super) notes: Vec<String>,
+}
+
+#[cfg(test)]
+impl Measured {
+    /// A hundred blocks at `rate` blocks per second.
+    pub(super) fn of_rate(rate: f64) -> Measured {
+        let (blocks, seconds, processor_seconds) = (100, 100.0 / rate, 0.1);
+        let round =
+            Round { blocks, blocks_needed: Some(100), seconds, processor_seconds, wait_ns: None };
+        Measured { round, device: None, notes: Vec::new() }
+    }
+}
+
+impl Measured {
+    /// Both, measured one after the other.
+    pub(super) fn plus(mut self, other: Measured) -> Measured {
+        let (round, more) = (&mut self.round, other.round);
+        round.blocks += more.blocks;
+        round.blocks_needed =
+            round.blocks_needed.zip(more.blocks_needed).map(|(some, others)| some + others);
+        round.seconds += more.seconds;
+        round.processor_seconds += more.processor_seconds;
+        if let (Some(waits), Some(others)) = (&mut round.wait_ns, &more.wait_ns) {
+            waits.add(others).expect("all histograms are made alike");
+        }
+        self.device = self.device.zip(other.device).map(|(some, others)| some.plus(others));
+        self.notes.extend(other.notes);
+        self
+    }
 }
 
 /// What the rounds of one cell gave.
@@ -122,21 +174,23 @@ impl Tally {
 
     /// The median of what the device did, if every round has a value.
     fn device_median(&self, value: impl Fn(&DeviceCounters, &Round) -> Option<f64>) -> Option<f64> {
-        let values = self.device.iter().zip(&self.rounds);
-        let values = values.map(|(device, round)| value(device.as_ref()?, round));
-        let values: Option<Vec<f64>> = values.collect();
-        Spread::of(values?).map(|spread| spread.median)
+        self.median(|round, device| value(device?, round))
+    }
+
+    /// The median of the rounds' values, if every round has one [TAL-1].
+    pub(super) fn median(
+        &self,
+        value: impl Fn(&Round, Option<&DeviceCounters>) -> Option<f64>,
+    ) -> Option<f64> {
+        let rounds = self.rounds.iter().zip(&self.device);
+        let values = rounds.map(|(round, device)| value(round, device.as_ref()));
+        median(&values.collect::<Option<Vec<f64>>>()?)
     }
 
     /// Every metric by its name. `block_bytes`: size of a block.
     pub(super) fn metrics(&self, block_bytes: u64) -> Map<String, Value> {
         let (seconds, rate) = (self.spread(|round| round.seconds), self.rate());
-        let processor = self.spread(|round| round.processor_seconds * 1e6 / round.blocks as f64);
-        // Bytes nobody asked for, as a part of those that were asked for.
-        let over_read = |device: &DeviceCounters, round: &Round| {
-            let needed = round.blocks_needed.filter(|&needed| needed > 0)?;
-            Some(device.read_bytes as f64 / (needed * block_bytes) as f64 - 1.0)
-        };
+        let processor = self.spread(Round::processor_us);
         let waits = self.waits();
         let wait_us =
             |quantile| waits.as_ref().map(|ns| ns.value_at_quantile(quantile) as f64 / 1e3);
@@ -152,7 +206,7 @@ impl Tally {
             "bytes_per_s": rate.map(|spread| spread.median * block_bytes as f64),
             "device_requests": self.device_median(|device, _| Some(device.reads as f64)),
             "device_bytes": self.device_median(|device, _| Some(device.read_bytes as f64)),
-            "over_read": self.device_median(over_read),
+            "over_read": self.device_median(|device, round| round.over_read(Some(device), block_bytes)),
             "wait_us_p50": wait_us(0.50),
             "wait_us_p99": wait_us(0.99),
             "cpu_us_per_block": processor.map(|spread| spread.median),
@@ -271,6 +325,18 @@ mod tests {
         );
         assert!(rounds[0]["wait_us_p99"].is_null(), "[TAL-2]");
         assert!(rounds[0]["wait_us_p50"].is_number() && rounds[1]["wait_us_p99"].is_number());
+    }
+
+    #[test]
+    fn two_measurements_make_one_and_what_one_of_them_lacks_is_lacking() {
+        let device = DeviceCounters { reads: 7, ..Default::default() };
+        let sum = measured(Some(device), Some(50)).plus(measured(Some(device), None));
+        assert_eq!(
+            (sum.round.blocks, sum.round.seconds, sum.round.blocks_needed),
+            (200, 1.0, None)
+        );
+        assert_eq!(sum.device.map(|device| device.reads), Some(14));
+        assert!(sum.plus(measured(None, None)).device.is_none());
     }
 
     #[test]

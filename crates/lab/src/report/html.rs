@@ -16,8 +16,6 @@
 mod checkpoints;
 mod curves;
 mod facts;
-mod matrix;
-mod panels;
 mod readaheads;
 mod tables;
 mod timeline;
@@ -31,16 +29,13 @@ use serde_json::{Value, json};
 use super::checkpoint::{self, Checkpoints};
 use super::depth::{Line, Lines};
 use super::footnotes::Footnotes;
-use super::interplay::{self, Panels};
 use super::standing::Standing;
-use super::strategies::{self, Maps};
 use super::{Record, Report, depth, numbers};
 use tables::Table;
 
-const TEMPLATES: [(&str, &str); 5] = [
+const TEMPLATES: [(&str, &str); 4] = [
     ("page.html", include_str!("page.html")),
     ("table.html", include_str!("table.html")),
-    ("matrix.html", include_str!("matrix.html")),
     ("readaheads.html", include_str!("readaheads.html")),
     ("remarks.html", include_str!("remarks.html")),
 ];
@@ -50,8 +45,7 @@ const UPLOT_CSS: &str = include_str!("../../assets/uplot/uPlot.min.css");
 const UPLOT_JS: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");
 
 /// Experiments that the page shows in views of their own.
-const WITH_VIEW: [&str; 4] =
-    [depth::EXPERIMENT, strategies::EXPERIMENT, interplay::EXPERIMENT, checkpoint::EXPERIMENT];
+const WITH_VIEW: [&str; 2] = [depth::EXPERIMENT, checkpoint::EXPERIMENT];
 
 /// What the page shows of the experiment `depth`.
 #[derive(Debug, Serialize)]
@@ -73,23 +67,6 @@ struct DepthView {
 struct NamedTable {
     name: String,
     table: Safe,
-}
-
-/// What the page shows of the experiment `interplay`.
-#[derive(Debug, Serialize)]
-struct PanelsView {
-    /// What `adaptive` makes of the kernel's readahead.
-    sentence: String,
-    patterns: Vec<PatternView>,
-    notes: Vec<String>,
-    some_not_cold: bool,
-}
-
-/// One pattern of `interplay`, a table for each kernel readahead.
-#[derive(Debug, Serialize)]
-struct PatternView {
-    name: String,
-    tables: Vec<Safe>,
 }
 
 /// What the page shows of the experiment `checkpoint`.
@@ -134,8 +111,6 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
         host => Serde(facts::host(&report.host)),
         storage => Serde(facts::storage(&report.storage)),
         depth => Serde(depth_view(&environment, &report.records)?),
-        matrix => matrix_view(&environment, &report.records)?,
-        panels => Serde(panels_view(&environment, &report.records)?),
         checkpoints => Serde(checkpoints_view(&environment, &report.records)?),
         readaheads => readaheads::sections(&environment, &report.records)?,
         others => Serde(plain_views(&environment, &report.records)?),
@@ -195,42 +170,6 @@ fn depth_view(
     }))
 }
 
-/// The heat maps of `strategies`, written; `None` without records that fit into one.
-fn matrix_view(environment: &Environment<'_>, records: &[Record]) -> anyhow::Result<Option<Safe>> {
-    let Some(view) = matrix::view(&Maps::group(records)) else {
-        return Ok(None);
-    };
-    let template = environment.get_template("matrix.html")?;
-    let html = template.render(context! { view => Serde(view) }).context("rendering a heat map")?;
-    Ok(Some(Safe::from_safe_string(html)))
-}
-
-fn panels_view(
-    environment: &Environment<'_>,
-    records: &[Record],
-) -> anyhow::Result<Option<PanelsView>> {
-    let grouped = Panels::group(records);
-    if grouped.panels.is_empty() {
-        return Ok(None);
-    }
-    let mut footnotes = Footnotes::default();
-    let mut patterns = Vec::new();
-    for of_pattern in panels::tables(&grouped, &mut footnotes) {
-        let mut tables = Vec::new();
-        for table in &of_pattern.tables {
-            tables.push(written(environment, table)?);
-        }
-        patterns.push(PatternView { name: of_pattern.pattern, tables });
-    }
-    let mut cells = grouped.panels.iter().flat_map(|panel| &panel.cells);
-    Ok(Some(PanelsView {
-        sentence: grouped.sentence(),
-        patterns,
-        notes: footnotes.sentences().to_vec(),
-        some_not_cold: cells.any(|cell| cell.standing() == Standing::NotCold),
-    }))
-}
-
 fn checkpoints_view(
     environment: &Environment<'_>,
     records: &[Record],
@@ -273,8 +212,6 @@ fn plain_views(
     let mut views: Vec<PlainView> = Vec::new();
     for (name, leftovers) in [
         ("depth, records that fit no line", Lines::group(records).leftovers),
-        ("strategies, records that fit no map", Maps::group(records).leftovers),
-        ("interplay, records that fit no table", Panels::group(records).leftovers),
         ("checkpoint, records that fit no table", Checkpoints::group(records).leftovers),
     ]
     .into_iter()

@@ -4,12 +4,9 @@ use std::fmt::Write;
 
 use super::Report;
 use super::checkpoint::{self, Checkpoints};
-use super::interplay::{self, Panels};
 use super::readahead::{self, Curves};
-use super::strategies::{self, Maps};
 use super::terminal::{
-    Look, activation_table, checkpoint_table, depth_table, interplay_table, mixture_table,
-    readahead_table, strategies_table,
+    Look, activation_table, checkpoint_table, depth_table, mixture_table, readahead_table,
 };
 use super::{Record, activation, depth, mixture};
 use crate::units::shown_size;
@@ -48,9 +45,7 @@ pub fn summary(report: &Report, look: Look) -> String {
 type Draw = fn(&[Record], Look) -> String;
 
 /// The experiments besides `depth`, in the order of the report, and how their tables are drawn.
-const OTHERS: [(&str, Draw); 6] = [
-    (strategies::EXPERIMENT, strategies_table),
-    (interplay::EXPERIMENT, interplay_table),
+const OTHERS: [(&str, Draw); 4] = [
     (checkpoint::EXPERIMENT, checkpoint_table),
     (readahead::EXPERIMENT, readahead_table),
     (activation::EXPERIMENT, activation_table),
@@ -71,14 +66,6 @@ fn tables(records: &[Record], look: Look) -> String {
 /// One sentence for each of the experiments whose tables are larger than what they come to.
 fn findings(records: &[Record]) -> Vec<String> {
     let mut findings = Vec::new();
-    let maps = Maps::group(records);
-    if !maps.maps.is_empty() {
-        findings.push(format!("strategies: {}.", maps.verdict().sentence()));
-    }
-    let panels = Panels::group(records);
-    if !panels.panels.is_empty() {
-        findings.push(format!("interplay: {}.", panels.sentence()));
-    }
     let checkpoints = Checkpoints::group(records);
     if !checkpoints.panels.is_empty() {
         findings.push(format!("checkpoint: {}.", checkpoints.sentence()));
@@ -174,30 +161,6 @@ mod tests {
         assert!(text.contains(&report.command));
         assert!(text.contains("* Ask for 64 blocks ahead."));
         assert!(text.contains("uring not measured: io_uring_setup: EPERM"));
-    }
-
-    #[test]
-    fn each_experiment_has_its_table_and_its_sentence() {
-        let place = ("cold", "direct");
-        let strategies = vec![
-            sample::strategy("uniform", "async", place, Some(1000.0), &[]),
-            sample::strategy("uniform", "adaptive", place, Some(910.0), &[]),
-        ];
-        let interplay = vec![
-            sample::interplay("shuffled", "os", "buffered", Some(0), Some(100.0)),
-            sample::interplay("shuffled", "adaptive", "direct", Some(0), Some(420.0)),
-        ];
-        let look = Look { width: 100, colour: false, ascii: false };
-        let text = summary(&sample::report([strategies.clone(), interplay].concat()), look);
-        assert!(text.contains("\n* strategies: adaptive keeps its bound"), "{text}");
-        let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(flowing.contains("in 0 of 1 rows; worst 0.910 of async (uniform, cold,"), "{text}");
-        assert!(text.contains("\n* interplay: adaptive reads 4.20 times as fast"), "{text}");
-        assert!(!text.contains("at any depth"), "nobody asked for depths: {text}");
-        let text = summary(&sample::report(strategies), look);
-        assert!(!text.contains("interplay") && !text.contains("at any depth"), "{text}");
-        let text = summary(&sample::report(Vec::new()), look);
-        assert!(text.contains("Nothing was measured at any depth."), "{text}");
     }
 
     #[test]

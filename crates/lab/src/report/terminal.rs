@@ -20,10 +20,8 @@
 mod activation;
 mod checkpoint;
 mod grid;
-mod interplay;
 mod mixture;
 mod readahead;
-mod strategies;
 pub(crate) mod text;
 
 use anstyle::{AnsiColor, Style};
@@ -37,10 +35,8 @@ use text::{ascii, bar, footnotes, push_line, push_wrapped, styled};
 
 pub use activation::activation_table;
 pub use checkpoint::checkpoint_table;
-pub use interplay::interplay_table;
 pub use mixture::mixture_table;
 pub use readahead::readahead_table;
-pub use strategies::strategies_table;
 
 /// Columns of text below which a table of numbers is not worth drawing.
 pub const WIDTH_MIN: usize = 30;

@@ -92,12 +92,6 @@ fn faults(visit: &Visit) -> Vec<String> {
     let mouse = seen(visit, "mouse").unwrap_or("");
     check(mouse.starts_with("depth 0"), "the pointer shows no depth");
     check(seen(visit, "visible") == Some("true"), "the plot is small or covered");
-    check(seen(visit, "heat") == Some("5"), "the heat map has not its colours");
-    check(seen(visit, "other-heat") == Some("5"), "the other heat map has not its colours");
-    check(seen(visit, "lost") == Some("true"), "a loss of adaptive is not marked");
-    check(seen(visit, "share") == Some("1.00"), "the heat map begins without shares");
-    check(seen(visit, "rate") == Some("66.4k"), "the switch does not change the figures");
-    check(seen(visit, "bars") == Some("3"), "the bars of interplay are alike");
     let teeth: Vec<u32> = seen(visit, "teeth")
         .unwrap_or("")
         .split(',')
@@ -207,10 +201,7 @@ fn without_scripts_the_tables_remain() {
         "36,742",
         "io_setup:",
         "the gauge was frozen",
-        "Where adaptive loses",
         "at once: balanced, combined",
-        "0.881 of async",
-        "4.62",
     ] {
         assert!(rendered.contains(text), "{text} in {rendered}");
     }

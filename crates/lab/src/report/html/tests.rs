@@ -2,9 +2,7 @@
 
 use serde_json::json;
 
-use super::super::sample::{
-    absurd, absurd_checkpoints, beside, checkpoint, interplay, object, record, report, strategy,
-};
+use super::super::sample::{absurd_checkpoints, beside, checkpoint, object, record, report};
 use super::*;
 use crate::report::Conclusion;
 
@@ -23,13 +21,10 @@ fn hostile_text_stays_text_wherever_it_stands() {
     let mut other = record(HOSTILE, HOSTILE, 0, Some(1.0), &[HOSTILE]);
     other.experiment = HOSTILE.to_owned();
     other.metrics.insert(HOSTILE.into(), HOSTILE.into());
-    let mut matrix = strategy(HOSTILE, HOSTILE, (HOSTILE, HOSTILE), Some(1.0), &[HOSTILE]);
-    matrix.cell.insert(HOSTILE.into(), HOSTILE.into());
-    let panel = interplay(HOSTILE, HOSTILE, HOSTILE, None, Some(1.0));
     let written = checkpoint((HOSTILE, HOSTILE), (HOSTILE, true, HOSTILE), 1.0, 0.5);
     let mut read = beside(HOSTILE, true, 2.0);
     read.cell.insert("elevator".into(), HOSTILE.into());
-    let mut report = report(vec![hostile, other, matrix, panel, written, read]);
+    let mut report = report(vec![hostile, other, written, read]);
     for text in [
         &mut report.schema,
         &mut report.forebay,
@@ -149,113 +144,6 @@ fn an_experiment_unheard_of_is_a_plain_table() {
     assert!(page.contains("depth, records that fit no line") && page.contains("77.7"), "[HTM-2]");
 }
 
-const COLD: (&str, &str) = ("cold", "direct");
-
-/// One row that `adaptive` loses, with a cell that was not cold and one never measured.
-fn lost_row() -> Vec<Record> {
-    let adaptive = "adaptive reaches 0.90 of the best other";
-    vec![
-        strategy("uniform", "os", COLD, Some(200.0), &[]),
-        strategy("uniform", "hint", COLD, None, &["not measured: no fadvise"]),
-        strategy("uniform", "max", COLD, Some(9000.0), &["not cold: half was cached"]),
-        strategy("uniform", "async", COLD, Some(1000.0), &[]),
-        strategy("uniform", "adaptive", COLD, Some(900.0), &[adaptive]),
-    ]
-}
-
-/// The class and the first figure of every cell of the first heat map's body.
-fn heat_cells(page: &str) -> Vec<(&str, &str)> {
-    let map = between(page, "<table class=\"heat\"", "</tbody>");
-    let cells = map.split("<td class=\"").skip(1);
-    cells
-        .map(|cell| {
-            let class = cell.split('"').next().unwrap_or("");
-            let figure = cell.split_once("class=\"figure-1\">").map_or("", |(_, rest)| rest);
-            (class, figure.split('<').next().unwrap_or(""))
-        })
-        .collect()
-}
-
-#[test]
-fn a_cell_has_the_colour_of_its_share_and_only_if_it_was_cold() {
-    let page = render(&report(lost_row())).unwrap();
-    let expected = [
-        ("step-1", "0.20"),
-        ("unmeasured", "–"),
-        ("not-cold", "9.00"),
-        ("step-6 best", "1.00"),
-        ("step-5 lost", "0.90"),
-    ];
-    assert_eq!(heat_cells(&page), expected, "[MAT-2]");
-    let tooltip = between(&page, "<td class=\"step-5 lost\" title=\"", "\"").replace("&#x2f;", "/");
-    for line in ["uniform, adaptive", "Blocks/s: 900", "Rounds: 873 to 927 blocks/s"] {
-        assert!(tooltip.lines().any(|found| found == line), "[MAT-1] {line} in {tooltip}");
-    }
-    assert!(tooltip.ends_with("adaptive reaches 0.90 of the best other"), "[MAT-1] {tooltip}");
-    assert!(
-        page.contains(
-            "<ol><li>not measured: no fadvise</li><li>not cold: half was cached</li></ol>"
-        ),
-        "[MAT-1] remarks are footnotes, but for what the list of losses says"
-    );
-}
-
-#[test]
-fn where_adaptive_loses_is_listed_or_said_to_be_nowhere() {
-    let page = render(&report(lost_row())).unwrap();
-    let list = between(&page, "<table class=\"losses\">", "</table>");
-    assert!(list.contains("0.900 of async: 900 against 1,000 blocks"), "{list}");
-    let mut records = lost_row();
-    records[4] = strategy("uniform", "adaptive", COLD, Some(950.0), &[]);
-    let page = render(&report(records)).unwrap();
-    assert!(page.contains("adaptive loses in none of 1 rows."));
-    assert!(!page.contains("class=\"losses\"") && !page.contains("class=\"step-6 lost"));
-}
-
-#[test]
-fn every_row_of_a_map_has_every_column_and_the_mean_says_of_what() {
-    let mut records = lost_row();
-    records.retain(|record| !["hint", "max"].contains(&record.cell_text("strategy")));
-    for name in ["os", "async", "adaptive"] {
-        records.push(strategy("zipfian", name, COLD, Some(400.0), &[]));
-    }
-    records.push(strategy("zipfian", "os", ("pool", "direct"), Some(400.0), &[]));
-    records.push(strategy("uniform", "async", ("pool", "direct"), Some(400.0), &[]));
-    let page = render(&report(records)).unwrap();
-    let maps: Vec<&str> = page.split("<table class=\"heat\"").skip(1).collect();
-    assert_eq!(maps.len(), 2);
-    let pool = maps[1].split("</table>").next().unwrap();
-    assert_eq!(pool.matches("<th scope=\"col\"").count(), 3, "pattern and what it has: {pool}");
-    assert_eq!(pool.matches("<td class=").count(), 4, "[MAT-3] {pool}");
-    assert_eq!(pool.matches("<td class=\"absent\"></td>").count(), 2, "[MAT-3] {pool}");
-    let means = between(maps[0], "<tfoot>", "</tfoot>");
-    assert!(means.contains("Of the 2 patterns") && means.contains(">0.44<"), "{means}");
-    assert!(!pool.contains("<tfoot>"), "no pattern has both strategies");
-}
-
-#[test]
-fn interplay_has_a_table_for_each_readahead_and_bars_on_one_scale() {
-    let mut warm = interplay("shuffled", "random", "buffered", Some(0), Some(9000.0));
-    warm.remarks.push("not cold: half was cached".into());
-    let page = render(&report(vec![
-        interplay("shuffled", "os", "buffered", Some(0), Some(100.0)),
-        warm,
-        interplay("shuffled", "adaptive", "direct", Some(0), Some(400.0)),
-        interplay("shuffled", "os", "buffered", Some(1 << 20), Some(200.0)),
-    ]))
-    .unwrap();
-    let section = between(&page, "<section id=\"interplay\">", "</section>");
-    assert_eq!(section.matches("<tbody>").count(), 2);
-    assert!(section.contains("<p class=\"caption\">kernel readahead 1 MiB</p>"), "{section}");
-    for bar in ["\"--share:25%\">100", "\"--share:100%\">400", "\"--share:50%\">200"] {
-        assert!(section.contains(bar), "{bar} in {section}");
-    }
-    assert!(section.contains("<td class=\"not-cold\">9,000<sup>1</sup></td>"), "[PAN-1] {section}");
-    let adaptive = between(section, "<tr class=\"apart\">", "</tr>");
-    assert!(adaptive.contains(">adaptive<") && adaptive.contains("class=\"cold best\""), "[PAN-1]");
-    assert!(adaptive.contains("<td class=\"cold\">4.00</td>"), "{adaptive}");
-}
-
 #[test]
 fn checkpoints_have_a_table_for_each_pattern_and_a_plot_of_what_readers_felt() {
     let mut lost = checkpoint(("uniform", "direct"), ("sorted", true, "aio"), 1.0, 0.1);
@@ -283,19 +171,14 @@ fn checkpoints_have_a_table_for_each_pattern_and_a_plot_of_what_readers_felt() {
 
 #[test]
 fn records_of_any_shape_are_shown_somewhere() {
-    let records = [absurd(), absurd_checkpoints()].concat();
+    let records = absurd_checkpoints();
     let page = render(&report(records.clone())).unwrap();
     let shown = page.matches("<td class=").count();
     assert!(shown > records.len(), "[HTM-2] {shown}");
-    assert!(page.contains("strategies, records that fit no map"), "[HTM-2]");
-    assert!(page.contains("interplay, records that fit no table"), "[HTM-2]");
     assert!(page.contains("checkpoint, records that fit no table"), "[HTM-2]");
     for record in records {
         let page = render(&report(vec![record.clone()])).unwrap();
-        let table = page.contains("<table class=\"heat\"")
-            || page.contains("id=\"interplay\"")
-            || page.contains("id=\"checkpoint\"")
-            || page.contains("records that fit no");
+        let table = page.contains("id=\"checkpoint\"") || page.contains("records that fit no");
         assert!(table, "[HTM-2] {record:?}");
     }
 }

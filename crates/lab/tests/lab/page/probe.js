@@ -49,16 +49,6 @@ window.addEventListener("load", () => {
     await settle();
     tell("mouse", document.querySelector("#hover").innerText.replace(/\s+/g, " "));
 
-    const heat = () => [...new Set([...document.querySelectorAll(".heat tbody td")].map((cell) => getComputedStyle(cell).backgroundColor))].length;
-    const shown = (strategy) => [...document.querySelectorAll(".heat tbody td")][strategy].innerText.trim();
-    tell("heat", heat());
-    tell("lost", getComputedStyle(document.querySelector(".heat td.lost")).boxShadow !== "none");
-    tell("share", shown(5));
-    await click("#figure-2");
-    tell("rate", shown(5));
-    await click("#figure-1");
-    const bars = [...document.querySelectorAll("#interplay td[style]")].map((cell) => getComputedStyle(cell).backgroundImage);
-    tell("bars", new Set(bars).size);
     // The tooth is as high as the frame allows, in the colour of its pace, and wide enough to be seen.
     const lines = [...document.querySelectorAll("#checkpoint .teeth path")];
     const heights = lines.map((line) => Math.round(line.getBBox().height));
@@ -76,7 +66,6 @@ window.addEventListener("load", () => {
     tell("curves-of-mixture", document.querySelectorAll("#mixture .teeth path").length);
 
     await click("#theme");
-    tell("other-heat", heat());
     tell("other-painted", all());
     tell("other-background", background());
     await click("#theme");

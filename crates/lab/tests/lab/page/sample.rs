@@ -31,7 +31,7 @@ pub(crate) fn report() -> Report {
         host: host(),
         storage: storage(),
         backends: backends(),
-        records: [records(), matrix(), interplay(), checkpoints(), readaheads(), others()].concat(),
+        records: [records(), checkpoints(), readaheads(), others()].concat(),
         device: None,
         verdicts: Vec::new(),
         advice: Vec::new(),
@@ -94,48 +94,6 @@ fn record(backend: &str, cache: &str, depth: u64, rate: f64, spread: f64) -> Rec
         metrics: object(&metrics),
         remarks: Vec::new(),
     }
-}
-
-/// `strategies` on one disk: a row that `adaptive` wins, and one that it loses.
-fn matrix() -> Vec<Record> {
-    let rows = [
-        ("uniform", [15_500.0, 15_200.0, 14_900.0, 44_100.0, 66_000.0, 66_400.0]),
-        ("bitmap-10", [30_100.0, 19_800.0, 36_200.0, 75_300.0, 110_000.0, 96_900.0]),
-    ];
-    let mut records = Vec::new();
-    for (pattern, rates) in rows {
-        let names = ["os", "hint", "max", "prefetch", "async", "adaptive"];
-        for (strategy, rate) in names.into_iter().zip(rates) {
-            let mut made = record("", "direct", 0, rate, 0.02);
-            made.experiment = "strategies".to_owned();
-            made.cell = object(&json!({
-                "pattern": pattern,
-                "strategy": strategy,
-                "cache_state": "cold",
-                "cache": "direct",
-                "device_readahead_bytes": 131_072,
-            }));
-            records.push(made);
-        }
-    }
-    records
-}
-
-/// `interplay` of one pattern under one readahead.
-fn interplay() -> Vec<Record> {
-    let rows = [("os", 35_010.0), ("willneed-32", 66_200.0), ("adaptive", 161_800.0)];
-    let made = rows.into_iter().map(|(strategy, rate)| {
-        let mut made = record("", "buffered", 0, rate, 0.02);
-        made.experiment = "interplay".to_owned();
-        made.cell = object(&json!({
-            "pattern": "shuffled",
-            "strategy": strategy,
-            "cache": "buffered",
-            "device_readahead_bytes": 131_072,
-        }));
-        made
-    });
-    made.collect()
 }
 
 /// `checkpoint` of one pattern, and what readers felt beside it in two intervals of 20 s.
