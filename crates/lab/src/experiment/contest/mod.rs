@@ -74,8 +74,7 @@ pub(super) struct Rules {
     pub(super) cell_time: Duration,
     /// Most plans of a measurement: before each one the state of the caches is made anew.
     pub(super) plans_max: usize,
-    /// Until then open rows get more rounds, and nothing is begun that would probably end later; but the
-    /// first round always is. `None`: so many rounds and no more.
+    /// Until then open rows get more rounds. `None`: so many rounds and no more.
     pub(super) time_max: Option<Duration>,
     /// Who is slowed down on purpose, and by which part of its time.
     pub(super) handicap: Option<(Entrant, f64)>,
@@ -163,7 +162,7 @@ fn rounds(
     let begun = Instant::now();
     loop {
         let due: Vec<_> = standings.iter().map(Standing::due).collect();
-        let left = rules.time_max.map(|time_max| time_max.saturating_sub(begun.elapsed()));
+        let left = rules.time_max.map(|time_max| schedule::Left::of(time_max, begun.elapsed()));
         let next = schedule::next(&due, rules.rounds, left);
         if next.is_empty() {
             return Ok(());

@@ -321,11 +321,16 @@ fn judged(ratio: f64, noise: f64) -> [usize; 3] {
             for (entrant, rates) in names.iter().zip(&mut rates) {
                 rates.push(rate(if *entrant == ADAPTIVE { ratio } else { 1.0 }));
             }
+            // Between these a row goes on whatever its rounds say.
+            if ![5, 10, 20, 40].contains(&rates[0].len()) {
+                continue;
+            }
             let named: Vec<(Entrant, &[f64])> =
                 names.iter().copied().zip(rates.iter().map(Vec::as_slice)).collect();
             let standing = standing(CacheState::Cold, &named, &Coldness::Cold);
-            let time = Duration::from_secs(u64::from(40_u32.saturating_sub(standing.rounds)));
-            if schedule::next(&[standing.due()], 5, Some(time)).is_empty() {
+            let elapsed = Duration::from_secs(u64::from(standing.rounds));
+            let left = schedule::Left::of(Duration::from_secs(40), elapsed);
+            if schedule::next(&[standing.due()], 5, Some(left)).is_empty() {
                 counts[standing.adaptive().unwrap().judgement as usize] += 1;
                 break;
             }

@@ -70,7 +70,7 @@ pub struct StrategiesArgs {
     /// Also measure os a second time, as os-again: what the two come apart by is noise
     #[arg(long)]
     pub noise_check: bool,
-    /// Six patterns from cold caches through the page cache: a little over a minute
+    /// Six patterns from cold caches through the page cache: about a minute
     #[arg(long)]
     pub quick: bool,
     /// Slow a strategy down by a part of its time: a loss that has to be found.

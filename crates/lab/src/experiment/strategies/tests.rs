@@ -114,6 +114,24 @@ fn what_two_that_do_the_same_came_apart_by_in_that_run_is_its_noise_floor() {
     assert!(told.contains("in 18 of 19 rows"), "{told}");
 }
 
+#[test]
+fn the_noise_floor_counts_slower_and_faster_alike_and_leaves_one_row_of_ten_out() {
+    let rows = |parts: &[f64]| {
+        let of = |part: &f64| {
+            let rates = [(OS, about(100.0)), (Entrant::OsAgain, about(100.0 * part))];
+            standing(Pattern::Uniform, &rates)
+        };
+        conclusion::verdicts(&parts.iter().map(of).collect::<Vec<_>>())
+    };
+    let told = conclusion::noise(&rows(&[0.8, 1.1, 1.0])).unwrap();
+    assert!(told.starts_with("Noise floor 25.0 %") && told.contains("3 of 3 rows"), "{told}");
+    let mut parts = [1.02; 10];
+    parts[3] = 0.5;
+    let told = conclusion::noise(&rows(&parts)).unwrap();
+    assert!(told.starts_with("Noise floor 2.0 %") && told.contains("9 of 10 rows"), "{told}");
+    assert_eq!(conclusion::noise(&[]), None);
+}
+
 /// Rows in which `adaptive` has these parts of the best other, surely or not.
 fn rows(parts: &[f64]) -> Vec<Standing> {
     let row = |(index, part): (usize, &f64)| {
