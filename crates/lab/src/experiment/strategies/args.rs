@@ -39,7 +39,7 @@ pub struct StrategiesArgs {
     /// Size of the working file (such as 512MiB, 4GiB) [default: 1GiB, quick: 512MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
-    /// Blocks of 8 KiB in a plan; plans are read one after the other [default: 32768, quick: 16384]
+    /// Blocks of 8 KiB in a plan; plans are read one after the other [default: 16384, quick: 8192]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub blocks: Option<u32>,
     /// Patterns, such as sequential, interleaved-8, index-0.9, bitmap-10, shuffled-8x48 (8 ranges in

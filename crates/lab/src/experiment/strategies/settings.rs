@@ -34,17 +34,13 @@ struct Defaults {
 
 const FULL: Defaults = Defaults {
     size_bytes: 1 << 30,
-    blocks: 32_768,
+    blocks: 16_384,
     rounds: 3,
     time_max: Duration::from_secs(1200),
 };
 
-const QUICK: Defaults = Defaults {
-    size_bytes: 512 << 20,
-    blocks: 16_384,
-    rounds: 5,
-    time_max: Duration::from_secs(60),
-};
+const QUICK: Defaults =
+    Defaults { size_bytes: 512 << 20, blocks: 8192, rounds: 5, time_max: Duration::from_secs(60) };
 
 /// Settings with every default filled in and checked.
 #[derive(Debug, Clone)]
