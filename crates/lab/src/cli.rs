@@ -9,11 +9,10 @@ mod readahead;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use forebay::ReadaheadStrategy;
 use forebay_io::{CacheMode, Kind};
 
-use crate::device_readahead::parse_readahead;
-use crate::experiment::{CacheState, Pattern, checkpoint, interplay};
+use crate::experiment::checkpoint;
+use crate::experiment::strategies::StrategiesArgs;
 use crate::units::parse_size;
 
 pub use compare::CompareArgs;
@@ -77,8 +76,7 @@ impl LabArgs {
         match &self.experiment {
             None => &self.common,
             Some(Experiment::Depth(args)) => &args.common,
-            Some(Experiment::Interplay(args)) => &args.contest.common,
-            Some(Experiment::Strategies(args)) => &args.contest.common,
+            Some(Experiment::Strategies(args)) => &args.common,
             Some(Experiment::Checkpoint(args)) => &args.common,
             Some(Experiment::Readahead(args)) => &args.common,
         }
@@ -90,8 +88,7 @@ impl LabArgs {
         let common = match &mut args.experiment {
             None => &mut args.common,
             Some(Experiment::Depth(args)) => &mut args.common,
-            Some(Experiment::Interplay(args)) => &mut args.contest.common,
-            Some(Experiment::Strategies(args)) => &mut args.contest.common,
+            Some(Experiment::Strategies(args)) => &mut args.common,
             Some(Experiment::Checkpoint(args)) => &mut args.common,
             Some(Experiment::Readahead(args)) => &mut args.common,
         };
@@ -105,10 +102,8 @@ impl LabArgs {
 pub enum Experiment {
     /// Random reads while 0, 1, 2 ... 4096 of the next blocks are asked for ahead
     Depth(DepthArgs),
-    /// Clustered random reads: the kernel alone, with advice for each block, and through streams
-    Interplay(InterplayArgs),
-    /// Every readahead strategy in 19 patterns of reading, from cold and warm caches
-    Strategies(StrategiesArgs),
+    /// Every readahead strategy in 21 patterns of reading, from cold and warm caches
+    Strategies(Box<StrategiesArgs>),
     /// Dirty pages written out: which order, together or one by one, at once or spread, beside readers
     Checkpoint(checkpoint::CheckpointArgs),
     /// The kernel's readahead: how much of it 1, 2, 8, 32 sequential readers need, when it begins, and what
@@ -205,158 +200,6 @@ impl DepthArgs {
     }
 }
 
-/// Settings that the experiments take in which ways of reading compete.
-#[derive(Debug, Clone, Args)]
-pub struct ContestArgs {
-    /// Where and with what.
-    #[command(flatten)]
-    pub common: CommonArgs,
-    /// Size of the working file (such as 512MiB, 4GiB) [default: 1GiB, quick: 512MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub size: Option<u64>,
-    /// Cache modes, from: buffered, direct
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cache,
-          default_value = "buffered,direct")]
-    pub cache: Vec<CacheMode>,
-    /// The device's own readahead: set it to each of these (such as 0,128KiB,8MiB) and put it back
-    /// afterwards; needs root [default: as it is]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_readahead)]
-    pub device_readahead: Vec<u64>,
-    /// Measurements of each cell [default: several, as time allows]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
-    /// Fewer blocks and rounds, and a smaller file: less than a minute
-    #[arg(long)]
-    pub quick: bool,
-    /// What is written.
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
-impl ContestArgs {
-    fn quick(common: &CommonArgs) -> ContestArgs {
-        ContestArgs {
-            common: common.clone(),
-            size: None,
-            cache: vec![CacheMode::Buffered, CacheMode::Direct],
-            device_readahead: Vec::new(),
-            rounds: None,
-            quick: true,
-            output: OutputArgs::default(),
-        }
-    }
-}
-
-/// `forebay lab interplay`.
-#[derive(Debug, Clone, Args)]
-#[command(
-    after_help = "Three orders of reading: shuffled (ranges in turn, each in an order that is \
-                  random within a small window, as of a nested loop over two indexes), neighbours \
-                  (1, 3, 2, 6, 4, 9 along the file) and two-streams (1, 1001, 2, 1002 ...).\n\
-                  Who reads: os is the kernel alone, one read of one block after the other; random \
-                  the same after FADV_RANDOM; willneed the same with FADV_WILLNEED for each block, \
-                  so many blocks ahead; hint, max, prefetch, async and adaptive are streams of a \
-                  Forebay pool. All read the same blocks from emptied caches, in shuffled order.\n\n\
-                  Example: forebay lab interplay --dir /mnt/data --strategies os,willneed,adaptive \
-                  --distances 8,64 --cache buffered"
-)]
-pub struct InterplayArgs {
-    /// What all such experiments take.
-    #[command(flatten)]
-    pub contest: ContestArgs,
-    /// Ranges of `shuffled` that are read in turn
-    #[arg(long, value_name = "N", default_value_t = 4,
-          value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub ranges: u32,
-    /// Blocks of 8 KiB in each range [default: 8000, quick: 1000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    pub range_blocks: Option<u32>,
-    /// Blocks that `shuffled` mixes up among themselves
-    #[arg(long, value_name = "N", default_value_t = 24,
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub window: u32,
-    /// Distances of willneed, in blocks
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,8,32,128,256",
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub distances: Vec<u32>,
-    /// Who reads, from: os, random, willneed, hint, max, prefetch, async, adaptive [default: all]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub strategies: Vec<interplay::Way>,
-}
-
-impl InterplayArgs {
-    /// The quick settings, for `forebay lab` alone.
-    pub fn quick(common: &CommonArgs) -> InterplayArgs {
-        InterplayArgs {
-            contest: ContestArgs::quick(common),
-            ranges: 4,
-            range_blocks: None,
-            window: 24,
-            distances: vec![1, 8, 32, 128, 256],
-            strategies: Vec::new(),
-        }
-    }
-}
-
-/// `forebay lab strategies`.
-#[derive(Debug, Clone, Args)]
-#[command(
-    after_help = "Each row (pattern, state of the caches, cache mode) is read by every strategy: \
-                  the same blocks, in shuffled order, each time from that state made anew. The best \
-                  of a row has ratio 1.\n\
-                  States: cold (a new pool, the page cache emptied), page-cache (a new pool, the file \
-                  in the page cache), pool (all in the pool), quarter (a pool of a quarter of what is \
-                  read, after one pass, the page cache emptied).\n\
-                  Strategies: os says nothing to the kernel, hint says RANDOM or NORMAL, max \
-                  SEQUENTIAL, prefetch WILLNEED for runs of blocks, async reads into the pool \
-                  itself, adaptive chooses. Past the page cache the first four are the same, so \
-                  that --quick measures one of them there.\n\n\
-                  Example: forebay lab strategies --dir /mnt/data --patterns sequential,bitmap-10 \
-                  --states cold --cache buffered --device-readahead 128KiB,8MiB"
-)]
-pub struct StrategiesArgs {
-    /// What all such experiments take.
-    #[command(flatten)]
-    pub contest: ContestArgs,
-    /// Blocks of 8 KiB read in each measurement [default: 8192, quick: 1536]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub blocks: Option<u32>,
-    /// Patterns, such as sequential, interleaved-8, zipfian, index-0.9, bitmap-10 [default: all]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_pattern)]
-    pub patterns: Vec<Pattern>,
-    /// Strategies, from: os, hint, max, prefetch, async, adaptive [default: all]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_strategy)]
-    pub strategies: Vec<ReadaheadStrategy>,
-    /// States of the caches, from: cold, page-cache, pool, quarter [default: all]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub states: Vec<CacheState>,
-}
-
-impl StrategiesArgs {
-    /// The quick settings, for `forebay lab` alone.
-    pub fn quick(common: &CommonArgs) -> StrategiesArgs {
-        StrategiesArgs {
-            contest: ContestArgs::quick(common),
-            blocks: None,
-            patterns: Vec::new(),
-            strategies: Vec::new(),
-            states: Vec::new(),
-        }
-    }
-}
-
-fn parse_pattern(name: &str) -> Result<Pattern, String> {
-    let all = Pattern::OF_STRATEGIES;
-    let found = all.into_iter().find(|pattern| pattern.to_string() == name.trim());
-    found.ok_or_else(|| format!("there are {}", all.map(|pattern| pattern.to_string()).join(", ")))
-}
-
-fn parse_strategy(name: &str) -> Result<ReadaheadStrategy, String> {
-    let all = ReadaheadStrategy::ALL;
-    let found = all.into_iter().find(|strategy| strategy.name() == name.trim());
-    found.ok_or_else(|| format!("there are {}", all.map(ReadaheadStrategy::name).join(", ")))
-}
-
 pub(crate) fn parse_backend(name: &str) -> Result<Kind, String> {
     name.trim().parse().map_err(|_| "there are sync, threads, aio and uring".to_owned())
 }
@@ -397,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_run_is_moved_to_another_directory_whatever_it_measures() {
-        for words in ["", "depth ", "interplay ", "strategies ", "checkpoint "] {
+        for words in ["", "depth ", "strategies ", "checkpoint "] {
             let line = format!("forebay lab {words}--dir /here --seed 7");
             let Command::Lab(lab) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
                 panic!("{line}");

@@ -50,6 +50,11 @@ impl Progress {
     /// `position` of the units are reached, and `doing` is what goes on now.
     pub(crate) fn reach(&mut self, position: u64, doing: &str) {
         let now = Instant::now();
+        if position > self.len {
+            // Rounds were added.
+            self.len = position;
+            self.bar.set_length(position);
+        }
         match self.line_due {
             None => {
                 self.bar.set_message(doing.to_owned());

@@ -5,14 +5,11 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
 
-use crate::cli::{
-    self, Cli, Command, CommonArgs, DepthArgs, InterplayArgs, LabArgs, OutputArgs, ReadaheadArgs,
-    StrategiesArgs,
-};
+use crate::cli::{self, Cli, Command, CommonArgs, DepthArgs, LabArgs, OutputArgs, ReadaheadArgs};
 use crate::compare;
 use crate::emulate;
 use crate::experiment::{
-    Bench, Experiment, Outcome, checkpoint, depth, interplay, quoted, readahead, strategies,
+    Bench, Experiment, Outcome, checkpoint, depth, quoted, readahead, strategies,
 };
 use crate::explain;
 use crate::facts::{CounterSource, Host, Storage};
@@ -55,7 +52,6 @@ fn needed_bytes(lab: &LabArgs) -> anyhow::Result<u64> {
     Ok(match &lab.experiment {
         None => All::new(&lab.common)?.space_bytes().into_iter().sum(),
         Some(cli::Experiment::Depth(args)) => depth::Settings::new(args)?.space_bytes(),
-        Some(cli::Experiment::Interplay(args)) => interplay::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Strategies(args)) => strategies::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Checkpoint(args)) => checkpoint::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Readahead(args)) => readahead::Settings::new(args)?.space_bytes(),
@@ -67,13 +63,8 @@ fn lab_in_place(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
     let Some(experiment) = &lab.experiment else { return all(lab, on) };
     match experiment {
         cli::Experiment::Depth(args) => one(&depth::Settings::new(args)?, on, &args.output),
-        cli::Experiment::Interplay(args) => {
-            let (settings, contest) = (interplay::Settings::new(args)?, &args.contest);
-            one(&settings, on, &contest.output)
-        }
         cli::Experiment::Strategies(args) => {
-            let (settings, contest) = (strategies::Settings::new(args)?, &args.contest);
-            one(&settings, on, &contest.output)
+            one(&strategies::Settings::new(args)?, on, &args.output)
         }
         cli::Experiment::Checkpoint(args) => {
             one(&checkpoint::Settings::new(args)?, on, &args.output)
@@ -94,7 +85,6 @@ fn prepare() -> anyhow::Result<()> {
 /// Every experiment there is, with quick settings.
 struct All {
     depth: depth::Settings,
-    interplay: interplay::Settings,
     strategies: strategies::Settings,
     checkpoint: checkpoint::Settings,
     readahead: readahead::Settings,
@@ -104,8 +94,7 @@ impl All {
     fn new(common: &CommonArgs) -> anyhow::Result<All> {
         Ok(All {
             depth: depth::Settings::new(&DepthArgs::quick(common))?,
-            interplay: interplay::Settings::new(&InterplayArgs::quick(common))?,
-            strategies: strategies::Settings::new(&StrategiesArgs::quick(common))?,
+            strategies: strategies::Settings::new(&strategies::StrategiesArgs::quick(common))?,
             checkpoint: checkpoint::Settings::new(&checkpoint::CheckpointArgs::quick(common))?,
             readahead: readahead::Settings::new(&ReadaheadArgs::quick(common))?,
         })
@@ -115,7 +104,6 @@ impl All {
     fn space_bytes(&self) -> Vec<u64> {
         vec![
             self.depth.space_bytes(),
-            self.interplay.space_bytes(),
             self.strategies.space_bytes(),
             self.checkpoint.space_bytes(),
             self.readahead.space_bytes(),
@@ -133,7 +121,6 @@ fn all(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
     let largest = all.space_bytes().into_iter().max().unwrap_or(0);
     let mut run = Run::begin(&all.depth.directory, on, largest)?;
     run.measure(&all.depth)?;
-    run.measure(&all.interplay)?;
     run.measure(&all.strategies)?;
     run.measure(&all.checkpoint)?;
     run.measure(&all.readahead)?;

@@ -82,11 +82,10 @@ pub struct BackendNote {
 /// One cell of an experiment and what was measured in it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// `depth`, `strategies`, `interplay`, `checkpoint`, `readahead`, `activation`, `mixture`.
+    /// `depth`, `strategies`, `checkpoint`, `readahead`, `activation`, `mixture`.
     pub experiment: String,
-    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`; for `strategies` and
-    /// `interplay`: `pattern`, `strategy`, `cache`, `device_readahead_bytes`, and for the former also
-    /// `cache_state`; for `checkpoint`: `dirty`, `elevator`, `combine`, `cache`, `backend`, `paced`,
+    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`; for `strategies`:
+    /// `pattern`, `strategy`, `cache_state`, `cache`, `device_readahead_bytes`; for `checkpoint`: `dirty`, `elevator`, `combine`, `cache`, `backend`, `paced`,
     /// `foreground`; for `readahead`: `readers`, `files`, `readahead_bytes`, `readahead_by`, `advice`,
     /// `request_bytes`, `cache`, `profile`, `filesystem`, and `position` instead of `files` for the ends of a
     /// disk; for `activation`: `start`, `advice`, `request_bytes`, `stride_bytes`, `streams`, `descriptors`,
