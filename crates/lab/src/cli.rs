@@ -16,6 +16,7 @@ use crate::device_readahead::parse_readahead;
 use crate::experiment::{CacheState, Pattern, checkpoint, interplay};
 use crate::units::parse_size;
 
+pub use crate::experiment::depth::DepthArgs;
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
 pub use on::OnArgs;
@@ -104,7 +105,7 @@ impl LabArgs {
 /// The experiments there are.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Experiment {
-    /// Random reads while 0, 1, 2 ... 4096 of the next blocks are asked for ahead
+    /// Random reads while 0, 1, 2 ... 4096 of the next blocks are prefetched
     Depth(DepthArgs),
     /// Clustered random reads: the kernel alone, with advice for each block, and through streams
     Interplay(InterplayArgs),
@@ -140,73 +141,6 @@ pub struct OutputArgs {
     /// Write a self-contained page with plots to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-}
-
-/// `forebay lab depth`.
-#[derive(Debug, Clone, Args)]
-#[command(after_help = "Depth is the number of requests in flight: while one block is in hand, \
-                  that many of the next ones have been asked for. Depth 0 reads each block only \
-                  when it is needed.\n\
-                  Each cell (backend, cache, depth) is measured several times on different \
-                  blocks, in shuffled order, on an emptied page cache; the median is reported \
-                  with the lowest and highest.\n\n\
-                  Example: forebay lab depth --dir /mnt/data --backends uring,sync --depths 0,16,64")]
-pub struct DepthArgs {
-    /// Where and with what.
-    #[command(flatten)]
-    pub common: CommonArgs,
-    /// Size of the working file (such as 512MiB, 4GiB) [default: 1GiB, quick: 256MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub size: Option<u64>,
-    /// Blocks read in each measurement [default: 4096, quick: 2048]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub blocks: Option<u64>,
-    /// Size of a block, a power of two from 512 to 1MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "8KiB")]
-    pub block_size: u64,
-    /// Backends, from: sync, threads, aio, uring
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_backend,
-          default_value = "sync,threads,aio,uring")]
-    pub backends: Vec<Kind>,
-    /// Cache modes, from: buffered, direct
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cache,
-          default_value = "buffered,direct")]
-    pub cache: Vec<CacheMode>,
-    /// Depths, each from 0 to 4096 [default: 0,1,2,4 ... 4096, quick: 0,1,4,16,64,256,1024]
-    #[arg(long, value_name = "LIST", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(0..=4096))]
-    pub depths: Vec<u32>,
-    /// Measurements of each cell [default: 5, quick: 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
-    /// Fewer blocks, depths and rounds, and a smaller file: about half a minute
-    #[arg(long)]
-    pub quick: bool,
-    /// Also measure `fio --ioengine=io_uring --direct=1` on the same file, in the same shuffle
-    #[arg(long)]
-    pub fio: bool,
-    /// What is written.
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
-impl DepthArgs {
-    /// The quick settings, for `forebay lab` alone.
-    pub fn quick(common: &CommonArgs) -> DepthArgs {
-        DepthArgs {
-            common: common.clone(),
-            size: None,
-            blocks: None,
-            block_size: 8192,
-            backends: vec![Kind::Sync, Kind::Threads, Kind::Aio, Kind::Uring],
-            cache: vec![CacheMode::Buffered, CacheMode::Direct],
-            depths: Vec::new(),
-            rounds: None,
-            quick: true,
-            fio: false,
-            output: OutputArgs::default(),
-        }
-    }
 }
 
 /// Settings that the experiments take in which ways of reading compete.
@@ -473,11 +407,11 @@ fn parse_strategy(name: &str) -> Result<ReadaheadStrategy, String> {
     found.ok_or_else(|| format!("there are {}", all.map(ReadaheadStrategy::name).join(", ")))
 }
 
-fn parse_backend(name: &str) -> Result<Kind, String> {
+pub(crate) fn parse_backend(name: &str) -> Result<Kind, String> {
     name.trim().parse().map_err(|_| "there are sync, threads, aio and uring".to_owned())
 }
 
-fn parse_cache(name: &str) -> Result<CacheMode, String> {
+pub(crate) fn parse_cache(name: &str) -> Result<CacheMode, String> {
     match name.trim() {
         "buffered" => Ok(CacheMode::Buffered),
         "direct" => Ok(CacheMode::Direct),
