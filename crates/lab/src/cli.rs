@@ -17,6 +17,7 @@ use crate::experiment::{CacheState, Pattern, checkpoint, interplay};
 use crate::units::parse_size;
 
 pub use crate::experiment::depth::DepthArgs;
+pub use crate::experiment::sync::SyncArgs;
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
 pub use on::OnArgs;
@@ -81,6 +82,7 @@ impl LabArgs {
             Some(Experiment::Readahead(args)) => &args.common,
             Some(Experiment::Activation(args)) => &args.common,
             Some(Experiment::Mixture(args)) => &args.common,
+            Some(Experiment::Sync(args)) => &args.common,
         }
     }
 
@@ -96,6 +98,7 @@ impl LabArgs {
             Some(Experiment::Readahead(args)) => &mut args.common,
             Some(Experiment::Activation(args)) => &mut args.common,
             Some(Experiment::Mixture(args)) => &mut args.common,
+            Some(Experiment::Sync(args)) => &mut args.common,
         };
         directory.clone_into(&mut common.dir);
         args
@@ -119,6 +122,8 @@ pub enum Experiment {
     Activation(ActivationArgs),
     /// Streaming readers beside random ones: who loses what, under each readahead
     Mixture(MixtureArgs),
+    /// What a commit costs: writes and their syncs, by every method, from one writer and several
+    Sync(SyncArgs),
 }
 
 /// Settings that every experiment takes.

@@ -7,12 +7,12 @@ use anyhow::Context;
 
 use crate::cli::{
     self, ActivationArgs, CheckpointArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs,
-    LabArgs, OutputArgs, ReadaheadArgs, StrategiesArgs,
+    LabArgs, OutputArgs, ReadaheadArgs, StrategiesArgs, SyncArgs,
 };
 use crate::emulate;
 use crate::experiment::{
     Bench, Experiment, Outcome, activation, checkpoint, depth, interplay, mixture, quoted,
-    readahead, strategies,
+    readahead, strategies, sync,
 };
 use crate::explain;
 use crate::facts::{CounterSource, Host, Storage};
@@ -60,6 +60,7 @@ fn needed_bytes(lab: &LabArgs) -> anyhow::Result<u64> {
         Some(cli::Experiment::Readahead(args)) => readahead::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Activation(args)) => activation::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Mixture(args)) => mixture::Settings::new(args)?.space_bytes(),
+        Some(cli::Experiment::Sync(args)) => sync::Settings::new(args)?.space_bytes(),
     })
 }
 
@@ -83,6 +84,7 @@ fn lab_in_place(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
             one(&activation::Settings::new(args)?, on, &args.output)
         }
         cli::Experiment::Mixture(args) => one(&mixture::Settings::new(args)?, on, &args.output),
+        cli::Experiment::Sync(args) => one(&sync::Settings::new(args)?, on, &args.output),
         cli::Experiment::Readahead(args) => one(&readahead::Settings::new(args)?, on, &args.output),
     }
 }
@@ -104,6 +106,7 @@ struct All {
     checkpoint: checkpoint::Settings,
     readahead: readahead::Settings,
     activation: activation::Settings,
+    sync: sync::Settings,
 }
 
 impl All {
@@ -115,6 +118,7 @@ impl All {
             checkpoint: checkpoint::Settings::new(&CheckpointArgs::quick(common))?,
             readahead: readahead::Settings::new(&ReadaheadArgs::quick(common))?,
             activation: activation::Settings::new(&ActivationArgs::quick(common))?,
+            sync: sync::Settings::new(&SyncArgs::quick(common))?,
         })
     }
 
@@ -127,6 +131,7 @@ impl All {
             self.checkpoint.space_bytes(),
             self.readahead.space_bytes(),
             self.activation.space_bytes(),
+            self.sync.space_bytes(),
         ]
     }
 }
@@ -141,6 +146,7 @@ fn all(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
     let largest = all.space_bytes().into_iter().max().unwrap_or(0);
     let mut run = Run::begin(&all.depth.directory, on, largest)?;
     run.measure(&all.depth)?;
+    run.measure(&all.sync)?;
     run.measure(&all.interplay)?;
     run.measure(&all.strategies)?;
     run.measure(&all.checkpoint)?;

@@ -5,7 +5,7 @@
 //! compete on the same blocks; what they share is in `contest`, and the orders in which blocks are
 //! read are in `pattern`. `checkpoint` is about the way out: what becomes of pages that were changed.
 //! `readahead`, `activation` and `mixture` are about the kernel's own readahead: how much of it sequential
-//! readers need, when it begins, and what it costs random readers beside them.
+//! readers need, when it begins, and what it costs random readers beside them. `sync` is about commits.
 
 pub mod activation;
 pub mod checkpoint;
@@ -16,6 +16,7 @@ pub mod mixture;
 mod pattern;
 pub mod readahead;
 pub mod strategies;
+pub mod sync;
 mod tally;
 
 pub use contest::CacheState;

@@ -87,9 +87,10 @@ pub struct BackendNote {
 /// One cell of an experiment and what was measured in it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// `depth`, `strategies`, `interplay`, `checkpoint`, `readahead`, `activation`, `mixture`.
+    /// `depth`, `sync`, `strategies`, `interplay`, `checkpoint`, `readahead`, `activation`, `mixture`.
     pub experiment: String,
-    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`; for `strategies` and
+    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`, and `workers` of
+    /// threads whose number is fixed; for `sync`: `bytes`, `place`, `method`, `writers`, `files`; for `strategies` and
     /// `interplay`: `pattern`, `strategy`, `cache`, `device_readahead_bytes`, and for the former also
     /// `cache_state`; for `checkpoint`: `dirty`, `elevator`, `combine`, `cache`, `backend`, `paced`,
     /// `foreground`; for `readahead`: `readers`, `files`, `readahead_bytes`, `readahead_by`, `advice`,
