@@ -16,6 +16,7 @@ use crate::device_readahead::parse_readahead;
 use crate::experiment::{CacheState, Pattern, checkpoint, interplay};
 use crate::units::parse_size;
 
+pub use crate::device::DeviceArgs;
 pub use crate::experiment::depth::DepthArgs;
 pub use crate::experiment::sync::SyncArgs;
 pub use emulate::EmulateArgs;
@@ -65,6 +66,9 @@ pub struct LabArgs {
     /// In place of a real disk.
     #[command(flatten)]
     pub on: OnArgs,
+    /// The disk itself, which is measured first.
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// Directory for index.html and report.json
     #[arg(long, value_name = "DIR", default_value = "forebay-report")]
     pub report: PathBuf,

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod device;
 pub mod device_readahead;
 pub mod emulate;
 pub mod experiment;

@@ -124,8 +124,8 @@ pub struct DeviceSummary {
     pub sequential_write: Option<Figure>,
     /// 8 KiB appended and synced by fdatasync, one after the other, a second.
     pub sync: Option<Figure>,
-    /// Seconds under sustained load before the figures were taken, and the rate at its start and end, if
-    /// that fell: credits or a cache were used up.
+    /// Seconds under sustained load before the figures were taken (of an emulated disk: of its own time), and the
+    /// rate at its start and end, if that fell: credits or a cache were used up.
     pub burst: Option<Burst>,
     /// What could not be measured, and why; and what is worth knowing of the figures.
     pub remarks: Vec<String>,

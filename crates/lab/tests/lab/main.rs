@@ -5,6 +5,7 @@ mod checkpoint;
 mod cli;
 mod command;
 mod contests;
+mod device;
 mod emulate;
 mod explain;
 mod ground;
