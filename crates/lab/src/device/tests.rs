@@ -6,7 +6,7 @@ use crate::workfile::{Naming, Workfile};
 
 #[test]
 fn a_fall_is_where_every_later_window_is_much_slower_than_before() {
-    assert_eq!(fall(&[3000.0, 2990.0, 3010.0, 301.0, 300.0, 299.0]), Some(3));
+    assert_eq!(fall(&[3000.0, 2990.0, 3010.0, 301.0, 300.0, 299.0]), Some(3), "[DEV-1]");
     assert_eq!(fall(&[3000.0, 2990.0, 3010.0, 3000.0]), None);
     let once_slow = [3000.0, 300.0, 3010.0, 3000.0, 301.0, 300.0, 302.0];
     assert_eq!(fall(&once_slow), Some(4), "it came back from the first");

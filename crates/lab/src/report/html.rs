@@ -1,9 +1,7 @@
 //! The page: one report as one HTML file that needs nothing else.
 //!
 //! The facts, the conclusions and every figure are plain HTML, so that the page can be read
-//! without scripts, printed, and searched. The interactive plot is drawn over them by
-//! `assets/page.js` with the vendored uPlot; it gets its points from here ready grouped, so that
-//! page and terminal cannot disagree on what a line is or which figure counts.
+//! without scripts, printed, and searched.
 //!
 //! The page's content security policy forbids every fetch. That is the proof that it asks
 //! nothing of the network; a promise in a comment was the alternative.
@@ -26,15 +24,14 @@ use anyhow::Context;
 use minijinja::value::{Serde, Value as Safe};
 use minijinja::{Environment, UndefinedBehavior, context};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::checkpoint::{self, Checkpoints};
-use super::depth::{Line, Lines};
 use super::footnotes::Footnotes;
 use super::interplay::{self, Panels};
 use super::standing::Standing;
 use super::strategies::{self, Maps};
-use super::{Record, Report, depth, numbers};
+use super::{Record, Report, numbers};
 use tables::Table;
 
 const TEMPLATES: [(&str, &str); 5] = [
@@ -50,30 +47,8 @@ const UPLOT_CSS: &str = include_str!("../../assets/uplot/uPlot.min.css");
 const UPLOT_JS: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");
 
 /// Experiments that the page shows in views of their own.
-const WITH_VIEW: [&str; 4] =
-    [depth::EXPERIMENT, strategies::EXPERIMENT, interplay::EXPERIMENT, checkpoint::EXPERIMENT];
-
-/// What the page shows of the experiment `depth`.
-#[derive(Debug, Serialize)]
-struct DepthView {
-    /// The plot in words, for those who cannot see it.
-    description: String,
-    /// Points for `page.js`, as JSON that is safe inside a script element.
-    plot: Safe,
-    rates: Safe,
-    /// The other metrics, one table each.
-    others: Vec<NamedTable>,
-    notes: Vec<String>,
-    some_not_cold: bool,
-    some_remarks: bool,
-}
-
-/// A written table and what the switch between tables calls it.
-#[derive(Debug, Serialize)]
-struct NamedTable {
-    name: String,
-    table: Safe,
-}
+const WITH_VIEW: [&str; 3] =
+    [strategies::EXPERIMENT, interplay::EXPERIMENT, checkpoint::EXPERIMENT];
 
 /// What the page shows of the experiment `interplay`.
 #[derive(Debug, Serialize)]
@@ -133,7 +108,6 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
         setting => facts::setting(report),
         host => Serde(facts::host(&report.host)),
         storage => Serde(facts::storage(&report.storage)),
-        depth => Serde(depth_view(&environment, &report.records)?),
         matrix => matrix_view(&environment, &report.records)?,
         panels => Serde(panels_view(&environment, &report.records)?),
         checkpoints => Serde(checkpoints_view(&environment, &report.records)?),
@@ -167,32 +141,6 @@ fn written(environment: &Environment<'_>, table: &Table) -> anyhow::Result<Safe>
 fn embedded(value: &Value) -> anyhow::Result<Safe> {
     let text = serde_json::to_string(value)?.replace('<', "\\u003c");
     Ok(Safe::from_safe_string(text))
-}
-
-fn depth_view(
-    environment: &Environment<'_>,
-    records: &[Record],
-) -> anyhow::Result<Option<DepthView>> {
-    let grouped = Lines::group(records);
-    if grouped.lines.is_empty() {
-        return Ok(None);
-    }
-    let mut footnotes = Footnotes::default();
-    let rates = written(environment, &tables::rates(&grouped, &mut footnotes))?;
-    let mut others = Vec::new();
-    for table in tables::others(&grouped, &mut footnotes) {
-        others.push(NamedTable { table: written(environment, &table)?, name: table.name });
-    }
-    let mut cells = grouped.lines.iter().flat_map(|line| &line.cells);
-    Ok(Some(DepthView {
-        description: description(&grouped),
-        plot: embedded(&plot(&grouped))?,
-        rates,
-        others,
-        some_remarks: !footnotes.sentences().is_empty(),
-        notes: footnotes.sentences().to_vec(),
-        some_not_cold: cells.any(|cell| cell.standing() == Standing::NotCold),
-    }))
 }
 
 /// The heat maps of `strategies`, written; `None` without records that fit into one.
@@ -272,7 +220,6 @@ fn plain_views(
     }
     let mut views: Vec<PlainView> = Vec::new();
     for (name, leftovers) in [
-        ("depth, records that fit no line", Lines::group(records).leftovers),
         ("strategies, records that fit no map", Maps::group(records).leftovers),
         ("interplay, records that fit no table", Panels::group(records).leftovers),
         ("checkpoint, records that fit no table", Checkpoints::group(records).leftovers),
@@ -300,70 +247,6 @@ fn plain_view(
     let mut footnotes = Footnotes::default();
     let table = written(environment, &tables::plain(name, records, &mut footnotes))?;
     Ok(PlainView { name: name.to_owned(), table, notes: footnotes.sentences().to_vec() })
-}
-
-/// What `page.js` draws: the depths, and for each line one entry a depth, null where the line
-/// has no such cell.
-fn plot(grouped: &Lines<'_>) -> Value {
-    let depths = grouped.depths();
-    let lines: Vec<Value> = grouped.lines.iter().map(|line| plot_line(line, &depths)).collect();
-    json!({ "depths": depths, "lines": lines })
-}
-
-fn plot_line(line: &Line<'_>, depths: &[u64]) -> Value {
-    let point = |depth: &u64| -> Value {
-        let Some(cell) = line.at(*depth) else {
-            return Value::Null;
-        };
-        let low = cell.record.metric("blocks_per_s_min");
-        let high = cell.record.metric("blocks_per_s_max");
-        let range = low
-            .zip(high)
-            .map(|(low, high)| format!("{} to {}", numbers::number(low), numbers::number(high)));
-        json!({
-            "rate": cell.rate(),
-            "low": low,
-            "high": high,
-            "text": cell.rate().map(numbers::number),
-            "range": range.unwrap_or_default(),
-            "standing": cell.standing().name(),
-            "remarks": cell.record.remarks,
-        })
-    };
-    json!({
-        "label": line.label,
-        "backend": tables::backend_class(line.backend),
-        "cache": line.cache,
-        "points": depths.iter().map(point).collect::<Vec<Value>>(),
-    })
-}
-
-/// The plot in words: what is drawn, and for each line where it starts and how far it gets.
-fn description(grouped: &Lines<'_>) -> String {
-    let depths = grouped.depths();
-    let (first, last) = (depths.first().unwrap_or(&0), depths.last().unwrap_or(&0));
-    let mut text = format!(
-        "Line plot of blocks read per second against look-ahead depth, from depth {first} to \
-         {last}."
-    );
-    for line in &grouped.lines {
-        let at = |cell: &depth::Cell<'_>| {
-            let rate = cell.cold_rate().map(numbers::number);
-            rate.map(|rate| format!("{rate} at depth {}", cell.depth))
-        };
-        let start = line.cells.first().and_then(at);
-        let best = line
-            .best()
-            .filter(|best| line.cells.first().is_none_or(|first| best.depth != first.depth));
-        let told = match (start, best.and_then(at)) {
-            (Some(start), Some(best)) => format!("{start}, at best {best}"),
-            (Some(only), None) | (None, Some(only)) => format!("at best {only}"),
-            (None, None) => "no cold figure".to_owned(),
-        };
-        text.push_str(&format!(" {}: {told}.", line.label));
-    }
-    text.push_str(" The table that follows has every figure.");
-    text
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@
 mod activation;
 mod advice;
 mod checkpoint;
-mod depth;
 mod footnotes;
 pub mod html;
 mod interplay;

@@ -8,10 +8,10 @@ use super::interplay::{self, Panels};
 use super::readahead::{self, Curves};
 use super::strategies::{self, Maps};
 use super::terminal::{
-    Look, activation_table, checkpoint_table, depth_table, interplay_table, mixture_table,
-    readahead_table, strategies_table,
+    Look, activation_table, checkpoint_table, interplay_table, mixture_table, readahead_table,
+    strategies_table,
 };
-use super::{Record, activation, depth, mixture};
+use super::{Record, activation, mixture};
 use crate::units::shown_size;
 
 /// The whole report as text for a terminal, ending in a line feed.
@@ -47,7 +47,7 @@ pub fn summary(report: &Report, look: Look) -> String {
 /// Draws the table of one experiment from all records.
 type Draw = fn(&[Record], Look) -> String;
 
-/// The experiments besides `depth`, in the order of the report, and how their tables are drawn.
+/// The experiments that have a table here, in the order of the report, and how it is drawn.
 const OTHERS: [(&str, Draw); 6] = [
     (strategies::EXPERIMENT, strategies_table),
     (interplay::EXPERIMENT, interplay_table),
@@ -57,15 +57,11 @@ const OTHERS: [(&str, Draw); 6] = [
     (mixture::EXPERIMENT, mixture_table),
 ];
 
-/// The tables of all experiments that were run; that of `depth` also if there was none, to say so.
+/// The tables of all experiments that were run.
 fn tables(records: &[Record], look: Look) -> String {
     let has = |name: &str| records.iter().any(|record| record.experiment == name);
-    let mut tables = Vec::new();
-    if has(depth::EXPERIMENT) || !OTHERS.iter().any(|(name, _)| has(name)) {
-        tables.push(depth_table(records, look));
-    }
-    tables.extend(OTHERS.iter().filter(|(name, _)| has(name)).map(|(_, draw)| draw(records, look)));
-    tables.join("\n")
+    let tables = OTHERS.iter().filter(|(name, _)| has(name)).map(|(_, draw)| draw(records, look));
+    tables.collect::<Vec<_>>().join("\n")
 }
 
 /// One sentence for each of the experiments whose tables are larger than what they come to.
@@ -193,11 +189,8 @@ mod tests {
         let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flowing.contains("in 0 of 1 rows; worst 0.910 of async (uniform, cold,"), "{text}");
         assert!(text.contains("\n* interplay: adaptive reads 4.20 times as fast"), "{text}");
-        assert!(!text.contains("at any depth"), "nobody asked for depths: {text}");
         let text = summary(&sample::report(strategies), look);
-        assert!(!text.contains("interplay") && !text.contains("at any depth"), "{text}");
-        let text = summary(&sample::report(Vec::new()), look);
-        assert!(text.contains("Nothing was measured at any depth."), "{text}");
+        assert!(!text.contains("interplay"), "{text}");
     }
 
     #[test]

@@ -190,10 +190,6 @@ impl<'a> Line<'a> {
         self.cell().line_label()
     }
 
-    pub(super) fn at_cell(&self, cell: Cell) -> bool {
-        self.rows.iter().any(|row| row.cell == cell)
-    }
-
     pub(super) fn rounds(&self) -> usize {
         self.rows[0].rounds.len()
     }

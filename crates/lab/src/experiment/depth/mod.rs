@@ -52,6 +52,9 @@ const WARM_UP_BLOCKS_MAX: u64 = WORKERS_MAX as u64;
 /// Waits that a 99th percentile takes.
 const SAMPLES_MIN: u64 = 1000;
 
+/// What a cell takes besides its measurement, about: emptying the cache, opening a queue.
+const OVERHEAD_S: f64 = 0.02;
+
 /// Rounds beyond which time does not decide any more.
 const ROUNDS_MAX: u32 = 15;
 
@@ -70,7 +73,11 @@ impl Experiment for Settings {
     }
 
     fn measurements(&self) -> u64 {
-        self.cells().len() as u64 * u64::from(self.rounds)
+        let mut cells = self.cells();
+        if self.survey {
+            cells = self.surveyed(cells, |_| true);
+        }
+        cells.len() as u64 * u64::from(self.rounds)
     }
 
     fn command(&self, program: &str) -> String {
@@ -117,22 +124,23 @@ fn run(
     let mut random = fastrand::Rng::with_seed(settings.seed);
     let mut undecided: Vec<bool> = rows.iter().map(|_| true).collect();
     for round in 0.. {
-        let longest = rows.iter().flat_map(|row| &row.rounds).map(|round| round.seconds);
-        let next = Duration::from_secs_f64(longest.fold(0.0, f64::max));
         if round >= settings.rounds {
-            undecided = still_undecided(&rows, &undecided);
-            let in_time = settings.budget.is_some_and(|budget| clock.elapsed() + next < budget);
-            if !in_time || round >= ROUNDS_MAX || !undecided.contains(&true) {
+            let left =
+                settings.budget.map_or(Duration::ZERO, |it| it.saturating_sub(clock.elapsed()));
+            undecided = still_undecided(&rows, &undecided, left);
+            if round >= ROUNDS_MAX || !undecided.contains(&true) {
                 break;
             }
         }
         let plan = Plan::new(settings, workfile.blocks(), &mut random);
         let mut order: Vec<usize> = (0..rows.len()).filter(|&index| undecided[index]).collect();
         random.shuffle(&mut order);
-        for index in
-            order.into_iter().filter(|&index| rows[index].failure.is_none()).collect::<Vec<_>>()
-        {
+        for index in order {
+            if rows[index].failure.is_some() {
+                continue;
+            }
             interrupt::check()?;
+            assert_eq!(rows[index].rounds.len(), round as usize, "[DPT-2]");
             progress(&format!(
                 "{} depth {}",
                 rows[index].cell.line_label(),
@@ -153,12 +161,23 @@ fn run(
     })
 }
 
-/// Of the rows that had every round so far, which are on a line that is still undecided ([DPT-2]).
-fn still_undecided(rows: &[Row], before: &[bool]) -> Vec<bool> {
-    let lines = Line::all(rows);
-    let undecided: Vec<&Line<'_>> = lines.iter().filter(|line| line.is_undecided()).collect();
-    let on_one = |row: &Row| undecided.iter().any(|line| line.at_cell(row.cell));
-    rows.iter().zip(before).map(|(row, &before)| before && on_one(row)).collect()
+/// Of the rows that had every round so far, which are on a line that is still undecided ([DPT-2]); the first
+/// lines of which one more round fits into the time `left`.
+fn still_undecided(rows: &[Row], before: &[bool], mut left: Duration) -> Vec<bool> {
+    let mut chosen: Vec<Cell> = Vec::new();
+    let had = |row: &Row| rows.iter().zip(before).any(|(one, &had)| had && one.cell == row.cell);
+    for line in Line::all(rows) {
+        if !line.is_undecided() || !line.rows.iter().all(|row| had(row)) {
+            continue;
+        }
+        let takes = |row: &&Row| row.rounds.last().map_or(0.0, |round| round.seconds) + OVERHEAD_S;
+        let takes = Duration::from_secs_f64(line.rows.iter().map(takes).sum());
+        if let Some(rest) = left.checked_sub(takes) {
+            left = rest;
+            chosen.extend(line.rows.iter().map(|row| row.cell));
+        }
+    }
+    rows.iter().map(|row| chosen.contains(&row.cell)).collect()
 }
 
 /// What the cells of a round have in common [DPT-1].
@@ -379,8 +398,14 @@ mod tests {
         let mut rows = line(Kind::Uring, None, &[(1, 10.0), (16, 50.0)]);
         rows.push(row(Kind::Uring, CacheMode::Direct, 1, &[44.0, 58.0, 41.0, 60.0, 40.0]));
         rows.push(row(Kind::Uring, CacheMode::Direct, 16, &[52.0, 43.0, 50.0, 42.0, 59.0]));
-        assert_eq!(still_undecided(&rows, &[true; 4]), [false, false, true, true]);
-        assert_eq!(still_undecided(&rows, &[true, true, true, false]), [false, false, true, false]);
+        let (ample, none) = (Duration::from_secs(9), Duration::ZERO);
+        assert_eq!(still_undecided(&rows, &[true; 4], ample), [false, false, true, true]);
+        assert_eq!(
+            still_undecided(&rows, &[true, true, true, false], ample),
+            [false; 4],
+            "[DPT-2]"
+        );
+        assert_eq!(still_undecided(&rows, &[true; 4], none), [false; 4], "no time is left");
     }
 
     #[test]

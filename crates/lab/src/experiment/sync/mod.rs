@@ -145,6 +145,7 @@ impl Site<'_> {
                     continue;
                 }
                 interrupt::check()?;
+                assert_eq!(rows[index].rounds.len(), round as usize, "[SYN-1]");
                 progress(&rows[index].cell.label());
                 self.measure_into(&mut rows[index])?;
             }

@@ -1,11 +1,9 @@
 //! Tables of the page, laid out here so that the template only writes them down.
 //!
 //! Invariants:  [TAB-1] every row has as many cells as the table has columns
-//!              [TAB-2] only a cold figure is marked as the best of its row
 
 use serde::Serialize;
 
-use super::super::depth::{Cell as Point, Line, Lines};
 use super::super::footnotes::Footnotes;
 use super::super::standing::Standing;
 use super::super::{Record, numbers};
@@ -65,130 +63,6 @@ pub(super) fn backend_class(backend: &str) -> &'static str {
         "fio" => "fio",
         _ => "other",
     }
-}
-
-/// A metric that gets a table of its own: name, caption, and how a cell's figure is found.
-struct Metric {
-    name: &'static str,
-    caption: &'static str,
-    of: fn(&Point<'_>) -> Option<f64>,
-    text: fn(f64) -> String,
-}
-
-const OTHER_METRICS: [Metric; 8] = [
-    Metric {
-        name: "Wait, median",
-        caption: "Time the reader waited for a block, in µs: the median.",
-        of: |cell| cell.record.metric("wait_us_p50"),
-        text: numbers::number,
-    },
-    Metric {
-        name: "Wait, p99",
-        caption: "Time the reader waited for a block, in µs: 99 of 100 waits were no longer.",
-        of: |cell| cell.record.metric("wait_us_p99"),
-        text: numbers::number,
-    },
-    Metric {
-        name: "Requests",
-        caption: "Requests that reached the device, for each block read.",
-        of: |cell| cell.requests_per_block(),
-        text: numbers::number,
-    },
-    Metric {
-        name: "Over-read",
-        caption: "Over-read, in %: what the device read beyond the blocks asked for.",
-        of: |cell| cell.record.metric("over_read"),
-        text: numbers::percent,
-    },
-    Metric {
-        name: "Processor",
-        caption: "Processor time for each block, in µs.",
-        of: |cell| cell.record.metric("cpu_us_per_block"),
-        text: numbers::number,
-    },
-    Metric {
-        name: "Spread",
-        caption: "Half the distance between slowest and fastest round, in % of the figure.",
-        of: |cell| cell.spread(),
-        text: numbers::percent,
-    },
-    Metric {
-        name: "Throughput",
-        caption: "Throughput, in MB (millions of bytes) per second.",
-        of: |cell| cell.record.metric("bytes_per_s").map(|rate| rate / 1e6),
-        text: numbers::number,
-    },
-    Metric {
-        name: "Seconds",
-        caption: "Seconds for all blocks.",
-        of: |cell| cell.record.metric("seconds"),
-        text: numbers::number,
-    },
-];
-
-/// Blocks per second: rows are lines, columns depths, with the best of each row marked.
-pub(super) fn rates(grouped: &Lines<'_>, notes: &mut Footnotes) -> Table {
-    let highest = grouped.highest_rate().filter(|highest| *highest > 0.0);
-    let metric = Metric {
-        name: "Blocks per second",
-        caption: "Blocks per second. Columns are look-ahead depths; the best of each row is bold.",
-        of: |cell| cell.rate(),
-        text: numbers::number,
-    };
-    let mut table = by_depth(grouped, &metric, notes);
-    let depths = grouped.depths();
-    for (line, row) in grouped.lines.iter().zip(&mut table.rows) {
-        let best = line.best().map(|cell| cell.depth);
-        for (depth, cell) in depths.iter().zip(&mut row.cells) {
-            cell.best = best == Some(*depth);
-            let rate = line.at(*depth).and_then(Point::cold_rate);
-            assert!(!cell.best || rate.is_some(), "[TAB-2] the best at depth {depth} is not cold");
-            cell.share =
-                rate.zip(highest).map(|(rate, highest)| (rate / highest * 100.0).round() as u32);
-        }
-    }
-    table
-}
-
-/// The other metrics, each as a table of the same shape; one that no cell has is left out.
-pub(super) fn others(grouped: &Lines<'_>, notes: &mut Footnotes) -> Vec<Table> {
-    let measured = |metric: &&Metric| {
-        let mut cells = grouped.lines.iter().flat_map(|line| &line.cells);
-        cells.any(|cell| (metric.of)(cell).is_some())
-    };
-    let metrics = OTHER_METRICS.iter().filter(measured);
-    metrics.map(|metric| by_depth(grouped, metric, notes)).collect()
-}
-
-fn by_depth(grouped: &Lines<'_>, metric: &Metric, notes: &mut Footnotes) -> Table {
-    let depths = grouped.depths();
-    let row = |line: &Line<'_>| Row {
-        head: line.label.clone(),
-        backend: backend_class(line.backend),
-        dashed: line.cache == "buffered",
-        apart: false,
-        cells: depths.iter().map(|depth| figure(line.at(*depth), metric, notes)).collect(),
-    };
-    Table {
-        name: metric.name.to_owned(),
-        caption: metric.caption.to_owned(),
-        corner: "look-ahead depth".to_owned(),
-        columns: depths.iter().map(u64::to_string).collect(),
-        rows: grouped.lines.iter().map(row).collect(),
-    }
-}
-
-fn figure(point: Option<&Point<'_>>, metric: &Metric, notes: &mut Footnotes) -> Cell {
-    let Some(point) = point else {
-        return Cell::plain(String::new(), "absent");
-    };
-    let class = match point.standing() {
-        Standing::Cold if (metric.of)(point).is_none() => Standing::Unmeasured.name(),
-        standing => standing.name(),
-    };
-    let text = (metric.of)(point).map_or("–".to_owned(), metric.text);
-    let marks = notes.marks(&point.record.remarks);
-    Cell { marks, ..Cell::plain(text, class) }
 }
 
 /// Every record as a row, every setting and metric that some record has as a column.

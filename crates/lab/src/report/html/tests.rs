@@ -49,9 +49,9 @@ fn hostile_text_stays_text_wherever_it_stands() {
     assert!(!page.contains("<script>alert"), "[HTM-1]");
     assert!(!page.contains("<img"), "[HTM-1]");
     assert!(!page.contains("<!--"), "[HTM-1]");
-    // Two data elements, uPlot and our own script; no more than without hostile text.
-    assert_eq!(page.matches("<script").count(), 4, "[HTM-1]");
-    assert_eq!(page.matches("</script").count(), 4, "[HTM-1]");
+    // The data and our own script; no more than without hostile text.
+    assert_eq!(page.matches("<script").count(), 2, "[HTM-1]");
+    assert_eq!(page.matches("</script").count(), 2, "[HTM-1]");
 }
 
 #[test]
@@ -99,36 +99,10 @@ fn a_null_fact_is_unknown_and_never_zero() {
 fn a_report_without_records_is_a_whole_page() {
     let page = render(&report(Vec::new())).unwrap();
     assert!(page.contains("No conclusion: the evidence of this run is too weak for one."));
-    assert!(!page.contains("id=\"plot\"") && !page.contains("var uPlot"));
     assert!(page.trim_end().ends_with("</html>"));
     let mut silent = report(Vec::new());
     silent.backends.clear();
     assert!(render(&silent).unwrap().contains("The run named no backend."));
-}
-
-#[test]
-fn the_best_of_a_row_is_cold_and_a_remark_is_marked() {
-    let records = vec![
-        record("uring", "direct", 0, Some(1000.0), &[]),
-        record("uring", "direct", 1, Some(2000.0), &["slow neighbour"]),
-        record("uring", "direct", 2, Some(90_000.0), &["not cold: half was cached"]),
-        record("uring", "direct", 4, None, &["read: EIO"]),
-    ];
-    let page = render(&report(records)).unwrap();
-    assert!(page.contains("<td class=\"cold best\" style=\"--share:100%\">2,000<sup>1</sup></td>"));
-    assert!(page.contains("<td class=\"not-cold\">90,000<sup>2</sup></td>"), "no bar, not best");
-    assert!(page.contains("<td class=\"unmeasured\">–<sup>3</sup></td>"));
-    assert!(page.contains(
-        "<ol><li>slow neighbour</li><li>not cold: half was cached</li><li>read: EIO</li></ol>"
-    ));
-    let plot: Value =
-        serde_json::from_str(between(&page, "id=\"plot-data\">", "</script>")).unwrap();
-    assert_eq!(plot["depths"], json!([0, 1, 2, 4]));
-    let points = &plot["lines"][0]["points"];
-    assert_eq!(points[2]["standing"], "not-cold");
-    assert_eq!(points[3]["rate"], Value::Null);
-    assert_eq!(points[3]["standing"], "unmeasured");
-    assert!(page.contains("uring direct: 1,000 at depth 0, at best 2,000 at depth 1."));
 }
 
 #[test]
@@ -137,16 +111,13 @@ fn an_experiment_unheard_of_is_a_plain_table() {
     tide.experiment = "tides".to_owned();
     tide.cell = object(json!({"moon": "full"}));
     tide.metrics = object(json!({"level_m": null, "seconds": 1.25}));
-    let mut nameless = record("uring", "direct", 0, Some(77.7), &[]);
-    nameless.cell.remove("depth");
-    let page = render(&report(vec![tide, nameless])).unwrap();
+    let page = render(&report(vec![tide])).unwrap();
     assert!(page.contains("<h2>tides</h2>"), "[HTM-2]");
     assert!(page.contains("<th scope=\"col\">level m</th>"));
     assert!(page.contains(
         "<td class=\"text\">full</td><td class=\"unmeasured\">–</td><td class=\"cold\">1.25</td>"
     ));
     assert!(page.contains("<li>the gauge was frozen</li>"));
-    assert!(page.contains("depth, records that fit no line") && page.contains("77.7"), "[HTM-2]");
 }
 
 const COLD: (&str, &str) = ("cold", "direct");
@@ -278,7 +249,6 @@ fn checkpoints_have_a_table_for_each_pattern_and_a_plot_of_what_readers_felt() {
     assert!(section.contains("<li>not measured: no aio here</li>"), "{section}");
     assert_eq!(section.matches("<svg").count(), 1, "{section}");
     assert!(section.contains("aria-label=\"Line plot of the longest read"), "{section}");
-    assert!(!page.contains("id=\"plot\""), "nobody asked for depths");
 }
 
 #[test]
