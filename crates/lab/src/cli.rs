@@ -13,8 +13,10 @@ use forebay_io::{CacheMode, Kind};
 
 use crate::experiment::checkpoint;
 use crate::experiment::strategies::StrategiesArgs;
-use crate::units::parse_size;
 
+pub use crate::device::DeviceArgs;
+pub use crate::experiment::depth::DepthArgs;
+pub use crate::experiment::sync::SyncArgs;
 pub use compare::CompareArgs;
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
@@ -65,6 +67,9 @@ pub struct LabArgs {
     /// In place of a real disk.
     #[command(flatten)]
     pub on: OnArgs,
+    /// The disk itself, which is measured first.
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// Directory for index.html and report.json
     #[arg(long, value_name = "DIR", default_value = "forebay-report")]
     pub report: PathBuf,
@@ -79,6 +84,7 @@ impl LabArgs {
             Some(Experiment::Strategies(args)) => &args.common,
             Some(Experiment::Checkpoint(args)) => &args.common,
             Some(Experiment::Readahead(args)) => &args.common,
+            Some(Experiment::Sync(args)) => &args.common,
         }
     }
 
@@ -91,6 +97,7 @@ impl LabArgs {
             Some(Experiment::Strategies(args)) => &mut args.common,
             Some(Experiment::Checkpoint(args)) => &mut args.common,
             Some(Experiment::Readahead(args)) => &mut args.common,
+            Some(Experiment::Sync(args)) => &mut args.common,
         };
         directory.clone_into(&mut common.dir);
         args
@@ -100,7 +107,7 @@ impl LabArgs {
 /// The experiments there are.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Experiment {
-    /// Random reads while 0, 1, 2 ... 4096 of the next blocks are asked for ahead
+    /// Random reads while 0, 1, 2 ... 4096 of the next blocks are prefetched
     Depth(DepthArgs),
     /// Every readahead strategy in 21 patterns of reading, from cold and warm caches
     Strategies(Box<StrategiesArgs>),
@@ -109,6 +116,8 @@ pub enum Experiment {
     /// The kernel's readahead: how much of it 1, 2, 8, 32 sequential readers need, when it begins, and what
     /// it costs random readers beside them
     Readahead(ReadaheadArgs),
+    /// What a commit costs: writes and their syncs, by every method, from one writer and several
+    Sync(SyncArgs),
 }
 
 /// Settings that every experiment takes.
@@ -131,73 +140,6 @@ pub struct OutputArgs {
     /// Write a self-contained page with plots to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-}
-
-/// `forebay lab depth`.
-#[derive(Debug, Clone, Args)]
-#[command(after_help = "Depth is the number of requests in flight: while one block is in hand, \
-                  that many of the next ones have been asked for. Depth 0 reads each block only \
-                  when it is needed.\n\
-                  Each cell (backend, cache, depth) is measured several times on different \
-                  blocks, in shuffled order, on an emptied page cache; the median is reported \
-                  with the lowest and highest.\n\n\
-                  Example: forebay lab depth --dir /mnt/data --backends uring,sync --depths 0,16,64")]
-pub struct DepthArgs {
-    /// Where and with what.
-    #[command(flatten)]
-    pub common: CommonArgs,
-    /// Size of the working file (such as 512MiB, 4GiB) [default: 1GiB, quick: 256MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub size: Option<u64>,
-    /// Blocks read in each measurement [default: 4096, quick: 2048]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub blocks: Option<u64>,
-    /// Size of a block, a power of two from 512 to 1MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "8KiB")]
-    pub block_size: u64,
-    /// Backends, from: sync, threads, aio, uring
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_backend,
-          default_value = "sync,threads,aio,uring")]
-    pub backends: Vec<Kind>,
-    /// Cache modes, from: buffered, direct
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cache,
-          default_value = "buffered,direct")]
-    pub cache: Vec<CacheMode>,
-    /// Depths, each from 0 to 4096 [default: 0,1,2,4 ... 4096, quick: 0,1,4,16,64,256,1024]
-    #[arg(long, value_name = "LIST", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(0..=4096))]
-    pub depths: Vec<u32>,
-    /// Measurements of each cell [default: 5, quick: 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
-    /// Fewer blocks, depths and rounds, and a smaller file: about half a minute
-    #[arg(long)]
-    pub quick: bool,
-    /// Also measure `fio --ioengine=io_uring --direct=1` on the same file, in the same shuffle
-    #[arg(long)]
-    pub fio: bool,
-    /// What is written.
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
-impl DepthArgs {
-    /// The quick settings, for `forebay lab` alone.
-    pub fn quick(common: &CommonArgs) -> DepthArgs {
-        DepthArgs {
-            common: common.clone(),
-            size: None,
-            blocks: None,
-            block_size: 8192,
-            backends: vec![Kind::Sync, Kind::Threads, Kind::Aio, Kind::Uring],
-            cache: vec![CacheMode::Buffered, CacheMode::Direct],
-            depths: Vec::new(),
-            rounds: None,
-            quick: true,
-            fio: false,
-            output: OutputArgs::default(),
-        }
-    }
 }
 
 pub(crate) fn parse_backend(name: &str) -> Result<Kind, String> {

@@ -4,7 +4,8 @@
 //! measured with, and the measuring. `strategies` lets ways of reading compete on the same blocks: how that
 //! is done is in `contest`, and the orders in which blocks are read are in `pattern`. `checkpoint` is about
 //! the way out: what becomes of pages that were changed. `readahead` is about the kernel's own readahead: how
-//! much of it sequential readers need, when it begins, and what it costs random readers beside them.
+//! much of it sequential readers need, when it begins, and what it costs random readers beside them. `sync`
+//! is about commits.
 
 pub mod checkpoint;
 mod contest;
@@ -12,6 +13,7 @@ pub mod depth;
 mod pattern;
 pub mod readahead;
 pub mod strategies;
+pub mod sync;
 mod tally;
 
 pub use contest::{CacheState, Entrant};

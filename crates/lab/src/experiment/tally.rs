@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use crate::facts::{CounterSource, DeviceCounters};
-use crate::measure::{Coldness, Spread};
+use crate::measure::Coldness;
 use crate::statistics::median;
 
 /// Of fewer waits than this the 99th percentile is one of the ten longest, and so chance.
@@ -158,25 +158,6 @@ impl Tally {
         Ok(())
     }
 
-    /// Blocks read in each round.
-    pub(super) fn blocks(&self) -> Option<Spread> {
-        self.spread(|round| round.blocks as f64)
-    }
-
-    /// Blocks per second of the rounds.
-    pub(super) fn rate(&self) -> Option<Spread> {
-        self.spread(Round::rate)
-    }
-
-    fn spread(&self, value: impl Fn(&Round) -> f64) -> Option<Spread> {
-        Spread::of(self.rounds.iter().map(value))
-    }
-
-    /// The median of what the device did, if every round has a value.
-    fn device_median(&self, value: impl Fn(&DeviceCounters, &Round) -> Option<f64>) -> Option<f64> {
-        self.median(|round, device| value(device?, round))
-    }
-
     /// The median of the rounds' values, if every round has one [TAL-1].
     pub(super) fn median(
         &self,
@@ -187,50 +168,11 @@ impl Tally {
         median(&values.collect::<Option<Vec<f64>>>()?)
     }
 
-    /// Every metric by its name. `block_bytes`: size of a block.
-    pub(super) fn metrics(&self, block_bytes: u64) -> Map<String, Value> {
-        let (seconds, rate) = (self.spread(|round| round.seconds), self.rate());
-        let processor = self.spread(Round::processor_us);
-        let waits = self.waits();
-        let wait_us =
-            |quantile| waits.as_ref().map(|ns| ns.value_at_quantile(quantile) as f64 / 1e3);
-        let metrics = json!({
-            "seconds": seconds.map(|spread| spread.median),
-            "seconds_min": seconds.map(|spread| spread.min),
-            "seconds_max": seconds.map(|spread| spread.max),
-            "rounds": self.rounds.len(),
-            "blocks": self.blocks().map(|spread| spread.median),
-            "blocks_per_s": rate.map(|spread| spread.median),
-            "blocks_per_s_min": rate.map(|spread| spread.min),
-            "blocks_per_s_max": rate.map(|spread| spread.max),
-            "bytes_per_s": rate.map(|spread| spread.median * block_bytes as f64),
-            "device_requests": self.device_median(|device, _| Some(device.reads as f64)),
-            "device_bytes": self.device_median(|device, _| Some(device.read_bytes as f64)),
-            "over_read": self.device_median(|device, round| round.over_read(Some(device), block_bytes)),
-            "wait_us_p50": wait_us(0.50),
-            "wait_us_p99": wait_us(0.99),
-            "cpu_us_per_block": processor.map(|spread| spread.median),
-        });
-        metrics.as_object().cloned().unwrap_or_default()
-    }
-
     /// The metrics of each round by their names, as [`Record::new`](crate::report::Record::new) takes
     /// them. `block_bytes`: size of a block.
     pub(super) fn rounds(&self, block_bytes: u64) -> Vec<Map<String, Value>> {
         let rounds = self.rounds.iter().zip(&self.device);
         rounds.map(|(round, device)| round.metrics(device.as_ref(), block_bytes)).collect()
-    }
-
-    /// The waits of all rounds.
-    fn waits(&self) -> Option<Histogram<u64>> {
-        let mut all: Option<Histogram<u64>> = None;
-        for waits in self.rounds.iter().filter_map(|round| round.wait_ns.as_ref()) {
-            match &mut all {
-                Some(sum) => sum.add(waits).expect("all histograms are made alike"),
-                None => all = Some(waits.clone()),
-            }
-        }
-        all
     }
 }
 
@@ -272,6 +214,7 @@ pub(super) fn lack_of_means(error: &anyhow::Error) -> Option<&forebay_io::Error>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Record;
 
     fn measured(device: Option<DeviceCounters>, blocks_needed: Option<u64>) -> Measured {
         let seconds = 0.5;
@@ -285,7 +228,7 @@ mod tests {
         for measured in rounds {
             tally.take(Coldness::Cold, Ok(measured)).unwrap();
         }
-        tally.metrics(8192)
+        Record::new("depth", &serde_json::Map::new(), tally.rounds(8192)).metrics
     }
 
     #[test]

@@ -82,10 +82,12 @@ pub struct BackendNote {
 /// One cell of an experiment and what was measured in it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// `depth`, `strategies`, `checkpoint`, `readahead`, `activation`, `mixture`.
+    /// `depth`, `sync`, `strategies`, `checkpoint`, `readahead`, `activation`, `mixture`.
     pub experiment: String,
-    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`; for `strategies`:
-    /// `pattern`, `strategy`, `cache_state`, `cache`, `device_readahead_bytes`; for `checkpoint`: `dirty`, `elevator`, `combine`, `cache`, `backend`, `paced`,
+    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`, and `workers` of threads
+    /// whose number is fixed; for `sync`: `bytes`, `place`, `method`, `writers`, `files`; for `strategies`:
+    /// `pattern`, `strategy`, `cache_state`, `cache`, `device_readahead_bytes`; for `checkpoint`: `dirty`,
+    /// `elevator`, `combine`, `cache`, `backend`, `paced`,
     /// `foreground`; for `readahead`: `readers`, `files`, `readahead_bytes`, `readahead_by`, `advice`,
     /// `request_bytes`, `cache`, `profile`, `filesystem`, and `position` instead of `files` for the ends of a
     /// disk; for `activation`: `start`, `advice`, `request_bytes`, `stride_bytes`, `streams`, `descriptors`,
@@ -117,8 +119,8 @@ pub struct DeviceSummary {
     pub sequential_write: Option<Figure>,
     /// 8 KiB appended and synced by fdatasync, one after the other, a second.
     pub sync: Option<Figure>,
-    /// Seconds under sustained load before the figures were taken, and the rate at its start and end, if
-    /// that fell: credits or a cache were used up.
+    /// Seconds under sustained load before the figures were taken (of an emulated disk: of its own time), and the
+    /// rate at its start and end, if that fell: credits or a cache were used up.
     pub burst: Option<Burst>,
     /// What could not be measured, and why; and what is worth knowing of the figures.
     pub remarks: Vec<String>,

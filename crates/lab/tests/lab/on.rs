@@ -37,7 +37,7 @@ const DEPTH: [&str; 13] = [
 ];
 
 /// Why nothing can be emulated here, if that is so.
-fn no_fuse() -> Option<String> {
+pub(crate) fn no_fuse() -> Option<String> {
     if !Path::new("/dev/fuse").exists() {
         return Some("no /dev/fuse".to_owned());
     }
