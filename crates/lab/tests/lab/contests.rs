@@ -199,7 +199,7 @@ fn the_command_of_a_report_repeats_the_run_as_it_stands() {
 #[test]
 fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
     let scratch = scratch();
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["--dir", "nowhere"], "nowhere"),
         (&["--size", "8KiB"], "--size"),
         (&["--patterns", "zigzag"], "index-0.9"),
@@ -209,6 +209,7 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
         (&["--states", "tepid"], "page-cache"),
         (&["--states", "page-cache", "--cache", "direct"], "--states"),
         (&["--blocks", "9"], "--blocks 9"),
+        (&["--rounds", "3", "--time", "1m"], "--time"),
         (&["--cell-time", "0s"], "--cell-time"),
         (&["--handicap", "adaptive=99%"], "90%"),
         (&["--device-readahead", "1000"], "KiB"),

@@ -64,6 +64,11 @@ pub struct StrategiesArgs {
     /// decide, as time allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
+    /// How long rounds are added where they decide; the first ones may take twice that [default: 20m,
+    /// quick: 1m]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration,
+          conflicts_with = "rounds")]
+    pub time: Option<Duration>,
     /// How long each cell is measured
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "250ms")]
     pub cell_time: Duration,
@@ -94,6 +99,7 @@ impl StrategiesArgs {
             cache: Vec::new(),
             device_readahead: Vec::new(),
             rounds: None,
+            time: None,
             cell_time: Duration::from_millis(250),
             noise_check: true,
             quick: true,

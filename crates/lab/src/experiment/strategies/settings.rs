@@ -122,7 +122,7 @@ impl Settings {
             device_readahead: unique(&args.device_readahead),
             rounds: args.rounds.unwrap_or(defaults.rounds),
             cell_time: args.cell_time,
-            time_max: args.rounds.is_none().then_some(defaults.time_max),
+            time_max: args.rounds.is_none().then(|| args.time.unwrap_or(defaults.time_max)),
             noise_check: args.noise_check,
             handicap: args.handicap,
             seed: args.common.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
@@ -223,16 +223,17 @@ impl Settings {
             listed(&self.strategies),
             listed(&self.states),
             listed(&self.caches),
-            quoted(&humantime::format_duration(self.cell_time).to_string()),
+            typed_time(self.cell_time),
             self.seed,
         );
         let values: Vec<String> =
             self.device_readahead.iter().copied().map(typed_readahead).collect();
-        let rounds = self.rounds.to_string();
+        let (rounds, time) = (self.rounds.to_string(), self.time_max.map(typed_time));
         let handicap = self.handicap.map(|(entrant, part)| format!("{entrant}={}%", part * 100.0));
         for (is_set, option, value) in [
             (!values.is_empty(), " --device-readahead ", listed(&values)),
             (self.time_max.is_none(), " --rounds ", rounds),
+            (self.time_max.is_some(), " --time ", time.unwrap_or_default()),
             (self.noise_check, " --noise-check", String::new()),
             (self.quick, " --quick", String::new()),
             (handicap.is_some(), " --handicap ", handicap.unwrap_or_default()),
@@ -244,6 +245,11 @@ impl Settings {
         }
         command
     }
+}
+
+/// A time as the command line takes it.
+fn typed_time(time: Duration) -> String {
+    quoted(&humantime::format_duration(time).to_string())
 }
 
 fn or<T: Clone + PartialEq>(asked: &[T], default: &[T]) -> Vec<T> {
@@ -318,7 +324,8 @@ mod tests {
         let settings = Settings::new(&StrategiesArgs { rounds: Some(9), ..quick() }).unwrap();
         assert_eq!((settings.rounds, settings.time_max), (9, None));
         assert!(settings.command("forebay").contains(" --rounds 9"));
-        assert!(!Settings::new(&quick()).unwrap().command("forebay").contains("--rounds"));
+        let command = Settings::new(&quick()).unwrap().command("forebay");
+        assert!(command.contains(" --time 1m") && !command.contains("--rounds"), "{command}");
     }
 
     #[test]
