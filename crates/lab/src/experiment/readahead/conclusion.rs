@@ -23,7 +23,7 @@ use crate::statistics::{
 use crate::units::typed_size;
 
 /// Sectors are what `blockdev` counts in, whatever the disk's own are.
-const SECTOR_BYTES: u64 = 512;
+pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// Everything with one kind of files and one size of a read.
 #[derive(Debug)]
@@ -150,6 +150,10 @@ impl Curve<'_> {
         ratio_to_best(&self.rates[index], &self.slices())
     }
 
+    fn judged(&self, index: usize) -> Option<Judgement> {
+        Some(judge(self.ratio(index)?.1, self.rates[index].len()))
+    }
+
     /// The cell under the same readahead as `other`.
     fn position(&self, other: &Cell) -> Option<usize> {
         self.cells.iter().position(|cell| cell.cell.readahead == other.cell.readahead)
@@ -182,7 +186,7 @@ impl Curve<'_> {
             ratio: ratio.value,
             low: ratio.low,
             high: ratio.high,
-            verdict: judge(ratio, self.rates[index].len()),
+            verdict: self.judged(index)?,
         })
     }
 }
@@ -246,7 +250,8 @@ fn of_curves(
     let of = |a: usize, b: usize| paired_ratio(&many.rates[a], &many.rates[b]);
     let now = many.position_of(settings.knob.found_bytes);
     outcome.verdicts.extend(now.and_then(|now| many.verdict(now)));
-    if !of(fastest, slowest).is_some_and(is_gain) {
+    let misses = |index| many.judged(index) == Some(Judgement::Misses);
+    if !all().any(misses) {
         return outcome.conclusions.push(sentence(format!(
             "The kernel's readahead makes no difference here that is clear: {count} get {:.0} to {:.0} MB/s with \
              any of those measured.",
@@ -294,9 +299,10 @@ fn against(
     outcome: &mut Outcome,
 ) -> String {
     let (set, rounds) = (many.with(now), many.rates[now].len());
-    let Some((_, ratio)) = many.ratio(now) else { return String::new() };
-    if judge(ratio, rounds) != Judgement::Misses {
-        let how = if ratio.value >= BOUND { "as good" } else { "not clearly worse" }; // [RCN-2]
+    if many.judged(now) != Some(Judgement::Misses) {
+        // [RCN-2]
+        let is_good = many.ratio(now).is_some_and(|(_, ratio)| ratio.value >= BOUND);
+        let how = if is_good { "as good" } else { "not clearly worse" };
         return format!(" What is set now, {set}, is {how}: leave it.");
     }
     let bytes = |index: usize| many.cells[index].cell.readahead.bytes;

@@ -89,12 +89,13 @@ impl Readahead {
     }
 }
 
-/// `6 MiB`, or `none (RANDOM)`.
+/// `6 MiB`, `none (RANDOM)` or `direct`.
 impl fmt::Display for Readahead {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = match self.bytes {
             Some(0) => "none".to_owned(),
             Some(bytes) => shown_size(bytes).replace(".0 ", " "),
+            None if self.by.is_none() => "direct".to_owned(),
             None => "unknown".to_owned(),
         };
         match self.told {
@@ -175,52 +176,34 @@ impl Knob {
         bytes.into_iter().map(Readahead::device).collect()
     }
 
-    /// Takes the right to set it, if it is set by the device.
+    /// Takes the right to set it, if it is set by the device [KNB-1]. Dropping that puts back what was found.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) when it cannot be set after all.
     pub(super) fn take(&self) -> anyhow::Result<Turned> {
-        let guard = match (self.by, &self.file) {
-            (By::Device, Ok(file)) => match ReadaheadGuard::at(file.clone()) {
-                Ok(guard) => Some(guard),
-                Err(error) => bad_input!("{error:#}; use --by descriptor"),
-            },
-            // [KNB-1]
-            (By::Descriptor, _) | (By::Device, Err(_)) => None,
-        };
-        Ok(Turned { guard })
+        let file = self.file.as_ref().ok().filter(|_| self.by == By::Device);
+        match file.map(|file| ReadaheadGuard::at(file.clone())).transpose() {
+            Ok(guard) => Ok(guard),
+            Err(error) => bad_input!("{error:#}; use --by descriptor"),
+        }
     }
 }
 
-/// A knob in hand, put back when it is dropped or, with what went wrong told, by `restore`.
-#[derive(Debug)]
-pub(super) struct Turned {
-    guard: Option<ReadaheadGuard>,
-}
+/// The right to set the device's readahead, if that is how it is varied.
+pub(super) type Turned = Option<ReadaheadGuard>;
 
-impl Turned {
-    /// Makes it so for files that are opened from now on. Gives what the kernel made of it, as a remark, if
-    /// that is something else.
-    ///
-    /// # Errors
-    /// What the system said.
-    pub(super) fn set(&self, readahead: Readahead) -> anyhow::Result<Option<String>> {
-        let (Some(guard), Some(By::Device), Some(bytes)) =
-            (&self.guard, readahead.by, readahead.bytes)
-        else {
-            return Ok(None);
-        };
-        let made = Some(guard.set(bytes)?).filter(|&made| made != bytes);
-        Ok(made.map(|made| format!("the kernel made {} of this readahead", shown_size(made))))
-    }
-
-    /// Puts it back.
-    ///
-    /// # Errors
-    /// That could not be done.
-    pub(super) fn restore(self) -> anyhow::Result<()> {
-        self.guard.map_or(Ok(()), ReadaheadGuard::restore)
-    }
+/// Makes it so for files that are opened from now on. Gives what the kernel made of it, as a remark, if
+/// that is something else.
+///
+/// # Errors
+/// What the system said.
+pub(super) fn set(turned: &Turned, readahead: Readahead) -> anyhow::Result<Option<String>> {
+    let (Some(guard), Some(By::Device), Some(bytes)) = (turned, readahead.by, readahead.bytes)
+    else {
+        return Ok(None);
+    };
+    let made = Some(guard.set(bytes)?).filter(|&made| made != bytes);
+    Ok(made.map(|made| format!("the kernel made {} of this readahead", shown_size(made))))
 }
 
 #[cfg(test)]
@@ -290,18 +273,18 @@ mod tests {
         let file = file(&directory);
         let knob = Knob::over(Ok(file.clone()), None, false).unwrap();
         let turned = knob.take().unwrap();
-        assert_eq!(turned.set(Readahead::device(4096)).unwrap(), None);
+        assert_eq!(set(&turned, Readahead::device(4096)).unwrap(), None);
         assert_eq!(fs::read_to_string(&file).unwrap(), "4\n");
-        turned.set(Readahead::device(0)).unwrap();
-        turned.restore().unwrap();
+        set(&turned, Readahead::device(0)).unwrap();
+        turned.unwrap().restore().unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "128\n");
 
         let knob = Knob::over(Ok(file.clone()), Some(By::Descriptor), false).unwrap();
         // Whoever writes a number to it ends it with a line feed.
         fs::write(&file, "128").unwrap();
         let turned = knob.take().unwrap();
-        turned.set(Readahead::descriptor(Told::Random, None)).unwrap();
-        turned.restore().unwrap();
+        set(&turned, Readahead::descriptor(Told::Random, None)).unwrap();
+        assert!(turned.is_none());
         assert_eq!(fs::read_to_string(&file).unwrap(), "128", "[KNB-1]");
     }
 }

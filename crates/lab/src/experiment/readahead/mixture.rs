@@ -23,7 +23,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::files::{Share, emptied, ranges};
-use super::knob::{Readahead, Turned};
+use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, Lane, Limits, Runner, hold};
 use super::reader::{Sequential, read};
 use super::{Device, Measured, Part, Place, Settings, counted};
@@ -65,9 +65,9 @@ pub(super) struct Mixture {
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Round {
     pub(super) stream_bytes_per_s: Option<f64>,
-    stream_kept: Option<f64>,
+    pub(super) stream_kept: Option<f64>,
     pub(super) random_reads_per_s: Option<f64>,
-    random_kept: Option<f64>,
+    pub(super) random_kept: Option<f64>,
     random_wait_us_p50: Option<f64>,
     pub(super) random_wait_us_p99: Option<f64>,
     seconds: f64,
@@ -136,7 +136,7 @@ pub(super) fn measure(
             let Measured { cell, rounds, remarks, .. } = &mut cells[index];
             progress(&format!("readahead {}, {:?}", cell.readahead, cell.mix).to_lowercase());
             remarks.extend(emptied(bench.workfile)?.remark());
-            remarks.extend(turned.set(cell.readahead)?);
+            remarks.extend(set(turned, cell.readahead)?);
             rounds.push(round(settings, bench, cell, &mut random)?);
         }
         compare(&mut cells);
@@ -191,7 +191,7 @@ fn compare(cells: &mut [Cell]) {
 }
 
 /// What the streams and what the random readers of both together keep of what they had alone.
-pub(super) fn kept(both: &Cell) -> [Option<Estimate>; 2] {
+fn kept(both: &Cell) -> [Option<Estimate>; 2] {
     let estimate = |kept: fn(&Round) -> Option<f64>| {
         let kept: Vec<f64> = both.rounds.iter().map(kept).collect::<Option<_>>()?;
         paired_ratio(&kept, &vec![1.0; kept.len()]).filter(|_| both.is_cold())

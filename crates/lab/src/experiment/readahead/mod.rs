@@ -41,13 +41,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{Bench, Experiment, Ground, Outcome, unique};
-use crate::bad_input;
+use crate::device_readahead::ReadaheadGuard;
 use crate::facts::{CounterSource, DeviceCounters, Storage};
-use crate::measure::Coldness;
 use crate::report::{Conclusion, Record};
 use crate::workfile::{self, Naming};
 use ends::Position;
-use files::{BLOCK_BYTES, emptied};
+use files::BLOCK_BYTES;
 use knob::Turned;
 
 /// The name of this experiment in records.
@@ -56,15 +55,8 @@ pub const NAME: &str = "readahead";
 /// How long the device may take to finish what the kernel has begun to read ahead.
 const SETTLING_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// What there is to measure with.
-#[derive(Debug)]
-pub struct Means {
-    turned: Turned,
-    throughput: throughput::Means,
-}
-
 impl Experiment for Settings {
-    type Means = Means;
+    type Means = Turned;
 
     const NAMING: Naming = Naming::Nameless;
 
@@ -82,50 +74,54 @@ impl Experiment for Settings {
     }
 
     fn measurements(&self) -> u64 {
-        let rounds = u64::from(self.rounds);
-        let throughput = throughput::cells(self, &Place::default()).len() as u64 * rounds;
-        let activation =
-            activation::cells(self, &Place::default()).len() as u64 * u64::from(self.repetitions);
-        let mixture = mixture::cells(self, &Place::default()).len() as u64 * rounds;
-        u64::from(self.own_files()) + throughput + activation + mixture
+        let (rounds, place) = (u64::from(self.rounds), &Place::default());
+        let cells = throughput::cells(self, place).len() + mixture::cells(self, place).len();
+        let repetitions = u64::from(self.repetitions);
+        let looks = activation::cells(self, place).len() as u64 * repetitions;
+        u64::from(self.own_files()) + cells as u64 * rounds + looks
     }
 
     fn command(&self, program: &str) -> String {
         Settings::command(self, program)
     }
 
-    fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Means> {
+    fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Turned> {
         // What is reserved on an emulated disk takes no space.
         let reserved = self.args.apart.filter(|_| !ends::is_emulated(bench.storage));
         let each = reserved.unwrap_or(self.share_bytes);
         let own_bytes = u64::from(self.own_files()).saturating_mul(each);
         workfile::check_directory(&self.directory, own_bytes.saturating_add(self.size_bytes))?;
-        let throughput = throughput::Means::look(self, bench)?;
-        if self.args.parts == [Part::Activation]
-            && let Coldness::Unknown { why } = emptied(bench.workfile)?
-        {
-            bad_input!("activation cannot be seen here: {why}");
-        }
-        Ok(Means { turned: self.knob.take()?, throughput })
+        self.knob.take()
     }
 
     fn run(
         &self,
         bench: &Bench<'_>,
-        Means { turned, throughput }: Means,
+        turned: Turned,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Outcome> {
-        let found = Found::measure(self, bench, &turned, &throughput, progress);
+        let found = Found::measure(self, bench, &turned, progress);
         // Put back whatever happened; and if both failed, what went wrong first is told.
-        let restored = turned.restore();
+        let restored = turned.map_or(Ok(()), ReadaheadGuard::restore);
         let found = found?;
         restored?;
-        Ok(found.outcome(self, bench.storage))
+        let mut outcome = Outcome {
+            backends: throughput::backends(&found.throughput),
+            section: view::section(&found, self),
+            ..Outcome::default()
+        };
+        outcome.records.extend(found.throughput.iter().map(throughput::record));
+        outcome.records.extend(found.activation.iter().map(activation::record));
+        outcome.records.extend(found.mixture.iter().map(Measured::record));
+        conclusion::draw(self, bench.storage, &found.throughput, &mut outcome);
+        let told = activation::sentences(&found.activation).into_iter();
+        outcome.conclusions.extend(told.chain(mixture::sentence(&found.mixture)).map(sentence));
+        Ok(outcome)
     }
 }
 
 /// What the rounds of all cells gave.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Found {
     throughput: Vec<throughput::Cell>,
     activation: Vec<activation::Cell>,
@@ -137,30 +133,14 @@ impl Found {
         settings: &Settings,
         bench: &Bench<'_>,
         turned: &Turned,
-        means: &throughput::Means,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Found> {
         Ok(Found {
             // First, under the readahead that was found.
             activation: activation::measure(settings, bench, progress)?,
-            throughput: throughput::measure(settings, bench, turned, means, progress)?,
+            throughput: throughput::measure(settings, bench, turned, progress)?,
             mixture: mixture::measure(settings, bench, turned, progress)?,
         })
-    }
-
-    fn outcome(&self, settings: &Settings, storage: &Storage) -> Outcome {
-        let mut outcome = Outcome {
-            backends: throughput::backends(&self.throughput),
-            section: view::section(self, settings),
-            ..Outcome::default()
-        };
-        outcome.records.extend(self.throughput.iter().map(throughput::record));
-        outcome.records.extend(self.activation.iter().map(activation::record));
-        outcome.records.extend(self.mixture.iter().map(Measured::record));
-        conclusion::draw(settings, storage, &self.throughput, &mut outcome);
-        let told = activation::sentences(&self.activation).into_iter();
-        outcome.conclusions.extend(told.chain(mixture::sentence(&self.mixture)).map(sentence));
-        outcome
     }
 }
 

@@ -33,51 +33,11 @@ pub enum Part {
     Mixture,
 }
 
-/// What is measured unless the user says otherwise.
-struct Defaults {
-    share_bytes: u64,
-    readers: &'static [u32],
-    requests: &'static [u64],
-    readaheads: &'static [u64],
-    time: Duration,
-    /// No round is added later than this after the first ones.
-    time_added: Duration,
-    activation_bytes: u64,
-    activation_requests: &'static [u64],
-    strides: &'static [u32],
-    repetitions: u32,
-    mixture_bytes: u64,
-}
+/// Document 002's steps of readahead, from 8 to 49152 sectors.
+const READAHEADS: [u64; 7] = [4 * KIB, 32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 6 * MIB, 24 * MIB];
 
-/// Document 002's steps of readahead, from 8 to 49152 sectors, and its readers.
-const FULL: Defaults = Defaults {
-    share_bytes: 128 * MIB,
-    readers: &[1, 2, 8, 32],
-    requests: &[8 * KIB, 128 * KIB],
-    readaheads: &[4 * KIB, 32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 6 * MIB, 24 * MIB],
-    time: Duration::from_millis(1500),
-    time_added: Duration::from_secs(240),
-    activation_bytes: 512 * MIB,
-    activation_requests: &[4 * KIB, 8 * KIB],
-    strides: &[1, 2, 4, 16],
-    repetitions: 20,
-    mixture_bytes: 2048 * MIB,
-};
-
-/// Enough to see the shape.
-const QUICK: Defaults = Defaults {
-    share_bytes: 32 * MIB,
-    readers: &[1, 8],
-    requests: &[8 * KIB],
-    readaheads: &[4 * KIB, 128 * KIB, MIB, 6 * MIB],
-    time: Duration::from_millis(250),
-    time_added: Duration::from_secs(8),
-    activation_bytes: 128 * MIB,
-    activation_requests: &[8 * KIB],
-    strides: &[1, 2],
-    repetitions: 5,
-    mixture_bytes: 512 * MIB,
-};
+/// Enough of them to see the shape.
+const READAHEADS_QUICK: [u64; 4] = [4 * KIB, 128 * KIB, MIB, 6 * MIB];
 
 /// A window this many times in a share is small enough not to be all that is measured.
 const WINDOWS_IN_SHARE: u64 = 4;
@@ -125,7 +85,8 @@ impl Settings {
     /// # Errors
     /// [`BadInput`](crate::BadInput), naming the option.
     pub fn new(args: &ReadaheadArgs) -> anyhow::Result<Settings> {
-        let defaults = if args.quick { &QUICK } else { &FULL };
+        let quick = args.quick;
+        let of = |full: u64, quickly: u64| if quick { quickly } else { full };
         let directory = args.common.dir.clone();
         let directory = std::fs::canonicalize(&directory).unwrap_or(directory);
         let is_odd = |request: &&u64| !request.is_multiple_of(4096) || **request > 64 * MIB;
@@ -133,78 +94,74 @@ impl Settings {
             bad_input!("--request {request}: it should be a multiple of 4KiB, at most 64MiB");
         }
         let knob = Knob::look(&directory, args.by, !args.readahead.is_empty())?;
-        let args = ReadaheadArgs {
-            parts: unique(&args.parts),
-            readers: sorted(&args.readers, defaults.readers),
-            files: unique(&args.files),
-            cache: unique(&args.cache),
-            strides: sorted(&args.strides, defaults.strides),
-            hints: unique(&args.hints),
-            starts: unique(&args.starts),
-            ..args.clone()
-        };
+        let requests =
+            |full: [u64; 2]| sorted(&args.request, if quick { &[8 * KIB] } else { &full });
+        let time = Duration::from_millis(of(1500, 250));
+        let added = Duration::from_secs(of(240, 8));
         let mut settings = Settings {
             directory,
-            readaheads: knob.readaheads(&args.readahead, defaults.readaheads),
+            readaheads: knob
+                .readaheads(&args.readahead, if quick { &READAHEADS_QUICK } else { &READAHEADS }),
             knob,
             share_bytes: 0,
-            size_bytes: BLOCK_BYTES,
-            requests: sorted(&args.request, defaults.requests),
-            activation_requests: sorted(&args.request, defaults.activation_requests),
+            size_bytes: 0,
+            requests: requests([8 * KIB, 128 * KIB]),
+            activation_requests: requests([4 * KIB, 8 * KIB]),
             mixture_request: args.request.iter().min().copied().unwrap_or(BLOCK_BYTES),
             rounds: args.rounds.unwrap_or(ROUNDS_MIN as u32),
-            time_added: if args.rounds.is_some() { Duration::ZERO } else { defaults.time_added },
-            time: args.time.unwrap_or(defaults.time),
-            mixture_time: args.time.unwrap_or(2 * defaults.time),
-            repetitions: args.repetitions.unwrap_or(defaults.repetitions),
+            time_added: if args.rounds.is_some() { Duration::ZERO } else { added },
+            time: args.time.unwrap_or(time),
+            mixture_time: args.time.unwrap_or(2 * time),
+            repetitions: args.repetitions.unwrap_or(of(20, 5) as u32),
             seed: args.common.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
-            args,
+            args: ReadaheadArgs {
+                parts: unique(&args.parts),
+                readers: sorted(&args.readers, if quick { &[1, 8] } else { &[1, 2, 8, 32] }),
+                files: unique(&args.files),
+                cache: unique(&args.cache),
+                strides: sorted(&args.strides, if quick { &[1, 2] } else { &[1, 2, 4, 16] }),
+                hints: unique(&args.hints),
+                starts: unique(&args.starts),
+                ..args.clone()
+            },
         };
-        settings.share_bytes = settings.checked_share(defaults)?;
-        settings.size_bytes = settings.checked_size(defaults)?;
+        let memory_bytes = Host::read().memory_bytes.map_or(u64::MAX, |all| all / MEMORY_DIVISOR);
+        settings.share_bytes = settings.checked_share(of(128, 32) * MIB, memory_bytes)?;
+        settings.size_bytes = settings.checked_size(of(4, 1), memory_bytes)?;
         Ok(settings)
     }
 
-    fn checked_share(&self, defaults: &Defaults) -> anyhow::Result<u64> {
-        let share_bytes = self.args.share.unwrap_or_else(|| {
-            let widest = self.readaheads.iter().filter_map(|readahead| readahead.bytes).max();
-            let memory_bytes = Host::read().memory_bytes;
-            share_for(defaults.share_bytes, widest.unwrap_or(0), self.readers_max(), memory_bytes)
-        });
-        if share_bytes < BLOCK_BYTES || !share_bytes.is_multiple_of(BLOCK_BYTES) {
-            bad_input!("--share {share_bytes}: it should be a multiple of 8KiB");
+    fn checked_share(&self, default: u64, memory_bytes: u64) -> anyhow::Result<u64> {
+        let widest = self.readaheads.iter().filter_map(|readahead| readahead.bytes).max();
+        let share = share_for(default, widest.unwrap_or(0), self.readers_max(), memory_bytes);
+        let share = self.args.share.unwrap_or(share);
+        if share < BLOCK_BYTES || !share.is_multiple_of(BLOCK_BYTES) {
+            bad_input!("--share {share}: it should be a multiple of 8KiB");
         }
-        if let Some(apart) = self.args.apart.filter(|&apart| apart < share_bytes) {
-            bad_input!("--apart {apart}: it should be no less than --share {share_bytes}");
+        if let Some(apart) = self.args.apart.filter(|&apart| apart < share) {
+            bad_input!("--apart {apart}: it should be no less than --share {share}");
         }
-        Ok(share_bytes)
+        Ok(share)
     }
 
     /// As large as the part needs it that needs most; hardly anything where nobody reads it.
-    fn checked_size(&self, defaults: &Defaults) -> anyhow::Result<u64> {
-        let (asked, mut size_bytes) = (self.args.size, BLOCK_BYTES);
-        if self.has(Part::Throughput) && self.args.files.contains(&Files::One) {
+    fn checked_size(&self, scale: u64, memory_bytes: u64) -> anyhow::Result<u64> {
+        let (args, mut size_bytes) = (&self.args, BLOCK_BYTES);
+        if self.has(Part::Throughput) && args.files.contains(&Files::One) {
             size_bytes = u64::from(self.readers_max()) * self.share_bytes;
         }
-        if self.has(Part::Activation) {
-            let bytes = asked.unwrap_or(defaults.activation_bytes);
-            if bytes < 8 * PLACE_BYTES {
-                bad_input!("--size {bytes}: it should be at least {}", shown_size(8 * PLACE_BYTES));
+        let readers = u64::from(args.streams.max(args.random));
+        let mixture_least = (readers * self.mixture_request * 32).max(MIB);
+        for (part, default, least) in [
+            (Part::Activation, scale * 128 * MIB, 8 * PLACE_BYTES),
+            (Part::Mixture, (scale * 512 * MIB).min(memory_bytes / MIB * MIB), mixture_least),
+        ] {
+            let bytes = args.size.unwrap_or(default);
+            if self.has(part) && (bytes < least || !bytes.is_multiple_of(2 * BLOCK_BYTES)) {
+                let least = shown_size(least);
+                bad_input!("--size {bytes}: it takes at least {least}, in multiples of 16KiB");
             }
-            size_bytes = size_bytes.max(bytes);
-        }
-        if self.has(Part::Mixture) {
-            let most = Host::read().memory_bytes.map_or(u64::MAX, |memory| memory / MEMORY_DIVISOR);
-            let bytes = asked.unwrap_or(defaults.mixture_bytes.min(most / MIB * MIB));
-            let readers = u64::from(self.args.streams.max(self.args.random));
-            let least = (readers * self.mixture_request * 32).max(MIB);
-            if bytes < least || !bytes.is_multiple_of(2 * BLOCK_BYTES) {
-                bad_input!(
-                    "--size {bytes}: so many readers need at least {}, in multiples of 16KiB",
-                    shown_size(least)
-                );
-            }
-            size_bytes = size_bytes.max(bytes);
+            size_bytes = size_bytes.max(if self.has(part) { bytes } else { 0 });
         }
         Ok(size_bytes)
     }
@@ -233,59 +190,50 @@ impl Settings {
     /// program was called.
     pub fn command(&self, program: &str) -> String {
         let args = &self.args;
-        let directory = quoted(&self.directory.display().to_string());
-        let mut command = format!("{} lab readahead --dir {directory}", quoted(program));
-        let mut option = |name: &str, value: String| {
-            command.push_str(&format!(" --{name} {value}"));
-        };
-        option("parts", names(&args.parts));
-        option("by", names(&[self.knob.by]));
-        if self.knob.by == By::Device {
-            let values = self.readaheads.iter().filter_map(|readahead| readahead.bytes);
-            option("readahead", listed(&values.map(typed_readahead).collect::<Vec<_>>()));
-        }
-        if self.has(Part::Throughput) {
-            option("share", typed_size(self.share_bytes));
-            option("readers", listed(&args.readers));
-            option("files", names(&args.files));
-            let cache = |mode: &CacheMode| format!("{mode:?}").to_lowercase();
-            option("cache", listed(&args.cache.iter().map(cache).collect::<Vec<_>>()));
-        }
-        if self.has(Part::Activation) {
-            option("strides", listed(&args.strides));
-            option("hints", names(&args.hints));
-            option("starts", names(&args.starts));
-            option("repetitions", self.repetitions.to_string());
-        }
-        if self.has(Part::Mixture) {
-            option("streams", args.streams.to_string());
-            option("random", args.random.to_string());
-        }
-        let optional = [
-            ("request", (!args.request.is_empty()).then(|| sizes(&args.request))),
-            ("size", args.size.map(typed_size)),
+        let (throughput, activation) = (self.has(Part::Throughput), self.has(Part::Activation));
+        let mixture = self.has(Part::Mixture);
+        let cache = |mode: &CacheMode| format!("{mode:?}").to_lowercase();
+        let bytes = self.readaheads.iter().filter_map(|readahead| readahead.bytes);
+        let time = |time| quoted(&humantime::format_duration(time).to_string());
+        let on = |is_on: bool, value: String| is_on.then_some(value);
+        let options = [
+            ("parts", Some(names(&args.parts))),
+            ("by", Some(names(&[self.knob.by]))),
+            ("readahead", on(self.knob.by == By::Device, each(bytes, typed_readahead))),
+            ("request", on(!args.request.is_empty(), each(&args.request, |&it| typed_size(it)))),
+            ("share", on(throughput, typed_size(self.share_bytes))),
             ("apart", args.apart.map(typed_size)),
-            ("time", args.time.map(|time| quoted(&humantime::format_duration(time).to_string()))),
+            ("readers", on(throughput, listed(&args.readers))),
+            ("files", on(throughput, names(&args.files))),
+            ("cache", on(throughput, each(&args.cache, cache))),
+            ("strides", on(activation, listed(&args.strides))),
+            ("hints", on(activation, names(&args.hints))),
+            ("starts", on(activation, names(&args.starts))),
+            ("repetitions", on(activation, self.repetitions.to_string())),
+            ("streams", on(mixture, args.streams.to_string())),
+            ("random", on(mixture, args.random.to_string())),
+            ("size", args.size.map(typed_size)),
+            ("time", args.time.map(time)),
             ("rounds", args.rounds.map(|rounds| rounds.to_string())),
             ("seed", Some(self.seed.to_string())),
+            ("skip-ends", on(args.skip_ends, String::new())),
+            ("quick", on(args.quick, String::new())),
         ];
-        for (name, value) in optional {
-            value.into_iter().for_each(|value| option(name, value));
-        }
-        for (flag, is_set) in [(" --skip-ends", args.skip_ends), (" --quick", args.quick)] {
-            command.push_str(if is_set { flag } else { "" });
-        }
-        command
+        let given =
+            options.into_iter().filter_map(|(name, value)| Some(format!(" --{name} {}", value?)));
+        let given: Vec<String> = given.map(|option| option.trim_end().to_owned()).collect();
+        let directory = quoted(&self.directory.display().to_string());
+        format!("{} lab readahead --dir {directory}{}", quoted(program), given.concat())
     }
 }
 
 fn names<T: ValueEnum>(items: &[T]) -> String {
-    let values = items.iter().filter_map(ValueEnum::to_possible_value);
-    listed(&values.map(|value| value.get_name().to_owned()).collect::<Vec<_>>())
+    let names = items.iter().filter_map(ValueEnum::to_possible_value);
+    each(names, |value| value.get_name().to_owned())
 }
 
-fn sizes(bytes: &[u64]) -> String {
-    listed(&bytes.iter().copied().map(typed_size).collect::<Vec<_>>())
+fn each<T>(items: impl IntoIterator<Item = T>, text: impl Fn(T) -> String) -> String {
+    listed(&items.into_iter().map(text).collect::<Vec<_>>())
 }
 
 /// What was asked for or else the defaults, ascending, each once.
@@ -296,12 +244,11 @@ fn sorted<T: Copy + Ord>(asked: &[T], defaults: &[T]) -> Vec<T> {
     items
 }
 
-/// A share that is a few times the `widest` readahead, as far as memory allows for all `readers`.
-fn share_for(default: u64, widest: u64, readers: u32, memory_bytes: Option<u64>) -> u64 {
+/// A share that is a few times the `widest` readahead, as far as all `readers` have `memory_bytes` for it.
+fn share_for(default: u64, widest: u64, readers: u32, memory_bytes: u64) -> u64 {
     let wanted = default.max(widest.saturating_mul(WINDOWS_IN_SHARE));
-    let most = memory_bytes.map_or(u64::MAX, |memory| memory / MEMORY_DIVISOR / u64::from(readers));
-    // Of what is left, whole mebibytes; at least one of them.
-    wanted.min(most.max(MIB)) / MIB * MIB
+    // Whole mebibytes; at least one of them.
+    wanted.min((memory_bytes / u64::from(readers)).max(MIB)) / MIB * MIB
 }
 
 #[cfg(test)]
@@ -314,10 +261,10 @@ mod tests {
 
     #[test]
     fn a_share_holds_several_windows_and_all_of_them_fit_into_memory() {
-        assert_eq!(share_for(128 * MIB, 24 * MIB, 32, None), 128 * MIB);
-        assert_eq!(share_for(32 * MIB, 24 * MIB, 8, Some(64 * GIB)), 96 * MIB);
-        assert_eq!(share_for(128 * MIB, 24 * MIB, 32, Some(4 * GIB)), 32 * MIB);
-        assert_eq!(share_for(128 * MIB, 24 * MIB, 256, Some(GIB / 8)), MIB);
+        assert_eq!(share_for(128 * MIB, 24 * MIB, 32, u64::MAX), 128 * MIB);
+        assert_eq!(share_for(32 * MIB, 24 * MIB, 8, 16 * GIB), 96 * MIB);
+        assert_eq!(share_for(128 * MIB, 24 * MIB, 32, GIB), 32 * MIB);
+        assert_eq!(share_for(128 * MIB, 24 * MIB, 256, GIB / 32), MIB);
     }
 
     fn args() -> ReadaheadArgs {

@@ -18,16 +18,16 @@ use serde_json::{Value, json};
 
 use super::ends::{Position, Raw};
 use super::files::{Files, Library};
-use super::knob::{Readahead, Turned};
+use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, Limits, Runner, hold};
 use super::reader::{DIRECT_REQUEST_BYTES, Direct, Sequential, direct_depth};
 use super::{Device, Measured, Part, Place, Settings, conclusion, counted};
+use crate::experiment::Bench;
 use crate::experiment::tally::lack_of_means;
-use crate::experiment::{Bench, Experiment, probe_direct};
+use crate::interrupt;
 use crate::report::{BackendNote, Record};
 use crate::statistics::median;
 use crate::units::typed_size;
-use crate::{bad_input, interrupt};
 
 /// A cell and its rounds.
 pub(super) type Cell = Measured<Throughput, Round>;
@@ -177,31 +177,6 @@ pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Throughput> {
     cells
 }
 
-/// What there is to measure with.
-#[derive(Debug)]
-pub(super) struct Means {
-    missing_direct: Option<String>,
-    raw: Result<Raw, String>,
-}
-
-impl Means {
-    /// Looks, on a working file that is still empty.
-    ///
-    /// # Errors
-    /// [`BadInput`](crate::BadInput) when nothing of what was asked for can be measured.
-    pub(super) fn look(settings: &Settings, bench: &Bench<'_>) -> anyhow::Result<Means> {
-        let has = |mode| settings.has(Part::Throughput) && settings.args.cache.contains(&mode);
-        let missing_direct = match has(CacheMode::Direct) {
-            true => probe_direct(&settings.ground(), bench.workfile)?,
-            false => None,
-        };
-        if let (false, Some(why)) = (has(CacheMode::Buffered), &missing_direct) {
-            bad_input!("nothing of this can be measured here: {why}");
-        }
-        Ok(Means { missing_direct, raw: Raw::find(bench.storage) })
-    }
-}
-
 /// Measures all cells.
 ///
 /// # Errors
@@ -210,7 +185,6 @@ pub(super) fn measure(
     settings: &Settings,
     bench: &Bench<'_>,
     turned: &Turned,
-    means: &Means,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
     let cells = cells(settings, &Place::of(bench.storage));
@@ -219,7 +193,8 @@ pub(super) fn measure(
         return Ok(cells);
     }
     let library = bench.untimed(|| Library::make(bench.workfile, settings, progress))?;
-    let session = Session { settings, bench, turned, means, library };
+    let raw = Raw::find(bench.storage);
+    let session = Session { settings, bench, turned, raw, library };
     let mut random = fastrand::Rng::with_seed(settings.seed);
     for _ in 0..settings.rounds {
         session.round(rows(&cells, |_| true), &mut cells, &mut random, progress)?;
@@ -253,7 +228,7 @@ struct Session<'a> {
     settings: &'a Settings,
     bench: &'a Bench<'a>,
     turned: &'a Turned,
-    means: &'a Means,
+    raw: Result<Raw, String>,
     library: Library<'a>,
 }
 
@@ -290,7 +265,7 @@ impl Session<'_> {
             (None, Cache::Buffered) => {
                 measured.remarks.extend(coldness.remark());
                 // Before the files are opened, which take it then.
-                measured.remarks.extend(self.turned.set(readahead)?);
+                measured.remarks.extend(set(self.turned, readahead)?);
                 let mut runners = Vec::new();
                 for share in shares() {
                     runners.push(Sequential::open(share, readahead, request_bytes, false)?);
@@ -298,17 +273,13 @@ impl Session<'_> {
                 self.race(&mut runners, measured)
             }
             (None, Cache::Direct) => {
-                if let Some(why) = &self.means.missing_direct {
-                    measured.failure = Some(why.clone());
-                    return Ok(());
-                }
                 let opened = shares().into_iter().map(|share| {
                     let (path, range) = (share.workfile.path(), share.range);
                     Direct::open(path, range, Some(share.workfile), direct_depth(readers))
                 });
                 self.direct(opened.collect(), measured)
             }
-            (Some(position), _) => match &self.means.raw {
+            (Some(position), _) => match &self.raw {
                 Ok(raw) => self.direct(raw.open(position).map(|reader| vec![reader]), measured),
                 Err(why) => {
                     measured.failure = Some(why.clone());

@@ -1,20 +1,17 @@
 //! What the experiment shows: curves and tables, from its typed cells.
 
-use super::conclusion::{Group, groups};
-use super::knob::Told;
-use super::mixture::{self, Mix};
-use super::throughput::{self, Cache, files_name, readers};
-use super::{Found, NAME, Settings, activation};
+use super::conclusion::{Group, SECTOR_BYTES, groups};
+use super::throughput::{Cache, Throughput, files_name, readers};
+use super::{Found, NAME, Settings, activation, mixture, throughput};
+use crate::experiment::unique;
 use crate::report::{
     Line, Mark, Part, Plot, PlotMark, Point, Row, Section, Table, TableCell, numbers,
 };
+use crate::statistics::median;
 use crate::units::{shown_size, typed_size};
 
 /// Windows that a table shows of each row.
 const WINDOWS_SHOWN: usize = 10;
-
-/// The sectors of `blockdev --setra`.
-const SECTOR_BYTES: u64 = 512;
 
 pub(super) fn section(found: &Found, settings: &Settings) -> Section {
     let mut parts = Vec::new();
@@ -50,41 +47,36 @@ fn heading(group: &Group<'_>) -> String {
 /// MB/s over readahead, a line for each number of readers and a dashed one for what the disk could give.
 /// Only cells that can be compared are on a curve.
 fn plot(group: &Group<'_>, settings: &Settings) -> Option<Plot> {
-    let mut ticks: Vec<(f64, String)> = Vec::new();
-    for cell in &group.cells {
-        let readahead = cell.cell.readahead;
-        let x = readahead.bytes? as f64;
-        if ticks.iter().all(|(other, _)| *other != x) {
-            ticks.push((x, readahead.to_string()));
-        }
-    }
+    let readaheads = group.cells.iter().map(|cell| cell.cell.readahead);
+    let ticks = unique(&readaheads.collect::<Vec<_>>());
+    let ticks: Option<Vec<(f64, String)>> =
+        ticks.iter().map(|tick| Some((tick.bytes? as f64, tick.to_string()))).collect();
+    let ticks = ticks?;
+    let point = |cell: &throughput::Cell, x: f64| {
+        let rates = cell.rates();
+        Some(Point {
+            x,
+            y: cell.rate()? / 1e6,
+            low: rates.iter().copied().reduce(f64::min)? / 1e6,
+            high: rates.iter().copied().reduce(f64::max)? / 1e6,
+        })
+    };
+    let place = |cell: &throughput::Cell| point(cell, cell.cell.readahead.bytes? as f64);
     let mut lines = Vec::new();
     for count in group.readers() {
-        let point = |x: f64, rates: Vec<f64>, y: f64| Point {
-            x,
-            y: y / 1e6,
-            low: rates.iter().copied().fold(f64::INFINITY, f64::min) / 1e6,
-            high: rates.iter().copied().fold(0.0, f64::max) / 1e6,
-        };
-        let curve = group.curve(count);
-        let of_cell = |cell: &&throughput::Cell| {
-            Some(point(cell.cell.readahead.bytes? as f64, cell.rates(), cell.rate()?))
-        };
-        let points: Vec<Point> = curve.cells.iter().filter_map(of_cell).collect();
+        let points = group.curve(count).cells.into_iter().filter_map(place).collect();
         lines.push(Line { name: readers(count), points, dashed: false });
-        let ceiling = group.ceilings.iter().find(|cell| cell.cell.readers == count);
-        if let Some((cell, rate)) = ceiling.and_then(|cell| Some((cell, cell.rate()?))) {
-            let points = ticks.iter().map(|(x, _)| point(*x, cell.rates(), rate)).collect();
-            lines.push(Line { name: format!("{}, direct", readers(count)), points, dashed: true });
-        }
+        let ceilings = group.ceilings.iter().filter(|cell| cell.cell.readers == count);
+        lines.extend(ceilings.filter(|cell| cell.rate().is_some()).map(|cell| Line {
+            name: format!("{}, direct", readers(count)),
+            points: ticks.iter().filter_map(|(x, _)| point(cell, *x)).collect(),
+            dashed: true,
+        }));
     }
     let chosen = group.choice(settings).and_then(|choice| choice.chosen);
-    let most = group.readers().last().map(|&most| group.curve(most));
-    let mark = chosen.zip(most).and_then(|(chosen, curve)| {
-        let cell = curve.cells[chosen];
-        let x = cell.cell.readahead.bytes? as f64;
-        Some(PlotMark { x, y: cell.rate()? / 1e6, text: "enough".to_owned() })
-    });
+    let most = group.curve(group.readers().last().copied()?);
+    let mark = chosen.and_then(|chosen| place(most.cells[chosen]));
+    let mark = mark.map(|Point { x, y, .. }| PlotMark { x, y, text: "enough".to_owned() });
     Some(Plot {
         title: heading(group),
         x_name: "readahead".to_owned(),
@@ -95,42 +87,50 @@ fn plot(group: &Group<'_>, settings: &Settings) -> Option<Plot> {
     })
 }
 
+fn table(caption: String, columns: impl IntoIterator<Item = impl Into<String>>) -> Table {
+    let columns = columns.into_iter().map(Into::into).collect();
+    Table { caption, columns, ..Table::default() }
+}
+
+/// Remembers all of `notes` in `table`, and gives their numbers.
+fn noted<'a>(table: &mut Table, notes: impl IntoIterator<Item = &'a String>) -> Vec<usize> {
+    let notes: Vec<usize> = notes.into_iter().map(|note| table.note(note)).collect();
+    unique(&notes)
+}
+
 /// A row for each readahead, a column for each number of readers, and direct reads as the last row.
 fn throughput(group: &Group<'_>) -> Table {
     let counts = group.readers();
-    let mut columns = vec!["readahead".to_owned(), "sectors".to_owned()];
-    columns.extend(counts.iter().map(|&count| readers(count)));
-    let caption = format!("{}: MB/s of all readers together", heading(group));
-    let mut table = Table { caption, columns, ..Table::default() };
-    let all = || group.cells.iter().chain(&group.ceilings);
-    let highest = all().filter_map(|cell| cell.rate()).fold(0.0, f64::max);
-    let best = |count: u32| {
-        let of_count = group.curve(count).cells;
-        of_count.into_iter().filter_map(throughput::Cell::rate).fold(0.0, f64::max)
+    let columns = ["readahead".to_owned(), "sectors".to_owned()].into_iter();
+    let columns = columns.chain(counts.iter().map(|&count| readers(count)));
+    let mut table = table(format!("{}: MB/s of all readers together", heading(group)), columns);
+    let all = || group.cells.iter().chain(&group.ceilings).copied();
+    let fastest = |cells: &mut dyn Iterator<Item = &throughput::Cell>| {
+        cells.filter_map(throughput::Cell::rate).reduce(f64::max)
     };
-    let mut labels: Vec<(String, String)> = Vec::new();
-    for cell in &group.cells {
-        let readahead = cell.cell.readahead;
+    let highest = fastest(&mut all()).unwrap_or(1.0);
+    for readahead in unique(&all().map(|cell| cell.cell.readahead).collect::<Vec<_>>()) {
         let sectors = readahead.bytes.map(|bytes| (bytes / SECTOR_BYTES).to_string());
-        let label = (readahead.to_string(), sectors.unwrap_or_else(|| "–".to_owned()));
-        if !labels.contains(&label) {
-            labels.push(label);
-        }
-    }
-    labels.extend((!group.ceilings.is_empty()).then(|| ("direct".to_owned(), "–".to_owned())));
-    for (label, sectors) in labels {
-        let mut cells = vec![TableCell::new(&label), TableCell::new(sectors)];
+        let sectors = sectors.map_or_else(TableCell::missing, TableCell::new);
+        let mut cells = vec![TableCell::new(readahead.to_string()), sectors];
         for &count in &counts {
-            let is_here = |cell: &&&throughput::Cell| {
-                let own = match cell.cell.cache {
-                    Cache::Buffered => cell.cell.readahead.to_string(),
-                    Cache::Direct => "direct".to_owned(),
-                };
-                cell.cell.readers == count && own == label
+            let is_here = |one: &Throughput| one.readers == count && one.readahead == readahead;
+            let Some(cell) = all().find(|cell| is_here(&cell.cell)) else {
+                cells.push(TableCell::missing());
+                continue;
             };
-            cells.push(match all().find(is_here) {
-                Some(cell) => figure(cell, highest, best(count), &mut table),
-                None => TableCell::missing(),
+            let best = fastest(&mut group.curve(count).cells.into_iter());
+            let mark = match (cell.is_cold(), cell.cell.cache) {
+                (false, _) => Mark::Weak,
+                (true, Cache::Buffered) if cell.rate() == best => Mark::Best,
+                (true, _) => Mark::Plain,
+            };
+            let text = cell.rate().map(|rate| numbers::number(rate / 1e6));
+            cells.push(TableCell {
+                share: cell.rate().map(|rate| rate / highest).filter(|_| cell.is_cold()),
+                mark,
+                notes: noted(&mut table, cell.failure.iter().chain(&cell.remarks)),
+                ..text.map_or_else(TableCell::missing, TableCell::new)
             });
         }
         table.rows.push(Row { group: String::new(), cells });
@@ -138,66 +138,40 @@ fn throughput(group: &Group<'_>) -> Table {
     table
 }
 
-fn figure(cell: &throughput::Cell, highest: f64, best: f64, table: &mut Table) -> TableCell {
-    let failure = cell.failure.iter().map(|why| format!("not measured: {why}"));
-    let notes: Vec<String> = failure.chain(cell.remarks.iter().cloned()).collect();
-    let mut notes: Vec<usize> = notes.iter().map(|note| table.note(note)).collect();
-    notes.dedup();
-    let Some(rate) = cell.rate() else { return TableCell { notes, ..TableCell::missing() } };
-    let mark = match cell.cell.cache {
-        _ if !cell.is_cold() => Mark::Weak,
-        Cache::Buffered if rate == best => Mark::Best,
-        _ => Mark::Plain,
-    };
-    let share = (mark != Mark::Weak && highest > 0.0).then(|| rate / highest);
-    TableCell { text: numbers::number(rate / 1e6), share, mark, notes }
-}
-
 /// What each end of the disk gives.
 fn ends(cells: &[throughput::Cell]) -> Option<String> {
     let ends = cells.iter().filter(|cell| cell.cell.position.is_some());
-    let told: Vec<String> = ends
-        .filter_map(|cell| {
-            let rate = numbers::number(cell.rate()? / 1e6);
-            Some(format!("{} {rate} MB/s", cell.cell.label()))
-        })
-        .collect();
+    let told = ends.filter_map(|cell| {
+        Some(format!("{} {} MB/s", cell.cell.label(), numbers::number(cell.rate()? / 1e6)))
+    });
+    let told: Vec<String> = told.collect();
     (!told.is_empty()).then(|| format!("Read raw: {}.", told.join(", ")))
 }
 
 fn activation(cells: &[activation::Cell]) -> Table {
+    let caption = "When the kernel begins to read ahead, and what each read brought from then on";
     let columns = ["reads", "told", "begins with", "repetitions agreeing", "windows"];
-    let mut table = Table {
-        caption: "When the kernel begins to read ahead, and what each read brought from then on"
-            .to_owned(),
-        columns: columns.map(str::to_owned).to_vec(),
-        ..Table::default()
-    };
+    let mut table = table(caption.to_owned(), columns);
     for cell in cells {
-        let (summary, mut notes) = (cell.summary(), Vec::new());
-        notes.extend(cell.failure.iter().chain(&cell.remarks()).map(|note| table.note(note)));
+        let (summary, readahead) = (cell.summary(), cell.cell.readahead.to_string());
         let size = |&bytes: &u64| shown_size(bytes).replace(".0 ", " ");
-        let mut windows: Vec<String> =
-            summary.windows_bytes.iter().take(WINDOWS_SHOWN).map(size).collect();
+        let shown = summary.windows_bytes.iter().take(WINDOWS_SHOWN);
+        let mut windows: Vec<String> = shown.map(size).collect();
         windows.extend((summary.windows_bytes.len() > WINDOWS_SHOWN).then(|| "…".to_owned()));
         let begins = match (summary.reads_until_ahead, summary.repetitions) {
-            (_, 0) => "–".to_owned(),
-            (Some(reads), _) => format!("read {reads}"),
-            (None, _) => "never".to_owned(),
+            (_, 0) => TableCell::missing(),
+            (Some(reads), _) => TableCell::new(format!("read {reads}")),
+            (None, _) => TableCell::new("never"),
         };
-        let told = match (cell.cell.readahead.told, cell.cell.readahead.bytes) {
-            (Some(Told::Random), _) => "RANDOM".to_owned(),
-            _ => cell.cell.readahead.to_string(),
-        };
+        let reads = format!("{:?}, {}", cell.cell.start, cell.cell.reads()).to_lowercase();
         let agreeing = format!("{} of {}", summary.repetitions_agreeing, summary.repetitions);
+        let notes = noted(&mut table, cell.failure.iter().chain(&cell.remarks()));
         table.rows.push(Row {
             group: format!("reads of {}", typed_size(cell.cell.request_bytes)),
             cells: vec![
-                TableCell::new(
-                    format!("{:?}, {}", cell.cell.start, cell.cell.reads()).to_lowercase(),
-                ),
-                TableCell::new(told),
-                TableCell { notes, ..TableCell::new(begins) },
+                TableCell::new(reads),
+                TableCell::new(readahead),
+                TableCell { notes, ..begins },
                 TableCell::new(agreeing),
                 TableCell::new(windows.join(", ")),
             ],
@@ -221,51 +195,31 @@ fn mixture(cells: &[mixture::Cell]) -> Table {
     ];
     let of = cells.first().map(|cell| (cell.cell.streams, cell.cell.random_readers));
     let (streams, random) = of.unwrap_or_default();
-    let mut table = Table {
-        caption: format!("{streams} streams and {random} random readers, alone and together"),
-        columns: columns.map(str::to_owned).to_vec(),
-        ..Table::default()
-    };
+    let caption = format!("{streams} streams and {random} random readers, alone and together");
+    let mut table = table(caption, columns);
     for three in cells.chunks(3) {
-        let of_mix = |mix| three.iter().find(|cell| cell.cell.mix == mix);
-        let (streams, random, both) =
-            (of_mix(Mix::Streams), of_mix(Mix::Random), of_mix(Mix::Both));
-        let figure = |cell: Option<&mixture::Cell>, of: fn(&mixture::Round) -> Option<f64>| {
-            let rounds: Option<Vec<f64>> =
-                cell.and_then(|cell| cell.rounds.iter().map(of).collect());
-            let middle = rounds.and_then(|rounds| crate::statistics::median(&rounds));
-            let Some(middle) = middle else { return TableCell::missing() };
-            let mark =
-                if cell.is_some_and(mixture::Cell::is_cold) { Mark::Plain } else { Mark::Weak };
-            TableCell { mark, ..TableCell::new(numbers::number(middle)) }
+        let [streams, random, both] = three else { continue };
+        let figure = |cell: &mixture::Cell, of: fn(&mixture::Round) -> Option<f64>, scale: f64| {
+            let rounds: Option<Vec<f64>> = cell.rounds.iter().map(of).collect();
+            let middle = rounds.and_then(|rounds| median(&rounds));
+            let text = middle.map(|middle| numbers::number(middle * scale));
+            let mark = if cell.is_cold() { Mark::Plain } else { Mark::Weak };
+            TableCell { mark, ..text.map_or_else(TableCell::missing, TableCell::new) }
         };
-        let rate: fn(&mixture::Round) -> Option<f64> =
-            |round| Some(round.stream_bytes_per_s? / 1e6);
-        let wait: fn(&mixture::Round) -> Option<f64> =
-            |round| Some(round.random_wait_us_p99? / 1e3);
-        let reads: fn(&mixture::Round) -> Option<f64> = |round| round.random_reads_per_s;
-        let kept = both.map_or([None; 2], mixture::kept);
-        let kept = kept.map(|kept| match kept {
-            Some(kept) => TableCell::new(numbers::percent(kept.value)),
-            None => TableCell::missing(),
-        });
-        let [stream_kept, random_kept] = kept;
-        let remarks = three.iter().flat_map(|cell| &cell.remarks);
-        let mut notes: Vec<usize> = remarks.map(|remark| table.note(remark)).collect();
-        notes.dedup();
-        let label = three[0].cell.readahead.to_string();
+        let label = TableCell::new(streams.cell.readahead.to_string());
+        let notes = noted(&mut table, three.iter().flat_map(|cell| &cell.remarks));
         table.rows.push(Row {
             group: String::new(),
             cells: vec![
-                TableCell { notes, ..TableCell::new(label) },
-                figure(streams, rate),
-                figure(both, rate),
-                stream_kept,
-                figure(random, reads),
-                figure(both, reads),
-                random_kept,
-                figure(random, wait),
-                figure(both, wait),
+                TableCell { notes, ..label },
+                figure(streams, |round| round.stream_bytes_per_s, 1e-6),
+                figure(both, |round| round.stream_bytes_per_s, 1e-6),
+                figure(both, |round| round.stream_kept, 100.0),
+                figure(random, |round| round.random_reads_per_s, 1.0),
+                figure(both, |round| round.random_reads_per_s, 1.0),
+                figure(both, |round| round.random_kept, 100.0),
+                figure(random, |round| round.random_wait_us_p99, 1e-3),
+                figure(both, |round| round.random_wait_us_p99, 1e-3),
             ],
         });
     }
