@@ -77,14 +77,20 @@ pub(super) struct Activation {
 }
 
 impl Activation {
-    /// How it reads, in words.
-    pub(super) fn reads(&self) -> String {
-        match (self.streams, self.descriptors, self.stride_bytes.checked_sub(self.request_bytes)) {
+    /// Where it begins and how it reads.
+    pub(super) fn label(&self) -> String {
+        let start = if self.start == Start::Begin { "begin" } else { "middle" };
+        let reads = match (
+            self.streams,
+            self.descriptors,
+            self.stride_bytes.checked_sub(self.request_bytes),
+        ) {
             (2, Files::One, _) => "two streams, one descriptor".to_owned(),
             (2, Files::Own, _) => "two streams, own descriptors".to_owned(),
             (_, _, Some(gap)) if gap > 0 => format!("leaving out {}", typed_size(gap)),
             _ => "one after the other".to_owned(),
-        }
+        };
+        format!("{start}, {reads}")
     }
 
     fn steps(&self, size_bytes: u64) -> Steps {
@@ -168,9 +174,7 @@ pub(super) fn measure(
     for _ in 0..settings.repetitions {
         for Measured { cell, rounds, remarks, failure } in &mut cells {
             interrupt::check()?;
-            progress(
-                &format!("{:?}, {}, {}", cell.start, cell.readahead, cell.reads()).to_lowercase(),
-            );
+            progress(&format!("{}, {}", cell.label(), cell.readahead));
             match emptied(bench.workfile)? {
                 Coldness::Unknown { why } => *failure = Some(why),
                 coldness => {
@@ -376,6 +380,7 @@ fn two_streams(normal: &[&Cell]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::view;
     use super::*;
     use crate::cli::{CommonArgs, ReadaheadArgs};
     use serde_json::json;
@@ -466,6 +471,19 @@ mod tests {
         assert_eq!(metrics["window_bytes_max"], 128);
         assert_eq!(made.remarks, ["the repetitions do not agree: it began at read 2, 3"]);
         assert_eq!((&made.rounds[1]["reads_until_ahead"], made.rounds.len()), (&json!(3), 3));
+        let sequence = began(Start::Middle, 1, SEQUENCE, Some(2));
+        let strided = began(Start::Begin, 2, SEQUENCE, None);
+        let table = view::activation(&[sequence, strided]);
+        let texts = |row: usize| -> Vec<&str> {
+            table.rows[row].cells.iter().map(|cell| cell.text.as_str()).collect()
+        };
+        let windows = "32 KiB, 64 KiB, 128 KiB, 128 KiB";
+        assert_eq!(
+            texts(0),
+            ["middle, one after the other", "128 KiB (NORMAL)", "read 2", "3 of 3", windows]
+        );
+        assert_eq!(texts(1)[..3], ["begin, leaving out 8KiB", "128 KiB (NORMAL)", "never"]);
+        assert_eq!(table.notes, ["nothing was read ahead"]);
         assert_eq!((made.cell_text("part"), made.cell_text("advice")), ("activation", "normal"));
     }
 

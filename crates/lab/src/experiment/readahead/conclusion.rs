@@ -380,4 +380,4 @@ fn unmeasured(cells: &[Cell]) -> Vec<Conclusion> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

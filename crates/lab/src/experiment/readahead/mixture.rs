@@ -308,6 +308,7 @@ fn deal(
 mod tests {
     use super::super::files::BLOCK_BYTES;
     use super::super::knob::{By, Told};
+    use super::super::view;
     use super::*;
     use crate::cli::{CommonArgs, ReadaheadArgs};
     use crate::workfile::Naming;
@@ -394,6 +395,11 @@ mod tests {
         assert_eq!(both.metric("random_kept"), Some(0.4), "[MIX-1]");
         assert_eq!(both.rounds[0]["stream_kept"], 0.2, "[MIX-1]");
         assert_eq!((both.cell_text("mix"), both.cell_text("part")), ("both", "mixture"));
+        let table = view::mixture(&cells);
+        let texts: Vec<&str> = table.rows[1].cells.iter().map(|cell| cell.text.as_str()).collect();
+        assert_eq!(texts[1..4], ["0.001", "2.5e-4", "25.0"]);
+        assert_eq!(texts[4..], ["10.0", "4.00", "40.0", "–", "–"]);
+        assert_eq!((table.rows.len(), texts.len()), (2, table.columns.len()));
     }
 
     #[test]

@@ -148,7 +148,7 @@ fn ends(cells: &[throughput::Cell]) -> Option<String> {
     (!told.is_empty()).then(|| format!("Read raw: {}.", told.join(", ")))
 }
 
-fn activation(cells: &[activation::Cell]) -> Table {
+pub(super) fn activation(cells: &[activation::Cell]) -> Table {
     let caption = "When the kernel begins to read ahead, and what each read brought from then on";
     let columns = ["reads", "told", "begins with", "repetitions agreeing", "windows"];
     let mut table = table(caption.to_owned(), columns);
@@ -163,7 +163,7 @@ fn activation(cells: &[activation::Cell]) -> Table {
             (Some(reads), _) => TableCell::new(format!("read {reads}")),
             (None, _) => TableCell::new("never"),
         };
-        let reads = format!("{:?}, {}", cell.cell.start, cell.cell.reads()).to_lowercase();
+        let reads = cell.cell.label();
         let agreeing = format!("{} of {}", summary.repetitions_agreeing, summary.repetitions);
         let notes = noted(&mut table, cell.failure.iter().chain(&cell.remarks()));
         table.rows.push(Row {
@@ -181,7 +181,7 @@ fn activation(cells: &[activation::Cell]) -> Table {
 }
 
 /// A row for each readahead: each kind alone, beside the other, and what it keeps.
-fn mixture(cells: &[mixture::Cell]) -> Table {
+pub(super) fn mixture(cells: &[mixture::Cell]) -> Table {
     let columns = [
         "readahead",
         "streams, MB/s",
@@ -224,4 +224,114 @@ fn mixture(cells: &[mixture::Cell]) -> Table {
         });
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::conclusion::tests::{cell, device, end, settings};
+    use super::super::ends::Position;
+    use super::super::knob::{Readahead, Told};
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Two readaheads, one and eight readers, and what eight get past the page cache.
+    fn realistic() -> Vec<throughput::Cell> {
+        let mut direct = cell(8, Readahead::default(), &[630.0, 640.0, 650.0]);
+        (direct.cell.cache, direct.cell.request_bytes) = (Cache::Direct, MIB);
+        vec![
+            device(1, 4096, &[280.0, 290.0, 300.0]),
+            device(1, 6 * MIB, &[308.0, 309.0, 310.0]),
+            device(8, 4096, &[37.0, 38.0, 39.0]),
+            device(8, 6 * MIB, &[303.0, 304.0, 305.0]),
+            direct,
+        ]
+    }
+
+    fn shown(throughput: Vec<throughput::Cell>) -> Section {
+        let found = Found { throughput, activation: Vec::new(), mixture: Vec::new() };
+        section(&found, &settings(Some(4096)))
+    }
+
+    fn plot_and_table(section: &Section) -> (&Plot, &Table) {
+        let [Part::Plot(plot), Part::Table(table), ..] = &section.parts[..] else {
+            panic!("{section:?}")
+        };
+        (plot, table)
+    }
+
+    fn texts(table: &Table) -> Vec<Vec<&str>> {
+        let mut rows = Vec::new();
+        for row in &table.rows {
+            assert_eq!(row.cells.len(), table.columns.len(), "{row:?}");
+            rows.push(row.cells.iter().map(|cell| cell.text.as_str()).collect());
+        }
+        rows
+    }
+
+    #[test]
+    fn readaheads_are_rows_readers_columns_and_direct_reads_the_ceiling() {
+        let section = shown([realistic(), vec![end(Position::Begin, &[642.0; 3])]].concat());
+        let (plot, table) = plot_and_table(&section);
+        assert_eq!(table.columns, ["readahead", "sectors", "1 reader", "8 readers"]);
+        let expected: [[&str; 4]; 3] = [
+            ["4 KiB", "8", "290", "38.0"],
+            ["6 MiB", "12288", "309", "304"],
+            ["direct", "–", "–", "640"],
+        ];
+        assert_eq!(texts(table), expected);
+        let best: Vec<Mark> = table.rows.iter().map(|row| row.cells[3].mark).collect();
+        assert_eq!(best, [Mark::Plain, Mark::Best, Mark::Plain]);
+        assert_eq!(table.rows[1].cells[3].share, Some(304.0 / 640.0));
+
+        assert_eq!(
+            plot.ticks,
+            [(4096.0, "4 KiB".to_owned()), (6.0 * MIB as f64, "6 MiB".to_owned())]
+        );
+        let names: Vec<(&str, bool)> =
+            plot.lines.iter().map(|line| (line.name.as_str(), line.dashed)).collect();
+        assert_eq!(names, [("1 reader", false), ("8 readers", false), ("8 readers, direct", true)]);
+        let Point { y, low, high, .. } = plot.lines[1].points[1];
+        assert_eq!((y, low, high), (304.0, 303.0, 305.0));
+        assert_eq!(plot.lines[2].points.len(), 2);
+        assert_eq!((plot.marks[0].x, plot.marks[0].y), (6.0 * MIB as f64, 304.0));
+        let Some(Part::Text(ends)) = section.parts.last() else { panic!("{section:?}") };
+        assert_eq!(ends, "Read raw: the beginning of the disk 642 MB/s.");
+    }
+
+    #[test]
+    fn what_was_not_cold_is_weak_on_no_curve_and_not_the_best() {
+        let mut cells = realistic();
+        cells[3].remarks = vec!["not cold: 1 of 2 pages stayed".to_owned(); 3];
+        let section = shown(cells);
+        let (plot, table) = plot_and_table(&section);
+        let warm = &table.rows[1].cells[3];
+        assert_eq!((warm.mark, warm.share, &warm.notes[..]), (Mark::Weak, None, &[0][..]));
+        assert_eq!(table.notes, ["not cold: 1 of 2 pages stayed"]);
+        assert_eq!(table.rows[0].cells[3].mark, Mark::Best);
+        assert_eq!(plot.lines[1].points.len(), 1);
+    }
+
+    #[test]
+    fn what_could_not_be_measured_is_a_dash_and_says_why() {
+        let mut cells = realistic();
+        cells[4].failure = Some("no O_DIRECT".to_owned());
+        cells[4].rounds.clear();
+        let section = shown(cells);
+        let (plot, table) = plot_and_table(&section);
+        assert_eq!(table.rows[2].cells[3].text, "–");
+        assert_eq!(table.notes, ["no O_DIRECT"]);
+        assert!(plot.lines.iter().all(|line| !line.dashed));
+        assert!(shown(Vec::new()).parts.is_empty());
+    }
+
+    #[test]
+    fn a_readahead_that_nobody_knows_has_a_row_and_no_curve() {
+        let cells = [Told::Random, Told::Normal]
+            .map(|told| cell(1, Readahead::descriptor(told, None), &[30.0; 3]));
+        let section = shown(cells.to_vec());
+        let [Part::Table(table)] = &section.parts[..] else { panic!("{section:?}") };
+        assert_eq!(texts(table)[0][..2], ["none (RANDOM)", "0"]);
+        assert_eq!(texts(table)[1][..2], ["unknown (NORMAL)", "–"]);
+    }
 }

@@ -12,7 +12,7 @@ const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
 /// A cell of eight readers or so that got so many MB/s in each round.
-fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64]) -> Cell {
+pub(in super::super) fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64]) -> Cell {
     let mut cell = Cell::new(Throughput {
         part: Part::Throughput,
         readers: count,
@@ -32,12 +32,12 @@ fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64]) -> Cell {
     cell
 }
 
-fn device(count: u32, bytes: u64, mb_per_s: &[f64]) -> Cell {
+pub(in super::super) fn device(count: u32, bytes: u64, mb_per_s: &[f64]) -> Cell {
     cell(count, Readahead::device(bytes), mb_per_s)
 }
 
 /// An end of the disk, which could not be measured unless it has rounds.
-fn end(position: Position, mb_per_s: &[f64]) -> Cell {
+pub(in super::super) fn end(position: Position, mb_per_s: &[f64]) -> Cell {
     let mut end = cell(1, Readahead::default(), mb_per_s);
     end.cell =
         Throughput { files: None, cache: Cache::Direct, position: Some(position), ..end.cell };
@@ -46,7 +46,7 @@ fn end(position: Position, mb_per_s: &[f64]) -> Cell {
 }
 
 /// Settings of a run on a disk whose readahead was `found`.
-fn settings(found: Option<u64>) -> Settings {
+pub(in super::super) fn settings(found: Option<u64>) -> Settings {
     let common = CommonArgs { dir: ".".into(), seed: Some(1) };
     let mut settings = Settings::new(&ReadaheadArgs::quick(&common)).unwrap();
     settings.knob.found_bytes = found;
