@@ -113,27 +113,18 @@ impl<'a> Group<'a> {
         let (many, few) = self.ends()?;
         let knee = knee(&many.slices())?;
         let all = 0..many.cells.len();
-        let ratios = |index: usize| {
-            let of_few = few.as_ref().and_then(|few| few.ratio(few.position(many.cells[index])?));
-            many.ratio(index).into_iter().chain(of_few)
+        let of = |index: usize| {
+            let of_few = few.as_ref().and_then(|few| few.judged(few.position(many.cells[index])?));
+            many.judged(index).into_iter().chain(of_few)
         };
-        let judged = |index: usize| {
-            let rounds = many.rates[index].len();
-            let all: Vec<Judgement> =
-                ratios(index).map(|(_, ratio)| judge(ratio, rounds)).collect();
-            let has = |judgement| all.contains(&judgement);
-            match (has(Judgement::Misses), has(Judgement::Undecided)) {
-                (true, _) => Judgement::Misses,
-                (false, true) => Judgement::Undecided,
-                (false, false) => Judgement::Keeps,
-            }
-        };
+        let is = |index: usize, what: Judgement| of(index).any(|(_, judgement)| judgement == what);
         let reaches = |&index: &usize| {
-            judged(index) != Judgement::Misses && ratios(index).all(|(_, it)| it.value >= BOUND)
+            !is(index, Judgement::Misses) && of(index).all(|(ratio, _)| ratio.value >= BOUND)
         };
         let chosen = (knee..all.end).find(reaches); // [RCN-1]
         let now = many.position_of(settings.knob.found_bytes);
-        let mut open = all.filter(|&index| judged(index) == Judgement::Undecided);
+        let mut open =
+            all.filter(|&index| is(index, Judgement::Undecided) && !is(index, Judgement::Misses));
         let is_open =
             open.any(|index| chosen.is_none_or(|chosen| index <= chosen) || now == Some(index));
         Some(Choice { knee, chosen, is_decided: !is_open })
@@ -150,8 +141,10 @@ impl Curve<'_> {
         ratio_to_best(&self.rates[index], &self.slices())
     }
 
-    fn judged(&self, index: usize) -> Option<Judgement> {
-        Some(judge(self.ratio(index)?.1, self.rates[index].len()))
+    /// What that comes to.
+    fn judged(&self, index: usize) -> Option<(Estimate, Judgement)> {
+        let (_, ratio) = self.ratio(index)?;
+        Some((ratio, judge(ratio, self.rates[index].len())))
     }
 
     /// The cell under the same readahead as `other`.
@@ -186,7 +179,7 @@ impl Curve<'_> {
             ratio: ratio.value,
             low: ratio.low,
             high: ratio.high,
-            verdict: self.judged(index)?,
+            verdict: self.judged(index)?.1,
         })
     }
 }
@@ -250,8 +243,8 @@ fn of_curves(
     let of = |a: usize, b: usize| paired_ratio(&many.rates[a], &many.rates[b]);
     let now = many.position_of(settings.knob.found_bytes);
     outcome.verdicts.extend(now.and_then(|now| many.verdict(now)));
-    let misses = |index| many.judged(index) == Some(Judgement::Misses);
-    if !all().any(misses) {
+    let judged = |index| many.judged(index).map(|(_, judgement)| judgement);
+    if !all().any(|index| judged(index) == Some(Judgement::Misses)) {
         return outcome.conclusions.push(sentence(format!(
             "The kernel's readahead makes no difference here that is clear: {count} get {:.0} to {:.0} MB/s with \
              any of those measured.",
@@ -299,11 +292,12 @@ fn against(
     outcome: &mut Outcome,
 ) -> String {
     let (set, rounds) = (many.with(now), many.rates[now].len());
-    if many.judged(now) != Some(Judgement::Misses) {
-        // [RCN-2]
-        let is_good = many.ratio(now).is_some_and(|(_, ratio)| ratio.value >= BOUND);
-        let how = if is_good { "as good" } else { "not clearly worse" };
-        return format!(" What is set now, {set}, is {how}: leave it.");
+    match many.judged(now) {
+        Some((_, Judgement::Misses)) => {} // [RCN-2]
+        Some((ratio, _)) if ratio.value >= BOUND => {
+            return format!(" What is set now, {set}, is as good: leave it.");
+        }
+        _ => return format!(" What is set now, {set}, is not clearly worse: leave it."),
     }
     let bytes = |index: usize| many.cells[index].cell.readahead.bytes;
     let gain = paired_ratio(&many.rates[chosen], &many.rates[now]);

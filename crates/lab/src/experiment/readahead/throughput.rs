@@ -20,7 +20,7 @@ use super::ends::{Position, Raw};
 use super::files::{Files, Library};
 use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, Limits, Runner, hold};
-use super::reader::{DIRECT_REQUEST_BYTES, Direct, Sequential, direct_depth};
+use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
 use super::{Device, Measured, Part, Place, Settings, conclusion, counted};
 use crate::experiment::Bench;
 use crate::experiment::tally::lack_of_means;
@@ -268,7 +268,7 @@ impl Session<'_> {
                 measured.remarks.extend(set(self.turned, readahead)?);
                 let mut runners = Vec::new();
                 for share in shares() {
-                    runners.push(Sequential::open(share, readahead, request_bytes, false)?);
+                    runners.push(Plain::sequential(share, readahead, request_bytes)?);
                 }
                 self.race(&mut runners, measured)
             }
