@@ -201,7 +201,8 @@ pub(super) fn undecided(settings: &Settings, cells: &[Cell]) -> Vec<Throughput> 
 pub(super) fn draw(settings: &Settings, storage: &Storage, cells: &[Cell], outcome: &mut Outcome) {
     let groups = groups(cells);
     if let Some(group) = groups.first() {
-        of_group(group, settings, storage, outcome);
+        let told = of_group(group, settings, storage, outcome);
+        outcome.conclusions.push(sentence(told));
         if let Some(why) = &settings.knob.why_not_device {
             outcome.conclusions.push(sentence(format!(
                 "The readahead was varied by advice for descriptors, since the device's cannot be set ({why})."
@@ -212,52 +213,55 @@ pub(super) fn draw(settings: &Settings, storage: &Storage, cells: &[Cell], outco
     outcome.conclusions.extend(unmeasured(cells));
 }
 
-fn of_group(group: &Group<'_>, settings: &Settings, storage: &Storage, outcome: &mut Outcome) {
-    let none = |why: &str| sentence(format!("No conclusion about readahead: {why}."));
+fn of_group(
+    group: &Group<'_>,
+    settings: &Settings,
+    storage: &Storage,
+    outcome: &mut Outcome,
+) -> String {
+    let none = |why: &str| format!("No conclusion about readahead: {why}.");
     let rounds = group.cells.iter().map(|cell| cell.rounds.len()).max().unwrap_or(0);
-    let told = match (group.ends(), group.choice(settings)) {
+    match (group.ends(), group.choice(settings)) {
         _ if group.cells.iter().all(|cell| !cell.is_cold()) => none(
             "the page cache could not be emptied, so these are the speeds of memory, not of a disk",
         ),
         _ if rounds < ROUNDS_MIN => none(&format!("it takes --rounds {ROUNDS_MIN} at least")), // [RCN-2]
         (Some((many, few)), Some(choice)) if many.cells.len() > 1 => {
-            return of_curves(&many, few.as_ref(), &choice, settings, storage, outcome);
+            let now = many.position_of(settings.knob.found_bytes);
+            of_curves(&many, few.as_ref(), &choice, now, storage, outcome)
         }
         _ => none("too little could be measured"),
-    };
-    outcome.conclusions.push(told);
+    }
 }
 
 fn of_curves(
     many: &Curve<'_>,
     few: Option<&Curve<'_>>,
     choice: &Choice,
-    settings: &Settings,
+    now: Option<usize>,
     storage: &Storage,
     outcome: &mut Outcome,
-) {
+) -> String {
     let count = readers(many.cells[0].cell.readers).replace("readers", "sequential readers");
-    let rates = |&a: &usize, &b: &usize| many.rate(a).total_cmp(&many.rate(b));
-    let all = || 0..many.cells.len();
-    let (Some(slowest), Some(fastest)) = (all().min_by(rates), all().max_by(rates)) else { return };
-    let of = |a: usize, b: usize| paired_ratio(&many.rates[a], &many.rates[b]);
-    let now = many.position_of(settings.knob.found_bytes);
+    let mut order: Vec<usize> = (0..many.cells.len()).collect();
+    order.sort_by(|&a, &b| many.rate(a).total_cmp(&many.rate(b)));
+    let (slowest, fastest) = (order[0], order[order.len() - 1]);
     outcome.verdicts.extend(now.and_then(|now| many.verdict(now)));
-    let judged = |index| many.judged(index).map(|(_, judgement)| judgement);
-    if !all().any(|index| judged(index) == Some(Judgement::Misses)) {
-        return outcome.conclusions.push(sentence(format!(
+    let misses = |&index: &usize| matches!(many.judged(index), Some((_, Judgement::Misses)));
+    if !order.iter().any(misses) {
+        return format!(
             "The kernel's readahead makes no difference here that is clear: {count} get {:.0} to {:.0} MB/s with \
              any of those measured.",
             many.rate(slowest),
             many.rate(fastest),
-        )));
+        );
     }
     let Some(chosen) = choice.chosen else {
-        return outcome.conclusions.push(sentence(format!(
+        return format!(
             "{count} need a readahead of {}, but each that is as good for them costs fewer readers more than \
              5 %: no setting is best for both.",
             many.with(choice.knee),
-        )));
+        );
     };
     let few = few.and_then(|few| Some((few, few.position(many.cells[chosen])?)));
     if now != Some(chosen) {
@@ -265,7 +269,8 @@ fn of_curves(
     }
     outcome.verdicts.extend(few.and_then(|(few, index)| few.verdict(index)));
     let mut told = format!("{count} need a readahead of {}", many.with(chosen));
-    if let Some(gain) = of(chosen, slowest).filter(|_| chosen != slowest) {
+    let gain = paired_ratio(&many.rates[chosen], &many.rates[slowest]);
+    if let Some(gain) = gain.filter(|_| chosen != slowest) {
         told.push_str(&format!(": {:.1} times as much as with {}", gain.value, many.with(slowest)));
     }
     told.push_str(match (chosen > choice.knee, chosen + 1 < many.cells.len()) {
@@ -273,10 +278,7 @@ fn of_curves(
         (false, true) => "; more gains less than 5 %.",
         (false, false) => ". A larger one was not measured.",
     });
-    if let Some(now) = now {
-        told.push_str(&against(many, chosen, now, storage, outcome));
-    }
-    outcome.conclusions.push(sentence(told));
+    told + &now.map_or(String::new(), |now| against(many, chosen, now, storage, outcome))
 }
 
 fn is_gain(ratio: Estimate) -> bool {
