@@ -343,24 +343,25 @@ fn strides(normal: &[&Cell]) -> Option<String> {
         .collect();
     let widest = gaps.iter().filter(|(_, ahead)| *ahead).map(|(gap, _)| *gap).max();
     let narrowest = gaps.iter().filter(|(_, ahead)| !*ahead).map(|(gap, _)| *gap).min();
-    match (widest, narrowest) {
-        (None, Some(not)) => Some(format!(
-            "Reads that leave out {} between them are no sequence to it: it reads nothing ahead.",
-            typed_size(not)
-        )),
-        (Some(still), None) => Some(format!(
-            "Reads that leave out up to {} between them are read ahead for as well.",
-            typed_size(still)
-        )),
-        (Some(still), Some(not)) if still < not => Some(format!(
-            "Reads that leave out up to {} between them are still a sequence to it, those that leave out \
-             {} are not.",
+    let told = match (widest, narrowest) {
+        (None, Some(not)) => {
+            format!(
+                "{} between them are no sequence to it: it reads nothing ahead",
+                typed_size(not)
+            )
+        }
+        (Some(still), None) => {
+            format!("up to {} between them are read ahead for as well", typed_size(still))
+        }
+        (Some(still), Some(not)) if still < not => format!(
+            "up to {} between them are still a sequence to it, those that leave out {} are not",
             typed_size(still),
             typed_size(not)
-        )),
+        ),
         // Nothing was left out, or sizes and strides say different things; the table has them.
-        (None, None) | (Some(_), Some(_)) => None,
-    }
+        (None, None) | (Some(_), Some(_)) => return None,
+    };
+    Some(format!("Reads that leave out {told}."))
 }
 
 fn two_streams(normal: &[&Cell]) -> Option<String> {

@@ -113,27 +113,18 @@ impl<'a> Group<'a> {
         let (many, few) = self.ends()?;
         let knee = knee(&many.slices())?;
         let all = 0..many.cells.len();
-        let ratios = |index: usize| {
-            let of_few = few.as_ref().and_then(|few| few.ratio(few.position(many.cells[index])?));
-            many.ratio(index).into_iter().chain(of_few)
+        let of = |index: usize| {
+            let of_few = few.as_ref().and_then(|few| few.judged(few.position(many.cells[index])?));
+            many.judged(index).into_iter().chain(of_few)
         };
-        let judged = |index: usize| {
-            let rounds = many.rates[index].len();
-            let all: Vec<Judgement> =
-                ratios(index).map(|(_, ratio)| judge(ratio, rounds)).collect();
-            let has = |judgement| all.contains(&judgement);
-            match (has(Judgement::Misses), has(Judgement::Undecided)) {
-                (true, _) => Judgement::Misses,
-                (false, true) => Judgement::Undecided,
-                (false, false) => Judgement::Keeps,
-            }
-        };
+        let is = |index: usize, what: Judgement| of(index).any(|(_, judgement)| judgement == what);
         let reaches = |&index: &usize| {
-            judged(index) != Judgement::Misses && ratios(index).all(|(_, it)| it.value >= BOUND)
+            !is(index, Judgement::Misses) && of(index).all(|(ratio, _)| ratio.value >= BOUND)
         };
         let chosen = (knee..all.end).find(reaches); // [RCN-1]
         let now = many.position_of(settings.knob.found_bytes);
-        let mut open = all.filter(|&index| judged(index) == Judgement::Undecided);
+        let mut open =
+            all.filter(|&index| is(index, Judgement::Undecided) && !is(index, Judgement::Misses));
         let is_open =
             open.any(|index| chosen.is_none_or(|chosen| index <= chosen) || now == Some(index));
         Some(Choice { knee, chosen, is_decided: !is_open })
@@ -150,8 +141,10 @@ impl Curve<'_> {
         ratio_to_best(&self.rates[index], &self.slices())
     }
 
-    fn judged(&self, index: usize) -> Option<Judgement> {
-        Some(judge(self.ratio(index)?.1, self.rates[index].len()))
+    /// What that comes to.
+    fn judged(&self, index: usize) -> Option<(Estimate, Judgement)> {
+        let (_, ratio) = self.ratio(index)?;
+        Some((ratio, judge(ratio, self.rates[index].len())))
     }
 
     /// The cell under the same readahead as `other`.
@@ -186,7 +179,7 @@ impl Curve<'_> {
             ratio: ratio.value,
             low: ratio.low,
             high: ratio.high,
-            verdict: self.judged(index)?,
+            verdict: self.judged(index)?.1,
         })
     }
 }
@@ -208,7 +201,8 @@ pub(super) fn undecided(settings: &Settings, cells: &[Cell]) -> Vec<Throughput> 
 pub(super) fn draw(settings: &Settings, storage: &Storage, cells: &[Cell], outcome: &mut Outcome) {
     let groups = groups(cells);
     if let Some(group) = groups.first() {
-        of_group(group, settings, storage, outcome);
+        let told = of_group(group, settings, storage, outcome);
+        outcome.conclusions.push(sentence(told));
         if let Some(why) = &settings.knob.why_not_device {
             outcome.conclusions.push(sentence(format!(
                 "The readahead was varied by advice for descriptors, since the device's cannot be set ({why})."
@@ -219,52 +213,55 @@ pub(super) fn draw(settings: &Settings, storage: &Storage, cells: &[Cell], outco
     outcome.conclusions.extend(unmeasured(cells));
 }
 
-fn of_group(group: &Group<'_>, settings: &Settings, storage: &Storage, outcome: &mut Outcome) {
-    let none = |why: &str| sentence(format!("No conclusion about readahead: {why}."));
+fn of_group(
+    group: &Group<'_>,
+    settings: &Settings,
+    storage: &Storage,
+    outcome: &mut Outcome,
+) -> String {
+    let none = |why: &str| format!("No conclusion about readahead: {why}.");
     let rounds = group.cells.iter().map(|cell| cell.rounds.len()).max().unwrap_or(0);
-    let told = match (group.ends(), group.choice(settings)) {
+    match (group.ends(), group.choice(settings)) {
         _ if group.cells.iter().all(|cell| !cell.is_cold()) => none(
             "the page cache could not be emptied, so these are the speeds of memory, not of a disk",
         ),
         _ if rounds < ROUNDS_MIN => none(&format!("it takes --rounds {ROUNDS_MIN} at least")), // [RCN-2]
         (Some((many, few)), Some(choice)) if many.cells.len() > 1 => {
-            return of_curves(&many, few.as_ref(), &choice, settings, storage, outcome);
+            let now = many.position_of(settings.knob.found_bytes);
+            of_curves(&many, few.as_ref(), &choice, now, storage, outcome)
         }
         _ => none("too little could be measured"),
-    };
-    outcome.conclusions.push(told);
+    }
 }
 
 fn of_curves(
     many: &Curve<'_>,
     few: Option<&Curve<'_>>,
     choice: &Choice,
-    settings: &Settings,
+    now: Option<usize>,
     storage: &Storage,
     outcome: &mut Outcome,
-) {
+) -> String {
     let count = readers(many.cells[0].cell.readers).replace("readers", "sequential readers");
-    let rates = |&a: &usize, &b: &usize| many.rate(a).total_cmp(&many.rate(b));
-    let all = || 0..many.cells.len();
-    let (Some(slowest), Some(fastest)) = (all().min_by(rates), all().max_by(rates)) else { return };
-    let of = |a: usize, b: usize| paired_ratio(&many.rates[a], &many.rates[b]);
-    let now = many.position_of(settings.knob.found_bytes);
+    let mut order: Vec<usize> = (0..many.cells.len()).collect();
+    order.sort_by(|&a, &b| many.rate(a).total_cmp(&many.rate(b)));
+    let (slowest, fastest) = (order[0], order[order.len() - 1]);
     outcome.verdicts.extend(now.and_then(|now| many.verdict(now)));
-    let misses = |index| many.judged(index) == Some(Judgement::Misses);
-    if !all().any(misses) {
-        return outcome.conclusions.push(sentence(format!(
+    let misses = |&index: &usize| matches!(many.judged(index), Some((_, Judgement::Misses)));
+    if !order.iter().any(misses) {
+        return format!(
             "The kernel's readahead makes no difference here that is clear: {count} get {:.0} to {:.0} MB/s with \
              any of those measured.",
             many.rate(slowest),
             many.rate(fastest),
-        )));
+        );
     }
     let Some(chosen) = choice.chosen else {
-        return outcome.conclusions.push(sentence(format!(
+        return format!(
             "{count} need a readahead of {}, but each that is as good for them costs fewer readers more than \
              5 %: no setting is best for both.",
             many.with(choice.knee),
-        )));
+        );
     };
     let few = few.and_then(|few| Some((few, few.position(many.cells[chosen])?)));
     if now != Some(chosen) {
@@ -272,7 +269,8 @@ fn of_curves(
     }
     outcome.verdicts.extend(few.and_then(|(few, index)| few.verdict(index)));
     let mut told = format!("{count} need a readahead of {}", many.with(chosen));
-    if let Some(gain) = of(chosen, slowest).filter(|_| chosen != slowest) {
+    let gain = paired_ratio(&many.rates[chosen], &many.rates[slowest]);
+    if let Some(gain) = gain.filter(|_| chosen != slowest) {
         told.push_str(&format!(": {:.1} times as much as with {}", gain.value, many.with(slowest)));
     }
     told.push_str(match (chosen > choice.knee, chosen + 1 < many.cells.len()) {
@@ -280,10 +278,7 @@ fn of_curves(
         (false, true) => "; more gains less than 5 %.",
         (false, false) => ". A larger one was not measured.",
     });
-    if let Some(now) = now {
-        told.push_str(&against(many, chosen, now, storage, outcome));
-    }
-    outcome.conclusions.push(sentence(told));
+    told + &now.map_or(String::new(), |now| against(many, chosen, now, storage, outcome))
 }
 
 fn is_gain(ratio: Estimate) -> bool {
@@ -299,11 +294,12 @@ fn against(
     outcome: &mut Outcome,
 ) -> String {
     let (set, rounds) = (many.with(now), many.rates[now].len());
-    if many.judged(now) != Some(Judgement::Misses) {
-        // [RCN-2]
-        let is_good = many.ratio(now).is_some_and(|(_, ratio)| ratio.value >= BOUND);
-        let how = if is_good { "as good" } else { "not clearly worse" };
-        return format!(" What is set now, {set}, is {how}: leave it.");
+    match many.judged(now) {
+        Some((_, Judgement::Misses)) => {} // [RCN-2]
+        Some((ratio, _)) if ratio.value >= BOUND => {
+            return format!(" What is set now, {set}, is as good: leave it.");
+        }
+        _ => return format!(" What is set now, {set}, is not clearly worse: leave it."),
     }
     let bytes = |index: usize| many.cells[index].cell.readahead.bytes;
     let gain = paired_ratio(&many.rates[chosen], &many.rates[now]);

@@ -11,27 +11,24 @@
 //!
 //! Invariants:  [MIX-1] what a kind keeps is compared with what it had alone in the same round, under the same
 //!              readahead
-//!              [MIX-2] nobody reads a block that is in memory because it was read before
+//!              [MIX-2] no two random readers have a block in common
 //! Failure:     a block that is not the one asked for ends the run.
 //! Source:      document 002.
 
 use std::ops::Range;
-use std::time::Instant;
 
-use forebay_io::{Advice, File};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::files::{Share, emptied, ranges};
 use super::knob::{Readahead, Turned, set};
-use super::race::{Finish, Lane, Limits, Runner, hold};
-use super::reader::{Sequential, read};
+use super::race::{Finish, Limits, hold};
+use super::reader::Plain;
 use super::{Device, Measured, Part, Place, Settings, counted};
 use crate::experiment::Bench;
 use crate::experiment::tally::wait_histogram;
 use crate::interrupt;
 use crate::statistics::{Estimate, Judgement, judge, paired_ratio};
-use crate::workfile::Workfile;
 
 /// A cell and its rounds.
 pub(super) type Cell = Measured<Mixture, Round>;
@@ -153,25 +150,25 @@ fn round(
     let (workfile, request, readahead) = (bench.workfile, cell.request_bytes, cell.readahead);
     let size = workfile.size_bytes();
     let half = size / 2;
-    let mut readers: Vec<Reader<'_>> = Vec::new();
-    if cell.mix != Mix::Random {
-        for range in ranges(half, cell.streams) {
-            let share = Share { workfile, range };
-            readers.push(Reader::Stream(Sequential::open(share, readahead, request, true)?));
-        }
+    let (streams, randoms) = match cell.mix {
+        Mix::Streams => (cell.streams, 0),
+        Mix::Random => (0, cell.random_readers),
+        Mix::Both => (cell.streams, cell.random_readers),
+    };
+    let mut readers: Vec<Plain<'_>> = Vec::new();
+    for range in ranges(half, streams) {
+        let share = Share { workfile, range };
+        readers.push(Plain::sequential(share, readahead, request)?.again());
     }
-    if cell.mix != Mix::Streams {
-        for offsets in deal(half..size, request, cell.random_readers, random) {
-            readers.push(Reader::Random(Random::open(workfile, readahead, offsets, request)?));
-        }
+    for offsets in deal(half..size, request, randoms, random) {
+        let share = Share { workfile, range: half..size };
+        readers.push(Plain::open(share, readahead, offsets, request)?.again());
     }
     let limits = Limits { settle: settings.mixture_time / 2, time_max: settings.mixture_time };
     let (finish, device) = counted(bench.counters, || hold(&mut readers, limits))?;
     let mut waits = wait_histogram();
-    for reader in &readers {
-        if let Reader::Random(reader) = reader {
-            waits.add(&reader.wait_ns).expect("all histograms are made alike");
-        }
+    for reader in readers.iter().skip(streams as usize) {
+        waits.add(&reader.wait_ns).expect("all histograms are made alike");
     }
     Ok(Round::new(cell, &finish, &waits, device))
 }
@@ -226,69 +223,6 @@ pub(super) fn sentence(cells: &[Cell]) -> Option<String> {
     Some(format!("Of what they have alone, {told}."))
 }
 
-/// Somebody who reads.
-#[derive(Debug)]
-enum Reader<'a> {
-    Stream(Sequential<'a>),
-    Random(Random<'a>),
-}
-
-impl Runner for Reader<'_> {
-    fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()> {
-        match self {
-            Reader::Stream(stream) => stream.run(lane),
-            Reader::Random(random) => random.run(lane),
-        }
-    }
-}
-
-/// Reads blocks in a given order, each once and then again.
-#[derive(Debug)]
-struct Random<'a> {
-    workfile: &'a Workfile,
-    file: File,
-    offsets: Vec<u64>,
-    /// Where they all lie.
-    range: Range<u64>,
-    memory: Vec<u8>,
-    /// How long each read took, once counting had begun.
-    wait_ns: Histogram<u64>,
-}
-
-impl<'a> Random<'a> {
-    fn open(
-        workfile: &'a Workfile,
-        readahead: Readahead,
-        offsets: Vec<u64>,
-        request_bytes: u64,
-    ) -> anyhow::Result<Random<'a>> {
-        let file = readahead.open(workfile.path())?;
-        let memory = vec![1; request_bytes as usize];
-        let first = offsets.iter().min().copied().unwrap_or(0);
-        let range = first..offsets.iter().max().map_or(first, |last| last + request_bytes);
-        Ok(Random { workfile, file, offsets, range, memory, wait_ns: wait_histogram() })
-    }
-
-    fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()> {
-        while !self.offsets.is_empty() {
-            for &at in &self.offsets {
-                let moment = Instant::now();
-                read(&self.file, self.workfile, at, &mut self.memory)?;
-                let waited = moment.elapsed();
-                if lane.is_settled() {
-                    self.wait_ns.saturating_record(waited.as_nanos() as u64);
-                }
-                if !lane.moved(self.memory.len() as u64) {
-                    return Ok(());
-                }
-            }
-            // [MIX-2] Others' pages go as well, which they will not read before this one's turn either.
-            self.file.advise(self.range.clone(), Advice::DontNeed)?;
-        }
-        Ok(())
-    }
-}
-
 /// For each of `readers` its own blocks of `range`, in random order [MIX-2].
 fn deal(
     range: Range<u64>,
@@ -306,13 +240,10 @@ fn deal(
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::BLOCK_BYTES;
-    use super::super::knob::{By, Told};
+    use super::super::knob::By;
     use super::super::view;
     use super::*;
     use crate::cli::{CommonArgs, ReadaheadArgs};
-    use crate::workfile::Naming;
-    use std::time::Duration;
 
     #[test]
     fn every_block_is_dealt_at_most_once_and_lies_in_the_range() {
@@ -325,24 +256,6 @@ mod tests {
         all.dedup();
         assert_eq!(all.len(), 255, "[MIX-2]");
         assert!(all.iter().all(|at| (1 << 20..3 << 20).contains(at) && at.is_multiple_of(8192)));
-    }
-
-    #[test]
-    fn random_readers_begin_again_until_time_is_up() {
-        let directory = tempfile::tempdir_in(".").unwrap();
-        let mut workfile =
-            Workfile::create(directory.path(), 1 << 20, BLOCK_BYTES, 7, Naming::Nameless).unwrap();
-        workfile.fill(|_| ()).unwrap();
-        let mut random = fastrand::Rng::with_seed(1);
-        let hand = deal(1 << 19..1 << 20, 4096, 8, &mut random).remove(0);
-        let limits = Limits { settle: Duration::ZERO, time_max: Duration::from_secs(1) };
-        let once = hand.len() as u64 * 4096;
-        let normal = Readahead::descriptor(Told::Normal, None);
-        let mut readers = [Reader::Random(Random::open(&workfile, normal, hand, 4096).unwrap())];
-        let finish = hold(&mut readers, limits).unwrap();
-        assert!(!finish.by_share && finish.total() > once, "{finish:?}");
-        let Reader::Random(reader) = &readers[0] else { panic!("{readers:?}") };
-        assert!(reader.wait_ns.len() >= finish.total() / 4096);
     }
 
     /// All mixes under two readaheads, of which in each round this is kept by streams and by random readers.

@@ -100,7 +100,15 @@ impl Experiment for Settings {
         turned: Turned,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Outcome> {
-        let found = Found::measure(self, bench, &turned, progress);
+        let mut measure = || {
+            anyhow::Ok(Found {
+                // First, under the readahead that was found.
+                activation: activation::measure(self, bench, progress)?,
+                throughput: throughput::measure(self, bench, &turned, progress)?,
+                mixture: mixture::measure(self, bench, &turned, progress)?,
+            })
+        };
+        let found = measure();
         // Put back whatever happened; and if both failed, what went wrong first is told.
         let restored = turned.map_or(Ok(()), ReadaheadGuard::restore);
         let found = found?;
@@ -126,22 +134,6 @@ struct Found {
     throughput: Vec<throughput::Cell>,
     activation: Vec<activation::Cell>,
     mixture: Vec<mixture::Cell>,
-}
-
-impl Found {
-    fn measure(
-        settings: &Settings,
-        bench: &Bench<'_>,
-        turned: &Turned,
-        progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Found> {
-        Ok(Found {
-            // First, under the readahead that was found.
-            activation: activation::measure(settings, bench, progress)?,
-            throughput: throughput::measure(settings, bench, turned, progress)?,
-            mixture: mixture::measure(settings, bench, turned, progress)?,
-        })
-    }
 }
 
 /// A conclusion that is no setting.

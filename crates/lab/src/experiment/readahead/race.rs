@@ -85,9 +85,15 @@ struct Track {
     moved: Vec<AtomicU64>,
     settled: AtomicBool,
     over: AtomicBool,
-    /// When counting began and what had been moved before, and what came of it.
-    state: Mutex<(Option<(Instant, Vec<u64>)>, Option<Finish>)>,
+    state: Mutex<State>,
     ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// When counting began, and what had been moved before.
+    start: Option<(Instant, Vec<u64>)>,
+    finish: Option<Finish>,
 }
 
 impl Track {
@@ -98,21 +104,21 @@ impl Track {
     /// Counting begins.
     fn start(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0 = Some((Instant::now(), self.so_far()));
+        state.start = Some((Instant::now(), self.so_far()));
         self.settled.store(true, Ordering::Release);
     }
 
     /// Takes the end, unless that has been done.
     fn finish(&self, by_share: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.1.is_none() {
+        if state.finish.is_none() {
             let mut moved = self.so_far();
             self.over.store(true, Ordering::Release); // [RCE-1]
             let (start, before) =
-                state.0.clone().unwrap_or_else(|| (Instant::now(), moved.clone()));
+                state.start.clone().unwrap_or_else(|| (Instant::now(), moved.clone()));
             moved.iter_mut().zip(before).for_each(|(now, before)| *now -= before);
             let seconds = start.elapsed().as_secs_f64();
-            state.1 = Some(Finish { seconds, moved, by_share });
+            state.finish = Some(Finish { seconds, moved, by_share });
         }
         self.ended.notify_all();
     }
@@ -121,7 +127,7 @@ impl Track {
     fn wait(&self, time: Duration) -> anyhow::Result<()> {
         let begun = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while state.1.is_none() && begun.elapsed() < time {
+        while state.finish.is_none() && begun.elapsed() < time {
             interrupt::check()?;
             let left = time.saturating_sub(begun.elapsed()).min(LOOK_INTERVAL);
             let waited = self.ended.wait_timeout(state, left);
@@ -179,7 +185,7 @@ pub(super) fn hold<R: Runner>(runners: &mut [R], limits: Limits) -> anyhow::Resu
     timed?;
     ran.into_iter().collect::<anyhow::Result<()>>()?;
     let state = track.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(state.1.expect("taken by the last line of the scope"))
+    Ok(state.finish.expect("taken by the last line of the scope"))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use super::ends::{Position, Raw};
 use super::files::{Files, Library};
 use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, Limits, Runner, hold};
-use super::reader::{DIRECT_REQUEST_BYTES, Direct, Sequential, direct_depth};
+use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
 use super::{Device, Measured, Part, Place, Settings, conclusion, counted};
 use crate::experiment::Bench;
 use crate::experiment::tally::lack_of_means;
@@ -248,8 +248,11 @@ impl Session<'_> {
                 interrupt::check()?;
                 let measured = &mut cells[index];
                 progress(&measured.cell.label());
-                if measured.failure.is_none() {
-                    self.measure(measured)?;
+                match self.measure(measured) {
+                    Err(error) if is_lack_of_means(&error) => {
+                        measured.failure = Some(error.to_string());
+                    }
+                    measured => measured?,
                 }
             }
         }
@@ -259,64 +262,50 @@ impl Session<'_> {
     fn measure(&self, measured: &mut Cell) -> anyhow::Result<()> {
         let Throughput { readers, files, readahead, request_bytes, cache, position, .. } =
             measured.cell;
+        if measured.failure.is_some() {
+            return Ok(());
+        }
         let coldness = self.library.empty()?;
-        let shares = || files.map(|files| self.library.shares(files, readers)).unwrap_or_default();
-        match (position, cache) {
-            (None, Cache::Buffered) => {
-                measured.remarks.extend(coldness.remark());
-                // Before the files are opened, which take it then.
-                measured.remarks.extend(set(self.turned, readahead)?);
-                let mut runners = Vec::new();
-                for share in shares() {
-                    runners.push(Sequential::open(share, readahead, request_bytes, false)?);
-                }
-                self.race(&mut runners, measured)
+        let shares = files.map(|files| self.library.shares(files, readers)).unwrap_or_default();
+        let shares = shares.into_iter();
+        if cache == Cache::Buffered {
+            measured.remarks.extend(coldness.remark());
+            // Before the files are opened, which take it then.
+            measured.remarks.extend(set(self.turned, readahead)?);
+            let opened = shares.map(|share| Plain::sequential(share, readahead, request_bytes));
+            return self.race(opened.collect::<anyhow::Result<_>>()?, measured);
+        }
+        let runners: Vec<Direct<'_>> = match (position, &self.raw) {
+            (Some(position), Ok(raw)) => vec![raw.open(position)?],
+            (Some(_), Err(why)) => {
+                measured.failure = Some(why.clone());
+                return Ok(());
             }
-            (None, Cache::Direct) => {
-                let opened = shares().into_iter().map(|share| {
+            (None, _) => {
+                let opened = shares.map(|share| {
                     let (path, range) = (share.workfile.path(), share.range);
                     Direct::open(path, range, Some(share.workfile), direct_depth(readers))
                 });
-                self.direct(opened.collect(), measured)
-            }
-            (Some(position), _) => match &self.raw {
-                Ok(raw) => self.direct(raw.open(position).map(|reader| vec![reader]), measured),
-                Err(why) => {
-                    measured.failure = Some(why.clone());
-                    Ok(())
-                }
-            },
-        }
-    }
-
-    /// A race past the page cache, or why there is none.
-    fn direct(
-        &self,
-        opened: Result<Vec<Direct<'_>>, forebay_io::Error>,
-        measured: &mut Cell,
-    ) -> anyhow::Result<()> {
-        let mut runners = match opened {
-            Ok(runners) => runners,
-            Err(error) => {
-                let is_refused = matches!(error, forebay_io::Error::DirectRefused { .. });
-                let error = anyhow::Error::new(error);
-                if !is_refused && lack_of_means(&error).is_none() {
-                    return Err(error);
-                }
-                measured.failure = Some(error.to_string());
-                return Ok(());
+                opened.collect::<Result<_, _>>()?
             }
         };
         measured.cell.backend = runners.first().map(Direct::backend);
-        self.race(&mut runners, measured)
+        self.race(runners, measured)
     }
 
-    fn race<R: Runner>(&self, runners: &mut [R], measured: &mut Cell) -> anyhow::Result<()> {
+    fn race<R: Runner>(&self, mut runners: Vec<R>, measured: &mut Cell) -> anyhow::Result<()> {
         let limits = Limits { settle: Duration::ZERO, time_max: self.settings.time };
-        let (finish, device) = counted(self.bench.counters, || hold(runners, limits))?;
+        let (finish, device) = counted(self.bench.counters, || hold(&mut runners, limits))?;
         measured.rounds.push(Round::new(&finish, device));
         Ok(())
     }
+}
+
+/// Whether this system does not provide what a cell needs: no evidence against the others.
+fn is_lack_of_means(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<forebay_io::Error>();
+    matches!(refused, Some(forebay_io::Error::DirectRefused { .. }))
+        || lack_of_means(error).is_some()
 }
 
 /// The record of a cell. Rates of readers are in their order, so that one that always loses shows.

@@ -159,6 +159,17 @@ fn two_cells_that_could_not_be_measured_veto_nothing_and_are_named_once() {
 }
 
 #[test]
+fn who_may_not_set_the_devices_readahead_is_told_what_was_varied_instead() {
+    let mut settings = settings(Some(128 * KIB));
+    settings.knob.why_not_device = Some("read_ahead_kb: Permission denied".to_owned());
+    let mut outcome = Outcome::default();
+    draw(&settings, &storage(true), &spread(), &mut outcome);
+    let expected =
+        "by advice for descriptors, since the device's cannot be set (read_ahead_kb: Permission";
+    assert_eq!(told(&outcome).matches(expected).count(), 1, "{outcome:?}");
+}
+
+#[test]
 fn a_cell_that_lacks_a_round_or_was_not_cold_is_left_out_alone() {
     let mut cells = spread();
     cells[9].rounds.pop();
