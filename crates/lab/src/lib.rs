@@ -13,6 +13,7 @@ extern crate self as forebay_lab;
 
 pub mod cli;
 pub mod compare;
+pub mod device;
 pub mod device_readahead;
 pub mod emulate;
 pub mod experiment;

@@ -1,24 +1,22 @@
 //! The experiments: each measures one thing and returns records in the common shape.
 //!
 //! [`Experiment`] is what a run needs of one: how large a file it wants and where, what it can be
-//! measured with, and the measuring. Two of them, `strategies` and `interplay`, let ways of reading
-//! compete on the same blocks; what they share is in `contest`, and the orders in which blocks are
-//! read are in `pattern`. `checkpoint` is about the way out: what becomes of pages that were changed.
-//! `readahead`, `activation` and `mixture` are about the kernel's own readahead: how much of it sequential
-//! readers need, when it begins, and what it costs random readers beside them.
+//! measured with, and the measuring. `strategies` lets ways of reading compete on the same blocks: how that
+//! is done is in `contest`, and the orders in which blocks are read are in `pattern`. `checkpoint` is about
+//! the way out: what becomes of pages that were changed. `readahead` is about the kernel's own readahead: how
+//! much of it sequential readers need, when it begins, and what it costs random readers beside them. `sync`
+//! is about commits.
 
-pub mod activation;
 pub mod checkpoint;
 mod contest;
 pub mod depth;
-pub mod interplay;
-pub mod mixture;
 mod pattern;
 pub mod readahead;
 pub mod strategies;
+pub mod sync;
 mod tally;
 
-pub use contest::CacheState;
+pub use contest::{CacheState, Entrant};
 pub use pattern::Pattern;
 
 use std::path::PathBuf;

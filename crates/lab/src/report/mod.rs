@@ -32,6 +32,9 @@ use serde_json::{Map, Value};
 use crate::facts::{Host, Storage};
 use crate::statistics::{Judgement, median};
 
+/// The key of a round's number in its metrics, where not every cell has every round.
+pub(crate) const ROUND: &str = "round";
+
 /// The schema name written into every report.
 pub const SCHEMA: &str = "forebay-lab/2";
 
@@ -80,11 +83,12 @@ pub struct BackendNote {
 /// One cell of an experiment and what was measured in it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// `depth`, `strategies`, `interplay`, `checkpoint`, `readahead`, `activation`, `mixture`.
+    /// `depth`, `sync`, `strategies`, `checkpoint`, `readahead`, `activation`, `mixture`.
     pub experiment: String,
-    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`; for `strategies` and
-    /// `interplay`: `pattern`, `strategy`, `cache`, `device_readahead_bytes`, and for the former also
-    /// `cache_state`; for `checkpoint`: `dirty`, `elevator`, `combine`, `cache`, `backend`, `paced`,
+    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`, and `workers` of threads
+    /// whose number is fixed; for `sync`: `bytes`, `place`, `method`, `writers`, `files`; for `strategies`:
+    /// `pattern`, `strategy`, `cache_state`, `cache`, `device_readahead_bytes`; for `checkpoint`: `dirty`,
+    /// `elevator`, `combine`, `cache`, `backend`, `paced`,
     /// `foreground`; for `readahead`: `readers`, `files`, `readahead_bytes`, `readahead_by`, `advice`,
     /// `request_bytes`, `cache`, `profile`, `filesystem`, and `position` instead of `files` for the ends of a
     /// disk; for `activation`: `start`, `advice`, `request_bytes`, `stride_bytes`, `streams`, `descriptors`,
@@ -92,8 +96,8 @@ pub struct Record {
     pub cell: Map<String, Value>,
     /// Metric name to the median of the rounds, or null, or to a list of these; each name ends in its unit.
     pub metrics: Map<String, Value>,
-    /// The metrics of each round, in the order in which they were measured: round n of a cell and round n
-    /// of another one of the same experiment were measured side by side.
+    /// The metrics of each round, in the order in which they were measured. Round n of a cell and round n of
+    /// another one were measured side by side; where not every cell has every round, `round` is its number.
     #[serde(default)]
     pub rounds: Vec<Map<String, Value>>,
     /// Sentences a reader needs to judge the numbers, such as a cache that could not be emptied.
@@ -116,8 +120,8 @@ pub struct DeviceSummary {
     pub sequential_write: Option<Figure>,
     /// 8 KiB appended and synced by fdatasync, one after the other, a second.
     pub sync: Option<Figure>,
-    /// Seconds under sustained load before the figures were taken, and the rate at its start and end, if
-    /// that fell: credits or a cache were used up.
+    /// Seconds under sustained load before the figures were taken (of an emulated disk: of its own time), and the
+    /// rate at its start and end, if that fell: credits or a cache were used up.
     pub burst: Option<Burst>,
     /// What could not be measured, and why; and what is worth knowing of the figures.
     pub remarks: Vec<String>,
@@ -196,11 +200,11 @@ impl Record {
         let Value::Object(cell) = cell else { panic!("a cell is a struct: {cell}") };
         let keys = rounds.first().map(|round| round.keys().cloned()).into_iter().flatten();
         let metric = |key: String| {
-            let values = rounds.iter().map(|round| round.get(&key).and_then(Value::as_f64));
-            let middle = values.collect::<Option<Vec<f64>>>().and_then(|all| median(&all));
-            (key, middle.map_or(Value::Null, Value::from))
+            let values: Option<Vec<&Value>> = rounds.iter().map(|round| round.get(&key)).collect();
+            let middle = values.map_or(Value::Null, |values| middle(&values));
+            (key, middle)
         };
-        let metrics = keys.map(metric).collect();
+        let metrics = keys.filter(|key| key != ROUND).map(metric).collect();
         Record { experiment: experiment.to_owned(), cell, metrics, rounds, remarks: Vec::new() }
     }
 
@@ -226,6 +230,23 @@ impl Record {
     }
 }
 
+/// The median of numbers, and of lists of the same length one by one; null of anything else.
+fn middle(values: &[&Value]) -> Value {
+    if let Some(numbers) = values.iter().map(|value| value.as_f64()).collect::<Option<Vec<f64>>>() {
+        return median(&numbers).map_or(Value::Null, Value::from);
+    }
+    let lists: Option<Vec<&Vec<Value>>> = values.iter().map(|value| value.as_array()).collect();
+    match lists {
+        Some(lists) if lists.windows(2).all(|pair| pair[0].len() == pair[1].len()) => {
+            let at = |index: usize| {
+                middle(&lists.iter().map(|list| &list[index]).collect::<Vec<&Value>>())
+            };
+            (0..lists.first().map_or(0, |list| list.len())).map(at).collect()
+        }
+        _ => Value::Null,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,14 +268,18 @@ mod tests {
             depth: u32,
         }
         let round = |rate: f64, p99: Option<f64>| {
-            let map = serde_json::json!({ "blocks_per_s": rate, "wait_us_p99": p99 });
+            let map = serde_json::json!({
+                "round": 7, "blocks_per_s": rate, "wait_us_p99": p99, "over_time": [rate, null],
+            });
             map.as_object().cloned().unwrap()
         };
         let rounds = vec![round(3.0, Some(1.0)), round(1.0, None), round(2.0, Some(2.0))];
         let record = Record::new("depth", &Cell { depth: 8 }, rounds);
         assert_eq!(record.metric("blocks_per_s"), Some(2.0));
         assert!(record.metrics["wait_us_p99"].is_null(), "[REP-2]");
+        assert_eq!(record.metrics["over_time"], serde_json::json!([2.0, null]), "[REP-2]");
         assert_eq!((record.cell_number("depth"), record.rounds.len()), (Some(8), 3));
+        assert!(!record.metrics.contains_key("round") && record.rounds[0]["round"] == 7);
         assert!(Record::new("depth", &Cell { depth: 8 }, Vec::new()).metrics.is_empty());
     }
 

@@ -78,6 +78,7 @@ fn a_small_run_writes_records_of_the_promised_shape_and_cleans_up() {
         assert_eq!(record["experiment"], "depth");
         assert_eq!(record["metrics"]["blocks"].as_f64(), Some(64.0));
         assert_eq!(record["metrics"]["rounds"].as_u64(), Some(2));
+        assert_eq!(record["rounds"].as_array().unwrap().len(), 2);
         assert!(record["metrics"]["blocks_per_s"].as_f64().unwrap() > 0.0);
         // Measured or null, but always there.
         for name in ["device_requests", "device_bytes", "over_read", "wait_us_p50", "wait_us_p99"] {

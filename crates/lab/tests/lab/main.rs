@@ -6,6 +6,7 @@ mod cli;
 mod command;
 mod compare;
 mod contests;
+mod device;
 mod emulate;
 mod explain;
 mod ground;

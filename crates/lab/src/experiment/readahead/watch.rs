@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 
 use forebay_io::File;
 
+use super::reader::read;
 use super::trail::Trail;
-use crate::experiment::contest::read_exactly;
-use crate::experiment::readahead::check;
 use crate::interrupt;
 use crate::workfile::Workfile;
 
@@ -38,7 +37,7 @@ pub(super) struct Stream<'a> {
 
 /// How streams read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Gait {
+pub(super) struct Steps {
     /// Size of a read, in bytes.
     pub(super) request_bytes: u64,
     /// From the start of a read to the start of the next, in bytes.
@@ -56,21 +55,20 @@ pub(super) struct Gait {
 pub(super) fn follow(
     workfile: &Workfile,
     streams: &mut [Stream<'_>],
-    gait: Gait,
+    steps: Steps,
 ) -> anyhow::Result<()> {
-    let mut memory = vec![0; gait.request_bytes as usize];
-    for read in 0.. {
+    let mut memory = vec![0; steps.request_bytes as usize];
+    for number in 0.. {
         interrupt::check()?;
-        let offset = read * gait.stride_bytes;
-        if offset + gait.request_bytes > gait.span_bytes || streams.iter().all(is_done) {
+        let offset = number * steps.stride_bytes;
+        if offset + steps.request_bytes > steps.span_bytes || streams.iter().all(is_done) {
             break;
         }
         for stream in &mut *streams {
             let at = stream.start + offset;
-            let asked = at..at + gait.request_bytes;
-            read_exactly(stream.file, at, &mut memory)?;
-            check(workfile, at, &memory)?;
-            let end = (asked.end + gait.horizon_bytes).min(workfile.size_bytes());
+            let asked = at..at + steps.request_bytes;
+            read(stream.file, workfile, at, &mut memory)?;
+            let end = (asked.end + steps.horizon_bytes).min(workfile.size_bytes());
             let resident = settled(stream.file, at..end)?;
             stream.trail.push(asked, resident);
         }
@@ -133,11 +131,13 @@ pub(super) fn resident(
 
 #[cfg(test)]
 mod tests {
+    use super::super::files::{BLOCK_BYTES, emptied};
+    use super::super::knob::{Readahead, Told};
     use super::*;
-    use crate::experiment::readahead::{BLOCK_BYTES, Setting, emptied};
+    use crate::experiment::contest::read_exactly;
     use crate::measure::Coldness;
     use crate::workfile::Naming;
-    use forebay_io::{Advice, Hint};
+    use forebay_io::Advice;
 
     const PAGE: u64 = 4096;
 
@@ -148,7 +148,7 @@ mod tests {
             Workfile::create(directory.path(), 2 << 20, BLOCK_BYTES, 7, naming).unwrap();
         workfile.fill(|_| ()).unwrap();
         let coldness = emptied(&workfile).unwrap();
-        let file = Setting::Descriptor(Hint::Random).open(workfile.path()).unwrap();
+        let file = Readahead::descriptor(Told::Random, None).open(workfile.path()).unwrap();
         (coldness == Coldness::Cold).then_some((workfile, file))
     }
 
@@ -173,21 +173,21 @@ mod tests {
     fn random_advice_shows_nothing_ahead_and_a_range_asked_for_ahead_shows() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let Some((workfile, file)) = cold(&directory) else { return };
-        let gait = Gait {
+        let steps = Steps {
             request_bytes: PAGE,
             stride_bytes: PAGE,
             span_bytes: 8 * PAGE,
             horizon_bytes: 64 * PAGE,
         };
         let mut streams = [Stream { file: &file, start: 64 * PAGE, trail: Trail::default() }];
-        follow(&workfile, &mut streams, gait).unwrap();
+        follow(&workfile, &mut streams, steps).unwrap();
         assert_eq!(streams[0].trail.reads(), 8);
         assert_eq!(streams[0].trail.finding().reads_until_ahead, None);
 
         file.advise(300 * PAGE..310 * PAGE, Advice::WillNeed).unwrap();
         let mut streams = [Stream { file: &file, start: 300 * PAGE, trail: Trail::default() }];
-        follow(&workfile, &mut streams, gait).unwrap();
+        follow(&workfile, &mut streams, steps).unwrap();
         let finding = streams[0].trail.finding();
-        assert_eq!((finding.reads_until_ahead, finding.windows[0]), (Some(1), 10 * PAGE));
+        assert_eq!((finding.reads_until_ahead, finding.windows_bytes[0]), (Some(1), 10 * PAGE));
     }
 }

@@ -11,6 +11,8 @@
 
 use std::ops::Range;
 
+use serde::Serialize;
+
 /// The reads of one stream in their order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trail {
@@ -23,12 +25,12 @@ pub(super) struct Trail {
 }
 
 /// What a trail comes to.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Finding {
     /// The number of the read, counted from 1, at which more was read than was asked for.
     pub(super) reads_until_ahead: Option<u32>,
     /// Bytes that came with each read that brought anything, from that read on.
-    pub(super) windows: Vec<u64>,
+    pub(super) windows_bytes: Vec<u64>,
 }
 
 impl Trail {
@@ -47,7 +49,7 @@ impl Trail {
             let fresh =
                 self.resident.iter().fold(resident.clone(), |left, old| without(&left, old));
             let bytes: u64 = fresh.iter().map(|range| range.end - range.start).sum();
-            self.finding.windows.extend((bytes > 0).then_some(bytes)); // [TRL-2]
+            self.finding.windows_bytes.extend((bytes > 0).then_some(bytes)); // [TRL-2]
         }
         self.resident = resident;
     }
@@ -65,7 +67,7 @@ impl Trail {
     /// Whether the window has come to its full size: three times the same in a row, after another. On the
     /// way there it may be the same twice, since what is left of one window makes the next one smaller.
     pub(super) fn is_steady(&self) -> bool {
-        matches!(self.finding.windows[..], [_, .., a, b, c] if a == b && b == c)
+        matches!(self.finding.windows_bytes[..], [_, .., a, b, c] if a == b && b == c)
     }
 }
 
@@ -116,8 +118,8 @@ mod tests {
     }
 
     fn finding(reads: u32, windows_kib: &[u64]) -> Finding {
-        let windows = windows_kib.iter().map(|kib| kib * KIB).collect();
-        Finding { reads_until_ahead: Some(reads), windows }
+        let windows_bytes = windows_kib.iter().map(|kib| kib * KIB).collect();
+        Finding { reads_until_ahead: Some(reads), windows_bytes }
     }
 
     #[test]
@@ -160,7 +162,7 @@ mod tests {
         trail.push(0..8, vec![0..8, 100..120]);
         trail.push(8..16, vec![8..16, 100..120]);
         trail.push(16..24, vec![16..40, 100..120]);
-        assert_eq!(trail.finding().windows, [28, 8, 24]);
+        assert_eq!(trail.finding().windows_bytes, [28, 8, 24]);
     }
 
     #[test]
