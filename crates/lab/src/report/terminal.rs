@@ -51,7 +51,8 @@ pub struct Look {
 pub fn summary(report: &Report, sections: &[Section], look: Look) -> String {
     let look = Look { width: look.width.max(WIDTH_MIN), ..look };
     // One experiment alone has room for whole sentences.
-    let lines = if sections.len() == 1 { usize::MAX } else { 2 };
+    let is_alone = sections.len() == 1;
+    let lines = if is_alone { usize::MAX } else { 2 };
     let sentences = |sentences: &[String]| {
         let mut text = String::new();
         for sentence in sentences {
@@ -73,8 +74,8 @@ pub fn summary(report: &Report, sections: &[Section], look: Look) -> String {
         report.conclusions.iter().map(|conclusion| conclusion.sentence.clone()).collect();
     // Not wrapped, so that it can be copied; the terminal needs so many lines for it.
     let command = format!("to repeat: {}", report.command);
-    let lines = command.chars().count().div_ceil(look.width);
-    let command = if lines <= COMMAND_LINES { &command } else { "to repeat: see the report" };
+    let is_short = command.chars().count().div_ceil(look.width) <= COMMAND_LINES;
+    let command = if is_alone || is_short { &command } else { "to repeat: see the report" };
 
     let mut text = capped(&place(report, look), PLACE_LINES, look);
     for (part, lines) in [

@@ -57,8 +57,9 @@ fn the_summary_says_where_what_and_what_to_set() {
 
 #[test]
 fn an_experiment_alone_shows_its_first_table() {
-    let report = sample::report();
+    let report = sample::large();
     let text = summary(&report, &[sample::depth_section()], look(80));
+    assert!(text.contains(report.command.trim()), "it may be the only place that has it: {text}");
     let table = text.split("Blocks per second.\n").nth(1).unwrap();
     let lines: Vec<&str> = table.lines().take(5).collect();
     assert_eq!(lines[0], "depth   blocks/s  wait p99");
