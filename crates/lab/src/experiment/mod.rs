@@ -15,6 +15,7 @@ pub mod interplay;
 pub mod mixture;
 mod pattern;
 pub mod readahead;
+mod rounds;
 pub mod strategies;
 pub mod sync;
 mod tally;

@@ -4,7 +4,6 @@
 //!
 //! Invariants:  [TER-1] no line is wider than `width` (of at least [`WIDTH_MIN`])
 //!              [TER-2] without colour there is no escape, with `ascii` no other character
-//!              [TER-3] a figure that was not cold stands in parentheses and its bar is hollow
 
 mod activation;
 mod checkpoint;

@@ -4,6 +4,7 @@
 
 use super::NAME;
 use super::cell::{Cell, Files, Method, Place, Row};
+use crate::experiment::rounds;
 use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict, numbers};
 use crate::statistics::{self, Estimate};
 
@@ -74,18 +75,13 @@ fn commit(rows: &[Row]) -> Option<String> {
     Some(told + ".")
 }
 
-/// The rates of both in the rounds that both have: the first ones.
-fn ratio(a: &Row, b: &Row) -> Option<(usize, Estimate)> {
-    let rounds = a.rounds.len().min(b.rounds.len());
-    let ratio = statistics::paired_ratio(&a.rates()[..rounds], &b.rates()[..rounds])?;
-    Some((rounds, ratio))
-}
-
 /// Every method against fdatasync on the same writes.
 fn verdicts(rows: &[Row]) -> Vec<Verdict> {
     let judged = |row: &Row| {
         let rival = find(rows, Cell { method: Method::Fdatasync, ..row.cell })?;
-        let (rounds, ratio) = ratio(row, rival).filter(|_| row.cell != rival.cell)?;
+        let (ours, theirs) = (row.rates(), rival.rates());
+        let (ours, theirs) = rounds::side_by_side(&ours, &theirs);
+        let ratio = statistics::paired_ratio(ours, theirs).filter(|_| row.cell != rival.cell)?;
         Some(Verdict {
             experiment: NAME.to_owned(),
             row: row.cell.row_label(),
@@ -94,7 +90,7 @@ fn verdicts(rows: &[Row]) -> Vec<Verdict> {
             ratio: ratio.value,
             low: ratio.low,
             high: ratio.high,
-            verdict: statistics::judge(ratio, rounds),
+            verdict: statistics::judge(ratio, ours.len()),
         })
     };
     rows.iter().filter_map(judged).collect()

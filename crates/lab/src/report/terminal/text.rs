@@ -68,8 +68,7 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     kept
 }
 
-/// A bar of eighths of a character for a `share` of one; hollow when the figure was not cold
-/// [TER-3].
+/// A bar of eighths of a character for a `share` of one; hollow when the figure was not cold.
 pub(super) fn bar(share: f64, standing: Standing, width: usize, ascii: bool) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let (full, hollow) = if ascii { ("#", ".") } else { ("█", "░") };
