@@ -85,8 +85,9 @@ fn sentence(sentence: String) -> Conclusion {
     }
 }
 
+/// The line that is the fastest at its knee; by its fastest cell it would be the luckiest of all.
 pub(super) fn fastest<'l, 'a>(lines: &[&'l Line<'a>]) -> Option<&'l Line<'a>> {
-    let rate = |line: &Line<'_>| line.fastest().and_then(Row::rate).unwrap_or(0.0);
+    let rate = |line: &Line<'_>| line.knee().and_then(Row::rate).unwrap_or(0.0);
     lines.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)))
 }
 
@@ -224,6 +225,10 @@ fn for_depth(line: &Line<'_>, depth: Depth) -> (Option<Advice>, Option<String>) 
 
 fn advised_depth(line: &Line<'_>, depth: Depth) -> Option<Advice> {
     let (knee, now) = (line.knee()?, line.at(depth.default)?);
+    // A pool's queue is for writes too: that reads need less is no reason to make it shorter.
+    if depth.applies_to == AppliesTo::Profile && knee.cell.depth < depth.default {
+        return None;
+    }
     Advice::worth_it(Proposal {
         experiment: NAME,
         setting: depth.setting,
