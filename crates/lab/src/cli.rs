@@ -52,8 +52,8 @@ pub enum Command {
     after_help = "Without an experiment, all of them run with quick settings (about three \
                   minutes) and a report is written to forebay-report/.\n\
                   The working file is made in --dir and is gone afterwards, also after Ctrl-C. \
-                  That of depth has no name while it is used where the system allows that, and \
-                  leaves nothing even after a kill; the others are in a directory .forebay-lab-*, which the \
+                  Those of depth and sync have no name while they are used where the system allows that, and \
+                  leave nothing even after a kill; the others are in a directory .forebay-lab-*, which the \
                   next start removes.\n\n\
                   Example: forebay lab depth --on raid10-12 --fs ext4"
 )]

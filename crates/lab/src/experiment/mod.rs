@@ -12,6 +12,7 @@ mod contest;
 pub mod depth;
 mod pattern;
 pub mod readahead;
+mod rounds;
 pub mod strategies;
 pub mod sync;
 mod tally;

@@ -6,15 +6,11 @@ use std::cmp::Ordering;
 
 use forebay_io::{CacheMode, Kind};
 use serde::{Serialize, Serializer};
-use serde_json::{Map, Value};
 
 use super::NAME;
-use crate::experiment::unique;
-use crate::report::{Record, numbers};
+use crate::experiment::rounds;
+use crate::report::Record;
 use crate::statistics::{self, Estimate, Judgement, median};
-
-/// Rounds further apart than this, the fastest of the slowest, are told with the rate.
-const APART: f64 = 1.1;
 
 /// Who reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,42 +113,14 @@ impl Row {
         self.cold && self.failure.is_none() && !self.rounds.is_empty()
     }
 
-    /// The slowest and the fastest round.
-    pub(super) fn range(&self) -> (f64, f64) {
-        let rates = self.rates();
-        let low = rates.iter().copied().fold(f64::INFINITY, f64::min);
-        (low, rates.iter().copied().fold(0.0, f64::max))
-    }
-
     /// The rate in words, with its rounds if they are far apart.
     pub(super) fn told(&self) -> String {
-        let rate = self.rate().map_or_else(|| "no".to_owned(), numbers::number);
-        let (low, high) = self.range();
-        if high > low * APART {
-            let (low, high) = (numbers::number(low), numbers::number(high));
-            format!("{rate} blocks/s (rounds from {low} to {high})")
-        } else {
-            format!("{rate} blocks/s")
-        }
+        rounds::told(&self.rates(), "blocks/s")
     }
 
     pub(super) fn record(&self) -> Record {
-        let map = |round: &Figures| match serde_json::to_value(round) {
-            Ok(Value::Object(map)) => map,
-            _ => Map::new(),
-        };
-        let mut record = Record::new(NAME, &self.cell, self.rounds.iter().map(map).collect());
-        record.metrics.insert("rounds".to_owned(), self.rounds.len().into());
-        record.remarks = unique(&self.remarks);
-        if let Some(why) = &self.failure {
-            let what = match self.rounds.len() {
-                0 => "not measured".to_owned(),
-                rounds => format!("not measured after {rounds} rounds"),
-            };
-            record.metrics.entry("blocks_per_s").or_insert(Value::Null);
-            record.remarks.insert(0, format!("{what}: {why}"));
-        }
-        record
+        let failure = self.failure.as_deref();
+        rounds::record(NAME, &self.cell, &self.rounds, &self.remarks, failure, "blocks_per_s")
     }
 }
 
@@ -287,7 +255,7 @@ mod tests {
     fn a_cell_that_failed_says_why_and_is_no_evidence() {
         let mut failed = row(Kind::Uring, CacheMode::Direct, 64, &[]);
         failed.failure = Some("the arena needs 9 bytes".to_owned());
-        assert_eq!(failed.record().metrics["blocks_per_s"], Value::Null);
+        assert!(failed.record().metrics["blocks_per_s"].is_null());
         assert_eq!(failed.record().remarks, ["not measured: the arena needs 9 bytes"]);
         let mut late = row(Kind::Uring, CacheMode::Direct, 32, &[1.0, 2.0]);
         late.failure = Some("no memory".to_owned());

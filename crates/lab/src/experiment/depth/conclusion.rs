@@ -13,6 +13,7 @@ use forebay_io::{CacheMode, Kind};
 use super::cell::{Engine, Line, Row};
 use super::settings::PG_WORKERS;
 use super::{NAME, Settings};
+use crate::experiment::rounds;
 use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict, numbers};
 use crate::statistics::{self, Judgement};
 
@@ -84,8 +85,9 @@ fn sentence(sentence: String) -> Conclusion {
     }
 }
 
+/// The line that is the fastest at its knee; by its fastest cell it would be the luckiest of all.
 pub(super) fn fastest<'l, 'a>(lines: &[&'l Line<'a>]) -> Option<&'l Line<'a>> {
-    let rate = |line: &Line<'_>| line.fastest().and_then(Row::rate).unwrap_or(0.0);
+    let rate = |line: &Line<'_>| line.knee().and_then(Row::rate).unwrap_or(0.0);
     lines.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)))
 }
 
@@ -164,17 +166,11 @@ fn headline(settings: &Settings, best: &Line<'_>, lines: &[&Line<'_>]) -> Option
     ))
 }
 
-/// The rates of both in the rounds that both have: the first ones.
-fn side_by_side(a: &Row, b: &Row) -> (Vec<f64>, Vec<f64>) {
-    let rounds = a.rounds.len().min(b.rounds.len());
-    let first = |row: &Row| row.rates().into_iter().take(rounds).collect();
-    (first(a), first(b))
-}
-
 fn may_be_as_fast(line: &Line<'_>, best: &Line<'_>) -> bool {
     let (Some(ours), Some(theirs)) = (line.fastest(), best.knee()) else { return false };
-    let (a, b) = side_by_side(ours, theirs);
-    statistics::paired_ratio(&a, &b)
+    let (a, b) = (ours.rates(), theirs.rates());
+    let (a, b) = rounds::side_by_side(&a, &b);
+    statistics::paired_ratio(a, b)
         .is_some_and(|ratio| ratio.value >= statistics::BOUND || ratio.high >= 1.0)
 }
 
@@ -229,6 +225,10 @@ fn for_depth(line: &Line<'_>, depth: Depth) -> (Option<Advice>, Option<String>) 
 
 fn advised_depth(line: &Line<'_>, depth: Depth) -> Option<Advice> {
     let (knee, now) = (line.knee()?, line.at(depth.default)?);
+    // A pool's queue is for writes too: that reads need less is no reason to make it shorter.
+    if depth.applies_to == AppliesTo::Profile && knee.cell.depth < depth.default {
+        return None;
+    }
     Advice::worth_it(Proposal {
         experiment: NAME,
         setting: depth.setting,
@@ -304,14 +304,15 @@ fn backend(lines: &[&Line<'_>]) -> Option<Advice> {
     let found: Vec<(Kind, &Row)> = Kind::ALL.into_iter().filter_map(direct).collect();
     let (&(auto, now), others) = found.split_first()?;
     let gain = |row: &Row| {
-        let (ours, theirs) = side_by_side(row, now);
-        statistics::paired_ratio(&ours, &theirs)
+        let (ours, theirs) = (row.rates(), now.rates());
+        let (ours, theirs) = rounds::side_by_side(&ours, &theirs);
+        statistics::paired_ratio(ours, theirs)
     };
     let (kind, row, gain) = others
         .iter()
         .filter_map(|&(kind, row)| Some((kind, row, gain(row)?)))
         .max_by(|a, b| a.2.value.total_cmp(&b.2.value))?;
-    let rounds = side_by_side(row, now).0.len();
+    let rounds = row.rounds.len().min(now.rounds.len());
     Advice::worth_it(Proposal {
         experiment: NAME,
         setting: "backend",

@@ -5,6 +5,7 @@ use forebay_io::CacheMode;
 use super::NAME;
 use super::cell::{Engine, Figures, Line, Row};
 use super::conclusion::fastest;
+use crate::experiment::rounds;
 use crate::report::{
     Line as Curve, Mark, Part, Plot, PlotMark, Point, Row as TableRow, Section, Table, TableCell,
     numbers,
@@ -63,7 +64,7 @@ fn depths(rows: &[Row]) -> Vec<u32> {
 fn plot(lines: &[Line<'_>]) -> Option<Plot> {
     let rows: Vec<Row> = lines.iter().flat_map(|line| line.rows.iter().copied().cloned()).collect();
     let point = |row: &&Row| {
-        let ((low, high), x) = (row.range(), f64::from(row.cell.depth));
+        let ((low, high), x) = (rounds::range(&row.rates()), f64::from(row.cell.depth));
         Some(Point { x, y: row.rate()?, low, high })
     };
     let curve = |line: &Line<'_>| Curve {

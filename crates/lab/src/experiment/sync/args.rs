@@ -28,7 +28,7 @@ pub struct SyncArgs {
     /// Measurements of each cell [default: 5 or more, quick: 3 or more, as time allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// Fewer cells and rounds: about seven seconds
+    /// Fewer cells and rounds: less than ten seconds
     #[arg(long)]
     pub quick: bool,
     /// What is written.

@@ -1,11 +1,10 @@
 //! The typed cell of `sync`, and what its rounds gave.
 
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use super::NAME;
-use crate::experiment::unique;
-use crate::report::{Record, numbers};
+use crate::experiment::rounds;
+use crate::report::Record;
 use crate::statistics::median;
 use crate::units::shown_size;
 
@@ -150,30 +149,12 @@ impl Row {
 
     /// The latency in words: the median, and its lowest and highest round if they are far apart.
     pub(super) fn told(&self) -> String {
-        let middle = self.median(|round| Some(round.latency_us_p50));
-        let Some(middle) = middle else { return "not measured".to_owned() };
-        let all = self.rounds.iter().map(|round| round.latency_us_p50);
-        let (low, high) =
-            all.fold((f64::INFINITY, 0.0_f64), |(low, high), it| (low.min(it), high.max(it)));
-        let range = if high > low * 1.1 {
-            format!(" (rounds from {} to {})", numbers::number(low), numbers::number(high))
-        } else {
-            String::new()
-        };
-        format!("{} µs{range}", numbers::number(middle))
+        let latencies: Vec<f64> = self.rounds.iter().map(|round| round.latency_us_p50).collect();
+        rounds::told(&latencies, "µs")
     }
 
     pub(super) fn record(&self) -> Record {
-        let map = |round: &Figures| match serde_json::to_value(round) {
-            Ok(Value::Object(map)) => map,
-            _ => Map::new(),
-        };
-        let mut record = Record::new(NAME, &self.cell, self.rounds.iter().map(map).collect());
-        record.remarks = unique(&self.remarks);
-        if let Some(why) = &self.refused {
-            record.metrics.entry("syncs_per_s").or_insert(Value::Null);
-            record.remarks.insert(0, format!("not measured: {why}"));
-        }
-        record
+        let refused = self.refused.as_deref();
+        rounds::record(NAME, &self.cell, &self.rounds, &self.remarks, refused, "syncs_per_s")
     }
 }

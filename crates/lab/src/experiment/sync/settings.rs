@@ -41,7 +41,7 @@ impl Settings {
     /// # Errors
     /// [`BadInput`](crate::BadInput), naming the option.
     pub fn new(args: &SyncArgs) -> anyhow::Result<Settings> {
-        let (size, rounds, seconds) = if args.quick { (64, 3, 7) } else { (256, 5, 120) };
+        let (size, rounds, seconds) = if args.quick { (64, 3, 9) } else { (256, 5, 120) };
         let size_bytes = args.size.unwrap_or(size << 20);
         if size_bytes < SIZE_MIN {
             bad_input!("--size {size_bytes}: it should be {} at least", typed_size(SIZE_MIN));

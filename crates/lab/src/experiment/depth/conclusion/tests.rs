@@ -183,6 +183,8 @@ fn forebays_profile_is_advised_a_backend_or_a_depth_only_if_surely_faster() {
     let both = found(&[uring.clone(), aio].concat());
     assert_eq!(advised(&both, "backend", AppliesTo::Profile).as_deref(), Some("aio"));
     assert_eq!(advised(&both, "queue_depth", AppliesTo::Profile).as_deref(), Some("1024"));
+    let short = direct(Kind::Uring, &[(0, 10.0), (64, 100.0), (256, 70.0)]);
+    assert!(found(&short).advice.is_empty(), "a queue is not made shorter");
     let slower = direct(Kind::Threads, &[(0, 10.0), (64, 90.0)]);
     assert_eq!(advised(&found(&[uring, slower].concat()), "backend", AppliesTo::Profile), None);
 }
