@@ -7,7 +7,13 @@
 //! makes a [`workfile`], lets the [`experiment`]s measure, and writes the [`report`].
 #![forbid(unsafe_code)]
 
+// The sample of a report is shared with the integration tests, which name this crate.
+#[cfg(test)]
+extern crate self as forebay_lab;
+
 pub mod cli;
+pub mod compare;
+pub mod device;
 pub mod device_readahead;
 pub mod emulate;
 pub mod experiment;
@@ -20,6 +26,7 @@ mod output;
 mod progress;
 pub mod report;
 pub mod run;
+pub mod statistics;
 pub mod units;
 pub mod workfile;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::bad_input;
-use crate::report::{self, Report, terminal::Look};
+use crate::report::{self, Report, Section, terminal, terminal::Look};
 
 /// Where to write a report.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Outputs {
     ///
     /// # Errors
     /// What the system said, with the path.
-    pub(crate) fn write(&self, report: &Report) -> anyhow::Result<()> {
+    pub(crate) fn write(&self, report: &Report, sections: &[Section]) -> anyhow::Result<()> {
         if let Some(directory) = &self.directory {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make the directory {}", directory.display()))?;
@@ -63,7 +63,21 @@ impl Outputs {
             save(path, serde_json::to_string_pretty(report)? + "\n")?;
         }
         if let Some(path) = &self.html {
-            save(path, report::html::render(report)?)?;
+            save(path, report::html::render(report, sections)?)?;
+        }
+        if let Some(directory) = &self.directory {
+            for file in report::SNIPPET_FILES {
+                // Those of an earlier run would be taken for this one's.
+                match std::fs::remove_file(directory.join(file)) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        return Err(error).with_context(|| format!("cannot remove an old {file}"));
+                    }
+                    _ => {}
+                }
+            }
+            for snippet in report::snippets(&report.advice, &report.storage) {
+                save(&directory.join(snippet.file), snippet.text)?;
+            }
         }
         Ok(())
     }
@@ -73,13 +87,24 @@ impl Outputs {
     ///
     /// # Errors
     /// What the system said about standard output.
-    pub(crate) fn show(&self, report: &Report, written: bool) -> anyhow::Result<()> {
-        let mut text = report::summary(report, look());
-        let files = [("records:", &self.json), ("report: ", &self.html)];
+    pub(crate) fn show(
+        &self,
+        report: &Report,
+        sections: &[Section],
+        written: bool,
+    ) -> anyhow::Result<()> {
+        let mut text = terminal::summary(report, sections, look());
+        let files = [("records: ", &self.json), ("report:  ", &self.html)];
         for (name, path) in files.iter().filter(|_| written) {
             if let Some(path) = path {
                 text.push_str(&format!("{name} {}\n", path.display()));
             }
+        }
+        let snippets = report::snippets(&report.advice, &report.storage);
+        if let Some(directory) = self.directory.as_ref().filter(|_| written && !snippets.is_empty())
+        {
+            let files: Vec<&str> = snippets.iter().map(|snippet| snippet.file).collect();
+            text.push_str(&format!("to paste: in {}: {}\n", directory.display(), files.join(", ")));
         }
         print(&text)
     }
@@ -157,6 +182,27 @@ pub(crate) fn check_directory(directory: &Path, target: &Path) -> anyhow::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_report_has_its_settings_beside_it_and_none_of_an_earlier_run() {
+        let scratch = tempfile::tempdir().unwrap();
+        let outputs = Outputs::within(&scratch.path().join("report")).unwrap();
+        let names = || {
+            let entries = std::fs::read_dir(scratch.path().join("report")).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let mut report = report::sample::report();
+        outputs.write(&report, &report::sample::sections()).unwrap();
+        let toml = "forebay.advised.toml";
+        let all =
+            ["60-forebay.rules", toml, "index.html", "postgresql.conf.forebay", "report.json"];
+        assert_eq!(names(), all);
+        report.advice.retain(|advice| advice.applies_to == report::AppliesTo::Profile);
+        outputs.write(&report, &[]).unwrap();
+        assert_eq!(names(), [toml, "index.html", "report.json"]);
+    }
 
     #[test]
     fn checking_makes_nothing_and_changes_nothing() {

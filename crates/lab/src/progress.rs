@@ -50,8 +50,11 @@ impl Progress {
     /// `position` of the units are reached, and `doing` is what goes on now.
     pub(crate) fn reach(&mut self, position: u64, doing: &str) {
         let now = Instant::now();
+        // Rounds are added while something is undecided.
+        self.len = self.len.max(position);
         match self.line_due {
             None => {
+                self.bar.set_length(self.len);
                 self.bar.set_message(doing.to_owned());
                 self.bar.set_position(position);
             }
@@ -94,7 +97,8 @@ mod tests {
     fn a_line_is_due_again_only_after_the_interval() {
         let mut progress = Progress::new(9, Unit::Measurements);
         progress.line_due = Some(Instant::now());
-        progress.reach(1, "now");
+        progress.reach(12, "now");
+        assert_eq!(progress.line(12, "now"), "now: 12 of 12", "rounds were added");
         assert!(progress.line_due.unwrap() > Instant::now() + LINE_INTERVAL / 2);
     }
 }

@@ -6,13 +6,13 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context;
 
 use crate::cli::{
-    self, ActivationArgs, CheckpointArgs, Cli, Command, CommonArgs, DepthArgs, InterplayArgs,
-    LabArgs, OutputArgs, ReadaheadArgs, StrategiesArgs,
+    self, Cli, Command, CommonArgs, DepthArgs, LabArgs, OutputArgs, ReadaheadArgs, SyncArgs,
 };
+use crate::compare;
+use crate::device::{self, DeviceArgs, Effort};
 use crate::emulate;
 use crate::experiment::{
-    Bench, Experiment, Outcome, activation, checkpoint, depth, interplay, mixture, quoted,
-    readahead, strategies,
+    Bench, Experiment, Outcome, checkpoint, depth, quoted, readahead, strategies, sync,
 };
 use crate::explain;
 use crate::facts::{CounterSource, Host, Storage};
@@ -21,7 +21,7 @@ use crate::ground::on::{self, OnDisk};
 use crate::interrupt;
 use crate::output::{self, Outputs};
 use crate::progress::{Progress, Unit};
-use crate::report::{self, Report};
+use crate::report::{self, Conclusion, DeviceSummary, Report, Section};
 use crate::workfile::{self, Workfile};
 
 /// Does what the command line says.
@@ -31,6 +31,7 @@ use crate::workfile::{self, Workfile};
 pub fn run(cli: &Cli) -> anyhow::Result<()> {
     let lab = match &cli.command {
         Command::Emulate(args) => return emulate::run(args),
+        Command::Compare(args) => return compare::run(args),
         Command::Explain(args) => {
             prepare()?;
             return explain::run(args, &program());
@@ -54,35 +55,26 @@ fn needed_bytes(lab: &LabArgs) -> anyhow::Result<u64> {
     Ok(match &lab.experiment {
         None => All::new(&lab.common)?.space_bytes().into_iter().sum(),
         Some(cli::Experiment::Depth(args)) => depth::Settings::new(args)?.space_bytes(),
-        Some(cli::Experiment::Interplay(args)) => interplay::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Strategies(args)) => strategies::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Checkpoint(args)) => checkpoint::Settings::new(args)?.space_bytes(),
         Some(cli::Experiment::Readahead(args)) => readahead::Settings::new(args)?.space_bytes(),
-        Some(cli::Experiment::Activation(args)) => activation::Settings::new(args)?.space_bytes(),
-        Some(cli::Experiment::Mixture(args)) => mixture::Settings::new(args)?.space_bytes(),
+        Some(cli::Experiment::Sync(args)) => sync::Settings::new(args)?.space_bytes(),
     })
 }
 
 /// What `lab` says, in the directory that it names; `on`: the emulated disk that this lies on.
 fn lab_in_place(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
     let Some(experiment) = &lab.experiment else { return all(lab, on) };
+    let on = Under { disk: on, device: lab.device };
     match experiment {
         cli::Experiment::Depth(args) => one(&depth::Settings::new(args)?, on, &args.output),
-        cli::Experiment::Interplay(args) => {
-            let (settings, contest) = (interplay::Settings::new(args)?, &args.contest);
-            one(&settings, on, &contest.output)
-        }
         cli::Experiment::Strategies(args) => {
-            let (settings, contest) = (strategies::Settings::new(args)?, &args.contest);
-            one(&settings, on, &contest.output)
+            one(&strategies::Settings::new(args)?, on, &args.output)
         }
         cli::Experiment::Checkpoint(args) => {
             one(&checkpoint::Settings::new(args)?, on, &args.output)
         }
-        cli::Experiment::Activation(args) => {
-            one(&activation::Settings::new(args)?, on, &args.output)
-        }
-        cli::Experiment::Mixture(args) => one(&mixture::Settings::new(args)?, on, &args.output),
+        cli::Experiment::Sync(args) => one(&sync::Settings::new(args)?, on, &args.output),
         cli::Experiment::Readahead(args) => one(&readahead::Settings::new(args)?, on, &args.output),
     }
 }
@@ -99,22 +91,20 @@ fn prepare() -> anyhow::Result<()> {
 /// Every experiment there is, with quick settings.
 struct All {
     depth: depth::Settings,
-    interplay: interplay::Settings,
     strategies: strategies::Settings,
     checkpoint: checkpoint::Settings,
     readahead: readahead::Settings,
-    activation: activation::Settings,
+    sync: sync::Settings,
 }
 
 impl All {
     fn new(common: &CommonArgs) -> anyhow::Result<All> {
         Ok(All {
             depth: depth::Settings::new(&DepthArgs::quick(common))?,
-            interplay: interplay::Settings::new(&InterplayArgs::quick(common))?,
-            strategies: strategies::Settings::new(&StrategiesArgs::quick(common))?,
-            checkpoint: checkpoint::Settings::new(&CheckpointArgs::quick(common))?,
+            strategies: strategies::Settings::new(&strategies::StrategiesArgs::quick(common))?,
+            checkpoint: checkpoint::Settings::new(&checkpoint::CheckpointArgs::quick(common))?,
             readahead: readahead::Settings::new(&ReadaheadArgs::quick(common))?,
-            activation: activation::Settings::new(&ActivationArgs::quick(common))?,
+            sync: sync::Settings::new(&SyncArgs::quick(common))?,
         })
     }
 
@@ -122,11 +112,10 @@ impl All {
     fn space_bytes(&self) -> Vec<u64> {
         vec![
             self.depth.space_bytes(),
-            self.interplay.space_bytes(),
             self.strategies.space_bytes(),
             self.checkpoint.space_bytes(),
             self.readahead.space_bytes(),
-            self.activation.space_bytes(),
+            self.sync.space_bytes(),
         ]
     }
 }
@@ -140,12 +129,12 @@ fn all(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
     let outputs = Outputs::within(&lab.report)?;
     let largest = all.space_bytes().into_iter().max().unwrap_or(0);
     let mut run = Run::begin(&all.depth.directory, on, largest)?;
+    run.effort = Effort::full(lab.device);
     run.measure(&all.depth)?;
-    run.measure(&all.interplay)?;
+    run.measure(&all.sync)?;
     run.measure(&all.strategies)?;
     run.measure(&all.checkpoint)?;
     run.measure(&all.readahead)?;
-    run.measure(&all.activation)?;
     let report = std::path::absolute(&lab.report).unwrap_or_else(|_| lab.report.clone());
     let command = format!(
         "{} lab --dir {} --seed {seed} --report {}",
@@ -153,20 +142,36 @@ fn all(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
         quoted(&all.depth.directory.display().to_string()),
         quoted(&report.display().to_string()),
     );
-    run.report(&command, &outputs)
+    run.report(&with_sustained(command, lab.device), &outputs)
+}
+
+/// What lies under a single experiment.
+#[derive(Debug, Clone, Copy)]
+struct Under<'a> {
+    /// The emulated disk, if it is one.
+    disk: Option<&'a OnDisk>,
+    /// How the disk itself is measured.
+    device: DeviceArgs,
+}
+
+fn with_sustained(command: String, device: DeviceArgs) -> String {
+    match device.sustained {
+        Some(time) => {
+            let time = humantime::format_duration(time).to_string();
+            format!("{command} --sustained {}", time.replace(' ', ""))
+        }
+        None => command,
+    }
 }
 
 /// One experiment alone.
-fn one(
-    experiment: &impl Experiment,
-    on: Option<&OnDisk>,
-    files: &OutputArgs,
-) -> anyhow::Result<()> {
+fn one(experiment: &impl Experiment, on: Under<'_>, files: &OutputArgs) -> anyhow::Result<()> {
     let outputs = Outputs::files(files.json.as_deref(), files.html.as_deref())?;
     let ground = experiment.ground();
-    let mut run = Run::begin(&ground.directory, on, ground.size_bytes)?;
+    let mut run = Run::begin(&ground.directory, on.disk, ground.size_bytes)?;
+    run.effort = Effort::short(on.device);
     run.measure(experiment)?;
-    run.report(&experiment.command(&program()), &outputs)
+    run.report(&with_sustained(experiment.command(&program()), on.device), &outputs)
 }
 
 /// A run that is under way.
@@ -177,6 +182,10 @@ struct Run<'a> {
     storage: Storage,
     counters: Option<CounterSource>,
     found: Outcome,
+    effort: Effort,
+    /// What the disk itself does, once that was measured.
+    device: Option<DeviceSummary>,
+    sections: Vec<Section>,
 }
 
 impl<'a> Run<'a> {
@@ -187,8 +196,9 @@ impl<'a> Run<'a> {
         let mut storage = Storage::read(directory)
             .with_context(|| format!("cannot look at {}", directory.display()))?;
         let counters = counter_source(&mut storage);
-        let found = Outcome { records: Vec::new(), backends: Vec::new(), advice: Vec::new() };
-        Ok(Run { on, clock, started, storage, counters, found })
+        let found = Outcome::default();
+        let (effort, sections) = (Effort::short(DeviceArgs::default()), Vec::new());
+        Ok(Run { on, clock, started, storage, counters, found, effort, device: None, sections })
     }
 
     /// Makes the working file, lets `experiment` measure on it, and keeps what it found.
@@ -204,6 +214,9 @@ impl<'a> Run<'a> {
         })?;
         drop(filling);
 
+        if self.device.is_none() {
+            self.measure_device(&workfile)?;
+        }
         let mut measuring = Progress::new(experiment.measurements(), Unit::Measurements);
         let mut begun = 0;
         let outcome = experiment.run(&self.bench(&workfile), means, &mut |label| {
@@ -211,13 +224,31 @@ impl<'a> Run<'a> {
             measuring.reach(begun, label);
         })?;
         self.found.records.extend(outcome.records);
+        self.found.verdicts.extend(outcome.verdicts);
         self.found.advice.extend(outcome.advice);
+        self.found.conclusions.extend(outcome.conclusions);
+        self.sections.push(outcome.section);
         for note in outcome.backends {
             let known = self.found.backends.iter().any(|other| other.backend == note.backend);
             if !known {
                 self.found.backends.push(note);
             }
         }
+        Ok(())
+    }
+
+    /// Measures the disk itself, before anything else.
+    fn measure_device(&mut self, workfile: &Workfile) -> anyhow::Result<()> {
+        let mut measuring = Progress::new(1, Unit::Measurements);
+        measuring.reach(0, "the disk itself");
+        let summary = device::measure(&self.bench(workfile), &self.effort)?;
+        self.found.conclusions.extend(summary.burst.as_ref().map(|burst| Conclusion {
+            experiment: "device".to_owned(),
+            sentence: device::told(burst),
+            setting: String::new(),
+            value: String::new(),
+        }));
+        self.device = Some(summary);
         Ok(())
     }
 
@@ -239,11 +270,14 @@ impl<'a> Run<'a> {
             storage: self.storage,
             backends: self.found.backends,
             records: self.found.records,
+            device: self.device,
+            verdicts: self.found.verdicts,
             advice: self.found.advice,
+            conclusions: self.found.conclusions,
         };
         // The files first, and the summary also if they could not be written: it took a minute.
-        let written = outputs.write(&report);
-        outputs.show(&report, written.is_ok())?;
+        let written = outputs.write(&report, &self.sections);
+        outputs.show(&report, &self.sections, written.is_ok())?;
         written
     }
 }

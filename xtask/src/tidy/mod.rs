@@ -24,9 +24,6 @@ use anyhow::{Result, bail};
 
 use source::RustFile;
 
-/// Third-party files kept as they came; no rule applies to them.
-const VENDORED: &[&str] = &["crates/lab/assets/uplot/"];
-
 /// One broken rule: where, which, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
@@ -58,8 +55,7 @@ impl fmt::Display for Finding {
 /// # Errors
 /// A rule is broken, or a file or the workspace's metadata cannot be read.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    let mut paths = files::list(root)?;
-    paths.retain(|path| !VENDORED.iter().any(|dir| path.starts_with(dir)));
+    let paths = files::list(root)?;
     let texts = files::read_texts(root, &paths)?;
     let mut rust: Vec<RustFile> = texts
         .iter()

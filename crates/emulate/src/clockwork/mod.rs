@@ -17,6 +17,7 @@
 //!              [CLW-2] requests reach the model in order of arrival, at times that never go back
 //!              [CLW-3] no answer is sent under the lock
 //!              [CLW-4] what was let go when timing was switched off delays nothing that comes later
+//!              [CLW-5] after a load the model is as if its time had really passed under it
 //! Concurrency: one lock over the model and what waits for it. Answers run on workers, or on the caller of
 //!              [`Clockwork::ready`] when the model has been faster than the copying.
 //! Failure:     an answer that panics takes its thread with it; the owner of the process decides what then.
@@ -58,6 +59,11 @@ const AHEAD_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Looks at the model that letting go may take; an array of disks with full write caches takes some ten thousand.
 const LET_GO_STEPS_MAX: u32 = 1 << 20;
+
+/// Reads that a load keeps under way, and most that it takes: a volume with the largest credits spends
+/// them in some six million.
+const LOAD_DEPTH: u64 = 64;
+const LOAD_STEPS_MAX: u64 = 1 << 24;
 
 /// What is to be done when the model says that a request has ended.
 pub(crate) type Answer = Box<dyn FnOnce() + Send>;
@@ -207,6 +213,18 @@ impl Clockwork {
         }
     }
 
+    /// Has the model carry out random reads of `len` bytes, some dozens at a time, for so much of its own time, which
+    /// passes at once: credits are spent then, and caches are as after such a load. What is under way ends.
+    pub(crate) fn load(&self, len: u64, span: Duration) {
+        let mut inner = self.shared.lock();
+        let now = self.shared.clock.now().max(inner.told);
+        inner.release_all(now);
+        inner.let_go(now);
+        inner.load(&self.shared.clock, len, span);
+        self.shared.note_next_event(&inner);
+        self.shared.alarm.notify_one();
+    }
+
     /// Waits until the answers that are being sent are noted. Whoever got one may look at the log at once, and
     /// should find it there.
     pub(crate) fn settle(&self) {
@@ -308,6 +326,36 @@ impl Inner {
             self.ahead = self.ahead.max(next.saturating_sub(self.told));
         }
         self.ended = ended;
+    }
+
+    /// See [`Clockwork::load`]; the model's time runs ahead.
+    fn load(&mut self, clock: &Clock, len: u64, span: Duration) {
+        let mut random = fastrand::Rng::with_seed(0);
+        let places = (self.device.size_bytes() / len.max(1)).max(1);
+        let mut read = |device: &mut dyn Device, at: Duration, id: u64| {
+            let offset = random.u64(..places) * len;
+            device.submit(at, id, Command { op: Op::Read, offset, len });
+        };
+        let mut at = self.told + self.ahead;
+        let end = at + span;
+        // Numbers that no request has: nobody waits for these.
+        for id in 0..LOAD_DEPTH {
+            read(&mut *self.device, at, u64::MAX - id);
+        }
+        let mut ended = std::mem::take(&mut self.ended);
+        for _ in 0..LOAD_STEPS_MAX {
+            let Some(next) = self.device.next_event().filter(|next| *next < end) else { break };
+            at = next;
+            self.device.advance(at, &mut ended);
+            for Ended { id, .. } in ended.drain(..) {
+                read(&mut *self.device, at, id);
+            }
+        }
+        self.ended = ended;
+        // What the clock meanwhile has counted is no rest of the device's [CLW-5].
+        self.told = self.told.max(clock.now());
+        self.ahead = self.ahead.max(at.saturating_sub(self.told));
+        self.let_go(self.told);
     }
 
     /// Ends whatever the model still has, at `now`.

@@ -244,3 +244,31 @@ fn whoever_watches_the_clock_stops_when_somebody_else_has_noticed_the_end() {
     stood_still.set_timing(false);
     assert_eq!(watched(), 0, "[CLW-1] the leader would watch for ever");
 }
+
+#[test]
+fn a_load_spends_the_credits_of_a_volume_and_then_its_time_goes_on() {
+    // No workers: the model is looked at, not the clock.
+    let profile = crate::profile::Profile::load("cloud-burst").unwrap();
+    assert!(profile.bursts());
+    let shared = Arc::new(Shared::new(profile.build(0), 1.0, RequestLog::new(1000)));
+    let clockwork = Clockwork { shared: Arc::clone(&shared), workers: Vec::new() };
+    // How long 600 reads take that come at once.
+    let takes = || {
+        let tickets: Vec<Ticket> = (0..600).map(|_| arrive(&clockwork, &[(0, 8192)])).collect();
+        let mut inner = shared.lock();
+        let begun = inner.told;
+        while let Some(next) = inner.next_event() {
+            inner.advance(next);
+        }
+        tickets.iter().map(|one| inner.waiting[&one.request].noted.ended).max().unwrap() - begun
+    };
+    let rested = takes();
+    assert!(rested < Duration::from_millis(300), "{rested:?}");
+    let (waiting, before) = (arrive(&clockwork, &[(0, 8192)]), shared.lock().told);
+    clockwork.load(8192, Duration::from_secs(3600));
+    assert_eq!(shared.lock().waiting[&waiting.request].parts, 0, "[CLW-1]");
+    assert!(shared.lock().next_event().is_none() && shared.lock().told >= before, "[CLW-5]");
+    let tired = takes();
+    assert!(tired > Duration::from_millis(1800), "[CLW-5] {tired:?}");
+    assert!(tired < Duration::from_millis(2100), "{tired:?}");
+}

@@ -243,6 +243,15 @@ impl Profile {
         Ok(Self { name: name.into(), about, size_bytes, logical_block_bytes, parts })
     }
 
+    /// Whether it is faster at first, while credits last.
+    #[must_use]
+    pub fn bursts(&self) -> bool {
+        match &self.parts.base {
+            Base::Cloud(volume) => volume.burst_iops.is_some() || volume.burst_bandwidth > 0,
+            Base::Disk(_) | Base::Flash(_) | Base::Fixed(_) => false,
+        }
+    }
+
     /// The device. What is left to chance in it (the angle of a platter, jitter) follows from `seed`.
     ///
     /// # Panics

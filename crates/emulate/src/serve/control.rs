@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::Told;
 use crate::clockwork::Clockwork;
+use crate::model::SECTOR_BYTES;
 
 /// A file of the hidden directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +99,7 @@ pub(super) fn obey(words: &[u8], clockwork: &Clockwork) -> bool {
             clockwork.settle();
             clockwork.log().clear();
         }
+        words if words.starts_with(b"load ") => return load(&words[5..], clockwork),
         // For the tests of what happens then; no word of a release build.
         b"panic" if cfg!(debug_assertions) => {
             panic!("asked to panic through .forebay/control")
@@ -104,4 +107,18 @@ pub(super) fn obey(words: &[u8], clockwork: &Clockwork) -> bool {
         _ => return false,
     }
     true
+}
+
+/// `SECONDS BYTES`: so much of the device's time passes at once, in which it is read at random.
+fn load(words: &[u8], clockwork: &Clockwork) -> bool {
+    let words = std::str::from_utf8(words).unwrap_or_default();
+    let Some((seconds, bytes)) = words.split_once(' ') else { return false };
+    let (Ok(seconds), Ok(bytes)) = (seconds.parse::<u32>(), bytes.parse::<u32>()) else {
+        return false;
+    };
+    let whole = bytes > 0 && u64::from(bytes).is_multiple_of(SECTOR_BYTES);
+    if whole {
+        clockwork.load(bytes.into(), Duration::from_secs(seconds.into()));
+    }
+    whole
 }

@@ -7,7 +7,7 @@
 //! | file | what |
 //! |---|---|
 //! | `counters` | one line of JSON: [`Counters`](crate::Counters) |
-//! | `control` | takes `timing off`, `timing on`, `log clear`; anything else is EINVAL |
+//! | `control` | takes `timing off`, `timing on`, `log clear`, and `load SECONDS BYTES`: so much of the device's time passes at once, in which it is read at random; anything else is EINVAL |
 //! | `profile` | JSON: [`Told`], what is mounted |
 //! | `log` | the newest million requests as JSON lines: [`LoggedRequest`](crate::log::LoggedRequest) |
 //!

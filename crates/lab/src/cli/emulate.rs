@@ -16,7 +16,8 @@ use crate::units::parse_size;
                   device. What is read and written takes the time that the device would take; the \
                   kernel's page cache and readahead work over it as over any other.\n\
                   In MOUNTPOINT/.forebay: log (requests as JSON lines), counters, profile, and control, \
-                  which takes `timing off`, `timing on` and `log clear`.\n\
+                  which takes `timing off`, `timing on`, `log clear`, and `load SECONDS BYTES`: so much of the \
+                  device's time passes at once, in which it is read at random.\n\
                   It unmounts when it is interrupted, when the process that started it ends, and \
                   even when it is killed.\n\n\
                   Example: forebay emulate raid10-12 /mnt/x --speed-up 10"

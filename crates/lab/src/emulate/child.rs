@@ -190,6 +190,14 @@ impl Emulated {
         self.control(if on { "timing on" } else { "timing off" })
     }
 
+    /// So many seconds of the device's time pass at once, in which it is read at random, `bytes` at a time.
+    ///
+    /// # Errors
+    /// When it cannot be asked for.
+    pub fn load(&self, seconds: u32, bytes: u64) -> anyhow::Result<()> {
+        self.control(&format!("load {seconds} {bytes}"))
+    }
+
     /// What has happened since the mount.
     ///
     /// # Errors

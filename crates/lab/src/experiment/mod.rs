@@ -1,24 +1,23 @@
 //! The experiments: each measures one thing and returns records in the common shape.
 //!
 //! [`Experiment`] is what a run needs of one: how large a file it wants and where, what it can be
-//! measured with, and the measuring. Two of them, `strategies` and `interplay`, let ways of reading
-//! compete on the same blocks; what they share is in `contest`, and the orders in which blocks are
-//! read are in `pattern`. `checkpoint` is about the way out: what becomes of pages that were changed.
-//! `readahead`, `activation` and `mixture` are about the kernel's own readahead: how much of it sequential
-//! readers need, when it begins, and what it costs random readers beside them.
+//! measured with, and the measuring. `strategies` lets ways of reading compete on the same blocks: how that
+//! is done is in `contest`, and the orders in which blocks are read are in `pattern`. `checkpoint` is about
+//! the way out: what becomes of pages that were changed. `readahead` is about the kernel's own readahead: how
+//! much of it sequential readers need, when it begins, and what it costs random readers beside them. `sync`
+//! is about commits.
 
-pub mod activation;
 pub mod checkpoint;
 mod contest;
 pub mod depth;
-pub mod interplay;
-pub mod mixture;
 mod pattern;
 pub mod readahead;
+mod rounds;
 pub mod strategies;
+pub mod sync;
 mod tally;
 
-pub use contest::CacheState;
+pub use contest::{CacheState, Entrant};
 pub use pattern::Pattern;
 
 use std::path::PathBuf;
@@ -28,7 +27,7 @@ use forebay_io::{CacheMode, Error, File, OpenOptions};
 use crate::bad_input;
 use crate::facts::{CounterSource, Storage};
 use crate::ground::on::{self, OnDisk};
-use crate::report::{Advice, BackendNote, Record};
+use crate::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
 use crate::workfile::{Naming, Workfile};
 
 /// What a run needs of an experiment. It is implemented by the experiments' settings.
@@ -109,14 +108,20 @@ impl Bench<'_> {
 }
 
 /// What came of an experiment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     /// One record per cell, with nulls and a remark where it could not be measured.
     pub records: Vec<Record>,
     /// Which backends could be opened.
     pub backends: Vec<BackendNote>,
-    /// What follows from the records.
+    /// What comparisons came to.
+    pub verdicts: Vec<Verdict>,
+    /// Settings worth changing.
     pub advice: Vec<Advice>,
+    /// What else follows from the records.
+    pub conclusions: Vec<Conclusion>,
+    /// What it shows.
+    pub section: Section,
 }
 
 /// Why direct reads cannot be measured on `workfile`, if that is so.
@@ -145,11 +150,8 @@ fn probe_direct(ground: &Ground, workfile: &Workfile) -> anyhow::Result<Option<S
 
 /// `text` as a word of a shell command.
 pub(crate) fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
+    // Only a NUL is refused, which no path and no name has.
+    shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
 }
 
 /// `items` in their order, each once.
@@ -176,6 +178,7 @@ mod tests {
     fn a_directory_with_a_space_or_quote_survives_the_shell() {
         assert_eq!(quoted("/mnt/data"), "/mnt/data");
         assert_eq!(quoted("/mnt/my disk"), "'/mnt/my disk'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
+        let hostile = "it's \"$(date)\" `date` \\ !";
+        assert_eq!(shlex::split(&quoted(hostile)), Some(vec![hostile.to_owned()]));
     }
 }

@@ -3,6 +3,7 @@
 //! Every experiment measures a cell several times and reports medians under the same names.
 //!
 //! Invariants:  [TAL-1] a metric is the median of all rounds, or null; never of some of them
+//!              [TAL-2] a 99th percentile is of a thousand waits at least
 //! Failure:     a round that this system has not the means for is put down with its reason; anything
 //!              else that went wrong is handed back and ends the run.
 
@@ -10,7 +11,11 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use crate::facts::{CounterSource, DeviceCounters};
-use crate::measure::{Coldness, Spread};
+use crate::measure::Coldness;
+use crate::statistics::median;
+
+/// Of fewer waits than this the 99th percentile is one of the ten longest, and so chance.
+const WAITS_FOR_P99: u64 = 1000;
 
 /// What one measurement gave.
 #[derive(Debug)]
@@ -27,8 +32,56 @@ pub(super) struct Round {
 }
 
 impl Round {
-    fn rate(&self) -> f64 {
+    /// Blocks per second.
+    pub(super) fn rate(&self) -> f64 {
         self.blocks as f64 / self.seconds
+    }
+
+    /// Bytes nobody asked for, as a part of those that were asked for.
+    pub(super) fn over_read(
+        &self,
+        device: Option<&DeviceCounters>,
+        block_bytes: u64,
+    ) -> Option<f64> {
+        let needed = self.blocks_needed.filter(|&needed| needed > 0)?;
+        Some(device?.read_bytes as f64 / (needed * block_bytes) as f64 - 1.0)
+    }
+
+    /// What half of the blocks were waited for at most, in microseconds.
+    pub(super) fn wait_us_p50(&self) -> Option<f64> {
+        self.wait_us(0.50, 1)
+    }
+
+    /// What 99 of 100 blocks were waited for at most, in microseconds; `None` of too few.
+    pub(super) fn wait_us_p99(&self) -> Option<f64> {
+        self.wait_us(0.99, WAITS_FOR_P99) // [TAL-2]
+    }
+
+    fn wait_us(&self, quantile: f64, fewest: u64) -> Option<f64> {
+        let waits = self.wait_ns.as_ref().filter(|waits| waits.len() >= fewest)?;
+        Some(waits.value_at_quantile(quantile) as f64 / 1e3)
+    }
+
+    /// Processor time for each block, in microseconds.
+    pub(super) fn processor_us(&self) -> f64 {
+        self.processor_seconds * 1e6 / self.blocks as f64
+    }
+
+    /// Its metrics by their names, with what the device did meanwhile.
+    fn metrics(&self, device: Option<&DeviceCounters>, block_bytes: u64) -> Map<String, Value> {
+        let metrics = json!({
+            "seconds": self.seconds,
+            "blocks": self.blocks,
+            "blocks_per_s": self.rate(),
+            "bytes_per_s": self.rate() * block_bytes as f64,
+            "device_requests": device.map(|device| device.reads),
+            "device_bytes": device.map(|device| device.read_bytes),
+            "over_read": self.over_read(device, block_bytes),
+            "wait_us_p50": self.wait_us_p50(),
+            "wait_us_p99": self.wait_us_p99(),
+            "cpu_us_per_block": self.processor_us(),
+        });
+        metrics.as_object().cloned().unwrap_or_default()
     }
 }
 
@@ -40,11 +93,41 @@ pub(super) struct Measured {
     pub(super) notes: Vec<String>,
 }
 
+#[cfg(test)]
+impl Measured {
+    /// A hundred blocks at `rate` blocks per second.
+    pub(super) fn of_rate(rate: f64) -> Measured {
+        let (blocks, seconds, processor_seconds) = (100, 100.0 / rate, 0.1);
+        let round =
+            Round { blocks, blocks_needed: Some(100), seconds, processor_seconds, wait_ns: None };
+        Measured { round, device: None, notes: Vec::new() }
+    }
+}
+
+impl Measured {
+    /// Both, measured one after the other.
+    pub(super) fn plus(mut self, other: Measured) -> Measured {
+        let (round, more) = (&mut self.round, other.round);
+        round.blocks += more.blocks;
+        round.blocks_needed =
+            round.blocks_needed.zip(more.blocks_needed).map(|(some, others)| some + others);
+        round.seconds += more.seconds;
+        round.processor_seconds += more.processor_seconds;
+        if let (Some(waits), Some(others)) = (&mut round.wait_ns, &more.wait_ns) {
+            waits.add(others).expect("all histograms are made alike");
+        }
+        self.device = self.device.zip(other.device).map(|(some, others)| some.plus(others));
+        self.notes.extend(other.notes);
+        self
+    }
+}
+
 /// What the rounds of one cell gave.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) rounds: Vec<Round>,
-    device: Vec<DeviceCounters>,
+    /// One for each round.
+    device: Vec<Option<DeviceCounters>>,
     pub(super) coldness: Vec<Coldness>,
     /// What the queues had to say, in each round anew.
     pub(super) notes: Vec<String>,
@@ -64,7 +147,7 @@ impl Tally {
             Ok(Measured { round, device, notes }) => {
                 self.coldness.push(coldness);
                 self.rounds.push(round);
-                self.device.extend(device);
+                self.device.push(device);
                 self.notes.extend(notes);
             }
             Err(error) => match lack_of_means(&error) {
@@ -75,72 +158,21 @@ impl Tally {
         Ok(())
     }
 
-    /// Blocks read in each round.
-    pub(super) fn blocks(&self) -> Option<Spread> {
-        self.spread(|round| round.blocks as f64)
+    /// The median of the rounds' values, if every round has one [TAL-1].
+    pub(super) fn median(
+        &self,
+        value: impl Fn(&Round, Option<&DeviceCounters>) -> Option<f64>,
+    ) -> Option<f64> {
+        let rounds = self.rounds.iter().zip(&self.device);
+        let values = rounds.map(|(round, device)| value(round, device.as_ref()));
+        median(&values.collect::<Option<Vec<f64>>>()?)
     }
 
-    /// Blocks per second of the rounds.
-    pub(super) fn rate(&self) -> Option<Spread> {
-        self.spread(Round::rate)
-    }
-
-    fn spread(&self, value: impl Fn(&Round) -> f64) -> Option<Spread> {
-        Spread::of(self.rounds.iter().map(value))
-    }
-
-    /// The median of what the device did, if every round has a value.
-    fn device_median(&self, value: impl Fn(&DeviceCounters, &Round) -> Option<f64>) -> Option<f64> {
-        if self.device.len() != self.rounds.len() {
-            return None;
-        }
-        let values = self.device.iter().zip(&self.rounds);
-        let values: Option<Vec<f64>> = values.map(|(device, round)| value(device, round)).collect();
-        Spread::of(values?).map(|spread| spread.median)
-    }
-
-    /// Every metric by its name. `block_bytes`: size of a block.
-    pub(super) fn metrics(&self, block_bytes: u64) -> Map<String, Value> {
-        let (seconds, rate) = (self.spread(|round| round.seconds), self.rate());
-        let processor = self.spread(|round| round.processor_seconds * 1e6 / round.blocks as f64);
-        // Bytes nobody asked for, as a part of those that were asked for.
-        let over_read = |device: &DeviceCounters, round: &Round| {
-            let needed = round.blocks_needed.filter(|&needed| needed > 0)?;
-            Some(device.read_bytes as f64 / (needed * block_bytes) as f64 - 1.0)
-        };
-        let waits = self.waits();
-        let wait_us =
-            |quantile| waits.as_ref().map(|ns| ns.value_at_quantile(quantile) as f64 / 1e3);
-        let metrics = json!({
-            "seconds": seconds.map(|spread| spread.median),
-            "seconds_min": seconds.map(|spread| spread.min),
-            "seconds_max": seconds.map(|spread| spread.max),
-            "rounds": self.rounds.len(),
-            "blocks": self.blocks().map(|spread| spread.median),
-            "blocks_per_s": rate.map(|spread| spread.median),
-            "blocks_per_s_min": rate.map(|spread| spread.min),
-            "blocks_per_s_max": rate.map(|spread| spread.max),
-            "bytes_per_s": rate.map(|spread| spread.median * block_bytes as f64),
-            "device_requests": self.device_median(|device, _| Some(device.reads as f64)),
-            "device_bytes": self.device_median(|device, _| Some(device.read_bytes as f64)),
-            "over_read": self.device_median(over_read),
-            "wait_us_p50": wait_us(0.50),
-            "wait_us_p99": wait_us(0.99),
-            "cpu_us_per_block": processor.map(|spread| spread.median),
-        });
-        metrics.as_object().cloned().unwrap_or_default()
-    }
-
-    /// The waits of all rounds.
-    fn waits(&self) -> Option<Histogram<u64>> {
-        let mut all: Option<Histogram<u64>> = None;
-        for waits in self.rounds.iter().filter_map(|round| round.wait_ns.as_ref()) {
-            match &mut all {
-                Some(sum) => sum.add(waits).expect("all histograms are made alike"),
-                None => all = Some(waits.clone()),
-            }
-        }
-        all
+    /// The metrics of each round by their names, as [`Record::new`](crate::report::Record::new) takes
+    /// them. `block_bytes`: size of a block.
+    pub(super) fn rounds(&self, block_bytes: u64) -> Vec<Map<String, Value>> {
+        let rounds = self.rounds.iter().zip(&self.device);
+        rounds.map(|(round, device)| round.metrics(device.as_ref(), block_bytes)).collect()
     }
 }
 
@@ -182,6 +214,7 @@ pub(super) fn lack_of_means(error: &anyhow::Error) -> Option<&forebay_io::Error>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Record;
 
     fn measured(device: Option<DeviceCounters>, blocks_needed: Option<u64>) -> Measured {
         let seconds = 0.5;
@@ -195,7 +228,7 @@ mod tests {
         for measured in rounds {
             tally.take(Coldness::Cold, Ok(measured)).unwrap();
         }
-        tally.metrics(8192)
+        Record::new("depth", &serde_json::Map::new(), tally.rounds(8192)).metrics
     }
 
     #[test]
@@ -211,6 +244,42 @@ mod tests {
         assert!(resident["over_read"].is_null(), "[TAL-1]");
         assert_eq!(resident["blocks_per_s"], 200.0);
         assert!(resident["wait_us_p50"].is_null());
+    }
+
+    #[test]
+    fn each_round_has_its_metrics_and_a_p99_only_of_a_thousand_waits() {
+        let mut tally = Tally::default();
+        for count in [999, 1000] {
+            let mut waits = wait_histogram();
+            waits.record_n(2000, count).unwrap();
+            let device = DeviceCounters { reads: count, read_bytes: 819_200, ..Default::default() };
+            let mut measured = measured(Some(device), Some(50));
+            measured.round.wait_ns = Some(waits);
+            tally.take(Coldness::Cold, Ok(measured)).unwrap();
+        }
+        let rounds = tally.rounds(8192);
+        assert_eq!(
+            (&rounds[0]["device_requests"], &rounds[1]["device_requests"]),
+            (&999.into(), &1000.into())
+        );
+        assert_eq!(
+            (&rounds[0]["over_read"], &rounds[0]["blocks_per_s"]),
+            (&1.0.into(), &200.0.into())
+        );
+        assert!(rounds[0]["wait_us_p99"].is_null(), "[TAL-2]");
+        assert!(rounds[0]["wait_us_p50"].is_number() && rounds[1]["wait_us_p99"].is_number());
+    }
+
+    #[test]
+    fn two_measurements_make_one_and_what_one_of_them_lacks_is_lacking() {
+        let device = DeviceCounters { reads: 7, ..Default::default() };
+        let sum = measured(Some(device), Some(50)).plus(measured(Some(device), None));
+        assert_eq!(
+            (sum.round.blocks, sum.round.seconds, sum.round.blocks_needed),
+            (200, 1.0, None)
+        );
+        assert_eq!(sum.device.map(|device| device.reads), Some(14));
+        assert!(sum.plus(measured(None, None)).device.is_none());
     }
 
     #[test]

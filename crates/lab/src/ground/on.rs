@@ -47,6 +47,7 @@ pub struct OnDisk {
     mounted: Option<Mounted>,
     emulated: Emulated,
     data: Option<Undo>,
+    bursts: bool,
 }
 
 impl OnDisk {
@@ -108,13 +109,28 @@ impl OnDisk {
         let hurry = Cleanup::new(move || drop(std::fs::write(control, "timing off")));
         emulated.timing(true)?;
         let words = words(args, spec, dir.as_deref());
-        Ok(Some(OnDisk { directory, words, hurry, mounted, emulated, data }))
+        let bursts = profile.bursts();
+        Ok(Some(OnDisk { directory, words, hurry, mounted, emulated, data, bursts }))
     }
 
     /// Where to measure.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Whether it is faster at first, while credits last.
+    #[must_use]
+    pub fn bursts(&self) -> bool {
+        self.bursts
+    }
+
+    /// So many seconds of the device's time pass at once, in which it is read at random, `bytes` at a time.
+    ///
+    /// # Errors
+    /// The emulation has ended.
+    pub fn load(&self, seconds: u32, bytes: u64) -> anyhow::Result<()> {
+        self.emulated.load(seconds, bytes)
     }
 
     /// `error`, with the blame where it belongs: a disk whose emulation has died fails every request, and is

@@ -1,9 +1,9 @@
 //! The page: one report as one HTML file that needs nothing else.
 //!
-//! The facts, the conclusions and every figure are plain HTML, so that the page can be read
-//! without scripts, printed, and searched. The interactive plot is drawn over them by
-//! `assets/page.js` with the vendored uPlot; it gets its points from here ready grouped, so that
-//! page and terminal cannot disagree on what a line is or which figure counts.
+//! Its first screen is for those who run the disk: what it does, which settings to change, and the depth plot.
+//! Below it, collapsed, is what engine authors look for: a section for each experiment, the comparisons,
+//! every record, the facts and the command. All of it is plain HTML with plots as inline SVG, so that
+//! it can be read without scripts, printed, and searched.
 //!
 //! The page's content security policy forbids every fetch. That is the proof that it asks
 //! nothing of the network; a promise in a comment was the alternative.
@@ -13,138 +13,88 @@
 //!              [HTM-3] a fact that is null reads `unknown`, never `0`
 //!              [HTM-4] nothing in the page points outside of it
 
-mod checkpoints;
-mod curves;
 mod facts;
-mod matrix;
-mod panels;
-mod readaheads;
-mod tables;
-mod timeline;
+
+use std::borrow::Cow;
 
 use anyhow::Context;
 use minijinja::value::{Serde, Value as Safe};
 use minijinja::{Environment, UndefinedBehavior, context};
 use serde::Serialize;
-use serde_json::{Value, json};
 
-use super::checkpoint::{self, Checkpoints};
-use super::depth::{Line, Lines};
-use super::footnotes::Footnotes;
-use super::interplay::{self, Panels};
-use super::standing::Standing;
-use super::strategies::{self, Maps};
-use super::{Record, Report, depth, numbers};
-use tables::Table;
+use super::plot::{self, Drawing};
+use super::{Part, Plot, Report, Section, Table, numbers, paste, tables};
 
-const TEMPLATES: [(&str, &str); 5] = [
+const TEMPLATES: [(&str, &str); 3] = [
     ("page.html", include_str!("page.html")),
     ("table.html", include_str!("table.html")),
-    ("matrix.html", include_str!("matrix.html")),
-    ("readaheads.html", include_str!("readaheads.html")),
-    ("remarks.html", include_str!("remarks.html")),
+    ("plot.html", include_str!("plot.html")),
 ];
 const PAGE_CSS: &str = include_str!("../../assets/page.css");
 const PAGE_JS: &str = include_str!("../../assets/page.js");
-const UPLOT_CSS: &str = include_str!("../../assets/uplot/uPlot.min.css");
-const UPLOT_JS: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");
 
-/// Experiments that the page shows in views of their own.
-const WITH_VIEW: [&str; 4] =
-    [depth::EXPERIMENT, strategies::EXPERIMENT, interplay::EXPERIMENT, checkpoint::EXPERIMENT];
+/// The experiment whose plot is on the first screen.
+const HEADLINE: &str = "depth";
 
-/// What the page shows of the experiment `depth`.
+/// Size of that plot, and of the others, in pixels before they are scaled to their place.
+const HEADLINE_SIZE: (f64, f64) = (470.0, 350.0);
+const PLOT_SIZE: (f64, f64) = (1000.0, 320.0);
+
+/// What the page shows of an experiment.
 #[derive(Debug, Serialize)]
-struct DepthView {
-    /// The plot in words, for those who cannot see it.
-    description: String,
-    /// Points for `page.js`, as JSON that is safe inside a script element.
-    plot: Safe,
-    rates: Safe,
-    /// The other metrics, one table each.
-    others: Vec<NamedTable>,
-    notes: Vec<String>,
-    some_not_cold: bool,
-    some_remarks: bool,
+struct View<'s> {
+    name: &'s str,
+    title: &'s str,
+    about: &'s str,
+    parts: Vec<PartView<'s>>,
 }
 
-/// A written table and what the switch between tables calls it.
-#[derive(Debug, Serialize)]
-struct NamedTable {
-    name: String,
-    table: Safe,
+/// A piece of it; one field is set.
+#[derive(Debug, Default, Serialize)]
+struct PartView<'s> {
+    text: Option<&'s str>,
+    table: Option<TableView<'s>>,
+    plot: Option<Drawing>,
 }
 
-/// What the page shows of the experiment `interplay`.
+/// A table, and which of its columns hold words.
 #[derive(Debug, Serialize)]
-struct PanelsView {
-    /// What `adaptive` makes of the kernel's readahead.
-    sentence: String,
-    patterns: Vec<PatternView>,
-    notes: Vec<String>,
-    some_not_cold: bool,
+struct TableView<'t> {
+    #[serde(flatten)]
+    table: Cow<'t, Table>,
+    words: Vec<bool>,
 }
 
-/// One pattern of `interplay`, a table for each kernel readahead.
-#[derive(Debug, Serialize)]
-struct PatternView {
-    name: String,
-    tables: Vec<Safe>,
-}
-
-/// What the page shows of the experiment `checkpoint`.
-#[derive(Debug, Serialize)]
-struct CheckpointsView {
-    /// What the best way of writing takes of the baseline's time.
-    sentence: String,
-    writing: Vec<Safe>,
-    beside: Vec<BesideView>,
-    notes: Vec<String>,
-}
-
-/// What readers felt in one pattern and cache mode.
-#[derive(Debug, Serialize)]
-struct BesideView {
-    table: Safe,
-    /// The longest reads over time, if anybody read, and the same in words.
-    plot: Option<Safe>,
-    description: String,
-}
-
-/// What the page shows of an experiment that it knows nothing about.
-#[derive(Debug, Serialize)]
-struct PlainView {
-    name: String,
-    table: Safe,
-    notes: Vec<String>,
-}
-
-/// Writes `report` as one self-contained HTML page, scripts and styles included.
+/// Writes `report` as one self-contained HTML page, scripts and styles included. `sections`: what its
+/// experiments show; one without a name shows nothing, its records are in a plain table all the same.
 ///
 /// # Errors
 /// The template does not render or the report does not serialise. Both are bugs of ours; the
 /// JSON file of the run is worth keeping all the same.
-pub fn render(report: &Report) -> anyhow::Result<String> {
-    let environment = environment()?;
+pub fn render(report: &Report, sections: &[Section]) -> anyhow::Result<String> {
+    let headline = sections.iter().find(|section| section.name == HEADLINE);
+    let headline = headline.and_then(|section| section.headline.as_ref());
+    let device = report.device.as_ref();
     let page = context! {
         report => Serde(report),
-        report_json => embedded(&serde_json::to_value(report)?)?,
+        report_json => embedded(report)?,
         took => numbers::seconds(report.seconds),
-        setting => facts::setting(report),
+        place => facts::setting(report),
         host => Serde(facts::host(&report.host)),
         storage => Serde(facts::storage(&report.storage)),
-        depth => Serde(depth_view(&environment, &report.records)?),
-        matrix => matrix_view(&environment, &report.records)?,
-        panels => Serde(panels_view(&environment, &report.records)?),
-        checkpoints => Serde(checkpoints_view(&environment, &report.records)?),
-        readaheads => readaheads::sections(&environment, &report.records)?,
-        others => Serde(plain_views(&environment, &report.records)?),
+        device => Serde(device.map(tables::device).map(owned)),
+        device_remarks => device.map(tables::device_remarks).unwrap_or_default(),
+        settings => Serde(owned(tables::settings(&report.advice))),
+        headline => Serde(headline.and_then(|plot| draw(plot, HEADLINE_SIZE))),
+        snippets => Serde(paste::snippets(&report.advice, &report.storage)),
+        sections => Serde(sections.iter().filter(|it| !it.name.is_empty()).map(view).collect::<Vec<_>>()),
+        counts => tables::verdict_counts(&report.verdicts),
+        verdicts => Serde(owned(tables::verdicts(&report.verdicts))),
+        records => Serde(records(report)),
         page_css => Safe::from_safe_string(PAGE_CSS.to_owned()),
         page_js => Safe::from_safe_string(PAGE_JS.to_owned()),
-        uplot_css => Safe::from_safe_string(UPLOT_CSS.to_owned()),
-        uplot_js => Safe::from_safe_string(UPLOT_JS.to_owned()),
     };
-    environment.get_template("page.html")?.render(page).context("rendering the page")
+    environment()?.get_template("page.html")?.render(page).context("rendering the page")
 }
 
 fn environment() -> anyhow::Result<Environment<'static>> {
@@ -156,214 +106,49 @@ fn environment() -> anyhow::Result<Environment<'static>> {
     Ok(environment)
 }
 
-fn written(environment: &Environment<'_>, table: &Table) -> anyhow::Result<Safe> {
-    let template = environment.get_template("table.html")?;
-    let html = template.render(context! { table => Serde(table) }).context("rendering a table")?;
-    Ok(Safe::from_safe_string(html))
-}
-
-/// JSON as it may stand inside a script element: `<` is written as its escape, so that no text
+/// The report as JSON that may stand inside a script element: `<` is written as its escape, so that no text
 /// of the report can end the element or open a comment [HTM-1].
-fn embedded(value: &Value) -> anyhow::Result<Safe> {
-    let text = serde_json::to_string(value)?.replace('<', "\\u003c");
+fn embedded(report: &Report) -> anyhow::Result<Safe> {
+    let text = serde_json::to_string(report)?.replace('<', "\\u003c");
     Ok(Safe::from_safe_string(text))
 }
 
-fn depth_view(
-    environment: &Environment<'_>,
-    records: &[Record],
-) -> anyhow::Result<Option<DepthView>> {
-    let grouped = Lines::group(records);
-    if grouped.lines.is_empty() {
-        return Ok(None);
-    }
-    let mut footnotes = Footnotes::default();
-    let rates = written(environment, &tables::rates(&grouped, &mut footnotes))?;
-    let mut others = Vec::new();
-    for table in tables::others(&grouped, &mut footnotes) {
-        others.push(NamedTable { table: written(environment, &table)?, name: table.name });
-    }
-    let mut cells = grouped.lines.iter().flat_map(|line| &line.cells);
-    Ok(Some(DepthView {
-        description: description(&grouped),
-        plot: embedded(&plot(&grouped))?,
-        rates,
-        others,
-        some_remarks: !footnotes.sentences().is_empty(),
-        notes: footnotes.sentences().to_vec(),
-        some_not_cold: cells.any(|cell| cell.standing() == Standing::NotCold),
-    }))
+fn draw(plot: &Plot, (width, height): (f64, f64)) -> Option<Drawing> {
+    plot::draw(plot, width, height)
 }
 
-/// The heat maps of `strategies`, written; `None` without records that fit into one.
-fn matrix_view(environment: &Environment<'_>, records: &[Record]) -> anyhow::Result<Option<Safe>> {
-    let Some(view) = matrix::view(&Maps::group(records)) else {
-        return Ok(None);
-    };
-    let template = environment.get_template("matrix.html")?;
-    let html = template.render(context! { view => Serde(view) }).context("rendering a heat map")?;
-    Ok(Some(Safe::from_safe_string(html)))
+fn view(section: &Section) -> View<'_> {
+    let Section { name, title, about, parts, .. } = section;
+    View { name, title, about, parts: parts.iter().map(part).collect() }
 }
 
-fn panels_view(
-    environment: &Environment<'_>,
-    records: &[Record],
-) -> anyhow::Result<Option<PanelsView>> {
-    let grouped = Panels::group(records);
-    if grouped.panels.is_empty() {
-        return Ok(None);
+fn part(part: &Part) -> PartView<'_> {
+    let empty = PartView::default();
+    match part {
+        Part::Text(text) => PartView { text: Some(text), ..empty },
+        Part::Table(table) => PartView { table: Some(shown(Cow::Borrowed(table))), ..empty },
+        Part::Plot(plot) => PartView { plot: draw(plot, PLOT_SIZE), ..empty },
     }
-    let mut footnotes = Footnotes::default();
-    let mut patterns = Vec::new();
-    for of_pattern in panels::tables(&grouped, &mut footnotes) {
-        let mut tables = Vec::new();
-        for table in &of_pattern.tables {
-            tables.push(written(environment, table)?);
-        }
-        patterns.push(PatternView { name: of_pattern.pattern, tables });
-    }
-    let mut cells = grouped.panels.iter().flat_map(|panel| &panel.cells);
-    Ok(Some(PanelsView {
-        sentence: grouped.sentence(),
-        patterns,
-        notes: footnotes.sentences().to_vec(),
-        some_not_cold: cells.any(|cell| cell.standing() == Standing::NotCold),
-    }))
 }
 
-fn checkpoints_view(
-    environment: &Environment<'_>,
-    records: &[Record],
-) -> anyhow::Result<Option<CheckpointsView>> {
-    let grouped = Checkpoints::group(records);
-    if grouped.is_empty() {
-        return Ok(None);
-    }
-    let mut footnotes = Footnotes::default();
-    let mut writing = Vec::new();
-    for panel in &grouped.panels {
-        writing.push(written(environment, &checkpoints::writing(panel, &mut footnotes))?);
-    }
-    let mut beside = Vec::new();
-    for panel in &grouped.beside {
-        let table = written(environment, &checkpoints::reading(panel, &mut footnotes))?;
-        let (plot, description) = timeline::draw(panel).map_or((None, String::new()), |drawn| {
-            (Some(Safe::from_safe_string(drawn.svg)), drawn.description)
-        });
-        beside.push(BesideView { table, plot, description });
-    }
-    let (sentence, notes) = (grouped.sentence(), footnotes.sentences().to_vec());
-    Ok(Some(CheckpointsView { sentence, writing, beside, notes }))
+fn shown(table: Cow<'_, Table>) -> TableView<'_> {
+    let words = (0..table.columns.len()).map(|column| table.is_words(column)).collect();
+    TableView { table, words }
 }
 
-/// One table for each experiment that has no view of its own, in the order measured, and for
-/// records that fit no view of the experiment they belong to [HTM-2].
-fn plain_views(
-    environment: &Environment<'_>,
-    records: &[Record],
-) -> anyhow::Result<Vec<PlainView>> {
+fn owned(table: Table) -> TableView<'static> {
+    shown(Cow::Owned(table))
+}
+
+/// A plain table for each experiment, in the order measured [HTM-2].
+fn records(report: &Report) -> Vec<TableView<'static>> {
     let mut names: Vec<&str> = Vec::new();
-    for record in records {
-        let name = record.experiment.as_str();
-        let has_view = WITH_VIEW.contains(&name) || readaheads::EXPERIMENTS.contains(&name);
-        if !has_view && !names.contains(&name) {
-            names.push(name);
+    for record in &report.records {
+        if !names.contains(&record.experiment.as_str()) {
+            names.push(&record.experiment);
         }
     }
-    let mut views: Vec<PlainView> = Vec::new();
-    for (name, leftovers) in [
-        ("depth, records that fit no line", Lines::group(records).leftovers),
-        ("strategies, records that fit no map", Maps::group(records).leftovers),
-        ("interplay, records that fit no table", Panels::group(records).leftovers),
-        ("checkpoint, records that fit no table", Checkpoints::group(records).leftovers),
-    ]
-    .into_iter()
-    .chain(readaheads::leftovers(records))
-    {
-        if !leftovers.is_empty() {
-            views.push(plain_view(environment, name, &leftovers)?);
-        }
-    }
-    for name in names {
-        let of_name: Vec<&Record> =
-            records.iter().filter(|record| record.experiment == name).collect();
-        views.push(plain_view(environment, name, &of_name)?);
-    }
-    Ok(views)
-}
-
-fn plain_view(
-    environment: &Environment<'_>,
-    name: &str,
-    records: &[&Record],
-) -> anyhow::Result<PlainView> {
-    let mut footnotes = Footnotes::default();
-    let table = written(environment, &tables::plain(name, records, &mut footnotes))?;
-    Ok(PlainView { name: name.to_owned(), table, notes: footnotes.sentences().to_vec() })
-}
-
-/// What `page.js` draws: the depths, and for each line one entry a depth, null where the line
-/// has no such cell.
-fn plot(grouped: &Lines<'_>) -> Value {
-    let depths = grouped.depths();
-    let lines: Vec<Value> = grouped.lines.iter().map(|line| plot_line(line, &depths)).collect();
-    json!({ "depths": depths, "lines": lines })
-}
-
-fn plot_line(line: &Line<'_>, depths: &[u64]) -> Value {
-    let point = |depth: &u64| -> Value {
-        let Some(cell) = line.at(*depth) else {
-            return Value::Null;
-        };
-        let low = cell.record.metric("blocks_per_s_min");
-        let high = cell.record.metric("blocks_per_s_max");
-        let range = low
-            .zip(high)
-            .map(|(low, high)| format!("{} to {}", numbers::number(low), numbers::number(high)));
-        json!({
-            "rate": cell.rate(),
-            "low": low,
-            "high": high,
-            "text": cell.rate().map(numbers::number),
-            "range": range.unwrap_or_default(),
-            "standing": cell.standing().name(),
-            "remarks": cell.record.remarks,
-        })
-    };
-    json!({
-        "label": line.label,
-        "backend": tables::backend_class(line.backend),
-        "cache": line.cache,
-        "points": depths.iter().map(point).collect::<Vec<Value>>(),
-    })
-}
-
-/// The plot in words: what is drawn, and for each line where it starts and how far it gets.
-fn description(grouped: &Lines<'_>) -> String {
-    let depths = grouped.depths();
-    let (first, last) = (depths.first().unwrap_or(&0), depths.last().unwrap_or(&0));
-    let mut text = format!(
-        "Line plot of blocks read per second against look-ahead depth, from depth {first} to \
-         {last}."
-    );
-    for line in &grouped.lines {
-        let at = |cell: &depth::Cell<'_>| {
-            let rate = cell.cold_rate().map(numbers::number);
-            rate.map(|rate| format!("{rate} at depth {}", cell.depth))
-        };
-        let start = line.cells.first().and_then(at);
-        let best = line
-            .best()
-            .filter(|best| line.cells.first().is_none_or(|first| best.depth != first.depth));
-        let told = match (start, best.and_then(at)) {
-            (Some(start), Some(best)) => format!("{start}, at best {best}"),
-            (Some(only), None) | (None, Some(only)) => format!("at best {only}"),
-            (None, None) => "no cold figure".to_owned(),
-        };
-        text.push_str(&format!(" {}: {told}.", line.label));
-    }
-    text.push_str(" The table that follows has every figure.");
-    text
+    names.into_iter().map(|name| owned(tables::plain(name, &report.records))).collect()
 }
 
 #[cfg(test)]

@@ -2,37 +2,41 @@
 //!
 //! `report.json` is this structure written out, the HTML page carries the same text inside
 //! itself, and the terminal tables are drawn from the same records. A metric that could not be
-//! measured is `null`, never a made-up number; why is said in the record's `remarks`.
+//! measured is `null`, never a made-up number; why is said in the record's `remarks`. Each metric's
+//! median stands in `metrics`, and every round's figures in `rounds`, by which `forebay compare` pairs two
+//! reports.
 //!
 //! Invariants:  [REP-1] every record names its experiment and carries one metric map
-//! Source:      the record shape is that of the design notes, schema `forebay-lab/1`.
+//!              [REP-2] a metric is the median of all rounds, or null; never of some of them
+//! Source:      the record shape is that of the design notes, schema `forebay-lab/2`.
 
-mod activation;
-mod checkpoint;
-mod depth;
-mod footnotes;
+mod advice;
 pub mod html;
-mod interplay;
-mod labels;
-mod mixture;
 pub(crate) mod numbers;
-mod readahead;
+mod paste;
+mod plot;
 #[cfg(test)]
-mod sample;
-mod standing;
-mod strategies;
-mod summary;
+pub(crate) mod sample;
+mod section;
+pub(crate) mod tables;
 pub mod terminal;
 
-pub use summary::summary;
+pub use advice::{Advice, AppliesTo, Confidence, Proposal};
+pub(crate) use paste::FILES as SNIPPET_FILES;
+pub use paste::{Snippet, snippets};
+pub use section::{Line, Mark, Part, Plot, PlotMark, Point, Row, Section, Table, TableCell};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::facts::{Host, Storage};
+use crate::statistics::{Judgement, median};
+
+/// The key of a round's number in its metrics, where not every cell has every round.
+pub(crate) const ROUND: &str = "round";
 
 /// The schema name written into every report.
-pub const SCHEMA: &str = "forebay-lab/1";
+pub const SCHEMA: &str = "forebay-lab/2";
 
 /// Everything one run found out.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -53,10 +57,16 @@ pub struct Report {
     pub storage: Storage,
     /// Which I/O backends could be opened, and why the others could not.
     pub backends: Vec<BackendNote>,
+    /// What the disk does, measured before anything else; `None` where it was not measured.
+    pub device: Option<DeviceSummary>,
     /// One record per cell measured.
     pub records: Vec<Record>,
-    /// Conclusions, one sentence each, with the setting they lead to.
+    /// What comparisons came to.
+    pub verdicts: Vec<Verdict>,
+    /// Settings worth changing.
     pub advice: Vec<Advice>,
+    /// What else follows, one sentence each.
+    pub conclusions: Vec<Conclusion>,
 }
 
 /// Whether a backend could be opened, and why not.
@@ -73,26 +83,102 @@ pub struct BackendNote {
 /// One cell of an experiment and what was measured in it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// `depth`, `strategies`, `interplay`, `checkpoint`, `readahead`, `activation`, `mixture`.
+    /// `depth`, `sync`, `strategies`, `checkpoint`, `readahead`, `activation`, `mixture`.
     pub experiment: String,
-    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`; for `strategies` and
-    /// `interplay`: `pattern`, `strategy`, `cache`, `device_readahead_bytes`, and for the former also
-    /// `cache_state`; for `checkpoint`: `dirty`, `elevator`, `combine`, `cache`, `backend`, `paced`,
+    /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`, and `workers` of threads
+    /// whose number is fixed; for `sync`: `bytes`, `place`, `method`, `writers`, `files`; for `strategies`:
+    /// `pattern`, `strategy`, `cache_state`, `cache`, `device_readahead_bytes`; for `checkpoint`: `dirty`,
+    /// `elevator`, `combine`, `cache`, `backend`, `paced`,
     /// `foreground`; for `readahead`: `readers`, `files`, `readahead_bytes`, `readahead_by`, `advice`,
     /// `request_bytes`, `cache`, `profile`, `filesystem`, and `position` instead of `files` for the ends of a
     /// disk; for `activation`: `start`, `advice`, `request_bytes`, `stride_bytes`, `streams`, `descriptors`,
     /// `readahead_bytes`; for `mixture`: `mix`, `streams`, `random_readers` and those of `readahead`.
     pub cell: Map<String, Value>,
-    /// Metric name to number or null, or to a list of these; each name ends in its unit.
+    /// Metric name to the median of the rounds, or null, or to a list of these; each name ends in its unit.
     pub metrics: Map<String, Value>,
+    /// The metrics of each round, in the order in which they were measured. Round n of a cell and round n of
+    /// another one were measured side by side; where not every cell has every round, `round` is its number.
+    #[serde(default)]
+    pub rounds: Vec<Map<String, Value>>,
     /// Sentences a reader needs to judge the numbers, such as a cache that could not be emptied.
     #[serde(default)]
     pub remarks: Vec<String>,
 }
 
+/// What the disk does, with nothing of ours in between.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct DeviceSummary {
+    /// Random reads of 8 KiB, one at a time, in requests a second.
+    pub random_read_depth_1: Option<Figure>,
+    /// Random reads of 8 KiB, as many under way as help, in requests a second.
+    pub random_read_saturated: Option<Figure>,
+    /// How many that is.
+    pub saturated_depth: Option<u32>,
+    /// Large reads in sequence, in bytes a second.
+    pub sequential_read: Option<Figure>,
+    /// Large writes in sequence, to the end of their sync, in bytes a second.
+    pub sequential_write: Option<Figure>,
+    /// 8 KiB appended and synced by fdatasync, one after the other, a second.
+    pub sync: Option<Figure>,
+    /// Seconds under sustained load before the figures were taken (of an emulated disk: of its own time), and the
+    /// rate at its start and end, if that fell: credits or a cache were used up.
+    pub burst: Option<Burst>,
+    /// What could not be measured, and why; and what is worth knowing of the figures.
+    pub remarks: Vec<String>,
+}
+
+/// A rate, how far its rounds were apart, and what one request waited.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Figure {
+    /// The median of the rounds.
+    pub per_s: f64,
+    /// The slowest round.
+    pub low: f64,
+    /// The fastest round.
+    pub high: f64,
+    /// How many there were.
+    pub rounds: usize,
+    /// Of all requests, in microseconds.
+    pub wait_us_p50: Option<f64>,
+    /// Of all requests, in microseconds; `None` of fewer than 1,000.
+    pub wait_us_p99: Option<f64>,
+}
+
+/// A disk that is faster at first.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Burst {
+    /// How long it was kept busy.
+    pub seconds: f64,
+    /// Requests a second at the start.
+    pub start_per_s: f64,
+    /// Requests a second at the end.
+    pub end_per_s: f64,
+}
+
+/// What came of comparing an entrant with its rival in one row.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The experiment.
+    pub experiment: String,
+    /// What they were compared on, such as `bitmap-10 cold buffered`.
+    pub row: String,
+    /// Who is judged.
+    pub entrant: String,
+    /// Whom it is compared with.
+    pub rival: String,
+    /// What the entrant's rate is of the rival's.
+    pub ratio: f64,
+    /// Lower end of the ratio's interval.
+    pub low: f64,
+    /// Upper end of the ratio's interval.
+    pub high: f64,
+    /// What it comes to.
+    pub verdict: Judgement,
+}
+
 /// A conclusion and the evidence for it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Advice {
+pub struct Conclusion {
     /// The experiment it rests on.
     pub experiment: String,
     /// The whole conclusion as a sentence.
@@ -104,6 +190,24 @@ pub struct Advice {
 }
 
 impl Record {
+    /// A cell that was measured in `rounds`, with the median of each metric; null unless every round has a
+    /// number for it [REP-2].
+    ///
+    /// # Panics
+    /// `cell` is not a struct, or cannot be serialised.
+    pub fn new(experiment: &str, cell: &impl Serialize, rounds: Vec<Map<String, Value>>) -> Record {
+        let cell = serde_json::to_value(cell).expect("a cell is plain data");
+        let Value::Object(cell) = cell else { panic!("a cell is a struct: {cell}") };
+        let keys = rounds.first().map(|round| round.keys().cloned()).into_iter().flatten();
+        let metric = |key: String| {
+            let values: Option<Vec<&Value>> = rounds.iter().map(|round| round.get(&key)).collect();
+            let middle = values.map_or(Value::Null, |values| middle(&values));
+            (key, middle)
+        };
+        let metrics = keys.filter(|key| key != ROUND).map(metric).collect();
+        Record { experiment: experiment.to_owned(), cell, metrics, rounds, remarks: Vec::new() }
+    }
+
     /// A text setting of the cell, or `""`.
     pub fn cell_text(&self, key: &str) -> &str {
         self.cell.get(key).and_then(Value::as_str).unwrap_or("")
@@ -126,6 +230,23 @@ impl Record {
     }
 }
 
+/// The median of numbers, and of lists of the same length one by one; null of anything else.
+fn middle(values: &[&Value]) -> Value {
+    if let Some(numbers) = values.iter().map(|value| value.as_f64()).collect::<Option<Vec<f64>>>() {
+        return median(&numbers).map_or(Value::Null, Value::from);
+    }
+    let lists: Option<Vec<&Vec<Value>>> = values.iter().map(|value| value.as_array()).collect();
+    match lists {
+        Some(lists) if lists.windows(2).all(|pair| pair[0].len() == pair[1].len()) => {
+            let at = |index: usize| {
+                middle(&lists.iter().map(|list| &list[index]).collect::<Vec<&Value>>())
+            };
+            (0..lists.first().map_or(0, |list| list.len())).map(at).collect()
+        }
+        _ => Value::Null,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,9 +256,31 @@ mod tests {
         let record = sample::record("uring", "direct", 64, Some(7e4), &[]);
         let written = serde_json::to_value(&record).unwrap();
         let fields: Vec<_> = written.as_object().unwrap().keys().cloned().collect();
-        assert_eq!(fields, ["experiment", "cell", "metrics", "remarks"], "[REP-1]");
+        assert_eq!(fields, ["experiment", "cell", "metrics", "rounds", "remarks"], "[REP-1]");
         assert_eq!(written["cell"]["depth"], 64, "[REP-1]");
         assert!(written["metrics"]["blocks_per_s"].is_number(), "[REP-1]");
+    }
+
+    #[test]
+    fn rep_2_a_metric_that_one_round_lacks_is_null() {
+        #[derive(Serialize)]
+        struct Cell {
+            depth: u32,
+        }
+        let round = |rate: f64, p99: Option<f64>| {
+            let map = serde_json::json!({
+                "round": 7, "blocks_per_s": rate, "wait_us_p99": p99, "over_time": [rate, null],
+            });
+            map.as_object().cloned().unwrap()
+        };
+        let rounds = vec![round(3.0, Some(1.0)), round(1.0, None), round(2.0, Some(2.0))];
+        let record = Record::new("depth", &Cell { depth: 8 }, rounds);
+        assert_eq!(record.metric("blocks_per_s"), Some(2.0));
+        assert!(record.metrics["wait_us_p99"].is_null(), "[REP-2]");
+        assert_eq!(record.metrics["over_time"], serde_json::json!([2.0, null]), "[REP-2]");
+        assert_eq!((record.cell_number("depth"), record.rounds.len()), (Some(8), 3));
+        assert!(!record.metrics.contains_key("round") && record.rounds[0]["round"] == 7);
+        assert!(Record::new("depth", &Cell { depth: 8 }, Vec::new()).metrics.is_empty());
     }
 
     #[test]

@@ -68,11 +68,6 @@ pub(crate) fn bytes(count: u64) -> String {
     ByteSize(count).display().iec().to_string()
 }
 
-/// A metric that counts bytes; one below zero counts nothing and is a dash.
-pub(crate) fn byte_count(count: f64) -> String {
-    if count >= 0.0 { bytes(count as u64) } else { "–".to_owned() } // `as` saturates
-}
-
 /// A length of time: `0.84 s`, `12.4 s`, `3 min 12 s`, `1 h 04 min`.
 pub(crate) fn seconds(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
@@ -142,6 +137,5 @@ mod tests {
         assert_eq!(percent(0.0341), "3.4");
         assert_eq!(percent(0.16), "16");
         assert_eq!(bytes(16 << 30), "16.0 GiB");
-        assert_eq!([16_777_216.0, -1.0, f64::MAX].map(byte_count), ["16.0 MiB", "–", "16.0 EiB"]);
     }
 }

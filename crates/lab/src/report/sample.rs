@@ -1,53 +1,88 @@
-//! Records and a report for the unit tests of this folder.
+//! A report and its sections for tests: what a run on a cloud machine leaves behind, with everything that
+//! can go wrong in it: a backend that is missing, a cell that was not cold, one never measured, facts that
+//! nobody could find.
+//!
+//! Shared by the unit tests, and by the tests that open the page in a browser.
+#![allow(dead_code, clippy::unwrap_used)] // each of the two uses its part of it
 
-use serde_json::{Map, Value, json};
+use forebay_lab::facts::{Device, Host, Storage};
+use forebay_lab::report::{
+    Advice, AppliesTo, BackendNote, Burst, Conclusion, Confidence, DeviceSummary, Figure, Line,
+    Mark, Part, Plot, PlotMark, Point, Record, Report, Row, SCHEMA, Section, Table, TableCell,
+    Verdict,
+};
+use forebay_lab::statistics::Judgement;
+use serde_json::{Value, json};
 
-use super::{BackendNote, Record, Report, SCHEMA};
-use crate::facts::{Host, Storage};
+const DEPTHS: [u32; 11] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
-/// One record of `depth`; every metric but the rate follows from it, or is null without it.
+/// Rate alone and highest rate of each line.
+const LINES: [(&str, &str, f64, f64); 5] = [
+    ("sync", "buffered", 1_140.0, 1_390.0),
+    ("threads", "buffered", 1_120.0, 21_400.0),
+    ("uring", "buffered", 1_180.0, 33_800.0),
+    ("threads", "direct", 1_210.0, 24_900.0),
+    ("uring", "direct", 1_236.0, 41_230.0),
+];
+
+/// One record of `depth`, of three rounds; every metric but the rate follows from it, or is null without it.
 pub(crate) fn record(
     backend: &str,
     cache: &str,
-    depth: u64,
+    depth: u32,
     blocks_per_s: Option<f64>,
     remarks: &[&str],
 ) -> Record {
+    let round = |factor: f64| {
+        let rate = blocks_per_s.map(|rate| rate * factor);
+        let of = |metric: fn(f64) -> f64| rate.map(metric);
+        let metrics = json!({
+            "seconds": of(|rate| 4096.0 / rate),
+            "blocks": rate.map(|_| 4096),
+            "blocks_per_s": rate,
+            "bytes_per_s": of(|rate| rate * 8192.0),
+            "device_requests": rate.map(|_| 4012),
+            "over_read": rate.map(|_| 0.02),
+            "wait_us_p50": of(|rate| 620_000.0 / rate),
+            "wait_us_p99": of(|rate| 2_900_000.0 / rate),
+        });
+        metrics.as_object().cloned().unwrap()
+    };
     let cell = json!({"backend": backend, "cache": cache, "depth": depth});
-    let scaled = |factor: f64| blocks_per_s.map(|rate| rate * factor);
-    let metrics = json!({
-        "seconds": blocks_per_s.map(|rate| 4096.0 / rate),
-        "rounds": 3,
-        "blocks": blocks_per_s.map(|_| 4096),
-        "blocks_per_s": blocks_per_s,
-        "blocks_per_s_min": scaled(0.97),
-        "blocks_per_s_max": scaled(1.03),
-        "bytes_per_s": scaled(8192.0),
-        "device_requests": blocks_per_s.map(|_| 4012),
-        "device_bytes": blocks_per_s.map(|_| 4096 * 8192),
-        "over_read": blocks_per_s.map(|_| 0.02),
-        "wait_us_p50": blocks_per_s.map(|rate| 900_000.0 / rate),
-        "wait_us_p99": blocks_per_s.map(|rate| 2_400_000.0 / rate),
-        "cpu_us_per_block": blocks_per_s.map(|_| 3.2),
-    });
-    Record {
-        experiment: "depth".to_owned(),
-        cell: object(cell),
-        metrics: object(metrics),
-        remarks: remarks.iter().map(|remark| (*remark).to_owned()).collect(),
-    }
+    let mut made = Record::new("depth", &cell, [0.98, 1.0, 1.03].map(round).to_vec());
+    made.remarks = remarks.iter().map(|&remark| remark.to_owned()).collect();
+    made
 }
 
-/// The fields of a JSON object; none for any other value.
-pub(crate) fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
+/// The rate of a line at a depth, as disks have it.
+fn rate(line: usize, depth: u32) -> f64 {
+    let (_, _, alone, most) = LINES[line];
+    let noise = 1.0 + 0.02 * (((line * 7 + depth as usize * 5) % 9) as f64 - 4.0) / 4.0;
+    let ahead = alone * (1.0 + f64::from(depth));
+    most / (1.0 + (most / ahead).powi(3)).cbrt() * noise
+}
+
+/// All of them, and one of an experiment that nobody has heard of.
+pub(crate) fn records() -> Vec<Record> {
+    let mut records = Vec::new();
+    for (line, (backend, cache, ..)) in LINES.into_iter().enumerate() {
+        for depth in DEPTHS {
+            records.push(record(backend, cache, depth, Some(rate(line, depth)), &[]));
+        }
     }
+    records[13] = record("threads", "buffered", 2, Some(184_300.0), &["not cold: 61 % was cached"]);
+    records[43] =
+        record("threads", "direct", 512, None, &["not measured: 512 threads are too many"]);
+    let cell = json!({"moon": "full", "gap_blocks": 4});
+    let round = json!({"seconds": 1.25, "level_m": null}).as_object().cloned().unwrap();
+    let mut tide = Record::new("tides", &cell, vec![round]);
+    tide.remarks.push("the gauge was frozen".to_owned());
+    records.push(tide);
+    records
 }
 
 /// A report of a machine about which next to nothing is known.
-pub(crate) fn report(records: Vec<Record>) -> Report {
+pub(crate) fn bare(records: Vec<Record>) -> Report {
     Report {
         schema: SCHEMA.to_owned(),
         forebay: "0.1.0".to_owned(),
@@ -74,284 +109,413 @@ pub(crate) fn report(records: Vec<Record>) -> Report {
             device_remark: "the filesystem has no block device".to_owned(),
             emulated: None,
         },
-        backends: vec![BackendNote {
-            backend: "uring".to_owned(),
-            available: false,
-            note: "io_uring_setup: EPERM".to_owned(),
-        }],
+        backends: vec![backend("uring", false, "io_uring_setup: EPERM")],
         records,
+        device: None,
+        verdicts: Vec::new(),
         advice: Vec::new(),
+        conclusions: Vec::new(),
     }
 }
 
-/// One record of `strategies`, under a kernel readahead of 128 KiB.
-pub(crate) fn strategy(
-    pattern: &str,
-    strategy: &str,
-    place: (&str, &str),
-    blocks_per_s: Option<f64>,
-    remarks: &[&str],
-) -> Record {
-    let (state, cache) = place;
-    let mut made = record("", cache, 0, blocks_per_s, remarks);
-    made.experiment = "strategies".to_owned();
-    made.cell = object(json!({
-        "pattern": pattern,
-        "strategy": strategy,
-        "cache_state": state,
-        "cache": cache,
-        "device_readahead_bytes": 131_072,
-    }));
-    made
-}
-
-/// One record of `interplay`.
-pub(crate) fn interplay(
-    pattern: &str,
-    strategy: &str,
-    cache: &str,
-    readahead_bytes: Option<u64>,
-    blocks_per_s: Option<f64>,
-) -> Record {
-    let mut made = record("", cache, 0, blocks_per_s, &[]);
-    made.experiment = "interplay".to_owned();
-    made.cell = object(json!({
-        "pattern": pattern,
-        "strategy": strategy,
-        "cache": cache,
-        "device_readahead_bytes": readahead_bytes,
-    }));
-    made
-}
-
-/// Records of both experiments such as nobody should write, each shape of them once.
-pub(crate) fn absurd() -> Vec<Record> {
-    let cells = [
-        json!({}),
-        json!({"pattern": null, "strategy": 7}),
-        json!({"pattern": "uniform", "strategy": "adaptive"}),
-        json!({"pattern": "uniform", "strategy": "os", "cache": [1], "cache_state": {"a": 1}}),
-        json!({"pattern": "uniform", "strategy": "willneed-", "device_readahead_bytes": -1}),
-        json!({"pattern": "é".repeat(90), "strategy": "w".repeat(90), "cache": "c".repeat(90)}),
-    ];
-    let metrics = [
-        json!({}),
-        json!({"blocks_per_s": null, "device_requests": "many"}),
-        json!({"blocks_per_s": -1, "over_read": -1, "seconds": -3}),
-        json!({"blocks_per_s": 0, "device_bytes": -5, "seconds": 0}),
-        json!({"blocks_per_s": f64::MAX, "device_bytes": f64::MAX, "over_read": f64::MAX}),
-        json!({"blocks_per_s": f64::MIN_POSITIVE, "seconds": u64::MAX, "blocks_per_s_max": "x"}),
-    ];
-    let remarks = [&[][..], &["not cold: 1", "", "two\nlines"]];
-    let mut records = Vec::new();
-    for experiment in ["strategies", "interplay"] {
-        for cell in &cells {
-            for metrics in &metrics {
-                for remarks in remarks {
-                    records.push(Record {
-                        experiment: experiment.to_owned(),
-                        cell: object(cell.clone()),
-                        metrics: object(metrics.clone()),
-                        remarks: remarks.iter().map(|remark| (*remark).to_owned()).collect(),
-                    });
-                }
-            }
-        }
-    }
-    records
-}
-
-/// One record of `checkpoint`, of 65,536 pages; every metric follows from the two given.
-pub(crate) fn checkpoint(
-    place: (&str, &str),
-    way: (&str, bool, &str),
-    seconds: f64,
-    ratio: f64,
-) -> Record {
-    let ((dirty, cache), (elevator, combine, backend)) = (place, way);
-    let requests = if combine { 8192 } else { 65_536 };
-    Record {
-        experiment: "checkpoint".to_owned(),
-        cell: object(json!({
-            "dirty": dirty, "elevator": elevator, "combine": combine, "cache": cache,
-            "backend": backend, "paced": false, "foreground": false,
-        })),
-        metrics: object(json!({
-            "seconds": seconds, "seconds_min": seconds * 0.98, "seconds_max": seconds * 1.02,
-            "checkpoints": 3, "pages": 65_536, "pages_per_s": 65_536.0 / seconds,
-            "ratio_to_arrival": ratio, "requests": requests, "device_requests": requests + 3,
-            "bytes_per_request": 65_536 * 8192 / requests, "sync_seconds": 0.2,
-            "tablespace_seconds": [seconds], "slip": null,
-        })),
-        remarks: Vec::new(),
+/// The whole report.
+pub(crate) fn report() -> Report {
+    Report {
+        command: "forebay lab --dir /var/lib/forebay --seed 20070913 --report forebay-report"
+            .to_owned(),
+        started: "2026-11-21T08:14:03Z".to_owned(),
+        seconds: 212.4,
+        host: Host {
+            name: "reservoir-3".to_owned(),
+            kernel: "Linux 6.18.44".to_owned(),
+            cpu: Some("AMD EPYC 9R14".to_owned()),
+            cpus: 4,
+            memory_bytes: Some(16_642_998_272),
+            virtualisation: Some("kvm".to_owned()),
+            container: None,
+            root: true,
+        },
+        storage: storage(),
+        backends: vec![
+            backend("sync", true, ""),
+            backend("threads", true, ""),
+            backend("aio", false, "io_setup: Resource temporarily unavailable"),
+            backend("uring", true, "registered buffers"),
+        ],
+        device: Some(device()),
+        verdicts: verdicts(),
+        advice: advice(),
+        conclusions: conclusions(),
+        ..bare(records())
     }
 }
 
-/// One record of `checkpoint` with readers, whose p99 is so many times what it was before.
-pub(crate) fn beside(cache: &str, paced: bool, times: f64) -> Record {
-    let mut made = checkpoint(("clustered", cache), ("balanced", true, "uring"), 18.0, 1.0);
-    made.cell.insert("paced".into(), json!(paced));
-    made.cell.insert("foreground".into(), json!(true));
-    let over_time: Vec<f64> =
-        (0..50).map(|second| if second % 20 == 10 { times * 900.0 } else { 700.0 }).collect();
-    made.metrics.extend(object(json!({
-        "ratio_to_arrival": null,
-        "slip": if paced { Some(0.004) } else { None },
-        "foreground_us_p50": 150.0, "foreground_us_p99": times * 400.0,
-        "foreground_us_p999": times * 600.0, "foreground_us_max": times * 900.0,
-        "foreground_reads": 20_000,
-        "foreground_before_us_p50": 130.0, "foreground_before_us_p99": 400.0,
-        "foreground_slot_seconds": 1.0,
-        "foreground_us_max_over_time": over_time,
-        "checkpoint_spans_seconds": if paced { [[10.0, 28.0], [30.0, 48.0]] }
-            else { [[10.0, 12.5], [30.0, 32.5]] },
-    })));
-    made
+fn backend(name: &str, available: bool, note: &str) -> BackendNote {
+    BackendNote { backend: name.to_owned(), available, note: note.to_owned() }
 }
 
-/// Records of `checkpoint` such as nobody should write, each shape of them once.
-pub(crate) fn absurd_checkpoints() -> Vec<Record> {
-    let whole = json!({
-        "dirty": "uniform", "elevator": "arrival", "combine": false, "cache": "direct",
-        "backend": "sync", "paced": false, "foreground": true,
-    });
-    let long = json!({
-        "dirty": "d".repeat(90), "elevator": "é".repeat(90), "combine": true, "cache": "c".repeat(90),
-        "backend": "b".repeat(90), "paced": true, "foreground": true, "more": {"a": 1},
-    });
-    let cells = [json!({}), json!({"dirty": 7, "elevator": null}), whole, long];
-    let metrics = [
-        json!({}),
-        json!({"seconds": null, "pages_per_s": "many", "foreground_us_max_over_time": 5}),
-        json!({"seconds": -1, "foreground_us_p99": -1, "foreground_us_max_over_time": [-1, [], null]}),
-        json!({"seconds": 0, "pages_per_s": 0, "checkpoint_spans_seconds": [[1, 0], [], 7]}),
-        json!({
-            "seconds": f64::MAX, "pages_per_s": f64::MAX, "bytes_per_request": f64::MAX,
-            "foreground_us_max_over_time": [f64::MAX, 0, f64::MIN_POSITIVE],
-            "foreground_slot_seconds": f64::MAX, "checkpoint_spans_seconds": [[0, f64::MAX]],
-            "foreground_us_p99": f64::MAX, "foreground_before_us_p99": f64::MIN_POSITIVE,
+pub(crate) fn storage() -> Storage {
+    Storage {
+        directory: "/var/lib/forebay".to_owned(),
+        filesystem: Some("ext4".to_owned()),
+        mount_point: Some("/var".to_owned()),
+        mount_options: Some("rw,relatime,discard".to_owned()),
+        source: Some("/dev/nvme1n1p1".to_owned()),
+        device: Some(Device {
+            name: "nvme1n1p1".to_owned(),
+            leaves: vec!["nvme1n1p1".to_owned()],
+            model: Some("Elastic Block Volume".to_owned()),
+            size_bytes: Some(107_374_182_400),
+            rotational: Some(false),
+            scheduler: Some("none".to_owned()),
+            readahead_bytes: Some(131_072),
+            queue_requests: Some(127),
+            queue_depth: None,
+            write_cache: Some("write through".to_owned()),
+            logical_block_bytes: Some(512),
+            physical_block_bytes: Some(4096),
+            request_bytes_max: Some(262_144),
         }),
-    ];
-    let mut records = Vec::new();
-    for (number, cell) in cells.iter().enumerate() {
-        for (kind, metrics) in metrics.iter().enumerate() {
-            let mut cell = object(cell.clone());
-            // Each in a panel of its own, so that none is a second one of the same cell.
-            if number >= 2 {
-                cell.insert("kind".into(), json!(kind));
+        device_remark: String::new(),
+        emulated: None,
+    }
+}
+
+fn device() -> DeviceSummary {
+    let figure = |per_s: f64, noise: f64, waits: Option<(f64, f64)>| {
+        Some(Figure {
+            per_s,
+            low: per_s * (1.0 - noise),
+            high: per_s * (1.0 + noise),
+            rounds: 5,
+            wait_us_p50: waits.map(|(p50, _)| p50),
+            wait_us_p99: waits.map(|(_, p99)| p99),
+        })
+    };
+    DeviceSummary {
+        random_read_depth_1: figure(1_236.0, 0.021, Some((790.0, 2_140.0))),
+        random_read_saturated: figure(41_230.0, 0.034, Some((1_480.0, 4_900.0))),
+        saturated_depth: Some(64),
+        sequential_read: figure(642e6, 0.012, None),
+        sequential_write: figure(318e6, 0.083, None),
+        sync: figure(412.0, 0.064, Some((2_310.0, 7_800.0))),
+        burst: Some(Burst { seconds: 30.0, start_per_s: 62_400.0, end_per_s: 41_800.0 }),
+        remarks: Vec::new(),
+    }
+}
+
+pub(crate) fn advice() -> Vec<Advice> {
+    use AppliesTo::{
+        BlockDevice, Postgres, Postgres14To17, Postgres18Uring, Postgres18Worker, Profile,
+    };
+    let depth = "random reads of a bitmap heap scan, 64 prefetched against none";
+    let streams = "eight sequential readers through the page cache, each of its own file";
+    [
+        (
+            "depth",
+            "effective_io_concurrency",
+            Postgres14To17,
+            Some("1"),
+            "64",
+            (34.6, 30.1, 38.2),
+            depth,
+        ),
+        (
+            "depth",
+            "effective_io_concurrency",
+            Postgres18Worker,
+            Some("16"),
+            "64",
+            (2.31, 2.08, 2.56),
+            depth,
+        ),
+        (
+            "depth",
+            "io_method",
+            Postgres18Uring,
+            Some("worker"),
+            "io_uring",
+            (1.62, 1.49, 1.74),
+            depth,
+        ),
+        ("depth", "random_page_cost", Postgres, Some("4"), "1.1", (1.18, 1.07, 1.31), depth),
+        (
+            "readahead",
+            "read_ahead_kb",
+            BlockDevice,
+            Some("128"),
+            "4096",
+            (3.71, 3.42, 3.98),
+            streams,
+        ),
+        ("strategies", "readahead", Profile, Some("os"), "adaptive", (2.84, 2.51, 3.30), depth),
+        ("depth", "queue_depth", Profile, None, "64", (1.21, 1.09, 1.35), depth),
+        ("depth", "tablespace.main.queue_depth", Profile, None, "32", (1.1, 1.06, 1.2), depth),
+    ]
+    .into_iter()
+    .map(
+        |(
+            experiment,
+            setting,
+            applies_to,
+            current,
+            advised,
+            (gain, gain_low, gain_high),
+            evidence,
+        )| Advice {
+            experiment: experiment.to_owned(),
+            setting: setting.to_owned(),
+            applies_to,
+            current: current.map(str::to_owned),
+            advised: advised.to_owned(),
+            gain,
+            gain_low,
+            gain_high,
+            confidence: if gain_low > 1.2 { Confidence::High } else { Confidence::Medium },
+            evidence: evidence.to_owned(),
+        },
+    )
+    .collect()
+}
+
+fn conclusions() -> Vec<Conclusion> {
+    [
+        ("depth", "With 64 blocks prefetched, direct reads through io_uring are 33 times as fast as one at a time; \
+                   more depth gains less than 5 %."),
+        ("depth", "Direct reads are 1.2 times as fast as reads through the page cache."),
+        ("readahead", "Eight sequential readers need a readahead of 4 MiB; they have 128 KiB."),
+        ("strategies", "adaptive keeps its bound in 41 of 44 rows."),
+    ]
+    .map(|(experiment, sentence)| Conclusion {
+        experiment: experiment.to_owned(),
+        sentence: sentence.to_owned(),
+        setting: String::new(),
+        value: String::new(),
+    })
+    .to_vec()
+}
+
+fn verdicts() -> Vec<Verdict> {
+    [
+        ("uniform cold direct", "async", 1.01, 0.99, 1.03, Judgement::Keeps),
+        ("bitmap-10 cold direct", "async", 0.88, 0.86, 0.91, Judgement::Misses),
+        ("zipfian cold buffered", "max", 0.96, 0.89, 1.04, Judgement::Undecided),
+    ]
+    .map(|(row, rival, ratio, low, high, verdict)| Verdict {
+        experiment: "strategies".to_owned(),
+        row: row.to_owned(),
+        entrant: "adaptive".to_owned(),
+        rival: rival.to_owned(),
+        ratio,
+        low,
+        high,
+        verdict,
+    })
+    .to_vec()
+}
+
+/// What the experiments of [`report`] show.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![depth_section(), strategies_section(), readahead_section()]
+}
+
+/// `depth`: the headline plot, and its table with a cell that was not cold and one never measured.
+pub(crate) fn depth_section() -> Section {
+    let lines = LINES.into_iter().enumerate().map(|(line, (backend, cache, ..))| Line {
+        name: format!("{backend} {cache}"),
+        points: DEPTHS
+            .map(|depth| {
+                let y = rate(line, depth);
+                Point { x: f64::from(depth), y, low: y * 0.95, high: y * 1.04 }
+            })
+            .to_vec(),
+        dashed: cache == "buffered",
+    });
+    let plot = Plot {
+        title: "Blocks read per second, by prefetch depth".to_owned(),
+        x_name: "prefetch depth".to_owned(),
+        y_name: "blocks/s".to_owned(),
+        ticks: DEPTHS.map(|depth| (f64::from(depth), depth.to_string())).to_vec(),
+        lines: lines.collect(),
+        marks: vec![PlotMark { x: 64.0, y: rate(4, 64), text: "knee at 64".to_owned() }],
+    };
+    let mut table = Table {
+        caption: "Blocks per second.".to_owned(),
+        columns: ["depth", "blocks/s", "wait p99"].map(str::to_owned).to_vec(),
+        ..Table::default()
+    };
+    for (line, (backend, cache, ..)) in LINES.into_iter().enumerate() {
+        for depth in [0, 64, 512] {
+            let rate = rate(line, depth);
+            let mut cells =
+                [depth.to_string(), format!("{rate:.0}"), format!("{:.0} µs", 2.9e6 / rate)]
+                    .map(TableCell::new);
+            cells[1].share = Some(rate / 45e3);
+            match (backend, cache, depth) {
+                ("uring", "direct", 64) => cells[1].mark = Mark::Best,
+                ("threads", "buffered", 64) => {
+                    cells[1].mark = Mark::Weak;
+                    cells[1].notes.push(table.note("not cold: 61 % was cached"));
+                }
+                ("threads", "direct", 512) => cells[1] = TableCell::missing(),
+                _ => {}
             }
-            records.push(Record {
-                experiment: "checkpoint".to_owned(),
-                cell,
-                metrics: object(metrics.clone()),
-                remarks: vec!["not cold: 1".into(), "two\nlines".into()],
-            });
+            table.rows.push(Row { group: format!("{backend} {cache}"), cells: cells.to_vec() });
         }
     }
-    records
-}
-
-/// One record of `readahead` with reads of 8 KiB; without `bytes` a ceiling.
-pub(crate) fn readahead(files: &str, readers: u64, bytes: Option<u64>, rate: f64) -> Record {
-    let share = rate / readers as f64;
-    Record {
-        experiment: "readahead".to_owned(),
-        cell: object(json!({
-            "readers": readers, "files": files, "readahead_bytes": bytes,
-            "request_bytes": if bytes.is_some() { 8192 } else { 1 << 20 },
-            "cache": if bytes.is_some() { "buffered" } else { "direct" },
-            "profile": null, "filesystem": "ext4",
-        })),
-        metrics: object(json!({
-            "bytes_per_s": rate, "bytes_per_s_min": rate * 0.98, "bytes_per_s_max": rate * 1.02,
-            "reader_bytes_per_s": vec![share; readers.min(256) as usize], "slowest_of_fastest": 0.9,
-            "seconds": 2.0, "bytes": rate * 2.0, "rounds": 3, "device_requests": 4000,
-            "device_bytes": rate * 2.1,
-        })),
-        remarks: Vec::new(),
+    Section {
+        name: "depth",
+        title: "Prefetch depth".to_owned(),
+        about: "How many blocks a second the reader gets while that many of the next ones are prefetched.".to_owned(),
+        parts: vec![Part::Plot(plot.clone()), Part::Table(table)],
+        headline: Some(plot),
     }
 }
 
-/// One end of the disk.
-pub(crate) fn readahead_end(position: &str, rate: f64) -> Record {
-    let mut made = readahead("", 1, None, rate);
-    made.cell.insert("files".into(), Value::Null);
-    made.cell.insert("position".into(), json!(position));
-    made
-}
-
-/// Records of `readahead` such as nobody should write, each shape of them once.
-pub(crate) fn absurd_readaheads() -> Vec<Record> {
-    let long = "w".repeat(90);
-    let cells = [
-        json!({}),
-        json!({"readers": "many", "files": 7, "readahead_bytes": -1}),
-        json!({"readers": u64::MAX, "files": long, "readahead_bytes": u64::MAX,
-               "request_bytes": u64::MAX, "cache": long, "advice": long, "more": {"a": [1]}}),
-        json!({"readers": 0, "files": "own", "readahead_bytes": 0, "request_bytes": 0}),
-        json!({"readers": 1, "files": "one", "cache": "direct", "position": long}),
-        json!({"cache": "direct", "files": "one"}),
-    ];
-    let metrics = [
-        json!({}),
-        json!({"bytes_per_s": null, "reader_bytes_per_s": 5, "slowest_of_fastest": -1}),
-        json!({"bytes_per_s": -1, "bytes_per_s_min": "few"}),
-        json!({"bytes_per_s": 0, "slowest_of_fastest": 0}),
-        json!({"bytes_per_s": f64::MAX, "slowest_of_fastest": f64::MAX, "device_requests": f64::MAX}),
-    ];
-    let mut records = Vec::new();
-    for cell in &cells {
-        for (kind, metrics) in metrics.iter().enumerate() {
-            let mut cell = object(cell.clone());
-            cell.insert("kind".into(), json!(kind));
-            records.push(Record {
-                experiment: "readahead".to_owned(),
-                cell,
-                metrics: object(metrics.clone()),
-                remarks: vec!["two\nlines".into()],
-            });
+/// `strategies`: a matrix with more columns than a terminal has room for.
+fn strategies_section() -> Section {
+    let names = ["os", "hint", "max", "prefetch", "async", "adaptive"];
+    let mut columns = vec!["pattern".to_owned()];
+    columns.extend(names.map(str::to_owned));
+    let row = |group: &str, pattern: &str, shares: [f64; 6]| {
+        let mut cells = vec![TableCell::new(pattern)];
+        cells.extend(shares.map(|share| TableCell {
+            text: format!("{share:.2}"),
+            share: Some(share),
+            mark: if share == 1.0 { Mark::Best } else { Mark::Plain },
+            notes: Vec::new(),
+        }));
+        if shares[5] < 0.95 {
+            cells[6].mark = Mark::Bad;
         }
-    }
-    records
+        Row { group: group.to_owned(), cells }
+    };
+    let table = Table {
+        caption: "Share of the best strategy of each row.".to_owned(),
+        columns,
+        rows: vec![
+            row("cold, direct", "uniform", [0.23, 0.23, 0.22, 0.66, 0.99, 1.0]),
+            row("cold, direct", "bitmap-10", [0.27, 0.18, 0.33, 0.68, 1.0, 0.88]),
+            row("page-cache, buffered", "uniform", [1.0, 0.99, 0.97, 0.91, 0.62, 0.98]),
+        ],
+        notes: Vec::new(),
+    };
+    let (title, about) =
+        ("Patterns and strategies".to_owned(), "The same blocks by every strategy.".to_owned());
+    Section { name: "strategies", title, about, parts: vec![Part::Table(table)], headline: None }
 }
 
-/// One record of `activation` with reads of 8 KiB; `stride` in reads.
-pub(crate) fn activation(start: &str, advice: &str, stride: u64, reads: Option<u32>) -> Record {
-    let windows = if reads.is_some() { vec![32_768, 65_536, 131_072, 131_072] } else { Vec::new() };
-    Record {
-        experiment: "activation".to_owned(),
-        cell: object(json!({
-            "start": start, "advice": advice, "request_bytes": 8192, "stride_bytes": 8192 * stride,
-            "streams": 1, "descriptors": "one", "readahead_bytes": 131_072, "cache": "buffered",
-            "profile": null, "filesystem": "ext4",
-        })),
-        metrics: object(json!({
-            "reads_until_ahead": reads, "window_bytes_initial": windows.first(),
-            "window_bytes_max": windows.iter().max(), "windows_bytes": windows, "repetitions": 20,
-            "repetitions_agreeing": 20, "repetitions_agreeing_on_windows": 19,
-            "repetitions_ahead": if reads.is_some() { 20 } else { 0 },
-        })),
-        remarks: Vec::new(),
+/// `readahead`: a paragraph and a plot.
+fn readahead_section() -> Section {
+    let sizes =
+        [("0", 0.0), ("128 KiB", 131_072.0), ("1 MiB", 1_048_576.0), ("4 MiB", 4_194_304.0)];
+    let line = |name: &str, rates: [f64; 4]| Line {
+        name: name.to_owned(),
+        points: sizes
+            .iter()
+            .zip(rates)
+            .map(|(&(_, x), y)| Point { x, y, low: y * 0.97, high: y * 1.02 })
+            .collect(),
+        dashed: false,
+    };
+    let plot = Plot {
+        title: "All readers together".to_owned(),
+        x_name: "readahead".to_owned(),
+        y_name: "MB/s".to_owned(),
+        ticks: sizes.map(|(text, bytes)| (bytes, text.to_owned())).to_vec(),
+        lines: vec![
+            line("1 reader", [290.0, 300.0, 302.0, 309.0]),
+            line("8 readers", [38.0, 81.0, 162.0, 304.0]),
+        ],
+        marks: Vec::new(),
+    };
+    let text = "The ceiling is what large direct reads get.".to_owned();
+    Section {
+        name: "readahead",
+        title: "Readahead".to_owned(),
+        about: "The kernel's readahead under several sequential readers.".to_owned(),
+        parts: vec![Part::Text(text), Part::Plot(plot)],
+        headline: None,
     }
 }
 
-/// One record of `mixture`: both kinds have 100 MB/s and 1000 reads a second alone.
-pub(crate) fn mixture(bytes: u64, mix: &str, stream: f64, random: f64) -> Record {
-    let of = |kind: &str, value: f64| (mix == kind || mix == "both").then_some(value);
-    let kept = |value: f64| (mix == "both").then_some(value);
-    Record {
-        experiment: "mixture".to_owned(),
-        cell: object(json!({
-            "mix": mix, "streams": 4, "random_readers": 4, "readahead_bytes": bytes,
-            "readahead_by": "device", "advice": null, "request_bytes": 8192, "cache": "buffered",
-            "profile": null, "filesystem": "ext4",
-        })),
-        metrics: object(json!({
-            "stream_bytes_per_s": of("streams", 1e8 * stream), "stream_kept": kept(stream),
-            "random_reads_per_s": of("random", 1e3 * random), "random_kept": kept(random),
-            "random_wait_us_p50": of("random", 3e3 / random),
-            "random_wait_us_p99": of("random", 2e4 / random), "seconds": 4.0, "rounds": 3,
-        })),
-        remarks: Vec::new(),
+/// A run as large as they come: ten times of everything, in long words.
+pub(crate) fn large() -> Report {
+    let mut report = report();
+    let long = "A sentence that goes on and on, and that nobody needs in full before the report is opened, ".repeat(4);
+    report.conclusions = (0..40)
+        .map(|index| Conclusion {
+            sentence: format!("{index}: {long}"),
+            ..report.conclusions[0].clone()
+        })
+        .collect();
+    report.advice = (0..10).flat_map(|_| advice()).collect();
+    report.verdicts = ["depth", "strategies", "interplay", "checkpoint", "readahead", "mixture"]
+        .into_iter()
+        .flat_map(|name| {
+            verdicts().into_iter().map(move |it| Verdict { experiment: name.to_owned(), ..it })
+        })
+        .collect();
+    report.backends = (0..4).map(|_| backend("uring", false, &long)).collect();
+    report.storage.device_remark.clone_from(&long);
+    report.command = "forebay lab --dir /a/directory/with/a/long/name ".repeat(9);
+    report.device.as_mut().unwrap().remarks = vec![long; 5];
+    report
+}
+
+/// Text that tries to be markup.
+pub(crate) const HOSTILE: &str = "</script><script>document.title='taken'</script><!--\"'><img src=x onerror=\"document.title='taken'\">";
+
+/// The report and its sections with hostile text wherever there is text.
+pub(crate) fn hostile() -> (Report, Vec<Section>) {
+    let written = serde_json::to_value(report()).unwrap();
+    let report = serde_json::from_value(with_hostile_text(written)).unwrap();
+    let hostile = || HOSTILE.to_owned();
+    let cell = TableCell { text: hostile(), notes: vec![0], ..TableCell::default() };
+    let table = Table {
+        caption: hostile(),
+        columns: vec![hostile(), hostile()],
+        rows: vec![Row { group: hostile(), cells: vec![cell.clone(), cell] }],
+        notes: vec![hostile()],
+    };
+    let mut plot = depth_section().headline.unwrap();
+    for text in [
+        &mut plot.title,
+        &mut plot.x_name,
+        &mut plot.y_name,
+        &mut plot.marks[0].text,
+        &mut plot.lines[0].name,
+        &mut plot.ticks[3].1,
+    ] {
+        *text = hostile();
+    }
+    let parts = vec![Part::Text(hostile()), Part::Table(table), Part::Plot(plot.clone())];
+    (
+        report,
+        vec![Section {
+            name: "depth",
+            title: hostile(),
+            about: hostile(),
+            parts,
+            headline: Some(plot),
+        }],
+    )
+}
+
+/// `value` with another text for each one that is not of a closed set.
+fn with_hostile_text(value: Value) -> Value {
+    let closed = |text: &str| {
+        ["keeps", "misses", "undecided", "high", "medium"].contains(&text)
+            || ["PostgreSQL", "Linux block", "Forebay profile"]
+                .iter()
+                .any(|start| text.starts_with(start))
+    };
+    match value {
+        Value::String(text) if !closed(&text) => Value::String(HOSTILE.to_owned()),
+        Value::Array(items) => items.into_iter().map(with_hostile_text).collect(),
+        Value::Object(fields) => Value::Object(
+            fields.into_iter().map(|(key, value)| (key, with_hostile_text(value))).collect(),
+        ),
+        other => other,
     }
 }

@@ -1,49 +1,40 @@
-//! Terminal: the tables that end a run; here that of `forebay lab depth`.
+//! Terminal: what ends a run, in a page of text.
 //!
-//! One table for all lines, so that its columns stand under each other and its bars share one
-//! scale; each line of the experiment (backend and cache mode) is a group under its own heading.
-//! A name column was the near alternative: at 80 columns it takes the place of the bars, and the
-//! bars are what a reader sees first. A narrower terminal loses columns, least telling first.
+//! Where it was measured, what the disk does, the one table that people come for (settings to change), and
+//! what follows from the experiments, a line or two each. Everything else is for the page. One
+//! experiment alone also shows its first table. A table that is wider than the terminal goes on below, with
+//! its first column again; leaving columns out was the alternative, and hid figures.
 //!
-//! ```text
-//!    depth  blocks/s  times    spread  ...
-//!                     depth 0     ±%
-//!  uring direct
-//!        0     1,190        1     1.2  ... ▍
-//!       64    41,230     34.6     2.0  ... █████████████
-//! ```
-//!
-//! Invariants:  [TER-1] no line is wider than `width` (of at least [`WIDTH_MIN`])
+//! Invariants:  [TER-1] no line is wider than `width` (of at least [`WIDTH_MIN`]), but the command
 //!              [TER-2] without colour there is no escape, with `ascii` no other character
-//!              [TER-3] a figure that was not cold stands in parentheses and its bar is hollow
+//!              [TER-3] however much was measured, all of it is at most [`LINES_MAX`] lines
 
-mod activation;
-mod checkpoint;
-mod grid;
-mod interplay;
-mod mixture;
-mod readahead;
-mod strategies;
 pub(crate) mod text;
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Row, Table};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement};
 
-use super::depth::{Cell as Point, Line, Lines};
-use super::footnotes::Footnotes;
-use super::standing::Standing;
-use super::{Record, numbers};
-use text::{ascii, bar, footnotes, push_line, push_wrapped, styled};
-
-pub use activation::activation_table;
-pub use checkpoint::checkpoint_table;
-pub use interplay::interplay_table;
-pub use mixture::mixture_table;
-pub use readahead::readahead_table;
-pub use strategies::strategies_table;
+use super::{Mark, Part, Report, Section, Table, TableCell, tables};
+use crate::units::shown_size;
+use text::{ascii, cut, push_line, push_wrapped, styled, wrapped};
 
 /// Columns of text below which a table of numbers is not worth drawing.
 pub const WIDTH_MIN: usize = 30;
+
+/// Most lines of a whole run, with [`LINES_OF_FILES`] that say where its files are.
+pub const LINES_MAX: usize = 60;
+
+/// Lines that the caller adds: records, report, settings to paste.
+pub const LINES_OF_FILES: usize = 3;
+
+/// Most lines of each part, so that one of them does not push out the others; together with a blank line
+/// before each they are [`LINES_MAX`].
+const PLACE_LINES: usize = 4;
+const DEVICE_LINES: usize = 9;
+const SETTINGS_LINES: usize = 17;
+const CONCLUSION_LINES: usize = 15;
+const COUNT_LINES: usize = 4;
+const COMMAND_LINES: usize = 3;
 
 /// What the terminal can show.
 #[derive(Debug, Clone, Copy)]
@@ -52,303 +43,222 @@ pub struct Look {
     pub width: usize,
     /// True when escapes for colour and weight may be written.
     pub colour: bool,
-    /// True when only ASCII may be written: bars of `#`, `us` for µs.
+    /// True when only ASCII may be written: `us` for µs.
     pub ascii: bool,
 }
 
-/// The columns, in the order in which they are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Column {
-    Depth,
-    Rate,
-    Mark,
-    Ratio,
-    Spread,
-    Requests,
-    OverRead,
-    WaitP50,
-    WaitP99,
-    Bar,
-}
-
-impl Column {
-    const ALL: [Column; 10] = [
-        Column::Depth,
-        Column::Rate,
-        Column::Mark,
-        Column::Ratio,
-        Column::Spread,
-        Column::Requests,
-        Column::OverRead,
-        Column::WaitP50,
-        Column::WaitP99,
-        Column::Bar,
-    ];
-
-    /// Left out in this order while the bars do not fit.
-    const EXPENDABLE: [Column; 6] = [
-        Column::OverRead,
-        Column::WaitP50,
-        Column::Spread,
-        Column::Requests,
-        Column::WaitP99,
-        Column::Ratio,
-    ];
-
-    /// Two lines: what it is, then its unit or reference.
-    fn header(self) -> [&'static str; 2] {
-        match self {
-            Column::Depth => ["depth", ""],
-            Column::Rate => ["blocks/s", ""],
-            Column::Ratio => ["times", "depth 0"],
-            Column::Spread => ["spread", "±%"],
-            Column::Requests => ["requests", "/block"],
-            Column::OverRead => ["over-", "read %"],
-            Column::WaitP50 => ["wait µs", "p50"],
-            Column::WaitP99 => ["wait µs", "p99"],
-            Column::Mark | Column::Bar => ["", ""],
-        }
-    }
-
-    fn alignment(self) -> CellAlignment {
-        match self {
-            Column::Mark | Column::Bar => CellAlignment::Left,
-            _ => CellAlignment::Right,
-        }
-    }
-}
-
-/// One table row before it is laid out: a text for each column but the bar.
-struct Figures {
-    texts: Vec<(Column, String)>,
-    standing: Standing,
-    best: bool,
-    /// Share of the highest rate of the table, for the bar.
-    share: Option<f64>,
-}
-
-/// Draws the records of the experiment `depth`, one group of rows for each backend and cache
-/// mode, then the remarks as footnotes and the shape of each line as a row of small bars.
-///
-/// Records of other experiments are passed over; without any of `depth` one sentence says so.
-/// Every line of the answer ends in a line feed and none is wider than `look.width`.
-pub fn depth_table(records: &[Record], look: Look) -> String {
+/// The whole report as text for a terminal, ending in a line feed. `sections`: what its experiments show.
+pub fn summary(report: &Report, sections: &[Section], look: Look) -> String {
     let look = Look { width: look.width.max(WIDTH_MIN), ..look };
-    let grouped = Lines::group(records);
-    let mut text = String::new();
-    if grouped.lines.is_empty() {
-        text.push_str("Nothing was measured at any depth.\n");
-        return text;
+    // One experiment alone has room for whole sentences.
+    let is_alone = sections.len() == 1;
+    let lines = if is_alone { usize::MAX } else { 2 };
+    let sentences = |sentences: &[String]| {
+        let mut text = String::new();
+        for sentence in sentences {
+            push_shortened(&mut text, "* ", sentence, lines, look.width);
+        }
+        text
+    };
+    let device = report.device.as_ref().map_or(String::new(), |device| {
+        let table = tables::device(device);
+        let drawn = if table.rows.is_empty() { String::new() } else { drawn(&table, look) };
+        drawn + &sentences(&tables::device_remarks(device))
+    });
+    let settings = if report.advice.is_empty() {
+        "No setting is worth changing, by what was measured.\n".to_owned()
+    } else {
+        drawn(&tables::settings_in_groups(&report.advice), look)
+    };
+    let conclusions: Vec<String> =
+        report.conclusions.iter().map(|conclusion| conclusion.sentence.clone()).collect();
+    // Not wrapped, so that it can be copied; the terminal needs so many lines for it.
+    let command = format!("to repeat: {}", report.command);
+    let is_short = command.chars().count().div_ceil(look.width) <= COMMAND_LINES;
+    let command = if is_alone || is_short { &command } else { "to repeat: see the report" };
+
+    let mut text = capped(&place(report, look), PLACE_LINES, look);
+    for (part, lines) in [
+        (device, DEVICE_LINES),
+        (settings, SETTINGS_LINES),
+        (first_table(sections, look), usize::MAX),
+        (sentences(&conclusions), CONCLUSION_LINES),
+        (sentences(&tables::verdict_counts(&report.verdicts)), COUNT_LINES),
+    ] {
+        if !part.is_empty() {
+            text.push('\n');
+            text.push_str(&capped(&part, lines, look));
+        }
     }
-    let mut notes = Footnotes::default();
-    text.push_str(&table(&grouped, &mut notes, look));
-    text.push_str(&sparklines(&grouped, look));
-    let mut cells = grouped.lines.iter().flat_map(|line| &line.cells);
-    let some_not_cold = cells.any(|cell| cell.standing() == Standing::NotCold);
-    text.push_str(&footnotes(&notes, some_not_cold, grouped.leftovers.len(), look));
+    text.push('\n');
+    push_line(&mut text, command);
     if look.ascii { ascii(&text) } else { text } // [TER-2]
 }
 
-/// The table of all lines, with a heading put in before each group.
-fn table(grouped: &Lines<'_>, notes: &mut Footnotes, look: Look) -> String {
-    let highest = grouped.highest_rate();
-    let groups: Vec<(&Line<'_>, Vec<Figures>)> = grouped
-        .lines
-        .iter()
-        .map(|line| {
-            (line, line.cells.iter().map(|cell| figures(line, cell, highest, notes)).collect())
-        })
-        .collect();
-    let all_figures = || groups.iter().flat_map(|(_, figures)| figures);
-    let (columns, gap, bar_width) = layout(all_figures(), look.width);
+/// The first table of an experiment that ran alone.
+fn first_table(sections: &[Section], look: Look) -> String {
+    let [section] = sections else { return String::new() };
+    let table = section.parts.iter().find_map(|part| match part {
+        Part::Table(table) => Some(table),
+        _ => None,
+    });
+    table.map_or(String::new(), |table| {
+        let mut text = String::new();
+        push_wrapped(&mut text, "", &table.caption, look.width);
+        text + &drawn(table, look)
+    })
+}
 
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.force_no_tty(); // the caller knows what it writes to; stdout may not be it
-    if look.colour {
-        table.enforce_styling();
+/// Where it was measured, and which backends were not.
+fn place(report: &Report, look: Look) -> String {
+    let (storage, host) = (&report.storage, &report.host);
+    let filesystem = storage.filesystem.as_deref().unwrap_or("an unknown filesystem");
+    let mut disk = format!("{} on {filesystem}", storage.directory);
+    if let Some(device) = &storage.device {
+        disk += &format!(", device {}", device.name);
+        disk +=
+            &device.model.as_ref().map_or(String::new(), |model| format!(" ({})", model.trim()));
+        let readahead = device.readahead_bytes.map(shown_size);
+        disk += &readahead.map_or(String::new(), |size| format!(", readahead {size}"));
+        let scheduler = device.scheduler.as_ref();
+        disk += &scheduler.map_or(String::new(), |name| format!(", scheduler {name}"));
     }
-    table.set_header(columns.iter().map(|column| Cell::new(column.header().join("\n"))));
-    for (line, rows) in &groups {
-        for figures in rows {
-            table.add_row(row(&columns, figures, bar_width, ink(line.backend).0, look));
-        }
-    }
-    for (index, column) in columns.iter().enumerate() {
-        if let Some(drawn) = table.column_mut(index) {
-            drawn.set_padding((gap, 0));
-            drawn.set_cell_alignment(column.alignment());
-        }
-    }
-    let mut drawn = table.lines().map(|line| line.trim_end().to_owned());
+    let mut machine = format!("{}, {} processors", host.kernel, host.cpus);
+    let memory = host.memory_bytes.map(shown_size);
+    machine += &memory.map_or(String::new(), |size| format!(", {size} memory"));
+    let known = |name: &str, what: &Option<String>| {
+        what.as_ref().map_or(String::new(), |what| format!(", {name} ({what})"))
+    };
+    machine += &known("virtual", &host.virtualisation);
+    machine += &known("in a container", &host.container);
     let mut text = String::new();
-    for line in drawn.by_ref().take(2) {
-        push_line(&mut text, &line);
-    }
-    for (line, rows) in &groups {
-        let heading = Style::new().bold().fg_color(Some(ink(line.backend).1.into()));
-        push_line(&mut text, &format!(" {}", styled(&line.label, heading, look)));
-        for row in drawn.by_ref().take(rows.len()) {
-            push_line(&mut text, &row);
-        }
+    let missing = report.backends.iter().filter(|note| !note.available);
+    let missing = missing.map(|note| format!("{} not measured: {}", note.backend, note.note));
+    let remark = Some(storage.device_remark.clone()).filter(|remark| !remark.is_empty());
+    for line in [disk, machine].into_iter().chain(missing).chain(remark) {
+        push_shortened(&mut text, "", &line, 2, look.width);
     }
     text
 }
 
-/// The texts of one cell.
-fn figures(
-    line: &Line<'_>,
-    cell: &Point<'_>,
-    highest: Option<f64>,
-    notes: &mut Footnotes,
-) -> Figures {
-    let metric = |key: &str| cell.record.metric(key);
-    let number = |value: Option<f64>| value.map_or("–".to_owned(), numbers::number);
-    let percent = |value: Option<f64>| value.map_or("–".to_owned(), numbers::percent);
-    let standing = cell.standing();
-    let rate = match standing {
-        Standing::NotCold => format!("({})", number(cell.rate())), // [TER-3]
-        Standing::Cold | Standing::Unmeasured => number(cell.rate()),
-    };
-    let marks = notes.marks(&cell.record.remarks);
-    let texts = vec![
-        (Column::Depth, cell.depth.to_string()),
-        (Column::Rate, rate),
-        (Column::Mark, if marks.is_empty() { marks } else { format!("[{marks}]") }),
-        (Column::Ratio, number(line.ratio(cell))),
-        (Column::Spread, percent(cell.spread())),
-        (Column::Requests, number(cell.requests_per_block())),
-        (Column::OverRead, percent(metric("over_read"))),
-        (Column::WaitP50, number(metric("wait_us_p50"))),
-        (Column::WaitP99, number(metric("wait_us_p99"))),
-    ];
-    let share = match (cell.rate(), highest) {
-        (Some(rate), Some(highest)) if highest > 0.0 => Some((rate / highest).clamp(0.0, 1.0)),
-        _ => None,
-    };
-    let best = line.best().is_some_and(|best| best.depth == cell.depth);
-    Figures { texts, standing, best, share }
+/// Adds `sentence` in at most so many lines; what is left out of it is in the report.
+fn push_shortened(text: &mut String, lead: &str, sentence: &str, lines: usize, width: usize) {
+    let all = wrapped(lead, sentence, width);
+    for (index, line) in all.iter().take(lines).enumerate() {
+        let is_cut = index + 1 == lines && all.len() > lines;
+        push_line(text, &if is_cut { cut(&format!("{line} …"), width) } else { line.clone() });
+    }
 }
 
-/// Which columns fit into `width`, the gap before each, and the width left for the bars.
-fn layout<'f>(rows: impl Iterator<Item = &'f Figures>, width: usize) -> (Vec<Column>, u16, usize) {
-    const BAR_MIN: usize = 8;
-    const BAR_MAX: usize = 40;
-    let header_width = |column: Column| column.header().map(|part| part.chars().count());
-    let mut widths: Vec<(Column, usize)> = Column::ALL
-        .iter()
-        .map(|column| (*column, header_width(*column).into_iter().max().unwrap_or(0)))
-        .collect();
-    for figures in rows {
-        for ((_, text), (_, width)) in figures.texts.iter().zip(&mut widths) {
-            *width = (*width).max(text.chars().count());
-        }
+/// At most `lines` lines of `text`, the last of which says what is missing [TER-3].
+fn capped(text: &str, lines: usize, look: Look) -> String {
+    let count = text.lines().count();
+    if count <= lines {
+        return text.to_owned();
     }
-    // No footnotes, no column for their marks.
-    widths.retain(|(column, width)| *column != Column::Mark || *width > 0);
-    let taken = |widths: &[(Column, usize)], gap: usize| -> usize {
-        widths.iter().map(|(_, width)| width + gap).sum()
+    let mut kept: String = text.split_inclusive('\n').take(lines - 1).collect();
+    push_line(
+        &mut kept,
+        &cut(&format!("… {} more lines in the report", count - lines + 1), look.width),
+    );
+    kept
+}
+
+/// `table` as text with its notes, without its caption. What is wider than the terminal goes on below.
+pub(crate) fn drawn(table: &Table, look: Look) -> String {
+    let full = |cell: &TableCell| {
+        let notes: Vec<String> = cell.notes.iter().map(|note| (note + 1).to_string()).collect();
+        let marks =
+            if notes.is_empty() { String::new() } else { format!(" [{}]", notes.join(",")) };
+        cell.text.clone() + &marks
     };
-    for column in Column::EXPENDABLE {
-        if taken(&widths, 1) + BAR_MIN <= width {
+    let widest = |column: usize| {
+        let cells = table.rows.iter().filter_map(|row| row.cells.get(column));
+        let widths = cells.map(|cell| full(cell).chars().count());
+        widths.chain([table.columns[column].chars().count()]).max().unwrap_or(0)
+    };
+    // Names take what figures leave, at least half of the width; a figure at most the other half.
+    let half = look.width / 2;
+    let figures: usize = (1..table.columns.len()).map(|column| 2 + widest(column)).sum();
+    let names = look.width.saturating_sub(figures).max(half);
+    let room = |column: usize| if column == 0 { names } else { look.width - half - 2 };
+    let text_of = |column: usize, cell: &TableCell| cut(&full(cell), room(column));
+    let width = |column: usize| widest(column).min(room(column));
+    let mut text = String::new();
+    let mut left = (1..table.columns.len()).peekable();
+    loop {
+        let (mut columns, mut taken) = (vec![0], width(0));
+        // [TER-1]
+        while let Some(column) =
+            left.next_if(|&column| taken + 2 + width(column) <= look.width || columns.len() == 1)
+        {
+            taken += 2 + width(column);
+            columns.push(column);
+        }
+        push_block(&mut text, table, &columns, &text_of, look);
+        if left.peek().is_none() {
             break;
         }
-        widths.retain(|(kept, _)| *kept != column);
+        text.push('\n');
     }
-    let gap = if taken(&widths, 2) + BAR_MIN * 2 <= width { 2 } else { 1 };
-    let left = width.saturating_sub(taken(&widths, gap));
-    if left == 0 {
-        widths.retain(|(column, _)| *column != Column::Bar);
+    for (index, note) in table.notes.iter().enumerate() {
+        push_wrapped(&mut text, &format!(" [{}] ", index + 1), note, look.width);
     }
-    let columns = widths.into_iter().map(|(column, _)| column).collect();
-    (columns, if gap == 2 { 2 } else { 1 }, left.min(BAR_MAX))
+    text
 }
 
-/// One row of the table, with its bar.
-fn row(columns: &[Column], figures: &Figures, bar_width: usize, ink: Color, look: Look) -> Row {
-    let mut row = Row::new();
-    for column in columns {
-        let text = match figures.texts.iter().find(|(named, _)| named == column) {
-            Some((_, text)) => text.clone(),
-            None => figures
-                .share
-                .map_or(String::new(), |share| bar(share, figures.standing, bar_width, look.ascii)),
-        };
-        let mut cell = Cell::new_owned(text);
-        if look.colour {
-            if *column == Column::Bar {
-                cell = cell.fg(ink);
-            }
-            if figures.standing != Standing::Cold {
-                cell = cell.add_attribute(Attribute::Dim);
-            } else if figures.best && *column != Column::Bar {
-                cell = cell.add_attribute(Attribute::Bold);
+/// Adds `columns` of `table`, with a heading before each group.
+fn push_block(
+    text: &mut String,
+    table: &Table,
+    columns: &[usize],
+    text_of: &dyn Fn(usize, &TableCell) -> String,
+    look: Look,
+) {
+    let mut drawn = comfy_table::Table::new();
+    drawn.load_style(comfy_table::presets::NOTHING);
+    drawn.set_content_arrangement(ContentArrangement::Disabled);
+    drawn.force_no_tty(); // the caller knows what it writes to; stdout may not be it
+    if look.colour {
+        drawn.enforce_styling();
+    }
+    let styled_cell = |column: usize, cell: &TableCell| {
+        let written = Cell::new_owned(text_of(column, cell));
+        match cell.mark {
+            _ if !look.colour => written,
+            Mark::Plain => written,
+            Mark::Best => written.add_attribute(Attribute::Bold),
+            Mark::Bad => written.fg(Color::Red),
+            Mark::Weak => written.add_attribute(Attribute::Dim),
+        }
+    };
+    drawn.set_header(columns.iter().map(|&column| {
+        let name = table.columns[column].clone();
+        styled_cell(column, &TableCell { mark: Mark::Weak, ..TableCell::new(name) })
+    }));
+    let empty = TableCell::default();
+    for row in &table.rows {
+        let cells = columns.iter().map(|&column| (column, row.cells.get(column).unwrap_or(&empty)));
+        drawn.add_row(cells.map(|(column, cell)| styled_cell(column, cell)));
+    }
+    for (index, &column) in columns.iter().enumerate() {
+        if let Some(drawn) = drawn.column_mut(index) {
+            drawn.set_padding((if index == 0 { 0 } else { 2 }, 0));
+            if !table.is_words(column) {
+                drawn.set_cell_alignment(CellAlignment::Right);
             }
         }
-        row.add_cell(cell);
     }
-    row
-}
-
-/// One row of small bars for each line, each line to its own best, and what that best is.
-fn sparklines(grouped: &Lines<'_>, look: Look) -> String {
-    let depths = grouped.depths();
-    let name_width = grouped.lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0);
-    let mut text = String::new();
-    for line in &grouped.lines {
-        let shape: String = depths.iter().map(|depth| level(line, *depth, look.ascii)).collect();
-        let best = match line.best() {
-            Some(cell) => {
-                let ratio = line.ratio(cell).filter(|_| cell.depth > 0);
-                let times = ratio.map_or(String::new(), |ratio| {
-                    format!(", {} times depth 0", numbers::number(ratio))
-                });
-                let rate = cell.rate().map_or(String::new(), numbers::number);
-                format!("{rate} blocks/s at depth {}{times}", cell.depth)
-            }
-            None => "no cold figure".to_owned(),
-        };
-        let name = format!("{:name_width$}", line.label);
-        let wide = 1 + name_width + 2 + depths.len() + 2 + best.chars().count() <= look.width;
-        let ink = Style::new().fg_color(Some(ink(line.backend).1.into()));
-        let drawn =
-            format!(" {}  {}", styled(&name, Style::new().bold(), look), styled(&shape, ink, look));
-        if wide {
-            push_line(&mut text, &format!("{drawn}  {best}"));
-        } else if 1 + name_width + 2 + depths.len() <= look.width {
-            push_line(&mut text, &drawn);
-            push_wrapped(&mut text, "   ", &best, look.width);
-        } else {
-            push_wrapped(&mut text, " ", &format!("{}: {best}", line.label), look.width);
+    let mut lines = drawn.lines();
+    lines.by_ref().take(1).for_each(|line| push_line(text, &line));
+    let mut group = "";
+    for (line, row) in lines.zip(&table.rows) {
+        if row.group != group {
+            group = &row.group;
+            let style = Style::new().bold().fg_color(Some(AnsiColor::Cyan.into()));
+            push_line(text, &styled(&cut(group, look.width), style, look));
         }
-    }
-    format!("\n Best of each line:\n{text}")
-}
-
-/// One character of a line's shape; a blank where there is no cold figure.
-fn level(line: &Line<'_>, depth: u64, ascii: bool) -> char {
-    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    const ASCII: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
-    let levels = if ascii { ASCII } else { BLOCKS };
-    let rate = line.at(depth).and_then(Point::cold_rate);
-    match (rate, line.best().and_then(Point::cold_rate)) {
-        (Some(rate), Some(best)) if best > 0.0 => {
-            let index = (rate / best * 8.0).ceil() as usize;
-            levels[index.clamp(1, 8) - 1]
-        }
-        _ => ' ',
-    }
-}
-
-/// The colour of a backend, for the table library and for our own lines.
-fn ink(backend: &str) -> (Color, AnsiColor) {
-    match backend {
-        "uring" => (Color::DarkCyan, AnsiColor::Cyan),
-        "aio" => (Color::DarkGreen, AnsiColor::Green),
-        "threads" => (Color::DarkYellow, AnsiColor::Yellow),
-        "fio" => (Color::DarkMagenta, AnsiColor::Magenta),
-        _ => (Color::DarkBlue, AnsiColor::Blue),
+        push_line(text, &line);
     }
 }
 

@@ -104,7 +104,7 @@ fn a_record_has_what_was_written_and_what_that_took() {
         } else if cell["combine"] == true && is_plain(record) {
             assert!(requests <= 16.0, "runs of eight: {record}");
         }
-        for name in ["device_requests", "bytes_per_request", "slip", "foreground_us_p50"] {
+        for name in ["device_requests", "bytes_per_request", "slip"] {
             assert!(metrics.get(name).is_some(), "{name}");
         }
         assert_eq!(metrics["slip"].is_number(), cell["paced"] == true, "{record}");
@@ -124,22 +124,26 @@ fn readers_are_there_before_and_during_and_over_time() {
     let beside: Vec<&Value> =
         records(&report).iter().filter(|record| record["cell"]["foreground"] == true).collect();
     assert_eq!(beside.len(), 4);
+    let verdicts = report["verdicts"].as_array().unwrap();
+    assert!(
+        verdicts.iter().all(|verdict| verdict["verdict"] == "undecided"),
+        "one round: {verdicts:?}"
+    );
     let measured = beside.into_iter().filter(|record| record["metrics"]["seconds"].is_number());
     let measured: Vec<&Value> = measured.collect();
     assert!(measured.len() >= 2, "through the page cache at least");
     for record in measured {
         let metrics = &record["metrics"];
-        assert!(metrics["foreground_before_us_p99"].as_f64().unwrap() > 0.0, "{record}");
-        assert_eq!(metrics["checkpoint_spans_seconds"].as_array().unwrap().len(), 2);
+        assert!(metrics["foreground_before_us_p50"].as_f64().unwrap() > 0.0, "{record}");
+        assert!(metrics["foreground_interval_us_p50"].as_f64().unwrap() > 0.0, "{record}");
+        assert!(metrics["foreground_interval_us_p99"].is_null(), "of 600 reads: {record}");
         let slots = metrics["foreground_us_max_over_time"].as_array().unwrap();
-        assert!((45..60).contains(&slots.len()), "1.5 s in slots of 0.03 s: {}", slots.len());
+        assert_eq!(slots.len(), 20, "0.6 s in slots of 0.03 s");
         if record["cell"]["paced"] == true {
             let seconds = metrics["seconds"].as_f64().unwrap();
             assert!((0.45..0.75).contains(&seconds), "nearly the whole interval: {seconds}");
             assert!(metrics["foreground_reads"].as_f64().unwrap() > 500.0, "{record}");
-            for quantile in ["p50", "p99", "p999"] {
-                assert!(metrics[format!("foreground_us_{quantile}")].as_f64().unwrap() > 0.0);
-            }
+            assert!(metrics["foreground_us_p50"].as_f64().unwrap() > 0.0, "{record}");
         }
     }
 }

@@ -65,7 +65,7 @@ fn a_small_run_writes_records_of_the_promised_shape_and_cleans_up() {
 
     let text = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
     let report: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(report["schema"], "forebay-lab/1");
+    assert_eq!(report["schema"], "forebay-lab/2");
     assert!(report["command"].as_str().unwrap().contains("--seed 7"));
     let records = report["records"].as_array().unwrap();
     let sync_buffered: Vec<_> = records
@@ -78,6 +78,7 @@ fn a_small_run_writes_records_of_the_promised_shape_and_cleans_up() {
         assert_eq!(record["experiment"], "depth");
         assert_eq!(record["metrics"]["blocks"].as_f64(), Some(64.0));
         assert_eq!(record["metrics"]["rounds"].as_u64(), Some(2));
+        assert_eq!(record["rounds"].as_array().unwrap().len(), 2);
         assert!(record["metrics"]["blocks_per_s"].as_f64().unwrap() > 0.0);
         // Measured or null, but always there.
         for name in ["device_requests", "device_bytes", "over_read", "wait_us_p50", "wait_us_p99"] {

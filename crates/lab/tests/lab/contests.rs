@@ -1,5 +1,4 @@
-//! `interplay` and `strategies` as their users meet them: the cells they promise, what they refuse, and
-//! what they leave behind.
+//! `strategies` as its users meet it: the cells it promises, what it refuses, and what it leaves behind.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,11 +16,18 @@ fn output(directory: &Path, args: &[&str]) -> Output {
     command::output(directory, &[&["lab"], args].concat())
 }
 
-/// The report of a run that succeeds and leaves its records alone.
+/// The report of a short run of `strategies` that succeeds and leaves its records alone.
 fn report(args: &[&str]) -> Value {
     let scratch = scratch();
-    let mut line = args.to_vec();
-    line.extend(["--size", "8MiB", "--rounds", "1", "--seed", "7", "--json", "out.json"]);
+    let mut line = vec!["strategies", "--size", "8MiB", "--cell-time", "5ms", "--seed", "7"];
+    line.extend(["--json", "out.json"]);
+    line.extend(args);
+    if !args.contains(&"--rounds") {
+        line.extend(["--rounds", "1"]);
+    }
+    if !args.contains(&"--blocks") {
+        line.extend(["--blocks", "128"]);
+    }
     let output = output(scratch.path(), &line);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(entries(scratch.path()), ["out.json"]);
@@ -30,10 +36,10 @@ fn report(args: &[&str]) -> Value {
 }
 
 /// The cells of `report`, the device's readahead aside, which has to be in each of them.
-fn cells(report: &Value, experiment: &str) -> Vec<Value> {
+fn cells(report: &Value) -> Vec<Value> {
     let mut cells = Vec::new();
     for record in report["records"].as_array().unwrap() {
-        assert_eq!(record["experiment"], experiment);
+        assert_eq!(record["experiment"], "strategies");
         let mut cell = record["cell"].as_object().unwrap().clone();
         let readahead = cell.remove("device_readahead_bytes").unwrap();
         assert!(readahead.is_u64() || readahead.is_null(), "{readahead}");
@@ -53,7 +59,7 @@ fn check_metrics(report: &Value) {
             continue;
         }
         assert!(metrics["blocks_per_s"].as_f64().unwrap() > 0.0);
-        assert_eq!(metrics["rounds"], 1);
+        assert_eq!(record["rounds"].as_array().unwrap().len(), 1);
         assert!(metrics["cpu_us_per_block"].is_number());
         for name in names {
             assert!(metrics.get(name).is_some(), "{name}");
@@ -65,35 +71,76 @@ fn check_metrics(report: &Value) {
 }
 
 #[test]
-fn interplay_measures_the_kernel_its_advice_and_streams_in_three_patterns() {
-    let report = report(&["interplay", "--range-blocks", "32", "--distances", "1,32"]);
+fn the_kernel_its_advice_and_streams_read_document_004s_patterns() {
+    let asked = "plain,random,willneed-1,willneed-32,prefetch,adaptive";
+    let report = report(&[
+        "--patterns",
+        "shuffled,neighbours,two-streams",
+        "--states",
+        "cold,pool",
+        "--strategies",
+        asked,
+    ]);
     let mut expected = BTreeSet::new();
     for pattern in ["shuffled", "neighbours", "two-streams"] {
-        for strategy in ["os", "random", "willneed-1", "willneed-32"] {
-            let cell = json!({ "pattern": pattern, "strategy": strategy, "cache": "buffered" });
-            expected.insert(cell.to_string());
-        }
-        for strategy in ["hint", "max", "prefetch", "async", "adaptive"] {
-            for cache in ["buffered", "direct"] {
-                let cell = json!({ "pattern": pattern, "strategy": strategy, "cache": cache });
-                expected.insert(cell.to_string());
+        for strategy in asked.split(',') {
+            for (state, cache) in
+                [("cold", "buffered"), ("cold", "direct"), ("pool", "buffered"), ("pool", "direct")]
+            {
+                let cell = json!({
+                    "pattern": pattern, "strategy": strategy, "cache_state": state, "cache": cache,
+                });
+                let is_stream = strategy == "prefetch" || strategy == "adaptive";
+                if is_stream || (state, cache) == ("cold", "buffered") {
+                    expected.insert(cell.to_string());
+                }
             }
         }
     }
-    let cells = cells(&report, "interplay");
+    let cells = cells(&report);
     let found: BTreeSet<String> = cells.iter().map(Value::to_string).collect();
     assert_eq!(found, expected);
-    assert_eq!(cells.len(), expected.len(), "each once");
     check_metrics(&report);
-    let command = report["command"].as_str().unwrap();
-    assert!(command.contains(" --range-blocks 32 --window 24 --distances 1,32 "), "{command}");
+}
+
+#[test]
+fn os_against_itself_and_adaptive_against_the_best_other_have_a_verdict_in_each_row() {
+    let report = report(&[
+        "--quick",
+        "--patterns",
+        "sequential,bitmap-10",
+        "--noise-check",
+        "--rounds",
+        "3",
+        "--handicap",
+        "adaptive=90%",
+    ]);
+    let rows = ["sequential cold buffered", "bitmap-10 cold buffered"];
+    let verdicts = report["verdicts"].as_array().unwrap();
+    assert_eq!(verdicts.len(), 4);
+    for row in rows {
+        let of = |entrant: &str| {
+            let found = verdicts.iter().find(|it| it["row"] == row && it["entrant"] == entrant);
+            found.unwrap_or_else(|| panic!("{row} {entrant}: {verdicts:?}"))
+        };
+        let (adaptive, again) = (of("adaptive"), of("os-again"));
+        assert_eq!((&again["rival"], &again["experiment"]), (&json!("os"), &json!("strategies")));
+        assert!(adaptive["ratio"].as_f64().unwrap() < 0.5, "{adaptive}");
+        let ends = ["low", "ratio", "high"].map(|end| again[end].as_f64().unwrap());
+        assert!(ends.is_sorted(), "{again}");
+    }
+    let sentences = report["conclusions"].to_string();
+    assert!(sentences.contains("Noise floor ") && sentences.contains(" of 2 rows"), "{sentences}");
+    for record in report["records"].as_array().unwrap() {
+        assert_eq!(record["rounds"].as_array().unwrap().len(), 3);
+    }
 }
 
 #[test]
 fn strategies_measures_the_matrix_that_is_asked_for() {
     let patterns = ["sequential", "interleaved-8", "index-0.5", "mixed", "limit-10"];
     let listed = patterns.join(",");
-    let report = report(&["strategies", "--blocks", "128", "--patterns", &listed]);
+    let report = report(&["--patterns", &listed]);
     let mut expected = BTreeSet::new();
     for pattern in patterns {
         for strategy in ["os", "hint", "max", "prefetch", "async", "adaptive"] {
@@ -113,7 +160,7 @@ fn strategies_measures_the_matrix_that_is_asked_for() {
             }
         }
     }
-    let cells = cells(&report, "strategies");
+    let cells = cells(&report);
     let found: BTreeSet<String> = cells.iter().map(Value::to_string).collect();
     assert_eq!(found, expected);
     assert_eq!(cells.len(), expected.len(), "each once");
@@ -122,34 +169,53 @@ fn strategies_measures_the_matrix_that_is_asked_for() {
 
 #[test]
 fn the_command_of_a_report_repeats_the_run_as_it_stands() {
-    for args in [
-        ["interplay", "--range-blocks", "32", "--strategies", "os,adaptive"],
-        ["strategies", "--blocks", "64", "--patterns", "backward,bitmap-10"],
+    let report = report(&[
+        "--blocks",
+        "64",
+        "--patterns",
+        "backward,shuffled-2x8",
+        "--strategies",
+        "os,plain,adaptive",
+        "--states",
+        "cold,pool",
+        "--noise-check",
+        "--handicap",
+        "os=15%",
+    ]);
+    let command = report["command"].as_str().unwrap();
+    for words in [
+        " --patterns backward,shuffled-2x8 ",
+        " --strategies os,plain,adaptive ",
+        " --cell-time 5ms ",
+        " --rounds 1",
+        " --noise-check",
+        " --handicap os=15%",
     ] {
-        assert_repeats(scratch().path(), &report(&args));
+        assert!(command.contains(words), "{words} in {command}");
     }
+    assert_repeats(scratch().path(), &report);
 }
 
 #[test]
 fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
     let scratch = scratch();
     let cases: [(&[&str], &str); 14] = [
-        (&["interplay", "--dir", "nowhere"], "nowhere"),
-        (&["interplay", "--size", "8KiB"], "--size"),
-        (&["interplay", "--size", "1MiB", "--range-blocks", "999"], "--range-blocks 999"),
-        (&["interplay", "--range-blocks", "1"], "at least 64"),
-        (&["interplay", "--strategies", "quantum"], "willneed"),
-        (&["interplay", "--strategies", "os", "--cache", "direct"], "--strategies"),
-        (&["interplay", "--distances", "0"], "--distances"),
-        (&["strategies", "--patterns", "zigzag"], "index-0.9"),
-        (&["strategies", "--strategies", "quantum"], "prefetch"),
-        (&["strategies", "--states", "tepid"], "page-cache"),
-        (&["strategies", "--states", "page-cache", "--cache", "direct"], "--states"),
-        (&["strategies", "--blocks", "9"], "--blocks 9"),
-        (&["strategies", "--device-readahead", "1000"], "KiB"),
-        (&["strategies", "--json", "no/such/file.json"], "no directory"),
+        (&["--dir", "nowhere"], "nowhere"),
+        (&["--size", "8KiB"], "--size"),
+        (&["--patterns", "zigzag"], "index-0.9"),
+        (&["--strategies", "quantum"], "willneed-N"),
+        (&["--strategies", "plain", "--cache", "direct"], "--strategies"),
+        (&["--strategies", "async", "--noise-check"], "--noise-check"),
+        (&["--states", "tepid"], "page-cache"),
+        (&["--states", "page-cache", "--cache", "direct"], "--states"),
+        (&["--blocks", "9"], "--blocks 9"),
+        (&["--rounds", "3", "--time", "1m"], "--time"),
+        (&["--cell-time", "0s"], "--cell-time"),
+        (&["--handicap", "adaptive=99%"], "90%"),
+        (&["--device-readahead", "1000"], "KiB"),
+        (&["--json", "no/such/file.json"], "no directory"),
     ];
-    assert_refused(scratch.path(), &["lab"], &cases);
+    assert_refused(scratch.path(), &["lab", "strategies"], &cases);
     assert_eq!(entries(scratch.path()), [""; 0]);
 }
 
@@ -172,8 +238,8 @@ fn a_readahead_that_cannot_be_set_is_told_before_anything_is_measured() {
 #[test]
 fn one_signal_and_two_end_the_run_with_130_and_leave_nothing() {
     let scratch = scratch();
-    for (experiment, signals) in [("strategies", 1), ("interplay", 1), ("strategies", 2)] {
-        let child = command::started(scratch.path(), &["lab", experiment, "--size", "32MiB"]);
+    for signals in [1, 2] {
+        let child = command::started(scratch.path(), &["lab", "strategies", "--size", "32MiB"]);
         wait_until("a working file", || !entries(scratch.path()).is_empty());
         // On its way: writing the file, or measuring already.
         std::thread::sleep(Duration::from_millis(500));
@@ -181,22 +247,24 @@ fn one_signal_and_two_end_the_run_with_130_and_leave_nothing() {
             interrupt(&child);
             std::thread::sleep(Duration::from_millis(2));
         }
-        assert_ends_with(130, child, experiment);
-        assert_eq!(entries(scratch.path()), [""; 0], "{experiment} after {signals} signals");
+        assert_ends_with(130, child, "strategies");
+        assert_eq!(entries(scratch.path()), [""; 0], "after {signals} signals");
     }
 }
 
 #[test]
-fn help_teaches() {
-    let scratch = scratch();
-    for (experiment, words) in [
-        ("interplay", ["--distances", "Example:", "FADV_WILLNEED", "--device-readahead"]),
-        ("strategies", ["--patterns", "Example:", "quarter", "--device-readahead"]),
+fn help_teaches_and_hides_what_is_only_for_proofs() {
+    let output = output(scratch().path(), &["strategies", "--help"]);
+    let help = String::from_utf8_lossy(&output.stdout);
+    for word in [
+        "--patterns",
+        "Example:",
+        "quarter",
+        "--device-readahead",
+        "FADV_WILLNEED",
+        "--noise-check",
     ] {
-        let output = output(scratch.path(), &[experiment, "--help"]);
-        let help = String::from_utf8_lossy(&output.stdout);
-        for word in words {
-            assert!(help.contains(word), "{word}: {help}");
-        }
+        assert!(help.contains(word), "{word}: {help}");
     }
+    assert!(!help.contains("handicap"), "{help}");
 }

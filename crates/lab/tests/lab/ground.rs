@@ -30,7 +30,7 @@ const DISK_BYTES: u64 = 640 << 20;
 /// What a run changes: the readahead of the device, a working file with a name, both for a while.
 const VARYING: [&str; 11] = [
     "lab",
-    "interplay",
+    "strategies",
     "--quick",
     "--size",
     "64MiB",

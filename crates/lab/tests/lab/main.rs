@@ -4,7 +4,9 @@
 mod checkpoint;
 mod cli;
 mod command;
+mod compare;
 mod contests;
+mod device;
 mod emulate;
 mod explain;
 mod ground;

@@ -37,7 +37,7 @@ const DEPTH: [&str; 13] = [
 ];
 
 /// Why nothing can be emulated here, if that is so.
-fn no_fuse() -> Option<String> {
+pub(crate) fn no_fuse() -> Option<String> {
     if !Path::new("/dev/fuse").exists() {
         return Some("no /dev/fuse".to_owned());
     }
@@ -115,7 +115,7 @@ impl Scene {
 
     /// A run on ext4 on an emulated disk that has set the loop device's readahead.
     fn varying(&self) -> Child {
-        let line = "lab interplay --quick --size 64MiB --cache buffered --rounds 50 \
+        let line = "lab strategies --quick --size 64MiB --cache buffered --rounds 50 \
                     --device-readahead 0,132KiB \
                     --on fixed-100us --fs ext4";
         let args: Vec<&str> = line.split_whitespace().collect();

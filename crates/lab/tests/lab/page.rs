@@ -1,13 +1,14 @@
-//! The report page in a real browser: is the plot drawn, can it be used, is the console clean.
+//! The report page in a real browser: is the first screen whole, can the page be used, is the console clean.
 //!
 //! A page that looks right in its source can still be blank: a script that throws, a policy that
 //! forbids it, a colour that is never resolved. So the page is opened in Chromium, used by a
-//! probe as a reader would use it, and the pixels of its canvas are counted. Without a Chromium
+//! probe as a reader would use it, and the pixels of its plot are counted. Without a Chromium
 //! on PATH the tests say `skipped` and write that to the file named by FOREBAY_SKIPS.
 #![allow(clippy::print_stdout)]
 
 mod chromium;
-mod sample;
+#[path = "../../src/report/sample.rs"]
+pub(crate) mod sample;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,8 +26,11 @@ const WATCH: &str = "<script>window.seenErrors = [];\
 const DARK: &str = "--blink-settings=preferredColorScheme=0";
 const LIGHT: &str = "--blink-settings=preferredColorScheme=1";
 
+/// What has to be seen without scrolling.
+const SCREEN: (u32, u32) = (1280, 800);
+
 fn page() -> String {
-    html::render(&sample::report()).unwrap()
+    html::render(&sample::report(), &sample::sections()).unwrap()
 }
 
 /// The page with the watch before its own scripts and the probe after them.
@@ -54,17 +58,17 @@ fn browser(test: &str) -> Option<PathBuf> {
 }
 
 /// What the probe wrote under `name`.
-fn seen<'v>(visit: &'v Visit, name: &str) -> Option<&'v str> {
+fn seen<'v>(visit: &'v Visit, name: &str) -> &'v str {
     let start = format!("data-seen-{name}=\"");
-    let rest = &visit.dom[visit.dom.find(&start)? + start.len()..];
-    rest.split('"').next()
+    let found = visit.dom.find(&start).map(|at| &visit.dom[at + start.len()..]);
+    found.and_then(|rest| rest.split('"').next()).unwrap_or("nothing")
 }
 
-/// Pixels of `backend` in a list such as `sync=120,uring=800`.
-fn pixels(visit: &Visit, list: &str, backend: &str) -> u32 {
-    let list = seen(visit, list).unwrap_or("");
-    let mut parts = list.split(',').filter_map(|part| part.split_once('='));
-    parts.find(|(name, _)| *name == backend).map_or(0, |(_, count)| count.parse().unwrap())
+/// Left, top, right and bottom of an element.
+fn place(visit: &Visit, name: &str) -> Option<[u32; 4]> {
+    let numbers: Option<Vec<u32>> =
+        seen(visit, name).split(',').map(|number| number.parse().ok()).collect();
+    numbers?.try_into().ok()
 }
 
 /// Everything that is wrong with a visited page; empty when it works.
@@ -75,67 +79,70 @@ fn faults(visit: &Visit) -> Vec<String> {
             faults.push(what.to_owned());
         }
     };
-    check(seen(visit, "done") == Some("true"), "the probe did not get to its end");
-    check(seen(visit, "errors") == Some(""), "the page had errors");
-    check(seen(visit, "resources") == Some(""), "the page fetched something");
-    for list in ["painted", "other-painted", "log-painted"] {
-        for backend in ["sync", "threads", "uring", "fio"] {
-            check(pixels(visit, list, backend) > 300, &format!("{list}: no line of {backend}"));
-        }
+    check(seen(visit, "done") == "true", "the probe did not get to its end");
+    check(seen(visit, "errors").is_empty(), "the page had errors");
+    check(seen(visit, "resources").is_empty(), "the page fetched something");
+    check(seen(visit, "width") == SCREEN.0.to_string(), "the screen is not as wide as asked for");
+    for name in ["device", "settings", "plot", "knee"] {
+        let Some([left, top, right, bottom]) = place(visit, name) else {
+            check(false, &format!("{name} is nowhere"));
+            continue;
+        };
+        let is_inside = right <= SCREEN.0 && bottom <= SCREEN.1 && left < right && top < bottom;
+        check(is_inside, &format!("{name} is not on the first screen"));
+        check(seen(visit, &format!("{name}-uncovered")) == "true", &format!("{name} is covered"));
     }
-    check(pixels(visit, "without-uring", "uring") == 0, "the legend does not hide a line");
-    check(pixels(visit, "without-uring", "fio") > 300, "the legend hides the wrong line");
-    check(seen(visit, "log-differs") == Some("true"), "the logarithmic scale changes nothing");
-    let hover = seen(visit, "hover").unwrap_or("");
-    check(hover.starts_with("depth 256"), "the arrow keys show no depth");
-    check(hover.contains("uring direct 36,742"), "hover shows no figure");
-    let mouse = seen(visit, "mouse").unwrap_or("");
-    check(mouse.starts_with("depth 0"), "the pointer shows no depth");
-    check(seen(visit, "visible") == Some("true"), "the plot is small or covered");
-    check(seen(visit, "heat") == Some("5"), "the heat map has not its colours");
-    check(seen(visit, "other-heat") == Some("5"), "the other heat map has not its colours");
-    check(seen(visit, "lost") == Some("true"), "a loss of adaptive is not marked");
-    check(seen(visit, "share") == Some("1.00"), "the heat map begins without shares");
-    check(seen(visit, "rate") == Some("66.4k"), "the switch does not change the figures");
-    check(seen(visit, "bars") == Some("3"), "the bars of interplay are alike");
-    let teeth: Vec<u32> = seen(visit, "teeth")
-        .unwrap_or("")
-        .split(',')
-        .filter_map(|high| high.parse().ok())
-        .collect();
-    check(teeth.len() == 2 && teeth[0] > 100 && teeth[1] < 10, "no tooth, or two of them");
-    check(seen(visit, "teeth-inks") == Some("2"), "both paces have one colour");
-    check(seen(visit, "teeth-width") == Some("true"), "the timeline is narrow");
-    let curves: Vec<u32> = seen(visit, "curves")
-        .unwrap_or("")
-        .split(',')
-        .filter_map(|high| high.parse().ok())
-        .collect();
-    check(curves.len() == 2 && curves[0] < 20 && curves[1] > 60, "no curve of eight readers");
-    check(seen(visit, "curve-inks") == Some("2"), "both curves have one colour");
-    check(seen(visit, "ceiling") == Some("true"), "the ceiling is not above the curves");
-    check(seen(visit, "curves-of-mixture") == Some("2"), "no curves of the mixture");
+    let is_large = |[left, top, right, bottom]: [u32; 4]| right - left > 400 && bottom - top > 280;
+    check(place(visit, "plot").is_some_and(is_large), "the plot is small");
+    check(seen(visit, "sideways") == "false", "the page is wider than the screen");
+    check(seen(visit, "figures") == "right tabular-nums", "figures do not stand under each other");
+    check(seen(visit, "open") == "0", "what is for engine authors is not collapsed");
     check(
-        seen(visit, "text").is_some_and(|text| text.contains("uring direct:")),
-        "no text for the plot",
+        seen(visit, "hover").contains(", prefetch depth 0: 1,"),
+        "a point does not tell its figure",
+    );
+    check(seen(visit, "bar") == "true", "no bar behind a share");
+    let copied = seen(visit, "copied");
+    check(
+        copied.starts_with("Copied") || copied.contains("effective_io_concurrency"),
+        "nothing is copied",
     );
     check(
         seen(visit, "background") != seen(visit, "other-background"),
         "the theme does not switch",
     );
+    check(seen(visit, "printed") == "records", "print leaves parts closed");
+    // Lines of five colours: of three backends, two of them twice.
+    let lines: Vec<[u8; 3]> = seen(visit, "lines").split(' ').filter_map(rgb).collect();
+    check(
+        lines.len() == 5 && lines[1] == lines[3] && lines[2] == lines[4],
+        "lines have not their colours",
+    );
+    if let (Some(picture), Some(place)) = (&visit.picture, place(visit, "plot")) {
+        for colour in lines {
+            let pixels = picture.count(place, colour);
+            check(pixels > 150, &format!("no line in {colour:?}"));
+        }
+    }
     if !faults.is_empty() {
         faults.push(format!("seen: {}", visit.dom.split("<head>").next().unwrap_or("")));
     }
     faults
 }
 
+fn rgb(text: &str) -> Option<[u8; 3]> {
+    let parts: Option<Vec<u8>> = text.split(',').map(|part| part.parse().ok()).collect();
+    parts?.try_into().ok()
+}
+
 #[test]
-fn opened_in_chromium() {
-    let Some(browser) = browser("opened_in_chromium") else { return };
+fn the_first_screen_has_the_disk_the_settings_and_the_plot_in_light_and_dark() {
+    let Some(browser) = browser("the_first_screen") else { return };
     for (scheme, background) in [(LIGHT, "rgb(251, 251, 249)"), (DARK, "rgb(20, 24, 28)")] {
         let visit = visit(&browser, &probed(&page()), &[scheme]);
+        assert!(visit.picture.is_some(), "{scheme}");
         assert_eq!(faults(&visit), [""; 0], "{scheme}");
-        assert_eq!(seen(&visit, "background"), Some(background), "{scheme}");
+        assert_eq!(seen(&visit, "background"), background, "{scheme}");
     }
 }
 
@@ -144,28 +151,38 @@ fn opened_in_chromium() {
 fn broken_pages_are_found_out() {
     let Some(browser) = browser("broken_pages_are_found_out") else { return };
     let page = page();
-    let without_uplot = page.replacen("var uPlot=function", "var lostPlot=function", 1);
-    let throwing =
-        page.replacen("</head>", "<script>throw new Error('on purpose')</script></head>", 1);
-    let fetching = page.replacen(
-        "</head>",
-        "<script src=\"https://example.invalid/x.js\"></script></head>",
-        1,
-    );
-    let blank = page.replacen(
-        "chart = new uPlot(",
-        "chart = new uPlot({...options(), series: [{}], hooks: {}}, [xs], frame); void (",
-        1,
-    );
+    let in_head = |what: &str| page.replacen("</head>", &format!("{what}</head>"), 1);
     let cases = [
-        ("without uPlot", without_uplot, "the page had errors"),
-        ("throwing", throwing, "the page had errors"),
-        ("fetching", fetching, "the page had errors"), // its own policy forbids the fetch
-        ("blank", blank, "painted: no line of uring"),
+        (
+            "throwing",
+            in_head("<script>throw new Error('on purpose')</script>"),
+            "the page had errors",
+        ),
+        // Its own policy forbids the fetch.
+        (
+            "fetching",
+            in_head("<script src=\"https://example.invalid/x.js\"></script>"),
+            "the page had errors",
+        ),
+        (
+            "blank",
+            page.replace("<polyline", "<polylost").replace("<circle", "<lost"),
+            "no line in [0, 103, 168]",
+        ),
+        (
+            "low",
+            in_head("<style>header { padding-bottom: 400px }</style>"),
+            "plot is not on the first screen",
+        ),
+        (
+            "covered",
+            in_head("<style>#device::after { content: ''; position: fixed; inset: 0 }</style>"),
+            "knee is covered",
+        ),
     ];
     for (name, broken, fault) in cases {
         assert_ne!(broken, page, "{name}: nothing was broken");
-        let faults = faults(&visit(&browser, &probed(&broken), &[]));
+        let faults = faults(&visit(&browser, &probed(&broken), &[LIGHT]));
         assert!(faults.iter().any(|found| found == fault), "{name}: {faults:?}");
     }
 }
@@ -174,24 +191,20 @@ fn broken_pages_are_found_out() {
 #[test]
 fn hostile_names_stay_inert_in_chromium() {
     let Some(browser) = browser("hostile_names_stay_inert_in_chromium") else { return };
-    let hostile = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">";
-    let mut report = sample::report();
-    report.host.name = hostile.to_owned();
-    report.command = hostile.to_owned();
-    report.advice[0].sentence = hostile.to_owned();
-    report.records[46].remarks.push(hostile.to_owned());
-    let visit = visit(&browser, &probed(&html::render(&report).unwrap()), &[]);
+    let (report, sections) = sample::hostile();
+    let page = html::render(&report, &sections).unwrap();
+    let visit = visit(&browser, &probed(&page), &[]);
     assert!(visit.dom.contains("<title>forebay lab: &lt;/script&gt;"), "the title was taken");
-    assert_eq!(faults(&visit), [""; 0]);
+    assert!(!visit.dom.contains("<img"), "{}", visit.dom);
+    assert_eq!(seen(&visit, "resources"), "");
+    assert!(seen(&visit, "knee").contains(','), "the plot is there: {}", seen(&visit, "errors"));
 }
 
 /// Scripts are forbidden by a sandboxed frame; what is then rendered is read from outside.
 #[test]
-fn without_scripts_the_tables_remain() {
-    let Some(browser) = browser("without_scripts_the_tables_remain") else { return };
-    let mut report = sample::report();
-    report.records.push(sample::unheard_of());
-    let source = html::render(&report).unwrap();
+fn without_scripts_all_but_the_buttons_remains() {
+    let Some(browser) = browser("without_scripts_all_but_the_buttons_remains") else { return };
+    let source = page().replace("<details", "<details open");
     let source = source.replace('&', "&amp;").replace('"', "&quot;");
     let framed = format!(
         "<!doctype html><html><body><iframe sandbox=\"allow-same-origin\" width=\"1200\" \
@@ -200,21 +213,18 @@ fn without_scripts_the_tables_remain() {
          document.querySelector('iframe').contentDocument.body.innerText)</script></body></html>"
     );
     let visit = visit(&browser, &framed, &[]);
-    let rendered = seen(&visit, "rendered").unwrap_or("");
+    let rendered = seen(&visit, "rendered");
     for text in [
-        "The plot needs scripts",
-        "Ask 64 blocks ahead",
-        "36,742",
+        "41,230",
+        "effective_io_concurrency",
+        "With 64 blocks prefetched",
         "io_setup:",
         "the gauge was frozen",
-        "Where adaptive loses",
-        "at once: balanced, combined",
-        "0.881 of async",
-        "4.62",
+        "0.88",
     ] {
         assert!(rendered.contains(text), "{text} in {rendered}");
     }
-    for text in ["Copy", "Save report.json", "linear"] {
+    for text in ["Copy\n", "Save report.json", "Dark\n"] {
         assert!(!rendered.contains(text), "{text} needs scripts: {rendered}");
     }
 }

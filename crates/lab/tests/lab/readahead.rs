@@ -1,5 +1,5 @@
-//! `readahead`, `activation` and `mixture` as their users meet them: the cells they promise, what they
-//! refuse, and what they leave behind.
+//! `readahead` and its parts as their users meet them: the cells they promise, what they refuse, and what they
+//! leave behind.
 //!
 //! Settings of a device are varied on loop devices of the test's own alone; everywhere else by descriptor.
 
@@ -20,7 +20,9 @@ use crate::ground::{lacking, skipped};
 /// The smallest that all three filesystems take.
 const DISK_BYTES: u64 = 640 << 20;
 
-const SMALL: [&str; 12] = [
+const SMALL: [&str; 14] = [
+    "--parts",
+    "throughput",
     "--share",
     "256KiB",
     "--readers",
@@ -54,9 +56,11 @@ fn report(args: &[&str]) -> Value {
     report_in(scratch().path(), args)
 }
 
-fn records<'r>(report: &'r Value, experiment: &str) -> &'r [Value] {
+/// The records of a run of one part alone.
+fn records<'r>(report: &'r Value, part: &str) -> &'r [Value] {
     let records = report["records"].as_array().unwrap();
-    assert!(records.iter().all(|record| record["experiment"] == experiment));
+    assert!(records.iter().all(|record| record["experiment"] == "readahead"));
+    assert!(records.iter().all(|record| record["cell"]["part"] == part));
     records
 }
 
@@ -74,7 +78,7 @@ fn readahead_measures_every_setting_under_every_number_of_readers_and_the_ceilin
     let mut args = vec!["readahead", "--request", "8KiB,64KiB"];
     args.extend(SMALL);
     let report = report(&args);
-    let records = records(&report, "readahead");
+    let records = records(&report, "throughput");
     let mut expected = BTreeSet::new();
     for files in ["own", "one"] {
         for readers in [1, 3] {
@@ -123,6 +127,8 @@ fn check_readahead(record: &Value) {
     }
     assert!(metrics["bytes_per_s"].as_f64().unwrap() > 0.0, "{record}");
     assert_eq!(metrics["rounds"], 2);
+    let rounds = record["rounds"].as_array().unwrap();
+    assert!(rounds.len() == 2 && rounds.iter().all(|round| round["bytes_per_s"].is_number()));
     let readers = metrics["reader_bytes_per_s"].as_array().unwrap();
     assert_eq!(Some(readers.len() as u64), cell["readers"].as_u64(), "{record}");
     for key in ["device_requests", "device_bytes", "slowest_of_fastest", "seconds"] {
@@ -136,6 +142,8 @@ fn check_readahead(record: &Value) {
 #[test]
 fn mixture_measures_each_kind_alone_and_both() {
     let args = [
+        "readahead",
+        "--parts",
         "mixture",
         "--size",
         "8MiB",
@@ -168,31 +176,40 @@ fn mixture_measures_each_kind_alone_and_both() {
 fn the_command_of_a_report_repeats_the_run_as_it_stands() {
     let mut readahead = vec!["readahead", "--cache", "buffered", "--skip-ends"];
     readahead.extend(SMALL);
-    let activation =
-        vec!["activation", "--size", "32MiB", "--repetitions", "1", "--strides", "1", "--quick"];
-    let mixture =
-        vec!["mixture", "--size", "8MiB", "--time", "50ms", "--rounds", "1", "--by", "descriptor"];
-    for args in [readahead, activation, mixture] {
-        assert_repeats(scratch().path(), &report(&args));
+    let beside = "readahead --parts activation,mixture --size 32MiB --repetitions 1 --strides 1 --quick \
+                  --time 50ms --rounds 1 --by descriptor --request 4KiB";
+    for args in [readahead, beside.split_whitespace().collect()] {
+        let report = report(&args);
+        assert_repeats(scratch().path(), &report);
+        // All that was measured, and no more.
+        let (_, options) = report["command"].as_str().unwrap().split_once(" --dir ").unwrap();
+        let mut line = vec!["readahead"];
+        line.extend(options.split(' ').skip(1));
+        let cells = |report: &Value| -> Vec<Value> {
+            report["records"].as_array().unwrap().iter().map(|one| one["cell"].clone()).collect()
+        };
+        assert_eq!(cells(&self::report(&line)), cells(&report));
     }
 }
 
 #[test]
 fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
     let scratch = scratch();
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["readahead", "--dir", "nowhere"], "nowhere"),
         (&["readahead", "--share", "1000"], "--share"),
         (&["readahead", "--readers", "0"], "--readers"),
-        (&["readahead", "--files", "both"], "own and one"),
+        (&["readahead", "--files", "both"], "own, one"),
         (&["readahead", "--request", "1000"], "--request"),
         (&["readahead", "--readahead", "1000"], "KiB"),
         (&["readahead", "--readahead", "4KiB", "--by", "descriptor"], "--readahead"),
-        (&["readahead", "--by", "magic"], "device and descriptor"),
-        (&["activation", "--size", "1MiB"], "--size"),
-        (&["activation", "--hints", "tepid"], "sequential"),
-        (&["mixture", "--size", "8KiB", "--by", "descriptor"], "--size"),
-        (&["mixture", "--random", "0"], "--random"),
+        (&["readahead", "--by", "magic"], "device, descriptor"),
+        (&["readahead", "--size", "1MiB"], "--size"),
+        (&["readahead", "--hints", "tepid"], "sequential"),
+        (&["readahead", "--parts", "mixture", "--size", "8KiB", "--by", "descriptor"], "--size"),
+        (&["readahead", "--random", "0"], "--random"),
+        (&["readahead", "--parts", "all"], "throughput, activation, mixture"),
+        (&["mixture"], "mixture"),
     ];
     assert_refused(scratch.path(), &["lab"], &cases);
     assert_eq!(entries(scratch.path()), [""; 0]);
@@ -201,43 +218,39 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
 #[test]
 fn ctrl_c_and_a_kill_leave_no_file() {
     let scratch = scratch();
-    for experiment in ["readahead", "activation", "mixture"] {
+    for part in ["throughput", "activation", "mixture"] {
         // More than is done in the meantime, and room for it where the disk is nearly full.
-        let mut args = vec!["lab", experiment];
-        args.extend(match experiment {
-            "readahead" => ["--share", "8MiB", "--by", "descriptor"].as_slice(),
-            "mixture" => &["--size", "256MiB", "--by", "descriptor"],
-            _ => &["--size", "256MiB"],
-        });
+        let mut args = vec!["lab", "readahead", "--parts", part, "--by", "descriptor"];
+        args.extend(if part == "throughput" { ["--share", "8MiB"] } else { ["--size", "256MiB"] });
         let child = started(scratch.path(), &args);
         wait_until_it_listens(&child);
         std::thread::sleep(Duration::from_millis(400));
         let begun = Instant::now();
         interrupt(&child);
-        assert_ends_with(130, child, experiment);
-        assert!(begun.elapsed() < Duration::from_secs(60), "{experiment}: {:?}", begun.elapsed());
-        assert_eq!(entries(scratch.path()), [""; 0], "{experiment}");
+        assert_ends_with(130, child, part);
+        assert!(begun.elapsed() < Duration::from_secs(60), "{part}: {:?}", begun.elapsed());
+        assert_eq!(entries(scratch.path()), [""; 0], "{part}");
 
         let mut child = started(scratch.path(), &args);
         wait_until_it_listens(&child);
         std::thread::sleep(Duration::from_millis(400));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(entries(scratch.path()), [""; 0], "{experiment}");
+        assert_eq!(entries(scratch.path()), [""; 0], "{part}");
     }
 }
 
 #[test]
 fn help_teaches() {
     let scratch = scratch();
-    for (experiment, words) in [
-        ("readahead", ["--readahead", "Example:", "blockdev --setra", "FADV_RANDOM"]),
-        ("activation", ["--strides", "Example:", "initial", "two interleaved"]),
-        ("mixture", ["--streams", "Example:", "--random", "who loses what"]),
+    let output = output(scratch.path(), &["lab", "readahead", "--help"]);
+    let help = String::from_utf8_lossy(&output.stdout).to_lowercase();
+    let flowing = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        ["--readahead", "Example:", "blockdev --setra", "FADV_RANDOM"],
+        ["--strides", "--parts", "initial", "two interleaved"],
+        ["--streams", "mixture", "--random", "who loses what"],
     ] {
-        let output = output(scratch.path(), &["lab", experiment, "--help"]);
-        let help = String::from_utf8_lossy(&output.stdout).to_lowercase();
-        let flowing = help.split_whitespace().collect::<Vec<_>>().join(" ");
         for word in words {
             assert!(flowing.contains(&word.to_lowercase()), "{word}: {help}");
         }
@@ -306,6 +319,8 @@ fn rates_on_an_array() -> impl Fn(u64, u64) -> f64 {
         "--cache",
         "buffered",
         "--skip-ends",
+        "--parts",
+        "throughput",
     ];
     let report = report(&args);
     move |readers, sectors| {
@@ -313,7 +328,7 @@ fn rates_on_an_array() -> impl Fn(u64, u64) -> f64 {
             record["cell"]["readers"] == readers
                 && record["cell"]["readahead_bytes"] == sectors * 512
         };
-        let record = records(&report, "readahead").iter().find(is).unwrap();
+        let record = records(&report, "throughput").iter().find(is).unwrap();
         assert_eq!(record["cell"]["profile"], "raid10-12");
         record["metrics"]["bytes_per_s"].as_f64().unwrap()
     }
@@ -369,10 +384,12 @@ fn a_devices_readahead_is_varied_and_put_back_on_each_filesystem() {
             "5s",
             "--rounds",
             "1",
+            "--parts",
+            "throughput",
         ];
         let report = report_in(mounted.directory(), &args);
         assert_eq!(number(&file), 132, "{}", filesystem.name());
-        let records = records(&report, "readahead");
+        let records = records(&report, "throughput");
         let of = |bytes: u64| {
             let is = |record: &&Value| record["cell"]["readahead_bytes"] == bytes;
             records.iter().find(is).unwrap()
@@ -387,7 +404,8 @@ fn a_devices_readahead_is_varied_and_put_back_on_each_filesystem() {
             assert!(none > 4.0 * much, "{}: {none} and {much} requests", filesystem.name());
         }
 
-        let mut args = vec!["lab", "readahead", "--rounds", "50", "--share", "4MiB"];
+        let mut args =
+            vec!["lab", "readahead", "--parts", "throughput", "--rounds", "50", "--share", "4MiB"];
         args.extend(["--readers", "2", "--readahead", "0,64KiB"]);
         let child = started(mounted.directory(), &args);
         wait_until("another readahead", || number(&file) != 132);
@@ -408,7 +426,8 @@ fn activation_is_found_and_stable_over_20_repetitions_on_each_filesystem() {
         let scratch = scratch();
         let mounted = mounted(scratch.path(), filesystem);
         std::fs::write(readahead_file(&mounted, filesystem), "128\n").unwrap();
-        let args = ["activation", "--size", "64MiB", "--request", "8KiB", "--strides", "1,3"];
+        let mut args = vec!["readahead", "--parts", "activation", "--size", "64MiB"];
+        args.extend(["--request", "8KiB", "--strides", "1,3"]);
         let report = report_in(mounted.directory(), &args);
         let name = filesystem.name();
         for record in records(&report, "activation") {

@@ -143,7 +143,8 @@ fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{CheckpointArgs, CommonArgs};
+    use crate::cli::CommonArgs;
+    use crate::experiment::checkpoint::CheckpointArgs;
     use forebay::FileOptions;
 
     fn settings(readers: u32, reads: u32) -> Settings {

@@ -1,10 +1,9 @@
-//! Intervals: a few checkpoints one after the other, with readers beside them if the cell has any.
+//! Intervals: a checkpoint with readers beside it if the cell has any, spread over its interval or not.
 //!
-//! First a calm time, in which readers show what they take without a checkpoint; then, in each interval,
-//! the same pages are changed again and written out: at once at its beginning, or spread over it.
+//! First a calm time, in which readers show what they take without a checkpoint; then pages are changed and
+//! written out, at once at the beginning of an interval or spread over it.
 //!
-//! Worked example: 20 s, unpaced: 10 s of calm, pages changed, 4 s of writing, 16 s of calm, pages changed,
-//! 4 s of writing, 16 s of calm.
+//! Worked example: 10 s, unpaced: 5 s of calm, pages changed, 2 s of writing, 8 s of calm.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,39 +33,30 @@ pub(super) fn measure(
     let (written, readers) = if site.cell.foreground {
         let demand = Demand::new(settings, set, random);
         let (pool, file) = (site.pool().clone(), site.file().clone());
-        let begun = Instant::now();
         let work = || {
-            rest_until(begun + settings.calm())?;
-            intervals(site, settings, set)
+            rest_until(Instant::now() + settings.calm())?;
+            interval(site, settings, set)
         };
         let (written, samples) = foreground::beside(&pool, &file, &demand, work)?;
-        let spans: Vec<(Instant, Instant)> = written.iter().map(|one| one.span).collect();
-        let readers = Readers::new(settings, begun, &spans, &samples);
+        let readers = Readers::new(settings.interval, written.span, &samples);
         (written, Some(readers))
     } else {
-        (intervals(site, settings, set)?, None)
+        (interval(site, settings, set)?, None)
     };
     site.check(set)?;
     Ok(Taken { written, readers, coldness: site.coldness.clone() })
 }
 
-fn intervals(
-    site: &mut Site<'_>,
-    settings: &Settings,
-    set: &[Place],
-) -> anyhow::Result<Vec<Written>> {
-    let mut written = Vec::new();
-    for _ in 0..settings.checkpoints() {
-        let begun = Instant::now();
-        site.change(set)?;
-        let options = if site.cell.paced {
-            CheckpointOptions::spread(settings.interval)
-        } else {
-            CheckpointOptions::now()
-        };
-        written.push(site.write(options)?);
-        rest_until(begun + settings.interval)?;
-    }
+fn interval(site: &mut Site<'_>, settings: &Settings, set: &[Place]) -> anyhow::Result<Written> {
+    site.change(set)?;
+    let options = if site.cell.paced {
+        CheckpointOptions::spread(settings.interval)
+    } else {
+        CheckpointOptions::now()
+    };
+    let begun = Instant::now();
+    let written = site.write(options)?;
+    rest_until(begun + settings.interval)?;
     Ok(written)
 }
 

@@ -4,8 +4,8 @@
 //! Document 001 of the sources sorted a checkpoint's writes and found 10 % on one array, nothing on
 //! another machine, and a doubt: of two tablespaces, one may starve. Here the same pages leave in each
 //! order, one by one or neighbours together, one at a time or many, and the time to the end of the sync
-//! is taken. Then what the checkpoint costs others: threads read at a steady rate through a few
-//! intervals, with the checkpoint at once at the start of each, and spread over it.
+//! is taken. And what the checkpoint costs others: threads read at a steady rate through an interval, with
+//! the checkpoint at once at its start, or spread over it. Rounds are added to what is undecided.
 //!
 //! Worked example: `clustered, arrival, combine off, direct, sync` writes 65,536 pages of 8 KiB one after
 //! the other in 9.2 s; `balanced, combine on, uring` 8192 runs of 64 KiB, 32 at a time, in 1.7 s.
@@ -17,12 +17,14 @@
 //!              means for, or no time, is unmeasured and says why.
 //! Source:      document 001.
 
+mod args;
 mod conclusion;
 mod dirty;
 mod foreground;
 mod intervals;
 mod means;
 mod record;
+mod section;
 mod settings;
 mod site;
 
@@ -31,7 +33,9 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use forebay_io::{CacheMode, Kind};
+use serde::{Serialize, Serializer};
 
+pub use args::CheckpointArgs;
 pub use dirty::Dirty;
 pub use means::Means;
 pub use settings::Settings;
@@ -88,15 +92,23 @@ impl FromStr for Order {
 }
 
 /// What is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Cell {
+    #[serde(serialize_with = "by_name")]
     dirty: Dirty,
+    #[serde(serialize_with = "by_name")]
     elevator: Order,
     combine: bool,
+    #[serde(serialize_with = "by_name")]
     cache: CacheMode,
+    #[serde(serialize_with = "by_name")]
     backend: Kind,
     paced: bool,
     foreground: bool,
+}
+
+fn by_name<S: Serializer>(named: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(named)
 }
 
 impl Cell {
@@ -106,7 +118,7 @@ impl Cell {
             "{} {}{} {} {}{}{}",
             self.dirty,
             self.elevator,
-            on(self.combine, " combined"),
+            on(self.combine, " coalesced"),
             self.cache,
             self.backend,
             on(self.paced, ", paced"),
@@ -137,9 +149,7 @@ impl Experiment for Settings {
     }
 
     fn measurements(&self) -> u64 {
-        let (timed, plain): (Vec<Cell>, Vec<Cell>) =
-            self.cells().into_iter().partition(Cell::is_timed);
-        timed.len() as u64 + plain.len() as u64 * u64::from(self.rounds)
+        self.cells().len() as u64 * u64::from(self.rounds)
     }
 
     fn command(&self, program: &str) -> String {
@@ -172,12 +182,16 @@ fn run(
     let begun = Instant::now();
     let mut random = fastrand::Rng::with_seed(settings.seed);
     let mut round = 0;
-    while settings.another_round(round, begun.elapsed()) {
+    loop {
+        let more = undecided(settings, &tallies);
+        if !settings.another_round(round, begun.elapsed(), !more.is_empty()) {
+            break;
+        }
         // [CKP-1] One set for each pattern, and the cells in shuffled order.
         let sets = dirty::Sets::new(settings, &mut random);
         for index in order(settings, &tallies, round, &mut random) {
             let tally = &mut tallies[index];
-            if tally.cell.is_timed() || !tally.is_measurable() {
+            if !tally.is_measurable() || (round >= settings.rounds && !more.contains(&tally.cell)) {
                 continue;
             }
             if round == 0 && settings.is_out_of_time(begun.elapsed()) {
@@ -186,24 +200,31 @@ fn run(
             }
             interrupt::check()?;
             progress(&tally.cell.label());
-            let site = Site::new(settings, bench, &means, tally.cell);
-            tally.take(site.and_then(|mut site| site.once(sets.of(tally.cell.dirty))))?;
+            let set = sets.of(tally.cell.dirty);
+            let taken = Site::new(settings, bench, &means, tally.cell).and_then(|mut site| {
+                if tally.cell.is_timed() {
+                    intervals::measure(&mut site, settings, set, &mut random)
+                } else {
+                    site.once(set)
+                }
+            });
+            tally.take(settings, round, taken)?;
         }
         round += 1;
     }
-    for tally in tallies.iter_mut().filter(|tally| tally.cell.is_timed() && tally.is_measurable()) {
-        interrupt::check()?;
-        progress(&tally.cell.label());
-        let sets = dirty::Sets::new(settings, &mut random);
-        let set = sets.of(tally.cell.dirty);
-        let site = Site::new(settings, bench, &means, tally.cell);
-        tally.take(
-            site.and_then(|mut site| intervals::measure(&mut site, settings, set, &mut random)),
-        )?;
-    }
-    let records = record::records(settings, &tallies);
-    let advice = conclusion::draw(&records);
-    Ok(Outcome { records, backends: means.into_backends(), advice })
+    let record = |tally: &Tally| tally.record(settings, record::baseline(&tallies, &tally.cell));
+    let records = tallies.iter().map(record).collect();
+    let (verdicts, conclusions) = conclusion::draw(settings, &tallies);
+    let section = section::draw(settings, &tallies);
+    let backends = means.into_backends();
+    Ok(Outcome { records, backends, verdicts, conclusions, section, ..Outcome::default() })
+}
+
+/// Cells of which the rounds so far do not tell what is asked of them.
+fn undecided(settings: &Settings, tallies: &[Tally]) -> Vec<Cell> {
+    let compared = conclusion::comparisons(settings, tallies);
+    let open = compared.iter().filter(|compared| compared.is_undecided());
+    open.flat_map(|compared| [compared.entrant.cell, compared.rival.cell]).collect()
 }
 
 /// The cells in random order; but in the first round the essential ones first, since time may not do for
@@ -226,7 +247,7 @@ fn order(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{CheckpointArgs, CommonArgs};
+    use crate::cli::CommonArgs;
 
     #[test]
     fn cells_of_a_pattern_share_their_pages_and_come_in_shuffled_order() {

@@ -1,98 +1,169 @@
-//! Records: what the rounds of each cell gave, beside the slowest way of writing the same pages.
+//! Rounds: what each checkpoint of a cell came to, and what readers took beside it.
 //!
-//! Invariants:  [CKR-1] a metric is the median of all checkpoints of a cell, or null
-//!              [CKR-2] a ratio compares cells of one pattern and one cache mode, both without readers
+//! Cells are compared by rounds of one number, which were measured one shortly after the other, from the
+//! same pages. Worked example: one write after another took 2.9, 3.3 and 3.0 s in rounds 0, 1 and 2, the
+//! best way 0.37, 0.40 and 0.38: it is 7.8, 8.3 and 7.9 times as fast.
+//!
+//! What spreading a checkpoint is worth to readers is told by all reads of an interval, while it writes and
+//! after it: those of the short time in which a checkpoint at once writes are few, and the rest of its
+//! interval is its merit.
+//!
+//! Invariants:  [CKR-1] a 99th percentile is of 1,000 reads at least, or null
+//!              [CKR-2] only rounds of one number are compared
 
 use std::time::{Duration, Instant};
 
 use forebay::TablespaceReport;
 use hdrhistogram::Histogram;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::foreground::Sample;
 use super::site::Written;
 use super::{Cell, NAME, Settings};
 use crate::experiment::tally::{lack_of_means, wait_histogram};
 use crate::experiment::unique;
-use crate::facts::DeviceCounters;
-use crate::measure::{Coldness, Spread};
+use crate::measure::Coldness;
 use crate::report::Record;
+use crate::statistics::{Estimate, median, paired_ratio};
 
 /// The longest slot of a series over time; intervals are at least so many slots.
 const SLOT_MAX: Duration = Duration::from_secs(1);
 const SLOTS_MIN: u32 = 20;
 
+/// Fewest reads that a 99th percentile is taken of: ten are then slower.
+const READS_MIN: u64 = 1000;
+
 /// What one measurement gave.
 #[derive(Debug)]
 pub(super) struct Taken {
-    /// One for each checkpoint.
-    pub(super) written: Vec<Written>,
+    pub(super) written: Written,
     pub(super) readers: Option<Readers>,
     pub(super) coldness: Vec<Coldness>,
 }
 
-/// What readers took, before and during checkpoints, and over time.
-#[derive(Debug)]
+/// One round of a cell, as the report has it.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Round {
+    round: u32,
+    pub(super) seconds: f64,
+    pages: u64,
+    pages_per_s: f64,
+    pub(super) requests: u64,
+    device_requests: Option<u64>,
+    device_bytes: Option<u64>,
+    pub(super) bytes_per_request: Option<f64>,
+    write_seconds: f64,
+    pub(super) sync_seconds: f64,
+    sync_longest_seconds: f64,
+    files_synced: u64,
+    /// To the last write of each tablespace: that is where one starves beside another. Syncs come after all
+    /// writes.
+    pub(super) tablespace_seconds: Vec<f64>,
+    tablespace_sync_seconds: Vec<f64>,
+    /// Of a paced checkpoint: by how much of its interval it ended too late.
+    slip: Option<f64>,
+    slip_seconds: Option<f64>,
+    yielded_seconds: Option<f64>,
+    #[serde(flatten)]
+    pub(super) readers: Option<Readers>,
+}
+
+/// What reads took before a checkpoint, while it wrote, and in its whole interval.
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Readers {
-    before_ns: Histogram<u64>,
-    during_ns: Histogram<u64>,
-    slot: Duration,
-    /// The longest read of each slot, in microseconds; `None` where none was wanted.
-    us_max: Vec<Option<f64>>,
-    /// When checkpoints began and ended, in seconds.
-    spans_s: Vec<(f64, f64)>,
+    foreground_reads: u64,
+    pub(super) foreground_us_p50: Option<f64>,
+    pub(super) foreground_us_p99: Option<f64>,
+    foreground_us_p999: Option<f64>,
+    pub(super) foreground_us_max: Option<f64>,
+    foreground_before_us_p50: Option<f64>,
+    pub(super) foreground_before_us_p99: Option<f64>,
+    foreground_before_us_max: Option<f64>,
+    foreground_interval_us_p50: Option<f64>,
+    pub(super) foreground_interval_us_p99: Option<f64>,
+    pub(super) foreground_slot_seconds: f64,
+    /// The longest read of each slot of the interval; `None` where none was wanted.
+    pub(super) foreground_us_max_over_time: Vec<Option<f64>>,
 }
 
 impl Readers {
-    /// `begun`: when they began; `spans`: of the checkpoints, in their order.
-    pub(super) fn new(
-        settings: &Settings,
-        begun: Instant,
-        spans: &[(Instant, Instant)],
-        samples: &[Sample],
-    ) -> Readers {
-        let slot = (settings.interval / SLOTS_MIN).min(SLOT_MAX);
-        let (mut before_ns, mut during_ns) = (wait_histogram(), wait_histogram());
-        let mut us_max: Vec<Option<f64>> = Vec::new();
+    /// `calm`: when readers began, before the checkpoint of `span` did; the interval lasts to the last sample.
+    pub(super) fn new(interval: Duration, span: (Instant, Instant), samples: &[Sample]) -> Readers {
+        let (mut before, mut during, mut all) =
+            (wait_histogram(), wait_histogram(), wait_histogram());
+        let slot = (interval / SLOTS_MIN).min(SLOT_MAX);
+        let slots = interval.div_duration_f64(slot).round() as usize;
+        let mut us_max: Vec<Option<f64>> = vec![None; slots];
         for &Sample { at, took } in samples {
             let ns = took.as_nanos() as u64;
-            if spans.first().is_none_or(|span| at + took <= span.0) {
-                before_ns.saturating_record(ns);
+            if at + took <= span.0 {
+                before.saturating_record(ns);
+                continue;
             }
-            if spans.iter().any(|span| at < span.1 && at + took > span.0) {
-                during_ns.saturating_record(ns);
+            all.saturating_record(ns);
+            if at < span.1 {
+                during.saturating_record(ns);
             }
-            let index = at.saturating_duration_since(begun).div_duration_f64(slot) as usize;
-            if us_max.len() <= index {
-                us_max.resize(index + 1, None);
+            let index = at.saturating_duration_since(span.0).div_duration_f64(slot) as usize;
+            if let Some(most) = us_max.get_mut(index) {
+                let us = took.as_secs_f64() * 1e6;
+                *most = Some(most.map_or(us, |most: f64| most.max(us)));
             }
-            let us = took.as_secs_f64() * 1e6;
-            us_max[index] = Some(us_max[index].map_or(us, |most: f64| most.max(us)));
         }
-        let seconds = |moment: Instant| moment.saturating_duration_since(begun).as_secs_f64();
-        let spans_s = spans.iter().map(|span| (seconds(span.0), seconds(span.1))).collect();
-        Readers { before_ns, during_ns, slot, us_max, spans_s }
-    }
-
-    fn metrics(&self) -> Map<String, Value> {
         let us = |ns: &Histogram<u64>, quantile: f64| {
-            (!ns.is_empty()).then(|| ns.value_at_quantile(quantile) as f64 / 1e3)
+            let enough = ns.len() >= if quantile == 0.99 { READS_MIN } else { 1 }; // [CKR-1]
+            enough.then(|| ns.value_at_quantile(quantile) as f64 / 1e3)
         };
-        let metrics = json!({
-            "foreground_us_p50": us(&self.during_ns, 0.5),
-            "foreground_us_p99": us(&self.during_ns, 0.99),
-            "foreground_us_p999": us(&self.during_ns, 0.999),
-            "foreground_us_max": us(&self.during_ns, 1.0),
-            "foreground_reads": self.during_ns.len(),
-            "foreground_before_us_p50": us(&self.before_ns, 0.5),
-            "foreground_before_us_p99": us(&self.before_ns, 0.99),
-            "foreground_before_us_p999": us(&self.before_ns, 0.999),
-            "foreground_before_us_max": us(&self.before_ns, 1.0),
-            "foreground_slot_seconds": self.slot.as_secs_f64(),
-            "foreground_us_max_over_time": self.us_max,
-            "checkpoint_spans_seconds": self.spans_s,
-        });
-        metrics.as_object().cloned().unwrap_or_default()
+        let p999 = (during.len() >= 10 * READS_MIN).then(|| us(&during, 0.999)).flatten();
+        Readers {
+            foreground_reads: all.len(),
+            foreground_us_p50: us(&during, 0.5),
+            foreground_us_p99: us(&during, 0.99),
+            foreground_us_p999: p999,
+            foreground_us_max: us(&during, 1.0),
+            foreground_before_us_p50: us(&before, 0.5),
+            foreground_before_us_p99: us(&before, 0.99),
+            foreground_before_us_max: us(&before, 1.0),
+            foreground_interval_us_p50: us(&all, 0.5),
+            foreground_interval_us_p99: us(&all, 0.99),
+            foreground_slot_seconds: slot.as_secs_f64(),
+            foreground_us_max_over_time: us_max,
+        }
+    }
+}
+
+impl Round {
+    fn new(settings: &Settings, cell: Cell, round: u32, taken: &Taken) -> Round {
+        let Written { report, device, .. } = &taken.written;
+        let seconds = report.total.as_secs_f64();
+        let slip = cell.paced.then_some(report.slip.as_secs_f64());
+        let by_tablespace = |ended: fn(&TablespaceReport) -> Duration| {
+            let tablespaces = report.tablespaces.iter();
+            tablespaces.map(|tablespace| ended(tablespace).as_secs_f64()).collect()
+        };
+        Round {
+            round,
+            seconds,
+            pages: report.pages,
+            pages_per_s: report.pages as f64 / seconds,
+            requests: report.requests,
+            device_requests: device.map(|device| device.writes),
+            device_bytes: device.map(|device| device.write_bytes),
+            bytes_per_request: device
+                .filter(|device| device.writes > 0)
+                .map(|device| device.write_bytes as f64 / device.writes as f64),
+            write_seconds: report.write.as_secs_f64(),
+            sync_seconds: report.sync.as_secs_f64(),
+            sync_longest_seconds: report.sync_longest.as_secs_f64(),
+            files_synced: report.files_synced,
+            tablespace_seconds: by_tablespace(|one| one.writes_ended),
+            tablespace_sync_seconds: by_tablespace(|one| one.ended),
+            slip: slip.map(|slip| slip / settings.interval.as_secs_f64()),
+            slip_seconds: slip,
+            yielded_seconds: cell.paced.then_some(report.yielded.as_secs_f64()),
+            readers: taken.readers.clone(),
+        }
     }
 }
 
@@ -102,17 +173,16 @@ pub(super) struct Tally {
     pub(super) cell: Cell,
     /// Why it is not measured at all.
     missing: Option<String>,
-    written: Vec<Written>,
-    readers: Option<Readers>,
+    pub(super) rounds: Vec<Round>,
     coldness: Vec<Coldness>,
-    rounds: usize,
+    by_others: u64,
     failures: Vec<String>,
 }
 
 impl Tally {
     pub(super) fn new(cell: Cell, missing: Option<String>) -> Tally {
-        let (written, coldness, failures) = (Vec::new(), Vec::new(), Vec::new());
-        Tally { cell, missing, written, readers: None, coldness, rounds: 0, failures }
+        let (rounds, coldness, failures) = (Vec::new(), Vec::new(), Vec::new());
+        Tally { cell, missing, rounds, coldness, by_others: 0, failures }
     }
 
     pub(super) fn is_measurable(&self) -> bool {
@@ -124,263 +194,211 @@ impl Tally {
         self.missing = Some(why.to_owned());
     }
 
-    /// Takes in a measurement; one that this system has not the means for is put down as such, and
-    /// anything else that went wrong is handed back.
-    pub(super) fn take(&mut self, taken: anyhow::Result<Taken>) -> anyhow::Result<()> {
-        self.rounds += 1;
+    /// Takes in what was measured in round `number`. One that this system has not the means for is put down
+    /// as such; anything else that went wrong is handed back.
+    pub(super) fn take(
+        &mut self,
+        settings: &Settings,
+        number: u32,
+        taken: anyhow::Result<Taken>,
+    ) -> anyhow::Result<()> {
         match taken {
-            Ok(Taken { written, readers, coldness }) => {
-                self.written.extend(written);
-                self.readers = readers.or(self.readers.take());
-                self.coldness.extend(coldness);
-                Ok(())
+            Ok(taken) => {
+                self.by_others += taken.written.report.pages_by_others;
+                self.rounds.push(Round::new(settings, self.cell, number, &taken));
+                self.coldness.extend(taken.coldness);
             }
             Err(error) => match lack_of_means(&error) {
-                Some(lack) => {
-                    self.failures.push(lack.to_string());
-                    Ok(())
-                }
-                None => Err(error),
+                Some(lack) => self.failures.push(lack.to_string()),
+                None => return Err(error),
             },
         }
+        Ok(())
     }
 
-    fn spread(&self, value: impl Fn(&Written) -> f64) -> Option<Spread> {
-        Spread::of(self.written.iter().map(value))
+    /// The median of a figure of all rounds; `None` if one lacks it.
+    pub(super) fn median(&self, value: impl Fn(&Round) -> Option<f64>) -> Option<f64> {
+        median(&self.rounds.iter().map(value).collect::<Option<Vec<f64>>>()?)
     }
 
-    fn median(&self, value: impl Fn(&Written) -> f64) -> Option<f64> {
-        self.spread(value).map(|spread| spread.median)
-    }
-
-    fn seconds(&self) -> Option<f64> {
-        self.median(|one| one.report.total.as_secs_f64())
-    }
-
-    /// [CKR-1]
-    fn device_median(&self, value: impl Fn(&DeviceCounters) -> f64) -> Option<f64> {
-        let counts: Option<Vec<f64>> =
-            self.written.iter().map(|one| one.device.as_ref().map(&value)).collect();
-        Spread::of(counts?).map(|spread| spread.median)
-    }
-
-    /// When something of each tablespace was done, in their order.
-    fn by_tablespace(&self, of: impl Fn(&TablespaceReport) -> Duration) -> Vec<Option<f64>> {
-        let count = self.written.iter().map(|one| one.report.tablespaces.len()).min();
-        let median =
-            |number: usize| self.median(|one| of(&one.report.tablespaces[number]).as_secs_f64());
-        (0..count.unwrap_or(0)).map(median).collect()
-    }
-
-    fn metrics(&self, settings: &Settings, baseline: Option<f64>) -> Map<String, Value> {
-        let seconds = self.spread(|one| one.report.total.as_secs_f64());
-        let duration = |of: fn(&Written) -> Duration| self.median(|one| of(one).as_secs_f64());
-        let paced = |value: Option<f64>| value.filter(|_| self.cell.paced);
-        let slip = paced(duration(|one| one.report.slip));
-        let per_request = |device: &DeviceCounters| {
-            device.write_bytes.checked_div(device.writes).unwrap_or(0) as f64
-        };
-        let metrics = json!({
-            "seconds": seconds.map(|spread| spread.median),
-            "seconds_min": seconds.map(|spread| spread.min),
-            "seconds_max": seconds.map(|spread| spread.max),
-            "checkpoints": self.written.len(),
-            "pages": self.median(|one| one.report.pages as f64),
-            "pages_per_s": self.median(|one| {
-                one.report.pages as f64 / one.report.total.as_secs_f64()
-            }),
-            "ratio_to_arrival": baseline.and_then(|baseline| {
-                Some(self.seconds()? / baseline).filter(|_| !self.cell.is_timed())
-            }),
-            "requests": self.median(|one| one.report.requests as f64),
-            "device_requests": self.device_median(|device| device.writes as f64),
-            "device_bytes": self.device_median(|device| device.write_bytes as f64),
-            "bytes_per_request": self.device_median(per_request),
-            "write_seconds": duration(|one| one.report.write),
-            "sync_seconds": duration(|one| one.report.sync),
-            "sync_longest_seconds": duration(|one| one.report.sync_longest),
-            "files_synced": self.median(|one| one.report.files_synced as f64),
-            // To the last write: that is where one starves beside another. Syncs come after all writes.
-            "tablespace_seconds": self.by_tablespace(|one| one.writes_ended),
-            "tablespace_sync_seconds": self.by_tablespace(|one| one.ended),
-            "slip": slip.map(|slip| slip / settings.interval.as_secs_f64()),
-            "slip_seconds": slip,
-            "yielded_seconds": paced(duration(|one| one.report.yielded)),
-            "foreground_us_p50": null,
-            "foreground_us_p99": null,
-            "foreground_us_p999": null,
+    /// What the figure is here of what it is in `other`, and by how many rounds [CKR-2].
+    pub(super) fn ratio_to(
+        &self,
+        other: &Tally,
+        value: impl Fn(&Round) -> Option<f64>,
+    ) -> Option<(Estimate, usize)> {
+        let pairs = self.rounds.iter().filter_map(|round| {
+            let beside = other.rounds.iter().find(|beside| beside.round == round.round)?;
+            Some((value(round)?, value(beside)?))
         });
-        let mut metrics = metrics.as_object().cloned().unwrap_or_default();
-        metrics.extend(self.readers.iter().flat_map(Readers::metrics));
-        metrics
+        let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.unzip();
+        Some((paired_ratio(&ours, &theirs)?, ours.len()))
     }
 
-    fn remarks(&self, settings: &Settings) -> Vec<String> {
+    pub(super) fn remarks(&self, settings: &Settings) -> Vec<String> {
+        if let Some(why) =
+            self.missing.as_ref().or(self.failures.first()).filter(|_| self.rounds.is_empty())
+        {
+            return vec![format!("not measured: {why}")];
+        }
         let mut remarks = Vec::new();
         if self.cell.foreground && self.cell.cache == forebay_io::CacheMode::Buffered {
             remarks.extend(self.coldness.iter().filter_map(Coldness::remark));
         }
-        let rounds = self.rounds as u32;
-        if !self.cell.is_timed() && rounds < settings.rounds {
+        let rounds = self.rounds.len();
+        if rounds < settings.rounds as usize {
             remarks
                 .push(format!("{rounds} of {} rounds, as there was no more time", settings.rounds));
         }
-        let others: u64 = self.written.iter().map(|one| one.report.pages_by_others).sum();
-        if others > 0 {
-            remarks.push(format!("{others} pages were written by others than the checkpoint"));
+        if self.by_others > 0 {
+            remarks.push(format!(
+                "{} pages were written by others than the checkpoint",
+                self.by_others
+            ));
         }
         if let Some(why) = self.failures.first() {
-            let failed = self.failures.len();
-            remarks.push(format!("{failed} of {rounds} rounds could not be measured: {why}"));
+            remarks.push(format!("{} rounds could not be measured: {why}", self.failures.len()));
         }
         unique(&remarks)
     }
 
-    fn record(&self, settings: &Settings, baseline: Option<f64>) -> Record {
-        let cell = json!({
-            "dirty": self.cell.dirty.name(),
-            "elevator": self.cell.elevator.to_string(),
-            "combine": self.cell.combine,
-            "cache": self.cell.cache.to_string(),
-            "backend": self.cell.backend.to_string(),
-            "paced": self.cell.paced,
-            "foreground": self.cell.foreground,
+    /// `baseline`: one write after another of the same pages, where there is one.
+    pub(super) fn record(&self, settings: &Settings, baseline: Option<&Tally>) -> Record {
+        let rounds = self.rounds.iter().filter_map(|round| {
+            serde_json::to_value(round).ok().and_then(|value| value.as_object().cloned())
         });
-        let why = self.missing.as_ref().or(self.failures.first());
-        let (metrics, remarks) = match why.filter(|_| self.written.is_empty()) {
-            Some(why) => (nothing(), vec![format!("not measured: {why}")]),
-            None => (self.metrics(settings, baseline), self.remarks(settings)),
-        };
-        let cell = cell.as_object().cloned().unwrap_or_default();
-        Record { experiment: NAME.to_owned(), cell, metrics, remarks }
+        let mut record = Record::new(NAME, &self.cell, rounds.collect());
+        let ratio = baseline
+            .filter(|_| !self.cell.is_timed())
+            .and_then(|baseline| self.ratio_to(baseline, |round| Some(round.seconds)));
+        let ratio = ratio.map_or(Value::Null, |(ratio, _)| ratio.value.into());
+        record.metrics.insert("ratio_to_arrival".to_owned(), ratio);
+        record.remarks = self.remarks(settings);
+        record
     }
 }
 
-fn nothing() -> Map<String, Value> {
-    let metrics = json!({ "seconds": null, "ratio_to_arrival": null });
-    metrics.as_object().cloned().unwrap_or_default()
-}
-
-/// One record for each cell, in their order.
-pub(super) fn records(settings: &Settings, tallies: &[Tally]) -> Vec<Record> {
-    let baseline = |cell: &Cell| {
-        let here = |tally: &&Tally| {
-            tally.cell.is_baseline()
-                && tally.cell.dirty == cell.dirty
-                && tally.cell.cache == cell.cache
-        };
-        tallies.iter().find(here).and_then(Tally::seconds).filter(|seconds| *seconds > 0.0)
-    };
-    tallies.iter().map(|tally| tally.record(settings, baseline(&tally.cell))).collect()
+/// The cell that others of the same pages and cache mode are compared with.
+pub(super) fn baseline<'t>(tallies: &'t [Tally], cell: &Cell) -> Option<&'t Tally> {
+    tallies.iter().find(|tally| {
+        tally.cell.is_baseline() && tally.cell.dirty == cell.dirty && tally.cell.cache == cell.cache
+    })
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::cli::{CheckpointArgs, CommonArgs};
-    use crate::experiment::checkpoint::{Dirty, Order};
-    use forebay::{BufferPool, CheckpointOptions};
+    use crate::cli::CommonArgs;
+    use crate::experiment::checkpoint::{CheckpointArgs, Dirty, Order};
     use forebay_io::{CacheMode, Kind};
 
-    fn settings() -> Settings {
+    pub(in super::super) fn settings() -> Settings {
         let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        Settings::new(&CheckpointArgs::quick(&common)).unwrap()
+        let backends = vec![Kind::Sync, Kind::Uring];
+        Settings::new(&CheckpointArgs { backends, ..CheckpointArgs::quick(&common) }).unwrap()
     }
 
-    /// What a checkpoint of nothing gave, as if it had taken so long.
-    fn written(seconds: f64, device: Option<DeviceCounters>) -> Written {
-        let directory = tempfile::tempdir().unwrap();
-        let pool = BufferPool::builder().frames(64).directory(directory.path()).build().unwrap();
-        let mut report = pool.checkpoint(CheckpointOptions::now()).unwrap();
-        report.total = Duration::from_secs_f64(seconds);
-        (report.pages, report.slip) = (4096, Duration::from_millis(100));
-        let now = Instant::now();
-        Written { report, device, span: (now, now) }
+    fn round(number: u32, seconds: f64, interval_us_p99: Option<f64>) -> Round {
+        Round {
+            round: number,
+            seconds,
+            pages: 4096,
+            pages_per_s: 4096.0 / seconds,
+            requests: 512,
+            device_requests: Some(512),
+            device_bytes: None,
+            bytes_per_request: None,
+            write_seconds: seconds,
+            sync_seconds: 0.0,
+            sync_longest_seconds: 0.0,
+            files_synced: 1,
+            tablespace_seconds: vec![seconds],
+            tablespace_sync_seconds: vec![seconds],
+            slip: None,
+            slip_seconds: None,
+            yielded_seconds: None,
+            readers: interval_us_p99
+                .map(|p99| Readers { foreground_interval_us_p99: Some(p99), ..Readers::default() }),
+        }
     }
 
-    fn tally(elevator: Order, seconds: &[f64], device: &[Option<DeviceCounters>]) -> Tally {
-        let combine = elevator != Order::Arrival;
+    /// A cell written as fast as it can be; `best`: in the best way, else one after another.
+    pub(in super::super) fn written(dirty: Dirty, best: bool, seconds: &[f64]) -> Tally {
         let cell = Cell {
-            dirty: Dirty::Uniform,
-            elevator,
-            combine,
+            dirty,
+            elevator: if best { Order::Balanced } else { Order::Arrival },
+            combine: best,
             cache: CacheMode::Direct,
-            backend: if combine { Kind::Uring } else { Kind::Sync },
+            backend: if best { Kind::Uring } else { Kind::Sync },
             paced: false,
             foreground: false,
         };
         let mut tally = Tally::new(cell, None);
-        for (seconds, device) in seconds.iter().zip(device) {
-            let written = vec![written(*seconds, *device)];
-            tally.take(Ok(Taken { written, readers: None, coldness: Vec::new() })).unwrap();
-        }
+        tally.rounds.extend((0..).zip(seconds).map(|(number, &it)| round(number, it, None)));
+        tally
+    }
+
+    /// A cell with readers, and the 99th percentiles of their intervals.
+    pub(in super::super) fn beside(paced: bool, us_p99: &[f64]) -> Tally {
+        let mut tally = written(Dirty::Uniform, true, &[]);
+        (tally.cell.paced, tally.cell.foreground) = (paced, true);
+        let rounds = (0..).zip(us_p99).map(|(number, &p99)| round(number, 1.0, Some(p99)));
+        tally.rounds.extend(rounds);
         tally
     }
 
     #[test]
-    fn metrics_are_medians_of_all_checkpoints_or_null() {
-        let device = DeviceCounters { writes: 512, write_bytes: 512 << 13, ..Default::default() };
-        let all = [Some(device), Some(device), Some(device)];
-        let full = tally(Order::Balanced, &[1.0, 9.0, 2.0], &all);
-        let record = &records(&settings(), &[full])[0];
-        assert_eq!(record.metric("seconds"), Some(2.0), "[CKR-1]");
-        assert_eq!(record.metric("pages_per_s"), Some(2048.0), "[CKR-1]");
-        assert_eq!(record.metric("device_requests"), Some(512.0), "[CKR-1]");
-        assert_eq!(record.metric("bytes_per_request"), Some(8192.0), "[CKR-1]");
-        assert!(record.metrics["slip"].is_null(), "it was not paced");
-        let partial = tally(Order::Balanced, &[1.0, 9.0], &[Some(device), None]);
-        let record = &records(&settings(), &[partial])[0];
-        assert!(record.metrics["device_requests"].is_null(), "[CKR-1] never of some of them");
-    }
-
-    #[test]
-    fn cells_are_compared_with_one_write_after_another_of_the_same_pattern_and_mode() {
-        let baseline = tally(Order::Arrival, &[4.0], &[None]);
-        let mut other = tally(Order::Arrival, &[100.0], &[None]);
-        other.cell.cache = CacheMode::Buffered;
-        let mut paced = tally(Order::Balanced, &[1.8], &[None]);
-        paced.cell.paced = true;
-        let cells = [other, baseline, tally(Order::Sorted, &[1.0], &[None]), paced];
-        let records = records(&settings(), &cells);
-        let ratios: Vec<Option<f64>> =
-            records.iter().map(|record| record.metric("ratio_to_arrival")).collect();
-        assert_eq!(ratios, [Some(1.0), Some(1.0), Some(0.25), None], "[CKR-2]");
-        assert_eq!(records[3].metric("slip"), Some(0.05), "of an interval of 2 s");
+    fn ckr_2_rounds_are_compared_by_their_numbers() {
+        let baseline = written(Dirty::Uniform, false, &[4.0, 8.0, 2.0]);
+        let mut best = written(Dirty::Uniform, true, &[1.0, 2.0, 0.5]);
+        best.rounds.remove(0);
+        let (ratio, rounds) = best.ratio_to(&baseline, |round| Some(round.seconds)).unwrap();
+        assert!((ratio.value - 0.25).abs() < 1e-9 && rounds == 2, "[CKR-2] {ratio:?}");
+        let record = best.record(&settings(), Some(&baseline));
+        assert!((record.metric("ratio_to_arrival").unwrap() - 0.25).abs() < 1e-9);
+        assert_eq!(record.metric("seconds"), Some(1.25));
+        assert_eq!(record.cell["elevator"], "balanced");
+        assert_eq!(record.rounds[0]["round"], 1);
+        assert!(!record.metrics.contains_key("round"));
+        assert_eq!(record.remarks, ["2 of 3 rounds, as there was no more time"]);
     }
 
     #[test]
     fn what_was_not_measured_is_null_and_says_why() {
-        let mut left_out = tally(Order::Sorted, &[], &[]);
+        let mut left_out = written(Dirty::Uniform, true, &[]);
         left_out.leave_out("no time");
-        let record = &records(&settings(), &[left_out])[0];
-        assert!(record.metrics["seconds"].is_null());
+        let record = left_out.record(&settings(), None);
+        assert!(record.metrics["ratio_to_arrival"].is_null() && record.rounds.is_empty());
         assert_eq!(record.remarks, ["not measured: no time"]);
     }
 
     #[test]
-    fn reads_are_told_apart_by_whether_a_checkpoint_was_under_way() {
-        let (settings, begun) = (settings(), Instant::now());
+    fn reads_are_told_apart_by_when_they_were_wanted() {
+        let begun = Instant::now();
         let at = |ms: u64| begun + Duration::from_millis(ms);
         let sample =
             |ms: u64, took_us: u64| Sample { at: at(ms), took: Duration::from_micros(took_us) };
         let samples = [
             sample(10, 100),
-            sample(450, 100_000), // into the first checkpoint
+            sample(450, 100_000), // into the checkpoint
             sample(550, 300),
-            sample(1500, 100), // in the calm between
-            sample(2100, 500),
+            sample(1500, 200), // in the calm after it
         ];
-        let spans = [(at(500), at(1000)), (at(2000), at(2200))];
-        let readers = Readers::new(&settings, begun, &spans, &samples);
-        assert_eq!((readers.before_ns.len(), readers.during_ns.len()), (1, 3));
-        let metrics = readers.metrics();
-        assert!((metrics["foreground_us_max"].as_f64().unwrap() - 100_000.0).abs() < 200.0);
-        assert_eq!(metrics["foreground_slot_seconds"], 0.1);
-        let series = metrics["foreground_us_max_over_time"].as_array().unwrap();
-        assert_eq!(series.len(), 22);
-        assert_eq!(series[0], 100.0);
-        assert!(series[1].is_null(), "nobody read then");
-        assert_eq!(series[4], 100_000.0);
-        assert_eq!(metrics["checkpoint_spans_seconds"], json!([[0.5, 1.0], [2.0, 2.2]]));
+        let readers = Readers::new(Duration::from_secs(2), (at(500), at(1000)), &samples);
+        assert!((readers.foreground_us_max.unwrap() - 100_000.0).abs() < 200.0);
+        assert!((readers.foreground_before_us_max.unwrap() - 100.0).abs() < 1.0);
+        assert_eq!(readers.foreground_reads, 3);
+        let series = &readers.foreground_us_max_over_time;
+        assert_eq!((series.len(), series[0], series[10]), (20, Some(100_000.0), Some(200.0)));
+        assert_eq!(series[5], None, "nobody read then");
+        assert_eq!(readers.foreground_interval_us_p99, None, "[CKR-1] of three reads");
+        let many: Vec<Sample> =
+            (0..1000).map(|it| sample(600 + it, 50 + it / 980 * 1000)).collect();
+        let readers = Readers::new(Duration::from_secs(2), (at(500), at(1000)), &many);
+        assert!(
+            readers.foreground_interval_us_p99.unwrap() > 1000.0,
+            "[CKR-1] 20 of 1,000 are slow"
+        );
+        assert_eq!(readers.foreground_us_p99, None, "[CKR-1] 400 of them came while it wrote");
     }
 }

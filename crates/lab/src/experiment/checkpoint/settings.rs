@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use forebay_io::{CacheMode, Io, IoOptions, Kind, Prefer};
 
-use super::{Cell, Dirty, Order, PAGE_BYTES};
+use super::{Cell, CheckpointArgs, Dirty, Order, PAGE_BYTES};
 use crate::bad_input;
-use crate::cli::CheckpointArgs;
 use crate::experiment::{Ground, listed, quoted, unique};
 use crate::units::{shown_size, typed_size};
 
@@ -15,7 +14,6 @@ use crate::units::{shown_size, typed_size};
 struct Defaults {
     size_bytes: u64,
     interval: Duration,
-    rounds: u32,
     /// No round after the first is begun that would probably end later.
     time_max: Duration,
     patterns: &'static [Dirty],
@@ -24,8 +22,7 @@ struct Defaults {
 
 const FULL: Defaults = Defaults {
     size_bytes: 4 << 30,
-    interval: Duration::from_secs(20),
-    rounds: 3,
+    interval: Duration::from_secs(10),
     time_max: Duration::from_secs(420),
     patterns: &[Dirty::Uniform, Dirty::Clustered, Dirty::Zipfian],
     elevators: &Order::ALL,
@@ -33,8 +30,7 @@ const FULL: Defaults = Defaults {
 
 const QUICK: Defaults = Defaults {
     size_bytes: 256 << 20,
-    interval: Duration::from_secs(2),
-    rounds: 1,
+    interval: Duration::from_millis(1200),
     time_max: Duration::from_secs(25),
     patterns: &[Dirty::Uniform, Dirty::Clustered],
     elevators: &[Order::Arrival, Order::Balanced],
@@ -43,13 +39,13 @@ const QUICK: Defaults = Defaults {
 /// A file has so many times the pages that are dirty, unless the user says how many are.
 const DIRTY_PART: u64 = 8;
 
+/// Rounds before any more are added to what is undecided.
+const ROUNDS: u32 = 3;
+
 /// Fewest pages that a checkpoint is made of here.
 const DIRTY_MIN: u64 = 64;
 
-/// Checkpoints in a cell that lasts some intervals.
-const CHECKPOINTS: u32 = 2;
-
-/// A quiet time before the first of these, as a part of an interval: one in so many.
+/// A quiet time before the checkpoint of a cell with readers, as a part of an interval: one in so many.
 const CALM_PARTS: u32 = 2;
 
 /// Settings with every default filled in and checked.
@@ -81,14 +77,17 @@ pub struct Settings {
     pub readers: u32,
     /// Reads per second that all of them together want.
     pub reads_per_s: u32,
-    /// Measurements of each cell without readers or pacing.
+    /// Measurements of each cell, before any are added.
     pub rounds: u32,
-    /// No round after the first is begun that would probably end later than this.
+    /// No round after the first is begun that would probably end later than this; where there is none,
+    /// the rounds were asked for, and none are added.
     pub time_max: Option<Duration>,
     /// Seed of everything random.
     pub seed: u64,
     /// Whether everything is crossed with everything.
     pub all_cells: bool,
+    /// Whether only the slowest and the best way of writing are measured.
+    pub essential: bool,
     /// Whether quick settings were asked for.
     pub quick: bool,
 }
@@ -142,10 +141,11 @@ impl Settings {
             interval,
             readers: args.readers,
             reads_per_s: args.reads,
-            rounds: args.rounds.unwrap_or(defaults.rounds),
+            rounds: args.rounds.unwrap_or(ROUNDS),
             time_max: args.rounds.is_none().then_some(defaults.time_max),
             seed: args.common.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
             all_cells: args.all_cells,
+            essential: args.essential,
             quick: args.quick,
         };
         if settings.cells().is_empty() {
@@ -201,7 +201,10 @@ impl Settings {
                 }
             }
         }
-        cells.retain(|cell| self.all_cells || !cell.is_timed() || self.is_telling(cell));
+        cells.retain(|cell| match cell.is_timed() {
+            true => self.all_cells || self.is_telling(cell),
+            false => !self.essential || self.is_essential(cell),
+        });
         cells
     }
 
@@ -212,7 +215,7 @@ impl Settings {
     }
 
     /// Whether it writes in the best way that was asked for.
-    fn is_best(&self, cell: &Cell) -> bool {
+    pub(super) fn is_best(&self, cell: &Cell) -> bool {
         let best = |order: Order| self.elevators.contains(&order).then_some(order);
         let order = Order::ALL.into_iter().rev().find_map(best);
         let serving = self.backends.iter().rev().find(|kind| kind.serves(cell.cache));
@@ -227,10 +230,12 @@ impl Settings {
         cell.is_baseline() || self.is_best(cell)
     }
 
-    /// Whether another round is likely to end in time. `begun`: rounds that took `elapsed`.
-    pub(super) fn another_round(&self, begun: u32, elapsed: Duration) -> bool {
+    /// Whether another round is likely to end in time, and wanted: all of the first ones are, later ones of
+    /// what is `undecided`. `begun`: rounds that took `elapsed`.
+    pub(super) fn another_round(&self, begun: u32, elapsed: Duration, undecided: bool) -> bool {
         let in_time = |time_max: Duration| begun == 0 || elapsed + elapsed / begun <= time_max;
-        begun < self.rounds && self.time_max.is_none_or(in_time)
+        let wanted = begun < self.rounds || (undecided && self.time_max.is_some());
+        wanted && self.time_max.is_none_or(in_time)
     }
 
     /// Whether even the first round has to be left unfinished.
@@ -238,14 +243,9 @@ impl Settings {
         self.time_max.is_some_and(|time_max| elapsed > time_max)
     }
 
-    /// How long readers read before the first checkpoint of a cell.
+    /// How long readers read before the checkpoint of a cell.
     pub(super) fn calm(&self) -> Duration {
         self.interval / CALM_PARTS
-    }
-
-    /// Checkpoints in a cell that lasts some intervals.
-    pub(super) fn checkpoints(&self) -> u32 {
-        CHECKPOINTS
     }
 
     /// The command that repeats a run with these settings, every one of them named. `program`: the
@@ -279,7 +279,12 @@ impl Settings {
             self.rounds,
             self.seed,
         ));
-        for (flag, on) in [(" --all-cells", self.all_cells), (" --quick", self.quick)] {
+        let flags = [
+            (" --all-cells", self.all_cells),
+            (" --essential", self.essential),
+            (" --quick", self.quick),
+        ];
+        for (flag, on) in flags {
             command.push_str(if on { flag } else { "" });
         }
         command
@@ -319,7 +324,7 @@ mod tests {
     fn quick() -> CheckpointArgs {
         let common = CommonArgs { dir: ".".into(), seed: Some(1) };
         let backends = vec![Kind::Sync, Kind::Uring];
-        CheckpointArgs { backends, ..CheckpointArgs::quick(&common) }
+        CheckpointArgs { backends, essential: false, ..CheckpointArgs::quick(&common) }
     }
 
     #[test]
@@ -414,12 +419,23 @@ mod tests {
     }
 
     #[test]
-    fn rounds_end_when_time_does() {
+    fn only_the_slowest_and_the_best_way_are_essential() {
+        let args = CheckpointArgs { essential: true, ..quick() };
+        let cells = Settings::new(&args).unwrap().cells();
+        assert_eq!(cells.len(), 2 * 2 * 2 + 4, "two patterns and cache modes, and readers");
+    }
+
+    #[test]
+    fn rounds_end_when_time_does_and_what_is_undecided_has_more() {
         let settings = Settings::new(&CheckpointArgs { quick: false, ..quick() }).unwrap();
         let second = Duration::from_secs(1);
-        assert!(settings.another_round(0, Duration::ZERO));
-        assert!(settings.another_round(1, second * 200));
-        assert!(!settings.another_round(1, second * 300), "it would take as long again");
-        assert!(!settings.another_round(3, second));
+        assert!(settings.another_round(0, Duration::ZERO, false));
+        assert!(settings.another_round(1, second * 200, false));
+        assert!(!settings.another_round(1, second * 300, false), "it would take as long again");
+        assert!(!settings.another_round(3, second, false));
+        assert!(settings.another_round(3, second, true));
+        assert!(!settings.another_round(3, second * 400, true));
+        let asked = Settings::new(&CheckpointArgs { rounds: Some(2), ..quick() }).unwrap();
+        assert!(!asked.another_round(2, second, true), "so many were asked for");
     }
 }

@@ -124,7 +124,7 @@ impl<'a> Site<'a> {
     /// [`Interrupted`](interrupt::Interrupted), or what went wrong.
     pub(super) fn once(&mut self, set: &[Place]) -> anyhow::Result<Taken> {
         self.change(set)?;
-        let written = vec![self.write(CheckpointOptions::now())?];
+        let written = self.write(CheckpointOptions::now())?;
         self.check(set)?;
         Ok(Taken { written, readers: None, coldness: self.coldness.clone() })
     }
@@ -231,7 +231,8 @@ fn empty(workfile: &Workfile) -> Result<Coldness, forebay_io::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{CheckpointArgs, CommonArgs};
+    use crate::cli::CommonArgs;
+    use crate::experiment::checkpoint::CheckpointArgs;
     use crate::facts::Storage;
     use crate::workfile::Naming;
     use forebay_io::Kind;
@@ -315,7 +316,7 @@ mod tests {
             let cell = Cell { elevator, combine, ..cell() };
             let mut site = Site::new(&ground.settings, &bench, &means, cell).unwrap();
             let taken = site.once(&SET).unwrap();
-            let report = &taken.written[0].report;
+            let report = &taken.written.report;
             assert_eq!(report.requests, requests, "{}", cell.label());
             assert_eq!(report.elevator, elevator.to_string());
         }

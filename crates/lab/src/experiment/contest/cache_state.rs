@@ -5,7 +5,7 @@ use std::io::Read;
 use std::str::FromStr;
 
 use anyhow::Context;
-use forebay_io::{File, OpenOptions};
+use forebay_io::{CacheMode, File, OpenOptions};
 
 use crate::interrupt;
 use crate::workfile::Workfile;
@@ -41,8 +41,13 @@ impl CacheState {
         }
     }
 
+    /// Whether it can be had in `cache` mode.
+    pub(in crate::experiment) fn can_be(self, cache: CacheMode) -> bool {
+        !(self == CacheState::PageCache && cache == CacheMode::Direct)
+    }
+
     /// Whether blocks come from the device, so that it matters what the page cache holds.
-    pub(super) fn reads_device(self) -> bool {
+    pub(in crate::experiment) fn reads_device(self) -> bool {
         matches!(self, CacheState::Cold | CacheState::Quarter)
     }
 }

@@ -10,37 +10,50 @@ use anyhow::{Context, bail};
 use forebay_io::{Advice, File, OpenOptions};
 use rustix::io::{Errno, pread};
 
-use super::{Attempt, Manner, counted_settled};
+use super::cache_state::{self, CacheState};
+use super::{Attempt, Entrant, counted_settled};
 use crate::experiment::Bench;
 use crate::experiment::pattern::Plan;
 use crate::experiment::tally::{Round, wait_histogram};
 use crate::interrupt;
-use crate::measure::{Stopwatch, empty_cache};
+use crate::measure::{Coldness, Stopwatch, empty_cache};
 use crate::workfile::Workfile;
 
-/// Reads `plan`, which is one list, from an emptied page cache.
+/// Reads `plan`, which is one list, from an emptied page cache or, in state `page-cache`, from a full one.
 ///
 /// # Errors
-/// [`Interrupted`](interrupt::Interrupted), or the cache could not be emptied.
+/// [`Interrupted`](interrupt::Interrupted), or the state could not be made.
 pub(super) fn measure(
     bench: &Bench<'_>,
-    manner: Manner,
+    entrant: Entrant,
+    state: CacheState,
     plan: &Plan,
     time_max: Duration,
 ) -> anyhow::Result<Attempt> {
     let workfile = bench.workfile;
     let open = || File::open(workfile.path(), &OpenOptions::new().read_only(true));
-    let coldness = empty_cache(&open()?)?;
+    let (coldness, note) = match state.reads_device() {
+        true => (empty_cache(&open()?)?, None),
+        false => (Coldness::Cold, cache_state::fill_page_cache(workfile)?),
+    };
     // Opened only now: the device's readahead is the one of this moment.
     let file = open()?;
-    let work = || read(&file, workfile, manner, plan, time_max);
-    Ok((coldness, counted_settled(bench.counters, work)))
+    let work = || {
+        let mut round = read(&file, workfile, entrant, plan, time_max)?;
+        round.blocks_needed = round.blocks_needed.filter(|_| state.reads_device());
+        Ok(round)
+    };
+    let mut measured = counted_settled(bench.counters, work);
+    if let Ok(measured) = &mut measured {
+        measured.notes.extend(note);
+    }
+    Ok((coldness, measured))
 }
 
 fn read(
     file: &File,
     workfile: &Workfile,
-    manner: Manner,
+    entrant: Entrant,
     plan: &Plan,
     time_max: Duration,
 ) -> anyhow::Result<Round> {
@@ -48,10 +61,10 @@ fn read(
     let (source, block_bytes) = (&plan.legs[0].source, workfile.block_bytes());
     let mut page = vec![0; block_bytes as usize];
     let mut waits = wait_histogram();
-    if manner == Manner::Random {
+    if entrant == Entrant::Random {
         file.advise(0..u64::MAX, Advice::Random)?;
     }
-    let distance = if let Manner::WillNeed(distance) = manner { distance as usize } else { 0 };
+    let distance = if let Entrant::WillNeed(distance) = entrant { distance as usize } else { 0 };
     let advise = |at: usize| {
         let start = u64::from(source.block(at)) * block_bytes;
         file.advise(start..start + block_bytes, Advice::WillNeed)

@@ -1,43 +1,46 @@
 //! A contest: several ways of reading, on the same blocks, from the same state of the caches.
 //!
 //! A row is what they compete on: a pattern, a state of the caches, a cache mode, the device's
-//! readahead. In each round every row gets a new plan, and all its entrants read that plan one after
-//! the other, in shuffled order, each from a state made anew; the rows are shuffled too. So a disk that
-//! gets slower meanwhile favours nobody, and a row is compared within seconds. Worked example: `bitmap-10,
-//! cold, direct` in round 2 gives 819 ascending blocks, which `async`, `os`, `adaptive` ... read in turn.
+//! readahead. In each round a row gets new plans, and all its entrants read these one after the other,
+//! in shuffled order; the rows are shuffled too. So a disk that gets slower meanwhile favours nobody,
+//! and a row is compared within seconds. An entrant reads until its time is up: plan after plan, each
+//! from a state of the caches made anew. Worked example: `bitmap-10 cold direct` has 819 ascending blocks
+//! in a plan; in a cell of 250 ms `async` reads twenty plans of round 2, `os` the first three of them.
+//!
+//! Every row is read in the first rounds; then only those go on whose outcome is still open
+//! ([`schedule`]).
 //!
 //! Nothing but reading is measured: pools, threads and memory are there before the watch is started,
 //! and what the kernel still reads ahead afterwards is waited for before the device's counters are
 //! read.
 //!
-//! Invariants:  [CON-1] in a round all entrants of a row read the same plan
+//! Invariants:  [CON-1] in a round all entrants of a row read the same plans
 //!              [CON-2] the page cache is filled for all rows that want it full together, once in a
 //!              round
+//!              [CON-3] a measurement lasts its time, unless the plans are so small that it takes too many
 //! Failure:     a block that is not the one asked for ends the run; a row that this system has not the
 //!              means for is unmeasured and says why.
 
 mod cache_state;
+mod entrant;
 mod kernel;
 mod pooled;
-mod record;
-mod setup;
+mod schedule;
+mod standing;
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
-use forebay::ReadaheadStrategy;
-use forebay_io::{CacheMode, Kind};
+use forebay_io::CacheMode;
 
 pub use cache_state::CacheState;
+pub use entrant::Entrant;
 pub(super) use kernel::read_exactly;
 pub(super) use pooled::{Pools, frames_most};
-pub(super) use record::{Form, adaptive_misses, can_be, mean_ratio};
-pub(super) use setup::{BLOCKS_MIN, Defaults, measurements};
-pub(super) use setup::{Means, Setup};
+pub(super) use standing::{Comparison, Standing};
 
 use super::Bench;
-use super::pattern::{Pattern, Shape};
-use super::tally::{Measured, Tally, counted};
+use super::pattern::{Pattern, Plan, Shape};
+use super::tally::{Measured, Round, counted};
 use crate::device_readahead::ReadaheadGuard;
 use crate::facts::{CounterSource, Storage, Sysfs};
 use crate::measure::Coldness;
@@ -46,36 +49,9 @@ use crate::{bad_input, interrupt};
 /// How long the device may take to finish what the kernel has begun to read ahead.
 const SETTLING_TIME_MAX: Duration = Duration::from_millis(20);
 
-/// How the kernel is asked, without a pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// Reads and nothing else.
-    Os,
-    /// After FADV_RANDOM.
-    Random,
-    /// With FADV_WILLNEED for each block, so many blocks before it is read.
-    WillNeed(u32),
-}
-
-/// Who reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entrant {
-    /// Plain reads of one block each, through one descriptor.
-    Kernel(Manner),
-    /// A stream, or several, of a pool.
-    Pool(ReadaheadStrategy),
-}
-
-impl fmt::Display for Entrant {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Entrant::Kernel(Manner::Os) => out.pad("os"),
-            Entrant::Kernel(Manner::Random) => out.pad("random"),
-            Entrant::Kernel(Manner::WillNeed(distance)) => write!(out, "willneed-{distance}"),
-            Entrant::Pool(strategy) => out.pad(strategy.name()),
-        }
-    }
-}
+/// A plan that is begun may be read for at least this part of a cell's time, so that the last one is
+/// not all beginning.
+const LAST_PLAN_PART: u32 = 4;
 
 /// What entrants compete on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,33 +68,17 @@ pub(super) struct Row {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) shape: Shape,
-    /// Measurements of each entrant in each row.
+    /// Rounds of every row.
     pub(super) rounds: u32,
-    /// Longest measurement; on a slow disk fewer blocks are read then.
-    pub(super) cell_time_max: Duration,
-    /// No round is begun that would probably end later than this; the first one always is.
+    /// How long a measurement lasts.
+    pub(super) cell_time: Duration,
+    /// Most plans of a measurement: before each one the state of the caches is made anew.
+    pub(super) plans_max: usize,
+    /// Until then open rows get more rounds. `None`: so many rounds and no more.
     pub(super) time_max: Option<Duration>,
+    /// Who is slowed down on purpose, and by which part of its time.
+    pub(super) handicap: Option<(Entrant, f64)>,
     pub(super) seed: u64,
-}
-
-impl Rules {
-    /// Whether another round is likely to end in time. `begun`: rounds that took `elapsed`.
-    fn another_round(&self, begun: u32, elapsed: Duration) -> bool {
-        let in_time = |time_max: Duration| begun == 0 || elapsed + elapsed / begun <= time_max;
-        begun < self.rounds && self.time_max.is_none_or(in_time)
-    }
-}
-
-/// What came of a row.
-#[derive(Debug)]
-pub(super) struct Standing {
-    pub(super) row: Row,
-    /// While it was measured, in bytes; `None` where it cannot be told.
-    pub(super) device_readahead_bytes: Option<u64>,
-    /// One for each entrant, in their order.
-    pub(super) tallies: Vec<Tally>,
-    /// Whether time was up in some round before all was read, for each entrant.
-    cut: Vec<bool>,
 }
 
 /// The device's readahead, for rows that want it changed and for those that do not.
@@ -151,7 +111,12 @@ impl DeviceReadahead {
         Ok(DeviceReadahead { guard, bytes })
     }
 
-    /// Makes it what a row asks for.
+    /// What it is, in bytes; `None` where nobody knows.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        self.bytes
+    }
+
+    /// Makes it what a row asks for, in bytes; `None` where nobody knows what it is.
     fn prepare(&mut self, asked: Option<u64>) -> anyhow::Result<Option<u64>> {
         if let (Some(guard), Some(bytes)) = (&self.guard, asked) {
             self.bytes = Some(guard.set(bytes)?);
@@ -195,32 +160,37 @@ fn rounds(
 ) -> anyhow::Result<()> {
     let mut random = fastrand::Rng::with_seed(rules.seed);
     let begun = Instant::now();
-    let mut round = 0;
-    while rules.another_round(round, begun.elapsed()) {
-        for index in row_order(standings, &mut random) {
-            let standing = &mut standings[index];
+    loop {
+        let due: Vec<_> = standings.iter().map(Standing::due).collect();
+        let left = rules.time_max.map(|time_max| schedule::Left::of(time_max, begun.elapsed()));
+        let next = schedule::next(&due, rules.rounds, left);
+        if next.is_empty() {
+            return Ok(());
+        }
+        for index in row_order(standings, next, &mut random) {
+            let (standing, moment) = (&mut standings[index], Instant::now());
             standing.device_readahead_bytes = readahead.prepare(standing.row.device_readahead)?;
-            // [CON-1] One plan for all of them.
-            let plan = standing.row.pattern.plan(&rules.shape, &mut random);
+            // [CON-1] The same plans for all of them.
+            let mut plans = Plans::new(&standing.row, rules.shape, random.u64(..));
             let mut order: Vec<usize> = (0..standing.row.entrants.len()).collect();
             random.shuffle(&mut order);
             for entrant in order {
                 interrupt::check()?;
-                progress(&standing.label(entrant));
-                standing.measure(entrant, bench, rules, pools, &plan)?;
+                progress(&format!("{} {}", standing.row.entrants[entrant], standing.row));
+                let (coldness, measured) =
+                    cell(&standing.row, entrant, bench, rules, pools, &mut plans)?;
+                standing.tallies[entrant].take(coldness, measured)?;
             }
+            standing.round_ended(moment.elapsed());
         }
-        round += 1;
     }
-    Ok(())
 }
 
-/// The rows in random order; but those that want the file in the page cache come together, since
-/// others empty it.
-fn row_order(standings: &[Standing], random: &mut fastrand::Rng) -> Vec<usize> {
+/// The rows `next` in random order; but those that want the file in the page cache come together,
+/// since others empty it.
+fn row_order(standings: &[Standing], next: Vec<usize>, random: &mut fastrand::Rng) -> Vec<usize> {
     let fills = |index: &usize| standings[*index].row.state == CacheState::PageCache;
-    let (mut full, mut order): (Vec<usize>, Vec<usize>) =
-        (0..standings.len()).partition(|index| fills(index));
+    let (mut full, mut order): (Vec<usize>, Vec<usize>) = next.into_iter().partition(fills);
     random.shuffle(&mut full);
     random.shuffle(&mut order);
     let place = random.usize(0..=order.len());
@@ -230,41 +200,83 @@ fn row_order(standings: &[Standing], random: &mut fastrand::Rng) -> Vec<usize> {
     order
 }
 
-impl Standing {
-    fn new(row: Row) -> Standing {
-        let entrants = row.entrants.len();
-        let tallies = (0..entrants).map(|_| Tally::default()).collect();
-        Standing { row, device_readahead_bytes: None, tallies, cut: vec![false; entrants] }
+/// The plans of a row in one round, each made when the first entrant gets so far.
+struct Plans {
+    pattern: Pattern,
+    shape: Shape,
+    random: fastrand::Rng,
+    made: Vec<Plan>,
+}
+
+impl Plans {
+    fn new(row: &Row, shape: Shape, seed: u64) -> Plans {
+        let shape = pooled::fitting(row.state, shape);
+        let random = fastrand::Rng::with_seed(seed);
+        Plans { pattern: row.pattern, shape, random, made: Vec::new() }
     }
 
-    fn label(&self, entrant: usize) -> String {
-        let row = &self.row;
-        format!("{} {} {} {}", row.pattern, row.entrants[entrant], row.state, row.cache)
-    }
-
-    fn measure(
-        &mut self,
-        entrant: usize,
-        bench: &Bench<'_>,
-        rules: &Rules,
-        pools: &Pools<'_>,
-        plan: &super::pattern::Plan,
-    ) -> anyhow::Result<()> {
-        let row = &self.row;
-        let (coldness, measured) = match row.entrants[entrant] {
-            Entrant::Kernel(manner) => kernel::measure(bench, manner, plan, rules.cell_time_max)?,
-            Entrant::Pool(strategy) => {
-                let how = pooled::How { strategy, state: row.state, cache: row.cache };
-                pools.measure(bench, how, plan, rules.cell_time_max)?
-            }
-        };
-        if let Ok(measured) = &measured
-            && measured.round.blocks < plan.blocks()
-        {
-            self.cut[entrant] = true;
+    fn at(&mut self, index: usize) -> &Plan {
+        while self.made.len() <= index {
+            self.made.push(self.pattern.plan(&self.shape, &mut self.random));
         }
-        self.tallies[entrant].take(coldness, measured)
+        &self.made[index]
     }
+}
+
+/// One measurement: plan after plan, until its time is up.
+fn cell(
+    row: &Row,
+    entrant: usize,
+    bench: &Bench<'_>,
+    rules: &Rules,
+    pools: &Pools<'_>,
+    plans: &mut Plans,
+) -> anyhow::Result<Attempt> {
+    let entrant = row.entrants[entrant];
+    let mut all: Option<(Coldness, Measured)> = None;
+    for index in 0.. {
+        let plan = plans.at(index);
+        let read = all.as_ref().map_or(0.0, |(_, all)| all.round.seconds);
+        let left = rules.cell_time.saturating_sub(Duration::from_secs_f64(read));
+        let time = left.max(rules.cell_time / LAST_PLAN_PART);
+        let (coldness, measured) = match entrant.strategy() {
+            Some(strategy) => {
+                let how = pooled::How { strategy, state: row.state, cache: row.cache };
+                pools.measure(bench, how, plan, time)?
+            }
+            None => kernel::measure(bench, entrant, row.state, plan, time)?,
+        };
+        let mut measured = match measured {
+            Ok(measured) => measured,
+            Err(error) => return Ok((coldness, Err(error))),
+        };
+        if let Some((slowed, part)) = rules.handicap
+            && slowed == entrant
+        {
+            slow_down(&mut measured.round, part);
+        }
+        let is_cut = measured.round.blocks < plan.blocks();
+        let (coldness, sum) = match all {
+            None => (coldness, measured),
+            Some((Coldness::Cold, sum)) => (coldness, sum.plus(measured)),
+            Some((warm, sum)) => (warm, sum.plus(measured)),
+        };
+        let is_over = sum.round.seconds >= rules.cell_time.as_secs_f64() // [CON-3]
+            || index + 1 >= rules.plans_max;
+        if is_cut || is_over || row.state == CacheState::Pool {
+            return Ok((coldness, Ok(sum)));
+        }
+        all = Some((coldness, sum));
+    }
+    unreachable!("there is a plan for every index")
+}
+
+/// Takes so much more time that `part` of all of it is lost: a loss to be found by those who doubt
+/// that the laboratory would find one.
+fn slow_down(round: &mut Round, part: f64) {
+    let moment = Instant::now();
+    std::thread::sleep(Duration::from_secs_f64(round.seconds * part / (1.0 - part)));
+    round.seconds += moment.elapsed().as_secs_f64();
 }
 
 /// What one measurement came to: how cold it was, and its figures or why there are none.
@@ -273,7 +285,7 @@ type Attempt = (Coldness, anyhow::Result<Measured>);
 /// As [`counted`], waiting for what the kernel still reads ahead.
 fn counted_settled(
     counters: Option<&CounterSource>,
-    work: impl FnOnce() -> anyhow::Result<super::tally::Round>,
+    work: impl FnOnce() -> anyhow::Result<Round>,
 ) -> anyhow::Result<Measured> {
     counted(counters, work, || {
         let begun = Instant::now();
@@ -288,15 +300,6 @@ fn counted_settled(
             before = now;
         }
     })
-}
-
-/// `kind` and what a pool has to say about it, as a report has it.
-fn backend_note(kind: Kind, notes: &[String]) -> crate::report::BackendNote {
-    crate::report::BackendNote {
-        backend: kind.to_string(),
-        available: true,
-        note: notes.join("; "),
-    }
 }
 
 #[cfg(test)]

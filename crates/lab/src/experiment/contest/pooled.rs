@@ -20,7 +20,7 @@ use forebay::{
 use forebay_io::{CacheMode, File, OpenOptions};
 use hdrhistogram::Histogram;
 
-use super::{Attempt, CacheState, backend_note, cache_state, counted_settled};
+use super::{Attempt, CacheState, cache_state, counted_settled};
 use crate::experiment::Bench;
 use crate::experiment::pattern::{Leg, Plan, Shape, Source};
 use crate::experiment::tally::{Round, counted, wait_histogram};
@@ -41,9 +41,8 @@ const SPARE_FRAMES: u64 = 512;
 /// Fewest frames of a pool that is smaller than the data.
 const QUARTER_FRAMES_MIN: u64 = 128;
 
-/// A pass over resident blocks is repeated for at least so long: alone it would be over too soon to
-/// be timed.
-const RESIDENT_TIME_MIN: Duration = Duration::from_millis(10);
+/// Most blocks of a plan that is resident: it is read again and again, and has to be brought in first.
+const RESIDENT_BLOCKS_MAX: u32 = 8192;
 
 /// The pass that warms a pool may take so many times as long as a measurement.
 const WARMING_TIMES: u32 = 4;
@@ -57,6 +56,14 @@ pub(super) struct How {
     pub(super) strategy: ReadaheadStrategy,
     pub(super) state: CacheState,
     pub(super) cache: CacheMode,
+}
+
+/// The shape of plans that are read in `state`.
+pub(super) fn fitting(state: CacheState, shape: Shape) -> Shape {
+    match state {
+        CacheState::Pool => Shape { blocks: shape.blocks.min(RESIDENT_BLOCKS_MAX), ..shape },
+        _ => shape,
+    }
 }
 
 /// The most frames that any pool of a contest has.
@@ -102,7 +109,8 @@ impl<'a> Pools<'a> {
         let (pool, _) = self.open(cache, SPARE_FRAMES)?;
         let backends = pool.backends();
         let (_, kind) = backends.first().context("a pool has a tablespace")?;
-        Ok(backend_note(*kind, &pool.notes()))
+        let note = pool.notes().join("; ");
+        Ok(BackendNote { backend: kind.to_string(), available: true, note })
     }
 
     fn open(&self, cache: CacheMode, frames: u64) -> anyhow::Result<(BufferPool, PagedFile)> {
@@ -117,7 +125,7 @@ impl<'a> Pools<'a> {
         Ok((pool, file))
     }
 
-    /// Makes the state, and reads `plan`.
+    /// Makes the state, and reads `plan` once, or for all of `time_max` where it is resident.
     ///
     /// # Errors
     /// [`Interrupted`](interrupt::Interrupted), or a state that could not be made.
@@ -160,7 +168,7 @@ impl<'a> Pools<'a> {
             let timed = how.state != CacheState::Pool;
             let mut pass = Pass::new(self.workfile, timed, time_max);
             pass.read(&file, plan, how.strategy)?;
-            while how.state == CacheState::Pool && pass.watch.elapsed() < RESIDENT_TIME_MIN {
+            while how.state == CacheState::Pool && pass.watch.elapsed() < time_max {
                 pass.read(&file, plan, how.strategy)?;
             }
             Ok(pass.round(how.state.reads_device().then_some(&resident)))

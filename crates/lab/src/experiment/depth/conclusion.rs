@@ -1,333 +1,335 @@
-//! What the records of `depth` say: how far ahead is enough, and what that is in PostgreSQL.
+//! What the cells of `depth` say: how many blocks to prefetch, and what that is as a setting.
+//!
+//! A depth is advised where its line's knee is, judged against every depth that was measured, also those
+//! that a setting does not take: what is past a limit may be better, and then that is said.
+//!
+//! `io_method=worker` has two settings. With PostgreSQL's default of three workers the depth is
+//! effective_io_concurrency; at one depth the number of threads is io_workers.
+//!
+//! Source:      PostgreSQL 14 to 18, guc_tables.c, for defaults and limits.
 
-use std::collections::BTreeMap;
+use forebay_io::{CacheMode, Kind};
 
+use super::cell::{Engine, Line, Row};
+use super::settings::PG_WORKERS;
 use super::{NAME, Settings};
-use crate::report::{Advice, Record};
+use crate::experiment::rounds;
+use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict, numbers};
+use crate::statistics::{self, Judgement};
 
-/// "As good as the best": within this part of it.
-const GOOD_ENOUGH: f64 = 0.95;
+/// PostgreSQL takes no larger value for effective_io_concurrency and maintenance_io_concurrency.
+const CONCURRENCY_MAX: u32 = 1000;
 
-/// A gain below this is not worth advising for.
-const GAIN_MIN: f64 = 1.10;
+/// PostgreSQL's effective_io_concurrency, and from 18 on maintenance_io_concurrency too.
+const CONCURRENCY_18: u32 = 16;
 
-/// PostgreSQL takes no larger value for effective_io_concurrency.
-const CONCURRENCY_MAX: u64 = 1000;
+/// Forebay's own queue_depth. Source: `QUEUE_DEPTH_DEFAULT` of the pool's tablespaces.
+const QUEUE_DEPTH: u32 = 256;
 
-/// PostgreSQL starts no more io_workers, so io_method=worker has no more reads in flight.
-const WORKERS_MAX: u64 = 32;
-
-/// One line of the plot.
-struct Line<'a> {
-    backend: &'a str,
-    cache: &'a str,
-    /// (depth, blocks per second, lowest, highest), ascending.
-    points: Vec<(u64, f64, f64, f64)>,
+/// What follows from the cells.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) advice: Vec<Advice>,
+    pub(super) conclusions: Vec<Conclusion>,
 }
 
-impl Line<'_> {
-    fn name(&self) -> String {
-        format!("{} {}", self.backend, self.cache)
-    }
-
-    fn best(&self) -> f64 {
-        self.points.iter().map(|point| point.1).fold(0.0, f64::max)
-    }
-
-    /// The smallest depth as good as the best, and its rate.
-    fn knee(&self) -> Option<(u64, f64)> {
-        let enough = self.best() * GOOD_ENOUGH;
-        self.points.iter().find(|point| point.1 >= enough).map(|point| (point.0, point.1))
-    }
-
-    /// The rate of the shallowest depth: the start of the line.
-    fn start(&self) -> Option<(u64, f64, f64, f64)> {
-        self.points.first().copied()
-    }
-
-    /// The line as far as `depth`.
-    fn up_to(&self, depth: u64) -> Line<'_> {
-        let points = self.points.iter().copied().filter(|point| point.0 <= depth).collect();
-        Line { backend: self.backend, cache: self.cache, points }
-    }
-
-    /// How much the knee gains over the start; `None` if the rounds overlap, so that it may be
-    /// chance.
-    fn gain(&self) -> Option<f64> {
-        let (start, knee) = (self.start()?, self.knee()?);
-        let lowest_at_knee = self.points.iter().find(|point| point.0 == knee.0)?.2;
-        (lowest_at_knee > start.3).then_some(knee.1 / start.1)
-    }
+/// A setting that is a number of requests in flight.
+#[derive(Debug, Clone, Copy)]
+struct Depth {
+    setting: &'static str,
+    applies_to: AppliesTo,
+    default: u32,
+    max: u32,
 }
 
-/// The conclusions, the most useful first.
-pub(super) fn draw(settings: &Settings, records: &[Record]) -> Vec<Advice> {
-    let lines = lines(records);
-    let sentence = |sentence: String| Advice {
-        experiment: NAME.to_owned(),
-        sentence,
-        setting: String::new(),
-        value: String::new(),
-    };
-    let ours: Vec<&Line<'_>> = lines.iter().filter(|line| line.backend != "fio").collect();
-    let Some(best) = ours.iter().max_by(|a, b| f64::total_cmp(&a.best(), &b.best())) else {
-        let warm = records.iter().any(Record::is_not_cold);
+/// The verdicts, the advice, and the sentences, the most useful first.
+pub(super) fn draw(settings: &Settings, lines: &[Line<'_>], rows: &[Row]) -> Found {
+    let ours: Vec<&Line<'_>> =
+        lines.iter().filter(|line| line.cell().backend != Engine::Fio).collect();
+    let Some(best) = fastest(&ours) else {
+        let warm = rows.iter().any(|row| !row.cold);
         let why = if warm {
             "No conclusion: the page cache could not be emptied, so these are the speeds of memory, \
              not of a disk."
         } else {
             "No conclusion: nothing could be measured."
         };
-        return vec![sentence(why.to_owned())];
+        return Found { conclusions: vec![sentence(why.to_owned())], ..Found::default() };
     };
-    let mut advice: Vec<Advice> =
-        headline(settings, best, &ours).map(sentence).into_iter().collect();
-    // PostgreSQL reads through the page cache: with WILLNEED up to version 17 and with
-    // io_method=sync, by worker processes or io_uring from 18 on.
-    for backend in ["sync", "threads", "uring"] {
-        let line = ours.iter().find(|line| line.backend == backend && line.cache == "buffered");
-        advice.extend(line.and_then(|line| for_postgres(line)));
+    let (mut advice, mut conclusions) = (Vec::new(), Vec::new());
+    conclusions.extend(headline(settings, best, &ours).map(sentence));
+    for line in &ours {
+        for depth in depth_settings(line) {
+            let (advised, limit) = for_depth(line, depth);
+            advice.extend(advised);
+            // The same of each setting of a line, and said once.
+            let said =
+                |limit: &String| conclusions.iter().any(|it: &Conclusion| it.sentence == *limit);
+            let limit = limit.filter(|limit| !said(limit));
+            conclusions.extend(limit.map(sentence));
+        }
     }
-    advice
+    advice.extend(io_workers(settings, &ours, &advice));
+    advice.extend(backend(&ours));
+    let verdicts = ours.iter().flat_map(|line| verdicts(line)).collect();
+    Found { verdicts, advice, conclusions }
 }
 
-/// Which line is the fastest, where it is, and which others are as good.
+fn sentence(sentence: String) -> Conclusion {
+    Conclusion {
+        experiment: NAME.to_owned(),
+        sentence,
+        setting: String::new(),
+        value: String::new(),
+    }
+}
+
+/// The line that is the fastest at its knee; by its fastest cell it would be the luckiest of all.
+pub(super) fn fastest<'l, 'a>(lines: &[&'l Line<'a>]) -> Option<&'l Line<'a>> {
+    let rate = |line: &Line<'_>| line.knee().and_then(Row::rate).unwrap_or(0.0);
+    lines.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)))
+}
+
+/// What the knee, and the depth before it, are of the best of the others.
+fn verdicts(line: &Line<'_>) -> Vec<Verdict> {
+    let Some(knee) = line.knee() else { return Vec::new() };
+    let before = line.rows.iter().rev().find(|row| row.cell.depth < knee.cell.depth);
+    let judged = |row: &Row| {
+        let (rival, ratio) = line.compared(row)?;
+        Some(Verdict {
+            experiment: NAME.to_owned(),
+            row: line.label(),
+            entrant: format!("depth {}", row.cell.depth),
+            rival: format!("depth {}", rival.cell.depth),
+            ratio: ratio.value,
+            low: ratio.low,
+            high: ratio.high,
+            verdict: statistics::judge(ratio, line.rounds()),
+        })
+    };
+    before.into_iter().chain([&knee]).filter_map(|row| judged(row)).collect()
+}
+
+/// Which line is the fastest, where it is, and which others may be as good.
 fn headline(settings: &Settings, best: &Line<'_>, lines: &[&Line<'_>]) -> Option<String> {
-    let (start, (depth, rate)) = (best.start()?, best.knee()?);
-    let compared = match best.gain() {
-        _ if best.points.len() == 1 => "the only depth measured".to_owned(),
-        Some(gain) if gain >= GAIN_MIN => {
+    let (start, knee) = (best.rows[0], best.knee()?);
+    let prefetched = match knee.cell.depth {
+        0 => "nothing prefetched".to_owned(),
+        depth => format!("{depth} prefetched"),
+    };
+    let gain = statistics::paired_ratio(&knee.rates(), &start.rates());
+    let gained = match gain {
+        _ if best.rows.len() == 1 => "the only depth measured".to_owned(),
+        Some(gain) if gain.low > 1.0 && knee.rounds.len() >= statistics::ROUNDS_MIN => format!(
+            "{} ({} to {}) times depth {}",
+            numbers::number(gain.value),
+            numbers::number(gain.low),
+            numbers::number(gain.high),
+            start.cell.depth
+        ),
+        _ => format!("no clear gain over depth {}", start.cell.depth),
+    };
+    let judgement =
+        best.compared(knee).map(|(rival, ratio)| (rival, statistics::judge(ratio, best.rounds())));
+    let surely = match judgement {
+        Some((_, Judgement::Keeps)) => "; no other depth is more than 5 % faster".to_owned(),
+        Some((rival, _)) => {
             format!(
-                "{gain:.1} times what depth {} gives, and within 5 % of the best of any depth",
-                start.0
+                "; {} rounds do not tell whether depth {} is faster",
+                best.rounds(),
+                rival.cell.depth
             )
         }
-        _ => format!("no clear gain over depth {}", start.0),
+        None => String::new(),
     };
     let as_good: Vec<String> = lines
         .iter()
-        .filter(|line| line.name() != best.name() && line.best() >= best.best() * GOOD_ENOUGH)
-        .map(|line| line.name())
+        .filter(|line| line.label() != best.label() && may_be_as_fast(line, best))
+        .map(|line| line.label())
         .collect();
     let (which, others) = match as_good.as_slice() {
         [] => ("The fastest way", String::new()),
-        [one] => ("One of the fastest ways", format!("; {one} is within 5 % of it")),
-        [firsts @ .., last] => (
-            "One of the fastest ways",
-            format!("; {} and {last} are within 5 % of it", firsts.join(", ")),
-        ),
+        [one] => ("One of the fastest ways", format!("; {one} is not surely slower")),
+        [one, other] => {
+            ("One of the fastest ways", format!("; {one} and {other} are not surely slower"))
+        }
+        more => {
+            ("One of the fastest ways", format!("; {} others are not surely slower", more.len()))
+        }
     };
     Some(format!(
-        "{which} to read random blocks here is {}: {} blocks/s of {} with {depth} asked for ahead \
-         ({compared}){others}.",
-        best.name(),
-        grouped(rate),
+        "{which} to read random blocks here is {}: {} of {} with {prefetched}, {gained}{surely}{others}.",
+        best.label(),
+        knee.told(),
         crate::units::shown_size(settings.block_bytes),
     ))
 }
 
-/// What a buffered line says about PostgreSQL's effective_io_concurrency, if it gains anything.
-fn for_postgres(line: &Line<'_>) -> Option<Advice> {
-    let workers = line.backend == "threads";
-    let settable = line.up_to(if workers { WORKERS_MAX } else { CONCURRENCY_MAX });
-    let worth = |line: &Line<'_>| line.gain().filter(|&gain| gain >= GAIN_MIN);
+fn may_be_as_fast(line: &Line<'_>, best: &Line<'_>) -> bool {
+    let (Some(ours), Some(theirs)) = (line.fastest(), best.knee()) else { return false };
+    let (a, b) = (ours.rates(), theirs.rates());
+    let (a, b) = rounds::side_by_side(&a, &b);
+    statistics::paired_ratio(a, b)
+        .is_some_and(|ratio| ratio.value >= statistics::BOUND || ratio.high >= 1.0)
+}
+
+/// The settings for which a line stands. PostgreSQL reads through the page cache: with WILLNEED up to
+/// version 17 and with `io_method=sync`, by worker processes or io_uring from 18 on.
+fn depth_settings(line: &Line<'_>) -> Vec<Depth> {
+    let postgres = |applies_to, effective, maintenance| {
+        [("effective_io_concurrency", effective), ("maintenance_io_concurrency", maintenance)]
+            .map(|(setting, default)| Depth { setting, applies_to, default, max: CONCURRENCY_MAX })
+            .to_vec()
+    };
+    let (cell, new) = (line.cell(), CONCURRENCY_18);
+    match (cell.backend, cell.cache, cell.workers) {
+        (Engine::Forebay(Kind::Sync), CacheMode::Buffered, _) => [
+            postgres(AppliesTo::Postgres14To17, 1, super::settings::PG_MAINTENANCE),
+            postgres(AppliesTo::Postgres18Sync, new, new),
+        ]
+        .concat(),
+        (Engine::Forebay(Kind::Threads), CacheMode::Buffered, Some(PG_WORKERS)) => {
+            postgres(AppliesTo::Postgres18Worker, new, new)
+        }
+        (Engine::Forebay(Kind::Uring), CacheMode::Buffered, _) => {
+            postgres(AppliesTo::Postgres18Uring, new, new)
+        }
+        (Engine::Forebay(Kind::Uring), CacheMode::Direct, _) => {
+            let (setting, applies_to) = ("queue_depth", AppliesTo::Profile);
+            vec![Depth { setting, applies_to, default: QUEUE_DEPTH, max: u32::MAX }]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What a line says about a depth, and in a sentence that it is best past the setting's limit.
+fn for_depth(line: &Line<'_>, depth: Depth) -> (Option<Advice>, Option<String>) {
+    let knee = line.knee();
+    let beyond = knee.filter(|knee| knee.cell.depth > depth.max && !line.is_undecided());
+    let beyond = beyond.map(|knee| {
+        format!(
+            "{} is best with {} prefetched, more than PostgreSQL's limit of {}: {}.",
+            line.label(),
+            knee.cell.depth,
+            depth.max,
+            knee.told()
+        )
+    });
     // Only a depth that was measured is advised, so never the limit in place of what is past it.
-    let beyond = (!workers && worth(line).is_some())
-        .then(|| line.knee())
-        .flatten()
-        .filter(|(depth, _)| *depth > CONCURRENCY_MAX)
-        .map(|(depth, _)| {
-            format!(
-                "the best needs {depth} requests ahead, more than PostgreSQL's limit of \
-                 {CONCURRENCY_MAX}"
-            )
-        });
-    let name = line.name();
-    let (found, depth) = match (worth(&settable), settable.knee(), settable.start()) {
-        (Some(gain), Some((depth, _)), Some((start, ..))) => {
-            let than = if start == 0 { "none".to_owned() } else { format!("depth {start}") };
-            let found = format!(
-                "{depth} requests ahead are within 5 % of the best and {gain:.1} times as fast as \
-                 {than}"
-            );
-            (Some(found), Some(depth))
-        }
-        _ => (None, None),
-    };
-    let what = match (beyond, found) {
-        (Some(beyond), Some(found)) => format!("{beyond}; up to there, {found}"),
-        (beyond, found) => beyond.or(found)?,
-    };
-    let who = match (line.backend, depth) {
-        ("sync", _) => "PostgreSQL up to 17, and 18 with io_method=sync".to_owned(),
-        ("threads", Some(depth)) => {
-            format!("PostgreSQL 18 with io_method=worker (io_workers = {depth})")
-        }
-        _ => "PostgreSQL 18 with io_method=io_uring".to_owned(),
-    };
-    Some(Advice {
-        experiment: NAME.to_owned(),
-        sentence: format!("{who}: {what} ({name})."),
-        setting: depth.map_or_else(String::new, |_| "effective_io_concurrency".to_owned()),
-        value: depth.map_or_else(String::new, |depth| depth.to_string()),
+    let rows = line.rows.iter().copied().filter(|row| row.cell.depth <= depth.max).collect();
+    let settable = Line { rows };
+    let advised = settable.rows.first().and_then(|_| advised_depth(&settable, depth));
+    (advised, beyond)
+}
+
+fn advised_depth(line: &Line<'_>, depth: Depth) -> Option<Advice> {
+    let (knee, now) = (line.knee()?, line.at(depth.default)?);
+    // A pool's queue is for writes too: that reads need less is no reason to make it shorter.
+    if depth.applies_to == AppliesTo::Profile && knee.cell.depth < depth.default {
+        return None;
+    }
+    Advice::worth_it(Proposal {
+        experiment: NAME,
+        setting: depth.setting,
+        applies_to: depth.applies_to,
+        current: Some(depth.default.to_string()),
+        advised: knee.cell.depth.to_string(),
+        gain: statistics::paired_ratio(&knee.rates(), &now.rates())?,
+        rounds: line.rounds(),
+        evidence: format!(
+            "{}, random reads from a cold cache: {} at depth {}, {} at {} ({} rounds).",
+            line.label(),
+            knee.told(),
+            knee.cell.depth,
+            now.told(),
+            now.cell.depth,
+            line.rounds()
+        ),
     })
 }
 
-fn lines(records: &[Record]) -> Vec<Line<'_>> {
-    let mut lines: BTreeMap<(&str, &str), Line<'_>> = BTreeMap::new();
-    for record in records {
-        let (backend, cache) = (record.cell_text("backend"), record.cell_text("cache"));
-        // A warm cell is no evidence about the disk.
-        let cold = !record.is_not_cold();
-        let point = (
-            record.cell_number("depth"),
-            record.metric("blocks_per_s"),
-            record.metric("blocks_per_s_min"),
-            record.metric("blocks_per_s_max"),
-        );
-        if let (true, (Some(depth), Some(rate), Some(min), Some(max))) = (cold, point) {
-            let line = lines.entry((backend, cache)).or_insert_with(|| Line {
-                backend,
-                cache,
-                points: Vec::new(),
-            });
-            line.points.push((depth, rate, min, max));
-        }
-    }
-    let mut lines: Vec<_> = lines.into_values().collect();
-    for line in &mut lines {
-        line.points.sort_by_key(|point| point.0);
-    }
-    lines
+/// io_workers, at the depth that PostgreSQL would have with what is advised already: a number of threads
+/// that was measured, at most so many for each processor, by its gain against the default.
+fn io_workers(settings: &Settings, lines: &[&Line<'_>], advised: &[Advice]) -> Option<Advice> {
+    let of_worker = |one: &&Advice| {
+        one.applies_to == AppliesTo::Postgres18Worker && one.setting == "effective_io_concurrency"
+    };
+    let in_effect = advised.iter().find(of_worker).and_then(|one| one.advised.parse().ok());
+    let most = in_effect.unwrap_or(CONCURRENCY_18);
+    let mut by_workers: Vec<(u32, &Line<'_>)> = lines
+        .iter()
+        .filter(|line| line.cell().is(Kind::Threads, CacheMode::Buffered))
+        .filter_map(|&line| Some((line.cell().workers?, line)))
+        .filter(|(workers, _)| *workers <= settings.workers_max())
+        .collect();
+    by_workers.sort_by_key(|(workers, _)| *workers);
+    let (_, default) = by_workers.iter().find(|(workers, _)| *workers == PG_WORKERS)?;
+    let common =
+        |depth: u32| by_workers.iter().filter(|(_, line)| line.at(depth).is_some()).count();
+    let depths = default.rows.iter().map(|row| row.cell.depth);
+    let depth = depths.filter(|&depth| depth <= most && common(depth) > 1).max()?;
+    let rows: Vec<&Row> = by_workers.iter().filter_map(|(_, line)| line.at(depth)).collect();
+    let rounds = rows.iter().map(|row| row.rounds.len()).min()?;
+    let rates: Vec<Vec<f64>> =
+        rows.iter().map(|row| row.rates().into_iter().take(rounds).collect()).collect();
+    let knee = statistics::knee(&rates.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+    let now = rows.iter().position(|row| row.cell.workers == Some(PG_WORKERS))?;
+    let workers = rows[knee].cell.workers?;
+    Advice::worth_it(Proposal {
+        experiment: NAME,
+        setting: "io_workers",
+        applies_to: AppliesTo::Postgres18Worker,
+        current: Some(PG_WORKERS.to_string()),
+        advised: workers.to_string(),
+        gain: statistics::paired_ratio(&rates[knee], &rates[now])?,
+        rounds,
+        evidence: format!(
+            "{workers} threads that read buffered at depth {depth} on {} processors: {}, with \
+             {PG_WORKERS} threads {} ({rounds} rounds).",
+            settings.processors,
+            rows[knee].told(),
+            rows[now].told()
+        ),
+    })
 }
 
-/// A number with its thousands apart: 73 120.
-fn grouped(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+/// Forebay's backend, if another one than the first that works is surely faster past the page cache.
+fn backend(lines: &[&Line<'_>]) -> Option<Advice> {
+    let direct = |kind: Kind| {
+        let line = lines.iter().find(|line| line.cell().is(kind, CacheMode::Direct))?;
+        Some((kind, line.knee()?))
+    };
+    // In this order the pool tries them.
+    let found: Vec<(Kind, &Row)> = Kind::ALL.into_iter().filter_map(direct).collect();
+    let (&(auto, now), others) = found.split_first()?;
+    let gain = |row: &Row| {
+        let (ours, theirs) = (row.rates(), now.rates());
+        let (ours, theirs) = rounds::side_by_side(&ours, &theirs);
+        statistics::paired_ratio(ours, theirs)
+    };
+    let (kind, row, gain) = others
+        .iter()
+        .filter_map(|&(kind, row)| Some((kind, row, gain(row)?)))
+        .max_by(|a, b| a.2.value.total_cmp(&b.2.value))?;
+    let rounds = row.rounds.len().min(now.rounds.len());
+    Advice::worth_it(Proposal {
+        experiment: NAME,
+        setting: "backend",
+        applies_to: AppliesTo::Profile,
+        current: Some("auto".to_owned()),
+        advised: kind.to_string(),
+        gain,
+        rounds,
+        evidence: format!(
+            "{kind} direct: {} at depth {}; {auto} direct, which auto takes here: {} at depth {}.",
+            row.told(),
+            row.cell.depth,
+            now.told(),
+            now.cell.depth
+        ),
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn record(backend: &str, depth: u64, rate: f64, spread: f64) -> Record {
-        let map = |value: serde_json::Value| value.as_object().cloned().unwrap();
-        Record {
-            experiment: NAME.to_owned(),
-            cell: map(json!({ "backend": backend, "cache": "buffered", "depth": depth })),
-            metrics: map(json!({
-                "blocks_per_s": rate,
-                "blocks_per_s_min": rate * (1.0 - spread),
-                "blocks_per_s_max": rate * (1.0 + spread),
-            })),
-            remarks: Vec::new(),
-        }
-    }
-
-    fn settings() -> Settings {
-        let common = crate::cli::CommonArgs { dir: ".".into(), seed: Some(1) };
-        Settings::new(&crate::cli::DepthArgs::quick(&common)).unwrap()
-    }
-
-    #[test]
-    fn the_smallest_depth_within_five_percent_of_the_best_is_advised() {
-        let rates = [(0, 100.0), (16, 300.0), (64, 480.0), (256, 500.0)];
-        let records: Vec<_> =
-            rates.iter().map(|&(depth, rate)| record("sync", depth, rate, 0.01)).collect();
-        let advice = draw(&settings(), &records);
-        assert!(advice[0].sentence.contains("64 asked for ahead"), "{advice:?}");
-        let setting = advice.iter().find(|one| !one.setting.is_empty()).unwrap();
-        assert_eq!(setting.value, "64");
-    }
-
-    /// Records of a buffered line without noise.
-    fn line(backend: &str, rates: &[(u64, f64)]) -> Vec<Record> {
-        rates.iter().map(|&(depth, rate)| record(backend, depth, rate, 0.01)).collect()
-    }
-
-    #[test]
-    fn a_line_that_starts_deeper_is_not_compared_with_none() {
-        let advice = draw(&settings(), &line("uring", &[(4, 100.0), (64, 300.0)]));
-        assert!(advice[1].sentence.contains("3.0 times as fast as depth 4 ("), "{advice:?}");
-        let advice = draw(&settings(), &line("uring", &[(0, 100.0), (64, 300.0)]));
-        assert!(advice[1].sentence.contains("3.0 times as fast as none ("), "{advice:?}");
-    }
-
-    #[test]
-    fn past_postgresqls_limit_only_what_was_measured_below_it_is_advised() {
-        let advice = draw(&settings(), &line("uring", &[(0, 100.0), (512, 200.0), (2048, 300.0)]));
-        assert_eq!(
-            advice[1].sentence,
-            "PostgreSQL 18 with io_method=io_uring: the best needs 2048 requests ahead, more than \
-             PostgreSQL's limit of 1000; up to there, 512 requests ahead are within 5 % of the best \
-             and 2.0 times as fast as none (uring buffered)."
-        );
-        assert_eq!(advice[1].value, "512");
-        let advice = draw(&settings(), &line("uring", &[(0, 100.0), (2048, 300.0)]));
-        assert!(advice[1].sentence.ends_with("limit of 1000 (uring buffered)."), "{advice:?}");
-        assert_eq!(advice[1].setting, "");
-    }
-
-    #[test]
-    fn postgresql_workers_are_judged_by_as_many_as_there_can_be() {
-        let rates = [(0, 100.0), (16, 190.0), (32, 195.0), (64, 400.0), (256, 800.0)];
-        let advice = draw(&settings(), &line("threads", &rates));
-        assert!(advice[0].sentence.contains("with 256 asked for ahead"), "{advice:?}");
-        assert_eq!(advice[1].value, "16");
-        assert!(advice[1].sentence.contains("(io_workers = 16): 16 requests"), "{advice:?}");
-        // What is only faster with more workers than that gives no advice.
-        let advice = draw(&settings(), &line("threads", &[(0, 100.0), (64, 400.0)]));
-        assert_eq!(advice.len(), 1, "{advice:?}");
-    }
-
-    #[test]
-    fn there_is_no_winner_among_equals() {
-        let mut records = line("uring", &[(0, 100.0), (64, 300.0)]);
-        records.extend(line("sync", &[(0, 100.0), (64, 180.0)]));
-        let told = |records: &[Record]| draw(&settings(), records)[0].sentence.clone();
-        assert!(told(&records).starts_with("The fastest way "), "{}", told(&records));
-        assert!(told(&records).ends_with("any depth)."), "{}", told(&records));
-        records.extend(line("threads", &[(0, 100.0), (64, 290.0)]));
-        assert!(told(&records).starts_with("One of the fastest ways "), "{}", told(&records));
-        assert!(told(&records).ends_with("; threads buffered is within 5 % of it."));
-        records.extend(line("aio", &[(0, 100.0), (64, 298.0)]));
-        assert!(
-            told(&records).ends_with("; aio buffered and threads buffered are within 5 % of it.")
-        );
-        // fio is there to compare with, and no way to read blocks.
-        records.extend(line("fio", &[(0, 100.0), (64, 299.0)]));
-        assert!(!told(&records).contains("fio"));
-    }
-
-    #[test]
-    fn a_gain_within_the_noise_is_no_advice() {
-        let records = [record("sync", 0, 100.0, 0.3), record("sync", 64, 130.0, 0.3)];
-        let advice = draw(&settings(), &records);
-        assert!(advice.iter().all(|one| one.setting.is_empty()), "{advice:?}");
-        assert!(advice[0].sentence.contains("no clear gain"), "{advice:?}");
-    }
-
-    #[test]
-    fn a_warm_cell_is_no_evidence() {
-        let mut warm = record("sync", 64, 9000.0, 0.01);
-        warm.remarks.push("not cold: 5 of 9 pages stayed in the page cache".to_owned());
-        let advice = draw(&settings(), &[record("sync", 0, 100.0, 0.01), warm]);
-        assert!(advice.iter().all(|one| one.setting.is_empty()), "{advice:?}");
-    }
-
-    #[test]
-    fn thousands_are_set_apart() {
-        assert_eq!(grouped(73_120.4), "73 120");
-        assert_eq!(grouped(999.0), "999");
-        assert_eq!(grouped(1_234_567.0), "1 234 567");
-    }
-}
+mod tests;

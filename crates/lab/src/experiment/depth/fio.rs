@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use serde::Deserialize;
 
 use super::Settings;
+use super::settings::CELL_TIME;
 use crate::bad_input;
 use crate::experiment::tally::Round;
 use crate::workfile::Workfile;
@@ -53,6 +54,10 @@ impl Fio {
         depth: u32,
         seed: u32,
     ) -> anyhow::Result<Round> {
+        let (blocks, time) = match settings.blocks {
+            Some(blocks) => (blocks, settings.cell_time_max),
+            None => (workfile.blocks(), CELL_TIME),
+        };
         let path = workfile.path_for_others();
         let output = Command::new("fio")
             .args(["--name=forebay", "--ioengine=io_uring", "--direct=1", "--rw=randread"])
@@ -61,8 +66,8 @@ impl Fio {
             .arg(format!("--bs={}", settings.block_bytes))
             .arg(format!("--iodepth={depth}"))
             .arg(format!("--size={}", workfile.size_bytes()))
-            .arg(format!("--io_size={}", settings.blocks * settings.block_bytes))
-            .arg(format!("--runtime={}", settings.cell_time_max.as_secs()))
+            .arg(format!("--io_size={}", blocks * settings.block_bytes))
+            .arg(format!("--runtime={}ms", time.as_millis()))
             .arg(format!("--randseed={seed}"))
             .stdin(Stdio::null())
             .output()

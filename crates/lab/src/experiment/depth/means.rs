@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use forebay_io::{CacheMode, Kind};
 
+use super::cell::{Cell, Engine};
 use super::fio::Fio;
 use super::reader::Reader;
-use super::{Cell, Engine, Settings, notes_of, open_queue};
+use super::{Settings, open_queue};
 use crate::bad_input;
 use crate::experiment::{Experiment, probe_direct};
 use crate::report::BackendNote;
@@ -31,10 +32,14 @@ pub(super) struct Missing {
 }
 
 impl Missing {
+    pub(super) fn works(&self, kind: Kind) -> bool {
+        !self.backends.contains_key(kind.name())
+    }
+
     /// Why `cell` cannot be measured, if that is so.
     pub(super) fn of(&self, cell: Cell) -> Option<&str> {
         let direct = self.direct.as_ref().filter(|_| cell.cache == CacheMode::Direct);
-        let backend = match cell.engine {
+        let backend = match cell.backend {
             Engine::Forebay(kind) => self.backends.get(kind.name()),
             Engine::Fio => None,
         };
@@ -78,10 +83,10 @@ fn probe_backend(settings: &Settings, workfile: &Workfile, kind: Kind) -> Backen
     let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
     let deepest = settings.depths.last().map_or(1, |&depth| depth as usize);
     let deep = Reader::memory(workfile, deepest)
-        .and_then(|memory| open_queue(kind, cache, deepest, Some(&memory)));
+        .and_then(|memory| open_queue(kind, cache, deepest, None, Some(&memory)));
     let (available, note) = match deep {
-        Ok(io) => (true, notes_of(&io).join("; ")),
-        Err(error) => match open_queue(kind, cache, 1, None) {
+        Ok(io) => (true, io.notes().join("; ")),
+        Err(error) => match open_queue(kind, cache, 1, None, None) {
             Ok(_) => (true, format!("not at depth {deepest}: {error}")),
             Err(error) => (false, error.to_string()),
         },

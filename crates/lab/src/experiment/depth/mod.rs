@@ -1,37 +1,44 @@
-//! Experiment `depth`: how many random blocks to ask for ahead.
+//! Experiment `depth`: how many random blocks to prefetch.
 //!
 //! Document 003 of the sources read 4096 random blocks of a 1 GiB file while 1, 2, 4 ... 4096 of
 //! the next ones were prefetched, and went from 12.5 s to 2.2 s. The same here, over every
 //! backend, through the page cache and past it.
 //!
 //! What is measured: blocks come to the reader in the order of its list. While one is in hand,
-//! `depth` of the next ones are in flight; depth 0 asks for a block only when it is needed. Each
-//! cell is measured in several rounds, on other blocks each time and from an emptied page cache;
-//! the order of the cells is shuffled anew in each round, so that a disk that gets slower or
-//! faster meanwhile does not favour one of them.
+//! `depth` of the next ones are in flight; depth 0 requests a block only when it is needed. In each
+//! round every cell reads the same blocks, from an emptied page cache, and in an order of cells that is
+//! shuffled anew, so that a disk that gets slower or faster meanwhile does not favour one of them. Lines
+//! whose knee is undecided after the first rounds get more while there is time.
+//!
+//! Invariants:  [DPT-1] all cells of a round read from one list of blocks, each from its start
+//!              [DPT-2] round n of a cell is beside round n of every other: who leaves does not come back
 
+mod args;
+mod cell;
 mod conclusion;
 mod fio;
 mod means;
 mod reader;
 mod settings;
+mod view;
 
+pub use args::DepthArgs;
 pub use means::Means;
 pub use settings::Settings;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use forebay_io::{Arena, CacheMode, File, Io, IoOptions, Kind, OpenOptions, Prefer};
-use serde_json::{Map, Value, json};
 
-use super::tally::{Measured, Tally, counted};
-use super::{Bench, Experiment, Ground, Outcome, unique};
+use super::tally::{Measured, counted, lack_of_means};
+use super::{Bench, Experiment, Ground, Outcome};
 use crate::facts::CounterSource;
 use crate::interrupt;
-use crate::measure::{Coldness, Spread, empty_cache};
-use crate::report::Record;
+use crate::measure::empty_cache;
 use crate::workfile::{Naming, Workfile};
-use reader::Reader;
+use cell::{Cell, Engine, Figures, Line, Row};
+use reader::{Reader, Until};
 
 /// The name of this experiment in records.
 pub const NAME: &str = "depth";
@@ -39,33 +46,17 @@ pub const NAME: &str = "depth";
 /// Most threads that the `threads` backend gets, however deep the look-ahead.
 const WORKERS_MAX: usize = 256;
 
-/// Who reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Engine {
-    Forebay(Kind),
-    Fio,
-}
+/// Blocks that are not measured: with them threads are started before the measurement.
+const WARM_UP_BLOCKS_MAX: u64 = WORKERS_MAX as u64;
 
-/// One setting to be measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Cell {
-    engine: Engine,
-    cache: CacheMode,
-    depth: u32,
-}
+/// Waits that a 99th percentile takes.
+const SAMPLES_MIN: u64 = 1000;
 
-impl Cell {
-    fn engine_name(self) -> &'static str {
-        match self.engine {
-            Engine::Forebay(kind) => kind.name(),
-            Engine::Fio => "fio",
-        }
-    }
+/// What a cell takes besides its measurement, about: emptying the cache, opening a queue.
+const OVERHEAD_S: f64 = 0.02;
 
-    fn label(self) -> String {
-        format!("{} {} depth {}", self.engine_name(), self.cache, self.depth)
-    }
-}
+/// Rounds beyond which time does not decide any more.
+const ROUNDS_MAX: u32 = 15;
 
 impl Experiment for Settings {
     type Means = Means;
@@ -82,7 +73,11 @@ impl Experiment for Settings {
     }
 
     fn measurements(&self) -> u64 {
-        self.cells().len() as u64 * u64::from(self.rounds)
+        let mut cells = self.cells();
+        if self.survey {
+            cells = self.surveyed(cells, |_| true);
+        }
+        cells.len() as u64 * u64::from(self.rounds)
     }
 
     fn command(&self, program: &str) -> String {
@@ -116,253 +111,322 @@ fn run(
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Outcome> {
     let Means { fio, backends, missing } = means;
-    let (unusable, cells): (Vec<Cell>, Vec<Cell>) =
-        settings.cells().into_iter().partition(|cell| missing.of(*cell).is_some());
-
+    let mut cells = settings.cells();
+    if settings.survey {
+        cells = settings.surveyed(cells, |kind| missing.works(kind));
+    }
+    let mut rows: Vec<Row> = cells.into_iter().map(Row::new).collect();
+    for row in &mut rows {
+        row.failure = missing.of(row.cell).map(str::to_owned);
+    }
+    let site = Site { settings, workfile, counters, fio: fio.as_ref() };
+    let clock = Instant::now();
     let mut random = fastrand::Rng::with_seed(settings.seed);
-    let mut tallies: Vec<Tally> = cells.iter().map(|_| Tally::default()).collect();
-    for _ in 0..settings.rounds {
-        let mut order: Vec<usize> = (0..cells.len()).collect();
+    let mut undecided: Vec<bool> = rows.iter().map(|_| true).collect();
+    for round in 0.. {
+        if round >= settings.rounds {
+            let left =
+                settings.budget.map_or(Duration::ZERO, |it| it.saturating_sub(clock.elapsed()));
+            undecided = still_undecided(&rows, &undecided, left);
+            if round >= ROUNDS_MAX || !undecided.contains(&true) {
+                break;
+            }
+        }
+        let plan = Plan::new(settings, workfile.blocks(), &mut random);
+        let mut order: Vec<usize> = (0..rows.len()).filter(|&index| undecided[index]).collect();
         random.shuffle(&mut order);
         for index in order {
+            if rows[index].failure.is_some() {
+                continue;
+            }
             interrupt::check()?;
-            let (cell, tally) = (cells[index], &mut tallies[index]);
-            progress(&cell.label());
-            let coldness = empty(workfile)?;
-            let measured = match (cell.engine, &fio) {
-                (Engine::Forebay(kind), _) => {
-                    measure(settings, workfile, cell, kind, counters, &mut random)
-                }
-                (Engine::Fio, Some(fio)) => {
-                    let seed = random.u32(..);
-                    let work = || fio.measure(settings, workfile, cell.depth, seed);
-                    counted(counters, work, || ())
-                }
-                (Engine::Fio, None) => unreachable!("fio cells are made only with --fio"),
-            };
-            tally.take(coldness, measured)?;
+            assert_eq!(rows[index].rounds.len(), round as usize, "[DPT-2]");
+            progress(&format!(
+                "{} depth {}",
+                rows[index].cell.line_label(),
+                rows[index].cell.depth
+            ));
+            site.measure_into(&mut rows[index], &plan)?;
         }
     }
+    let lines = Line::all(&rows);
+    let found = conclusion::draw(settings, &lines, &rows);
+    Ok(Outcome {
+        records: rows.iter().map(Row::record).collect(),
+        backends,
+        verdicts: found.verdicts,
+        advice: found.advice,
+        conclusions: found.conclusions,
+        section: view::section(&rows, &lines),
+    })
+}
 
-    let mut records: Vec<Record> =
-        cells.iter().zip(&tallies).map(|(cell, tally)| record(settings, *cell, tally)).collect();
-    records.extend(
-        unusable.into_iter().map(|cell| unmeasured(cell, missing.of(cell).unwrap_or_default())),
-    );
-    let advice = conclusion::draw(settings, &records);
-    Ok(Outcome { records, backends, advice })
+/// Of the rows that had every round so far, which are on a line that is still undecided ([DPT-2]); the first
+/// lines of which one more round fits into the time `left`.
+fn still_undecided(rows: &[Row], before: &[bool], mut left: Duration) -> Vec<bool> {
+    let mut chosen: Vec<Cell> = Vec::new();
+    let had = |row: &Row| rows.iter().zip(before).any(|(one, &had)| had && one.cell == row.cell);
+    for line in Line::all(rows) {
+        if !line.is_undecided() || !line.rows.iter().all(|row| had(row)) {
+            continue;
+        }
+        let takes = |row: &&Row| row.rounds.last().map_or(0.0, |round| round.seconds) + OVERHEAD_S;
+        let takes = Duration::from_secs_f64(line.rows.iter().map(takes).sum());
+        if let Some(rest) = left.checked_sub(takes) {
+            left = rest;
+            chosen.extend(line.rows.iter().map(|row| row.cell));
+        }
+    }
+    rows.iter().map(|row| chosen.contains(&row.cell)).collect()
+}
+
+/// What the cells of a round have in common [DPT-1].
+struct Plan {
+    blocks: Vec<u64>,
+    warm_up: Vec<u64>,
+    /// Of fio's own shuffle.
+    seed: u32,
+}
+
+impl Plan {
+    /// Of a file of so many blocks: all of them in random order, less a few, or as many as were asked for.
+    fn new(settings: &Settings, of: u64, random: &mut fastrand::Rng) -> Plan {
+        let mut blocks: Vec<u64> = (0..of).collect();
+        random.shuffle(&mut blocks);
+        let measured = settings.blocks.unwrap_or(of - WARM_UP_BLOCKS_MAX.min(of / 8));
+        let mut warm_up = blocks.split_off(measured as usize);
+        warm_up.truncate(WARM_UP_BLOCKS_MAX as usize);
+        Plan { blocks, warm_up, seed: random.u32(..) }
+    }
+}
+
+/// Where cells are measured.
+struct Site<'a> {
+    settings: &'a Settings,
+    workfile: &'a Workfile,
+    counters: Option<&'a CounterSource>,
+    fio: Option<&'a fio::Fio>,
+}
+
+impl Site<'_> {
+    /// Measures one round of `row`. What this system has not the means for ends the row; anything else
+    /// that goes wrong ends the run.
+    fn measure_into(&self, row: &mut Row, plan: &Plan) -> anyhow::Result<()> {
+        let coldness = empty_cache(&open_file(self.workfile, CacheMode::Buffered)?)?;
+        let measured = match (row.cell.backend, self.fio) {
+            (Engine::Forebay(kind), _) => self.measure(row.cell, kind, plan),
+            (Engine::Fio, Some(fio)) => {
+                let work = || fio.measure(self.settings, self.workfile, row.cell.depth, plan.seed);
+                counted(self.counters, work, || ())
+            }
+            (Engine::Fio, None) => unreachable!("fio cells are made only with --fio"),
+        };
+        match measured {
+            Ok(measured) => {
+                if row.cell.cache == CacheMode::Buffered {
+                    row.cold &= coldness == crate::measure::Coldness::Cold;
+                    row.remarks.extend(coldness.remark());
+                }
+                let round = figures(&measured, self.settings.block_bytes);
+                row.remarks.extend(self.remarks(row.cell, round.blocks, plan));
+                row.remarks.extend(measured.notes);
+                row.rounds.push(round);
+            }
+            Err(error) => match lack_of_means(&error) {
+                Some(lack) => row.failure = Some(lack.to_string()),
+                None => return Err(error),
+            },
+        }
+        Ok(())
+    }
+
+    fn measure(&self, cell: Cell, kind: Kind, plan: &Plan) -> anyhow::Result<Measured> {
+        let (settings, depth) = (self.settings, cell.depth as usize);
+        let memory = Reader::memory(self.workfile, depth)?;
+        let io = open_queue(kind, cell.cache, depth, cell.workers, Some(&memory))?;
+        let file = open_file(self.workfile, cell.cache)?;
+        let mut reader = Reader::new(&io, &file, self.workfile, depth, &memory);
+        let threads = depth.clamp(1, WORKERS_MAX).min(plan.warm_up.len());
+        reader.warm_up(&plan.warm_up[..threads])?;
+        let time_max = settings.cell_time_max;
+        let until = match settings.blocks {
+            Some(_) => Until { time_min: time_max, blocks_min: 0, time_max },
+            // In a few windows the first and the last count for little.
+            None => Until {
+                time_min: settings::CELL_TIME,
+                blocks_min: 64.max(4 * u64::from(cell.depth)),
+                time_max,
+            },
+        };
+        let work = || reader.read(&plan.blocks, until);
+        // Random reads one by one: the kernel has read nothing ahead that would still be under way.
+        let measured = counted(self.counters, work, || ())?;
+        Ok(Measured { notes: io.notes(), ..measured })
+    }
+
+    /// What a reader of a round of `blocks` has to know.
+    fn remarks(&self, cell: Cell, blocks: u64, plan: &Plan) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if self.settings.blocks.is_some_and(|wanted| blocks < wanted) {
+            let seconds = self.settings.cell_time_max.as_secs();
+            remarks.push(format!("stopped after {seconds} s, before all blocks were read"));
+        }
+        let threads = cell.backend == Engine::Forebay(Kind::Threads) && cell.workers.is_none();
+        if threads && cell.depth as usize > WORKERS_MAX {
+            remarks.push(format!(
+                "at most {WORKERS_MAX} threads, so {WORKERS_MAX} requests at the device"
+            ));
+        }
+        if plan.warm_up.is_empty() && cell.backend != Engine::Fio {
+            remarks.push("no warm-up: every block of the file is measured".to_owned());
+        }
+        remarks
+    }
 }
 
 fn open_file(workfile: &Workfile, cache: CacheMode) -> Result<File, forebay_io::Error> {
     File::open(workfile.path(), &OpenOptions::new().read_only(true).cache(cache))
 }
 
+/// A queue with `workers` threads, if it is one of threads; `None`: one for each request.
 fn open_queue(
     kind: Kind,
     cache: CacheMode,
     depth: usize,
+    workers: Option<u32>,
     memory: Option<&Arc<Arena>>,
 ) -> Result<Io, forebay_io::Error> {
     Io::open(&IoOptions {
         prefer: Prefer::Only(kind),
         cache,
         queue_depth: depth.max(1),
-        workers: depth.clamp(1, WORKERS_MAX),
+        workers: workers.map_or_else(|| depth.clamp(1, WORKERS_MAX), |workers| workers as usize),
         register: memory.map(|arena| Arc::clone(arena.mapping())),
         advise: true,
     })
 }
 
-fn empty(workfile: &Workfile) -> Result<Coldness, forebay_io::Error> {
-    empty_cache(&File::open(workfile.path(), &OpenOptions::new().read_only(true))?)
-}
-
-fn measure(
-    settings: &Settings,
-    workfile: &Workfile,
-    cell: Cell,
-    kind: Kind,
-    counters: Option<&CounterSource>,
-    random: &mut fastrand::Rng,
-) -> anyhow::Result<Measured> {
-    let depth = cell.depth as usize;
-    let memory = Reader::memory(workfile, depth)?;
-    let io = open_queue(kind, cell.cache, depth, Some(&memory))?;
-    let file = open_file(workfile, cell.cache)?;
-    let blocks = settings.blocks as usize;
-    let warm_up = depth.clamp(1, WORKERS_MAX).min(workfile.blocks() as usize - blocks);
-    let numbers = choose_blocks(random, workfile.blocks(), blocks + warm_up);
-    let mut reader = Reader::new(&io, &file, workfile, depth, &memory);
-    reader.warm_up(&numbers[blocks..])?;
-    let work = || reader.read(&numbers[..blocks], settings.cell_time_max);
-    // Random reads one by one: the kernel has read nothing ahead that would still be under way.
-    let measured = counted(counters, work, || ())?;
-    Ok(Measured { notes: notes_of(&io), ..measured })
-}
-
-/// What a queue has to say about itself by now, such as memory that could not be registered or
-/// threads that could not be started.
-fn notes_of(io: &Io) -> Vec<String> {
-    io.notes()
-}
-
-/// `count` different ones of the blocks `0..of`, in random order.
-fn choose_blocks(random: &mut fastrand::Rng, of: u64, count: usize) -> Vec<u64> {
-    let mut numbers = random.choose_multiple(0..of, count);
-    random.shuffle(&mut numbers);
-    numbers
-}
-
-fn cell_map(cell: Cell) -> Map<String, Value> {
-    let value = json!({
-        "backend": cell.engine_name(),
-        "cache": cell.cache.to_string(),
-        "depth": cell.depth,
-    });
-    value.as_object().cloned().unwrap_or_default()
-}
-
-fn record(settings: &Settings, cell: Cell, tally: &Tally) -> Record {
-    if let (true, Some(why)) = (tally.rounds.is_empty(), tally.failures.first()) {
-        return unmeasured(cell, why);
-    }
-    Record {
-        experiment: NAME.to_owned(),
-        cell: cell_map(cell),
-        metrics: tally.metrics(settings.block_bytes),
-        remarks: remarks(settings, cell, tally, tally.blocks()),
-    }
-}
-
-/// What a reader of a cell's figures has to know, each thing once. `blocks`: read in each round.
-fn remarks(settings: &Settings, cell: Cell, tally: &Tally, blocks: Option<Spread>) -> Vec<String> {
-    let mut remarks: Vec<String> = Vec::new();
-    if cell.cache == CacheMode::Buffered {
-        remarks.extend(tally.coldness.iter().filter_map(Coldness::remark));
-    }
-    if blocks.is_some_and(|spread| spread.median < settings.blocks as f64) {
-        remarks.push(format!(
-            "stopped asking after {} s, before all {} blocks were read",
-            settings.cell_time_max.as_secs(),
-            settings.blocks
-        ));
-    }
-    let workers = WORKERS_MAX as u32;
-    if cell.engine == Engine::Forebay(Kind::Threads) && cell.depth > workers {
-        remarks.push(format!("at most {workers} threads, so {workers} requests at the device"));
-    }
-    remarks.extend(tally.notes.iter().cloned());
-    if let Some(why) = tally.failures.first() {
-        let (failed, rounds) = (tally.failures.len(), settings.rounds);
-        remarks.push(format!("{failed} of {rounds} rounds could not be measured: {why}"));
-    }
-    let all_measured = settings.blocks == settings.size_bytes / settings.block_bytes;
-    if all_measured && cell.engine != Engine::Fio {
-        remarks.push("no warm-up: every block of the file is measured".to_owned());
-    }
-    unique(&remarks)
-}
-
-fn unmeasured(cell: Cell, why: &str) -> Record {
-    Record {
-        experiment: NAME.to_owned(),
-        cell: cell_map(cell),
-        metrics: json!({ "blocks_per_s": null }).as_object().cloned().unwrap_or_default(),
-        remarks: vec![format!("not measured: {why}")],
+fn figures(Measured { round, device, .. }: &Measured, block_bytes: u64) -> Figures {
+    let blocks_per_s = round.blocks as f64 / round.seconds;
+    let waits = round.wait_ns.as_ref();
+    let wait_us = |quantile, samples_min| {
+        let enough = waits.filter(|waits| waits.len() >= samples_min);
+        enough.map(|waits| waits.value_at_quantile(quantile) as f64 / 1e3)
+    };
+    let needed_bytes = round.blocks_needed.map(|blocks| (blocks * block_bytes) as f64);
+    Figures {
+        seconds: round.seconds,
+        blocks: round.blocks,
+        blocks_per_s,
+        bytes_per_s: blocks_per_s * block_bytes as f64,
+        device_requests: device.as_ref().map(|device| device.reads),
+        device_bytes: device.as_ref().map(|device| device.read_bytes),
+        over_read: device
+            .as_ref()
+            .zip(needed_bytes.filter(|&bytes| bytes > 0.0))
+            .map(|(device, needed)| device.read_bytes as f64 / needed - 1.0),
+        wait_us_p50: wait_us(0.5, 1),
+        wait_us_p99: wait_us(0.99, SAMPLES_MIN),
+        cpu_us_per_block: round.processor_seconds * 1e6 / round.blocks as f64,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::DepthArgs;
-    use crate::experiment::tally::Round;
-
-    #[test]
-    fn blocks_are_different_ones_and_depend_on_the_seed_alone() {
-        let choose = |seed| choose_blocks(&mut fastrand::Rng::with_seed(seed), 1000, 400);
-        let numbers = choose(1);
-        assert_eq!(numbers, choose(1));
-        assert_ne!(numbers, choose(2));
-        let mut sorted = numbers.clone();
-        sorted.sort_unstable();
-        sorted.dedup();
-        assert_eq!(sorted.len(), 400);
-        assert!(sorted.iter().all(|&number| number < 1000));
-        assert_ne!(numbers, sorted, "they come in random order");
-    }
+    use crate::experiment::tally::{Round, wait_histogram};
+    use cell::sample::{line, row};
 
     fn settings() -> Settings {
         let common = crate::cli::CommonArgs { dir: ".".into(), seed: Some(1) };
         Settings::new(&DepthArgs::quick(&common)).unwrap()
     }
 
-    fn cell() -> Cell {
-        Cell { engine: Engine::Forebay(Kind::Uring), cache: CacheMode::Direct, depth: 64 }
-    }
-
-    fn measured(notes: &[&str]) -> Measured {
-        let (blocks, seconds) = (2048, 0.5);
-        let blocks_needed = Some(blocks);
-        let round = Round { blocks, blocks_needed, seconds, processor_seconds: 0.1, wait_ns: None };
-        let notes = notes.iter().map(|&note| note.to_owned()).collect();
-        Measured { round, device: None, notes }
-    }
-
-    fn no_memory() -> anyhow::Error {
-        let source = forebay_io::OsError::ENOMEM;
-        let error = forebay_io::Error::Memlock { what: "the arena", needed: 9, source };
-        anyhow::Error::new(error).context("opening a queue")
+    #[test]
+    fn a_plan_is_of_different_blocks_in_random_order_and_depends_on_the_seed_alone() {
+        let plan = |seed| Plan::new(&settings(), 1000, &mut fastrand::Rng::with_seed(seed));
+        let Plan { blocks, warm_up, .. } = plan(1);
+        assert_eq!(blocks, plan(1).blocks);
+        assert_ne!(blocks, plan(2).blocks);
+        assert_eq!((blocks.len(), warm_up.len()), (875, 125));
+        let mut sorted = [blocks.clone(), warm_up].concat();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..1000).collect::<Vec<u64>>(), "none twice");
+        assert_ne!(blocks, sorted[..875]);
+        let few = Settings { blocks: Some(64), ..settings() };
+        let few = Plan::new(&few, 1000, &mut fastrand::Rng::with_seed(1));
+        assert_eq!((few.blocks.len(), few.warm_up.len()), (64, 256));
     }
 
     #[test]
-    fn a_cell_without_the_means_is_unmeasured_and_says_why() {
-        let mut tally = Tally::default();
-        for _ in 0..3 {
-            tally.take(Coldness::Cold, Err(no_memory())).unwrap();
-        }
-        let record = record(&settings(), cell(), &tally);
-        assert_eq!(record.metric("blocks_per_s"), None);
-        assert!(record.remarks[0].contains("not measured: the arena needs 9 bytes"));
-    }
-
-    #[test]
-    fn rounds_that_could_be_measured_are_kept_and_every_remark_is_said_once() {
-        let mut tally = Tally::default();
-        tally.take(Coldness::Cold, Ok(measured(&["memory not registered", "2 threads"]))).unwrap();
-        tally.take(Coldness::Cold, Err(no_memory())).unwrap();
-        tally.take(Coldness::Cold, Ok(measured(&["memory not registered"]))).unwrap();
-        let record = record(&settings(), cell(), &tally);
-        assert_eq!(record.metric("blocks_per_s"), Some(4096.0));
-        assert_eq!(record.remarks.len(), 3, "{:?}", record.remarks);
-        assert_eq!(record.remarks[..2], ["memory not registered", "2 threads"]);
-        assert!(record.remarks[2].starts_with("1 of 3 rounds could not be measured: "));
-    }
-
-    #[test]
-    fn interruptions_and_wrong_data_end_the_run() {
-        let mut tally = Tally::default();
-        let interrupted = tally.take(Coldness::Cold, Err(interrupt::Interrupted.into()));
-        assert!(interrupted.unwrap_err().is::<interrupt::Interrupted>());
-        assert!(tally.take(Coldness::Cold, Err(anyhow::anyhow!("block 3"))).is_err());
-    }
-
-    #[test]
-    fn a_file_without_blocks_to_warm_up_with_is_remarked() {
-        let whole = Settings { blocks: 256 << 20 >> 13, ..settings() };
-        let remark = |settings: &Settings| {
-            let mut tally = Tally::default();
-            tally.take(Coldness::Cold, Ok(measured(&[]))).unwrap();
-            record(settings, cell(), &tally).remarks.iter().any(|one| one.contains("no warm-up"))
+    fn dpt_1_cells_of_a_round_read_the_same_blocks_and_last_their_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, naming) = (directory.path(), Naming::Nameless);
+        let mut workfile = Workfile::create(path, 64 << 20, 8192, 1, naming).unwrap();
+        workfile.fill(|_| ()).unwrap();
+        let settings = settings();
+        let site = Site { settings: &settings, workfile: &workfile, counters: None, fio: None };
+        let plan = Plan::new(&settings, workfile.blocks(), &mut fastrand::Rng::with_seed(1));
+        // What one cell has read through the page cache is what the next one would find there.
+        let cell = |depth| {
+            let (backend, cache) = (Engine::Forebay(Kind::Threads), CacheMode::Buffered);
+            Row::new(Cell { backend, cache, depth, workers: Some(3) })
         };
-        assert!(remark(&whole));
-        assert!(!remark(&settings()));
+        for mut row in [cell(0), cell(16)] {
+            site.measure_into(&mut row, &plan).unwrap();
+            let round = &row.rounds[0];
+            let whole = round.blocks == plan.blocks.len() as u64;
+            assert!(whole || round.seconds >= 0.25, "{round:?}");
+            let file = open_file(&workfile, CacheMode::Buffered).unwrap();
+            let Some(resident) = resident_blocks(&file, &plan.blocks) else { return };
+            let read = round.blocks as usize;
+            assert!(resident[..read].iter().all(|&one| one), "[DPT-1] from the start of the list");
+        }
+    }
+
+    /// Which of `blocks` are in the page cache, where that can be told.
+    fn resident_blocks(file: &File, blocks: &[u64]) -> Option<Vec<bool>> {
+        let resident = |&block: &u64| {
+            let range = block * 8192..(block + 1) * 8192;
+            file.residency(range).ok().map(|found| found.pages_resident > 0)
+        };
+        blocks.iter().map(resident).collect()
     }
 
     #[test]
-    fn aio_is_not_asked_to_read_buffered() {
+    fn dpt_2_only_undecided_lines_get_more_rounds_and_none_comes_back() {
+        let mut rows = line(Kind::Uring, None, &[(1, 10.0), (16, 50.0)]);
+        rows.push(row(Kind::Uring, CacheMode::Direct, 1, &[44.0, 58.0, 41.0, 60.0, 40.0]));
+        rows.push(row(Kind::Uring, CacheMode::Direct, 16, &[52.0, 43.0, 50.0, 42.0, 59.0]));
+        let (ample, none) = (Duration::from_secs(9), Duration::ZERO);
+        assert_eq!(still_undecided(&rows, &[true; 4], ample), [false, false, true, true]);
+        assert_eq!(
+            still_undecided(&rows, &[true, true, true, false], ample),
+            [false; 4],
+            "[DPT-2]"
+        );
+        assert_eq!(still_undecided(&rows, &[true; 4], none), [false; 4], "no time is left");
+    }
+
+    #[test]
+    fn a_99th_percentile_takes_a_thousand_waits() {
+        let of = |waits: u64| {
+            let mut wait_ns = wait_histogram();
+            (0..waits).for_each(|wait| wait_ns.saturating_record(1000 + wait));
+            let (blocks, seconds) = (waits, 0.5);
+            let (blocks_needed, wait_ns) = (Some(blocks), Some(wait_ns));
+            let round = Round { blocks, blocks_needed, seconds, processor_seconds: 0.1, wait_ns };
+            figures(&Measured { round, device: None, notes: Vec::new() }, 8192)
+        };
+        assert_eq!((of(999).wait_us_p99, of(1000).wait_us_p99.is_some()), (None, true));
+        assert!(of(999).wait_us_p50.is_some());
+        assert_eq!((of(1000).blocks_per_s, of(1000).over_read), (2000.0, None));
+    }
+
+    #[test]
+    fn aio_is_not_used_to_read_buffered() {
         let aio = Engine::Forebay(Kind::Aio);
-        let of_aio = settings().cells().into_iter().filter(|cell| cell.engine == aio);
+        let of_aio = settings().cells().into_iter().filter(|cell| cell.backend == aio);
         assert!(of_aio.clone().count() > 0);
         assert!(of_aio.clone().all(|cell| cell.cache == CacheMode::Direct));
     }

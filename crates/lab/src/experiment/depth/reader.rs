@@ -1,4 +1,4 @@
-//! One measurement: read a list of blocks in order, with so many asked for ahead.
+//! One measurement: read a list of blocks in order, with so many prefetched.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,6 +11,23 @@ use crate::experiment::tally::{Round, wait_histogram};
 use crate::interrupt;
 use crate::measure::Stopwatch;
 use crate::workfile::Workfile;
+
+/// When a measurement ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Until {
+    /// Not before so long.
+    pub(super) time_min: Duration,
+    /// And not before so many blocks were requested,
+    pub(super) blocks_min: u64,
+    /// but no later than this.
+    pub(super) time_max: Duration,
+}
+
+impl Until {
+    fn enough(self, blocks: u64, elapsed: Duration) -> bool {
+        elapsed > self.time_max || (elapsed > self.time_min && blocks >= self.blocks_min)
+    }
+}
 
 /// Reads blocks through one queue with a window of `depth` requests.
 pub(super) struct Reader<'a> {
@@ -43,16 +60,18 @@ impl<'a> Reader<'a> {
         reader
     }
 
-    /// Reads `numbers` in order, or as many of them as are asked for within `time_max`: what has
-    /// been asked for is waited for and counted, so that the device did nothing uncounted.
+    /// Reads `numbers` in order until `until` says that it is enough: what is in flight then is waited for
+    /// and counted, so that the device did nothing uncounted.
     ///
     /// # Errors
-    /// A failed read, a block that is not the one asked for, or Ctrl-C.
-    pub(super) fn read(&mut self, numbers: &[u64], time_max: Duration) -> anyhow::Result<Round> {
+    /// A failed read, a block that is not the one requested, or Ctrl-C.
+    pub(super) fn read(&mut self, numbers: &[u64], until: Until) -> anyhow::Result<Round> {
         let mut waits = wait_histogram();
         let mut blocks = 0;
         let watch = Stopwatch::start();
-        let mut rest = numbers.iter().copied().take_while(|_| watch.elapsed() <= time_max);
+        let enough = |(count, _): &(u64, u64)| until.enough(*count, watch.elapsed());
+        let numbers = (0..).zip(numbers.iter().copied());
+        let mut rest = numbers.take_while(|next| !enough(next)).map(|(_, number)| number);
         for number in rest.by_ref().take(self.depth) {
             self.ask(number);
         }
@@ -194,11 +213,12 @@ mod tests {
         depth: usize,
         time_max: Duration,
     ) -> anyhow::Result<Round> {
+        let until = Until { time_min: time_max, blocks_min: 0, time_max };
         let file = File::open(workfile.path(), &OpenOptions::new().read_only(true))?;
         let memory = Reader::memory(workfile, depth)?;
         let mut reader = Reader::new(io, &file, workfile, depth, &memory);
         let numbers: Vec<u64> = (0..BLOCKS).collect();
-        reader.read(&numbers, time_max)
+        reader.read(&numbers, until)
     }
 
     fn wait_median(round: &Round) -> Duration {
@@ -206,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn when_time_is_up_all_that_was_asked_for_is_still_read_and_counted() {
+    fn when_time_is_up_all_that_was_requested_is_still_read_and_counted() {
         let directory = tempfile::tempdir().unwrap();
         let workfile = full_file(&directory);
         for depth in [0, 1, 8] {
@@ -216,6 +236,16 @@ mod tests {
             assert_eq!(io.stats().requests, round.blocks, "depth {depth}");
             assert_eq!(round.wait_ns.unwrap().len(), round.blocks, "depth {depth}");
         }
+    }
+
+    #[test]
+    fn it_ends_after_its_time_and_blocks_but_never_later_than_its_latest() {
+        let ms = Duration::from_millis;
+        let until = Until { time_min: ms(250), blocks_min: 64, time_max: ms(1000) };
+        assert!(!until.enough(5000, ms(249)), "fast, and still not for longer than noise lasts");
+        assert!(until.enough(64, ms(251)));
+        assert!(!until.enough(63, ms(900)), "too few to tell");
+        assert!(until.enough(3, ms(1001)));
     }
 
     #[test]
@@ -245,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_block_is_in_hand_depth_others_have_been_asked_for() {
+    fn while_a_block_is_in_hand_depth_others_are_in_flight() {
         let directory = tempfile::tempdir().unwrap();
         let workfile = full_file(&directory);
         let file = std::fs::OpenOptions::new().write(true).open(workfile.path()).unwrap();

@@ -79,14 +79,19 @@ fn greatest_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { greatest_divisor(b, a % b) }
 }
 
-/// Ranges in turn, each in consecutive windows that are shuffled.
-pub(super) fn shuffled(shape: &Shape, random: &mut fastrand::Rng) -> Vec<u32> {
-    let ranges = parts(shape, shape.ranges, shape.blocks / shape.ranges, random);
+/// `ranges` in turn, each in consecutive windows that are shuffled.
+pub(super) fn shuffled(
+    shape: &Shape,
+    ranges: u32,
+    window: u32,
+    random: &mut fastrand::Rng,
+) -> Vec<u32> {
+    let ranges = parts(shape, ranges, shape.blocks / ranges, random);
     let mixed: Vec<Vec<u32>> = ranges
         .into_iter()
         .map(|range| {
             let mut blocks: Vec<u32> = range.collect();
-            blocks.chunks_mut(shape.window as usize).for_each(|window| random.shuffle(window));
+            blocks.chunks_mut(window as usize).for_each(|window| random.shuffle(window));
             blocks
         })
         .collect();

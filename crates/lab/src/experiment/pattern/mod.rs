@@ -15,6 +15,9 @@ mod lists;
 
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
+
+use super::listed;
 
 /// What a plan is made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,17 +26,14 @@ pub(super) struct Shape {
     pub(super) file_blocks: u32,
     /// Blocks to be read, at most; fewer where the file is too small for that many.
     pub(super) blocks: u32,
-    /// Ranges of `shuffled` that are read in turn.
-    pub(super) ranges: u32,
-    /// Blocks that `shuffled` mixes up among themselves.
-    pub(super) window: u32,
 }
 
-/// Ranges of document 004's pattern, unless the user says otherwise.
-pub(super) const RANGES: u32 = 4;
+/// Ranges and window of document 004's pattern, unless the user says otherwise.
+const RANGES: u32 = 4;
+const WINDOW: u32 = 24;
 
-/// Window of document 004's pattern, unless the user says otherwise.
-pub(super) const WINDOW: u32 = 24;
+/// Most ranges of `shuffled`, each of which has a part of the file.
+const RANGES_MAX: u32 = 64;
 
 /// Blocks that a query with LIMIT 10 takes.
 const LIMIT_BLOCKS: u32 = 10;
@@ -59,8 +59,8 @@ pub enum Pattern {
     Uniform,
     /// A few blocks very often, most of them hardly ever.
     Zipfian,
-    /// Ranges read in turn, each in an order that is random within a small window.
-    Shuffled,
+    /// So many ranges read in turn, each in an order that is random within a window of so many blocks.
+    Shuffled(u32, u32),
     /// A table in the order of an index, so many percent of which are in the table's order.
     Index(u32),
     /// Ascending, so many percent of the blocks.
@@ -76,8 +76,8 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Those of `strategies`, in the order of its tables.
-    pub const OF_STRATEGIES: [Pattern; 19] = [
+    /// All of them, in the order of tables.
+    pub const ALL: [Pattern; 21] = [
         Pattern::Sequential,
         Pattern::Backward,
         Pattern::Strided,
@@ -86,7 +86,7 @@ impl Pattern {
         Pattern::Interleaved(32),
         Pattern::Uniform,
         Pattern::Zipfian,
-        Pattern::Shuffled,
+        Pattern::Shuffled(RANGES, WINDOW),
         Pattern::Index(0),
         Pattern::Index(50),
         Pattern::Index(90),
@@ -97,11 +97,25 @@ impl Pattern {
         Pattern::Bitmap(90),
         Pattern::Mixed,
         Pattern::Limit10,
+        Pattern::Neighbours,
+        Pattern::TwoStreams,
     ];
 
-    /// Those of `interplay`.
-    pub const OF_INTERPLAY: [Pattern; 3] =
-        [Pattern::Shuffled, Pattern::Neighbours, Pattern::TwoStreams];
+    /// Those that tell most in little time: one scan, and several; a bitmap and an index; clustered and
+    /// random reads.
+    pub const FEW: [Pattern; 6] = [
+        Pattern::Sequential,
+        Pattern::Interleaved(8),
+        Pattern::Uniform,
+        Pattern::Shuffled(RANGES, WINDOW),
+        Pattern::Index(90),
+        Pattern::Bitmap(10),
+    ];
+
+    /// Whether its plans are one list of blocks, or one range.
+    pub(super) fn is_one_list(self) -> bool {
+        !matches!(self, Pattern::Interleaved(_) | Pattern::Mixed | Pattern::Limit10)
+    }
 
     /// A plan of this pattern. `shape.blocks` and `shape.file_blocks` are at least 64.
     pub(super) fn plan(self, shape: &Shape, random: &mut fastrand::Rng) -> Plan {
@@ -117,7 +131,9 @@ impl Pattern {
             }
             Pattern::Uniform => list(lists::uniform(shape.file_blocks, blocks, random)),
             Pattern::Zipfian => list(lists::zipfian(shape.file_blocks, blocks, random)),
-            Pattern::Shuffled => list(lists::shuffled(shape, random)),
+            Pattern::Shuffled(ranges, window) => {
+                list(lists::shuffled(shape, ranges, window, random))
+            }
             Pattern::Index(percent) => list(lists::index(shape, percent, random)),
             Pattern::Bitmap(percent) => list(lists::bitmap(shape, percent, random)),
             Pattern::Mixed => {
@@ -159,13 +175,34 @@ impl fmt::Display for Pattern {
             Pattern::Interleaved(streams) => write!(out, "interleaved-{streams}"),
             Pattern::Uniform => out.pad("uniform"),
             Pattern::Zipfian => out.pad("zipfian"),
-            Pattern::Shuffled => out.pad("shuffled"),
+            Pattern::Shuffled(RANGES, WINDOW) => out.pad("shuffled"),
+            Pattern::Shuffled(ranges, window) => write!(out, "shuffled-{ranges}x{window}"),
             Pattern::Index(percent) => write!(out, "index-{}", f64::from(*percent) / 100.0),
             Pattern::Bitmap(percent) => write!(out, "bitmap-{percent}"),
             Pattern::Mixed => out.pad("mixed"),
             Pattern::Limit10 => out.pad("limit-10"),
             Pattern::Neighbours => out.pad("neighbours"),
             Pattern::TwoStreams => out.pad("two-streams"),
+        }
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Pattern, String> {
+        let name = name.trim();
+        if let Some(found) = Pattern::ALL.into_iter().find(|pattern| pattern.to_string() == name) {
+            return Ok(found);
+        }
+        let shuffled = name.strip_prefix("shuffled-").and_then(|text| text.split_once('x'));
+        let shuffled = shuffled.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        match shuffled {
+            Some((ranges @ 1..=RANGES_MAX, window @ 1..)) => Ok(Pattern::Shuffled(ranges, window)),
+            _ => {
+                let names = listed(&Pattern::ALL).replace(',', ", ");
+                Err(format!("there are {names}, and shuffled-RANGESxWINDOW such as shuffled-8x48"))
+            }
         }
     }
 }

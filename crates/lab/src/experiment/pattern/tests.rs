@@ -2,7 +2,7 @@
 
 use super::*;
 
-const SHAPE: Shape = Shape { file_blocks: 65_536, blocks: 2048, ranges: RANGES, window: WINDOW };
+const SHAPE: Shape = Shape { file_blocks: 65_536, blocks: 2048 };
 
 fn plan_of(pattern: Pattern, shape: &Shape, seed: u64) -> Plan {
     pattern.plan(shape, &mut fastrand::Rng::with_seed(seed))
@@ -12,15 +12,16 @@ fn order(pattern: Pattern) -> Vec<u32> {
     plan_of(pattern, &SHAPE, 7).order()
 }
 
+/// All, and one whose numbers are the user's.
 fn all() -> impl Iterator<Item = Pattern> {
-    Pattern::OF_STRATEGIES.into_iter().chain(Pattern::OF_INTERPLAY)
+    Pattern::ALL.into_iter().chain([Pattern::Shuffled(64, 48)])
 }
 
 #[test]
 fn every_plan_stays_in_the_file_and_reads_something_however_small_the_file() {
     for pattern in all() {
         for (file_blocks, blocks) in [(64, 64), (100, 64), (1000, 5000), (4096, 2048)] {
-            let shape = Shape { file_blocks, blocks, ..SHAPE };
+            let shape = Shape { file_blocks, blocks };
             for seed in 0..20 {
                 let plan = plan_of(pattern, &shape, seed);
                 assert!(plan.end() <= file_blocks, "[PAT-1] {pattern} in {file_blocks}");
@@ -122,7 +123,7 @@ fn uniform_draws_from_the_whole_file_and_zipfian_from_a_few_favourites() {
 
 #[test]
 fn shuffled_ranges_come_in_turn_and_no_block_leaves_its_window() {
-    let order = order(Pattern::Shuffled);
+    let order = order(Pattern::Shuffled(RANGES, WINDOW));
     let part = SHAPE.file_blocks / RANGES;
     for range in 0..RANGES {
         let own: Vec<u32> =
@@ -200,6 +201,20 @@ fn names_are_as_records_have_them() {
         names.join(" "),
         "sequential backward strided interleaved-2 interleaved-8 interleaved-32 uniform zipfian \
          shuffled index-0 index-0.5 index-0.9 index-1 bitmap-1 bitmap-10 bitmap-50 bitmap-90 mixed \
-         limit-10 shuffled neighbours two-streams"
+         limit-10 neighbours two-streams shuffled-64x48"
     );
+    for pattern in all() {
+        assert_eq!(pattern.to_string().parse(), Ok(pattern));
+    }
+    for name in ["zigzag", "shuffled-", "shuffled-0x4", "shuffled-65x4", "shuffled-4x0", "bitmap-7"]
+    {
+        assert!(name.parse::<Pattern>().unwrap_err().contains("index-0.9"), "{name}");
+    }
+}
+
+#[test]
+fn a_pattern_of_one_list_is_one_leg() {
+    for pattern in all() {
+        assert_eq!(plan_of(pattern, &SHAPE, 7).legs.len() == 1, pattern.is_one_list(), "{pattern}");
+    }
 }

@@ -10,6 +10,8 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::reader::{DIRECT_REQUEST_BYTES, Direct, direct_depth};
 use crate::facts::{Storage, Sysfs};
 
@@ -20,22 +22,11 @@ const END_BYTES_MAX: u64 = 1 << 30;
 const END_DIVISOR: u64 = 8;
 
 /// Where on the disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Position {
     Begin,
     End,
-}
-
-impl Position {
-    pub(super) const ALL: [Position; 2] = [Position::Begin, Position::End];
-
-    /// Name in records.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Position::Begin => "begin",
-            Position::End => "end",
-        }
-    }
 }
 
 /// A disk that can be read raw.

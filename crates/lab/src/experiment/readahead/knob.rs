@@ -1,6 +1,6 @@
 //! The knob: by which means a readahead is set, and what the settings are.
 //!
-//! Root sets it where everybody's is set, at the device. Who may not do that can still choose between
+//! Root sets it where everybody's is set, at the device. Others can still choose between
 //! three by advice on a descriptor: none (RANDOM), the device's (NORMAL) and twice that (SEQUENTIAL). A
 //! file takes its readahead when it is opened, so a setting is made before files are opened, and advice
 //! is given to each descriptor.
@@ -8,22 +8,25 @@
 //! Worked example: on a device at 128 KiB an ordinary user has `random` = 0, `normal` = 128 KiB and
 //! `sequential` = 256 KiB, and root whatever is asked for.
 //!
-//! Invariants:  [KNB-1] a knob that was not turned by the device never writes to its file
+//! Invariants:  [KNB-1] a knob that is not turned by the device never writes to its file
 //! Failure:     asked for by the device where that is not permitted, it says so before anything is
 //!              measured; nobody falls back unasked.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
+use clap::ValueEnum;
 use forebay_io::{Advice, File, Hint, OpenOptions};
+use serde::Serialize;
 
 use crate::bad_input;
 use crate::device_readahead::{ReadaheadGuard, read_kib};
 use crate::facts::{Storage, Sysfs};
+use crate::units::shown_size;
 
 /// How the readahead is varied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum By {
     /// Where it is set for everybody.
     Device,
@@ -31,99 +34,88 @@ pub enum By {
     Descriptor,
 }
 
-impl By {
-    /// Name in records and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            By::Device => "device",
-            By::Descriptor => "descriptor",
-        }
-    }
+/// What the kernel is told of one descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Told {
+    /// Nothing.
+    Normal,
+    /// FADV_RANDOM.
+    Random,
+    /// FADV_SEQUENTIAL.
+    Sequential,
 }
 
-impl FromStr for By {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<By, String> {
-        let found = [By::Device, By::Descriptor].into_iter().find(|by| by.name() == name.trim());
-        found.ok_or_else(|| "there are device and descriptor".to_owned())
-    }
+/// One readahead, as records have it. Without any of the three it is that of direct reads: none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Readahead {
+    /// As far as it is known.
+    #[serde(rename = "readahead_bytes")]
+    pub(super) bytes: Option<u64>,
+    #[serde(rename = "readahead_by")]
+    by: Option<By>,
+    #[serde(rename = "advice")]
+    pub(super) told: Option<Told>,
 }
 
-/// One readahead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::experiment) enum Setting {
-    /// This many bytes, for everybody who uses the device.
-    Device(u64),
-    /// Advice for one descriptor.
-    Descriptor(Hint),
-}
-
-impl Setting {
-    /// In bytes, where the device's own is `found`.
-    pub(in crate::experiment) fn bytes(self, found: Option<u64>) -> Option<u64> {
-        match self {
-            Setting::Device(bytes) => Some(bytes),
-            Setting::Descriptor(Hint::Random) => Some(0),
-            Setting::Descriptor(Hint::Normal) => found,
-            Setting::Descriptor(Hint::Sequential) => found.map(|bytes| bytes.saturating_mul(2)),
-        }
+impl Readahead {
+    /// So much for everybody who uses the device.
+    pub(super) fn device(bytes: u64) -> Readahead {
+        Readahead { bytes: Some(bytes), by: Some(By::Device), told: None }
     }
 
-    pub(in crate::experiment) fn by(self) -> By {
-        match self {
-            Setting::Device(_) => By::Device,
-            Setting::Descriptor(_) => By::Descriptor,
-        }
+    /// That of a descriptor that is told so, where the device's own is `found`.
+    pub(super) fn descriptor(told: Told, found: Option<u64>) -> Readahead {
+        let bytes = match told {
+            Told::Random => Some(0),
+            Told::Normal => found,
+            Told::Sequential => found.map(|bytes| bytes.saturating_mul(2)),
+        };
+        Readahead { bytes, by: Some(By::Descriptor), told: Some(told) }
     }
 
-    /// The advice it consists of.
-    pub(in crate::experiment) fn advice(self) -> Option<&'static str> {
-        match self {
-            Setting::Device(_) => None,
-            Setting::Descriptor(Hint::Random) => Some("random"),
-            Setting::Descriptor(Hint::Normal) => Some("normal"),
-            Setting::Descriptor(Hint::Sequential) => Some("sequential"),
-        }
-    }
-
-    /// Opens `path` for a reader under this setting.
+    /// Opens `path` for a reader under this readahead, which has been set.
     ///
     /// # Errors
     /// As [`File::open`] and [`File::advise`].
-    pub(in crate::experiment) fn open(self, path: &Path) -> Result<File, forebay_io::Error> {
+    pub(super) fn open(self, path: &Path) -> Result<File, forebay_io::Error> {
         let file = File::open(path, &OpenOptions::new().read_only(true))?;
-        if let Setting::Descriptor(hint) = self
-            && hint != Hint::Normal
-        {
-            file.advise(0..u64::MAX, Advice::from(hint))?;
+        match self.told {
+            None | Some(Told::Normal) => {}
+            Some(Told::Random) => file.advise(0..u64::MAX, Advice::from(Hint::Random))?,
+            Some(Told::Sequential) => file.advise(0..u64::MAX, Advice::from(Hint::Sequential))?,
         }
         Ok(file)
     }
 }
 
-impl fmt::Display for Setting {
+/// `6 MiB`, `none (RANDOM)` or `direct`.
+impl fmt::Display for Readahead {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self, self.advice()) {
-            (Setting::Device(bytes), _) => {
-                out.pad(&format!("readahead {}", crate::units::shown_size(*bytes)))
-            }
-            (Setting::Descriptor(_), advice) => out.pad(advice.unwrap_or("normal")),
+        let size = match self.bytes {
+            Some(0) => "none".to_owned(),
+            Some(bytes) => shown_size(bytes).replace(".0 ", " "),
+            None if self.by.is_none() => "direct".to_owned(),
+            None => "unknown".to_owned(),
+        };
+        match self.told {
+            None => out.pad(&size),
+            Some(told) => out.pad(&format!("{size} ({})", format!("{told:?}").to_uppercase())),
         }
     }
 }
 
 /// What can be done about the readahead of a directory.
 #[derive(Debug, Clone)]
-pub(in crate::experiment) struct Knob {
+pub(super) struct Knob {
     /// How it is varied.
-    pub(in crate::experiment) by: By,
+    pub(super) by: By,
     /// The file it is set in.
     file: Result<PathBuf, String>,
     /// What is set there, in bytes.
-    pub(in crate::experiment) found_bytes: Option<u64>,
+    pub(super) found_bytes: Option<u64>,
     /// Why it is not varied by the device although nobody asked for another way.
-    pub(in crate::experiment) why_not_device: Option<String>,
+    pub(super) why_not_device: Option<String>,
 }
 
 impl Knob {
@@ -132,11 +124,7 @@ impl Knob {
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) when the device is asked for and cannot be had.
-    pub(in crate::experiment) fn look(
-        directory: &Path,
-        asked: Option<By>,
-        values: bool,
-    ) -> anyhow::Result<Knob> {
+    pub(super) fn look(directory: &Path, asked: Option<By>, values: bool) -> anyhow::Result<Knob> {
         // A directory that is not there is told of by the run, in the same words as elsewhere.
         let found = Storage::read(directory)
             .and_then(|storage| Sysfs::system().readahead_file_of(&storage));
@@ -171,11 +159,11 @@ impl Knob {
         Ok(Knob { by, file, found_bytes, why_not_device })
     }
 
-    /// The settings to measure: `asked`, or `defaults` and the one that was found, ascending.
-    pub(in crate::experiment) fn settings(&self, asked: &[u64], defaults: &[u64]) -> Vec<Setting> {
+    /// The readaheads to measure: `asked`, or `defaults` and the one that was found, ascending.
+    pub(super) fn readaheads(&self, asked: &[u64], defaults: &[u64]) -> Vec<Readahead> {
         if self.by == By::Descriptor {
-            return [Hint::Random, Hint::Normal, Hint::Sequential]
-                .map(Setting::Descriptor)
+            return [Told::Random, Told::Normal, Told::Sequential]
+                .map(|told| Readahead::descriptor(told, self.found_bytes))
                 .to_vec();
         }
         let mut bytes: Vec<u64> = if asked.is_empty() {
@@ -185,54 +173,37 @@ impl Knob {
         };
         bytes.sort_unstable();
         bytes.dedup();
-        bytes.into_iter().map(Setting::Device).collect()
+        bytes.into_iter().map(Readahead::device).collect()
     }
 
-    /// Takes the right to set it, if it is set by the device.
+    /// Takes the right to set it, if it is set by the device [KNB-1]. Dropping that puts back what was found.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) when it cannot be set after all.
-    pub(in crate::experiment) fn take(&self) -> anyhow::Result<Turned> {
-        let guard = match (self.by, &self.file) {
-            (By::Device, Ok(file)) => match ReadaheadGuard::at(file.clone()) {
-                Ok(guard) => Some(guard),
-                Err(error) => bad_input!("{error:#}; use --by descriptor"),
-            },
-            // [KNB-1]
-            (By::Descriptor, _) | (By::Device, Err(_)) => None,
-        };
-        Ok(Turned { guard })
-    }
-}
-
-/// A knob in hand, put back when it is dropped or, with what went wrong told, by `restore`.
-#[derive(Debug)]
-pub(in crate::experiment) struct Turned {
-    guard: Option<ReadaheadGuard>,
-}
-
-impl Turned {
-    /// Makes it so for files that are opened from now on. `Some` is what the kernel made of it, in bytes, if
-    /// that is something else.
-    ///
-    /// # Errors
-    /// What the system said.
-    pub(in crate::experiment) fn set(&self, setting: Setting) -> anyhow::Result<Option<u64>> {
-        match (&self.guard, setting) {
-            (Some(guard), Setting::Device(bytes)) => {
-                Ok(Some(guard.set(bytes)?).filter(|&made| made != bytes))
-            }
-            _ => Ok(None),
+    pub(super) fn take(&self) -> anyhow::Result<Turned> {
+        let file = self.file.as_ref().ok().filter(|_| self.by == By::Device);
+        match file.map(|file| ReadaheadGuard::at(file.clone())).transpose() {
+            Ok(guard) => Ok(guard),
+            Err(error) => bad_input!("{error:#}; use --by descriptor"),
         }
     }
+}
 
-    /// Puts it back.
-    ///
-    /// # Errors
-    /// That could not be done.
-    pub(in crate::experiment) fn restore(self) -> anyhow::Result<()> {
-        self.guard.map_or(Ok(()), ReadaheadGuard::restore)
-    }
+/// The right to set the device's readahead, if that is how it is varied.
+pub(super) type Turned = Option<ReadaheadGuard>;
+
+/// Makes it so for files that are opened from now on. Gives what the kernel made of it, as a remark, if
+/// that is something else.
+///
+/// # Errors
+/// What the system said.
+pub(super) fn set(turned: &Turned, readahead: Readahead) -> anyhow::Result<Option<String>> {
+    let (Some(guard), Some(By::Device), Some(bytes)) = (turned, readahead.by, readahead.bytes)
+    else {
+        return Ok(None);
+    };
+    let made = Some(guard.set(bytes)?).filter(|&made| made != bytes);
+    Ok(made.map(|made| format!("the kernel made {} of this readahead", shown_size(made))))
 }
 
 #[cfg(test)]
@@ -275,8 +246,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let knob = Knob::over(Ok(file(&directory)), None, false).unwrap();
         let bytes = |asked: &[u64]| -> Vec<u64> {
-            let settings = knob.settings(asked, &[4096, 1 << 20]);
-            settings.iter().filter_map(|setting| setting.bytes(None)).collect()
+            let readaheads = knob.readaheads(asked, &[4096, 1 << 20]);
+            readaheads.iter().filter_map(|readahead| readahead.bytes).collect()
         };
         assert_eq!(bytes(&[]), [4096, 128 << 10, 1 << 20]);
         assert_eq!(bytes(&[1 << 20, 0, 1 << 20]), [0, 1 << 20]);
@@ -284,13 +255,16 @@ mod tests {
 
     #[test]
     fn a_descriptor_has_none_the_devices_and_twice_that() {
-        let knob = Knob::over(Err("no bdi".to_owned()), None, false).unwrap();
-        let found = |bytes| {
-            let settings = knob.settings(&[], &[4096]);
-            settings.into_iter().map(|setting| setting.bytes(bytes)).collect::<Vec<_>>()
-        };
-        assert_eq!(found(Some(8192)), [Some(0), Some(8192), Some(16384)]);
-        assert_eq!(found(None), [Some(0), None, None]);
+        let directory = tempfile::tempdir().unwrap();
+        for (file, found) in
+            [(Ok(file(&directory)), Some(128 << 10)), (Err("no bdi".to_owned()), None)]
+        {
+            let knob = Knob::over(file, Some(By::Descriptor), false).unwrap();
+            let readaheads = knob.readaheads(&[], &[4096]);
+            let bytes: Vec<Option<u64>> = readaheads.iter().map(|one| one.bytes).collect();
+            assert_eq!(bytes, [Some(0), found, found.map(|bytes| 2 * bytes)]);
+            assert_eq!(readaheads[0].to_string(), "none (RANDOM)");
+        }
     }
 
     #[test]
@@ -299,18 +273,18 @@ mod tests {
         let file = file(&directory);
         let knob = Knob::over(Ok(file.clone()), None, false).unwrap();
         let turned = knob.take().unwrap();
-        assert_eq!(turned.set(Setting::Device(4096)).unwrap(), None);
+        assert_eq!(set(&turned, Readahead::device(4096)).unwrap(), None);
         assert_eq!(fs::read_to_string(&file).unwrap(), "4\n");
-        turned.set(Setting::Device(0)).unwrap();
-        turned.restore().unwrap();
+        set(&turned, Readahead::device(0)).unwrap();
+        turned.unwrap().restore().unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "128\n");
 
         let knob = Knob::over(Ok(file.clone()), Some(By::Descriptor), false).unwrap();
         // Whoever writes a number to it ends it with a line feed.
         fs::write(&file, "128").unwrap();
         let turned = knob.take().unwrap();
-        turned.set(Setting::Descriptor(Hint::Random)).unwrap();
-        turned.restore().unwrap();
+        set(&turned, Readahead::descriptor(Told::Random, None)).unwrap();
+        assert!(turned.is_none());
         assert_eq!(fs::read_to_string(&file).unwrap(), "128", "[KNB-1]");
     }
 }

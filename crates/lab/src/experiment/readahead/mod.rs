@@ -1,51 +1,53 @@
-//! Experiment `readahead`: how far the kernel should read ahead for sequential readers.
+//! Experiment `readahead`: how far the kernel should read ahead, when it begins to, and what that costs.
 //!
 //! Document 002 of the sources measured an array under readahead settings from 8 to 98304 sectors, with one
 //! and with eight sequential readers, and found factors of 2 to 20: a disk that serves several streams
 //! moves its heads between them, and only a large piece read at each stop pays for the way. The same here, on
-//! the user's own disk: readahead by readers by files (one for each, or one for all) by size of a read.
+//! the user's own disk, in three parts:
 //!
-//! What is measured: all readers start together from an emptied page cache, and bytes are counted until the
-//! first has read its share or time is up. Beside that, in the same shuffle, large direct reads with many
-//! in flight say what the disk could give, and raw reads of its beginning and end what position alone does.
+//! - *throughput*: readahead by readers by files (one for each, or one for all) by size of a read. All readers
+//!   start together from an emptied page cache, and bytes are counted until the first has read its share or
+//!   time is up. Large direct reads with many in flight say what the disk could give, and raw reads of its
+//!   beginning and end what position alone does.
+//! - *activation*: after how many reads the kernel begins to read ahead, seen in the page cache.
+//! - *mixture*: streams with random readers beside them, and who loses what.
 //!
 //! Failure:     a cell that this system has not the means for is unmeasured and says why; a block that is
 //!              not the one asked for ends the run.
 //! Source:      document 002.
 
+mod activation;
 mod conclusion;
 mod ends;
 mod files;
 mod knob;
+mod mixture;
 mod race;
 mod reader;
-mod record;
 mod settings;
+mod throughput;
+mod trail;
+mod view;
+mod watch;
 
+pub use activation::Start;
 pub use files::Files;
-pub use knob::By;
-pub use settings::Settings;
-
-pub(in crate::experiment) use files::{BLOCK_BYTES, emptied, ranges};
-pub(in crate::experiment) use knob::{Knob, Setting, Turned};
-pub(in crate::experiment) use race::{Finish, Lane, Limits, Runner, hold};
-pub(in crate::experiment) use reader::check;
-pub(in crate::experiment) use record::place;
-pub(in crate::experiment) use settings::check_requests;
+pub use knob::{By, Told};
+pub use settings::{Part, Settings};
 
 use std::time::{Duration, Instant};
 
-use super::tally::lack_of_means;
-use super::{Bench, Experiment, Ground, Outcome, probe_direct};
-use crate::facts::{CounterSource, DeviceCounters};
-use crate::measure::Coldness;
-use crate::report::BackendNote;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{Bench, Experiment, Ground, Outcome, unique};
+use crate::device_readahead::ReadaheadGuard;
+use crate::facts::{CounterSource, DeviceCounters, Storage};
+use crate::report::{Conclusion, Record};
 use crate::workfile::{self, Naming};
-use crate::{bad_input, interrupt};
-use ends::{Position, Raw};
-use files::{Library, Own};
-use reader::{Buffered, Direct, direct_depth};
-use record::Tally;
+use ends::Position;
+use files::BLOCK_BYTES;
+use knob::Turned;
 
 /// The name of this experiment in records.
 pub const NAME: &str = "readahead";
@@ -53,256 +55,158 @@ pub const NAME: &str = "readahead";
 /// How long the device may take to finish what the kernel has begun to read ahead.
 const SETTLING_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// One thing to be measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cell {
-    /// Readers through the page cache.
-    Buffered { files: Files, readers: u32, setting: Setting, request_bytes: u64 },
-    /// Readers past it.
-    Direct { files: Files, readers: u32 },
-    /// A part of the whole disk.
-    End(Position),
-}
-
-impl Cell {
-    fn label(self) -> String {
-        match self {
-            Cell::Buffered { files, readers, setting, request_bytes } => {
-                let request = crate::units::typed_size(request_bytes);
-                format!("{setting}, {readers} readers, {files}, {request}")
-            }
-            Cell::Direct { files, readers } => format!("direct, {readers} readers, {files}"),
-            Cell::End(position) => format!("the {} of the disk", position.name()),
-        }
-    }
-}
-
-/// What there is to measure with.
-#[derive(Debug)]
-pub struct Means {
-    turned: Turned,
-    missing_direct: Option<String>,
-    raw: Result<Raw, String>,
-}
-
-impl Settings {
-    fn cells(&self) -> Vec<Cell> {
-        let mut cells = Vec::new();
-        for &files in &self.files {
-            for &readers in &self.readers {
-                for &request_bytes in self.requests.iter().filter(|_| self.buffered) {
-                    cells.extend(self.readaheads.iter().map(|&setting| Cell::Buffered {
-                        files,
-                        readers,
-                        setting,
-                        request_bytes,
-                    }));
-                }
-                if self.direct {
-                    cells.push(Cell::Direct { files, readers });
-                }
-            }
-        }
-        if self.ends {
-            cells.extend(Position::ALL.map(Cell::End));
-        }
-        cells
-    }
-
-    /// Whether another round is likely to end in time. `begun`: rounds that took `elapsed`.
-    fn another_round(&self, begun: u32, elapsed: Duration) -> bool {
-        let in_time = |time_max: Duration| begun == 0 || elapsed + elapsed / begun <= time_max;
-        begun < self.rounds && self.time_max.is_none_or(in_time)
-    }
-}
-
 impl Experiment for Settings {
-    type Means = Means;
+    type Means = Turned;
 
     const NAMING: Naming = Naming::Nameless;
 
     fn ground(&self) -> Ground {
         Ground {
             directory: self.directory.clone(),
-            size_bytes: self.one_bytes(),
+            size_bytes: self.size_bytes,
             block_bytes: BLOCK_BYTES,
             seed: self.seed,
         }
     }
 
     fn space_bytes(&self) -> u64 {
-        u64::from(self.own_files()) * self.share_bytes + self.one_bytes()
+        u64::from(self.own_files()) * self.share_bytes + self.size_bytes
     }
 
     fn measurements(&self) -> u64 {
-        u64::from(self.own_files()) + self.cells().len() as u64 * u64::from(self.rounds)
+        let (rounds, place) = (u64::from(self.rounds), &Place::default());
+        let cells = throughput::cells(self, place).len() + mixture::cells(self, place).len();
+        let repetitions = u64::from(self.repetitions);
+        let looks = activation::cells(self, place).len() as u64 * repetitions;
+        u64::from(self.own_files()) + cells as u64 * rounds + looks
     }
 
     fn command(&self, program: &str) -> String {
         Settings::command(self, program)
     }
 
-    fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Means> {
+    fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Turned> {
         // What is reserved on an emulated disk takes no space.
-        let reserved = self.apart_bytes.filter(|_| !ends::is_emulated(bench.storage));
+        let reserved = self.args.apart.filter(|_| !ends::is_emulated(bench.storage));
         let each = reserved.unwrap_or(self.share_bytes);
         let own_bytes = u64::from(self.own_files()).saturating_mul(each);
-        workfile::check_directory(&self.directory, own_bytes.saturating_add(self.one_bytes()))?;
-        let missing_direct = match self.direct {
-            true => probe_direct(&self.ground(), bench.workfile)?,
-            false => None,
-        };
-        if let (false, Some(why)) = (self.buffered, &missing_direct) {
-            bad_input!("nothing of this can be measured here: {why}");
-        }
-        let raw = Raw::find(bench.storage);
-        Ok(Means { turned: self.knob.take()?, missing_direct, raw })
+        workfile::check_directory(&self.directory, own_bytes.saturating_add(self.size_bytes))?;
+        self.knob.take()
     }
 
     fn run(
         &self,
         bench: &Bench<'_>,
-        means: Means,
+        turned: Turned,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Outcome> {
-        let Means { turned, missing_direct, raw } = means;
-        let cells = self.cells();
-        let mut tallies: Vec<Tally> = cells.iter().map(|_| Tally::default()).collect();
-        let session = Session { settings: self, bench, turned, missing_direct, raw };
-        let held = session.rounds(&cells, &mut tallies, progress);
+        let mut measure = || {
+            anyhow::Ok(Found {
+                // First, under the readahead that was found.
+                activation: activation::measure(self, bench, progress)?,
+                throughput: throughput::measure(self, bench, &turned, progress)?,
+                mixture: mixture::measure(self, bench, &turned, progress)?,
+            })
+        };
+        let found = measure();
         // Put back whatever happened; and if both failed, what went wrong first is told.
-        let restored = session.turned.restore();
-        held.and(restored)?;
-        let records = record::records(self, bench.storage, &cells, &tallies);
-        let advice = conclusion::draw(&records, bench.storage, self.knob.found_bytes);
-        Ok(Outcome { records, backends: backends(&tallies), advice })
-    }
-}
-
-/// Which backends carried direct reads out.
-fn backends(tallies: &[Tally]) -> Vec<BackendNote> {
-    let mut notes: Vec<BackendNote> = Vec::new();
-    for backend in tallies.iter().filter_map(|tally| tally.backend.as_ref()) {
-        if notes.iter().all(|note| note.backend != *backend) {
-            let (backend, note) = (backend.clone(), String::new());
-            notes.push(BackendNote { backend, available: true, note });
-        }
-    }
-    notes
-}
-
-/// A run of this experiment that is under way.
-struct Session<'a> {
-    settings: &'a Settings,
-    bench: &'a Bench<'a>,
-    turned: Turned,
-    missing_direct: Option<String>,
-    raw: Result<Raw, String>,
-}
-
-impl Session<'_> {
-    fn rounds(
-        &self,
-        cells: &[Cell],
-        tallies: &mut [Tally],
-        progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<()> {
-        let settings = self.settings;
-        let own = Own {
-            count: settings.own_files(),
-            share_bytes: settings.share_bytes,
-            apart_bytes: settings.apart_bytes,
-            directory: &settings.directory,
-            seed: settings.seed,
+        let restored = turned.map_or(Ok(()), ReadaheadGuard::restore);
+        let found = found?;
+        restored?;
+        let mut outcome = Outcome {
+            backends: throughput::backends(&found.throughput),
+            section: view::section(&found, self),
+            ..Outcome::default()
         };
-        let library = self.bench.untimed(|| Library::make(self.bench.workfile, &own, progress))?;
-        let mut random = fastrand::Rng::with_seed(settings.seed);
-        let begun = Instant::now();
-        let mut round = 0;
-        while settings.another_round(round, begun.elapsed()) {
-            let mut order: Vec<usize> = (0..cells.len()).collect();
-            random.shuffle(&mut order);
-            for index in order {
-                interrupt::check()?;
-                progress(&cells[index].label());
-                self.measure(cells[index], &library, &mut tallies[index])?;
-            }
-            round += 1;
-        }
-        Ok(())
+        outcome.records.extend(found.throughput.iter().map(throughput::record));
+        outcome.records.extend(found.activation.iter().map(activation::record));
+        outcome.records.extend(found.mixture.iter().map(Measured::record));
+        conclusion::draw(self, bench.storage, &found.throughput, &mut outcome);
+        let told = activation::sentences(&found.activation).into_iter();
+        outcome.conclusions.extend(told.chain(mixture::sentence(&found.mixture)).map(sentence));
+        Ok(outcome)
+    }
+}
+
+/// What the rounds of all cells gave.
+#[derive(Debug)]
+struct Found {
+    throughput: Vec<throughput::Cell>,
+    activation: Vec<activation::Cell>,
+    mixture: Vec<mixture::Cell>,
+}
+
+/// A conclusion that is no setting.
+fn sentence(sentence: String) -> Conclusion {
+    let (setting, value) = (String::new(), String::new());
+    Conclusion { experiment: NAME.to_owned(), sentence, setting, value }
+}
+
+/// Where a cell was measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+struct Place {
+    /// Of an emulated disk.
+    profile: Option<String>,
+    filesystem: Option<String>,
+}
+
+impl Place {
+    fn of(storage: &Storage) -> Place {
+        let profile = storage.profile().map(str::to_owned);
+        Place { profile, filesystem: storage.filesystem.clone() }
+    }
+}
+
+/// A cell and what its rounds gave.
+#[derive(Debug, Clone)]
+struct Measured<C, R> {
+    cell: C,
+    rounds: Vec<R>,
+    /// What a reader of the figures has to know.
+    remarks: Vec<String>,
+    /// Why it cannot be measured.
+    failure: Option<String>,
+}
+
+impl<C: Serialize, R: Serialize> Measured<C, R> {
+    fn new(cell: C) -> Measured<C, R> {
+        Measured { cell, rounds: Vec::new(), remarks: Vec::new(), failure: None }
     }
 
-    fn measure(&self, cell: Cell, library: &Library<'_>, tally: &mut Tally) -> anyhow::Result<()> {
-        let coldness = library.empty()?;
-        match cell {
-            Cell::Buffered { files, readers, setting, request_bytes } => {
-                // Before the files are opened, which take it then.
-                tally.made_bytes = self.turned.set(setting)?;
-                let mut runners = Vec::new();
-                for share in library.shares(files, readers) {
-                    runners.push(Buffered::open(share, setting, request_bytes)?);
-                }
-                let (finish, device) = self.race(&mut runners)?;
-                tally.take(coldness, finish, device);
-            }
-            Cell::Direct { files, readers } => {
-                if let Some(why) = &self.missing_direct {
-                    tally.failures.push(why.clone());
-                    return Ok(());
-                }
-                let opened = library.shares(files, readers).into_iter().map(|share| {
-                    let (path, range) = (share.workfile.path(), share.range);
-                    Direct::open(path, range, Some(share.workfile), direct_depth(readers))
-                });
-                self.direct(opened.collect(), tally)?;
-            }
-            Cell::End(position) => match &self.raw {
-                Ok(raw) => self.direct(raw.open(position).map(|reader| vec![reader]), tally)?,
-                Err(why) => tally.failures.push(why.clone()),
-            },
-        }
-        Ok(())
+    /// Whether all of its rounds started from an empty page cache.
+    fn is_cold(&self) -> bool {
+        !self.remarks.iter().any(|remark| remark.contains("not cold"))
     }
 
-    /// A race past the page cache, or why there is none.
-    fn direct(
-        &self,
-        opened: Result<Vec<Direct<'_>>, forebay_io::Error>,
-        tally: &mut Tally,
-    ) -> anyhow::Result<()> {
-        let mut runners = match opened {
-            Ok(runners) => runners,
-            Err(error @ forebay_io::Error::DirectRefused { .. }) => {
-                tally.failures.push(error.to_string());
-                return Ok(());
-            }
-            Err(error) => {
-                let error = anyhow::Error::new(error);
-                let Some(lack) = lack_of_means(&error) else { return Err(error) };
-                tally.failures.push(lack.to_string());
-                return Ok(());
-            }
-        };
-        tally.backend = runners.first().map(Direct::backend);
-        let (finish, device) = self.race(&mut runners)?;
-        tally.take(Coldness::Cold, finish, device);
-        Ok(())
+    fn record(&self) -> Record {
+        let mut record = Record::new(NAME, &self.cell, self.rounds.iter().map(object).collect());
+        record.metrics.insert("rounds".to_owned(), Value::from(self.rounds.len()));
+        let failure = self.failure.iter().map(|why| format!("not measured: {why}"));
+        record.remarks = unique(&failure.chain(self.remarks.clone()).collect::<Vec<_>>());
+        record
     }
+}
 
-    fn race<R: Runner>(
-        &self,
-        runners: &mut [R],
-    ) -> anyhow::Result<(Finish, Option<DeviceCounters>)> {
-        let limits = Limits { settle: Duration::ZERO, time_max: self.settings.cell_time_max };
-        counted(self.bench.counters, || hold(runners, limits))
+/// The fields of a struct; numbers that are none, such as 0 / 0, are null.
+fn object(fields: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(fields) {
+        Ok(Value::Object(fields)) => fields,
+        other => unreachable!("a struct of plain data: {other:?}"),
     }
+}
+
+/// What the device did in a round, where that can be told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+struct Device {
+    device_requests: Option<u64>,
+    device_bytes: Option<u64>,
 }
 
 /// What `work` gives, and what the device did meanwhile and until it came to rest.
-pub(in crate::experiment) fn counted<T>(
+fn counted<T>(
     counters: Option<&CounterSource>,
     work: impl FnOnce() -> anyhow::Result<T>,
-) -> anyhow::Result<(T, Option<DeviceCounters>)> {
+) -> anyhow::Result<(T, Device)> {
     let read = || counters.and_then(|source| source.read().ok());
     let before = read();
     let worked = work()?;
@@ -316,40 +220,12 @@ pub(in crate::experiment) fn counted<T>(
         }
         now = later;
     }
-    Ok((worked, before.zip(now).map(|(before, now)| now.since(&before))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::{CommonArgs, ReadaheadArgs};
-
-    #[test]
-    fn every_setting_meets_every_number_of_readers_and_the_ceiling_each_once() {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        let args = ReadaheadArgs {
-            readers: vec![8, 1, 8],
-            request: vec![8192, 131_072],
-            ..ReadaheadArgs::quick(&common)
-        };
-        let settings = Settings::new(&args).unwrap();
-        let cells = settings.cells();
-        // Three kinds of advice, two numbers of readers, two files, two sizes; the ceiling; the ends.
-        assert_eq!(cells.len(), 3 * 2 * 2 * 2 + 2 * 2 + 2);
-        for (index, cell) in cells.iter().enumerate() {
-            assert!(!cells[..index].contains(cell), "{cell:?} twice");
-        }
-    }
-
-    #[test]
-    fn rounds_go_on_while_there_is_time_and_all_of_those_asked_for_are_held() {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        let mut settings = Settings::new(&ReadaheadArgs::quick(&common)).unwrap();
-        let time_max = settings.time_max.unwrap();
-        assert!(settings.another_round(0, Duration::ZERO));
-        assert!(!settings.another_round(1, time_max));
-        settings.time_max = None;
-        assert!(settings.another_round(1, time_max));
-        assert!(!settings.another_round(settings.rounds, Duration::ZERO));
-    }
+    let counts: Option<DeviceCounters> = before.zip(now).map(|(before, now)| now.since(&before));
+    Ok((
+        worked,
+        Device {
+            device_requests: counts.map(|counts| counts.reads),
+            device_bytes: counts.map(|counts| counts.read_bytes),
+        },
+    ))
 }

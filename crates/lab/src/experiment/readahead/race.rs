@@ -21,7 +21,7 @@ use crate::interrupt;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Who takes part.
-pub(in crate::experiment) trait Runner: Send {
+pub(super) trait Runner: Send {
     /// Reads until its share is read or [`Lane::moved`] says that the race is over.
     ///
     /// # Errors
@@ -31,40 +31,40 @@ pub(in crate::experiment) trait Runner: Send {
 
 /// How long a race takes.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::experiment) struct Limits {
+pub(super) struct Limits {
     /// Not counted.
-    pub(in crate::experiment) settle: Duration,
+    pub(super) settle: Duration,
     /// Counted, at most.
-    pub(in crate::experiment) time_max: Duration,
+    pub(super) time_max: Duration,
 }
 
 /// What came of a race.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::experiment) struct Finish {
-    pub(in crate::experiment) seconds: f64,
+pub(super) struct Finish {
+    pub(super) seconds: f64,
     /// What each had moved, in the order of the runners.
-    pub(in crate::experiment) moved: Vec<u64>,
+    pub(super) moved: Vec<u64>,
     /// Whether one of them had its share before time was up.
-    pub(in crate::experiment) by_share: bool,
+    pub(super) by_share: bool,
 }
 
 impl Finish {
     /// All together.
-    pub(in crate::experiment) fn total(&self) -> u64 {
+    pub(super) fn total(&self) -> u64 {
         self.moved.iter().sum()
     }
 }
 
 /// Where a runner says what it has done.
 #[derive(Debug)]
-pub(in crate::experiment) struct Lane<'a> {
+pub(super) struct Lane<'a> {
     track: &'a Track,
     number: usize,
 }
 
 impl Lane<'_> {
     /// Counts `amount` more; true while the race goes on.
-    pub(in crate::experiment) fn moved(&self, amount: u64) -> bool {
+    pub(super) fn moved(&self, amount: u64) -> bool {
         if self.track.over.load(Ordering::Acquire) {
             return false;
         }
@@ -73,7 +73,7 @@ impl Lane<'_> {
     }
 
     /// Whether what is done now is counted.
-    pub(in crate::experiment) fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         self.track.settled.load(Ordering::Acquire)
     }
 }
@@ -86,7 +86,7 @@ struct Track {
     settled: AtomicBool,
     over: AtomicBool,
     state: Mutex<State>,
-    changed: Condvar,
+    ended: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -97,81 +97,58 @@ struct State {
 }
 
 impl Track {
-    fn new(runners: usize) -> Track {
-        Track {
-            gate: Barrier::new(runners + 1),
-            moved: (0..runners).map(|_| AtomicU64::new(0)).collect(),
-            settled: AtomicBool::new(false),
-            over: AtomicBool::new(false),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn so_far(&self) -> Vec<u64> {
         self.moved.iter().map(|moved| moved.load(Ordering::Acquire)).collect()
     }
 
     /// Counting begins.
     fn start(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.start = Some((Instant::now(), self.so_far()));
         self.settled.store(true, Ordering::Release);
     }
 
-    /// Takes the end, unless somebody was there before.
+    /// Takes the end, unless that has been done.
     fn finish(&self, by_share: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.finish.is_none() {
-            let moved = self.so_far();
+            let mut moved = self.so_far();
             self.over.store(true, Ordering::Release); // [RCE-1]
-            let (seconds, moved) = match &state.start {
-                Some((start, before)) => {
-                    let counted = moved.iter().zip(before).map(|(now, before)| now - before);
-                    (start.elapsed().as_secs_f64(), counted.collect())
-                }
-                None => (0.0, vec![0; moved.len()]),
-            };
+            let (start, before) =
+                state.start.clone().unwrap_or_else(|| (Instant::now(), moved.clone()));
+            moved.iter_mut().zip(before).for_each(|(now, before)| *now -= before);
+            let seconds = start.elapsed().as_secs_f64();
             state.finish = Some(Finish { seconds, moved, by_share });
         }
-        self.changed.notify_all();
+        self.ended.notify_all();
     }
 
-    /// Waits for `time` or the end; false after the end.
-    fn wait(&self, time: Duration) -> anyhow::Result<bool> {
+    /// Waits for `time` or the end, whichever comes first.
+    fn wait(&self, time: Duration) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let mut state = self.lock();
-        while state.finish.is_none() {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while state.finish.is_none() && begun.elapsed() < time {
             interrupt::check()?;
-            let left = time.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                return Ok(true);
-            }
-            let waited = self.changed.wait_timeout(state, left.min(LOOK_INTERVAL));
+            let left = time.saturating_sub(begun.elapsed()).min(LOOK_INTERVAL);
+            let waited = self.ended.wait_timeout(state, left);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
-        Ok(false)
+        Ok(())
     }
 
-    /// The part of whoever looks at the clock.
-    fn umpire(&self, limits: Limits) -> anyhow::Result<()> {
+    /// Lets them go, and looks at the clock.
+    fn time(&self, limits: Limits) -> anyhow::Result<()> {
         // Once until all are there, and once to let them go: none has read before the watch is started.
         self.gate.wait();
         if limits.settle.is_zero() {
             self.start();
-            self.gate.wait();
-        } else {
-            self.gate.wait();
-            if !self.wait(limits.settle)? {
-                return Ok(());
-            }
+        }
+        self.gate.wait();
+        if !limits.settle.is_zero() {
+            self.wait(limits.settle)?;
             self.start();
         }
-        self.wait(limits.time_max).map(drop)
+        self.wait(limits.time_max)
     }
 }
 
@@ -179,37 +156,36 @@ impl Track {
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or what went wrong first.
-pub(in crate::experiment) fn hold<R: Runner>(
-    runners: &mut [R],
-    limits: Limits,
-) -> anyhow::Result<Finish> {
-    let track = Track::new(runners.len());
-    let (umpired, ran) = std::thread::scope(|scope| {
-        let threads: Vec<_> = runners
-            .iter_mut()
-            .enumerate()
-            .map(|(number, runner)| {
-                let track = &track;
-                scope.spawn(move || {
-                    track.gate.wait();
-                    track.gate.wait();
-                    let ran = runner.run(&Lane { track, number });
-                    track.finish(ran.is_ok());
-                    ran
-                })
-            })
-            .collect();
-        let umpired = track.umpire(limits);
+pub(super) fn hold<R: Runner>(runners: &mut [R], limits: Limits) -> anyhow::Result<Finish> {
+    let track = Track {
+        gate: Barrier::new(runners.len() + 1),
+        moved: runners.iter().map(|_| AtomicU64::new(0)).collect(),
+        settled: AtomicBool::new(false),
+        over: AtomicBool::new(false),
+        state: Mutex::default(),
+        ended: Condvar::new(),
+    };
+    let run = |(number, runner): (usize, &mut R)| {
+        track.gate.wait();
+        track.gate.wait();
+        let ran = runner.run(&Lane { track: &track, number });
+        track.finish(ran.is_ok());
+        ran
+    };
+    let (timed, ran) = std::thread::scope(|scope| {
+        let numbered = runners.iter_mut().enumerate();
+        let threads: Vec<_> = numbered.map(|one| scope.spawn(|| run(one))).collect();
+        let timed = track.time(limits);
         track.finish(false);
-        let ran: Vec<anyhow::Result<()>> = threads
+        let ran = threads
             .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect();
-        (umpired, ran)
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        (timed, ran.collect::<Vec<anyhow::Result<()>>>())
     });
-    umpired?;
+    timed?;
     ran.into_iter().collect::<anyhow::Result<()>>()?;
-    Ok(track.lock().finish.take().expect("taken by the last line of the scope"))
+    let state = track.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(state.finish.expect("taken by the last line of the scope"))
 }
 
 #[cfg(test)]

@@ -5,23 +5,27 @@
 //! request to the next has a say.
 //!
 //! Invariants:  [RDR-1] every read is looked at: its first block carries the number it should
+//!              [RDR-2] who begins again reads no block that is in memory because it was read before
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::bail;
 use forebay_io::{
-    Arena, CacheMode, File, Io, IoOptions, Lease, OpenOptions, Prefer, Request, Ticket,
+    Advice, Arena, CacheMode, File, Io, IoOptions, Lease, OpenOptions, Prefer, Request, Ticket,
 };
+use hdrhistogram::Histogram;
 
 use super::files::{BLOCK_BYTES, Share};
-use super::knob::Setting;
+use super::knob::Readahead;
 use super::race::{Lane, Runner};
 use crate::experiment::contest::read_exactly;
+use crate::experiment::tally::wait_histogram;
 use crate::workfile::Workfile;
 
 /// Size of a request past the page cache, in bytes.
-pub(in crate::experiment) const DIRECT_REQUEST_BYTES: u64 = 1 << 20;
+pub(super) const DIRECT_REQUEST_BYTES: u64 = 1 << 20;
 
 /// Bytes that all readers together have in flight past the page cache, as far as each has from
 /// [`DIRECT_DEPTHS`] requests.
@@ -30,51 +34,93 @@ const DIRECT_BYTES_IN_FLIGHT: u64 = 64 << 20;
 /// Least and most requests of one reader in flight.
 const DIRECT_DEPTHS: (u64, u64) = (2, 16);
 
-/// Reads its share by plain reads of one size.
+/// Plain reads of one size, one after the other.
 #[derive(Debug)]
-pub(super) struct Buffered<'a> {
-    file: File,
+pub(super) struct Plain<'a> {
     share: Share<'a>,
+    readahead: Readahead,
+    file: File,
+    /// Of the reads, in their order.
+    offsets: Vec<u64>,
     memory: Vec<u8>,
+    /// Whether it begins again at the end, from an emptied cache, until time is up.
+    again: bool,
+    /// How long each read took once counting had begun, of one that begins again.
+    pub(super) wait_ns: Histogram<u64>,
 }
 
-impl<'a> Buffered<'a> {
-    /// Opens the file under `setting`, which has been made. `request_bytes`: size of a read.
+impl<'a> Plain<'a> {
+    /// Reads `share` from beginning to end.
+    pub(super) fn sequential(
+        share: Share<'a>,
+        readahead: Readahead,
+        request_bytes: u64,
+    ) -> anyhow::Result<Plain<'a>> {
+        let offsets = share.range.clone().step_by(request_bytes as usize).collect();
+        Plain::open(share, readahead, offsets, request_bytes)
+    }
+
+    /// Opens the file under `readahead`, which has been set. `offsets`: within the share, where reads of
+    /// `request_bytes` begin.
     pub(super) fn open(
         share: Share<'a>,
-        setting: Setting,
+        readahead: Readahead,
+        offsets: Vec<u64>,
         request_bytes: u64,
-    ) -> anyhow::Result<Buffered<'a>> {
-        let file = setting.open(share.workfile.path())?;
+    ) -> anyhow::Result<Plain<'a>> {
+        let file = readahead.open(share.workfile.path())?;
         // Written, not only reserved: the first use of memory is not to be measured.
         let memory = vec![1; request_bytes as usize];
-        Ok(Buffered { file, share, memory })
+        let wait_ns = wait_histogram();
+        Ok(Plain { share, readahead, file, offsets, memory, again: false, wait_ns })
+    }
+
+    /// The same, again and again.
+    pub(super) fn again(self) -> Plain<'a> {
+        Plain { again: true, ..self }
     }
 }
 
-impl Runner for Buffered<'_> {
+impl Runner for Plain<'_> {
     fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()> {
-        let mut at = self.share.range.start;
-        while at < self.share.range.end {
-            let len = (self.share.range.end - at).min(self.memory.len() as u64);
-            let memory = &mut self.memory[..len as usize];
-            read_exactly(&self.file, at, memory)?;
-            check(self.share.workfile, at, memory)?;
-            at += len;
-            if !lane.moved(len) {
+        let Share { workfile, range } = &self.share;
+        while !self.offsets.is_empty() {
+            for &at in &self.offsets {
+                let len = (range.end - at).min(self.memory.len() as u64);
+                let moment = Instant::now();
+                read(&self.file, workfile, at, &mut self.memory[..len as usize])?;
+                if self.again && lane.is_settled() {
+                    self.wait_ns.saturating_record(moment.elapsed().as_nanos() as u64);
+                }
+                if !lane.moved(len) {
+                    return Ok(());
+                }
+            }
+            if !self.again {
                 break;
             }
+            // [RDR-2] Others' pages may go as well, which they will not read before this one's turn either.
+            self.file.advise(range.clone(), Advice::DontNeed)?;
+            // A descriptor for each pass: a sequence that begins again is a new one.
+            self.file = self.readahead.open(workfile.path())?;
         }
         Ok(())
     }
 }
 
-/// Refuses bytes that are not those of the file at `offset` [RDR-1].
-pub(in crate::experiment) fn check(
+/// Reads all of `memory` at `offset`, and looks whether it is what it should be [RDR-1].
+pub(super) fn read(
+    file: &File,
     workfile: &Workfile,
     offset: u64,
-    bytes: &[u8],
+    memory: &mut [u8],
 ) -> anyhow::Result<()> {
+    read_exactly(file, offset, memory)?;
+    check(workfile, offset, memory)
+}
+
+/// Refuses bytes that are not those of the file at `offset` [RDR-1].
+fn check(workfile: &Workfile, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
     let number = offset / BLOCK_BYTES;
     if offset.is_multiple_of(BLOCK_BYTES) && !bytes.starts_with(&workfile.stamp(number)) {
         bail!("block {number} of a working file came back with other contents");
@@ -174,8 +220,11 @@ impl Runner for Direct<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::files::emptied;
+    use super::super::knob::Told;
+    use super::super::race::{Limits, hold};
     use super::*;
-    use crate::experiment::readahead::race::{Limits, hold};
+    use crate::measure::Coldness;
     use crate::workfile::Naming;
     use std::os::unix::fs::FileExt;
     use std::time::Duration;
@@ -189,8 +238,8 @@ mod tests {
         workfile
     }
 
-    fn normal() -> Setting {
-        Setting::Descriptor(forebay_io::Hint::Normal)
+    fn normal() -> Readahead {
+        Readahead::descriptor(Told::Normal, None)
     }
 
     #[test]
@@ -199,9 +248,33 @@ mod tests {
         let workfile = full_file(&directory);
         for request in [4096, 8192, 3 << 20] {
             let share = Share { workfile: &workfile, range: 8192..(4 << 20) + 8192 };
-            let mut readers = [Buffered::open(share, normal(), request).unwrap()];
+            let mut readers = [Plain::sequential(share, normal(), request).unwrap()];
             let finish = hold(&mut readers, LIMITS).unwrap();
             assert_eq!((finish.total(), finish.by_share), (4 << 20, true));
+        }
+    }
+
+    #[test]
+    fn who_begins_again_reads_until_time_is_up_and_nothing_from_memory() {
+        const PASS: u64 = 1 << 20;
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let workfile = full_file(&directory);
+        let random = Readahead::descriptor(Told::Random, None);
+        for _ in 0..4 {
+            if emptied(&workfile).unwrap() != Coldness::Cold {
+                return; // a filesystem that is its own page cache
+            }
+            let share = Share { workfile: &workfile, range: 0..PASS };
+            let mut readers = [Plain::sequential(share, random, 8192).unwrap().again()];
+            let limits = Limits { time_max: Duration::from_millis(500), ..LIMITS };
+            let finish = hold(&mut readers, limits).unwrap();
+            assert!(!finish.by_share && finish.total() > PASS, "a second pass: {finish:?}");
+            assert!(readers[0].wait_ns.len() >= finish.total() / 8192);
+            // Of the last pass alone, but for what was read when counting was over already.
+            let resident = readers[0].file.residency(0..PASS).unwrap();
+            let bytes = resident.pages_resident * resident.page_bytes;
+            let last = finish.total() % PASS;
+            assert!(last == 0 || bytes <= last + PASS / 4, "[RDR-2] {bytes} of {finish:?}");
         }
     }
 
@@ -228,7 +301,7 @@ mod tests {
         file.write_all_at(&[0xff; 8], 5 * BLOCK_BYTES).unwrap();
         drop(file);
         let share = Share { workfile: &workfile, range: 0..1 << 20 };
-        let mut readers = [Buffered::open(share, normal(), BLOCK_BYTES).unwrap()];
+        let mut readers = [Plain::sequential(share, normal(), BLOCK_BYTES).unwrap()];
         let error = hold(&mut readers, LIMITS).unwrap_err();
         assert!(error.to_string().starts_with("block 5 "), "[RDR-1] {error}");
     }

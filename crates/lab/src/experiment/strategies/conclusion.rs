@@ -1,227 +1,169 @@
-//! What the records of `strategies` say: whether `adaptive` holds, what to set where it is not wanted,
-//! and how far the device should read ahead.
+//! What the rows of `strategies` say: in how many `adaptive` keeps its bound, how far two equals come
+//! apart, what advice for each block does, and which strategy to set instead, if any.
+//!
+//! Invariants:  [SCO-1] of `adaptive` only decided rows are counted as kept or missed
+//!              [SCO-2] another strategy is advised on decided rows alone
 
-use std::collections::BTreeMap;
+use forebay::ReadaheadStrategy;
 
 use super::NAME;
-use crate::experiment::contest::{adaptive_misses, mean_ratio};
-use crate::report::{Advice, Record};
-use crate::units::shown_size;
-
-/// A fixed strategy or a setting is advised when it is better than the next by this factor.
-const CLEAR: f64 = 1.05;
+use crate::experiment::Entrant;
+use crate::experiment::contest::{Comparison, Standing};
+use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict};
+use crate::statistics::{BOUND, Judgement, ROUNDS_MIN, median, ratio_to_best};
 
 /// Fewer rows than this are no evidence for a setting.
 const ROWS_MIN: usize = 5;
 
-/// Rows where `adaptive` is behind that are told one by one.
-const MISSES_TOLD_MAX: usize = 3;
+/// The part of the rows of `os` against `os` that the noise floor covers.
+const NOISE_PART: f64 = 0.9;
 
-/// The conclusions, the most useful first.
-pub(super) fn draw(records: &[Record]) -> Vec<Advice> {
-    let mut advice: Vec<Advice> = adaptive(records).into_iter().collect();
-    advice.extend(best_fixed(records));
-    advice.extend(device_readahead(records));
-    if advice.is_empty() {
-        advice.push(conclusion("No conclusion: no strategy is clearly ahead.".to_owned(), "", ""));
-    }
-    advice
+/// `adaptive` beside the best other stream in each row, and `os` beside itself.
+pub(super) fn verdicts(standings: &[Standing]) -> Vec<Verdict> {
+    let of_row = |standing: &Standing| {
+        let verdict = |comparison: Comparison| Verdict {
+            experiment: NAME.to_owned(),
+            row: standing.row.to_string(),
+            entrant: comparison.entrant.to_string(),
+            rival: comparison.rival.to_string(),
+            ratio: comparison.ratio.value,
+            low: comparison.ratio.low,
+            high: comparison.ratio.high,
+            verdict: comparison.judgement,
+        };
+        [standing.adaptive(), standing.os_again()]
+            .into_iter()
+            .flatten()
+            .map(verdict)
+            .collect::<Vec<_>>()
+    };
+    standings.iter().flat_map(of_row).collect()
 }
 
-fn conclusion(sentence: String, setting: &str, value: &str) -> Advice {
-    Advice {
+/// The verdicts on `adaptive` that come to `judgement`, the worst first.
+pub(super) fn of_adaptive(verdicts: &[Verdict], judgement: Judgement) -> Vec<&Verdict> {
+    let is_it = |it: &&Verdict| it.verdict == judgement && it.entrant == "adaptive";
+    let mut those: Vec<&Verdict> = verdicts.iter().filter(is_it).collect();
+    those.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
+    those
+}
+
+/// The sentences, the most useful first.
+pub(super) fn draw(standings: &[Standing], verdicts: &[Verdict]) -> Vec<Conclusion> {
+    let conclusion = |sentence| Conclusion {
         experiment: NAME.to_owned(),
         sentence,
-        setting: setting.to_owned(),
-        value: value.to_owned(),
-    }
-}
-
-/// Where a record was measured, in words.
-fn place(record: &Record) -> String {
-    ["pattern", "cache_state", "cache"].map(|key| record.cell_text(key)).join(" ")
-}
-
-/// In how many rows `adaptive` is as good as it should be, and the worst of the others.
-fn adaptive(records: &[Record]) -> Option<Advice> {
-    let measured: Vec<&Record> = records
-        .iter()
-        .filter(|record| record.cell_text("strategy") == "adaptive")
-        .filter(|record| record.metric("ratio_to_best").is_some())
-        .collect();
-    let (mean, rows) = mean_ratio(measured.iter().copied())?;
-    let mut misses: Vec<&Record> =
-        measured.into_iter().filter(|record| adaptive_misses(record)).collect();
-    let ratio = |record: &Record| record.metric("ratio_to_best").unwrap_or(1.0);
-    misses.sort_by(|a, b| f64::total_cmp(&ratio(a), &ratio(b)));
-    let told: Vec<String> = misses
-        .iter()
-        .take(MISSES_TOLD_MAX)
-        .map(|record| format!("{} ({:.2})", place(record), ratio(record)))
-        .collect();
-    let sentence = if misses.is_empty() {
-        format!(
-            "adaptive is as fast as the best other or nearly so in all of {rows} rows ({mean:.2} of the \
-             best in the geometric mean): leave the strategy to it."
-        )
-    } else {
-        format!(
-            "adaptive is as fast as the best other or nearly so in {} of {rows} rows ({mean:.2} of the \
-             best in the geometric mean); it is furthest behind in {}.",
-            rows - misses.len(),
-            told.join(", ")
-        )
+        setting: String::new(),
+        value: String::new(),
     };
-    // With misses in every tenth row or more, it is no advice.
-    let holds = rows >= ROWS_MIN && misses.len() * 10 < rows;
-    let (setting, value) = if holds { ("readahead", "adaptive") } else { ("", "") };
-    Some(conclusion(sentence, setting, value))
+    let sentences = [adaptive(verdicts), noise(verdicts)].into_iter().flatten();
+    sentences.chain(standings.iter().flat_map(without_pool)).map(conclusion).collect()
 }
 
-/// The fixed strategy that loses least over all cold rows, for each cache mode, if one is clearly ahead.
-fn best_fixed(records: &[Record]) -> Vec<Advice> {
-    let mut advice = Vec::new();
-    for cache in ["buffered", "direct"] {
-        let mut by_strategy: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
-        let cold = records.iter().filter(|record| {
-            record.cell_text("cache") == cache && record.cell_text("cache_state") == "cold"
+/// In how many rows `adaptive` keeps its bound, and by how much it misses it in others [SCO-1].
+fn adaptive(verdicts: &[Verdict]) -> Option<String> {
+    use Judgement::{Keeps, Misses, Undecided};
+    let [keeps, misses, open] = [Keeps, Misses, Undecided].map(|it| of_adaptive(verdicts, it));
+    let (decided, percent) = (keeps.len() + misses.len(), BOUND * 100.0);
+    let what = format!("{percent:.0} % of the best other strategy");
+    if decided == 0 {
+        return (!open.is_empty()).then(|| {
+            format!(
+                "Whether adaptive reaches {what} is undecided in all {} rows: too few rounds, or too much \
+                 noise.",
+                open.len()
+            )
         });
-        for record in cold {
-            by_strategy.entry(record.cell_text("strategy")).or_default().push(record);
-        }
-        let rows_most = by_strategy.values().map(Vec::len).max().unwrap_or(0);
-        let mut means: Vec<(&str, f64)> = by_strategy
-            .iter()
-            .filter(|(strategy, _)| **strategy != "adaptive")
-            .filter_map(|(strategy, records)| {
-                let (mean, rows) = mean_ratio(records.iter().copied())?;
-                // Compared over the same rows or not at all.
-                (rows == rows_most).then_some((*strategy, mean))
-            })
-            .collect();
-        means.sort_by(|a, b| f64::total_cmp(&b.1, &a.1));
-        if let [(best, mean), (next, next_mean), ..] = means[..]
-            && rows_most >= ROWS_MIN
-            && mean >= next_mean * CLEAR
-        {
-            advice.push(conclusion(
-                format!(
-                    "Where one fixed strategy has to do for all cold {cache} reads, {best} loses least: \
-                     it reaches {mean:.2} of the best in the geometric mean of {rows_most} rows, and \
-                     {next}, the next, {next_mean:.2}."
-                ),
-                "",
-                "",
-            ));
-        }
     }
-    advice
+    let mut sentence =
+        format!("adaptive reaches {what} in {} of {decided} decided rows", keeps.len());
+    if let Some(worst) = misses.first() {
+        let behind: Vec<f64> = misses.iter().map(|miss| 100.0 * (1.0 - miss.ratio)).collect();
+        sentence.push_str(&format!(
+            "; in {} it misses that, by {:.0} % in the median and {:.0} % at worst ({:.2} of {} in {})",
+            misses.len(),
+            median(&behind).unwrap_or(0.0),
+            behind[0],
+            worst.ratio,
+            worst.rival,
+            worst.row
+        ));
+    }
+    if !open.is_empty() {
+        sentence.push_str(&format!("; {} more rows are undecided", open.len()));
+    }
+    Some(sentence + ".")
 }
 
-/// The device's readahead, if several values were measured and one reads sequences clearly fastest.
-fn device_readahead(records: &[Record]) -> Option<Advice> {
-    let mut points: Vec<(u64, f64, f64, f64)> = records
-        .iter()
-        .filter(|record| {
-            let cell =
-                ["pattern", "strategy", "cache_state", "cache"].map(|key| record.cell_text(key));
-            cell == ["sequential", "os", "cold", "buffered"] && !record.is_not_cold()
+/// What `os` and `os` once more come apart by.
+pub(super) fn noise(verdicts: &[Verdict]) -> Option<String> {
+    let again = verdicts.iter().filter(|verdict| verdict.entrant == Entrant::OsAgain.to_string());
+    let mut apart: Vec<f64> = again.map(|it| it.ratio.ln().abs().exp_m1()).collect();
+    apart.sort_by(f64::total_cmp);
+    let within = (NOISE_PART * apart.len() as f64).ceil() as usize;
+    let floor = apart.get(within.checked_sub(1)?)?;
+    Some(format!(
+        "Noise floor {:.1} %: os measured twice comes no further apart in {within} of {} rows. A smaller \
+         difference of two figures says nothing.",
+        100.0 * floor,
+        apart.len()
+    ))
+}
+
+/// What advice for each block, and a stream, make of the reads of the kernel alone.
+fn without_pool(standing: &Standing) -> Vec<String> {
+    let advised = |rival: Entrant| matches!(rival, Entrant::WillNeed(_));
+    let stream = |rival: Entrant| matches!(rival, Entrant::Stream(_));
+    let told = |what: &str, rivals: &dyn Fn(Entrant) -> bool| {
+        let comparison = standing.compare(Entrant::Plain, rivals)?;
+        let (times, rounds) = (comparison.ratio.inverse(), standing.rounds as usize);
+        (times.is_clear() && rounds >= ROUNDS_MIN).then(|| {
+            format!(
+                "{}: {}, {what}, is {:.2} times as fast as plain reads ({:.2} to {:.2}).",
+                standing.row, comparison.rival, times.value, times.low, times.high
+            )
         })
-        .filter_map(|record| {
-            Some((
-                record.cell_number("device_readahead_bytes")?,
-                record.metric("blocks_per_s")?,
-                record.metric("blocks_per_s_min")?,
-                record.metric("blocks_per_s_max")?,
-            ))
-        })
-        .collect();
-    points.sort_by(|a, b| f64::total_cmp(&b.1, &a.1));
-    let (best, next) = (points.first()?, points.get(1)?);
-    // Rounds that overlap may be chance, and so may a small gain.
-    let clear = best.1 >= next.1 * CLEAR && points[1..].iter().all(|point| best.2 > point.3);
-    clear.then(|| {
-        let sentence = format!(
-            "With the device's readahead at {} the kernel reads a sequence at {:.1} times the speed of \
-             {}, the next best of {} values measured.",
-            shown_size(best.0),
-            best.1 / next.1,
-            shown_size(next.0),
-            points.len()
-        );
-        conclusion(sentence, "read_ahead_kb", &(best.0 / 1024).to_string())
+    };
+    let both = [told("advice for each block", &advised), told("the best stream", &stream)];
+    both.into_iter().flatten().collect()
+}
+
+/// A strategy that is surely faster over all decided rows than the one that is set without a profile.
+pub(super) fn advice(standings: &[Standing]) -> Option<Advice> {
+    let default = ReadaheadStrategy::default();
+    let is_decided = |standing: &&Standing| {
+        standing.adaptive().is_some_and(|it| it.judgement != Judgement::Undecided) // [SCO-2]
+    };
+    let rows: Vec<&Standing> = standings.iter().filter(is_decided).collect();
+    if rows.len() < ROWS_MIN {
+        return None;
+    }
+    // A row counts as much as another one, however many rounds it took.
+    let mean = |rates: Vec<f64>| {
+        (rates.iter().map(|rate| rate.ln()).sum::<f64>() / rates.len() as f64).exp()
+    };
+    let of = |strategy| {
+        let rates = rows.iter().map(|row| row.rates(Entrant::Stream(strategy)).map(mean));
+        rates.collect::<Option<Vec<f64>>>()
+    };
+    let others = ReadaheadStrategy::ALL.into_iter().filter(|strategy| *strategy != default);
+    let others: Vec<(ReadaheadStrategy, Vec<f64>)> =
+        others.filter_map(|strategy| Some((strategy, of(strategy)?))).collect();
+    let rates: Vec<&[f64]> = others.iter().map(|(_, rates)| rates.as_slice()).collect();
+    let (best, ratio) = ratio_to_best(&of(default)?, &rates)?;
+    let best = others[best].0.name();
+    Advice::worth_it(Proposal {
+        experiment: NAME,
+        setting: "readahead",
+        applies_to: AppliesTo::Profile,
+        current: Some(default.name().to_owned()),
+        advised: best.to_owned(),
+        gain: ratio.inverse(),
+        rounds: rows.iter().map(|row| row.rounds as usize).min().unwrap_or(0),
+        evidence: format!(
+            "blocks read a second in the geometric mean of {} decided rows, {best} against {}",
+            rows.len(),
+            default.name()
+        ),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn record(pattern: &str, strategy: &str, readahead: u64, rate: f64, ratio: f64) -> Record {
-        let map = |value: serde_json::Value| value.as_object().cloned().unwrap();
-        let missed = strategy == "adaptive" && ratio < 0.95;
-        Record {
-            experiment: NAME.to_owned(),
-            cell: map(json!({
-                "pattern": pattern, "strategy": strategy, "cache_state": "cold",
-                "cache": "buffered", "device_readahead_bytes": readahead,
-            })),
-            metrics: map(json!({
-                "blocks_per_s": rate, "blocks_per_s_min": rate * 0.99,
-                "blocks_per_s_max": rate * 1.01, "ratio_to_best": ratio,
-            })),
-            remarks: missed.then(|| "adaptive reaches 0.5 of os".to_owned()).into_iter().collect(),
-        }
-    }
-
-    #[test]
-    fn adaptive_is_advised_where_it_holds_and_its_misses_are_named() {
-        let holds: Vec<Record> =
-            (0..12).map(|_| record("uniform", "adaptive", 0, 1.0, 1.0)).collect();
-        let advice = draw(&holds);
-        assert_eq!(
-            (advice[0].setting.as_str(), advice[0].value.as_str()),
-            ("readahead", "adaptive")
-        );
-        let mut misses = holds;
-        misses.truncate(3);
-        misses.push(record("bitmap-10", "adaptive", 0, 1.0, 0.5));
-        let advice = draw(&misses);
-        assert_eq!(advice[0].setting, "");
-        assert!(advice[0].sentence.contains("3 of 4 rows"), "{advice:?}");
-        assert!(advice[0].sentence.contains("bitmap-10 cold buffered (0.50)"), "{advice:?}");
-    }
-
-    #[test]
-    fn one_fixed_strategy_is_named_only_if_it_is_clearly_ahead() {
-        let of = |os: f64, rows: usize| {
-            let pair = [record("a", "async", 0, 1.0, 1.0), record("a", "os", 0, 1.0, os)];
-            let records: Vec<Record> = pair.iter().cycle().take(2 * rows).cloned().collect();
-            draw(&records).iter().any(|one| one.sentence.contains("async loses least"))
-        };
-        assert!(of(0.5, 5));
-        assert!(!of(0.5, 4), "too few rows");
-        assert!(!of(0.97, 5));
-    }
-
-    #[test]
-    fn the_devices_readahead_is_advised_only_if_several_were_measured_and_one_wins_clearly() {
-        let advised = |rates: &[(u64, f64)]| {
-            let records =
-                rates.iter().map(|&(kib, rate)| record("sequential", "os", kib << 10, rate, 1.0));
-            let records: Vec<Record> = records.collect();
-            draw(&records).into_iter().find(|one| one.setting == "read_ahead_kb")
-        };
-        let advice = advised(&[(128, 100.0), (8192, 300.0), (0, 20.0)]).unwrap();
-        assert_eq!(advice.value, "8192");
-        assert!(advice.sentence.contains("3.0 times"), "{advice:?}");
-        assert!(advised(&[(128, 100.0)]).is_none());
-        assert!(advised(&[(128, 100.0), (8192, 101.0)]).is_none());
-    }
-
-    #[test]
-    fn nothing_measured_is_no_conclusion() {
-        assert!(draw(&[])[0].sentence.starts_with("No conclusion"));
-    }
 }

@@ -2,23 +2,56 @@
 //!
 //! Document 000 of the sources proposed to tell the kernel RANDOM or NORMAL by access strategy, and was
 //! asked for figures beside other patterns and with cold caches. Here every strategy that a stream can
-//! have reads the same blocks: in 19 patterns, from four states of the caches, through the page cache and
+//! have reads the same blocks: in 21 patterns, from four states of the caches, through the page cache and
 //! past it, and for each value of the device's own readahead that is asked for. In each of these rows
 //! the best strategy has ratio 1; `adaptive`, which is told nothing, should be near it everywhere.
 //!
-//! Source:      document 000.
+//! Document 004 found that advising every block (WILLNEED) made clustered random reads slower: the kernel
+//! carries out each piece of advice by itself, and no longer sees the pattern for which it would have read
+//! ahead. Its orders are patterns here (`shuffled`: ranges in turn, each locally random; `neighbours`: 1, 3,
+//! 2, 6, 4, 9; `two-streams`: 1, 1001, 2, 1002), and its ways of reading are entrants that need no pool.
+//!
+//! Source:      documents 000 and 004.
 
+mod args;
 mod conclusion;
 mod settings;
+mod view;
 
+pub use args::StrategiesArgs;
 pub use settings::Settings;
 
-use super::contest::{Form, Means, measurements};
-use super::{Bench, Experiment, Ground, Outcome};
+use forebay_io::CacheMode;
+use serde::Serialize;
+use serde_json::{Map, json};
+
+use super::contest::{DeviceReadahead, Pools, Standing, frames_most, hold};
+use super::{Bench, Entrant, Experiment, Ground, Outcome, probe_direct};
+use crate::bad_input;
+use crate::report::{BackendNote, Record};
 use crate::workfile::Naming;
+use settings::BLOCK_BYTES;
 
 /// The name of this experiment in records.
 pub const NAME: &str = "strategies";
+
+/// What there is to measure with.
+#[derive(Debug)]
+pub struct Means {
+    missing_direct: Option<String>,
+    backends: Vec<BackendNote>,
+    readahead: DeviceReadahead,
+}
+
+/// One entrant in one row.
+#[derive(Debug, Serialize)]
+struct Cell {
+    pattern: String,
+    strategy: String,
+    cache_state: &'static str,
+    cache: String,
+    device_readahead_bytes: Option<u64>,
+}
 
 impl Experiment for Settings {
     type Means = Means;
@@ -26,11 +59,12 @@ impl Experiment for Settings {
     const NAMING: Naming = Naming::Named;
 
     fn ground(&self) -> Ground {
-        self.setup.ground()
+        Settings::ground(self)
     }
 
     fn measurements(&self) -> u64 {
-        measurements(&self.rows(), self.setup.rounds)
+        let cells: usize = self.rows().iter().map(|row| row.entrants.len()).sum();
+        cells as u64 * u64::from(self.rounds)
     }
 
     fn command(&self, program: &str) -> String {
@@ -38,7 +72,26 @@ impl Experiment for Settings {
     }
 
     fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Means> {
-        Means::probe(&self.setup, &self.rows(), bench)
+        let readahead = DeviceReadahead::new(bench.storage, &self.device_readahead)?;
+        let mut missing_direct = None;
+        if self.caches.contains(&CacheMode::Direct) {
+            missing_direct = probe_direct(&self.ground(), bench.workfile)?;
+        }
+        let is_missing = |cache| cache == CacheMode::Direct && missing_direct.is_some();
+        if let Some(why) = &missing_direct
+            && self.rows().iter().all(|row| is_missing(row.cache))
+        {
+            bad_input!("nothing of this can be measured here: {why}");
+        }
+        let pools = Pools::new(bench.workfile, 0)?;
+        let mut backends: Vec<BackendNote> = Vec::new();
+        for &cache in self.caches.iter().filter(|&&cache| !is_missing(cache)) {
+            let note = pools.backend(cache)?;
+            if backends.iter().all(|other| other.backend != note.backend) {
+                backends.push(note);
+            }
+        }
+        Ok(Means { missing_direct, backends, readahead })
     }
 
     fn run(
@@ -47,11 +100,65 @@ impl Experiment for Settings {
         means: Means,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Outcome> {
-        let form =
-            Form { experiment: NAME, with_state: true, block_bytes: self.ground().block_bytes };
-        let rules = self.setup.rules(self.shape());
-        let (records, backends) = means.records(form, &rules, self.rows(), bench, progress)?;
-        let advice = conclusion::draw(&records);
-        Ok(Outcome { records, backends, advice })
+        let Means { missing_direct, backends, readahead } = means;
+        let found_bytes = readahead.bytes();
+        let (rows, unusable) = self
+            .rows()
+            .into_iter()
+            .partition(|row| row.cache == CacheMode::Buffered || missing_direct.is_none());
+        let rules = self.rules();
+        let pools = Pools::new(bench.workfile, frames_most(&rules.shape))?;
+        let mut standings = hold(bench, &rules, rows, &pools, readahead, progress)?;
+        let why = missing_direct.unwrap_or_default();
+        let unmeasured = |row| Standing::unmeasured(row, found_bytes, &why);
+        standings.extend(Vec::into_iter(unusable).map(unmeasured));
+        Ok(self.outcome(&standings, backends))
     }
 }
+
+impl Settings {
+    /// What the rows say. Those that rounds were added to are in it with all their rounds.
+    fn outcome(&self, standings: &[Standing], backends: Vec<BackendNote>) -> Outcome {
+        let verdicts = conclusion::verdicts(standings);
+        let conclusions = conclusion::draw(standings, &verdicts);
+        Outcome {
+            records: standings.iter().flat_map(|standing| self.records(standing)).collect(),
+            backends,
+            section: view::section(standings, &verdicts, &conclusions),
+            advice: conclusion::advice(standings).into_iter().collect(),
+            verdicts,
+            conclusions,
+        }
+    }
+
+    /// The records of a row: the metrics, each entrant's rank in it, and what a reader has to know.
+    fn records(&self, standing: &Standing) -> Vec<Record> {
+        let row = &standing.row;
+        let ratios = standing.ratios_to_best();
+        let record = |(index, entrant): (usize, &Entrant)| {
+            let cell = Cell {
+                pattern: row.pattern.to_string(),
+                strategy: entrant.to_string(),
+                cache_state: row.state.name(),
+                cache: row.cache.to_string(),
+                device_readahead_bytes: standing.device_readahead_bytes,
+            };
+            let rounds = standing.tallies[index].rounds(BLOCK_BYTES);
+            let mut record = Record::new(NAME, &cell, rounds);
+            if record.rounds.is_empty() {
+                record.metrics = Map::from_iter([("blocks_per_s".to_owned(), json!(null))]);
+            }
+            record.metrics.insert("ratio_to_best".to_owned(), json!(ratios[index]));
+            record.remarks = standing.remarks(index);
+            let slowed = self.handicap.filter(|(slowed, _)| slowed == entrant);
+            record.remarks.extend(slowed.map(|(_, part)| {
+                format!("slowed down on purpose by {:.0} % of its time", part * 100.0)
+            }));
+            record
+        };
+        row.entrants.iter().enumerate().map(record).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

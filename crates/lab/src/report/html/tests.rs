@@ -1,301 +1,177 @@
 //! The page as text: nothing escapes, nothing is lost, nothing points outside.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::super::sample::{
-    absurd, absurd_checkpoints, beside, checkpoint, interplay, object, record, report, strategy,
-};
+use super::super::sample::{self, bare, record};
 use super::*;
-use crate::report::Advice;
-
-const HOSTILE: &str = "</script><script>alert(1)</script><!--\"'><img src=x onerror=alert(1)>";
 
 /// What stands between `start` and the next `end`.
 fn between<'p>(page: &'p str, start: &str, end: &str) -> &'p str {
-    let rest = page.split_once(start).unwrap().1;
+    let rest = page.split_once(start).unwrap_or_else(|| panic!("no {start} in {page}")).1;
     rest.split_once(end).unwrap().0
+}
+
+fn page() -> String {
+    render(&sample::report(), &sample::sections()).unwrap()
 }
 
 #[test]
 fn hostile_text_stays_text_wherever_it_stands() {
-    let mut hostile = record("uring", "direct", 0, Some(1.0), &[HOSTILE]);
-    hostile.cell.insert("pattern".into(), HOSTILE.into());
-    let mut other = record(HOSTILE, HOSTILE, 0, Some(1.0), &[HOSTILE]);
-    other.experiment = HOSTILE.to_owned();
-    other.metrics.insert(HOSTILE.into(), HOSTILE.into());
-    let mut matrix = strategy(HOSTILE, HOSTILE, (HOSTILE, HOSTILE), Some(1.0), &[HOSTILE]);
-    matrix.cell.insert(HOSTILE.into(), HOSTILE.into());
-    let panel = interplay(HOSTILE, HOSTILE, HOSTILE, None, Some(1.0));
-    let written = checkpoint((HOSTILE, HOSTILE), (HOSTILE, true, HOSTILE), 1.0, 0.5);
-    let mut read = beside(HOSTILE, true, 2.0);
-    read.cell.insert("elevator".into(), HOSTILE.into());
-    let mut report = report(vec![hostile, other, matrix, panel, written, read]);
-    for text in [
-        &mut report.schema,
-        &mut report.forebay,
-        &mut report.command,
-        &mut report.started,
-        &mut report.host.name,
-        &mut report.storage.directory,
-        &mut report.storage.device_remark,
-        &mut report.backends[0].backend,
-    ] {
-        *text = HOSTILE.to_owned();
+    let (report, sections) = sample::hostile();
+    let page = render(&report, &sections).unwrap();
+    assert!(page.contains("document.title=&#x27;taken"), "it is there");
+    for markup in ["<script>document", "<img", "<!--"] {
+        assert!(!page.contains(markup), "[HTM-1] {markup}");
     }
-    report.backends[0].note = HOSTILE.to_owned();
-    let [experiment, sentence, setting, value] = [(); 4].map(|()| HOSTILE.to_owned());
-    report.advice.push(Advice { experiment, sentence, setting, value });
-    let page = render(&report).unwrap();
-    assert!(!page.contains("<script>alert"), "[HTM-1]");
-    assert!(!page.contains("<img"), "[HTM-1]");
-    assert!(!page.contains("<!--"), "[HTM-1]");
-    // Two data elements, uPlot and our own script; no more than without hostile text.
-    assert_eq!(page.matches("<script").count(), 4, "[HTM-1]");
-    assert_eq!(page.matches("</script").count(), 4, "[HTM-1]");
+    for tag in ["<script", "</script"] {
+        assert_eq!(page.matches(tag).count(), 2, "[HTM-1] the data and our own script");
+    }
 }
 
 #[test]
 fn the_embedded_json_is_the_report() {
-    let mut report = report(vec![record("aio", "direct", 4, Some(12.5), &[HOSTILE])]);
-    report.host.name = HOSTILE.to_owned();
-    let page = render(&report).unwrap();
+    let (report, sections) = sample::hostile();
+    let page = render(&report, &sections).unwrap();
     let text = between(&page, "id=\"report-data\">", "</script>");
     assert!(!text.contains('<'), "[HTM-1]");
-    let read: Value = serde_json::from_str(text).unwrap();
-    assert_eq!(read, serde_json::to_value(&report).unwrap());
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    assert!(read(text) == read(&serde_json::to_string(&report).unwrap()), "{text}");
 }
 
 #[test]
 fn nothing_points_outside() {
-    let page = render(&report(vec![record("uring", "direct", 0, Some(1.0), &[])])).unwrap();
+    let page = page();
     for start in ["src=", "href=\"http", "href=\"//", "url(", "@import", "fetch(", "XMLHttpRequest"]
     {
         assert!(!page.contains(start), "[HTM-4] {start}");
     }
-    // The only address is the name uPlot gives its own source; SVG's namespace is no address.
-    let addresses: Vec<&str> =
-        page.match_indices("http").map(|(at, _)| &page[at..at + 26]).collect();
-    for address in addresses {
-        let known = ["http-equiv=", "https://github.com/leeoniy", "http://www.w3.org/2000/sv"];
-        assert!(known.iter().any(|start| address.starts_with(start)), "[HTM-4] {address}");
-    }
+    assert_eq!(page.matches("http").count(), page.matches("http-equiv=").count(), "[HTM-4]");
     assert!(page.contains("default-src 'none'"), "[HTM-4]");
 }
 
 #[test]
 fn a_null_fact_is_unknown_and_never_zero() {
-    let page = render(&report(Vec::new())).unwrap();
-    let memory = between(&page, "<th scope=\"row\">Memory</th>", "</tr>");
-    assert_eq!(memory, "<td class=\"unknown\">unknown</td>", "[HTM-3]");
-    assert!(
-        page.contains("<th scope=\"row\">Device</th><td class=\"unknown\">unknown</td>"),
-        "[HTM-3]"
-    );
+    let page = render(&bare(Vec::new()), &[]).unwrap();
+    for fact in ["Memory", "Device", "Filesystem"] {
+        let value = between(&page, &format!("<th scope=\"row\">{fact}</th>"), "</tr>");
+        assert_eq!(value, "<td class=\"unknown\">unknown</td>", "[HTM-3]");
+    }
     assert!(page.contains("the filesystem has no block device"));
     assert!(page.contains("not available: io_uring_setup: EPERM"));
 }
 
 #[test]
 fn a_report_without_records_is_a_whole_page() {
-    let page = render(&report(Vec::new())).unwrap();
-    assert!(page.contains("No conclusion: the evidence of this run is too weak for one."));
-    assert!(!page.contains("id=\"plot\"") && !page.contains("var uPlot"));
-    assert!(page.trim_end().ends_with("</html>"));
-    let mut silent = report(Vec::new());
-    silent.backends.clear();
-    assert!(render(&silent).unwrap().contains("The run named no backend."));
-}
-
-#[test]
-fn the_best_of_a_row_is_cold_and_a_remark_is_marked() {
-    let records = vec![
-        record("uring", "direct", 0, Some(1000.0), &[]),
-        record("uring", "direct", 1, Some(2000.0), &["slow neighbour"]),
-        record("uring", "direct", 2, Some(90_000.0), &["not cold: half was cached"]),
-        record("uring", "direct", 4, None, &["read: EIO"]),
-    ];
-    let page = render(&report(records)).unwrap();
-    assert!(page.contains("<td class=\"cold best\" style=\"--share:100%\">2,000<sup>1</sup></td>"));
-    assert!(page.contains("<td class=\"not-cold\">90,000<sup>2</sup></td>"), "no bar, not best");
-    assert!(page.contains("<td class=\"unmeasured\">–<sup>3</sup></td>"));
-    assert!(page.contains(
-        "<ol><li>slow neighbour</li><li>not cold: half was cached</li><li>read: EIO</li></ol>"
-    ));
-    let plot: Value =
-        serde_json::from_str(between(&page, "id=\"plot-data\">", "</script>")).unwrap();
-    assert_eq!(plot["depths"], json!([0, 1, 2, 4]));
-    let points = &plot["lines"][0]["points"];
-    assert_eq!(points[2]["standing"], "not-cold");
-    assert_eq!(points[3]["rate"], Value::Null);
-    assert_eq!(points[3]["standing"], "unmeasured");
-    assert!(page.contains("uring direct: 1,000 at depth 0, at best 2,000 at depth 1."));
-}
-
-#[test]
-fn an_experiment_unheard_of_is_a_plain_table() {
-    let mut tide = record("", "", 0, None, &["the gauge was frozen"]);
-    tide.experiment = "tides".to_owned();
-    tide.cell = object(json!({"moon": "full"}));
-    tide.metrics = object(json!({"level_m": null, "seconds": 1.25}));
-    let mut nameless = record("uring", "direct", 0, Some(77.7), &[]);
-    nameless.cell.remove("depth");
-    let page = render(&report(vec![tide, nameless])).unwrap();
-    assert!(page.contains("<h2>tides</h2>"), "[HTM-2]");
-    assert!(page.contains("<th scope=\"col\">level m</th>"));
-    assert!(page.contains(
-        "<td class=\"text\">full</td><td class=\"unmeasured\">–</td><td class=\"cold\">1.25</td>"
-    ));
-    assert!(page.contains("<li>the gauge was frozen</li>"));
-    assert!(page.contains("depth, records that fit no line") && page.contains("77.7"), "[HTM-2]");
-}
-
-const COLD: (&str, &str) = ("cold", "direct");
-
-/// One row that `adaptive` loses, with a cell that was not cold and one never measured.
-fn lost_row() -> Vec<Record> {
-    let adaptive = "adaptive reaches 0.90 of the best other";
-    vec![
-        strategy("uniform", "os", COLD, Some(200.0), &[]),
-        strategy("uniform", "hint", COLD, None, &["not measured: no fadvise"]),
-        strategy("uniform", "max", COLD, Some(9000.0), &["not cold: half was cached"]),
-        strategy("uniform", "async", COLD, Some(1000.0), &[]),
-        strategy("uniform", "adaptive", COLD, Some(900.0), &[adaptive]),
-    ]
-}
-
-/// The class and the first figure of every cell of the first heat map's body.
-fn heat_cells(page: &str) -> Vec<(&str, &str)> {
-    let map = between(page, "<table class=\"heat\"", "</tbody>");
-    let cells = map.split("<td class=\"").skip(1);
-    cells
-        .map(|cell| {
-            let class = cell.split('"').next().unwrap_or("");
-            let figure = cell.split_once("class=\"figure-1\">").map_or("", |(_, rest)| rest);
-            (class, figure.split('<').next().unwrap_or(""))
-        })
-        .collect()
-}
-
-#[test]
-fn a_cell_has_the_colour_of_its_share_and_only_if_it_was_cold() {
-    let page = render(&report(lost_row())).unwrap();
-    let expected = [
-        ("step-1", "0.20"),
-        ("unmeasured", "–"),
-        ("not-cold", "9.00"),
-        ("step-6 best", "1.00"),
-        ("step-5 lost", "0.90"),
-    ];
-    assert_eq!(heat_cells(&page), expected, "[MAT-2]");
-    let tooltip = between(&page, "<td class=\"step-5 lost\" title=\"", "\"").replace("&#x2f;", "/");
-    for line in ["uniform, adaptive", "Blocks/s: 900", "Rounds: 873 to 927 blocks/s"] {
-        assert!(tooltip.lines().any(|found| found == line), "[MAT-1] {line} in {tooltip}");
+    let mut report = bare(Vec::new());
+    report.backends.clear();
+    let page = render(&report, &[Section::default()]).unwrap();
+    for text in [
+        "No conclusion: the evidence of this run is too weak",
+        "Nothing was recorded.",
+        "named no backend",
+        "None: no other setting",
+    ] {
+        assert!(page.contains(text), "{text}");
     }
-    assert!(tooltip.ends_with("adaptive reaches 0.90 of the best other"), "[MAT-1] {tooltip}");
     assert!(
-        page.contains(
-            "<ol><li>not measured: no fadvise</li><li>not cold: half was cached</li></ol>"
-        ),
-        "[MAT-1] remarks are footnotes, but for what the list of losses says"
+        !page.contains("<svg")
+            && !page.contains("id=\"device\"")
+            && page.trim_end().ends_with("</html>")
     );
 }
 
 #[test]
-fn where_adaptive_loses_is_listed_or_said_to_be_nowhere() {
-    let page = render(&report(lost_row())).unwrap();
-    let list = between(&page, "<table class=\"losses\">", "</table>");
-    assert!(list.contains("0.900 of async: 900 against 1,000 blocks"), "{list}");
-    let mut records = lost_row();
-    records[4] = strategy("uniform", "adaptive", COLD, Some(950.0), &[]);
-    let page = render(&report(records)).unwrap();
-    assert!(page.contains("adaptive loses in none of 1 rows."));
-    assert!(!page.contains("class=\"losses\"") && !page.contains("class=\"step-6 lost"));
-}
-
-#[test]
-fn every_row_of_a_map_has_every_column_and_the_mean_says_of_what() {
-    let mut records = lost_row();
-    records.retain(|record| !["hint", "max"].contains(&record.cell_text("strategy")));
-    for name in ["os", "async", "adaptive"] {
-        records.push(strategy("zipfian", name, COLD, Some(400.0), &[]));
+fn every_record_is_in_a_table_with_its_remarks() {
+    let mut report = sample::report();
+    let shapes = [
+        json!({}),
+        json!({"depth": -1, "pattern": null, "more": {"a": [1]}}),
+        json!({"cache": true}),
+    ];
+    for (index, cell) in shapes.into_iter().enumerate() {
+        let mut odd = record("", "", 0, None, &["two\nlines"]);
+        odd.experiment = format!("odd {}", index % 2);
+        odd.cell = cell.as_object().cloned().unwrap();
+        odd.metrics =
+            json!({"blocks_per_s": f64::MAX, "many": "words"}).as_object().cloned().unwrap();
+        report.records.push(odd);
     }
-    records.push(strategy("zipfian", "os", ("pool", "direct"), Some(400.0), &[]));
-    records.push(strategy("uniform", "async", ("pool", "direct"), Some(400.0), &[]));
-    let page = render(&report(records)).unwrap();
-    let maps: Vec<&str> = page.split("<table class=\"heat\"").skip(1).collect();
-    assert_eq!(maps.len(), 2);
-    let pool = maps[1].split("</table>").next().unwrap();
-    assert_eq!(pool.matches("<th scope=\"col\"").count(), 3, "pattern and what it has: {pool}");
-    assert_eq!(pool.matches("<td class=").count(), 4, "[MAT-3] {pool}");
-    assert_eq!(pool.matches("<td class=\"absent\"></td>").count(), 2, "[MAT-3] {pool}");
-    let means = between(maps[0], "<tfoot>", "</tfoot>");
-    assert!(means.contains("Of the 2 patterns") && means.contains(">0.44<"), "{means}");
-    assert!(!pool.contains("<tfoot>"), "no pattern has both strategies");
+    let page = render(&report, &sample::sections()).unwrap();
+    let records = between(&page, "<details id=\"records\">", "</details>");
+    let rows = records.matches("<tr><th scope=\"row\"").count();
+    assert_eq!(rows, report.records.len(), "[HTM-2]");
+    assert_eq!(records.matches("<table").count(), 4, "one for each experiment");
+    let tide = between(records, "Every record of tides", "</ol>");
+    assert!(
+        tide.contains(">level m</th>") && tide.contains("<td class=\"plain words\">full</td>"),
+        "{tide}"
+    );
+    assert!(
+        tide.contains("<td class=\"plain\">–</td>") && tide.contains("<li>the gauge was frozen"),
+        "{tide}"
+    );
+    assert!(records.contains("<td class=\"weak\">184,300</td>"), "not cold");
 }
 
 #[test]
-fn interplay_has_a_table_for_each_readahead_and_bars_on_one_scale() {
-    let mut warm = interplay("shuffled", "random", "buffered", Some(0), Some(9000.0));
-    warm.remarks.push("not cold: half was cached".into());
-    let page = render(&report(vec![
-        interplay("shuffled", "os", "buffered", Some(0), Some(100.0)),
-        warm,
-        interplay("shuffled", "adaptive", "direct", Some(0), Some(400.0)),
-        interplay("shuffled", "os", "buffered", Some(1 << 20), Some(200.0)),
-    ]))
-    .unwrap();
-    let section = between(&page, "<section id=\"interplay\">", "</section>");
-    assert_eq!(section.matches("<tbody>").count(), 2);
-    assert!(section.contains("<p class=\"caption\">kernel readahead 1 MiB</p>"), "{section}");
-    for bar in ["\"--share:25%\">100", "\"--share:100%\">400", "\"--share:50%\">200"] {
-        assert!(section.contains(bar), "{bar} in {section}");
+fn the_first_screen_has_the_disk_the_settings_and_the_plot_with_its_knee() {
+    let page = page();
+    let device = between(&page, "<section id=\"device\"", "</section>");
+    for text in [
+        "random reads, 64 at a time",
+        "41,230<small>/s</small>",
+        "rounds 39,828 to 42,632<",
+        "wait p50 1.48 ms, p99 4.90 ms",
+        "318 MB",
+    ] {
+        assert!(device.contains(text), "{text} in {device}");
     }
-    assert!(section.contains("<td class=\"not-cold\">9,000<sup>1</sup></td>"), "[PAN-1] {section}");
-    let adaptive = between(section, "<tr class=\"apart\">", "</tr>");
-    assert!(adaptive.contains(">adaptive<") && adaptive.contains("class=\"cold best\""), "[PAN-1]");
-    assert!(adaptive.contains("<td class=\"cold\">4.00</td>"), "{adaptive}");
-}
-
-#[test]
-fn checkpoints_have_a_table_for_each_pattern_and_a_plot_of_what_readers_felt() {
-    let mut lost = checkpoint(("uniform", "direct"), ("sorted", true, "aio"), 1.0, 0.1);
-    lost.metrics = object(json!({"seconds": null}));
-    lost.remarks.push("not measured: no aio here".into());
-    let page = render(&report(vec![
-        checkpoint(("clustered", "direct"), ("arrival", false, "sync"), 9.2, 1.0),
-        checkpoint(("clustered", "direct"), ("balanced", true, "uring"), 2.3, 0.25),
-        lost,
-        beside("direct", false, 9.0),
-        beside("direct", true, 1.25),
-    ]))
-    .unwrap();
-    let section = between(&page, "<section id=\"checkpoint\">", "</section>");
-    assert_eq!(section.matches("<tbody>").count(), 3);
-    let bars = ["--share:25%\">7,123", "cold best\" style=\"--share:100%\">28,494"];
-    assert!(bars.iter().all(|bar| section.contains(bar)), "[HCK-1] {section}");
-    let lost = between(section, "sorted, combined</th>", "</tr>");
-    assert!(!lost.contains("best") && lost.contains("–<sup>1</sup>"), "[HCK-1] {lost}");
-    assert!(section.contains("<li>not measured: no aio here</li>"), "{section}");
-    assert_eq!(section.matches("<svg").count(), 1, "{section}");
-    assert!(section.contains("aria-label=\"Line plot of the longest read"), "{section}");
-    assert!(!page.contains("id=\"plot\""), "nobody asked for depths");
-}
-
-#[test]
-fn records_of_any_shape_are_shown_somewhere() {
-    let records = [absurd(), absurd_checkpoints()].concat();
-    let page = render(&report(records.clone())).unwrap();
-    let shown = page.matches("<td class=").count();
-    assert!(shown > records.len(), "[HTM-2] {shown}");
-    assert!(page.contains("strategies, records that fit no map"), "[HTM-2]");
-    assert!(page.contains("interplay, records that fit no table"), "[HTM-2]");
-    assert!(page.contains("checkpoint, records that fit no table"), "[HTM-2]");
-    for record in records {
-        let page = render(&report(vec![record.clone()])).unwrap();
-        let table = page.contains("<table class=\"heat\"")
-            || page.contains("id=\"interplay\"")
-            || page.contains("id=\"checkpoint\"")
-            || page.contains("records that fit no");
-        assert!(table, "[HTM-2] {record:?}");
+    let settings = between(&page, "<section id=\"settings\"", "</section>");
+    let row = between(
+        settings,
+        "<tr><th scope=\"row\" class=\"plain words\">read_ahead_kb</th>",
+        "</tr>",
+    );
+    assert_eq!(
+        row,
+        "<td class=\"plain words\">Linux block device</td><td class=\"plain words\">128</td>\
+         <td class=\"best words\">4096</td><td class=\"plain\">3.71× (3.42 to 3.98)<sup>2</sup></td>\
+         <td class=\"plain words\">high</td>"
+    );
+    assert!(settings.contains("<li>eight sequential readers"));
+    for snippet in paste::snippets(&sample::advice(), &sample::storage()) {
+        assert!(settings.contains(&format!("<code>{}</code>, to paste", snippet.file)));
     }
+    let plot = between(&page, "<section id=\"headline\"", "</section>");
+    assert_eq!(plot.matches("<polyline").count(), 5);
+    assert!(
+        plot.contains(">knee at 64</text>")
+            && plot.contains("<title>uring direct, prefetch depth 64: ")
+    );
+}
+
+#[test]
+fn a_section_is_collapsed_and_has_its_marks_bars_groups_and_notes() {
+    let page = page();
+    let matrix = between(&page, "<details id=\"strategies\">", "</details>");
+    assert_eq!(matrix.matches("<tr class=\"group\">").count(), 2, "{matrix}");
+    assert!(matrix.contains("<td class=\"bad\" style=\"--share:88.0%\">0.88</td>"), "{matrix}");
+    assert!(matrix.contains("<td class=\"best\" style=\"--share:100.0%\">1.00</td>"), "{matrix}");
+    let depth = between(&page, "<details id=\"depth\">", "</details>");
+    assert!(
+        depth.contains("<sup>1</sup></td>") && depth.contains("<ol class=\"notes\"><li>not cold"),
+        "{depth}"
+    );
+    assert!(!page.contains("<details open"));
+    let verdicts = between(&page, "<details id=\"verdicts\">", "</details>");
+    assert!(verdicts.contains("<td class=\"bad words\">misses</td>"), "{verdicts}");
+}
+
+#[test]
+fn a_share_that_is_no_number_does_not_cost_the_page() {
+    let mut sections = sample::sections();
+    let Part::Table(table) = &mut sections[1].parts[0] else { panic!() };
+    table.rows[0].cells[1].share = Some(f64::NAN);
+    table.rows[0].cells.truncate(3);
+    assert!(render(&sample::report(), &sections).unwrap().contains("bitmap-10"));
 }

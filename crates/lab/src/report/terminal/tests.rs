@@ -1,104 +1,112 @@
-//! The terminal table, read as a user reads it.
+//! The summary as text: no wider, longer or more colourful than it may be.
 
-use super::super::sample::record;
+use super::super::sample;
 use super::*;
 
-const PLAIN: Look = Look { width: 80, colour: false, ascii: false };
+fn look(width: usize) -> Look {
+    Look { width, colour: false, ascii: false }
+}
 
-/// Two backends over eleven depths, with a cell that was not cold and one never measured.
-fn realistic() -> Vec<Record> {
-    let mut records = Vec::new();
-    for (backend, cache, alone, most) in
-        [("sync", "buffered", 1_190.0, 2_100.0), ("uring", "direct", 1_204.0, 41_230.0)]
-    {
-        for depth in [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 1024] {
-            let rate = f64::min(alone * (depth as f64 + 1.0), most);
-            records.push(record(backend, cache, depth, Some(rate), &[]));
+#[test]
+fn a_whole_run_fits_a_page_however_much_was_measured() {
+    let sections = [sample::sections(), sample::sections(), sample::sections()].concat();
+    for width in [30, 80, 100, 200] {
+        for report in [sample::large(), sample::report()] {
+            let text = summary(&report, &sections, look(width));
+            let command = text.lines().last().unwrap().chars().count().div_ceil(width);
+            let lines = text.lines().count() - 1 + command + LINES_OF_FILES;
+            assert!(lines <= LINES_MAX, "[TER-3] {width}: {lines}\n{text}");
+            for line in text.lines().filter(|line| !line.starts_with("to repeat: forebay")) {
+                assert!(line.chars().count() <= width, "[TER-1] {width}: {line}");
+            }
         }
     }
-    records[3].remarks.push("not cold: the page cache could not be emptied".into());
-    records[3].metrics.insert("blocks_per_s".into(), 390_000.0.into());
-    records[7] = record("sync", "buffered", 64, None, &["read: EIO in round 2 of 3"]);
-    records
-}
-
-fn line_of<'t>(text: &'t str, start: &str) -> &'t str {
-    text.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or("")
+    let text = summary(&sample::large(), &sections, look(100));
+    assert!(text.contains("more lines in the report"), "{text}");
 }
 
 #[test]
-fn no_line_is_wider_than_the_terminal() {
-    for width in [10, WIDTH_MIN, 40, 60, 79, 80, 100, 132, 250] {
-        let text = depth_table(&realistic(), Look { width, ..PLAIN });
-        for line in text.lines() {
-            let columns = line.chars().count();
-            assert!(columns <= width.max(WIDTH_MIN), "[TER-1] {width}: {columns}: {line}");
+fn the_summary_says_where_what_and_what_to_set() {
+    let report = sample::report();
+    let text = summary(&report, &sample::sections(), look(120));
+    for expected in [
+        "/var/lib/forebay on ext4, device nvme1n1p1 (Elastic Block Volume), readahead 128.0 KiB",
+        "aio not measured: io_setup: Resource temporarily unavailable",
+        "random reads, 64 at a time",
+        "39,828 to 42,632",
+        "\nPostgreSQL 18 io_method=worker\n",
+        "* The disk is faster at first: 62,400 requests/s fell to 41,800",
+        "34.6× (30.1 to 38.2)",
+        "* Direct reads are 1.2 times as fast",
+        "* strategies: of 3 comparisons 1 keep the bound, 1 miss it, 1 are undecided.",
+        "to repeat: forebay lab --dir /var/lib/forebay",
+    ] {
+        assert!(text.contains(expected), "{expected} in\n{text}");
+    }
+    assert!(
+        !text.contains("knee") && !text.contains("Share of the best"),
+        "no tables of experiments:\n{text}"
+    );
+    let none = summary(&sample::bare(Vec::new()), &[], look(80));
+    assert!(
+        none.contains("No setting is worth changing")
+            && none.contains("/srv on an unknown filesystem"),
+        "{none}"
+    );
+}
+
+#[test]
+fn an_experiment_alone_shows_its_first_table() {
+    let report = sample::large();
+    let text = summary(&report, &[sample::depth_section()], look(80));
+    assert!(text.contains(report.command.trim()), "it may be the only place that has it: {text}");
+    let table = text.split("Blocks per second.\n").nth(1).unwrap();
+    let lines: Vec<&str> = table.lines().take(5).collect();
+    assert_eq!(lines[0], "depth   blocks/s  wait p99");
+    assert_eq!(lines[1], "sync buffered");
+    assert!(lines[2].starts_with("0 ") && lines[2].ends_with(" µs"), "{table}");
+    assert!(
+        table.contains(" [1]  ") && table.contains("\n [1] not cold: 61 % was cached\n"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_table_wider_than_the_terminal_goes_on_below() {
+    let Part::Table(table) = &sample::sections()[1].parts[0] else { panic!() };
+    let wide = drawn(table, look(100));
+    assert_eq!(wide.matches("pattern").count(), 1);
+    for width in WIDTH_MIN..70 {
+        let text = drawn(table, look(width));
+        assert!(text.lines().all(|line| line.chars().count() <= width), "[TER-1] {width}:\n{text}");
+        for figure in ["0.23", "0.66", "0.88", "0.62", "adaptive"] {
+            assert!(text.contains(figure), "{width}: {figure} in\n{text}");
         }
     }
+    let mut long = table.clone();
+    long.columns[3] = "a column whose name is longer than the terminal is wide".repeat(2);
+    long.rows[1].cells[0].text = "a pattern of that kind ".repeat(5);
+    long.rows[2].cells[2].text = "9".repeat(80);
+    let text = drawn(&long, look(WIDTH_MIN));
+    assert!(text.lines().all(|line| line.chars().count() <= WIDTH_MIN), "[TER-1]\n{text}");
 }
 
 #[test]
-fn at_80_columns_every_column_has_its_unit_and_every_row_its_bar() {
-    let text = depth_table(&realistic(), PLAIN);
-    let header: Vec<&str> = text.lines().take(2).collect();
-    for name in ["depth", "blocks/s", "times", "spread", "requests", "wait µs"] {
-        assert!(header[0].contains(name), "{name} in {text}");
-    }
-    for unit in ["depth 0", "±%", "/block", "p99"] {
-        assert!(header[1].contains(unit), "{unit} in {text}");
-    }
-    let best = text.lines().find(|line| line.contains("41,230")).unwrap();
-    assert!(best.contains("34.2"), "the ratio to depth 0: {best}");
-    assert!(best.ends_with("█████"), "{best}");
-    assert!(line_of(&text, "uring direct").chars().all(|letter| !letter.is_numeric()));
-}
-
-#[test]
-fn a_figure_that_was_not_cold_is_set_apart() {
-    let text = depth_table(&realistic(), PLAIN);
-    let row = text.lines().find(|line| line.contains("(390,000)")).unwrap();
-    assert!(row.contains('░') && !row.contains('█'), "[TER-3] {row}");
-    assert!(row.contains("[1]"), "{row}");
-    assert!(text.contains(" [1] not cold: the page cache could not be emptied\n"), "{text}");
-    assert!(text.contains("In parentheses"), "{text}");
-    assert!(!text.contains("390,000 blocks/s"), "never the best: {text}");
-}
-
-#[test]
-fn an_unmeasured_cell_is_dashes_and_a_remark() {
-    let text = depth_table(&realistic(), PLAIN);
-    let row = text.lines().find(|line| line.contains("[2]")).unwrap();
-    assert!(row.contains('–') && !row.contains('▏') && !row.contains(" 0 "), "{row}");
-    assert!(text.contains(" [2] read: EIO in round 2 of 3\n"), "{text}");
-}
-
-#[test]
-fn the_shapes_end_the_table() {
-    let text = depth_table(&realistic(), PLAIN);
-    let shape = text.lines().find(|line| line.contains("at depth 64, 34.2 times")).unwrap();
-    assert!(shape.starts_with(" uring direct"), "{shape}");
-    assert!(shape.contains("▁▁▁▂▃▄█████"), "{shape}");
-}
-
-#[test]
-fn colour_is_written_only_when_asked_for() {
-    let plain = depth_table(&realistic(), PLAIN);
+fn without_colour_there_is_no_escape_and_ascii_is_ascii() {
+    let (report, sections) = (sample::report(), [sample::depth_section()]);
+    let plain = summary(&report, &sections, look(80));
     assert!(!plain.contains('\u{1b}'), "[TER-2]");
-    let coloured = depth_table(&realistic(), Look { colour: true, ..PLAIN });
-    assert!(coloured.contains("\u{1b}["));
+    let ascii = summary(&report, &sections, Look { ascii: true, ..look(80) });
+    assert!(ascii.is_ascii() && ascii.contains("34.6x"), "[TER-2] {ascii}");
+    let coloured = summary(&report, &sections, Look { colour: true, ..look(80) });
+    assert!(coloured.contains('\u{1b}'));
+    let stripped = anstyle_stripped(&coloured);
+    assert_eq!(stripped.replace(' ', ""), plain.replace(' ', ""), "[TER-2] the same words");
 }
 
-#[test]
-fn ascii_is_ascii() {
-    let text = depth_table(&realistic(), Look { ascii: true, ..PLAIN });
-    assert!(text.is_ascii(), "[TER-2] {text}");
-    assert!(text.contains("####") && text.contains("wait us"), "{text}");
-}
-
-#[test]
-fn nothing_measured_is_said() {
-    assert_eq!(depth_table(&[], PLAIN), "Nothing was measured at any depth.\n");
-    let empty = [record("aio", "direct", 4, None, &[])];
-    let text = depth_table(&empty, PLAIN);
-    assert!(text.contains("aio direct") && text.contains("no cold figure"), "{text}");
+/// `text` without its escapes, which end in `m`.
+fn anstyle_stripped(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let first = parts.next().unwrap_or("").to_owned();
+    parts.fold(first, |all, part| all + part.split_once('m').map_or("", |(_, rest)| rest))
 }

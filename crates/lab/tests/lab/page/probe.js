@@ -2,98 +2,54 @@
 // saw into attributes of the root element, where --dump-dom shows it.
 window.addEventListener("load", () => {
   const root = document.documentElement;
+  const find = (selector) => document.querySelector(selector);
   const tell = (name, value) => root.setAttribute("data-seen-" + name, String(value));
-  const colour = (line) => getComputedStyle(document.querySelector(".ink-" + line)).color.match(/\d+/g).slice(0, 3).map(Number);
-
-  // Pixels of the plot that have a backend's colour, almost exactly.
-  function painted(backend) {
-    const canvas = document.querySelector("#canvas canvas");
-    if (!canvas) { return 0; }
-    const [r, g, b] = colour(backend);
-    const copy = document.createElement("canvas");
-    [copy.width, copy.height] = [canvas.width, canvas.height];
-    const ctx = copy.getContext("2d", { willReadFrequently: true }); // or Chromium warns
-    ctx.drawImage(canvas, 0, 0);
-    const { data } = ctx.getImageData(0, 0, copy.width, copy.height);
-    let count = 0;
-    for (let i = 0; i < data.length; i += 4) {
-      const near = Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b) < 12;
-      if (data[i + 3] > 240 && near) { count++; }
-    }
-    return count;
-  }
-
-  const all = () => ["sync", "threads", "uring", "fio"].map((name) => name + "=" + painted(name)).join(",");
-  const settle = () => new Promise((done) => setTimeout(done, 120));
-  const click = async (selector) => { document.querySelector(selector).click(); await settle(); };
-  const background = () => getComputedStyle(document.body).backgroundColor;
+  const style = (selector, property) => getComputedStyle(find(selector))[property];
+  const place = (selector) => {
+    const box = find(selector).getBoundingClientRect();
+    return [box.left, box.top, box.right, box.bottom].map(Math.round).join(",");
+  };
+  // Whether what is drawn in the middle of an element is the element, or a part of it.
+  const isUncovered = (selector) => {
+    const box = find(selector).getBoundingClientRect();
+    const top = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
+    return Boolean(top) && find(selector).closest("section").contains(top);
+  };
 
   async function use() {
-    await settle();
-    tell("painted", all());
-    tell("background", background());
+    tell("width", innerWidth);
+    for (const [name, selector] of [["device", ".tiles"], ["settings", "#settings table"], ["plot", "#headline svg"], ["knee", "#headline .mark text"]]) {
+      tell(name, place(selector));
+      tell(name + "-uncovered", isUncovered(selector));
+    }
+    tell("sideways", document.scrollingElement.scrollWidth > innerWidth);
+    tell("background", style("body", "backgroundColor"));
+    tell("ink", style("body", "color"));
+    tell("lines", [...document.querySelectorAll("#headline .line")].map((line) => getComputedStyle(line).color.replace(/[^\d,]/g, "")).join(" "));
+    tell("figures", style("#settings tbody td:nth-child(5)", "textAlign") + " " + style("#settings tbody td:nth-child(5)", "fontVariantNumeric"));
+    tell("open", document.querySelectorAll("details[open]").length);
     tell("resources", performance.getEntriesByType("resource").map((entry) => entry.name).filter((name) => !name.startsWith("data:")).join(" "));
-    const canvas = document.querySelector("#canvas canvas").getBoundingClientRect();
-    document.querySelector("#canvas").scrollIntoView({ block: "center" });
-    const middle = document.querySelector("#canvas canvas").getBoundingClientRect();
-    const hit = document.elementFromPoint(middle.left + middle.width / 2, middle.top + middle.height / 2);
-    tell("visible", canvas.width > 800 && canvas.height > 300 && hit !== null && hit.closest("#canvas") !== null);
-    tell("text", document.querySelector("#canvas canvas").getAttribute("aria-label"));
+    const dot = [...document.querySelectorAll("#headline .line")].pop().querySelector("g circle");
+    const box = dot.getBoundingClientRect();
+    const under = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
+    tell("hover", under.parentElement.querySelector("title").textContent);
 
-    document.querySelector("#canvas").dispatchEvent(new KeyboardEvent("keydown", { key: "End" }));
-    await settle();
-    tell("hover", document.querySelector("#hover").innerText.replace(/\s+/g, " "));
-    const over = document.querySelector(".u-over");
-    const box = over.getBoundingClientRect();
-    over.dispatchEvent(new MouseEvent("mousemove", { clientX: box.left + 20, clientY: box.top + 50, bubbles: true }));
-    await settle();
-    tell("mouse", document.querySelector("#hover").innerText.replace(/\s+/g, " "));
-
-    const heat = () => [...new Set([...document.querySelectorAll(".heat tbody td")].map((cell) => getComputedStyle(cell).backgroundColor))].length;
-    const shown = (strategy) => [...document.querySelectorAll(".heat tbody td")][strategy].innerText.trim();
-    tell("heat", heat());
-    tell("lost", getComputedStyle(document.querySelector(".heat td.lost")).boxShadow !== "none");
-    tell("share", shown(5));
-    await click("#figure-2");
-    tell("rate", shown(5));
-    await click("#figure-1");
-    const bars = [...document.querySelectorAll("#interplay td[style]")].map((cell) => getComputedStyle(cell).backgroundImage);
-    tell("bars", new Set(bars).size);
-    // The tooth is as high as the frame allows, in the colour of its pace, and wide enough to be seen.
-    const lines = [...document.querySelectorAll("#checkpoint .teeth path")];
-    const heights = lines.map((line) => Math.round(line.getBBox().height));
-    const inks = new Set(lines.map((line) => getComputedStyle(line).stroke));
-    tell("teeth", heights.join(","));
-    tell("teeth-inks", inks.size);
-    tell("teeth-width", document.querySelector("#checkpoint .teeth svg").getBoundingClientRect().width > 800);
-
-    // Eight readers climb, one does not, and the ceiling lies above both.
-    const curves = [...document.querySelectorAll("#readahead .teeth path")];
-    tell("curves", curves.map((line) => Math.round(line.getBBox().height)).join(","));
-    tell("curve-inks", new Set(curves.map((line) => getComputedStyle(line).stroke)).size);
-    const ceiling = document.querySelector("#readahead .teeth line[stroke-dasharray]");
-    tell("ceiling", curves.every((line) => ceiling.getBBox().y < line.getBBox().y));
-    tell("curves-of-mixture", document.querySelectorAll("#mixture .teeth path").length);
-
-    await click("#theme");
-    tell("other-heat", heat());
-    tell("other-painted", all());
-    tell("other-background", background());
-    await click("#theme");
-
-    const pixels = () => document.querySelector("#canvas canvas").toDataURL();
-    const linear = pixels();
-    await click("[data-scale=log]");
-    tell("log-differs", linear !== pixels());
-    tell("log-painted", all());
-    await click("[data-scale=linear]");
-
-    const legend = [...document.querySelectorAll("#legend button")];
-    legend.filter((button) => button.textContent.startsWith("uring")).forEach((button) => button.click());
-    await settle();
-    tell("without-uring", all());
-    tell("done", true);
+    find("#strategies summary").click();
+    const cell = find("#strategies td.bad").getBoundingClientRect();
+    tell("bar", cell.width > 40 && style("#strategies td.bad", "backgroundImage").includes("88%"));
+    find("#settings details:nth-of-type(2) summary").click();
+    find("#settings .copy").click();
+    await new Promise((done) => setTimeout(done, 200));
+    tell("copied", find("#settings .copy").textContent + ": " + getSelection().toString());
+    find("#theme").click();
+    tell("other-background", style("body", "backgroundColor"));
+    find("#theme").click();
+    dispatchEvent(new Event("beforeprint"));
+    tell("printed", [...document.querySelectorAll("details:not([open])")].map((part) => part.id).join(" "));
+    dispatchEvent(new Event("afterprint"));
   }
 
-  use().catch((error) => tell("error", error.stack)).finally(() => tell("errors", window.seenErrors.join(" | ")));
+  use()
+    .catch((error) => seenErrors.push("probe: " + error))
+    .finally(() => { tell("errors", seenErrors.join("; ")); tell("done", true); });
 });

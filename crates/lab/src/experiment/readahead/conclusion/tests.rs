@@ -1,59 +1,62 @@
-//! What is advised, and where nothing is.
+//! What is concluded and advised, and where nothing is.
 
-use serde_json::json;
-
+use super::super::knob::{Readahead, Told};
+use super::super::race::Finish;
+use super::super::throughput::Round;
+use super::super::{Device, Measured, Part, Place};
 use super::*;
+use crate::cli::{CommonArgs, ReadaheadArgs};
 use crate::facts::FakeSys;
 
 const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
 
-/// Rounds that are this part of a rate above and below it.
-fn point(bytes: u64, rate: f64, spread: f64) -> Point {
-    Point { bytes, rate, rate_min: rate * (1.0 - spread), rate_max: rate * (1.0 + spread) }
+/// A cell of eight readers or so that got so many MB/s in each round.
+pub(in super::super) fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64]) -> Cell {
+    let mut cell = Cell::new(Throughput {
+        part: Part::Throughput,
+        readers: count,
+        files: Some(Files::Own),
+        readahead,
+        request_bytes: 8192,
+        cache: Cache::Buffered,
+        position: None,
+        backend: None,
+        apart_bytes: None,
+        place: Place::default(),
+    });
+    cell.rounds.extend(mb_per_s.iter().map(|rate| {
+        let finish = Finish { seconds: 1.0, moved: vec![(rate * 1e6) as u64], by_share: true };
+        Round::new(&finish, Device::default())
+    }));
+    cell
 }
 
-fn record(readers: u64, bytes: u64, mb_per_s: f64, spread: f64) -> Record {
-    let map = |value: serde_json::Value| value.as_object().cloned().unwrap();
-    let rate = mb_per_s * 1e6;
-    Record {
-        experiment: NAME.to_owned(),
-        cell: map(json!({
-            "readers": readers, "files": "own", "readahead_bytes": bytes, "readahead_by": "device",
-            "advice": null, "request_bytes": 8192, "cache": "buffered",
-        })),
-        metrics: map(json!({
-            "rounds": 3, "bytes_per_s": rate, "bytes_per_s_min": rate * (1.0 - spread),
-            "bytes_per_s_max": rate * (1.0 + spread),
-        })),
-        remarks: Vec::new(),
-    }
+pub(in super::super) fn device(count: u32, bytes: u64, mb_per_s: &[f64]) -> Cell {
+    cell(count, Readahead::device(bytes), mb_per_s)
 }
 
-/// Document 002's first array: readahead in sectors, MB/s of eight readers.
-const ARRAY: [(u64, f64); 10] = [
-    (8, 38.0),
-    (256, 81.0),
-    (512, 108.0),
-    (1024, 162.0),
-    (2048, 211.0),
-    (4096, 264.0),
-    (8192, 292.0),
-    (12_288, 304.0),
-    (16_384, 312.0),
-    (49_152, 311.0),
-];
+/// An end of the disk, which could not be measured unless it has rounds.
+pub(in super::super) fn end(position: Position, mb_per_s: &[f64]) -> Cell {
+    let mut end = cell(1, Readahead::default(), mb_per_s);
+    end.cell =
+        Throughput { files: None, cache: Cache::Direct, position: Some(position), ..end.cell };
+    end.failure = mb_per_s.is_empty().then(|| "/dev/vda: Operation not permitted".to_owned());
+    end
+}
 
-fn array(spread: f64) -> Vec<Record> {
-    let eight = ARRAY.map(|(sectors, rate)| record(8, sectors * 512, rate, spread));
-    let one = [(8, 290.0), (256, 300.0), (12_288, 309.0)]
-        .map(|(sectors, rate)| record(1, sectors * 512, rate, spread));
-    [eight.to_vec(), one.to_vec()].concat()
+/// Settings of a run on a disk whose readahead was `found`.
+pub(in super::super) fn settings(found: Option<u64>) -> Settings {
+    let common = CommonArgs { dir: ".".into(), seed: Some(1) };
+    let mut settings = Settings::new(&ReadaheadArgs::quick(&common)).unwrap();
+    settings.knob.found_bytes = found;
+    settings
 }
 
 fn storage(with_device: bool) -> Storage {
     Storage {
         directory: "/srv".to_owned(),
-        filesystem: Some("ext3".to_owned()),
+        filesystem: Some("ext4".to_owned()),
         emulated: None,
         mount_point: None,
         mount_options: None,
@@ -63,116 +66,253 @@ fn storage(with_device: bool) -> Storage {
     }
 }
 
-fn told(records: &[Record], found: Option<u64>) -> String {
-    let advice = draw(records, &storage(true), found);
-    advice.into_iter().map(|advice| advice.sentence).collect::<Vec<_>>().join("\n")
+fn drawn(cells: &[Cell], found: Option<u64>) -> Outcome {
+    let mut outcome = Outcome::default();
+    draw(&settings(found), &storage(true), cells, &mut outcome);
+    outcome
+}
+
+fn told(outcome: &Outcome) -> String {
+    let sentences: Vec<&str> =
+        outcome.conclusions.iter().map(|conclusion| conclusion.sentence.as_str()).collect();
+    sentences.join("\n")
+}
+
+/// Readahead in bytes, and MB/s of eight readers in three rounds.
+type Rows = [(u64, [f64; 3]); 10];
+
+/// `readahead-raid10-12-spread.json` of results/2026-11-21-vm, files spread over the whole disk: lowest, middle
+/// and highest of its three rounds.
+const SPREAD: Rows = [
+    (4 * KIB, [35.0, 44.0, 67.0]),
+    (128 * KIB, [56.0, 61.0, 61.0]),
+    (256 * KIB, [93.0, 94.0, 105.0]),
+    (512 * KIB, [145.0, 160.0, 162.0]),
+    (MIB, [247.0, 252.0, 259.0]),
+    (2 * MIB, [357.0, 357.0, 366.0]),
+    (4 * MIB, [449.0, 450.0, 458.0]),
+    (6 * MIB, [428.0, 464.0, 484.0]),
+    (8 * MIB, [472.0, 485.0, 491.0]),
+    (24 * MIB, [462.0, 485.0, 489.0]),
+];
+
+fn spread() -> Vec<Cell> {
+    SPREAD.iter().map(|(bytes, rates)| device(8, *bytes, rates)).collect()
 }
 
 #[test]
-fn the_knee_is_the_smallest_that_is_nearly_the_best() {
-    let curve = ARRAY.map(|(sectors, rate)| point(sectors * 512, rate, 0.02));
-    assert_eq!(knee(&curve).unwrap().bytes, 12_288 * 512);
-    let falling = [point(4096, 100.0, 0.0), point(8192, 90.0, 0.0), point(16_384, 70.0, 0.0)];
-    assert_eq!(knee(&falling).unwrap().bytes, 4096);
-    let flat = [point(8192, 100.0, 0.0), point(4096, 99.0, 0.0)];
-    assert_eq!(knee(&flat).unwrap().bytes, 4096);
-    assert_eq!(knee(&[]), None);
+fn on_an_array_whose_readers_are_all_over_it_much_more_than_128_kib_is_advised() {
+    let outcome = drawn(&spread(), Some(128 * KIB));
+    let [advice] = &outcome.advice[..] else { panic!("{outcome:?}") };
+    assert_eq!((&*advice.setting, advice.applies_to), ("read_ahead_kb", AppliesTo::BlockDevice));
+    assert_eq!((advice.current.as_deref(), &*advice.advised), (Some("128"), "8192"));
+    assert!((8.0..8.3).contains(&advice.gain) && advice.gain_low > 7.5, "{advice:?}");
+    let told = told(&outcome);
+    let gain =
+        "readers need a readahead of 8 MiB, 485 MB/s: 10.3 times as much as with 4 KiB, 44 MB/s";
+    assert!(told.contains(gain), "{told}");
+    assert!(told.contains("`blockdev --setra 16384 /dev/sda`"), "{told}");
+    assert!(told.contains("ATTR{queue/read_ahead_kb} to 8192"), "{told}");
+    let [verdict, chosen] = &outcome.verdicts[..] else { panic!("{outcome:?}") };
+    assert_eq!(verdict.row, "8 readers, own files, reads of 8KiB");
+    assert_eq!((&*verdict.entrant, verdict.verdict), ("readahead 128 KiB", Judgement::Misses));
+    assert!(chosen.ratio >= BOUND, "[RCN-1] {chosen:?}");
 }
 
 #[test]
-fn the_array_of_document_002_is_told_to_read_12288_sectors_ahead() {
-    let advice = draw(&array(0.02), &storage(true), Some(128 * KIB));
-    assert_eq!(advice[0].setting, "blockdev --setra /dev/sda");
-    assert_eq!(advice[0].value, "12288");
-    let sentence = &advice[0].sentence;
-    assert!(sentence.starts_with("8 sequential readers need a readahead of 6.0 MiB"), "{sentence}");
-    assert!(sentence.contains("3.8 times as much as with what is set now"), "{sentence}");
-    assert!(sentence.contains("ATTR{queue/read_ahead_kb} to 6144"), "{sentence}");
-    let second = &advice[1].sentence;
-    assert!(second.contains("one reader gets 1.1 times faster, 8 readers get 8.2"), "{second}");
+fn a_mount_without_a_device_is_told_of_its_bdi() {
+    let mut outcome = Outcome::default();
+    draw(&settings(Some(128 * KIB)), &storage(false), &spread(), &mut outcome);
+    assert!(told(&outcome).contains("write 8192 to read_ahead_kb of its entry in /sys/class/bdi"));
 }
 
 #[test]
-fn where_rounds_overlap_nothing_is_to_be_changed() {
-    // At 4096 sectors from 224 to 304 MB/s, at the knee from 258 to 350.
-    let advice = draw(&array(0.15), &storage(true), Some(4096 * 512));
-    assert_eq!(advice[0].setting, "", "[RCN-1]");
+fn two_cells_that_could_not_be_measured_veto_nothing_and_are_named_once() {
+    // The ends of a disk that even root may not open, beside eight readers that gain five times.
+    let of =
+        |count, told, rates: &[f64]| cell(count, Readahead::descriptor(told, Some(8 * MIB)), rates);
+    let cells = [
+        of(1, Told::Random, &[180.0, 175.0, 190.0]),
+        of(1, Told::Normal, &[1380.0, 1400.0, 1390.0]),
+        of(1, Told::Sequential, &[1400.0, 1390.0, 1385.0]),
+        of(8, Told::Random, &[260.0, 264.0, 270.0]),
+        of(8, Told::Normal, &[1400.0, 1418.0, 1430.0]),
+        of(8, Told::Sequential, &[1410.0, 1400.0, 1425.0]),
+        end(Position::Begin, &[]),
+        end(Position::End, &[]),
+    ];
+    let outcome = drawn(&cells, Some(8 * MIB));
+    let told = told(&outcome);
+    let gain = "8 sequential readers need a readahead of 8 MiB (NORMAL), 1418 MB/s: 5.4 times as much as \
+                with none (RANDOM), 264 MB/s";
+    assert!(told.contains(gain), "{told}");
     assert!(
-        advice[0].sentence.ends_with("is not clearly worse: leave it."),
-        "{}",
-        advice[0].sentence
+        told.contains("What is set now, 8 MiB (NORMAL), 1418 MB/s, is as good: leave it."),
+        "{told}"
     );
-    let flat = [record(8, 4 * KIB, 300.0, 0.05), record(8, 128 * KIB, 310.0, 0.05)];
-    let told = told(&flat, Some(128 * KIB));
-    assert!(told.contains("makes no difference"), "[RCN-1] {told}");
+    assert!(outcome.advice.is_empty(), "[RCN-2] {outcome:?}");
+    let failed = "Not measured: the beginning of the disk; the end of the disk (/dev/vda: Operation not \
+                  permitted).";
+    assert!(told.ends_with(failed), "{told}");
+    assert_eq!(told.matches("Not measured").count(), 1, "{told}");
+    assert!(!told.contains("  ") && !told.contains("times only"), "{told}");
 }
 
 #[test]
-fn without_a_device_the_bdi_is_named() {
-    let advice = draw(&array(0.02), &storage(false), Some(128 * KIB));
-    assert_eq!((&*advice[0].setting, &*advice[0].value), ("read_ahead_kb", "6144"));
-    assert!(advice[0].sentence.contains("/sys/class/bdi"));
+fn who_may_not_set_the_devices_readahead_is_told_what_was_varied_instead() {
+    let mut settings = settings(Some(128 * KIB));
+    settings.knob.why_not_device = Some("read_ahead_kb: Permission denied".to_owned());
+    let mut outcome = Outcome::default();
+    draw(&settings, &storage(true), &spread(), &mut outcome);
+    let expected =
+        "by advice for descriptors, since the device's cannot be set (read_ahead_kb: Permission";
+    assert_eq!(told(&outcome).matches(expected).count(), 1, "{outcome:?}");
 }
 
 #[test]
-fn a_readahead_that_was_not_measured_is_not_compared() {
-    let told = told(&array(0.02), Some(48 * KIB));
-    assert!(told.contains("more gains less than 5 %") && !told.contains("set now"), "{told}");
-}
-
-#[test]
-fn what_was_not_cold_is_no_evidence() {
-    let mut records = array(0.02);
-    for record in &mut records {
-        record.remarks.push("not cold: 3 of 9 pages stayed in the page cache".to_owned());
+fn a_cell_that_lacks_a_round_or_was_not_cold_is_left_out_alone() {
+    let mut cells = spread();
+    cells[9].rounds.pop();
+    cells[8].remarks.push("not cold: 3 of 9 pages stayed in the page cache".to_owned());
+    cells[8].rounds = device(8, 0, &[9000.0; 3]).rounds;
+    let outcome = drawn(&cells, Some(128 * KIB));
+    assert_eq!(outcome.advice[0].advised, "4096", "of those that are left: {outcome:?}");
+    for cell in &mut cells {
+        cell.remarks.push("not cold: 3 of 9 pages stayed in the page cache".to_owned());
     }
-    assert!(told(&records, Some(128 * KIB)).contains("the page cache could not be emptied"));
-}
-
-fn advised(advice: &str, mb_per_s: f64) -> Record {
-    let mut made = record(8, 128 * KIB, mb_per_s, 0.01);
-    made.cell.insert("readahead_by".into(), json!("descriptor"));
-    made.cell.insert("advice".into(), json!(advice));
-    made
+    let outcome = drawn(&cells, Some(128 * KIB));
+    assert!(told(&outcome).contains("the page cache could not be emptied"), "{outcome:?}");
+    assert!(outcome.advice.is_empty());
 }
 
 #[test]
-fn advice_for_descriptors_shows_a_readahead_that_is_too_small() {
-    let three = |none, normal, double| {
-        let records =
-            [advised("random", none), advised("normal", normal), advised("sequential", double)];
-        told(&records, Some(128 * KIB))
-    };
-    assert!(three(30.0, 81.0, 108.0).contains("1.33 times as much with twice the readahead"));
-    assert!(three(30.0, 300.0, 301.0).contains("10.0 times as much with the kernel's readahead"));
-    assert!(three(300.0, 300.0, 301.0).contains("the rounds overlap"));
+fn what_is_set_already_or_as_good_is_not_advised_again() {
+    for found in [4 * MIB, 6 * MIB, 8 * MIB, 24 * MIB] {
+        let outcome = drawn(&spread(), Some(found));
+        assert!(outcome.advice.is_empty(), "[RCN-2] {found}: {outcome:?}");
+    }
+    let told = told(&drawn(&spread(), Some(24 * MIB)));
+    assert!(told.contains("What is set now, 24 MiB, 485 MB/s, is as good: leave it."), "{told}");
+    let unknown = drawn(&spread(), Some(48 * KIB));
+    assert!(unknown.advice.is_empty() && !told_now(&unknown), "{unknown:?}");
 }
 
-#[test]
-fn the_faster_end_is_told_if_it_is_faster() {
-    let end = |position: &str, mb_per_s: f64| {
-        let mut made = record(1, 0, mb_per_s, 0.01);
-        made.cell.insert("position".into(), json!(position));
-        made.cell.insert("cache".into(), json!("direct"));
-        made
-    };
-    let told =
-        |begin, last| ends(&[end("begin", begin), end("end", last)]).map(|advice| advice.sentence);
-    assert!(told(642.0, 432.0).unwrap().contains("1.49 times as fast as its end"));
-    assert_eq!(told(500.0, 495.0), None);
-    assert_eq!(told(432.0, 642.0), None);
+fn told_now(outcome: &Outcome) -> bool {
+    told(outcome).contains("set now")
 }
 
 #[test]
 fn one_round_or_two_are_no_evidence() {
     for rounds in [1, 2] {
-        let mut records = array(0.0);
-        records[4].metrics.insert("rounds".to_owned(), json!(rounds));
-        let advice = draw(&records, &storage(true), Some(256 * 512));
-        assert_eq!(advice.len(), 1, "{advice:?}");
-        assert!(advice[0].setting.is_empty(), "[RCN-1] {advice:?}");
-        assert!(advice[0].sentence.contains("--rounds 3"), "{advice:?}");
+        let mut cells = spread();
+        cells.iter_mut().for_each(|cell| cell.rounds.truncate(rounds));
+        let outcome = drawn(&cells, Some(128 * KIB));
+        assert!(outcome.advice.is_empty(), "[RCN-2] {outcome:?}");
+        assert!(told(&outcome).contains("--rounds 3"), "{outcome:?}");
     }
-    let advice = draw(&array(0.0), &storage(true), Some(256 * 512));
-    assert!(advice.iter().any(|one| !one.setting.is_empty()), "{advice:?}");
+}
+
+#[test]
+fn rounds_that_differ_more_than_readaheads_show_no_difference() {
+    let cells =
+        [(4, [300.0, 200.0, 310.0]), (128, [290.0, 330.0, 200.0]), (6144, [310.0, 220.0, 330.0])];
+    let cells = cells.map(|(kib, rates)| device(8, kib * KIB, &rates));
+    let outcome = drawn(&cells, Some(4 * KIB));
+    assert!(told(&outcome).contains("no difference here that is clear"), "{outcome:?}");
+    assert!(outcome.advice.is_empty());
+    assert!(!undecided(&settings(Some(4 * KIB)), &cells).is_empty(), "more rounds may tell");
+}
+
+#[test]
+fn what_slows_all_in_a_round_hides_no_gain() {
+    let busy = [1.0, 0.4, 0.7];
+    let cells = [(128, 80.0), (1024, 200.0), (6144, 300.0), (24_576, 303.0)];
+    let cells = cells.map(|(kib, rate)| device(8, kib * KIB, &busy.map(|part| rate * part)));
+    let outcome = drawn(&cells, Some(128 * KIB));
+    assert_eq!(outcome.advice[0].advised, "6144", "{outcome:?}");
+    assert!((outcome.advice[0].gain - 3.75).abs() < 0.01);
+    assert!(undecided(&settings(Some(128 * KIB)), &cells).is_empty(), "three rounds are enough");
+}
+
+#[test]
+fn what_would_cost_one_reader_more_than_it_may_is_passed_over() {
+    let eight = [(128, 80.0), (1024, 290.0), (6144, 300.0), (24_576, 301.0)];
+    let both = |one: [f64; 4]| {
+        let cells = eight.into_iter().zip(one).flat_map(|((kib, rate), alone)| {
+            [(8, rate), (1, alone)].map(|(count, rate)| device(count, kib * KIB, &[rate; 3]))
+        });
+        let cells: Vec<Cell> = cells.collect();
+        drawn(&cells, Some(128 * KIB))
+    };
+    let advised = |outcome: &Outcome| outcome.advice.first().map(|it| it.advised.clone());
+    assert_eq!(advised(&both([400.0; 4])).as_deref(), Some("1024"));
+    let dear = both([400.0, 350.0, 390.0, 395.0]);
+    assert_eq!(advised(&dear).as_deref(), Some("6144"), "[RCN-1]");
+    assert!(told(&dear).contains("a smaller one would do for them"), "{dear:?}");
+    let none = both([400.0, 350.0, 300.0, 200.0]);
+    assert_eq!(advised(&none), None, "[RCN-1]");
+    assert!(told(&none).contains("no setting is best for both"), "{none:?}");
+}
+
+#[test]
+fn only_the_rows_that_decide_are_measured_again_and_only_until_they_do() {
+    let rates = [(128, 1.0, 0.0), (1024, 0.9, 0.0), (6144, 0.93, 0.05)];
+    let noisy = |count: u32, rounds: usize| {
+        rates.map(|(kib, rate, noise)| {
+            let sign = |round: usize| if round.is_multiple_of(2) { 1.0 } else { -1.0 };
+            let of_round = |round| 300.0 * rate * (1.0 + noise * sign(round));
+            device(count, kib * KIB, &(0..rounds).map(of_round).collect::<Vec<_>>())
+        })
+    };
+    let cells: Vec<Cell> = [1, 2, 8].into_iter().flat_map(|count| noisy(count, 3)).collect();
+    // What is set now is neither surely as good as the best nor surely worse.
+    let again = undecided(&settings(Some(6 * MIB)), &cells);
+    let counts = unique(&again.iter().map(|cell| cell.readers).collect::<Vec<_>>());
+    assert_eq!(counts, [1, 8]);
+    assert!(undecided(&settings(Some(128 * KIB)), &cells).is_empty(), "the smallest is the best");
+    let sure: Vec<Cell> =
+        SPREAD.iter().map(|(bytes, _)| device(8, *bytes, &[*bytes as f64; 3])).collect();
+    assert!(undecided(&settings(None), &sure).is_empty());
+}
+
+#[test]
+fn twice_the_readahead_is_advised_where_a_descriptor_shows_that_it_helps() {
+    let of = |told, rate: f64| {
+        cell(8, Readahead::descriptor(told, Some(128 * KIB)), &[rate, rate * 1.02, rate * 0.98])
+    };
+    let outcome = drawn(
+        &[of(Told::Random, 30.0), of(Told::Normal, 81.0), of(Told::Sequential, 108.0)],
+        Some(128 * KIB),
+    );
+    assert_eq!(outcome.advice[0].advised, "256", "{outcome:?}");
+    assert!(told(&outcome).contains("A larger one was not measured."), "{outcome:?}");
+}
+
+#[test]
+fn the_faster_end_is_told_if_it_is_faster() {
+    let told = |begin: f64, last: f64| {
+        let cells = [end(Position::Begin, &[begin; 3]), end(Position::End, &[last; 3])];
+        told(&drawn(&cells, None))
+    };
+    let faster =
+        "The beginning of the disk is 1.49 times as fast as its end (642 against 432 MB/s)";
+    assert!(told(642.0, 432.0).starts_with(faster), "{}", told(642.0, 432.0));
+    assert_eq!(told(500.0, 495.0), "");
+    assert_eq!(told(432.0, 642.0), "");
+}
+
+#[test]
+fn own_files_and_the_smallest_read_are_spoken_of_first() {
+    let mut one = device(8, 4096, &[1.0; 3]);
+    one.cell.files = Some(Files::One);
+    let mut large = device(8, 4096, &[1.0; 3]);
+    large.cell.request_bytes = 131_072;
+    let mut ceiling: Cell = Measured::new(one.cell.clone());
+    (ceiling.cell.cache, ceiling.cell.request_bytes) = (Cache::Direct, 1 << 20);
+    let cells = [one, large, device(8, 4096, &[1.0; 3]), ceiling];
+    let groups = groups(&cells);
+    let order: Vec<_> = groups.iter().map(|group| (group.files, group.request_bytes)).collect();
+    let (own, one) = (Some(Files::Own), Some(Files::One));
+    assert_eq!(order, [(own, 8192), (own, 131_072), (one, 8192)]);
+    assert_eq!(groups.iter().map(|it| it.ceilings.len()).collect::<Vec<_>>(), [0, 0, 1]);
 }

@@ -1,0 +1,103 @@
+//! Entrants: the ways of reading that compete.
+//!
+//! Streams of a pool have the names of their strategies. `plain`, `random` and `willneed-32` use no pool:
+//! they are what document 004 compared, one read of one block after the other through one descriptor.
+
+use std::fmt;
+use std::str::FromStr;
+
+use forebay::ReadaheadStrategy;
+use forebay_io::CacheMode;
+
+use super::{CacheState, Row};
+
+/// Most blocks between WILLNEED for a block and its read.
+const DISTANCE_MAX: u32 = 100_000;
+
+/// Who reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entrant {
+    /// A stream, or several, of a pool.
+    Stream(ReadaheadStrategy),
+    /// `os` once more: what two that are equal come apart by is noise.
+    OsAgain,
+    /// Reads of one block each and nothing else.
+    Plain,
+    /// The same after FADV_RANDOM.
+    Random,
+    /// The same with FADV_WILLNEED for each block, so many blocks before it is read.
+    WillNeed(u32),
+}
+
+impl Entrant {
+    /// Its strategy, if it reads through a pool.
+    pub(super) fn strategy(self) -> Option<ReadaheadStrategy> {
+        match self {
+            Entrant::Stream(strategy) => Some(strategy),
+            Entrant::OsAgain => Some(ReadaheadStrategy::Os),
+            Entrant::Plain | Entrant::Random | Entrant::WillNeed(_) => None,
+        }
+    }
+
+    /// Whether it can read what `row` is about: without a pool one list through the page cache.
+    pub(in crate::experiment) fn can_read(self, row: &Row) -> bool {
+        self.strategy().is_some()
+            || row.cache == CacheMode::Buffered
+                && matches!(row.state, CacheState::Cold | CacheState::PageCache)
+                && row.pattern.is_one_list()
+    }
+}
+
+impl fmt::Display for Entrant {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Entrant::Stream(strategy) => out.pad(strategy.name()),
+            Entrant::OsAgain => out.pad("os-again"),
+            Entrant::Plain => out.pad("plain"),
+            Entrant::Random => out.pad("random"),
+            Entrant::WillNeed(distance) => out.pad(&format!("willneed-{distance}")),
+        }
+    }
+}
+
+impl FromStr for Entrant {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Entrant, String> {
+        let name = name.trim();
+        let strategies = ReadaheadStrategy::ALL;
+        if let Some(strategy) = strategies.into_iter().find(|strategy| strategy.name() == name) {
+            return Ok(Entrant::Stream(strategy));
+        }
+        let distance = name.strip_prefix("willneed-").and_then(|text| text.parse().ok());
+        match (name, distance) {
+            ("plain", _) => Ok(Entrant::Plain),
+            ("random", _) => Ok(Entrant::Random),
+            (_, Some(distance @ 1..=DISTANCE_MAX)) => Ok(Entrant::WillNeed(distance)),
+            _ => {
+                let names = strategies.map(ReadaheadStrategy::name).join(", ");
+                Err(format!(
+                    "there are {names}, plain, random and willneed-N, N from 1 to {DISTANCE_MAX}"
+                ))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entrant_is_read_back_from_its_name() {
+        let streams = ReadaheadStrategy::ALL.map(Entrant::Stream);
+        for entrant in
+            [Entrant::Plain, Entrant::Random, Entrant::WillNeed(32)].iter().chain(&streams)
+        {
+            assert_eq!(entrant.to_string().parse(), Ok(*entrant));
+        }
+        for name in ["quantum", "willneed", "willneed-0", "willneed-x", "os-again"] {
+            assert!(name.parse::<Entrant>().unwrap_err().contains("willneed-N"), "{name}");
+        }
+    }
+}

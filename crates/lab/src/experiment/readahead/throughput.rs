@@ -1,0 +1,388 @@
+//! Part `throughput`: what sequential readers get under each readahead, and what the disk could give.
+//!
+//! Cells that are compared, those of one row, are measured one after the other in each round, in shuffled
+//! order. After the first rounds only the rows are measured again that do not tell yet which readahead is
+//! the knee, until they do or time is up.
+//!
+//! `slowest_of_fastest` is 1 when all readers got the same, and 0.1 when the slowest got a tenth of what the
+//! fastest did.
+//!
+//! Invariants:  [THR-1] all cells of a row that can be measured have the same rounds
+//! Failure:     a cell that this system has not the means for is not tried again and says why.
+
+use std::time::{Duration, Instant};
+
+use forebay_io::CacheMode;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::ends::{Position, Raw};
+use super::files::{Files, Library};
+use super::knob::{Readahead, Turned, set};
+use super::race::{Finish, Limits, Runner, hold};
+use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
+use super::{Device, Measured, Part, Place, Settings, conclusion, counted};
+use crate::experiment::Bench;
+use crate::experiment::tally::lack_of_means;
+use crate::interrupt;
+use crate::report::{BackendNote, Record};
+use crate::statistics::median;
+use crate::units::typed_size;
+
+/// A cell and its rounds.
+pub(super) type Cell = Measured<Throughput, Round>;
+
+/// Past the page cache or through it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Cache {
+    Buffered,
+    Direct,
+}
+
+/// One thing to be measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Throughput {
+    pub(super) part: Part,
+    pub(super) readers: u32,
+    /// `None` for an end of the disk.
+    pub(super) files: Option<Files>,
+    #[serde(flatten)]
+    pub(super) readahead: Readahead,
+    pub(super) request_bytes: u64,
+    pub(super) cache: Cache,
+    /// Which end of the whole disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) position: Option<Position>,
+    /// Which backend carried direct reads out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) backend: Option<String>,
+    /// Bytes reserved for each of the own files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) apart_bytes: Option<u64>,
+    #[serde(flatten)]
+    pub(super) place: Place,
+}
+
+impl Throughput {
+    /// Whether both are measured side by side.
+    pub(super) fn is_beside(&self, other: &Throughput) -> bool {
+        let row = |cell: &Throughput| (cell.readers, cell.files, cell.request_bytes, cell.cache);
+        row(self) == row(other)
+    }
+
+    /// What is measured, in words.
+    pub(super) fn label(&self) -> String {
+        let readers = readers(self.readers);
+        match (self.files, self.position, self.cache) {
+            (_, Some(Position::Begin), _) => "the beginning of the disk".to_owned(),
+            (_, Some(Position::End), _) => "the end of the disk".to_owned(),
+            (files, _, Cache::Buffered) => {
+                let (files, request) = (files_name(files), typed_size(self.request_bytes));
+                format!("readahead {}, {readers}, {files}, {request}", self.readahead)
+            }
+            (files, _, Cache::Direct) => format!("direct, {readers}, {}", files_name(files)),
+        }
+    }
+}
+
+/// `1 reader`, `8 readers`.
+pub(super) fn readers(count: u32) -> String {
+    if count == 1 { "1 reader".to_owned() } else { format!("{count} readers") }
+}
+
+/// `own files`.
+pub(super) fn files_name(files: Option<Files>) -> &'static str {
+    if files == Some(Files::One) { "one file" } else { "own files" }
+}
+
+/// What one round of a cell gave.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Round {
+    /// Of all readers together.
+    pub(super) bytes_per_s: f64,
+    reader_bytes_per_s: Vec<f64>,
+    pub(super) slowest_of_fastest: f64,
+    seconds: f64,
+    bytes: u64,
+    #[serde(flatten)]
+    device: Device,
+}
+
+impl Round {
+    pub(super) fn new(finish: &Finish, device: Device) -> Round {
+        let (seconds, moved) = (finish.seconds, finish.moved.iter().map(|&moved| moved as f64));
+        let least = moved.clone().fold(f64::INFINITY, f64::min);
+        Round {
+            bytes_per_s: finish.total() as f64 / seconds,
+            reader_bytes_per_s: moved.clone().map(|moved| moved / seconds).collect(),
+            slowest_of_fastest: least / moved.fold(0.0, f64::max),
+            seconds,
+            bytes: finish.total(),
+            device,
+        }
+    }
+}
+
+impl Cell {
+    /// Bytes a second of each round.
+    pub(super) fn rates(&self) -> Vec<f64> {
+        self.rounds.iter().map(|round| round.bytes_per_s).collect()
+    }
+
+    /// Bytes a second, the median of the rounds.
+    pub(super) fn rate(&self) -> Option<f64> {
+        median(&self.rates())
+    }
+}
+
+/// Everything that is to be measured, in the order of the report.
+pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Throughput> {
+    let args = &settings.args;
+    let mut cells = Vec::new();
+    if !settings.has(Part::Throughput) {
+        return cells;
+    }
+    let direct = |readers, files, position| Throughput {
+        part: Part::Throughput,
+        readers,
+        files,
+        readahead: Readahead::default(),
+        request_bytes: DIRECT_REQUEST_BYTES,
+        cache: Cache::Direct,
+        position,
+        backend: None,
+        apart_bytes: args.apart.filter(|_| files == Some(Files::Own)),
+        place: place.clone(),
+    };
+    for &files in &args.files {
+        for &readers in &args.readers {
+            let beside = direct(readers, Some(files), None);
+            let is_buffered = args.cache.contains(&CacheMode::Buffered);
+            for &request_bytes in settings.requests.iter().filter(|_| is_buffered) {
+                cells.extend(settings.readaheads.iter().map(|&readahead| Throughput {
+                    readahead,
+                    request_bytes,
+                    cache: Cache::Buffered,
+                    ..beside.clone()
+                }));
+            }
+            cells.extend(args.cache.contains(&CacheMode::Direct).then_some(beside));
+        }
+    }
+    if !args.skip_ends {
+        let ends = [Position::Begin, Position::End];
+        cells.extend(ends.map(|position| direct(1, None, Some(position))));
+    }
+    cells
+}
+
+/// Measures all cells.
+///
+/// # Errors
+/// [`Interrupted`](interrupt::Interrupted), or what went wrong.
+pub(super) fn measure(
+    settings: &Settings,
+    bench: &Bench<'_>,
+    turned: &Turned,
+    progress: &mut dyn FnMut(&str),
+) -> anyhow::Result<Vec<Cell>> {
+    let cells = cells(settings, &Place::of(bench.storage));
+    let mut cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
+    if cells.is_empty() {
+        return Ok(cells);
+    }
+    let library = bench.untimed(|| Library::make(bench.workfile, settings, progress))?;
+    let raw = Raw::find(bench.storage);
+    let session = Session { settings, bench, turned, raw, library };
+    let mut random = fastrand::Rng::with_seed(settings.seed);
+    for _ in 0..settings.rounds {
+        session.round(rows(&cells, |_| true), &mut cells, &mut random, progress)?;
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < settings.time_added {
+        let again = conclusion::undecided(settings, &cells);
+        if again.is_empty() {
+            break;
+        }
+        let rows = rows(&cells, |cell| again.iter().any(|other| cell.is_beside(other)));
+        session.round(rows, &mut cells, &mut random, progress)?;
+    }
+    Ok(cells)
+}
+
+/// The numbers of those cells that are measured `again`, by row.
+fn rows(cells: &[Cell], again: impl Fn(&Throughput) -> bool) -> Vec<Vec<usize>> {
+    let mut rows: Vec<Vec<usize>> = Vec::new();
+    for (index, one) in cells.iter().enumerate().filter(|(_, one)| again(&one.cell)) {
+        match rows.iter_mut().find(|row| cells[row[0]].cell.is_beside(&one.cell)) {
+            Some(row) => row.push(index),
+            None => rows.push(vec![index]),
+        }
+    }
+    rows
+}
+
+/// A run of this part that is under way.
+struct Session<'a> {
+    settings: &'a Settings,
+    bench: &'a Bench<'a>,
+    turned: &'a Turned,
+    raw: Result<Raw, String>,
+    library: Library<'a>,
+}
+
+impl Session<'_> {
+    /// Measures each cell of `rows` once [THR-1].
+    fn round(
+        &self,
+        mut rows: Vec<Vec<usize>>,
+        cells: &mut [Cell],
+        random: &mut fastrand::Rng,
+        progress: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<()> {
+        random.shuffle(&mut rows);
+        for mut row in rows {
+            random.shuffle(&mut row);
+            for index in row {
+                interrupt::check()?;
+                let measured = &mut cells[index];
+                progress(&measured.cell.label());
+                match self.measure(measured) {
+                    Err(error) if is_lack_of_means(&error) => {
+                        measured.failure = Some(error.to_string());
+                    }
+                    measured => measured?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&self, measured: &mut Cell) -> anyhow::Result<()> {
+        let Throughput { readers, files, readahead, request_bytes, cache, position, .. } =
+            measured.cell;
+        if measured.failure.is_some() {
+            return Ok(());
+        }
+        let coldness = self.library.empty()?;
+        let shares = files.map(|files| self.library.shares(files, readers)).unwrap_or_default();
+        let shares = shares.into_iter();
+        if cache == Cache::Buffered {
+            measured.remarks.extend(coldness.remark());
+            // Before the files are opened, which take it then.
+            measured.remarks.extend(set(self.turned, readahead)?);
+            let opened = shares.map(|share| Plain::sequential(share, readahead, request_bytes));
+            return self.race(opened.collect::<anyhow::Result<_>>()?, measured);
+        }
+        let runners: Vec<Direct<'_>> = match (position, &self.raw) {
+            (Some(position), Ok(raw)) => vec![raw.open(position)?],
+            (Some(_), Err(why)) => {
+                measured.failure = Some(why.clone());
+                return Ok(());
+            }
+            (None, _) => {
+                let opened = shares.map(|share| {
+                    let (path, range) = (share.workfile.path(), share.range);
+                    Direct::open(path, range, Some(share.workfile), direct_depth(readers))
+                });
+                opened.collect::<Result<_, _>>()?
+            }
+        };
+        measured.cell.backend = runners.first().map(Direct::backend);
+        self.race(runners, measured)
+    }
+
+    fn race<R: Runner>(&self, mut runners: Vec<R>, measured: &mut Cell) -> anyhow::Result<()> {
+        let limits = Limits { settle: Duration::ZERO, time_max: self.settings.time };
+        let (finish, device) = counted(self.bench.counters, || hold(&mut runners, limits))?;
+        measured.rounds.push(Round::new(&finish, device));
+        Ok(())
+    }
+}
+
+/// Whether this system does not provide what a cell needs: no evidence against the others.
+fn is_lack_of_means(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<forebay_io::Error>();
+    matches!(refused, Some(forebay_io::Error::DirectRefused { .. }))
+        || lack_of_means(error).is_some()
+}
+
+/// The record of a cell. Rates of readers are in their order, so that one that always loses shows.
+pub(super) fn record(cell: &Cell) -> Record {
+    let mut record = cell.record();
+    let of_reader = |reader: usize| {
+        let rates = cell.rounds.iter().map(|round| round.reader_bytes_per_s[reader]);
+        median(&rates.collect::<Vec<_>>())
+    };
+    let readers = cell.rounds.first().map_or(0, |round| round.reader_bytes_per_s.len());
+    let of_readers: Vec<_> = (0..readers).map(of_reader).collect();
+    record.metrics.insert("reader_bytes_per_s".to_owned(), json!(of_readers));
+    record.metrics.entry("bytes_per_s").or_insert(Value::Null);
+    record
+}
+
+/// Which backends carried direct reads out.
+pub(super) fn backends(cells: &[Cell]) -> Vec<BackendNote> {
+    let mut notes: Vec<BackendNote> = Vec::new();
+    for backend in cells.iter().filter_map(|cell| cell.cell.backend.as_ref()) {
+        if notes.iter().all(|note| note.backend != *backend) {
+            let (backend, note) = (backend.clone(), String::new());
+            notes.push(BackendNote { backend, available: true, note });
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{CommonArgs, ReadaheadArgs};
+
+    #[test]
+    fn every_readahead_meets_every_number_of_readers_and_the_ceiling_each_once() {
+        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
+        let args = ReadaheadArgs {
+            readers: vec![8, 1, 8],
+            request: vec![8192, 131_072],
+            files: vec![Files::Own, Files::One],
+            ..ReadaheadArgs::quick(&common)
+        };
+        let cells = cells(&Settings::new(&args).unwrap(), &Place::default());
+        // Three kinds of advice, two numbers of readers, two files, two sizes; the ceiling; the ends.
+        assert_eq!(cells.len(), 3 * 2 * 2 * 2 + 2 * 2 + 2);
+        for (index, cell) in cells.iter().enumerate() {
+            assert!(!cells[..index].contains(cell), "{cell:?} twice");
+        }
+        let cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
+        let mut rows: Vec<usize> = rows(&cells, |_| true).iter().map(Vec::len).collect();
+        rows.sort_unstable();
+        assert_eq!(rows, [1, 1, 1, 1, 2, 3, 3, 3, 3, 3, 3, 3, 3], "[THR-1]");
+    }
+
+    #[test]
+    fn a_rate_is_what_all_had_together_and_a_readers_its_own() {
+        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
+        let settings = Settings::new(&ReadaheadArgs::quick(&common)).unwrap();
+        let mut cell = Cell::new(cells(&settings, &Place::default()).remove(0));
+        assert_eq!(record(&cell).metrics["bytes_per_s"], Value::Null);
+        for (seconds, moved) in [(1.0, [300, 100]), (2.0, [200, 200]), (1.0, [500, 250])] {
+            let finish = Finish { seconds, moved: moved.to_vec(), by_share: true };
+            cell.rounds.push(Round::new(&finish, Device::default()));
+        }
+        let made = record(&cell);
+        assert_eq!(made.metrics["bytes_per_s"], 400.0);
+        assert_eq!(made.rounds[1]["bytes_per_s"], 200.0);
+        assert_eq!(made.metrics["reader_bytes_per_s"], json!([300.0, 100.0]));
+        assert_eq!(made.metrics["slowest_of_fastest"], 0.5);
+        assert_eq!(made.metrics["rounds"], 3);
+        assert!(made.metrics["device_bytes"].is_null());
+        assert_eq!(
+            (&made.cell["part"], &made.cell["files"]),
+            (&json!("throughput"), &json!("own"))
+        );
+        let still = Finish { seconds: 0.0, moved: vec![0, 0], by_share: false };
+        cell.rounds.push(Round::new(&still, Device::default()));
+        assert!(record(&cell).metrics["bytes_per_s"].is_null(), "none of three is told");
+    }
+}

@@ -1,0 +1,160 @@
+//! The typed cell of `sync`, and what its rounds gave.
+
+use serde::Serialize;
+
+use super::NAME;
+use crate::experiment::rounds;
+use crate::report::Record;
+use crate::statistics::median;
+use crate::units::shown_size;
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Place {
+    /// To a part of a file that was written and synced before: no block has to be found for it.
+    Overwritten,
+    /// To the end of a file, which grows.
+    Appended,
+}
+
+/// How what was written is made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Method {
+    Fdatasync,
+    Fsync,
+    ODsync,
+    OSync,
+    RwfDsync,
+    #[serde(rename = "o_direct_o_dsync")]
+    ODirectODsync,
+}
+
+impl Method {
+    pub(super) const ALL: [Method; 6] = [
+        Method::Fdatasync,
+        Method::Fsync,
+        Method::ODsync,
+        Method::OSync,
+        Method::RwfDsync,
+        Method::ODirectODsync,
+    ];
+
+    /// What PostgreSQL's wal_sync_method calls it, if it has it.
+    pub(super) fn wal_sync_method(self) -> Option<&'static str> {
+        match self {
+            Method::Fdatasync => Some("fdatasync"),
+            Method::Fsync => Some("fsync"),
+            Method::ODsync => Some("open_datasync"),
+            Method::OSync => Some("open_sync"),
+            Method::RwfDsync | Method::ODirectODsync => None,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Method::Fdatasync => "fdatasync",
+            Method::Fsync => "fsync",
+            Method::ODsync => "o_dsync",
+            Method::OSync => "o_sync",
+            Method::RwfDsync => "rwf_dsync",
+            Method::ODirectODsync => "o_direct_o_dsync",
+        }
+    }
+}
+
+/// What several writers write to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Files {
+    /// One file for all.
+    One,
+    /// A file for each.
+    Own,
+}
+
+/// One setting to be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Cell {
+    /// Of a write.
+    pub(super) bytes: u64,
+    pub(super) place: Place,
+    pub(super) method: Method,
+    pub(super) writers: u32,
+    pub(super) files: Files,
+}
+
+impl Cell {
+    /// Everything but the method.
+    pub(super) fn row_label(self) -> String {
+        let place = match self.place {
+            Place::Overwritten => "overwritten",
+            Place::Appended => "appended",
+        };
+        let writers = match (self.writers, self.files) {
+            (1, _) => "1 writer".to_owned(),
+            (count, Files::One) => format!("{count} writers"),
+            (count, Files::Own) => format!("{count} writers with files of their own"),
+        };
+        format!("{} {place}, {writers}", shown_size(self.bytes))
+    }
+
+    pub(super) fn label(self) -> String {
+        format!("{}, {}", self.row_label(), self.method.name())
+    }
+
+    /// As PostgreSQL writes a small commit to a recycled WAL segment.
+    pub(super) fn is_a_commit(self) -> bool {
+        let Cell { bytes, place, writers, .. } = self;
+        (bytes, place, writers) == (8 << 10, Place::Overwritten, 1)
+    }
+}
+
+/// What one round of a cell gave; a field is a metric of the record.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Figures {
+    pub(super) seconds: f64,
+    pub(super) syncs: u64,
+    pub(super) syncs_per_s: f64,
+    /// Of a write and its sync.
+    pub(super) latency_us_p50: f64,
+    /// `None` of fewer than 1,000.
+    pub(super) latency_us_p99: Option<f64>,
+}
+
+/// A cell and what its rounds gave.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) cell: Cell,
+    pub(super) rounds: Vec<Figures>,
+    /// Why it could not be measured; there are no rounds after that.
+    pub(super) refused: Option<String>,
+    pub(super) remarks: Vec<String>,
+}
+
+impl Row {
+    pub(super) fn new(cell: Cell) -> Row {
+        Row { cell, rounds: Vec::new(), refused: None, remarks: Vec::new() }
+    }
+
+    pub(super) fn rates(&self) -> Vec<f64> {
+        self.rounds.iter().map(|round| round.syncs_per_s).collect()
+    }
+
+    pub(super) fn median(&self, of: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        let values: Option<Vec<f64>> = self.rounds.iter().map(of).collect();
+        median(&values?)
+    }
+
+    /// The latency in words: the median, and its lowest and highest round if they are far apart.
+    pub(super) fn told(&self) -> String {
+        let latencies: Vec<f64> = self.rounds.iter().map(|round| round.latency_us_p50).collect();
+        rounds::told(&latencies, "µs")
+    }
+
+    pub(super) fn record(&self) -> Record {
+        let refused = self.refused.as_deref();
+        rounds::record(NAME, &self.cell, &self.rounds, &self.remarks, refused, "syncs_per_s")
+    }
+}

@@ -1,0 +1,243 @@
+//! What the cells of `sync` say: what a commit costs, and PostgreSQL's wal_sync_method.
+//!
+//! Source:      PostgreSQL, xlog.h and the documentation of wal_sync_method: fdatasync is the default on Linux.
+
+use super::NAME;
+use super::cell::{Cell, Files, Method, Place, Row};
+use crate::experiment::rounds;
+use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict, numbers};
+use crate::statistics::{self, Estimate};
+
+/// Fewest rounds for advice: many disks now sync in 0.1 ms and now in 4 ms, whatever the method, so that three
+/// or four rounds in favour of one of three methods come by chance.
+const ROUNDS_MIN: usize = 5;
+
+/// What follows from the cells.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) advice: Vec<Advice>,
+    pub(super) conclusions: Vec<Conclusion>,
+}
+
+/// The verdicts, the advice and the sentences. `filesystem`: its type.
+pub(super) fn draw(filesystem: Option<&str>, rows: &[Row]) -> Found {
+    let in_memory = filesystem.filter(|name| ["tmpfs", "ramfs"].contains(name));
+    let mut told = Vec::new();
+    if let Some(name) = in_memory {
+        told.push(format!(
+            "On {name} a sync does nothing and costs nothing: these figures say nothing about a disk."
+        ));
+    }
+    told.extend(commit(rows));
+    let refused: Vec<&str> = rows
+        .iter()
+        .filter(|row| row.cell.is_a_commit())
+        .filter_map(|row| row.refused.as_deref())
+        .collect();
+    told.extend(refused.iter().map(|why| format!("{why}.")));
+    let conclusion = |sentence| Conclusion {
+        experiment: NAME.to_owned(),
+        sentence,
+        setting: String::new(),
+        value: String::new(),
+    };
+    Found {
+        verdicts: verdicts(rows),
+        advice: wal_sync_method(rows).filter(|_| in_memory.is_none()).into_iter().collect(),
+        conclusions: told.into_iter().map(conclusion).collect(),
+    }
+}
+
+fn find(rows: &[Row], cell: Cell) -> Option<&Row> {
+    rows.iter().find(|row| row.cell == cell && !row.rounds.is_empty())
+}
+
+const COMMIT: Cell = Cell {
+    bytes: 8 << 10,
+    place: Place::Overwritten,
+    method: Method::Fdatasync,
+    writers: 1,
+    files: Files::One,
+};
+
+/// What a commit costs, alone and beside others, in a sentence.
+fn commit(rows: &[Row]) -> Option<String> {
+    let one = find(rows, COMMIT)?;
+    let per_s = |row: &Row| row.median(|round| Some(round.syncs_per_s)).map(numbers::number);
+    let mut told = format!(
+        "A commit, 8 KiB overwritten and synced by fdatasync, takes a median of {}: {} a second from one writer",
+        one.told(),
+        per_s(one)?
+    );
+    if let Some(many) = find(rows, Cell { writers: 16, ..COMMIT }) {
+        told.push_str(&format!(", {} from 16", per_s(many)?));
+    }
+    if let Some(appended) = find(rows, Cell { place: Place::Appended, ..COMMIT }) {
+        told.push_str(&format!("; appended it takes {}", appended.told()));
+    }
+    Some(told + ".")
+}
+
+/// Every method against fdatasync on the same writes.
+fn verdicts(rows: &[Row]) -> Vec<Verdict> {
+    let judged = |row: &Row| {
+        let rival = find(rows, Cell { method: Method::Fdatasync, ..row.cell })?;
+        let (ours, theirs) = (row.rates(), rival.rates());
+        let (ours, theirs) = rounds::side_by_side(&ours, &theirs);
+        let ratio = statistics::paired_ratio(ours, theirs).filter(|_| row.cell != rival.cell)?;
+        Some(Verdict {
+            experiment: NAME.to_owned(),
+            row: row.cell.row_label(),
+            entrant: row.cell.method.name().to_owned(),
+            rival: rival.cell.method.name().to_owned(),
+            ratio: ratio.value,
+            low: ratio.low,
+            high: ratio.high,
+            verdict: statistics::judge(ratio, ours.len()),
+        })
+    };
+    rows.iter().filter_map(judged).collect()
+}
+
+/// The methods that PostgreSQL can choose, but for its default, and what the best of them gains over
+/// that; which is the best is decided for each round by the others.
+fn best_choice(rows: &[Row]) -> Option<(&Row, &Row, usize, Estimate)> {
+    let default = find(rows, COMMIT)?;
+    let rounds = default.rounds.len();
+    let others: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.cell.is_a_commit() && row.cell.method.wal_sync_method().is_some())
+        .filter(|row| row.cell != COMMIT && row.rounds.len() == rounds)
+        .collect();
+    let rates: Vec<Vec<f64>> = others.iter().map(|row| row.rates()).collect();
+    let rates: Vec<&[f64]> = rates.iter().map(Vec::as_slice).collect();
+    let (best, ratio) = statistics::ratio_to_best(&default.rates(), &rates)?;
+    Some((default, others[best], rounds, ratio.inverse()))
+}
+
+/// Whether more rounds could tell if another method than the default is better.
+pub(super) fn is_undecided(rows: &[Row]) -> bool {
+    best_choice(rows).is_some_and(|(_, _, rounds, gain)| {
+        !gain.is_clear() || (gain.value > 1.0 && rounds < ROUNDS_MIN)
+    })
+}
+
+fn wal_sync_method(rows: &[Row]) -> Option<Advice> {
+    let (default, best, rounds, gain) = best_choice(rows)?;
+    if rounds < ROUNDS_MIN {
+        return None;
+    }
+    let (now, advised) =
+        (default.cell.method.wal_sync_method()?, best.cell.method.wal_sync_method()?);
+    Advice::worth_it(Proposal {
+        experiment: NAME,
+        setting: "wal_sync_method",
+        applies_to: AppliesTo::Postgres,
+        current: Some(now.to_owned()),
+        advised: advised.to_owned(),
+        gain,
+        rounds,
+        evidence: format!(
+            "Median latency of 8 KiB overwritten and made durable: {} by {advised}, {} by {now} \
+             ({rounds} rounds).",
+            best.told(),
+            default.told()
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::Figures;
+    use super::*;
+
+    /// A cell whose rounds have these latencies.
+    fn row(cell: Cell, latencies_us: &[f64]) -> Row {
+        let figures = |&latency_us_p50: &f64| Figures {
+            seconds: 0.25,
+            syncs: 500,
+            syncs_per_s: 1e6 / latency_us_p50,
+            latency_us_p50,
+            latency_us_p99: None,
+        };
+        Row { rounds: latencies_us.iter().map(figures).collect(), ..Row::new(cell) }
+    }
+
+    fn commit_by(method: Method, latencies_us: &[f64]) -> Row {
+        row(Cell { method, ..COMMIT }, latencies_us)
+    }
+
+    /// Methods with their latencies, the disk twice as slow in the second round.
+    fn methods(latencies: &[(Method, f64)]) -> Vec<Row> {
+        let rounds = |us: f64| [us, us * 2.0, us * 1.03, us * 0.98, us];
+        latencies.iter().map(|&(method, us)| commit_by(method, &rounds(us))).collect()
+    }
+
+    #[test]
+    fn a_method_that_is_surely_faster_is_advised_with_its_latency() {
+        let rows = methods(&[
+            (Method::Fdatasync, 800.0),
+            (Method::Fsync, 820.0),
+            (Method::ODsync, 400.0),
+            (Method::OSync, 700.0),
+            (Method::ODirectODsync, 100.0),
+        ]);
+        let found = draw(Some("ext4"), &rows);
+        let advice = &found.advice[0];
+        assert_eq!(
+            (advice.setting.as_str(), advice.advised.as_str()),
+            ("wal_sync_method", "open_datasync")
+        );
+        assert_eq!(
+            (advice.applies_to, advice.current.as_deref()),
+            (AppliesTo::Postgres, Some("fdatasync"))
+        );
+        assert!((advice.gain - 2.0).abs() < 0.01, "{advice:?}");
+        assert!(advice.evidence.contains("by open_datasync") && advice.evidence.contains("µs"));
+        assert!(!is_undecided(&rows));
+        assert_eq!(found.verdicts.len(), 4, "PostgreSQL lacks one of them, and others may have it");
+    }
+
+    #[test]
+    fn neither_noise_nor_a_tmpfs_nor_other_writes_advise_anything() {
+        let noisy = [
+            commit_by(Method::Fdatasync, &[400.0, 500.0, 380.0]),
+            commit_by(Method::ODsync, &[300.0, 520.0, 390.0]),
+        ];
+        assert!(draw(Some("ext4"), &noisy).advice.is_empty());
+        assert!(is_undecided(&noisy));
+        let clear = methods(&[(Method::Fdatasync, 800.0), (Method::ODsync, 400.0)]);
+        let tmpfs = draw(Some("tmpfs"), &clear);
+        assert!(tmpfs.advice.is_empty());
+        assert!(tmpfs.conclusions[0].sentence.contains("costs nothing"), "{tmpfs:?}");
+        let appended: Vec<Row> = clear
+            .iter()
+            .map(|row| Row { cell: Cell { place: Place::Appended, ..row.cell }, ..row.clone() })
+            .collect();
+        assert!(draw(Some("ext4"), &appended).advice.is_empty(), "WAL segments are recycled");
+        let few: Vec<Row> =
+            clear.into_iter().map(|row| Row { rounds: row.rounds[..4].to_vec(), ..row }).collect();
+        assert!(draw(Some("ext4"), &few).advice.is_empty(), "four rounds");
+        assert!(is_undecided(&few));
+    }
+
+    #[test]
+    fn the_sentence_tells_what_a_commit_costs_and_what_is_refused() {
+        let mut rows = methods(&[(Method::Fdatasync, 500.0)]);
+        rows.push(row(Cell { writers: 16, ..COMMIT }, &[100.0, 100.0]));
+        rows.push(row(Cell { place: Place::Appended, ..COMMIT }, &[900.0, 910.0]));
+        let mut direct = commit_by(Method::ODirectODsync, &[]);
+        direct.refused = Some("o_direct_o_dsync is refused here: Invalid argument".to_owned());
+        rows.push(direct);
+        let told = draw(Some("ext4"), &rows).conclusions;
+        assert_eq!(
+            told[0].sentence,
+            "A commit, 8 KiB overwritten and synced by fdatasync, takes a median of 500 µs (rounds \
+             from 490 to 1,000): 2,000 a second from one writer, 10,000 from 16; appended it takes 905 µs."
+        );
+        assert!(told[1].sentence.contains("o_direct_o_dsync is refused here"));
+        let record = rows.last().unwrap().record();
+        assert!(record.metrics["syncs_per_s"].is_null() && record.remarks[0].contains("refused"));
+    }
+}

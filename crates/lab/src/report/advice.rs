@@ -1,0 +1,204 @@
+//! Advice: settings to change, each with what it gains and how sure that is; and the same to paste.
+//!
+//! Nothing is advised that is the default already, that nobody measured, or whose interval includes no
+//! gain: [`Advice::worth_it`] is the one place that says so.
+//!
+//! Invariants:  [ADV-1] advice has an interval above 1 and rests on three rounds at least
+//!              [ADV-2] nothing is advised that is set already
+
+use serde::{Deserialize, Serialize};
+
+use crate::statistics::{Estimate, ROUNDS_MIN};
+
+/// A gain below this is not worth a change.
+const GAIN_MIN: f64 = 1.05;
+
+/// What is surely gained by more than this, by many rounds, is advised with high confidence.
+const GAIN_HIGH: f64 = 1.2;
+const ROUNDS_HIGH: usize = 5;
+
+/// One setting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// The experiment that it rests on.
+    pub experiment: String,
+    /// The setting, such as `effective_io_concurrency`.
+    pub setting: String,
+    /// What it is a setting of.
+    pub applies_to: AppliesTo,
+    /// What it is now, or would be if nobody set it; `None` where that is not known.
+    pub current: Option<String>,
+    /// What it should be.
+    pub advised: String,
+    /// How many times as fast the advised setting is, in the measure that `evidence` names.
+    pub gain: f64,
+    /// Lower end of the gain's interval.
+    pub gain_low: f64,
+    /// Upper end of the gain's interval.
+    pub gain_high: f64,
+    /// How sure it is that it helps.
+    pub confidence: Confidence,
+    /// What was measured, in one sentence.
+    pub evidence: String,
+}
+
+/// Whose setting it is, by product and versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum AppliesTo {
+    /// Every version from 14 on.
+    #[serde(rename = "PostgreSQL 14-18")]
+    Postgres,
+    /// Before asynchronous reads.
+    #[serde(rename = "PostgreSQL 14-17")]
+    Postgres14To17,
+    /// 18 with `io_method = sync`.
+    #[serde(rename = "PostgreSQL 18 io_method=sync")]
+    Postgres18Sync,
+    /// 18 with `io_method = worker`, its default.
+    #[serde(rename = "PostgreSQL 18 io_method=worker")]
+    Postgres18Worker,
+    /// 18 with `io_method = io_uring`.
+    #[serde(rename = "PostgreSQL 18 io_method=io_uring")]
+    Postgres18Uring,
+    /// The device under the directory measured.
+    #[serde(rename = "Linux block device")]
+    BlockDevice,
+    /// The file that Forebay's pools load.
+    #[serde(rename = "Forebay profile")]
+    Profile,
+}
+
+/// How sure it is that an advised setting helps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// A large gain, by many rounds.
+    High,
+    /// Surely a gain.
+    Medium,
+}
+
+impl std::fmt::Display for AppliesTo {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.pad(match self {
+            AppliesTo::Postgres => "PostgreSQL 14-18",
+            AppliesTo::Postgres14To17 => "PostgreSQL 14-17",
+            AppliesTo::Postgres18Sync => "PostgreSQL 18 io_method=sync",
+            AppliesTo::Postgres18Worker => "PostgreSQL 18 io_method=worker",
+            AppliesTo::Postgres18Uring => "PostgreSQL 18 io_method=io_uring",
+            AppliesTo::BlockDevice => "Linux block device",
+            AppliesTo::Profile => "Forebay profile",
+        })
+    }
+}
+
+impl std::fmt::Display for Confidence {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.pad(match self {
+            Confidence::High => "high",
+            Confidence::Medium => "medium",
+        })
+    }
+}
+
+/// What an experiment would advise, if the gain is worth it.
+#[derive(Debug, Clone)]
+pub struct Proposal<'a> {
+    /// The experiment.
+    pub experiment: &'a str,
+    /// As in [`Advice`], and the next three.
+    pub setting: &'a str,
+    /// Whose setting.
+    pub applies_to: AppliesTo,
+    /// What it is now or by default.
+    pub current: Option<String>,
+    /// What it should be.
+    pub advised: String,
+    /// What is measured with the advised setting, of what is with the current one.
+    pub gain: Estimate,
+    /// Rounds of the comparison.
+    pub rounds: usize,
+    /// What was measured.
+    pub evidence: String,
+}
+
+impl Advice {
+    /// The proposal as advice, if it is worth a change [ADV-1] [ADV-2].
+    pub fn worth_it(proposal: Proposal<'_>) -> Option<Advice> {
+        let Proposal { gain, rounds, .. } = proposal;
+        let sure = rounds >= ROUNDS_MIN && gain.low > 1.0 && gain.value >= GAIN_MIN;
+        if !sure || proposal.current.as_ref() == Some(&proposal.advised) {
+            return None;
+        }
+        let high = rounds >= ROUNDS_HIGH && gain.low >= GAIN_HIGH;
+        Some(Advice {
+            experiment: proposal.experiment.to_owned(),
+            setting: proposal.setting.to_owned(),
+            applies_to: proposal.applies_to,
+            current: proposal.current,
+            advised: proposal.advised,
+            gain: gain.value,
+            gain_low: gain.low,
+            gain_high: gain.high,
+            confidence: if high { Confidence::High } else { Confidence::Medium },
+            evidence: proposal.evidence,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proposal(gain: (f64, f64, f64), rounds: usize, current: Option<&str>) -> Proposal<'static> {
+        let (value, low, high) = gain;
+        Proposal {
+            experiment: "depth",
+            setting: "effective_io_concurrency",
+            applies_to: AppliesTo::Postgres14To17,
+            current: current.map(str::to_owned),
+            advised: "64".to_owned(),
+            gain: Estimate { value, low, high },
+            rounds,
+            evidence: String::new(),
+        }
+    }
+
+    #[test]
+    fn adv_1_an_interval_that_includes_no_gain_advises_nothing() {
+        let advised = |gain, rounds| Advice::worth_it(proposal(gain, rounds, Some("1"))).is_some();
+        assert!(advised((2.0, 1.5, 2.5), 3));
+        assert!(!advised((2.0, 0.9, 3.5), 30), "[ADV-1]");
+        assert!(!advised((2.0, 1.9, 2.5), 2), "[ADV-1] too few rounds");
+        assert!(!advised((1.01, 1.005, 1.02), 30), "surely a gain, and none worth a change");
+    }
+
+    #[test]
+    fn adv_2_what_is_set_already_is_not_advised() {
+        let gain = (2.0, 1.5, 2.5);
+        assert!(Advice::worth_it(proposal(gain, 5, Some("64"))).is_none(), "[ADV-2]");
+        assert!(Advice::worth_it(proposal(gain, 5, None)).is_some());
+    }
+
+    #[test]
+    fn confidence_comes_of_many_rounds_and_a_gain_that_is_surely_large() {
+        let confidence =
+            |gain, rounds| Advice::worth_it(proposal(gain, rounds, None)).unwrap().confidence;
+        assert_eq!(confidence((2.0, 1.5, 2.5), 5), Confidence::High);
+        assert_eq!(confidence((2.0, 1.5, 2.5), 3), Confidence::Medium);
+        assert_eq!(confidence((1.3, 1.1, 1.5), 9), Confidence::Medium);
+    }
+
+    #[test]
+    fn whose_setting_it_is_reads_the_same_in_json() {
+        for (applies_to, text) in [
+            (AppliesTo::Postgres14To17, "PostgreSQL 14-17"),
+            (AppliesTo::Postgres18Worker, "PostgreSQL 18 io_method=worker"),
+            (AppliesTo::BlockDevice, "Linux block device"),
+            (AppliesTo::Profile, "Forebay profile"),
+        ] {
+            assert_eq!(serde_json::to_value(applies_to).unwrap(), text);
+            assert_eq!(applies_to.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Settings to paste: the advice as a postgresql.conf, a udev rule and a forebay.toml.
+//!
+//! Invariants:  [PAS-1] what is right for some versions of PostgreSQL only is a comment where there is advice
+//!              for several: of a setting that is given twice, PostgreSQL takes the last, and one that a version
+//!              does not know keeps it from starting
+//!              [PAS-2] no text of a report ends a comment, a string or a line
+
+use serde::Serialize;
+
+use super::{Advice, AppliesTo, numbers};
+use crate::facts::Storage;
+use crate::units::parse_size;
+
+/// Every file there may be. No name that somebody's own file has: they are written beside a report, wherever
+/// that is, and those of an earlier run are removed.
+pub(crate) const FILES: [&str; 3] =
+    ["postgresql.conf.forebay", "60-forebay.rules", "forebay.advised.toml"];
+
+/// One file to paste or to copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Snippet {
+    /// The name it has beside the report.
+    pub file: &'static str,
+    /// What to do with it.
+    pub about: String,
+    /// Its lines.
+    pub text: String,
+}
+
+/// What of `advice` can be pasted, measured on `storage`; one entry for each kind of file that there is advice
+/// for.
+pub fn snippets(advice: &[Advice], storage: &Storage) -> Vec<Snippet> {
+    [postgres(advice), block_device(advice, storage), profile(advice)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// `text` on one line, without what ends a comment or string [PAS-2].
+fn inert(text: &str) -> String {
+    let dull =
+        |letter: char| if letter.is_control() || "\"'\\".contains(letter) { ' ' } else { letter };
+    text.chars().map(dull).collect()
+}
+
+/// `was 16; 2.10 times as fast`.
+fn why(advice: &Advice) -> String {
+    let was =
+        advice.current.as_deref().map_or(String::new(), |was| format!("was {}; ", inert(was)));
+    let [gain, low, high] = [advice.gain, advice.gain_low, advice.gain_high].map(numbers::number);
+    format!("{was}{gain} times as fast ({low} to {high})")
+}
+
+/// A value as it may stand behind `=`: plain as it is, anything else between `quote`s.
+fn value(text: &str, quote: char, plain: impl Fn(&str) -> bool) -> String {
+    if plain(text) { text.to_owned() } else { format!("{quote}{}{quote}", inert(text)) }
+}
+
+fn postgres(advice: &[Advice]) -> Option<Snippet> {
+    let is_postgres =
+        |it: &&Advice| !matches!(it.applies_to, AppliesTo::BlockDevice | AppliesTo::Profile);
+    let mut advice: Vec<&Advice> = advice.iter().filter(is_postgres).collect();
+    advice.sort_by_key(|it| it.applies_to);
+    let mut of_some: Vec<AppliesTo> = advice.iter().map(|it| it.applies_to).collect();
+    of_some.dedup();
+    of_some.retain(|&it| it != AppliesTo::Postgres);
+    let several = of_some.len() > 1;
+    let mut text = String::new();
+    let mut heading = None;
+    for it in &advice {
+        if heading != Some(it.applies_to) {
+            text += &format!("# {}\n", it.applies_to);
+            heading = Some(it.applies_to);
+        }
+        let comment = if several && it.applies_to != AppliesTo::Postgres { "#" } else { "" }; // [PAS-1]
+        let plain = |text: &str| {
+            !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+        };
+        let advised = value(&it.advised, '\'', plain);
+        text += &format!("{comment}{} = {advised}  # {}\n", inert(&it.setting), why(it));
+    }
+    let about = if several {
+        "Append to postgresql.conf, and remove the # before the settings of your version."
+    } else {
+        "Append to postgresql.conf, then reload PostgreSQL."
+    };
+    (!advice.is_empty()).then(|| Snippet { file: FILES[0], about: about.to_owned(), text })
+}
+
+/// The readahead of the disk, as long as it is a real one whose name is known.
+fn block_device(advice: &[Advice], storage: &Storage) -> Option<Snippet> {
+    let advice = advice
+        .iter()
+        .rfind(|it| it.applies_to == AppliesTo::BlockDevice && it.setting == "read_ahead_kb")?;
+    let kib = advice
+        .advised
+        .parse()
+        .ok()
+        .or_else(|| parse_size(&advice.advised).ok().map(|it| it / 1024))?;
+    let device = storage.device.as_ref().filter(|_| storage.emulated.is_none())?;
+    let disk = disk_of(&device.name);
+    if !disk.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
+        return None; // [PAS-2]
+    }
+    let (sectors, why) = (kib * 2, why(advice));
+    let text = format!(
+        "# Until the next start: blockdev --setra {sectors} /dev/{disk}\n# {why}\n\
+         ACTION==\"add|change\", SUBSYSTEM==\"block\", KERNEL==\"{disk}\", ATTR{{queue/read_ahead_kb}}=\"{kib}\"\n"
+    );
+    let about = format!(
+        "Copy to /etc/udev/rules.d/ to keep it; for now, as root: blockdev --setra {sectors} /dev/{disk}"
+    );
+    Some(Snippet { file: FILES[1], about, text })
+}
+
+/// The whole disk of a partition, since the queue is the disk's: `nvme0n1` of `nvme0n1p2`, `sda` of `sda1`.
+fn disk_of(name: &str) -> &str {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let has_number = stem.len() < name.len();
+    match stem.strip_suffix('p') {
+        Some(disk) if has_number && disk.ends_with(|c: char| c.is_ascii_digit()) => disk,
+        _ if ["sd", "vd", "xvd", "hd"].iter().any(|kind| name.starts_with(kind)) => stem,
+        _ => name,
+    }
+}
+
+/// Dotted names are keys of their tables, `tablespace.main.queue_depth` one of `[tablespace.main]`.
+fn profile(advice: &[Advice]) -> Option<Snippet> {
+    let mut advice: Vec<(&str, &str, &Advice)> = advice
+        .iter()
+        .filter(|it| it.applies_to == AppliesTo::Profile)
+        .map(|it| {
+            let (table, key) = it.setting.rsplit_once('.').unwrap_or(("", &it.setting));
+            (table, key, it)
+        })
+        .collect();
+    advice.sort_by_key(|(table, _, _)| *table);
+    let mut text = String::new();
+    let mut heading = "";
+    for (table, key, it) in &advice {
+        if *table != heading {
+            text += &format!("\n[{}]\n", inert(table));
+            heading = table;
+        }
+        let plain = |text: &str| {
+            text.parse::<f64>().is_ok_and(f64::is_finite) || ["true", "false"].contains(&text)
+        };
+        let advised = value(&it.advised, '"', plain);
+        text += &format!("{} = {advised}  # {}\n", inert(key), why(it));
+    }
+    let about = "Take its lines over into your forebay.toml, or load it as one.".to_owned();
+    (!advice.is_empty()).then_some(Snippet { file: FILES[2], about, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    fn snippet(advice: &[Advice], file: &str) -> Option<Snippet> {
+        snippets(advice, &sample::storage()).into_iter().find(|snippet| snippet.file == file)
+    }
+
+    #[test]
+    fn each_kind_of_advice_is_in_its_file() {
+        let all = snippets(&sample::advice(), &sample::storage());
+        let files: Vec<&str> = all.iter().map(|snippet| snippet.file).collect();
+        assert_eq!(files, FILES);
+        assert!(snippets(&[], &sample::storage()).is_empty());
+        assert!(
+            all[1].text.ends_with("KERNEL==\"nvme1n1\", ATTR{queue/read_ahead_kb}=\"4096\"\n"),
+            "{}",
+            all[1].text
+        );
+        assert!(all[1].about.ends_with("blockdev --setra 8192 /dev/nvme1n1"));
+        let mut emulated = sample::storage();
+        emulated.device = None;
+        assert_eq!(
+            snippets(&sample::advice(), &emulated).len(),
+            2,
+            "no rule for a disk without a name"
+        );
+    }
+
+    #[test]
+    fn what_only_some_versions_know_is_a_comment_where_there_are_several() {
+        let conf = snippet(&sample::advice(), "postgresql.conf.forebay").unwrap();
+        let settings: Vec<&str> = conf.text.lines().filter(|line| line.contains(" = ")).collect();
+        assert!(
+            settings[0].starts_with("random_page_cost = 1.1  # was 4;"),
+            "[PAS-1] {}",
+            conf.text
+        );
+        assert!(settings[1..].iter().all(|line| line.starts_with('#')), "[PAS-1] {}", conf.text);
+        assert!(settings.len() > 2 && conf.about.contains("of your version"));
+        let one = snippet(&sample::advice()[..1], "postgresql.conf.forebay").unwrap();
+        assert!(
+            one.text.contains("\neffective_io_concurrency = 64  # was 1; 34.6 times"),
+            "[PAS-1] {}",
+            one.text
+        );
+    }
+
+    #[test]
+    fn a_profile_is_one_that_the_pool_loads() {
+        let toml = snippet(&sample::advice(), "forebay.advised.toml").unwrap();
+        let read =
+            forebay::Profile::parse(&toml.text, std::path::Path::new("forebay.toml")).unwrap();
+        assert_eq!(read.queue_depth, Some(64));
+        assert_eq!(read.tablespaces["main"].queue_depth, Some(32));
+        assert!(read.readahead.is_some());
+    }
+
+    #[test]
+    fn hostile_text_stays_in_its_line() {
+        let mut advice = sample::advice();
+        for it in &mut advice {
+            it.current = Some("1\n\"'evil = 1\\".to_owned());
+            it.advised = "2'\nevil = \"2\"".to_owned();
+        }
+        for snippet in snippets(&advice, &sample::storage()) {
+            for line in snippet.text.lines() {
+                assert!(!line.trim_start().starts_with("evil"), "[PAS-2] {}", snippet.text);
+            }
+            assert!(!snippet.text.contains('\\'), "[PAS-2]");
+        }
+        let mut storage = sample::storage();
+        storage.device.as_mut().unwrap().name = "sda\" RUN+=\"evil".to_owned();
+        assert!(
+            snippets(&sample::advice(), &storage).iter().all(|it| !it.text.contains("evil")),
+            "[PAS-2]"
+        );
+    }
+
+    #[test]
+    fn the_queue_of_a_partition_is_its_disks() {
+        for (name, disk) in [
+            ("sda1", "sda"),
+            ("vda", "vda"),
+            ("nvme0n1p2", "nvme0n1"),
+            ("nvme0n1", "nvme0n1"),
+            ("mmcblk0p1", "mmcblk0"),
+            ("dm-0", "dm-0"),
+            ("md127", "md127"),
+            ("loop3", "loop3"),
+        ] {
+            assert_eq!(disk_of(name), disk);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Statistics: what rounds that were measured side by side say, and how surely.
+//!
+//! A cell is measured in several rounds, and in one round all cells that are compared are measured
+//! shortly after each other, on the same blocks. So they are compared round by round: the ratio in each
+//! round, and of these ratios the geometric mean. A disk that was slow in one round was slow for both.
+//! The interval comes from resampling the rounds. Worked example: 90 against 100, 190 against 200 and
+//! 47 against 50 blocks/s are 0.90, 0.95 and 0.94 of the rival, 0.93 on the whole, 0.90 to 0.95.
+//!
+//! The rival is often "the best of the others". Chosen by the rounds it is then compared in, the best of
+//! five is the luckiest of five, and an entrant that truly ties with them loses to it. So the rival of
+//! a round is chosen by all the other rounds.
+//!
+//! Rounds of two runs have nothing in common, so that what slowed one of them slowed nothing of the other.
+//! They are compared by their means, each side resampled by itself, and the interval is the wider for it.
+//!
+//! Invariants:  [STA-1] no verdict but `undecided` from fewer than three rounds
+//!              [STA-2] the rounds by which a rival is chosen are not those it is compared in
+//!              [STA-3] the same rounds give the same interval: resampling has a fixed seed
+//! Source:      B. Efron, R. Tibshirani, "An Introduction to the Bootstrap", 1993, for the percentile
+//!              interval; T. Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, for
+//!              widening it where samples are few (the expanded percentile interval).
+
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+
+/// An entrant keeps its bound if it reaches this part of its rival.
+pub const BOUND: f64 = 0.95;
+
+/// Fewest rounds that a verdict or an advice rests on.
+pub const ROUNDS_MIN: usize = 3;
+
+/// How often the rounds are drawn again. Source: Efron and Tibshirani ask for 1,000 to 2,000.
+const RESAMPLES: usize = 2000;
+
+/// How surely an interval covers the truth; from fewer than six rounds less surely than this, as an interval
+/// cannot be wider than the rounds are apart (88 % from four rounds, 75 % from three).
+const COVERAGE: f64 = 0.95;
+
+/// An estimate and the interval that covers the truth in 95 of 100 cases.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The best guess.
+    pub value: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// What a comparison comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Judgement {
+    /// Surely at least [`BOUND`] of the rival.
+    Keeps,
+    /// Surely less.
+    Misses,
+    /// The rounds do not tell.
+    Undecided,
+}
+
+impl Estimate {
+    /// The inverse: what `b` is of `a`, from what `a` is of `b`.
+    #[must_use]
+    pub fn inverse(self) -> Estimate {
+        Estimate { value: 1.0 / self.value, low: 1.0 / self.high, high: 1.0 / self.low }
+    }
+
+    /// True if the interval lies on one side of 1.
+    pub fn is_clear(&self) -> bool {
+        self.low > 1.0 || self.high < 1.0
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; `None` of none.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (half, odd) = (sorted.len() / 2, sorted.len() % 2 == 1);
+    match sorted.get(half) {
+        Some(&middle) if odd => Some(middle),
+        Some(&above) => Some(f64::midpoint(sorted[half - 1], above)),
+        None => None,
+    }
+}
+
+/// What `entrant` is of `rival`, both measured in the same rounds in the same order: the geometric mean
+/// of the rounds' ratios. `None` unless both have the same rounds, at least one, all above 0.
+pub fn paired_ratio(entrant: &[f64], rival: &[f64]) -> Option<Estimate> {
+    if entrant.len() != rival.len() {
+        return None;
+    }
+    let ratios = entrant.iter().zip(rival).map(|(ours, theirs)| (ours / theirs).ln());
+    geometric_mean(&ratios.collect::<Vec<f64>>())
+}
+
+/// What `entrant` is of the best of `rivals`, each with the same rounds. Which is the best is decided
+/// for each round by the others [STA-2]. Also gives the number of the rival that was most often the best.
+pub fn ratio_to_best(entrant: &[f64], rivals: &[&[f64]]) -> Option<(usize, Estimate)> {
+    let rounds = entrant.len();
+    if rounds < 2 || rivals.is_empty() || rivals.iter().any(|rival| rival.len() != rounds) {
+        return None;
+    }
+    let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<f64>>();
+    let (entrant, rivals) = (logs(entrant), rivals.iter().map(|it| logs(it)).collect::<Vec<_>>());
+    let mut chosen = vec![0; rivals.len()];
+    let ratios = (0..rounds).map(|round| {
+        let without = |rival: &Vec<f64>| rival.iter().sum::<f64>() - rival[round];
+        let best = (0..rivals.len())
+            .max_by(|&a, &b| without(&rivals[a]).total_cmp(&without(&rivals[b])))
+            .unwrap_or(0);
+        chosen[best] += 1;
+        entrant[round] - rivals[best][round]
+    });
+    let estimate = geometric_mean(&ratios.collect::<Vec<f64>>())?;
+    let most = (0..chosen.len()).rev().max_by_key(|&rival| chosen[rival])?;
+    Some((most, estimate))
+}
+
+/// Whether an entrant that is so much of its rival keeps its bound, from so many rounds.
+pub fn judge(ratio: Estimate, rounds: usize) -> Judgement {
+    if rounds < ROUNDS_MIN {
+        return Judgement::Undecided; // [STA-1]
+    }
+    match ratio {
+        Estimate { low, .. } if low >= BOUND => Judgement::Keeps,
+        Estimate { high, .. } if high < BOUND => Judgement::Misses,
+        _ => Judgement::Undecided,
+    }
+}
+
+/// The knee: of `cells`, in ascending order of a setting, each with its rates in the same rounds, the first
+/// that reaches [`BOUND`] of the best, chosen as in [`ratio_to_best`], and whose interval reaches it or
+/// lies above the bound. `None` without a cell or a second round.
+pub fn knee(cells: &[&[f64]]) -> Option<usize> {
+    cells.iter().position(|cell| {
+        ratio_to_best(cell, cells).is_some_and(|(_, ratio)| {
+            ratio.value >= BOUND && (ratio.high >= 1.0 || ratio.low >= BOUND)
+        })
+    })
+}
+
+/// What `ours` is of `theirs`, measured in different runs: the ratio of their geometric means. `None` unless
+/// both have a round and all are above 0.
+pub fn unpaired_ratio(ours: &[f64], theirs: &[f64]) -> Option<Estimate> {
+    let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<f64>>();
+    let (ours, theirs) = (logs(ours), logs(theirs));
+    // The side with fewer rounds is the one that widens the interval.
+    let rounds = ours.len().min(theirs.len());
+    if rounds == 0 || ours.iter().chain(&theirs).any(|log| !log.is_finite()) {
+        return None;
+    }
+    let value = mean(&ours) - mean(&theirs);
+    Some(resampled(value, rounds, |random| drawn_mean(&ours, random) - drawn_mean(&theirs, random)))
+}
+
+/// The geometric mean of ratios whose logarithms are given, with its interval.
+fn geometric_mean(logs: &[f64]) -> Option<Estimate> {
+    if logs.is_empty() || logs.iter().any(|log| !log.is_finite()) {
+        return None;
+    }
+    Some(resampled(mean(logs), logs.len(), |random| drawn_mean(logs, random)))
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The mean of as many `values` as there are, drawn from them with repetition.
+fn drawn_mean(values: &[f64], random: &mut fastrand::Rng) -> f64 {
+    let drawn = (0..values.len()).map(|_| values[random.usize(..values.len())]);
+    drawn.sum::<f64>() / values.len() as f64
+}
+
+/// The ratio whose logarithm is `value`, with the interval in which `draw` finds it, from so many rounds.
+fn resampled(
+    value: f64,
+    rounds: usize,
+    mut draw: impl FnMut(&mut fastrand::Rng) -> f64,
+) -> Estimate {
+    let mut random = fastrand::Rng::with_seed(0); // [STA-3]
+    let mut means: Vec<f64> = (0..RESAMPLES).map(|_| draw(&mut random)).collect();
+    means.sort_by(f64::total_cmp);
+    let outside = tail(rounds);
+    let at = |share: f64| means[(share * (RESAMPLES - 1) as f64).round() as usize];
+    Estimate { value: value.exp(), low: at(outside).exp(), high: at(1.0 - outside).exp() }
+}
+
+/// The share of resampled means to leave out on each side. Fewer rounds vary less among themselves than
+/// the truth does, so less is left out than the 2.5 % of many rounds (Hesterberg 2015, section 5.3).
+fn tail(rounds: usize) -> f64 {
+    let freedom = rounds.saturating_sub(1).max(1) as f64;
+    let tail = (1.0 - COVERAGE) / 2.0;
+    let students = StudentsT::new(0.0, 1.0, freedom).map(|t| t.inverse_cdf(tail));
+    let normal = Normal::new(0.0, 1.0);
+    match (students, normal) {
+        (Ok(t), Ok(normal)) => normal.cdf(t * (rounds as f64 / freedom).sqrt()),
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rates around `middle` with a standard deviation of the part `noise`.
+    fn rates(random: &mut fastrand::Rng, rounds: usize, middle: f64, noise: f64) -> Vec<f64> {
+        // The sum of twelve uniform numbers is as good as normal here.
+        let normal = |random: &mut fastrand::Rng| (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+        (0..rounds).map(|_| middle * (noise * normal(random)).exp()).collect()
+    }
+
+    /// How many of 100 rows, each of six entrants, come to each judgement on the first of them.
+    fn judged(rounds: usize, first: f64, noise: f64) -> [usize; 3] {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut counts = [0; 3];
+        for _ in 0..100 {
+            let entrant = rates(&mut random, rounds, first, noise);
+            let rivals: Vec<_> = (0..5).map(|_| rates(&mut random, rounds, 1.0, noise)).collect();
+            let rivals: Vec<&[f64]> = rivals.iter().map(Vec::as_slice).collect();
+            let (_, ratio) = ratio_to_best(&entrant, &rivals).unwrap();
+            counts[judge(ratio, rounds) as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn sta_2_who_truly_ties_with_five_rivals_hardly_ever_misses() {
+        for (rounds, noise) in [(3, 0.05), (5, 0.1), (5, 0.3), (12, 0.1)] {
+            let [keeps, misses, undecided] = judged(rounds, 1.0, noise);
+            assert!(misses <= 5, "[STA-2] {rounds} {noise}: {keeps} {misses} {undecided}");
+        }
+        // With enough rounds a tie is seen as one.
+        assert!(judged(48, 1.0, 0.05)[0] > 90);
+    }
+
+    #[test]
+    fn a_loss_of_fifteen_in_a_hundred_is_found() {
+        for (rounds, noise) in [(5, 0.02), (12, 0.05), (40, 0.1)] {
+            let [keeps, misses, undecided] = judged(rounds, 0.85, noise);
+            assert!(misses >= 90, "{rounds} {noise}: {keeps} {misses} {undecided}");
+        }
+    }
+
+    #[test]
+    fn an_interval_covers_the_truth_about_as_often_as_it_says() {
+        let mut random = fastrand::Rng::with_seed(3);
+        // Of few rounds it is at most from the lowest to the highest, which is short of what it says.
+        for (rounds, least) in [(4, 415), (6, 450), (10, 460), (30, 460)] {
+            let covers = (0..500).filter(|_| {
+                let [a, b] = [0.9, 1.0].map(|it| rates(&mut random, rounds, it, 0.1));
+                let ratio = paired_ratio(&a, &b).unwrap();
+                (ratio.low..=ratio.high).contains(&0.9)
+            });
+            let covers = covers.count();
+            assert!((least..=495).contains(&covers), "{rounds} rounds: {covers} of 500");
+        }
+    }
+
+    #[test]
+    fn an_interval_of_two_runs_covers_the_truth_about_as_often_as_it_says() {
+        let mut random = fastrand::Rng::with_seed(5);
+        for (ours, theirs, least) in [(3, 3, 210), (3, 12, 200), (5, 5, 230), (12, 12, 230)] {
+            let covers = (0..250).filter(|_| {
+                let a = rates(&mut random, ours, 0.9, 0.1);
+                let b = rates(&mut random, theirs, 1.0, 0.1);
+                let ratio = unpaired_ratio(&a, &b).unwrap();
+                (ratio.low..=ratio.high).contains(&0.9)
+            });
+            let covers = covers.count();
+            assert!((least..=250).contains(&covers), "{ours} {theirs} rounds: {covers} of 250");
+        }
+    }
+
+    #[test]
+    fn rounds_of_two_runs_are_not_taken_for_pairs() {
+        let (slow, fast) = ([90.0, 9.0, 900.0], [100.0, 10.0, 1000.0]);
+        assert!(paired_ratio(&slow, &fast).unwrap().is_clear());
+        let ratio = unpaired_ratio(&slow, &fast).unwrap();
+        assert!(!ratio.is_clear() && (ratio.value - 0.9).abs() < 1e-9, "{ratio:?}");
+        let clear = unpaired_ratio(&[48.0, 50.0, 52.0, 51.0], &[99.0, 100.0, 102.0]).unwrap();
+        assert!(clear.high < 0.55 && clear.low > 0.45, "{clear:?}");
+        assert_eq!(unpaired_ratio(&[], &[1.0]), None);
+        assert_eq!(unpaired_ratio(&[0.0, 1.0], &[1.0]), None);
+    }
+
+    #[test]
+    fn what_slows_both_in_a_round_does_not_show() {
+        let ratio = paired_ratio(&[90.0, 9.0, 900.0], &[100.0, 10.0, 1000.0]).unwrap();
+        assert!((ratio.high - ratio.low) < 1e-9 && (ratio.value - 0.9).abs() < 1e-9, "{ratio:?}");
+        assert_eq!(judge(ratio, 3), Judgement::Misses);
+        assert_eq!(judge(ratio, 2), Judgement::Undecided, "[STA-1]");
+        assert_eq!(
+            Some(ratio),
+            paired_ratio(&[90.0, 9.0, 900.0], &[100.0, 10.0, 1000.0]),
+            "[STA-3]"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_not() {
+        assert_eq!(paired_ratio(&[1.0], &[1.0, 2.0]), None);
+        assert_eq!(paired_ratio(&[], &[]), None);
+        assert_eq!(paired_ratio(&[1.0, 0.0], &[1.0, 1.0]), None);
+        assert_eq!(ratio_to_best(&[1.0], &[&[1.0]]), None);
+        assert_eq!(median(&[]), None);
+        assert_eq!((median(&[3.0, 1.0]), median(&[5.0, 1.0, 2.0])), (Some(2.0), Some(2.0)));
+    }
+
+    #[test]
+    fn the_knee_is_where_the_best_is_reached() {
+        let of = |curve: &[f64]| {
+            let cells: Vec<Vec<f64>> =
+                curve.iter().map(|rate| [0.99, 1.0, 1.01].map(|it| it * rate).to_vec()).collect();
+            knee(&cells.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[10.0, 30.0, 57.5, 60.0, 59.0]), Some(2));
+        assert_eq!(of(&[10.0, 30.0, 56.0, 60.0, 59.0]), Some(3));
+        assert_eq!(of(&[10.0, 10.0, 10.0]), Some(0));
+        assert_eq!(of(&[]), None);
+    }
+}
