@@ -19,6 +19,7 @@ mod ci;
 mod no_uring;
 mod tidy;
 mod workspace;
+mod wrapper;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
