@@ -1,22 +1,20 @@
 //! `cargo xtask bugs`: tests of the tests. Each known bug is planted, and the power cuts have to find it.
 //!
-//! A bug is one place in the code that looks at `cfg!(forebay_bug = "name")`. It is built with that cfg, and
-//! then a suite that passes is a failure. Only our own crates are built anew for each bug: the cfg is given by a
-//! wrapper around rustc that cargo uses for the workspace's members alone, each bug with a wrapper of its own
-//! path, by which cargo tells their artifacts apart. (RUSTFLAGS would build every dependency for every bug.)
+//! A bug is one place in the code that asks, under `#[cfg(forebay_bug)]`, whether it is planted. The suite is
+//! built once with that cfg and run once for each bug, whose name it takes from its environment; a run that
+//! passes is a failure. Only our own crates are built anew: the cfg is given by a wrapper around rustc
+//! (see [`crate::wrapper`]).
 //!
-//! Failure: the first bug that is not found ends the run; so does one that does not compile.
+//! Failure: the first bug that is not found ends the run.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
-use crate::workspace;
+use crate::{workspace, wrapper};
 
 /// Power cuts for each bug: several times what it takes to find the shyest.
 const CUTS: u32 = 1600;
@@ -41,7 +39,7 @@ impl Default for Options {
     }
 }
 
-/// The bugs; Cargo.toml has the same names.
+/// The bugs, by the names at their places in the code.
 pub(crate) const BUGS: &[&str] = &[
     "skip_log_flush",
     "skip_sync",
@@ -53,19 +51,20 @@ pub(crate) const BUGS: &[&str] = &[
 /// Plants the chosen bugs, one after the other.
 ///
 /// # Errors
-/// A bug is not found, or `--only` names none.
+/// A bug is not found, the suite does not compile, or `--only` names none.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     if let Some(unknown) = options.only.iter().find(|name| !BUGS.contains(&name.as_str())) {
         bail!("no bug `{unknown}`; the bugs are {}", BUGS.join(", "));
     }
     let target = workspace::metadata(root)?.target_directory.into_std_path_buf();
+    let status = build(root, &target)?.status().context("cannot run cargo")?;
+    if !status.success() {
+        bail!("the power cuts do not compile with bugs");
+    }
     let chosen = |bug: &&&str| options.only.is_empty() || options.only.iter().any(|it| it == **bug);
     for bug in BUGS.iter().filter(chosen) {
         let start = Instant::now();
-        let wrapper = wrapper(&target, bug)?;
-        build(root, &wrapper).with_context(|| format!("with {bug} planted"))?;
-        let said = find(root, &wrapper, options)?;
-        let Some(said) = said else {
+        let Some(said) = find(bug, root, &target, options)? else {
             bail!("{bug} was planted, and {} power cuts did not find it", options.cuts);
         };
         println!("{bug}: found in {:.1} s: {said}", start.elapsed().as_secs_f64());
@@ -73,34 +72,32 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A program that runs rustc with the bug's cfg.
-fn wrapper(target: &Path, bug: &str) -> Result<PathBuf> {
-    let directory = target.join("bugs");
-    fs::create_dir_all(&directory).context("cannot create the bugs directory in target")?;
-    let path = directory.join(bug);
-    let script = format!("#!/bin/sh\nexec \"$@\" --cfg 'forebay_bug=\"{bug}\"'\n");
-    fs::write(&path, script).with_context(|| format!("cannot write {}", path.display()))?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
-        .with_context(|| format!("cannot make {} a program", path.display()))?;
-    Ok(path)
+/// Builds the suite with all bugs in it.
+///
+/// # Errors
+/// The wrapper cannot be written.
+pub(crate) fn build(root: &Path, target: &Path) -> Result<Command> {
+    let mut command = power(root, target)?;
+    command.arg("--no-run");
+    Ok(command)
 }
 
-fn power(root: &Path, wrapper: &Path) -> Command {
+fn power(root: &Path, target: &Path) -> Result<Command> {
     let mut command = workspace::cargo(root);
-    command.args(["test", "--quiet", "-p", "forebay", "--test", "power"]);
-    command.env("RUSTC_WORKSPACE_WRAPPER", wrapper).stdin(Stdio::null());
-    command
-}
-
-fn build(root: &Path, wrapper: &Path) -> Result<()> {
-    let status = power(root, wrapper).arg("--no-run").status().context("cannot run cargo")?;
-    if status.success() { Ok(()) } else { bail!("the power cuts do not compile") }
+    // Of the whole workspace, so that dependencies have the features that they have been built with.
+    command.args(["test", "--quiet", "--workspace", "--test", "power"]);
+    wrapper::with_cfg(&mut command, target, "forebay_bug")?;
+    command.stdin(Stdio::null());
+    Ok(command)
 }
 
 /// Runs the suite. Gives the first promise that was broken, if one was.
-fn find(root: &Path, wrapper: &Path, options: &Options) -> Result<Option<String>> {
-    let mut command = power(root, wrapper);
-    command.env("FOREBAY_POWER_CUTS", options.cuts.to_string());
+fn find(bug: &str, root: &Path, target: &Path, options: &Options) -> Result<Option<String>> {
+    // Whoever finds a bug goes without clearing up.
+    let scratch = tempfile::Builder::new().prefix("forebay-bugs-").tempdir()?;
+    let mut command = power(root, target)?;
+    command.env("FOREBAY_BUG", bug).env("FOREBAY_POWER_CUTS", options.cuts.to_string());
+    command.env("TMPDIR", scratch.path());
     if let Some(seed) = options.seed {
         command.env("FOREBAY_POWER_SEED", seed.to_string());
     }
@@ -109,39 +106,45 @@ fn find(root: &Path, wrapper: &Path, options: &Options) -> Result<Option<String>
         return Ok(None);
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    if let Some(line) = text.lines().find(|line| line.starts_with("life ")) {
-        return Ok(Some(line.to_owned()));
+    // In the middle of a line when a thread of the suite was writing one.
+    if let Some(at) = text.find("found by ") {
+        return Ok(text[at..].lines().next().map(str::to_owned));
     }
     // It failed otherwise: a panic of the code with its bug, say, or nothing that has to do with it.
     bail!(
-        "the suite ended without a broken promise:\n{text}{}",
+        "with {bug} planted the suite ended without a broken promise:\n{text}{}",
         String::from_utf8_lossy(&output.stderr)
     )
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
-    fn every_bug_is_declared_and_planted_at_one_place() {
+    fn every_bug_is_planted_at_one_place_that_other_builds_leave_out() {
         let root = workspace::root().unwrap();
-        let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
         let sources = ["crates/io/src", "crates/pool/src"].map(|it| root.join(it));
         let mut text = String::new();
         for directory in &sources {
             read_all(directory, &mut text);
         }
+        // Comments aside, such as the example in the module of bugs.
+        let code: Vec<&str> =
+            text.lines().map(str::trim).filter(|line| !line.starts_with("//")).collect();
         for bug in BUGS {
-            assert!(manifest.contains(&format!("\"{bug}\"")), "{bug} is not declared");
-            let planted = text.matches(&format!("cfg!(forebay_bug = \"{bug}\")")).count();
-            assert_eq!(planted, 1, "{bug}");
+            let here = |line: &&&str| line.contains(&format!("is_planted(\"{bug}\")"));
+            assert_eq!(code.iter().filter(here).count(), 1, "{bug}");
         }
-        assert_eq!(
-            text.matches("forebay_bug").count(),
-            BUGS.len(),
-            "a bug that is not in the list"
-        );
+        let asked = code.iter().filter(|line| line.contains("is_planted(\"")).count();
+        assert_eq!(asked, BUGS.len(), "a bug that is not in the list");
+        for (index, line) in code.iter().enumerate() {
+            let ours = line.contains("bug::is_planted");
+            let marked = code[index.saturating_sub(2)..index].contains(&"#[cfg(forebay_bug)]");
+            assert!(!ours || marked, "not only under the cfg: {line}");
+        }
     }
 
     fn read_all(directory: &Path, text: &mut String) {

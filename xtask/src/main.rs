@@ -20,6 +20,7 @@ mod figures;
 mod no_uring;
 mod tidy;
 mod workspace;
+mod wrapper;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

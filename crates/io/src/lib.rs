@@ -42,6 +42,8 @@
 
 pub mod backend;
 mod batch;
+#[cfg(forebay_bug)]
+pub mod bug;
 mod completion;
 mod error;
 mod file;

@@ -427,10 +427,13 @@ impl File {
             // The success of this one would prove nothing any more.
             return Err(first.os_error().unwrap_or(OsError::EIO));
         }
-        let mut result = call();
-        if result.is_err() && cfg!(forebay_bug = "retry_failed_sync") {
-            result = call();
-        }
+        let result = call();
+        #[cfg(forebay_bug)]
+        let result = if crate::bug::is_planted("retry_failed_sync") {
+            result.or_else(|_| call())
+        } else {
+            result
+        };
         if let Err(source) = result
             && !source.passes()
             && !source.is_unsupported()

@@ -99,10 +99,12 @@ impl Syncs<'_, '_> {
                 lane.failed(error);
                 return;
             }
+            #[cfg(forebay_bug)]
+            if forebay_io::bug::is_planted("skip_sync") {
+                continue;
+            }
             // [CKS-1]
-            if let Some(changes) = file.unsynced()
-                && !cfg!(forebay_bug = "skip_sync")
-            {
+            if let Some(changes) = file.unsynced() {
                 let started = self.core.clock.now();
                 lane.syncing =
                     Some(Syncing { file, changes, next: 0, left: 0, failed: false, started });

@@ -153,7 +153,10 @@ impl Files {
         }
         // Also of a file that was there already: whoever made it may not have come to this, or may have
         // been told that it failed.
-        if !options.read_only && !cfg!(forebay_bug = "skip_directory_sync") {
+        let sync_directory = !options.read_only;
+        #[cfg(forebay_bug)]
+        let sync_directory = sync_directory && !forebay_io::bug::is_planted("skip_directory_sync");
+        if sync_directory {
             space.volume.sync_directory(directory(&path))?;
         }
         let place = space.volume.canonicalize(&path)?;

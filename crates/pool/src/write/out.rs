@@ -294,7 +294,8 @@ impl Core {
         let Some(wal) = self.wal.as_ref().filter(|wal| newest > wal.flushed()) else {
             return Ok(());
         };
-        if cfg!(forebay_bug = "skip_log_flush") {
+        #[cfg(forebay_bug)]
+        if forebay_io::bug::is_planted("skip_log_flush") {
             return Ok(());
         }
         let flushed = self.waiting(Wait::Log, || wal.flush_to(newest));

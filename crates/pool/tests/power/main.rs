@@ -6,9 +6,10 @@
 //! well. Then the next life begins on one of the images.
 //!
 //! Environment: `FOREBAY_POWER_CUTS` is how often the power is cut in all (1,200 without),
-//! `FOREBAY_POWER_SEED` with which choices.
+//! `FOREBAY_POWER_SEED` with which choices. Built with the cfg `forebay_bug`, `FOREBAY_BUG` names the bug to
+//! plant; the first variant that finds it says so and ends the process, there and then.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod cuts;
 #[path = "../engine/mod.rs"]
@@ -18,7 +19,7 @@ mod life;
 mod variant;
 
 use std::env;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use variant::VARIANTS;
@@ -30,6 +31,13 @@ fn main() -> ExitCode {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let cuts = number("FOREBAY_POWER_CUTS").unwrap_or(CUTS);
     let seed = number("FOREBAY_POWER_SEED").unwrap_or_else(|| fastrand::u64(..));
+    #[cfg(forebay_bug)]
+    let planted = env::var("FOREBAY_BUG").is_ok_and(|name| {
+        forebay_io::bug::plant(&name);
+        true
+    });
+    #[cfg(not(forebay_bug))]
+    let planted = false;
     let cuts_each = cuts.div_ceil(VARIANTS.len() as u64);
     let trials = VARIANTS.iter().map(|variant| {
         let name = format!("{}/what_was_acknowledged_survives_a_power_cut", variant.name);
@@ -40,6 +48,10 @@ fn main() -> ExitCode {
             Ok(said) => {
                 eprintln!("{}: {said}", variant.name);
                 Ok(())
+            }
+            Err(broken) if planted => {
+                println!("found by {}: {broken}", variant.name);
+                process::exit(1)
             }
             Err(broken) => Err(Failed::from(format!("{broken}\nreplay with:\n  {replay}"))),
         })
