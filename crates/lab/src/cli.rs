@@ -4,24 +4,19 @@ mod compare;
 mod emulate;
 mod explain;
 mod on;
-mod readahead;
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use forebay_io::{CacheMode, Kind};
 
-use crate::experiment::checkpoint;
-use crate::experiment::strategies::StrategiesArgs;
+use crate::experiment::Choice;
 
 pub use crate::device::DeviceArgs;
-pub use crate::experiment::depth::DepthArgs;
-pub use crate::experiment::sync::SyncArgs;
 pub use compare::CompareArgs;
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
 pub use on::OnArgs;
-pub use readahead::ReadaheadArgs;
 
 /// Measure what your disk and your kernel do with a storage engine's requests.
 #[derive(Debug, Parser)]
@@ -60,7 +55,7 @@ pub enum Command {
 pub struct LabArgs {
     /// The one experiment to run.
     #[command(subcommand)]
-    pub experiment: Option<Experiment>,
+    pub experiment: Option<Choice>,
     /// Where and with what.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -77,47 +72,23 @@ pub struct LabArgs {
 
 impl LabArgs {
     /// What the experiments that will run have in common.
-    pub(crate) fn common(&self) -> &CommonArgs {
-        match &self.experiment {
-            None => &self.common,
-            Some(Experiment::Depth(args)) => &args.common,
-            Some(Experiment::Strategies(args)) => &args.common,
-            Some(Experiment::Checkpoint(args)) => &args.common,
-            Some(Experiment::Readahead(args)) => &args.common,
-            Some(Experiment::Sync(args)) => &args.common,
+    pub(crate) fn common(&self) -> CommonArgs {
+        self.clone().common_mut().clone()
+    }
+
+    fn common_mut(&mut self) -> &mut CommonArgs {
+        match &mut self.experiment {
+            None => &mut self.common,
+            Some(choice) => choice.args().0,
         }
     }
 
     /// The same run in another directory.
     pub(crate) fn in_directory(&self, directory: &Path) -> LabArgs {
         let mut args = self.clone();
-        let common = match &mut args.experiment {
-            None => &mut args.common,
-            Some(Experiment::Depth(args)) => &mut args.common,
-            Some(Experiment::Strategies(args)) => &mut args.common,
-            Some(Experiment::Checkpoint(args)) => &mut args.common,
-            Some(Experiment::Readahead(args)) => &mut args.common,
-            Some(Experiment::Sync(args)) => &mut args.common,
-        };
-        directory.clone_into(&mut common.dir);
+        directory.clone_into(&mut args.common_mut().dir);
         args
     }
-}
-
-/// The experiments there are.
-#[derive(Debug, Clone, Subcommand)]
-pub enum Experiment {
-    /// Random reads while 0, 1, 2 ... 4096 of the next blocks are prefetched
-    Depth(DepthArgs),
-    /// Every readahead strategy in 21 patterns of reading, from cold and warm caches
-    Strategies(Box<StrategiesArgs>),
-    /// Dirty pages written out: which order, together or one by one, at once or spread, beside readers
-    Checkpoint(checkpoint::CheckpointArgs),
-    /// The kernel's readahead: how much of it 1, 2, 8, 32 sequential readers need, when it begins, and what
-    /// it costs random readers beside them
-    Readahead(ReadaheadArgs),
-    /// What a commit costs: writes and their syncs, by every method, from one writer and several
-    Sync(SyncArgs),
 }
 
 /// Settings that every experiment takes.
@@ -190,8 +161,8 @@ mod tests {
             let moved = lab.in_directory(Path::new("/there"));
             assert_eq!(lab.common().dir, Path::new("/here"));
             assert_eq!(
-                (moved.common().dir.as_path(), moved.common().seed),
-                (Path::new("/there"), Some(7))
+                (moved.common().dir, moved.common().seed),
+                (PathBuf::from("/there"), Some(7))
             );
         }
     }

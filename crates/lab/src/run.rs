@@ -5,15 +5,11 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
 
-use crate::cli::{
-    self, Cli, Command, CommonArgs, DepthArgs, LabArgs, OutputArgs, ReadaheadArgs, SyncArgs,
-};
+use crate::cli::{Cli, Command, CommonArgs, LabArgs, OutputArgs};
 use crate::compare;
 use crate::device::{self, DeviceArgs, Effort};
 use crate::emulate;
-use crate::experiment::{
-    Bench, Experiment, Outcome, checkpoint, depth, quoted, readahead, strategies, sync,
-};
+use crate::experiment::{Bench, Choice, Experiment, Ground, Outcome, quoted};
 use crate::explain;
 use crate::facts::{CounterSource, Host, Storage};
 use crate::ground::ledger;
@@ -40,8 +36,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
     };
     prepare()?;
     // Settings that make no sense are told of before anything is started.
-    let common = lab.common();
-    let Some(on) = OnDisk::start(&lab.on, &common.dir, || needed_bytes(lab))? else {
+    let Some(on) = OnDisk::start(&lab.on, &lab.common().dir, || needed_bytes(lab))? else {
         return lab_in_place(lab, None);
     };
     match lab_in_place(&lab.in_directory(on.directory()), Some(&on)) {
@@ -52,31 +47,17 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
 
 /// Bytes of files that the experiments write, one after the other.
 fn needed_bytes(lab: &LabArgs) -> anyhow::Result<u64> {
-    Ok(match &lab.experiment {
-        None => All::new(&lab.common)?.space_bytes().into_iter().sum(),
-        Some(cli::Experiment::Depth(args)) => depth::Settings::new(args)?.space_bytes(),
-        Some(cli::Experiment::Strategies(args)) => strategies::Settings::new(args)?.space_bytes(),
-        Some(cli::Experiment::Checkpoint(args)) => checkpoint::Settings::new(args)?.space_bytes(),
-        Some(cli::Experiment::Readahead(args)) => readahead::Settings::new(args)?.space_bytes(),
-        Some(cli::Experiment::Sync(args)) => sync::Settings::new(args)?.space_bytes(),
-    })
+    match &lab.experiment {
+        None => Ok(all(&lab.common)?.iter().map(|one| one.space_bytes()).sum()),
+        Some(choice) => Ok(choice.experiment()?.space_bytes()),
+    }
 }
 
 /// What `lab` says, in the directory that it names; `on`: the emulated disk that this lies on.
 fn lab_in_place(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
-    let Some(experiment) = &lab.experiment else { return all(lab, on) };
-    let on = Under { disk: on, device: lab.device };
-    match experiment {
-        cli::Experiment::Depth(args) => one(&depth::Settings::new(args)?, on, &args.output),
-        cli::Experiment::Strategies(args) => {
-            one(&strategies::Settings::new(args)?, on, &args.output)
-        }
-        cli::Experiment::Checkpoint(args) => {
-            one(&checkpoint::Settings::new(args)?, on, &args.output)
-        }
-        cli::Experiment::Sync(args) => one(&sync::Settings::new(args)?, on, &args.output),
-        cli::Experiment::Readahead(args) => one(&readahead::Settings::new(args)?, on, &args.output),
-    }
+    let Some(mut choice) = lab.experiment.clone() else { return run_all(lab, on) };
+    let experiment = choice.experiment()?;
+    run_one(&*experiment, Under { disk: on, device: lab.device }, choice.args().1)
 }
 
 /// What comes before anything is looked at: what a killed run left would be measured.
@@ -89,57 +70,28 @@ fn prepare() -> anyhow::Result<()> {
 }
 
 /// Every experiment there is, with quick settings.
-struct All {
-    depth: depth::Settings,
-    strategies: strategies::Settings,
-    checkpoint: checkpoint::Settings,
-    readahead: readahead::Settings,
-    sync: sync::Settings,
-}
-
-impl All {
-    fn new(common: &CommonArgs) -> anyhow::Result<All> {
-        Ok(All {
-            depth: depth::Settings::new(&DepthArgs::quick(common))?,
-            strategies: strategies::Settings::new(&strategies::StrategiesArgs::quick(common))?,
-            checkpoint: checkpoint::Settings::new(&checkpoint::CheckpointArgs::quick(common))?,
-            readahead: readahead::Settings::new(&ReadaheadArgs::quick(common))?,
-            sync: sync::Settings::new(&SyncArgs::quick(common))?,
-        })
-    }
-
-    /// Of each of them.
-    fn space_bytes(&self) -> Vec<u64> {
-        vec![
-            self.depth.space_bytes(),
-            self.strategies.space_bytes(),
-            self.checkpoint.space_bytes(),
-            self.readahead.space_bytes(),
-            self.sync.space_bytes(),
-        ]
-    }
+fn all(common: &CommonArgs) -> anyhow::Result<Vec<Box<dyn Experiment>>> {
+    Choice::all(common).iter().map(Choice::experiment).collect()
 }
 
 /// `forebay lab`: every experiment there is, quickly.
-fn all(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
+fn run_all(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
     // One seed for all, so that the command below repeats all of them.
     let seed = lab.common.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
-    let common = CommonArgs { seed: Some(seed), ..lab.common.clone() };
-    let all = All::new(&common)?;
+    let all = all(&CommonArgs { seed: Some(seed), ..lab.common.clone() })?;
     let outputs = Outputs::within(&lab.report)?;
-    let largest = all.space_bytes().into_iter().max().unwrap_or(0);
-    let mut run = Run::begin(&all.depth.directory, on, largest)?;
+    let largest = all.iter().map(|one| one.space_bytes()).max().unwrap_or(0);
+    let directory = all[0].ground().directory;
+    let mut run = Run::begin(&directory, on, largest)?;
     run.effort = Effort::full(lab.device);
-    run.measure(&all.depth)?;
-    run.measure(&all.sync)?;
-    run.measure(&all.strategies)?;
-    run.measure(&all.checkpoint)?;
-    run.measure(&all.readahead)?;
+    for experiment in &all {
+        run.measure(&**experiment)?;
+    }
     let report = std::path::absolute(&lab.report).unwrap_or_else(|_| lab.report.clone());
     let command = format!(
         "{} lab --dir {} --seed {seed} --report {}",
         quoted(&program()),
-        quoted(&all.depth.directory.display().to_string()),
+        quoted(&directory.display().to_string()),
         quoted(&report.display().to_string()),
     );
     run.report(&with_sustained(command, lab.device), &outputs)
@@ -165,7 +117,7 @@ fn with_sustained(command: String, device: DeviceArgs) -> String {
 }
 
 /// One experiment alone.
-fn one(experiment: &impl Experiment, on: Under<'_>, files: &OutputArgs) -> anyhow::Result<()> {
+fn run_one(experiment: &dyn Experiment, on: Under<'_>, files: &OutputArgs) -> anyhow::Result<()> {
     let outputs = Outputs::files(files.json.as_deref(), files.html.as_deref())?;
     let ground = experiment.ground();
     let mut run = Run::begin(&ground.directory, on.disk, ground.size_bytes)?;
@@ -202,12 +154,11 @@ impl<'a> Run<'a> {
     }
 
     /// Makes the working file, lets `experiment` measure on it, and keeps what it found.
-    fn measure<E: Experiment>(&mut self, experiment: &E) -> anyhow::Result<()> {
+    fn measure(&mut self, experiment: &dyn Experiment) -> anyhow::Result<()> {
         let ground = experiment.ground();
-        let (directory, size_bytes) = (&ground.directory, ground.size_bytes);
-        let mut workfile =
-            Workfile::create(directory, size_bytes, ground.block_bytes, ground.seed, E::NAMING)?;
-        let means = experiment.probe(&self.bench(&workfile))?;
+        let Ground { directory, size_bytes, block_bytes, seed, naming } = ground;
+        let mut workfile = Workfile::create(&directory, size_bytes, block_bytes, seed, naming)?;
+        let measuring = experiment.probe(&self.bench(&workfile))?;
         let mut filling = Progress::new(size_bytes, Unit::Bytes);
         on::untimed(self.on, || {
             workfile.fill(|written| filling.reach(written, "writing the working file"))
@@ -217,11 +168,11 @@ impl<'a> Run<'a> {
         if self.device.is_none() {
             self.measure_device(&workfile)?;
         }
-        let mut measuring = Progress::new(experiment.measurements(), Unit::Measurements);
+        let mut progress = Progress::new(experiment.measurements(), Unit::Measurements);
         let mut begun = 0;
-        let outcome = experiment.run(&self.bench(&workfile), means, &mut |label| {
+        let outcome = measuring(&self.bench(&workfile), &mut |label| {
             begun += 1;
-            measuring.reach(begun, label);
+            progress.reach(begun, label);
         })?;
         self.found.records.extend(outcome.records);
         self.found.verdicts.extend(outcome.verdicts);

@@ -22,22 +22,72 @@ pub use pattern::Pattern;
 
 use std::path::PathBuf;
 
+use clap::Subcommand;
 use forebay_io::{CacheMode, Error, File, OpenOptions};
 
 use crate::bad_input;
+use crate::cli::{CommonArgs, OutputArgs};
 use crate::facts::{CounterSource, Storage};
 use crate::ground::on::{self, OnDisk};
 use crate::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
 use crate::workfile::{Naming, Workfile};
 
+/// The experiments there are. To add one, add it here.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Choice {
+    /// Random reads while 0, 1, 2 ... 4096 of the next blocks are prefetched
+    Depth(depth::DepthArgs),
+    /// What a commit costs: writes and their syncs, by every method, from one writer and several
+    Sync(sync::SyncArgs),
+    /// Every readahead strategy in 21 patterns of reading, from cold and warm caches
+    Strategies(Box<strategies::StrategiesArgs>),
+    /// Dirty pages written out: in which order, one by one or coalesced, at once or spread, beside readers
+    Checkpoint(checkpoint::CheckpointArgs),
+    /// The kernel's readahead: how much of it 1, 2, 8, 32 sequential readers need, when it begins, and what
+    /// it costs random readers beside them
+    Readahead(readahead::ReadaheadArgs),
+}
+
+impl Choice {
+    /// Every experiment, with the quick settings of `forebay lab` alone, in its order.
+    pub fn all(common: &CommonArgs) -> Vec<Choice> {
+        vec![
+            Choice::Depth(depth::DepthArgs::quick(common)),
+            Choice::Sync(sync::SyncArgs::quick(common)),
+            Choice::Strategies(Box::new(strategies::StrategiesArgs::quick(common))),
+            Choice::Checkpoint(checkpoint::CheckpointArgs::quick(common)),
+            Choice::Readahead(readahead::ReadaheadArgs::quick(common)),
+        ]
+    }
+
+    /// Settings of every experiment, and the files that one alone writes.
+    pub fn args(&mut self) -> (&mut CommonArgs, &OutputArgs) {
+        match self {
+            Choice::Depth(args) => (&mut args.common, &args.output),
+            Choice::Sync(args) => (&mut args.common, &args.output),
+            Choice::Strategies(args) => (&mut args.common, &args.output),
+            Choice::Checkpoint(args) => (&mut args.common, &args.output),
+            Choice::Readahead(args) => (&mut args.common, &args.output),
+        }
+    }
+
+    /// The experiment, with what was left open filled in.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput), naming the option.
+    pub fn experiment(&self) -> anyhow::Result<Box<dyn Experiment>> {
+        Ok(match self {
+            Choice::Depth(args) => Box::new(depth::Settings::new(args)?),
+            Choice::Sync(args) => Box::new(sync::Settings::new(args)?),
+            Choice::Strategies(args) => Box::new(strategies::Settings::new(args)?),
+            Choice::Checkpoint(args) => Box::new(checkpoint::Settings::new(args)?),
+            Choice::Readahead(args) => Box::new(readahead::Settings::new(args)?),
+        })
+    }
+}
+
 /// What a run needs of an experiment. It is implemented by the experiments' settings.
 pub trait Experiment {
-    /// What there is to measure with.
-    type Means;
-
-    /// Whether the working file keeps a name.
-    const NAMING: Naming;
-
     /// Where and on what it measures.
     fn ground(&self) -> Ground;
 
@@ -53,23 +103,18 @@ pub trait Experiment {
     /// program was called.
     fn command(&self, program: &str) -> String;
 
-    /// Looks whether this can be measured here, on a working file that is still empty.
+    /// Looks whether this can be measured here, on a working file that is still empty. Returns what measures
+    /// once that is filled.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) when nothing of what was asked for can be measured.
-    fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Self::Means>;
-
-    /// Measures. `progress` is told what is being measured, once for each measurement.
-    ///
-    /// # Errors
-    /// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
-    fn run(
-        &self,
-        bench: &Bench<'_>,
-        means: Self::Means,
-        progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Outcome>;
+    fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>>;
 }
+
+/// Measures. The second argument is told what is being measured, once for each measurement. Errors are
+/// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
+pub type Measuring<'a> =
+    Box<dyn FnOnce(&Bench<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> + 'a>;
 
 /// Where an experiment measures, and what its working file is like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +127,8 @@ pub struct Ground {
     pub block_bytes: u64,
     /// Seed of everything random.
     pub seed: u64,
+    /// Whether the working file keeps a name.
+    pub naming: Naming,
 }
 
 /// What an experiment measures on.

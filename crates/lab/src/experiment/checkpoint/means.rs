@@ -10,7 +10,7 @@ use crate::bad_input;
 use crate::experiment::{Bench, Ground, probe_direct};
 use crate::facts::{CounterSource, DeviceCounters, Storage};
 use crate::report::BackendNote;
-use crate::workfile::{Naming, Workfile};
+use crate::workfile::Workfile;
 
 /// What can be measured with.
 #[derive(Debug)]
@@ -49,9 +49,8 @@ impl Means {
         };
         let has_second = settings.patterns.contains(&Dirty::TwoTablespaces);
         if let Some(ground) = settings.second_ground().filter(|_| has_second) {
-            let Ground { directory, size_bytes, block_bytes, seed } = &ground;
-            let naming = Naming::Named;
-            let workfile = Workfile::create(directory, *size_bytes, *block_bytes, !*seed, naming)
+            let Ground { directory, size_bytes, block_bytes, seed, naming } = &ground;
+            let workfile = Workfile::create(directory, *size_bytes, *block_bytes, !*seed, *naming)
                 .context("the second tablespace (--dir2)")?;
             means.second_direct = direct(&ground, &workfile)?;
             means.second_counters = second_counters(bench, &ground)?;

@@ -40,9 +40,8 @@ pub use dirty::Dirty;
 pub use means::Means;
 pub use settings::Settings;
 
-use super::{Bench, Experiment, Ground, Outcome};
+use super::{Bench, Experiment, Ground, Measuring, Outcome};
 use crate::interrupt;
-use crate::workfile::Naming;
 use record::Tally;
 use site::Site;
 
@@ -140,10 +139,6 @@ impl Cell {
 }
 
 impl Experiment for Settings {
-    type Means = Means;
-
-    const NAMING: Naming = Naming::Named;
-
     fn ground(&self) -> Ground {
         Settings::ground(self)
     }
@@ -156,17 +151,9 @@ impl Experiment for Settings {
         Settings::command(self, program)
     }
 
-    fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Means> {
-        Means::probe(self, bench)
-    }
-
-    fn run(
-        &self,
-        bench: &Bench<'_>,
-        means: Means,
-        progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Outcome> {
-        run(self, bench, means, progress)
+    fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
+        let means = Means::probe(self, bench)?;
+        Ok(Box::new(move |bench, progress| run(self, bench, means, progress)))
     }
 }
 

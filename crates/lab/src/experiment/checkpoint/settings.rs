@@ -9,6 +9,7 @@ use super::{Cell, CheckpointArgs, Dirty, Order, PAGE_BYTES};
 use crate::bad_input;
 use crate::experiment::{Ground, listed, quoted, unique};
 use crate::units::{shown_size, typed_size};
+use crate::workfile::Naming;
 
 /// What is set unless the user says otherwise.
 struct Defaults {
@@ -165,6 +166,7 @@ impl Settings {
             size_bytes: self.size_bytes,
             block_bytes: PAGE_BYTES,
             seed: self.seed,
+            naming: Naming::Named,
         }
     }
 

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use forebay_io::{Arena, CacheMode, File, Io, IoOptions, Kind, OpenOptions, Prefer};
 
 use super::tally::{Measured, counted, lack_of_means};
-use super::{Bench, Experiment, Ground, Outcome};
+use super::{Bench, Experiment, Ground, Measuring, Outcome};
 use crate::facts::CounterSource;
 use crate::interrupt;
 use crate::measure::empty_cache;
@@ -59,16 +59,13 @@ const OVERHEAD_S: f64 = 0.02;
 const ROUNDS_MAX: u32 = 15;
 
 impl Experiment for Settings {
-    type Means = Means;
-
-    const NAMING: Naming = Naming::Nameless;
-
     fn ground(&self) -> Ground {
         Ground {
             directory: self.directory.clone(),
             size_bytes: self.size_bytes,
             block_bytes: self.block_bytes,
             seed: self.seed,
+            naming: Naming::Nameless,
         }
     }
 
@@ -84,17 +81,11 @@ impl Experiment for Settings {
         Settings::command(self, program)
     }
 
-    fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Means> {
-        Means::probe(self, bench.workfile)
-    }
-
-    fn run(
-        &self,
-        bench: &Bench<'_>,
-        means: Means,
-        progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Outcome> {
-        run(self, bench.workfile, means, bench.counters, progress)
+    fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
+        let means = Means::probe(self, bench.workfile)?;
+        Ok(Box::new(move |bench, progress| {
+            run(self, bench.workfile, means, bench.counters, progress)
+        }))
     }
 }
 

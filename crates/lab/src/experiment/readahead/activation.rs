@@ -383,7 +383,8 @@ fn two_streams(normal: &[&Cell]) -> Option<String> {
 mod tests {
     use super::super::view;
     use super::*;
-    use crate::cli::{CommonArgs, ReadaheadArgs};
+    use crate::cli::CommonArgs;
+    use crate::experiment::readahead::ReadaheadArgs;
     use serde_json::json;
 
     fn settings() -> Settings {

@@ -139,7 +139,8 @@ pub(super) fn ranges(size: u64, readers: u32) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{CommonArgs, ReadaheadArgs};
+    use crate::cli::CommonArgs;
+    use crate::experiment::readahead::ReadaheadArgs;
     use std::path::Path;
 
     #[test]

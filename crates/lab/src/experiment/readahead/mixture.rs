@@ -243,7 +243,8 @@ mod tests {
     use super::super::knob::By;
     use super::super::view;
     use super::*;
-    use crate::cli::{CommonArgs, ReadaheadArgs};
+    use crate::cli::CommonArgs;
+    use crate::experiment::readahead::ReadaheadArgs;
 
     #[test]
     fn every_block_is_dealt_at_most_once_and_lies_in_the_range() {

@@ -17,6 +17,7 @@
 //! Source:      document 002.
 
 mod activation;
+mod args;
 mod conclusion;
 mod ends;
 mod files;
@@ -31,6 +32,7 @@ mod view;
 mod watch;
 
 pub use activation::Start;
+pub use args::ReadaheadArgs;
 pub use files::Files;
 pub use knob::{By, Told};
 pub use settings::{Part, Settings};
@@ -40,7 +42,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Bench, Experiment, Ground, Outcome, unique};
+use super::{Bench, Experiment, Ground, Measuring, Outcome, unique};
 use crate::device_readahead::ReadaheadGuard;
 use crate::facts::{CounterSource, DeviceCounters, Storage};
 use crate::report::{Conclusion, Record};
@@ -56,16 +58,13 @@ pub const NAME: &str = "readahead";
 const SETTLING_TIME_MAX: Duration = Duration::from_millis(200);
 
 impl Experiment for Settings {
-    type Means = Turned;
-
-    const NAMING: Naming = Naming::Nameless;
-
     fn ground(&self) -> Ground {
         Ground {
             directory: self.directory.clone(),
             size_bytes: self.size_bytes,
             block_bytes: BLOCK_BYTES,
             seed: self.seed,
+            naming: Naming::Nameless,
         }
     }
 
@@ -85,15 +84,18 @@ impl Experiment for Settings {
         Settings::command(self, program)
     }
 
-    fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Turned> {
+    fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
         // What is reserved on an emulated disk takes no space.
         let reserved = self.args.apart.filter(|_| !ends::is_emulated(bench.storage));
         let each = reserved.unwrap_or(self.share_bytes);
         let own_bytes = u64::from(self.own_files()).saturating_mul(each);
         workfile::check_directory(&self.directory, own_bytes.saturating_add(self.size_bytes))?;
-        self.knob.take()
+        let turned = self.knob.take()?;
+        Ok(Box::new(move |bench, progress| self.run(bench, turned, progress)))
     }
+}
 
+impl Settings {
     fn run(
         &self,
         bench: &Bench<'_>,

@@ -7,11 +7,11 @@ use clap::ValueEnum;
 use forebay_io::CacheMode;
 use serde::Serialize;
 
+use super::ReadaheadArgs;
 use super::activation::PLACE_BYTES;
 use super::files::{BLOCK_BYTES, Files};
 use super::knob::{By, Knob, Readahead, Told};
 use crate::bad_input;
-use crate::cli::ReadaheadArgs;
 use crate::device_readahead::typed_readahead;
 use crate::experiment::{listed, quoted, unique};
 use crate::facts::Host;

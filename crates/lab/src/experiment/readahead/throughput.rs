@@ -337,7 +337,8 @@ pub(super) fn backends(cells: &[Cell]) -> Vec<BackendNote> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{CommonArgs, ReadaheadArgs};
+    use crate::cli::CommonArgs;
+    use crate::experiment::readahead::ReadaheadArgs;
 
     #[test]
     fn every_readahead_meets_every_number_of_readers_and_the_ceiling_each_once() {

@@ -26,10 +26,9 @@ use serde::Serialize;
 use serde_json::{Map, json};
 
 use super::contest::{DeviceReadahead, Pools, Standing, frames_most, hold};
-use super::{Bench, Entrant, Experiment, Ground, Outcome, probe_direct};
+use super::{Bench, Entrant, Experiment, Ground, Measuring, Outcome, probe_direct};
 use crate::bad_input;
 use crate::report::{BackendNote, Record};
-use crate::workfile::Naming;
 use settings::BLOCK_BYTES;
 
 /// The name of this experiment in records.
@@ -54,10 +53,6 @@ struct Cell {
 }
 
 impl Experiment for Settings {
-    type Means = Means;
-
-    const NAMING: Naming = Naming::Named;
-
     fn ground(&self) -> Ground {
         Settings::ground(self)
     }
@@ -71,7 +66,7 @@ impl Experiment for Settings {
         Settings::command(self, program)
     }
 
-    fn probe(&self, bench: &Bench<'_>) -> anyhow::Result<Means> {
+    fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
         let readahead = DeviceReadahead::new(bench.storage, &self.device_readahead)?;
         let mut missing_direct = None;
         if self.caches.contains(&CacheMode::Direct) {
@@ -91,9 +86,12 @@ impl Experiment for Settings {
                 backends.push(note);
             }
         }
-        Ok(Means { missing_direct, backends, readahead })
+        let means = Means { missing_direct, backends, readahead };
+        Ok(Box::new(move |bench, progress| self.run(bench, means, progress)))
     }
+}
 
+impl Settings {
     fn run(
         &self,
         bench: &Bench<'_>,
@@ -114,9 +112,7 @@ impl Experiment for Settings {
         standings.extend(Vec::into_iter(unusable).map(unmeasured));
         Ok(self.outcome(&standings, backends))
     }
-}
 
-impl Settings {
     /// What the rows say. Those that rounds were added to are in it with all their rounds.
     fn outcome(&self, standings: &[Standing], backends: Vec<BackendNote>) -> Outcome {
         let verdicts = conclusion::verdicts(standings);

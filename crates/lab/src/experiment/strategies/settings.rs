@@ -13,6 +13,7 @@ use crate::experiment::contest::{Row, Rules};
 use crate::experiment::pattern::Shape;
 use crate::experiment::{CacheState, Entrant, Ground, Pattern, listed, quoted, unique};
 use crate::units::{shown_size, typed_size};
+use crate::workfile::Naming;
 
 /// Size of a block, in bytes.
 pub(super) const BLOCK_BYTES: u64 = 8192;
@@ -152,6 +153,7 @@ impl Settings {
             size_bytes: self.size_bytes,
             block_bytes: BLOCK_BYTES,
             seed: self.seed,
+            naming: Naming::Named,
         }
     }
 

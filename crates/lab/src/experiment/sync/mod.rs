@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::{Bench, Experiment, Ground, Outcome};
+use super::{Bench, Experiment, Ground, Measuring, Outcome};
 use crate::interrupt;
 use crate::workfile::{Naming, Workfile};
 use cell::{Cell, Files, Method, Place, Row};
@@ -42,16 +42,13 @@ const OWN_BYTES: u64 = 4 << 20;
 const APPENDED_BYTES_MAX: u64 = 256 << 20;
 
 impl Experiment for Settings {
-    type Means = ();
-
-    const NAMING: Naming = Naming::Nameless;
-
     fn ground(&self) -> Ground {
         Ground {
             directory: self.directory.clone(),
             size_bytes: self.size_bytes,
             block_bytes: 8192,
             seed: self.seed,
+            naming: Naming::Nameless,
         }
     }
 
@@ -68,16 +65,14 @@ impl Experiment for Settings {
         Settings::command(self, program)
     }
 
-    fn probe(&self, _: &Bench<'_>) -> anyhow::Result<()> {
-        crate::workfile::check_directory(&self.directory, self.space_bytes())
+    fn probe<'a>(&'a self, _: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
+        crate::workfile::check_directory(&self.directory, self.space_bytes())?;
+        Ok(Box::new(|bench, progress| self.run(bench, progress)))
     }
+}
 
-    fn run(
-        &self,
-        bench: &Bench<'_>,
-        (): (),
-        progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Outcome> {
+impl Settings {
+    fn run(&self, bench: &Bench<'_>, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
         let own = self.own_files()?;
         let site = Site { settings: self, workfile: bench.workfile, own };
         let rows = site.measure_all(progress)?;
@@ -91,9 +86,7 @@ impl Experiment for Settings {
             ..Outcome::default()
         })
     }
-}
 
-impl Settings {
     fn appended_bytes(&self) -> u64 {
         self.size_bytes.min(APPENDED_BYTES_MAX)
     }

@@ -5,7 +5,8 @@ use super::super::race::Finish;
 use super::super::throughput::Round;
 use super::super::{Device, Measured, Part, Place};
 use super::*;
-use crate::cli::{CommonArgs, ReadaheadArgs};
+use crate::cli::CommonArgs;
+use crate::experiment::readahead::ReadaheadArgs;
 use crate::facts::FakeSys;
 
 const KIB: u64 = 1024;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::{Args, Command, FromArgMatches};
 use forebay_io::CacheMode;
 
-use super::{CommonArgs, OutputArgs, parse_cache};
+use super::{By, Files, Part, Start, Told};
+use crate::cli::{CommonArgs, OutputArgs, parse_cache};
 use crate::device_readahead::parse_readahead;
-use crate::experiment::readahead::{By, Files, Part, Start, Told};
 use crate::units::parse_size;
 
 /// `forebay lab readahead`.
