@@ -87,7 +87,17 @@ impl SkipFile {
 
 /// The command as one would type it, with the variables that matter.
 fn describe(command: &Command) -> String {
-    let shown = ["RUSTFLAGS", "RUSTDOCFLAGS", "CARGO_TARGET_DIR"];
+    let shown = [
+        "RUSTFLAGS",
+        "RUSTDOCFLAGS",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "CARGO_TARGET_DIR",
+        "TMPDIR",
+        "LOOM_MAX_PREEMPTIONS",
+        "FOREBAY_KILL_ROUNDS",
+        "FOREBAY_POWER_CUTS",
+        "FOREBAY_SOAK_SECONDS",
+    ];
     let mut words = Vec::new();
     for (name, value) in command.get_envs() {
         if let (Some(name), Some(value)) = (name.to_str(), value)

@@ -1,10 +1,9 @@
-//! The tests of io, pool and lab run as an ordinary user, when CI itself runs as root.
+//! Tests run as an ordinary user, when CI itself runs as root.
 //!
 //! Root opens what others may not, has no memlock limit and ignores file modes, so a green run
-//! as root says little about anyone else's. Cargo builds the test binaries as root and names
-//! them; each then runs as uid and gid 65534 without supplementary groups (the standard library
-//! drops them together with the uid), in a temporary directory of that user's own, which is also
-//! its HOME and TMPDIR.
+//! as root says little about anyone else's. The test binaries that root has built run as uid and gid
+//! 65534 without supplementary groups (the standard library drops them together with the uid), in a
+//! temporary directory of that user's own, which is also its HOME and TMPDIR.
 //!
 //! A target directory below a closed home is out of that user's reach: the binaries are then
 //! copied into its directory. An integration test has the path of the program under test
@@ -12,59 +11,94 @@
 //! Documentation examples have no binary and do not run here.
 
 use std::fs;
-use std::io::BufReader;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
-use cargo_metadata::{Message, TargetKind};
+use anyhow::{Context as _, Result};
+use tempfile::TempDir;
 
 use super::Context;
+use super::binaries::{Built, TestBinary};
 use super::child::{self, SkipFile};
 use super::report::Outcome;
 use super::steps::not_here;
-use crate::workspace;
 
 /// The user and group `nobody` on every Linux we know of; they own nothing.
 const NOBODY: u32 = 65534;
 
-struct TestBinary {
-    path: PathBuf,
-    package_dir: PathBuf,
-    /// An integration test: knows the paths of its package's programs.
-    integration: bool,
+/// The user, with a directory of its own.
+pub(super) struct OrdinaryUser {
+    home: TempDir,
 }
 
-struct Built {
-    tests: Vec<TestBinary>,
-    /// Name, path and package directory of each program.
-    programs: Vec<(String, PathBuf, PathBuf)>,
-}
+impl OrdinaryUser {
+    /// The user, or the outcome of a step that cannot run as such here.
+    ///
+    /// # Errors
+    /// The directory cannot be made.
+    pub(super) fn new() -> Result<Result<Self, Outcome>> {
+        let uid = fs::metadata("/proc/self").context("cannot read /proc/self")?.uid();
+        if uid != 0 {
+            println!("nothing to do: the steps before already ran as uid {uid}");
+            return Ok(Err(Outcome::default()));
+        }
+        if let Err(error) = as_user(&mut Command::new("true")).status() {
+            return Ok(Err(not_here(&format!("this root cannot become uid {NOBODY}: {error}"))));
+        }
+        let home = tempfile::Builder::new().prefix("forebay-ci-").tempdir()?;
+        chown(home.path(), Some(NOBODY), Some(NOBODY))
+            .with_context(|| format!("cannot give {} away", home.path().display()))?;
+        if !reaches(home.path()) {
+            let reason = format!("uid {NOBODY} cannot enter {}", home.path().display());
+            return Ok(Err(not_here(&reason)));
+        }
+        Ok(Ok(Self { home }))
+    }
 
-pub(super) fn run(context: &Context) -> Result<Outcome> {
-    let uid = fs::metadata("/proc/self").context("cannot read /proc/self")?.uid();
-    if uid != 0 {
-        println!("nothing to do: the steps before already ran as uid {uid}");
-        return Ok(Outcome::default());
+    /// Runs `command`, which starts `test`.
+    ///
+    /// # Errors
+    /// A test fails.
+    pub(super) fn run(
+        &self,
+        context: &Context,
+        built: &Built,
+        test: &TestBinary,
+        command: &Command,
+    ) -> Result<Outcome> {
+        let home = self.home.path();
+        let name = test.path.file_name().context("a binary without a name")?.to_string_lossy();
+        if test.integration
+            && let Some(program) = built.programs(test).find(|program| !reaches(&program.path))
+        {
+            let path = program.path.display();
+            let reason = format!("uid {NOBODY} cannot reach {path}, which is compiled in");
+            println!("skipped: {name}: {reason}");
+            let skips = vec![format!("{name}: all of it: {reason}")];
+            return Ok(Outcome { counts: None, skips });
+        }
+        let path =
+            if reaches(&test.path) { test.path.clone() } else { copy_into(home, &test.path)? };
+        let skips = SkipFile::create_at(home.join("skips.txt"))?;
+        chown(home.join("skips.txt"), Some(NOBODY), Some(NOBODY))
+            .context("cannot give away skips.txt")?;
+
+        let mut here = Command::new(path);
+        here.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            if let Some(value) = value {
+                here.env(name, value);
+            }
+        }
+        as_user(&mut here).current_dir(home).env_remove("XDG_RUNTIME_DIR");
+        here.env("HOME", home).env("TMPDIR", home).env("USER", "nobody").env("LOGNAME", "nobody");
+        skips.tell(&mut here);
+        let mut outcome = child::run(context, &mut here)?;
+        outcome.skips = skips.read()?;
+        Ok(outcome)
     }
-    if let Err(error) = as_user(&mut Command::new("true")).status() {
-        return Ok(not_here(&format!("this root cannot become uid {NOBODY}: {error}")));
-    }
-    let built = build(context)?;
-    let home = tempfile::Builder::new().prefix("forebay-ci-").tempdir()?;
-    chown(home.path(), Some(NOBODY), Some(NOBODY))
-        .with_context(|| format!("cannot give {} away", home.path().display()))?;
-    if !reaches(home.path()) {
-        let reason = format!("uid {NOBODY} cannot enter {}", home.path().display());
-        return Ok(not_here(&reason));
-    }
-    let mut outcome = Outcome::default();
-    for test in &built.tests {
-        outcome.add(run_one(context, &built, test, home.path())?);
-    }
-    Ok(outcome)
 }
 
 fn as_user(command: &mut Command) -> &mut Command {
@@ -75,68 +109,6 @@ fn as_user(command: &mut Command) -> &mut Command {
 fn reaches(path: &Path) -> bool {
     let asked = as_user(Command::new("test").arg("-x").arg(path).current_dir("/")).status();
     asked.is_ok_and(|status| status.success())
-}
-
-fn build(context: &Context) -> Result<Built> {
-    let mut command = workspace::cargo(&context.root);
-    command.args(["test", "--no-run", "-p", "forebay-io", "-p", "forebay", "-p", "forebay-lab"]);
-    command.arg("--message-format=json-render-diagnostics");
-    child::prepare(&mut command);
-    let mut cargo = command.stdout(Stdio::piped()).spawn().context("cannot run cargo")?;
-    let output = cargo.stdout.take().context("cargo has no standard output")?;
-    let mut built = Built { tests: Vec::new(), programs: Vec::new() };
-    for message in Message::parse_stream(BufReader::new(output)) {
-        let Message::CompilerArtifact(made) = message.context("cannot read cargo's output")? else {
-            continue;
-        };
-        let Some(path) = made.executable else {
-            continue;
-        };
-        let path = path.into_std_path_buf();
-        let package_dir = made.manifest_path.parent().context("a package without a directory")?;
-        let package_dir = package_dir.as_std_path().to_path_buf();
-        if made.profile.test {
-            let integration = made.target.kind.contains(&TargetKind::Test);
-            built.tests.push(TestBinary { path, package_dir, integration });
-        } else if made.target.kind.contains(&TargetKind::Bin) {
-            built.programs.push((made.target.name, path, package_dir));
-        }
-    }
-    let status = cargo.wait().context("cannot wait for cargo")?;
-    if !status.success() || built.tests.is_empty() {
-        bail!("cargo test --no-run: {status}, {} test binaries", built.tests.len());
-    }
-    Ok(built)
-}
-
-fn run_one(context: &Context, built: &Built, test: &TestBinary, home: &Path) -> Result<Outcome> {
-    let name = test.path.file_name().context("a binary without a name")?.to_string_lossy();
-    let programs: Vec<_> =
-        built.programs.iter().filter(|(_, _, dir)| *dir == test.package_dir).collect();
-    if test.integration
-        && let Some((_, program, _)) = programs.iter().find(|(_, path, _)| !reaches(path))
-    {
-        let reason =
-            format!("uid {NOBODY} cannot reach {}, which is compiled in", program.display());
-        println!("skipped: {name}: {reason}");
-        return Ok(Outcome { counts: None, skips: vec![format!("{name}: all of it: {reason}")] });
-    }
-    let path = if reaches(&test.path) { test.path.clone() } else { copy_into(home, &test.path)? };
-    let skips = SkipFile::create_at(home.join("skips.txt"))?;
-    chown(home.join("skips.txt"), Some(NOBODY), Some(NOBODY))
-        .context("cannot give away skips.txt")?;
-
-    let mut command = Command::new(path);
-    as_user(&mut command).current_dir(home);
-    command.env("HOME", home).env("TMPDIR", home).env("USER", "nobody").env("LOGNAME", "nobody");
-    command.env_remove("XDG_RUNTIME_DIR").env("CARGO_MANIFEST_DIR", &test.package_dir);
-    for (program, path, _) in programs {
-        command.env(format!("CARGO_BIN_EXE_{program}"), path);
-    }
-    skips.tell(&mut command);
-    let mut outcome = child::run(context, &mut command)?;
-    outcome.skips = skips.read()?;
-    Ok(outcome)
 }
 
 fn copy_into(home: &Path, binary: &Path) -> Result<PathBuf> {

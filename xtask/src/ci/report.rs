@@ -62,34 +62,42 @@ impl Outcome {
 pub(crate) struct Finished {
     pub(crate) name: &'static str,
     pub(crate) seconds: f64,
+    /// Of these, compiling.
+    pub(crate) build_s: f64,
     pub(crate) outcome: Outcome,
 }
 
 /// The closing table: a line per step, then every skipped test with its reason.
 pub(crate) fn table(finished: &[Finished]) -> String {
     let mut out = String::new();
-    let mut seconds = 0.0;
+    let (mut seconds, mut build_s) = (0.0, 0.0);
     let mut total = Counts::default();
     let mut skipped = 0;
-    let mut line = |name: &str, seconds: f64, counts: Option<Counts>, skips: usize| {
+    let mut line = |name: &str, seconds: [f64; 2], counts: Option<Counts>, skips: usize| {
         let figure = |value: fn(Counts) -> u64| counts.map_or("-".into(), |c| value(c).to_string());
         let (passed, ignored) = (figure(|c| c.passed), figure(|c| c.ignored));
         let skips = if counts.is_some() || skips > 0 { skips.to_string() } else { "-".into() };
         // Writing into a String cannot fail.
-        let _ = writeln!(out, "{name:<10} {seconds:>8.1} {passed:>8} {ignored:>8} {skips:>8}");
+        let [seconds, build] = seconds;
+        let _ = writeln!(
+            out,
+            "{name:<10} {seconds:>8.1} {build:>8.1} {passed:>8} {ignored:>8} {skips:>8}"
+        );
     };
     for step in finished {
         let counts = step.outcome.counts;
         seconds += step.seconds;
+        build_s += step.build_s;
         total.passed += counts.map_or(0, |counts| counts.passed);
         total.ignored += counts.map_or(0, |counts| counts.ignored);
         skipped += step.outcome.skips.len();
-        line(step.name, step.seconds, counts, step.outcome.skips.len());
+        line(step.name, [step.seconds, step.build_s], counts, step.outcome.skips.len());
     }
-    line("total", seconds, Some(total), skipped);
-    let header = ["step", "seconds", "passed", "ignored", "skipped"];
-    let [step, time, passed, ignored, skips] = header;
-    let mut text = format!("{step:<10} {time:>8} {passed:>8} {ignored:>8} {skips:>8}\n{out}");
+    line("total", [seconds, build_s], Some(total), skipped);
+    let [step, time, build] = ["step", "seconds", "building"];
+    let [passed, ignored, skips] = ["passed", "ignored", "skipped"];
+    let mut text =
+        format!("{step:<10} {time:>8} {build:>8} {passed:>8} {ignored:>8} {skips:>8}\n{out}");
     let _ = writeln!(text, "skipped tests (not passes): {skipped}");
     for step in finished {
         for skip in grouped(&step.outcome.skips) {
@@ -139,20 +147,27 @@ mod tests {
     fn the_table_counts_skips_and_gives_their_reasons() {
         let counts = Some(Counts { passed: 7, failed: 0, ignored: 1 });
         let finished = [
-            Finished { name: "fmt", seconds: 0.5, outcome: Outcome::default() },
+            Finished { name: "fmt", seconds: 0.5, build_s: 0.0, outcome: Outcome::default() },
             Finished {
                 name: "test",
                 seconds: 1.5,
+                build_s: 1.0,
                 outcome: Outcome { counts, skips: vec!["lab: page: no chromium".into()] },
             },
         ];
         let text = table(&finished);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), ["fmt", "0.5", "-", "-", "-"]);
-        assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["test", "1.5", "7", "1", "1"]);
+        assert_eq!(
+            lines[1].split_whitespace().collect::<Vec<_>>(),
+            ["fmt", "0.5", "0.0", "-", "-", "-"]
+        );
+        assert_eq!(
+            lines[2].split_whitespace().collect::<Vec<_>>(),
+            ["test", "1.5", "1.0", "7", "1", "1"]
+        );
         assert_eq!(
             lines[3].split_whitespace().collect::<Vec<_>>(),
-            ["total", "2.0", "7", "1", "1"]
+            ["total", "2.0", "1.0", "7", "1", "1"]
         );
         assert_eq!(lines[4], "skipped tests (not passes): 1");
         assert_eq!(lines[5], "  test: lab: page: no chromium");

@@ -1,0 +1,93 @@
+//! Tests that run again where something is forbidden: those whose outcome can differ there.
+//!
+//! All of io's, since every backend and every right is its business; of the pool's, those that go through a
+//! queue of its own choice (its unit tests are pure, `engine` and `power` choose their queue); of the lab's, a
+//! dozen for each circumstance. `cargo xtask ci --full` runs all of the lab's.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use super::binaries::{Built, TestBinary};
+use super::report::Outcome;
+
+/// Directory below crates/, and target, of what runs again whole.
+pub(super) const WHOLE: &[(&str, &str)] = &[
+    ("io", "forebay_io"),
+    ("io", "conformance"),
+    ("pool", "pool"),
+    ("pool", "kv"),
+    ("pool", "kill"),
+    ("pool", "stress"),
+];
+
+/// Of the lab's tests, those that another backend could break.
+pub(super) const LAB_WITHOUT_URING: &[&str] = &[
+    // Which backends there are, and why one is not, goes into reports and their commands.
+    "cli::a_small_run_writes_records_of_the_promised_shape_and_cleans_up",
+    "cli::the_command_of_a_report_repeats_the_run_as_it_stands",
+    "emulate::contents::an_experiment_runs_on_it_with_every_backend",
+    "on::a_report_says_what_was_emulated_and_how_to_repeat_it",
+    // What is in flight when a run is told to end, or hangs on a dead disk, is the backend's.
+    "cli::ctrl_c_ends_the_run_soon_with_130_and_leaves_nothing",
+    "on::a_disk_whose_emulation_has_died_is_not_taken_for_a_bad_device",
+    // Streams and checkpoints make the requests that they should through any queue.
+    "explain::six_blocks_are_six_requests_by_willneed_and_at_most_three_by_a_stream",
+    "explain::past_the_page_cache_a_stream_reads_what_it_asks_for",
+    "contests::strategies_measures_the_matrix_that_is_asked_for",
+    "contests::interplay_measures_the_kernel_its_advice_and_streams_in_three_patterns",
+    "checkpoint::two_tablespaces_end_by_themselves_and_both_directories_are_left_empty",
+    "readahead::readahead_measures_every_setting_under_every_number_of_readers_and_the_ceiling",
+];
+
+/// Of the lab's tests, those that another user could break.
+pub(super) const LAB_AS_USER: &[&str] = &[
+    // Files and directories that root may touch.
+    "cli::a_directory_one_may_not_write_to_is_bad_input",
+    "cli::an_output_that_cannot_be_written_is_told_before_measuring",
+    "cli::a_small_run_writes_records_of_the_promised_shape_and_cleans_up",
+    // Mounting through fusermount3, and unmounting.
+    "emulate::contents::what_is_written_to_the_disk_and_to_files_is_read_back_buffered_and_direct",
+    "emulate::endings::a_killed_server_leaves_no_mount_and_no_reader_waiting",
+    "emulate::endings::a_signal_unmounts_and_answers_what_was_under_way",
+    "emulate::refusals::what_cannot_be_mounted_is_told_plainly_with_exit_code_2",
+    "on::a_report_says_what_was_emulated_and_how_to_repeat_it",
+    "on::without_fuse_or_root_it_is_bad_input_in_a_sentence",
+    // Settings of a device, which only root may change.
+    "contests::a_readahead_that_cannot_be_set_is_told_before_anything_is_measured",
+    "explain::what_it_shows_is_the_disks_own_log_request_by_request",
+    "ground::how_far_the_kernel_reads_ahead_is_told_of_a_file_as_its_device_has_it",
+    // A browser with its own sandbox.
+    "page::opened_in_chromium",
+];
+
+/// Runs everything in [`WHOLE`] and then `lab`, each by `run`, which starts a test binary's command.
+///
+/// # Errors
+/// A test fails, or a test in `lab` is not there any more.
+pub(super) fn again(
+    built: &Built,
+    lab: &[&str],
+    mut run: impl FnMut(&TestBinary, Command) -> Result<Outcome>,
+) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    for (directory, target) in WHOLE {
+        let test = built.find(directory, target)?;
+        outcome.add(run(test, built.command(test))?);
+    }
+    let test = built.find("lab", "lab")?;
+    let mut command = built.command(test);
+    command.arg("--exact").args(lab);
+    let found = run(test, command)?;
+    if let Some(counts) = found.counts
+        && counts.passed + counts.ignored != lab.len() as u64
+    {
+        bail!(
+            "{} of {} tests of the lab ran: put the list in ci/again.rs right",
+            counts.passed,
+            lab.len()
+        );
+    }
+    outcome.add(found);
+    Ok(outcome)
+}
