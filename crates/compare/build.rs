@@ -1,10 +1,9 @@
 //! Notes the commit that is measured, for the records.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    // The log of HEAD changes with every commit and checkout; without git there is no commit.
-    println!("cargo::rerun-if-changed=../../.git/logs/HEAD");
     for source in ["src", "../pool/src", "../io/src"] {
         println!("cargo::rerun-if-changed={source}");
     }
@@ -12,6 +11,13 @@ fn main() {
         let output = Command::new("git").args(args).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
+    // The log of HEAD changes with every commit and checkout; without git there is no commit. Git knows where
+    // it is, also in a worktree, and what is not there would have this run every time.
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"])
+        && Path::new(&log).exists()
+    {
+        println!("cargo::rerun-if-changed={log}");
+    }
     if let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) {
         let changed = git(&["status", "--porcelain", "--", "..", "../../Cargo.lock"])
             .is_some_and(|listed| !listed.is_empty());
