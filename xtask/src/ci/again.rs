@@ -35,7 +35,7 @@ pub(super) const LAB_WITHOUT_URING: &[&str] = &[
     "explain::six_blocks_are_six_requests_by_willneed_and_at_most_three_by_a_stream",
     "explain::past_the_page_cache_a_stream_reads_what_it_asks_for",
     "contests::strategies_measures_the_matrix_that_is_asked_for",
-    "contests::interplay_measures_the_kernel_its_advice_and_streams_in_three_patterns",
+    "contests::the_kernel_its_advice_and_streams_read_document_004s_patterns",
     "checkpoint::two_tablespaces_end_by_themselves_and_both_directories_are_left_empty",
     "readahead::readahead_measures_every_setting_under_every_number_of_readers_and_the_ceiling",
 ];
@@ -58,7 +58,7 @@ pub(super) const LAB_AS_USER: &[&str] = &[
     "explain::what_it_shows_is_the_disks_own_log_request_by_request",
     "ground::how_far_the_kernel_reads_ahead_is_told_of_a_file_as_its_device_has_it",
     // A browser with its own sandbox.
-    "page::opened_in_chromium",
+    "page::the_first_screen_has_the_disk_the_settings_and_the_plot_in_light_and_dark",
 ];
 
 /// Runs everything in [`WHOLE`] and then `lab`, each by `run`, which starts a test binary's command.
