@@ -56,7 +56,7 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Size of the working file, in bytes.
     pub size_bytes: u64,
-    /// Blocks read in each round of a cell; `None`: as many as are read within [`CELL_TIME`].
+    /// Blocks read in each round of a cell; `None`: as many as are read within 250 ms.
     pub blocks: Option<u64>,
     /// Size of a block, in bytes.
     pub block_bytes: u64,
