@@ -3,7 +3,7 @@
 //!
 //! Document 001 of the sources sorted a checkpoint's writes and found 10 % on one array, nothing on
 //! another machine, and a doubt: of two tablespaces, one may starve. Here the same pages leave in each
-//! order, one by one or neighbours together, one at a time or many, and the time to the end of the sync
+//! order, one by one or coalesced, one at a time or many, and the time to the end of the sync
 //! is taken. And what the checkpoint costs others: threads read at a steady rate through an interval, with
 //! the checkpoint at once at its start, or spread over it. Rounds are added to what is undecided.
 //!
