@@ -13,21 +13,13 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use clap::Args;
+use cargo_metadata::Metadata;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// What makes the document, and where.
 const PLAN: &str = "results/figures.toml";
 const DOCUMENT: &str = "docs/benchmarks.md";
-
-/// The options of `cargo xtask figures`.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    /// Write nothing; fail if the document is not what the results make
-    #[arg(long)]
-    check: bool,
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,7 +54,12 @@ enum Cell {
     /// What `over` comes to when divided by `under`.
     Ratio { over: Source, under: Source },
     /// One figure.
-    Figure(Source),
+    Figure {
+        #[serde(flatten)]
+        source: Source,
+        #[serde(default)]
+        unit: String,
+    },
 }
 
 /// Where a figure stands, below results/.
@@ -70,39 +67,25 @@ enum Cell {
 #[serde(untagged)]
 enum Source {
     /// The metric of the one record of a report whose cell says all this.
-    Record {
-        json: String,
-        cell: Map<String, Value>,
-        metric: String,
-        /// What the metric is divided by, such as 1000 for a unit of thousands.
-        #[serde(default = "one")]
-        per: f64,
-        #[serde(default)]
-        unit: String,
-    },
+    Record { json: String, cell: Map<String, Value>, metric: String },
     /// The number that follows all of these words, one after the other, and `skip` other numbers.
     Text {
         text: String,
         after: Vec<String>,
         #[serde(default)]
         skip: usize,
-        #[serde(default)]
-        unit: String,
     },
 }
 
-fn one() -> f64 {
-    1.0
-}
-
-/// Writes the document, or compares it.
+/// Writes the document, or with `check` compares it.
 ///
 /// # Errors
-/// A result is missing, or with `--check` the document is another.
-pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
+/// A result is missing, or with `check` the document is another.
+pub(crate) fn run(workspace: &Metadata, check: bool) -> Result<()> {
+    let root = workspace.workspace_root.as_std_path();
     let document = render(root)?;
     let path = root.join(DOCUMENT);
-    if !options.check {
+    if !check {
         return fs::write(&path, document).with_context(|| format!("cannot write {DOCUMENT}"));
     }
     let written = fs::read_to_string(&path).with_context(|| format!("cannot read {DOCUMENT}"))?;
@@ -123,18 +106,11 @@ fn render(root: &Path) -> Result<String> {
         let _ = writeln!(text, "| {} |", table.columns.join(" | "));
         let _ = writeln!(text, "|{}", "---|".repeat(table.columns.len()));
         for row in &table.row {
+            let at = || format!("table {:?}, row {:?}", table.title, row.name);
             let cells: Result<Vec<String>> =
                 row.cells.iter().map(|cell| cell.shown(root)).collect();
-            let cells =
-                cells.with_context(|| format!("table {:?}, row {:?}", table.title, row.name))?;
-            ensure!(
-                cells.len() + 1 == table.columns.len(),
-                "table {:?}, row {:?} has {} cells for {} columns",
-                table.title,
-                row.name,
-                cells.len() + 1,
-                table.columns.len()
-            );
+            let cells = cells.with_context(at)?;
+            ensure!(cells.len() + 1 == table.columns.len(), "{}: not a cell a column", at());
             let _ = writeln!(text, "| {} | {} |", row.name, cells.join(" | "));
         }
     }
@@ -146,8 +122,7 @@ impl Cell {
         Ok(match self {
             Cell::Words(words) => words.clone(),
             Cell::Ratio { over, under } => number(over.value(root)? / under.value(root)?),
-            Cell::Figure(source) => {
-                let (Source::Record { unit, .. } | Source::Text { unit, .. }) = source;
+            Cell::Figure { source, unit } => {
                 let space = if unit.is_empty() { "" } else { " " };
                 format!("{}{space}{unit}", number(source.value(root)?))
             }
@@ -162,7 +137,7 @@ impl Source {
             fs::read_to_string(&path).with_context(|| format!("cannot read results/{file}"))
         };
         match self {
-            Source::Record { json, cell, metric, per, .. } => {
+            Source::Record { json, cell, metric } => {
                 let report: Value = serde_json::from_str(&read(json)?)?;
                 let records = report["records"].as_array().context("a report without records")?;
                 let says =
@@ -172,9 +147,9 @@ impl Source {
                 let record = first.with_context(|| format!("{json} has no record {cell:?}"))?;
                 ensure!(other.is_none(), "{json} has several records {cell:?}");
                 let value = record["metrics"][metric].as_f64();
-                Ok(value.with_context(|| format!("{json} has no {metric} for {cell:?}"))? / per)
+                value.with_context(|| format!("{json} has no {metric} for {cell:?}"))
             }
-            Source::Text { text, after, skip, .. } => {
+            Source::Text { text, after, skip } => {
                 let said = read(text)?;
                 let missing = || format!("{text} has nothing after {after:?}");
                 let behind = after.iter().try_fold(said.as_str(), |rest, words| {
@@ -217,30 +192,27 @@ mod tests {
 
     #[test]
     fn the_document_is_what_the_results_make() {
-        run(&workspace::root().unwrap(), &Options { check: true }).unwrap();
+        run(&workspace::find().unwrap(), true).unwrap();
     }
 
     #[test]
     fn a_figure_that_is_not_there_is_an_error_that_names_it() {
-        let root = workspace::root().unwrap();
+        let root = workspace::find().unwrap().workspace_root;
         let source = |after: &str| Source::Text {
             text: "2026-11-21-vm/streams.txt".to_owned(),
             after: vec![after.to_owned()],
             skip: 0,
-            unit: String::new(),
         };
-        assert!((source("each its own").value(&root).unwrap() - 308.1).abs() < 1e-9);
-        let error = source("no such thing").value(&root).unwrap_err();
+        assert!((source("each its own").value(root.as_std_path()).unwrap() - 308.1).abs() < 1e-9);
+        let error = source("no such thing").value(root.as_std_path()).unwrap_err();
         assert!(error.to_string().contains("streams.txt"), "{error}");
         let cell = serde_json::json!({ "backend": "uring" }).as_object().cloned().unwrap();
         let record = Source::Record {
             json: "2026-11-21-vm/figures.json".to_owned(),
             cell,
             metric: "blocks_per_s".to_owned(),
-            per: 1.0,
-            unit: String::new(),
         };
-        assert!(record.value(&root).unwrap_err().to_string().contains("several"));
+        assert!(record.value(root.as_std_path()).unwrap_err().to_string().contains("several"));
     }
 
     #[test]

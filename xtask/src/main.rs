@@ -1,12 +1,12 @@
 //! Project tasks: the one entry that people, the README and CI share.
 //!
 //! `cargo xtask ci` runs every check in order and stops at the first failure. `cargo xtask tidy`
-//! checks what rustc and clippy do not: the rules of our own style. `cargo xtask bugs` plants bugs, which
+//! checks what rustc and clippy cannot: rules of our own style. `cargo xtask bugs` plants bugs, which
 //! the tests have to find. `cargo xtask figures` makes docs/benchmarks.md. `cargo xtask no-uring` runs a
 //! command that cannot use io_uring, as in most containers.
 //!
 //! Concurrency: one thread; a step's children run one after another.
-//! Failure:     any error is printed with its chain and ends the process with status 1.
+//! Failure:     any error is printed with its causes and ends the process with status 1.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -25,6 +25,7 @@ mod wrapper;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
@@ -39,10 +40,18 @@ enum Task {
     /// Run every check that CI runs, in order, and stop at the first failure
     Ci(ci::Options),
     /// Plant each of the known bugs and see that the power cuts find it
-    Bugs(bugs::Options),
+    Bugs {
+        /// Plant only this bug (may be given several times)
+        #[arg(long, value_name = "BUG", value_parser = bugs::BUGS)]
+        only: Vec<String>,
+    },
     /// Make docs/benchmarks.md from the raw output in results/
-    Figures(figures::Options),
-    /// Check our own style rules over all files that git knows or would add
+    Figures {
+        /// Write nothing; fail if the document is not what the results make
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check our own style rules over all files
     Tidy,
     /// Run a command in which every io_uring system call fails (Linux)
     NoUring {
@@ -56,18 +65,21 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().task {
-        Task::Ci(options) => ci::run(&options),
-        Task::Bugs(options) => workspace::root().and_then(|root| bugs::run(&root, &options)),
-        Task::Figures(options) => workspace::root().and_then(|root| figures::run(&root, &options)),
-        Task::Tidy => workspace::root().and_then(|root| tidy::run(&root)),
-        Task::NoUring { errno, command } => no_uring::replace_process(&command, errno),
-    };
-    match done {
+    match carry_out(Cli::parse().task) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn carry_out(task: Task) -> Result<()> {
+    match task {
+        Task::Ci(options) => ci::run(workspace::find()?, &options),
+        Task::Bugs { only } => bugs::run(&workspace::find()?, &only),
+        Task::Figures { check } => figures::run(&workspace::find()?, check),
+        Task::Tidy => tidy::run(&workspace::find()?),
+        Task::NoUring { errno, command } => no_uring::replace_process(&command, errno),
     }
 }

@@ -12,9 +12,10 @@
 //! without the filter.
 
 use std::ffi::OsString;
-use std::process::{Child, Command};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result};
 
 /// What a blocked io_uring call fails with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -31,41 +32,16 @@ pub(crate) enum Errno {
 ///
 /// # Errors
 /// The filter is refused, or the command cannot be started.
-#[cfg(target_os = "linux")]
 pub(crate) fn replace_process(command: &[OsString], errno: Errno) -> Result<()> {
-    use std::os::unix::process::CommandExt;
-    let Some((program, arguments)) = command.split_first() else {
-        bail!("no command given: cargo xtask no-uring -- COMMAND ARGS");
-    };
-    apply_to_this_thread(errno)?;
+    let (program, arguments) = command.split_first().context("no command given")?;
+    block(errno)?;
     let error = Command::new(program).args(arguments).exec();
     Err(error).with_context(|| format!("cannot run {}", program.to_string_lossy()))
 }
 
-/// Starts `command` with io_uring blocked in it and in its children, but not in this process.
-///
-/// A child inherits the filter of the thread that starts it, so a thread of its own is enough.
-///
-/// # Errors
-/// The filter is refused, or the command cannot be started.
+/// Blocks io_uring in this thread, and in what it starts.
 #[cfg(target_os = "linux")]
-pub(crate) fn spawn(command: &mut Command, errno: Errno) -> Result<Child> {
-    std::thread::scope(|scope| {
-        let starter = scope.spawn(|| {
-            apply_to_this_thread(errno)?;
-            command
-                .spawn()
-                .with_context(|| format!("cannot run {}", command.get_program().to_string_lossy()))
-        });
-        match starter.join() {
-            Ok(started) => started,
-            Err(_) => bail!("the thread that starts the command panicked"),
-        }
-    })
-}
-
-#[cfg(target_os = "linux")]
-fn apply_to_this_thread(errno: Errno) -> Result<()> {
+fn block(errno: Errno) -> Result<()> {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
     let number = match errno {
@@ -87,16 +63,9 @@ fn apply_to_this_thread(errno: Errno) -> Result<()> {
         .context("the kernel refused the seccomp filter (is CONFIG_SECCOMP_FILTER on?)")
 }
 
-/// Elsewhere there is no io_uring to block.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn replace_process(_command: &[OsString], _errno: Errno) -> Result<()> {
-    bail!("no-uring needs Linux: only Linux has io_uring and seccomp")
-}
-
-/// Elsewhere there is no io_uring to block.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn spawn(_command: &mut Command, _errno: Errno) -> Result<Child> {
-    bail!("no-uring needs Linux: only Linux has io_uring and seccomp")
+fn block(_errno: Errno) -> Result<()> {
+    anyhow::bail!("no-uring needs Linux: only Linux has io_uring and seccomp")
 }
 
 #[cfg(test)]
@@ -106,7 +75,7 @@ mod tests {
 
     fn setup_errno_under(errno: Errno) -> Option<i32> {
         std::thread::spawn(move || {
-            apply_to_this_thread(errno).unwrap();
+            block(errno).unwrap();
             let refused = io_uring::IoUring::new(4).err();
             refused.and_then(|error| error.raw_os_error())
         })
@@ -118,23 +87,5 @@ mod tests {
     fn setup_fails_with_the_chosen_errno() {
         assert_eq!(setup_errno_under(Errno::Eperm), Some(libc::EPERM));
         assert_eq!(setup_errno_under(Errno::Enosys), Some(libc::ENOSYS));
-    }
-
-    #[test]
-    fn the_filter_reaches_the_child_and_not_this_process() {
-        // Field `Seccomp:` of a process: 0 none, 2 filter.
-        let filters = |text: &str| {
-            let line = text.lines().find(|line| line.starts_with("Seccomp:"));
-            line.map(|line| line["Seccomp:".len()..].trim().to_owned())
-        };
-        let before = filters(&std::fs::read_to_string("/proc/self/status").unwrap());
-        let mut command = Command::new("cat");
-        command.arg("/proc/self/status").stdout(std::process::Stdio::piped());
-        let child = spawn(&mut command, Errno::Eperm).unwrap();
-        let said = child.wait_with_output().unwrap();
-        let child_status = String::from_utf8(said.stdout).unwrap();
-        assert_eq!(filters(&child_status).as_deref(), Some("2"));
-        let after = filters(&std::fs::read_to_string("/proc/self/status").unwrap());
-        assert_eq!(before, after);
     }
 }

@@ -9,20 +9,21 @@
 //! again. What needs that section (loom) takes RUSTFLAGS and a target directory of its own.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
+use std::os::unix::fs::PermissionsExt as _;
 
 use anyhow::{Context as _, Result};
+use cargo_metadata::Metadata;
+use cargo_metadata::camino::Utf8PathBuf;
 
-/// Lets `command`, a cargo, build the workspace's members with `cfg`, an identifier.
+/// The environment variable by which cargo is told of a wrapper.
+pub(crate) const VARIABLE: &str = "RUSTC_WORKSPACE_WRAPPER";
+
+/// The wrapper that adds `cfg`, an identifier.
 ///
 /// # Errors
-/// The wrapper cannot be written into the target directory.
-pub(crate) fn with_cfg(command: &mut Command, target: &Path, cfg: &str) -> Result<()> {
-    let directory = target.join("wrappers");
-    fs::create_dir_all(&directory)
-        .with_context(|| format!("cannot create {}", directory.display()))?;
+/// It cannot be written into the target directory.
+pub(crate) fn for_cfg(workspace: &Metadata, cfg: &str) -> Result<Utf8PathBuf> {
+    let directory = workspace.target_directory.join("wrappers");
     let path = directory.join(cfg);
     let script = format!(
         "#!/bin/sh\n\
@@ -31,10 +32,10 @@ pub(crate) fn with_cfg(command: &mut Command, target: &Path, cfg: &str) -> Resul
     );
     // Not written again: rustc may be running through it, and a program that runs cannot be written.
     if fs::read_to_string(&path).ok().as_deref() != Some(script.as_str()) {
-        fs::write(&path, script).with_context(|| format!("cannot write {}", path.display()))?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
-            .with_context(|| format!("cannot make {} a program", path.display()))?;
+        let cannot = || format!("cannot write {path}");
+        fs::create_dir_all(&directory).with_context(cannot)?;
+        fs::write(&path, script).with_context(cannot)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).with_context(cannot)?;
     }
-    command.env("RUSTC_WORKSPACE_WRAPPER", path);
-    Ok(())
+    Ok(path)
 }

@@ -6,6 +6,7 @@
 //!
 //! Around a model stand a [`store`] for the bytes, a clockwork that lets it run by a real clock, a [`log`]
 //! of requests, and, on Linux, [`serve`]: a FUSE filesystem by which the real kernel meets it.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 
 mod clockwork;

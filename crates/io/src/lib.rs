@@ -39,6 +39,7 @@
 //! ```
 //!
 //! This crate knows no pages, no log and no transactions; it prints nothing and reads no clock.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod backend;
 mod batch;

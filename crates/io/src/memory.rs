@@ -10,6 +10,7 @@
 //! Concurrency: an arena may be used from any thread; a lease belongs to one owner at a time.
 //! Rejected:    `Box<[u8]>` per request: no alignment, an allocation each, and nothing that
 //!              could be registered with io_uring.
+#![expect(unsafe_code, reason = "memory that the kernel writes to")]
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};

@@ -3,6 +3,7 @@
 //! The pool needs to know how long a thread has waited, never what time it is. Whoever builds a
 //! pool may hand it another clock, such as a simulation's; [`SystemClock`] is the default and the
 //! one place in this crate that asks the system.
+#![expect(clippy::disallowed_methods, reason = "the default clock")]
 
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -438,6 +438,7 @@
 //!   tablespaces can also come from a file, the [`Profile`]. What is set in code goes before it.
 //!
 //! Ask [`Stats::explain`] before changing anything.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod ahead;
 mod builder;

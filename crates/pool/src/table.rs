@@ -18,6 +18,7 @@
 //! Memory:      4 bytes a page, taken 512 pages at a time, and 20 to 44 bytes a chunk; 80 more where
 //!              images are remembered.
 //! Rejected:    a partitioned hash table: see docs/adr/0006-page-table.md for the figures.
+#![expect(unsafe_code, reason = "chunks that are read without a lock")]
 
 use std::ptr;
 use std::sync::atomic::AtomicPtr;

@@ -51,7 +51,7 @@
 //! ```
 //!
 //! A run of one thread and its crashes are the same for the same seeds, entry by entry.
-
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 
 mod backend;

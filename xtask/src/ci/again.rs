@@ -6,13 +6,14 @@
 
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 
-use super::binaries::{Built, TestBinary};
-use super::report::Outcome;
+use super::binaries::{Binaries, Test};
+use super::ordinary_user::OrdinaryUser;
+use super::run::Run;
 
 /// Directory below crates/, and target, of what runs again whole.
-pub(super) const WHOLE: &[(&str, &str)] = &[
+const WHOLE: &[(&str, &str)] = &[
     ("io", "forebay_io"),
     ("io", "conformance"),
     ("pool", "pool"),
@@ -22,7 +23,7 @@ pub(super) const WHOLE: &[(&str, &str)] = &[
 ];
 
 /// Of the lab's tests, those that another backend could break.
-pub(super) const LAB_WITHOUT_URING: &[&str] = &[
+const LAB_WITHOUT_URING: &[&str] = &[
     // Which backends there are, and why one is not, goes into reports and their commands.
     "cli::a_small_run_writes_records_of_the_promised_shape_and_cleans_up",
     "cli::the_command_of_a_report_repeats_the_run_as_it_stands",
@@ -41,7 +42,7 @@ pub(super) const LAB_WITHOUT_URING: &[&str] = &[
 ];
 
 /// Of the lab's tests, those that another user could break.
-pub(super) const LAB_AS_USER: &[&str] = &[
+const LAB_AS_USER: &[&str] = &[
     // Files and directories that root may touch.
     "cli::a_directory_one_may_not_write_to_is_bad_input",
     "cli::an_output_that_cannot_be_written_is_told_before_measuring",
@@ -61,33 +62,71 @@ pub(super) const LAB_AS_USER: &[&str] = &[
     "page::the_first_screen_has_the_disk_the_settings_and_the_plot_in_light_and_dark",
 ];
 
-/// Runs everything in [`WHOLE`] and then `lab`, each by `run`, which starts a test binary's command.
+pub(super) fn no_uring(run: &mut Run) -> Result<()> {
+    again(run, LAB_WITHOUT_URING, |run, test, names| without_uring(run, test, names, "EPERM"))
+}
+
+pub(super) fn user(run: &mut Run) -> Result<()> {
+    let Some(user) = OrdinaryUser::new(run)? else {
+        return Ok(());
+    };
+    again(run, LAB_AS_USER, |run, test, names| user.run(run, test, names))
+}
+
+pub(super) fn lab(run: &mut Run) -> Result<()> {
+    let binaries = Binaries::get(run)?;
+    let test = binaries.test("lab", "lab")?;
+    without_uring(run, &test, &[], "EPERM")?;
+    OrdinaryUser::new(run)?.map_or(Ok(()), |user| user.run(run, &test, &[]))
+}
+
+pub(super) fn enosys(run: &mut Run) -> Result<()> {
+    let binaries = Binaries::get(run)?;
+    whole(run, &binaries, |run, test| without_uring(run, test, &[], "ENOSYS"))
+}
+
+/// Runs everything in [`WHOLE`], each by `start`.
 ///
 /// # Errors
-/// A test fails, or a test in `lab` is not there any more.
-pub(super) fn again(
-    built: &Built,
-    lab: &[&str],
-    mut run: impl FnMut(&TestBinary, Command) -> Result<Outcome>,
-) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+/// A test fails.
+pub(super) fn whole(
+    run: &mut Run,
+    binaries: &Binaries,
+    start: impl Fn(&mut Run, &Test<'_>) -> Result<()>,
+) -> Result<()> {
     for (directory, target) in WHOLE {
-        let test = built.find(directory, target)?;
-        outcome.add(run(test, built.command(test))?);
+        start(run, &binaries.test(directory, target)?)?;
     }
-    let test = built.find("lab", "lab")?;
-    let mut command = built.command(test);
-    command.arg("--exact").args(lab);
-    let found = run(test, command)?;
-    if let Some(counts) = found.counts
-        && counts.passed + counts.ignored != lab.len() as u64
-    {
-        bail!(
-            "{} of {} tests of the lab ran: put the list in ci/again.rs right",
-            counts.passed,
-            lab.len()
-        );
+    Ok(())
+}
+
+/// Runs everything in [`WHOLE`] and then `lab`, each by `start`, which is handed the arguments of a test binary.
+fn again(
+    run: &mut Run,
+    lab: &[&str],
+    start: impl Fn(&mut Run, &Test<'_>, &[&str]) -> Result<()>,
+) -> Result<()> {
+    let binaries = Binaries::get(run)?;
+    whole(run, &binaries, |run, test| start(run, test, &[]))?;
+    let before = run.found.tests_run();
+    start(run, &binaries.test("lab", "lab")?, &[&["--exact"], lab].concat())?;
+    let (ran, listed) = (run.found.tests_run() - before, lab.len());
+    let skipped = ran == 0;
+    ensure!(
+        skipped || ran == listed,
+        "{ran} of {listed} tests of the lab ran: put the list in ci/again.rs right"
+    );
+    Ok(())
+}
+
+/// Runs `test`, of which every io_uring call fails with `errno`.
+fn without_uring(run: &mut Run, test: &Test<'_>, arguments: &[&str], errno: &str) -> Result<()> {
+    if !cfg!(target_os = "linux") {
+        run.skip("the whole step", "there is no io_uring to block");
+        return Ok(());
     }
-    outcome.add(found);
-    Ok(outcome)
+    let mut command = Command::new(&run.xtask);
+    command.args(["no-uring", "--errno", errno, "--"]).arg(test.path).args(arguments);
+    test.prepare(&mut command);
+    run.command(command)
 }

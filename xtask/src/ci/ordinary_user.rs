@@ -5,25 +5,22 @@
 //! 65534 without supplementary groups (the standard library drops them together with the uid), in a
 //! temporary directory of that user's own, which is also its HOME and TMPDIR.
 //!
-//! A target directory below a closed home is out of that user's reach: the binaries are then
-//! copied into its directory. An integration test has the path of the program under test
-//! compiled in, so a copy would not find it; that binary is skipped, said and counted.
+//! A target directory below a closed home is out of that user's reach, so the binaries are copied into its
+//! directory. An integration test has the path of the program under test compiled in; when that is out of
+//! reach the binary is skipped, said and counted.
 //! Documentation examples have no binary and do not run here.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-use super::Context;
-use super::binaries::{Built, TestBinary};
-use super::child::{self, SkipFile};
-use super::report::Outcome;
-use super::steps::not_here;
+use super::binaries::Test;
+use super::run::Run;
 
 /// The user and group `nobody` on every Linux we know of; they own nothing.
 const NOBODY: u32 = 65534;
@@ -34,70 +31,51 @@ pub(super) struct OrdinaryUser {
 }
 
 impl OrdinaryUser {
-    /// The user, or the outcome of a step that cannot run as such here.
+    /// The user; none, and it is said why, when a step cannot run as such here.
     ///
     /// # Errors
     /// The directory cannot be made.
-    pub(super) fn new() -> Result<Result<Self, Outcome>> {
-        let uid = fs::metadata("/proc/self").context("cannot read /proc/self")?.uid();
+    pub(super) fn new(run: &mut Run) -> Result<Option<Self>> {
+        let home = tempfile::Builder::new().prefix("forebay-user-").tempdir()?;
+        let (path, uid) = (home.path(), fs::metadata(&home)?.uid());
         if uid != 0 {
             println!("nothing to do: the steps before already ran as uid {uid}");
-            return Ok(Err(Outcome::default()));
+            return Ok(None);
         }
-        if let Err(error) = as_user(&mut Command::new("true")).status() {
-            return Ok(Err(not_here(&format!("this root cannot become uid {NOBODY}: {error}"))));
+        if chown(path, Some(NOBODY), Some(NOBODY)).is_err() || !reaches(path) {
+            let path = path.display();
+            let reason = format!("uid {NOBODY} cannot be had, or cannot enter {path}");
+            run.skip("the whole step", &reason);
+            return Ok(None);
         }
-        let home = tempfile::Builder::new().prefix("forebay-ci-").tempdir()?;
-        chown(home.path(), Some(NOBODY), Some(NOBODY))
-            .with_context(|| format!("cannot give {} away", home.path().display()))?;
-        if !reaches(home.path()) {
-            let reason = format!("uid {NOBODY} cannot enter {}", home.path().display());
-            return Ok(Err(not_here(&reason)));
-        }
-        Ok(Ok(Self { home }))
+        Ok(Some(Self { home }))
     }
 
-    /// Runs `command`, which starts `test`.
+    /// Runs `test`.
     ///
     /// # Errors
     /// A test fails.
-    pub(super) fn run(
-        &self,
-        context: &Context,
-        built: &Built,
-        test: &TestBinary,
-        command: &Command,
-    ) -> Result<Outcome> {
+    pub(super) fn run(&self, run: &mut Run, test: &Test<'_>, arguments: &[&str]) -> Result<()> {
+        if let Some(program) = test.programs().find(|program| !reaches(program)) {
+            let program = program.display();
+            let reason = format!("uid {NOBODY} cannot reach {program}, which is compiled in");
+            run.skip("a whole test binary", &reason);
+            return Ok(());
+        }
         let home = self.home.path();
-        let name = test.path.file_name().context("a binary without a name")?.to_string_lossy();
-        if test.integration
-            && let Some(program) = built.programs(test).find(|program| !reaches(&program.path))
-        {
-            let path = program.path.display();
-            let reason = format!("uid {NOBODY} cannot reach {path}, which is compiled in");
-            println!("skipped: {name}: {reason}");
-            let skips = vec![format!("{name}: all of it: {reason}")];
-            return Ok(Outcome { counts: None, skips });
-        }
-        let path =
-            if reaches(&test.path) { test.path.clone() } else { copy_into(home, &test.path)? };
-        let skips = SkipFile::create_at(home.join("skips.txt"))?;
-        chown(home.join("skips.txt"), Some(NOBODY), Some(NOBODY))
-            .context("cannot give away skips.txt")?;
-
-        let mut here = Command::new(path);
-        here.args(command.get_args());
-        for (name, value) in command.get_envs() {
-            if let Some(value) = value {
-                here.env(name, value);
-            }
-        }
-        as_user(&mut here).current_dir(home).env_remove("XDG_RUNTIME_DIR");
-        here.env("HOME", home).env("TMPDIR", home).env("USER", "nobody").env("LOGNAME", "nobody");
-        skips.tell(&mut here);
-        let mut outcome = child::run(context, &mut here)?;
-        outcome.skips = skips.read()?;
-        Ok(outcome)
+        let copy = home.join(test.path.file_name().context("a binary without a name")?);
+        fs::copy(test.path, &copy)?;
+        fs::set_permissions(&copy, Permissions::from_mode(0o755))?;
+        let mut command = Command::new(copy);
+        test.prepare(&mut command);
+        as_user(&mut command).args(arguments).current_dir(home);
+        command
+            .env("HOME", home)
+            .env("TMPDIR", home)
+            .env("USER", "nobody")
+            .env("LOGNAME", "nobody");
+        command.env_remove("XDG_RUNTIME_DIR");
+        run.command(command)
     }
 }
 
@@ -109,13 +87,4 @@ fn as_user(command: &mut Command) -> &mut Command {
 fn reaches(path: &Path) -> bool {
     let asked = as_user(Command::new("test").arg("-x").arg(path).current_dir("/")).status();
     asked.is_ok_and(|status| status.success())
-}
-
-fn copy_into(home: &Path, binary: &Path) -> Result<PathBuf> {
-    let name = binary.file_name().context("a binary without a name")?;
-    let copy = home.join(name);
-    fs::copy(binary, &copy).with_context(|| format!("cannot copy {}", binary.display()))?;
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
-    println!("copied: {} is out of uid {NOBODY}'s reach", binary.display());
-    Ok(copy)
 }

@@ -1,131 +1,105 @@
 //! What the steps found, and the closing table.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// What one step found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) name: &'static str,
+    pub(super) seconds: f64,
+    /// Of these, compiling.
+    pub(super) build_s: f64,
+    /// None where the step runs no tests.
+    pub(super) tests: Option<Tests>,
+    /// One line for each test that could not run: `suite: test: reason`.
+    pub(super) skips: Vec<String>,
+}
 
 /// Tests counted from the closing lines of test binaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) passed: u64,
-    pub(crate) failed: u64,
+pub(super) struct Tests {
+    pub(super) passed: usize,
     /// Marked `#[ignore]`, or a documentation example that is not run.
-    pub(crate) ignored: u64,
+    pub(super) ignored: usize,
 }
 
-impl Counts {
+impl Found {
     /// Adds the figures of `line` if it is the closing line of a test binary.
-    pub(crate) fn add_line(&mut self, line: &str) {
-        let Some(rest) = line.strip_prefix("test result: ") else {
+    pub(super) fn add_line(&mut self, line: &str) {
+        let Some(figures) = line.strip_prefix("test result: ") else {
             return;
         };
-        for part in rest.split([';', '.']) {
-            let mut words = part.split_whitespace();
-            let (Some(figure), Some(kind)) = (words.next(), words.next()) else {
-                continue;
-            };
-            let Ok(figure) = figure.parse::<u64>() else {
-                continue;
-            };
-            match kind {
-                "passed" => self.passed += figure,
-                "failed" => self.failed += figure,
-                "ignored" => self.ignored += figure,
-                _ => {}
-            }
-        }
+        let figure = |kind: &str| {
+            let words = figures.split([';', '.']).find_map(|part| part.trim().strip_suffix(kind));
+            words.and_then(|figure| figure.trim().parse().ok()).unwrap_or(0_usize)
+        };
+        let tests = self.tests.get_or_insert_default();
+        tests.passed += figure("passed");
+        tests.ignored += figure("ignored");
+    }
+
+    pub(super) fn tests_run(&self) -> usize {
+        self.tests.map_or(0, |tests| tests.passed + tests.ignored)
     }
 }
 
-/// What one step has to report when it did not fail.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    /// None where the step runs no tests.
-    pub(crate) counts: Option<Counts>,
-    /// One line per test that could not run: `suite: test: reason`.
-    pub(crate) skips: Vec<String>,
-}
-
-impl Outcome {
-    /// Adds what another command of the same step found.
-    pub(crate) fn add(&mut self, other: Self) {
-        if let Some(more) = other.counts {
-            let counts = self.counts.get_or_insert_default();
-            counts.passed += more.passed;
-            counts.failed += more.failed;
-            counts.ignored += more.ignored;
-        }
-        self.skips.extend(other.skips);
-    }
-}
-
-/// A step that passed.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    pub(crate) name: &'static str,
-    pub(crate) seconds: f64,
-    /// Of these, compiling.
-    pub(crate) build_s: f64,
-    pub(crate) outcome: Outcome,
-}
-
-/// The closing table: a line per step, then every skipped test with its reason.
-pub(crate) fn table(finished: &[Finished]) -> String {
-    let mut out = String::new();
-    let (mut seconds, mut build_s) = (0.0, 0.0);
-    let mut total = Counts::default();
-    let mut skipped = 0;
-    let mut line = |name: &str, seconds: [f64; 2], counts: Option<Counts>, skips: usize| {
-        let figure = |value: fn(Counts) -> u64| counts.map_or("-".into(), |c| value(c).to_string());
-        let (passed, ignored) = (figure(|c| c.passed), figure(|c| c.ignored));
-        let skips = if counts.is_some() || skips > 0 { skips.to_string() } else { "-".into() };
-        // Writing into a String cannot fail.
-        let [seconds, build] = seconds;
-        let _ = writeln!(
-            out,
-            "{name:<10} {seconds:>8.1} {build:>8.1} {passed:>8} {ignored:>8} {skips:>8}"
-        );
-    };
-    for step in finished {
-        let counts = step.outcome.counts;
-        seconds += step.seconds;
-        build_s += step.build_s;
-        total.passed += counts.map_or(0, |counts| counts.passed);
-        total.ignored += counts.map_or(0, |counts| counts.ignored);
-        skipped += step.outcome.skips.len();
-        line(step.name, [step.seconds, step.build_s], counts, step.outcome.skips.len());
-    }
-    line("total", [seconds, build_s], Some(total), skipped);
-    let [step, time, build] = ["step", "seconds", "building"];
+/// The closing table: a line for each step, then every skipped test with its reason.
+pub(super) fn table(finished: &[Found]) -> String {
+    let [time, build] = ["seconds", "building"];
     let [passed, ignored, skips] = ["passed", "ignored", "skipped"];
     let mut text =
-        format!("{step:<10} {time:>8} {build:>8} {passed:>8} {ignored:>8} {skips:>8}\n{out}");
-    let _ = writeln!(text, "skipped tests (not passes): {skipped}");
+        format!("{:<10} {time:>8} {build:>8} {passed:>8} {ignored:>8} {skips:>8}\n", "step");
+    let mut total = Found { name: "total", tests: Some(Tests::default()), ..Found::default() };
     for step in finished {
-        for skip in grouped(&step.outcome.skips) {
+        line(&mut text, step);
+        total.seconds += step.seconds;
+        total.build_s += step.build_s;
+        total.skips.extend_from_slice(&step.skips);
+        if let (Some(total), Some(tests)) = (&mut total.tests, step.tests) {
+            total.passed += tests.passed;
+            total.ignored += tests.ignored;
+        }
+    }
+    line(&mut text, &total);
+    // Writing into a String cannot fail.
+    let _ = writeln!(text, "skipped tests (not passes): {}", total.skips.len());
+    for step in finished {
+        for skip in grouped(&step.skips) {
             let _ = writeln!(text, "  {}: {skip}", step.name);
         }
     }
     text
 }
 
-/// Skips with one suite and one reason as one line, in order of their first.
-fn grouped(skips: &[String]) -> Vec<String> {
-    let mut groups: Vec<((&str, &str), Vec<&str>)> = Vec::new();
-    for skip in skips {
-        let mut parts = skip.splitn(3, ": ");
-        let suite = parts.next().unwrap_or_default();
-        let test = parts.next().unwrap_or_default();
-        let key = (suite, parts.next().unwrap_or_default());
-        match groups.iter_mut().find(|group| group.0 == key) {
-            Some(group) => group.1.push(test),
-            None => groups.push((key, vec![test])),
-        }
+fn line(text: &mut String, found: &Found) {
+    let Found { name, seconds, build_s, tests, skips } = found;
+    let mut figures = tests.map_or(["-"; 3].map(str::to_owned), |tests| {
+        [tests.passed, tests.ignored, skips.len()].map(|figure| figure.to_string())
+    });
+    if !skips.is_empty() {
+        figures[2] = skips.len().to_string();
     }
-    let line = |((suite, reason), tests): &((&str, &str), Vec<&str>)| match &tests[..] {
-        [one] => format!("{suite}: {one}: {reason}"),
-        [first, ..] => format!("{suite}: {} tests ({first} ...): {reason}", tests.len()),
-        [] => String::new(),
+    let [passed, ignored, skips] = figures;
+    let _ = writeln!(
+        text,
+        "{name:<10} {seconds:>8.1} {build_s:>8.1} {passed:>8} {ignored:>8} {skips:>8}"
+    );
+}
+
+/// Skips with one suite and one reason as one line.
+fn grouped(skips: &[String]) -> Vec<String> {
+    let mut groups: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for skip in skips {
+        let (suite, rest) = skip.split_once(": ").unwrap_or((skip, ""));
+        let (test, reason) = rest.split_once(": ").unwrap_or((rest, ""));
+        groups.entry((suite, reason)).or_default().push(test);
+    }
+    let line = |((suite, reason), tests): ((&str, &str), Vec<&str>)| match tests.len() {
+        1 => format!("{suite}: {}: {reason}", tests[0]),
+        count => format!("{suite}: {count} tests ({} ...): {reason}", tests[0]),
     };
-    groups.iter().map(line).collect()
+    groups.into_iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -134,49 +108,50 @@ mod tests {
 
     #[test]
     fn closing_lines_are_added_up() {
-        let mut counts = Counts::default();
-        counts.add_line(
+        let mut found = Found::default();
+        found.add_line("test a ... ok");
+        assert_eq!(found.tests, None);
+        found.add_line(
             "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.12s",
         );
-        counts.add_line("test result: FAILED. 2 passed; 5 failed; 0 ignored; 0 measured");
-        counts.add_line("test a ... ok");
-        assert_eq!(counts, Counts { passed: 14, failed: 5, ignored: 1 });
+        found.add_line("test result: FAILED. 2 passed; 5 failed; 0 ignored; 0 measured");
+        assert_eq!(found.tests, Some(Tests { passed: 14, ignored: 1 }));
     }
 
     #[test]
     fn the_table_counts_skips_and_gives_their_reasons() {
-        let counts = Some(Counts { passed: 7, failed: 0, ignored: 1 });
         let finished = [
-            Finished { name: "fmt", seconds: 0.5, build_s: 0.0, outcome: Outcome::default() },
-            Finished {
+            Found { name: "fmt", seconds: 0.5, ..Found::default() },
+            Found {
                 name: "test",
                 seconds: 1.5,
                 build_s: 1.0,
-                outcome: Outcome { counts, skips: vec!["lab: page: no chromium".into()] },
+                tests: Some(Tests { passed: 7, ignored: 1 }),
+                skips: vec!["lab: page: no chromium".to_owned()],
             },
         ];
         let text = table(&finished);
-        let lines: Vec<&str> = text.lines().collect();
+        let lines: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
         assert_eq!(
-            lines[1].split_whitespace().collect::<Vec<_>>(),
-            ["fmt", "0.5", "0.0", "-", "-", "-"]
+            lines,
+            [
+                "step seconds building passed ignored skipped",
+                "fmt 0.5 0.0 - - -",
+                "test 1.5 1.0 7 1 1",
+                "total 2.0 1.0 7 1 1",
+                "skipped tests (not passes): 1",
+                "test: lab: page: no chromium",
+            ]
         );
-        assert_eq!(
-            lines[2].split_whitespace().collect::<Vec<_>>(),
-            ["test", "1.5", "1.0", "7", "1", "1"]
-        );
-        assert_eq!(
-            lines[3].split_whitespace().collect::<Vec<_>>(),
-            ["total", "2.0", "1.0", "7", "1", "1"]
-        );
-        assert_eq!(lines[4], "skipped tests (not passes): 1");
-        assert_eq!(lines[5], "  test: lab: page: no chromium");
     }
 
     #[test]
     fn skips_for_one_reason_are_one_line_that_counts_them() {
         let skips = ["io: a: no uring", "io: b: no uring", "io: c: no root: none"];
         let skips: Vec<String> = skips.map(str::to_owned).into();
-        assert_eq!(grouped(&skips), ["io: 2 tests (a ...): no uring", "io: c: no root: none"]);
+        assert_eq!(grouped(&skips), ["io: c: no root: none", "io: 2 tests (a ...): no uring"]);
     }
 }

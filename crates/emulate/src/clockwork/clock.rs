@@ -1,6 +1,7 @@
 //! The clock of an emulated disk: real time since its beginning, times the speed-up; and the date, for its files.
 //!
 //! The only place of this crate that asks the system for the time.
+#![expect(clippy::disallowed_methods, reason = "the clock")]
 
 use std::time::{Duration, Instant, SystemTime};
 

@@ -9,6 +9,7 @@
 //! Concurrency: anyone submits; one thread at a time waits in the kernel (`reap`).
 //! Failure:     a transfer that the kernel refuses to take is answered with its error at once.
 //! Source:      io_setup(2), io_submit(2), io_getevents(2), linux/aio_abi.h for the layout.
+#![expect(unsafe_code, reason = "the kernel's own system calls, which no crate wraps")]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;

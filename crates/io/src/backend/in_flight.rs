@@ -5,6 +5,7 @@
 //! them (after a submission the kernel has put off, it reads those vectors later).
 //!
 //! Invariants:  [INF-1] a slot is filled from before its submission until after its completion
+#![expect(unsafe_code, reason = "vectors point into leases that it keeps with them")]
 
 use crate::request::Transfer;
 

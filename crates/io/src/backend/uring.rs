@@ -17,6 +17,7 @@
 //!              what it did take is still reaped. (Filters on some threads only are not provided
 //!              for.)
 //! Source:      io_uring(7), io_uring_enter(2), io_uring_register(2).
+#![expect(unsafe_code, reason = "the kernel reads and writes leased memory behind our back")]
 
 use std::collections::VecDeque;
 use std::io;

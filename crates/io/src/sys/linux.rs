@@ -2,6 +2,7 @@
 //!
 //! Source: the manual pages posix_fadvise(2), sync_file_range(2), statx(2), mincore(2),
 //! fallocate(2), pwritev2(2); cachestat from linux/mman.h (system call 451, Linux 6.5).
+#![expect(unsafe_code, reason = "system calls that no crate wraps, and memory mapped to ask about")]
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;

@@ -9,6 +9,7 @@
 //!              memory model the writer's plain stores race with that copy, as in every sequence lock
 //!              (Boehm, "Can seqlocks get along with programming language memory models?", 2012); the
 //!              copy's loads are atomic and what was read is thrown away when the version has moved.
+#![expect(unsafe_code, reason = "the memory of the frames, shared under their latches")]
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -4,6 +4,7 @@
 //!              [GRD-2] a page that was changed is dirty when its guard is gone
 //! Concurrency: a guard may be sent to another thread; its latch belongs to the guard, not the thread.
 //!              A thread that latches a page it holds already may wait for itself.
+#![expect(unsafe_code, reason = "a latch's right to the bytes of its frame")]
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

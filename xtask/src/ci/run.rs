@@ -1,0 +1,152 @@
+//! A run of steps: starts their commands, forwards the output, gathers test counts and skips.
+//!
+//! Standard output goes through a pipe, so that the closing line of each test binary can be
+//! counted and the thousand lines `test … ok` held back. Standard error is the terminal's own.
+
+use std::env;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use cargo_metadata::Metadata;
+use tempfile::TempDir;
+
+use super::report::Found;
+use crate::workspace;
+
+/// The environment variable with the file to which tests append what they skip.
+const SKIPS: &str = "FOREBAY_SKIPS";
+
+/// What each step is handed.
+pub(super) struct Run {
+    pub(super) workspace: Metadata,
+    /// What the present step has found so far.
+    pub(super) found: Found,
+    /// This program: found at the start, since what cargo builds may replace it.
+    pub(super) xtask: PathBuf,
+    verbose: bool,
+    scratch: TempDir,
+}
+
+impl Run {
+    /// # Errors
+    /// There can be no temporary directory, or this program has no path.
+    pub(super) fn new(workspace: Metadata, verbose: bool) -> Result<Run> {
+        let scratch = tempfile::Builder::new().prefix("forebay-ci-").tempdir()?;
+        // An ordinary user notes skips, too.
+        fs::set_permissions(scratch.path(), Permissions::from_mode(0o755))?;
+        let xtask = env::current_exe()?;
+        Ok(Run { workspace, found: Found::default(), xtask, verbose, scratch })
+    }
+
+    pub(super) fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut command = workspace::cargo(&self.workspace);
+        command.args(arguments);
+        command
+    }
+
+    /// Runs `command`, which compiles, to its end.
+    ///
+    /// # Errors
+    /// Those of [`Run::command`].
+    pub(super) fn build(&mut self, command: Command) -> Result<()> {
+        let start = Instant::now();
+        self.command(command)?;
+        self.found.build_s += start.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Compiles the tests that `selected` says to cargo, then runs those of them whose names have `filter`.
+    ///
+    /// # Errors
+    /// Those of [`Run::command`].
+    pub(super) fn tests(
+        &mut self,
+        selected: &[&str],
+        filter: Option<&str>,
+        set: &[(&str, &str)],
+    ) -> Result<()> {
+        let mut build = self.cargo(&["test", "--quiet", "--no-run"]);
+        build.args(selected).envs(set.iter().copied());
+        self.build(build)?;
+        let mut test = self.cargo(&["test"]);
+        test.args(selected).args(filter).envs(set.iter().copied());
+        self.command(test)
+    }
+
+    /// Runs `command`, whose tests note what they skip, to its end.
+    ///
+    /// # Errors
+    /// It cannot be started, or ends with another status than 0.
+    pub(super) fn command(&mut self, mut command: Command) -> Result<()> {
+        let skips = self.scratch.path().join("skips");
+        fs::write(&skips, "")?;
+        fs::set_permissions(&skips, Permissions::from_mode(0o666))?;
+        command.env(SKIPS, &skips).env("CARGO_TERM_PROGRESS_WHEN", "never");
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        println!("$ {command:?}");
+        let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
+        let output = child.stdout.take().context("the child has no standard output")?;
+        for line in BufReader::new(output).split(b'\n') {
+            let line = line.context("cannot read the child's output")?;
+            let line = String::from_utf8_lossy(&line);
+            self.found.add_line(&line);
+            if self.verbose || worth_showing(&line) {
+                println!("{line}");
+            }
+        }
+        let status = child.wait().context("cannot wait for the child")?;
+        ensure!(status.success(), "{command:?}: {status}");
+        let noted = fs::read_to_string(&skips)?;
+        self.found.skips.extend(noted.lines().filter(|line| !line.is_empty()).map(str::to_owned));
+        Ok(())
+    }
+
+    /// Counts `what`, which cannot run on this machine, as one skipped test.
+    pub(super) fn skip(&mut self, what: &str, reason: &str) {
+        println!("skipped: {what}: {reason}");
+        self.found.skips.push(format!("xtask: {what}: {reason}"));
+    }
+}
+
+fn worth_showing(line: &str) -> bool {
+    let passed = line.starts_with("test ") && line.ends_with(" ... ok");
+    let opening = line.starts_with("running ") && line.trim_end().ends_with(['t', 's']);
+    !(line.is_empty() || passed || opening)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_passed_tests_and_opening_lines_are_held_back() {
+        for line in ["test a::b ... ok", "running 1 test", "running 12 tests", ""] {
+            assert!(!worth_showing(line), "{line}");
+        }
+        for line in
+            ["test a ... FAILED", "test a ... ignored", "test result: ok. 1 passed", "failures:"]
+        {
+            assert!(worth_showing(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn counts_and_skips_of_a_command_are_gathered() {
+        let mut run = Run::new(workspace::find().unwrap(), false).unwrap();
+        let script = "echo 'test result: ok. 2 passed; 0 failed; 1 ignored'; \
+                      echo 'io: direct: tmpfs' >>$FOREBAY_SKIPS";
+        for _ in 0..2 {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            run.command(command).unwrap();
+        }
+        assert_eq!(run.found.tests.map(|tests| (tests.passed, tests.ignored)), Some((4, 2)));
+        assert_eq!(run.found.skips, ["io: direct: tmpfs", "io: direct: tmpfs"]);
+        assert!(run.command(Command::new("false")).is_err());
+    }
+}
