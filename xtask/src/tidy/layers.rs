@@ -14,7 +14,8 @@ use crate::workspace;
 /// Each package of ours, and the packages of ours that it may depend on.
 pub(crate) const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-io", &[]),
-    ("forebay", &["forebay-io"]),
+    ("forebay-lookahead", &[]),
+    ("forebay", &["forebay-lookahead", "forebay-io"]),
     ("forebay-sim", &["forebay-io"]),
     ("forebay-emulate", &[]),
     ("forebay-engine", &["forebay", "forebay-io"]),
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_depends_only_on_io() {
+    fn the_pool_depends_only_on_io_and_lookahead() {
         assert_eq!(check("forebay", &[("forebay-io", false), ("forebay-sim", true)]), 0);
         assert_eq!(check("forebay", &[("forebay-sim", false)]), 1);
         assert_eq!(check("forebay", &[("forebay-engine", true)]), 1);
