@@ -31,7 +31,8 @@ const LEFTOVER: [&str; 4] =
 /// Each package of ours, and the packages of ours that it may depend on.
 const LAYERS: [(&str, &[&str]); 7] = [
     ("forebay-io", &[]),
-    ("forebay", &["forebay-io"]),
+    ("forebay-lookahead", &[]),
+    ("forebay", &["forebay-io", "forebay-lookahead"]),
     ("forebay-sim", &["forebay-io"]),
     ("forebay-emulate", &[]),
     ("forebay-lab", &["forebay", "forebay-emulate", "forebay-io"]),

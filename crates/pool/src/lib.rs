@@ -446,7 +446,6 @@ mod checkpoint;
 mod checksum;
 mod clock;
 mod core;
-mod detect;
 mod directory_lock;
 mod error;
 mod file;
@@ -470,7 +469,6 @@ mod view;
 mod wal;
 mod write;
 
-pub use ahead::cost::DeviceCosts;
 pub use builder::PoolBuilder;
 pub use checkpoint::{
     Arrival, Balanced, Checkpoint, CheckpointOptions, CheckpointReport, Elevator, Pages, Phase,
@@ -501,6 +499,8 @@ pub use wal::{PageImage, Wal};
 /// The I/O layer, whose types are in some signatures here.
 pub use forebay_io as io;
 pub use forebay_io::{CacheMode, Kind, Prefer};
+/// Costs of a device, which a profile and a tablespace take.
+pub use forebay_lookahead::DeviceCosts;
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use forebay_io::{Io, Kind};
+use forebay_lookahead::DeviceCosts;
 
-use crate::ahead::cost::DeviceCosts;
 use crate::builder::PoolBuilder;
 use crate::checkpoint::{
     Checkpoint, CheckpointOptions, CheckpointReport, Keeper, Progress, Trigger, Triggers,

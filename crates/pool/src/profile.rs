@@ -43,12 +43,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_io::{CacheMode, Kind, Prefer};
+use forebay_lookahead::DeviceCosts;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{
     self, Deserialize, Deserializer, IntoDeserializer, MapAccess, Unexpected, Visitor,
 };
 
-use crate::ahead::cost::DeviceCosts;
 use crate::stream::ReadaheadStrategy;
 use crate::torn::TornPages;
 use crate::{Error, Size};

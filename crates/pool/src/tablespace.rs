@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use forebay_io::{CacheMode, Io, IoOptions, Kind, Mapping, Op, Prefer, Volume};
+use forebay_lookahead::{Costs, DeviceCosts};
 
-use crate::ahead::cost::{Costs, DeviceCosts};
 use crate::directory_lock::DirectoryLock;
 use crate::error::Error;
 use crate::size::Size;
-use crate::stream::trial::Winners;
+use crate::stream::winners::Winners;
 use crate::torn::{Opening, Torn, TornPages};
 
 /// Requests in flight in a tablespace that does not say how many: as many as a fast disk has a use

@@ -21,8 +21,7 @@ impl fmt::Display for FileId {
     }
 }
 
-/// A page's position in its file, counted in pages from 0.
-pub type Block = u32;
+pub use forebay_lookahead::Block;
 
 /// What a page is called: its file and its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_io::{Arena, Kind, Lease, Request, Then};
+use forebay_lookahead::Run;
 
-use super::coalesce::Run;
 use super::land::{Landing, Piece, Watch};
 use super::private::Private;
 use crate::core::Core;

@@ -8,10 +8,10 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::coalesce::{Limits, Run, coalesce};
+use forebay_lookahead::{Detected, Limits, Run, coalesce};
+
 use super::depart::Ahead;
 use crate::core::Core;
-use crate::detect;
 use crate::file::FileCore;
 use crate::frame::NO_FRAME;
 use crate::replacement::AccessStrategy;
@@ -68,7 +68,7 @@ impl Core {
 }
 
 /// The blocks after the missed one, ascending.
-fn ahead_of(found: &detect::Ahead) -> Vec<Block> {
+fn ahead_of(found: &Detected) -> Vec<Block> {
     let at = |step: u32| i64::from(found.first) + found.stride * i64::from(step);
     let blocks = (1..found.count).filter_map(|step| Block::try_from(at(step)).ok());
     let mut blocks: Vec<Block> = blocks.collect();

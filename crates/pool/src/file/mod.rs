@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay_io::File;
+use forebay_lookahead::Detector;
 
 pub use handle::{PagedFile, Salvage};
 pub use options::FileOptions;
 pub(crate) use registry::Files;
 
 use crate::checksum::{Checksum, ZeroPages};
-use crate::detect::Detector;
 use crate::error::{Error, Fate};
 use crate::table::PageTable;
 use crate::tablespace::Space;

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use forebay_io::OpenOptions;
+use forebay_lookahead::Detector;
 
 use super::segments::{Segments, directory};
 use super::{BLOCKS_MAX, FileCore, FileOptions, OPEN};
 use crate::checksum::Checksum;
-use crate::detect::Detector;
 use crate::error::Error;
 use crate::table::PageTable;
 use crate::tablespace::Space;
@@ -184,7 +184,7 @@ impl Files {
             blocks: AtomicU64::new(len / page),
             fate: AtomicU8::new(OPEN),
             segments,
-            detector: Mutex::new(Detector::new()),
+            detector: Mutex::new(Detector::default()),
             resize: Mutex::new(0),
             // A file that was just made, or extended by somebody who then died, is not durable.
             changes: AtomicU64::new(1),

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use super::adaptive::cached_read_max;
+use forebay_lookahead::cached_read_max;
+
 use super::window::{Item, State};
 use super::{Means, Order, ReadStream, StreamError, Streamed, Wanted};
 use crate::error::Error;

@@ -13,11 +13,11 @@
 //! | part | its one idea |
 //! |---|---|
 //! | `window` | what is known and not given out yet |
-//! | `distance` | how far ahead: by what the reader had to wait |
-//! | `adaptive` | by which way: by what the reads have shown |
-//! | `trial` | which of two ways costs the reader less |
 //! | `refill` | from named blocks to requests |
 //! | `deliver` | from a block of the window to a page in the caller's hand |
+//! | `winners` | which way of reading was the cheaper one, among streams |
+//!
+//! How far ahead, by which way and in which requests is decided in [`forebay_lookahead`].
 //!
 //! Invariants:  [RS-1] pinned <= the stream's share of the budget   [RS-2] blocks return in the caller's
 //!              order, each once for each time it was named   [RS-3] a dropped stream leaves no pin
@@ -27,28 +27,26 @@
 //! Source:      PostgreSQL read_stream.c for growing by doubling, pause, resume and reset; the window
 //!              sort, the gaps and the courses are ours.
 
-mod adaptive;
 mod deliver;
-pub(crate) mod distance;
 mod options;
 mod page;
 mod refill;
 mod stats;
-pub(crate) mod trial;
 mod window;
+pub(crate) mod winners;
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_io::{CacheMode, Hint};
+use forebay_io::{CacheMode, Hint, Kind};
+use forebay_lookahead::{Adaptive, Course, Distance, Reading, Run};
 
 pub use options::{Order, ReadaheadStrategy, StreamOptions, UnknownReadahead};
 pub use page::{StreamError, Streamed, Wanted};
 pub use stats::StreamStats;
 
-use crate::ahead::coalesce::Run;
 use crate::ahead::{Private, Share, Watch};
 use crate::core::Core;
 use crate::error::Error;
@@ -59,8 +57,6 @@ use crate::replacement::AccessStrategy;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::Block;
 use crate::trace::Trace;
-use adaptive::{Adaptive, Course};
-use distance::Distance;
 use refill::{Gaps, Noted};
 use window::{State, Window};
 
@@ -282,9 +278,13 @@ impl Means {
         match (strategy, space.cache) {
             (ReadaheadStrategy::Async, _) => Means::Async,
             (ReadaheadStrategy::Adaptive, cache) => {
-                let (page_bytes, queue) = (handle.core().page_bytes(), space.queue.kind());
-                let winner = space.winners.get(scan);
-                Means::Adaptive(Adaptive::new(cache, page_bytes, queue, scan, winner))
+                let reading = Reading {
+                    buffered: cache == CacheMode::Buffered,
+                    page_bytes: handle.core().page_bytes(),
+                    batches: space.queue.kind() == Kind::Uring,
+                    scan,
+                };
+                Means::Adaptive(Adaptive::new(reading, space.winners.get(scan)))
             }
             (ReadaheadStrategy::Prefetch, CacheMode::Buffered) => Means::Prefetch,
             // What the kernel could do for them it does in its page cache, which a direct file has not.

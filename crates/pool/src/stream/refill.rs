@@ -1,11 +1,10 @@
 //! Refilling the window: blocks are named, those not in memory are asked for, sorted and merged.
 
 use forebay_io::Advice;
+use forebay_lookahead::{Course, Limits, Run, Way, cached_batch_max, coalesce};
 
-use super::adaptive::{Course, Way, cached_batch_max};
 use super::window::State;
 use super::{Means, Pace, ReadStream, Wanted};
-use crate::ahead::coalesce::{Limits, Run, coalesce};
 use crate::ahead::{Ahead, Departed};
 use crate::frame::word::{AHEAD, READING, Touch, VALID};
 use crate::frame::{Frame, FrameIndex, NO_FRAME};

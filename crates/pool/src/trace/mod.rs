@@ -100,6 +100,18 @@ pub enum Why {
     Late,
 }
 
+impl From<forebay_lookahead::Why> for Why {
+    fn from(why: forebay_lookahead::Why) -> Why {
+        match why {
+            forebay_lookahead::Why::Random => Why::Random,
+            forebay_lookahead::Why::Sequential => Why::Sequential,
+            forebay_lookahead::Why::Backward => Why::Backward,
+            forebay_lookahead::Why::Strided => Why::Strided,
+            forebay_lookahead::Why::Context => Why::Context,
+        }
+    }
+}
+
 /// A record of the newest decisions of look-ahead. Clones share it.
 ///
 /// Two handles on one trace: one for the pool to record in, one to look at it with.

@@ -40,8 +40,7 @@
 //! Source:      the kernel's on-demand readahead (mm/readahead.c): doubling, and the look at what
 //!              is in memory (count_history_pages). Credit and strides are ours.
 
-use crate::tag::Block;
-use crate::trace;
+use crate::Block;
 
 /// Sequences kept, and misses without a sequence remembered.
 const TRACKED: usize = 16;
@@ -70,7 +69,7 @@ const CREDIT_MAX: u32 = TRACKED as u32 * (FIRST_BATCH - 1);
 
 /// Finds sequences in the misses of one file. Behind a lock of its owner's.
 #[derive(Debug)]
-pub(crate) struct Detector {
+pub struct Detector {
     /// In no order.
     tracked: [Sequence; TRACKED],
     tracked_count: usize,
@@ -85,20 +84,20 @@ pub(crate) struct Detector {
 
 /// What to read now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ahead {
+pub struct Detected {
     /// The missed block.
-    pub(crate) first: Block,
+    pub first: Block,
     /// From each block to the next: 1 forward, -1 backward, otherwise 2 to 64 either way.
-    pub(crate) stride: i64,
+    pub stride: i64,
     /// How many blocks, the missed one included; at least 1.
-    pub(crate) count: u32,
+    pub count: u32,
     /// What makes them worth reading.
-    pub(crate) why: Why,
+    pub why: Why,
 }
 
 /// What a miss was taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub enum Why {
     /// Nothing known: the missed block alone.
     Random,
     /// Each block follows the one before.
@@ -143,9 +142,9 @@ enum Evidence {
     Strong,
 }
 
-impl Detector {
+impl Default for Detector {
     /// Knows nothing yet.
-    pub(crate) fn new() -> Detector {
+    fn default() -> Detector {
         Detector {
             tracked: [Sequence::default(); TRACKED],
             tracked_count: 0,
@@ -155,20 +154,22 @@ impl Detector {
             credit: CREDIT_MAX * MISSES_PER_CREDIT,
         }
     }
+}
 
+impl Detector {
     /// `block` missed: says what to read.
     ///
     /// `blocks` is the file's length, `most` the most blocks to read now, both in blocks;
     /// `resident` says whether a block is in memory and is asked 8 times at most. A block past the
     /// end (the file may just have become shorter) is answered alone, and forgotten.
-    pub(crate) fn missed(
+    pub fn missed(
         &mut self,
         block: Block,
         blocks: Block,
         most: u32,
         resident: impl Fn(Block) -> bool,
-    ) -> Ahead {
-        let alone = Ahead { first: block, stride: 1, count: 1, why: Why::Random };
+    ) -> Detected {
+        let alone = Detected { first: block, stride: 1, count: 1, why: Why::Random };
         if block >= blocks {
             return alone;
         }
@@ -185,7 +186,7 @@ impl Detector {
         });
         let ahead = found.and_then(|(stride, why, evidence)| {
             let count = FIRST_BATCH.min(room(block, stride, blocks)).min(most).max(1);
-            self.begin(Ahead { first: block, stride, count, why }, evidence)
+            self.begin(Detected { first: block, stride, count, why }, evidence)
         });
         ahead.unwrap_or_else(|| {
             self.remember(block);
@@ -228,7 +229,7 @@ impl Detector {
         block: Block,
         blocks: Block,
         most: u32,
-    ) -> Ahead {
+    ) -> Detected {
         let Sequence { count: last, stride, owed, .. } = self.tracked[index];
         let want = match place {
             Place::End => last.saturating_mul(2),
@@ -253,11 +254,11 @@ impl Detector {
             -1 => Why::Backward,
             _ => Why::Strided,
         };
-        Ahead { first: block, stride, count, why }
+        Detected { first: block, stride, count, why }
     }
 
     /// Begins a sequence, if its evidence is strong or there is credit for it.
-    fn begin(&mut self, ahead: Ahead, evidence: Evidence) -> Option<Ahead> {
+    fn begin(&mut self, ahead: Detected, evidence: Evidence) -> Option<Detected> {
         let extra = ahead.count - 1;
         let owed = if evidence == Evidence::Strong { 0 } else { extra };
         self.credit = self.credit.checked_sub(owed * MISSES_PER_CREDIT)?;
@@ -380,18 +381,6 @@ fn context(block: Block, blocks: Block, resident: impl Fn(Block) -> bool) -> Opt
         (false, true) => Some(-1),
         // On both sides: a hole, with nothing to read behind it.
         _ => None,
-    }
-}
-
-impl From<Why> for trace::Why {
-    fn from(why: Why) -> trace::Why {
-        match why {
-            Why::Random => trace::Why::Random,
-            Why::Sequential => trace::Why::Sequential,
-            Why::Backward => trace::Why::Backward,
-            Why::Strided => trace::Why::Strided,
-            Why::Context => trace::Why::Context,
-        }
     }
 }
 

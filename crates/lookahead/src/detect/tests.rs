@@ -27,12 +27,12 @@ struct Reader {
 impl Reader {
     fn new(blocks: Block, room: usize) -> Reader {
         let (order, wanted) = (VecDeque::new(), HashMap::new());
-        let detector = Detector::new();
+        let detector = Detector::default();
         Reader { detector, blocks, room, order, wanted, misses: 0, extra: 0, dropped: 0 }
     }
 
     /// What the detector said, if the block was not in memory.
-    fn read(&mut self, block: Block) -> Option<Ahead> {
+    fn read(&mut self, block: Block) -> Option<Detected> {
         if let Some(wanted) = self.wanted.get_mut(&block) {
             *wanted = true;
             return None;
@@ -58,7 +58,7 @@ impl Reader {
         Some(ahead)
     }
 
-    fn read_all(&mut self, blocks: impl IntoIterator<Item = Block>) -> Vec<Ahead> {
+    fn read_all(&mut self, blocks: impl IntoIterator<Item = Block>) -> Vec<Detected> {
         blocks.into_iter().filter_map(|block| self.read(block)).collect()
     }
 
@@ -69,12 +69,12 @@ impl Reader {
     }
 }
 
-fn batches(aheads: &[Ahead]) -> Vec<(Block, u32)> {
+fn batches(aheads: &[Detected]) -> Vec<(Block, u32)> {
     aheads.iter().map(|ahead| (ahead.first, ahead.count)).collect()
 }
 
 /// Nothing in memory.
-fn missed(detector: &mut Detector, block: Block) -> Ahead {
+fn missed(detector: &mut Detector, block: Block) -> Detected {
     detector.missed(block, BLOCKS, MOST, |_| false)
 }
 
@@ -121,13 +121,13 @@ fn a_strided_reader_is_known_at_its_third_miss() {
 
 #[test]
 fn a_reader_that_comes_through_resident_blocks_is_known_at_once() {
-    let mut detector = Detector::new();
+    let mut detector = Detector::default();
     let ahead = detector.missed(50, BLOCKS, MOST, |block| (40..50).contains(&block));
-    assert_eq!(ahead, Ahead { first: 50, stride: 1, count: 4, why: Why::Context });
+    assert_eq!(ahead, Detected { first: 50, stride: 1, count: 4, why: Why::Context });
     let ahead = missed(&mut detector, 54);
-    assert_eq!(ahead, Ahead { first: 54, stride: 1, count: 8, why: Why::Sequential });
+    assert_eq!(ahead, Detected { first: 54, stride: 1, count: 8, why: Why::Sequential });
     let ahead = detector.missed(900, BLOCKS, MOST, |block| (901..904).contains(&block));
-    assert_eq!(ahead, Ahead { first: 900, stride: -1, count: 4, why: Why::Context });
+    assert_eq!(ahead, Detected { first: 900, stride: -1, count: 4, why: Why::Context });
     // Two are too few, and a hole between resident blocks has nothing behind it.
     for around in [498..500, 501..503, 490..510] {
         let there = |block| block != 500 && around.contains(&block);
@@ -173,7 +173,7 @@ fn a_reader_that_jumps_a_little_stays_in_its_sequence() {
     let random = before.iter().filter(|ahead| ahead.why == Why::Random).count();
     assert_eq!(random, 1, "only the first: {before:?}");
     // After a jump the batch is as long as the last one.
-    let mut detector = Detector::new();
+    let mut detector = Detector::default();
     let counts = [10, 11, 15, 23, 41].map(|block| missed(&mut detector, block).count);
     assert_eq!(counts, [1, 4, 8, 16, 16]);
     assert_eq!(missed(&mut detector, 62).count, 1, "too far for a jump");
@@ -181,7 +181,7 @@ fn a_reader_that_jumps_a_little_stays_in_its_sequence() {
 
 #[test]
 fn a_miss_inside_the_batch_halves_it() {
-    let mut detector = Detector::new();
+    let mut detector = Detector::default();
     let counts = [10, 11, 15, 23, 39, 50].map(|block| missed(&mut detector, block).count);
     assert_eq!(counts, [1, 4, 8, 16, 32, 16]);
     assert_eq!(missed(&mut detector, 66).count, 32);
@@ -189,7 +189,7 @@ fn a_miss_inside_the_batch_halves_it() {
 
 #[test]
 fn of_two_sequences_the_one_whose_batch_ends_there_goes_on() {
-    let mut detector = Detector::new();
+    let mut detector = Detector::default();
     // Forward, with 39..71 as its last batch; and backward, read down to 62.
     let counts = [10, 11, 15, 23, 39].map(|block| missed(&mut detector, block).count);
     assert_eq!(counts, [1, 4, 8, 16, 32]);
@@ -203,7 +203,7 @@ fn of_two_sequences_the_one_whose_batch_ends_there_goes_on() {
 #[test]
 fn holes_and_crowded_steps_begin_no_sequence() {
     let last = |order: &[Block]| {
-        let mut detector = Detector::new();
+        let mut detector = Detector::default();
         let whys: Vec<Why> = order.iter().map(|block| missed(&mut detector, *block).why).collect();
         whys.last().copied()
     };
@@ -216,7 +216,7 @@ fn holes_and_crowded_steps_begin_no_sequence() {
 
 #[test]
 fn a_block_that_two_threads_miss_at_once_is_one_miss() {
-    let mut detector = Detector::new();
+    let mut detector = Detector::default();
     let counts = [10, 10, 11, 11, 15, 15, 23].map(|block| missed(&mut detector, block).count);
     assert_eq!(counts, [1, 1, 4, 1, 8, 1, 16]);
     assert_eq!(detector.sequences(), 1);
@@ -229,7 +229,7 @@ fn a_block_that_two_threads_miss_at_once_is_one_miss() {
 /// [DET-2]
 #[test]
 fn det_2_a_block_of_a_sequence_asks_nothing_and_others_at_most_eight_times() {
-    let mut detector = Detector::new();
+    let mut detector = Detector::default();
     let asked = std::cell::Cell::new(0);
     let count = |answer: bool| {
         let asked = &asked;
@@ -251,7 +251,7 @@ fn det_2_a_block_of_a_sequence_asks_nothing_and_others_at_most_eight_times() {
 #[test]
 fn det_4_the_seventeenth_sequence_takes_the_place_of_the_least_recently_used() {
     assert!(size_of::<Detector>() <= 480, "{}", size_of::<Detector>());
-    let mut detector = Detector::new();
+    let mut detector = Detector::default();
     for number in 0..17 {
         missed(&mut detector, number * 1000);
         missed(&mut detector, number * 1000 + 1);
@@ -269,7 +269,7 @@ fn det_4_the_seventeenth_sequence_takes_the_place_of_the_least_recently_used() {
 
 #[test]
 fn a_sequence_that_nobody_continues_is_forgotten() {
-    let mut detector = Detector::new();
+    let mut detector = Detector::default();
     for block in [10, 11, 15] {
         missed(&mut detector, block);
     }
@@ -285,7 +285,7 @@ fn a_sequence_that_nobody_continues_is_forgotten() {
 #[test]
 fn det_3_what_only_looks_like_a_sequence_is_soon_no_longer_believed() {
     let pairs = 10_000;
-    let mut detector = Detector::new();
+    let mut detector = Detector::default();
     let extra: u32 = (0..pairs)
         .flat_map(|number| [number * 100, number * 100 + 1])
         .map(|block| missed(&mut detector, block).count - 1)
@@ -380,7 +380,7 @@ fn locally_shuffled_ranges_waste_little() {
 #[test]
 fn the_edges_of_a_file_are_safe() {
     let last = Block::MAX - 1;
-    let mut detector = Detector::new();
+    let mut detector = Detector::default();
     let miss = |detector: &mut Detector, block| {
         detector.missed(block, Block::MAX, u32::MAX, |_| false).count
     };
@@ -388,10 +388,10 @@ fn the_edges_of_a_file_are_safe() {
     assert_eq!([2, 1, 0].map(|block| miss(&mut detector, block)), [1, 2, 1]);
     assert_eq!(miss(&mut detector, 0), 1);
     // Past the end, as after a truncation: nothing is learnt.
-    let mut detector = Detector::new();
+    let mut detector = Detector::default();
     for block in [100, 101, 102, Block::MAX] {
         let ahead = detector.missed(block, 100, MOST, |_| true);
-        assert_eq!(ahead, Ahead { first: block, stride: 1, count: 1, why: Why::Random });
+        assert_eq!(ahead, Detected { first: block, stride: 1, count: 1, why: Why::Random });
     }
     assert_eq!(detector.missed(5, 0, 0, |_| true).count, 1);
     // The file grows under its reader.
@@ -418,7 +418,7 @@ proptest! {
         most in prop_oneof![0..10_u32, Just(MOST), Just(u32::MAX)],
         resident in any::<u64>(),
     ) {
-        let mut detector = Detector::new();
+        let mut detector = Detector::default();
         for block in order {
             let asked = std::cell::Cell::new(0);
             let ahead = detector.missed(block, file, most, |other| {

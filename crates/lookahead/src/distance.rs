@@ -47,7 +47,7 @@ const WASTE_MEMORY: u32 = 256;
 
 /// The look-ahead distance of one stream.
 #[derive(Debug, Clone)]
-pub(crate) struct Distance {
+pub struct Distance {
     blocks: u32,
     most: u32,
     /// Blocks that the consumer has still to take before the distance may double again.
@@ -64,7 +64,7 @@ pub(crate) struct Distance {
 
 impl Distance {
     /// Begins `start` blocks ahead (at least 1), never to go beyond `most`.
-    pub(crate) fn new(start: u32, most: u32) -> Distance {
+    pub fn new(start: u32, most: u32) -> Distance {
         assert!(start >= 1 && most >= 1, "[DST-1] start {start} and most {most} are at least 1");
         Distance {
             blocks: start.min(most),
@@ -80,19 +80,19 @@ impl Distance {
     }
 
     /// How many blocks to be ahead now: 1 to `most`.
-    pub(crate) fn blocks(&self) -> u32 {
+    pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
     /// Sets another bound, at least 1 block: shares of pins and rings change.
-    pub(crate) fn set_most(&mut self, most: u32) {
+    pub fn set_most(&mut self, most: u32) {
         assert!(most >= 1, "[DST-1] a stream may be ahead by a block at least");
         self.most = most;
         self.set(self.blocks);
     }
 
     /// The consumer waited for a block that had been asked for ahead.
-    pub(crate) fn waited(&mut self, wait: Duration) {
+    pub fn waited(&mut self, wait: Duration) {
         if wait < WAIT_MIN {
             return self.ready();
         }
@@ -108,7 +108,7 @@ impl Distance {
     }
 
     /// A block had been asked for ahead and was there.
-    pub(crate) fn ready(&mut self) {
+    pub fn ready(&mut self) {
         self.hits_in_a_row = 0;
         self.use_one();
         self.growth_after = self.growth_after.saturating_sub(1);
@@ -119,7 +119,7 @@ impl Distance {
     }
 
     /// So many blocks in a row were in memory all along: nothing had been asked for.
-    pub(crate) fn hits(&mut self, hits: u32) {
+    pub fn hits(&mut self, hits: u32) {
         // After so many it is 1, from wherever it began.
         for _ in 0..hits.min(HITS_TO_ONE) {
             self.hit();
@@ -138,7 +138,7 @@ impl Distance {
     }
 
     /// So many blocks that had been asked for ahead were never wanted.
-    pub(crate) fn wasted(&mut self, blocks: u32) {
+    pub fn wasted(&mut self, blocks: u32) {
         self.wasted = self.wasted.saturating_add(blocks);
         let asked = self.used.saturating_add(self.wasted);
         if asked >= WASTE_EVIDENCE && self.wasted > asked / WASTE_PART {
@@ -151,18 +151,18 @@ impl Distance {
     }
 
     /// There was no room for what was to be asked for.
-    pub(crate) fn halve(&mut self) {
+    pub fn halve(&mut self) {
         self.set(self.blocks / 2);
         self.growth_after = self.blocks.saturating_mul(4);
     }
 
     /// A request took so long from its submission to its completion.
-    pub(crate) fn latency(&mut self, latency: Duration) {
+    pub fn latency(&mut self, latency: Duration) {
         smooth(&mut self.latency_ns, latency, LATENCY_PARTS);
     }
 
     /// The consumer spent so long by itself, not waiting, between two blocks.
-    pub(crate) fn interval(&mut self, interval: Duration) {
+    pub fn interval(&mut self, interval: Duration) {
         smooth(&mut self.interval_ns, interval, INTERVAL_PARTS);
     }
 

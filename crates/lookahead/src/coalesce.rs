@@ -18,28 +18,28 @@
 //! Concurrency: none; a function of its arguments that allocates only by making `runs` longer.
 //! Failure:     blocks out of order, a combine limit of 0 or a full segment are bugs, and panic.
 
-use crate::tag::Block;
+use crate::Block;
 
 /// What one call may put into its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Most blocks of one request, gaps included; at least 1.
-    pub(crate) combine_blocks: u32,
+    pub combine_blocks: u32,
     /// Most unneeded blocks to read through in one place.
-    pub(crate) gap_blocks: u32,
+    pub gap_blocks: u32,
     /// Most unneeded blocks for each 100 wanted ones, over the whole call.
-    pub(crate) over_read_percent: u32,
+    pub over_read_percent: u32,
 }
 
 /// One request: a row of blocks, the first and the last of which are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
+pub struct Run {
     /// The first block.
-    pub(crate) first: Block,
+    pub first: Block,
     /// Length in blocks, gaps included.
-    pub(crate) blocks: u32,
+    pub blocks: u32,
     /// How many of them are wanted.
-    pub(crate) wanted: u32,
+    pub wanted: u32,
 }
 
 impl Run {
@@ -55,7 +55,7 @@ impl Run {
 ///
 /// # Panics
 /// `wanted` does not ascend, `combine_blocks` is 0, or there is no room at a wanted block.
-pub(crate) fn coalesce(
+pub fn coalesce(
     wanted: &[Block],
     limits: Limits,
     room: impl Fn(Block) -> u32,

@@ -28,36 +28,54 @@
 
 use std::time::Duration;
 
-use forebay_io::{CacheMode, Kind};
+use crate::trial::{Side, Trial};
 
-use super::trial::{Side, Trial};
+/// What is read, and what can be done about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    /// Through the kernel's page cache.
+    pub buffered: bool,
+    /// Size of a page, in bytes.
+    pub page_bytes: usize,
+    /// One system call takes a whole batch of requests.
+    pub batches: bool,
+    /// One block after the other is read.
+    pub scan: bool,
+}
 
 /// How blocks are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Course {
+pub enum Course {
+    /// Each block when it is needed, by the reader itself.
     Plain,
+    /// A window at a time, merged, by the reader itself.
     Beside,
+    /// Requests to the queue, of which nothing has to be waited for.
     Queue,
+    /// Ahead of the reader, as [`Adaptive::way`] says.
     Ahead,
 }
 
 /// How blocks are read ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub enum Way {
+    /// The kernel, by itself.
     Kernel,
+    /// The kernel, told of each run (WILLNEED).
     Hint,
+    /// Requests to the queue.
     Queue,
 }
 
 /// What a read of a page from the page cache takes at most: the system call, and a nanosecond for each
 /// two bytes.
-pub(super) fn cached_read_max(page_bytes: usize) -> Duration {
+pub fn cached_read_max(page_bytes: usize) -> Duration {
     CACHED_REQUEST_MAX + cached_page_max(page_bytes)
 }
 
 /// What a batch of so many pages in so many requests takes at most, if the page cache has it: a page of
 /// many costs half of what one by itself may cost.
-pub(super) fn cached_batch_max(requests: u32, pages: u32, page_bytes: usize) -> Duration {
+pub fn cached_batch_max(requests: u32, pages: u32, page_bytes: usize) -> Duration {
     CACHED_REQUEST_MAX * requests + cached_page_max(page_bytes) * pages / 2
 }
 
@@ -103,13 +121,13 @@ const QUEUE_BATCH: u32 = 32;
 /// Blocks in a run from which on it is worth reading them together.
 const BESIDE_RUN: u32 = 2;
 
+/// The choice of a course and a way, for one reader.
 #[derive(Debug, Clone)]
-pub(super) struct Adaptive {
+pub struct Adaptive {
     course: Course,
     ways: [Way; 2],
     trial: Trial,
-    buffered: bool,
-    page_bytes: usize,
+    reading: Reading,
     /// Plain reads since the course was taken.
     reads: u32,
     slow: u32,
@@ -117,24 +135,15 @@ pub(super) struct Adaptive {
     distrust: u32,
     /// Blocks to know of while nothing has to be waited for.
     cached_window: u32,
-    /// One system call takes a whole batch.
-    batches: bool,
 }
 
 impl Adaptive {
-    /// `scan`: one block after the other is read. `winner`: of the trials of streams like this one.
-    pub(super) fn new(
-        cache: CacheMode,
-        page_bytes: usize,
-        queue: Kind,
-        scan: bool,
-        winner: Option<Side>,
-    ) -> Adaptive {
-        let buffered = cache == CacheMode::Buffered;
-        let (ways, trial) = match (buffered, scan) {
+    /// Begins to read ahead. `winner`: of the trials of streams like this one.
+    pub fn new(reading: Reading, winner: Option<Side>) -> Adaptive {
+        let (ways, trial) = match (reading.buffered, reading.scan) {
             (false, _) => ([Way::Queue; 2], Trial::only(Side::First)), // [ADP-1]
             (true, true) => {
-                let waiting = cached_batch_max(1, KERNEL_RUN, page_bytes) * 2 / KERNEL_RUN;
+                let waiting = cached_batch_max(1, KERNEL_RUN, reading.page_bytes) * 2 / KERNEL_RUN;
                 ([Way::Kernel, Way::Hint], Trial::new(winner, Some(waiting)))
             }
             (true, false) => ([Way::Hint, Way::Queue], Trial::new(winner, None)), // [ADP-2]
@@ -143,43 +152,43 @@ impl Adaptive {
             course: Course::Ahead,
             ways,
             trial,
-            buffered,
-            page_bytes,
+            reading,
             reads: 0,
             slow: 0,
             distrust: 0,
             cached_window: CACHED_WINDOW,
-            batches: queue == Kind::Uring,
         }
     }
 
-    pub(super) fn course(&self) -> Course {
+    /// How blocks are read now.
+    pub fn course(&self) -> Course {
         self.course
     }
 
     /// How to read what is to be read ahead.
-    pub(super) fn way(&self) -> Way {
+    pub fn way(&self) -> Way {
         self.ways[self.trial.side() as usize]
     }
 
-    pub(super) fn is_scan(&self) -> bool {
+    /// Whether the kernel's own readahead is one of the ways.
+    pub fn is_scan(&self) -> bool {
         self.ways[0] == Way::Kernel
     }
 
     /// Takes no other way than the queue.
-    pub(super) fn by_queue_only(&mut self) {
+    pub fn by_queue_only(&mut self) {
         self.ways = [Way::Queue; 2];
         self.trial = Trial::only(Side::First);
     }
 
     /// The kernel takes no hints.
-    pub(super) fn without_hints(&mut self) {
+    pub fn without_hints(&mut self) {
         self.trial = Trial::only(if self.is_scan() { Side::First } else { Side::Second });
     }
 
     /// Reading `blocks` has cost the reader `spent`; `known` more have been asked for. Gives the winner of
     /// the trial when there is one.
-    pub(super) fn spent(&mut self, blocks: u32, spent: Duration, known: u32) -> Option<Side> {
+    pub fn spent(&mut self, blocks: u32, spent: Duration, known: u32) -> Option<Side> {
         match self.course {
             Course::Ahead => self.trial.spent(blocks, spent, known),
             Course::Plain | Course::Beside | Course::Queue => None,
@@ -187,7 +196,7 @@ impl Adaptive {
     }
 
     /// Blocks to know of now, if `distance` is how far it pays to be ahead of a disk.
-    pub(super) fn window(&self, distance: u32) -> u32 {
+    pub fn window(&self, distance: u32) -> u32 {
         match self.course {
             Course::Ahead if self.way() == Way::Kernel => distance.min(KERNEL_WINDOW),
             Course::Ahead | Course::Plain => distance,
@@ -197,19 +206,19 @@ impl Adaptive {
 
     /// Whether the page cache is worth a look before a batch. It is not where the kernel reads ahead: what
     /// is there is read in the same way.
-    pub(super) fn wants_sample(&self) -> bool {
-        self.buffered && self.distrust == 0 && self.way() != Way::Kernel
+    pub fn wants_sample(&self) -> bool {
+        self.reading.buffered && self.distrust == 0 && self.way() != Way::Kernel
     }
 
     /// A batch of `blocks` in `runs` is about to be read. `cached`: whether what was looked at of it is
     /// in the page cache; `None` where the system does not tell.
-    pub(super) fn batch(&mut self, cached: Option<bool>, blocks: u32, runs: u32) -> Course {
+    pub fn batch(&mut self, cached: Option<bool>, blocks: u32, runs: u32) -> Course {
         self.distrust = self.distrust.saturating_sub(1);
         let course = match cached {
-            Some(true) if self.buffered => {
+            Some(true) if self.reading.buffered => {
                 if blocks >= BESIDE_RUN_LONG * runs {
                     Course::Beside
-                } else if self.batches && blocks >= QUEUE_BATCH {
+                } else if self.reading.batches && blocks >= QUEUE_BATCH {
                     self.widen();
                     Course::Queue
                 } else if blocks >= BESIDE_RUN * runs {
@@ -227,18 +236,20 @@ impl Adaptive {
     }
 
     /// A batch of so many pages in so many requests was read beside the reader's work, and took so long.
-    pub(super) fn read_beside(&mut self, took: Duration, requests: u32, pages: u32) {
+    pub fn read_beside(&mut self, took: Duration, requests: u32, pages: u32) {
         if requests == 0 {
             return; // All of it was in memory.
         }
-        if pages < BESIDE_RUN * requests || (self.batches && pages < BESIDE_RUN_LONG * requests) {
+        if pages < BESIDE_RUN * requests
+            || (self.reading.batches && pages < BESIDE_RUN_LONG * requests)
+        {
             self.take(Course::Queue);
             return;
         }
         if pages < BESIDE_RUN_LONG * requests {
             self.widen();
         }
-        if took <= cached_batch_max(requests, pages, self.page_bytes) {
+        if took <= cached_batch_max(requests, pages, self.reading.page_bytes) {
             self.slow = 0;
             return;
         }
@@ -250,12 +261,12 @@ impl Adaptive {
     }
 
     /// A plain read took so long.
-    pub(super) fn read_plain(&mut self, took: Duration) {
+    pub fn read_plain(&mut self, took: Duration) {
         if self.course != Course::Plain {
             return;
         }
         self.reads += 1;
-        if took > cached_read_max(self.page_bytes) {
+        if took > cached_read_max(self.reading.page_bytes) {
             self.slow += 1;
         }
         if self.slow >= SLOW_READS {
@@ -285,15 +296,17 @@ mod tests {
 
     const FAST: Duration = Duration::from_micros(3);
     const SLOW: Duration = Duration::from_micros(80);
+    const READING: Reading =
+        Reading { buffered: true, page_bytes: 8192, batches: false, scan: false };
 
     fn buffered() -> Adaptive {
-        Adaptive::new(CacheMode::Buffered, 8192, Kind::Threads, false, None)
+        Adaptive::new(READING, None)
     }
 
     #[test]
     fn adp_1_a_direct_file_is_always_read_ahead() {
-        let mut direct =
-            Adaptive::new(CacheMode::Direct, 8192, Kind::Uring, true, Some(Side::First));
+        let reading = Reading { buffered: false, batches: true, scan: true, ..READING };
+        let mut direct = Adaptive::new(reading, Some(Side::First));
         assert!(!direct.wants_sample(), "[ADP-1]");
         assert_eq!(direct.batch(Some(true), 64, 4), Course::Ahead, "[ADP-1]");
         assert_eq!(direct.spent(1 << 20, SLOW, 0), None, "[ADP-1]");
@@ -302,7 +315,7 @@ mod tests {
 
     #[test]
     fn adp_2_a_scan_is_left_to_the_kernel_first_and_others_are_told_of() {
-        let of = |scan| Adaptive::new(CacheMode::Buffered, 8192, Kind::Uring, scan, None);
+        let of = |scan| Adaptive::new(Reading { batches: true, scan, ..READING }, None);
         let (mut scan, other) = (of(true), of(false));
         assert_eq!((scan.way(), other.way()), (Way::Kernel, Way::Hint), "[ADP-2]");
         assert!(!scan.wants_sample() && other.wants_sample());
@@ -313,7 +326,7 @@ mod tests {
         assert_eq!(scan.way(), Way::Kernel);
         scan.by_queue_only();
         assert_eq!(scan.way(), Way::Queue);
-        let known = Adaptive::new(CacheMode::Buffered, 8192, Kind::Uring, true, Some(Side::Second));
+        let known = Adaptive::new(Reading { scan: true, ..READING }, Some(Side::Second));
         assert_eq!(known.way(), Way::Hint, "as it was the cheaper one elsewhere");
     }
 
@@ -328,7 +341,7 @@ mod tests {
 
     #[test]
     fn many_single_blocks_go_through_a_queue_that_takes_them_at_once() {
-        let mut adaptive = Adaptive::new(CacheMode::Buffered, 8192, Kind::Uring, false, None);
+        let mut adaptive = Adaptive::new(Reading { batches: true, ..READING }, None);
         assert_eq!(adaptive.batch(Some(true), 64, 20), Course::Queue);
         assert_eq!(adaptive.batch(Some(true), 64, 4), Course::Beside);
         assert_eq!(adaptive.batch(Some(true), 10, 10), Course::Plain);

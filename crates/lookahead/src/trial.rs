@@ -21,8 +21,6 @@
 
 use std::time::Duration;
 
-use crate::sync::{AtomicU32, Ordering};
-
 /// Blocks that are enough to tell what a way costs.
 const BLOCKS: u32 = 256;
 
@@ -43,8 +41,10 @@ const CLEARLY_PERCENT: u32 = 95;
 
 /// One of two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
+    /// The way that is taken unless the other is known to be cheaper.
     First,
+    /// The other.
     Second,
 }
 
@@ -57,27 +57,9 @@ impl Side {
     }
 }
 
-/// Which way has won among the scans of a tablespace, and among its other streams.
-#[derive(Debug, Default)]
-pub(crate) struct Winners([AtomicU32; 2]);
-
-impl Winners {
-    /// `None` before there was a trial.
-    pub(super) fn get(&self, scans: bool) -> Option<Side> {
-        match self.0[usize::from(scans)].load(Ordering::Relaxed) {
-            0 => None,
-            1 => Some(Side::First),
-            _ => Some(Side::Second),
-        }
-    }
-
-    pub(super) fn set(&self, scans: bool, winner: Side) {
-        self.0[usize::from(scans)].store(winner as u32 + 1, Ordering::Relaxed);
-    }
-}
-
+/// The trial of two ways of reading, by one reader.
 #[derive(Debug, Clone)]
-pub(super) struct Trial {
+pub struct Trial {
     now: Side,
     /// What the other way cost when it was measured last, for each block; `None` before it was, and for
     /// good where there is no choice.
@@ -99,7 +81,7 @@ pub(super) struct Trial {
 impl Trial {
     /// Begins with the way that won elsewhere, or with the first. `waiting`: what a block may cost the first
     /// way until the other is tried early; `None` for a way that has to gather speed.
-    pub(super) fn new(winner: Option<Side>, waiting: Option<Duration>) -> Trial {
+    pub fn new(winner: Option<Side>, waiting: Option<Duration>) -> Trial {
         Trial {
             // Whoever begins with a winner has the first trial behind it.
             waiting: waiting.filter(|_| winner.is_none()),
@@ -115,18 +97,18 @@ impl Trial {
     }
 
     /// No trial: `side` is the only way.
-    pub(super) fn only(side: Side) -> Trial {
+    pub fn only(side: Side) -> Trial {
         Trial { left: None, ..Trial::new(Some(side), None) }
     }
 
     /// The way to ask for what comes next.
-    pub(super) fn side(&self) -> Side {
+    pub fn side(&self) -> Side {
         self.now
     }
 
     /// Reading the last `blocks` cost the reader `spent`; `known` more have been asked for and not given
     /// out. Gives the winner when it has been found or confirmed.
-    pub(super) fn spent(&mut self, blocks: u32, spent: Duration, known: u32) -> Option<Side> {
+    pub fn spent(&mut self, blocks: u32, spent: Duration, known: u32) -> Option<Side> {
         let left = self.left?;
         if self.settling > 0 {
             self.settling = self.settling.saturating_sub(blocks); // [TRL-1]

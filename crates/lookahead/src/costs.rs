@@ -66,7 +66,7 @@ impl Default for DeviceCosts {
 
 /// The costs as they are known by now: the given ones, corrected by observations.
 #[derive(Debug, Clone)]
-pub(crate) struct Costs {
+pub struct Costs {
     given: DeviceCosts,
     request_factor: f64,
     byte_factor: f64,
@@ -86,7 +86,7 @@ struct Line {
 
 impl Costs {
     /// Starts from the `given` costs.
-    pub(crate) fn new(given: DeviceCosts) -> Costs {
+    pub fn new(given: DeviceCosts) -> Costs {
         let sane = |cost: Duration| cost.clamp(Duration::from_nanos(1), COST_MAX);
         let (request, mebibyte) = (sane(given.request), sane(given.mebibyte));
         let line = Line { prior: PRIOR_WEIGHT, ..Line::default() };
@@ -95,7 +95,7 @@ impl Costs {
     }
 
     /// The device, kept busy, took `busy` for `requests` requests of `bytes` bytes in all.
-    pub(crate) fn observe(&mut self, requests: u32, bytes: u64, busy: Duration) {
+    pub fn observe(&mut self, requests: u32, bytes: u64, busy: Duration) {
         if requests == 0 || bytes == 0 || busy.is_zero() {
             return;
         }
@@ -112,7 +112,7 @@ impl Costs {
     }
 
     /// The costs by now.
-    pub(crate) fn now(&self) -> DeviceCosts {
+    pub fn now(&self) -> DeviceCosts {
         DeviceCosts {
             request: self.given.request.mul_f64(self.request_factor),
             mebibyte: self.given.mebibyte.mul_f64(self.byte_factor),
@@ -121,7 +121,7 @@ impl Costs {
     }
 
     /// The longest gap, in blocks of `page_bytes`, whose bytes cost less than another request.
-    pub(crate) fn gap_blocks(&self, page_bytes: u32) -> u32 {
+    pub fn gap_blocks(&self, page_bytes: u32) -> u32 {
         let request = self.given.request.as_secs_f64() * self.request_factor;
         let mebibyte = self.given.mebibyte.as_secs_f64() * self.byte_factor;
         let block = f64::from(page_bytes) / MEBIBYTE * mebibyte;

@@ -1,0 +1,50 @@
+//! How far to read ahead, of what, and in which requests.
+//!
+//! Whoever reads blocks for somebody else, a page cache, a database's index scan, a file under SQLite,
+//! has the same questions. Here they are answered, by arithmetic alone: no I/O, no thread, no clock. Times
+//! and events come in, decisions go out, and so each of them can be tested by property and by trace.
+//!
+//! | module | question |
+//! |---|---|
+//! | [`Distance`] | how many blocks to be ahead of the consumer |
+//! | [`coalesce`] | which blocks share a request, and which gaps are read through |
+//! | [`Costs`] | what a request and a byte cost on this device, as observed |
+//! | [`Detector`] | whether misses of plain reads are a sequence, and what it will want next |
+//! | [`Adaptive`], [`Trial`] | by which way to read, given where reads wait and which way was cheaper |
+//!
+//! ```
+//! use forebay_lookahead::{Distance, Limits, coalesce};
+//! use std::time::Duration;
+//!
+//! // A consumer that waits for the disk is soon far ahead of itself.
+//! let mut distance = Distance::new(1, 256);
+//! for _ in 0..200 {
+//!     distance.waited(Duration::from_micros(90));
+//! }
+//! assert_eq!(distance.blocks(), 128);
+//!
+//! // What it wants then goes into few requests.
+//! let limits = Limits { combine_blocks: 16, gap_blocks: 1, over_read_percent: 25 };
+//! let mut runs = Vec::new();
+//! coalesce(&[1, 2, 3, 4, 6, 9], limits, |_| u32::MAX, &mut runs);
+//! assert_eq!(runs.iter().map(|run| (run.first, run.blocks)).collect::<Vec<_>>(), [(1, 6), (9, 1)]);
+//! ```
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
+mod adaptive;
+mod coalesce;
+mod costs;
+mod detect;
+mod distance;
+mod trial;
+
+pub use adaptive::{Adaptive, Course, Reading, Way, cached_batch_max, cached_read_max};
+pub use coalesce::{Limits, Run, coalesce};
+pub use costs::{Costs, DeviceCosts};
+pub use detect::{Detected, Detector, Why};
+pub use distance::Distance;
+pub use trial::{Side, Trial};
+
+/// A block's position in its file, counted in blocks from 0.
+pub type Block = u32;
