@@ -29,7 +29,7 @@ const LEFTOVER: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("HA", "CK")];
 
 /// Each package of ours, and the packages of ours that it may depend on.
-const LAYERS: [(&str, &[&str]); 7] = [
+const LAYERS: [(&str, &[&str]); 8] = [
     ("forebay-io", &[]),
     ("forebay-lookahead", &[]),
     ("forebay", &["forebay-io", "forebay-lookahead"]),
