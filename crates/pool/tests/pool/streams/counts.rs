@@ -146,7 +146,11 @@ fn pages_read_through_are_counted_and_bounded() {
         let all = since(&stage, &before).total();
         assert!(of_stream > 0, "{kind}: {of_stream} pages read through");
         assert_eq!(all.gap_pages, of_stream, "{kind}");
-        assert!(all.gap_pages * 100 <= named * 50, "[COA-5] {kind}: {}", all.gap_pages);
+        assert!(
+            all.gap_pages * 100 <= named * 50,
+            "{kind}: {} read through for {named} wanted",
+            all.gap_pages
+        );
         let read = stage.dam.blocks_read(PAGE).len() as u64;
         assert_eq!(all.read_bytes, read * PAGE as u64, "{kind}");
         // A page that had to go before it was its turn is read twice.

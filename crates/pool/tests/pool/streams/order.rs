@@ -155,7 +155,10 @@ fn no_request_crosses_the_end_of_a_segment() {
         let blocks: Vec<u32> = (0..95).filter(|block| block % 4 != 2).collect();
         check(&stage.file, &blocks, &options, true, "segments");
         let reads = stage.dam.reads();
-        assert!(reads.iter().all(|it| it.position + it.len <= segment), "[COA-3] {reads:?}");
+        assert!(
+            reads.iter().all(|it| it.position + it.len <= segment),
+            "a request leaves its segment: {reads:?}"
+        );
         assert!(reads.iter().any(|it| it.len > 4 * PAGE as u64), "none was combined: {reads:?}");
         let paths: std::collections::BTreeSet<_> = reads.iter().map(|it| &it.path).collect();
         assert_eq!(paths.len(), 10, "each segment was read: {paths:?}");
