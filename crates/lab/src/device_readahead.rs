@@ -41,15 +41,13 @@ impl ReadaheadGuard {
     /// [`BadInput`](crate::BadInput) when it cannot be read, or not be written by this user.
     pub fn take(sysfs: &Sysfs, device: &Device) -> anyhow::Result<ReadaheadGuard> {
         let taken = sysfs.readahead_file(device).map_err(anyhow::Error::from);
-        match taken.and_then(ReadaheadGuard::at) {
-            Ok(guard) => Ok(guard),
-            Err(error) if error.is::<crate::BadInput>() => {
-                bad_input!("--device-readahead: {error}")
-            }
-            Err(error) => bad_input!(
-                "--device-readahead: {error:#}; run as root on the machine itself, or leave it out"
-            ),
-        }
+        taken.and_then(ReadaheadGuard::at).or_else(|error| {
+            let hint = match error.is::<crate::BadInput>() {
+                true => "",
+                false => "; run as root on the machine itself, or leave it out",
+            };
+            bad_input!("--device-readahead: {error:#}{hint}")
+        })
     }
 
     /// The same of a `file` that holds a readahead, such as

@@ -51,6 +51,7 @@ pub struct ExplainArgs {
         long,
         value_name = "LIST",
         value_delimiter = ',',
+        hide_possible_values = true,
         default_value = "os,random,max,willneed,adaptive"
     )]
     pub strategy: Vec<Strategy>,
@@ -59,7 +60,7 @@ pub struct ExplainArgs {
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub distance: u32,
     /// Size of a block, a power of two from 4KiB to 64KiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "8KiB")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_block_size, default_value = "8KiB")]
     pub block_size: u64,
     /// How far the kernel may read ahead (such as 0, 128KiB, 8MiB); more than 128KiB needs root
     /// [default: as the kernel sets it]
@@ -68,9 +69,6 @@ pub struct ExplainArgs {
     /// How adaptive reads, from: buffered, direct; the others are about the page cache
     #[arg(long, value_name = "MODE", value_parser = parse_cache, default_value = "buffered")]
     pub cache: CacheMode,
-    /// The same as --cache direct
-    #[arg(long, conflicts_with = "cache")]
-    pub direct: bool,
     /// Let the disk run so many times faster; the times shown are still its own
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = parse_speed_up)]
     pub speed_up: f64,
@@ -86,6 +84,13 @@ pub struct ExplainArgs {
     /// Keep each disk's own log of its requests in this directory, as STRATEGY.jsonl
     #[arg(long, value_name = "DIR")]
     pub logs: Option<PathBuf>,
+}
+
+fn parse_block_size(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        size @ 4096..=65_536 if size.is_power_of_two() => Ok(size),
+        _ => Err("it has to be a power of two from 4KiB to 64KiB".to_owned()),
+    }
 }
 
 fn parse_speed_up(text: &str) -> Result<f64, String> {

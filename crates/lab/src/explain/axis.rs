@@ -1,4 +1,4 @@
-//! The axis of blocks: what is drawn of a file, with its empty parts left out.
+//! The axis of blocks: what is drawn of a file, with its empty parts left out, and in which columns.
 //!
 //! Patterns leave most of a file alone, and a picture to scale would be blank paper. So a gap that
 //! nobody asked for and nobody read is cut out where it is large beside the rest; what is left are
@@ -8,7 +8,14 @@
 //! Invariants:  [EXP-4] every block that was wanted or read is in one segment, and a request is in one
 //!              [EXP-5] later blocks are never drawn before earlier ones
 
+use std::cmp::Reverse;
 use std::ops::Range;
+
+use rangemap::RangeSet;
+
+use super::pattern::Pattern;
+use super::request::{Request, Use};
+use crate::report::numbers;
 
 /// Shorter gaps are never cut.
 const GAP_MIN: u64 = 16;
@@ -16,117 +23,172 @@ const GAP_MIN: u64 = 16;
 /// A gap is cut that is at least one part in so many of all that would be drawn.
 const GAP_PART: u64 = 16;
 
-/// The most cuts.
-const CUTS_MAX: usize = 12;
+/// The most cuts: on the narrowest terminal each segment still has a column.
+const CUTS_MAX: usize = 8;
 
 /// A first block below this is drawn from block 0 on.
 const ORIGIN: u64 = 16;
 
-/// The segments that are drawn, ascending; at least one, none of them empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Axis {
-    pub(super) segments: Vec<Range<u64>>,
+/// The segments that are drawn, ascending, none of them empty. `touched`: blocks wanted or read, in any
+/// order, at least one.
+pub(super) fn segments(touched: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let mut drawn: RangeSet<u64> = touched.collect();
+    let first = drawn.first().expect("[EXP-1] a pattern has a block").start;
+    if first < ORIGIN {
+        drawn.insert(0..first + 1);
+    }
+    let start = if first < ORIGIN { 0 } else { first };
+    let whole = start..drawn.last().map_or(start, |last| last.end);
+    let mut gaps: Vec<Range<u64>> = drawn.gaps(&whole).collect();
+    gaps.sort_by_key(|gap| Reverse(gap.end - gap.start));
+    let mut left = whole.end - whole.start;
+    let is_cut = |gap: &&Range<u64>| {
+        let (blocks, before) = (gap.end - gap.start, left);
+        left -= blocks;
+        blocks >= GAP_MIN && blocks * GAP_PART >= before
+    };
+    let cuts = gaps.iter().take(CUTS_MAX).take_while(is_cut).count();
+    drawn.extend(gaps.split_off(cuts));
+    drawn.into_iter().collect()
 }
 
-impl Axis {
-    /// For everything `touched`: blocks wanted or read, in any order, at least one.
-    pub(super) fn of(mut touched: Vec<Range<u64>>) -> Axis {
-        touched.sort_unstable_by_key(|range| range.start);
-        let mut merged: Vec<Range<u64>> = Vec::new();
-        for range in touched {
-            match merged.last_mut() {
-                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-                _ => merged.push(range),
+/// Which column a block is in: the segments side by side, with a free column between two of them.
+#[derive(Debug)]
+pub(super) struct Columns {
+    segments: Vec<Range<u64>>,
+    /// The first column of each segment.
+    starts: Vec<usize>,
+    /// Blocks in a column; 1 where blocks have room.
+    pub(super) blocks_each: u64,
+    pub(super) width: usize,
+}
+
+impl Columns {
+    /// As few blocks to a column as `room` columns allow.
+    pub(super) fn fit(segments: &[Range<u64>], room: usize) -> Columns {
+        let mut blocks_each = 1_u64;
+        loop {
+            let columns = Columns::new(segments.to_vec(), blocks_each);
+            if columns.width <= room {
+                return columns;
             }
+            blocks_each += blocks_each.div_ceil(64);
         }
-        assert!(!merged.is_empty(), "[EXP-1] a pattern has a block");
-        if merged[0].start < ORIGIN {
-            merged[0].start = 0;
-        }
-        let mut gaps: Vec<(u64, usize)> = merged
-            .windows(2)
-            .enumerate()
-            .map(|(index, pair)| (pair[1].start - pair[0].end, index))
-            .collect();
-        gaps.sort_unstable_by_key(|&(blocks, index)| (std::cmp::Reverse(blocks), index));
-        let mut left = merged[merged.len() - 1].end - merged[0].start;
-        let mut cuts = Vec::new();
-        for (blocks, index) in gaps {
-            if blocks < GAP_MIN || blocks * GAP_PART < left || cuts.len() == CUTS_MAX {
-                break;
-            }
-            left -= blocks;
-            cuts.push(index);
-        }
-        cuts.sort_unstable();
-        let mut segments = Vec::with_capacity(cuts.len() + 1);
-        let mut start = merged[0].start;
-        for cut in cuts {
-            segments.push(start..merged[cut].end);
-            start = merged[cut + 1].start;
-        }
-        segments.push(start..merged[merged.len() - 1].end);
-        Axis { segments }
     }
 
-    /// Blocks in all segments.
-    pub(super) fn blocks(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.end - segment.start).sum()
+    fn new(segments: Vec<Range<u64>>, blocks_each: u64) -> Columns {
+        let (mut starts, mut next) = (Vec::new(), 0);
+        for segment in &segments {
+            starts.push(next);
+            next += (segment.end - segment.start).div_ceil(blocks_each) as usize + 1;
+        }
+        Columns { segments, starts, blocks_each, width: next - 1 }
     }
 
     /// The segment that `block` is in.
-    pub(super) fn segment(&self, block: u64) -> usize {
+    fn segment(&self, block: u64) -> usize {
         let index = self.segments.partition_point(|segment| segment.end <= block);
         let inside = self.segments.get(index).is_some_and(|segment| segment.start <= block);
         assert!(inside, "[EXP-4] block {block} is drawn");
         index
     }
 
-    /// Blocks to be labelled, the more important ones first: the first of each segment, then the
-    /// multiples of `step` in between.
-    pub(super) fn labels(&self, step: u64) -> Vec<u64> {
-        let mut labels: Vec<u64> = self.segments.iter().map(|segment| segment.start).collect();
-        for segment in &self.segments {
-            let mut next = (segment.start / step + 1) * step;
-            while next < segment.end {
-                labels.push(next);
-                next += step;
+    pub(super) fn of(&self, block: u64) -> usize {
+        let segment = self.segment(block);
+        let within = (block - self.segments[segment].start) / self.blocks_each;
+        self.starts[segment] + within as usize
+    }
+
+    /// The columns between segments.
+    pub(super) fn breaks(&self) -> impl Iterator<Item = usize> {
+        self.starts[1..].iter().map(|start| start - 1)
+    }
+
+    /// How many blocks `requests` read in each column, by their [`Use`].
+    pub(super) fn tally(&self, requests: &[Request]) -> Vec<[u64; 3]> {
+        let mut tallies = vec![[0; 3]; self.width];
+        for run in requests.iter().flat_map(|request| &request.runs) {
+            let mut block = run.blocks.start;
+            while block < run.blocks.end {
+                let within = (block - self.segments[self.segment(block)].start) % self.blocks_each;
+                let next = (block + self.blocks_each - within).min(run.blocks.end);
+                tallies[self.of(block)][run.purpose as usize] += next - block;
+                block = next;
+            }
+        }
+        tallies
+    }
+
+    /// The same of the blocks that were asked for.
+    pub(super) fn asked(&self, pattern: &Pattern) -> Vec<[u64; 3]> {
+        let mut tallies = vec![[0; 3]; self.width];
+        for &block in &pattern.wanted {
+            tallies[self.of(block.into())][Use::Wanted as usize] += 1;
+        }
+        tallies
+    }
+
+    /// Numbers of blocks with their columns: the first of each segment, and round ones as far as there are
+    /// `room` columns. `wide`: how many columns a number takes.
+    pub(super) fn labels(&self, room: usize, wide: impl Fn(&str) -> usize) -> Vec<(usize, String)> {
+        let end = self.segments.last().map_or(0, |segment| segment.end);
+        let step = round_step(wide(&numbers::grouped(end as f64)) as u64 * self.blocks_each);
+        let firsts = self.segments.iter().map(|segment| (segment.start, true));
+        let round = self.segments.iter().flat_map(|segment| {
+            let multiples = (segment.start / step + 1..).map(|times| times * step);
+            multiples.take_while(|&block| block < segment.end).map(|block| (block, false))
+        });
+        let mut labels: Vec<(usize, String)> = Vec::new();
+        for (block, is_first) in firsts.chain(round) {
+            let text = numbers::grouped(block as f64);
+            let (column, last) = (self.of(block), room.saturating_sub(wide(&text)));
+            // A segment at the edge may be narrower than its label, which then begins before it.
+            let at = column.min(last);
+            let is_free = |(other, told): &(usize, String)| {
+                at + wide(&text) <= *other || other + wide(told) <= at
+            };
+            if (at == column || is_first) && labels.iter().all(is_free) {
+                labels.push((at, text));
             }
         }
         labels
     }
 }
 
+/// What most of the blocks in a column were read for; wanted, where that is even.
+pub(super) fn most(tally: [u64; 3]) -> Option<Use> {
+    let uses = Use::ALL.into_iter().zip(tally).filter(|&(_, blocks)| blocks > 0);
+    // Of equals, the last is taken.
+    uses.rev().max_by_key(|&(_, blocks)| blocks).map(|(purpose, _)| purpose)
+}
+
 /// The smallest of 1, 2, 5, 10, 20, 50 ... that is at least `least`.
-pub(super) fn round_step(least: f64) -> u64 {
-    let mut unit = 1;
-    loop {
-        for times in [1, 2, 5] {
-            if (unit * times) as f64 >= least {
-                return unit * times;
-            }
-        }
-        unit *= 10;
-    }
+pub(super) fn round_step(least: u64) -> u64 {
+    let powers = (0..19).map(|power| 10_u64.pow(power));
+    let mut steps = powers.flat_map(|unit| [unit, 2 * unit, 5 * unit]);
+    steps.find(|&step| step >= least).unwrap_or(least)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(touched: &[Range<u64>]) -> Vec<Range<u64>> {
+        segments(touched.iter().cloned())
+    }
+
     #[test]
     fn a_gap_that_stands_out_is_cut_and_small_ones_are_not() {
-        let whole = |segment: Range<u64>| Axis { segments: vec![segment] };
-        assert_eq!(Axis::of(vec![1..2, 3..4, 2..3, 9..10]), whole(0..10));
-        assert_eq!(Axis::of(vec![1001..1021, 1..21]).segments, [0..21, 1001..1021]);
-        assert_eq!(Axis::of(vec![500..501, 500..501]), whole(500..501));
+        assert_eq!(of(&[1..2, 3..4, 2..3, 9..10]), vec![0..10]);
+        assert_eq!(of(&[1001..1021, 1..21]), [0..21, 1001..1021]);
+        assert_eq!(of(&[500..501, 500..501]), vec![500..501]);
     }
 
     #[test]
     fn random_blocks_make_one_segment() {
         let mut random = fastrand::Rng::with_seed(3);
         let blocks = random.choose_multiple(0..100_000_u64, 400);
-        assert_eq!(Axis::of(blocks.iter().map(|&at| at..at + 1).collect()).segments.len(), 1);
+        assert_eq!(segments(blocks.iter().map(|&at| at..at + 1)).len(), 1);
     }
 
     #[test]
@@ -140,20 +202,37 @@ mod tests {
                     start..start + random.u64(1..50)
                 })
                 .collect();
-            let axis = Axis::of(touched.clone());
-            assert!(axis.segments.len() <= CUTS_MAX + 1);
-            assert!(axis.segments.windows(2).all(|pair| pair[0].end < pair[1].start), "[EXP-5]");
+            let segments = of(&touched);
+            assert!(segments.len() <= CUTS_MAX + 1);
+            assert!(segments.windows(2).all(|pair| pair[0].end < pair[1].start), "[EXP-5]");
+            let columns = Columns::fit(&segments, 2 * CUTS_MAX + 1);
+            assert!(columns.width <= 2 * CUTS_MAX + 1);
             for range in &touched {
-                assert_eq!(axis.segment(range.start), axis.segment(range.end - 1), "[EXP-4]");
+                let (first, last) = (range.start, range.end - 1);
+                assert_eq!(columns.segment(first), columns.segment(last), "[EXP-4]");
+                assert!(columns.of(first) <= columns.of(last), "[EXP-5]");
             }
         }
     }
 
     #[test]
+    fn labels_leave_each_other_room_and_each_segment_has_one() {
+        let columns = Columns::fit(&[0..21, 1001..1021], 80);
+        let labels = columns.labels(42, |label| label.len() + 1);
+        assert_eq!(labels[..2], [(0, "0".to_owned()), (22, "1,001".to_owned())]);
+        assert!(labels.contains(&(10, "10".to_owned())), "{labels:?}");
+    }
+
+    #[test]
+    fn a_column_is_what_most_of_it_is() {
+        assert_eq!(most([0, 0, 0]), None);
+        assert_eq!(most([2, 2, 2]), Some(Use::Wanted));
+        assert_eq!(most([1, 2, 2]), Some(Use::Besides));
+        assert_eq!(most([0, 0, 1]), Some(Use::Again));
+    }
+
+    #[test]
     fn steps_are_round() {
-        assert_eq!(
-            [0.2, 1.0, 1.1, 3.0, 7.0, 11.0, 450.0].map(round_step),
-            [1, 1, 2, 5, 10, 20, 500]
-        );
+        assert_eq!([0, 1, 2, 3, 7, 11, 450].map(round_step), [1, 1, 2, 5, 10, 20, 500]);
     }
 }

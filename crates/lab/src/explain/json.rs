@@ -10,67 +10,57 @@
 //! ]}
 //! ```
 
+use std::ops::Range;
+
 use serde_json::{Value, json};
 
-use super::request::Account;
-use super::{Picture, Told};
+use super::request::following;
+use super::{Explained, Told};
 
 /// The schema name written into every file.
 const SCHEMA: &str = "forebay-explain/1";
 
 /// The run as JSON, ending in a line feed.
-pub(super) fn text(picture: &Picture<'_>) -> String {
-    let explained = picture.explained;
-    let (pattern, disk) = (&explained.pattern, &explained.disk);
+pub(super) fn text(explained: &Explained, command: &str) -> String {
+    let Explained { args, pattern, disk, told } = explained;
     let head = json!({
         "schema": SCHEMA,
         "forebay": env!("CARGO_PKG_VERSION"),
-        "command": explained.command,
+        "command": command,
         "kernel": disk.kernel,
         "profile": disk.profile,
-        "speed_up": disk.speed_up,
+        "speed_up": args.speed_up,
         "readahead_bytes": disk.readahead_bytes,
-        "block_bytes": explained.block_bytes,
-        "distance": explained.distance,
-        "cache": explained.cache.to_string(),
+        "block_bytes": args.block_size,
+        "distance": args.distance,
+        "cache": args.cache.to_string(),
         "typed": pattern.text,
         "seed": pattern.seed,
         "pattern": pattern.blocks,
     });
-    let mut text = head.to_string();
+    let head = head.to_string();
+    let told: Vec<String> = told.iter().map(|it| strategy(explained, it).to_string()).collect();
     // The object goes on with its last field, whose elements get a line each.
-    text.pop();
-    text.push_str(",\"strategies\":[\n");
-    let told: Vec<String> = picture
-        .told()
-        .map(|(told, account)| strategy(picture, told, account).to_string())
-        .collect();
-    text.push_str(&told.join(",\n"));
-    text.push_str("\n]}\n");
-    text
+    let head = head.trim_end_matches('}');
+    format!("{head},\"strategies\":[\n{}\n]}}\n", told.join(",\n"))
 }
 
-fn strategy(picture: &Picture<'_>, told: &Told, account: &Account) -> Value {
-    let block_bytes = picture.explained.block_bytes;
-    let blocks = |request: &super::Request| {
-        let blocks = request.blocks(block_bytes);
-        [blocks.start, blocks.end - blocks.start]
-    };
-    let requests: Vec<[u64; 2]> = told.requests.iter().map(blocks).collect();
-    let bytes: Vec<[u64; 2]> =
-        told.requests.iter().map(|request| [request.offset, request.len]).collect();
+fn strategy(explained: &Explained, told: &Told) -> Value {
+    let account = &told.account;
+    let pair = |range: Range<u64>| [range.start, range.end - range.start];
+    let requests = account.requests.iter();
     json!({
-        "strategy": told.strategy.name(),
-        "requests": requests,
-        "request_bytes": bytes,
+        "strategy": told.strategy.to_string(),
+        "requests": requests.clone().map(|it| pair(it.blocks())).collect::<Vec<_>>(),
+        "request_bytes": requests.map(|it| pair(it.bytes.clone())).collect::<Vec<_>>(),
         "bytes": account.bytes,
-        "over_read": picture.over_read(account),
+        "over_read": explained.over_read(told),
         "besides_bytes": account.besides_bytes,
         "again_bytes": account.again_bytes,
-        "following": account.following,
+        "following": following(&account.requests),
         "cached": told.cached,
         "seconds": told.seconds,
-        "remarks": told.remarks,
+        "remarks": told.remark.iter().collect::<Vec<_>>(),
     })
 }
 
@@ -81,8 +71,7 @@ mod tests {
 
     #[test]
     fn the_schema_is_kept_and_requests_are_in_order_of_issue() {
-        let explained = neighbours();
-        let text = text(&Picture::new(&explained));
+        let text = text(&neighbours(), "forebay");
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["schema"], "forebay-explain/1");
         assert_eq!(value["pattern"], json!([1, 3, 2, 6, 4, 9]));

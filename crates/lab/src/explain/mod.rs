@@ -9,12 +9,11 @@
 //! | part | its one idea |
 //! |---|---|
 //! | `pattern` | the blocks, from the command line |
-//! | `settings` | the arguments, checked |
 //! | `site` | a file on an emulated disk of its own, and its log |
 //! | `read` | the blocks read as each strategy does it |
 //! | `request` | the log in blocks: wanted, besides, again |
-//! | `axis` | which blocks are drawn, with gaps left out |
-//! | `strip`, `table` | the terminal |
+//! | `axis` | which blocks are drawn, with gaps left out, and in which columns |
+//! | `strip` | the terminal |
 //! | `svg`, `json` | files |
 //!
 //! Concurrency: one thread reads; the pool and the emulated disk have their own.
@@ -26,83 +25,93 @@ mod json;
 mod pattern;
 mod read;
 mod request;
-mod settings;
 mod site;
-mod strategy;
 mod strip;
 mod svg;
-mod table;
 
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
 use anyhow::Context;
+use clap::ValueEnum;
 use forebay_io::CacheMode;
 
 use crate::cli::ExplainArgs;
+use crate::experiment::{quoted, unique};
 use crate::progress::{Progress, Unit};
 use crate::report::numbers;
+use crate::units::{shown_size, typed_size};
 use crate::{interrupt, output};
-use axis::Axis;
+use pattern::Pattern;
 use request::Account;
-use settings::Settings;
 use site::Site;
-
-pub use pattern::{BLOCKS_MAX, Pattern, PatternError};
-pub use request::Request;
-pub use strategy::Strategy;
 
 /// Reads between two looks at how far a run is.
 const PROGRESS_READS: usize = 16;
 
+/// Letters of a pattern that are shown.
+const PATTERN_SHOWN: usize = 80;
+
+/// A way of reading the blocks of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum Strategy {
+    /// Plain reads of one block each; the kernel reads ahead as it sees fit.
+    Os,
+    /// The same after FADV_RANDOM: no readahead.
+    Random,
+    /// The same after FADV_SEQUENTIAL: twice the readahead.
+    Max,
+    /// The same, with FADV_WILLNEED for each block some blocks before it is read.
+    WillNeed,
+    /// A read stream of a Forebay pool, which knows the list and chooses by itself.
+    Adaptive,
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_possible_value().map_or(Ok(()), |value| out.pad(value.get_name()))
+    }
+}
+
 /// Everything one run found out.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Explained {
-    /// What was read.
-    pub pattern: Pattern,
-    /// Size of a block.
-    pub block_bytes: u64,
-    /// Where.
-    pub disk: Disk,
-    /// How many blocks ahead WILLNEED was.
-    pub distance: u32,
-    /// How the pool read.
-    pub cache: CacheMode,
-    /// What each strategy came to, in the order asked for.
-    pub told: Vec<Told>,
-    /// The command that does it again.
-    pub command: String,
+#[derive(Debug)]
+struct Explained {
+    /// With the seed that was used.
+    args: ExplainArgs,
+    pattern: Pattern,
+    disk: Disk,
+    /// In the order asked for.
+    told: Vec<Told>,
 }
 
 /// The emulated disk, and the kernel over it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Disk {
+#[derive(Debug)]
+struct Disk {
     /// The name of its profile.
-    pub profile: String,
+    profile: String,
     /// The profile's sentence about itself.
-    pub about: String,
-    /// How many times faster than the modelled device it ran.
-    pub speed_up: f64,
+    about: String,
     /// How far the kernel may read ahead there; `None` where that cannot be told.
-    pub readahead_bytes: Option<u64>,
+    readahead_bytes: Option<u64>,
     /// Name and release of the kernel.
-    pub kernel: String,
+    kernel: String,
 }
 
 /// What came of one strategy.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Told {
-    /// Which.
-    pub strategy: Strategy,
-    /// What arrived at the disk, in order of issue.
-    pub requests: Vec<Request>,
+#[derive(Debug)]
+struct Told {
+    strategy: Strategy,
+    /// What arrived at the disk.
+    account: Account,
     /// From the first block to the last, in the time of the modelled device.
-    pub seconds: f64,
+    seconds: f64,
     /// Reads that found all of their block in the page cache, there already or on its way; `None` for
-    /// a pool, whose reads do not wait for the block in hand.
-    pub cached: Option<u64>,
+    /// a pool.
+    cached: Option<u64>,
     /// What else has to be known.
-    pub remarks: Vec<String>,
+    remark: Option<String>,
 }
 
 /// `forebay explain`. `program`: the path or name by which this program was called.
@@ -110,20 +119,20 @@ pub struct Told {
 /// # Errors
 /// [`BadInput`](crate::BadInput), [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
 pub(crate) fn run(args: &ExplainArgs, program: &str) -> anyhow::Result<()> {
-    let settings = Settings::new(args)?;
-    let explained = explain(&settings, program)?;
-    let picture = Picture::new(&explained);
-    let written = write_files(&picture, &settings);
-    let look = output::look();
-    let mut text = table::heading(&picture, look);
-    text.push_str(&strip::strips(&picture, look));
-    text.push_str(&table::figures(&picture, look));
-    let files = [
-        ("requests:", &settings.json),
-        ("picture: ", &settings.svg),
-        ("logs:    ", &settings.logs),
-    ];
-    for (name, path) in files.iter().filter(|_| written.is_ok()) {
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let pattern = Pattern::parse(&args.pattern, seed).map_err(crate::BadInput)?;
+    for path in [&args.json, &args.svg].into_iter().flatten() {
+        output::check_file(path)?;
+    }
+    if let Some(directory) = &args.logs {
+        let existing = directory.ancestors().find(|path| path.exists());
+        output::check_directory(existing.unwrap_or(Path::new("")), directory)?;
+    }
+    let explained = explain(ExplainArgs { seed: Some(seed), ..args.clone() }, pattern)?;
+    let written = write_files(&explained, &command(program, args.seed.is_none().then_some(seed)));
+    let mut text = strip::drawn(&explained, output::look());
+    let files = [("requests:", &args.json), ("picture: ", &args.svg), ("logs:    ", &args.logs)];
+    for (name, path) in files.into_iter().filter(|_| written.is_ok()) {
         if let Some(path) = path {
             text.push_str(&format!("{name} {}\n", path.display()));
         }
@@ -134,116 +143,128 @@ pub(crate) fn run(args: &ExplainArgs, program: &str) -> anyhow::Result<()> {
 }
 
 /// Has every strategy read, each on a disk of its own.
-fn explain(settings: &Settings, program: &str) -> anyhow::Result<Explained> {
-    let blocks = settings.pattern.blocks.len();
-    let reads = (blocks * settings.strategies.len()) as u64;
-    let mut progress = Progress::new(reads, Unit::Measurements);
+fn explain(args: ExplainArgs, pattern: Pattern) -> anyhow::Result<Explained> {
+    let strategies = unique(&args.strategy);
+    let blocks = pattern.blocks.len();
+    let mut progress = Progress::new((blocks * strategies.len()) as u64, Unit::Measurements);
     let (mut told, mut disk) = (Vec::new(), None);
-    for (index, &strategy) in settings.strategies.iter().enumerate() {
+    for (index, &strategy) in strategies.iter().enumerate() {
         interrupt::check()?;
-        let site = Site::open(settings)?;
-        if disk.is_none() {
-            disk = Some(site.disk(settings)?);
-        }
-        let before = (index * blocks) as u64;
-        told.push(site.explain(strategy, settings, |read| {
+        let site = Site::open(&args, &pattern)?;
+        disk = Some(site.disk()?);
+        told.push(site.explain(strategy, |read| {
             if read % PROGRESS_READS == 0 {
-                progress.reach(before + read as u64, strategy.name());
+                progress.reach((index * blocks + read) as u64, &strategy.to_string());
             }
         })?);
     }
     drop(progress);
     let disk = disk.context("there is no strategy to explain")?;
-    Ok(Explained {
-        pattern: settings.pattern.clone(),
-        block_bytes: settings.block_bytes,
-        disk,
-        distance: settings.distance,
-        cache: settings.cache,
-        told,
-        command: settings.command(program),
-    })
+    Ok(Explained { args, pattern, disk, told })
 }
 
-fn write_files(picture: &Picture<'_>, settings: &Settings) -> anyhow::Result<()> {
+/// The command that does it again. `seed`: the one that was drawn.
+fn command(program: &str, seed: Option<u64>) -> String {
+    let typed = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
+    let drawn = seed.map(|seed| format!("--seed {seed}"));
+    [quoted(program)].into_iter().chain(typed).chain(drawn).collect::<Vec<_>>().join(" ")
+}
+
+fn write_files(explained: &Explained, command: &str) -> anyhow::Result<()> {
     let save = |path: &Path, text: String| {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     };
-    if let Some(path) = &settings.json {
-        save(path, json::text(picture))?;
+    if let Some(path) = &explained.args.json {
+        save(path, json::text(explained, command))?;
     }
-    if let Some(path) = &settings.svg {
-        save(path, svg::draw(picture))?;
+    if let Some(path) = &explained.args.svg {
+        save(path, svg::draw(explained)?)?;
     }
     Ok(())
 }
 
-/// A run with all that is computed from it once, for those who draw it.
-#[derive(Debug)]
-struct Picture<'e> {
-    explained: &'e Explained,
-    /// The blocks of the pattern, ascending, each once.
-    wanted: Vec<u32>,
-    /// One for each strategy.
-    accounts: Vec<Account>,
-    axis: Axis,
-}
-
-impl<'e> Picture<'e> {
-    fn new(explained: &'e Explained) -> Picture<'e> {
-        let (wanted, block_bytes) = (explained.pattern.distinct(), explained.block_bytes);
-        let accounts: Vec<Account> = explained
-            .told
-            .iter()
-            .map(|told| Account::of(&told.requests, &wanted, block_bytes))
-            .collect();
-        let requests = explained.told.iter().flat_map(|told| &told.requests);
-        let read = requests.map(|request| request.blocks(block_bytes));
-        let asked = wanted.iter().map(|&block| u64::from(block)..u64::from(block) + 1);
-        let axis = Axis::of(asked.chain(read).collect::<Vec<Range<u64>>>());
-        Picture { explained, wanted, accounts, axis }
+impl Explained {
+    /// What was read.
+    fn title(&self) -> String {
+        let Pattern { text, blocks, wanted, seed } = &self.pattern;
+        let mut shown: String = text.chars().take(PATTERN_SHOWN).collect();
+        if shown.len() < text.len() {
+            shown.push_str("...");
+        }
+        let (reads, each) = (counted(blocks.len(), "block"), typed_size(self.args.block_size));
+        let mut title = format!("{shown}: {reads} of {each}");
+        if wanted.len() < blocks.len() {
+            title += &format!(", {} of them different", shown_count(wanted.len()));
+        }
+        if let Some(seed) = seed {
+            title += &format!(", seed {seed}");
+        }
+        title
     }
 
-    /// Each strategy with its account.
-    fn told(&self) -> impl Iterator<Item = (&'e Told, &Account)> {
-        self.explained.told.iter().zip(&self.accounts)
+    /// Where it was read.
+    fn place(&self) -> String {
+        let Disk { profile, about, readahead_bytes, kernel } = &self.disk;
+        let faster = match self.args.speed_up {
+            1.0 => String::new(),
+            times => format!(", run {} times faster", numbers::number(times)),
+        };
+        let readahead = readahead_bytes.map_or("unknown".to_owned(), typed_size);
+        format!("on {profile} ({about}){faster}; readahead {readahead}, {kernel}")
     }
 
     /// What a strategy does, in a few words.
     fn about(&self, strategy: Strategy) -> String {
-        match (strategy, self.explained.distance, self.explained.cache) {
-            (Strategy::Os, ..) => "plain reads, the kernel decides".into(),
-            (Strategy::Random, ..) => "plain reads after FADV_RANDOM".into(),
-            (Strategy::Max, ..) => "plain reads after FADV_SEQUENTIAL".into(),
-            (Strategy::WillNeed, 1, _) => "plain reads, FADV_WILLNEED for each block before".into(),
-            (Strategy::WillNeed, distance, _) => {
-                format!("plain reads, FADV_WILLNEED for each block {distance} blocks before")
+        let reads = match strategy {
+            Strategy::Os => "plain reads, the kernel decides",
+            Strategy::Random => "plain reads after FADV_RANDOM",
+            Strategy::Max => "plain reads after FADV_SEQUENTIAL",
+            Strategy::WillNeed => {
+                let distance = self.args.distance;
+                return format!("plain reads, FADV_WILLNEED for the block {distance} further on");
             }
-            (Strategy::Adaptive, _, CacheMode::Buffered) => {
-                "a read stream of a Forebay pool".into()
+            Strategy::Adaptive if self.args.cache == CacheMode::Direct => {
+                "a read stream of a Forebay pool, past the page cache"
             }
-            (Strategy::Adaptive, _, CacheMode::Direct) => {
-                "a read stream of a Forebay pool, past the page cache".into()
-            }
-        }
+            Strategy::Adaptive => "a read stream of a Forebay pool",
+        };
+        reads.to_owned()
     }
 
-    fn over_read(&self, account: &Account) -> f64 {
-        account.over_read(&self.wanted, self.explained.block_bytes)
+    /// Its figures in one line.
+    fn summary(&self, told: &Told) -> String {
+        format!(
+            "{}, {}, over-read {} %, {}",
+            counted(told.account.requests.len(), "request"),
+            shown_size(told.account.bytes),
+            numbers::percent(self.over_read(told)),
+            shown_time(told.seconds)
+        )
+    }
+
+    /// Bytes that were read for nothing, as a part of those that had to be: 0 when each wanted block
+    /// was read once and nothing else.
+    fn over_read(&self, told: &Told) -> f64 {
+        let needed = self.pattern.wanted.len() as u64 * self.args.block_size;
+        told.account.bytes as f64 / needed as f64 - 1.0
+    }
+
+    /// What is drawn: everything that was asked for or read.
+    fn segments(&self) -> Vec<Range<u64>> {
+        let asked = self.pattern.wanted.iter().map(|&block| u64::from(block)..u64::from(block) + 1);
+        let read = self.told.iter().flat_map(|told| &told.account.requests);
+        axis::segments(asked.chain(read.map(request::Request::blocks)))
     }
 }
 
 /// A whole number with its thousands grouped: `32,000`.
-fn shown_count(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+fn shown_count(count: usize) -> String {
+    numbers::grouped(count as f64)
+}
+
+/// So many of something: `1 block`, `32,000 blocks`.
+fn counted(count: usize, what: &str) -> String {
+    format!("{} {what}{}", shown_count(count), if count == 1 { "" } else { "s" })
 }
 
 /// A length of time that may be short: `12.3 ms`.

@@ -9,44 +9,25 @@
 //! Invariants:  [EXP-2] the runs of a request are its blocks, in order, without a gap
 //!              [EXP-3] what is wanted and new, unwanted, and again adds up to the bytes of all requests
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// One read that arrived at the disk: bytes of the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Request {
-    /// The first byte, in the file.
-    pub offset: u64,
-    /// How many bytes; at least 1.
-    pub len: u64,
+use rangemap::RangeSet;
+
+/// One read that arrived at the disk.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Request {
+    /// Bytes of the file; at least one.
+    pub(super) bytes: Range<u64>,
+    /// The blocks that it touches, by what they were read for.
+    pub(super) runs: Vec<Run>,
+    /// Whether it goes on where the one before ended.
+    pub(super) follows: bool,
 }
 
 impl Request {
-    /// The byte after the last.
-    pub fn end(&self) -> u64 {
-        self.offset + self.len
+    pub(super) fn blocks(&self) -> Range<u64> {
+        self.runs[0].blocks.start..self.runs[self.runs.len() - 1].blocks.end
     }
-
-    /// The blocks that it touches.
-    pub fn blocks(&self, block_bytes: u64) -> Range<u64> {
-        self.offset / block_bytes..self.end().div_ceil(block_bytes)
-    }
-
-    /// Whether it goes on where `before` ended.
-    pub fn follows(&self, before: Option<&Request>) -> bool {
-        before.is_some_and(|before| before.end() == self.offset)
-    }
-}
-
-/// What a block in a request was read for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Use {
-    /// It is in the pattern, and comes for the first time.
-    Wanted,
-    /// It is not in the pattern.
-    Besides,
-    /// An earlier request brought all of it that this one brings.
-    Again,
 }
 
 /// Blocks side by side that one request reads for one use.
@@ -56,11 +37,26 @@ pub(super) struct Run {
     pub(super) purpose: Use,
 }
 
-/// All requests of one strategy, each with its runs.
+/// What a block in a request was read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// It is in the pattern, and comes for the first time.
+    Wanted,
+    /// It is not in the pattern.
+    Besides,
+    /// An earlier request brought all of it that this one brings.
+    Again,
+}
+
+impl Use {
+    pub(super) const ALL: [Use; 3] = [Use::Wanted, Use::Besides, Use::Again];
+}
+
+/// All requests of one strategy.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Account {
-    /// One list for each request.
-    pub(super) runs: Vec<Vec<Run>>,
+    /// In order of issue.
+    pub(super) requests: Vec<Request>,
     /// Bytes of all requests.
     pub(super) bytes: u64,
     /// Those of wanted blocks, each byte once.
@@ -69,22 +65,24 @@ pub(super) struct Account {
     pub(super) besides_bytes: u64,
     /// Those that had been read before.
     pub(super) again_bytes: u64,
-    /// Requests that go on where the one before ended.
-    pub(super) following: u64,
 }
 
 impl Account {
-    /// Of `requests`, in order of issue. `wanted`: the blocks of the pattern, ascending, each once.
-    pub(super) fn of(requests: &[Request], wanted: &[u32], block_bytes: u64) -> Account {
+    /// Of `reads`, bytes in order of issue. `wanted`: the blocks of the pattern, ascending, each once.
+    pub(super) fn of(
+        reads: impl IntoIterator<Item = Range<u64>>,
+        wanted: &[u32],
+        block_bytes: u64,
+    ) -> Account {
         let mut account = Account::default();
-        let mut seen = Seen::default();
-        let mut before = None;
-        for request in requests {
+        let mut seen: RangeSet<u64> = RangeSet::new();
+        let mut end_before = None;
+        for bytes in reads {
             let mut runs: Vec<Run> = Vec::new();
-            for block in request.blocks(block_bytes) {
-                let start = request.offset.max(block * block_bytes);
-                let end = request.end().min((block + 1) * block_bytes);
-                let new = seen.insert(start..end);
+            for block in bytes.start / block_bytes..bytes.end.div_ceil(block_bytes) {
+                let start = bytes.start.max(block * block_bytes);
+                let part = start..bytes.end.min((block + 1) * block_bytes);
+                let new = seen.gaps(&part).map(|gap| gap.end - gap.start).sum::<u64>();
                 let is_wanted =
                     u32::try_from(block).is_ok_and(|block| wanted.binary_search(&block).is_ok());
                 let purpose = match (new, is_wanted) {
@@ -92,21 +90,20 @@ impl Account {
                     (_, true) => Use::Wanted,
                     (_, false) => Use::Besides,
                 };
-                match purpose {
-                    Use::Wanted => account.wanted_bytes += new,
-                    Use::Besides => account.besides_bytes += new,
-                    Use::Again => {}
-                }
-                account.again_bytes += end - start - new;
+                let sum =
+                    if is_wanted { &mut account.wanted_bytes } else { &mut account.besides_bytes };
+                *sum += new;
+                account.again_bytes += part.end - part.start - new;
+                seen.insert(part);
                 match runs.last_mut() {
                     Some(run) if run.purpose == purpose => run.blocks.end = block + 1,
                     _ => runs.push(Run { blocks: block..block + 1, purpose }),
                 }
             }
-            account.bytes += request.len;
-            account.following += u64::from(request.follows(before));
-            before = Some(request);
-            account.runs.push(runs);
+            account.bytes += bytes.end - bytes.start;
+            let follows = end_before == Some(bytes.start);
+            end_before = Some(bytes.end);
+            account.requests.push(Request { bytes, runs, follows });
         }
         assert_eq!(
             account.wanted_bytes + account.besides_bytes + account.again_bytes,
@@ -115,35 +112,16 @@ impl Account {
         );
         account
     }
-
-    /// Bytes that were read for nothing, as a part of those that had to be: 0 when each wanted block
-    /// was read once and nothing else.
-    pub(super) fn over_read(&self, wanted: &[u32], block_bytes: u64) -> f64 {
-        self.bytes as f64 / (wanted.len() as u64 * block_bytes) as f64 - 1.0
-    }
 }
 
-/// Bytes that have been read: ranges that neither meet nor overlap, by their start.
-#[derive(Debug, Default)]
-struct Seen {
-    ranges: BTreeMap<u64, u64>,
+/// How many of `requests` go on where the one before ended.
+pub(super) fn following(requests: &[Request]) -> usize {
+    requests.iter().filter(|request| request.follows).count()
 }
 
-impl Seen {
-    /// Adds `range`, and says how many of its bytes are new.
-    fn insert(&mut self, range: Range<u64>) -> u64 {
-        let (mut start, mut end, mut old) = (range.start, range.end, 0);
-        // From the last one that begins before the end of `range`, downwards.
-        while let Some((&first, &last)) = self.ranges.range(..=end).next_back()
-            && last >= start
-        {
-            old += last.min(range.end).saturating_sub(first.max(range.start));
-            self.ranges.remove(&first);
-            (start, end) = (start.min(first), end.max(last));
-        }
-        self.ranges.insert(start, end);
-        range.end - range.start - old
-    }
+/// `S` if most of `requests` go on where the one before ended, else `R`.
+pub(super) fn letter(requests: &[Request]) -> char {
+    if following(requests) * 2 > requests.len() { 'S' } else { 'R' }
 }
 
 #[cfg(test)]
@@ -152,8 +130,8 @@ mod tests {
 
     const BLOCK: u64 = 8192;
 
-    fn request(first: u64, blocks: u64) -> Request {
-        Request { offset: first * BLOCK, len: blocks * BLOCK }
+    fn read(first: u64, blocks: u64) -> Range<u64> {
+        first * BLOCK..(first + blocks) * BLOCK
     }
 
     fn run(blocks: Range<u64>, purpose: Use) -> Run {
@@ -162,21 +140,19 @@ mod tests {
 
     #[test]
     fn each_block_of_a_request_is_wanted_besides_or_again() {
-        let requests = [request(1, 2), request(3, 4), request(6, 1)];
-        let account = Account::of(&requests, &[1, 2, 3], BLOCK);
+        let account = Account::of([read(1, 2), read(3, 4), read(6, 1)], &[1, 2, 3], BLOCK);
+        let runs: Vec<&Vec<Run>> = account.requests.iter().map(|request| &request.runs).collect();
         assert_eq!(
-            account.runs,
+            runs,
             [
-                vec![run(1..3, Use::Wanted)],
-                vec![run(3..4, Use::Wanted), run(4..7, Use::Besides)],
-                vec![run(6..7, Use::Again)],
+                &vec![run(1..3, Use::Wanted)],
+                &vec![run(3..4, Use::Wanted), run(4..7, Use::Besides)],
+                &vec![run(6..7, Use::Again)],
             ]
         );
         assert_eq!(account.wanted_bytes, 3 * BLOCK, "[EXP-3]");
         assert_eq!((account.besides_bytes, account.again_bytes), (3 * BLOCK, BLOCK), "[EXP-3]");
-        assert_eq!(account.following, 1);
-        let over_read = account.over_read(&[1, 2, 3], BLOCK);
-        assert!((over_read - 4.0 / 3.0).abs() < 1e-9, "{over_read}");
+        assert_eq!(following(&account.requests), 1);
     }
 
     #[test]
@@ -185,20 +161,20 @@ mod tests {
         for _ in 0..200 {
             let mut wanted = random.choose_multiple(0..40_u32, 12);
             wanted.sort_unstable();
-            let requests: Vec<Request> = (0..12)
-                .map(|_| Request {
-                    offset: random.u64(0..60) * 4096,
-                    len: random.u64(1..20) * 4096,
+            let reads: Vec<Range<u64>> = (0..12)
+                .map(|_| {
+                    let start = random.u64(0..60) * 4096;
+                    start..start + random.u64(1..20) * 4096
                 })
                 .collect();
-            let account = Account::of(&requests, &wanted, BLOCK);
-            for (runs, request) in account.runs.iter().zip(&requests) {
-                let mut next = request.blocks(BLOCK).start;
-                for run in runs {
+            let account = Account::of(reads, &wanted, BLOCK);
+            for request in &account.requests {
+                let mut next = request.bytes.start / BLOCK;
+                for run in &request.runs {
                     assert_eq!(run.blocks.start, next, "[EXP-2]");
                     next = run.blocks.end;
                 }
-                assert_eq!(next, request.blocks(BLOCK).end, "[EXP-2]");
+                assert_eq!(next, request.bytes.end.div_ceil(BLOCK), "[EXP-2]");
             }
         }
     }
@@ -206,32 +182,13 @@ mod tests {
     #[test]
     fn half_a_block_is_all_of_it_in_blocks_and_half_in_bytes() {
         // The first half of block 5, then the second with the first of block 6.
-        let requests = [
-            Request { offset: 5 * BLOCK, len: 4096 },
-            Request { offset: 5 * BLOCK + 4096, len: 8192 },
-        ];
-        assert_eq!(requests[0].blocks(BLOCK), 5..6);
-        assert_eq!(requests[1].blocks(BLOCK), 5..7);
-        let account = Account::of(&requests, &[5], BLOCK);
-        assert_eq!(account.runs[1], [run(5..6, Use::Wanted), run(6..7, Use::Besides)]);
+        let middle = 5 * BLOCK + 4096;
+        let account = Account::of([5 * BLOCK..middle, middle..middle + 8192], &[5], BLOCK);
+        assert_eq!(account.requests[0].blocks(), 5..6);
+        assert_eq!(account.requests[1].blocks(), 5..7);
+        let runs = [run(5..6, Use::Wanted), run(6..7, Use::Besides)];
+        assert_eq!(account.requests[1].runs, runs);
         assert_eq!((account.wanted_bytes, account.besides_bytes), (BLOCK, 4096));
-        assert_eq!(account.following, 1);
-    }
-
-    #[test]
-    fn what_was_seen_is_counted_once_as_in_a_naive_model() {
-        let mut random = fastrand::Rng::with_seed(5);
-        for _ in 0..100 {
-            let (mut seen, mut naive) = (Seen::default(), [false; 128]);
-            for _ in 0..40 {
-                let start = random.usize(0..120);
-                let end = random.usize(start + 1..=128.min(start + 30));
-                let new = naive[start..end].iter().filter(|&&old| !old).count() as u64;
-                naive[start..end].fill(true);
-                assert_eq!(seen.insert(start as u64..end as u64), new);
-            }
-            let ends: Vec<(u64, u64)> = seen.ranges.into_iter().collect();
-            assert!(ends.windows(2).all(|pair| pair[0].1 < pair[1].0), "{ends:?}");
-        }
+        assert_eq!(following(&account.requests), 1);
     }
 }

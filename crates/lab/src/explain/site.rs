@@ -16,19 +16,24 @@
 //! Invariants:  [EXP-7] the requests of a strategy cover all blocks of the pattern
 //! Failure:     the disk is unmounted when the site is dropped, whatever happened.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use serde::Deserialize;
+use forebay_emulate::log::{LoggedOp, LoggedRequest};
+use forebay_io::{File, OpenOptions, Preallocate};
 
-use super::read::{Reader, Reading};
+use super::pattern::Pattern;
+use super::read::Reader;
 use super::request::Account;
-use super::settings::Settings;
-use super::{Disk, Request, Strategy, Told};
+use super::{Disk, Strategy, Told};
 use crate::bad_input;
+use crate::cli::ExplainArgs;
+use crate::device_readahead::read_kib;
 use crate::emulate::{Emulated, EmulatedOptions};
+use crate::facts::{Host, Storage, Sysfs};
 use crate::units::shown_size;
 
 /// The directory on the disk that a pool takes for its own.
@@ -37,170 +42,131 @@ const DIRECTORY: &str = "explain";
 /// The file in it.
 const FILE: &str = "blocks";
 
+/// Bytes of the file after the last block of the pattern: more than any kernel reads ahead, so that
+/// the end of the file has no part in what is shown.
+const TAIL_BYTES: u64 = 64 << 20;
+
 /// A disk and a file on it.
 #[derive(Debug)]
-pub(super) struct Site {
-    file: fs::File,
+pub(super) struct Site<'a> {
+    args: &'a ExplainArgs,
+    pattern: &'a Pattern,
+    file_bytes: u64,
     directory: PathBuf,
     emulated: Emulated,
 }
 
-impl Site {
+impl<'a> Site<'a> {
     /// Mounts a disk and makes the file.
     ///
     /// # Errors
     /// What there is not here (FUSE), or a file that does not fit on the disk.
-    pub(super) fn open(settings: &Settings) -> anyhow::Result<Site> {
+    pub(super) fn open(args: &'a ExplainArgs, pattern: &'a Pattern) -> anyhow::Result<Site<'a>> {
         let options = EmulatedOptions {
-            speed_up: settings.speed_up,
-            seed: settings.seed,
-            readahead_bytes: settings.readahead_bytes,
+            speed_up: args.speed_up,
+            seed: args.seed.unwrap_or_default(),
+            readahead_bytes: args.readahead,
             ..EmulatedOptions::default()
         };
-        let emulated = Emulated::start(&settings.profile, &options)?;
+        let emulated = Emulated::start(&args.profile, &options)?;
         let directory = emulated.directory().join(DIRECTORY);
         fs::create_dir(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
-        let path = directory.join(FILE);
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .with_context(|| format!("cannot make {}", path.display()))?;
-        if let Err(error) = place(&file, settings.file_bytes()) {
-            let (size, profile) = (shown_size(settings.file_bytes()), &settings.profile);
+        let file = File::open(&directory.join(FILE), &OpenOptions::new().create_new(true))?;
+        let last = pattern.wanted[pattern.wanted.len() - 1];
+        let file_bytes = (u64::from(last) + 1) * args.block_size + TAIL_BYTES;
+        // Without a place on the disk it would be a hole, which costs no time.
+        let placed = file.preallocate(0..file_bytes, Preallocate::Extend);
+        // A pool may want it past the page cache, and a process has a file open in one way only.
+        drop(file);
+        if let Err(error) = placed {
+            let (size, profile) = (shown_size(file_bytes), &args.profile);
             bad_input!(
                 "a file of {size} does not fit on the disk {profile} ({error}); choose lower blocks, \
                  or another --profile"
             );
         }
-        Ok(Site { file, directory, emulated })
+        Ok(Site { args, pattern, file_bytes, directory, emulated })
     }
 
     /// The disk, and the kernel over it.
-    pub(super) fn disk(&self, settings: &Settings) -> anyhow::Result<Disk> {
+    pub(super) fn disk(&self) -> anyhow::Result<Disk> {
         let profile = self.emulated.profile()?;
-        let system = rustix::system::uname();
-        let name = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+        let storage = Storage::read(self.emulated.directory())?;
+        let readahead = Sysfs::system().readahead_file_of(&storage).ok();
         Ok(Disk {
             profile: profile.name,
             about: profile.about,
-            speed_up: settings.speed_up,
-            readahead_bytes: readahead_bytes(self.emulated.directory()),
-            kernel: format!("{} {}", name(system.sysname()), name(system.release())),
+            readahead_bytes: readahead.and_then(|file| read_kib(&file).ok()).map(|kib| kib << 10),
+            kernel: Host::read().kernel,
         })
     }
 
-    /// Has `strategy` read the pattern. `progress` is told the blocks read, now and then.
+    /// Has `strategy` read the pattern. `progress` is told the blocks read.
     ///
     /// # Errors
     /// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
     pub(super) fn explain(
         self,
         strategy: Strategy,
-        settings: &Settings,
         progress: impl FnMut(usize),
     ) -> anyhow::Result<Told> {
-        let reader = Reader::open(strategy, &self.directory, FILE, settings)?;
+        let (args, pattern) = (self.args, self.pattern);
+        let reader = Reader::open(strategy, &self.directory, FILE, pattern, args)?;
         self.emulated.clear_log()?;
-        let (blocks, block_bytes) = (&settings.pattern.blocks, settings.block_bytes);
-        let reading = reader.read(blocks, block_bytes, progress)?;
+        let begun = Instant::now();
+        let cached = reader.read(&pattern.blocks, progress)?;
+        let seconds = begun.elapsed().as_secs_f64() * args.speed_up;
+        let remark = reader.remark();
         drop(reader);
-        wait_for_reads(&self.file, settings.file_bytes())
-            .context("cannot punch a hole into the file on the emulated disk")?;
-        let log = self.emulated.directory().join(".forebay/log");
-        let log = fs::read_to_string(log).context("cannot read the emulated disk's log")?;
-        if let Some(directory) = &settings.logs {
-            keep_log(directory, strategy, &log)?;
+        self.wait_for_reads().context("cannot punch a hole into the file on the emulated disk")?;
+        if let Some(directory) = &args.logs {
+            let log = self.emulated.directory().join(".forebay/log");
+            keep_log(&log, &directory.join(format!("{strategy}.jsonl")))?;
         }
-        let requests = requests(&log).context("cannot understand the emulated disk's log")?;
-        check(&requests, &settings.pattern.distinct(), block_bytes)
+        let reads = reads(self.emulated.log()?);
+        let account = Account::of(reads, &pattern.wanted, args.block_size);
+        check(&account, pattern.wanted.len(), args.block_size)
             .with_context(|| format!("what {strategy} read cannot be explained"))?;
-        let Reading { elapsed, cached, remarks } = reading;
-        let seconds = Duration::as_secs_f64(&elapsed) * settings.speed_up;
-        Ok(Told { strategy, requests, seconds, cached, remarks })
+        Ok(Told { strategy, account, seconds, cached, remark })
+    }
+
+    /// Makes all of the file a hole, which ends when no page of it is being read any more.
+    fn wait_for_reads(&self) -> std::io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::fs::{FallocateFlags, fallocate};
+            let file = fs::OpenOptions::new().write(true).open(self.directory.join(FILE))?;
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(&file, hole, 0, self.file_bytes)?;
+        }
+        Ok(())
     }
 }
 
-/// Gives all of a file its place on the disk, and no contents: without a place it would be a hole,
-/// which costs no time.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn place(file: &fs::File, bytes: u64) -> std::io::Result<()> {
-    Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
+/// The reads of the file as bytes of it, in order of issue.
+fn reads(mut log: Vec<LoggedRequest>) -> impl Iterator<Item = Range<u64>> {
+    log.sort_by_key(|request| request.number);
+    log.retain(|it| it.op == LoggedOp::Read && Path::new(&it.file).ends_with(FILE));
+    log.into_iter().map(|request| request.offset..request.offset + request.len)
 }
 
-/// Makes all of a file a hole, which ends when no page of it is being read any more.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn wait_for_reads(file: &fs::File, bytes: u64) -> std::io::Result<()> {
-    use rustix::fs::FallocateFlags;
-    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    Ok(rustix::fs::fallocate(file, hole, 0, bytes)?)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn place(file: &fs::File, bytes: u64) -> std::io::Result<()> {
-    file.set_len(bytes)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn wait_for_reads(_file: &fs::File, _bytes: u64) -> std::io::Result<()> {
-    Ok(())
-}
-
-/// What is needed of a line of the log.
-#[derive(Debug, Deserialize)]
-struct Line {
-    /// The kernel's number, ascending in order of issue.
-    #[serde(default)]
-    number: u64,
-    op: String,
-    file: String,
-    offset: u64,
-    len: u64,
-}
-
-/// The reads of the file, in order of issue.
-fn requests(log: &str) -> serde_json::Result<Vec<Request>> {
-    let lines: serde_json::Result<Vec<Line>> = log.lines().map(serde_json::from_str).collect();
-    let mut lines = lines?;
-    lines.retain(|line| line.op == "read" && Path::new(&line.file).ends_with(FILE));
-    // Stable: without numbers the order of arrival has to do.
-    lines.sort_by_key(|line| line.number);
-    Ok(lines.iter().map(|line| Request { offset: line.offset, len: line.len }).collect())
-}
-
-/// Whether every block of `wanted` came from the disk [EXP-7].
-fn check(requests: &[Request], wanted: &[u32], block_bytes: u64) -> anyhow::Result<()> {
-    let read = Account::of(requests, wanted, block_bytes).wanted_bytes;
+/// Whether every block of the `wanted` ones came from the disk [EXP-7].
+fn check(account: &Account, wanted: usize, block_bytes: u64) -> anyhow::Result<()> {
     ensure!(
-        read == wanted.len() as u64 * block_bytes,
-        "the disk was asked for {} of {} blocks: its log is not whole, or the file was not cold",
-        read / block_bytes,
-        wanted.len()
+        account.wanted_bytes == wanted as u64 * block_bytes,
+        "the disk was asked for {} of {wanted} blocks: its log is not whole, or the file was not cold",
+        account.wanted_bytes / block_bytes,
     );
     Ok(())
 }
 
 /// The log as the disk gives it, line for line.
-fn keep_log(directory: &Path, strategy: Strategy, log: &str) -> anyhow::Result<()> {
-    fs::create_dir_all(directory)
-        .with_context(|| format!("cannot make the directory {}", directory.display()))?;
-    let path = directory.join(format!("{strategy}.jsonl"));
-    fs::write(&path, log).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// The kernel's setting for what is mounted there.
-#[cfg(target_os = "linux")]
-fn readahead_bytes(mounted: &Path) -> Option<u64> {
-    let device = rustix::fs::stat(mounted).ok()?.st_dev;
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let text = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).ok()?;
-    text.trim().parse::<u64>().ok().map(|kib| kib << 10)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn readahead_bytes(_mounted: &Path) -> Option<u64> {
-    None
+fn keep_log(log: &Path, path: &Path) -> anyhow::Result<()> {
+    let text = fs::read(log).context("cannot read the emulated disk's log")?;
+    let directory = path.parent().unwrap_or(path);
+    let kept = fs::create_dir_all(directory).and_then(|()| fs::write(path, text));
+    kept.with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -209,25 +175,36 @@ mod tests {
 
     #[test]
     fn the_reads_of_the_file_are_taken_from_a_log_in_order_of_issue() {
-        let log = r#"{"us":9.5,"number":46,"op":"read","file":"explain/blocks","offset":8192,"len":4096,"device_offset":8192,"service_us":null,"replied_us":null}
-{"us":9.8,"number":50,"op":"write","file":"explain/blocks","offset":0,"len":4096}
-{"us":9.9,"number":54,"op":"read","file":"explain/blocks","offset":16384,"len":8192}
-{"us":10.5,"number":48,"op":"read","file":"explain/blocks","offset":0,"len":512}
-{"us":11.0,"number":56,"op":"read","file":"explain/forebay.lock","offset":0,"len":512}
-"#;
-        let reads: Vec<(u64, u64)> =
-            requests(log).unwrap().iter().map(|read| (read.offset, read.len)).collect();
-        assert_eq!(reads, [(8192, 4096), (0, 512), (16_384, 8192)]);
-        assert!(requests("{").is_err());
+        let request = |number, op, file: &str, offset, len| LoggedRequest {
+            us: 9.5,
+            number,
+            op,
+            file: file.to_owned(),
+            offset,
+            len,
+            device_offset: None,
+            service_us: None,
+            replied_us: None,
+        };
+        let log = vec![
+            request(46, LoggedOp::Read, "explain/blocks", 8192, 4096),
+            request(50, LoggedOp::Write, "explain/blocks", 0, 4096),
+            request(54, LoggedOp::Read, "explain/blocks", 16_384, 8192),
+            request(48, LoggedOp::Read, "explain/blocks", 0, 512),
+            request(56, LoggedOp::Read, "explain/forebay.lock", 0, 512),
+        ];
+        let reads: Vec<Range<u64>> = reads(log).collect();
+        assert_eq!(reads, [8192..12_288, 0..512, 16_384..24_576]);
     }
 
     #[test]
     fn requests_that_leave_out_a_block_of_the_pattern_are_no_explanation() {
-        let request =
-            |first: u64, blocks: u64| Request { offset: first * 8192, len: blocks * 8192 };
-        let whole = [request(1, 1), request(3, 4), request(9, 1), request(2, 1)];
-        check(&whole, &[1, 2, 3, 4, 6, 9], 8192).expect("[EXP-7]");
-        let told = check(&whole[..3], &[1, 2, 3, 4, 6, 9], 8192).expect_err("[EXP-7]").to_string();
+        let read = |first: u64, blocks: u64| first * 8192..(first + blocks) * 8192;
+        let whole = [read(1, 1), read(3, 4), read(9, 1), read(2, 1)];
+        let wanted = [1, 2, 3, 4, 6, 9];
+        let of = |reads: &[Range<u64>]| Account::of(reads.iter().cloned(), &wanted, 8192);
+        check(&of(&whole), 6, 8192).expect("[EXP-7]");
+        let told = check(&of(&whole[..3]), 6, 8192).expect_err("[EXP-7]").to_string();
         assert!(told.contains("5 of 6 blocks"), "{told}");
     }
 }

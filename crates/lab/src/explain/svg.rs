@@ -1,23 +1,22 @@
 //! The picture as a file: one panel for each strategy, blocks across, requests down.
 //!
-//! The same picture as the strip on the terminal, where there are pixels instead of columns: a
-//! request is a pale rectangle, the blocks in it that were asked for are dark. A panel with more
-//! requests than it has room for is a raster instead, whose cells show what they mostly are; so a
-//! picture of a million requests has the size of one of a thousand. It is self-contained, follows the
-//! reader's light or dark scheme, and says in words what it shows.
+//! The same columns and rows as the strip on the terminal, but more and finer ones; a template makes the
+//! SVG of them. However many requests there are, a panel has at most [`ROWS_MAX`] rows, so that a picture
+//! of a million requests has the size of one of a thousand. It is self-contained, follows the reader's
+//! light or dark scheme, and says in words what it shows.
 //!
-//! Invariants:  [EXS-1] a panel that is not a raster has a group for each request, in order of issue
+//! Invariants:  [EXS-1] each request is in one row, in order of issue
 //!              [EXS-2] nothing is drawn outside of the paper; text from outside is escaped
 //! Source:      the colours are those of the report page, after Okabe and Ito.
 
-mod panel;
+use anyhow::Context;
+use minijinja::{Environment, UndefinedBehavior, Value, context};
 
-use std::fmt::Write;
-
-use super::axis::{Axis, round_step};
-use super::{Picture, shown_count, shown_time};
-use crate::report::numbers;
-use crate::units::{shown_size, typed_size};
+use super::axis::{Columns, most, round_step};
+use super::request::{Request, Use, letter};
+use super::{Explained, Told, shown_count};
+use crate::report::terminal::text::cut;
+use crate::units::shown_size;
 
 /// Width of the paper.
 const WIDTH: f64 = 960.0;
@@ -28,275 +27,174 @@ const LEFT: f64 = 72.0;
 /// Where they end.
 const RIGHT: f64 = WIDTH - 24.0;
 
-/// Between a sheet's edge and its blocks.
-const MARGIN: f64 = 4.0;
+/// Between a sheet's edge and what is drawn on it.
+const MARGIN: f64 = 5.0;
 
-/// Between two segments of the axis.
-const BREAK: f64 = 14.0;
+/// The narrowest and the widest that a column is drawn.
+const COLUMN: (f64, f64) = (2.0, 34.0);
 
-/// The widest that a block is drawn.
-const BLOCK_MAX: f64 = 34.0;
+/// The most rows of a panel, the highest that they are together, and the highest that one is.
+const ROWS_MAX: usize = 180;
+const HEIGHT_MAX: f64 = 360.0;
+const ROW_MAX: f64 = 17.0;
 
-/// The narrowest that anything is drawn.
-const THIN: f64 = 1.5;
+/// A pattern of so many blocks at most has the order of reading in it, where a column is as wide.
+const ORDER_MAX: usize = 99;
+const ORDER_COLUMN_MIN: f64 = 16.0;
 
 /// Letters of a line of the head.
 const LINE: usize = 118;
 
-const STYLE: &str = "\
-.paper{fill:#fbfbf9}.sheet{fill:#fff;stroke:#dde1e1}text{fill:#1c2429;font-size:12px}\
-.soft,.soft text{fill:#566168}.name{font-weight:650;font-size:14px}.grid{stroke:#e8ebeb}\
-.cut{stroke:#a2adb4;stroke-dasharray:2 3}.q{fill:#f6e3cd;stroke:#c75300;stroke-width:.8}\
-.b{fill:#f0b27a}.w{fill:#0067a8}.a{fill:#a8397f}.rw{stroke:#0067a8}.rb{stroke:#f0b27a}.ra{stroke:#a8397f}\
-@media (prefers-color-scheme:dark){.paper{fill:#14181c}.sheet{fill:#1a2026;stroke:#303941}\
-text{fill:#e4e8ea}.soft,.soft text{fill:#a2adb4}.grid{stroke:#262e35}.cut{stroke:#566168}\
-.q{fill:#4a3018;stroke:#f09a3e}.b{fill:#8a5a28}.w{fill:#5db8f0}.a{fill:#e98cc2}.rw{stroke:#5db8f0}\
-.rb{stroke:#8a5a28}.ra{stroke:#e98cc2}}";
-
 /// The picture as SVG.
-pub(super) fn draw(picture: &Picture<'_>) -> String {
-    let scale = Scale::of(&picture.axis);
-    let mut body = String::new();
-    let mut y = head(&mut body, picture);
-    y = axis(&mut body, picture, &scale, y);
-    for (told, account) in picture.told() {
-        y = panel::draw(&mut body, picture, &scale, told, account, y);
+///
+/// # Errors
+/// The template is wrong.
+pub(super) fn draw(explained: &Explained) -> anyhow::Result<String> {
+    let room = RIGHT - LEFT - 2.0 * MARGIN;
+    let columns = Columns::fit(&explained.segments(), (room / COLUMN.0) as usize);
+    let column = (room / columns.width as f64).min(COLUMN.1);
+    let sheet = Sheet { explained, columns, column };
+    let mut top = 130.0;
+    let mut panels = Vec::new();
+    for told in &explained.told {
+        let (panel, height) = sheet.panel(told, top);
+        panels.push(panel);
+        top += height + 36.0;
     }
-    let height = legend(&mut body, y);
-    let mut text = String::new();
-    write(
-        &mut text,
-        format_args!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
-         height=\"{height}\" role=\"img\" aria-labelledby=\"title desc\" \
-         font-family=\"system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif\">\n\
-         <title id=\"title\">{}</title>\n<desc id=\"desc\">{}</desc>\n<style>{STYLE}</style>\n\
-         <rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\"/>\n{body}</svg>\n",
-            escaped(&title(picture)),
-            escaped(&description(picture)),
-        ),
-    );
-    text
+    let summaries = explained.told.iter().map(|told| {
+        let (strategy, about) = (told.strategy, explained.about(told.strategy));
+        format!(" {strategy}, {about}: {}.", explained.summary(told))
+    });
+    let breaks = sheet.columns.breaks().map(|at| sheet.x(at) + column / 2.0);
+    let picture = context! {
+        title => printable(&explained.title()),
+        place => cut(&printable(&explained.place()), LINE),
+        summaries => summaries.collect::<String>(),
+        width => WIDTH,
+        height => top + 8.0,
+        left => LEFT,
+        right => RIGHT,
+        breaks => breaks.collect::<Vec<f64>>(),
+        labels => sheet.labels(),
+        asked => sheet.asked(),
+        order => sheet.order(),
+        panels,
+    };
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    // A name that ends in .xml turns escaping on [EXS-2].
+    let drawn = environment.render_named_str("picture.xml", include_str!("svg.xml"), picture);
+    Ok(drawn.context("drawing the picture")? + "\n")
 }
 
-/// Writing to a string cannot fail.
-fn write(text: &mut String, what: std::fmt::Arguments<'_>) {
-    let _ = text.write_fmt(what);
+struct Sheet<'a> {
+    explained: &'a Explained,
+    columns: Columns,
+    /// Width of a column.
+    column: f64,
 }
 
-/// Where a block stands: segments side by side, all to one scale.
-#[derive(Debug)]
-struct Scale<'a> {
-    axis: &'a Axis,
-    /// Width of a block.
-    block: f64,
-    /// The left edge of each segment.
-    starts: Vec<f64>,
-}
+impl Sheet<'_> {
+    /// The left edge of a column.
+    fn x(&self, column: usize) -> f64 {
+        LEFT + MARGIN + column as f64 * self.column
+    }
 
-impl<'a> Scale<'a> {
-    fn of(axis: &'a Axis) -> Scale<'a> {
-        let cuts = (axis.segments.len() - 1) as f64 * BREAK;
-        let room = RIGHT - LEFT - 2.0 * MARGIN - cuts;
-        let block = (room / axis.blocks() as f64).min(BLOCK_MAX);
-        let mut starts = Vec::with_capacity(axis.segments.len());
-        let mut x = LEFT + MARGIN;
-        for segment in &axis.segments {
-            starts.push(x);
-            x += (segment.end - segment.start) as f64 * block + BREAK;
+    /// The numbers of blocks.
+    fn labels(&self) -> Vec<Value> {
+        let wide = |label: &str| ((label.len() as f64 * 7.0 + 6.0) / self.column).ceil() as usize;
+        let room = (WIDTH - self.x(0)) / self.column;
+        let labels = self.columns.labels(room as usize, wide).into_iter();
+        labels.map(|(column, text)| context! { x => self.x(column), text }).collect()
+    }
+
+    /// Strokes where something was asked for.
+    fn asked(&self) -> String {
+        self.strokes(&self.columns.asked(&self.explained.pattern), Use::Wanted, 112.0)
+    }
+
+    /// When each block is asked for, of patterns short enough for that.
+    fn order(&self) -> Vec<Value> {
+        let blocks = &self.explained.pattern.blocks;
+        if self.column < ORDER_COLUMN_MIN || blocks.len() > ORDER_MAX {
+            return Vec::new();
         }
-        Scale { axis, block, starts }
+        let first = |(index, block): &(usize, &u32)| !blocks[..*index].contains(block);
+        let places = blocks.iter().enumerate().filter(first).map(|(index, &block)| {
+            let middle = self.x(self.columns.of(block.into())) + self.column / 2.0;
+            context! { x => middle, number => index + 1 }
+        });
+        places.collect()
     }
 
-    /// The left edge of `block`.
-    fn x(&self, block: u64) -> f64 {
-        let segment = self.axis.segment(block);
-        let within = block - self.axis.segments[segment].start;
-        self.starts[segment] + within as f64 * self.block
-    }
-
-    /// The right edge of all blocks.
-    fn end(&self) -> f64 {
-        let last = self.axis.segments.len() - 1;
-        let segment = &self.axis.segments[last];
-        self.starts[last] + (segment.end - segment.start) as f64 * self.block
-    }
-
-    /// The middle of each break.
-    fn cuts(&self) -> impl Iterator<Item = f64> {
-        self.starts[1..].iter().map(|start| start - BREAK / 2.0)
-    }
-}
-
-fn title(picture: &Picture<'_>) -> String {
-    let explained = picture.explained;
-    let pattern = &explained.pattern;
-    let seed = pattern.seed.map(|seed| format!(", seed {seed}")).unwrap_or_default();
-    format!(
-        "{}: {} block{} of {}{seed}",
-        shortened(&pattern.text, 80),
-        shown_count(pattern.blocks.len() as u64),
-        if pattern.blocks.len() == 1 { "" } else { "s" },
-        typed_size(explained.block_bytes)
-    )
-}
-
-fn description(picture: &Picture<'_>) -> String {
-    let mut text = String::from(
-        "The requests that reached the disk, for each strategy from top to bottom in order of \
-         issue, over the blocks of the file.",
-    );
-    for (told, account) in picture.told() {
-        let (strategy, about) = (told.strategy, picture.about(told.strategy));
-        let summary = summary(picture, told, account);
-        write(&mut text, format_args!(" {strategy}, {about}: {summary}."));
-    }
-    text
-}
-
-fn summary(picture: &Picture<'_>, told: &super::Told, account: &super::request::Account) -> String {
-    format!(
-        "{} request{}, {}, over-read {} %, {}",
-        shown_count(told.requests.len() as u64),
-        if told.requests.len() == 1 { "" } else { "s" },
-        shown_size(account.bytes),
-        numbers::percent(picture.over_read(account)),
-        shown_time(told.seconds)
-    )
-}
-
-/// What was read, where and how; gives the height used.
-fn head(body: &mut String, picture: &Picture<'_>) -> f64 {
-    let disk = &picture.explained.disk;
-    let readahead = disk.readahead_bytes.map_or("unknown".to_owned(), typed_size);
-    let lines = [
-        format!("on {} ({})", disk.profile, disk.about),
-        format!(
-            "readahead {readahead}; {}; each strategy from a cold page cache; {}",
-            disk.kernel,
-            match disk.speed_up {
-                1.0 => "times are those of the disk emulated".to_owned(),
-                times => format!(
-                    "times are those of the disk emulated, which ran {} times faster",
-                    numbers::number(times)
-                ),
+    /// What a strategy read, with its first row below `top`, and how high that is.
+    fn panel(&self, told: &Told, top: f64) -> (Value, f64) {
+        let requests = &told.account.requests;
+        let each = requests.len().div_ceil(ROWS_MAX).max(1);
+        let count = requests.len().div_ceil(each).max(1);
+        let row = (HEIGHT_MAX / count as f64).min(ROW_MAX);
+        let height = row * count as f64 + 2.0 * MARGIN;
+        let numbered = round_step((13.0 / row).ceil() as u64) as usize;
+        let rows = requests.chunks(each).enumerate().map(|(index, requests)| {
+            let first = index * each + 1;
+            let number = format!("{} {}", shown_count(first), letter(requests));
+            let y = top + MARGIN + (index as f64 + 0.5) * row;
+            let tallies = self.columns.tally(requests);
+            let strokes = [("w", Use::Wanted), ("b", Use::Besides), ("a", Use::Again)];
+            context! {
+                y => y + 4.0,
+                number => if index % numbered == 0 { number } else { String::new() },
+                title => title(requests, first),
+                strokes => strokes.map(|(class, purpose)| {
+                    context! { class, path => self.strokes(&tallies, purpose, y) }
+                }),
             }
-        ),
-    ];
-    let title = escaped(&title(picture));
-    write(body, format_args!("<text class=\"name\" x=\"24\" y=\"30\">{title}</text>\n"));
-    let mut y = 30.0;
-    for line in lines {
-        y += 18.0;
-        let line = escaped(&shortened(&line, LINE));
-        write(body, format_args!("<text class=\"soft\" x=\"24\" y=\"{y}\">{line}</text>\n"));
+        });
+        let panel = context! {
+            strategy => told.strategy.to_string(),
+            about => self.explained.about(told.strategy),
+            summary => self.explained.summary(told),
+            top,
+            height,
+            thick => if row < 4.0 { row } else { row * 0.72 },
+            rows => rows.collect::<Vec<Value>>(),
+        };
+        (panel, height)
     }
-    y + 22.0
-}
 
-/// The numbers of blocks, and a mark for each that was asked for.
-fn axis(body: &mut String, picture: &Picture<'_>, scale: &Scale<'_>, y: f64) -> f64 {
-    let (labels, marks) = (y + 10.0, y + 30.0);
-    write(body, format_args!("<g class=\"soft\" aria-hidden=\"true\">\n"));
-    write(body, format_args!("<text x=\"24\" y=\"{labels}\">block</text>\n"));
-    let step = round_step(64.0 / scale.block);
-    let mut taken: Vec<(f64, f64)> = Vec::new();
-    for block in picture.axis.labels(step) {
-        let label = shown_count(block);
-        let width = label.len() as f64 * 7.0 + 6.0;
-        // The last segment may be narrower than its label.
-        let x = scale.x(block).min(WIDTH - width);
-        let end = x + width;
-        if taken.iter().all(|&(from, to)| end <= from || x >= to) {
-            taken.push((x, end));
-            write(body, format_args!("<text x=\"{x:.1}\" y=\"{labels}\">{label}</text>\n"));
-        }
-    }
-    write(body, format_args!("<text x=\"24\" y=\"{}\">asked</text>\n</g>\n", marks + 9.0));
-    let order = &picture.explained.pattern.blocks;
-    if order.len() < 100 && scale.block >= 16.0 {
-        write(body, format_args!("<g text-anchor=\"middle\" font-weight=\"650\">\n"));
-        for (index, &block) in order.iter().enumerate() {
-            if order[..index].contains(&block) {
-                continue;
-            }
-            let x = scale.x(u64::from(block)) + scale.block / 2.0;
-            let number = index + 1;
-            write(body, format_args!("<text x=\"{x:.1}\" y=\"{}\">{number}</text>\n", marks + 9.0));
-        }
-        body.push_str("</g>\n");
-    } else {
+    /// A path through the columns that are mostly for `purpose`, at the height `y`.
+    fn strokes(&self, tallies: &[[u64; 3]], purpose: Use, y: f64) -> String {
         let mut path = String::new();
-        let mut last = f64::MIN;
-        for &block in &picture.wanted {
-            let x = scale.x(u64::from(block));
-            if x - last >= 0.5 {
-                write(&mut path, format_args!("M{x:.1} {marks}v10"));
-                last = x;
+        let mut column = 0;
+        for alike in tallies.chunk_by(|one, next| most(*one) == most(*next)) {
+            if most(alike[0]) == Some(purpose) {
+                let (x, long) = (self.x(column), alike.len() as f64 * self.column);
+                path.push_str(&format!("M{x:.1} {y:.1}h{long:.1}"));
             }
+            column += alike.len();
         }
-        let width = scale.block.clamp(0.8, THIN);
-        write(
-            body,
-            format_args!("<path class=\"rw\" stroke-width=\"{width:.2}\" d=\"{path}\"/>\n"),
-        );
+        path
     }
-    marks + 26.0
 }
 
-/// What the colours mean; gives the height of the paper.
-fn legend(body: &mut String, y: f64) -> f64 {
-    let y = y + 8.0;
-    let mut x = 24.0;
-    for (class, meaning) in [
-        ("w", "asked for"),
-        ("q", "read though nobody asked; the edge is the request's"),
-        ("a", "read once more"),
-    ] {
-        let text = x + 18.0;
-        write(
-            body,
-            format_args!(
-                "<rect class=\"{class}\" x=\"{x}\" y=\"{}\" width=\"12\" height=\"12\"/>\
-             <text class=\"soft\" x=\"{text}\" y=\"{}\">{meaning}</text>\n",
-                y - 10.0,
-                y
-            ),
-        );
-        x = text + meaning.len() as f64 * 6.2 + 22.0;
-    }
-    write(
-        body,
-        format_args!(
-            "<text class=\"soft\" x=\"{x}\" y=\"{y}\">S goes on where the one before ended, R \
-         elsewhere</text>\n"
-        ),
-    );
-    y + 22.0
-}
-
-/// The first `most` letters.
-fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    text.chars().take(most - 1).chain(['…']).collect()
-}
-
-/// As text of an XML document; what such a document may not hold at all is left out.
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            letter if letter.is_control() => {}
-            letter => safe.push(letter),
+/// What a row is, for those who point at it.
+fn title(requests: &[Request], first: usize) -> String {
+    match requests {
+        [request] => {
+            let (blocks, bytes) = (request.blocks(), request.bytes.end - request.bytes.start);
+            let which = match (blocks.start, blocks.end - 1) {
+                (one, last) if one == last => format!("block {one}"),
+                (start, last) => format!("blocks {start}–{last}"),
+            };
+            format!("request {first}, {}: {which}, {}", letter(requests), shown_size(bytes))
         }
+        _ => format!("requests {first}–{}", first + requests.len() - 1),
     }
-    safe
+}
+
+/// Without what an XML document may not hold at all.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "")
 }
 
 #[cfg(test)]

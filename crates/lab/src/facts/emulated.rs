@@ -21,6 +21,7 @@ pub(super) const TYPE: &str = "fuse.forebay";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EmulatedDisk {
     /// Name of the profile.
+    #[serde(alias = "name")]
     pub profile: String,
     /// What it is, in a sentence.
     pub about: String,
@@ -31,26 +32,16 @@ pub struct EmulatedDisk {
     /// Seed of what is random in the model.
     pub seed: u64,
     /// Where its file `disk` is.
+    #[serde(default)]
     pub mount_point: String,
-}
-
-/// What `.forebay/profile` holds.
-#[derive(Deserialize)]
-struct Told {
-    name: String,
-    about: String,
-    size_bytes: u64,
-    speed_up: f64,
-    seed: u64,
 }
 
 impl EmulatedDisk {
     /// Asks the emulated disk that is mounted at `mount_point`.
     pub(super) fn ask(mount_point: &Path) -> Option<EmulatedDisk> {
         let text = std::fs::read_to_string(mount_point.join(".forebay/profile")).ok()?;
-        let Told { name, about, size_bytes, speed_up, seed } = serde_json::from_str(&text).ok()?;
-        let mount_point = mount_point.to_str()?.to_owned();
-        Some(EmulatedDisk { profile: name, about, size_bytes, speed_up, seed, mount_point })
+        let told: EmulatedDisk = serde_json::from_str(&text).ok()?;
+        Some(EmulatedDisk { mount_point: mount_point.to_str()?.to_owned(), ..told })
     }
 
     /// Where it counts its requests.
@@ -78,7 +69,7 @@ mod tests {
     use super::super::sysfs::fixture::FakeSys;
     use super::*;
 
-    const MOUNTS: &[u8] = br"27 1 8:1 / / rw - ext4 /dev/sda1 rw
+    const MOUNTS: &str = r"27 1 8:1 / / rw - ext4 /dev/sda1 rw
 30 27 0:50 / /tmp/disk/mnt rw - fuse.forebay raid10-12 rw
 31 27 7:0 / /tmp/fs rw - ext4 /dev/loop0 rw
 32 27 0:51 / /tmp/bt rw - btrfs /dev/loop0 rw

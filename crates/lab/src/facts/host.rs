@@ -1,59 +1,69 @@
 //! Host: the machine and what it runs inside.
 //!
-//! Evidence is weighed from strong to weak: a name the hypervisor put into the firmware tables,
-//! then the paravirtual clock the kernel found, then the bare processor flag. An x86 processor
-//! without that flag ends the search, since cloud vendors write the same firmware names
-//! into their metal machines. `/.dockerenv` counts only in a namespace of its own: virtual machines
-//! made from container images carry the file too.
+//! Evidence is weighed from strong to weak: a name that only one hypervisor writes into the firmware
+//! tables, then the paravirtual clock the kernel found, then names that several share, then the bare
+//! processor flag. An x86 processor without that flag ends the search, since cloud vendors write the same
+//! firmware names into their metal machines. `/.dockerenv` counts only in a namespace of its own: virtual
+//! machines made from container images carry the file too.
 //!
 //! Failure:     what cannot be read is `None`; without `/proc` and `/sys` (macOS) most of it is.
-//! Source:      the order and the names follow systemd-detect-virt, shortened.
+//! Source:      the evidence and the names follow systemd-detect-virt, shortened.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 
 use super::Host;
 
-/// Names in DMI's product and vendor fields, with the hypervisor each stands for.
-const DMI_NAMES: [(&str, &str); 17] = [
-    ("Firecracker", "firecracker"),
-    ("KVM", "kvm"),
-    ("OpenStack", "kvm"),
-    ("KubeVirt", "kvm"),
-    ("Amazon EC2", "kvm"),
-    ("DigitalOcean", "kvm"),
-    ("vServer", "kvm"),
-    ("QEMU", "qemu"),
-    ("VMware", "vmware"),
-    ("VMW", "vmware"),
-    ("VirtualBox", "virtualbox"),
-    ("innotek GmbH", "virtualbox"),
-    ("Xen", "xen"),
-    ("Bochs", "bochs"),
-    ("Parallels", "parallels"),
-    ("BHYVE", "bhyve"),
-    ("Apple Virtualization", "apple"),
+const PRODUCT: &str = "sys/class/dmi/id/product_name";
+const VENDOR: &str = "sys/class/dmi/id/sys_vendor";
+const ACPI: &str = "sys/firmware/acpi/tables/DSDT";
+const CLOCKS: &str = "sys/devices/system/clocksource/clocksource0/available_clocksource";
+const TREE: &str = "proc/device-tree/hypervisor/compatible";
+const CGROUP: &str = "proc/self/cgroup";
+
+/// A file, a mark in it, and the name that both stand for.
+type Evidence<T> = (&'static str, &'static str, T);
+
+/// Of hypervisors, the first that applies; `None` is bare metal.
+const HYPERVISORS: [Evidence<Option<&str>>; 22] = [
+    // Xen's first domain has the real hardware.
+    ("proc/xen/capabilities", "control_d", None),
+    ("sys/hypervisor/type", "xen", Some("xen")),
+    (PRODUCT, ".metal", None),
+    (ACPI, "FIRECK", Some("firecracker")),
+    (ACPI, "CLOUDH", Some("cloud-hypervisor")),
+    (VENDOR, "VMware", Some("vmware")),
+    (VENDOR, "innotek", Some("virtualbox")),
+    (VENDOR, "Xen", Some("xen")),
+    (VENDOR, "Parallels", Some("parallels")),
+    (PRODUCT, "BHYVE", Some("bhyve")),
+    (PRODUCT, "Bochs", Some("bochs")),
+    (PRODUCT, "Apple Virtualization", Some("apple")),
+    (CLOCKS, "kvm-clock", Some("kvm")),
+    (CLOCKS, "xen", Some("xen")),
+    (CLOCKS, "hyperv_clocksource", Some("hyperv")),
+    (TREE, "kvm", Some("kvm")),
+    (TREE, "xen", Some("xen")),
+    (TREE, "vmware", Some("vmware")),
+    (PRODUCT, "KVM", Some("kvm")),
+    (PRODUCT, "Virtual Machine", Some("hyperv")),
+    (VENDOR, "Amazon EC2", Some("kvm")),
+    (VENDOR, "QEMU", Some("qemu")),
 ];
 
-/// Marks in a process's cgroup path, with the runtime each stands for.
-const CGROUP_MARKS: [(&str, &str); 7] = [
-    ("kubepods", "kubernetes"),
-    ("libpod", "podman"),
-    ("/docker/", "docker"),
-    ("docker-", "docker"),
-    ("/lxc/", "lxc"),
-    ("lxc.payload", "lxc"),
-    ("machine.slice/machine-", "systemd-nspawn"),
+/// Of container runtimes, the first that applies.
+const CONTAINERS: [Evidence<&str>; 6] = [
+    ("run/.containerenv", "", "podman"),
+    (CGROUP, "kubepods", "kubernetes"),
+    (CGROUP, "libpod", "podman"),
+    (CGROUP, "docker", "docker"),
+    (CGROUP, "lxc", "lxc"),
+    (CGROUP, "machine.slice/machine-", "systemd-nspawn"),
 ];
 
-/// The first namespaces of a machine have these fixed numbers (the kernel's `proc_ns.h`).
-const FIRST_NAMESPACES: [(&str, &str); 4] = [
-    ("cgroup", "cgroup:[4026531835]"),
-    ("pid", "pid:[4026531836]"),
-    ("uts", "uts:[4026531838]"),
-    ("ipc", "ipc:[4026531839]"),
-];
+/// What `/proc/self/ns/pid` shows of the machine's first namespace (the kernel's `proc_ns.h`).
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 impl Host {
     /// Looks at the machine this process runs on; never fails, leaves out what cannot be found.
@@ -61,43 +71,31 @@ impl Host {
     pub fn read() -> Host {
         let names = rustix::system::uname();
         let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
-        let files = Files::at("/");
-        let cpuinfo = files.text("proc/cpuinfo").unwrap_or_default();
-        let meminfo = files.text("proc/meminfo").unwrap_or_default();
+        let root = Path::new("/");
+        let cpuinfo = read(root, "proc/cpuinfo").unwrap_or_default();
         Host {
             name: text(names.nodename()),
             kernel: format!("{} {}", text(names.sysname()), text(names.release())),
             cpu: cpu_model(&cpuinfo),
             cpus: thread::available_parallelism().map_or(1, Into::into),
-            memory_bytes: memory_bytes(&meminfo),
-            virtualisation: virtualisation(&files, &cpuinfo),
-            container: container(&files, std::env::var("container").ok().as_deref()),
+            memory_bytes: meminfo("MemTotal:"),
+            virtualisation: virtualisation(root, &cpuinfo),
+            container: container(root, std::env::var("container").ok()),
             root: rustix::process::geteuid().is_root(),
         }
     }
 }
 
-/// The files that tell about the machine; tests stand them up in a directory.
-struct Files {
-    root: PathBuf,
+/// A file's text; `None` when it is absent or unreadable. `root`: `/`, or a directory of a test.
+fn read(root: &Path, path: &str) -> Option<String> {
+    let bytes = fs::read(root.join(path)).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-impl Files {
-    fn at(root: impl AsRef<Path>) -> Files {
-        Files { root: root.as_ref().to_path_buf() }
-    }
-
-    /// A file's text, trimmed; `None` when it is absent, unreadable or empty.
-    fn text(&self, path: &str) -> Option<String> {
-        let bytes = fs::read(self.root.join(path)).ok()?;
-        let text = String::from_utf8_lossy(&bytes);
-        let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
-        (!text.is_empty()).then(|| text.to_owned())
-    }
-
-    fn exists(&self, path: &str) -> bool {
-        self.root.join(path).exists()
-    }
+/// What the first `evidence` that applies stands for.
+fn first<T: Copy>(root: &Path, evidence: &[Evidence<T>]) -> Option<T> {
+    let applies = |path, mark| read(root, path).is_some_and(|text| text.contains(mark));
+    evidence.iter().find(|&&(path, mark, _)| applies(path, mark)).map(|&(_, _, name)| name)
 }
 
 /// The value of the first `key : value` line with this key.
@@ -117,11 +115,11 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
 
 /// Memory that programs may still take, in bytes.
 pub(crate) fn available_bytes() -> Option<u64> {
-    in_meminfo("MemAvailable:", &Files::at("/").text("proc/meminfo")?)
+    meminfo("MemAvailable:")
 }
 
-fn memory_bytes(meminfo: &str) -> Option<u64> {
-    in_meminfo("MemTotal:", meminfo)
+fn meminfo(name: &str) -> Option<u64> {
+    in_meminfo(name, &read(Path::new("/"), "proc/meminfo")?)
 }
 
 fn in_meminfo(name: &str, meminfo: &str) -> Option<u64> {
@@ -130,101 +128,27 @@ fn in_meminfo(name: &str, meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-fn virtualisation(files: &Files, cpuinfo: &str) -> Option<String> {
-    if let Some(kind) = files.text("sys/hypervisor/type") {
-        // Xen's first domain has the real hardware and only shares the machine with the hypervisor.
-        let controls = files.text("proc/xen/capabilities");
-        let first_domain = controls.is_some_and(|text| text.contains("control_d"));
-        return (!first_domain).then_some(kind);
-    }
+fn virtualisation(root: &Path, cpuinfo: &str) -> Option<String> {
     let flags = cpuinfo_value(cpuinfo, "flags");
     let flagged = flags.map(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
-    if flagged == Some(false) {
-        return None;
+    match (flagged, first(root, &HYPERVISORS)) {
+        (Some(false), _) => None,
+        (_, Some(name)) => name.map(str::to_owned),
+        (Some(true), None) => Some("unknown hypervisor".to_owned()),
+        (None, None) => None,
     }
-    firmware_name(files, flagged.is_some())
-        .or_else(|| clock_name(files))
-        .or_else(|| device_tree_name(files))
-        .map(str::to_owned)
-        .or_else(|| flagged.map(|_| "unknown hypervisor".to_owned()))
-}
-
-/// The hypervisor's name in ACPI (readable by root only) or in DMI; `flagged` when the processor
-/// says that there is one.
-fn firmware_name(files: &Files, flagged: bool) -> Option<&'static str> {
-    // Bytes 10 to 15 of an ACPI table name its maker.
-    let table = fs::read(files.root.join("sys/firmware/acpi/tables/DSDT")).unwrap_or_default();
-    match table.get(10..16) {
-        Some(b"FIRECK") => return Some("firecracker"),
-        Some(b"CLOUDH") => return Some("cloud-hypervisor"),
-        _ => {}
-    }
-    let dmi = |field| files.text(&format!("sys/class/dmi/id/{field}"));
-    let product = dmi("product_name").unwrap_or_default();
-    let vendor = dmi("sys_vendor").unwrap_or_default();
-    // Three makers sell metal too: Amazon names it, Google does not, Microsoft's are laptops.
-    if product.ends_with(".metal") || product.contains(".metal-") {
-        return None;
-    }
-    if product == "Google Compute Engine" {
-        return flagged.then_some("kvm");
-    }
-    if product == "Virtual Machine" && vendor.starts_with("Microsoft") {
-        return Some("hyperv");
-    }
-    let (_, name) =
-        DMI_NAMES.iter().find(|(mark, _)| product.starts_with(mark) || vendor.starts_with(mark))?;
-    // QEMU names itself alike with and without KVM; the clock tells them apart.
-    match (*name, clock_name(files)) {
-        ("qemu", Some("kvm")) => Some("kvm"),
-        (name, _) => Some(name),
-    }
-}
-
-/// The paravirtual clock that the kernel found.
-fn clock_name(files: &Files) -> Option<&'static str> {
-    let clocks = files.text("sys/devices/system/clocksource/clocksource0/available_clocksource")?;
-    clocks.split_whitespace().find_map(|clock| match clock {
-        "kvm-clock" => Some("kvm"),
-        "xen" => Some("xen"),
-        _ if clock.starts_with("hyperv_clocksource") => Some("hyperv"),
-        _ => None,
-    })
-}
-
-/// ARM and RISC-V guests without ACPI are told by the device tree.
-fn device_tree_name(files: &Files) -> Option<&'static str> {
-    let compatible = files.text("proc/device-tree/hypervisor/compatible")?;
-    let names = [("kvm", "kvm"), ("xen", "xen"), ("vmware", "vmware")];
-    let known = names.iter().find(|(mark, _)| compatible.contains(mark))?;
-    Some(known.1)
 }
 
 /// The container runtime; `environment` is the variable `container` that runtimes hand in.
-fn container(files: &Files, environment: Option<&str>) -> Option<String> {
-    let handed = environment.filter(|name| !name.is_empty()).map(str::to_owned);
+fn container(root: &Path, environment: Option<String>) -> Option<String> {
+    let handed = environment.or_else(|| read(root, "run/systemd/container"));
+    let handed = handed.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+    let namespace = fs::read_link(root.join("proc/self/ns/pid"));
+    let is_first = namespace.is_ok_and(|link| link == Path::new(FIRST_NAMESPACE));
+    let docker = root.join(".dockerenv").exists() && !is_first;
     handed
-        .or_else(|| files.text("run/systemd/container"))
-        .or_else(|| files.exists("run/.containerenv").then(|| "podman".to_owned()))
-        .or_else(|| cgroup_name(files).map(str::to_owned))
-        .or_else(|| {
-            let docker = files.exists(".dockerenv") && !in_first_namespaces(files);
-            docker.then(|| "docker".to_owned())
-        })
-}
-
-fn cgroup_name(files: &Files) -> Option<&'static str> {
-    let paths = ["proc/self/cgroup", "proc/1/cgroup"].map(|path| files.text(path));
-    let paths = paths.map(Option::unwrap_or_default).concat();
-    let (_, name) = CGROUP_MARKS.iter().find(|(mark, _)| paths.contains(mark))?;
-    Some(name)
-}
-
-fn in_first_namespaces(files: &Files) -> bool {
-    FIRST_NAMESPACES.iter().all(|(kind, first)| {
-        let link = fs::read_link(files.root.join("proc/self/ns").join(kind));
-        link.is_ok_and(|link| link == Path::new(first))
-    })
+        .or_else(|| first(root, &CONTAINERS).map(str::to_owned))
+        .or_else(|| docker.then(|| "docker".to_owned()))
 }
 
 #[cfg(test)]
@@ -238,28 +162,23 @@ mod tests {
     const GUEST: &str = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD  EPYC 7763\nflags\t\t: fpu vme hypervisor lm\n";
     const METAL: &str = "model name\t: Intel(R) Xeon(R)\nflags\t\t: fpu vme lm\n";
     const ARM: &str = "processor\t: 0\nBogoMIPS\t: 243.75\nCPU implementer\t: 0x41\n";
-    const CLOCKS: &str = "sys/devices/system/clocksource/clocksource0/available_clocksource";
 
-    fn machine(texts: &[(&str, &str)]) -> (TempDir, Files) {
+    fn machine(texts: &[(&str, &str)]) -> TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in texts {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let files = Files::at(root.path());
-        (root, files)
+        root
     }
 
     fn hypervisor(texts: &[(&str, &str)], cpuinfo: &str) -> Option<String> {
-        let (_root, files) = machine(texts);
-        virtualisation(&files, cpuinfo)
+        virtualisation(machine(texts).path(), cpuinfo)
     }
 
     fn dmi(product: &str, vendor: &str, cpuinfo: &str) -> Option<String> {
-        let texts =
-            [("sys/class/dmi/id/product_name", product), ("sys/class/dmi/id/sys_vendor", vendor)];
-        hypervisor(&texts, cpuinfo)
+        hypervisor(&[(PRODUCT, product), (VENDOR, vendor)], cpuinfo)
     }
 
     #[test]
@@ -268,10 +187,10 @@ mod tests {
         assert_eq!(cpu_model("cpu\t\t: POWER9, altivec\n").as_deref(), Some("POWER9, altivec"));
         assert_eq!(cpu_model(ARM), None);
         assert_eq!(
-            memory_bytes("MemTotal:       24669068 kB\nMemFree: 1 kB\n"),
+            in_meminfo("MemTotal:", "MemTotal:       24669068 kB\nMemFree: 1 kB\n"),
             Some(24_669_068 * 1024)
         );
-        assert_eq!(memory_bytes(""), None);
+        assert_eq!(in_meminfo("MemTotal:", ""), None);
         assert_eq!(
             in_meminfo("MemAvailable:", "MemTotal: 9 kB\nMemAvailable:  7 kB\n"),
             Some(7168)
@@ -292,7 +211,7 @@ mod tests {
             Some("hyperv")
         );
         assert_eq!(dmi("HVM domU", "Xen", GUEST).as_deref(), Some("xen"));
-        assert_eq!(dmi("Google Compute Engine", "Google", GUEST).as_deref(), Some("kvm"));
+        assert_eq!(dmi("KVM Virtual Machine", "QEMU", ARM).as_deref(), Some("kvm"));
         assert_eq!(dmi("c7g.large", "Amazon EC2", ARM).as_deref(), Some("kvm"));
     }
 
@@ -313,8 +232,7 @@ mod tests {
     #[test]
     fn firecracker_is_told_by_its_acpi_table_and_otherwise_by_its_clock() {
         let table = "DSDTS\u{f}\0\0\u{2}wFIRECKFCVMDSDT";
-        let path = "sys/firmware/acpi/tables/DSDT";
-        let both = [(path, table), (CLOCKS, "tsc kvm-clock")];
+        let both = [(ACPI, table), (CLOCKS, "tsc kvm-clock")];
         assert_eq!(hypervisor(&both, GUEST).as_deref(), Some("firecracker"));
         assert_eq!(hypervisor(&both[1..], GUEST).as_deref(), Some("kvm"));
     }
@@ -323,49 +241,46 @@ mod tests {
     fn clocks_and_device_trees_tell_the_hypervisor() {
         let azure = [(CLOCKS, "hyperv_clocksource_tsc_page acpi_pm")];
         assert_eq!(hypervisor(&azure, GUEST).as_deref(), Some("hyperv"));
-        let qemu = [("sys/class/dmi/id/sys_vendor", "QEMU"), (CLOCKS, "kvm-clock tsc")];
+        let qemu = [(VENDOR, "QEMU"), (CLOCKS, "kvm-clock tsc")];
         assert_eq!(hypervisor(&qemu, GUEST).as_deref(), Some("kvm"));
-        let tree = [("proc/device-tree/hypervisor/compatible", "linux,kvm\0")];
+        let tree = [(TREE, "linux,kvm\0")];
         assert_eq!(hypervisor(&tree, ARM).as_deref(), Some("kvm"));
     }
 
     #[test]
     fn a_xen_guest_is_virtual_and_its_first_domain_is_not() {
         let texts = [("sys/hypervisor/type", "xen\n"), ("proc/xen/capabilities", "control_d\n")];
-        assert_eq!(hypervisor(&texts[..1], METAL).as_deref(), Some("xen"));
-        assert_eq!(hypervisor(&texts, METAL), None);
+        assert_eq!(hypervisor(&texts[..1], GUEST).as_deref(), Some("xen"));
+        assert_eq!(hypervisor(&texts, GUEST), None);
     }
 
     #[test]
     fn containers_are_told_by_what_their_runtimes_leave() {
-        let told = |texts: &[(&str, &str)], environment| {
-            let (_root, files) = machine(texts);
-            container(&files, environment)
+        let told = |texts: &[(&str, &str)], environment: Option<&str>| {
+            container(machine(texts).path(), environment.map(str::to_owned))
         };
         let pods = "0::/kubepods.slice/kubepods-pod1.slice/docker-ab.scope\n";
         assert_eq!(told(&[], None), None);
         assert_eq!(told(&[], Some("")), None);
         assert_eq!(told(&[], Some("lxc")).as_deref(), Some("lxc"));
         assert_eq!(told(&[("run/.containerenv", "")], None).as_deref(), Some("podman"));
-        assert_eq!(told(&[("proc/1/cgroup", pods)], None).as_deref(), Some("kubernetes"));
-        let docker = [("proc/self/cgroup", "4:memory:/docker/0f3a\n")];
+        assert_eq!(told(&[(CGROUP, pods)], None).as_deref(), Some("kubernetes"));
+        let docker = [(CGROUP, "4:memory:/docker/0f3a\n")];
         assert_eq!(told(&docker, None).as_deref(), Some("docker"));
-        assert_eq!(told(&[("proc/1/cgroup", "0::/init.scope\n")], None), None);
+        assert_eq!(told(&[(CGROUP, "0::/init.scope\n")], None), None);
         assert_eq!(told(&[(".dockerenv", "")], None).as_deref(), Some("docker"));
     }
 
     #[test]
     fn a_machine_made_from_an_image_is_no_container() {
-        let (root, files) = machine(&[(".dockerenv", "")]);
-        let links = root.path().join("proc/self/ns");
+        let machine = machine(&[(".dockerenv", "")]);
+        let links = machine.path().join("proc/self/ns");
         fs::create_dir_all(&links).unwrap();
-        for (kind, target) in FIRST_NAMESPACES {
-            symlink(target, links.join(kind)).unwrap();
-        }
-        assert_eq!(container(&files, None), None);
+        symlink(FIRST_NAMESPACE, links.join("pid")).unwrap();
+        assert_eq!(container(machine.path(), None), None);
         fs::remove_file(links.join("pid")).unwrap();
         symlink("pid:[4026532577]", links.join("pid")).unwrap();
-        assert_eq!(container(&files, None).as_deref(), Some("docker"));
+        assert_eq!(container(machine.path(), None).as_deref(), Some("docker"));
     }
 
     #[test]

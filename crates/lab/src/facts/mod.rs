@@ -9,7 +9,6 @@ mod counters;
 mod emulated;
 mod host;
 mod mountinfo;
-mod readahead;
 mod storage;
 mod sysfs;
 

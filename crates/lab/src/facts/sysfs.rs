@@ -4,19 +4,25 @@
 //! Worked example: `dm-0` on `md0` on `sda1` and `sdb1` has the leaves `sda1` and `sdb1`; their
 //! own `stat` files are what is counted, and the queues are those of `sda` and `sdb`.
 //!
+//! Every mount has a `bdi`, the kernel's record of what lies behind it, and the readahead is a number in
+//! there. A block device's is `queue/read_ahead_kb`. A filesystem without a device (FUSE, NFS) has one of
+//! its own, named by the number that `stat` gives for its files: `/sys/class/bdi/0:47`. Btrfs has one of
+//! its own too but names it otherwise; its directory in `/sys/fs/btrfs` leads there, and which
+//! directory that is can be told by the device that it was mounted from.
+//!
 //! Invariants:  [SYS-1] a device has at least one leaf, and no leaf has devices below it
 //! Failure:     an attribute that is absent or unreadable is `None`; a device that cannot be
 //!              followed to all its leaves is an error, never a part of the truth.
-//! Source:      the kernel's `Documentation/ABI/stable/sysfs-block`.
+//! Source:      the kernel's `Documentation/ABI`: `sysfs-block`, `sysfs-class-bdi` and `sysfs-fs-btrfs`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use super::Device;
 use super::mountinfo::DeviceNumber;
+use super::{Device, Storage};
 
 /// `size` and `stat` count sectors of this many bytes whatever the device's block size is.
 pub(super) const SECTOR_BYTES: u64 = 512;
@@ -43,11 +49,6 @@ impl Sysfs {
         Sysfs { root: root.into() }
     }
 
-    /// A path below the root.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.root.join(name)
-    }
-
     /// Where the block device under `device` is as a whole, such as `/dev/sda` for `sda1`, and how many bytes
     /// it has.
     ///
@@ -56,17 +57,10 @@ impl Sysfs {
     pub fn whole_disk(&self, device: &Device) -> io::Result<(PathBuf, u64)> {
         let disk = self.by_name(&device.name)?.disk();
         let name = disk.name();
-        let sectors: Option<u64> = disk.number("size");
-        let bytes = sectors.and_then(|sectors| sectors.checked_mul(SECTOR_BYTES));
-        let bytes = bytes.filter(|&bytes| bytes > 0).ok_or_else(|| {
+        let bytes = disk.size_bytes().filter(|&bytes| bytes > 0).ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, format!("{name} does not tell its size"))
         })?;
         Ok((Path::new("/dev").join(name), bytes))
-    }
-
-    /// True when block devices can be looked up at all; false on macOS or where `/sys` is hidden.
-    pub(super) fn has_block_devices(&self) -> bool {
-        self.root.join("dev/block").is_dir()
     }
 
     /// The file that holds the kernel's readahead of `device`, in KiB: a partition's is its disk's,
@@ -78,27 +72,56 @@ impl Sysfs {
         Ok(self.by_name(&device.name)?.disk().path("queue/read_ahead_kb"))
     }
 
-    /// The device of a number.
-    pub(super) fn by_number(&self, number: DeviceNumber) -> io::Result<BlockNode> {
-        let DeviceNumber { major, minor } = number;
-        BlockNode::open(&self.root.join(format!("dev/block/{major}:{minor}")))
+    /// The file that holds the kernel's readahead, in KiB, of files that are opened in the directory that
+    /// `storage` describes.
+    ///
+    /// # Errors
+    /// `NotFound`: none is known. Others: as the system reports them.
+    pub fn readahead_file_of(&self, storage: &Storage) -> io::Result<PathBuf> {
+        match &storage.device {
+            Some(device) => self.readahead_file(device),
+            None => self.bdi_file(DeviceNumber::of(Path::new(&storage.directory))?, storage),
+        }
+    }
+
+    fn bdi_file(&self, number: DeviceNumber, storage: &Storage) -> io::Result<PathBuf> {
+        let filesystem = storage.filesystem.as_deref().unwrap_or("the filesystem");
+        let source = storage.source.as_deref().filter(|_| filesystem == "btrfs");
+        let bdi = match source.and_then(|source| self.btrfs(source)) {
+            Some((btrfs, _)) => btrfs.join("bdi"),
+            None => self.root.join(format!("class/bdi/{number}")),
+        };
+        let file = bdi.join("read_ahead_kb");
+        if file.exists() {
+            return Ok(file);
+        }
+        let message = format!("{filesystem} at {} shows no readahead in /sys", storage.directory);
+        Err(io::Error::new(io::ErrorKind::NotFound, message))
+    }
+
+    /// The directory of the btrfs that is mounted from `source`, with the names of its devices.
+    fn btrfs(&self, source: &str) -> Option<(PathBuf, Vec<OsString>)> {
+        // The source may be a link, as those of device mapper are.
+        let source = fs::canonicalize(source).unwrap_or_else(|_| source.into());
+        let filesystems = fs::read_dir(self.root.join("fs/btrfs")).ok()?.flatten();
+        filesystems.map(|entry| entry.path()).find_map(|path| {
+            let devices = fs::read_dir(path.join("devices")).ok()?.flatten();
+            let names: Vec<OsString> = devices.map(|device| device.file_name()).collect();
+            names.iter().any(|name| Some(&**name) == source.file_name()).then_some((path, names))
+        })
     }
 
     /// The one device of the btrfs that is mounted from `source`; `None` when it has several, or
     /// `filesystem` is another one.
     pub(super) fn alone_below_btrfs(&self, filesystem: &str, source: &str) -> Option<BlockNode> {
-        // The source may be a link, as those of device mapper are.
-        let source = fs::canonicalize(source).unwrap_or_else(|_| source.into());
-        let name = source.file_name().filter(|_| filesystem == "btrfs")?;
-        for mounted in fs::read_dir(self.root.join("fs/btrfs")).ok()?.flatten() {
-            let Ok(devices) = fs::read_dir(mounted.path().join("devices")) else { continue };
-            let names: Vec<_> = devices.flatten().map(|device| device.file_name()).collect();
-            if names.iter().any(|one| one == name) {
-                let [alone] = &names[..] else { return None };
-                return self.by_name(alone.to_str()?).ok();
-            }
-        }
-        None
+        let (_, devices) = self.btrfs(source).filter(|_| filesystem == "btrfs")?;
+        let [alone] = &devices[..] else { return None };
+        self.by_name(alone.to_str()?).ok()
+    }
+
+    /// The device of a number.
+    pub(super) fn by_number(&self, number: DeviceNumber) -> io::Result<BlockNode> {
+        BlockNode::open(&self.root.join(format!("dev/block/{number}")))
     }
 
     /// The device of a kernel name.
@@ -140,8 +163,12 @@ impl BlockNode {
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    fn number<N: FromStr>(&self, name: &str) -> Option<N> {
+    fn number(&self, name: &str) -> Option<u64> {
         self.attribute(name)?.parse().ok()
+    }
+
+    fn size_bytes(&self) -> Option<u64> {
+        self.number("size")?.checked_mul(SECTOR_BYTES)
     }
 
     /// True for a partition, whose directory lies inside its disk's.
@@ -195,54 +222,32 @@ impl BlockNode {
         self.disk().attribute("queue/iostats").as_deref() != Some("0")
     }
 
-    /// True when `stat` counts flushes: the block layer does so for whole disks that have request
-    /// queues, not for partitions and not for drivers that take bios.
-    pub(super) fn counts_flushes(&self) -> bool {
-        !self.is_partition() && self.path("mq").is_dir()
-    }
-
     /// For a loop device or a partition of one: the file it shows as a disk.
     pub(super) fn backing_file(&self) -> Option<String> {
         self.disk().attribute("loop/backing_file")
-    }
-
-    /// What this device's own driver and disk say (`self` is a disk).
-    fn model(&self) -> Option<String> {
-        self.attribute("device/model").or_else(|| {
-            // MMC and SD cards have a name in place of a model.
-            let kind = self.attribute("device/type")?;
-            let card = matches!(kind.as_str(), "MMC" | "SD");
-            card.then(|| self.attribute("device/name"))?
-        })
-    }
-
-    fn queue_depth(&self) -> Option<u64> {
-        let scsi = || self.number("device/queue_depth");
-        let nvme = || self.number("device/sqsize");
-        scsi().or_else(nvme)
     }
 
     /// Everything there is to know about this device and its `leaves`.
     pub(super) fn describe(&self, leaves: &[BlockNode]) -> Device {
         let disk = self.disk();
         let disks: Vec<BlockNode> = leaves.iter().map(BlockNode::disk).collect();
-        let kib = |name: &str| disk.number::<u64>(name)?.checked_mul(1024);
+        let kib = |name: &str| disk.number(name)?.checked_mul(1024);
+        // MMC and SD cards have a name in place of a model; SCSI says its queue's depth, NVMe its size.
+        let either = |disk: &BlockNode, one: &str, other: &str| {
+            disk.attribute(one).or_else(|| disk.attribute(other))
+        };
         Device {
             name: self.name(),
             leaves: leaves.iter().map(BlockNode::name).collect(),
-            model: agreed(&disks, BlockNode::model),
-            size_bytes: self
-                .number::<u64>("size")
-                .and_then(|sectors| sectors.checked_mul(SECTOR_BYTES)),
-            rotational: match disk.attribute("queue/rotational").as_deref() {
-                Some("1") => Some(true),
-                Some("0") => Some(false),
-                _ => None,
-            },
+            model: agreed(&disks, |disk| either(disk, "device/model", "device/name")),
+            size_bytes: self.size_bytes(),
+            rotational: disk.number("queue/rotational").map(|rotates| rotates == 1),
             scheduler: agreed(&disks, |disk| active_scheduler(&disk.attribute("queue/scheduler")?)),
             readahead_bytes: kib("queue/read_ahead_kb"),
             queue_requests: agreed(&disks, |disk| disk.number("queue/nr_requests")),
-            queue_depth: agreed(&disks, BlockNode::queue_depth),
+            queue_depth: agreed(&disks, |disk| {
+                either(disk, "device/queue_depth", "device/sqsize")?.parse().ok()
+            }),
             write_cache: disk.attribute("queue/write_cache"),
             logical_block_bytes: disk.number("queue/logical_block_size"),
             physical_block_bytes: disk.number("queue/physical_block_size"),
@@ -278,8 +283,63 @@ mod tests {
     use super::*;
 
     fn describe(sys: &FakeSys, major: u32, minor: u32) -> Device {
-        let node = sys.sysfs().by_number(DeviceNumber { major, minor }).unwrap();
-        node.describe(&node.leaves().unwrap())
+        sys.device(major, minor)
+    }
+
+    fn storage(filesystem: &str, source: &str) -> Storage {
+        Storage {
+            directory: "/srv".to_owned(),
+            filesystem: Some(filesystem.to_owned()),
+            emulated: None,
+            mount_point: None,
+            mount_options: None,
+            source: Some(source.to_owned()),
+            device: None,
+            device_remark: "anonymous".to_owned(),
+        }
+    }
+
+    fn make(sysfs: &Sysfs, path: &str) -> PathBuf {
+        let path = sysfs.root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "128\n").unwrap();
+        path
+    }
+
+    #[test]
+    fn the_readahead_of_a_mount_without_a_device_is_found_by_its_number() {
+        let sys = FakeSys::empty();
+        let sysfs = sys.sysfs();
+        let file = make(&sysfs, "class/bdi/0:47/read_ahead_kb");
+        let fuse = storage("fuse.forebay", "emulated");
+        let found = |minor| sysfs.bdi_file(DeviceNumber { major: 0, minor }, &fuse);
+        assert_eq!(found(47).unwrap(), file);
+        let error = found(48).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains("fuse.forebay at /srv"), "{error}");
+    }
+
+    #[test]
+    fn the_readahead_of_btrfs_is_found_by_a_device_of_its_own_and_by_no_other() {
+        let sys = FakeSys::empty();
+        let sysfs = sys.sysfs();
+        for (uuid, device) in [("aa", "sda"), ("bb", "nosuch7")] {
+            make(&sysfs, &format!("fs/btrfs/{uuid}/bdi/read_ahead_kb"));
+            make(&sysfs, &format!("fs/btrfs/{uuid}/devices/{device}"));
+        }
+        make(&sysfs, "fs/btrfs/features/raid56");
+        let number = DeviceNumber { major: 0, minor: 30 };
+        let found = |source| sysfs.bdi_file(number, &storage("btrfs", source));
+        assert!(found("/dev/nosuch7").unwrap().ends_with("bb/bdi/read_ahead_kb"));
+        assert!(found("/dev/nosuch8").is_err());
+    }
+
+    #[test]
+    fn the_readahead_of_a_device_is_in_its_queue() {
+        let sys = FakeSys::server();
+        let ext4 = Storage { device: Some(sys.device(8, 1)), ..storage("ext4", "/dev/sda1") };
+        let file = sys.sysfs().readahead_file_of(&ext4).unwrap();
+        assert!(file.ends_with("sda/queue/read_ahead_kb"), "{file:?}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// A whole number with its thousands grouped: `1,234,567`.
-fn grouped(value: f64) -> String {
+pub(crate) fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::with_capacity(digits.len() + digits.len() / 3 + 1);
     if value < 0.0 {
