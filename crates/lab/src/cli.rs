@@ -7,10 +7,12 @@ mod on;
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use forebay_io::{CacheMode, Kind};
 
-use crate::experiment::Choice;
+use crate::experiment::{Choice, Ground, quoted};
+use crate::workfile::Naming;
 
 pub use crate::device::DeviceArgs;
 pub use compare::CompareArgs;
@@ -71,23 +73,12 @@ pub struct LabArgs {
 }
 
 impl LabArgs {
-    /// What the experiments that will run have in common.
-    pub(crate) fn common(&self) -> CommonArgs {
-        self.clone().common_mut().clone()
-    }
-
-    fn common_mut(&mut self) -> &mut CommonArgs {
-        match &mut self.experiment {
-            None => &mut self.common,
-            Some(choice) => choice.args().0,
+    /// What will run, in this order.
+    pub(crate) fn choices(&self) -> Vec<Choice> {
+        match &self.experiment {
+            None => Choice::all(&self.common),
+            Some(choice) => vec![choice.clone()],
         }
-    }
-
-    /// The same run in another directory.
-    pub(crate) fn in_directory(&self, directory: &Path) -> LabArgs {
-        let mut args = self.clone();
-        directory.clone_into(&mut args.common_mut().dir);
-        args
     }
 }
 
@@ -95,11 +86,19 @@ impl LabArgs {
 #[derive(Debug, Clone, Args)]
 pub struct CommonArgs {
     /// Directory on the disk to measure
-    #[arg(long, value_name = "DIR", default_value = ".")]
+    #[arg(long, value_name = "DIR", default_value = ".", value_parser = directory_parser())]
     pub dir: PathBuf,
     /// Seed of everything random; printed in the report so that a run can be repeated
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
+    #[arg(long, value_name = "N", default_value_t = fastrand::u64(..1 << 32),
+          hide_default_value = true)]
+    pub seed: u64,
+}
+
+impl CommonArgs {
+    /// Where to measure with a working file of this size.
+    pub(crate) fn ground(&self, size_bytes: u64, block_bytes: u64, naming: Naming) -> Ground {
+        Ground { directory: self.dir.clone(), size_bytes, block_bytes, seed: self.seed, naming }
+    }
 }
 
 /// The files that one experiment alone writes, if they are asked for.
@@ -111,6 +110,48 @@ pub struct OutputArgs {
     /// Write a self-contained page with plots to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// The command that repeats a run from anywhere: what was `typed`, with whole paths, the seed, and without files
+/// that it would write over. `common`: what it ran with; the directory is told unless an emulated disk was
+/// in its place and nobody named one.
+pub(crate) fn repeated(typed: impl IntoIterator<Item = String>, common: &CommonArgs) -> String {
+    let mut typed = typed.into_iter();
+    let (mut words, mut is_emulated, mut is_named) = (Vec::new(), false, false);
+    while let Some(word) = typed.next() {
+        let (option, value) = match word.split_once('=') {
+            Some((option, value)) => (option, Some(value.to_owned())),
+            None => (&*word, None),
+        };
+        let mut value = || value.clone().or_else(|| typed.next()).unwrap_or_default();
+        match option {
+            "--json" | "--html" | "--seed" => drop(value()),
+            "--dir" => {
+                is_named = true;
+                drop(value());
+            }
+            "--dir2" | "--report" | "--on" => {
+                let value = value();
+                is_emulated |= option == "--on";
+                // A profile has a name, unless it is one's own.
+                let is_path = option != "--on" || Path::new(&value).is_file();
+                let path = std::path::absolute(&value).ok().filter(|_| is_path);
+                words.push(option.to_owned());
+                words.push(path.map_or(value, |path| path.display().to_string()));
+            }
+            _ => words.push(word),
+        }
+    }
+    if is_named || !is_emulated {
+        words.extend(["--dir".to_owned(), common.dir.display().to_string()]);
+    }
+    words.extend(["--seed".to_owned(), common.seed.to_string()]);
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// Takes a directory by its full name. One that is not there is told of by the run.
+pub(crate) fn directory_parser() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path| std::fs::canonicalize(&path).unwrap_or(path))
 }
 
 pub(crate) fn parse_backend(name: &str) -> Result<Kind, String> {
@@ -152,18 +193,28 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_moved_to_another_directory_whatever_it_measures() {
-        for words in ["", "depth ", "strategies ", "checkpoint "] {
-            let line = format!("forebay lab {words}--dir /here --seed 7");
-            let Command::Lab(lab) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
-                panic!("{line}");
-            };
-            let moved = lab.in_directory(Path::new("/there"));
-            assert_eq!(lab.common().dir, Path::new("/here"));
-            assert_eq!(
-                (moved.common().dir, moved.common().seed),
-                (PathBuf::from("/there"), Some(7))
-            );
-        }
+    fn a_run_is_repeated_as_it_was_typed_with_whole_paths_and_the_seed() {
+        let common = CommonArgs { dir: "/my data".into(), seed: 7 };
+        let again = |line: &str| repeated(line.split(' ').map(str::to_owned), &common);
+        let rest = "--dir '/my data' --seed 7";
+        assert_eq!(again("forebay lab"), format!("forebay lab {rest}"));
+        assert_eq!(
+            again("./forebay lab depth --json=a.json --dir x --quick --html b.html --depths 0,16"),
+            format!("./forebay lab depth --quick --depths 0,16 {rest}")
+        );
+        assert_eq!(
+            again("forebay lab --seed=9 --report /tmp/of\tit --sustained 500ms"),
+            format!("forebay lab --report '/tmp/of\tit' --sustained 500ms {rest}")
+        );
+        assert_eq!(again("forebay lab sync --on nvme"), "forebay lab sync --on nvme --seed 7");
+        assert_eq!(
+            again("forebay lab sync --dir=. --on=nvme"),
+            format!("forebay lab sync --on nvme {rest}")
+        );
+        let second = std::path::absolute("second").unwrap();
+        assert_eq!(
+            again("forebay lab checkpoint --dir2 second"),
+            format!("forebay lab checkpoint --dir2 {} {rest}", quoted(&second.to_string_lossy()))
+        );
     }
 }

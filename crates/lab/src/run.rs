@@ -5,11 +5,11 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
 
-use crate::cli::{Cli, Command, CommonArgs, LabArgs, OutputArgs};
+use crate::cli::{Cli, Command, LabArgs, OutputArgs, repeated};
 use crate::compare;
-use crate::device::{self, DeviceArgs, Effort};
+use crate::device::{self, Effort};
 use crate::emulate;
-use crate::experiment::{Bench, Choice, Experiment, Ground, Outcome, quoted};
+use crate::experiment::{Bench, Choice, Experiment, Ground, Outcome};
 use crate::explain;
 use crate::facts::{CounterSource, Host, Storage};
 use crate::ground::ledger;
@@ -35,29 +35,52 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Lab(lab) => lab,
     };
     prepare()?;
+    let mut choices = lab.choices();
+    let named = choices[0].args().0.clone();
     // Settings that make no sense are told of before anything is started.
-    let Some(on) = OnDisk::start(&lab.on, &lab.common().dir, || needed_bytes(lab))? else {
-        return lab_in_place(lab, None);
+    let needed = || Ok(experiments(&choices)?.iter().map(|one| one.space_bytes()).sum());
+    let on = OnDisk::start(&lab.on, &named.dir, needed)?;
+    if let Some(on) = &on {
+        for choice in &mut choices {
+            on.directory().clone_into(&mut choice.args().0.dir);
+        }
+    }
+    let command =
+        repeated(std::env::args_os().map(|word| word.to_string_lossy().into_owned()), &named);
+    let done = measure(lab, &mut choices, on.as_ref(), command);
+    match (on, done) {
+        (None, done) => done,
+        (Some(on), Ok(())) => on.remove(),
+        (Some(on), Err(error)) => Err(on.blamed(error)),
+    }
+}
+
+fn experiments(choices: &[Choice]) -> anyhow::Result<Vec<Box<dyn Experiment>>> {
+    choices.iter().map(Choice::experiment).collect()
+}
+
+/// Measures all of `choices`, on the emulated disk `on` if there is one. `command`: what repeats the run.
+fn measure(
+    lab: &LabArgs,
+    choices: &mut [Choice],
+    on: Option<&OnDisk>,
+    command: String,
+) -> anyhow::Result<()> {
+    let experiments = experiments(choices)?;
+    let (outputs, effort) = match lab.experiment {
+        None => (Outputs::within(&lab.report)?, Effort::full(lab.device)),
+        Some(_) => {
+            let OutputArgs { json, html } = choices[0].args().1;
+            let outputs = Outputs::files(json.as_deref(), html.as_deref())?;
+            (outputs, Effort::short(lab.device))
+        }
     };
-    match lab_in_place(&lab.in_directory(on.directory()), Some(&on)) {
-        Ok(()) => on.remove(),
-        Err(error) => Err(on.blamed(error)),
+    let largest = experiments.iter().map(|one| one.space_bytes()).max().unwrap_or(0);
+    let mut run = Run::begin(&experiments[0].ground().directory, on, largest, effort)?;
+    for experiment in &experiments {
+        run.measure(&**experiment)?;
     }
-}
-
-/// Bytes of files that the experiments write, one after the other.
-fn needed_bytes(lab: &LabArgs) -> anyhow::Result<u64> {
-    match &lab.experiment {
-        None => Ok(all(&lab.common)?.iter().map(|one| one.space_bytes()).sum()),
-        Some(choice) => Ok(choice.experiment()?.space_bytes()),
-    }
-}
-
-/// What `lab` says, in the directory that it names; `on`: the emulated disk that this lies on.
-fn lab_in_place(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
-    let Some(mut choice) = lab.experiment.clone() else { return run_all(lab, on) };
-    let experiment = choice.experiment()?;
-    run_one(&*experiment, Under { disk: on, device: lab.device }, choice.args().1)
+    run.report(command, &outputs)
 }
 
 /// What comes before anything is looked at: what a killed run left would be measured.
@@ -67,63 +90,6 @@ fn prepare() -> anyhow::Result<()> {
         output::tell(&told);
     }
     Ok(())
-}
-
-/// Every experiment there is, with quick settings.
-fn all(common: &CommonArgs) -> anyhow::Result<Vec<Box<dyn Experiment>>> {
-    Choice::all(common).iter().map(Choice::experiment).collect()
-}
-
-/// `forebay lab`: every experiment there is, quickly.
-fn run_all(lab: &LabArgs, on: Option<&OnDisk>) -> anyhow::Result<()> {
-    // One seed for all, so that the command below repeats all of them.
-    let seed = lab.common.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
-    let all = all(&CommonArgs { seed: Some(seed), ..lab.common.clone() })?;
-    let outputs = Outputs::within(&lab.report)?;
-    let largest = all.iter().map(|one| one.space_bytes()).max().unwrap_or(0);
-    let directory = all[0].ground().directory;
-    let mut run = Run::begin(&directory, on, largest)?;
-    run.effort = Effort::full(lab.device);
-    for experiment in &all {
-        run.measure(&**experiment)?;
-    }
-    let report = std::path::absolute(&lab.report).unwrap_or_else(|_| lab.report.clone());
-    let command = format!(
-        "{} lab --dir {} --seed {seed} --report {}",
-        quoted(&program()),
-        quoted(&directory.display().to_string()),
-        quoted(&report.display().to_string()),
-    );
-    run.report(&with_sustained(command, lab.device), &outputs)
-}
-
-/// What lies under a single experiment.
-#[derive(Debug, Clone, Copy)]
-struct Under<'a> {
-    /// The emulated disk, if it is one.
-    disk: Option<&'a OnDisk>,
-    /// How the disk itself is measured.
-    device: DeviceArgs,
-}
-
-fn with_sustained(command: String, device: DeviceArgs) -> String {
-    match device.sustained {
-        Some(time) => {
-            let time = humantime::format_duration(time).to_string();
-            format!("{command} --sustained {}", time.replace(' ', ""))
-        }
-        None => command,
-    }
-}
-
-/// One experiment alone.
-fn run_one(experiment: &dyn Experiment, on: Under<'_>, files: &OutputArgs) -> anyhow::Result<()> {
-    let outputs = Outputs::files(files.json.as_deref(), files.html.as_deref())?;
-    let ground = experiment.ground();
-    let mut run = Run::begin(&ground.directory, on.disk, ground.size_bytes)?;
-    run.effort = Effort::short(on.device);
-    run.measure(experiment)?;
-    run.report(&with_sustained(experiment.command(&program()), on.device), &outputs)
 }
 
 /// A run that is under way.
@@ -141,15 +107,19 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// In `directory`, where a file of `size_bytes` has to fit, and which lies on `on`.
-    fn begin(directory: &Path, on: Option<&'a OnDisk>, size_bytes: u64) -> anyhow::Result<Run<'a>> {
+    /// In `directory`, where files of `size_bytes` have to fit, and which lies on `on`.
+    fn begin(
+        directory: &Path,
+        on: Option<&'a OnDisk>,
+        size_bytes: u64,
+        effort: Effort,
+    ) -> anyhow::Result<Run<'a>> {
         let (clock, started) = (Instant::now(), SystemTime::now());
         workfile::check_directory(directory, size_bytes)?;
         let mut storage = Storage::read(directory)
             .with_context(|| format!("cannot look at {}", directory.display()))?;
         let counters = counter_source(&mut storage);
-        let found = Outcome::default();
-        let (effort, sections) = (Effort::short(DeviceArgs::default()), Vec::new());
+        let (found, sections) = (Outcome::default(), Vec::new());
         Ok(Run { on, clock, started, storage, counters, found, effort, device: None, sections })
     }
 
@@ -209,8 +179,7 @@ impl<'a> Run<'a> {
     }
 
     /// Writes and shows what was found. `command`: what repeats the run.
-    fn report(self, command: &str, outputs: &Outputs) -> anyhow::Result<()> {
-        let command = self.on.map_or_else(|| command.to_owned(), |on| on.retold(command));
+    fn report(self, command: String, outputs: &Outputs) -> anyhow::Result<()> {
         let report = Report {
             schema: report::SCHEMA.to_owned(),
             forebay: version(),

@@ -189,7 +189,7 @@ fn the_command_of_a_report_repeats_the_run_as_it_stands() {
         " --cell-time 5ms ",
         " --rounds 1",
         " --noise-check",
-        " --handicap os=15%",
+        " --handicap 'os=15%' ",
     ] {
         assert!(command.contains(words), "{words} in {command}");
     }

@@ -124,9 +124,10 @@ impl Activation {
 pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Activation> {
     let args = &settings.args;
     let mut cells = Vec::new();
-    for &request_bytes in
-        settings.activation_requests.iter().filter(|_| settings.has(Part::Activation))
-    {
+    if !settings.has(Part::Activation) {
+        return cells;
+    }
+    for request_bytes in settings.requests(Part::Activation) {
         let normal = |start, stride: u32| Activation {
             part: Part::Activation,
             start,
@@ -170,8 +171,8 @@ pub(super) fn measure(
 ) -> anyhow::Result<Vec<Cell>> {
     let cells = cells(settings, &Place::of(bench.storage));
     let mut cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
-    let mut random = fastrand::Rng::with_seed(settings.seed);
-    for _ in 0..settings.repetitions {
+    let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
+    for _ in 0..settings.args.repetitions {
         for Measured { cell, rounds, remarks, failure } in &mut cells {
             interrupt::check()?;
             progress(&format!("{}, {}", cell.label(), cell.readahead));
@@ -383,14 +384,11 @@ fn two_streams(normal: &[&Cell]) -> Option<String> {
 mod tests {
     use super::super::view;
     use super::*;
-    use crate::cli::CommonArgs;
-    use crate::experiment::readahead::ReadaheadArgs;
     use serde_json::json;
 
     fn settings() -> Settings {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        let request = vec![4096, 8192];
-        Settings::new(&ReadaheadArgs { request, ..ReadaheadArgs::quick(&common) }).unwrap()
+        let options = "--quick --files own --by descriptor --request 4KiB,8KiB";
+        Settings::new(crate::experiment::typed(options)).unwrap()
     }
 
     #[test]

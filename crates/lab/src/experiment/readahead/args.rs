@@ -1,13 +1,14 @@
-//! The command line of the experiment on the kernel's readahead.
+//! The command line of `forebay lab readahead`.
 
 use std::time::Duration;
 
-use clap::{Args, Command, FromArgMatches};
+use clap::Args;
 use forebay_io::CacheMode;
 
 use super::{By, Files, Part, Start, Told};
 use crate::cli::{CommonArgs, OutputArgs, parse_cache};
 use crate::device_readahead::parse_readahead;
+use crate::experiment::Rounds;
 use crate::units::parse_size;
 
 /// `forebay lab readahead`.
@@ -65,14 +66,13 @@ pub struct ReadaheadArgs {
     /// 128KiB, for activation 4KiB; quick: 8KiB]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     pub request: Vec<u64>,
-    /// Longest measurement of a cell, of mixture after half as long to settle [default: 1500ms, mixture 3s,
-    /// quick: 250ms, mixture 500ms]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub time: Option<Duration>,
-    /// Measurements of each cell of throughput and mixture [default: 3, of throughput more until it is
-    /// decided]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
+    /// Longest measurement of a cell, of mixture twice that after as long to settle [quick: 250ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration,
+          default_value = "1500ms", default_value_if("quick", "true", "250ms"))]
+    pub time: Duration,
+    /// Measurements of each cell of throughput and mixture; 3+ is 3, and of throughput more until it is decided
+    #[arg(long, value_name = "N", default_value = "3+")]
+    pub rounds: Rounds,
     /// throughput: bytes that each reader reads, of one file at least [default: 128MiB or four times the
     /// largest readahead, quick: 32MiB; less where memory is small]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -81,9 +81,10 @@ pub struct ReadaheadArgs {
     /// as far apart as large files do, which matters to a disk that moves its heads [default: the share]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub apart: Option<u64>,
-    /// throughput: readers at once, each from 1 to 256 [default: 1,2,8,32, quick: 1,8]
+    /// throughput: readers at once, each from 1 to 256 [quick: 1,8]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..=256))]
+          value_parser = clap::value_parser!(u32).range(1..=256),
+          default_value = "1,2,8,32", default_value_if("quick", "true", "1,8"))]
     pub readers: Vec<u32>,
     /// throughput: what they read
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "own,one")]
@@ -100,9 +101,10 @@ pub struct ReadaheadArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
     /// activation: distances from one read to the next, in reads; 1 is a sequence, 2 leaves every other block
-    /// out [default: 1,2,4,16, quick: 1,2]
+    /// out [quick: 1,2]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..=4096))]
+          value_parser = clap::value_parser!(u32).range(1..=4096),
+          default_value = "1,2,4,16", default_value_if("quick", "true", "1,2"))]
     pub strides: Vec<u32>,
     /// activation: what the kernel is told
     #[arg(
@@ -115,9 +117,10 @@ pub struct ReadaheadArgs {
     /// activation: where in the file it begins; at byte 0 the kernel expects a sequence
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "begin,middle")]
     pub starts: Vec<Start>,
-    /// activation: repetitions of each cell [default: 20, quick: 5]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub repetitions: Option<u32>,
+    /// activation: repetitions of each cell [quick: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000),
+          default_value = "20", default_value_if("quick", "true", "5"))]
+    pub repetitions: u32,
     /// mixture: readers that read a range each from beginning to end
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -132,15 +135,4 @@ pub struct ReadaheadArgs {
     /// What is written.
     #[command(flatten)]
     pub output: OutputArgs,
-}
-
-impl ReadaheadArgs {
-    /// The quick settings, for `forebay lab` alone, which leaves the device's settings as they are: they
-    /// are everybody's, and nobody asked for them to be changed.
-    pub fn quick(common: &CommonArgs) -> ReadaheadArgs {
-        let line = ["", "--quick", "--files", "own", "--by", "descriptor"];
-        let matches = ReadaheadArgs::augment_args(Command::new("quick")).get_matches_from(line);
-        let args = ReadaheadArgs::from_arg_matches(&matches).expect("options of its own");
-        ReadaheadArgs { common: common.clone(), ..args }
-    }
 }
