@@ -72,16 +72,6 @@ pub struct LabArgs {
     pub report: PathBuf,
 }
 
-impl LabArgs {
-    /// What will run, in this order.
-    pub(crate) fn choices(&self) -> Vec<Choice> {
-        match &self.experiment {
-            None => Choice::all(&self.common),
-            Some(choice) => vec![choice.clone()],
-        }
-    }
-}
-
 /// Settings that every experiment takes.
 #[derive(Debug, Clone, Args)]
 pub struct CommonArgs {
@@ -112,40 +102,36 @@ pub struct OutputArgs {
     pub html: Option<PathBuf>,
 }
 
-/// The command that repeats a run from anywhere: what was `typed`, with whole paths, the seed, and without files
-/// that it would write over. `common`: what it ran with; the directory is told unless an emulated disk was
-/// in its place and nobody named one.
+/// The command that repeats a run from anywhere: what was `typed`, with whole paths, and without files that it would
+/// write over. What was not typed but differs from run to run is told as `common` has it.
 pub(crate) fn repeated(typed: impl IntoIterator<Item = String>, common: &CommonArgs) -> String {
-    let mut typed = typed.into_iter();
-    let (mut words, mut is_emulated, mut is_named) = (Vec::new(), false, false);
-    while let Some(word) = typed.next() {
-        let (option, value) = match word.split_once('=') {
-            Some((option, value)) => (option, Some(value.to_owned())),
-            None => (&*word, None),
+    let typed = typed.into_iter().flat_map(|word| match word.split_once('=') {
+        Some((option, value)) if option.starts_with("--") => vec![option.into(), value.into()],
+        _ => vec![word],
+    });
+    let mut words: Vec<String> = Vec::new();
+    for word in typed {
+        let is_path = match words.last().map(String::as_str) {
+            Some("--json" | "--html") => {
+                words.pop();
+                continue;
+            }
+            Some("--dir" | "--dir2" | "--report") => true,
+            // A profile has a name, unless it is one's own.
+            Some("--on") => Path::new(&word).is_file(),
+            _ => false,
         };
-        let mut value = || value.clone().or_else(|| typed.next()).unwrap_or_default();
-        match option {
-            "--json" | "--html" | "--seed" => drop(value()),
-            "--dir" => {
-                is_named = true;
-                drop(value());
-            }
-            "--dir2" | "--report" | "--on" => {
-                let value = value();
-                is_emulated |= option == "--on";
-                // A profile has a name, unless it is one's own.
-                let is_path = option != "--on" || Path::new(&value).is_file();
-                let path = std::path::absolute(&value).ok().filter(|_| is_path);
-                words.push(option.to_owned());
-                words.push(path.map_or(value, |path| path.display().to_string()));
-            }
-            _ => words.push(word),
-        }
+        let path = std::path::absolute(&word).ok().filter(|_| is_path);
+        words.push(path.map_or(word, |path| path.display().to_string()));
     }
-    if is_named || !is_emulated {
+    let has = |option: &str| words.iter().any(|word| word == option);
+    let (has_place, has_seed) = (has("--dir") || has("--on"), has("--seed"));
+    if !has_place {
         words.extend(["--dir".to_owned(), common.dir.display().to_string()]);
     }
-    words.extend(["--seed".to_owned(), common.seed.to_string()]);
+    if !has_seed {
+        words.extend(["--seed".to_owned(), common.seed.to_string()]);
+    }
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
@@ -199,17 +185,17 @@ mod tests {
         let rest = "--dir '/my data' --seed 7";
         assert_eq!(again("forebay lab"), format!("forebay lab {rest}"));
         assert_eq!(
-            again("./forebay lab depth --json=a.json --dir x --quick --html b.html --depths 0,16"),
+            again("./forebay lab depth --json=a.json --quick --html b.html --depths 0,16"),
             format!("./forebay lab depth --quick --depths 0,16 {rest}")
         );
         assert_eq!(
-            again("forebay lab --seed=9 --report /tmp/of\tit --sustained 500ms"),
-            format!("forebay lab --report '/tmp/of\tit' --sustained 500ms {rest}")
+            again("forebay lab --seed=9 --report /of(it) --sustained 500ms"),
+            "forebay lab --seed 9 --report '/of(it)' --sustained 500ms --dir '/my data'"
         );
         assert_eq!(again("forebay lab sync --on nvme"), "forebay lab sync --on nvme --seed 7");
         assert_eq!(
-            again("forebay lab sync --dir=. --on=nvme"),
-            format!("forebay lab sync --on nvme {rest}")
+            again("forebay lab sync --dir=/x --on=nvme"),
+            "forebay lab sync --dir /x --on nvme --seed 7"
         );
         let second = std::path::absolute("second").unwrap();
         assert_eq!(

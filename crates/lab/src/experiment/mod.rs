@@ -25,12 +25,11 @@ pub use rounds::Rounds;
 use std::borrow::Cow;
 use std::path::PathBuf;
 
-use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs};
 use crate::facts::{CounterSource, Storage};
 use crate::ground::on::{self, OnDisk};
 use crate::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
-use crate::units::shown_size;
+use crate::units::parse_size_in;
 use crate::workfile::{Naming, Workfile};
 use clap::{Args, Command, Subcommand};
 
@@ -88,7 +87,7 @@ impl Choice {
     pub fn experiment(&self) -> anyhow::Result<Box<dyn Experiment>> {
         Ok(match self.clone() {
             Choice::Depth(settings) => Box::new(settings.checked()?),
-            Choice::Sync(settings) => Box::new(settings.checked()?),
+            Choice::Sync(settings) => settings,
             Choice::Strategies(settings) => Box::new(settings.checked()?),
             Choice::Checkpoint(settings) => Box::new(settings.checked()?),
             Choice::Readahead(args) => Box::new(readahead::Settings::new(*args)?),
@@ -192,20 +191,9 @@ pub(crate) fn quoted(text: &str) -> String {
     text.split(',').map(quoted).collect::<Vec<_>>().join(",")
 }
 
-/// Blocks of a file of `size_bytes` that a pool reads, of which there are to be `least`.
-///
-/// # Errors
-/// [`BadInput`](crate::BadInput), naming `--size`.
-fn pool_blocks(size_bytes: u64, least: u32) -> anyhow::Result<u32> {
-    match u32::try_from(size_bytes / POOL_BLOCK_BYTES) {
-        Ok(blocks) if blocks >= least => Ok(blocks),
-        _ => bad_input!(
-            "--size {}: it should be from {} to {}",
-            shown_size(size_bytes),
-            shown_size(u64::from(least) * POOL_BLOCK_BYTES),
-            shown_size(u64::from(u32::MAX) * POOL_BLOCK_BYTES)
-        ),
-    }
+/// Parses the size of a file that a pool reads and that has `least` blocks.
+fn parse_pool_size(least: u64) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
+    parse_size_in(least * POOL_BLOCK_BYTES..=u64::from(u32::MAX) * POOL_BLOCK_BYTES)
 }
 
 /// `items` in their order, each once.

@@ -1,6 +1,7 @@
 //! Rounds: how many are asked for, and what experiments with typed cells have in common when they tell of them.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -19,6 +20,13 @@ pub struct Rounds {
     pub least: u32,
     /// Whether there are more where they decide something, as time allows.
     pub more: bool,
+}
+
+impl Rounds {
+    /// Time for all rounds, within which there are more: so many `seconds`, if more are wanted.
+    pub(super) fn time(self, seconds: u64) -> Duration {
+        Duration::from_secs(if self.more { seconds } else { 0 })
+    }
 }
 
 impl FromStr for Rounds {

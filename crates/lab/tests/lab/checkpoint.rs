@@ -174,7 +174,7 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
         (&["--patterns", "two-tablespaces"], "--dir2"),
         (&["--patterns", "zigzag"], "clustered"),
         (&["--elevators", "lift"], "balanced"),
-        (&["--combine", "maybe"], "off and on"),
+        (&["--combine", "maybe"], "--combine"),
         (&["--backends", "quantum"], "uring"),
         (&["--backends", "aio", "--cache", "buffered"], "aio writes direct only"),
         (&["--size", "8KiB"], "--size"),

@@ -18,16 +18,9 @@ pub(super) struct Means {
     pub(super) second: Option<Workfile>,
     /// Why direct files cannot be had there, if that is so.
     second_direct: Option<String>,
-    /// What is written to the second tablespace is counted there, too.
-    second_counters: SecondCounters,
-}
-
-#[derive(Debug)]
-enum SecondCounters {
-    /// Both tablespaces are on one device, which counts for both.
-    Same,
-    Own(CounterSource),
-    Unknown,
+    /// Where to count what is written there besides the first device, which may be its own as well; `None`: nobody
+    /// counts it.
+    second_counters: Option<Vec<CounterSource>>,
 }
 
 impl Means {
@@ -40,7 +33,7 @@ impl Means {
             first: means::Means::probe(&ground, bench.workfile, &settings.caches, backends)?,
             second: None,
             second_direct: None,
-            second_counters: SecondCounters::Same,
+            second_counters: None,
         };
         if let Some(ground) = settings.second_ground() {
             let Ground { directory, size_bytes, block_bytes, seed, naming } = &ground;
@@ -68,28 +61,27 @@ impl Means {
 
     /// What the devices of `dirty` have counted; `None` where one does not count.
     pub(super) fn counters(&self, bench: &Bench<'_>, dirty: Dirty) -> Option<DeviceCounters> {
-        let first = bench.counters?.read().ok()?;
-        if dirty != Dirty::TwoTablespaces {
-            return Some(first);
+        let mut counted = bench.counters?.read().ok()?;
+        if dirty == Dirty::TwoTablespaces {
+            for source in self.second_counters.as_ref()? {
+                counted = counted.plus(source.read().ok()?);
+            }
         }
-        match &self.second_counters {
-            SecondCounters::Same => Some(first),
-            SecondCounters::Own(source) => Some(first.plus(source.read().ok()?)),
-            SecondCounters::Unknown => None,
-        }
+        Some(counted)
     }
 }
 
-fn second_counters(bench: &Bench<'_>, ground: &Ground) -> anyhow::Result<SecondCounters> {
+fn second_counters(
+    bench: &Bench<'_>,
+    ground: &Ground,
+) -> anyhow::Result<Option<Vec<CounterSource>>> {
     let storage = Storage::read(&ground.directory)
         .with_context(|| format!("cannot look at {}", ground.directory.display()))?;
-    let (Some(first), Some(second)) = (&bench.storage.device, &storage.device) else {
-        return Ok(SecondCounters::Unknown);
-    };
-    if first.leaves == second.leaves {
-        return Ok(SecondCounters::Same);
-    }
-    Ok(CounterSource::open(second).map_or(SecondCounters::Unknown, SecondCounters::Own))
+    Ok(match (&bench.storage.device, &storage.device) {
+        (Some(first), Some(second)) if first.leaves == second.leaves => Some(Vec::new()),
+        (Some(_), Some(second)) => CounterSource::open(second).ok().map(|own| vec![own]),
+        _ => None,
+    })
 }
 
 /// Whether a queue of `kind` can be had, and what it has to say.

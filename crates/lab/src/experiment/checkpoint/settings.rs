@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::BoolishValueParser;
 use forebay_io::{CacheMode, Io, IoOptions, Kind, Prefer};
 
 use super::{Cell, Dirty, Order, PAGE_BYTES};
 use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs, directory_parser, parse_backend, parse_cache};
-use crate::experiment::{Experiment, Ground, Rounds, pool_blocks, unique};
-use crate::units::parse_size;
+use crate::experiment::{Experiment, Ground, Rounds, parse_pool_size, unique};
 
 /// A file has so many times the pages that are dirty, unless the user says how many are.
 const DIRTY_PART: u32 = 8;
@@ -48,7 +48,8 @@ pub struct Settings {
     #[arg(long, value_name = "DIR", value_parser = directory_parser())]
     dir2: Option<PathBuf>,
     /// Size of the working file (such as 512MiB, 4GiB) [quick: 256MiB]
-    #[arg(long = "size", value_name = "SIZE", value_parser = parse_size, default_value = "4GiB",
+    #[arg(long = "size", value_name = "SIZE",
+          value_parser = parse_pool_size(2 * u64::from(DIRTY_MIN)), default_value = "4GiB",
           default_value_if("quick", "true", "256MiB"))]
     pub(super) size_bytes: u64,
     /// Pages of 8 KiB to change before each checkpoint; all are in memory [default: an eighth of the file]
@@ -73,7 +74,8 @@ pub struct Settings {
     )]
     elevators: Vec<Order>,
     /// Neighbours coalesced into one write, from: off, on
-    #[arg(long = "combine", value_name = "LIST", value_delimiter = ',', value_parser = parse_switch,
+    #[arg(long = "combine", value_name = "LIST", value_delimiter = ',',
+          value_parser = BoolishValueParser::new(), hide_possible_values = true,
           default_value = "off,on")]
     combines: Vec<bool>,
     /// Cache modes, from: buffered, direct
@@ -123,8 +125,7 @@ impl Settings {
     /// # Errors
     /// [`BadInput`](crate::BadInput), naming the option; otherwise there is no backend.
     pub(in crate::experiment) fn checked(mut self) -> anyhow::Result<Settings> {
-        let blocks = pool_blocks(self.size_bytes, DIRTY_MIN * 2)?;
-        let pages = self.dirty_pages();
+        let (blocks, pages) = (self.file_blocks(), self.dirty_pages());
         if pages > blocks / 2 {
             // Readers need clean ones.
             bad_input!(
@@ -148,10 +149,7 @@ impl Settings {
             self.backends = vec![Kind::Sync, best.kind()];
         }
         self.patterns = unique(&self.patterns);
-        self.elevators = unique(&self.elevators);
-        self.combines = unique(&self.combines);
         self.caches = unique(&self.caches);
-        self.backends = unique(&self.backends);
         if self.cells().is_empty() {
             bad_input!("there is nothing to measure: aio writes direct only; add --cache direct");
         }
@@ -160,7 +158,7 @@ impl Settings {
 
     /// Whole blocks in the working file.
     pub(super) fn file_blocks(&self) -> u32 {
-        u32::try_from(self.size_bytes / PAGE_BYTES).unwrap_or(u32::MAX)
+        (self.size_bytes / PAGE_BYTES) as u32 // as the size was parsed
     }
 
     /// Pages changed before each checkpoint.
@@ -205,7 +203,7 @@ impl Settings {
             true => self.all_cells || self.is_telling(cell),
             false => !self.essential || self.is_essential(cell),
         });
-        cells
+        unique(&cells)
     }
 
     /// Whether a cell that lasts some intervals is worth them: with readers, and of everything else the
@@ -230,35 +228,30 @@ impl Settings {
         cell.is_baseline() || self.is_best(cell)
     }
 
-    /// No round after the first begins that would probably end later; `None`: so many rounds were asked for.
-    fn time_max(&self) -> Option<Duration> {
-        self.rounds.more.then_some(Duration::from_secs(if self.quick { 25 } else { 420 }))
+    /// No round after the first begins that would probably end later, unless so many rounds were asked for.
+    fn time_max(&self) -> Duration {
+        match (self.rounds.more, self.quick) {
+            (false, _) => Duration::MAX,
+            (true, true) => Duration::from_secs(25),
+            (true, false) => Duration::from_secs(420),
+        }
     }
 
     /// Whether another round is likely to end in time, and wanted: all of the first ones are, later ones of
     /// what is `undecided`. `begun`: rounds that took `elapsed`.
     pub(super) fn another_round(&self, begun: u32, elapsed: Duration, undecided: bool) -> bool {
-        let in_time = |time_max: Duration| begun == 0 || elapsed + elapsed / begun <= time_max;
         let wanted = begun < self.rounds.least || (undecided && self.rounds.more);
-        wanted && self.time_max().is_none_or(in_time)
+        wanted && (begun == 0 || elapsed + elapsed / begun <= self.time_max())
     }
 
     /// Whether even the first round has to be left unfinished.
     pub(super) fn is_out_of_time(&self, elapsed: Duration) -> bool {
-        self.time_max().is_some_and(|time_max| elapsed > time_max)
+        elapsed > self.time_max()
     }
 
     /// How long readers read before the checkpoint of a cell.
     pub(super) fn calm(&self) -> Duration {
         self.interval / CALM_PARTS
-    }
-}
-
-fn parse_switch(text: &str) -> Result<bool, String> {
-    match text.trim() {
-        "off" => Ok(false),
-        "on" => Ok(true),
-        _ => Err("there are off and on".to_owned()),
     }
 }
 
@@ -348,7 +341,6 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_the_options_name() {
         for (options, expected) in [
-            ("--size 8KiB", "--size"),
             ("--size 1MiB --dirty 65", "--dirty 65"),
             ("--interval 0s", "--interval"),
             ("--backends aio --cache buffered", "aio"),

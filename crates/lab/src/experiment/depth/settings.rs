@@ -110,8 +110,6 @@ impl Settings {
         }
         self.depths.sort_unstable();
         self.depths.dedup();
-        self.backends = unique(&self.backends);
-        self.caches = unique(&self.caches);
         if self.cells().is_empty() {
             bad_input!("there is nothing to measure: aio reads direct only; add --cache direct");
         }
@@ -125,11 +123,7 @@ impl Settings {
 
     /// Time for all rounds, within which undecided lines get more.
     pub(super) fn budget(&self) -> Duration {
-        match (self.rounds.more, self.quick) {
-            (false, _) => Duration::ZERO,
-            (true, true) => Duration::from_secs(26),
-            (true, false) => Duration::from_secs(240),
-        }
+        self.rounds.time(if self.quick { 26 } else { 240 })
     }
 
     /// Every cell that was asked for.
@@ -153,7 +147,7 @@ impl Settings {
             let (backend, cache, workers) = (Engine::Fio, CacheMode::Direct, None);
             cells.extend(depths.map(|&depth| Cell { backend, cache, depth, workers }));
         }
-        cells
+        unique(&cells)
     }
 
     /// `cells` without lines that decide no setting where `works` says which backends there are: aio and one

@@ -14,7 +14,6 @@
 //! Failure:     where residency cannot be seen nothing is measured, and that is said.
 //! Source:      document 002; the kernel's `mm/readahead.c` is what is observed.
 
-use clap::ValueEnum;
 use forebay_io::File;
 use serde::Serialize;
 use serde_json::Value;
@@ -48,10 +47,10 @@ const SPAN_BYTES_MIN: u64 = 4 << 20;
 const WINDOWS_MAX: usize = 64;
 
 /// Where in the file a stream begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Start {
-    /// At byte 0.
+pub(super) enum Start {
+    /// At byte 0, where the kernel expects a sequence.
     Begin,
     /// Anywhere else.
     Middle,
@@ -139,7 +138,7 @@ pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Activation> {
             cache: "buffered",
             place: place.clone(),
         };
-        for &start in &args.starts {
+        for start in [Start::Begin, Start::Middle] {
             for &stride in &args.strides {
                 // Advice is about sequences; strides are a question to the kernel alone.
                 let hints = args.hints.iter().filter(|&&told| stride == 1 || told == Told::Normal);
@@ -149,7 +148,7 @@ pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Activation> {
                 }));
             }
         }
-        if args.starts.contains(&Start::Middle) && args.hints.contains(&Told::Normal) {
+        if args.hints.contains(&Told::Normal) {
             cells.extend([Files::One, Files::Own].map(|descriptors| Activation {
                 streams: 2,
                 descriptors,

@@ -17,7 +17,6 @@
 //! Source:      document 002.
 
 mod activation;
-mod args;
 mod conclusion;
 mod ends;
 mod files;
@@ -31,11 +30,9 @@ mod trail;
 mod view;
 mod watch;
 
-pub use activation::Start;
-pub use args::ReadaheadArgs;
 pub use files::Files;
 pub use knob::{By, Told};
-pub use settings::{Part, Settings};
+pub use settings::{Part, ReadaheadArgs, Settings};
 
 use std::time::{Duration, Instant};
 

@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
+use forebay_io::CacheMode;
 use serde::Serialize;
 
-use super::ReadaheadArgs;
 use super::activation::PLACE_BYTES;
 use super::files::{BLOCK_BYTES, Files};
-use super::knob::{Knob, Readahead, Told};
+use super::knob::{By, Knob, Readahead, Told};
 use crate::bad_input;
-use crate::experiment::unique;
+use crate::cli::{CommonArgs, OutputArgs, parse_cache};
+use crate::device_readahead::parse_readahead;
+use crate::experiment::{Rounds, unique};
 use crate::facts::Host;
-use crate::units::shown_size;
+use crate::units::{parse_size, shown_size};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -41,6 +43,129 @@ const WINDOWS_IN_SHARE: u64 = 4;
 /// The files of a run take at most this part of memory: what is read ahead must not be thrown out again
 /// before it is read.
 const MEMORY_DIVISOR: u64 = 4;
+
+/// `forebay lab readahead`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "throughput: so many readers read at once, each its share from beginning to end, with \
+                  plain reads of one size through the page cache, which is emptied before. Bytes are \
+                  counted until the first reader has read its share or time is up. All readaheads are \
+                  measured side by side, and more rounds are added until it is clear which of them is the \
+                  smallest that is as good as the best.\n\
+                  Files: own (a file for each reader, as a program with many tables has it), one (each \
+                  reader has a range of its own in one file).\n\
+                  The readahead is varied in one of two ways. By the device: root sets what \
+                  `blockdev --setra` sets (of a filesystem without a device, such as FUSE, what \
+                  /sys/class/bdi says), and the value found is put back at the end, also after Ctrl-C. \
+                  By descriptor, for everybody: FADV_RANDOM is no readahead, NORMAL the device's, \
+                  SEQUENTIAL twice that.\n\
+                  Beside that, --cache direct reads past the page cache with large requests, many in \
+                  flight: what the disk could give. As root the first and the last part of the disk are \
+                  read too, since a disk that rotates is faster at its beginning.\n\n\
+                  activation: a fresh descriptor reads one block after the other, and after each read the \
+                  page cache is looked at: which pages are in memory that nobody asked for yet? So it is \
+                  seen after how many reads the kernel begins to read ahead, how much it reads first (the \
+                  initial window), and how that grows. It is told whether all repetitions agree. Two \
+                  interleaved streams are read through one descriptor and through two.\n\n\
+                  mixture: streams read ranges of a file, random readers read single blocks in another \
+                  part of it. Each kind is measured alone, then both together, under each readahead: so it \
+                  is seen who loses what.\n\n\
+                  Example: forebay lab readahead --dir /mnt/data --readers 1,8 --files own --request 8KiB \
+                  --readahead 128KiB,1MiB,6MiB\n\
+                  Example: forebay lab readahead --parts activation --hints normal --strides 1,2,4\n\
+                  Example: forebay lab readahead --parts mixture --streams 4 --random 8"
+)]
+pub struct ReadaheadArgs {
+    /// Where and with what.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// What is measured: throughput of sequential readers, activation (when the kernel begins to read
+    /// ahead), mixture (streams beside random readers)
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "throughput,activation"
+    )]
+    pub parts: Vec<Part>,
+    /// How the readahead is varied [default: device where that is permitted]
+    #[arg(long, value_name = "WAY")]
+    pub by: Option<By>,
+    /// Readahead of the device; needs root [default: as it is and 4KiB,32KiB,128KiB,512KiB,2MiB,6MiB,24MiB,
+    /// quick: as it is and 4KiB,128KiB,1MiB,6MiB]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_readahead)]
+    pub readahead: Vec<u64>,
+    /// Size of a read, a multiple of 4KiB; mixture takes the smallest [default: 8KiB and for throughput
+    /// 128KiB, for activation 4KiB; quick: 8KiB]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
+    pub request: Vec<u64>,
+    /// Longest measurement of a cell, of mixture twice that after as long to settle [quick: 250ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration,
+          default_value = "1500ms", default_value_if("quick", "true", "250ms"))]
+    pub time: Duration,
+    /// Measurements of each cell of throughput and mixture; 3+ is 3, and of throughput more until it is decided
+    #[arg(long, value_name = "N", default_value = "3+")]
+    pub rounds: Rounds,
+    /// throughput: bytes that each reader reads, of one file at least [default: 128MiB or four times the
+    /// largest readahead, quick: 32MiB; less where memory is small]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub share: Option<u64>,
+    /// throughput: reserve so much for each of the own files (such as 8GiB) and use its first share: they lie
+    /// as far apart as large files do, which matters to a disk that moves its heads [default: the share]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub apart: Option<u64>,
+    /// throughput: readers at once, each from 1 to 256 [quick: 1,8]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=256),
+          default_value = "1,2,8,32", default_value_if("quick", "true", "1,8"))]
+    pub readers: Vec<u32>,
+    /// throughput: what they read
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "own,one")]
+    pub files: Vec<Files>,
+    /// throughput: cache modes, from: buffered, direct
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cache,
+          default_value = "buffered,direct")]
+    pub cache: Vec<CacheMode>,
+    /// throughput: leave out reading the beginning and the end of the disk
+    #[arg(long)]
+    pub skip_ends: bool,
+    /// activation and mixture: size of the working file [default: 512MiB, quick: 128MiB; with mixture 2GiB,
+    /// quick: 512MiB; less where memory is small]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// activation: distances from one read to the next, in reads; 1 is a sequence, 2 leaves every other block
+    /// out [quick: 1,2]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=4096),
+          default_value = "1,2,4,16", default_value_if("quick", "true", "1,2"))]
+    pub strides: Vec<u32>,
+    /// activation: what the kernel is told
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "normal,random,sequential"
+    )]
+    pub hints: Vec<Told>,
+    /// activation: repetitions of each cell [quick: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000),
+          default_value = "20", default_value_if("quick", "true", "5"))]
+    pub repetitions: u32,
+    /// mixture: readers that read a range each from beginning to end
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub streams: u32,
+    /// mixture: readers of random blocks
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub random: u32,
+    /// Fewer cells and rounds, and smaller files: about twenty seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// What is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
 
 /// Settings, and what follows from them and from the disk.
 #[derive(Debug, Clone)]
@@ -72,7 +197,6 @@ impl Settings {
         args.cache = unique(&args.cache);
         args.strides = sorted(&args.strides);
         args.hints = unique(&args.hints);
-        args.starts = unique(&args.starts);
         let knob = Knob::look(&args.common.dir, args.by, !args.readahead.is_empty())?;
         let defaults: &[u64] = if args.quick { &READAHEADS_QUICK } else { &READAHEADS };
         let readaheads = knob.readaheads(&args.readahead, defaults);
@@ -95,11 +219,7 @@ impl Settings {
 
     /// No round is added later than this after the first ones.
     pub(super) fn time_added(&self) -> Duration {
-        match (self.args.rounds.more, self.args.quick) {
-            (false, _) => Duration::ZERO,
-            (true, true) => Duration::from_secs(8),
-            (true, false) => Duration::from_secs(240),
-        }
+        self.args.rounds.time(if self.args.quick { 8 } else { 240 })
     }
 
     fn checked_share(&self, memory_bytes: u64) -> anyhow::Result<u64> {
@@ -177,7 +297,6 @@ fn share_for(default: u64, widest: u64, readers: u32, memory_bytes: u64) -> u64 
 
 #[cfg(test)]
 mod tests {
-    use super::super::By;
     use super::*;
     use crate::experiment::{Experiment, typed};
 

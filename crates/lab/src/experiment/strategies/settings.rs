@@ -12,9 +12,8 @@ use crate::device_readahead::parse_readahead;
 use crate::experiment::contest::{Row, Rules};
 use crate::experiment::pattern::Shape;
 use crate::experiment::{
-    CacheState, Entrant, POOL_BLOCK_BYTES, Pattern, Rounds, pool_blocks, unique,
+    CacheState, Entrant, POOL_BLOCK_BYTES, Pattern, Rounds, parse_pool_size, unique,
 };
-use crate::units::parse_size;
 
 /// Fewest blocks that a pattern can be made of.
 const BLOCKS_MIN: u32 = 64;
@@ -38,8 +37,7 @@ const PATTERNS_QUICK: &str = "sequential,interleaved-8,uniform,shuffled,index-0.
                   read, after one pass, the page cache emptied).\n\
                   Strategies: os says nothing to the kernel, hint says RANDOM or NORMAL, max \
                   SEQUENTIAL, prefetch WILLNEED for runs of blocks, async reads into the pool \
-                  itself, adaptive chooses. Past the page cache the first four are the same, so \
-                  that --quick measures one of them there.\n\
+                  itself, adaptive chooses. Past the page cache the first four are the same.\n\
                   Without a pool, one read of one block after the other, if asked for: plain, random \
                   (after FADV_RANDOM), willneed-32 (FADV_WILLNEED for each block, 32 blocks ahead). They \
                   read patterns of one list through the page cache.\n\n\
@@ -53,12 +51,13 @@ pub struct Settings {
     #[command(flatten)]
     pub(in crate::experiment) common: CommonArgs,
     /// Size of the working file (such as 512MiB, 4GiB) [quick: 512MiB]
-    #[arg(long = "size", value_name = "SIZE", value_parser = parse_size, default_value = "1GiB",
-          default_value_if("quick", "true", "512MiB"))]
+    #[arg(long = "size", value_name = "SIZE", value_parser = parse_pool_size(BLOCKS_MIN.into()),
+          default_value = "1GiB", default_value_if("quick", "true", "512MiB"))]
     pub(super) size_bytes: u64,
     /// Blocks of 8 KiB in a plan; plans are read one after the other [default: 16384, quick: 8192; less in
     /// a smaller file]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(i64::from(BLOCKS_MIN)..))]
     pub(super) blocks: Option<u32>,
     /// Patterns, such as sequential, interleaved-8, index-0.9, bitmap-10, shuffled-8x48 (8 ranges in
     /// turn, each shuffled in windows of 48 blocks) [default: all, quick: six]
@@ -116,26 +115,22 @@ pub struct Settings {
 }
 
 impl Settings {
+    fn file_blocks(&self) -> u32 {
+        (self.size_bytes / POOL_BLOCK_BYTES) as u32 // as the size was parsed
+    }
+
     /// Refuses what makes no sense.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput), naming the option.
     pub(in crate::experiment) fn checked(mut self) -> anyhow::Result<Settings> {
-        let file_blocks = pool_blocks(self.size_bytes, BLOCKS_MIN)?;
-        match self.blocks {
-            Some(blocks) if blocks < BLOCKS_MIN => {
-                bad_input!("--blocks {blocks}: a pattern takes at least {BLOCKS_MIN}")
-            }
-            Some(blocks) if blocks > file_blocks => bad_input!(
+        let file_blocks = self.file_blocks();
+        if let Some(blocks) = self.blocks.filter(|&blocks| blocks > file_blocks) {
+            bad_input!(
                 "--blocks {blocks}: the file has only {file_blocks}; choose a larger --size"
-            ),
-            _ => {}
+            );
         }
-        self.patterns = unique(&self.patterns);
         self.strategies = unique(&self.strategies);
-        self.states = unique(&self.states);
-        self.caches = unique(&self.caches);
-        self.device_readahead = unique(&self.device_readahead);
         if self.cell_time.is_zero() {
             bad_input!("--cell-time 0: nothing can be measured in no time");
         }
@@ -154,7 +149,7 @@ impl Settings {
     }
 
     pub(super) fn rules(&self) -> Rules {
-        let file_blocks = u32::try_from(self.size_bytes / POOL_BLOCK_BYTES).unwrap_or(u32::MAX);
+        let file_blocks = self.file_blocks();
         let blocks = self.blocks.unwrap_or(if self.quick { 8192 } else { 16_384 });
         Rules {
             shape: Shape { file_blocks, blocks: blocks.min(file_blocks) },
@@ -174,37 +169,23 @@ impl Settings {
         if readaheads.is_empty() {
             readaheads.push(None);
         }
+        let mut entrants = self.strategies.clone();
+        entrants.extend(self.noise_check.then_some(Entrant::OsAgain));
         let mut rows = Vec::new();
         for device_readahead in readaheads {
             for &cache in &self.caches {
                 for &state in self.states.iter().filter(|state| state.can_be(cache)) {
                     for &pattern in &self.patterns {
-                        let (entrants, mut able) = (Vec::new(), self.entrants(cache));
-                        let row = Row { pattern, state, cache, device_readahead, entrants };
-                        able.retain(|entrant| entrant.can_read(&row));
-                        rows.push(Row { entrants: able, ..row });
+                        let nobody = Vec::new();
+                        let row = Row { pattern, state, cache, device_readahead, entrants: nobody };
+                        let able = entrants.iter().copied().filter(|it| it.can_read(&row));
+                        rows.push(Row { entrants: able.collect(), ..row });
                     }
                 }
             }
         }
         rows.retain(|row| !row.entrants.is_empty());
-        rows
-    }
-
-    /// Who competes. Past the page cache there is no kernel to advise, so that all strategies that
-    /// leave reading to it are one; when it has to be quick, one of them stands for all.
-    fn entrants(&self, cache: CacheMode) -> Vec<Entrant> {
-        use ReadaheadStrategy::{Adaptive, Async};
-        let mut entrants = self.strategies.clone();
-        if self.quick && cache == CacheMode::Direct {
-            let is_own = |it: &Entrant| [Async, Adaptive].map(Entrant::Stream).contains(it);
-            let mut seen = false;
-            entrants.retain(|it| is_own(it) || !std::mem::replace(&mut seen, true));
-        }
-        if self.noise_check {
-            entrants.push(Entrant::OsAgain);
-        }
-        entrants
+        unique(&rows)
     }
 }
 
@@ -246,8 +227,6 @@ mod tests {
         );
         assert_eq!(listed(&rows[0].entrants), "os,hint,max,prefetch,async,adaptive,os-again");
         assert_eq!((settings.rounds.least, settings.cell_time.as_millis()), (5, 250));
-        let rows = self::settings("--quick --noise-check --cache direct").rows();
-        assert_eq!(listed(&rows[0].entrants), "os,async,adaptive,os-again");
     }
 
     #[test]
@@ -295,9 +274,7 @@ mod tests {
             let checked = typed::<Settings>(options).checked();
             checked.unwrap_err().to_string()
         };
-        assert!(refused("--quick --blocks 9").contains("--blocks 9"));
         assert!(refused("--quick --blocks 1073741824").contains("larger --size"));
-        assert!(refused("--quick --size 8KiB").contains("--size"));
         assert!(refused("--noise-check --strategies plain").contains("--noise-check"));
         assert!(refused("--cache direct --states page-cache").contains("--states"));
         assert!(refused("--cache direct --strategies plain").contains("--strategies"));

@@ -5,10 +5,9 @@ use std::time::Duration;
 use clap::Args;
 
 use super::cell::{Cell, Files, Method, Place};
-use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs};
 use crate::experiment::Rounds;
-use crate::units::{parse_size, typed_size};
+use crate::units::parse_size_in;
 
 /// The smallest file in which sixteen writers have room for a few of the largest writes.
 const SIZE_MIN: u64 = 32 << 20;
@@ -37,8 +36,8 @@ pub struct Settings {
     #[command(flatten)]
     pub(in crate::experiment) common: CommonArgs,
     /// Size of the file that is overwritten, at least 32MiB [quick: 64MiB]
-    #[arg(long = "size", value_name = "SIZE", value_parser = parse_size, default_value = "256MiB",
-          default_value_if("quick", "true", "64MiB"))]
+    #[arg(long = "size", value_name = "SIZE", value_parser = parse_size_in(SIZE_MIN..=u64::MAX),
+          default_value = "256MiB", default_value_if("quick", "true", "64MiB"))]
     pub(super) size_bytes: u64,
     /// Measurements of each cell; 5+ is 5 or more, as time allows [quick: 3+]
     #[arg(long, value_name = "N", default_value = "5+", default_value_if("quick", "true", "3+"))]
@@ -52,28 +51,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Refuses what makes no sense.
-    ///
-    /// # Errors
-    /// [`BadInput`](crate::BadInput), naming the option.
-    pub(in crate::experiment) fn checked(self) -> anyhow::Result<Settings> {
-        if self.size_bytes < SIZE_MIN {
-            bad_input!(
-                "--size {}: it should be {} at least",
-                self.size_bytes,
-                typed_size(SIZE_MIN)
-            );
-        }
-        Ok(self)
-    }
-
     /// Time for all rounds, within which undecided methods get more.
     pub(super) fn budget(&self) -> Duration {
-        match (self.rounds.more, self.quick) {
-            (false, _) => Duration::ZERO,
-            (true, true) => Duration::from_secs(9),
-            (true, false) => Duration::from_secs(120),
-        }
+        self.rounds.time(if self.quick { 9 } else { 120 })
     }
 
     pub(super) fn cells(&self) -> Vec<Cell> {
