@@ -217,6 +217,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_experiment_has_the_place_and_seed_that_all_were_given() {
+        let common = CommonArgs { dir: "/there".into(), seed: 7 };
+        let mut all = Choice::all(&common);
+        assert_eq!(all.len(), 5);
+        for choice in &mut all {
+            let (own, _) = choice.args();
+            assert_eq!((own.dir.as_path(), own.seed), (common.dir.as_path(), 7));
+        }
+    }
+
+    #[test]
     fn a_directory_with_a_space_or_quote_survives_the_shell() {
         assert_eq!(quoted("/mnt/data"), "/mnt/data");
         assert_eq!(quoted("/mnt/my disk"), "'/mnt/my disk'");
