@@ -1,4 +1,4 @@
-//! Notes the commit that the `forebay` command is built from, for its reports.
+//! Notes the version and the commit that the `forebay` command is built from, for its reports.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,10 +17,12 @@ fn main() {
     {
         println!("cargo::rerun-if-changed={log}");
     }
+    let mut version = env!("CARGO_PKG_VERSION").to_owned();
     if let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) {
         let changed = git(&["status", "--porcelain", "--", "..", "../../Cargo.lock"])
             .is_some_and(|s| !s.is_empty());
         let mark = if changed { " with changes" } else { "" };
-        println!("cargo::rustc-env=FOREBAY_COMMIT={commit}{mark}");
+        version += &format!(" ({commit}{mark})");
     }
+    println!("cargo::rustc-env=FOREBAY_VERSION={version}");
 }

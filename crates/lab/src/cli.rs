@@ -7,10 +7,12 @@ mod on;
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use forebay_io::{CacheMode, Kind};
 
-use crate::experiment::Choice;
+use crate::experiment::{Choice, Ground, quoted};
+use crate::workfile::Naming;
 
 pub use crate::device::DeviceArgs;
 pub use compare::CompareArgs;
@@ -70,36 +72,23 @@ pub struct LabArgs {
     pub report: PathBuf,
 }
 
-impl LabArgs {
-    /// What the experiments that will run have in common.
-    pub(crate) fn common(&self) -> CommonArgs {
-        self.clone().common_mut().clone()
-    }
-
-    fn common_mut(&mut self) -> &mut CommonArgs {
-        match &mut self.experiment {
-            None => &mut self.common,
-            Some(choice) => choice.args().0,
-        }
-    }
-
-    /// The same run in another directory.
-    pub(crate) fn in_directory(&self, directory: &Path) -> LabArgs {
-        let mut args = self.clone();
-        directory.clone_into(&mut args.common_mut().dir);
-        args
-    }
-}
-
 /// Settings that every experiment takes.
 #[derive(Debug, Clone, Args)]
 pub struct CommonArgs {
     /// Directory on the disk to measure
-    #[arg(long, value_name = "DIR", default_value = ".")]
+    #[arg(long, value_name = "DIR", default_value = ".", value_parser = directory_parser())]
     pub dir: PathBuf,
     /// Seed of everything random; printed in the report so that a run can be repeated
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
+    #[arg(long, value_name = "N", default_value_t = fastrand::u64(..1 << 32),
+          hide_default_value = true)]
+    pub seed: u64,
+}
+
+impl CommonArgs {
+    /// Where to measure with a working file of this size.
+    pub(crate) fn ground(&self, size_bytes: u64, block_bytes: u64, naming: Naming) -> Ground {
+        Ground { directory: self.dir.clone(), size_bytes, block_bytes, seed: self.seed, naming }
+    }
 }
 
 /// The files that one experiment alone writes, if they are asked for.
@@ -111,6 +100,44 @@ pub struct OutputArgs {
     /// Write a self-contained page with plots to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// The command that repeats a run from anywhere: what was `typed`, with whole paths, and without files that it would
+/// write over. What was not typed but differs from run to run is told as `common` has it.
+pub(crate) fn repeated(typed: impl IntoIterator<Item = String>, common: &CommonArgs) -> String {
+    let typed = typed.into_iter().flat_map(|word| match word.split_once('=') {
+        Some((option, value)) if option.starts_with("--") => vec![option.into(), value.into()],
+        _ => vec![word],
+    });
+    let mut words: Vec<String> = Vec::new();
+    for word in typed {
+        let is_path = match words.last().map(String::as_str) {
+            Some("--json" | "--html") => {
+                words.pop();
+                continue;
+            }
+            Some("--dir" | "--dir2" | "--report") => true,
+            // A profile has a name, unless it is one's own.
+            Some("--on") => Path::new(&word).is_file(),
+            _ => false,
+        };
+        let path = std::path::absolute(&word).ok().filter(|_| is_path);
+        words.push(path.map_or(word, |path| path.display().to_string()));
+    }
+    let has = |option: &str| words.iter().any(|word| word == option);
+    let (has_place, has_seed) = (has("--dir") || has("--on"), has("--seed"));
+    if !has_place {
+        words.extend(["--dir".to_owned(), common.dir.display().to_string()]);
+    }
+    if !has_seed {
+        words.extend(["--seed".to_owned(), common.seed.to_string()]);
+    }
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// Takes a directory by its full name. One that is not there is told of by the run.
+pub(crate) fn directory_parser() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path| std::fs::canonicalize(&path).unwrap_or(path))
 }
 
 pub(crate) fn parse_backend(name: &str) -> Result<Kind, String> {
@@ -152,18 +179,28 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_moved_to_another_directory_whatever_it_measures() {
-        for words in ["", "depth ", "strategies ", "checkpoint "] {
-            let line = format!("forebay lab {words}--dir /here --seed 7");
-            let Command::Lab(lab) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
-                panic!("{line}");
-            };
-            let moved = lab.in_directory(Path::new("/there"));
-            assert_eq!(lab.common().dir, Path::new("/here"));
-            assert_eq!(
-                (moved.common().dir, moved.common().seed),
-                (PathBuf::from("/there"), Some(7))
-            );
-        }
+    fn a_run_is_repeated_as_it_was_typed_with_whole_paths_and_the_seed() {
+        let common = CommonArgs { dir: "/my data".into(), seed: 7 };
+        let again = |line: &str| repeated(line.split(' ').map(str::to_owned), &common);
+        let rest = "--dir '/my data' --seed 7";
+        assert_eq!(again("forebay lab"), format!("forebay lab {rest}"));
+        assert_eq!(
+            again("./forebay lab depth --json=a.json --quick --html b.html --depths 0,16"),
+            format!("./forebay lab depth --quick --depths 0,16 {rest}")
+        );
+        assert_eq!(
+            again("forebay lab --seed=9 --report /of(it) --sustained 500ms"),
+            "forebay lab --seed 9 --report '/of(it)' --sustained 500ms --dir '/my data'"
+        );
+        assert_eq!(again("forebay lab sync --on nvme"), "forebay lab sync --on nvme --seed 7");
+        assert_eq!(
+            again("forebay lab sync --dir=/x --on=nvme"),
+            "forebay lab sync --dir /x --on nvme --seed 7"
+        );
+        let second = std::path::absolute("second").unwrap();
+        assert_eq!(
+            again("forebay lab checkpoint --dir2 second"),
+            format!("forebay lab checkpoint --dir2 {} {rest}", quoted(&second.to_string_lossy()))
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! Sizes as people type them, and numbers as people read them.
 
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use bytesize::ByteSize;
@@ -21,6 +22,20 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         Ok(size) if size.as_u64() == 0 => Err("a size of zero makes no sense here".to_owned()),
         Ok(size) => Ok(size.as_u64()),
         Err(_) => Err("a size looks like 8KiB, 64k, 1GiB or 4096".to_owned()),
+    }
+}
+
+/// Parses a size that `range` contains.
+pub fn parse_size_in(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
+    move |text| match parse_size(text)? {
+        size if range.contains(&size) => Ok(size),
+        _ => Err(format!(
+            "it should be from {} to {}",
+            shown_size(*range.start()),
+            shown_size(*range.end())
+        )),
     }
 }
 

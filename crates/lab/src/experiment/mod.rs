@@ -10,6 +10,7 @@
 pub mod checkpoint;
 mod contest;
 pub mod depth;
+mod means;
 mod pattern;
 pub mod readahead;
 mod rounds;
@@ -19,45 +20,53 @@ mod tally;
 
 pub use contest::{CacheState, Entrant};
 pub use pattern::Pattern;
+pub use rounds::Rounds;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
-use clap::Subcommand;
-use forebay_io::{CacheMode, Error, File, OpenOptions};
-
-use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs};
 use crate::facts::{CounterSource, Storage};
 use crate::ground::on::{self, OnDisk};
 use crate::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
+use crate::units::parse_size_in;
 use crate::workfile::{Naming, Workfile};
+use clap::{Args, Command, Subcommand};
+
+/// Size of a pool's block, in bytes.
+const POOL_BLOCK_BYTES: u64 = 8192;
 
 /// The experiments there are. To add one, add it here.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Choice {
     /// Random reads while 0, 1, 2 ... 4096 of the next blocks are prefetched
-    Depth(depth::DepthArgs),
+    Depth(Box<depth::Settings>),
     /// What a commit costs: writes and their syncs, by every method, from one writer and several
-    Sync(sync::SyncArgs),
+    Sync(Box<sync::Settings>),
     /// Every readahead strategy in 21 patterns of reading, from cold and warm caches
-    Strategies(Box<strategies::StrategiesArgs>),
+    Strategies(Box<strategies::Settings>),
     /// Dirty pages written out: in which order, one by one or coalesced, at once or spread, beside readers
-    Checkpoint(checkpoint::CheckpointArgs),
+    Checkpoint(Box<checkpoint::Settings>),
     /// The kernel's readahead: how much of it 1, 2, 8, 32 sequential readers need, when it begins, and what
     /// it costs random readers beside them
-    Readahead(readahead::ReadaheadArgs),
+    Readahead(Box<readahead::ReadaheadArgs>),
 }
 
 impl Choice {
-    /// Every experiment, with the quick settings of `forebay lab` alone, in its order.
+    /// Every experiment, as `forebay lab` alone has it, in its order.
     pub fn all(common: &CommonArgs) -> Vec<Choice> {
-        vec![
-            Choice::Depth(depth::DepthArgs::quick(common)),
-            Choice::Sync(sync::SyncArgs::quick(common)),
-            Choice::Strategies(Box::new(strategies::StrategiesArgs::quick(common))),
-            Choice::Checkpoint(checkpoint::CheckpointArgs::quick(common)),
-            Choice::Readahead(readahead::ReadaheadArgs::quick(common)),
-        ]
+        let mut all = vec![
+            Choice::Depth(typed("--quick --survey")),
+            Choice::Sync(typed("--quick")),
+            Choice::Strategies(typed("--quick --noise-check")),
+            Choice::Checkpoint(typed("--quick --essential")),
+            // The device's own readahead is everybody's, and nobody asked for it to be changed.
+            Choice::Readahead(typed("--quick --files own --by descriptor")),
+        ];
+        for choice in &mut all {
+            choice.args().0.clone_from(common);
+        }
+        all
     }
 
     /// Settings of every experiment, and the files that one alone writes.
@@ -71,19 +80,27 @@ impl Choice {
         }
     }
 
-    /// The experiment, with what was left open filled in.
+    /// The experiment, checked.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput), naming the option.
     pub fn experiment(&self) -> anyhow::Result<Box<dyn Experiment>> {
-        Ok(match self {
-            Choice::Depth(args) => Box::new(depth::Settings::new(args)?),
-            Choice::Sync(args) => Box::new(sync::Settings::new(args)?),
-            Choice::Strategies(args) => Box::new(strategies::Settings::new(args)?),
-            Choice::Checkpoint(args) => Box::new(checkpoint::Settings::new(args)?),
-            Choice::Readahead(args) => Box::new(readahead::Settings::new(args)?),
+        Ok(match self.clone() {
+            Choice::Depth(settings) => Box::new(settings.checked()?),
+            Choice::Sync(settings) => settings,
+            Choice::Strategies(settings) => Box::new(settings.checked()?),
+            Choice::Checkpoint(settings) => Box::new(settings.checked()?),
+            Choice::Readahead(args) => Box::new(readahead::Settings::new(*args)?),
         })
     }
+}
+
+/// The settings of an experiment that is called with these options.
+fn typed<S: Args>(options: &str) -> S {
+    let command = S::augment_args(Command::new("lab").no_binary_name(true));
+    let matches = command.try_get_matches_from(options.split_whitespace());
+    let settings = matches.and_then(|matches| S::from_arg_matches(&matches));
+    settings.expect("options that there are")
 }
 
 /// What a run needs of an experiment. It is implemented by the experiments' settings.
@@ -98,10 +115,6 @@ pub trait Experiment {
 
     /// Measurements in all, for the progress bar.
     fn measurements(&self) -> u64;
-
-    /// The command that repeats a run with these settings. `program`: the path or name by which this
-    /// program was called.
-    fn command(&self, program: &str) -> String;
 
     /// Looks whether this can be measured here, on a working file that is still empty. Returns what measures
     /// once that is filled.
@@ -171,34 +184,16 @@ pub struct Outcome {
     pub section: Section,
 }
 
-/// Why direct reads cannot be measured on `workfile`, if that is so.
-fn probe_direct(ground: &Ground, workfile: &Workfile) -> anyhow::Result<Option<String>> {
-    let directory = ground.directory.display();
-    let options = OpenOptions::new().read_only(true).cache(CacheMode::Direct);
-    match File::open(workfile.path(), &options) {
-        Ok(file) => {
-            let needed = file.alignment().offset;
-            if ground.block_bytes < u64::from(needed) {
-                bad_input!(
-                    "--block-size {}: direct I/O in {directory} needs multiples of {needed}; \
-                     choose a larger block or --cache buffered",
-                    ground.block_bytes
-                );
-            }
-            Ok(None)
-        }
-        Err(Error::DirectRefused { filesystem, why, .. }) => Ok(Some(format!(
-            "{directory} is on {filesystem}, which refuses direct I/O ({why}); use --cache \
-             buffered or another --dir"
-        ))),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// `text` as a word of a shell command.
 pub(crate) fn quoted(text: &str) -> String {
-    // Only a NUL is refused, which no path and no name has.
-    shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
+    // Only a NUL is refused, which no path and no name has. A list would be quoted for its commas alone.
+    let quoted = |part| shlex::try_quote(part).map_or_else(|_| part.to_owned(), Cow::into_owned);
+    text.split(',').map(quoted).collect::<Vec<_>>().join(",")
+}
+
+/// Parses the size of a file that a pool reads and that has `least` blocks.
+fn parse_pool_size(least: u64) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
+    parse_size_in(least * POOL_BLOCK_BYTES..=u64::from(u32::MAX) * POOL_BLOCK_BYTES)
 }
 
 /// `items` in their order, each once.
@@ -222,10 +217,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_experiment_has_the_place_and_seed_that_all_were_given() {
+        let common = CommonArgs { dir: "/there".into(), seed: 7 };
+        let mut all = Choice::all(&common);
+        assert_eq!(all.len(), 5);
+        for choice in &mut all {
+            let (own, _) = choice.args();
+            assert_eq!((own.dir.as_path(), own.seed), (common.dir.as_path(), 7));
+        }
+    }
+
+    #[test]
     fn a_directory_with_a_space_or_quote_survives_the_shell() {
         assert_eq!(quoted("/mnt/data"), "/mnt/data");
         assert_eq!(quoted("/mnt/my disk"), "'/mnt/my disk'");
-        let hostile = "it's \"$(date)\" `date` \\ !";
+        assert_eq!(quoted("0,16,my disk"), "0,16,'my disk'");
+        let hostile = "it's \"$(date)\" `date` \\ ! {a,b}";
         assert_eq!(shlex::split(&quoted(hostile)), Some(vec![hostile.to_owned()]));
     }
 }

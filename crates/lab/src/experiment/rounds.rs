@@ -1,4 +1,7 @@
-//! Rounds: what experiments with typed cells have in common when they tell of their rounds.
+//! Rounds: how many are asked for, and what experiments with typed cells have in common when they tell of them.
+
+use std::str::FromStr;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -9,6 +12,38 @@ use crate::statistics::median;
 
 /// Rounds further apart than this, the highest of the lowest, are told with their median.
 const APART: f64 = 1.1;
+
+/// How often each cell is measured, as the command line has it: `5` is five times, `5+` at least so often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rounds {
+    /// Measurements of each cell.
+    pub least: u32,
+    /// Whether there are more where they decide something, as time allows.
+    pub more: bool,
+}
+
+impl Rounds {
+    /// Time for all rounds, within which there are more: so many `seconds`, if more are wanted.
+    pub(super) fn time(self, seconds: u64) -> Duration {
+        Duration::from_secs(if self.more { seconds } else { 0 })
+    }
+}
+
+impl FromStr for Rounds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rounds, String> {
+        let text = text.trim();
+        let least = text.strip_suffix('+').unwrap_or(text);
+        match least.parse() {
+            Ok(least @ 1..=1000) => Ok(Rounds { least, more: text.ends_with('+') }),
+            _ => {
+                Err("a number from 1 to 1000, or such as 3+ for 3 and more as time allows"
+                    .to_owned())
+            }
+        }
+    }
+}
 
 /// The record of a cell. `failure`: why it could not be measured, from some round on; `rate`: a metric that is
 /// null without any round.
@@ -60,4 +95,18 @@ pub(super) fn range(rounds: &[f64]) -> (f64, f64) {
 pub(super) fn side_by_side<'r>(a: &'r [f64], b: &'r [f64]) -> (&'r [f64], &'r [f64]) {
     let rounds = a.len().min(b.len());
     (&a[..rounds], &b[..rounds])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_so_many_or_at_least_so_many() {
+        assert_eq!("5".parse(), Ok(Rounds { least: 5, more: false }));
+        assert_eq!(" 3+".parse(), Ok(Rounds { least: 3, more: true }));
+        for text in ["", "+", "0", "0+", "1001", "few"] {
+            assert!(text.parse::<Rounds>().is_err(), "{text}");
+        }
+    }
 }

@@ -189,7 +189,7 @@ fn the_command_of_a_report_repeats_the_run_as_it_stands() {
         " --cell-time 5ms ",
         " --rounds 1",
         " --noise-check",
-        " --handicap os=15%",
+        " --handicap 'os=15%' ",
     ] {
         assert!(command.contains(words), "{words} in {command}");
     }
@@ -208,7 +208,7 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
         (&["--strategies", "async", "--noise-check"], "--noise-check"),
         (&["--states", "tepid"], "page-cache"),
         (&["--states", "page-cache", "--cache", "direct"], "--states"),
-        (&["--blocks", "9"], "--blocks 9"),
+        (&["--blocks", "9"], "--blocks"),
         (&["--rounds", "3", "--time", "1m"], "--time"),
         (&["--cell-time", "0s"], "--cell-time"),
         (&["--handicap", "adaptive=99%"], "90%"),

@@ -162,7 +162,8 @@ fn a_report_says_what_was_emulated_and_how_to_repeat_it() {
     assert_eq!(report["storage"]["filesystem"], "fuse.forebay");
     assert_counted(&report);
     let command = report["command"].as_str().unwrap();
-    assert!(command.contains("lab depth --on fixed-100us --speed-up 2 --size 16MiB"), "{command}");
+    assert!(command.contains("lab depth --size 16MiB "), "{command}");
+    assert!(command.contains(" --on fixed-100us --speed-up 2 --seed "), "{command}");
     assert!(!command.contains("forebay-disk-"), "[OND-2] {command}");
     scene.assert_nothing_left();
     let mut again = Command::new("sh");
@@ -205,7 +206,7 @@ fn every_filesystem_goes_over_an_emulated_disk_and_is_counted() {
         assert_eq!(storage["filesystem"], filesystem.name());
         assert_eq!(storage["emulated"]["profile"], "fixed-100us");
         assert_counted(&report);
-        let words = format!("--on fixed-100us --fs {filesystem} --size");
+        let words = format!(" --on fixed-100us --fs {filesystem} --seed ");
         let command = report["command"].as_str().unwrap();
         assert!(command.contains(&words) && !command.contains("--dir"), "[OND-2] {command}");
         scene.assert_nothing_left();

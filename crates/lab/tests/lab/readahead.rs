@@ -182,9 +182,13 @@ fn the_command_of_a_report_repeats_the_run_as_it_stands() {
         let report = report(&args);
         assert_repeats(scratch().path(), &report);
         // All that was measured, and no more.
-        let (_, options) = report["command"].as_str().unwrap().split_once(" --dir ").unwrap();
-        let mut line = vec!["readahead"];
-        line.extend(options.split(' ').skip(1));
+        let (_, options) = report["command"].as_str().unwrap().split_once(" readahead ").unwrap();
+        let (options, rest) = options.split_once(" --dir ").unwrap();
+        let line: Vec<&str> = ["readahead"]
+            .into_iter()
+            .chain(options.split(' '))
+            .chain(rest.split(' ').skip(1))
+            .collect();
         let cells = |report: &Value| -> Vec<Value> {
             report["records"].as_array().unwrap().iter().map(|one| one["cell"].clone()).collect()
         };

@@ -79,7 +79,7 @@ pub(super) struct Sets(Vec<(Dirty, Vec<Place>)>);
 
 impl Sets {
     pub(super) fn new(settings: &Settings, random: &mut fastrand::Rng) -> Sets {
-        let (blocks, count) = (settings.file_blocks(), settings.dirty_pages);
+        let (blocks, count) = (settings.file_blocks(), settings.dirty_pages());
         let of = |&dirty: &Dirty| (dirty, places(dirty, blocks, count, random));
         Sets(settings.patterns.iter().map(of).collect())
     }

@@ -143,15 +143,12 @@ fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::CommonArgs;
-    use crate::experiment::checkpoint::CheckpointArgs;
     use forebay::FileOptions;
 
     fn settings(readers: u32, reads: u32) -> Settings {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        let size = Some(1 << 20);
-        Settings::new(&CheckpointArgs { size, readers, reads, ..CheckpointArgs::quick(&common) })
-            .unwrap()
+        let options =
+            format!("--quick --essential --size 1MiB --readers {readers} --reads {reads}");
+        crate::experiment::typed::<Settings>(&options).checked().unwrap()
     }
 
     #[test]

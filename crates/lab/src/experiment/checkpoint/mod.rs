@@ -17,7 +17,6 @@
 //!              means for, or no time, is unmeasured and says why.
 //! Source:      document 001.
 
-mod args;
 mod conclusion;
 mod dirty;
 mod foreground;
@@ -35,13 +34,13 @@ use std::time::Instant;
 use forebay_io::{CacheMode, Kind};
 use serde::{Serialize, Serializer};
 
-pub use args::CheckpointArgs;
 pub use dirty::Dirty;
-pub use means::Means;
 pub use settings::Settings;
 
-use super::{Bench, Experiment, Ground, Measuring, Outcome};
+use super::{Bench, Experiment, Ground, Measuring, Outcome, POOL_BLOCK_BYTES};
 use crate::interrupt;
+use crate::workfile::Naming;
+use means::Means;
 use record::Tally;
 use site::Site;
 
@@ -49,7 +48,7 @@ use site::Site;
 pub const NAME: &str = "checkpoint";
 
 /// Size of a page, in bytes.
-const PAGE_BYTES: u64 = 8192;
+const PAGE_BYTES: u64 = POOL_BLOCK_BYTES;
 
 /// In which order pages leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,15 +139,11 @@ impl Cell {
 
 impl Experiment for Settings {
     fn ground(&self) -> Ground {
-        Settings::ground(self)
+        self.common.ground(self.size_bytes, PAGE_BYTES, Naming::Named)
     }
 
     fn measurements(&self) -> u64 {
-        self.cells().len() as u64 * u64::from(self.rounds)
-    }
-
-    fn command(&self, program: &str) -> String {
-        Settings::command(self, program)
+        self.cells().len() as u64 * u64::from(self.rounds.least)
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
@@ -164,10 +159,13 @@ fn run(
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Outcome> {
     means.fill_second()?;
-    let mut tallies: Vec<Tally> =
-        settings.cells().into_iter().map(|cell| Tally::new(cell, means.missing(cell))).collect();
+    let mut tallies: Vec<Tally> = settings
+        .cells()
+        .into_iter()
+        .map(|cell| Tally::new(cell, means.missing(cell).map(str::to_owned)))
+        .collect();
     let begun = Instant::now();
-    let mut random = fastrand::Rng::with_seed(settings.seed);
+    let mut random = fastrand::Rng::with_seed(settings.common.seed);
     let mut round = 0;
     loop {
         let more = undecided(settings, &tallies);
@@ -178,7 +176,9 @@ fn run(
         let sets = dirty::Sets::new(settings, &mut random);
         for index in order(settings, &tallies, round, &mut random) {
             let tally = &mut tallies[index];
-            if !tally.is_measurable() || (round >= settings.rounds && !more.contains(&tally.cell)) {
+            if !tally.is_measurable()
+                || (round >= settings.rounds.least && !more.contains(&tally.cell))
+            {
                 continue;
             }
             if round == 0 && settings.is_out_of_time(begun.elapsed()) {
@@ -203,7 +203,7 @@ fn run(
     let records = tallies.iter().map(record).collect();
     let (verdicts, conclusions) = conclusion::draw(settings, &tallies);
     let section = section::draw(settings, &tallies);
-    let backends = means.into_backends();
+    let backends = means.first.backends;
     Ok(Outcome { records, backends, verdicts, conclusions, section, ..Outcome::default() })
 }
 
@@ -234,12 +234,10 @@ fn order(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::CommonArgs;
-
     #[test]
     fn cells_of_a_pattern_share_their_pages_and_come_in_shuffled_order() {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        let settings = Settings::new(&CheckpointArgs::quick(&common)).unwrap();
+        let settings = crate::experiment::typed::<Settings>("--quick --essential --seed 1");
+        let settings = settings.checked().unwrap();
         let tallies: Vec<Tally> =
             settings.cells().into_iter().map(|cell| Tally::new(cell, None)).collect();
         let mut random = fastrand::Rng::with_seed(1);

@@ -246,9 +246,11 @@ impl Tally {
             remarks.extend(self.coldness.iter().filter_map(Coldness::remark));
         }
         let rounds = self.rounds.len();
-        if rounds < settings.rounds as usize {
-            remarks
-                .push(format!("{rounds} of {} rounds, as there was no more time", settings.rounds));
+        if rounds < settings.rounds.least as usize {
+            remarks.push(format!(
+                "{rounds} of {} rounds, as there was no more time",
+                settings.rounds.least
+            ));
         }
         if self.by_others > 0 {
             remarks.push(format!(
@@ -288,14 +290,12 @@ pub(super) fn baseline<'t>(tallies: &'t [Tally], cell: &Cell) -> Option<&'t Tall
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::cli::CommonArgs;
-    use crate::experiment::checkpoint::{CheckpointArgs, Dirty, Order};
+    use crate::experiment::checkpoint::{Dirty, Order};
     use forebay_io::{CacheMode, Kind};
 
     pub(in super::super) fn settings() -> Settings {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        let backends = vec![Kind::Sync, Kind::Uring];
-        Settings::new(&CheckpointArgs { backends, ..CheckpointArgs::quick(&common) }).unwrap()
+        let options = "--quick --essential --seed 1 --backends sync,uring";
+        crate::experiment::typed::<Settings>(options).checked().unwrap()
     }
 
     fn round(number: u32, seconds: f64, interval_us_p99: Option<f64>) -> Round {

@@ -77,7 +77,7 @@ impl<'a> Site<'a> {
         let workfiles: Vec<&Workfile> = std::iter::once(bench.workfile).chain(second).collect();
         let mut coldness = Vec::new();
         let mut builder = BufferPool::builder()
-            .frames(u64::from(settings.dirty_pages) + SPARE_FRAMES)
+            .frames(u64::from(settings.dirty_pages()) + SPARE_FRAMES)
             .page_size(PAGE_BYTES)
             .backend(Prefer::Only(cell.backend))
             .cleaner(false);
@@ -92,7 +92,7 @@ impl<'a> Site<'a> {
             let (_, name) = workfile.named().context("a pool opens its files by name")?;
             files.push(pool.open_file(name, &FileOptions::new().tablespace(tablespace))?);
         }
-        let random = fastrand::Rng::with_seed(settings.seed ^ 0x5eed);
+        let random = fastrand::Rng::with_seed(settings.common.seed ^ 0x5eed);
         let (tick, closed) = (0, false);
         Ok(Site {
             settings,
@@ -231,8 +231,6 @@ fn empty(workfile: &Workfile) -> Result<Coldness, forebay_io::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::CommonArgs;
-    use crate::experiment::checkpoint::CheckpointArgs;
     use crate::facts::Storage;
     use crate::workfile::Naming;
     use forebay_io::Kind;
@@ -248,10 +246,9 @@ mod tests {
     impl Ground {
         fn new() -> Ground {
             let directory = tempfile::tempdir_in(".").unwrap();
-            let common = CommonArgs { dir: directory.path().into(), seed: Some(7) };
-            let size = Some(1 << 20);
-            let args = CheckpointArgs { size, ..CheckpointArgs::quick(&common) };
-            let settings = Settings::new(&args).unwrap();
+            let options = "--quick --essential --seed 7 --size 1MiB";
+            let mut settings = crate::experiment::typed::<Settings>(options).checked().unwrap();
+            directory.path().clone_into(&mut settings.common.dir);
             let path = directory.path();
             let mut workfile =
                 Workfile::create(path, 1 << 20, PAGE_BYTES, 7, Naming::Named).unwrap();

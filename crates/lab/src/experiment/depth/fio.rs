@@ -55,7 +55,7 @@ impl Fio {
         seed: u32,
     ) -> anyhow::Result<Round> {
         let (blocks, time) = match settings.blocks {
-            Some(blocks) => (blocks, settings.cell_time_max),
+            Some(blocks) => (blocks, settings.cell_time_max()),
             None => (workfile.blocks(), CELL_TIME),
         };
         let path = workfile.path_for_others();

@@ -13,17 +13,13 @@
 //! Invariants:  [DPT-1] all cells of a round read from one list of blocks, each from its start
 //!              [DPT-2] round n of a cell is beside round n of every other: who leaves does not come back
 
-mod args;
 mod cell;
 mod conclusion;
 mod fio;
-mod means;
 mod reader;
 mod settings;
 mod view;
 
-pub use args::DepthArgs;
-pub use means::Means;
 pub use settings::Settings;
 
 use std::sync::Arc;
@@ -31,13 +27,16 @@ use std::time::{Duration, Instant};
 
 use forebay_io::{Arena, CacheMode, File, Io, IoOptions, Kind, OpenOptions, Prefer};
 
+use super::means::{self, Means};
 use super::tally::{Measured, counted, lack_of_means};
 use super::{Bench, Experiment, Ground, Measuring, Outcome};
 use crate::facts::CounterSource;
 use crate::interrupt;
 use crate::measure::empty_cache;
+use crate::report::BackendNote;
 use crate::workfile::{Naming, Workfile};
 use cell::{Cell, Engine, Figures, Line, Row};
+use fio::Fio;
 use reader::{Reader, Until};
 
 /// The name of this experiment in records.
@@ -60,13 +59,7 @@ const ROUNDS_MAX: u32 = 15;
 
 impl Experiment for Settings {
     fn ground(&self) -> Ground {
-        Ground {
-            directory: self.directory.clone(),
-            size_bytes: self.size_bytes,
-            block_bytes: self.block_bytes,
-            seed: self.seed,
-            naming: Naming::Nameless,
-        }
+        self.common.ground(self.size_bytes, self.block_bytes, Naming::Nameless)
     }
 
     fn measurements(&self) -> u64 {
@@ -74,50 +67,71 @@ impl Experiment for Settings {
         if self.survey {
             cells = self.surveyed(cells, |_| true);
         }
-        cells.len() as u64 * u64::from(self.rounds)
-    }
-
-    fn command(&self, program: &str) -> String {
-        Settings::command(self, program)
+        cells.len() as u64 * u64::from(self.rounds.least)
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
-        let means = Means::probe(self, bench.workfile)?;
-        Ok(Box::new(move |bench, progress| {
-            run(self, bench.workfile, means, bench.counters, progress)
-        }))
+        let fio = if self.fio { Some(Fio::find()?) } else { None };
+        let cells = self.cells();
+        let caches: Vec<CacheMode> = cells.iter().map(|cell| cell.cache).collect();
+        let backends = self.backends.iter().map(|&kind| self.probe_backend(bench.workfile, kind));
+        let means = Means::probe(&self.ground(), bench.workfile, &caches, backends.collect())?;
+        means::check(cells.iter().map(|&cell| missing(&means, cell)))?;
+        Ok(Box::new(move |bench, progress| run(self, bench, means, fio.as_ref(), progress)))
     }
 }
 
-/// Runs the experiment on `workfile`. `progress` is told what is being measured, once for each
+impl Settings {
+    /// Opens `kind` as the deepest measurement will, so that limits show; and where that fails, as
+    /// the shallowest would, because then it is only the deep cells that cannot be measured.
+    fn probe_backend(&self, workfile: &Workfile, kind: Kind) -> BackendNote {
+        let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
+        let deepest = self.depths.last().map_or(1, |&depth| depth as usize);
+        let deep = Reader::memory(workfile, deepest)
+            .and_then(|memory| open_queue(kind, cache, deepest, None, Some(&memory)));
+        let deep = means::note(kind, deep);
+        if deep.available || open_queue(kind, cache, 1, None, None).is_err() {
+            return deep;
+        }
+        let note = format!("not at depth {deepest}: {}", deep.note);
+        BackendNote { available: true, note, ..deep }
+    }
+}
+
+/// Why `cell` cannot be measured, if that is so.
+fn missing(means: &Means, cell: Cell) -> Option<&str> {
+    let kind = if let Engine::Forebay(kind) = cell.backend { Some(kind) } else { None };
+    means.missing(kind, cell.cache)
+}
+
+/// Runs the experiment. `progress` is told what is being measured, once for each
 /// measurement.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or an I/O error of a measurement.
 fn run(
     settings: &Settings,
-    workfile: &Workfile,
+    bench: &Bench<'_>,
     means: Means,
-    counters: Option<&CounterSource>,
+    fio: Option<&Fio>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Outcome> {
-    let Means { fio, backends, missing } = means;
+    let (workfile, counters) = (bench.workfile, bench.counters);
     let mut cells = settings.cells();
     if settings.survey {
-        cells = settings.surveyed(cells, |kind| missing.works(kind));
+        cells = settings.surveyed(cells, |kind| means.works(kind));
     }
     let mut rows: Vec<Row> = cells.into_iter().map(Row::new).collect();
     for row in &mut rows {
-        row.failure = missing.of(row.cell).map(str::to_owned);
+        row.failure = missing(&means, row.cell).map(str::to_owned);
     }
-    let site = Site { settings, workfile, counters, fio: fio.as_ref() };
+    let site = Site { settings, workfile, counters, fio };
     let clock = Instant::now();
-    let mut random = fastrand::Rng::with_seed(settings.seed);
+    let mut random = fastrand::Rng::with_seed(settings.common.seed);
     let mut undecided: Vec<bool> = rows.iter().map(|_| true).collect();
     for round in 0.. {
-        if round >= settings.rounds {
-            let left =
-                settings.budget.map_or(Duration::ZERO, |it| it.saturating_sub(clock.elapsed()));
+        if round >= settings.rounds.least {
+            let left = settings.budget().saturating_sub(clock.elapsed());
             undecided = still_undecided(&rows, &undecided, left);
             if round >= ROUNDS_MAX || !undecided.contains(&true) {
                 break;
@@ -144,7 +158,7 @@ fn run(
     let found = conclusion::draw(settings, &lines, &rows);
     Ok(Outcome {
         records: rows.iter().map(Row::record).collect(),
-        backends,
+        backends: means.backends,
         verdicts: found.verdicts,
         advice: found.advice,
         conclusions: found.conclusions,
@@ -196,7 +210,7 @@ struct Site<'a> {
     settings: &'a Settings,
     workfile: &'a Workfile,
     counters: Option<&'a CounterSource>,
-    fio: Option<&'a fio::Fio>,
+    fio: Option<&'a Fio>,
 }
 
 impl Site<'_> {
@@ -239,7 +253,7 @@ impl Site<'_> {
         let mut reader = Reader::new(&io, &file, self.workfile, depth, &memory);
         let threads = depth.clamp(1, WORKERS_MAX).min(plan.warm_up.len());
         reader.warm_up(&plan.warm_up[..threads])?;
-        let time_max = settings.cell_time_max;
+        let time_max = settings.cell_time_max();
         let until = match settings.blocks {
             Some(_) => Until { time_min: time_max, blocks_min: 0, time_max },
             // In a few windows the first and the last count for little.
@@ -259,7 +273,7 @@ impl Site<'_> {
     fn remarks(&self, cell: Cell, blocks: u64, plan: &Plan) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.settings.blocks.is_some_and(|wanted| blocks < wanted) {
-            let seconds = self.settings.cell_time_max.as_secs();
+            let seconds = self.settings.cell_time_max().as_secs();
             remarks.push(format!("stopped after {seconds} s, before all blocks were read"));
         }
         let threads = cell.backend == Engine::Forebay(Kind::Threads) && cell.workers.is_none();
@@ -329,8 +343,7 @@ mod tests {
     use cell::sample::{line, row};
 
     fn settings() -> Settings {
-        let common = crate::cli::CommonArgs { dir: ".".into(), seed: Some(1) };
-        Settings::new(&DepthArgs::quick(&common)).unwrap()
+        crate::experiment::typed::<Settings>("--quick --survey --seed 1").checked().unwrap()
     }
 
     #[test]

@@ -1,46 +1,22 @@
-//! The settings of a run: what the user asked for, with every default filled in and checked.
+//! The settings of a run: what the user asked for, and the cells that follow from it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use forebay_io::{CacheMode, Kind};
 
-use super::DepthArgs;
 use super::cell::{Cell, Engine};
 use crate::bad_input;
-use crate::experiment::{listed, quoted, unique};
-use crate::units::typed_size;
-
-/// What is measured unless the user says otherwise.
-struct Defaults {
-    size_bytes: u64,
-    depths: &'static [u32],
-    rounds: u32,
-    cell_time_max: Duration,
-    /// For all rounds; those beyond the first so many are measured only within it.
-    budget: Duration,
-}
-
-/// Document 003's file and depths.
-const FULL: Defaults = Defaults {
-    size_bytes: 1 << 30,
-    depths: &[0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096],
-    rounds: 5,
-    cell_time_max: Duration::from_secs(4),
-    budget: Duration::from_secs(240),
-};
-
-/// Enough to see the shape of the curve on most disks.
-const QUICK: Defaults = Defaults {
-    size_bytes: 256 << 20,
-    depths: &[0, 1, 4, 16, 64, 256, 1024],
-    rounds: 3,
-    cell_time_max: Duration::from_secs(1),
-    budget: Duration::from_secs(26),
-};
+use crate::cli::{CommonArgs, OutputArgs, parse_backend, parse_cache};
+use crate::experiment::{Rounds, unique};
+use crate::units::{parse_size, shown_size};
 
 /// A cell lasts so long at least, or the whole file.
 pub(super) const CELL_TIME: Duration = Duration::from_millis(250);
+
+/// Document 003's depths, and enough of them to see the shape of the curve on most disks.
+const DEPTHS: [u32; 14] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
+const DEPTHS_QUICK: [u32; 7] = [0, 1, 4, 16, 64, 256, 1024];
 
 /// Default of PostgreSQL's io_workers, and the most it takes.
 pub(super) const PG_WORKERS: u32 = 3;
@@ -49,118 +25,105 @@ const PG_WORKERS_MAX: u32 = 32;
 /// Default of maintenance_io_concurrency before version 18; no power of two, so measured for its own sake.
 pub(super) const PG_MAINTENANCE: u32 = 10;
 
-/// Settings with every default filled in and checked.
-#[derive(Debug, Clone)]
+/// `forebay lab depth`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Depth is the number of requests in flight: while one block is in hand, \
+                  that many of the next ones are being read. Depth 0 reads each block only \
+                  when it is needed.\n\
+                  In each round all cells (backend, cache, depth) read the same random blocks, in shuffled \
+                  order and from an emptied page cache, for a quarter of a second each. They are compared \
+                  round by round; lines whose knee is undecided get more rounds while there is time.\n\
+                  Threads with one number of workers at all depths are what PostgreSQL 18 has with \
+                  io_method=worker.\n\n\
+                  Example: forebay lab depth --dir /mnt/data --backends uring,sync --depths 0,16,64")]
 pub struct Settings {
-    /// Absolute directory of the working file.
-    pub directory: PathBuf,
-    /// Size of the working file, in bytes.
-    pub size_bytes: u64,
-    /// Blocks read in each round of a cell; `None`: as many as are read within 250 ms.
-    pub blocks: Option<u64>,
-    /// Size of a block, in bytes.
-    pub block_bytes: u64,
-    /// Backends to measure.
-    pub backends: Vec<Kind>,
-    /// Cache modes to measure.
-    pub caches: Vec<CacheMode>,
-    /// Depths to measure, ascending.
-    pub depths: Vec<u32>,
-    /// Measurements of each cell, at least.
-    pub rounds: u32,
-    /// Time for all of them, within which undecided lines get more; `None`: no more.
-    pub budget: Option<Duration>,
-    /// Processors of this machine.
-    pub processors: u32,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// Longest measurement of one cell; on a slow disk fewer blocks are read then.
-    pub cell_time_max: Duration,
-    /// Whether quick settings were asked for.
-    pub quick: bool,
-    /// Whether lines are left out that decide no setting here.
-    pub survey: bool,
+    /// Where and with what.
+    #[command(flatten)]
+    pub(in crate::experiment) common: CommonArgs,
+    /// Size of the working file (such as 512MiB, 4GiB) [quick: 256MiB]
+    #[arg(long = "size", value_name = "SIZE", value_parser = parse_size, default_value = "1GiB",
+          default_value_if("quick", "true", "256MiB"))]
+    pub(super) size_bytes: u64,
+    /// Blocks read in each measurement [default: as many as are read in 250 ms]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) blocks: Option<u64>,
+    /// Size of a block, a power of two from 512 to 1MiB
+    #[arg(long = "block-size", value_name = "SIZE", value_parser = parse_size,
+          default_value = "8KiB")]
+    pub(super) block_bytes: u64,
+    /// Backends, from: sync, threads, aio, uring
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_backend,
+          default_value = "sync,threads,aio,uring")]
+    pub(super) backends: Vec<Kind>,
+    /// Cache modes, from: buffered, direct
+    #[arg(long = "cache", value_name = "LIST", value_delimiter = ',', value_parser = parse_cache,
+          default_value = "buffered,direct")]
+    pub(super) caches: Vec<CacheMode>,
+    /// Depths, each from 0 to 4096 [default: 0,1,2,4 ... 4096, quick: 0,1,4,16,64,256,1024]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(0..=4096))]
+    pub(super) depths: Vec<u32>,
+    /// Measurements of each cell; 5+ is 5 or more, as time allows [quick: 3+]
+    #[arg(long, value_name = "N", default_value = "5+", default_value_if("quick", "true", "3+"))]
+    pub(super) rounds: Rounds,
+    /// Fewer depths and rounds, and a smaller file: less than a minute
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// Also measure `fio --ioengine=io_uring --direct=1` on the same file, in a shuffle of its own
+    #[arg(long)]
+    pub(super) fio: bool,
+    /// Leave out lines that decide no setting here, as `forebay lab` does
+    #[arg(long, hide = true)]
+    pub(super) survey: bool,
+    /// What is written.
+    #[command(flatten)]
+    pub(in crate::experiment) output: OutputArgs,
     /// Whether the depths are the user's own choice.
+    #[arg(skip)]
     pub(super) chosen: bool,
-    /// Whether fio is measured as well.
-    pub fio: bool,
+    /// Processors of this machine.
+    #[arg(skip = std::thread::available_parallelism().map_or(1, |count| count.get() as u32))]
+    pub(super) processors: u32,
 }
 
 impl Settings {
-    /// Fills in what `args` leave open and refuses what makes no sense.
+    /// Fills in the depths and refuses what makes no sense.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput), naming the option.
-    pub fn new(args: &DepthArgs) -> anyhow::Result<Settings> {
-        let defaults = if args.quick { &QUICK } else { &FULL };
-        let block_bytes = args.block_size;
+    pub(in crate::experiment) fn checked(mut self) -> anyhow::Result<Settings> {
+        let block_bytes = self.block_bytes;
         if !block_bytes.is_power_of_two() || !(512..=1 << 20).contains(&block_bytes) {
             bad_input!("--block-size {block_bytes}: it should be a power of two, 512 to 1MiB");
         }
-        let size_bytes = args.size.unwrap_or(defaults.size_bytes);
-        let blocks = args.blocks.unwrap_or(1);
-        if size_bytes / block_bytes < blocks {
+        let (blocks, file_blocks) = (self.blocks.unwrap_or(1), self.size_bytes / block_bytes);
+        if file_blocks < blocks {
             bad_input!(
-                "--blocks {blocks}: a file of {} has only {} blocks of {}; choose a larger --size",
-                crate::units::shown_size(size_bytes),
-                size_bytes / block_bytes,
-                crate::units::shown_size(block_bytes)
+                "--blocks {blocks}: a file of {} has only {file_blocks} blocks of {}; choose a larger --size",
+                shown_size(self.size_bytes),
+                shown_size(block_bytes)
             );
         }
-        let mut depths = args.depths.clone();
-        if depths.is_empty() {
-            depths = defaults.depths.to_vec();
+        self.chosen = !self.depths.is_empty();
+        if !self.chosen {
+            self.depths = if self.quick { DEPTHS_QUICK.to_vec() } else { DEPTHS.to_vec() };
         }
-        depths.sort_unstable();
-        depths.dedup();
-        let directory = args.common.dir.clone();
-        Ok(Settings {
-            directory: std::fs::canonicalize(&directory).unwrap_or(directory),
-            size_bytes,
-            blocks: args.blocks,
-            block_bytes,
-            backends: unique(&args.backends),
-            caches: unique(&args.cache),
-            depths,
-            rounds: args.rounds.unwrap_or(defaults.rounds),
-            budget: args.rounds.is_none().then_some(defaults.budget),
-            processors: std::thread::available_parallelism()
-                .map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX)),
-            seed: args.common.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
-            cell_time_max: defaults.cell_time_max,
-            quick: args.quick,
-            survey: args.survey,
-            chosen: !args.depths.is_empty(),
-            fio: args.fio,
-        })
+        self.depths.sort_unstable();
+        self.depths.dedup();
+        if self.cells().is_empty() {
+            bad_input!("there is nothing to measure: aio reads direct only; add --cache direct");
+        }
+        Ok(self)
     }
 
-    /// The command that repeats a run with these settings, every one of them named. `program`: the
-    /// path or name by which this program was called.
-    pub fn command(&self, program: &str) -> String {
-        let mut command = format!(
-            "{} lab depth --dir {} --size {} --block-size {} --backends {} --cache {} --seed {}",
-            quoted(program),
-            quoted(&self.directory.display().to_string()),
-            typed_size(self.size_bytes),
-            typed_size(self.block_bytes),
-            listed(&self.backends),
-            listed(&self.caches),
-            self.seed,
-        );
-        if self.chosen {
-            command.push_str(&format!(" --depths {}", listed(&self.depths)));
-        }
-        if let Some(blocks) = self.blocks {
-            command.push_str(&format!(" --blocks {blocks}"));
-        }
-        if self.budget.is_none() {
-            command.push_str(&format!(" --rounds {}", self.rounds));
-        }
-        for (option, given) in [(" --quick", self.quick), (" --fio", self.fio)] {
-            command.push_str(if given { option } else { "" });
-        }
-        command
+    /// Longest measurement of one cell; on a slow disk fewer blocks are read then.
+    pub(super) fn cell_time_max(&self) -> Duration {
+        Duration::from_secs(if self.quick { 1 } else { 4 })
+    }
+
+    /// Time for all rounds, within which undecided lines get more.
+    pub(super) fn budget(&self) -> Duration {
+        self.rounds.time(if self.quick { 26 } else { 240 })
     }
 
     /// Every cell that was asked for.
@@ -184,7 +147,7 @@ impl Settings {
             let (backend, cache, workers) = (Engine::Fio, CacheMode::Direct, None);
             cells.extend(depths.map(|&depth| Cell { backend, cache, depth, workers }));
         }
-        cells
+        unique(&cells)
     }
 
     /// `cells` without lines that decide no setting where `works` says which backends there are: aio and one
@@ -243,28 +206,38 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::CommonArgs;
+    use crate::experiment::typed;
 
-    fn settings(survey: bool) -> Settings {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        let args = DepthArgs { survey, ..DepthArgs::quick(&common) };
-        Settings { processors: 2, ..Settings::new(&args).unwrap() }
+    fn settings(options: &str) -> Settings {
+        Settings { processors: 2, ..typed::<Settings>(options).checked().unwrap() }
+    }
+
+    #[test]
+    fn what_is_not_given_is_as_in_document_003_or_quicker() {
+        let full = settings("");
+        assert_eq!((full.size_bytes, full.depths.len()), (1 << 30, 14));
+        assert_eq!((full.rounds, full.budget()), ("5+".parse().unwrap(), Duration::from_secs(240)));
+        let quick = settings("--quick --rounds 4");
+        assert_eq!((quick.size_bytes, quick.depths.len()), (256 << 20, 7));
+        assert_eq!((quick.rounds.least, quick.budget()), (4, Duration::ZERO));
+        assert_eq!(settings("--quick").rounds, "3+".parse().unwrap());
+        assert_eq!(settings("--size 4MiB --quick").size_bytes, 4 << 20);
     }
 
     #[test]
     fn no_more_workers_are_measured_than_four_for_each_processor() {
-        let counts = |processors| Settings { processors, ..settings(false) }.worker_counts();
+        let counts = |processors| Settings { processors, ..settings("--quick") }.worker_counts();
         assert_eq!(counts(1), [3, 4]);
         assert_eq!(counts(2), [3, 4, 8]);
         assert_eq!(counts(64), [3, 4, 8, 16, 32]);
-        for cell in settings(false).cells() {
+        for cell in settings("--quick").cells() {
             assert!(cell.workers.is_none_or(|workers| workers <= cell.depth && workers <= 8));
         }
     }
 
     #[test]
     fn a_survey_measures_every_default_that_it_may_advise_to_change() {
-        let survey = settings(true);
+        let survey = settings("--quick --survey");
         let cells = survey.surveyed(survey.cells(), |_| true);
         let has = |kind, depth, workers: Option<u32>| {
             cells.iter().any(|cell| {
@@ -290,13 +263,7 @@ mod tests {
 
     #[test]
     fn depths_of_ones_own_are_measured_as_they_are() {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        let args = DepthArgs {
-            depths: vec![16, 0, 16],
-            backends: vec![Kind::Sync, Kind::Aio],
-            ..DepthArgs::quick(&common)
-        };
-        let settings = Settings::new(&args).unwrap();
+        let settings = settings("--quick --depths 16,0,16 --backends sync,aio");
         let cells: Vec<(String, u32)> =
             settings.cells().iter().map(|cell| (cell.line_label(), cell.depth)).collect();
         let line = |name: &str| [(name.to_owned(), 0), (name.to_owned(), 16)];
@@ -304,6 +271,5 @@ mod tests {
             cells,
             [line("sync buffered"), line("sync direct"), line("aio direct")].concat()
         );
-        assert!(settings.command("forebay").contains(" --depths 0,16"));
     }
 }

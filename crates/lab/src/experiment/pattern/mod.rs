@@ -101,17 +101,6 @@ impl Pattern {
         Pattern::TwoStreams,
     ];
 
-    /// Those that tell most in little time: one scan, and several; a bitmap and an index; clustered and
-    /// random reads.
-    pub const FEW: [Pattern; 6] = [
-        Pattern::Sequential,
-        Pattern::Interleaved(8),
-        Pattern::Uniform,
-        Pattern::Shuffled(RANGES, WINDOW),
-        Pattern::Index(90),
-        Pattern::Bitmap(10),
-    ];
-
     /// Whether its plans are one list of blocks, or one range.
     pub(super) fn is_one_list(self) -> bool {
         !matches!(self, Pattern::Interleaved(_) | Pattern::Mixed | Pattern::Limit10)

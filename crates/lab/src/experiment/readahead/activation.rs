@@ -14,7 +14,6 @@
 //! Failure:     where residency cannot be seen nothing is measured, and that is said.
 //! Source:      document 002; the kernel's `mm/readahead.c` is what is observed.
 
-use clap::ValueEnum;
 use forebay_io::File;
 use serde::Serialize;
 use serde_json::Value;
@@ -48,10 +47,10 @@ const SPAN_BYTES_MIN: u64 = 4 << 20;
 const WINDOWS_MAX: usize = 64;
 
 /// Where in the file a stream begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Start {
-    /// At byte 0.
+pub(super) enum Start {
+    /// At byte 0, where the kernel expects a sequence.
     Begin,
     /// Anywhere else.
     Middle,
@@ -124,9 +123,10 @@ impl Activation {
 pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Activation> {
     let args = &settings.args;
     let mut cells = Vec::new();
-    for &request_bytes in
-        settings.activation_requests.iter().filter(|_| settings.has(Part::Activation))
-    {
+    if !settings.has(Part::Activation) {
+        return cells;
+    }
+    for request_bytes in settings.requests(Part::Activation) {
         let normal = |start, stride: u32| Activation {
             part: Part::Activation,
             start,
@@ -138,7 +138,7 @@ pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Activation> {
             cache: "buffered",
             place: place.clone(),
         };
-        for &start in &args.starts {
+        for start in [Start::Begin, Start::Middle] {
             for &stride in &args.strides {
                 // Advice is about sequences; strides are a question to the kernel alone.
                 let hints = args.hints.iter().filter(|&&told| stride == 1 || told == Told::Normal);
@@ -148,7 +148,7 @@ pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Activation> {
                 }));
             }
         }
-        if args.starts.contains(&Start::Middle) && args.hints.contains(&Told::Normal) {
+        if args.hints.contains(&Told::Normal) {
             cells.extend([Files::One, Files::Own].map(|descriptors| Activation {
                 streams: 2,
                 descriptors,
@@ -170,8 +170,8 @@ pub(super) fn measure(
 ) -> anyhow::Result<Vec<Cell>> {
     let cells = cells(settings, &Place::of(bench.storage));
     let mut cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
-    let mut random = fastrand::Rng::with_seed(settings.seed);
-    for _ in 0..settings.repetitions {
+    let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
+    for _ in 0..settings.args.repetitions {
         for Measured { cell, rounds, remarks, failure } in &mut cells {
             interrupt::check()?;
             progress(&format!("{}, {}", cell.label(), cell.readahead));
@@ -383,14 +383,11 @@ fn two_streams(normal: &[&Cell]) -> Option<String> {
 mod tests {
     use super::super::view;
     use super::*;
-    use crate::cli::CommonArgs;
-    use crate::experiment::readahead::ReadaheadArgs;
     use serde_json::json;
 
     fn settings() -> Settings {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        let request = vec![4096, 8192];
-        Settings::new(&ReadaheadArgs { request, ..ReadaheadArgs::quick(&common) }).unwrap()
+        let options = "--quick --files own --by descriptor --request 4KiB,8KiB";
+        Settings::new(crate::experiment::typed(options)).unwrap()
     }
 
     #[test]

@@ -67,8 +67,8 @@ impl<'a> Library<'a> {
         for number in 1..=count {
             interrupt::check()?;
             progress(&format!("writing file {number} of {count}"));
-            let seed = settings.seed.wrapping_add(u64::from(number));
-            let (directory, naming) = (&settings.directory, Naming::Nameless);
+            let seed = settings.args.common.seed.wrapping_add(u64::from(number));
+            let (directory, naming) = (&settings.args.common.dir, Naming::Nameless);
             let mut file = Workfile::create(directory, share_bytes, BLOCK_BYTES, seed, naming)?;
             if let Some(apart) = settings.args.apart {
                 let reserved = File::open(file.path(), &OpenOptions::new())?;
@@ -139,7 +139,6 @@ pub(super) fn ranges(size: u64, readers: u32) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::CommonArgs;
     use crate::experiment::readahead::ReadaheadArgs;
     use std::path::Path;
 
@@ -159,10 +158,11 @@ mod tests {
     }
 
     fn settings(directory: &Path, apart: Option<u64>) -> Settings {
-        let common = CommonArgs { dir: directory.to_owned(), seed: Some(7) };
-        let readers = vec![3];
-        let quick = ReadaheadArgs::quick(&common);
-        Settings::new(&ReadaheadArgs { share: Some(1 << 16), readers, apart, ..quick }).unwrap()
+        let options = "--quick --files own --by descriptor --share 64KiB --readers 3 --seed 7";
+        let mut args: ReadaheadArgs = crate::experiment::typed(options);
+        directory.clone_into(&mut args.common.dir);
+        args.apart = apart;
+        Settings::new(args).unwrap()
     }
 
     #[test]

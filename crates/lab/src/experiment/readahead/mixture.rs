@@ -104,7 +104,7 @@ pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Mixture> {
             streams: settings.args.streams,
             random_readers: settings.args.random,
             readahead,
-            request_bytes: settings.mixture_request,
+            request_bytes: settings.requests(Part::Mixture)[0],
             cache: "buffered",
             place: place.clone(),
         })
@@ -124,8 +124,8 @@ pub(super) fn measure(
 ) -> anyhow::Result<Vec<Cell>> {
     let cells = cells(settings, &Place::of(bench.storage));
     let mut cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
-    let mut random = fastrand::Rng::with_seed(settings.seed);
-    for _ in 0..settings.rounds {
+    let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
+    for _ in 0..settings.args.rounds.least {
         let mut order: Vec<usize> = (0..cells.len()).collect();
         random.shuffle(&mut order);
         for index in order {
@@ -164,7 +164,8 @@ fn round(
         let share = Share { workfile, range: half..size };
         readers.push(Plain::open(share, readahead, offsets, request)?.again());
     }
-    let limits = Limits { settle: settings.mixture_time / 2, time_max: settings.mixture_time };
+    let time = settings.args.time;
+    let limits = Limits { settle: time, time_max: 2 * time };
     let (finish, device) = counted(bench.counters, || hold(&mut readers, limits))?;
     let mut waits = wait_histogram();
     for reader in readers.iter().skip(streams as usize) {
@@ -240,11 +241,8 @@ fn deal(
 
 #[cfg(test)]
 mod tests {
-    use super::super::knob::By;
     use super::super::view;
     use super::*;
-    use crate::cli::CommonArgs;
-    use crate::experiment::readahead::ReadaheadArgs;
 
     #[test]
     fn every_block_is_dealt_at_most_once_and_lies_in_the_range() {
@@ -261,14 +259,8 @@ mod tests {
 
     /// All mixes under two readaheads, of which in each round this is kept by streams and by random readers.
     fn measured(kept: [[(f64, f64); 3]; 2]) -> Vec<Cell> {
-        let settings = Settings::new(&ReadaheadArgs {
-            parts: vec![Part::Mixture],
-            size: Some(64 << 20),
-            streams: 2,
-            random: 1,
-            by: Some(By::Descriptor),
-            ..ReadaheadArgs::quick(&CommonArgs { dir: ".".into(), seed: Some(1) })
-        });
+        let options = "--quick --parts mixture --size 64MiB --streams 2 --random 1 --by descriptor";
+        let settings = Settings::new(crate::experiment::typed(options));
         let mut cells: Vec<Cell> =
             cells(&settings.unwrap(), &Place::default()).into_iter().map(Cell::new).collect();
         cells.drain(3..6);

@@ -17,7 +17,6 @@
 //! Source:      document 002.
 
 mod activation;
-mod args;
 mod conclusion;
 mod ends;
 mod files;
@@ -31,11 +30,9 @@ mod trail;
 mod view;
 mod watch;
 
-pub use activation::Start;
-pub use args::ReadaheadArgs;
 pub use files::Files;
 pub use knob::{By, Told};
-pub use settings::{Part, Settings};
+pub use settings::{Part, ReadaheadArgs, Settings};
 
 use std::time::{Duration, Instant};
 
@@ -59,13 +56,7 @@ const SETTLING_TIME_MAX: Duration = Duration::from_millis(200);
 
 impl Experiment for Settings {
     fn ground(&self) -> Ground {
-        Ground {
-            directory: self.directory.clone(),
-            size_bytes: self.size_bytes,
-            block_bytes: BLOCK_BYTES,
-            seed: self.seed,
-            naming: Naming::Nameless,
-        }
+        self.args.common.ground(self.size_bytes, BLOCK_BYTES, Naming::Nameless)
     }
 
     fn space_bytes(&self) -> u64 {
@@ -73,15 +64,11 @@ impl Experiment for Settings {
     }
 
     fn measurements(&self) -> u64 {
-        let (rounds, place) = (u64::from(self.rounds), &Place::default());
+        let (rounds, place) = (u64::from(self.args.rounds.least), &Place::default());
         let cells = throughput::cells(self, place).len() + mixture::cells(self, place).len();
-        let repetitions = u64::from(self.repetitions);
+        let repetitions = u64::from(self.args.repetitions);
         let looks = activation::cells(self, place).len() as u64 * repetitions;
         u64::from(self.own_files()) + cells as u64 * rounds + looks
-    }
-
-    fn command(&self, program: &str) -> String {
-        Settings::command(self, program)
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
@@ -89,7 +76,10 @@ impl Experiment for Settings {
         let reserved = self.args.apart.filter(|_| !ends::is_emulated(bench.storage));
         let each = reserved.unwrap_or(self.share_bytes);
         let own_bytes = u64::from(self.own_files()).saturating_mul(each);
-        workfile::check_directory(&self.directory, own_bytes.saturating_add(self.size_bytes))?;
+        workfile::check_directory(
+            &self.args.common.dir,
+            own_bytes.saturating_add(self.size_bytes),
+        )?;
         let turned = self.knob.take()?;
         Ok(Box::new(move |bench, progress| self.run(bench, turned, progress)))
     }

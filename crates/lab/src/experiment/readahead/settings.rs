@@ -1,22 +1,20 @@
 //! The settings of a run: what the user asked for, with every default filled in and checked.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use forebay_io::CacheMode;
 use serde::Serialize;
 
-use super::ReadaheadArgs;
 use super::activation::PLACE_BYTES;
 use super::files::{BLOCK_BYTES, Files};
 use super::knob::{By, Knob, Readahead, Told};
 use crate::bad_input;
-use crate::device_readahead::typed_readahead;
-use crate::experiment::{listed, quoted, unique};
+use crate::cli::{CommonArgs, OutputArgs, parse_cache};
+use crate::device_readahead::parse_readahead;
+use crate::experiment::{Rounds, unique};
 use crate::facts::Host;
-use crate::statistics::ROUNDS_MIN;
-use crate::units::{shown_size, typed_size};
+use crate::units::{parse_size, shown_size};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -46,13 +44,134 @@ const WINDOWS_IN_SHARE: u64 = 4;
 /// before it is read.
 const MEMORY_DIVISOR: u64 = 4;
 
-/// Settings with every default filled in and checked.
+/// `forebay lab readahead`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "throughput: so many readers read at once, each its share from beginning to end, with \
+                  plain reads of one size through the page cache, which is emptied before. Bytes are \
+                  counted until the first reader has read its share or time is up. All readaheads are \
+                  measured side by side, and more rounds are added until it is clear which of them is the \
+                  smallest that is as good as the best.\n\
+                  Files: own (a file for each reader, as a program with many tables has it), one (each \
+                  reader has a range of its own in one file).\n\
+                  The readahead is varied in one of two ways. By the device: root sets what \
+                  `blockdev --setra` sets (of a filesystem without a device, such as FUSE, what \
+                  /sys/class/bdi says), and the value found is put back at the end, also after Ctrl-C. \
+                  By descriptor, for everybody: FADV_RANDOM is no readahead, NORMAL the device's, \
+                  SEQUENTIAL twice that.\n\
+                  Beside that, --cache direct reads past the page cache with large requests, many in \
+                  flight: what the disk could give. As root the first and the last part of the disk are \
+                  read too, since a disk that rotates is faster at its beginning.\n\n\
+                  activation: a fresh descriptor reads one block after the other, and after each read the \
+                  page cache is looked at: which pages are in memory that nobody asked for yet? So it is \
+                  seen after how many reads the kernel begins to read ahead, how much it reads first (the \
+                  initial window), and how that grows. It is told whether all repetitions agree. Two \
+                  interleaved streams are read through one descriptor and through two.\n\n\
+                  mixture: streams read ranges of a file, random readers read single blocks in another \
+                  part of it. Each kind is measured alone, then both together, under each readahead: so it \
+                  is seen who loses what.\n\n\
+                  Example: forebay lab readahead --dir /mnt/data --readers 1,8 --files own --request 8KiB \
+                  --readahead 128KiB,1MiB,6MiB\n\
+                  Example: forebay lab readahead --parts activation --hints normal --strides 1,2,4\n\
+                  Example: forebay lab readahead --parts mixture --streams 4 --random 8"
+)]
+pub struct ReadaheadArgs {
+    /// Where and with what.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// What is measured: throughput of sequential readers, activation (when the kernel begins to read
+    /// ahead), mixture (streams beside random readers)
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "throughput,activation"
+    )]
+    pub parts: Vec<Part>,
+    /// How the readahead is varied [default: device where that is permitted]
+    #[arg(long, value_name = "WAY")]
+    pub by: Option<By>,
+    /// Readahead of the device; needs root [default: as it is and 4KiB,32KiB,128KiB,512KiB,2MiB,6MiB,24MiB,
+    /// quick: as it is and 4KiB,128KiB,1MiB,6MiB]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_readahead)]
+    pub readahead: Vec<u64>,
+    /// Size of a read, a multiple of 4KiB; mixture takes the smallest [default: 8KiB and for throughput
+    /// 128KiB, for activation 4KiB; quick: 8KiB]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
+    pub request: Vec<u64>,
+    /// Longest measurement of a cell, of mixture twice that after as long to settle [quick: 250ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration,
+          default_value = "1500ms", default_value_if("quick", "true", "250ms"))]
+    pub time: Duration,
+    /// Measurements of each cell of throughput and mixture; 3+ is 3, and of throughput more until it is decided
+    #[arg(long, value_name = "N", default_value = "3+")]
+    pub rounds: Rounds,
+    /// throughput: bytes that each reader reads, of one file at least [default: 128MiB or four times the
+    /// largest readahead, quick: 32MiB; less where memory is small]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub share: Option<u64>,
+    /// throughput: reserve so much for each of the own files (such as 8GiB) and use its first share: they lie
+    /// as far apart as large files do, which matters to a disk that moves its heads [default: the share]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub apart: Option<u64>,
+    /// throughput: readers at once, each from 1 to 256 [quick: 1,8]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=256),
+          default_value = "1,2,8,32", default_value_if("quick", "true", "1,8"))]
+    pub readers: Vec<u32>,
+    /// throughput: what they read
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "own,one")]
+    pub files: Vec<Files>,
+    /// throughput: cache modes, from: buffered, direct
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cache,
+          default_value = "buffered,direct")]
+    pub cache: Vec<CacheMode>,
+    /// throughput: leave out reading the beginning and the end of the disk
+    #[arg(long)]
+    pub skip_ends: bool,
+    /// activation and mixture: size of the working file [default: 512MiB, quick: 128MiB; with mixture 2GiB,
+    /// quick: 512MiB; less where memory is small]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// activation: distances from one read to the next, in reads; 1 is a sequence, 2 leaves every other block
+    /// out [quick: 1,2]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=4096),
+          default_value = "1,2,4,16", default_value_if("quick", "true", "1,2"))]
+    pub strides: Vec<u32>,
+    /// activation: what the kernel is told
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "normal,random,sequential"
+    )]
+    pub hints: Vec<Told>,
+    /// activation: repetitions of each cell [quick: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000),
+          default_value = "20", default_value_if("quick", "true", "5"))]
+    pub repetitions: u32,
+    /// mixture: readers that read a range each from beginning to end
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub streams: u32,
+    /// mixture: readers of random blocks
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub random: u32,
+    /// Fewer cells and rounds, and smaller files: about twenty seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// What is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Settings, and what follows from them and from the disk.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What was asked for; in lists with defaults these, and each item once.
+    /// What was asked for; in lists each item once, and numbers ascend.
     pub(super) args: ReadaheadArgs,
-    /// Absolute directory of the working files.
-    pub(super) directory: PathBuf,
     pub(super) knob: Knob,
     /// What is measured, ascending.
     pub(super) readaheads: Vec<Readahead>,
@@ -60,23 +179,6 @@ pub struct Settings {
     pub(super) share_bytes: u64,
     /// Size of the file that all parts share, in bytes.
     pub(super) size_bytes: u64,
-    /// Sizes of a read of throughput, in bytes, ascending.
-    pub(super) requests: Vec<u64>,
-    /// Sizes of a read of activation, in bytes, ascending.
-    pub(super) activation_requests: Vec<u64>,
-    /// Size of a read of mixture, in bytes.
-    pub(super) mixture_request: u64,
-    /// Measurements of each cell, at least.
-    pub(super) rounds: u32,
-    /// No round is added later than this after the first ones.
-    pub(super) time_added: Duration,
-    /// Longest measurement of a cell.
-    pub(super) time: Duration,
-    /// The same of a cell of mixture.
-    pub(super) mixture_time: Duration,
-    pub(super) repetitions: u32,
-    /// Seed of everything random.
-    pub(super) seed: u64,
 }
 
 impl Settings {
@@ -84,54 +186,44 @@ impl Settings {
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput), naming the option.
-    pub fn new(args: &ReadaheadArgs) -> anyhow::Result<Settings> {
-        let quick = args.quick;
-        let of = |full: u64, quickly: u64| if quick { quickly } else { full };
-        let directory = args.common.dir.clone();
-        let directory = std::fs::canonicalize(&directory).unwrap_or(directory);
+    pub fn new(mut args: ReadaheadArgs) -> anyhow::Result<Settings> {
         let is_odd = |request: &&u64| !request.is_multiple_of(4096) || **request > 64 * MIB;
         if let Some(request) = args.request.iter().find(is_odd) {
             bad_input!("--request {request}: it should be a multiple of 4KiB, at most 64MiB");
         }
-        let knob = Knob::look(&directory, args.by, !args.readahead.is_empty())?;
-        let requests =
-            |full: [u64; 2]| sorted(&args.request, if quick { &[8 * KIB] } else { &full });
-        let time = Duration::from_millis(of(1500, 250));
-        let added = Duration::from_secs(of(240, 8));
-        let mut settings = Settings {
-            directory,
-            readaheads: knob
-                .readaheads(&args.readahead, if quick { &READAHEADS_QUICK } else { &READAHEADS }),
-            knob,
-            share_bytes: 0,
-            size_bytes: 0,
-            requests: requests([8 * KIB, 128 * KIB]),
-            activation_requests: requests([4 * KIB, 8 * KIB]),
-            mixture_request: args.request.iter().min().copied().unwrap_or(BLOCK_BYTES),
-            rounds: args.rounds.unwrap_or(ROUNDS_MIN as u32),
-            time_added: if args.rounds.is_some() { Duration::ZERO } else { added },
-            time: args.time.unwrap_or(time),
-            mixture_time: args.time.unwrap_or(2 * time),
-            repetitions: args.repetitions.unwrap_or(of(20, 5) as u32),
-            seed: args.common.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
-            args: ReadaheadArgs {
-                parts: unique(&args.parts),
-                readers: sorted(&args.readers, if quick { &[1, 8] } else { &[1, 2, 8, 32] }),
-                files: unique(&args.files),
-                cache: unique(&args.cache),
-                strides: sorted(&args.strides, if quick { &[1, 2] } else { &[1, 2, 4, 16] }),
-                hints: unique(&args.hints),
-                starts: unique(&args.starts),
-                ..args.clone()
-            },
-        };
+        args.parts = unique(&args.parts);
+        args.readers = sorted(&args.readers);
+        args.files = unique(&args.files);
+        args.cache = unique(&args.cache);
+        args.strides = sorted(&args.strides);
+        args.hints = unique(&args.hints);
+        let knob = Knob::look(&args.common.dir, args.by, !args.readahead.is_empty())?;
+        let defaults: &[u64] = if args.quick { &READAHEADS_QUICK } else { &READAHEADS };
+        let readaheads = knob.readaheads(&args.readahead, defaults);
+        let mut settings = Settings { args, knob, readaheads, share_bytes: 0, size_bytes: 0 };
         let memory_bytes = Host::read().memory_bytes.map_or(u64::MAX, |all| all / MEMORY_DIVISOR);
-        settings.share_bytes = settings.checked_share(of(128, 32) * MIB, memory_bytes)?;
-        settings.size_bytes = settings.checked_size(of(4, 1), memory_bytes)?;
+        settings.share_bytes = settings.checked_share(memory_bytes)?;
+        settings.size_bytes = settings.checked_size(memory_bytes)?;
         Ok(settings)
     }
 
-    fn checked_share(&self, default: u64, memory_bytes: u64) -> anyhow::Result<u64> {
+    /// Sizes of a read in `part`, in bytes, ascending; mixture takes the first.
+    pub(super) fn requests(&self, part: Part) -> Vec<u64> {
+        match part {
+            _ if !self.args.request.is_empty() => sorted(&self.args.request),
+            Part::Throughput if !self.args.quick => vec![8 * KIB, 128 * KIB],
+            Part::Activation if !self.args.quick => vec![4 * KIB, 8 * KIB],
+            _ => vec![8 * KIB],
+        }
+    }
+
+    /// No round is added later than this after the first ones.
+    pub(super) fn time_added(&self) -> Duration {
+        self.args.rounds.time(if self.args.quick { 8 } else { 240 })
+    }
+
+    fn checked_share(&self, memory_bytes: u64) -> anyhow::Result<u64> {
+        let default = if self.args.quick { 32 * MIB } else { 128 * MIB };
         let widest = self.readaheads.iter().filter_map(|readahead| readahead.bytes).max();
         let share = share_for(default, widest.unwrap_or(0), self.readers_max(), memory_bytes);
         let share = self.args.share.unwrap_or(share);
@@ -145,13 +237,14 @@ impl Settings {
     }
 
     /// As large as the part needs it that needs most; hardly anything where nobody reads it.
-    fn checked_size(&self, scale: u64, memory_bytes: u64) -> anyhow::Result<u64> {
+    fn checked_size(&self, memory_bytes: u64) -> anyhow::Result<u64> {
         let (args, mut size_bytes) = (&self.args, BLOCK_BYTES);
+        let scale = if args.quick { 1 } else { 4 };
         if self.has(Part::Throughput) && args.files.contains(&Files::One) {
             size_bytes = u64::from(self.readers_max()) * self.share_bytes;
         }
         let readers = u64::from(args.streams.max(args.random));
-        let mixture_least = (readers * self.mixture_request * 32).max(MIB);
+        let mixture_least = (readers * self.requests(Part::Mixture)[0] * 32).max(MIB);
         for (part, default, least) in [
             (Part::Activation, scale * 128 * MIB, 8 * PLACE_BYTES),
             (Part::Mixture, (scale * 512 * MIB).min(memory_bytes / MIB * MIB), mixture_least),
@@ -185,60 +278,11 @@ impl Settings {
     pub(super) fn told(&self, told: Told) -> Readahead {
         Readahead::descriptor(told, self.knob.found_bytes)
     }
-
-    /// The command that repeats a run with these settings. `program`: the path or name by which this
-    /// program was called.
-    pub fn command(&self, program: &str) -> String {
-        let args = &self.args;
-        let (throughput, activation) = (self.has(Part::Throughput), self.has(Part::Activation));
-        let mixture = self.has(Part::Mixture);
-        let cache = |mode: &CacheMode| format!("{mode:?}").to_lowercase();
-        let bytes = self.readaheads.iter().filter_map(|readahead| readahead.bytes);
-        let time = |time| quoted(&humantime::format_duration(time).to_string());
-        let on = |is_on: bool, value: String| is_on.then_some(value);
-        let options = [
-            ("parts", Some(names(&args.parts))),
-            ("by", Some(names(&[self.knob.by]))),
-            ("readahead", on(self.knob.by == By::Device, each(bytes, typed_readahead))),
-            ("request", on(!args.request.is_empty(), each(&args.request, |&it| typed_size(it)))),
-            ("share", on(throughput, typed_size(self.share_bytes))),
-            ("apart", args.apart.map(typed_size)),
-            ("readers", on(throughput, listed(&args.readers))),
-            ("files", on(throughput, names(&args.files))),
-            ("cache", on(throughput, each(&args.cache, cache))),
-            ("strides", on(activation, listed(&args.strides))),
-            ("hints", on(activation, names(&args.hints))),
-            ("starts", on(activation, names(&args.starts))),
-            ("repetitions", on(activation, self.repetitions.to_string())),
-            ("streams", on(mixture, args.streams.to_string())),
-            ("random", on(mixture, args.random.to_string())),
-            ("size", args.size.map(typed_size)),
-            ("time", args.time.map(time)),
-            ("rounds", args.rounds.map(|rounds| rounds.to_string())),
-            ("seed", Some(self.seed.to_string())),
-            ("skip-ends", on(args.skip_ends, String::new())),
-            ("quick", on(args.quick, String::new())),
-        ];
-        let given =
-            options.into_iter().filter_map(|(name, value)| Some(format!(" --{name} {}", value?)));
-        let given: Vec<String> = given.map(|option| option.trim_end().to_owned()).collect();
-        let directory = quoted(&self.directory.display().to_string());
-        format!("{} lab readahead --dir {directory}{}", quoted(program), given.concat())
-    }
 }
 
-fn names<T: ValueEnum>(items: &[T]) -> String {
-    let names = items.iter().filter_map(ValueEnum::to_possible_value);
-    each(names, |value| value.get_name().to_owned())
-}
-
-fn each<T>(items: impl IntoIterator<Item = T>, text: impl Fn(T) -> String) -> String {
-    listed(&items.into_iter().map(text).collect::<Vec<_>>())
-}
-
-/// What was asked for or else the defaults, ascending, each once.
-fn sorted<T: Copy + Ord>(asked: &[T], defaults: &[T]) -> Vec<T> {
-    let mut items = if asked.is_empty() { defaults.to_vec() } else { asked.to_vec() };
+/// `items` ascending, each once.
+fn sorted<T: Copy + Ord>(items: &[T]) -> Vec<T> {
+    let mut items = items.to_vec();
     items.sort_unstable();
     items.dedup();
     items
@@ -254,8 +298,7 @@ fn share_for(default: u64, widest: u64, readers: u32, memory_bytes: u64) -> u64 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::CommonArgs;
-    use crate::experiment::Experiment;
+    use crate::experiment::{Experiment, typed};
 
     const GIB: u64 = 1 << 30;
 
@@ -267,14 +310,14 @@ mod tests {
         assert_eq!(share_for(128 * MIB, 24 * MIB, 256, GIB / 32), MIB);
     }
 
-    fn args() -> ReadaheadArgs {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        ReadaheadArgs::quick(&common)
+    /// What `options` say beside those of `forebay lab` alone.
+    fn settings(options: &str) -> anyhow::Result<Settings> {
+        Settings::new(typed(&format!("--quick --by descriptor {options}")))
     }
 
     #[test]
     fn everything_at_once_leaves_the_device_alone() {
-        let settings = Settings::new(&args()).unwrap();
+        let settings = settings("").unwrap();
         assert_eq!(settings.knob.by, By::Descriptor);
         assert_eq!(settings.readaheads.len(), 3);
         assert_eq!(settings.args.readers, [1, 8]);
@@ -282,32 +325,39 @@ mod tests {
     }
 
     #[test]
-    fn what_all_files_take_is_told() {
-        let share = Some(4 * MIB);
-        let all = |files: Vec<Files>| -> u64 {
-            let parts = vec![Part::Throughput];
-            let settings = Settings::new(&ReadaheadArgs { parts, share, files, ..args() }).unwrap();
-            settings.space_bytes()
+    fn requests_differ_by_part_unless_they_are_asked_for() {
+        let requests = |options: &str| {
+            let settings = Settings::new(typed(options)).unwrap();
+            [Part::Throughput, Part::Activation, Part::Mixture].map(|part| settings.requests(part))
         };
-        assert_eq!(all(vec![Files::One, Files::Own]), 2 * 8 * 4 * MIB);
-        assert_eq!(all(vec![Files::One]), 8 * 4 * MIB);
-        assert_eq!(all(vec![Files::Own]), 8 * 4 * MIB + BLOCK_BYTES);
+        let kib = |sizes: &[u64]| sizes.iter().map(|size| size * KIB).collect::<Vec<u64>>();
+        assert_eq!(requests(""), [kib(&[8, 128]), kib(&[4, 8]), kib(&[8])]);
+        assert_eq!(requests("--quick"), [(); 3].map(|()| kib(&[8])));
+        assert_eq!(requests("--request 64KiB,4KiB,64KiB"), [(); 3].map(|()| kib(&[4, 64])));
+    }
+
+    #[test]
+    fn what_all_files_take_is_told() {
+        let all = |files: &str| -> u64 {
+            let options = format!("--parts throughput --share 4MiB --files {files}");
+            settings(&options).unwrap().space_bytes()
+        };
+        assert_eq!(all("one,own"), 2 * 8 * 4 * MIB);
+        assert_eq!(all("one"), 8 * 4 * MIB);
+        assert_eq!(all("own"), 8 * 4 * MIB + BLOCK_BYTES);
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_by_the_name_of_the_option() {
-        for (args, expected) in [
-            (ReadaheadArgs { request: vec![1000], ..args() }, "--request 1000"),
-            (ReadaheadArgs { share: Some(5000), ..args() }, "--share 5000"),
-            (ReadaheadArgs { share: Some(1 << 20), apart: Some(4096), ..args() }, "--apart 4096"),
-            (ReadaheadArgs { readahead: vec![4096], ..args() }, "--readahead"),
-            (ReadaheadArgs { size: Some(4096), ..args() }, "--size 4096"),
-            (
-                ReadaheadArgs { parts: vec![Part::Mixture], size: Some(8192), ..args() },
-                "--size 8192",
-            ),
+        for (options, expected) in [
+            ("--request 1000", "--request 1000"),
+            ("--share 5000", "--share 5000"),
+            ("--share 1MiB --apart 4096", "--apart 4096"),
+            ("--readahead 4096", "--readahead"),
+            ("--size 4096", "--size 4096"),
+            ("--parts mixture --size 8192", "--size 8192"),
         ] {
-            let error = Settings::new(&args).unwrap_err();
+            let error = settings(options).unwrap_err();
             assert!(error.is::<crate::BadInput>());
             assert!(error.to_string().contains(expected), "{error}");
         }

@@ -159,7 +159,8 @@ pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Throughput> {
         for &readers in &args.readers {
             let beside = direct(readers, Some(files), None);
             let is_buffered = args.cache.contains(&CacheMode::Buffered);
-            for &request_bytes in settings.requests.iter().filter(|_| is_buffered) {
+            let requests = settings.requests(Part::Throughput).into_iter();
+            for request_bytes in requests.filter(|_| is_buffered) {
                 cells.extend(settings.readaheads.iter().map(|&readahead| Throughput {
                     readahead,
                     request_bytes,
@@ -195,12 +196,12 @@ pub(super) fn measure(
     let library = bench.untimed(|| Library::make(bench.workfile, settings, progress))?;
     let raw = Raw::find(bench.storage);
     let session = Session { settings, bench, turned, raw, library };
-    let mut random = fastrand::Rng::with_seed(settings.seed);
-    for _ in 0..settings.rounds {
+    let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
+    for _ in 0..settings.args.rounds.least {
         session.round(rows(&cells, |_| true), &mut cells, &mut random, progress)?;
     }
     let begun = Instant::now();
-    while begun.elapsed() < settings.time_added {
+    while begun.elapsed() < settings.time_added() {
         let again = conclusion::undecided(settings, &cells);
         if again.is_empty() {
             break;
@@ -294,7 +295,7 @@ impl Session<'_> {
     }
 
     fn race<R: Runner>(&self, mut runners: Vec<R>, measured: &mut Cell) -> anyhow::Result<()> {
-        let limits = Limits { settle: Duration::ZERO, time_max: self.settings.time };
+        let limits = Limits { settle: Duration::ZERO, time_max: self.settings.args.time };
         let (finish, device) = counted(self.bench.counters, || hold(&mut runners, limits))?;
         measured.rounds.push(Round::new(&finish, device));
         Ok(())
@@ -337,19 +338,12 @@ pub(super) fn backends(cells: &[Cell]) -> Vec<BackendNote> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::CommonArgs;
-    use crate::experiment::readahead::ReadaheadArgs;
 
     #[test]
     fn every_readahead_meets_every_number_of_readers_and_the_ceiling_each_once() {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        let args = ReadaheadArgs {
-            readers: vec![8, 1, 8],
-            request: vec![8192, 131_072],
-            files: vec![Files::Own, Files::One],
-            ..ReadaheadArgs::quick(&common)
-        };
-        let cells = cells(&Settings::new(&args).unwrap(), &Place::default());
+        let options = "--quick --by descriptor --readers 8,1,8 --request 8KiB,128KiB";
+        let settings = Settings::new(crate::experiment::typed(options)).unwrap();
+        let cells = cells(&settings, &Place::default());
         // Three kinds of advice, two numbers of readers, two files, two sizes; the ceiling; the ends.
         assert_eq!(cells.len(), 3 * 2 * 2 * 2 + 2 * 2 + 2);
         for (index, cell) in cells.iter().enumerate() {
@@ -363,8 +357,8 @@ mod tests {
 
     #[test]
     fn a_rate_is_what_all_had_together_and_a_readers_its_own() {
-        let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-        let settings = Settings::new(&ReadaheadArgs::quick(&common)).unwrap();
+        let options = "--quick --files own --by descriptor";
+        let settings = Settings::new(crate::experiment::typed(options)).unwrap();
         let mut cell = Cell::new(cells(&settings, &Place::default()).remove(0));
         assert_eq!(record(&cell).metrics["bytes_per_s"], Value::Null);
         for (seconds, moved) in [(1.0, [300, 100]), (2.0, [200, 200]), (1.0, [500, 250])] {

@@ -13,34 +13,23 @@
 //!
 //! Source:      documents 000 and 004.
 
-mod args;
 mod conclusion;
 mod settings;
 mod view;
 
-pub use args::StrategiesArgs;
 pub use settings::Settings;
 
-use forebay_io::CacheMode;
 use serde::Serialize;
 use serde_json::{Map, json};
 
-use super::contest::{DeviceReadahead, Pools, Standing, frames_most, hold};
-use super::{Bench, Entrant, Experiment, Ground, Measuring, Outcome, probe_direct};
-use crate::bad_input;
+use super::contest::{DeviceReadahead, Pools, Row, Standing, frames_most, hold};
+use super::means::{self, Means};
+use super::{Bench, Entrant, Experiment, Ground, Measuring, Outcome, POOL_BLOCK_BYTES};
 use crate::report::{BackendNote, Record};
-use settings::BLOCK_BYTES;
+use crate::workfile::Naming;
 
 /// The name of this experiment in records.
 pub const NAME: &str = "strategies";
-
-/// What there is to measure with.
-#[derive(Debug)]
-pub struct Means {
-    missing_direct: Option<String>,
-    backends: Vec<BackendNote>,
-    readahead: DeviceReadahead,
-}
 
 /// One entrant in one row.
 #[derive(Debug, Serialize)]
@@ -54,40 +43,26 @@ struct Cell {
 
 impl Experiment for Settings {
     fn ground(&self) -> Ground {
-        Settings::ground(self)
+        self.common.ground(self.size_bytes, POOL_BLOCK_BYTES, Naming::Named)
     }
 
     fn measurements(&self) -> u64 {
         let cells: usize = self.rows().iter().map(|row| row.entrants.len()).sum();
-        cells as u64 * u64::from(self.rounds)
-    }
-
-    fn command(&self, program: &str) -> String {
-        Settings::command(self, program)
+        cells as u64 * u64::from(self.rounds.least)
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
         let readahead = DeviceReadahead::new(bench.storage, &self.device_readahead)?;
-        let mut missing_direct = None;
-        if self.caches.contains(&CacheMode::Direct) {
-            missing_direct = probe_direct(&self.ground(), bench.workfile)?;
-        }
-        let is_missing = |cache| cache == CacheMode::Direct && missing_direct.is_some();
-        if let Some(why) = &missing_direct
-            && self.rows().iter().all(|row| is_missing(row.cache))
-        {
-            bad_input!("nothing of this can be measured here: {why}");
-        }
+        let ground = self.ground();
+        let mut means = Means::probe(&ground, bench.workfile, &self.caches, Vec::new())?;
+        means::check(self.rows().iter().map(|row| means.missing(None, row.cache)))?;
         let pools = Pools::new(bench.workfile, 0)?;
-        let mut backends: Vec<BackendNote> = Vec::new();
-        for &cache in self.caches.iter().filter(|&&cache| !is_missing(cache)) {
-            let note = pools.backend(cache)?;
-            if backends.iter().all(|other| other.backend != note.backend) {
-                backends.push(note);
+        for &cache in &self.caches {
+            if means.missing(None, cache).is_none() {
+                means.backends.push(pools.backend(cache)?);
             }
         }
-        let means = Means { missing_direct, backends, readahead };
-        Ok(Box::new(move |bench, progress| self.run(bench, means, progress)))
+        Ok(Box::new(move |bench, progress| self.run(bench, means, readahead, progress)))
     }
 }
 
@@ -96,21 +71,21 @@ impl Settings {
         &self,
         bench: &Bench<'_>,
         means: Means,
+        readahead: DeviceReadahead,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Outcome> {
-        let Means { missing_direct, backends, readahead } = means;
         let found_bytes = readahead.bytes();
-        let (rows, unusable) = self
-            .rows()
-            .into_iter()
-            .partition(|row| row.cache == CacheMode::Buffered || missing_direct.is_none());
+        let (rows, unusable) =
+            self.rows().into_iter().partition(|row| means.missing(None, row.cache).is_none());
         let rules = self.rules();
         let pools = Pools::new(bench.workfile, frames_most(&rules.shape))?;
         let mut standings = hold(bench, &rules, rows, &pools, readahead, progress)?;
-        let why = missing_direct.unwrap_or_default();
-        let unmeasured = |row| Standing::unmeasured(row, found_bytes, &why);
+        let unmeasured = |row: Row| {
+            let why = means.missing(None, row.cache).unwrap_or_default();
+            Standing::unmeasured(row, found_bytes, why)
+        };
         standings.extend(Vec::into_iter(unusable).map(unmeasured));
-        Ok(self.outcome(&standings, backends))
+        Ok(self.outcome(&standings, means.backends))
     }
 
     /// What the rows say. Those that rounds were added to are in it with all their rounds.
@@ -139,7 +114,7 @@ impl Settings {
                 cache: row.cache.to_string(),
                 device_readahead_bytes: standing.device_readahead_bytes,
             };
-            let rounds = standing.tallies[index].rounds(BLOCK_BYTES);
+            let rounds = standing.tallies[index].rounds(POOL_BLOCK_BYTES);
             let mut record = Record::new(NAME, &cell, rounds);
             if record.rounds.is_empty() {
                 record.metrics = Map::from_iter([("blocks_per_s".to_owned(), json!(null))]);

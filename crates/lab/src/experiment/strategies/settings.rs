@@ -1,172 +1,164 @@
-//! The settings of a run: what the user asked for, with every default filled in and checked.
+//! The settings of a run: what the user asked for, and the rows that follow from it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use forebay::ReadaheadStrategy;
 use forebay_io::CacheMode;
 
-use super::args::StrategiesArgs;
 use crate::bad_input;
-use crate::device_readahead::typed_readahead;
+use crate::cli::{CommonArgs, OutputArgs, parse_cache};
+use crate::device_readahead::parse_readahead;
 use crate::experiment::contest::{Row, Rules};
 use crate::experiment::pattern::Shape;
-use crate::experiment::{CacheState, Entrant, Ground, Pattern, listed, quoted, unique};
-use crate::units::{shown_size, typed_size};
-use crate::workfile::Naming;
-
-/// Size of a block, in bytes.
-pub(super) const BLOCK_BYTES: u64 = 8192;
+use crate::experiment::{
+    CacheState, Entrant, POOL_BLOCK_BYTES, Pattern, Rounds, parse_pool_size, unique,
+};
 
 /// Fewest blocks that a pattern can be made of.
-const BLOCKS_MIN: u64 = 64;
+const BLOCKS_MIN: u32 = 64;
 
 /// Most plans of a measurement; of patterns that read few blocks of a file it takes many.
 const PLANS_MAX: usize = 32;
 
-/// What is set unless the user says otherwise.
-struct Defaults {
-    size_bytes: u64,
-    blocks: u32,
-    rounds: u32,
-    /// For all rounds together, unless the first ones take longer.
-    time_max: Duration,
-}
+/// Those that tell most in little time: one scan, and several; a bitmap and an index; clustered and
+/// random reads.
+const PATTERNS_QUICK: &str = "sequential,interleaved-8,uniform,shuffled,index-0.9,bitmap-10";
 
-const FULL: Defaults = Defaults {
-    size_bytes: 1 << 30,
-    blocks: 16_384,
-    rounds: 3,
-    time_max: Duration::from_secs(1200),
-};
-
-const QUICK: Defaults =
-    Defaults { size_bytes: 512 << 20, blocks: 8192, rounds: 5, time_max: Duration::from_secs(60) };
-
-/// Settings with every default filled in and checked.
-#[derive(Debug, Clone)]
+/// `forebay lab strategies`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Each row (pattern, state of the caches, cache mode) is read by every strategy: \
+                  the same blocks, in shuffled order, each time from that state made anew. The best \
+                  of a row has ratio 1. Rows in which it is open whether adaptive is as fast as the best \
+                  of the others get more rounds, while there is time.\n\
+                  States: cold (a new pool, the page cache emptied), page-cache (a new pool, the file \
+                  in the page cache), pool (all in the pool), quarter (a pool of a quarter of what is \
+                  read, after one pass, the page cache emptied).\n\
+                  Strategies: os says nothing to the kernel, hint says RANDOM or NORMAL, max \
+                  SEQUENTIAL, prefetch WILLNEED for runs of blocks, async reads into the pool \
+                  itself, adaptive chooses. Past the page cache the first four are the same.\n\
+                  Without a pool, one read of one block after the other, if asked for: plain, random \
+                  (after FADV_RANDOM), willneed-32 (FADV_WILLNEED for each block, 32 blocks ahead). They \
+                  read patterns of one list through the page cache.\n\n\
+                  Example: forebay lab strategies --dir /mnt/data --patterns sequential,bitmap-10 \
+                  --states cold --cache buffered --device-readahead 128KiB,8MiB\n\
+                  Document 004: forebay lab strategies --patterns shuffled,neighbours,two-streams --states \
+                  cold --strategies plain,random,willneed-8,willneed-128,prefetch,async,adaptive"
+)]
 pub struct Settings {
-    /// Absolute directory of the working file.
-    pub directory: PathBuf,
-    /// Size of the working file, in bytes.
-    pub size_bytes: u64,
-    /// Blocks of a plan, at most.
-    pub blocks: u32,
-    /// Patterns to measure.
-    pub patterns: Vec<Pattern>,
-    /// Who reads, but for `os-again`.
-    pub strategies: Vec<Entrant>,
-    /// States of the caches to measure from.
-    pub states: Vec<CacheState>,
-    /// Cache modes to measure.
-    pub caches: Vec<CacheMode>,
-    /// Values to set the device's readahead to, in bytes; none leaves it alone.
-    pub device_readahead: Vec<u64>,
-    /// Measurements of each cell.
-    pub rounds: u32,
-    /// How long each of them lasts.
-    pub cell_time: Duration,
-    /// How long rounds are added where they decide; `None` if the user says how many there are.
-    pub time_max: Option<Duration>,
-    /// Whether `os` is measured twice.
-    pub noise_check: bool,
-    /// Who is slowed down, and by which part of its time.
-    pub handicap: Option<(Entrant, f64)>,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// Whether quick settings were asked for.
-    pub quick: bool,
+    /// Where and with what.
+    #[command(flatten)]
+    pub(in crate::experiment) common: CommonArgs,
+    /// Size of the working file (such as 512MiB, 4GiB) [quick: 512MiB]
+    #[arg(long = "size", value_name = "SIZE", value_parser = parse_pool_size(BLOCKS_MIN.into()),
+          default_value = "1GiB", default_value_if("quick", "true", "512MiB"))]
+    pub(super) size_bytes: u64,
+    /// Blocks of 8 KiB in a plan; plans are read one after the other [default: 16384, quick: 8192; less in
+    /// a smaller file]
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(i64::from(BLOCKS_MIN)..))]
+    pub(super) blocks: Option<u32>,
+    /// Patterns, such as sequential, interleaved-8, index-0.9, bitmap-10, shuffled-8x48 (8 ranges in
+    /// turn, each shuffled in windows of 48 blocks) [default: all, quick: six]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = Pattern::ALL,
+          hide_default_value = true, default_value_if("quick", "true", PATTERNS_QUICK))]
+    pub(super) patterns: Vec<Pattern>,
+    /// Who reads, from: os, hint, max, prefetch, async, adaptive; plain, random, willneed-N
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "os,hint,max,prefetch,async,adaptive"
+    )]
+    pub(super) strategies: Vec<Entrant>,
+    /// States of the caches, from: cold, page-cache, pool, quarter [quick: cold]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "cold,page-cache,pool,quarter",
+        default_value_if("quick", "true", "cold")
+    )]
+    pub(super) states: Vec<CacheState>,
+    /// Cache modes, from: buffered, direct [quick: buffered]
+    #[arg(long = "cache", value_name = "LIST", value_delimiter = ',', value_parser = parse_cache,
+          default_value = "buffered,direct", default_value_if("quick", "true", "buffered"))]
+    pub(super) caches: Vec<CacheMode>,
+    /// The device's own readahead: set it to each of these (such as 0,128KiB,8MiB) and put it back
+    /// afterwards; needs root [default: as it is]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_readahead)]
+    pub(super) device_readahead: Vec<u64>,
+    /// Measurements of each cell; 3+ is 3, and more where they decide, as time allows [quick: 5+]
+    #[arg(long, value_name = "N", default_value = "3+", default_value_if("quick", "true", "5+"))]
+    pub(super) rounds: Rounds,
+    /// How long rounds are added where they decide; the first ones may take twice that [quick: 1m]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration,
+          conflicts_with = "rounds", default_value = "20m",
+          default_value_if("quick", "true", "1m"))]
+    pub(super) time: Duration,
+    /// How long each cell is measured
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "250ms")]
+    pub(super) cell_time: Duration,
+    /// Also measure os a second time, as os-again: what the two come apart by is noise
+    #[arg(long)]
+    pub(super) noise_check: bool,
+    /// Six patterns from cold caches through the page cache: about a minute
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// Slow a strategy down by a part of its time: a loss that has to be found.
+    #[arg(long, value_name = "NAME=PERCENT", value_parser = parse_handicap, hide = true)]
+    pub(super) handicap: Option<(Entrant, f64)>,
+    /// What is written.
+    #[command(flatten)]
+    pub(in crate::experiment) output: OutputArgs,
 }
 
 impl Settings {
-    /// Fills in what `args` leave open and refuses what makes no sense.
+    fn file_blocks(&self) -> u32 {
+        (self.size_bytes / POOL_BLOCK_BYTES) as u32 // as the size was parsed
+    }
+
+    /// Refuses what makes no sense.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput), naming the option.
-    pub fn new(args: &StrategiesArgs) -> anyhow::Result<Settings> {
-        let defaults = if args.quick { &QUICK } else { &FULL };
-        let size_bytes = args.size.unwrap_or(defaults.size_bytes);
-        let file_blocks = match u32::try_from(size_bytes / BLOCK_BYTES) {
-            Ok(blocks) if u64::from(blocks) >= BLOCKS_MIN => blocks,
-            _ => bad_input!(
-                "--size {}: it should be from {} to {}",
-                shown_size(size_bytes),
-                shown_size(BLOCKS_MIN * BLOCK_BYTES),
-                shown_size(u64::from(u32::MAX) * BLOCK_BYTES)
-            ),
-        };
-        let blocks = match args.blocks {
-            Some(blocks) if u64::from(blocks) < BLOCKS_MIN => {
-                bad_input!("--blocks {blocks}: a pattern takes at least {BLOCKS_MIN}")
-            }
-            Some(blocks) if blocks > file_blocks => {
-                bad_input!(
-                    "--blocks {blocks}: the file has only {file_blocks}; choose a larger --size"
-                )
-            }
-            Some(blocks) => blocks,
-            None => defaults.blocks.min(file_blocks),
-        };
-        let directory = args.common.dir.clone();
-        let (some, all) = (args.quick, !args.quick);
-        let settings = Settings {
-            directory: std::fs::canonicalize(&directory).unwrap_or(directory),
-            size_bytes,
-            blocks,
-            patterns: or(&args.patterns, if some { &Pattern::FEW[..] } else { &Pattern::ALL }),
-            strategies: or(&args.strategies, &ReadaheadStrategy::ALL.map(Entrant::Stream)),
-            states: or(&args.states, if some { &[CacheState::Cold][..] } else { &CacheState::ALL }),
-            caches: or(
-                &args.cache,
-                &[CacheMode::Buffered, CacheMode::Direct][..1 + usize::from(all)],
-            ),
-            device_readahead: unique(&args.device_readahead),
-            rounds: args.rounds.unwrap_or(defaults.rounds),
-            cell_time: args.cell_time,
-            time_max: args.rounds.is_none().then(|| args.time.unwrap_or(defaults.time_max)),
-            noise_check: args.noise_check,
-            handicap: args.handicap,
-            seed: args.common.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
-            quick: args.quick,
-        };
-        if settings.cell_time.is_zero() {
+    pub(in crate::experiment) fn checked(mut self) -> anyhow::Result<Settings> {
+        let file_blocks = self.file_blocks();
+        if let Some(blocks) = self.blocks.filter(|&blocks| blocks > file_blocks) {
+            bad_input!(
+                "--blocks {blocks}: the file has only {file_blocks}; choose a larger --size"
+            );
+        }
+        self.strategies = unique(&self.strategies);
+        if self.cell_time.is_zero() {
             bad_input!("--cell-time 0: nothing can be measured in no time");
         }
         let os = Entrant::Stream(ReadaheadStrategy::Os);
-        if settings.noise_check && !settings.strategies.contains(&os) {
+        if self.noise_check && !self.strategies.contains(&os) {
             bad_input!("--noise-check measures os twice: add os to --strategies");
         }
-        if settings.rows().is_empty() {
+        if self.rows().is_empty() {
             bad_input!(
                 "there is nothing to measure: in state page-cache files are buffered, and plain, random \
                  and willneed read one list through the page cache, cold or from page-cache; change \
                  --states, --cache, --patterns or --strategies"
             );
         }
-        Ok(settings)
-    }
-
-    /// Where and on what is measured.
-    pub(super) fn ground(&self) -> Ground {
-        Ground {
-            directory: self.directory.clone(),
-            size_bytes: self.size_bytes,
-            block_bytes: BLOCK_BYTES,
-            seed: self.seed,
-            naming: Naming::Named,
-        }
+        Ok(self)
     }
 
     pub(super) fn rules(&self) -> Rules {
-        let file_blocks = u32::try_from(self.size_bytes / BLOCK_BYTES).unwrap_or(u32::MAX);
+        let file_blocks = self.file_blocks();
+        let blocks = self.blocks.unwrap_or(if self.quick { 8192 } else { 16_384 });
         Rules {
-            shape: Shape { file_blocks, blocks: self.blocks },
-            rounds: self.rounds,
+            shape: Shape { file_blocks, blocks: blocks.min(file_blocks) },
+            rounds: self.rounds.least,
             cell_time: self.cell_time,
             plans_max: PLANS_MAX,
-            time_max: self.time_max,
+            time_max: self.rounds.more.then_some(self.time),
             handicap: self.handicap,
-            seed: self.seed,
+            seed: self.common.seed,
         }
     }
 
@@ -177,110 +169,55 @@ impl Settings {
         if readaheads.is_empty() {
             readaheads.push(None);
         }
+        let mut entrants = self.strategies.clone();
+        entrants.extend(self.noise_check.then_some(Entrant::OsAgain));
         let mut rows = Vec::new();
         for device_readahead in readaheads {
             for &cache in &self.caches {
                 for &state in self.states.iter().filter(|state| state.can_be(cache)) {
                     for &pattern in &self.patterns {
-                        let (entrants, mut able) = (Vec::new(), self.entrants(cache));
-                        let row = Row { pattern, state, cache, device_readahead, entrants };
-                        able.retain(|entrant| entrant.can_read(&row));
-                        rows.push(Row { entrants: able, ..row });
+                        let nobody = Vec::new();
+                        let row = Row { pattern, state, cache, device_readahead, entrants: nobody };
+                        let able = entrants.iter().copied().filter(|it| it.can_read(&row));
+                        rows.push(Row { entrants: able.collect(), ..row });
                     }
                 }
             }
         }
         rows.retain(|row| !row.entrants.is_empty());
-        rows
-    }
-
-    /// Who competes. Past the page cache there is no kernel to advise, so that all strategies that
-    /// leave reading to it are one; when it has to be quick, one of them stands for all.
-    fn entrants(&self, cache: CacheMode) -> Vec<Entrant> {
-        use ReadaheadStrategy::{Adaptive, Async};
-        let mut entrants = self.strategies.clone();
-        if self.quick && cache == CacheMode::Direct {
-            let is_own = |it: &Entrant| [Async, Adaptive].map(Entrant::Stream).contains(it);
-            let mut seen = false;
-            entrants.retain(|it| is_own(it) || !std::mem::replace(&mut seen, true));
-        }
-        if self.noise_check {
-            entrants.push(Entrant::OsAgain);
-        }
-        entrants
-    }
-
-    /// The command that repeats a run with these settings, every one of them named. `program`: the
-    /// path or name by which this program was called.
-    pub fn command(&self, program: &str) -> String {
-        let mut command = format!(
-            "{} lab {} --dir {} --size {} --blocks {} --patterns {} --strategies {} --states {} --cache {} \
-             --cell-time {} --seed {}",
-            quoted(program),
-            super::NAME,
-            quoted(&self.directory.display().to_string()),
-            typed_size(self.size_bytes),
-            self.blocks,
-            listed(&self.patterns),
-            listed(&self.strategies),
-            listed(&self.states),
-            listed(&self.caches),
-            typed_time(self.cell_time),
-            self.seed,
-        );
-        let values: Vec<String> =
-            self.device_readahead.iter().copied().map(typed_readahead).collect();
-        let (rounds, time) = (self.rounds.to_string(), self.time_max.map(typed_time));
-        let handicap = self.handicap.map(|(entrant, part)| format!("{entrant}={}%", part * 100.0));
-        for (is_set, option, value) in [
-            (!values.is_empty(), " --device-readahead ", listed(&values)),
-            (self.time_max.is_none(), " --rounds ", rounds),
-            (self.time_max.is_some(), " --time ", time.unwrap_or_default()),
-            (self.noise_check, " --noise-check", String::new()),
-            (self.quick, " --quick", String::new()),
-            (handicap.is_some(), " --handicap ", handicap.unwrap_or_default()),
-        ] {
-            if is_set {
-                command.push_str(option);
-                command.push_str(&value);
-            }
-        }
-        command
+        unique(&rows)
     }
 }
 
-/// A time as the command line takes it.
-fn typed_time(time: Duration) -> String {
-    quoted(&humantime::format_duration(time).to_string())
-}
-
-fn or<T: Clone + PartialEq>(asked: &[T], default: &[T]) -> Vec<T> {
-    if asked.is_empty() { default.to_vec() } else { unique(asked) }
+/// `adaptive=15%`: a name and a part from 0 to 90 %.
+fn parse_handicap(text: &str) -> Result<(Entrant, f64), String> {
+    let parts = text.split_once('=').and_then(|(name, part)| Some((name, part.strip_suffix('%')?)));
+    let (name, part) = parts.ok_or("a handicap looks like adaptive=15%")?;
+    match part.parse() {
+        Ok(percent @ 0.0..=90.0) => Ok((name.parse()?, percent / 100.0)),
+        _ => Err("a handicap is from 0% to 90%".to_owned()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::CommonArgs;
+    use crate::experiment::{listed, typed};
 
-    fn quick() -> StrategiesArgs {
-        StrategiesArgs::quick(&CommonArgs { dir: ".".into(), seed: Some(1) })
-    }
-
-    fn full() -> StrategiesArgs {
-        StrategiesArgs { quick: false, noise_check: false, ..quick() }
+    fn settings(options: &str) -> Settings {
+        typed::<Settings>(options).checked().unwrap()
     }
 
     #[test]
     fn the_matrix_is_pattern_by_strategy_by_state_and_the_page_cache_is_for_buffered_files() {
-        let rows = Settings::new(&full()).unwrap().rows();
+        let rows = settings("").rows();
         assert_eq!(rows.len(), 21 * (4 + 3));
         assert!(rows.iter().all(|row| row.entrants.len() == 6 && row.state.can_be(row.cache)));
     }
 
     #[test]
     fn quickly_it_is_six_cold_patterns_with_os_twice_in_five_rounds() {
-        let settings = Settings::new(&quick()).unwrap();
+        let settings = settings("--quick --noise-check");
         let rows = settings.rows();
         let names: Vec<String> = rows.iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -289,17 +226,12 @@ mod tests {
              shuffled cold buffered, index-0.9 cold buffered, bitmap-10 cold buffered"
         );
         assert_eq!(listed(&rows[0].entrants), "os,hint,max,prefetch,async,adaptive,os-again");
-        assert_eq!((settings.rounds, settings.cell_time.as_millis()), (5, 250));
-        let direct = StrategiesArgs { cache: vec![CacheMode::Direct], ..quick() };
-        let rows = Settings::new(&direct).unwrap().rows();
-        assert_eq!(listed(&rows[0].entrants), "os,async,adaptive,os-again");
+        assert_eq!((settings.rounds.least, settings.cell_time.as_millis()), (5, 250));
     }
 
     #[test]
     fn who_needs_no_pool_reads_one_list_through_the_page_cache() {
-        let asked = ["plain", "willneed-8", "adaptive"].map(|name| name.parse().unwrap());
-        let args = StrategiesArgs { strategies: asked.to_vec(), ..full() };
-        for row in Settings::new(&args).unwrap().rows() {
+        for row in settings("--strategies plain,willneed-8,adaptive").rows() {
             let through = row.cache == CacheMode::Buffered
                 && matches!(row.state, CacheState::Cold | CacheState::PageCache);
             let expected = match row.pattern {
@@ -313,39 +245,48 @@ mod tests {
 
     #[test]
     fn each_value_of_the_devices_readahead_is_a_matrix_of_its_own() {
-        let args = StrategiesArgs { device_readahead: vec![0, 131_072, 0], ..quick() };
-        let settings = Settings::new(&args).unwrap();
-        let rows = settings.rows();
+        let rows = settings("--quick --device-readahead 0,128KiB,0").rows();
         assert_eq!(rows.len(), 12);
         assert_eq!(rows[6].to_string(), "sequential cold buffered 128KiB");
-        assert!(settings.command("forebay").contains(" --device-readahead 0,128KiB"));
     }
 
     #[test]
     fn rounds_that_were_asked_for_are_neither_more_nor_less() {
-        let settings = Settings::new(&StrategiesArgs { rounds: Some(9), ..quick() }).unwrap();
-        assert_eq!((settings.rounds, settings.time_max), (9, None));
-        assert!(settings.command("forebay").contains(" --rounds 9"));
-        let command = Settings::new(&quick()).unwrap().command("forebay");
-        assert!(command.contains(" --time 1m") && !command.contains("--rounds"), "{command}");
+        let asked = |options: &str| {
+            let rules = settings(options).rules();
+            (rules.rounds, rules.time_max.map(|time| time.as_secs()))
+        };
+        assert_eq!(asked("--quick --rounds 9"), (9, None));
+        assert_eq!(asked("--quick --rounds 9+"), (9, Some(60)));
+        assert_eq!(asked("--quick"), (5, Some(60)));
+        assert_eq!(asked("--time 2m"), (3, Some(120)));
+    }
+
+    #[test]
+    fn a_plan_is_no_longer_than_the_file() {
+        let blocks = |options: &str| settings(options).rules().shape.blocks;
+        assert_eq!([blocks(""), blocks("--quick"), blocks("--size 1MiB")], [16_384, 8192, 128]);
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_by_the_name_of_its_option() {
-        let refused = |args| Settings::new(&args).unwrap_err().to_string();
-        let plain = vec![Entrant::Plain];
-        assert!(refused(StrategiesArgs { blocks: Some(9), ..quick() }).contains("--blocks 9"));
-        assert!(
-            refused(StrategiesArgs { blocks: Some(1 << 30), ..quick() }).contains("larger --size")
-        );
-        assert!(refused(StrategiesArgs { size: Some(8192), ..quick() }).contains("--size"));
-        assert!(
-            refused(StrategiesArgs { strategies: plain.clone(), ..quick() })
-                .contains("--noise-check")
-        );
-        let (states, cache) = (vec![CacheState::PageCache], vec![CacheMode::Direct]);
-        let direct = StrategiesArgs { cache, ..full() };
-        assert!(refused(StrategiesArgs { states, ..direct.clone() }).contains("--states"));
-        assert!(refused(StrategiesArgs { strategies: plain, ..direct }).contains("--strategies"));
+        let refused = |options: &str| {
+            let checked = typed::<Settings>(options).checked();
+            checked.unwrap_err().to_string()
+        };
+        assert!(refused("--quick --blocks 1073741824").contains("larger --size"));
+        assert!(refused("--noise-check --strategies plain").contains("--noise-check"));
+        assert!(refused("--cache direct --states page-cache").contains("--states"));
+        assert!(refused("--cache direct --strategies plain").contains("--strategies"));
+    }
+
+    #[test]
+    fn a_handicap_is_a_name_and_a_part() {
+        assert_eq!(parse_handicap("plain=15%"), Ok((Entrant::Plain, 0.15)));
+        for text in
+            ["adaptive", "adaptive=15", "adaptive=91%", "adaptive=-1%", "nobody=5%", "adaptive=x%"]
+        {
+            assert!(parse_handicap(text).is_err(), "{text}");
+        }
     }
 }

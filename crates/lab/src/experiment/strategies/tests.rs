@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use forebay::ReadaheadStrategy;
+use forebay_io::CacheMode;
 use serde_json::Value;
 
 use super::*;
-use crate::experiment::contest::Row;
 use crate::experiment::tally::Measured;
 use crate::experiment::{CacheState, Pattern};
 use crate::measure::Coldness;
@@ -49,8 +49,7 @@ fn told(standings: &[Standing]) -> String {
 }
 
 fn settings() -> Settings {
-    let args = StrategiesArgs::quick(&crate::cli::CommonArgs { dir: ".".into(), seed: Some(1) });
-    Settings::new(&args).unwrap()
+    crate::experiment::typed::<Settings>("--quick --noise-check --seed 1").checked().unwrap()
 }
 
 /// The rows of the run of 2026-11-21 whose report said "adaptive is as fast as the best other or nearly so in

@@ -2,8 +2,8 @@
 
 use super::NAME;
 use super::conclusion::of_adaptive;
-use super::settings::BLOCK_BYTES;
 use crate::experiment::Entrant;
+use crate::experiment::POOL_BLOCK_BYTES;
 use crate::experiment::contest::Standing;
 use crate::experiment::tally::Round;
 use crate::facts::DeviceCounters;
@@ -19,7 +19,7 @@ const FIGURES: [Figure; 8] = [
     ("seconds", |round, _| Some(round.seconds), numbers::number),
     ("blocks", |round, _| Some(round.blocks as f64), numbers::number),
     ("requests", |_, device| device.map(|device| device.reads as f64), numbers::number),
-    ("over-read %", |round, device| round.over_read(device, BLOCK_BYTES), numbers::percent),
+    ("over-read %", |round, device| round.over_read(device, POOL_BLOCK_BYTES), numbers::percent),
     ("wait p50 µs", |round, _| round.wait_us_p50(), numbers::number),
     ("wait p99 µs", |round, _| round.wait_us_p99(), numbers::number),
     ("processor µs/block", |round, _| Some(round.processor_us()), numbers::number),

@@ -9,14 +9,12 @@
 //!
 //! Invariants:  [SYN-1] round n of a cell is beside round n of every other: who leaves does not come back
 
-mod args;
 mod cell;
 mod conclusion;
 mod settings;
 mod view;
 mod writer;
 
-pub use args::SyncArgs;
 pub use settings::Settings;
 
 use std::fs::File;
@@ -43,13 +41,7 @@ const APPENDED_BYTES_MAX: u64 = 256 << 20;
 
 impl Experiment for Settings {
     fn ground(&self) -> Ground {
-        Ground {
-            directory: self.directory.clone(),
-            size_bytes: self.size_bytes,
-            block_bytes: 8192,
-            seed: self.seed,
-            naming: Naming::Nameless,
-        }
+        self.common.ground(self.size_bytes, 8192, Naming::Nameless)
     }
 
     fn space_bytes(&self) -> u64 {
@@ -58,15 +50,10 @@ impl Experiment for Settings {
     }
 
     fn measurements(&self) -> u64 {
-        self.cells().len() as u64 * u64::from(self.rounds)
-    }
-
-    fn command(&self, program: &str) -> String {
-        Settings::command(self, program)
+        self.cells().len() as u64 * u64::from(self.rounds.least)
     }
 
     fn probe<'a>(&'a self, _: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
-        crate::workfile::check_directory(&self.directory, self.space_bytes())?;
         Ok(Box::new(|bench, progress| self.run(bench, progress)))
     }
 }
@@ -100,7 +87,7 @@ impl Settings {
 
     /// A file without a name, filled with so many bytes.
     fn scratch(&self, bytes: u64) -> anyhow::Result<File> {
-        let file = tempfile::tempfile_in(&self.directory).context("cannot make a file")?;
+        let file = tempfile::tempfile_in(&self.common.dir).context("cannot make a file")?;
         let mut contents = vec![0; bytes as usize];
         fastrand::fill(&mut contents);
         std::io::Write::write_all(&mut &file, &contents).context("cannot fill a file")?;
@@ -119,15 +106,15 @@ struct Site<'a> {
 impl Site<'_> {
     fn measure_all(&self, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Row>> {
         let (settings, clock) = (self.settings, Instant::now());
-        let mut random = fastrand::Rng::with_seed(settings.seed);
+        let mut random = fastrand::Rng::with_seed(settings.common.seed);
         let mut rows: Vec<Row> = settings.cells().into_iter().map(Row::new).collect();
-        for round in 0..ROUNDS_MAX.max(settings.rounds) {
+        for round in 0..ROUNDS_MAX.max(settings.rounds.least) {
             let mut order: Vec<usize> = (0..rows.len()).collect();
-            if round >= settings.rounds {
+            if round >= settings.rounds.least {
                 // [SYN-1]
                 order.retain(|&row| rows[row].cell.is_a_commit());
                 let next = CELL_TIME * order.len() as u32;
-                let in_time = settings.budget.is_some_and(|most| clock.elapsed() + next < most);
+                let in_time = clock.elapsed() + next < settings.budget();
                 if !in_time || !conclusion::is_undecided(&rows) {
                     break;
                 }

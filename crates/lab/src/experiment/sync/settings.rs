@@ -1,13 +1,13 @@
-//! The settings of a run, and the cells that follow from them.
+//! The settings of a run: what the user asked for, and the cells that follow from it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use super::SyncArgs;
+use clap::Args;
+
 use super::cell::{Cell, Files, Method, Place};
-use crate::bad_input;
-use crate::experiment::quoted;
-use crate::units::typed_size;
+use crate::cli::{CommonArgs, OutputArgs};
+use crate::experiment::Rounds;
+use crate::units::parse_size_in;
 
 /// The smallest file in which sixteen writers have room for a few of the largest writes.
 const SIZE_MIN: u64 = 32 << 20;
@@ -18,60 +18,42 @@ const SIZES: [u64; 3] = [8 << 10, 64 << 10, 1 << 20];
 /// Writers beside each other.
 const WRITERS: [u32; 2] = [4, 16];
 
-/// Settings with every default filled in and checked.
-#[derive(Debug, Clone)]
+/// `forebay lab sync`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Each measurement writes and syncs, one after the other, for a quarter of a second: \
+                  what a commit costs.\n\
+                  Places: overwritten (a file that was written and synced before, as PostgreSQL's recycled \
+                  WAL segments), appended (a file that grows).\n\
+                  Methods: fdatasync, fsync, o_dsync, o_sync (a file that was opened so), rwf_dsync (each \
+                  write says so), o_direct_o_dsync (past the page cache). In PostgreSQL's wal_sync_method o_dsync is \
+                  open_datasync, and o_sync is open_sync.\n\
+                  Writers share one file, each in a part of it; with fdatasync also with a file for each.\n\n\
+                  Example: forebay lab sync --dir /var/lib/postgresql"
+)]
 pub struct Settings {
-    /// Absolute directory of the files.
-    pub directory: PathBuf,
-    /// Size of the file that is overwritten, in bytes.
-    pub size_bytes: u64,
-    /// Measurements of each cell, at least.
-    pub rounds: u32,
-    /// Time for all of them, within which undecided methods get more; `None`: no more.
-    pub budget: Option<Duration>,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// Whether quick settings were asked for.
-    pub quick: bool,
+    /// Where and with what.
+    #[command(flatten)]
+    pub(in crate::experiment) common: CommonArgs,
+    /// Size of the file that is overwritten, at least 32MiB [quick: 64MiB]
+    #[arg(long = "size", value_name = "SIZE", value_parser = parse_size_in(SIZE_MIN..=u64::MAX),
+          default_value = "256MiB", default_value_if("quick", "true", "64MiB"))]
+    pub(super) size_bytes: u64,
+    /// Measurements of each cell; 5+ is 5 or more, as time allows [quick: 3+]
+    #[arg(long, value_name = "N", default_value = "5+", default_value_if("quick", "true", "3+"))]
+    pub(super) rounds: Rounds,
+    /// Fewer cells and rounds: less than ten seconds
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// What is written.
+    #[command(flatten)]
+    pub(in crate::experiment) output: OutputArgs,
 }
 
 impl Settings {
-    /// Fills in what `args` leave open and refuses what makes no sense.
-    ///
-    /// # Errors
-    /// [`BadInput`](crate::BadInput), naming the option.
-    pub fn new(args: &SyncArgs) -> anyhow::Result<Settings> {
-        let (size, rounds, seconds) = if args.quick { (64, 3, 9) } else { (256, 5, 120) };
-        let size_bytes = args.size.unwrap_or(size << 20);
-        if size_bytes < SIZE_MIN {
-            bad_input!("--size {size_bytes}: it should be {} at least", typed_size(SIZE_MIN));
-        }
-        let directory = args.common.dir.clone();
-        Ok(Settings {
-            directory: std::fs::canonicalize(&directory).unwrap_or(directory),
-            size_bytes,
-            rounds: args.rounds.unwrap_or(rounds),
-            budget: args.rounds.is_none().then_some(Duration::from_secs(seconds)),
-            seed: args.common.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
-            quick: args.quick,
-        })
-    }
-
-    /// The command that repeats a run with these settings. `program`: the path or name by which this
-    /// program was called.
-    pub fn command(&self, program: &str) -> String {
-        let mut command = format!(
-            "{} lab sync --dir {} --size {} --seed {}",
-            quoted(program),
-            quoted(&self.directory.display().to_string()),
-            typed_size(self.size_bytes),
-            self.seed,
-        );
-        if self.budget.is_none() {
-            command.push_str(&format!(" --rounds {}", self.rounds));
-        }
-        command.push_str(if self.quick { " --quick" } else { "" });
-        command
+    /// Time for all rounds, within which undecided methods get more.
+    pub(super) fn budget(&self) -> Duration {
+        self.rounds.time(if self.quick { 9 } else { 120 })
     }
 
     pub(super) fn cells(&self) -> Vec<Cell> {

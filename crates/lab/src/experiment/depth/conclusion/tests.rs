@@ -2,14 +2,13 @@
 
 use serde_json::Value;
 
-use super::super::DepthArgs;
 use super::super::cell::sample::line;
 use super::super::cell::{Cell, Figures};
 use super::*;
 
 fn settings() -> Settings {
-    let common = crate::cli::CommonArgs { dir: ".".into(), seed: Some(1) };
-    Settings { processors: 2, ..Settings::new(&DepthArgs::quick(&common)).unwrap() }
+    let settings: Settings = crate::experiment::typed("--quick --survey --seed 1");
+    Settings { processors: 2, ..settings.checked().unwrap() }
 }
 
 fn found(rows: &[Row]) -> Found {

@@ -5,8 +5,6 @@ use super::super::race::Finish;
 use super::super::throughput::Round;
 use super::super::{Device, Measured, Part, Place};
 use super::*;
-use crate::cli::CommonArgs;
-use crate::experiment::readahead::ReadaheadArgs;
 use crate::facts::FakeSys;
 
 const KIB: u64 = 1024;
@@ -48,8 +46,8 @@ pub(in super::super) fn end(position: Position, mb_per_s: &[f64]) -> Cell {
 
 /// Settings of a run on a disk whose readahead was `found`.
 pub(in super::super) fn settings(found: Option<u64>) -> Settings {
-    let common = CommonArgs { dir: ".".into(), seed: Some(1) };
-    let mut settings = Settings::new(&ReadaheadArgs::quick(&common)).unwrap();
+    let options = "--quick --files own --by descriptor";
+    let mut settings = Settings::new(crate::experiment::typed(options)).unwrap();
     settings.knob.found_bytes = found;
     settings
 }

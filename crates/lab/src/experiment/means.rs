@@ -1,0 +1,101 @@
+//! What there is to measure with: which backends and cache modes work here.
+//!
+//! Looked at before the working file is filled, so that a run which cannot succeed says so at once.
+
+use forebay_io::{CacheMode, Error, File, Io, Kind, OpenOptions};
+
+use super::Ground;
+use crate::bad_input;
+use crate::report::BackendNote;
+use crate::workfile::Workfile;
+
+/// What can be measured with, and why other things cannot.
+#[derive(Debug)]
+pub(super) struct Means {
+    pub(super) backends: Vec<BackendNote>,
+    /// Why direct files cannot be had, if that is so.
+    direct: Option<String>,
+}
+
+impl Means {
+    /// Of `backends` that were tried, on a `workfile` that may still be empty, for measurements in `caches`.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput) when blocks are too small for direct files.
+    pub(super) fn probe(
+        ground: &Ground,
+        workfile: &Workfile,
+        caches: &[CacheMode],
+        backends: Vec<BackendNote>,
+    ) -> anyhow::Result<Means> {
+        Ok(Means { backends, direct: probe_direct(ground, workfile, caches)? })
+    }
+
+    pub(super) fn works(&self, kind: Kind) -> bool {
+        self.missing(Some(kind), CacheMode::Buffered).is_none()
+    }
+
+    /// Why `backend`, if it is one of ours, cannot be measured in mode `cache`, if that is so.
+    pub(super) fn missing(&self, backend: Option<Kind>, cache: CacheMode) -> Option<&str> {
+        let failed = |note: &&BackendNote| {
+            !note.available && backend.is_some_and(|kind| note.backend == kind.name())
+        };
+        let note = self.backends.iter().find(failed).map(|note| &note.note);
+        let direct = self.direct.as_ref().filter(|_| cache == CacheMode::Direct);
+        note.or(direct).map(String::as_str)
+    }
+}
+
+/// What a queue of `kind` has to say that was tried.
+pub(super) fn note(kind: Kind, opened: Result<Io, Error>) -> BackendNote {
+    let (available, note) = match opened {
+        Ok(io) => (true, io.notes().join("; ")),
+        Err(error) => (false, error.to_string()),
+    };
+    BackendNote { backend: kind.to_string(), available, note }
+}
+
+/// Refuses to begin if for each cell there is a reason why it is `missing`.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput) with the first of them.
+pub(super) fn check<'a>(missing: impl Iterator<Item = Option<&'a str>>) -> anyhow::Result<()> {
+    match missing.collect::<Option<Vec<_>>>().as_deref() {
+        Some([why, ..]) => bad_input!("nothing of this can be measured here: {why}"),
+        _ => Ok(()),
+    }
+}
+
+/// Why direct files cannot be measured on `workfile`, if that is so and `caches` ask for them.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput) when blocks are too small for them.
+pub(super) fn probe_direct(
+    ground: &Ground,
+    workfile: &Workfile,
+    caches: &[CacheMode],
+) -> anyhow::Result<Option<String>> {
+    if !caches.contains(&CacheMode::Direct) {
+        return Ok(None);
+    }
+    let directory = ground.directory.display();
+    let options = OpenOptions::new().read_only(true).cache(CacheMode::Direct);
+    match File::open(workfile.path(), &options) {
+        Ok(file) => {
+            let needed = file.alignment().offset;
+            if ground.block_bytes < u64::from(needed) {
+                bad_input!(
+                    "--block-size {}: direct I/O in {directory} needs multiples of {needed}; \
+                     choose a larger block or --cache buffered",
+                    ground.block_bytes
+                );
+            }
+            Ok(None)
+        }
+        Err(Error::DirectRefused { filesystem, why, .. }) => Ok(Some(format!(
+            "{directory} is on {filesystem}, which refuses direct I/O ({why}); use --cache \
+             buffered or another --dir"
+        ))),
+        Err(error) => Err(error.into()),
+    }
+}
