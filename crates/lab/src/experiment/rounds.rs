@@ -1,11 +1,11 @@
 //! Rounds: what experiments with typed cells have in common when they tell of their rounds.
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::unique;
 use crate::report::{Record, numbers};
-use crate::statistics::median;
+use crate::statistics::{median, range};
 
 /// Rounds further apart than this, the highest of the lowest, are told with their median.
 const APART: f64 = 1.1;
@@ -20,11 +20,7 @@ pub(super) fn record(
     failure: Option<&str>,
     rate: &str,
 ) -> Record {
-    let map = |round| match serde_json::to_value(round) {
-        Ok(Value::Object(map)) => map,
-        _ => Map::new(),
-    };
-    let mut record = Record::new(experiment, cell, rounds.iter().map(map).collect());
+    let mut record = Record::new(experiment, cell, rounds);
     record.metrics.insert("rounds".to_owned(), rounds.len().into());
     record.remarks = unique(remarks);
     if let Some(why) = failure {
@@ -49,15 +45,4 @@ pub(super) fn told(rounds: &[f64], unit: &str) -> String {
     } else {
         format!("{middle} {unit}")
     }
-}
-
-/// The lowest and the highest.
-pub(super) fn range(rounds: &[f64]) -> (f64, f64) {
-    rounds.iter().fold((f64::INFINITY, 0.0), |(low, high), &it| (low.min(it), high.max(it)))
-}
-
-/// The rounds that both have: the first ones, which were measured side by side.
-pub(super) fn side_by_side<'r>(a: &'r [f64], b: &'r [f64]) -> (&'r [f64], &'r [f64]) {
-    let rounds = a.len().min(b.len());
-    (&a[..rounds], &b[..rounds])
 }

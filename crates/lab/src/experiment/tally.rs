@@ -12,7 +12,6 @@ use serde_json::{Map, Value, json};
 
 use crate::facts::{CounterSource, DeviceCounters};
 use crate::measure::Coldness;
-use crate::statistics::median;
 
 /// Of fewer waits than this the 99th percentile is one of the ten longest, and so chance.
 const WAITS_FOR_P99: u64 = 1000;
@@ -158,16 +157,6 @@ impl Tally {
         Ok(())
     }
 
-    /// The median of the rounds' values, if every round has one [TAL-1].
-    pub(super) fn median(
-        &self,
-        value: impl Fn(&Round, Option<&DeviceCounters>) -> Option<f64>,
-    ) -> Option<f64> {
-        let rounds = self.rounds.iter().zip(&self.device);
-        let values = rounds.map(|(round, device)| value(round, device.as_ref()));
-        median(&values.collect::<Option<Vec<f64>>>()?)
-    }
-
     /// The metrics of each round by their names, as [`Record::new`](crate::report::Record::new) takes
     /// them. `block_bytes`: size of a block.
     pub(super) fn rounds(&self, block_bytes: u64) -> Vec<Map<String, Value>> {
@@ -228,7 +217,7 @@ mod tests {
         for measured in rounds {
             tally.take(Coldness::Cold, Ok(measured)).unwrap();
         }
-        Record::new("depth", &serde_json::Map::new(), tally.rounds(8192)).metrics
+        Record::new("depth", &serde_json::Map::new(), &tally.rounds(8192)).metrics
     }
 
     #[test]

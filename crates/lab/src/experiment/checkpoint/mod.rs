@@ -178,11 +178,13 @@ fn run(
         let sets = dirty::Sets::new(settings, &mut random);
         for index in order(settings, &tallies, round, &mut random) {
             let tally = &mut tallies[index];
-            if !tally.is_measurable() || (round >= settings.rounds && !more.contains(&tally.cell)) {
+            let is_wanted = round < settings.rounds || more.contains(&tally.cell);
+            if tally.failure.is_some() || !is_wanted {
                 continue;
             }
             if round == 0 && settings.is_out_of_time(begun.elapsed()) {
-                tally.leave_out("no time: the cells before it took too long on this disk");
+                let why = "no time: the cells before it took too long on this disk";
+                tally.failure = Some(why.to_owned());
                 continue;
             }
             interrupt::check()?;
@@ -195,16 +197,15 @@ fn run(
                     site.once(set)
                 }
             });
-            tally.take(settings, round, taken)?;
+            tally.take(settings, taken)?;
         }
         round += 1;
     }
-    let record = |tally: &Tally| tally.record(settings, record::baseline(&tallies, &tally.cell));
+    let record = |tally: &Tally| tally.record(record::baseline(&tallies, &tally.cell));
     let records = tallies.iter().map(record).collect();
-    let (verdicts, conclusions) = conclusion::draw(settings, &tallies);
     let section = section::draw(settings, &tallies);
     let backends = means.into_backends();
-    Ok(Outcome { records, backends, verdicts, conclusions, section, ..Outcome::default() })
+    Ok(Outcome { records, backends, section, ..conclusion::draw(settings, &tallies) })
 }
 
 /// Cells of which the rounds so far do not tell what is asked of them.

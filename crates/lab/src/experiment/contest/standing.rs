@@ -15,7 +15,7 @@ use crate::device_readahead::typed_readahead;
 use crate::experiment::tally::{Round, Tally};
 use crate::experiment::unique;
 use crate::measure::Coldness;
-use crate::statistics::{Estimate, Judgement, judge, median, paired_ratio, ratio_to_best};
+use crate::statistics::{Estimate, Judgement, median, paired_ratio, ratio_to_best};
 
 /// By how much wider an interval is for a row to be closed before time is up. Source: S. J. Pocock, "Group
 /// Sequential Methods", 1977: 2.36 instead of 1.96 standard errors for four looks; bootstrap intervals of
@@ -46,9 +46,9 @@ pub(in crate::experiment) struct Comparison {
 }
 
 /// An interval so much wider, in logarithms, that a few looks at growing rounds are as rarely wrong as one.
-fn widened(Estimate { value, low, high }: Estimate) -> Estimate {
+fn widened(Estimate { value, low, high, rounds }: Estimate) -> Estimate {
     let wider = |end: f64| value * (end / value).powf(WIDENING);
-    Estimate { value, low: wider(low), high: wider(high) }
+    Estimate { value, low: wider(low), high: wider(high), rounds }
 }
 
 impl Standing {
@@ -75,7 +75,7 @@ impl Standing {
     }
 
     pub(super) fn due(&self) -> Due {
-        let surely = |it: Comparison| judge(widened(it.ratio), self.rounds as usize);
+        let surely = |it: Comparison| widened(it.ratio).judgement();
         let is_open = self.adaptive().is_some_and(|it| surely(it) == Judgement::Undecided);
         Due { rounds: self.rounds, is_open, cost: self.took / self.rounds.max(1) }
     }
@@ -107,13 +107,13 @@ impl Standing {
         let others = self.row.entrants.iter().copied().filter(|&it| it != entrant && rivals(it));
         let others: Vec<(Entrant, Vec<f64>)> =
             others.filter_map(|it| Some((it, self.rates(it)?))).collect();
-        let rates: Vec<&[f64]> = others.iter().map(|(_, rates)| rates.as_slice()).collect();
+        let rates: Vec<&Vec<f64>> = others.iter().map(|(_, rates)| rates).collect();
         // One round cannot choose a rival for another one; what it tells is never a verdict.
         let (best, ratio) = ratio_to_best(&own, &rates).or_else(|| {
             let best = (0..rates.len()).max_by(|&a, &b| rates[a][0].total_cmp(&rates[b][0]))?;
             Some((best, paired_ratio(&own, rates[best])?))
         })?;
-        let judgement = judge(ratio, own.len());
+        let judgement = ratio.judgement();
         Some(Comparison { entrant, rival: others[best].0, ratio, judgement })
     }
 

@@ -169,7 +169,6 @@ impl<'a> Line<'a> {
     /// The smallest depth that reaches the best of all.
     pub(super) fn knee(&self) -> Option<&'a Row> {
         let rates: Vec<Vec<f64>> = self.rows.iter().map(|row| row.rates()).collect();
-        let rates: Vec<&[f64]> = rates.iter().map(Vec::as_slice).collect();
         match statistics::knee(&rates) {
             Some(knee) => Some(self.rows[knee]),
             // Of a single round: there is no telling what is chance.
@@ -188,20 +187,24 @@ impl<'a> Line<'a> {
         let others: Vec<&'a Row> =
             self.rows.iter().copied().filter(|other| other.cell != row.cell).collect();
         let rates: Vec<Vec<f64>> = others.iter().map(|other| other.rates()).collect();
-        let rates: Vec<&[f64]> = rates.iter().map(Vec::as_slice).collect();
         let (best, ratio) = statistics::ratio_to_best(&row.rates(), &rates)?;
         Some((others[best], ratio))
     }
 
+    /// The depth before the knee, if there is one, and the knee.
+    pub(super) fn about_the_knee(&self) -> &[&'a Row] {
+        let knee = self.knee().map(|knee| knee.cell);
+        match self.rows.iter().position(|row| Some(row.cell) == knee) {
+            Some(knee) => &self.rows[knee.saturating_sub(1)..=knee],
+            None => &[],
+        }
+    }
+
     /// Whether more rounds could tell where the knee is: it, or the depth before it, is undecided.
     pub(super) fn is_undecided(&self) -> bool {
-        let Some(knee) = self.knee() else { return false };
-        let before = self.rows.iter().rev().find(|row| row.cell.depth < knee.cell.depth);
-        std::iter::once(&knee).chain(before).any(|row| {
-            self.compared(row).is_some_and(|(_, ratio)| {
-                statistics::judge(ratio, self.rounds()) == Judgement::Undecided
-            })
-        })
+        let is_open = |ratio: Estimate| ratio.judgement() == Judgement::Undecided;
+        let mut rows = self.about_the_knee().iter();
+        rows.any(|row| self.compared(row).is_some_and(|(_, ratio)| is_open(ratio)))
     }
 }
 

@@ -141,14 +141,11 @@ fn run(
         }
     }
     let lines = Line::all(&rows);
-    let found = conclusion::draw(settings, &lines, &rows);
     Ok(Outcome {
         records: rows.iter().map(Row::record).collect(),
         backends,
-        verdicts: found.verdicts,
-        advice: found.advice,
-        conclusions: found.conclusions,
         section: view::section(&rows, &lines),
+        ..conclusion::draw(settings, &lines, &rows)
     })
 }
 

@@ -485,7 +485,7 @@ mod tests {
             ["middle, one after the other", "128 KiB (NORMAL)", "read 2", "3 of 3", windows]
         );
         assert_eq!(texts(1)[..3], ["begin, leaving out 8KiB", "128 KiB (NORMAL)", "never"]);
-        assert_eq!(table.notes, ["nothing was read ahead"]);
+        assert_eq!(table.notes(), ["nothing was read ahead"]);
         assert_eq!((made.cell_text("part"), made.cell_text("advice")), ("activation", "normal"));
     }
 

@@ -28,7 +28,7 @@ use super::{Device, Measured, Part, Place, Settings, counted};
 use crate::experiment::Bench;
 use crate::experiment::tally::wait_histogram;
 use crate::interrupt;
-use crate::statistics::{Estimate, Judgement, judge, paired_ratio};
+use crate::statistics::{Estimate, Judgement, paired_ratio};
 
 /// A cell and its rounds.
 pub(super) type Cell = Measured<Mixture, Round>;
@@ -202,7 +202,7 @@ pub(super) fn sentence(cells: &[Cell]) -> Option<String> {
     let told: Vec<String> = both
         .filter_map(|cell| {
             let [streams, random] = kept(cell);
-            let part = |kind: &str, kept: Estimate| match judge(kept, cell.rounds.len()) {
+            let part = |kind: &str, kept: Estimate| match kept.judgement() {
                 Judgement::Keeps => format!("{kind} lose nothing"),
                 _ => format!("{kind} keep {:.0} %", kept.value * 100.0),
             };

@@ -125,7 +125,8 @@ impl Settings {
         outcome.records.extend(found.mixture.iter().map(Measured::record));
         conclusion::draw(self, bench.storage, &found.throughput, &mut outcome);
         let told = activation::sentences(&found.activation).into_iter();
-        outcome.conclusions.extend(told.chain(mixture::sentence(&found.mixture)).map(sentence));
+        let told = told.chain(mixture::sentence(&found.mixture));
+        outcome.conclusions.extend(Conclusion::all(NAME, told));
         Ok(outcome)
     }
 }
@@ -136,12 +137,6 @@ struct Found {
     throughput: Vec<throughput::Cell>,
     activation: Vec<activation::Cell>,
     mixture: Vec<mixture::Cell>,
-}
-
-/// A conclusion that is no setting.
-fn sentence(sentence: String) -> Conclusion {
-    let (setting, value) = (String::new(), String::new());
-    Conclusion { experiment: NAME.to_owned(), sentence, setting, value }
 }
 
 /// Where a cell was measured.
@@ -181,7 +176,7 @@ impl<C: Serialize, R: Serialize> Measured<C, R> {
     }
 
     fn record(&self) -> Record {
-        let mut record = Record::new(NAME, &self.cell, self.rounds.iter().map(object).collect());
+        let mut record = Record::new(NAME, &self.cell, &self.rounds);
         record.metrics.insert("rounds".to_owned(), Value::from(self.rounds.len()));
         let failure = self.failure.iter().map(|why| format!("not measured: {why}"));
         record.remarks = unique(&failure.chain(self.remarks.clone()).collect::<Vec<_>>());

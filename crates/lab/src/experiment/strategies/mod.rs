@@ -120,7 +120,7 @@ impl Settings {
         Outcome {
             records: standings.iter().flat_map(|standing| self.records(standing)).collect(),
             backends,
-            section: view::section(standings, &verdicts, &conclusions),
+            section: view::section(standings),
             advice: conclusion::advice(standings).into_iter().collect(),
             verdicts,
             conclusions,
@@ -140,7 +140,7 @@ impl Settings {
                 device_readahead_bytes: standing.device_readahead_bytes,
             };
             let rounds = standing.tallies[index].rounds(BLOCK_BYTES);
-            let mut record = Record::new(NAME, &cell, rounds);
+            let mut record = Record::new(NAME, &cell, &rounds);
             if record.rounds.is_empty() {
                 record.metrics = Map::from_iter([("blocks_per_s".to_owned(), json!(null))]);
             }

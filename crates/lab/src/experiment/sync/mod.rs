@@ -76,14 +76,10 @@ impl Settings {
         let own = self.own_files()?;
         let site = Site { settings: self, workfile: bench.workfile, own };
         let rows = site.measure_all(progress)?;
-        let found = conclusion::draw(bench.storage.filesystem.as_deref(), &rows);
         Ok(Outcome {
             records: rows.iter().map(Row::record).collect(),
-            verdicts: found.verdicts,
-            advice: found.advice,
-            conclusions: found.conclusions,
             section: view::section(&rows),
-            ..Outcome::default()
+            ..conclusion::draw(bench.storage.filesystem.as_deref(), &rows)
         })
     }
 

@@ -7,6 +7,7 @@ use super::super::{Device, Measured, Part, Place};
 use super::*;
 use crate::cli::CommonArgs;
 use crate::experiment::readahead::ReadaheadArgs;
+use crate::experiment::unique;
 use crate::facts::FakeSys;
 
 const KIB: u64 = 1024;
@@ -109,15 +110,13 @@ fn on_an_array_whose_readers_are_all_over_it_much_more_than_128_kib_is_advised()
     assert_eq!((advice.current.as_deref(), &*advice.advised), (Some("128"), "8192"));
     assert!((8.0..8.3).contains(&advice.gain) && advice.gain_low > 7.5, "{advice:?}");
     let told = told(&outcome);
-    let gain =
-        "readers need a readahead of 8 MiB, 485 MB/s: 10.3 times as much as with 4 KiB, 44 MB/s";
-    assert!(told.contains(gain), "{told}");
+    let need = "8 sequential readers need a readahead of 8 MiB, 485 MB/s; more gains less than 5 %. That is 8";
+    assert!(told.starts_with(need), "{told}");
     assert!(told.contains("`blockdev --setra 16384 /dev/sda`"), "{told}");
-    assert!(told.contains("ATTR{queue/read_ahead_kb} to 8192"), "{told}");
     let [verdict, chosen] = &outcome.verdicts[..] else { panic!("{outcome:?}") };
     assert_eq!(verdict.row, "8 readers, own files, reads of 8KiB");
     assert_eq!((&*verdict.entrant, verdict.verdict), ("readahead 128 KiB", Judgement::Misses));
-    assert!(chosen.ratio >= BOUND, "[RCN-1] {chosen:?}");
+    assert!(chosen.ratio.value >= BOUND, "[RCN-1] {chosen:?}");
 }
 
 #[test]
@@ -128,7 +127,7 @@ fn a_mount_without_a_device_is_told_of_its_bdi() {
 }
 
 #[test]
-fn two_cells_that_could_not_be_measured_veto_nothing_and_are_named_once() {
+fn two_cells_that_could_not_be_measured_veto_nothing() {
     // The ends of a disk that even root may not open, beside eight readers that gain five times.
     let of =
         |count, told, rates: &[f64]| cell(count, Readahead::descriptor(told, Some(8 * MIB)), rates);
@@ -144,18 +143,11 @@ fn two_cells_that_could_not_be_measured_veto_nothing_and_are_named_once() {
     ];
     let outcome = drawn(&cells, Some(8 * MIB));
     let told = told(&outcome);
-    let gain = "8 sequential readers need a readahead of 8 MiB (NORMAL), 1418 MB/s: 5.4 times as much as \
-                with none (RANDOM), 264 MB/s";
-    assert!(told.contains(gain), "{told}");
-    assert!(
-        told.contains("What is set now, 8 MiB (NORMAL), 1418 MB/s, is as good: leave it."),
-        "{told}"
-    );
+    let need = "8 sequential readers need a readahead of 8 MiB (NORMAL), 1418 MB/s";
+    assert!(told.starts_with(need), "{told}");
+    let now = "What is set now, 8 MiB (NORMAL), 1418 MB/s, is not clearly worse: leave it.";
+    assert!(told.ends_with(now), "{told}");
     assert!(outcome.advice.is_empty(), "[RCN-2] {outcome:?}");
-    let failed = "Not measured: the beginning of the disk; the end of the disk (/dev/vda: Operation not \
-                  permitted).";
-    assert!(told.ends_with(failed), "{told}");
-    assert_eq!(told.matches("Not measured").count(), 1, "{told}");
     assert!(!told.contains("  ") && !told.contains("times only"), "{told}");
 }
 
@@ -193,7 +185,10 @@ fn what_is_set_already_or_as_good_is_not_advised_again() {
         assert!(outcome.advice.is_empty(), "[RCN-2] {found}: {outcome:?}");
     }
     let told = told(&drawn(&spread(), Some(24 * MIB)));
-    assert!(told.contains("What is set now, 24 MiB, 485 MB/s, is as good: leave it."), "{told}");
+    assert!(
+        told.contains("What is set now, 24 MiB, 485 MB/s, is not clearly worse: leave it."),
+        "{told}"
+    );
     let unknown = drawn(&spread(), Some(48 * KIB));
     assert!(unknown.advice.is_empty() && !told_now(&unknown), "{unknown:?}");
 }
