@@ -16,6 +16,7 @@ mod rounds;
 pub mod strategies;
 pub mod sync;
 mod tally;
+mod window;
 
 pub use contest::{CacheState, Entrant};
 pub use pattern::Pattern;

@@ -3,8 +3,8 @@
 use forebay::ReadaheadStrategy;
 
 use super::*;
-use crate::experiment::tally::Tally;
 use crate::facts::FakeSys;
+use crate::measure::Coldness;
 use crate::statistics::Judgement;
 use crate::workfile::{Naming, Workfile};
 
@@ -75,7 +75,7 @@ fn every_pattern_in_every_state_is_read_whole_by_every_entrant() {
             assert_eq!(round.blocks_needed.is_some(), state.reads_device(), "{name}");
             assert_eq!(round.wait_ns.is_some(), state != CacheState::Pool, "{name}");
             if state != CacheState::PageCache || cfg!(target_os = "linux") {
-                assert!(tally.notes.is_empty(), "the state is as it should be: {:?}", tally.notes);
+                assert!(tally.remarks.is_empty(), "not as it should be: {:?}", tally.remarks);
             }
         }
     }
@@ -112,7 +112,7 @@ fn a_cold_pool_is_empty_though_its_memory_was_used_a_quarter_has_a_part_and_pool
     assert_eq!(tally(CacheState::Cold).rounds[0].blocks_needed, Some(400));
     let needed = tally(CacheState::Quarter).rounds[0].blocks_needed.unwrap();
     assert!((1..400).contains(&needed), "{needed}");
-    assert_eq!(tally(CacheState::Pool).notes, [""; 0]);
+    assert_eq!(tally(CacheState::Pool).notes(), [""; 0]);
 }
 
 #[test]
@@ -252,9 +252,8 @@ fn standing(state: CacheState, rates: &[(Entrant, &[f64])], coldness: &Coldness)
     let entrants = rates.iter().map(|(entrant, _)| *entrant).collect();
     let mut standing = Standing::new(row(Pattern::Uniform, state, entrants));
     for (tally, (_, rates)) in standing.tallies.iter_mut().zip(rates) {
-        for rate in *rates {
-            tally.take(coldness.clone(), Ok(Measured::of_rate(*rate))).unwrap();
-        }
+        *tally = tally.clone().with_rates(rates);
+        tally.begins(coldness);
     }
     for _ in 0..rates[0].1.len() {
         standing.round_ended(Duration::from_secs(1));
@@ -282,26 +281,23 @@ fn adaptive_is_compared_with_the_best_other_stream_and_a_row_is_open_while_it_is
 }
 
 #[test]
-fn what_was_not_cold_is_never_compared_and_where_nothing_is_read_nothing_need_be_cold() {
+fn what_was_not_cold_is_never_compared() {
     let rates: [(Entrant, &[f64]); 2] = [(OS, &[50.0; 3]), (ADAPTIVE, &[10.0; 3])];
     let warm = Coldness::Warm { pages: 3, of: 9 };
     let cold = standing(CacheState::Cold, &rates, &warm);
     assert!(cold.adaptive().is_none() && cold.ratios_to_best() == [None, None]);
-    assert_eq!(cold.remarks(0), ["not cold: 3 of 9 pages stayed in the page cache"]);
-    let resident = standing(CacheState::Pool, &rates, &warm);
-    assert_eq!(resident.ratios_to_best(), [Some(1.0), Some(0.2)]);
-    assert_eq!(resident.remarks(0), [""; 0]);
+    assert_eq!(cold.tallies[0].notes(), ["not cold: 3 of 9 pages stayed in the page cache"]);
 }
 
 #[test]
 fn an_entrant_that_lacks_a_round_is_not_compared_and_says_why() {
     let rates: [(Entrant, &[f64]); 2] = [(OS, &[50.0; 3]), (ADAPTIVE, &[50.0; 2])];
     let mut standing = standing(CacheState::Cold, &rates, &Coldness::Cold);
-    standing.tallies[1].failures.push("no aio".to_owned());
+    standing.tallies[1].failure = Some("no aio".to_owned());
     assert_eq!(standing.ratios_to_best(), [Some(1.0), None]);
-    assert_eq!(standing.remarks(1), ["1 of 3 rounds could not be measured: no aio"]);
+    assert_eq!(standing.tallies[1].notes(), ["not measured after 2 rounds: no aio"]);
     let unmeasured = Standing::unmeasured(standing.row, Some(4096), "tmpfs refuses");
-    assert_eq!(unmeasured.remarks(0), ["not measured: tmpfs refuses"]);
+    assert_eq!(unmeasured.tallies[0].notes(), ["not measured: tmpfs refuses"]);
     assert_eq!((unmeasured.device_readahead_bytes, unmeasured.due().is_open), (Some(4096), false));
 }
 

@@ -105,7 +105,7 @@ fn rates(rows: &[Row], lines: &[Line<'_>]) -> Table {
         };
         let share = row.rate().filter(|_| mark != Mark::Weak && highest > 0.0);
         let text = row.rate().map_or_else(|| "–".to_owned(), numbers::number);
-        let remarks = row.record().remarks;
+        let remarks = row.notes();
         let notes = remarks.iter().map(|remark| notes.note(remark)).collect();
         TableCell { text, share: share.map(|rate| rate / highest), mark, notes }
     });

@@ -23,9 +23,10 @@ pub use settings::Settings;
 
 use forebay_io::CacheMode;
 use serde::Serialize;
-use serde_json::{Map, json};
+use serde_json::json;
 
 use super::contest::{DeviceReadahead, Pools, Standing, frames_most, hold};
+use super::tally::Row;
 use super::{Bench, Entrant, Experiment, Ground, Measuring, Outcome, probe_direct};
 use crate::bad_input;
 use crate::report::{BackendNote, Record};
@@ -139,13 +140,11 @@ impl Settings {
                 cache: row.cache.to_string(),
                 device_readahead_bytes: standing.device_readahead_bytes,
             };
-            let rounds = standing.tallies[index].rounds(BLOCK_BYTES);
-            let mut record = Record::new(NAME, &cell, rounds);
-            if record.rounds.is_empty() {
-                record.metrics = Map::from_iter([("blocks_per_s".to_owned(), json!(null))]);
-            }
+            let tally = &standing.tallies[index];
+            let rounds = tally.rounds.iter().map(|round| round.figures(BLOCK_BYTES)).collect();
+            let mut record = Row { rounds, ..Row::new(cell) }.record(NAME, "blocks_per_s");
             record.metrics.insert("ratio_to_best".to_owned(), json!(ratios[index]));
-            record.remarks = standing.remarks(index);
+            record.remarks = tally.notes();
             let slowed = self.handicap.filter(|(slowed, _)| slowed == entrant);
             record.remarks.extend(slowed.map(|(_, part)| {
                 format!("slowed down on purpose by {:.0} % of its time", part * 100.0)

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use forebay::ReadaheadStrategy;
 use serde_json::Value;
 
 use super::*;
 use crate::experiment::contest::Row;
-use crate::experiment::tally::Measured;
 use crate::experiment::{CacheState, Pattern};
 use crate::measure::Coldness;
 use crate::report::{Mark, Part, Section, Table, Verdict};
@@ -29,9 +29,7 @@ fn standing(pattern: Pattern, rates: &[(Entrant, Vec<f64>)]) -> Standing {
     };
     let mut standing = Standing::new(row);
     for (tally, (_, rates)) in standing.tallies.iter_mut().zip(rates) {
-        for rate in rates {
-            tally.take(Coldness::Cold, Ok(Measured::of_rate(*rate))).unwrap();
-        }
+        *tally = tally.clone().with_rates(rates);
     }
     (0..rates[0].1.len()).for_each(|_| standing.round_ended(Duration::from_secs(1)));
     standing
@@ -68,7 +66,7 @@ fn concluded_from() -> Vec<Standing> {
             .map(|record| (text(record, "strategy").parse().unwrap(), vec![rate(record)]))
             .collect();
         let mut standing = standing(text(&six[0], "pattern").parse().unwrap(), &rates);
-        standing.row.state = text(&six[0], "cache_state").parse().unwrap();
+        standing.row.state = CacheState::from_str(&text(&six[0], "cache_state"), false).unwrap();
         if text(&six[0], "cache") == "direct" {
             standing.row.cache = CacheMode::Direct;
         }
@@ -212,7 +210,7 @@ fn tables(section: &Section) -> Vec<&Table> {
 #[test]
 fn the_section_has_the_matrix_with_its_marks_the_losses_and_every_figure() {
     let mut standings = rows(&[0.8, 1.1, -1.0]);
-    standings[1].tallies[0].coldness = vec![Coldness::Warm { pages: 3, of: 9 }];
+    standings[1].tallies[0].begins(&Coldness::Warm { pages: 3, of: 9 });
     let section = settings().outcome(&standings, Vec::new()).section;
     let [matrix, losses, figures] = tables(&section)[..] else { panic!("three tables") };
     assert_eq!(matrix.columns, ["pattern", "os", "async", "adaptive"]);

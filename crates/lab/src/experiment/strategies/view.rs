@@ -5,24 +5,23 @@ use super::conclusion::of_adaptive;
 use super::settings::BLOCK_BYTES;
 use crate::experiment::Entrant;
 use crate::experiment::contest::Standing;
-use crate::experiment::tally::Round;
-use crate::facts::DeviceCounters;
+use crate::experiment::tally::Figures;
 use crate::report::numbers::{self, bytes};
 use crate::report::{Conclusion, Mark, Part, Row, Section, Table, TableCell, Verdict};
 use crate::statistics::Judgement;
 
 /// A figure of an entrant: its heading, what it is in a round, and how the number is written.
-type Figure = (&'static str, fn(&Round, Option<&DeviceCounters>) -> Option<f64>, fn(f64) -> String);
+type Figure = (&'static str, fn(&Figures) -> Option<f64>, fn(f64) -> String);
 
 const FIGURES: [Figure; 8] = [
-    ("blocks/s", |round, _| Some(round.rate()), numbers::number),
-    ("seconds", |round, _| Some(round.seconds), numbers::number),
-    ("blocks", |round, _| Some(round.blocks as f64), numbers::number),
-    ("requests", |_, device| device.map(|device| device.reads as f64), numbers::number),
-    ("over-read %", |round, device| round.over_read(device, BLOCK_BYTES), numbers::percent),
-    ("wait p50 µs", |round, _| round.wait_us_p50(), numbers::number),
-    ("wait p99 µs", |round, _| round.wait_us_p99(), numbers::number),
-    ("processor µs/block", |round, _| Some(round.processor_us()), numbers::number),
+    ("blocks/s", |round| Some(round.blocks_per_s), numbers::number),
+    ("seconds", |round| Some(round.seconds), numbers::number),
+    ("blocks", |round| Some(round.blocks as f64), numbers::number),
+    ("requests", |round| round.device_requests.map(|requests| requests as f64), numbers::number),
+    ("over-read %", |round| round.over_read, numbers::percent),
+    ("wait p50 µs", |round| round.wait_us_p50, numbers::number),
+    ("wait p99 µs", |round| round.wait_us_p99, numbers::number),
+    ("processor µs/block", |round| Some(round.cpu_us_per_block), numbers::number),
 ];
 
 /// What is shown of `standings`.
@@ -95,7 +94,8 @@ fn matrix(standings: &[Standing]) -> Table {
                 None if is_measured => "?".to_owned(),
                 None => TableCell::missing().text,
             };
-            let notes = standing.remarks(index).iter().map(|remark| table.note(remark)).collect();
+            let notes =
+                standing.tallies[index].notes().iter().map(|remark| table.note(remark)).collect();
             cells.push(TableCell { text, share, mark, notes });
         }
         table.rows.push(Row { group: group(standing), cells });
@@ -131,7 +131,7 @@ fn figures(standings: &[Standing]) -> Table {
     for standing in standings {
         for (entrant, tally) in standing.row.entrants.iter().zip(&standing.tallies) {
             let cell = |(_, value, text): &Figure| {
-                let median = tally.median(value);
+                let median = tally.median(|round| value(&round.figures(BLOCK_BYTES)));
                 median.map_or_else(TableCell::missing, |median| TableCell::new(text(median)))
             };
             let group = format!("{}, {}", standing.row.pattern, group(standing));

@@ -33,7 +33,7 @@ pub(super) fn draw(filesystem: Option<&str>, rows: &[Row]) -> Found {
     let refused: Vec<&str> = rows
         .iter()
         .filter(|row| row.cell.is_a_commit())
-        .filter_map(|row| row.refused.as_deref())
+        .filter_map(|row| row.failure.as_deref())
         .collect();
     told.extend(refused.iter().map(|why| format!("{why}.")));
     let conclusion = |sentence| Conclusion {
@@ -228,7 +228,7 @@ mod tests {
         rows.push(row(Cell { writers: 16, ..COMMIT }, &[100.0, 100.0]));
         rows.push(row(Cell { place: Place::Appended, ..COMMIT }, &[900.0, 910.0]));
         let mut direct = commit_by(Method::ODirectODsync, &[]);
-        direct.refused = Some("o_direct_o_dsync is refused here: Invalid argument".to_owned());
+        direct.failure = Some("o_direct_o_dsync is refused here: Invalid argument".to_owned());
         rows.push(direct);
         let told = draw(Some("ext4"), &rows).conclusions;
         assert_eq!(
@@ -237,7 +237,7 @@ mod tests {
              from 490 to 1,000): 2,000 a second from one writer, 10,000 from 16; appended it takes 905 µs."
         );
         assert!(told[1].sentence.contains("o_direct_o_dsync is refused here"));
-        let record = rows.last().unwrap().record();
+        let record = rows.last().unwrap().record("sync", "syncs_per_s");
         assert!(record.metrics["syncs_per_s"].is_null() && record.remarks[0].contains("refused"));
     }
 }

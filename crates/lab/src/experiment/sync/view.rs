@@ -38,7 +38,7 @@ fn table(rows: &[Row]) -> Table {
         let rates = row.rates();
         let alone = beside.count() == 1;
         let is_best = rate(row).is_some_and(|rate| rate >= best) && !alone;
-        let notes = row.record().remarks.iter().map(|remark| table.note(remark)).collect();
+        let notes = row.notes().iter().map(|remark| table.note(remark)).collect();
         let first = TableCell {
             mark: if is_best { Mark::Best } else { Mark::Plain },
             share: rate(row).filter(|_| best > 0.0).map(|rate| rate / best),
