@@ -85,15 +85,20 @@ impl<C, R> Row<C, R> {
 impl<C: Serialize, R: Serialize> Row<C, R> {
     /// Its record. `rate`: a metric that is null without any round.
     pub(super) fn record(&self, experiment: &str, rate: &str) -> Record {
-        let map = |round| match serde_json::to_value(round) {
-            Ok(Value::Object(map)) => map,
-            _ => Map::new(),
-        };
-        let mut record = Record::new(experiment, &self.cell, self.rounds.iter().map(map).collect());
+        let rounds = self.rounds.iter().map(object).collect();
+        let mut record = Record::new(experiment, &self.cell, rounds);
         record.metrics.insert("rounds".to_owned(), self.rounds.len().into());
         record.metrics.entry(rate).or_insert(Value::Null);
         record.remarks = self.notes();
         record
+    }
+}
+
+/// The fields of a struct; numbers that are none, such as 0 / 0, are null.
+pub(super) fn object(fields: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(fields) {
+        Ok(Value::Object(fields)) => fields,
+        other => unreachable!("a struct of plain data: {other:?}"),
     }
 }
 

@@ -13,6 +13,8 @@
 
 mod lists;
 
+pub(super) use lists::Zipf;
+
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;

@@ -14,25 +14,26 @@
 //! Failure:     where residency cannot be seen nothing is measured, and that is said.
 //! Source:      document 002; the kernel's `mm/readahead.c` is what is observed.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use clap::ValueEnum;
 use forebay_io::File;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::files::{Files, emptied};
 use super::knob::{Readahead, Told};
-use super::trail::{Finding, Trail, agreed};
-use super::watch::{Steps, Stream, follow};
-use super::{Measured, Part, Place, Settings, object};
+use super::watch::{Finding, Steps, Stream, follow};
+use super::{NAME, Part, Place, Settings};
+use crate::experiment::tally::{Missing, Row, object, one_round};
 use crate::experiment::{Bench, unique};
-use crate::interrupt;
 use crate::measure::Coldness;
 use crate::report::Record;
 use crate::units::{shown_size, typed_size};
 use crate::workfile::Workfile;
 
 /// A cell and its repetitions.
-pub(super) type Cell = Measured<Activation, Finding>;
+pub(super) type Cell = Row<Activation, Finding>;
 
 /// Where streams begin in the middle of the file: at multiples of this, so that how the kernel aligns its
 /// windows is the same each time.
@@ -80,17 +81,18 @@ impl Activation {
     /// Where it begins and how it reads.
     pub(super) fn label(&self) -> String {
         let start = if self.start == Start::Begin { "begin" } else { "middle" };
-        let reads = match (
-            self.streams,
-            self.descriptors,
-            self.stride_bytes.checked_sub(self.request_bytes),
-        ) {
-            (2, Files::One, _) => "two streams, one descriptor".to_owned(),
-            (2, Files::Own, _) => "two streams, own descriptors".to_owned(),
-            (_, _, Some(gap)) if gap > 0 => format!("leaving out {}", typed_size(gap)),
+        let reads = match (self.streams, self.descriptors) {
+            (2, Files::One) => "two streams, one descriptor".to_owned(),
+            (2, Files::Own) => "two streams, own descriptors".to_owned(),
+            _ if self.gap_bytes() > 0 => format!("leaving out {}", typed_size(self.gap_bytes())),
             _ => "one after the other".to_owned(),
         };
         format!("{start}, {reads}")
+    }
+
+    /// Between two reads.
+    fn gap_bytes(&self) -> u64 {
+        self.stride_bytes - self.request_bytes
     }
 
     fn steps(&self, size_bytes: u64) -> Steps {
@@ -101,22 +103,22 @@ impl Activation {
             stride_bytes: self.stride_bytes,
             // Half of a half: two streams fit, and repetitions have room for other places.
             span_bytes: span_bytes.min(size_bytes / 4),
-            horizon_bytes: full.saturating_mul(2).max(SPAN_BYTES_MIN),
         }
     }
 
-    /// Where the streams begin.
-    fn starts(&self, size_bytes: u64, random: &mut fastrand::Rng) -> Vec<u64> {
-        if self.start == Start::Begin {
-            return vec![0];
-        }
-        // A half for each of two streams.
-        let half = size_bytes / 2;
-        let room = if self.streams == 1 { size_bytes } else { half };
-        let span_bytes = self.steps(size_bytes).span_bytes;
+    /// The part of the file that each stream begins, and that it is looked at.
+    fn parts(&self, size_bytes: u64, random: &mut fastrand::Rng) -> Vec<Range<u64>> {
+        let (streams, span_bytes) = (u64::from(self.streams), self.steps(size_bytes).span_bytes);
+        let room = size_bytes / streams;
         let places = (room.saturating_sub(span_bytes) / PLACE_BYTES).max(2);
-        let place = random.u64(1..places) * PLACE_BYTES;
-        (0..u64::from(self.streams)).map(|stream| place + stream * half).collect()
+        let place = match self.start {
+            Start::Begin => 0,
+            Start::Middle => random.u64(1..places) * PLACE_BYTES,
+        };
+        let ahead = self.readahead.bytes.unwrap_or(0).saturating_mul(2).max(SPAN_BYTES_MIN);
+        let len = span_bytes.saturating_add(ahead).min(room);
+        let starts = (0..streams).map(|stream| place + stream * room);
+        starts.map(|start| start..(start + len).min(size_bytes)).collect()
     }
 }
 
@@ -169,20 +171,19 @@ pub(super) fn measure(
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
     let cells = cells(settings, &Place::of(bench.storage));
-    let mut cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
+    let mut cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
     let mut random = fastrand::Rng::with_seed(settings.seed);
     for _ in 0..settings.repetitions {
-        for Measured { cell, rounds, remarks, failure } in &mut cells {
-            interrupt::check()?;
-            progress(&format!("{}, {}", cell.label(), cell.readahead));
-            match emptied(bench.workfile)? {
-                Coldness::Unknown { why } => *failure = Some(why),
-                coldness => {
-                    remarks.extend(coldness.remark());
-                    rounds.push(repetition(cell, bench.workfile, &mut random)?);
-                }
+        let order = 0..cells.len();
+        let label = |cell: &Activation| format!("{}, {}", cell.label(), cell.readahead);
+        one_round(&mut cells, order, progress, label, |row| {
+            let coldness = emptied(bench.workfile)?;
+            if let Coldness::Unknown { why } = coldness {
+                return Err(Missing(why).into());
             }
-        }
+            row.begins(&coldness);
+            repetition(&row.cell, bench.workfile, &mut random)
+        })?;
     }
     Ok(cells)
 }
@@ -199,14 +200,12 @@ fn repetition(
         Files::One => [&first, &first],
         Files::Own => [&first, &second],
     };
-    let starts = cell.starts(workfile.size_bytes(), random).into_iter();
-    let mut streams: Vec<Stream<'_>> = starts
-        .zip(files)
-        .map(|(start, file)| Stream { file, start, trail: Trail::default() })
-        .collect();
+    let parts = cell.parts(workfile.size_bytes(), random).into_iter();
+    let mut streams: Vec<Stream<'_>> =
+        parts.zip(files).map(|(part, file)| Stream::new(file, part)).collect();
     follow(workfile, &mut streams, cell.steps(workfile.size_bytes()))?;
     // Of two streams the one that had to wait longer; one that waited in vain waited longest.
-    let findings = streams.iter().map(|stream| stream.trail.finding().clone());
+    let findings = streams.into_iter().map(|stream| stream.finding);
     let reads = |finding: &Finding| finding.reads_until_ahead.unwrap_or(u32::MAX);
     Ok(findings.max_by_key(reads).unwrap_or_default())
 }
@@ -220,30 +219,36 @@ pub(super) struct Summary {
     pub(super) windows_bytes: Vec<u64>,
     pub(super) repetitions: u32,
     pub(super) repetitions_agreeing: u32,
-    repetitions_agreeing_on_windows: u32,
-    repetitions_ahead: u32,
+}
+
+/// The most common of `items`, of equals the least, and how often it is there.
+fn most_common<T: Ord>(items: impl Iterator<Item = T>) -> Option<(T, u32)> {
+    let mut counts = BTreeMap::new();
+    items.for_each(|item| *counts.entry(item).or_insert(0) += 1);
+    counts.into_iter().rev().max_by_key(|(_, count)| *count)
 }
 
 impl Cell {
     pub(super) fn summary(&self) -> Summary {
-        let (mut finding, repetitions_agreeing, on_windows) = agreed(&self.rounds);
-        finding.windows_bytes.truncate(WINDOWS_MAX);
-        let ahead = self.rounds.iter().filter(|one| one.reads_until_ahead.is_some());
+        let reads = most_common(self.rounds.iter().map(|one| one.reads_until_ahead));
+        let (reads_until_ahead, repetitions_agreeing) = reads.unwrap_or_default();
+        let agreeing = self.rounds.iter().filter(|one| one.reads_until_ahead == reads_until_ahead);
+        let windows = most_common(agreeing.map(|one| &one.windows_bytes));
+        let mut windows_bytes = windows.map(|(windows, _)| windows.clone()).unwrap_or_default();
+        windows_bytes.truncate(WINDOWS_MAX);
         Summary {
-            reads_until_ahead: finding.reads_until_ahead,
-            window_bytes_initial: finding.windows_bytes.first().copied(),
-            window_bytes_max: finding.windows_bytes.iter().max().copied(),
-            windows_bytes: finding.windows_bytes,
+            reads_until_ahead,
+            window_bytes_initial: windows_bytes.first().copied(),
+            window_bytes_max: windows_bytes.iter().max().copied(),
+            windows_bytes,
             repetitions: self.rounds.len() as u32,
             repetitions_agreeing,
-            repetitions_agreeing_on_windows: on_windows,
-            repetitions_ahead: ahead.count() as u32,
         }
     }
 
     /// What a reader of its figures has to know.
     pub(super) fn remarks(&self) -> Vec<String> {
-        let mut remarks = unique(&self.remarks);
+        let mut remarks = self.notes();
         let summary = self.summary();
         if summary.repetitions_agreeing < summary.repetitions {
             let seen = self.rounds.iter().map(|one| one.reads_until_ahead);
@@ -261,17 +266,16 @@ impl Cell {
 
     fn is_agreed(&self) -> bool {
         let Summary { repetitions, repetitions_agreeing, .. } = self.summary();
-        repetitions > 0 && repetitions_agreeing == repetitions && self.is_cold()
+        repetitions > 0 && repetitions_agreeing == repetitions && self.cold
     }
 }
 
 /// The record of a cell.
 pub(super) fn record(cell: &Cell) -> Record {
-    let mut record = cell.record();
+    let mut record = cell.record(NAME, "reads_until_ahead");
     record.metrics = object(&cell.summary());
-    record.metrics.insert("rounds".to_owned(), Value::from(cell.rounds.len()));
-    record.remarks.extend(cell.remarks());
-    record.remarks = unique(&record.remarks);
+    record.metrics.insert("rounds".to_owned(), cell.rounds.len().into());
+    record.remarks = cell.remarks();
     record
 }
 
@@ -305,8 +309,7 @@ fn of<'a>(normal: &[&'a Cell], is: impl Fn(&Activation) -> bool) -> Option<&'a C
 
 fn sequences(normal: &[&Cell]) -> Option<String> {
     let at = |start| {
-        let is_sequence =
-            |cell: &Activation| cell.stride_bytes == cell.request_bytes && cell.streams == 1;
+        let is_sequence = |cell: &Activation| cell.gap_bytes() == 0 && cell.streams == 1;
         of(normal, |cell| is_sequence(cell) && cell.start == start)
     };
     let told = |summary: &Summary| match summary.reads_until_ahead {
@@ -334,15 +337,14 @@ fn sequences(normal: &[&Cell]) -> Option<String> {
 
 /// How much may be left out between two reads.
 fn strides(normal: &[&Cell]) -> Option<String> {
-    let strided = normal.iter().filter(|cell| cell.cell.start == Start::Middle);
-    let gaps: Vec<(u64, bool)> = strided
-        .filter_map(|cell| {
-            let gap = cell.cell.stride_bytes.checked_sub(cell.cell.request_bytes)?;
-            (gap > 0).then_some((gap, cell.summary().reads_until_ahead.is_some()))
-        })
-        .collect();
-    let widest = gaps.iter().filter(|(_, ahead)| *ahead).map(|(gap, _)| *gap).max();
-    let narrowest = gaps.iter().filter(|(_, ahead)| !*ahead).map(|(gap, _)| *gap).min();
+    let of = |is_ahead: bool| {
+        let strided = normal.iter().filter(move |cell| {
+            let reads = cell.summary().reads_until_ahead;
+            cell.cell.start == Start::Middle && reads.is_some() == is_ahead
+        });
+        strided.map(|cell| cell.cell.gap_bytes()).filter(|&gap| gap > 0)
+    };
+    let (widest, narrowest) = (of(true).max(), of(false).min());
     let told = match (widest, narrowest) {
         (None, Some(not)) => {
             format!(
@@ -411,13 +413,14 @@ mod tests {
         for cell in cells(&settings, &Place::default()) {
             let span_bytes = cell.steps(settings.size_bytes).span_bytes;
             for _ in 0..50 {
-                let starts = cell.starts(settings.size_bytes, &mut random);
-                assert_eq!(starts.len(), cell.streams as usize);
-                assert_eq!(starts[0] == 0, cell.start == Start::Begin);
-                for pair in starts.windows(2) {
-                    assert!(pair[0] + span_bytes <= pair[1]);
+                let parts = cell.parts(settings.size_bytes, &mut random);
+                assert_eq!(parts.len(), cell.streams as usize);
+                assert_eq!(parts[0].start == 0, cell.start == Start::Begin);
+                assert!(parts.windows(2).all(|pair| pair[0].end <= pair[1].start));
+                for part in parts {
+                    assert!(part.end <= settings.size_bytes);
+                    assert!(part.start + span_bytes <= part.end);
                 }
-                assert!(starts.iter().all(|start| start + span_bytes <= settings.size_bytes));
             }
         }
     }
@@ -466,8 +469,6 @@ mod tests {
             (&json!(2), &json!(3))
         );
         assert_eq!(metrics["repetitions_agreeing"], 2);
-        assert_eq!(metrics["repetitions_agreeing_on_windows"], 2);
-        assert_eq!(metrics["repetitions_ahead"], 3);
         assert_eq!(metrics["windows_bytes"], json!([32, 64, 128, 96]));
         assert_eq!(metrics["window_bytes_initial"], 32);
         assert_eq!(metrics["window_bytes_max"], 128);
@@ -494,7 +495,6 @@ mod tests {
         let made = record(&cell(Start::Middle, 1, SEQUENCE, &[(None, &[]), (None, &[])]));
         assert!(made.metrics["reads_until_ahead"].is_null());
         assert!(made.metrics["window_bytes_max"].is_null());
-        assert_eq!(made.metrics["repetitions_ahead"], 0);
         assert_eq!(made.remarks, ["nothing was read ahead"]);
     }
 

@@ -95,7 +95,7 @@ impl<'a> Group<'a> {
         let good = here.filter(|cell| {
             let has_all = cell.failure.is_none() && rounds > 0 && cell.rounds.len() == rounds;
             let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0;
-            has_all && cell.is_cold() && cell.rates().iter().all(is_rate)
+            has_all && cell.cold && cell.rates().iter().all(is_rate)
         });
         let cells: Vec<&Cell> = good.copied().collect();
         Curve { rates: cells.iter().map(|cell| cell.rates()).collect(), cells }
@@ -222,7 +222,7 @@ fn of_group(
     let none = |why: &str| format!("No conclusion about readahead: {why}.");
     let rounds = group.cells.iter().map(|cell| cell.rounds.len()).max().unwrap_or(0);
     match (group.ends(), group.choice(settings)) {
-        _ if group.cells.iter().all(|cell| !cell.is_cold()) => none(
+        _ if group.cells.iter().all(|cell| !cell.cold) => none(
             "the page cache could not be emptied, so these are the speeds of memory, not of a disk",
         ),
         _ if rounds < ROUNDS_MIN => none(&format!("it takes --rounds {ROUNDS_MIN} at least")), // [RCN-2]

@@ -16,8 +16,9 @@ use forebay_io::{File, OpenOptions, Preallocate};
 use serde::Serialize;
 
 use super::settings::Settings;
+use crate::experiment::tally;
 use crate::interrupt;
-use crate::measure::{Coldness, empty_cache};
+use crate::measure::Coldness;
 use crate::workfile::{Naming, Workfile};
 
 /// Bytes that carry a number, in every file.
@@ -118,10 +119,9 @@ impl<'a> Library<'a> {
 /// [`Interrupted`](interrupt::Interrupted), or what the system said.
 pub(super) fn emptied(workfile: &Workfile) -> anyhow::Result<Coldness> {
     let begun = Instant::now();
-    let file = File::open(workfile.path(), &OpenOptions::new().read_only(true))?;
     loop {
         interrupt::check()?;
-        let coldness = empty_cache(&file)?;
+        let coldness = tally::emptied(workfile)?;
         if !matches!(coldness, Coldness::Warm { .. }) || begun.elapsed() > EMPTYING_TIME_MAX {
             return Ok(coldness);
         }

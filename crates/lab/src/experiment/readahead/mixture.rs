@@ -24,14 +24,13 @@ use super::files::{Share, emptied, ranges};
 use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, Limits, hold};
 use super::reader::Plain;
-use super::{Device, Measured, Part, Place, Settings, counted};
+use super::{Device, Part, Place, Settings, counted};
 use crate::experiment::Bench;
-use crate::experiment::tally::wait_histogram;
-use crate::interrupt;
+use crate::experiment::tally::{Row, one_round, shuffled, wait_histogram};
 use crate::statistics::{Estimate, Judgement, judge, paired_ratio};
 
 /// A cell and its rounds.
-pub(super) type Cell = Measured<Mixture, Round>;
+pub(super) type Cell = Row<Mixture, Round>;
 
 /// Who reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -56,6 +55,12 @@ pub(super) struct Mixture {
     cache: &'static str,
     #[serde(flatten)]
     place: Place,
+}
+
+impl Mixture {
+    fn label(&self) -> String {
+        format!("readahead {}, {:?}", self.readahead, self.mix).to_lowercase()
+    }
 }
 
 /// What one round of a cell gave; of a kind that did not take part nothing.
@@ -123,19 +128,15 @@ pub(super) fn measure(
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
     let cells = cells(settings, &Place::of(bench.storage));
-    let mut cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
+    let mut cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
     let mut random = fastrand::Rng::with_seed(settings.seed);
     for _ in 0..settings.rounds {
-        let mut order: Vec<usize> = (0..cells.len()).collect();
-        random.shuffle(&mut order);
-        for index in order {
-            interrupt::check()?;
-            let Measured { cell, rounds, remarks, .. } = &mut cells[index];
-            progress(&format!("readahead {}, {:?}", cell.readahead, cell.mix).to_lowercase());
-            remarks.extend(emptied(bench.workfile)?.remark());
-            remarks.extend(set(turned, cell.readahead)?);
-            rounds.push(round(settings, bench, cell, &mut random)?);
-        }
+        let order = shuffled(&cells, &mut random);
+        one_round(&mut cells, order, progress, Mixture::label, |row| {
+            row.begins(&emptied(bench.workfile)?);
+            row.remarks.extend(set(turned, row.cell.readahead)?);
+            round(settings, bench, &row.cell, &mut random)
+        })?;
         compare(&mut cells);
     }
     Ok(cells)
@@ -165,7 +166,7 @@ fn round(
         readers.push(Plain::open(share, readahead, offsets, request)?.again());
     }
     let limits = Limits { settle: settings.mixture_time / 2, time_max: settings.mixture_time };
-    let (finish, device) = counted(bench.counters, || hold(&mut readers, limits))?;
+    let (finish, device) = counted(bench, || hold(&mut readers, limits))?;
     let mut waits = wait_histogram();
     for reader in readers.iter().skip(streams as usize) {
         waits.add(&reader.wait_ns).expect("all histograms are made alike");
@@ -191,7 +192,7 @@ fn compare(cells: &mut [Cell]) {
 fn kept(both: &Cell) -> [Option<Estimate>; 2] {
     let estimate = |kept: fn(&Round) -> Option<f64>| {
         let kept: Vec<f64> = both.rounds.iter().map(kept).collect::<Option<_>>()?;
-        paired_ratio(&kept, &vec![1.0; kept.len()]).filter(|_| both.is_cold())
+        paired_ratio(&kept, &vec![1.0; kept.len()]).filter(|_| both.cold)
     };
     [estimate(|round| round.stream_kept), estimate(|round| round.random_kept)]
 }
@@ -285,7 +286,7 @@ mod tests {
                     ],
                 ];
                 for (cell, moved) in three.iter_mut().zip(moved) {
-                    let finish = Finish { seconds: 1.0, moved, by_share: false };
+                    let finish = Finish { seconds: 1.0, moved };
                     let waits = wait_histogram();
                     cell.rounds.push(Round::new(&cell.cell, &finish, &waits, Device::default()));
                 }
@@ -300,7 +301,8 @@ mod tests {
         let kept = [(0.2, 0.5), (0.25, 0.4), (0.3, 0.3)];
         let cells = measured([kept, kept]);
         let [streams, random, both, ..] = &cells[..] else { panic!("{cells:?}") };
-        let [streams, random, both] = [streams, random, both].map(Measured::record);
+        let [streams, random, both] =
+            [streams, random, both].map(|cell| cell.record("readahead", "seconds"));
         assert_eq!(streams.metric("stream_bytes_per_s"), Some(1000.0));
         assert_eq!(streams.metric("random_reads_per_s"), None);
         assert_eq!(streams.metric("stream_kept"), None);
@@ -328,7 +330,7 @@ mod tests {
             "{told}"
         );
         for cell in &mut cells {
-            cell.remarks.push("not cold: 3 of 9 pages stayed in the page cache".to_owned());
+            cell.cold = false;
         }
         assert!(sentence(&cells).unwrap().starts_with("No conclusion"));
         assert_eq!(sentence(&[]), None);

@@ -27,7 +27,6 @@ mod race;
 mod reader;
 mod settings;
 mod throughput;
-mod trail;
 mod view;
 mod watch;
 
@@ -37,15 +36,14 @@ pub use files::Files;
 pub use knob::{By, Told};
 pub use settings::{Part, Settings};
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
 
-use super::{Bench, Experiment, Ground, Measuring, Outcome, unique};
+use super::{Bench, Experiment, Ground, Measuring, Outcome, tally};
 use crate::device_readahead::ReadaheadGuard;
-use crate::facts::{CounterSource, DeviceCounters, Storage};
-use crate::report::{Conclusion, Record};
+use crate::facts::Storage;
+use crate::report::Conclusion;
 use crate::workfile::{self, Naming};
 use ends::Position;
 use files::BLOCK_BYTES;
@@ -122,7 +120,7 @@ impl Settings {
         };
         outcome.records.extend(found.throughput.iter().map(throughput::record));
         outcome.records.extend(found.activation.iter().map(activation::record));
-        outcome.records.extend(found.mixture.iter().map(Measured::record));
+        outcome.records.extend(found.mixture.iter().map(|cell| cell.record(NAME, "seconds")));
         conclusion::draw(self, bench.storage, &found.throughput, &mut outcome);
         let told = activation::sentences(&found.activation).into_iter();
         outcome.conclusions.extend(told.chain(mixture::sentence(&found.mixture)).map(sentence));
@@ -159,44 +157,6 @@ impl Place {
     }
 }
 
-/// A cell and what its rounds gave.
-#[derive(Debug, Clone)]
-struct Measured<C, R> {
-    cell: C,
-    rounds: Vec<R>,
-    /// What a reader of the figures has to know.
-    remarks: Vec<String>,
-    /// Why it cannot be measured.
-    failure: Option<String>,
-}
-
-impl<C: Serialize, R: Serialize> Measured<C, R> {
-    fn new(cell: C) -> Measured<C, R> {
-        Measured { cell, rounds: Vec::new(), remarks: Vec::new(), failure: None }
-    }
-
-    /// Whether all of its rounds started from an empty page cache.
-    fn is_cold(&self) -> bool {
-        !self.remarks.iter().any(|remark| remark.contains("not cold"))
-    }
-
-    fn record(&self) -> Record {
-        let mut record = Record::new(NAME, &self.cell, self.rounds.iter().map(object).collect());
-        record.metrics.insert("rounds".to_owned(), Value::from(self.rounds.len()));
-        let failure = self.failure.iter().map(|why| format!("not measured: {why}"));
-        record.remarks = unique(&failure.chain(self.remarks.clone()).collect::<Vec<_>>());
-        record
-    }
-}
-
-/// The fields of a struct; numbers that are none, such as 0 / 0, are null.
-fn object(fields: &impl Serialize) -> Map<String, Value> {
-    match serde_json::to_value(fields) {
-        Ok(Value::Object(fields)) => fields,
-        other => unreachable!("a struct of plain data: {other:?}"),
-    }
-}
-
 /// What the device did in a round, where that can be told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 struct Device {
@@ -206,28 +166,11 @@ struct Device {
 
 /// What `work` gives, and what the device did meanwhile and until it came to rest.
 fn counted<T>(
-    counters: Option<&CounterSource>,
+    bench: &Bench<'_>,
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, Device)> {
-    let read = || counters.and_then(|source| source.read().ok());
-    let before = read();
-    let worked = work()?;
-    let begun = Instant::now();
-    let mut now = read();
-    while now.is_some() && begun.elapsed() < SETTLING_TIME_MAX {
-        std::thread::sleep(Duration::from_millis(5));
-        let later = read();
-        if later.map(|later| later.reads) == now.map(|now| now.reads) {
-            break;
-        }
-        now = later;
-    }
-    let counts: Option<DeviceCounters> = before.zip(now).map(|(before, now)| now.since(&before));
-    Ok((
-        worked,
-        Device {
-            device_requests: counts.map(|counts| counts.reads),
-            device_bytes: counts.map(|counts| counts.read_bytes),
-        },
-    ))
+    let (worked, device) = tally::counted(bench.counters, SETTLING_TIME_MAX, work)?;
+    let device_requests = device.map(|device| device.reads);
+    let device_bytes = device.map(|device| device.read_bytes);
+    Ok((worked, Device { device_requests, device_bytes }))
 }

@@ -14,23 +14,22 @@ use std::time::{Duration, Instant};
 
 use forebay_io::CacheMode;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::ends::{Position, Raw};
 use super::files::{Files, Library};
 use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, Limits, Runner, hold};
 use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
-use super::{Device, Measured, Part, Place, Settings, conclusion, counted};
+use super::{Device, NAME, Part, Place, Settings, conclusion, counted};
 use crate::experiment::Bench;
-use crate::experiment::tally::lack_of_means;
-use crate::interrupt;
+use crate::experiment::tally::{Missing, Row, one_round};
 use crate::report::{BackendNote, Record};
 use crate::statistics::median;
 use crate::units::typed_size;
 
 /// A cell and its rounds.
-pub(super) type Cell = Measured<Throughput, Round>;
+pub(super) type Cell = Row<Throughput, Round>;
 
 /// Past the page cache or through it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -188,7 +187,7 @@ pub(super) fn measure(
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
     let cells = cells(settings, &Place::of(bench.storage));
-    let mut cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
+    let mut cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
     if cells.is_empty() {
         return Ok(cells);
     }
@@ -196,8 +195,14 @@ pub(super) fn measure(
     let raw = Raw::find(bench.storage);
     let session = Session { settings, bench, turned, raw, library };
     let mut random = fastrand::Rng::with_seed(settings.seed);
+    let mut round = |cells: &mut [Cell], again: &dyn Fn(&Throughput) -> bool| {
+        let mut rows = rows(cells, again);
+        random.shuffle(&mut rows);
+        rows.iter_mut().for_each(|row| random.shuffle(row));
+        one_round(cells, rows.concat(), progress, Throughput::label, |cell| session.measure(cell))
+    };
     for _ in 0..settings.rounds {
-        session.round(rows(&cells, |_| true), &mut cells, &mut random, progress)?;
+        round(&mut cells, &|_| true)?;
     }
     let begun = Instant::now();
     while begun.elapsed() < settings.time_added {
@@ -205,8 +210,7 @@ pub(super) fn measure(
         if again.is_empty() {
             break;
         }
-        let rows = rows(&cells, |cell| again.iter().any(|other| cell.is_beside(other)));
-        session.round(rows, &mut cells, &mut random, progress)?;
+        round(&mut cells, &|cell| again.iter().any(|other| cell.is_beside(other)))?;
     }
     Ok(cells)
 }
@@ -223,7 +227,7 @@ fn rows(cells: &[Cell], again: impl Fn(&Throughput) -> bool) -> Vec<Vec<usize>> 
     rows
 }
 
-/// A run of this part that is under way.
+/// A run of this part that is under way [THR-1].
 struct Session<'a> {
     settings: &'a Settings,
     bench: &'a Bench<'a>,
@@ -233,54 +237,21 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Measures each cell of `rows` once [THR-1].
-    fn round(
-        &self,
-        mut rows: Vec<Vec<usize>>,
-        cells: &mut [Cell],
-        random: &mut fastrand::Rng,
-        progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<()> {
-        random.shuffle(&mut rows);
-        for mut row in rows {
-            random.shuffle(&mut row);
-            for index in row {
-                interrupt::check()?;
-                let measured = &mut cells[index];
-                progress(&measured.cell.label());
-                match self.measure(measured) {
-                    Err(error) if is_lack_of_means(&error) => {
-                        measured.failure = Some(error.to_string());
-                    }
-                    measured => measured?,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn measure(&self, measured: &mut Cell) -> anyhow::Result<()> {
-        let Throughput { readers, files, readahead, request_bytes, cache, position, .. } =
-            measured.cell;
-        if measured.failure.is_some() {
-            return Ok(());
-        }
+    fn measure(&self, row: &mut Cell) -> anyhow::Result<Round> {
+        let Throughput { readers, files, readahead, request_bytes, cache, position, .. } = row.cell;
         let coldness = self.library.empty()?;
         let shares = files.map(|files| self.library.shares(files, readers)).unwrap_or_default();
         let shares = shares.into_iter();
         if cache == Cache::Buffered {
-            measured.remarks.extend(coldness.remark());
+            row.begins(&coldness);
             // Before the files are opened, which take it then.
-            measured.remarks.extend(set(self.turned, readahead)?);
+            row.remarks.extend(set(self.turned, readahead)?);
             let opened = shares.map(|share| Plain::sequential(share, readahead, request_bytes));
-            return self.race(opened.collect::<anyhow::Result<_>>()?, measured);
+            return self.race(opened.collect::<anyhow::Result<_>>()?);
         }
         let runners: Vec<Direct<'_>> = match (position, &self.raw) {
             (Some(position), Ok(raw)) => vec![raw.open(position)?],
-            (Some(_), Err(why)) => {
-                measured.failure = Some(why.clone());
-                return Ok(());
-            }
+            (Some(_), Err(why)) => return Err(Missing(why.clone()).into()),
             (None, _) => {
                 let opened = shares.map(|share| {
                     let (path, range) = (share.workfile.path(), share.range);
@@ -289,36 +260,25 @@ impl Session<'_> {
                 opened.collect::<Result<_, _>>()?
             }
         };
-        measured.cell.backend = runners.first().map(Direct::backend);
-        self.race(runners, measured)
+        row.cell.backend = runners.first().map(Direct::backend);
+        self.race(runners)
     }
 
-    fn race<R: Runner>(&self, mut runners: Vec<R>, measured: &mut Cell) -> anyhow::Result<()> {
+    fn race<R: Runner>(&self, mut runners: Vec<R>) -> anyhow::Result<Round> {
         let limits = Limits { settle: Duration::ZERO, time_max: self.settings.time };
-        let (finish, device) = counted(self.bench.counters, || hold(&mut runners, limits))?;
-        measured.rounds.push(Round::new(&finish, device));
-        Ok(())
+        let (finish, device) = counted(self.bench, || hold(&mut runners, limits))?;
+        Ok(Round::new(&finish, device))
     }
-}
-
-/// Whether this system does not provide what a cell needs: no evidence against the others.
-fn is_lack_of_means(error: &anyhow::Error) -> bool {
-    let refused = error.downcast_ref::<forebay_io::Error>();
-    matches!(refused, Some(forebay_io::Error::DirectRefused { .. }))
-        || lack_of_means(error).is_some()
 }
 
 /// The record of a cell. Rates of readers are in their order, so that one that always loses shows.
 pub(super) fn record(cell: &Cell) -> Record {
-    let mut record = cell.record();
-    let of_reader = |reader: usize| {
-        let rates = cell.rounds.iter().map(|round| round.reader_bytes_per_s[reader]);
-        median(&rates.collect::<Vec<_>>())
-    };
+    let mut record = cell.record(NAME, "bytes_per_s");
     let readers = cell.rounds.first().map_or(0, |round| round.reader_bytes_per_s.len());
-    let of_readers: Vec<_> = (0..readers).map(of_reader).collect();
+    let of_reader =
+        |reader| cell.median(|round: &Round| round.reader_bytes_per_s.get(reader).copied());
+    let of_readers: Vec<Option<f64>> = (0..readers).map(of_reader).collect();
     record.metrics.insert("reader_bytes_per_s".to_owned(), json!(of_readers));
-    record.metrics.entry("bytes_per_s").or_insert(Value::Null);
     record
 }
 
@@ -355,7 +315,7 @@ mod tests {
         for (index, cell) in cells.iter().enumerate() {
             assert!(!cells[..index].contains(cell), "{cell:?} twice");
         }
-        let cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
+        let cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
         let mut rows: Vec<usize> = rows(&cells, |_| true).iter().map(Vec::len).collect();
         rows.sort_unstable();
         assert_eq!(rows, [1, 1, 1, 1, 2, 3, 3, 3, 3, 3, 3, 3, 3], "[THR-1]");
@@ -366,9 +326,9 @@ mod tests {
         let common = CommonArgs { dir: ".".into(), seed: Some(1) };
         let settings = Settings::new(&ReadaheadArgs::quick(&common)).unwrap();
         let mut cell = Cell::new(cells(&settings, &Place::default()).remove(0));
-        assert_eq!(record(&cell).metrics["bytes_per_s"], Value::Null);
+        assert_eq!(record(&cell).metrics["bytes_per_s"], json!(null));
         for (seconds, moved) in [(1.0, [300, 100]), (2.0, [200, 200]), (1.0, [500, 250])] {
-            let finish = Finish { seconds, moved: moved.to_vec(), by_share: true };
+            let finish = Finish { seconds, moved: moved.to_vec() };
             cell.rounds.push(Round::new(&finish, Device::default()));
         }
         let made = record(&cell);
@@ -382,7 +342,7 @@ mod tests {
             (&made.cell["part"], &made.cell["files"]),
             (&json!("throughput"), &json!("own"))
         );
-        let still = Finish { seconds: 0.0, moved: vec![0, 0], by_share: false };
+        let still = Finish { seconds: 0.0, moved: vec![0, 0] };
         cell.rounds.push(Round::new(&still, Device::default()));
         assert!(record(&cell).metrics["bytes_per_s"].is_null(), "none of three is told");
     }

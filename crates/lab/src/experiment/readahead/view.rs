@@ -120,14 +120,14 @@ fn throughput(group: &Group<'_>) -> Table {
                 continue;
             };
             let best = fastest(&mut group.curve(count).cells.into_iter());
-            let mark = match (cell.is_cold(), cell.cell.cache) {
+            let mark = match (cell.cold, cell.cell.cache) {
                 (false, _) => Mark::Weak,
                 (true, Cache::Buffered) if cell.rate() == best => Mark::Best,
                 (true, _) => Mark::Plain,
             };
             let text = cell.rate().map(|rate| numbers::number(rate / 1e6));
             cells.push(TableCell {
-                share: cell.rate().map(|rate| rate / highest).filter(|_| cell.is_cold()),
+                share: cell.rate().map(|rate| rate / highest).filter(|_| cell.cold),
                 mark,
                 notes: noted(&mut table, cell.failure.iter().chain(&cell.remarks)),
                 ..text.map_or_else(TableCell::missing, TableCell::new)
@@ -165,7 +165,7 @@ pub(super) fn activation(cells: &[activation::Cell]) -> Table {
         };
         let reads = cell.cell.label();
         let agreeing = format!("{} of {}", summary.repetitions_agreeing, summary.repetitions);
-        let notes = noted(&mut table, cell.failure.iter().chain(&cell.remarks()));
+        let notes = noted(&mut table, &cell.remarks());
         table.rows.push(Row {
             group: format!("reads of {}", typed_size(cell.cell.request_bytes)),
             cells: vec![
@@ -203,7 +203,7 @@ pub(super) fn mixture(cells: &[mixture::Cell]) -> Table {
             let rounds: Option<Vec<f64>> = cell.rounds.iter().map(of).collect();
             let middle = rounds.and_then(|rounds| median(&rounds));
             let text = middle.map(|middle| numbers::number(middle * scale));
-            let mark = if cell.is_cold() { Mark::Plain } else { Mark::Weak };
+            let mark = if cell.cold { Mark::Plain } else { Mark::Weak };
             TableCell { mark, ..text.map_or_else(TableCell::missing, TableCell::new) }
         };
         let label = TableCell::new(streams.cell.readahead.to_string());
@@ -302,6 +302,7 @@ mod tests {
     #[test]
     fn what_was_not_cold_is_weak_on_no_curve_and_not_the_best() {
         let mut cells = realistic();
+        cells[3].cold = false;
         cells[3].remarks = vec!["not cold: 1 of 2 pages stayed".to_owned(); 3];
         let section = shown(cells);
         let (plot, table) = plot_and_table(&section);

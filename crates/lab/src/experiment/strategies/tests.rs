@@ -99,6 +99,7 @@ fn what_two_that_do_the_same_came_apart_by_in_that_run_is_its_noise_floor() {
         // On resident pages os, hint and max are one.
         let hint = standing.row.entrants.iter().position(|entrant| *entrant == HINT).unwrap();
         standing.row.entrants[hint] = Entrant::OsAgain;
+        standing.tallies[hint].cell = Entrant::OsAgain;
     }
     let verdicts = conclusion::verdicts(&resident);
     let again: Vec<&Verdict> = verdicts.iter().filter(|it| it.entrant == "os-again").collect();
