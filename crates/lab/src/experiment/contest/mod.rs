@@ -84,73 +84,42 @@ pub(super) struct Rules {
     pub(super) seed: u64,
 }
 
-/// The device's readahead, for rows that want it changed and for those that do not.
-#[derive(Debug)]
-pub(super) struct DeviceReadahead {
-    guard: Option<ReadaheadGuard>,
-    /// As it is, in bytes.
-    bytes: Option<u64>,
-}
-
-impl DeviceReadahead {
-    /// Takes the right to change it if any of `asked` is to be set.
-    ///
-    /// # Errors
-    /// [`BadInput`](crate::BadInput) when it cannot be changed here.
-    pub(super) fn new(storage: &Storage, asked: &[u64]) -> anyhow::Result<DeviceReadahead> {
-        let device = storage.device.as_ref();
-        let bytes = device.and_then(|device| device.readahead_bytes);
-        if asked.is_empty() {
-            return Ok(DeviceReadahead { guard: None, bytes });
-        }
-        let Some(device) = device else {
-            bad_input!(
-                "--device-readahead: {} has no device whose readahead could be set ({})",
-                storage.directory,
-                storage.device_remark
-            );
-        };
-        let guard = Some(ReadaheadGuard::take(&Sysfs::system(), device)?);
-        Ok(DeviceReadahead { guard, bytes })
-    }
-
-    /// What it is, in bytes; `None` where nobody knows.
-    pub(super) fn bytes(&self) -> Option<u64> {
-        self.bytes
-    }
-
-    /// Makes it what a row asks for, in bytes; `None` where nobody knows what it is.
-    fn prepare(&mut self, asked: Option<u64>) -> anyhow::Result<Option<u64>> {
-        if let (Some(guard), Some(bytes)) = (&self.guard, asked) {
-            self.bytes = Some(guard.set(bytes)?);
-        }
-        Ok(self.bytes)
-    }
-
-    /// Puts it back.
-    fn restore(self) -> anyhow::Result<()> {
-        self.guard.map_or(Ok(()), ReadaheadGuard::restore)
-    }
-}
-
-/// Holds a contest. `progress` is told each measurement before it begins.
+/// The right to change the device's readahead, if any of `asked` is to be set.
 ///
 /// # Errors
-/// [`Interrupted`](interrupt::Interrupted), or what went wrong.
+/// [`BadInput`](crate::BadInput) when it cannot be changed here.
+pub(super) fn readahead_guard(
+    storage: &Storage,
+    asked: &[u64],
+) -> anyhow::Result<Option<ReadaheadGuard>> {
+    match &storage.device {
+        _ if asked.is_empty() => Ok(None),
+        Some(device) => ReadaheadGuard::take(&Sysfs::system(), device).map(Some),
+        None => bad_input!(
+            "--device-readahead: {} has no device whose readahead could be set ({})",
+            storage.directory,
+            storage.device_remark
+        ),
+    }
+}
+
+/// Holds a contest, but for entrants who cannot be measured. `progress` is told each measurement before it
+/// begins.
+///
+/// # Errors
+/// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
 pub(super) fn hold(
     bench: &Bench<'_>,
     rules: &Rules,
-    rows: Vec<Row>,
+    standings: &mut [Standing],
     pools: &Pools<'_>,
-    mut readahead: DeviceReadahead,
+    guard: Option<ReadaheadGuard>,
     progress: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Standing>> {
-    let mut standings: Vec<Standing> = rows.into_iter().map(Standing::new).collect();
-    let held = rounds(bench, rules, &mut standings, pools, &mut readahead, progress);
+) -> anyhow::Result<()> {
+    let held = rounds(bench, rules, standings, pools, guard.as_ref(), progress);
     // Put back whatever happened; and if both failed, what went wrong first is told.
-    let restored = readahead.restore();
-    held.and(restored)?;
-    Ok(standings)
+    let restored = guard.map_or(Ok(()), ReadaheadGuard::restore);
+    held.and(restored)
 }
 
 fn rounds(
@@ -158,11 +127,12 @@ fn rounds(
     rules: &Rules,
     standings: &mut [Standing],
     pools: &Pools<'_>,
-    readahead: &mut DeviceReadahead,
+    guard: Option<&ReadaheadGuard>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<()> {
     let mut random = fastrand::Rng::with_seed(rules.seed);
     let begun = Instant::now();
+    let found = bench.storage.device.as_ref().and_then(|device| device.readahead_bytes);
     loop {
         let due: Vec<_> = standings.iter().map(Standing::due).collect();
         let left = rules.time_max.map(|time_max| schedule::Left::of(time_max, begun.elapsed()));
@@ -172,7 +142,10 @@ fn rounds(
         }
         for index in row_order(standings, next, &mut random) {
             let (standing, moment) = (&mut standings[index], Instant::now());
-            standing.device_readahead_bytes = readahead.prepare(standing.row.device_readahead)?;
+            standing.device_readahead_bytes = match guard.zip(standing.row.device_readahead) {
+                Some((guard, bytes)) => Some(guard.set(bytes)?),
+                None => found,
+            };
             // [CON-1] The same plans for all of them.
             let seed = random.u64(..);
             let order = shuffled(&standing.tallies, &mut random);

@@ -54,14 +54,9 @@ impl Standing {
         Standing { row, device_readahead_bytes: None, tallies, rounds: 0, took: Duration::ZERO }
     }
 
-    /// Of a row that cannot be measured. `readahead`: the device's, as it was found, in bytes.
-    pub(in crate::experiment) fn unmeasured(
-        row: Row,
-        readahead: Option<u64>,
-        why: &str,
-    ) -> Standing {
+    /// Of a row that cannot be measured.
+    pub(in crate::experiment) fn unmeasured(row: Row, why: &str) -> Standing {
         let mut standing = Standing::new(row);
-        standing.device_readahead_bytes = standing.row.device_readahead.or(readahead);
         standing.tallies.iter_mut().for_each(|tally| tally.failure = Some(why.to_owned()));
         standing
     }

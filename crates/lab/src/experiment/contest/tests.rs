@@ -45,8 +45,9 @@ fn held(rules: &Rules, rows: Vec<Row>) -> anyhow::Result<Vec<Standing>> {
     let storage = Storage::read(directory.path())?;
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
     let pools = Pools::new(&workfile, frames_most(&rules.shape))?;
-    let readahead = DeviceReadahead::new(&storage, &[])?;
-    hold(&bench, rules, rows, &pools, readahead, &mut |_| ())
+    let mut standings: Vec<Standing> = rows.into_iter().map(Standing::new).collect();
+    hold(&bench, rules, &mut standings, &pools, None, &mut |_| ())?;
+    Ok(standings)
 }
 
 #[test]
@@ -159,13 +160,13 @@ fn open_rows_are_measured_until_there_is_no_more_time() {
 }
 
 /// A made-up device at 8192 KiB, the file that says so, and the right to change it.
-fn made_up_device() -> (FakeSys, std::path::PathBuf, DeviceReadahead) {
+fn made_up_device() -> (FakeSys, std::path::PathBuf, ReadaheadGuard) {
     let sys = FakeSys::server();
     let device = sys.device(8, 0);
     let file = sys.sysfs().readahead_file(&device).unwrap();
     std::fs::write(&file, "8192\n").unwrap();
-    let guard = Some(ReadaheadGuard::take(&sys.sysfs(), &device).unwrap());
-    (sys, file, DeviceReadahead { guard, bytes: None })
+    let guard = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap();
+    (sys, file, guard)
 }
 
 #[test]
@@ -179,19 +180,21 @@ fn each_row_has_its_own_readahead_of_the_device_and_the_old_one_is_put_back_what
         let readahead = [Some(0), Some(131_072)].into_iter();
         let entrants = vec![Entrant::Plain];
         let row = row(Pattern::Sequential, CacheState::Cold, entrants);
-        readahead.map(|device_readahead| Row { device_readahead, ..row.clone() }).collect()
+        let rows = readahead.map(|device_readahead| Row { device_readahead, ..row.clone() });
+        rows.map(Standing::new).collect::<Vec<Standing>>()
     };
     let found = |file: &std::path::Path| std::fs::read_to_string(file).unwrap().trim().to_owned();
 
-    let (_sys, file, readahead) = made_up_device();
-    let standings = hold(&bench, &ONE_PLAN, rows(), &pools, readahead, &mut |_| ()).unwrap();
+    let (_sys, file, guard) = made_up_device();
+    let mut standings = rows();
+    hold(&bench, &ONE_PLAN, &mut standings, &pools, Some(guard), &mut |_| ()).unwrap();
     let set: Vec<_> = standings.iter().map(|standing| standing.device_readahead_bytes).collect();
     assert_eq!(set, [Some(0), Some(131_072)]);
     assert_eq!(found(&file), "8192", "[DRA-1]");
 
     std::fs::OpenOptions::new().write(true).open(workfile.path()).unwrap().set_len(0).unwrap();
-    let (_sys, file, readahead) = made_up_device();
-    assert!(hold(&bench, &RULES, rows(), &pools, readahead, &mut |_| ()).is_err());
+    let (_sys, file, guard) = made_up_device();
+    assert!(hold(&bench, &RULES, &mut rows(), &pools, Some(guard), &mut |_| ()).is_err());
     assert_eq!(found(&file), "8192", "[DRA-1]");
 }
 
@@ -223,9 +226,8 @@ fn a_foreign_block_ends_the_run() {
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
     let pools = Pools::new(&workfile, frames_most(&SHAPE)).unwrap();
     for entrant in [Entrant::Plain, ASYNC] {
-        let rows = vec![row(Pattern::Backward, CacheState::Cold, vec![entrant])];
-        let readahead = DeviceReadahead::new(&storage, &[]).unwrap();
-        let error = hold(&bench, &RULES, rows, &pools, readahead, &mut |_| ()).unwrap_err();
+        let mut rows = [Standing::new(row(Pattern::Backward, CacheState::Cold, vec![entrant]))];
+        let error = hold(&bench, &RULES, &mut rows, &pools, None, &mut |_| ()).unwrap_err();
         assert!(error.to_string().contains("[PLD-1]"), "{error}");
     }
 }
@@ -296,9 +298,9 @@ fn an_entrant_that_lacks_a_round_is_not_compared_and_says_why() {
     standing.tallies[1].failure = Some("no aio".to_owned());
     assert_eq!(standing.ratios_to_best(), [Some(1.0), None]);
     assert_eq!(standing.tallies[1].notes(), ["not measured after 2 rounds: no aio"]);
-    let unmeasured = Standing::unmeasured(standing.row, Some(4096), "tmpfs refuses");
+    let unmeasured = Standing::unmeasured(standing.row, "tmpfs refuses");
     assert_eq!(unmeasured.tallies[0].notes(), ["not measured: tmpfs refuses"]);
-    assert_eq!((unmeasured.device_readahead_bytes, unmeasured.due().is_open), (Some(4096), false));
+    assert!(!unmeasured.due().is_open);
 }
 
 /// How often rows in which `adaptive` is `ratio` times as fast as it should be keep, miss and stay open, if

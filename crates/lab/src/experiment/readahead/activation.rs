@@ -24,7 +24,7 @@ use serde::Serialize;
 use super::files::{Files, emptied};
 use super::knob::{Readahead, Told};
 use super::watch::{Finding, Steps, Stream, follow};
-use super::{NAME, Part, Place, Settings};
+use super::{NAME, Part, Settings};
 use crate::experiment::tally::{Missing, Row, object, one_round};
 use crate::experiment::{Bench, unique};
 use crate::measure::Coldness;
@@ -61,7 +61,6 @@ pub enum Start {
 /// One thing to be looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Activation {
-    part: Part,
     pub(super) start: Start,
     #[serde(flatten)]
     pub(super) readahead: Readahead,
@@ -72,9 +71,6 @@ pub(super) struct Activation {
     pub(super) streams: u32,
     /// Through which two streams read.
     descriptors: Files,
-    cache: &'static str,
-    #[serde(flatten)]
-    place: Place,
 }
 
 impl Activation {
@@ -123,39 +119,31 @@ impl Activation {
 }
 
 /// Everything that is to be looked at, in the order of the report.
-pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Activation> {
+pub(super) fn cells(settings: &Settings) -> Vec<Activation> {
     let args = &settings.args;
     let mut cells = Vec::new();
-    for &request_bytes in
-        settings.activation_requests.iter().filter(|_| settings.has(Part::Activation))
-    {
-        let normal = |start, stride: u32| Activation {
-            part: Part::Activation,
-            start,
-            readahead: settings.told(Told::Normal),
-            request_bytes,
-            stride_bytes: request_bytes * u64::from(stride),
-            streams: 1,
-            descriptors: Files::One,
-            cache: "buffered",
-            place: place.clone(),
+    let wanted = settings.activation_requests.iter().filter(|_| settings.has(Part::Activation));
+    for &request_bytes in wanted {
+        let mut cell = |start, told, stride: u32, streams, descriptors| {
+            cells.push(Activation {
+                start,
+                readahead: settings.told(told),
+                request_bytes,
+                stride_bytes: request_bytes * u64::from(stride),
+                streams,
+                descriptors,
+            });
         };
         for &start in &args.starts {
             for &stride in &args.strides {
                 // Advice is about sequences; strides are a question to the kernel alone.
                 let hints = args.hints.iter().filter(|&&told| stride == 1 || told == Told::Normal);
-                cells.extend(hints.map(|&told| Activation {
-                    readahead: settings.told(told),
-                    ..normal(start, stride)
-                }));
+                hints.for_each(|&told| cell(start, told, stride, 1, Files::One));
             }
         }
         if args.starts.contains(&Start::Middle) && args.hints.contains(&Told::Normal) {
-            cells.extend([Files::One, Files::Own].map(|descriptors| Activation {
-                streams: 2,
-                descriptors,
-                ..normal(Start::Middle, 1)
-            }));
+            cell(Start::Middle, Told::Normal, 1, 2, Files::One);
+            cell(Start::Middle, Told::Normal, 1, 2, Files::Own);
         }
     }
     cells
@@ -170,7 +158,7 @@ pub(super) fn measure(
     bench: &Bench<'_>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
-    let cells = cells(settings, &Place::of(bench.storage));
+    let cells = cells(settings);
     let mut cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
     let mut random = fastrand::Rng::with_seed(settings.seed);
     for _ in 0..settings.repetitions {
@@ -279,105 +267,40 @@ pub(super) fn record(cell: &Cell) -> Record {
     record
 }
 
-/// What follows: the answer to document 002's question. Only cells are spoken of in which all repetitions
-/// agree.
-pub(super) fn sentences(cells: &[Cell]) -> Vec<String> {
-    if cells.is_empty() {
-        return Vec::new();
-    }
-    let normal: Vec<&Cell> = cells
-        .iter()
-        .filter(|cell| cell.cell.readahead.told == Some(Told::Normal) && cell.is_agreed())
-        .collect();
-    let told = [sequences(&normal), strides(&normal), two_streams(&normal)];
-    let told: Vec<String> = told.into_iter().flatten().collect();
-    match (told.is_empty(), cells.iter().find_map(|cell| cell.failure.as_ref())) {
-        (false, _) => told,
-        (true, Some(why)) => vec![format!("Not measured: when the kernel begins to read ahead ({why}).")],
-        (true, None) => vec![
-            "No conclusion about when the kernel begins to read ahead: the repetitions do not agree."
-                .to_owned(),
-        ],
-    }
-}
-
-/// The cell with the largest reads of those that are so.
-fn of<'a>(normal: &[&'a Cell], is: impl Fn(&Activation) -> bool) -> Option<&'a Cell> {
-    let so = normal.iter().filter(|cell| is(&cell.cell));
-    so.max_by_key(|cell| cell.cell.request_bytes).copied()
-}
-
-fn sequences(normal: &[&Cell]) -> Option<String> {
-    let at = |start| {
-        let is_sequence = |cell: &Activation| cell.gap_bytes() == 0 && cell.streams == 1;
-        of(normal, |cell| is_sequence(cell) && cell.start == start)
+/// What follows: the answer to document 002's question, from the largest reads in sequence in which all
+/// repetitions agree. `None` if nothing was asked.
+pub(super) fn sentence(cells: &[Cell]) -> Option<String> {
+    let first = cells.first()?;
+    let at = |start: Start| {
+        let sequences = cells.iter().filter(|Row { cell, .. }| {
+            let is_sequence = cell.gap_bytes() == 0 && cell.streams == 1;
+            is_sequence && cell.start == start && cell.readahead.told == Some(Told::Normal)
+        });
+        sequences.filter(|cell| cell.is_agreed()).max_by_key(|cell| cell.cell.request_bytes)
     };
-    let told = |summary: &Summary| match summary.reads_until_ahead {
+    let begins = |cell: &Cell| match cell.summary().reads_until_ahead {
         Some(reads) => format!("with read {reads}"),
         None => "never".to_owned(),
     };
-    let middle = at(Start::Middle)?;
-    let summary = middle.summary();
-    let begin = at(Start::Begin).map_or(String::new(), |begin| {
-        format!(" ({} at the beginning of a file)", told(&begin.summary()))
-    });
-    let grows = summary.window_bytes_initial.zip(summary.window_bytes_max).map_or(
-        String::new(),
-        |(first, last)| {
+    let Some(middle) = at(Start::Middle) else {
+        return Some(match &first.failure {
+            Some(why) => format!("Not measured: when the kernel begins to read ahead ({why})."),
+            None => "No conclusion about when the kernel begins to read ahead: the repetitions do not agree."
+                .to_owned(),
+        });
+    };
+    let begin = at(Start::Begin)
+        .map_or(String::new(), |begin| format!(" ({} at the beginning of a file)", begins(begin)));
+    let Summary { window_bytes_initial, window_bytes_max, .. } = middle.summary();
+    let grows =
+        window_bytes_initial.zip(window_bytes_max).map_or(String::new(), |(first, last)| {
             let (first, last) = (shown_size(first), shown_size(last));
             format!(", {first} first and then more each time, up to {last}")
-        },
-    );
+        });
     Some(format!(
         "The kernel begins to read ahead {}{begin} of a sequence of {} reads{grows}.",
-        told(&summary),
+        begins(middle),
         typed_size(middle.cell.request_bytes),
-    ))
-}
-
-/// How much may be left out between two reads.
-fn strides(normal: &[&Cell]) -> Option<String> {
-    let of = |is_ahead: bool| {
-        let strided = normal.iter().filter(move |cell| {
-            let reads = cell.summary().reads_until_ahead;
-            cell.cell.start == Start::Middle && reads.is_some() == is_ahead
-        });
-        strided.map(|cell| cell.cell.gap_bytes()).filter(|&gap| gap > 0)
-    };
-    let (widest, narrowest) = (of(true).max(), of(false).min());
-    let told = match (widest, narrowest) {
-        (None, Some(not)) => {
-            format!(
-                "{} between them are no sequence to it: it reads nothing ahead",
-                typed_size(not)
-            )
-        }
-        (Some(still), None) => {
-            format!("up to {} between them are read ahead for as well", typed_size(still))
-        }
-        (Some(still), Some(not)) if still < not => format!(
-            "up to {} between them are still a sequence to it, those that leave out {} are not",
-            typed_size(still),
-            typed_size(not)
-        ),
-        // Nothing was left out, or sizes and strides say different things; the table has them.
-        (None, None) | (Some(_), Some(_)) => return None,
-    };
-    Some(format!("Reads that leave out {told}."))
-}
-
-fn two_streams(normal: &[&Cell]) -> Option<String> {
-    let through = |descriptors| {
-        let cell = of(normal, |cell| cell.streams == 2 && cell.descriptors == descriptors)?;
-        let Summary { reads_until_ahead, window_bytes_max, .. } = cell.summary();
-        Some(match (reads_until_ahead, window_bytes_max.map(shown_size)) {
-            (Some(reads), Some(window)) => format!("with read {reads} of each, up to {window}"),
-            _ => "never".to_owned(),
-        })
-    };
-    let (one, own) = (through(Files::One)?, through(Files::Own)?);
-    Some(format!(
-        "For two streams that take turns it begins {one} through one descriptor, and {own} through two."
     ))
 }
 
@@ -397,7 +320,7 @@ mod tests {
 
     #[test]
     fn advice_is_for_sequences_and_two_streams_are_told_nothing() {
-        let cells = cells(&settings(), &Place::default());
+        let cells = cells(&settings());
         // For each of two sizes: both starts with three hints and one stride, and two streams twice.
         assert_eq!(cells.len(), 2 * (2 * (3 + 1) + 2));
         let strided = cells.iter().filter(|cell| cell.stride_bytes > cell.request_bytes);
@@ -410,7 +333,7 @@ mod tests {
     fn every_stream_stays_in_the_file_and_away_from_the_other() {
         let settings = settings();
         let mut random = fastrand::Rng::with_seed(1);
-        for cell in cells(&settings, &Place::default()) {
+        for cell in cells(&settings) {
             let span_bytes = cell.steps(settings.size_bytes).span_bytes;
             for _ in 0..50 {
                 let parts = cell.parts(settings.size_bytes, &mut random);
@@ -433,15 +356,12 @@ mod tests {
         found: &[(Option<u32>, &[u64])],
     ) -> Cell {
         let mut cell = Cell::new(Activation {
-            part: Part::Activation,
             start,
             readahead: Readahead::descriptor(Told::Normal, Some(131_072)),
             request_bytes: 8192,
             stride_bytes: 8192 * stride,
             streams,
             descriptors,
-            cache: "buffered",
-            place: Place::default(),
         });
         let finding = |&(reads_until_ahead, windows): &(Option<u32>, &[u64])| Finding {
             reads_until_ahead,
@@ -487,7 +407,7 @@ mod tests {
         );
         assert_eq!(texts(1)[..3], ["begin, leaving out 8KiB", "128 KiB (NORMAL)", "never"]);
         assert_eq!(table.notes, ["nothing was read ahead"]);
-        assert_eq!((made.cell_text("part"), made.cell_text("advice")), ("activation", "normal"));
+        assert_eq!(made.cell_text("advice"), "normal");
     }
 
     #[test]
@@ -500,45 +420,29 @@ mod tests {
 
     #[test]
     fn the_question_of_document_002_is_answered() {
-        let told = sentences(&[
+        let told = sentence(&[
             began(Start::Begin, 1, SEQUENCE, Some(1)),
             began(Start::Middle, 1, SEQUENCE, Some(2)),
-            began(Start::Begin, 2, SEQUENCE, Some(1)),
             began(Start::Middle, 2, SEQUENCE, None),
             began(Start::Middle, 1, (2, Files::One), Some(3)),
-            began(Start::Middle, 1, (2, Files::Own), Some(2)),
-        ])
-        .join("\n");
-        let first = "begins to read ahead with read 2 (with read 1 at the beginning of a file) of a \
-                     sequence of 8KiB reads, 32.0 KiB first and then more each time, up to 128.0 KiB.";
-        assert!(told.contains(first), "{told}");
-        assert!(told.contains("Reads that leave out 8KiB between them are no sequence"), "{told}");
-        assert!(told.contains("begins with read 3 of each, up to 128.0 KiB through one"), "{told}");
-    }
-
-    #[test]
-    fn how_much_may_be_left_out_is_told_from_both_sides() {
-        let page = |reads| {
-            let mut made = began(Start::Middle, 2, SEQUENCE, reads);
-            (made.cell.request_bytes, made.cell.stride_bytes) = (4096, 8192);
-            made
-        };
-        let far = |reads| began(Start::Middle, 2, SEQUENCE, reads);
-        let told = sentences(&[page(Some(2)), far(None)]).join(" ");
-        let expected = "leave out up to 4KiB between them are still a sequence to it, those that leave out 8KiB are";
-        assert!(told.contains(expected), "{told}");
-        let odd = sentences(&[page(None), far(Some(2))]);
-        assert!(!odd.join(" ").contains("leave out"), "{odd:?}");
+        ]);
+        assert_eq!(
+            told.as_deref(),
+            Some(
+                "The kernel begins to read ahead with read 2 (with read 1 at the beginning of a file) of a \
+                 sequence of 8KiB reads, 32.0 KiB first and then more each time, up to 128.0 KiB."
+            )
+        );
     }
 
     #[test]
     fn what_repetitions_do_not_agree_on_is_not_told() {
         let found = [(Some(2), GROWING), (Some(2), GROWING), (Some(3), GROWING)];
-        let unsure = sentences(&[cell(Start::Middle, 1, SEQUENCE, &found)]);
-        assert!(unsure[0].contains("the repetitions do not agree"), "{unsure:?}");
+        let unsure = sentence(&[cell(Start::Middle, 1, SEQUENCE, &found)]).unwrap();
+        assert!(unsure.contains("the repetitions do not agree"), "{unsure}");
         let mut blind = cell(Start::Middle, 1, SEQUENCE, &[]);
         blind.failure = Some("no mincore".to_owned());
-        assert!(sentences(&[blind])[0].contains("no mincore"));
-        assert_eq!(sentences(&[]), [""; 0]);
+        assert!(sentence(&[blind]).unwrap().contains("no mincore"));
+        assert_eq!(sentence(&[]), None);
     }
 }

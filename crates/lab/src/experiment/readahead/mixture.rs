@@ -24,7 +24,7 @@ use super::files::{Share, emptied, ranges};
 use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, Limits, hold};
 use super::reader::Plain;
-use super::{Device, Part, Place, Settings, counted};
+use super::{Device, Part, Settings, counted};
 use crate::experiment::Bench;
 use crate::experiment::tally::{Row, one_round, shuffled, wait_histogram};
 use crate::statistics::{Estimate, Judgement, judge, paired_ratio};
@@ -44,7 +44,6 @@ pub(super) enum Mix {
 /// One thing to be measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Mixture {
-    part: Part,
     pub(super) mix: Mix,
     /// How many streams, where they take part.
     pub(super) streams: u32,
@@ -52,9 +51,6 @@ pub(super) struct Mixture {
     #[serde(flatten)]
     pub(super) readahead: Readahead,
     request_bytes: u64,
-    cache: &'static str,
-    #[serde(flatten)]
-    place: Place,
 }
 
 impl Mixture {
@@ -100,18 +96,15 @@ impl Round {
 }
 
 /// Everything that is to be measured, in the order of the report.
-pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Mixture> {
+pub(super) fn cells(settings: &Settings) -> Vec<Mixture> {
     let wanted = settings.readaheads.iter().filter(|_| settings.has(Part::Mixture));
     let cells = |&readahead: &Readahead| {
         [Mix::Streams, Mix::Random, Mix::Both].map(|mix| Mixture {
-            part: Part::Mixture,
             mix,
             streams: settings.args.streams,
             random_readers: settings.args.random,
             readahead,
             request_bytes: settings.mixture_request,
-            cache: "buffered",
-            place: place.clone(),
         })
     };
     wanted.flat_map(cells).collect()
@@ -127,7 +120,7 @@ pub(super) fn measure(
     turned: &Turned,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
-    let cells = cells(settings, &Place::of(bench.storage));
+    let cells = cells(settings);
     let mut cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
     let mut random = fastrand::Rng::with_seed(settings.seed);
     for _ in 0..settings.rounds {
@@ -158,13 +151,13 @@ fn round(
     };
     let mut readers: Vec<Plain<'_>> = Vec::new();
     for range in ranges(half, streams) {
-        let share = Share { workfile, range };
-        readers.push(Plain::sequential(share, readahead, request)?.again());
+        readers.push(Plain::open(Share { workfile, range }, readahead, None, request)?);
     }
     for offsets in deal(half..size, request, randoms, random) {
         let share = Share { workfile, range: half..size };
-        readers.push(Plain::open(share, readahead, offsets, request)?.again());
+        readers.push(Plain::open(share, readahead, Some(offsets), request)?);
     }
+    readers.iter_mut().for_each(|reader| reader.again = true);
     let limits = Limits { settle: settings.mixture_time / 2, time_max: settings.mixture_time };
     let (finish, device) = counted(bench, || hold(&mut readers, limits))?;
     let mut waits = wait_histogram();
@@ -270,8 +263,7 @@ mod tests {
             by: Some(By::Descriptor),
             ..ReadaheadArgs::quick(&CommonArgs { dir: ".".into(), seed: Some(1) })
         });
-        let mut cells: Vec<Cell> =
-            cells(&settings.unwrap(), &Place::default()).into_iter().map(Cell::new).collect();
+        let mut cells: Vec<Cell> = cells(&settings.unwrap()).into_iter().map(Cell::new).collect();
         cells.drain(3..6);
         for round in 0..3 {
             for (three, kept) in cells.chunks_mut(3).zip(&kept) {
@@ -310,7 +302,7 @@ mod tests {
         assert_eq!(both.metric("stream_kept"), Some(0.25), "[MIX-1]");
         assert_eq!(both.metric("random_kept"), Some(0.4), "[MIX-1]");
         assert_eq!(both.rounds[0]["stream_kept"], 0.2, "[MIX-1]");
-        assert_eq!((both.cell_text("mix"), both.cell_text("part")), ("both", "mixture"));
+        assert_eq!(both.cell_text("mix"), "both");
         let table = view::mixture(&cells);
         let texts: Vec<&str> = table.rows[1].cells.iter().map(|cell| cell.text.as_str()).collect();
         assert_eq!(texts[1..4], ["0.001", "2.5e-4", "25.0"]);

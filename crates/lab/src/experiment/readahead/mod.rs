@@ -39,11 +39,11 @@ pub use settings::{Part, Settings};
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::{Bench, Experiment, Ground, Measuring, Outcome, tally};
 use crate::device_readahead::ReadaheadGuard;
-use crate::facts::Storage;
-use crate::report::Conclusion;
+use crate::report::{Conclusion, Record};
 use crate::workfile::{self, Naming};
 use ends::Position;
 use files::BLOCK_BYTES;
@@ -71,10 +71,10 @@ impl Experiment for Settings {
     }
 
     fn measurements(&self) -> u64 {
-        let (rounds, place) = (u64::from(self.rounds), &Place::default());
-        let cells = throughput::cells(self, place).len() + mixture::cells(self, place).len();
+        let rounds = u64::from(self.rounds);
+        let cells = throughput::cells(self).len() + mixture::cells(self).len();
         let repetitions = u64::from(self.repetitions);
-        let looks = activation::cells(self, place).len() as u64 * repetitions;
+        let looks = activation::cells(self).len() as u64 * repetitions;
         u64::from(self.own_files()) + cells as u64 * rounds + looks
     }
 
@@ -113,17 +113,23 @@ impl Settings {
         let restored = turned.map_or(Ok(()), ReadaheadGuard::restore);
         let found = found?;
         restored?;
-        let mut outcome = Outcome {
-            backends: throughput::backends(&found.throughput),
-            section: view::section(&found, self),
-            ..Outcome::default()
+        let mut outcome = Outcome { section: view::section(&found, self), ..Outcome::default() };
+        let mut put = |part: Part, records: Vec<Record>| {
+            for mut record in records {
+                record.cell.insert("part".to_owned(), json!(part));
+                record.cell.entry("cache").or_insert("buffered".into());
+                record.cell.insert("profile".to_owned(), bench.storage.profile().into());
+                record.cell.insert("filesystem".to_owned(), json!(bench.storage.filesystem));
+                outcome.records.push(record);
+            }
         };
-        outcome.records.extend(found.throughput.iter().map(throughput::record));
-        outcome.records.extend(found.activation.iter().map(activation::record));
-        outcome.records.extend(found.mixture.iter().map(|cell| cell.record(NAME, "seconds")));
+        put(Part::Throughput, found.throughput.iter().map(throughput::record).collect());
+        put(Part::Activation, found.activation.iter().map(activation::record).collect());
+        let mixture = found.mixture.iter().map(|cell| cell.record(NAME, "seconds"));
+        put(Part::Mixture, mixture.collect());
         conclusion::draw(self, bench.storage, &found.throughput, &mut outcome);
-        let told = activation::sentences(&found.activation).into_iter();
-        outcome.conclusions.extend(told.chain(mixture::sentence(&found.mixture)).map(sentence));
+        let told = [activation::sentence(&found.activation), mixture::sentence(&found.mixture)];
+        outcome.conclusions.extend(told.into_iter().flatten().map(sentence));
         Ok(outcome)
     }
 }
@@ -140,21 +146,6 @@ struct Found {
 fn sentence(sentence: String) -> Conclusion {
     let (setting, value) = (String::new(), String::new());
     Conclusion { experiment: NAME.to_owned(), sentence, setting, value }
-}
-
-/// Where a cell was measured.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-struct Place {
-    /// Of an emulated disk.
-    profile: Option<String>,
-    filesystem: Option<String>,
-}
-
-impl Place {
-    fn of(storage: &Storage) -> Place {
-        let profile = storage.profile().map(str::to_owned);
-        Place { profile, filesystem: storage.filesystem.clone() }
-    }
 }
 
 /// What the device did in a round, where that can be told.

@@ -44,40 +44,27 @@ pub(super) struct Plain<'a> {
     offsets: Vec<u64>,
     memory: Vec<u8>,
     /// Whether it begins again at the end, from an emptied cache, until time is up.
-    again: bool,
+    pub(super) again: bool,
     /// How long each read took once counting had begun, of one that begins again.
     pub(super) wait_ns: Histogram<u64>,
 }
 
 impl<'a> Plain<'a> {
-    /// Reads `share` from beginning to end.
-    pub(super) fn sequential(
-        share: Share<'a>,
-        readahead: Readahead,
-        request_bytes: u64,
-    ) -> anyhow::Result<Plain<'a>> {
-        let offsets = share.range.clone().step_by(request_bytes as usize).collect();
-        Plain::open(share, readahead, offsets, request_bytes)
-    }
-
     /// Opens the file under `readahead`, which has been set. `offsets`: within the share, where reads of
-    /// `request_bytes` begin.
+    /// `request_bytes` begin; `None`: from beginning to end.
     pub(super) fn open(
         share: Share<'a>,
         readahead: Readahead,
-        offsets: Vec<u64>,
+        offsets: Option<Vec<u64>>,
         request_bytes: u64,
     ) -> anyhow::Result<Plain<'a>> {
+        let in_order = || share.range.clone().step_by(request_bytes as usize).collect();
+        let offsets = offsets.unwrap_or_else(in_order);
         let file = readahead.open(share.workfile.path())?;
         // Written, not only reserved: the first use of memory is not to be measured.
         let memory = vec![1; request_bytes as usize];
         let wait_ns = wait_histogram();
         Ok(Plain { share, readahead, file, offsets, memory, again: false, wait_ns })
-    }
-
-    /// The same, again and again.
-    pub(super) fn again(self) -> Plain<'a> {
-        Plain { again: true, ..self }
     }
 }
 
@@ -216,7 +203,7 @@ mod tests {
         let workfile = full_file(&directory);
         for request in [4096, 8192, 3 << 20] {
             let share = Share { workfile: &workfile, range: 8192..(4 << 20) + 8192 };
-            let mut readers = [Plain::sequential(share, normal(), request).unwrap()];
+            let mut readers = [Plain::open(share, normal(), None, request).unwrap()];
             let finish = hold(&mut readers, LIMITS).unwrap();
             assert_eq!(finish.total(), 4 << 20);
         }
@@ -233,7 +220,8 @@ mod tests {
                 return; // a filesystem that is its own page cache
             }
             let share = Share { workfile: &workfile, range: 0..PASS };
-            let mut readers = [Plain::sequential(share, random, 8192).unwrap().again()];
+            let mut readers = [Plain::open(share, random, None, 8192).unwrap()];
+            readers[0].again = true;
             let limits = Limits { time_max: Duration::from_millis(500), ..LIMITS };
             let finish = hold(&mut readers, limits).unwrap();
             assert!(finish.total() > PASS, "a second pass: {finish:?}");
@@ -269,7 +257,7 @@ mod tests {
         file.write_all_at(&[0xff; 8], 5 * BLOCK_BYTES).unwrap();
         drop(file);
         let share = Share { workfile: &workfile, range: 0..1 << 20 };
-        let mut readers = [Plain::sequential(share, normal(), BLOCK_BYTES).unwrap()];
+        let mut readers = [Plain::open(share, normal(), None, BLOCK_BYTES).unwrap()];
         let error = hold(&mut readers, LIMITS).unwrap_err();
         assert!(error.to_string().starts_with("block 5 "), "[RDR-1] {error}");
     }

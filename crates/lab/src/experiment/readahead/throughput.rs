@@ -21,10 +21,10 @@ use super::files::{Files, Library};
 use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, Limits, Runner, hold};
 use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
-use super::{Device, NAME, Part, Place, Settings, conclusion, counted};
+use super::{Device, NAME, Part, Settings, conclusion, counted};
 use crate::experiment::Bench;
 use crate::experiment::tally::{Missing, Row, one_round};
-use crate::report::{BackendNote, Record};
+use crate::report::Record;
 use crate::statistics::median;
 use crate::units::typed_size;
 
@@ -42,7 +42,6 @@ pub(super) enum Cache {
 /// One thing to be measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Throughput {
-    pub(super) part: Part,
     pub(super) readers: u32,
     /// `None` for an end of the disk.
     pub(super) files: Option<Files>,
@@ -59,8 +58,6 @@ pub(super) struct Throughput {
     /// Bytes reserved for each of the own files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) apart_bytes: Option<u64>,
-    #[serde(flatten)]
-    pub(super) place: Place,
 }
 
 impl Throughput {
@@ -136,14 +133,13 @@ impl Cell {
 }
 
 /// Everything that is to be measured, in the order of the report.
-pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Throughput> {
+pub(super) fn cells(settings: &Settings) -> Vec<Throughput> {
     let args = &settings.args;
     let mut cells = Vec::new();
     if !settings.has(Part::Throughput) {
         return cells;
     }
     let direct = |readers, files, position| Throughput {
-        part: Part::Throughput,
         readers,
         files,
         readahead: Readahead::default(),
@@ -152,7 +148,6 @@ pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Throughput> {
         position,
         backend: None,
         apart_bytes: args.apart.filter(|_| files == Some(Files::Own)),
-        place: place.clone(),
     };
     for &files in &args.files {
         for &readers in &args.readers {
@@ -186,7 +181,7 @@ pub(super) fn measure(
     turned: &Turned,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
-    let cells = cells(settings, &Place::of(bench.storage));
+    let cells = cells(settings);
     let mut cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
     if cells.is_empty() {
         return Ok(cells);
@@ -246,7 +241,7 @@ impl Session<'_> {
             row.begins(&coldness);
             // Before the files are opened, which take it then.
             row.remarks.extend(set(self.turned, readahead)?);
-            let opened = shares.map(|share| Plain::sequential(share, readahead, request_bytes));
+            let opened = shares.map(|share| Plain::open(share, readahead, None, request_bytes));
             return self.race(opened.collect::<anyhow::Result<_>>()?);
         }
         let runners: Vec<Direct<'_>> = match (position, &self.raw) {
@@ -282,18 +277,6 @@ pub(super) fn record(cell: &Cell) -> Record {
     record
 }
 
-/// Which backends carried direct reads out.
-pub(super) fn backends(cells: &[Cell]) -> Vec<BackendNote> {
-    let mut notes: Vec<BackendNote> = Vec::new();
-    for backend in cells.iter().filter_map(|cell| cell.cell.backend.as_ref()) {
-        if notes.iter().all(|note| note.backend != *backend) {
-            let (backend, note) = (backend.clone(), String::new());
-            notes.push(BackendNote { backend, available: true, note });
-        }
-    }
-    notes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,7 +292,7 @@ mod tests {
             files: vec![Files::Own, Files::One],
             ..ReadaheadArgs::quick(&common)
         };
-        let cells = cells(&Settings::new(&args).unwrap(), &Place::default());
+        let cells = cells(&Settings::new(&args).unwrap());
         // Three kinds of advice, two numbers of readers, two files, two sizes; the ceiling; the ends.
         assert_eq!(cells.len(), 3 * 2 * 2 * 2 + 2 * 2 + 2);
         for (index, cell) in cells.iter().enumerate() {
@@ -325,7 +308,7 @@ mod tests {
     fn a_rate_is_what_all_had_together_and_a_readers_its_own() {
         let common = CommonArgs { dir: ".".into(), seed: Some(1) };
         let settings = Settings::new(&ReadaheadArgs::quick(&common)).unwrap();
-        let mut cell = Cell::new(cells(&settings, &Place::default()).remove(0));
+        let mut cell = Cell::new(cells(&settings).remove(0));
         assert_eq!(record(&cell).metrics["bytes_per_s"], json!(null));
         for (seconds, moved) in [(1.0, [300, 100]), (2.0, [200, 200]), (1.0, [500, 250])] {
             let finish = Finish { seconds, moved: moved.to_vec() };
@@ -338,10 +321,7 @@ mod tests {
         assert_eq!(made.metrics["slowest_of_fastest"], 0.5);
         assert_eq!(made.metrics["rounds"], 3);
         assert!(made.metrics["device_bytes"].is_null());
-        assert_eq!(
-            (&made.cell["part"], &made.cell["files"]),
-            (&json!("throughput"), &json!("own"))
-        );
+        assert_eq!(made.cell["files"], "own");
         let still = Finish { seconds: 0.0, moved: vec![0, 0] };
         cell.rounds.push(Round::new(&still, Device::default()));
         assert!(record(&cell).metrics["bytes_per_s"].is_null(), "none of three is told");

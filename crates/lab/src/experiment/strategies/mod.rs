@@ -25,10 +25,11 @@ use forebay_io::CacheMode;
 use serde::Serialize;
 use serde_json::json;
 
-use super::contest::{DeviceReadahead, Pools, Standing, frames_most, hold};
+use super::contest::{self, Pools, Standing, frames_most, hold, readahead_guard};
 use super::tally::Row;
 use super::{Bench, Entrant, Experiment, Ground, Measuring, Outcome, probe_direct};
 use crate::bad_input;
+use crate::device_readahead::ReadaheadGuard;
 use crate::report::{BackendNote, Record};
 use settings::BLOCK_BYTES;
 
@@ -40,7 +41,7 @@ pub const NAME: &str = "strategies";
 pub struct Means {
     missing_direct: Option<String>,
     backends: Vec<BackendNote>,
-    readahead: DeviceReadahead,
+    guard: Option<ReadaheadGuard>,
 }
 
 /// One entrant in one row.
@@ -68,7 +69,7 @@ impl Experiment for Settings {
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
-        let readahead = DeviceReadahead::new(bench.storage, &self.device_readahead)?;
+        let guard = readahead_guard(bench.storage, &self.device_readahead)?;
         let mut missing_direct = None;
         if self.caches.contains(&CacheMode::Direct) {
             missing_direct = probe_direct(&self.ground(), bench.workfile)?;
@@ -87,7 +88,7 @@ impl Experiment for Settings {
                 backends.push(note);
             }
         }
-        let means = Means { missing_direct, backends, readahead };
+        let means = Means { missing_direct, backends, guard };
         Ok(Box::new(move |bench, progress| self.run(bench, means, progress)))
     }
 }
@@ -99,18 +100,15 @@ impl Settings {
         means: Means,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Outcome> {
-        let Means { missing_direct, backends, readahead } = means;
-        let found_bytes = readahead.bytes();
-        let (rows, unusable) = self
-            .rows()
-            .into_iter()
-            .partition(|row| row.cache == CacheMode::Buffered || missing_direct.is_none());
+        let Means { missing_direct, backends, guard } = means;
+        let standing = |row: contest::Row| match &missing_direct {
+            Some(why) if row.cache == CacheMode::Direct => Standing::unmeasured(row, why),
+            _ => Standing::new(row),
+        };
+        let mut standings: Vec<Standing> = self.rows().into_iter().map(standing).collect();
         let rules = self.rules();
         let pools = Pools::new(bench.workfile, frames_most(&rules.shape))?;
-        let mut standings = hold(bench, &rules, rows, &pools, readahead, progress)?;
-        let why = missing_direct.unwrap_or_default();
-        let unmeasured = |row| Standing::unmeasured(row, found_bytes, &why);
-        standings.extend(Vec::into_iter(unusable).map(unmeasured));
+        hold(bench, &rules, &mut standings, &pools, guard, progress)?;
         Ok(self.outcome(&standings, backends))
     }
 

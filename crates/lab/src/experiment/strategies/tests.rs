@@ -195,7 +195,7 @@ fn a_record_has_its_cell_its_rounds_and_its_rank() {
     assert_eq!(records[1].metric("ratio_to_best"), Some(1.0));
     assert_eq!(records[0].remarks, [""; 0]);
     assert_eq!(records[1].remarks, ["slowed down on purpose by 15 % of its time"]);
-    let lost = settings().records(&Standing::unmeasured(row.row, None, "tmpfs refuses"));
+    let lost = settings().records(&Standing::unmeasured(row.row, "tmpfs refuses"));
     assert!(lost[0].metrics["blocks_per_s"].is_null() && lost[0].rounds.is_empty());
     assert_eq!(lost[0].remarks, ["not measured: tmpfs refuses"]);
 }

@@ -1,9 +1,9 @@
 //! What is concluded and advised, and where nothing is.
 
+use super::super::Device;
 use super::super::knob::{Readahead, Told};
 use super::super::race::Finish;
 use super::super::throughput::Round;
-use super::super::{Device, Part, Place};
 use super::*;
 use crate::cli::CommonArgs;
 use crate::experiment::readahead::ReadaheadArgs;
@@ -15,7 +15,6 @@ const MIB: u64 = 1024 * KIB;
 /// A cell of eight readers or so that got so many MB/s in each round.
 pub(in super::super) fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64]) -> Cell {
     let mut cell = Cell::new(Throughput {
-        part: Part::Throughput,
         readers: count,
         files: Some(Files::Own),
         readahead,
@@ -24,7 +23,6 @@ pub(in super::super) fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64])
         position: None,
         backend: None,
         apart_bytes: None,
-        place: Place::default(),
     });
     cell.rounds.extend(mb_per_s.iter().map(|rate| {
         let finish = Finish { seconds: 1.0, moved: vec![(rate * 1e6) as u64] };
