@@ -67,8 +67,6 @@ struct Figure {
     /// What `b` is of `a`.
     #[serde(flatten)]
     ratio: Estimate,
-    rounds_a: usize,
-    rounds_b: usize,
     change: Change,
 }
 
@@ -110,21 +108,21 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
 }
 
 fn read(path: &Path) -> anyhow::Result<Report> {
-    let shown = path.display();
+    let (shown, instead) = (path.display(), "name a report.json of forebay lab");
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) => bad_input!("cannot read {shown}: {error}; name a report.json of forebay lab"),
+        Err(error) => bad_input!("cannot read {shown}: {error}; {instead}"),
     };
     let value: Value = match serde_json::from_str(&text) {
         Ok(value) => value,
-        Err(error) => bad_input!("{shown} is no JSON: {error}; name a report.json of forebay lab"),
+        Err(error) => bad_input!("{shown} is no JSON: {error}; {instead}"),
     };
-    match value.get("schema").and_then(Value::as_str) {
+    match value["schema"].as_str() {
         Some(SCHEMA) => {}
         Some(other) => bad_input!(
             "{shown} has the schema {other}, and this version compares {SCHEMA}; measure it again"
         ),
-        None => bad_input!("{shown} has no schema; name a report.json of forebay lab"),
+        None => bad_input!("{shown} has no schema; {instead}"),
     }
     match serde_json::from_value(value) {
         Ok(report) => Ok(report),
@@ -202,8 +200,6 @@ fn compared(ours: &Record, theirs: &Record) -> Vec<Figure> {
             a: median(&a)?,
             b: median(&b)?,
             ratio,
-            rounds_a: a.len(),
-            rounds_b: b.len(),
             change,
         })
     });

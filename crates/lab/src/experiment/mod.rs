@@ -16,6 +16,7 @@ mod rounds;
 pub mod strategies;
 pub mod sync;
 mod tally;
+mod window;
 
 pub use contest::{CacheState, Entrant};
 pub use pattern::Pattern;
@@ -210,6 +211,22 @@ pub(crate) fn unique<T: Clone + PartialEq>(items: &[T]) -> Vec<T> {
         }
     }
     kept
+}
+
+/// `items` by what `key` gives of them, in the order met.
+pub(crate) fn grouped<T, K: PartialEq>(
+    items: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> K,
+) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for item in items {
+        let key = key(&item);
+        match groups.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((key, vec![item])),
+        }
+    }
+    groups
 }
 
 /// `items` as an option of the command line takes a list.

@@ -222,7 +222,7 @@ impl Record {
 }
 
 /// The fields of a struct of plain data; numbers that are none, such as 0 / 0, are null.
-fn fields(plain: &impl Serialize) -> Map<String, Value> {
+pub(crate) fn fields(plain: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(plain) {
         Ok(Value::Object(fields)) => fields,
         other => panic!("not a struct of plain data: {other:?}"),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::numbers::{number, seconds, value};
 use super::{Advice, DeviceSummary, Figure, Mark, Record, Table, TableCell, Verdict};
-use crate::experiment::unique;
+use crate::experiment::{grouped, unique};
 use crate::statistics::{Estimate, Judgement};
 
 /// How many times as fast, and the interval: `34.6× (30.1 to 38.2)`.
@@ -128,12 +128,8 @@ pub(crate) fn verdict_counts(verdicts: &[Verdict]) -> Vec<String> {
 /// A table for each experiment, in the order measured: every record as a row, every setting and metric that some
 /// record has as a column [HTM-2].
 pub(crate) fn plain(records: &[Record]) -> Vec<Table> {
-    let names: Vec<&str> = records.iter().map(|record| record.experiment.as_str()).collect();
-    let of = |name: &&str| {
-        let of_name = records.iter().filter(|record| record.experiment == *name);
-        plain_table(name, &of_name.collect::<Vec<_>>())
-    };
-    unique(&names).iter().map(of).collect()
+    let by_name = grouped(records, |record| record.experiment.as_str());
+    by_name.into_iter().map(|(name, records)| plain_table(name, &records)).collect()
 }
 
 fn plain_table(experiment: &str, records: &[&Record]) -> Table {

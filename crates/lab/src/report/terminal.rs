@@ -187,11 +187,8 @@ pub(crate) fn drawn(table: &Table, look: Look) -> String {
         let widths = cells.map(|cell| full(cell).chars().count());
         widths.chain([table.columns[column].chars().count()]).max().unwrap_or(0)
     };
-    // Names take what figures leave, at least half of the width; a figure at most the other half.
-    let half = look.width / 2;
-    let figures: usize = (1..table.columns.len()).map(|column| 2 + widest(column)).sum();
-    let names = look.width.saturating_sub(figures).max(half);
-    let room = |column: usize| if column == 0 { names } else { look.width - half - 2 };
+    // A name takes at most half of the width, a figure what that leaves.
+    let room = |column: usize| if column == 0 { look.width / 2 } else { (look.width - 3) / 2 };
     let columns = (0..table.columns.len()).map(|number| Column {
         number,
         width: widest(number).min(room(number)),

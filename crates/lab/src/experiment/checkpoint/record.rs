@@ -21,11 +21,10 @@ use serde_json::Value;
 use super::foreground::Sample;
 use super::site::Written;
 use super::{Cell, NAME, Settings};
-use crate::experiment::tally::{lack_of_means, wait_histogram};
-use crate::experiment::unique;
+use crate::experiment::tally::{self, wait_histogram};
 use crate::measure::Coldness;
 use crate::report::Record;
-use crate::statistics::{Estimate, median, paired_ratio};
+use crate::statistics::{Estimate, paired_ratio};
 
 /// The longest slot of a series over time; intervals are at least so many slots.
 const SLOT_MAX: Duration = Duration::from_secs(1);
@@ -145,50 +144,20 @@ impl Round {
 }
 
 /// A cell and what its rounds gave.
-#[derive(Debug)]
-pub(super) struct Tally {
-    pub(super) cell: Cell,
-    pub(super) rounds: Vec<Round>,
-    /// Why a round could not be measured; there are no more after that one [CKR-2].
-    pub(super) failure: Option<String>,
-    remarks: Vec<String>,
-}
+pub(super) type Tally = tally::Row<Cell, Round>;
 
 impl Tally {
-    pub(super) fn new(cell: Cell, failure: Option<String>) -> Tally {
-        Tally { cell, rounds: Vec::new(), failure, remarks: Vec::new() }
-    }
-
-    /// Takes in what was measured in a round. What this system has not the means for is put down as such;
-    /// anything else that went wrong is handed back.
-    pub(super) fn take(
-        &mut self,
-        settings: &Settings,
-        taken: anyhow::Result<Taken>,
-    ) -> anyhow::Result<()> {
-        match taken {
-            Ok(taken) => {
-                if self.cell.foreground && self.cell.cache == CacheMode::Buffered {
-                    self.remarks.extend(taken.coldness.iter().filter_map(Coldness::remark));
-                }
-                let by_others = taken.written.report.pages_by_others;
-                if by_others > 0 {
-                    let remark = "pages were written by others than the checkpoint";
-                    self.remarks.push(format!("{by_others} {remark}"));
-                }
-                self.rounds.push(Round::new(settings, self.cell, taken));
-            }
-            Err(error) => match lack_of_means(&error) {
-                Some(lack) => self.failure = Some(lack.to_string()),
-                None => return Err(error),
-            },
+    /// What was measured as a round of this cell.
+    pub(super) fn round(&mut self, settings: &Settings, taken: Taken) -> Round {
+        if self.cell.foreground && self.cell.cache == CacheMode::Buffered {
+            taken.coldness.iter().for_each(|coldness| self.begins(coldness));
         }
-        Ok(())
-    }
-
-    /// The median of a figure of all rounds; `None` if one lacks it.
-    pub(super) fn median(&self, value: impl Fn(&Round) -> Option<f64>) -> Option<f64> {
-        median(&self.rounds.iter().map(value).collect::<Option<Vec<f64>>>()?)
+        let by_others = taken.written.report.pages_by_others;
+        if by_others > 0 {
+            let remark = "pages were written by others than the checkpoint";
+            self.remarks.push(format!("{by_others} {remark}"));
+        }
+        Round::new(settings, self.cell, taken)
     }
 
     /// What the figure is here of what it is in `other`; `None` if a round lacks it.
@@ -201,22 +170,13 @@ impl Tally {
         paired_ratio(&of(self)?, &of(other)?)
     }
 
-    pub(super) fn remarks(&self) -> Vec<String> {
-        let failure = self.failure.iter().map(|why| match self.rounds.len() {
-            0 => format!("not measured: {why}"),
-            rounds => format!("not measured after {rounds} rounds: {why}"),
-        });
-        unique(&failure.chain(self.remarks.clone()).collect::<Vec<_>>())
-    }
-
-    /// `baseline`: one write after another of the same pages, where there is one.
-    pub(super) fn record(&self, baseline: Option<&Tally>) -> Record {
-        let mut record = Record::new(NAME, &self.cell, &self.rounds);
+    /// Its record. `baseline`: one write after another of the same pages, where there is one.
+    pub(super) fn record_beside(&self, baseline: Option<&Tally>) -> Record {
+        let mut record = self.record(NAME, "seconds");
         let baseline = baseline.filter(|_| !self.cell.is_timed());
         let ratio = baseline.and_then(|it| self.ratio_to(it, |round| Some(round.seconds)));
         let ratio = ratio.map_or(Value::Null, |ratio| ratio.value.into());
         record.metrics.insert("ratio_to_arrival".to_owned(), ratio);
-        record.remarks = self.remarks();
         record
     }
 }
@@ -269,7 +229,7 @@ pub(super) mod tests {
             paced: false,
             foreground: false,
         };
-        let mut tally = Tally::new(cell, None);
+        let mut tally = Tally::new(cell);
         tally.rounds.extend(seconds.iter().map(|&it| round(it, None)));
         tally
     }
@@ -289,7 +249,7 @@ pub(super) mod tests {
         let ratio = best.ratio_to(&baseline, |round| Some(round.seconds)).unwrap();
         assert!((ratio.value - 0.25).abs() < 1e-9 && ratio.rounds == 2, "[CKR-2] {ratio:?}");
         best.failure = Some("no memory".to_owned());
-        let record = best.record(Some(&baseline));
+        let record = best.record_beside(Some(&baseline));
         assert!((record.metric("ratio_to_arrival").unwrap() - 0.25).abs() < 1e-9);
         assert_eq!(record.metric("seconds"), Some(1.5));
         assert_eq!(record.cell["elevator"], "balanced");
@@ -300,7 +260,7 @@ pub(super) mod tests {
     fn what_was_not_measured_is_null_and_says_why() {
         let mut left_out = written(Dirty::Uniform, true, &[]);
         left_out.failure = Some("no time".to_owned());
-        let record = left_out.record(None);
+        let record = left_out.record_beside(None);
         assert!(record.metrics["ratio_to_arrival"].is_null() && record.rounds.is_empty());
         assert_eq!(record.remarks, ["not measured: no time"]);
     }

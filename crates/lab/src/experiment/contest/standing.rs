@@ -7,14 +7,11 @@ use std::fmt;
 use std::time::Duration;
 
 use forebay::ReadaheadStrategy;
-use forebay_io::CacheMode;
 
 use super::schedule::Due;
-use super::{Entrant, Row};
+use super::{Entrant, Row, Tally};
 use crate::device_readahead::typed_readahead;
-use crate::experiment::tally::{Round, Tally};
-use crate::experiment::unique;
-use crate::measure::Coldness;
+use crate::experiment::tally::Round;
 use crate::statistics::{Estimate, Judgement, median, paired_ratio, ratio_to_best};
 
 /// By how much wider an interval is for a row to be closed before time is up. Source: S. J. Pocock, "Group
@@ -53,19 +50,14 @@ fn widened(Estimate { value, low, high, rounds }: Estimate) -> Estimate {
 
 impl Standing {
     pub(in crate::experiment) fn new(row: Row) -> Standing {
-        let tallies = row.entrants.iter().map(|_| Tally::default()).collect();
+        let tallies = row.entrants.iter().copied().map(Tally::new).collect();
         Standing { row, device_readahead_bytes: None, tallies, rounds: 0, took: Duration::ZERO }
     }
 
-    /// Of a row that cannot be measured. `readahead`: the device's, as it was found, in bytes.
-    pub(in crate::experiment) fn unmeasured(
-        row: Row,
-        readahead: Option<u64>,
-        why: &str,
-    ) -> Standing {
+    /// Of a row that cannot be measured.
+    pub(in crate::experiment) fn unmeasured(row: Row, why: &str) -> Standing {
         let mut standing = Standing::new(row);
-        standing.device_readahead_bytes = standing.row.device_readahead.or(readahead);
-        standing.tallies.iter_mut().for_each(|tally| tally.failures.push(why.to_owned()));
+        standing.tallies.iter_mut().for_each(|tally| tally.failure = Some(why.to_owned()));
         standing
     }
 
@@ -82,11 +74,9 @@ impl Standing {
 
     /// Blocks per second in each round; `None` if they cannot be compared with others.
     pub(in crate::experiment) fn rates(&self, entrant: Entrant) -> Option<Vec<f64>> {
-        let index = self.row.entrants.iter().position(|other| *other == entrant)?;
-        let tally = &self.tallies[index];
+        let tally = self.tallies.iter().find(|tally| tally.cell == entrant)?;
         let is_whole = self.rounds > 0 && tally.rounds.len() == self.rounds as usize;
-        (is_whole && self.warm(tally).is_empty())
-            .then(|| tally.rounds.iter().map(Round::rate).collect())
+        (is_whole && tally.cold).then(|| tally.rounds.iter().map(Round::rate).collect())
     }
 
     /// The median rate of each entrant as a part of the highest of them, in their order.
@@ -126,31 +116,6 @@ impl Standing {
     /// `os` once more, beside `os`.
     pub(in crate::experiment) fn os_again(&self) -> Option<Comparison> {
         self.compare(Entrant::OsAgain, |rival| rival == Entrant::Stream(ReadaheadStrategy::Os))
-    }
-
-    /// What a reader has to know of the entrant at `index`.
-    pub(in crate::experiment) fn remarks(&self, index: usize) -> Vec<String> {
-        let tally = &self.tallies[index];
-        let mut remarks = self.warm(tally);
-        remarks.extend(tally.notes.iter().cloned());
-        if let Some(why) = tally.failures.first() {
-            let failed = tally.failures.len();
-            remarks.push(match tally.rounds.len() {
-                0 => format!("not measured: {why}"),
-                rounds => {
-                    format!("{failed} of {} rounds could not be measured: {why}", failed + rounds)
-                }
-            });
-        }
-        unique(&remarks)
-    }
-
-    /// What was in the page cache where nothing should have been.
-    fn warm(&self, tally: &Tally) -> Vec<String> {
-        if self.row.cache == CacheMode::Direct || !self.row.state.reads_device() {
-            return Vec::new();
-        }
-        tally.coldness.iter().filter_map(Coldness::remark).collect()
     }
 }
 

@@ -7,9 +7,9 @@ use std::cmp::Ordering;
 use forebay_io::{CacheMode, Kind};
 use serde::{Serialize, Serializer};
 
-use super::NAME;
-use crate::experiment::rounds;
-use crate::report::Record;
+use crate::experiment::tally;
+pub(super) use crate::experiment::tally::Figures;
+use crate::experiment::{grouped, rounds};
 use crate::statistics::{self, Estimate, Judgement, median};
 
 /// Who reads.
@@ -60,45 +60,15 @@ impl Cell {
         format!("{} {}{workers}", self.backend.name(), self.cache)
     }
 
-    fn is_beside(self, other: Cell) -> bool {
-        Cell { depth: 0, ..self } == Cell { depth: 0, ..other }
+    pub(super) fn label(&self) -> String {
+        format!("{} depth {}", self.line_label(), self.depth)
     }
-}
-
-/// What one round of a cell gave; a field is a metric of the record.
-#[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Figures {
-    pub(super) seconds: f64,
-    pub(super) blocks: u64,
-    pub(super) blocks_per_s: f64,
-    pub(super) bytes_per_s: f64,
-    pub(super) device_requests: Option<u64>,
-    pub(super) device_bytes: Option<u64>,
-    pub(super) over_read: Option<f64>,
-    pub(super) wait_us_p50: Option<f64>,
-    /// `None` of fewer than 1,000 waits.
-    pub(super) wait_us_p99: Option<f64>,
-    pub(super) cpu_us_per_block: f64,
 }
 
 /// A cell and what its rounds gave.
-#[derive(Debug, Clone)]
-pub(super) struct Row {
-    pub(super) cell: Cell,
-    pub(super) rounds: Vec<Figures>,
-    /// False if memory answered some of the reads, or may have.
-    pub(super) cold: bool,
-    /// Why a round could not be measured. There are no more after that one, so that round n of this cell is
-    /// beside round n of the others.
-    pub(super) failure: Option<String>,
-    pub(super) remarks: Vec<String>,
-}
+pub(super) type Row = tally::Row<Cell, Figures>;
 
 impl Row {
-    pub(super) fn new(cell: Cell) -> Row {
-        Row { cell, rounds: Vec::new(), cold: true, failure: None, remarks: Vec::new() }
-    }
-
     pub(super) fn rates(&self) -> Vec<f64> {
         self.rounds.iter().map(|round| round.blocks_per_s).collect()
     }
@@ -117,11 +87,6 @@ impl Row {
     pub(super) fn told(&self) -> String {
         rounds::told(&self.rates(), "blocks/s")
     }
-
-    pub(super) fn record(&self) -> Record {
-        let failure = self.failure.as_deref();
-        rounds::record(NAME, &self.cell, &self.rounds, &self.remarks, failure, "blocks_per_s")
-    }
 }
 
 /// The rows of one backend and cache mode that are evidence.
@@ -133,13 +98,9 @@ pub(super) struct Line<'a> {
 impl<'a> Line<'a> {
     /// All lines, in the order of their first rows.
     pub(super) fn all(rows: &'a [Row]) -> Vec<Line<'a>> {
-        let mut lines: Vec<Line<'a>> = Vec::new();
-        for row in rows.iter().filter(|row| row.is_evidence()) {
-            match lines.iter_mut().find(|line| line.cell().is_beside(row.cell)) {
-                Some(line) => line.rows.push(row),
-                None => lines.push(Line { rows: vec![row] }),
-            }
-        }
+        let evidence = rows.iter().filter(|row| row.is_evidence());
+        let lines = grouped(evidence, |row| Cell { depth: 0, ..row.cell });
+        let mut lines: Vec<Line<'a>> = lines.into_iter().map(|(_, rows)| Line { rows }).collect();
         for line in &mut lines {
             line.rows.sort_by_key(|row| row.cell.depth);
             let rounds = line.rows.iter().map(|row| row.rounds.len()).max();
@@ -243,7 +204,7 @@ mod tests {
     fn a_record_has_the_cell_the_medians_and_every_round() {
         let mut one = row(Kind::Uring, CacheMode::Direct, 64, &[70.0, 90.0, 80.0]);
         one.remarks = vec!["2 threads".to_owned(), "2 threads".to_owned()];
-        let record = one.record();
+        let record = one.record("depth", "blocks_per_s");
         assert_eq!((record.cell_text("backend"), record.cell_text("cache")), ("uring", "direct"));
         assert_eq!((record.cell_number("depth"), record.cell.len()), (Some(64), 3));
         assert_eq!(record.metric("blocks_per_s"), Some(80.0));
@@ -251,18 +212,24 @@ mod tests {
         assert_eq!(record.rounds[1]["blocks_per_s"], 90.0);
         assert_eq!(record.remarks, ["2 threads"]);
         one.cell.workers = Some(3);
-        assert_eq!(one.record().cell_number("workers"), Some(3));
+        assert_eq!(one.record("depth", "blocks_per_s").cell_number("workers"), Some(3));
     }
 
     #[test]
     fn a_cell_that_failed_says_why_and_is_no_evidence() {
         let mut failed = row(Kind::Uring, CacheMode::Direct, 64, &[]);
         failed.failure = Some("the arena needs 9 bytes".to_owned());
-        assert!(failed.record().metrics["blocks_per_s"].is_null());
-        assert_eq!(failed.record().remarks, ["not measured: the arena needs 9 bytes"]);
+        assert!(failed.record("depth", "blocks_per_s").metrics["blocks_per_s"].is_null());
+        assert_eq!(
+            failed.record("depth", "blocks_per_s").remarks,
+            ["not measured: the arena needs 9 bytes"]
+        );
         let mut late = row(Kind::Uring, CacheMode::Direct, 32, &[1.0, 2.0]);
         late.failure = Some("no memory".to_owned());
-        assert_eq!(late.record().remarks, ["not measured after 2 rounds: no memory"]);
+        assert_eq!(
+            late.record("depth", "blocks_per_s").remarks,
+            ["not measured after 2 rounds: no memory"]
+        );
         let mut warm = row(Kind::Uring, CacheMode::Direct, 16, &[1.0, 2.0]);
         warm.cold = false;
         assert!(Line::all(&[failed, late, warm]).is_empty(), "[DEP-1]");

@@ -15,7 +15,7 @@ use super::settings::{PG_MAINTENANCE, PG_WORKERS};
 use super::{NAME, Settings};
 use crate::experiment::Outcome;
 use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict, tables};
-use crate::statistics::{BOUND, Judgement, ROUNDS_MIN, knee, paired_ratio};
+use crate::statistics::{BOUND, ROUNDS_MIN, knee, paired_ratio};
 use crate::units::shown_size;
 
 /// PostgreSQL takes no larger value for effective_io_concurrency and maintenance_io_concurrency.
@@ -83,16 +83,6 @@ fn headline(settings: &Settings, best: &Line<'_>, lines: &[&Line<'_>]) -> Option
         }
         _ => format!("no clear gain over depth {}", start.cell.depth),
     };
-    let surely = match best.compared(knee) {
-        Some((_, ratio)) if ratio.judgement() == Judgement::Keeps => {
-            "; no other depth is more than 5 % faster".to_owned()
-        }
-        Some((rival, ratio)) => {
-            let (rounds, depth) = (ratio.rounds, rival.cell.depth);
-            format!("; {rounds} rounds do not tell whether depth {depth} is faster")
-        }
-        None => String::new(),
-    };
     let others = lines.iter().filter(|line| line.label() != best.label());
     let as_good: Vec<String> =
         others.filter(|line| may_be_as_fast(line, knee)).map(|line| line.label()).collect();
@@ -102,7 +92,7 @@ fn headline(settings: &Settings, best: &Line<'_>, lines: &[&Line<'_>]) -> Option
         ("One of the fastest ways", format!("; not surely slower: {}", as_good.join(", ")))
     };
     Some(format!(
-        "{which} to read random blocks here is {}: {} of {} with {} prefetched, {gained}{surely}{others}.",
+        "{which} to read random blocks here is {}: {} of {} with {} prefetched, {gained}{others}.",
         best.label(),
         knee.told(),
         shown_size(settings.block_bytes),

@@ -9,9 +9,9 @@ use forebay_io::{CacheMode, Kind};
 
 use super::cell::{Cell, Engine};
 use super::fio::Fio;
-use super::reader::Reader;
 use super::{Settings, open_queue};
 use crate::bad_input;
+use crate::experiment::window::memory;
 use crate::experiment::{Experiment, probe_direct};
 use crate::report::BackendNote;
 use crate::workfile::Workfile;
@@ -82,7 +82,7 @@ impl Means {
 fn probe_backend(settings: &Settings, workfile: &Workfile, kind: Kind) -> BackendNote {
     let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
     let deepest = settings.depths.last().map_or(1, |&depth| depth as usize);
-    let deep = Reader::memory(workfile, deepest)
+    let deep = memory(deepest, workfile.block_bytes())
         .and_then(|memory| open_queue(kind, cache, deepest, None, Some(&memory)));
     let (available, note) = match deep {
         Ok(io) => (true, io.notes().join("; ")),

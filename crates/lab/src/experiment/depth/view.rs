@@ -86,7 +86,7 @@ fn rates(rows: &[Row], lines: &[Line<'_>]) -> Table {
         };
         let share = row.rate().filter(|_| mark != Mark::Weak && highest > 0.0);
         let share = share.map(|rate| rate / highest);
-        let notes = row.record().remarks;
+        let notes = row.notes();
         TableCell { share, mark, notes, ..TableCell::figure(row.rate()) }
     })
 }

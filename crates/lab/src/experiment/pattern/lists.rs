@@ -51,16 +51,32 @@ pub(super) fn uniform(file_blocks: u32, count: u32, random: &mut fastrand::Rng) 
     (0..count).map(|_| random.u32(0..file_blocks)).collect()
 }
 
-/// `count` blocks, the k-th most popular in proportion to 1 / k^0.99; popular ones lie anywhere.
-pub(super) fn zipfian(file_blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
-    let ranks = file_blocks.min(ZIPF_BLOCKS_MAX);
-    let mut sum = 0.0;
-    let sums: Vec<f64> = (1..=ranks)
-        .map(|rank| {
+/// Ranks of which the k-th comes in proportion to 1 / k^0.99.
+pub(in crate::experiment) struct Zipf {
+    sums: Vec<f64>,
+}
+
+impl Zipf {
+    /// Of so many ranks.
+    pub(in crate::experiment) fn new(ranks: u32) -> Zipf {
+        let mut sum = 0.0;
+        let sums = (1..=ranks).map(|rank| {
             sum += f64::from(rank).powf(-ZIPF_EXPONENT);
             sum
-        })
-        .collect();
+        });
+        Zipf { sums: sums.collect() }
+    }
+
+    /// A rank from 0 on.
+    pub(in crate::experiment) fn draw(&self, random: &mut fastrand::Rng) -> u32 {
+        let point = random.f64() * self.sums[self.sums.len() - 1];
+        self.sums.partition_point(|&upto| upto <= point).min(self.sums.len() - 1) as u32
+    }
+}
+
+/// `count` blocks, the k-th most popular in proportion to 1 / k^0.99; popular ones lie anywhere.
+pub(super) fn zipfian(file_blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
+    let zipf = Zipf::new(file_blocks.min(ZIPF_BLOCKS_MAX));
     // Steps of a length that has no divisor in common with the file's visit each block once.
     let step = (file_blocks / 2..file_blocks)
         .map(|step| (step | 1).max(1))
@@ -68,8 +84,7 @@ pub(super) fn zipfian(file_blocks: u32, count: u32, random: &mut fastrand::Rng) 
         .unwrap_or(1);
     let first = random.u32(0..file_blocks);
     let draw = |_| {
-        let point = random.f64() * sum;
-        let rank = sums.partition_point(|&upto| upto <= point).min(sums.len() - 1) as u64;
+        let rank = u64::from(zipf.draw(random));
         ((u64::from(first) + rank * u64::from(step)) % u64::from(file_blocks)) as u32
     };
     (0..count).map(draw).collect()

@@ -14,7 +14,7 @@
 use super::files::Files;
 use super::throughput::{Cache, Cell, Throughput, files_name, readers};
 use super::{NAME, Position, Settings};
-use crate::experiment::Outcome;
+use crate::experiment::{Outcome, grouped};
 use crate::facts::Storage;
 use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict};
 use crate::statistics::{
@@ -56,27 +56,16 @@ pub(super) struct Choice {
 
 /// All groups, that of which conclusions are drawn first.
 pub(super) fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for cell in cells.iter().filter(|cell| cell.cell.cache == Cache::Buffered) {
-        let (files, request_bytes) = (cell.cell.files, cell.cell.request_bytes);
-        let is_of =
-            |group: &&mut Group<'_>| (group.files, group.request_bytes) == (files, request_bytes);
-        match groups.iter_mut().find(is_of) {
-            Some(group) => group.cells.push(cell),
-            None => groups.push(Group {
-                files,
-                request_bytes,
-                cells: vec![cell],
-                ceilings: cells.iter().filter(|cell| is_ceiling(cell, files)).collect(),
-            }),
-        }
-    }
+    let (buffered, direct): (Vec<&Cell>, Vec<&Cell>) =
+        cells.iter().partition(|cell| cell.cell.cache == Cache::Buffered);
+    let groups = grouped(buffered, |cell| (cell.cell.files, cell.cell.request_bytes));
+    let group = |((files, request_bytes), cells)| {
+        let ceilings = direct.iter().copied().filter(|cell| cell.cell.files == files).collect();
+        Group { files, request_bytes, cells, ceilings }
+    };
+    let mut groups: Vec<Group<'_>> = groups.into_iter().map(group).collect();
     groups.sort_by_key(|group| (group.files != Some(Files::Own), group.request_bytes));
     groups
-}
-
-fn is_ceiling(cell: &Cell, files: Option<Files>) -> bool {
-    cell.cell.cache == Cache::Direct && cell.cell.files == files
 }
 
 impl<'a> Group<'a> {
@@ -95,7 +84,7 @@ impl<'a> Group<'a> {
         let good = here.filter(|cell| {
             let has_all = cell.failure.is_none() && rounds > 0 && cell.rounds.len() == rounds;
             let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0;
-            has_all && cell.is_cold() && cell.rates().iter().all(is_rate)
+            has_all && cell.cold && cell.rates().iter().all(is_rate)
         });
         let cells: Vec<&Cell> = good.copied().collect();
         Curve { rates: cells.iter().map(|cell| cell.rates()).collect(), cells }
@@ -206,7 +195,7 @@ fn of_group(
     let none = |why: &str| format!("No conclusion about readahead: {why}.");
     let rounds = group.cells.iter().map(|cell| cell.rounds.len()).max().unwrap_or(0);
     match (group.ends(), group.choice(settings)) {
-        _ if group.cells.iter().all(|cell| !cell.is_cold()) => none(
+        _ if group.cells.iter().all(|cell| !cell.cold) => none(
             "the page cache could not be emptied, so these are the speeds of memory, not of a disk",
         ),
         _ if rounds < ROUNDS_MIN => none(&format!("it takes --rounds {ROUNDS_MIN} at least")), // [RCN-2]

@@ -100,14 +100,14 @@ fn throughput(group: &Group<'_>) -> Table {
 fn rate(group: &Group<'_>, cell: &throughput::Cell, highest: f64) -> TableCell {
     let compared = group.curve(cell.cell.readers).cells;
     let best = compared.iter().filter_map(|cell| cell.rate()).reduce(f64::max);
-    let mark = match (cell.is_cold(), cell.cell.cache) {
+    let mark = match (cell.cold, cell.cell.cache) {
         (false, _) => Mark::Weak,
         (true, Cache::Buffered) if cell.rate() == best => Mark::Best,
         (true, _) => Mark::Plain,
     };
-    let share = cell.rate().map(|rate| rate / highest).filter(|_| cell.is_cold());
+    let share = cell.rate().map(|rate| rate / highest).filter(|_| cell.cold);
     let text = TableCell::figure(cell.rate().map(|rate| rate / 1e6));
-    TableCell { share, mark, ..text }.noted(cell.record().remarks)
+    TableCell { share, mark, ..text }.noted(cell.notes())
 }
 
 pub(super) fn activation(cells: &[activation::Cell]) -> Table {
@@ -118,8 +118,7 @@ pub(super) fn activation(cells: &[activation::Cell]) -> Table {
             (Some(reads), _) => format!("read {reads}"),
             (None, _) => "never".to_owned(),
         };
-        let notes = cell.failure.iter().cloned().chain(cell.remarks());
-        TableCell::new(text).noted(notes.collect())
+        TableCell::new(text).noted(cell.remarks())
     };
     let agreeing = |cell: &activation::Cell| {
         let summary = cell.summary();
@@ -152,7 +151,7 @@ pub(super) fn mixture(cells: &[mixture::Cell]) -> Table {
     let (streams, random) = of.unwrap_or_default();
     let figure = |cell: &mixture::Cell, of: fn(&mixture::Round) -> Option<f64>| {
         let rounds: Option<Vec<f64>> = cell.rounds.iter().map(of).collect();
-        let mark = if cell.is_cold() { Mark::Plain } else { Mark::Weak };
+        let mark = if cell.cold { Mark::Plain } else { Mark::Weak };
         TableCell { mark, ..TableCell::figure(rounds.and_then(|rounds| median(&rounds))) }
     };
     let streams_mb = |round: &mixture::Round| Some(round.stream_bytes_per_s? / 1e6);
@@ -251,6 +250,7 @@ mod tests {
     #[test]
     fn what_was_not_cold_is_weak_on_no_curve_and_not_the_best() {
         let mut cells = realistic();
+        cells[3].cold = false;
         cells[3].remarks = vec!["not cold: 1 of 2 pages stayed".to_owned(); 3];
         let section = shown(cells);
         let (plot, table) = plot_and_table(&section);

@@ -23,11 +23,13 @@ pub use settings::Settings;
 
 use forebay_io::CacheMode;
 use serde::Serialize;
-use serde_json::{Map, json};
+use serde_json::json;
 
-use super::contest::{DeviceReadahead, Pools, Standing, frames_most, hold};
+use super::contest::{self, Pools, Standing, frames_most, hold, readahead_guard};
+use super::tally::Row;
 use super::{Bench, Entrant, Experiment, Ground, Measuring, Outcome, probe_direct};
 use crate::bad_input;
+use crate::device_readahead::ReadaheadGuard;
 use crate::report::{BackendNote, Record};
 use settings::BLOCK_BYTES;
 
@@ -39,7 +41,7 @@ pub const NAME: &str = "strategies";
 pub struct Means {
     missing_direct: Option<String>,
     backends: Vec<BackendNote>,
-    readahead: DeviceReadahead,
+    guard: Option<ReadaheadGuard>,
 }
 
 /// One entrant in one row.
@@ -67,7 +69,7 @@ impl Experiment for Settings {
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
-        let readahead = DeviceReadahead::new(bench.storage, &self.device_readahead)?;
+        let guard = readahead_guard(bench.storage, &self.device_readahead)?;
         let mut missing_direct = None;
         if self.caches.contains(&CacheMode::Direct) {
             missing_direct = probe_direct(&self.ground(), bench.workfile)?;
@@ -86,7 +88,7 @@ impl Experiment for Settings {
                 backends.push(note);
             }
         }
-        let means = Means { missing_direct, backends, readahead };
+        let means = Means { missing_direct, backends, guard };
         Ok(Box::new(move |bench, progress| self.run(bench, means, progress)))
     }
 }
@@ -98,18 +100,15 @@ impl Settings {
         means: Means,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Outcome> {
-        let Means { missing_direct, backends, readahead } = means;
-        let found_bytes = readahead.bytes();
-        let (rows, unusable) = self
-            .rows()
-            .into_iter()
-            .partition(|row| row.cache == CacheMode::Buffered || missing_direct.is_none());
+        let Means { missing_direct, backends, guard } = means;
+        let standing = |row: contest::Row| match &missing_direct {
+            Some(why) if row.cache == CacheMode::Direct => Standing::unmeasured(row, why),
+            _ => Standing::new(row),
+        };
+        let mut standings: Vec<Standing> = self.rows().into_iter().map(standing).collect();
         let rules = self.rules();
         let pools = Pools::new(bench.workfile, frames_most(&rules.shape))?;
-        let mut standings = hold(bench, &rules, rows, &pools, readahead, progress)?;
-        let why = missing_direct.unwrap_or_default();
-        let unmeasured = |row| Standing::unmeasured(row, found_bytes, &why);
-        standings.extend(Vec::into_iter(unusable).map(unmeasured));
+        hold(bench, &rules, &mut standings, &pools, guard, progress)?;
         Ok(self.outcome(&standings, backends))
     }
 
@@ -139,13 +138,11 @@ impl Settings {
                 cache: row.cache.to_string(),
                 device_readahead_bytes: standing.device_readahead_bytes,
             };
-            let rounds = standing.tallies[index].rounds(BLOCK_BYTES);
-            let mut record = Record::new(NAME, &cell, &rounds);
-            if record.rounds.is_empty() {
-                record.metrics = Map::from_iter([("blocks_per_s".to_owned(), json!(null))]);
-            }
+            let tally = &standing.tallies[index];
+            let rounds = tally.rounds.iter().map(|round| round.figures(BLOCK_BYTES)).collect();
+            let mut record = Row { rounds, ..Row::new(cell) }.record(NAME, "blocks_per_s");
             record.metrics.insert("ratio_to_best".to_owned(), json!(ratios[index]));
-            record.remarks = standing.remarks(index);
+            record.remarks = tally.notes();
             let slowed = self.handicap.filter(|(slowed, _)| slowed == entrant);
             record.remarks.extend(slowed.map(|(_, part)| {
                 format!("slowed down on purpose by {:.0} % of its time", part * 100.0)

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use forebay::ReadaheadStrategy;
 use serde_json::Value;
 
 use super::*;
 use crate::experiment::contest::Row;
-use crate::experiment::tally::Measured;
 use crate::experiment::{CacheState, Pattern};
 use crate::measure::Coldness;
 use crate::report::{Mark, Part, Verdict};
@@ -29,9 +29,7 @@ fn standing(pattern: Pattern, rates: &[(Entrant, Vec<f64>)]) -> Standing {
     };
     let mut standing = Standing::new(row);
     for (tally, (_, rates)) in standing.tallies.iter_mut().zip(rates) {
-        for rate in rates {
-            tally.take(Coldness::Cold, Ok(Measured::of_rate(*rate))).unwrap();
-        }
+        *tally = tally.clone().with_rates(rates);
     }
     (0..rates[0].1.len()).for_each(|_| standing.round_ended(Duration::from_secs(1)));
     standing
@@ -68,7 +66,7 @@ fn concluded_from() -> Vec<Standing> {
             .map(|record| (text(record, "strategy").parse().unwrap(), vec![rate(record)]))
             .collect();
         let mut standing = standing(text(&six[0], "pattern").parse().unwrap(), &rates);
-        standing.row.state = text(&six[0], "cache_state").parse().unwrap();
+        standing.row.state = CacheState::from_str(&text(&six[0], "cache_state"), false).unwrap();
         if text(&six[0], "cache") == "direct" {
             standing.row.cache = CacheMode::Direct;
         }
@@ -101,6 +99,7 @@ fn what_two_that_do_the_same_came_apart_by_in_that_run_is_its_noise_floor() {
         // On resident pages os, hint and max are one.
         let hint = standing.row.entrants.iter().position(|entrant| *entrant == HINT).unwrap();
         standing.row.entrants[hint] = Entrant::OsAgain;
+        standing.tallies[hint].cell = Entrant::OsAgain;
     }
     let verdicts = conclusion::verdicts(&resident);
     let again: Vec<&Verdict> = verdicts.iter().filter(|it| it.entrant == "os-again").collect();
@@ -196,7 +195,7 @@ fn a_record_has_its_cell_its_rounds_and_its_rank() {
     assert_eq!(records[1].metric("ratio_to_best"), Some(1.0));
     assert_eq!(records[0].remarks, [""; 0]);
     assert_eq!(records[1].remarks, ["slowed down on purpose by 15 % of its time"]);
-    let lost = settings().records(&Standing::unmeasured(row.row, None, "tmpfs refuses"));
+    let lost = settings().records(&Standing::unmeasured(row.row, "tmpfs refuses"));
     assert!(lost[0].metrics["blocks_per_s"].is_null() && lost[0].rounds.is_empty());
     assert_eq!(lost[0].remarks, ["not measured: tmpfs refuses"]);
 }
@@ -204,7 +203,7 @@ fn a_record_has_its_cell_its_rounds_and_its_rank() {
 #[test]
 fn the_section_has_the_matrix_with_its_marks() {
     let mut standings = rows(&[0.8, 1.1, -1.0]);
-    standings[1].tallies[0].coldness = vec![Coldness::Warm { pages: 3, of: 9 }];
+    standings[1].tallies[0].begins(&Coldness::Warm { pages: 3, of: 9 });
     let section = settings().outcome(&standings, Vec::new()).section;
     let [Part::Table(matrix)] = &section.parts[..] else { panic!("one table") };
     assert_eq!(matrix.columns, ["pattern", "os", "async", "adaptive"]);

@@ -65,7 +65,7 @@ fn share(standing: &Standing, index: usize, share: Option<f64>) -> TableCell {
         None if standing.tallies[index].rounds.is_empty() => "–".to_owned(),
         None => "?".to_owned(),
     };
-    TableCell { text, share, mark, notes: standing.remarks(index) }
+    TableCell { text, share, mark, notes: standing.tallies[index].notes() }
 }
 
 /// A share with two digits, rounded down, so that 1.00 is the best and nothing else.

@@ -2,10 +2,7 @@
 
 use serde::Serialize;
 
-use super::NAME;
-use crate::experiment::rounds;
-use crate::report::Record;
-use crate::statistics::median;
+use crate::experiment::{rounds, tally};
 use crate::units::shown_size;
 
 /// Where a write goes.
@@ -124,37 +121,16 @@ pub(super) struct Figures {
 }
 
 /// A cell and what its rounds gave.
-#[derive(Debug, Clone)]
-pub(super) struct Row {
-    pub(super) cell: Cell,
-    pub(super) rounds: Vec<Figures>,
-    /// Why it could not be measured; there are no rounds after that.
-    pub(super) refused: Option<String>,
-    pub(super) remarks: Vec<String>,
-}
+pub(super) type Row = tally::Row<Cell, Figures>;
 
 impl Row {
-    pub(super) fn new(cell: Cell) -> Row {
-        Row { cell, rounds: Vec::new(), refused: None, remarks: Vec::new() }
-    }
-
     pub(super) fn rates(&self) -> Vec<f64> {
         self.rounds.iter().map(|round| round.syncs_per_s).collect()
-    }
-
-    pub(super) fn median(&self, of: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
-        let values: Option<Vec<f64>> = self.rounds.iter().map(of).collect();
-        median(&values?)
     }
 
     /// The latency in words: the median, and its lowest and highest round if they are far apart.
     pub(super) fn told(&self) -> String {
         let latencies: Vec<f64> = self.rounds.iter().map(|round| round.latency_us_p50).collect();
         rounds::told(&latencies, "µs")
-    }
-
-    pub(super) fn record(&self) -> Record {
-        let refused = self.refused.as_deref();
-        rounds::record(NAME, &self.cell, &self.rounds, &self.remarks, refused, "syncs_per_s")
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn draw(filesystem: Option<&str>, rows: &[Row]) -> Outcome {
     }
     told.extend(commit(rows));
     let commits = rows.iter().filter(|row| row.cell.is_a_commit());
-    told.extend(commits.filter_map(|row| Some(format!("{}.", row.refused.as_ref()?))));
+    told.extend(commits.filter_map(|row| Some(format!("{}.", row.failure.as_ref()?))));
     Outcome {
         verdicts: verdicts(rows),
         advice: wal_sync_method(rows).filter(|_| in_memory.is_none()).into_iter().collect(),
@@ -198,7 +198,7 @@ mod tests {
         rows.push(row(Cell { writers: 16, ..COMMIT }, &[100.0, 100.0]));
         rows.push(row(Cell { place: Place::Appended, ..COMMIT }, &[900.0, 910.0]));
         let mut direct = commit_by(Method::ODirectODsync, &[]);
-        direct.refused = Some("o_direct_o_dsync is refused here: Invalid argument".to_owned());
+        direct.failure = Some("o_direct_o_dsync is refused here: Invalid argument".to_owned());
         rows.push(direct);
         let told = draw(Some("ext4"), &rows).conclusions;
         assert_eq!(
@@ -207,7 +207,7 @@ mod tests {
              from 490 to 1,000): 2,000 a second from one writer, 10,000 from 16; appended it takes 905 µs."
         );
         assert!(told[1].sentence.contains("o_direct_o_dsync is refused here"));
-        let record = rows.last().unwrap().record();
+        let record = rows.last().unwrap().record("sync", "syncs_per_s");
         assert!(record.metrics["syncs_per_s"].is_null() && record.remarks[0].contains("refused"));
     }
 }

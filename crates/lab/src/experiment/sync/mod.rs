@@ -19,17 +19,13 @@ mod writer;
 pub use args::SyncArgs;
 pub use settings::Settings;
 
-use std::fs::File;
-use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use anyhow::Context;
-
+use super::tally::{one_round, shuffled};
 use super::{Bench, Experiment, Ground, Measuring, Outcome};
-use crate::interrupt;
 use crate::workfile::{Naming, Workfile};
-use cell::{Cell, Files, Method, Place, Row};
-use writer::{CELL_TIME, Part, Refused};
+use cell::{Cell, Figures, Files, Place, Row};
+use writer::{CELL_TIME, Part};
 
 /// The name of this experiment in records.
 pub const NAME: &str = "sync";
@@ -73,11 +69,13 @@ impl Experiment for Settings {
 
 impl Settings {
     fn run(&self, bench: &Bench<'_>, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-        let own = self.own_files()?;
-        let site = Site { settings: self, workfile: bench.workfile, own };
+        let own = self.cells().into_iter().filter(|cell| cell.files == Files::Own);
+        let own = own.map(|cell| cell.writers).max().unwrap_or(0);
+        let own: anyhow::Result<Vec<Workfile>> = (0..own).map(|_| self.file(OWN_BYTES)).collect();
+        let site = Site { settings: self, workfile: bench.workfile, own: own? };
         let rows = site.measure_all(progress)?;
         Ok(Outcome {
-            records: rows.iter().map(Row::record).collect(),
+            records: rows.iter().map(|row| row.record(NAME, "syncs_per_s")).collect(),
             section: view::section(&rows),
             ..conclusion::draw(bench.storage.filesystem.as_deref(), &rows)
         })
@@ -87,20 +85,11 @@ impl Settings {
         self.size_bytes.min(APPENDED_BYTES_MAX)
     }
 
-    /// A file for each writer that has one of its own, written and synced.
-    fn own_files(&self) -> anyhow::Result<Vec<File>> {
-        let own = self.cells().into_iter().filter(|cell| cell.files == Files::Own);
-        let count = own.map(|cell| cell.writers).max().unwrap_or(0);
-        (0..count).map(|_| self.scratch(OWN_BYTES)).collect()
-    }
-
-    /// A file without a name, filled with so many bytes.
-    fn scratch(&self, bytes: u64) -> anyhow::Result<File> {
-        let file = tempfile::tempfile_in(&self.directory).context("cannot make a file")?;
-        let mut contents = vec![0; bytes as usize];
-        fastrand::fill(&mut contents);
-        std::io::Write::write_all(&mut &file, &contents).context("cannot fill a file")?;
-        file.sync_all().context("cannot sync a file")?;
+    /// A file without a name, filled with so many bytes and synced.
+    fn file(&self, bytes: u64) -> anyhow::Result<Workfile> {
+        let (directory, naming) = (&self.directory, Naming::Nameless);
+        let mut file = Workfile::create(directory, bytes, 8192, self.seed, naming)?;
+        file.fill(|_| ())?;
         Ok(file)
     }
 }
@@ -109,7 +98,7 @@ impl Settings {
 struct Site<'a> {
     settings: &'a Settings,
     workfile: &'a Workfile,
-    own: Vec<File>,
+    own: Vec<Workfile>,
 }
 
 impl Site<'_> {
@@ -118,7 +107,7 @@ impl Site<'_> {
         let mut random = fastrand::Rng::with_seed(settings.seed);
         let mut rows: Vec<Row> = settings.cells().into_iter().map(Row::new).collect();
         for round in 0..ROUNDS_MAX.max(settings.rounds) {
-            let mut order: Vec<usize> = (0..rows.len()).collect();
+            let mut order = shuffled(&rows, &mut random);
             if round >= settings.rounds {
                 // [SYN-1]
                 order.retain(|&row| rows[row].cell.is_a_commit());
@@ -128,81 +117,46 @@ impl Site<'_> {
                     break;
                 }
             }
-            random.shuffle(&mut order);
-            for index in order {
-                if rows[index].refused.is_some() {
-                    continue;
-                }
-                interrupt::check()?;
-                assert_eq!(rows[index].rounds.len(), round as usize, "[SYN-1]");
-                progress(&rows[index].cell.label());
-                self.measure_into(&mut rows[index])?;
-            }
+            one_round(
+                &mut rows,
+                order,
+                progress,
+                |cell| cell.label(),
+                |row| {
+                    assert_eq!(row.rounds.len(), round as usize, "[SYN-1]");
+                    let figures = self.measure(row.cell)?;
+                    if figures.seconds < CELL_TIME.as_secs_f64() {
+                        row.remarks.push("ended early: the file has its largest size".to_owned());
+                    }
+                    Ok(figures)
+                },
+            )?;
         }
         Ok(rows)
     }
 
-    fn measure_into(&self, row: &mut Row) -> anyhow::Result<()> {
-        match self.measure(row.cell) {
-            Ok(figures) => {
-                if figures.seconds < CELL_TIME.as_secs_f64() {
-                    row.remarks.push("ended early: the file has its largest size".to_owned());
-                }
-                row.rounds.push(figures);
-            }
-            Err(error) => match error.downcast_ref::<Refused>() {
-                Some(refused) => row.refused = Some(refused.to_string()),
-                None => return Err(error),
-            },
-        }
-        Ok(())
-    }
-
-    fn measure(&self, cell: Cell) -> anyhow::Result<cell::Figures> {
-        let writers = u64::from(cell.writers);
-        match (cell.files, cell.place) {
+    fn measure(&self, cell: Cell) -> anyhow::Result<Figures> {
+        let (writers, appended) = (u64::from(cell.writers), self.settings.appended_bytes());
+        let part = |file: &Workfile, bytes| Part::new(file, bytes, cell);
+        let parts: anyhow::Result<Vec<Part>> = match (cell.files, cell.place) {
             (Files::One, Place::Overwritten) => {
-                let file = writer::open(self.workfile.path(), cell.method)?;
                 let each = self.workfile.size_bytes() / writers / cell.bytes * cell.bytes;
-                let nexts: Vec<AtomicU64> = (0..writers).map(|_| AtomicU64::new(0)).collect();
-                let part = |(number, next)| {
-                    let number: u64 = number;
-                    let bytes = number * each..(number + 1) * each;
-                    Part { file: &file, bytes, next, once: false }
-                };
-                writer::measure(cell, &(0..).zip(&nexts).map(part).collect::<Vec<_>>())
+                let range = |number| number * each..(number + 1) * each;
+                (0..writers).map(|number| part(self.workfile, range(number))).collect()
             }
+            // One part for all: who comes next appends.
             (Files::One, Place::Appended) => {
-                let kept = self.settings.scratch(0)?;
-                let file = reopened(&kept, cell.method)?;
-                let next = AtomicU64::new(0);
-                let bytes = 0..self.settings.appended_bytes();
-                let part = |_| Part { file: &file, bytes: bytes.clone(), next: &next, once: true };
-                writer::measure(cell, &(0..writers).map(part).collect::<Vec<_>>())
+                part(&self.settings.file(0)?, 0..appended).map(|it| vec![it])
             }
-            (Files::Own, place) => {
-                let appended = place == Place::Appended;
-                let nexts: Vec<AtomicU64> = (0..writers).map(|_| AtomicU64::new(0)).collect();
-                let each =
-                    if appended { self.settings.appended_bytes() / writers } else { OWN_BYTES };
-                let fresh = if appended { writers } else { 0 };
-                let fresh: anyhow::Result<Vec<File>> =
-                    (0..fresh).map(|_| self.settings.scratch(0)).collect();
-                let fresh = fresh?;
-                let files = if appended { &fresh } else { &self.own };
-                let part = |(file, next)| Part { file, bytes: 0..each, next, once: appended };
-                writer::measure(cell, &files.iter().zip(&nexts).map(part).collect::<Vec<_>>())
+            (Files::Own, Place::Overwritten) => {
+                let own = self.own.iter().take(cell.writers as usize);
+                own.map(|file| part(file, 0..OWN_BYTES)).collect()
             }
-        }
+            (Files::Own, Place::Appended) => {
+                let each = appended / writers;
+                (0..writers).map(|_| part(&self.settings.file(0)?, 0..each)).collect()
+            }
+        };
+        writer::measure(cell, &parts?)
     }
-}
-
-/// `file`, which has no name, opened once more for `method`.
-fn reopened(file: &File, method: Method) -> anyhow::Result<File> {
-    use std::os::fd::AsRawFd;
-
-    if matches!(method, Method::Fdatasync | Method::Fsync | Method::RwfDsync) {
-        return file.try_clone().context("cannot open the file");
-    }
-    writer::open(format!("/proc/self/fd/{}", file.as_raw_fd()).as_ref(), method)
 }

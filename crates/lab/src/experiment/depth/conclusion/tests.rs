@@ -6,6 +6,7 @@ use super::super::DepthArgs;
 use super::super::cell::sample::line;
 use super::super::cell::{Cell, Figures};
 use super::*;
+use crate::statistics::Judgement;
 
 fn settings() -> Settings {
     let common = crate::cli::CommonArgs { dir: ".".into(), seed: Some(1) };

@@ -1,9 +1,9 @@
 //! What is concluded and advised, and where nothing is.
 
+use super::super::Device;
 use super::super::knob::{Readahead, Told};
 use super::super::race::Finish;
 use super::super::throughput::Round;
-use super::super::{Device, Measured, Part, Place};
 use super::*;
 use crate::cli::CommonArgs;
 use crate::experiment::readahead::ReadaheadArgs;
@@ -16,7 +16,6 @@ const MIB: u64 = 1024 * KIB;
 /// A cell of eight readers or so that got so many MB/s in each round.
 pub(in super::super) fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64]) -> Cell {
     let mut cell = Cell::new(Throughput {
-        part: Part::Throughput,
         readers: count,
         files: Some(Files::Own),
         readahead,
@@ -25,10 +24,9 @@ pub(in super::super) fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64])
         position: None,
         backend: None,
         apart_bytes: None,
-        place: Place::default(),
     });
     cell.rounds.extend(mb_per_s.iter().map(|rate| {
-        let finish = Finish { seconds: 1.0, moved: vec![(rate * 1e6) as u64], by_share: true };
+        let finish = Finish { seconds: 1.0, moved: vec![(rate * 1e6) as u64] };
         Round::new(&finish, Device::default())
     }));
     cell
@@ -166,12 +164,12 @@ fn who_may_not_set_the_devices_readahead_is_told_what_was_varied_instead() {
 fn a_cell_that_lacks_a_round_or_was_not_cold_is_left_out_alone() {
     let mut cells = spread();
     cells[9].rounds.pop();
-    cells[8].remarks.push("not cold: 3 of 9 pages stayed in the page cache".to_owned());
+    cells[8].cold = false;
     cells[8].rounds = device(8, 0, &[9000.0; 3]).rounds;
     let outcome = drawn(&cells, Some(128 * KIB));
     assert_eq!(outcome.advice[0].advised, "4096", "of those that are left: {outcome:?}");
     for cell in &mut cells {
-        cell.remarks.push("not cold: 3 of 9 pages stayed in the page cache".to_owned());
+        cell.cold = false;
     }
     let outcome = drawn(&cells, Some(128 * KIB));
     assert!(told(&outcome).contains("the page cache could not be emptied"), "{outcome:?}");
@@ -303,7 +301,7 @@ fn own_files_and_the_smallest_read_are_spoken_of_first() {
     one.cell.files = Some(Files::One);
     let mut large = device(8, 4096, &[1.0; 3]);
     large.cell.request_bytes = 131_072;
-    let mut ceiling: Cell = Measured::new(one.cell.clone());
+    let mut ceiling = Cell::new(one.cell.clone());
     (ceiling.cell.cache, ceiling.cell.request_bytes) = (Cache::Direct, 1 << 20);
     let cells = [one, large, device(8, 4096, &[1.0; 3]), ceiling];
     let groups = groups(&cells);
