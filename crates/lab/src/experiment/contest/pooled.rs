@@ -10,6 +10,7 @@
 //! Invariants:  [PLD-1] a block is counted when it came in the order of its leg and carries its number
 //! Concurrency: one thread reads; the pool's own threads are counted in the processor time.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -262,25 +263,25 @@ impl<'a> Pass<'a> {
         let options = StreamOptions::new().readahead(strategy);
         let mut legs = plan.legs.iter();
         let first = legs.by_ref().take(plan.at_once);
-        let mut open: Vec<OpenLeg<'_>> =
-            first.map(|leg| OpenLeg::new(file, leg, &options)).collect::<Result<_, _>>()?;
-        let mut turn = 0;
-        while !open.is_empty() {
-            turn = if turn < open.len() { turn } else { 0 };
-            if open[turn].rest.is_empty() {
+        let mut open: VecDeque<OpenLeg<'_>> =
+            first.map(|leg| open_leg(file, leg, &options)).collect::<Result<_, _>>()?;
+        while let Some((mut pages, rest)) = open.pop_front() {
+            let Some((&block, rest)) = rest.split_first() else {
                 // First out, then in: a stream that nobody reads on has no right to frames.
-                open.remove(turn);
+                drop(pages);
                 if let Some(leg) = legs.next() {
-                    open.insert(turn, OpenLeg::new(file, leg, &options)?);
+                    open.push_front(open_leg(file, leg, &options)?);
                 }
                 continue;
-            }
+            };
             let moment = self.waits.is_some().then(Instant::now);
-            let (block, page) = open[turn].next_page()?;
-            if !self.goes_on(moment, block, &page)? {
+            let Some(page) = pages.next() else {
+                bail!("a stream ended before block {block}, with {} to come", rest.len());
+            };
+            if !self.goes_on(moment, block, &page.map_err(forebay::Error::from)?)? {
                 break;
             }
-            turn += 1;
+            open.push_back((pages, rest));
         }
         Ok(())
     }
@@ -305,37 +306,21 @@ impl<'a> Pass<'a> {
 
 type Pages<'f> = Box<dyn Iterator<Item = Result<Streamed<'f, ()>, StreamError<()>>> + 'f>;
 
-/// A stream that is being read.
-struct OpenLeg<'f> {
-    pages: Pages<'f>,
-    /// Blocks that the reader still takes.
-    rest: &'f [u32],
-}
+/// A stream that is being read, and the blocks that its reader still takes.
+type OpenLeg<'f> = (Pages<'f>, &'f [u32]);
 
-impl<'f> OpenLeg<'f> {
-    fn new(
-        file: &'f PagedFile,
-        leg: &'f Leg,
-        options: &StreamOptions,
-    ) -> Result<OpenLeg<'f>, forebay::Error> {
-        let options = match leg.limit {
-            Some(limit) => options.clone().expected_rows(limit as u64),
-            None => options.clone(),
-        };
-        let pages: Pages<'f> = match leg.scanned() {
-            Some(range) => Box::new(file.scan_with(range, &options)?),
-            None => Box::new(file.stream_with(leg.blocks.iter().copied(), &options)?),
-        };
-        Ok(OpenLeg { pages, rest: leg.taken() })
-    }
-
-    /// The next block, which is there.
-    fn next_page(&mut self) -> anyhow::Result<(u32, Streamed<'f, ()>)> {
-        let block = self.rest[0];
-        self.rest = &self.rest[1..];
-        let Some(page) = self.pages.next() else {
-            bail!("a stream ended before block {block}, with {} to come", self.rest.len());
-        };
-        Ok((block, page.map_err(forebay::Error::from)?))
-    }
+fn open_leg<'f>(
+    file: &'f PagedFile,
+    leg: &'f Leg,
+    options: &StreamOptions,
+) -> Result<OpenLeg<'f>, forebay::Error> {
+    let options = match leg.limit {
+        Some(limit) => options.clone().expected_rows(limit as u64),
+        None => options.clone(),
+    };
+    let pages: Pages<'f> = match leg.scanned() {
+        Some(range) => Box::new(file.scan_with(range, &options)?),
+        None => Box::new(file.stream_with(leg.blocks.iter().copied(), &options)?),
+    };
+    Ok((pages, leg.taken()))
 }

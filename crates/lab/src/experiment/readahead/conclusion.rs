@@ -13,7 +13,7 @@
 
 use super::files::Files;
 use super::throughput::{Cache, Cell, Throughput, files_name, readers};
-use super::{NAME, Position, Settings, sentence};
+use super::{NAME, Settings, sentence};
 use crate::experiment::{Outcome, unique};
 use crate::facts::Storage;
 use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict};
@@ -209,7 +209,6 @@ pub(super) fn draw(settings: &Settings, storage: &Storage, cells: &[Cell], outco
             )));
         }
     }
-    outcome.conclusions.extend(ends(cells));
     outcome.conclusions.extend(unmeasured(cells));
 }
 
@@ -281,10 +280,6 @@ fn of_curves(
     told + &now.map_or(String::new(), |now| against(many, chosen, now, storage, outcome))
 }
 
-fn is_gain(ratio: Estimate) -> bool {
-    ratio.low > 1.0 && ratio.value > 1.0 / BOUND
-}
-
 /// Compares the chosen readahead with what is set `now`, and advises it if that is worth it.
 fn against(
     many: &Curve<'_>,
@@ -345,22 +340,6 @@ fn how_to_set(storage: &Storage, bytes: u64) -> String {
              /sys/class/bdi after each mount."
         ),
     }
-}
-
-/// What position alone does.
-fn ends(cells: &[Cell]) -> Option<Conclusion> {
-    let at = |position| cells.iter().find(|cell| cell.cell.position == Some(position));
-    let (begin, end) = (at(Position::Begin)?, at(Position::End)?);
-    let ratio = paired_ratio(&begin.rates(), &end.rates()).filter(|&ratio| is_gain(ratio))?;
-    let rounds = begin.rounds.len();
-    (rounds >= ROUNDS_MIN).then_some(())?;
-    Some(sentence(format!(
-        "The beginning of the disk is {:.2} times as fast as its end ({:.0} against {:.0} MB/s): where a \
-         file lies matters as much.",
-        ratio.value,
-        begin.rate()? / 1e6,
-        end.rate()? / 1e6,
-    )))
 }
 
 /// What could not be measured, once for each reason.

@@ -19,7 +19,6 @@ pub(super) fn section(found: &Found, settings: &Settings) -> Section {
         parts.extend(plot(&group, settings).map(Part::Plot));
         parts.push(Part::Table(throughput(&group)));
     }
-    parts.extend(ends(&found.throughput).map(Part::Text));
     if !found.activation.is_empty() {
         parts.push(Part::Table(activation(&found.activation)));
     }
@@ -138,16 +137,6 @@ fn throughput(group: &Group<'_>) -> Table {
     table
 }
 
-/// What each end of the disk gives.
-fn ends(cells: &[throughput::Cell]) -> Option<String> {
-    let ends = cells.iter().filter(|cell| cell.cell.position.is_some());
-    let told = ends.filter_map(|cell| {
-        Some(format!("{} {} MB/s", cell.cell.label(), numbers::number(cell.rate()? / 1e6)))
-    });
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| format!("Read raw: {}.", told.join(", ")))
-}
-
 pub(super) fn activation(cells: &[activation::Cell]) -> Table {
     let caption = "When the kernel begins to read ahead, and what each read brought from then on";
     let columns = ["reads", "told", "begins with", "repetitions agreeing", "windows"];
@@ -228,8 +217,7 @@ pub(super) fn mixture(cells: &[mixture::Cell]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::conclusion::tests::{cell, device, end, settings};
-    use super::super::ends::Position;
+    use super::super::conclusion::tests::{cell, device, settings};
     use super::super::knob::{Readahead, Told};
     use super::*;
 
@@ -271,7 +259,7 @@ mod tests {
 
     #[test]
     fn readaheads_are_rows_readers_columns_and_direct_reads_the_ceiling() {
-        let section = shown([realistic(), vec![end(Position::Begin, &[642.0; 3])]].concat());
+        let section = shown(realistic());
         let (plot, table) = plot_and_table(&section);
         assert_eq!(table.columns, ["readahead", "sectors", "1 reader", "8 readers"]);
         let expected: [[&str; 4]; 3] = [
@@ -295,8 +283,6 @@ mod tests {
         assert_eq!((y, low, high), (304.0, 303.0, 305.0));
         assert_eq!(plot.lines[2].points.len(), 2);
         assert_eq!((plot.marks[0].x, plot.marks[0].y), (6.0 * MIB as f64, 304.0));
-        let Some(Part::Text(ends)) = section.parts.last() else { panic!("{section:?}") };
-        assert_eq!(ends, "Read raw: the beginning of the disk 642 MB/s.");
     }
 
     #[test]
