@@ -213,7 +213,7 @@ fn measure(
         let is_cut = round.blocks < plan.blocks();
         let sum = match all {
             None => round,
-            Some(all) => all.plus(round),
+            Some(all) => all.plus(&round),
         };
         let is_over = sum.seconds >= rules.cell_time.as_secs_f64() || number >= rules.plans_max; // [CON-3]
         if is_cut || is_over || row.state == CacheState::Pool {

@@ -275,19 +275,12 @@ impl<'a> Pass<'a> {
 
     /// What came of it. `resident`: blocks that were in the pool before, ascending.
     pub(super) fn round(self, resident: &[u32]) -> Round {
-        let (seconds, processor) = (self.watch.elapsed(), self.watch.processor_elapsed());
+        let ended = Round::ended(&self.watch, self.blocks, 0, self.waits);
         let mut needed = self.delivered;
         needed.sort_unstable();
         needed.dedup();
         needed.retain(|block| resident.binary_search(block).is_err());
-        Round {
-            blocks: self.blocks,
-            blocks_needed: Some(needed.len() as u64),
-            seconds: seconds.as_secs_f64(),
-            processor_seconds: processor.as_secs_f64(),
-            wait_ns: self.waits,
-            device: None,
-        }
+        Round { blocks_needed: Some(needed.len() as u64), ..ended }
     }
 }
 

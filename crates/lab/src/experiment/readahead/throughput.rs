@@ -16,7 +16,7 @@ use forebay_io::CacheMode;
 use serde::Serialize;
 use serde_json::json;
 
-use super::files::{Files, Library};
+use super::files::{Files, Library, emptied};
 use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, Limits, Runner, hold};
 use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
@@ -220,11 +220,15 @@ struct Session<'a> {
 impl Session<'_> {
     fn measure(&self, row: &mut Cell) -> anyhow::Result<Round> {
         let Throughput { readers, files, readahead, request_bytes, cache, .. } = row.cell;
-        let coldness = self.library.empty()?;
+        for workfile in self.library.all() {
+            let coldness = emptied(workfile)?;
+            if cache == Cache::Buffered {
+                row.begins(&coldness);
+            }
+        }
         let shares = files.map(|files| self.library.shares(files, readers)).unwrap_or_default();
         let shares = shares.into_iter();
         if cache == Cache::Buffered {
-            row.begins(&coldness);
             // Before the files are opened, which take it then.
             row.remarks.extend(set(self.turned, readahead)?);
             let opened = shares.map(|share| Plain::open(share, readahead, None, request_bytes));
