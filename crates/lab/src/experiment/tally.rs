@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::unique;
 use crate::facts::{CounterSource, DeviceCounters};
 use crate::interrupt;
-use crate::measure::{Coldness, empty_cache};
+use crate::measure::{Coldness, Stopwatch, empty_cache};
 use crate::report::Record;
 use crate::statistics::median;
 use crate::workfile::Workfile;
@@ -159,6 +159,19 @@ pub(super) struct Figures {
 }
 
 impl Round {
+    /// That so many blocks, of which so many were `needed`, have taken since `watch` was started.
+    pub(super) fn ended(
+        watch: &Stopwatch,
+        blocks: u64,
+        needed: u64,
+        wait_ns: Option<Histogram<u64>>,
+    ) -> Round {
+        let (seconds, processor) = (watch.elapsed(), watch.processor_elapsed());
+        let (seconds, processor_seconds) = (seconds.as_secs_f64(), processor.as_secs_f64());
+        let blocks_needed = Some(needed);
+        Round { blocks, blocks_needed, seconds, processor_seconds, wait_ns, device: None }
+    }
+
     /// Blocks per second.
     pub(super) fn rate(&self) -> f64 {
         self.blocks as f64 / self.seconds
@@ -189,7 +202,7 @@ impl Round {
     }
 
     /// Both, measured one after the other.
-    pub(super) fn plus(mut self, more: Round) -> Round {
+    pub(super) fn plus(mut self, more: &Round) -> Round {
         self.blocks += more.blocks;
         self.blocks_needed = self.blocks_needed.zip(more.blocks_needed).map(|(a, b)| a + b);
         self.seconds += more.seconds;
@@ -296,7 +309,7 @@ mod tests {
         Round { blocks: 100, blocks_needed, seconds, processor_seconds, device, ..Round::default() }
     }
 
-    fn record(rounds: Vec<Round>) -> Record {
+    fn record(rounds: &[Round]) -> Record {
         let rounds = rounds.iter().map(|round| round.figures(8192)).collect();
         Row { rounds, ..Row::new(serde_json::Map::new()) }.record("depth", "blocks_per_s")
     }
@@ -304,17 +317,16 @@ mod tests {
     #[test]
     fn what_one_round_did_not_count_is_null_for_all() {
         let device = DeviceCounters { reads: 7, read_bytes: 819_200, ..Default::default() };
-        let both =
-            record(vec![round(Some(device), Some(50)), round(Some(device), Some(50))]).metrics;
+        let both = record(&[round(Some(device), Some(50)), round(Some(device), Some(50))]).metrics;
         assert_eq!(both["device_requests"], 7.0);
         assert_eq!(both["over_read"], 1.0, "twice the bytes that were needed");
-        let one = record(vec![round(Some(device), Some(50)), round(None, Some(50))]).metrics;
+        let one = record(&[round(Some(device), Some(50)), round(None, Some(50))]).metrics;
         assert!(one["device_requests"].is_null(), "[TAL-1]");
-        let resident = record(vec![round(Some(device), None)]).metrics;
+        let resident = record(&[round(Some(device), None)]).metrics;
         assert!(resident["over_read"].is_null(), "[TAL-1]");
         assert_eq!(resident["blocks_per_s"], 200.0);
         assert!(resident["wait_us_p50"].is_null());
-        assert!(record(Vec::new()).metrics["blocks_per_s"].is_null());
+        assert!(record(&[]).metrics["blocks_per_s"].is_null());
     }
 
     #[test]
@@ -325,7 +337,7 @@ mod tests {
             let device = DeviceCounters { reads: count, read_bytes: 819_200, ..Default::default() };
             Round { wait_ns: Some(waits), ..round(Some(device), Some(50)) }
         };
-        let rounds = record(vec![of(999), of(1000)]).rounds;
+        let rounds = record(&[of(999), of(1000)]).rounds;
         assert_eq!(
             (&rounds[0]["device_requests"], &rounds[1]["device_requests"]),
             (&999.into(), &1000.into())
@@ -341,10 +353,10 @@ mod tests {
     #[test]
     fn two_measurements_make_one_and_what_one_of_them_lacks_is_lacking() {
         let device = DeviceCounters { reads: 7, ..Default::default() };
-        let sum = round(Some(device), Some(50)).plus(round(Some(device), None));
+        let sum = round(Some(device), Some(50)).plus(&round(Some(device), None));
         assert_eq!((sum.blocks, sum.seconds, sum.blocks_needed), (200, 1.0, None));
         assert_eq!(sum.device.map(|device| device.reads), Some(14));
-        assert!(sum.plus(round(None, None)).device.is_none());
+        assert!(sum.plus(&round(None, None)).device.is_none());
     }
 
     #[test]

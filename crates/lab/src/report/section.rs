@@ -203,7 +203,7 @@ impl TableCell {
 
     /// The same with `notes`, each once.
     #[must_use]
-    pub fn noted(self, notes: Vec<String>) -> TableCell {
-        TableCell { notes: unique(&notes), ..self }
+    pub fn noted(self, notes: &[String]) -> TableCell {
+        TableCell { notes: unique(notes), ..self }
     }
 }

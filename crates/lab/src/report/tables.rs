@@ -31,7 +31,7 @@ pub(crate) fn settings(advice: &[Advice]) -> Table {
             ("applies to", &|it| TableCell::new(it.applies_to.to_string())),
             ("current", &|it| TableCell::new(current(it))),
             ("advised", &|it| TableCell { mark: Mark::Best, ..TableCell::new(&it.advised) }),
-            ("gain", &|it| gain(it).noted(vec![it.evidence.clone()])),
+            ("gain", &|it| gain(it).noted(std::slice::from_ref(&it.evidence))),
             ("confidence", &|it| TableCell::new(it.confidence.to_string())),
         ],
     )
@@ -148,7 +148,7 @@ fn plain_table(experiment: &str, records: &[&Record]) -> Table {
         };
         let mark = if record.is_not_cold() { Mark::Weak } else { Mark::Plain };
         let metric = |key: &&String| TableCell { mark, ..cell(&record.metrics, key) };
-        let mut cells = vec![TableCell::new((index + 1).to_string()).noted(record.remarks.clone())];
+        let mut cells = vec![TableCell::new((index + 1).to_string()).noted(&record.remarks)];
         cells.extend(settings.iter().map(|key| cell(&record.cell, key)));
         cells.extend(metrics.iter().map(metric));
         table.push(String::new(), cells);

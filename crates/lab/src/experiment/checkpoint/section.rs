@@ -36,7 +36,7 @@ fn name(tally: &Tally) -> TableCell {
         (true, false) => ", at once",
     };
     let name = format!("{}, {order}, {}{pace}", cell.elevator, cell.backend);
-    TableCell::new(name).noted(tally.notes())
+    TableCell::new(name).noted(&tally.notes())
 }
 
 fn figure(tally: &Tally, value: impl Fn(&Round) -> Option<f64>) -> TableCell {

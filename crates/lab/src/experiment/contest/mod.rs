@@ -35,7 +35,7 @@ use forebay_io::CacheMode;
 pub use cache_state::CacheState;
 pub use entrant::Entrant;
 pub(super) use kernel::read_exactly;
-pub(super) use pooled::{Pools, frames_most};
+pub(super) use pooled::backend;
 pub(super) use standing::{Comparison, Standing};
 
 use super::Bench;
@@ -43,7 +43,7 @@ use super::pattern::{Pattern, Shape};
 use super::tally::{self, Round, counted, emptied, one_round, shuffled};
 use crate::bad_input;
 use crate::device_readahead::ReadaheadGuard;
-use crate::facts::{CounterSource, Storage, Sysfs};
+use crate::facts::{Storage, Sysfs};
 use crate::workfile::Workfile;
 
 /// How long the device may take to finish what the kernel has begun to read ahead.
@@ -112,11 +112,11 @@ pub(super) fn hold(
     bench: &Bench<'_>,
     rules: &Rules,
     standings: &mut [Standing],
-    pools: &Pools<'_>,
     guard: Option<ReadaheadGuard>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<()> {
-    let held = rounds(bench, rules, standings, pools, guard.as_ref(), progress);
+    pooled::make_blank(bench.workfile, &rules.shape)?;
+    let held = rounds(bench, rules, standings, guard.as_ref(), progress);
     // Put back whatever happened; and if both failed, what went wrong first is told.
     let restored = guard.map_or(Ok(()), ReadaheadGuard::restore);
     held.and(restored)
@@ -126,7 +126,6 @@ fn rounds(
     bench: &Bench<'_>,
     rules: &Rules,
     standings: &mut [Standing],
-    pools: &Pools<'_>,
     guard: Option<&ReadaheadGuard>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<()> {
@@ -152,7 +151,7 @@ fn rounds(
             let row = &standing.row;
             let label = |entrant: &Entrant| format!("{entrant} {row}");
             one_round(&mut standing.tallies, order, progress, label, |tally| {
-                measure(bench, rules, pools, row, seed, tally)
+                measure(bench, rules, row, seed, tally)
             })?;
             standing.round_ended(moment.elapsed());
         }
@@ -177,7 +176,6 @@ fn row_order(standings: &[Standing], next: Vec<usize>, random: &mut fastrand::Rn
 fn measure(
     bench: &Bench<'_>,
     rules: &Rules,
-    pools: &Pools<'_>,
     row: &Row,
     seed: u64,
     tally: &mut Tally,
@@ -202,10 +200,10 @@ fn measure(
             CacheState::Quarter => drop(emptied(bench.workfile)?),
         }
         let mut round = match entrant.strategy() {
-            Some(strategy) => pools.measure(bench.counters, row, strategy, &plan, time, tally)?,
-            None => counted_read(bench.counters, row, || {
-                kernel::read(bench.workfile, entrant, &plan, time)
-            })?,
+            Some(strategy) => pooled::measure(bench, row, strategy, &plan, time, tally)?,
+            None => {
+                counted_read(bench, row, || kernel::read(bench.workfile, entrant, &plan, time))?
+            }
         };
         if let Some((slowed, part)) = rules.handicap
             && slowed == entrant
@@ -215,7 +213,7 @@ fn measure(
         let is_cut = round.blocks < plan.blocks();
         let sum = match all {
             None => round,
-            Some(all) => all.plus(round),
+            Some(all) => all.plus(&round),
         };
         let is_over = sum.seconds >= rules.cell_time.as_secs_f64() || number >= rules.plans_max; // [CON-3]
         if is_cut || is_over || row.state == CacheState::Pool {
@@ -237,13 +235,13 @@ fn begin_cold(workfile: &Workfile, row: &Row, tally: &mut Tally) -> anyhow::Resu
 
 /// What `read` gives, and what the device did; waiting for what the kernel still reads ahead.
 fn counted_read(
-    counters: Option<&CounterSource>,
+    bench: &Bench<'_>,
     row: &Row,
     read: impl FnOnce() -> anyhow::Result<Round>,
 ) -> anyhow::Result<Round> {
     let reads_device = row.state.reads_device();
     let settle = if reads_device { SETTLING_TIME_MAX } else { Duration::ZERO };
-    let (round, device) = counted(counters, settle, read)?;
+    let (round, device) = counted(bench.counters, settle, read)?;
     let blocks_needed = round.blocks_needed.filter(|_| reads_device);
     Ok(Round { device, blocks_needed, ..round })
 }

@@ -10,6 +10,7 @@
 //! Invariants:  [PLD-1] a block is counted when it came in the order of its leg and carries its number
 //! Concurrency: one thread reads; the pool's own threads are counted in the processor time.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -21,9 +22,9 @@ use forebay_io::CacheMode;
 use hdrhistogram::Histogram;
 
 use super::{CacheState, Row, Tally, begin_cold, counted_read};
+use crate::experiment::Bench;
 use crate::experiment::pattern::{Leg, Plan, Shape};
 use crate::experiment::tally::{Round, wait_histogram};
-use crate::facts::CounterSource;
 use crate::interrupt;
 use crate::measure::Stopwatch;
 use crate::report::BackendNote;
@@ -58,11 +59,6 @@ pub(super) fn fitting(state: CacheState, shape: Shape) -> Shape {
     }
 }
 
-/// The most frames that any pool of a contest has.
-pub(in crate::experiment) fn frames_most(shape: &Shape) -> u64 {
-    frames(CacheState::Cold, u64::from(shape.blocks))
-}
-
 /// Frames for a pool in which `state` can be, with so many different blocks to be read.
 fn frames(state: CacheState, distinct: u64) -> u64 {
     match state {
@@ -71,111 +67,103 @@ fn frames(state: CacheState, distinct: u64) -> u64 {
     }
 }
 
-/// Where the pools of a contest are made.
-#[derive(Debug)]
-pub(in crate::experiment) struct Pools<'a> {
-    workfile: &'a Workfile,
+/// Makes the file of holes for the largest pool that reads plans of `shape`.
+///
+/// # Errors
+/// What the system said.
+pub(super) fn make_blank(workfile: &Workfile, shape: &Shape) -> anyhow::Result<()> {
+    let (directory, _) = workfile.named().context("a pool opens its files by name")?;
+    let frames = frames(CacheState::Cold, u64::from(shape.blocks));
+    let blank = std::fs::File::create(directory.join(BLANK)).context("making a file of holes")?;
+    blank.set_len(frames * workfile.block_bytes()).context("making a file of holes")
 }
 
-impl<'a> Pools<'a> {
-    /// In the working file's own directory. `frames`: the most that any pool will have.
-    ///
-    /// # Errors
-    /// What the system said.
-    pub(in crate::experiment) fn new(
-        workfile: &'a Workfile,
-        frames: u64,
-    ) -> anyhow::Result<Pools<'a>> {
-        let (directory, _) = workfile.named().context("a pool opens its files by name")?;
-        let blank =
-            std::fs::File::create(directory.join(BLANK)).context("making a file of holes")?;
-        blank.set_len(frames * workfile.block_bytes()).context("making a file of holes")?;
-        Ok(Pools { workfile })
-    }
+/// What a pool over `workfile` in `cache` mode has to say about its backend.
+///
+/// # Errors
+/// No pool can be made.
+pub(in crate::experiment) fn backend(
+    workfile: &Workfile,
+    cache: CacheMode,
+) -> anyhow::Result<BackendNote> {
+    let (pool, _) = open(workfile, cache, SPARE_FRAMES)?;
+    let backends = pool.backends();
+    let (_, kind) = backends.first().context("a pool has a tablespace")?;
+    let note = pool.notes().join("; ");
+    Ok(BackendNote { backend: kind.to_string(), available: true, note })
+}
 
-    /// What a pool in `cache` mode has to say about its backend.
-    ///
-    /// # Errors
-    /// No pool can be made.
-    pub(in crate::experiment) fn backend(&self, cache: CacheMode) -> anyhow::Result<BackendNote> {
-        let (pool, _) = self.open(cache, SPARE_FRAMES)?;
-        let backends = pool.backends();
-        let (_, kind) = backends.first().context("a pool has a tablespace")?;
-        let note = pool.notes().join("; ");
-        Ok(BackendNote { backend: kind.to_string(), available: true, note })
-    }
+fn open(
+    workfile: &Workfile,
+    cache: CacheMode,
+    frames: u64,
+) -> anyhow::Result<(BufferPool, PagedFile)> {
+    let (directory, name) = workfile.named().context("a pool opens its files by name")?;
+    let space = Tablespace::new("main", directory).cache(cache).queue_depth(QUEUE_DEPTH);
+    let pool = BufferPool::builder()
+        .frames(frames)
+        .page_size(workfile.block_bytes())
+        .tablespace(space)
+        .build()?;
+    let file = pool.open_file(name, &FileOptions::new().read_only(true))?;
+    Ok((pool, file))
+}
 
-    fn open(&self, cache: CacheMode, frames: u64) -> anyhow::Result<(BufferPool, PagedFile)> {
-        let (directory, name) = self.workfile.named().context("a pool opens its files by name")?;
-        let space = Tablespace::new("main", directory).cache(cache).queue_depth(QUEUE_DEPTH);
-        let pool = BufferPool::builder()
-            .frames(frames)
-            .page_size(self.workfile.block_bytes())
-            .tablespace(space)
-            .build()?;
-        let file = pool.open_file(name, &FileOptions::new().read_only(true))?;
-        Ok((pool, file))
-    }
-
-    /// Makes the state that `row` asks for, the same for all strategies, so that they start from the same
-    /// frames; then reads `plan` once, or for all of `time_max` where it is resident.
-    ///
-    /// # Errors
-    /// [`Interrupted`](interrupt::Interrupted), or a state that could not be made.
-    pub(super) fn measure(
-        &self,
-        counters: Option<&CounterSource>,
-        row: &Row,
-        strategy: ReadaheadStrategy,
-        plan: &Plan,
-        time_max: Duration,
-        tally: &mut Tally,
-    ) -> anyhow::Result<Round> {
-        let distinct = plan.distinct();
-        let (pool, file) = self.open(row.cache, frames(row.state, distinct.len() as u64))?;
-        touch_memory(&pool)?;
-        let warming_max = time_max * WARMING_TIMES;
-        match row.state {
-            CacheState::Cold | CacheState::PageCache => {}
-            CacheState::Pool => {
-                let begun = Instant::now();
-                for page in file.stream_with(distinct.iter().copied(), &everywhere())? {
-                    drop(page.map_err(forebay::Error::from)?);
-                    interrupt::check()?;
-                    if begun.elapsed() > warming_max {
-                        break;
-                    }
+/// Makes the state that `row` asks for, the same for all strategies, so that they start from the same
+/// frames; then reads `plan` once, or for all of `time_max` where it is resident.
+///
+/// # Errors
+/// [`Interrupted`](interrupt::Interrupted), or a state that could not be made.
+pub(super) fn measure(
+    bench: &Bench<'_>,
+    row: &Row,
+    strategy: ReadaheadStrategy,
+    plan: &Plan,
+    time_max: Duration,
+    tally: &mut Tally,
+) -> anyhow::Result<Round> {
+    let (workfile, distinct) = (bench.workfile, plan.distinct());
+    let (pool, file) = open(workfile, row.cache, frames(row.state, distinct.len() as u64))?;
+    touch_memory(&pool)?;
+    let warming_max = time_max * WARMING_TIMES;
+    match row.state {
+        CacheState::Cold | CacheState::PageCache => {}
+        CacheState::Pool => {
+            let begun = Instant::now();
+            for page in file.stream_with(distinct.iter().copied(), &everywhere())? {
+                drop(page.map_err(forebay::Error::from)?);
+                interrupt::check()?;
+                if begun.elapsed() > warming_max {
+                    break;
                 }
             }
-            CacheState::Quarter => {
-                // As the pattern would do it, with rings where scans have them.
-                let mut before = Pass::new(self.workfile, false, plan, warming_max);
-                before.read(&file, plan, ReadaheadStrategy::Async)?;
-                let blocks = before.blocks;
-                if blocks < plan.blocks() {
-                    tally
-                        .remarks
-                        .push(format!("the pass before was stopped after {blocks} blocks"));
-                }
-                begin_cold(self.workfile, row, tally)?;
+        }
+        CacheState::Quarter => {
+            // As the pattern would do it, with rings where scans have them.
+            let mut before = Pass::new(workfile, false, plan, warming_max);
+            before.read(&file, plan, ReadaheadStrategy::Async)?;
+            let blocks = before.blocks;
+            if blocks < plan.blocks() {
+                tally.remarks.push(format!("the pass before was stopped after {blocks} blocks"));
             }
+            begin_cold(workfile, row, tally)?;
         }
-        let (resident, missing): (Vec<u32>, Vec<u32>) =
-            distinct.into_iter().partition(|&block| file.is_resident(block));
-        if row.state == CacheState::Pool && !missing.is_empty() {
-            let (there, all) = (resident.len(), resident.len() + missing.len());
-            tally.remarks.push(format!("{there} of {all} blocks were in the pool"));
-        }
-        counted_read(counters, row, || {
-            let is_resident = row.state == CacheState::Pool;
-            let mut pass = Pass::new(self.workfile, !is_resident, plan, time_max);
+    }
+    let (resident, missing): (Vec<u32>, Vec<u32>) =
+        distinct.into_iter().partition(|&block| file.is_resident(block));
+    if row.state == CacheState::Pool && !missing.is_empty() {
+        let (there, all) = (resident.len(), resident.len() + missing.len());
+        tally.remarks.push(format!("{there} of {all} blocks were in the pool"));
+    }
+    counted_read(bench, row, || {
+        let is_resident = row.state == CacheState::Pool;
+        let mut pass = Pass::new(workfile, !is_resident, plan, time_max);
+        pass.read(&file, plan, strategy)?;
+        while is_resident && pass.watch.elapsed() < time_max {
             pass.read(&file, plan, strategy)?;
-            while is_resident && pass.watch.elapsed() < time_max {
-                pass.read(&file, plan, strategy)?;
-            }
-            Ok(pass.round(&resident))
-        })
-    }
+        }
+        Ok(pass.round(&resident))
+    })
 }
 
 /// Reads into any frame, and fast.
@@ -262,80 +250,57 @@ impl<'a> Pass<'a> {
         let options = StreamOptions::new().readahead(strategy);
         let mut legs = plan.legs.iter();
         let first = legs.by_ref().take(plan.at_once);
-        let mut open: Vec<OpenLeg<'_>> =
-            first.map(|leg| OpenLeg::new(file, leg, &options)).collect::<Result<_, _>>()?;
-        let mut turn = 0;
-        while !open.is_empty() {
-            turn = if turn < open.len() { turn } else { 0 };
-            if open[turn].rest.is_empty() {
+        let mut open: VecDeque<OpenLeg<'_>> =
+            first.map(|leg| open_leg(file, leg, &options)).collect::<Result<_, _>>()?;
+        while let Some((mut pages, rest)) = open.pop_front() {
+            let Some((&block, rest)) = rest.split_first() else {
                 // First out, then in: a stream that nobody reads on has no right to frames.
-                open.remove(turn);
+                drop(pages);
                 if let Some(leg) = legs.next() {
-                    open.insert(turn, OpenLeg::new(file, leg, &options)?);
+                    open.push_front(open_leg(file, leg, &options)?);
                 }
                 continue;
-            }
+            };
             let moment = self.waits.is_some().then(Instant::now);
-            let (block, page) = open[turn].next_page()?;
-            if !self.goes_on(moment, block, &page)? {
+            let Some(page) = pages.next() else {
+                bail!("a stream ended before block {block}, with {} to come", rest.len());
+            };
+            if !self.goes_on(moment, block, &page.map_err(forebay::Error::from)?)? {
                 break;
             }
-            turn += 1;
+            open.push_back((pages, rest));
         }
         Ok(())
     }
 
     /// What came of it. `resident`: blocks that were in the pool before, ascending.
     pub(super) fn round(self, resident: &[u32]) -> Round {
-        let (seconds, processor) = (self.watch.elapsed(), self.watch.processor_elapsed());
+        let ended = Round::ended(&self.watch, self.blocks, 0, self.waits);
         let mut needed = self.delivered;
         needed.sort_unstable();
         needed.dedup();
         needed.retain(|block| resident.binary_search(block).is_err());
-        Round {
-            blocks: self.blocks,
-            blocks_needed: Some(needed.len() as u64),
-            seconds: seconds.as_secs_f64(),
-            processor_seconds: processor.as_secs_f64(),
-            wait_ns: self.waits,
-            device: None,
-        }
+        Round { blocks_needed: Some(needed.len() as u64), ..ended }
     }
 }
 
 type Pages<'f> = Box<dyn Iterator<Item = Result<Streamed<'f, ()>, StreamError<()>>> + 'f>;
 
-/// A stream that is being read.
-struct OpenLeg<'f> {
-    pages: Pages<'f>,
-    /// Blocks that the reader still takes.
-    rest: &'f [u32],
-}
+/// A stream that is being read, and the blocks that its reader still takes.
+type OpenLeg<'f> = (Pages<'f>, &'f [u32]);
 
-impl<'f> OpenLeg<'f> {
-    fn new(
-        file: &'f PagedFile,
-        leg: &'f Leg,
-        options: &StreamOptions,
-    ) -> Result<OpenLeg<'f>, forebay::Error> {
-        let options = match leg.limit {
-            Some(limit) => options.clone().expected_rows(limit as u64),
-            None => options.clone(),
-        };
-        let pages: Pages<'f> = match leg.scanned() {
-            Some(range) => Box::new(file.scan_with(range, &options)?),
-            None => Box::new(file.stream_with(leg.blocks.iter().copied(), &options)?),
-        };
-        Ok(OpenLeg { pages, rest: leg.taken() })
-    }
-
-    /// The next block, which is there.
-    fn next_page(&mut self) -> anyhow::Result<(u32, Streamed<'f, ()>)> {
-        let block = self.rest[0];
-        self.rest = &self.rest[1..];
-        let Some(page) = self.pages.next() else {
-            bail!("a stream ended before block {block}, with {} to come", self.rest.len());
-        };
-        Ok((block, page.map_err(forebay::Error::from)?))
-    }
+fn open_leg<'f>(
+    file: &'f PagedFile,
+    leg: &'f Leg,
+    options: &StreamOptions,
+) -> Result<OpenLeg<'f>, forebay::Error> {
+    let options = match leg.limit {
+        Some(limit) => options.clone().expected_rows(limit as u64),
+        None => options.clone(),
+    };
+    let pages: Pages<'f> = match leg.scanned() {
+        Some(range) => Box::new(file.scan_with(range, &options)?),
+        None => Box::new(file.stream_with(leg.blocks.iter().copied(), &options)?),
+    };
+    Ok((pages, leg.taken()))
 }

@@ -44,9 +44,8 @@ fn held(rules: &Rules, rows: Vec<Row>) -> anyhow::Result<Vec<Standing>> {
     let workfile = filled(&directory);
     let storage = Storage::read(directory.path())?;
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
-    let pools = Pools::new(&workfile, frames_most(&rules.shape))?;
     let mut standings: Vec<Standing> = rows.into_iter().map(Standing::new).collect();
-    hold(&bench, rules, &mut standings, &pools, None, &mut |_| ())?;
+    hold(&bench, rules, &mut standings, None, &mut |_| ())?;
     Ok(standings)
 }
 
@@ -175,7 +174,6 @@ fn each_row_has_its_own_readahead_of_the_device_and_the_old_one_is_put_back_what
     let workfile = filled(&directory);
     let storage = Storage::read(directory.path()).unwrap();
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
-    let pools = Pools::new(&workfile, frames_most(&SHAPE)).unwrap();
     let rows = || {
         let readahead = [Some(0), Some(131_072)].into_iter();
         let entrants = vec![Entrant::Plain];
@@ -187,14 +185,14 @@ fn each_row_has_its_own_readahead_of_the_device_and_the_old_one_is_put_back_what
 
     let (_sys, file, guard) = made_up_device();
     let mut standings = rows();
-    hold(&bench, &ONE_PLAN, &mut standings, &pools, Some(guard), &mut |_| ()).unwrap();
+    hold(&bench, &ONE_PLAN, &mut standings, Some(guard), &mut |_| ()).unwrap();
     let set: Vec<_> = standings.iter().map(|standing| standing.device_readahead_bytes).collect();
     assert_eq!(set, [Some(0), Some(131_072)]);
     assert_eq!(found(&file), "8192", "[DRA-1]");
 
     std::fs::OpenOptions::new().write(true).open(workfile.path()).unwrap().set_len(0).unwrap();
     let (_sys, file, guard) = made_up_device();
-    assert!(hold(&bench, &RULES, &mut rows(), &pools, Some(guard), &mut |_| ()).is_err());
+    assert!(hold(&bench, &RULES, &mut rows(), Some(guard), &mut |_| ()).is_err());
     assert_eq!(found(&file), "8192", "[DRA-1]");
 }
 
@@ -224,10 +222,9 @@ fn a_foreign_block_ends_the_run() {
     }
     let storage = Storage::read(directory.path()).unwrap();
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
-    let pools = Pools::new(&workfile, frames_most(&SHAPE)).unwrap();
     for entrant in [Entrant::Plain, ASYNC] {
         let mut rows = [Standing::new(row(Pattern::Backward, CacheState::Cold, vec![entrant]))];
-        let error = hold(&bench, &RULES, &mut rows, &pools, None, &mut |_| ()).unwrap_err();
+        let error = hold(&bench, &RULES, &mut rows, None, &mut |_| ()).unwrap_err();
         assert!(error.to_string().contains("[PLD-1]"), "{error}");
     }
 }

@@ -102,19 +102,18 @@ fn run(
     let site = Site { settings, workfile, counters, fio: fio.as_ref() };
     let clock = Instant::now();
     let mut random = fastrand::Rng::with_seed(settings.seed);
-    let mut undecided: Vec<bool> = rows.iter().map(|_| true).collect();
     for round in 0.. {
+        let mut order = shuffled(&rows, &mut random);
         if round >= settings.rounds {
             let left =
                 settings.budget.map_or(Duration::ZERO, |it| it.saturating_sub(clock.elapsed()));
-            undecided = still_undecided(&rows, &undecided, left);
-            if round >= ROUNDS_MAX || !undecided.contains(&true) {
+            let undecided = undecided(&rows, round, left);
+            order.retain(|&index| undecided.contains(&rows[index].cell));
+            if round >= ROUNDS_MAX || order.is_empty() {
                 break;
             }
         }
         let plan = Plan::new(settings, workfile.blocks(), &mut random);
-        let mut order = shuffled(&rows, &mut random);
-        order.retain(|&index| undecided[index]);
         one_round(&mut rows, order, progress, Cell::label, |row| {
             assert_eq!(row.rounds.len(), round as usize, "[DPT-2]");
             site.measure(row, &plan)
@@ -129,15 +128,12 @@ fn run(
     })
 }
 
-/// Of the rows that had every round so far, which are on a line that is still undecided ([DPT-2]); the first
-/// lines of which one more round fits into the time `left`.
-fn still_undecided(rows: &[Row], before: &[bool], mut left: Duration) -> Vec<bool> {
-    let mut chosen: Vec<Cell> = Vec::new();
-    let had = |row: &Row| rows.iter().zip(before).any(|(one, &had)| had && one.cell == row.cell);
-    for line in Line::all(rows) {
-        if !line.is_undecided() || !line.rows.iter().all(|row| had(row)) {
-            continue;
-        }
+/// The cells of those lines that had all of `rounds` ([DPT-2]) and are still undecided; the first ones of which
+/// one more round fits into the time `left`.
+fn undecided(rows: &[Row], rounds: u32, mut left: Duration) -> Vec<Cell> {
+    let mut chosen = Vec::new();
+    let lines = Line::all(rows).into_iter();
+    for line in lines.filter(|line| line.rounds() == rounds as usize && line.is_undecided()) {
         let takes = |row: &&Row| row.rounds.last().map_or(0.0, |round| round.seconds) + OVERHEAD_S;
         let takes = Duration::from_secs_f64(line.rows.iter().map(takes).sum());
         if let Some(rest) = left.checked_sub(takes) {
@@ -145,7 +141,7 @@ fn still_undecided(rows: &[Row], before: &[bool], mut left: Duration) -> Vec<boo
             chosen.extend(line.rows.iter().map(|row| row.cell));
         }
     }
-    rows.iter().map(|row| chosen.contains(&row.cell)).collect()
+    chosen
 }
 
 /// What the cells of a round have in common [DPT-1].
@@ -338,13 +334,9 @@ mod tests {
         rows.push(row(Kind::Uring, CacheMode::Direct, 1, &[44.0, 58.0, 41.0, 60.0, 40.0]));
         rows.push(row(Kind::Uring, CacheMode::Direct, 16, &[52.0, 43.0, 50.0, 42.0, 59.0]));
         let (ample, none) = (Duration::from_secs(9), Duration::ZERO);
-        assert_eq!(still_undecided(&rows, &[true; 4], ample), [false, false, true, true]);
-        assert_eq!(
-            still_undecided(&rows, &[true, true, true, false], ample),
-            [false; 4],
-            "[DPT-2]"
-        );
-        assert_eq!(still_undecided(&rows, &[true; 4], none), [false; 4], "no time is left");
+        assert_eq!(undecided(&rows, 5, ample), [rows[2].cell, rows[3].cell]);
+        assert_eq!(undecided(&rows, 6, ample), [], "[DPT-2]");
+        assert_eq!(undecided(&rows, 5, none), [], "no time is left");
     }
 
     #[test]

@@ -53,14 +53,7 @@ pub(super) fn read(
         blocks += 1;
         Ok(interrupt::check()?)
     })?;
-    Ok(Round {
-        blocks,
-        blocks_needed: Some(blocks),
-        seconds: watch.elapsed().as_secs_f64(),
-        processor_seconds: watch.processor_elapsed().as_secs_f64(),
-        wait_ns: Some(waits),
-        device: None,
-    })
+    Ok(Round::ended(&watch, blocks, blocks, Some(waits)))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::files::{Files, emptied};
 use super::knob::{Readahead, Told};
-use super::watch::{Finding, Steps, Stream, follow};
+use super::watch::{Finding, Stream, follow};
 use super::{NAME, Part, Settings};
 use crate::experiment::tally::{Missing, Row, one_round};
 use crate::experiment::{Bench, unique};
@@ -91,20 +91,16 @@ impl Activation {
         self.stride_bytes - self.request_bytes
     }
 
-    fn steps(&self, size_bytes: u64) -> Steps {
+    /// How far a stream goes at most, in bytes.
+    fn span_bytes(&self, size_bytes: u64) -> u64 {
         let full = self.readahead.bytes.unwrap_or(0);
-        let span_bytes = full.saturating_mul(WINDOWS_IN_SPAN).max(SPAN_BYTES_MIN);
-        Steps {
-            request_bytes: self.request_bytes,
-            stride_bytes: self.stride_bytes,
-            // Half of a half: two streams fit, and repetitions have room for other places.
-            span_bytes: span_bytes.min(size_bytes / 4),
-        }
+        // Half of a half: two streams fit, and repetitions have room for other places.
+        full.saturating_mul(WINDOWS_IN_SPAN).max(SPAN_BYTES_MIN).min(size_bytes / 4)
     }
 
     /// The part of the file that each stream begins, and that it is looked at.
     fn parts(&self, size_bytes: u64, random: &mut fastrand::Rng) -> Vec<Range<u64>> {
-        let (streams, span_bytes) = (u64::from(self.streams), self.steps(size_bytes).span_bytes);
+        let (streams, span_bytes) = (u64::from(self.streams), self.span_bytes(size_bytes));
         let room = size_bytes / streams;
         let places = (room.saturating_sub(span_bytes) / PLACE_BYTES).max(2);
         let place = match self.start {
@@ -191,7 +187,9 @@ fn repetition(
     let parts = cell.parts(workfile.size_bytes(), random).into_iter();
     let mut streams: Vec<Stream<'_>> =
         parts.zip(files).map(|(part, file)| Stream::new(file, part)).collect();
-    follow(workfile, &mut streams, cell.steps(workfile.size_bytes()))?;
+    let ends = cell.span_bytes(workfile.size_bytes()).saturating_sub(cell.request_bytes);
+    let offsets = (0..=ends).step_by(cell.stride_bytes as usize);
+    follow(workfile, &mut streams, cell.request_bytes, offsets)?;
     // Of two streams the one that had to wait longer; one that waited in vain waited longest.
     let findings = streams.into_iter().map(|stream| stream.finding);
     let reads = |finding: &Finding| finding.reads_until_ahead.unwrap_or(u32::MAX);
@@ -334,7 +332,7 @@ mod tests {
         let settings = settings();
         let mut random = fastrand::Rng::with_seed(1);
         for cell in cells(&settings) {
-            let span_bytes = cell.steps(settings.size_bytes).span_bytes;
+            let span_bytes = cell.span_bytes(settings.size_bytes);
             for _ in 0..50 {
                 let parts = cell.parts(settings.size_bytes, &mut random);
                 assert_eq!(parts.len(), cell.streams as usize);

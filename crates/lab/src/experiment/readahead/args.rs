@@ -26,8 +26,7 @@ use crate::units::parse_size;
                   By descriptor, for everybody: FADV_RANDOM is no readahead, NORMAL the device's, \
                   SEQUENTIAL twice that.\n\
                   Beside that, --cache direct reads past the page cache with large requests, many in \
-                  flight: what the disk could give. As root the first and the last part of the disk are \
-                  read too, since a disk that rotates is faster at its beginning.\n\n\
+                  flight: what the disk could give.\n\n\
                   activation: a fresh descriptor reads one block after the other, and after each read the \
                   page cache is looked at: which pages are in memory that nobody asked for yet? So it is \
                   seen after how many reads the kernel begins to read ahead, how much it reads first (the \
@@ -92,9 +91,6 @@ pub struct ReadaheadArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cache,
           default_value = "buffered,direct")]
     pub cache: Vec<CacheMode>,
-    /// throughput: leave out reading the beginning and the end of the disk
-    #[arg(long)]
-    pub skip_ends: bool,
     /// activation and mixture: size of the working file [default: 512MiB, quick: 128MiB; with mixture 2GiB,
     /// quick: 512MiB; less where memory is small]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]

@@ -13,7 +13,7 @@
 
 use super::files::Files;
 use super::throughput::{Cache, Cell, Throughput, files_name, readers};
-use super::{NAME, Position, Settings};
+use super::{NAME, Settings};
 use crate::experiment::{Outcome, grouped};
 use crate::facts::Storage;
 use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict};
@@ -182,7 +182,6 @@ pub(super) fn draw(settings: &Settings, storage: &Storage, cells: &[Cell], outco
             )
         }));
     }
-    told.extend(ends(cells));
     outcome.conclusions.extend(Conclusion::all(NAME, told));
 }
 
@@ -305,23 +304,6 @@ fn how_to_set(storage: &Storage, bytes: u64) -> String {
             bytes / 1024
         ),
     }
-}
-
-/// What position alone does.
-fn ends(cells: &[Cell]) -> Option<String> {
-    let at = |position| cells.iter().find(|cell| cell.cell.position == Some(position));
-    let (begin, end) = (at(Position::Begin)?, at(Position::End)?);
-    let ratio = paired_ratio(&begin.rates(), &end.rates())?;
-    if ratio.rounds < ROUNDS_MIN || ratio.low <= 1.0 || ratio.value <= 1.0 / BOUND {
-        return None;
-    }
-    Some(format!(
-        "The beginning of the disk is {:.2} times as fast as its end ({:.0} against {:.0} MB/s): where a \
-         file lies matters as much.",
-        ratio.value,
-        begin.rate()? / 1e6,
-        end.rate()? / 1e6,
-    ))
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@
 //!
 //! - *throughput*: readahead by readers by files (one for each, or one for all) by size of a read. All readers
 //!   start together from an emptied page cache, and bytes are counted until the first has read its share or
-//!   time is up. Large direct reads with many in flight say what the disk could give, and raw reads of its
-//!   beginning and end what position alone does.
+//!   time is up. Large direct reads with many in flight say what the disk could give.
 //! - *activation*: after how many reads the kernel begins to read ahead, seen in the page cache.
 //! - *mixture*: streams with random readers beside them, and who loses what.
 //!
@@ -19,7 +18,6 @@
 mod activation;
 mod args;
 mod conclusion;
-mod ends;
 mod files;
 mod knob;
 mod mixture;
@@ -45,7 +43,6 @@ use super::{Bench, Experiment, Ground, Measuring, Outcome, tally};
 use crate::device_readahead::ReadaheadGuard;
 use crate::report::{Conclusion, Record};
 use crate::workfile::{self, Naming};
-use ends::Position;
 use files::BLOCK_BYTES;
 use knob::Turned;
 
@@ -83,8 +80,10 @@ impl Experiment for Settings {
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
-        // What is reserved on an emulated disk takes no space.
-        let reserved = self.args.apart.filter(|_| !ends::is_emulated(bench.storage));
+        // What is reserved on an emulated disk takes no space, unless a filesystem over it takes that.
+        let storage = bench.storage;
+        let is_emulated = storage.emulated.is_some() && storage.device.is_none();
+        let reserved = self.args.apart.filter(|_| !is_emulated);
         let each = reserved.unwrap_or(self.share_bytes);
         let own_bytes = u64::from(self.own_files()).saturating_mul(each);
         workfile::check_directory(&self.directory, own_bytes.saturating_add(self.size_bytes))?;

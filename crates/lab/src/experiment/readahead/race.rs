@@ -96,9 +96,9 @@ impl Track {
     /// Takes the end, unless that has been done.
     fn finish(&self) {
         self.finish.get_or_init(|| {
+            let moved = self.moved.iter().map(|moved| moved.load(Ordering::Acquire)).collect(); // [RCE-1]
             let seconds = self.start.get().map_or(0.0, |start| start.elapsed().as_secs_f64());
-            let moved = self.moved.iter().map(|moved| moved.load(Ordering::Acquire)); // [RCE-1]
-            Finish { seconds, moved: moved.collect() }
+            Finish { seconds, moved }
         });
         self.umpire.unpark();
     }

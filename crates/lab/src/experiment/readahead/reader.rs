@@ -7,8 +7,6 @@
 //! Invariants:  [RDR-1] every read is looked at: its first block carries the number it should
 //!              [RDR-2] who begins again reads no block that is in memory because it was read before
 
-use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -126,21 +124,14 @@ pub(super) fn direct_depth(readers: u32) -> usize {
 #[derive(Debug)]
 pub(super) struct Direct<'a> {
     window: Window,
-    range: Range<u64>,
-    /// Against which what is read can be checked.
-    workfile: Option<&'a Workfile>,
+    share: Share<'a>,
 }
 
 impl<'a> Direct<'a> {
-    /// Opens a queue for `depth` requests. `path`: of a file, or of a block device.
-    pub(super) fn open(
-        path: &Path,
-        range: Range<u64>,
-        workfile: Option<&'a Workfile>,
-        depth: usize,
-    ) -> Result<Direct<'a>, forebay_io::Error> {
+    /// Opens a queue for `depth` requests.
+    pub(super) fn open(share: Share<'a>, depth: usize) -> Result<Direct<'a>, forebay_io::Error> {
         let options = OpenOptions::new().read_only(true).cache(CacheMode::Direct);
-        let file = File::open(path, &options)?;
+        let file = File::open(share.workfile.path(), &options)?;
         let memory = window::memory(depth, DIRECT_REQUEST_BYTES)?;
         let io = Io::open(&IoOptions {
             prefer: Prefer::Auto,
@@ -150,8 +141,8 @@ impl<'a> Direct<'a> {
             register: Some(Arc::clone(memory.mapping())),
             advise: true,
         })?;
-        let window = Window::new(io, file, range.end, depth, &memory);
-        Ok(Direct { window, range, workfile })
+        let window = Window::new(io, file, share.range.end, depth, &memory);
+        Ok(Direct { window, share })
     }
 
     /// The backend that carries its requests out.
@@ -162,11 +153,10 @@ impl<'a> Direct<'a> {
 
 impl Runner for Direct<'_> {
     fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()> {
-        let offsets = self.range.clone().step_by(DIRECT_REQUEST_BYTES as usize);
+        let Share { workfile, range } = &self.share;
+        let offsets = range.clone().step_by(DIRECT_REQUEST_BYTES as usize);
         self.window.read(offsets.take_while(|_| !lane.is_over()), |offset, bytes, _| {
-            if let Some(workfile) = self.workfile {
-                check(workfile, offset, bytes)?;
-            }
+            check(workfile, offset, bytes)?;
             lane.moved(bytes.len() as u64);
             Ok(())
         })
@@ -240,7 +230,8 @@ mod tests {
         let workfile = full_file(&directory);
         // The last request is half as long as the others.
         let range = 0..(4 << 20) + (1 << 19);
-        let opened = Direct::open(workfile.path(), range.clone(), Some(&workfile), 3);
+        let share = Share { workfile: &workfile, range: range.clone() };
+        let opened = Direct::open(share, 3);
         let mut reader = match opened {
             Err(forebay_io::Error::DirectRefused { .. }) => return,
             opened => opened.unwrap(),

@@ -216,7 +216,6 @@ impl Settings {
             ("time", args.time.map(time)),
             ("rounds", args.rounds.map(|rounds| rounds.to_string())),
             ("seed", Some(self.seed.to_string())),
-            ("skip-ends", on(args.skip_ends, String::new())),
             ("quick", on(args.quick, String::new())),
         ];
         let given =

@@ -16,14 +16,13 @@ use forebay_io::CacheMode;
 use serde::Serialize;
 use serde_json::json;
 
-use super::ends::{Position, Raw};
-use super::files::{Files, Library};
+use super::files::{Files, Library, emptied};
 use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, Limits, Runner, hold};
 use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
 use super::{Device, NAME, Part, Settings, conclusion, counted};
 use crate::experiment::Bench;
-use crate::experiment::tally::{Missing, Row, one_round};
+use crate::experiment::tally::{Row, one_round};
 use crate::report::Record;
 use crate::statistics::median;
 use crate::units::typed_size;
@@ -43,15 +42,11 @@ pub(super) enum Cache {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Throughput {
     pub(super) readers: u32,
-    /// `None` for an end of the disk.
     pub(super) files: Option<Files>,
     #[serde(flatten)]
     pub(super) readahead: Readahead,
     pub(super) request_bytes: u64,
     pub(super) cache: Cache,
-    /// Which end of the whole disk.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) position: Option<Position>,
     /// Which backend carried direct reads out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) backend: Option<String>,
@@ -70,14 +65,13 @@ impl Throughput {
     /// What is measured, in words.
     pub(super) fn label(&self) -> String {
         let readers = readers(self.readers);
-        match (self.files, self.position, self.cache) {
-            (_, Some(Position::Begin), _) => "the beginning of the disk".to_owned(),
-            (_, Some(Position::End), _) => "the end of the disk".to_owned(),
-            (files, _, Cache::Buffered) => {
-                let (files, request) = (files_name(files), typed_size(self.request_bytes));
+        let files = files_name(self.files);
+        match self.cache {
+            Cache::Buffered => {
+                let request = typed_size(self.request_bytes);
                 format!("readahead {}, {readers}, {files}, {request}", self.readahead)
             }
-            (files, _, Cache::Direct) => format!("direct, {readers}, {}", files_name(files)),
+            Cache::Direct => format!("direct, {readers}, {files}"),
         }
     }
 }
@@ -139,34 +133,28 @@ pub(super) fn cells(settings: &Settings) -> Vec<Throughput> {
     if !settings.has(Part::Throughput) {
         return cells;
     }
-    let direct = |readers, files, position| Throughput {
-        readers,
-        files,
-        readahead: Readahead::default(),
-        request_bytes: DIRECT_REQUEST_BYTES,
-        cache: Cache::Direct,
-        position,
-        backend: None,
-        apart_bytes: args.apart.filter(|_| files == Some(Files::Own)),
-    };
     for &files in &args.files {
         for &readers in &args.readers {
-            let beside = direct(readers, Some(files), None);
+            let direct = Throughput {
+                readers,
+                files: Some(files),
+                readahead: Readahead::default(),
+                request_bytes: DIRECT_REQUEST_BYTES,
+                cache: Cache::Direct,
+                backend: None,
+                apart_bytes: args.apart.filter(|_| files == Files::Own),
+            };
             let is_buffered = args.cache.contains(&CacheMode::Buffered);
             for &request_bytes in settings.requests.iter().filter(|_| is_buffered) {
                 cells.extend(settings.readaheads.iter().map(|&readahead| Throughput {
                     readahead,
                     request_bytes,
                     cache: Cache::Buffered,
-                    ..beside.clone()
+                    ..direct.clone()
                 }));
             }
-            cells.extend(args.cache.contains(&CacheMode::Direct).then_some(beside));
+            cells.extend(args.cache.contains(&CacheMode::Direct).then_some(direct));
         }
-    }
-    if !args.skip_ends {
-        let ends = [Position::Begin, Position::End];
-        cells.extend(ends.map(|position| direct(1, None, Some(position))));
     }
     cells
 }
@@ -187,8 +175,7 @@ pub(super) fn measure(
         return Ok(cells);
     }
     let library = bench.untimed(|| Library::make(bench.workfile, settings, progress))?;
-    let raw = Raw::find(bench.storage);
-    let session = Session { settings, bench, turned, raw, library };
+    let session = Session { settings, bench, turned, library };
     let mut random = fastrand::Rng::with_seed(settings.seed);
     let mut round = |cells: &mut [Cell], again: &dyn Fn(&Throughput) -> bool| {
         let mut rows = rows(cells, again);
@@ -227,34 +214,28 @@ struct Session<'a> {
     settings: &'a Settings,
     bench: &'a Bench<'a>,
     turned: &'a Turned,
-    raw: Result<Raw, String>,
     library: Library<'a>,
 }
 
 impl Session<'_> {
     fn measure(&self, row: &mut Cell) -> anyhow::Result<Round> {
-        let Throughput { readers, files, readahead, request_bytes, cache, position, .. } = row.cell;
-        let coldness = self.library.empty()?;
+        let Throughput { readers, files, readahead, request_bytes, cache, .. } = row.cell;
+        for workfile in self.library.all() {
+            let coldness = emptied(workfile)?;
+            if cache == Cache::Buffered {
+                row.begins(&coldness);
+            }
+        }
         let shares = files.map(|files| self.library.shares(files, readers)).unwrap_or_default();
         let shares = shares.into_iter();
         if cache == Cache::Buffered {
-            row.begins(&coldness);
             // Before the files are opened, which take it then.
             row.remarks.extend(set(self.turned, readahead)?);
             let opened = shares.map(|share| Plain::open(share, readahead, None, request_bytes));
             return self.race(opened.collect::<anyhow::Result<_>>()?);
         }
-        let runners: Vec<Direct<'_>> = match (position, &self.raw) {
-            (Some(position), Ok(raw)) => vec![raw.open(position)?],
-            (Some(_), Err(why)) => return Err(Missing(why.clone()).into()),
-            (None, _) => {
-                let opened = shares.map(|share| {
-                    let (path, range) = (share.workfile.path(), share.range);
-                    Direct::open(path, range, Some(share.workfile), direct_depth(readers))
-                });
-                opened.collect::<Result<_, _>>()?
-            }
-        };
+        let opened = shares.map(|share| Direct::open(share, direct_depth(readers)));
+        let runners: Vec<Direct<'_>> = opened.collect::<Result<_, _>>()?;
         row.cell.backend = runners.first().map(Direct::backend);
         self.race(runners)
     }
@@ -293,15 +274,15 @@ mod tests {
             ..ReadaheadArgs::quick(&common)
         };
         let cells = cells(&Settings::new(&args).unwrap());
-        // Three kinds of advice, two numbers of readers, two files, two sizes; the ceiling; the ends.
-        assert_eq!(cells.len(), 3 * 2 * 2 * 2 + 2 * 2 + 2);
+        // Three kinds of advice, two numbers of readers, two files, two sizes; the ceiling.
+        assert_eq!(cells.len(), 3 * 2 * 2 * 2 + 2 * 2);
         for (index, cell) in cells.iter().enumerate() {
             assert!(!cells[..index].contains(cell), "{cell:?} twice");
         }
         let cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
         let mut rows: Vec<usize> = rows(&cells, |_| true).iter().map(Vec::len).collect();
         rows.sort_unstable();
-        assert_eq!(rows, [1, 1, 1, 1, 2, 3, 3, 3, 3, 3, 3, 3, 3], "[THR-1]");
+        assert_eq!(rows, [1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3], "[THR-1]");
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn rate(group: &Group<'_>, cell: &throughput::Cell, highest: f64) -> TableCell {
     };
     let share = cell.rate().map(|rate| rate / highest).filter(|_| cell.cold);
     let text = TableCell::figure(cell.rate().map(|rate| rate / 1e6));
-    TableCell { share, mark, ..text }.noted(cell.notes())
+    TableCell { share, mark, ..text }.noted(&cell.notes())
 }
 
 pub(super) fn activation(cells: &[activation::Cell]) -> Table {
@@ -118,7 +118,7 @@ pub(super) fn activation(cells: &[activation::Cell]) -> Table {
             (Some(reads), _) => format!("read {reads}"),
             (None, _) => "never".to_owned(),
         };
-        TableCell::new(text).noted(cell.remarks())
+        TableCell::new(text).noted(&cell.remarks())
     };
     let agreeing = |cell: &activation::Cell| {
         let summary = cell.summary();
@@ -158,7 +158,7 @@ pub(super) fn mixture(cells: &[mixture::Cell]) -> Table {
     let wait_ms = |round: &mixture::Round| Some(round.random_wait_us_p99? / 1e3);
     let label = |three: &[mixture::Cell; 3]| {
         let notes = three.iter().flat_map(|cell| cell.remarks.clone());
-        TableCell::new(three[0].cell.readahead.to_string()).noted(notes.collect())
+        TableCell::new(three[0].cell.readahead.to_string()).noted(&notes.collect::<Vec<_>>())
     };
     let (threes, _) = cells.as_chunks::<3>();
     Table::of(
@@ -181,8 +181,7 @@ pub(super) fn mixture(cells: &[mixture::Cell]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::conclusion::tests::{cell, device, end, settings};
-    use super::super::ends::Position;
+    use super::super::conclusion::tests::{cell, device, settings};
     use super::super::knob::{Readahead, Told};
     use super::*;
 
@@ -224,7 +223,7 @@ mod tests {
 
     #[test]
     fn readaheads_are_rows_readers_columns_and_direct_reads_the_ceiling() {
-        let section = shown([realistic(), vec![end(Position::Begin, &[642.0; 3])]].concat());
+        let section = shown(realistic());
         let (plot, table) = plot_and_table(&section);
         assert_eq!(table.columns, ["readahead", "sectors", "1 reader", "8 readers"]);
         let expected: [[&str; 4]; 3] = [

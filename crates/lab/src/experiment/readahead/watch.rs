@@ -85,37 +85,27 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// How streams read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Steps {
-    /// Size of a read, in bytes.
-    pub(super) request_bytes: u64,
-    /// From the start of a read to the start of the next, in bytes.
-    pub(super) stride_bytes: u64,
-    /// How far a stream goes at most, in bytes.
-    pub(super) span_bytes: u64,
-}
-
-/// Lets `streams` read in turn, each until its window has its full size or will never have one.
+/// Lets `streams` read so many bytes in turn at `offsets` of their parts, until the windows of all have their
+/// full size or will never have one.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), a read that failed, or a system that cannot be looked into.
 pub(super) fn follow(
     workfile: &Workfile,
     streams: &mut [Stream<'_>],
-    steps: Steps,
+    request_bytes: u64,
+    offsets: impl Iterator<Item = u64>,
 ) -> anyhow::Result<()> {
-    let mut memory = vec![0; steps.request_bytes as usize];
-    for number in 0.. {
+    let mut memory = vec![0; request_bytes as usize];
+    for offset in offsets {
         interrupt::check()?;
-        let offset = number * steps.stride_bytes;
-        if offset + steps.request_bytes > steps.span_bytes || streams.iter().all(Stream::is_done) {
+        if streams.iter().all(Stream::is_done) {
             break;
         }
         for stream in &mut *streams {
             read(stream.file, workfile, stream.part.start + offset, &mut memory)?;
             let resident_bytes = settled(stream.file, &stream.part)?;
-            stream.push(steps.request_bytes, resident_bytes);
+            stream.push(request_bytes, resident_bytes);
         }
     }
     Ok(())
@@ -211,15 +201,15 @@ mod tests {
     fn random_advice_shows_nothing_ahead_and_a_range_asked_for_ahead_shows() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let Some((workfile, file)) = cold(&directory) else { return };
-        let steps = Steps { request_bytes: PAGE, stride_bytes: 2 * PAGE, span_bytes: 16 * PAGE };
+        let offsets = || (0..8).map(|read| read * 2 * PAGE);
         let mut streams = [Stream::new(&file, 64 * PAGE..128 * PAGE)];
-        follow(&workfile, &mut streams, steps).unwrap();
+        follow(&workfile, &mut streams, PAGE, offsets()).unwrap();
         assert_eq!((streams[0].reads, streams[0].resident_bytes), (8, 8 * PAGE), "[WCH-1]");
         assert_eq!(streams[0].finding, Finding::default(), "[WCH-2]");
 
         file.advise(300 * PAGE..310 * PAGE, Advice::WillNeed).unwrap();
         let mut streams = [Stream::new(&file, 300 * PAGE..400 * PAGE)];
-        follow(&workfile, &mut streams, steps).unwrap();
+        follow(&workfile, &mut streams, PAGE, offsets()).unwrap();
         let finding = &streams[0].finding;
         assert_eq!((finding.reads_until_ahead, finding.windows_bytes[0]), (Some(1), 10 * PAGE));
     }

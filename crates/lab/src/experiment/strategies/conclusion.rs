@@ -91,12 +91,8 @@ pub(super) fn noise(verdicts: &[Verdict]) -> Option<String> {
 
 /// What advice for each block, and a stream, make of the reads of the kernel alone.
 fn without_pool(standing: &Standing) -> Vec<String> {
-    let kinds: [(&str, fn(Entrant) -> bool); 2] = [
-        ("advice for each block", |rival| matches!(rival, Entrant::WillNeed(_))),
-        ("the best stream", |rival| matches!(rival, Entrant::Stream(_))),
-    ];
-    let told = kinds.into_iter().filter_map(|(what, rivals)| {
-        let Comparison { rival, ratio, .. } = standing.compare(Entrant::Plain, rivals)?;
+    let told = |what: &str, is_rival: &dyn Fn(Entrant) -> bool| {
+        let Comparison { rival, ratio, .. } = standing.compare(Entrant::Plain, is_rival)?;
         let Estimate { value, low, high, rounds } = ratio.inverse();
         (ratio.is_clear() && rounds >= ROUNDS_MIN).then(|| {
             format!(
@@ -104,8 +100,12 @@ fn without_pool(standing: &Standing) -> Vec<String> {
                 standing.row
             )
         })
-    });
-    told.collect()
+    };
+    let both = [
+        told("advice for each block", &|rival| matches!(rival, Entrant::WillNeed(_))),
+        told("the best stream", &|rival| matches!(rival, Entrant::Stream(_))),
+    ];
+    both.into_iter().flatten().collect()
 }
 
 /// A strategy that is surely faster over all decided rows than the one that is set without a profile.

@@ -25,7 +25,7 @@ use forebay_io::CacheMode;
 use serde::Serialize;
 use serde_json::json;
 
-use super::contest::{self, Pools, Standing, frames_most, hold, readahead_guard};
+use super::contest::{self, Standing, hold, readahead_guard};
 use super::tally::Row;
 use super::{Bench, Entrant, Experiment, Ground, Measuring, Outcome, probe_direct};
 use crate::bad_input;
@@ -80,10 +80,9 @@ impl Experiment for Settings {
         {
             bad_input!("nothing of this can be measured here: {why}");
         }
-        let pools = Pools::new(bench.workfile, 0)?;
         let mut backends: Vec<BackendNote> = Vec::new();
         for &cache in self.caches.iter().filter(|&&cache| !is_missing(cache)) {
-            let note = pools.backend(cache)?;
+            let note = contest::backend(bench.workfile, cache)?;
             if backends.iter().all(|other| other.backend != note.backend) {
                 backends.push(note);
             }
@@ -106,9 +105,7 @@ impl Settings {
             _ => Standing::new(row),
         };
         let mut standings: Vec<Standing> = self.rows().into_iter().map(standing).collect();
-        let rules = self.rules();
-        let pools = Pools::new(bench.workfile, frames_most(&rules.shape))?;
-        hold(bench, &rules, &mut standings, &pools, guard, progress)?;
+        hold(bench, &self.rules(), &mut standings, guard, progress)?;
         Ok(self.outcome(&standings, backends))
     }
 

@@ -15,7 +15,7 @@ use crate::units::parse_size;
                   Methods: fdatasync, fsync, o_dsync, o_sync (a file that was opened so), rwf_dsync (each \
                   write says so), o_direct_o_dsync (past the page cache). In PostgreSQL's wal_sync_method o_dsync is \
                   open_datasync, and o_sync is open_sync.\n\
-                  Writers share one file, each in a part of it; with fdatasync also with a file for each.\n\n\
+                  Writers share one file, each in a part of it.\n\n\
                   Example: forebay lab sync --dir /var/lib/postgresql"
 )]
 pub struct SyncArgs {

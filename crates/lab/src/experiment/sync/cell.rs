@@ -61,16 +61,6 @@ impl Method {
     }
 }
 
-/// What several writers write to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Files {
-    /// One file for all.
-    One,
-    /// A file for each.
-    Own,
-}
-
 /// One setting to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Cell {
@@ -78,8 +68,8 @@ pub(super) struct Cell {
     pub(super) bytes: u64,
     pub(super) place: Place,
     pub(super) method: Method,
+    /// To one file.
     pub(super) writers: u32,
-    pub(super) files: Files,
 }
 
 impl Cell {
@@ -89,10 +79,9 @@ impl Cell {
             Place::Overwritten => "overwritten",
             Place::Appended => "appended",
         };
-        let writers = match (self.writers, self.files) {
-            (1, _) => "1 writer".to_owned(),
-            (count, Files::One) => format!("{count} writers"),
-            (count, Files::Own) => format!("{count} writers with files of their own"),
+        let writers = match self.writers {
+            1 => "1 writer".to_owned(),
+            count => format!("{count} writers"),
         };
         format!("{} {place}, {writers}", shown_size(self.bytes))
     }

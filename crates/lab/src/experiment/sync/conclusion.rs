@@ -3,7 +3,7 @@
 //! Source:      PostgreSQL, xlog.h and the documentation of wal_sync_method: fdatasync is the default on Linux.
 
 use super::NAME;
-use super::cell::{Cell, Files, Method, Place, Row};
+use super::cell::{Cell, Method, Place, Row};
 use crate::experiment::Outcome;
 use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict, numbers};
 use crate::statistics::{Estimate, paired_ratio, ratio_to_best};
@@ -36,13 +36,8 @@ fn find(rows: &[Row], cell: Cell) -> Option<&Row> {
     rows.iter().find(|row| row.cell == cell && !row.rounds.is_empty())
 }
 
-const COMMIT: Cell = Cell {
-    bytes: 8 << 10,
-    place: Place::Overwritten,
-    method: Method::Fdatasync,
-    writers: 1,
-    files: Files::One,
-};
+const COMMIT: Cell =
+    Cell { bytes: 8 << 10, place: Place::Overwritten, method: Method::Fdatasync, writers: 1 };
 
 /// What a commit costs, alone and beside others, in a sentence.
 fn commit(rows: &[Row]) -> Option<String> {

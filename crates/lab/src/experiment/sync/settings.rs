@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::SyncArgs;
-use super::cell::{Cell, Files, Method, Place};
+use super::cell::{Cell, Method, Place};
 use crate::bad_input;
 use crate::experiment::quoted;
 use crate::units::typed_size;
@@ -80,7 +80,6 @@ impl Settings {
             place: Place::Overwritten,
             method: Method::Fdatasync,
             writers: 1,
-            files: Files::One,
         };
         let by_methods = |cell: Cell| Method::ALL.map(|method| Cell { method, ..cell });
         if self.quick {
@@ -100,9 +99,7 @@ impl Settings {
                 cells.extend(by_methods(Cell { bytes, place, ..page }));
             }
             for writers in WRITERS {
-                let many = Cell { place, writers, ..page };
-                cells.extend(by_methods(many));
-                cells.push(Cell { files: Files::Own, ..many });
+                cells.extend(by_methods(Cell { place, writers, ..page }));
             }
         }
         cells

@@ -27,7 +27,7 @@ fn table(rows: &[Row]) -> Table {
     let compared = |row: &Row| {
         let share = rate(row).map(|rate| rate / rate_of_best(row));
         let mark = if share == Some(1.0) { Mark::Best } else { Mark::Plain };
-        TableCell { share, mark, ..TableCell::figure(rate(row)) }.noted(row.notes())
+        TableCell { share, mark, ..TableCell::figure(rate(row)) }.noted(&row.notes())
     };
     let measured = |row: &Row| Some(range(&row.rates())).filter(|_| !row.rounds.is_empty());
     Table::of(

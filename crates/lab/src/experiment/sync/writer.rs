@@ -168,12 +168,11 @@ fn write_each_durably(_: &File, _: &[u8], _: u64) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::Files;
     use super::*;
     use crate::workfile::Naming;
 
     fn cell(method: Method, place: Place, writers: u32) -> Cell {
-        Cell { bytes: 8192, place, method, writers, files: Files::One }
+        Cell { bytes: 8192, place, method, writers }
     }
 
     fn workfile(directory: &tempfile::TempDir, bytes: u64) -> Workfile {

@@ -21,7 +21,6 @@ pub(in super::super) fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64])
         readahead,
         request_bytes: 8192,
         cache: Cache::Buffered,
-        position: None,
         backend: None,
         apart_bytes: None,
     });
@@ -34,15 +33,6 @@ pub(in super::super) fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64])
 
 pub(in super::super) fn device(count: u32, bytes: u64, mb_per_s: &[f64]) -> Cell {
     cell(count, Readahead::device(bytes), mb_per_s)
-}
-
-/// An end of the disk, which could not be measured unless it has rounds.
-pub(in super::super) fn end(position: Position, mb_per_s: &[f64]) -> Cell {
-    let mut end = cell(1, Readahead::default(), mb_per_s);
-    end.cell =
-        Throughput { files: None, cache: Cache::Direct, position: Some(position), ..end.cell };
-    end.failure = mb_per_s.is_empty().then(|| "/dev/vda: Operation not permitted".to_owned());
-    end
 }
 
 /// Settings of a run on a disk whose readahead was `found`.
@@ -126,9 +116,15 @@ fn a_mount_without_a_device_is_told_of_its_bdi() {
 
 #[test]
 fn two_cells_that_could_not_be_measured_veto_nothing() {
-    // The ends of a disk that even root may not open, beside eight readers that gain five times.
+    // Direct reads that the filesystem refuses, beside eight readers that gain five times.
     let of =
         |count, told, rates: &[f64]| cell(count, Readahead::descriptor(told, Some(8 * MIB)), rates);
+    let refused = |count| {
+        let mut direct = cell(count, Readahead::default(), &[]);
+        (direct.cell.cache, direct.cell.request_bytes) = (Cache::Direct, MIB);
+        direct.failure = Some("tmpfs refuses".to_owned());
+        direct
+    };
     let cells = [
         of(1, Told::Random, &[180.0, 175.0, 190.0]),
         of(1, Told::Normal, &[1380.0, 1400.0, 1390.0]),
@@ -136,8 +132,8 @@ fn two_cells_that_could_not_be_measured_veto_nothing() {
         of(8, Told::Random, &[260.0, 264.0, 270.0]),
         of(8, Told::Normal, &[1400.0, 1418.0, 1430.0]),
         of(8, Told::Sequential, &[1410.0, 1400.0, 1425.0]),
-        end(Position::Begin, &[]),
-        end(Position::End, &[]),
+        refused(1),
+        refused(8),
     ];
     let outcome = drawn(&cells, Some(8 * MIB));
     let told = told(&outcome);
@@ -280,19 +276,6 @@ fn twice_the_readahead_is_advised_where_a_descriptor_shows_that_it_helps() {
     );
     assert_eq!(outcome.advice[0].advised, "256", "{outcome:?}");
     assert!(told(&outcome).contains("A larger one was not measured."), "{outcome:?}");
-}
-
-#[test]
-fn the_faster_end_is_told_if_it_is_faster() {
-    let told = |begin: f64, last: f64| {
-        let cells = [end(Position::Begin, &[begin; 3]), end(Position::End, &[last; 3])];
-        told(&drawn(&cells, None))
-    };
-    let faster =
-        "The beginning of the disk is 1.49 times as fast as its end (642 against 432 MB/s)";
-    assert!(told(642.0, 432.0).starts_with(faster), "{}", told(642.0, 432.0));
-    assert_eq!(told(500.0, 495.0), "");
-    assert_eq!(told(432.0, 642.0), "");
 }
 
 #[test]
