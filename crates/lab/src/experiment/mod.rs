@@ -21,10 +21,12 @@ mod window;
 pub use contest::{CacheState, Entrant};
 pub use pattern::Pattern;
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::Subcommand;
 use forebay_io::{CacheMode, Error, File, OpenOptions};
+use serde::Serializer;
 
 use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs};
@@ -194,6 +196,11 @@ fn probe_direct(ground: &Ground, workfile: &Workfile) -> anyhow::Result<Option<S
         ))),
         Err(error) => Err(error.into()),
     }
+}
+
+/// A field of a record by its name.
+fn by_name<S: Serializer>(named: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(named)
 }
 
 /// `text` as a word of a shell command.

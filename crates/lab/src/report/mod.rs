@@ -181,8 +181,8 @@ pub struct Conclusion {
 
 impl Verdict {
     /// What it comes to that in `row` the first of two is so much of the second.
-    pub fn new(experiment: &str, row: String, of: [&str; 2], ratio: Estimate) -> Verdict {
-        let [entrant, rival] = of.map(str::to_owned);
+    pub fn new(experiment: &str, row: String, of: [String; 2], ratio: Estimate) -> Verdict {
+        let [entrant, rival] = of;
         let verdict = ratio.judgement();
         Verdict { experiment: experiment.to_owned(), row, entrant, rival, ratio, verdict }
     }

@@ -39,7 +39,7 @@ impl Comparison<'_> {
         } else {
             ["balanced, coalesced", "arrival, one by one"]
         };
-        Verdict::new(NAME, self.row(), of, self.ratio)
+        Verdict::new(NAME, self.row(), of.map(str::to_owned), self.ratio)
     }
 
     fn sentence(&self) -> String {

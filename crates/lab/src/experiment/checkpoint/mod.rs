@@ -32,7 +32,7 @@ use std::time::Instant;
 
 use clap::ValueEnum;
 use forebay_io::{CacheMode, Kind};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 pub use args::CheckpointArgs;
 pub use dirty::Dirty;
@@ -41,7 +41,7 @@ pub use settings::Settings;
 
 use super::tally::shuffled;
 use super::tally::{Missing, one_round};
-use super::{Bench, Experiment, Ground, Measuring, Outcome};
+use super::{Bench, Experiment, Ground, Measuring, Outcome, by_name};
 use record::Tally;
 use site::Site;
 
@@ -91,10 +91,6 @@ struct Cell {
     backend: Kind,
     paced: bool,
     foreground: bool,
-}
-
-fn by_name<S: Serializer>(named: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(named)
 }
 
 impl Cell {

@@ -3,13 +3,14 @@
 //! Invariants:  [DEP-1] the rows of a line have the same rounds, all of them cold, ascending in depth
 
 use std::cmp::Ordering;
+use std::fmt;
 
 use forebay_io::{CacheMode, Kind};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::experiment::tally;
 pub(super) use crate::experiment::tally::Figures;
-use crate::experiment::{grouped, rounds};
+use crate::experiment::{by_name, grouped, rounds};
 use crate::statistics::{self, Estimate, Judgement, median};
 
 /// Who reads.
@@ -19,11 +20,11 @@ pub(super) enum Engine {
     Fio,
 }
 
-impl Engine {
-    pub(super) fn name(self) -> &'static str {
+impl fmt::Display for Engine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Engine::Forebay(kind) => kind.name(),
-            Engine::Fio => "fio",
+            Engine::Forebay(kind) => kind.fmt(out),
+            Engine::Fio => out.pad("fio"),
         }
     }
 }
@@ -31,22 +32,14 @@ impl Engine {
 /// One setting to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Cell {
-    #[serde(serialize_with = "engine_name")]
+    #[serde(serialize_with = "by_name")]
     pub(super) backend: Engine,
-    #[serde(serialize_with = "cache_name")]
+    #[serde(serialize_with = "by_name")]
     pub(super) cache: CacheMode,
     pub(super) depth: u32,
     /// Threads of the backend `threads`; `None`: one for each request in flight, up to a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) workers: Option<u32>,
-}
-
-fn engine_name<S: Serializer>(engine: &Engine, out: S) -> Result<S::Ok, S::Error> {
-    out.serialize_str(engine.name())
-}
-
-fn cache_name<S: Serializer>(cache: &CacheMode, out: S) -> Result<S::Ok, S::Error> {
-    out.collect_str(cache)
 }
 
 impl Cell {
@@ -57,7 +50,7 @@ impl Cell {
     /// The line that it is on: everything but the depth.
     pub(super) fn line_label(self) -> String {
         let workers = self.workers.map_or_else(String::new, |count| format!(" {count} workers"));
-        format!("{} {}{workers}", self.backend.name(), self.cache)
+        format!("{} {}{workers}", self.backend, self.cache)
     }
 
     pub(super) fn label(&self) -> String {

@@ -67,7 +67,7 @@ fn verdicts(line: &Line<'_>) -> Vec<Verdict> {
     let judged = |row: &&Row| {
         let (rival, ratio) = line.compared(row)?;
         let of = [row, rival].map(|row| format!("depth {}", row.cell.depth));
-        Some(Verdict::new(NAME, line.label(), [&of[0], &of[1]], ratio))
+        Some(Verdict::new(NAME, line.label(), of, ratio))
     };
     line.about_the_knee().iter().filter_map(judged).collect()
 }

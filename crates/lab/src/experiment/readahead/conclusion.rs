@@ -154,7 +154,7 @@ impl Curve<'_> {
         let (files, request) = (files_name(cell.files), typed_size(cell.request_bytes));
         let row = format!("{}, {files}, reads of {request}", readers(cell.readers));
         let of = [index, best].map(|it| format!("readahead {}", self.cells[it].cell.readahead));
-        Some(Verdict::new(NAME, row, [&of[0], &of[1]], ratio))
+        Some(Verdict::new(NAME, row, of, ratio))
     }
 }
 

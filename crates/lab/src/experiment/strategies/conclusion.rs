@@ -22,7 +22,7 @@ const NOISE_PART: f64 = 0.9;
 pub(super) fn verdicts(standings: &[Standing]) -> Vec<Verdict> {
     let verdict = |standing: &Standing, Comparison { entrant, rival, ratio, .. }| {
         let of = [entrant, rival].map(|it: Entrant| it.to_string());
-        Verdict::new(NAME, standing.row.to_string(), [&of[0], &of[1]], ratio)
+        Verdict::new(NAME, standing.row.to_string(), of, ratio)
     };
     let of_row = |standing: &Standing| {
         let compared = [standing.adaptive(), standing.os_again()].into_iter().flatten();

@@ -1,5 +1,7 @@
 //! The typed cell of `sync`, and what its rounds gave.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::experiment::{rounds, tally};
@@ -48,16 +50,11 @@ impl Method {
             Method::RwfDsync | Method::ODirectODsync => None,
         }
     }
+}
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Method::Fdatasync => "fdatasync",
-            Method::Fsync => "fsync",
-            Method::ODsync => "o_dsync",
-            Method::OSync => "o_sync",
-            Method::RwfDsync => "rwf_dsync",
-            Method::ODirectODsync => "o_direct_o_dsync",
-        }
+impl fmt::Display for Method {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(out)
     }
 }
 
@@ -87,7 +84,7 @@ impl Cell {
     }
 
     pub(super) fn label(self) -> String {
-        format!("{}, {}", self.row_label(), self.method.name())
+        format!("{}, {}", self.row_label(), self.method)
     }
 
     /// As PostgreSQL writes a small commit to a recycled WAL segment.

@@ -63,7 +63,7 @@ fn verdicts(rows: &[Row]) -> Vec<Verdict> {
         let rival = find(rows, Cell { method: Method::Fdatasync, ..row.cell })?;
         let ratio =
             paired_ratio(&row.rates(), &rival.rates()).filter(|_| row.cell != rival.cell)?;
-        let of = [row, rival].map(|row| row.cell.method.name());
+        let of = [row, rival].map(|row| row.cell.method.to_string());
         Some(Verdict::new(NAME, row.cell.row_label(), of, ratio))
     };
     rows.iter().filter_map(judged).collect()

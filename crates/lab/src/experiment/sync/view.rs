@@ -35,7 +35,7 @@ fn table(rows: &[Row]) -> Table {
         rows,
         |row| row.cell.row_label(),
         &[
-            ("method", &|row| TableCell::new(row.cell.method.name())),
+            ("method", &|row| TableCell::new(row.cell.method.to_string())),
             ("syncs/s", &compared),
             ("slowest round", &|row| TableCell::figure(measured(row).map(|(low, _)| low))),
             ("fastest round", &|row| TableCell::figure(measured(row).map(|(_, high)| high))),

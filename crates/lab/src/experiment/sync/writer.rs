@@ -77,7 +77,7 @@ fn with_flags(_: &mut std::fs::OpenOptions, method: Method) -> std::io::Result<(
 fn refused(method: Method, why: std::io::Error, what: &'static str) -> anyhow::Error {
     match why.kind() {
         ErrorKind::InvalidInput | ErrorKind::Unsupported => {
-            Missing(format!("{} is refused here: {why}", method.name())).into()
+            Missing(format!("{method} is refused here: {why}")).into()
         }
         _ => anyhow::Error::new(why).context(what),
     }
