@@ -83,12 +83,11 @@ pub struct Record {
     /// `depth`, `sync`, `strategies`, `checkpoint`, `readahead`, `activation`, `mixture`.
     pub experiment: String,
     /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`, and `workers` of threads
-    /// whose number is fixed; for `sync`: `bytes`, `place`, `method`, `writers`, `files`; for `strategies`:
+    /// whose number is fixed; for `sync`: `bytes`, `place`, `method`, `writers`; for `strategies`:
     /// `pattern`, `strategy`, `cache_state`, `cache`, `device_readahead_bytes`; for `checkpoint`: `dirty`,
     /// `elevator`, `combine`, `cache`, `backend`, `paced`,
     /// `foreground`; for `readahead`: `readers`, `files`, `readahead_bytes`, `readahead_by`, `advice`,
-    /// `request_bytes`, `cache`, `profile`, `filesystem`, and `position` instead of `files` for the ends of a
-    /// disk; for `activation`: `start`, `advice`, `request_bytes`, `stride_bytes`, `streams`, `descriptors`,
+    /// `request_bytes`, `cache`, `profile`, `filesystem`; for `activation`: `start`, `advice`, `request_bytes`, `stride_bytes`, `streams`, `descriptors`,
     /// `readahead_bytes`; for `mixture`: `mix`, `streams`, `random_readers` and those of `readahead`.
     pub cell: Map<String, Value>,
     /// Metric name to the median of the rounds, or null, or to a list of these; each name ends in its unit.

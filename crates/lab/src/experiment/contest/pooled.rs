@@ -146,7 +146,10 @@ pub(super) fn measure(
             if blocks < plan.blocks() {
                 tally.remarks.push(format!("the pass before was stopped after {blocks} blocks"));
             }
-            begin_cold(workfile, row, tally)?;
+            // Past the page cache nothing has come into it; and a file is open in one mode at a time.
+            if row.cache == CacheMode::Buffered {
+                begin_cold(workfile, row, tally)?;
+            }
         }
     }
     let (resident, missing): (Vec<u32>, Vec<u32>) =

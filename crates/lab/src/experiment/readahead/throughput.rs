@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::files::{Files, Library, emptied};
 use super::knob::{Readahead, Turned, set};
-use super::race::{Finish, Limits, Runner, hold};
+use super::race::{Finish, Limits, hold};
 use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
 use super::{Device, NAME, Part, Settings, conclusion, counted};
 use crate::experiment::Bench;
@@ -175,13 +175,14 @@ pub(super) fn measure(
         return Ok(cells);
     }
     let library = bench.untimed(|| Library::make(bench.workfile, settings, progress))?;
-    let session = Session { settings, bench, turned, library };
     let mut random = fastrand::Rng::with_seed(settings.seed);
     let mut round = |cells: &mut [Cell], again: &dyn Fn(&Throughput) -> bool| {
         let mut rows = rows(cells, again);
         random.shuffle(&mut rows);
         rows.iter_mut().for_each(|row| random.shuffle(row));
-        one_round(cells, rows.concat(), progress, Throughput::label, |cell| session.measure(cell))
+        one_round(cells, rows.concat(), progress, Throughput::label, |row| {
+            measure_row(settings, bench, turned, &library, row)
+        })
     };
     for _ in 0..settings.rounds {
         round(&mut cells, &|_| true)?;
@@ -209,42 +210,35 @@ fn rows(cells: &[Cell], again: impl Fn(&Throughput) -> bool) -> Vec<Vec<usize>> 
     rows
 }
 
-/// A run of this part that is under way [THR-1].
-struct Session<'a> {
-    settings: &'a Settings,
-    bench: &'a Bench<'a>,
-    turned: &'a Turned,
-    library: Library<'a>,
-}
-
-impl Session<'_> {
-    fn measure(&self, row: &mut Cell) -> anyhow::Result<Round> {
-        let Throughput { readers, files, readahead, request_bytes, cache, .. } = row.cell;
-        for workfile in self.library.all() {
-            let coldness = emptied(workfile)?;
-            if cache == Cache::Buffered {
-                row.begins(&coldness);
-            }
-        }
-        let shares = files.map(|files| self.library.shares(files, readers)).unwrap_or_default();
-        let shares = shares.into_iter();
+fn measure_row(
+    settings: &Settings,
+    bench: &Bench<'_>,
+    turned: &Turned,
+    library: &Library<'_>,
+    row: &mut Cell,
+) -> anyhow::Result<Round> {
+    let Throughput { readers, files, readahead, request_bytes, cache, .. } = row.cell;
+    for workfile in library.all() {
+        let coldness = emptied(workfile)?;
         if cache == Cache::Buffered {
-            // Before the files are opened, which take it then.
-            row.remarks.extend(set(self.turned, readahead)?);
-            let opened = shares.map(|share| Plain::open(share, readahead, None, request_bytes));
-            return self.race(opened.collect::<anyhow::Result<_>>()?);
+            row.begins(&coldness);
         }
+    }
+    let shares = files.map(|files| library.shares(files, readers)).unwrap_or_default().into_iter();
+    let limits = Limits { settle: Duration::ZERO, time_max: settings.time };
+    let (finish, device) = if cache == Cache::Buffered {
+        // Before the files are opened, which take it then.
+        row.remarks.extend(set(turned, readahead)?);
+        let opened = shares.map(|share| Plain::open(share, readahead, None, request_bytes));
+        let mut runners = opened.collect::<anyhow::Result<Vec<_>>>()?;
+        counted(bench, || hold(&mut runners, limits))?
+    } else {
         let opened = shares.map(|share| Direct::open(share, direct_depth(readers)));
-        let runners: Vec<Direct<'_>> = opened.collect::<Result<_, _>>()?;
+        let mut runners = opened.collect::<Result<Vec<_>, _>>()?;
         row.cell.backend = runners.first().map(Direct::backend);
-        self.race(runners)
-    }
-
-    fn race<R: Runner>(&self, mut runners: Vec<R>) -> anyhow::Result<Round> {
-        let limits = Limits { settle: Duration::ZERO, time_max: self.settings.time };
-        let (finish, device) = counted(self.bench, || hold(&mut runners, limits))?;
-        Ok(Round::new(&finish, device))
-    }
+        counted(bench, || hold(&mut runners, limits))?
+    };
+    Ok(Round::new(&finish, device))
 }
 
 /// The record of a cell. Rates of readers are in their order, so that one that always loses shows.
