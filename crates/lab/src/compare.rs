@@ -9,7 +9,7 @@
 //!              [CMP-3] of metrics that say the same, one counts
 //! Failure:     what is no report of this schema is the user's to change: exit code 2.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -21,9 +21,10 @@ use crate::bad_input;
 use crate::cli::CompareArgs;
 use crate::output;
 use crate::report::terminal::text::{ascii, push_line, push_wrapped};
-use crate::report::terminal::{Look, drawn};
+use crate::report::terminal::{Look, device_name, drawn};
 use crate::report::{
-    Advice, DeviceSummary, Mark, Record, Report, Row, SCHEMA, Table, TableCell, numbers, tables,
+    Advice, AppliesTo, DeviceSummary, Mark, Record, Report, SCHEMA, Table, TableCell, numbers,
+    tables,
 };
 use crate::statistics::{BOUND, Estimate, ROUNDS_MIN, median, unpaired_ratio};
 
@@ -64,11 +65,8 @@ struct Figure {
     a: f64,
     b: f64,
     /// What `b` is of `a`.
-    ratio: f64,
-    low: f64,
-    high: f64,
-    rounds_a: usize,
-    rounds_b: usize,
+    #[serde(flatten)]
+    ratio: Estimate,
     change: Change,
 }
 
@@ -110,21 +108,21 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
 }
 
 fn read(path: &Path) -> anyhow::Result<Report> {
-    let shown = path.display();
+    let (shown, instead) = (path.display(), "name a report.json of forebay lab");
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) => bad_input!("cannot read {shown}: {error}; name a report.json of forebay lab"),
+        Err(error) => bad_input!("cannot read {shown}: {error}; {instead}"),
     };
     let value: Value = match serde_json::from_str(&text) {
         Ok(value) => value,
-        Err(error) => bad_input!("{shown} is no JSON: {error}; name a report.json of forebay lab"),
+        Err(error) => bad_input!("{shown} is no JSON: {error}; {instead}"),
     };
-    match value.get("schema").and_then(Value::as_str) {
+    match value["schema"].as_str() {
         Some(SCHEMA) => {}
         Some(other) => bad_input!(
             "{shown} has the schema {other}, and this version compares {SCHEMA}; measure it again"
         ),
-        None => bad_input!("{shown} has no schema; name a report.json of forebay lab"),
+        None => bad_input!("{shown} has no schema; {instead}"),
     }
     match serde_json::from_value(value) {
         Ok(report) => Ok(report),
@@ -134,27 +132,25 @@ fn read(path: &Path) -> anyhow::Result<Report> {
 
 /// Compares two reports, each with its name.
 fn compare((name_a, a): (&str, &Report), (name_b, b): (&str, &Report)) -> Comparison {
-    let mut unmatched: BTreeMap<(&str, String), Vec<&Record>> = BTreeMap::new();
-    for record in b.records.iter().rev() {
-        unmatched.entry(key(record)).or_default().push(record);
-    }
-    let (mut figures, mut uncompared) = (Vec::new(), 0);
+    let theirs: BTreeMap<_, &Record> = b.records.iter().map(|it| (key(it), it)).collect();
+    let mut unpaired: BTreeSet<_> = a.records.iter().chain(&b.records).map(key).collect();
+    let mut figures = Vec::new();
     for ours in &a.records {
-        let theirs = unmatched.get_mut(&key(ours)).and_then(Vec::pop);
-        // [CMP-2]
-        let theirs = theirs.filter(|theirs| !ours.is_not_cold() && !theirs.is_not_cold());
+        let key = key(ours);
+        let theirs = theirs.get(&key).filter(|it| !ours.is_not_cold() && !it.is_not_cold()); // [CMP-2]
         let compared = theirs.map_or_else(Vec::new, |theirs| compared(ours, theirs));
-        uncompared += usize::from(compared.is_empty());
+        if !compared.is_empty() {
+            unpaired.remove(&key);
+        }
         figures.extend(compared);
     }
-    uncompared += unmatched.values().map(Vec::len).sum::<usize>();
     Comparison {
         schema: COMPARE_SCHEMA,
         a: name_a.to_owned(),
         b: name_b.to_owned(),
         differences: differences(a, b),
         figures,
-        uncompared,
+        uncompared: unpaired.len(),
         advice: advice_changes(&a.advice, &b.advice),
     }
 }
@@ -187,15 +183,15 @@ fn compared(ours: &Record, theirs: &Record) -> Vec<Figure> {
     let figures = ours.metrics.keys().filter_map(|metric| {
         let more_is_better = more_is_better(metric, &ours.metrics)?;
         let (a, b) = (rounds(ours, metric)?, rounds(theirs, metric)?);
-        let Estimate { value, low, high } = unpaired_ratio(&b, &a)?;
-        let change = if a.len().min(b.len()) < ROUNDS_MIN {
-            Change::Undecided // [CMP-1]
-        } else if low > 1.0 || high < 1.0 {
-            if more_is_better == (low > 1.0) { Change::Better } else { Change::Worse }
-        } else if low >= BOUND && high <= 1.0 / BOUND {
-            Change::Same
-        } else {
-            Change::Undecided
+        let ratio = unpaired_ratio(&b, &a)?;
+        let change = match ratio {
+            Estimate { rounds, .. } if rounds < ROUNDS_MIN => Change::Undecided, // [CMP-1]
+            Estimate { low, .. } if ratio.is_clear() && more_is_better == (low > 1.0) => {
+                Change::Better
+            }
+            _ if ratio.is_clear() => Change::Worse,
+            Estimate { low, high, .. } if low >= BOUND && high <= 1.0 / BOUND => Change::Same,
+            _ => Change::Undecided,
         };
         Some(Figure {
             experiment: ours.experiment.clone(),
@@ -203,11 +199,7 @@ fn compared(ours: &Record, theirs: &Record) -> Vec<Figure> {
             metric: metric.clone(),
             a: median(&a)?,
             b: median(&b)?,
-            ratio: value,
-            low,
-            high,
-            rounds_a: a.len(),
-            rounds_b: b.len(),
+            ratio,
             change,
         })
     });
@@ -215,28 +207,20 @@ fn compared(ours: &Record, theirs: &Record) -> Vec<Figure> {
 }
 
 fn differences(a: &Report, b: &Report) -> Vec<Difference> {
-    let device = |report: &Report| {
-        let device = report.storage.device.as_ref();
-        device.map(|device| {
-            let model = device.model.as_ref();
-            device.name.clone()
-                + &model.map_or(String::new(), |model| format!(" ({})", model.trim()))
-        })
-    };
     let of = |report: &Report| -> [(&'static str, Option<String>); 10] {
         let (host, storage) = (&report.host, &report.storage);
-        let settings = storage.device.as_ref();
+        let device = storage.device.as_ref();
         [
             ("host", Some(host.name.clone())),
             ("kernel", Some(host.kernel.clone())),
             ("processors", Some(host.cpus.to_string())),
             ("memory", host.memory_bytes.map(numbers::bytes)),
-            ("device", device(report)),
+            ("device", device.map(device_name)),
             ("emulated disk", storage.profile().map(str::to_owned)),
             ("filesystem", storage.filesystem.clone()),
             ("mount options", storage.mount_options.clone()),
-            ("readahead", settings.and_then(|it| it.readahead_bytes).map(numbers::bytes)),
-            ("scheduler", settings.and_then(|it| it.scheduler.clone())),
+            ("readahead", device.and_then(|it| it.readahead_bytes).map(numbers::bytes)),
+            ("scheduler", device.and_then(|it| it.scheduler.clone())),
         ]
     };
     let unknown = |value: Option<String>| value.unwrap_or_else(|| "unknown".to_owned());
@@ -245,20 +229,19 @@ fn differences(a: &Report, b: &Report) -> Vec<Difference> {
 }
 
 fn advice_changes(a: &[Advice], b: &[Advice]) -> Vec<AdviceChange> {
-    let key = |advice: &Advice| (advice.applies_to, advice.setting.clone());
-    let mut settings: Vec<_> = a.iter().chain(b).map(key).collect();
-    settings.sort();
-    settings.dedup();
-    let changes = settings.into_iter().filter_map(|(applies_to, setting)| {
-        let of = |all: &[Advice]| {
-            let found = all.iter().find(|it| it.applies_to == applies_to && it.setting == setting);
-            found.map(|it| it.advised.clone())
-        };
-        let (a, b) = (of(a), of(b));
-        let applies_to = applies_to.to_string();
-        (a != b).then_some(AdviceChange { setting, applies_to, a, b })
-    });
-    changes.collect()
+    type Advised<'r> = [Option<&'r String>; 2];
+    let mut settings: BTreeMap<(AppliesTo, &String), Advised<'_>> = BTreeMap::new();
+    for (side, advice) in [a, b].into_iter().enumerate() {
+        for it in advice {
+            settings.entry((it.applies_to, &it.setting)).or_default()[side] = Some(&it.advised);
+        }
+    }
+    let changed = settings.into_iter().filter(|(_, [a, b])| a != b);
+    let change = |((applies_to, setting), [a, b]): ((AppliesTo, &String), Advised<'_>)| {
+        let (setting, applies_to) = (setting.clone(), applies_to.to_string());
+        AdviceChange { setting, applies_to, a: a.cloned(), b: b.cloned() }
+    };
+    changed.map(change).collect()
 }
 
 /// The comparison as text, the different machine first.
@@ -301,43 +284,42 @@ fn shown(comparison: &Comparison, a: &Report, b: &Report, look: Look) -> String 
 /// Both disks' own figures, of those that both have.
 fn devices(a: &DeviceSummary, b: &DeviceSummary) -> Table {
     let (a, b) = (tables::device(a), tables::device(b));
-    let rows = a.rows.iter().filter_map(|ours| {
-        let theirs = b.rows.iter().find(|row| row.cells[0] == ours.cells[0])?;
-        let [name, a, a_range] = [0, 1, 2].map(|cell| ours.cells[cell].text.clone());
-        let [b, b_range] = [1, 2].map(|cell| theirs.cells[cell].text.clone());
-        Some(tables::row("", [name, a, a_range, b, b_range]))
-    });
-    tables::table(
-        "",
-        &["the disk alone", "A/s", "low to high", "B/s", "low to high"],
-        rows.collect(),
-    )
+    let columns = ["the disk alone", "A/s", "low to high", "B/s", "low to high"];
+    let mut table = Table::new("", columns);
+    for ours in a.rows {
+        let theirs = b.rows.iter().find(|row| row.cells[0] == ours.cells[0]);
+        if let Some(theirs) = theirs {
+            table.push(String::new(), [&ours.cells[..3], &theirs.cells[1..3]].concat());
+        }
+    }
+    table
 }
 
 /// The figures that changed, the most changed ones if there are many.
 fn changes(comparison: &Comparison) -> Table {
     let is_change = |figure: &&Figure| matches!(figure.change, Change::Better | Change::Worse);
     let mut changed: Vec<&Figure> = comparison.figures.iter().filter(is_change).collect();
-    changed.sort_by(|a, b| b.ratio.ln().abs().total_cmp(&a.ratio.ln().abs()));
+    let by = |figure: &Figure| figure.ratio.value.ln().abs();
+    changed.sort_by(|a, b| by(b).total_cmp(&by(a)));
     changed.truncate(ROWS_MAX);
     changed.sort_by_key(|figure| (&figure.experiment, &figure.metric));
-    let rows = changed.into_iter().map(|figure| {
-        let better = figure.change == Change::Better;
-        let mut row: Row = tables::row(
-            &format!("{}: {}", figure.experiment, figure.metric),
-            [
-                label(&figure.cell),
-                numbers::number(figure.a),
-                numbers::number(figure.b),
-                tables::times(figure.ratio, figure.low, figure.high),
-                (if better { "better" } else { "worse" }).to_owned(),
-            ],
-        );
-        let mark = if better { Mark::Best } else { Mark::Bad };
-        row.cells[4] = TableCell { mark, ..row.cells[4].clone() };
-        row
-    });
-    tables::table("", &["cell", "A", "B", "B of A", "changed"], rows.collect())
+    let times = |Estimate { value, low, high, .. }: Estimate| tables::times(value, low, high);
+    let changed_to = |figure: &Figure| match figure.change {
+        Change::Better => TableCell { mark: Mark::Best, ..TableCell::new("better") },
+        _ => TableCell { mark: Mark::Bad, ..TableCell::new("worse") },
+    };
+    Table::of(
+        "",
+        changed,
+        |figure| format!("{}: {}", figure.experiment, figure.metric),
+        &[
+            ("cell", &|figure| TableCell::new(label(&figure.cell))),
+            ("A", &|figure| TableCell::figure(Some(figure.a))),
+            ("B", &|figure| TableCell::figure(Some(figure.b))),
+            ("B of A", &|figure| TableCell::new(times(figure.ratio))),
+            ("changed", &changed_to),
+        ],
+    )
 }
 
 /// The settings of a cell: words by themselves, everything else with its name.
@@ -380,12 +362,17 @@ fn counts(comparison: &Comparison) -> Vec<String> {
 
 /// The settings that are not advised alike.
 fn advice(comparison: &Comparison) -> Table {
-    let advised = |value: &Option<String>| value.clone().unwrap_or_else(|| "no advice".to_owned());
-    let rows = comparison.advice.iter().map(|change| {
-        let AdviceChange { setting, applies_to, a, b } = change;
-        tables::row(applies_to, [setting.clone(), advised(a), advised(b)])
-    });
-    tables::table("", &["setting advised", "A", "B"], rows.collect())
+    let advised = |it: &Option<String>| TableCell::new(it.as_deref().unwrap_or("no advice"));
+    Table::of(
+        "",
+        &comparison.advice,
+        |change| change.applies_to.clone(),
+        &[
+            ("setting advised", &|change| TableCell::new(&change.setting)),
+            ("A", &|change| advised(&change.a)),
+            ("B", &|change| advised(&change.b)),
+        ],
+    )
 }
 
 #[cfg(test)]

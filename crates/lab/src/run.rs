@@ -175,12 +175,8 @@ impl Run<'_> {
         let mut measuring = Progress::new(1, Unit::Measurements);
         measuring.reach(0, "the disk itself");
         let summary = device::measure(&self.bench(workfile), &self.effort)?;
-        self.report.conclusions.extend(summary.burst.as_ref().map(|burst| Conclusion {
-            experiment: "device".to_owned(),
-            sentence: device::told(burst),
-            setting: String::new(),
-            value: String::new(),
-        }));
+        let told = summary.burst.as_ref().map(device::told);
+        self.report.conclusions.extend(Conclusion::all("device", told));
         self.report.device = Some(summary);
         Ok(())
     }

@@ -36,15 +36,19 @@ const RESAMPLES: usize = 2000;
 /// cannot be wider than the rounds are apart (88 % from four rounds, 75 % from three).
 const COVERAGE: f64 = 0.95;
 
-/// An estimate and the interval that covers the truth in 95 of 100 cases.
+/// A ratio, and the interval that covers the truth in 95 of 100 cases.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The best guess.
+    #[serde(rename = "ratio")]
     pub value: f64,
     /// The lower end.
     pub low: f64,
     /// The upper end.
     pub high: f64,
+    /// How many rounds it rests on; 0 once it was written and read.
+    #[serde(skip)]
+    pub rounds: usize,
 }
 
 /// What a comparison comes to.
@@ -63,12 +67,23 @@ impl Estimate {
     /// The inverse: what `b` is of `a`, from what `a` is of `b`.
     #[must_use]
     pub fn inverse(self) -> Estimate {
-        Estimate { value: 1.0 / self.value, low: 1.0 / self.high, high: 1.0 / self.low }
+        let Estimate { value, low, high, rounds } = self;
+        Estimate { value: 1.0 / value, low: 1.0 / high, high: 1.0 / low, rounds }
     }
 
     /// True if the interval lies on one side of 1.
     pub fn is_clear(&self) -> bool {
         self.low > 1.0 || self.high < 1.0
+    }
+
+    /// Whether an entrant that is so much of its rival keeps its bound.
+    pub fn judgement(&self) -> Judgement {
+        match self {
+            Estimate { rounds, .. } if *rounds < ROUNDS_MIN => Judgement::Undecided, // [STA-1]
+            Estimate { low, .. } if *low >= BOUND => Judgement::Keeps,
+            Estimate { high, .. } if *high < BOUND => Judgement::Misses,
+            _ => Judgement::Undecided,
+        }
     }
 }
 
@@ -84,25 +99,29 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// What `entrant` is of `rival`, both measured in the same rounds in the same order: the geometric mean
-/// of the rounds' ratios. `None` unless both have the same rounds, at least one, all above 0.
+/// The lowest and the highest one.
+pub fn range(values: &[f64]) -> (f64, f64) {
+    let ends = (f64::INFINITY, f64::NEG_INFINITY);
+    values.iter().fold(ends, |(low, high), &it| (low.min(it), high.max(it)))
+}
+
+/// What `entrant` is of `rival`, whose rounds of one number were measured side by side: the geometric mean of
+/// the ratios of those rounds that both have. `None` unless there is one, and all are above 0.
 pub fn paired_ratio(entrant: &[f64], rival: &[f64]) -> Option<Estimate> {
-    if entrant.len() != rival.len() {
-        return None;
-    }
     let ratios = entrant.iter().zip(rival).map(|(ours, theirs)| (ours / theirs).ln());
     geometric_mean(&ratios.collect::<Vec<f64>>())
 }
 
-/// What `entrant` is of the best of `rivals`, each with the same rounds. Which is the best is decided
+/// What `entrant` is of the best of `rivals`, by the rounds that all of them have. Which is the best is decided
 /// for each round by the others [STA-2]. Also gives the number of the rival that was most often the best.
-pub fn ratio_to_best(entrant: &[f64], rivals: &[&[f64]]) -> Option<(usize, Estimate)> {
-    let rounds = entrant.len();
-    if rounds < 2 || rivals.is_empty() || rivals.iter().any(|rival| rival.len() != rounds) {
+pub fn ratio_to_best<R: AsRef<[f64]>>(entrant: &[f64], rivals: &[R]) -> Option<(usize, Estimate)> {
+    let fewest = rivals.iter().map(|rival| rival.as_ref().len()).min()?;
+    let rounds = fewest.min(entrant.len());
+    if rounds < 2 {
         return None;
     }
-    let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<f64>>();
-    let (entrant, rivals) = (logs(entrant), rivals.iter().map(|it| logs(it)).collect::<Vec<_>>());
+    let entrant = logs(entrant);
+    let rivals: Vec<Vec<f64>> = rivals.iter().map(|it| logs(&it.as_ref()[..rounds])).collect();
     let mut chosen = vec![0; rivals.len()];
     let ratios = (0..rounds).map(|round| {
         let without = |rival: &Vec<f64>| rival.iter().sum::<f64>() - rival[round];
@@ -117,24 +136,12 @@ pub fn ratio_to_best(entrant: &[f64], rivals: &[&[f64]]) -> Option<(usize, Estim
     Some((most, estimate))
 }
 
-/// Whether an entrant that is so much of its rival keeps its bound, from so many rounds.
-pub fn judge(ratio: Estimate, rounds: usize) -> Judgement {
-    if rounds < ROUNDS_MIN {
-        return Judgement::Undecided; // [STA-1]
-    }
-    match ratio {
-        Estimate { low, .. } if low >= BOUND => Judgement::Keeps,
-        Estimate { high, .. } if high < BOUND => Judgement::Misses,
-        _ => Judgement::Undecided,
-    }
-}
-
 /// The knee: of `cells`, in ascending order of a setting, each with its rates in the same rounds, the first
 /// that reaches [`BOUND`] of the best, chosen as in [`ratio_to_best`], and whose interval reaches it or
 /// lies above the bound. `None` without a cell or a second round.
-pub fn knee(cells: &[&[f64]]) -> Option<usize> {
+pub fn knee<R: AsRef<[f64]>>(cells: &[R]) -> Option<usize> {
     cells.iter().position(|cell| {
-        ratio_to_best(cell, cells).is_some_and(|(_, ratio)| {
+        ratio_to_best(cell.as_ref(), cells).is_some_and(|(_, ratio)| {
             ratio.value >= BOUND && (ratio.high >= 1.0 || ratio.low >= BOUND)
         })
     })
@@ -143,7 +150,6 @@ pub fn knee(cells: &[&[f64]]) -> Option<usize> {
 /// What `ours` is of `theirs`, measured in different runs: the ratio of their geometric means. `None` unless
 /// both have a round and all are above 0.
 pub fn unpaired_ratio(ours: &[f64], theirs: &[f64]) -> Option<Estimate> {
-    let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<f64>>();
     let (ours, theirs) = (logs(ours), logs(theirs));
     // The side with fewer rounds is the one that widens the interval.
     let rounds = ours.len().min(theirs.len());
@@ -160,6 +166,10 @@ fn geometric_mean(logs: &[f64]) -> Option<Estimate> {
         return None;
     }
     Some(resampled(mean(logs), logs.len(), |random| drawn_mean(logs, random)))
+}
+
+fn logs(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|value| value.ln()).collect()
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -183,7 +193,8 @@ fn resampled(
     means.sort_by(f64::total_cmp);
     let outside = tail(rounds);
     let at = |share: f64| means[(share * (RESAMPLES - 1) as f64).round() as usize];
-    Estimate { value: value.exp(), low: at(outside).exp(), high: at(1.0 - outside).exp() }
+    let [value, low, high] = [value, at(outside), at(1.0 - outside)].map(f64::exp);
+    Estimate { value, low, high, rounds }
 }
 
 /// The share of resampled means to leave out on each side. Fewer rounds vary less among themselves than
@@ -219,7 +230,7 @@ mod tests {
             let rivals: Vec<_> = (0..5).map(|_| rates(&mut random, rounds, 1.0, noise)).collect();
             let rivals: Vec<&[f64]> = rivals.iter().map(Vec::as_slice).collect();
             let (_, ratio) = ratio_to_best(&entrant, &rivals).unwrap();
-            counts[judge(ratio, rounds) as usize] += 1;
+            counts[ratio.judgement() as usize] += 1;
         }
         counts
     }
@@ -288,8 +299,8 @@ mod tests {
     fn what_slows_both_in_a_round_does_not_show() {
         let ratio = paired_ratio(&[90.0, 9.0, 900.0], &[100.0, 10.0, 1000.0]).unwrap();
         assert!((ratio.high - ratio.low) < 1e-9 && (ratio.value - 0.9).abs() < 1e-9, "{ratio:?}");
-        assert_eq!(judge(ratio, 3), Judgement::Misses);
-        assert_eq!(judge(ratio, 2), Judgement::Undecided, "[STA-1]");
+        assert_eq!((ratio.rounds, ratio.judgement()), (3, Judgement::Misses));
+        assert_eq!(Estimate { rounds: 2, ..ratio }.judgement(), Judgement::Undecided, "[STA-1]");
         assert_eq!(
             Some(ratio),
             paired_ratio(&[90.0, 9.0, 900.0], &[100.0, 10.0, 1000.0]),
@@ -299,10 +310,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_compared_is_not() {
-        assert_eq!(paired_ratio(&[1.0], &[1.0, 2.0]), None);
+        assert_eq!(paired_ratio(&[1.0], &[1.0, 2.0]), paired_ratio(&[1.0], &[1.0]));
         assert_eq!(paired_ratio(&[], &[]), None);
         assert_eq!(paired_ratio(&[1.0, 0.0], &[1.0, 1.0]), None);
-        assert_eq!(ratio_to_best(&[1.0], &[&[1.0]]), None);
+        assert_eq!(ratio_to_best(&[1.0], &[[1.0]]), None);
         assert_eq!(median(&[]), None);
         assert_eq!((median(&[3.0, 1.0]), median(&[5.0, 1.0, 2.0])), (Some(2.0), Some(2.0)));
     }

@@ -17,13 +17,18 @@ mod rounds;
 pub mod strategies;
 pub mod sync;
 mod tally;
+mod window;
 
 pub use contest::{CacheState, Entrant};
 pub use pattern::Pattern;
 pub use rounds::Rounds;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::path::PathBuf;
+
+use clap::{Args, Command, Subcommand};
+use serde::Serializer;
 
 use crate::cli::{CommonArgs, OutputArgs};
 use crate::facts::{CounterSource, Storage};
@@ -31,7 +36,6 @@ use crate::ground::on::{self, OnDisk};
 use crate::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
 use crate::units::parse_size_in;
 use crate::workfile::{Naming, Workfile};
-use clap::{Args, Command, Subcommand};
 
 /// Size of a pool's block, in bytes.
 const POOL_BLOCK_BYTES: u64 = 8192;
@@ -184,6 +188,11 @@ pub struct Outcome {
     pub section: Section,
 }
 
+/// A field of a record by its name.
+fn by_name<S: Serializer>(named: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(named)
+}
+
 /// `text` as a word of a shell command.
 pub(crate) fn quoted(text: &str) -> String {
     // Only a NUL is refused, which no path and no name has. A list would be quoted for its commas alone.
@@ -205,6 +214,22 @@ pub(crate) fn unique<T: Clone + PartialEq>(items: &[T]) -> Vec<T> {
         }
     }
     kept
+}
+
+/// `items` by what `key` gives of them, in the order met.
+pub(crate) fn grouped<T, K: PartialEq>(
+    items: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> K,
+) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for item in items {
+        let key = key(&item);
+        match groups.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((key, vec![item])),
+        }
+    }
+    groups
 }
 
 /// `items` as an option of the command line takes a list.

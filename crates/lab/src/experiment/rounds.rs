@@ -3,12 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde_json::{Map, Value};
-
-use super::unique;
-use crate::report::{Record, numbers};
-use crate::statistics::median;
+use crate::report::numbers;
+use crate::statistics::{median, range};
 
 /// Rounds further apart than this, the highest of the lowest, are told with their median.
 const APART: f64 = 1.1;
@@ -45,34 +41,6 @@ impl FromStr for Rounds {
     }
 }
 
-/// The record of a cell. `failure`: why it could not be measured, from some round on; `rate`: a metric that is
-/// null without any round.
-pub(super) fn record(
-    experiment: &str,
-    cell: &impl Serialize,
-    rounds: &[impl Serialize],
-    remarks: &[String],
-    failure: Option<&str>,
-    rate: &str,
-) -> Record {
-    let map = |round| match serde_json::to_value(round) {
-        Ok(Value::Object(map)) => map,
-        _ => Map::new(),
-    };
-    let mut record = Record::new(experiment, cell, rounds.iter().map(map).collect());
-    record.metrics.insert("rounds".to_owned(), rounds.len().into());
-    record.remarks = unique(remarks);
-    if let Some(why) = failure {
-        let after = match rounds.len() {
-            0 => String::new(),
-            rounds => format!(" after {rounds} rounds"),
-        };
-        record.metrics.entry(rate).or_insert(Value::Null);
-        record.remarks.insert(0, format!("not measured{after}: {why}"));
-    }
-    record
-}
-
 /// The median of the rounds with its unit, and where they begin and end if they are far apart.
 pub(super) fn told(rounds: &[f64], unit: &str) -> String {
     let Some(middle) = median(rounds) else { return "not measured".to_owned() };
@@ -84,17 +52,6 @@ pub(super) fn told(rounds: &[f64], unit: &str) -> String {
     } else {
         format!("{middle} {unit}")
     }
-}
-
-/// The lowest and the highest.
-pub(super) fn range(rounds: &[f64]) -> (f64, f64) {
-    rounds.iter().fold((f64::INFINITY, 0.0), |(low, high), &it| (low.min(it), high.max(it)))
-}
-
-/// The rounds that both have: the first ones, which were measured side by side.
-pub(super) fn side_by_side<'r>(a: &'r [f64], b: &'r [f64]) -> (&'r [f64], &'r [f64]) {
-    let rounds = a.len().min(b.len());
-    (&a[..rounds], &b[..rounds])
 }
 
 #[cfg(test)]

@@ -1,24 +1,132 @@
 //! Tallies: what the rounds of one cell gave, and the metrics that follow.
 //!
-//! Every experiment measures a cell several times and reports medians under the same names.
+//! Every experiment measures its cells in rounds: each once, in a new order, then each once more. A [`Row`] is
+//! a cell with what its rounds gave. Reads of blocks are reported under the same names everywhere: what was
+//! measured is a [`Round`], its metrics are [`Figures`].
 //!
 //! Invariants:  [TAL-1] a metric is the median of all rounds, or null; never of some of them
 //!              [TAL-2] a 99th percentile is of a thousand waits at least
-//! Failure:     a round that this system has not the means for is put down with its reason; anything
+//! Failure:     a round that this system has not the means for ends its row, which says why; anything
 //!              else that went wrong is handed back and ends the run.
 
-use hdrhistogram::Histogram;
-use serde_json::{Map, Value, json};
+use std::time::{Duration, Instant};
 
+use forebay_io::{File, OpenOptions};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::unique;
 use crate::facts::{CounterSource, DeviceCounters};
-use crate::measure::Coldness;
+use crate::interrupt;
+use crate::measure::{Coldness, Stopwatch, empty_cache};
+use crate::report::Record;
 use crate::statistics::median;
+use crate::workfile::Workfile;
 
 /// Of fewer waits than this the 99th percentile is one of the ten longest, and so chance.
 const WAITS_FOR_P99: u64 = 1000;
 
-/// What one measurement gave.
-#[derive(Debug)]
+/// Looks at a device's counters while it comes to rest, at most.
+const SETTLING_LOOKS: u32 = 20;
+
+/// A cell and what its rounds gave.
+#[derive(Debug, Clone)]
+pub(super) struct Row<C, R> {
+    pub(super) cell: C,
+    pub(super) rounds: Vec<R>,
+    /// False if memory answered some of the reads, or may have.
+    pub(super) cold: bool,
+    /// Why a round could not be measured. There are no more after that one, so that round n of this cell is
+    /// beside round n of the others.
+    pub(super) failure: Option<String>,
+    /// What a reader of the figures has to know.
+    pub(super) remarks: Vec<String>,
+}
+
+impl<C, R> Row<C, R> {
+    pub(super) fn new(cell: C) -> Row<C, R> {
+        Row { cell, rounds: Vec::new(), cold: true, failure: None, remarks: Vec::new() }
+    }
+
+    /// A round begins from a page cache that is so.
+    pub(super) fn begins(&mut self, coldness: &Coldness) {
+        // The numbers differ from round to round; those of one will do.
+        self.remarks.extend(coldness.remark().filter(|_| self.cold));
+        self.cold &= *coldness == Coldness::Cold;
+    }
+
+    fn take(&mut self, measured: anyhow::Result<R>) -> anyhow::Result<()> {
+        match measured {
+            Ok(round) => self.rounds.push(round),
+            Err(error) => match lack_of_means(&error) {
+                Some(lack) => self.failure = Some(lack),
+                None => return Err(error),
+            },
+        }
+        Ok(())
+    }
+
+    /// The median of a figure of all rounds; `None` if one lacks it [TAL-1].
+    pub(super) fn median(&self, value: impl Fn(&R) -> Option<f64>) -> Option<f64> {
+        median(&self.rounds.iter().map(value).collect::<Option<Vec<f64>>>()?)
+    }
+
+    /// All that a reader has to know, each once.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let failure = self.failure.iter().map(|why| match self.rounds.len() {
+            0 => format!("not measured: {why}"),
+            rounds => format!("not measured after {rounds} rounds: {why}"),
+        });
+        unique(&failure.chain(self.remarks.iter().cloned()).collect::<Vec<_>>())
+    }
+}
+
+impl<C: Serialize, R: Serialize> Row<C, R> {
+    /// Its record. `rate`: a metric that is null without any round.
+    pub(super) fn record(&self, experiment: &str, rate: &str) -> Record {
+        let mut record = Record::new(experiment, &self.cell, &self.rounds);
+        record.metrics.insert("rounds".to_owned(), self.rounds.len().into());
+        record.metrics.entry(rate).or_insert(Value::Null);
+        record.remarks = self.notes();
+        record
+    }
+}
+
+/// One round: measures those `rows` whose numbers are in `order`, but for those that have failed. `label`: what
+/// `progress` is told of each.
+///
+/// # Errors
+/// [`Interrupted`](interrupt::Interrupted), or what went wrong.
+pub(super) fn one_round<C, R>(
+    rows: &mut [Row<C, R>],
+    order: impl IntoIterator<Item = usize>,
+    progress: &mut dyn FnMut(&str),
+    label: impl Fn(&C) -> String,
+    mut measure: impl FnMut(&mut Row<C, R>) -> anyhow::Result<R>,
+) -> anyhow::Result<()> {
+    for index in order {
+        let row = &mut rows[index];
+        if row.failure.is_some() {
+            continue;
+        }
+        interrupt::check()?;
+        progress(&label(&row.cell));
+        let measured = measure(row);
+        row.take(measured)?;
+    }
+    Ok(())
+}
+
+/// The numbers of `rows`, shuffled.
+pub(super) fn shuffled<T>(rows: &[T], random: &mut fastrand::Rng) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    random.shuffle(&mut order);
+    order
+}
+
+/// What one measurement of reads gave.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Round {
     pub(super) blocks: u64,
     /// Different blocks that had to come from the device; `None` where that is no question, since they
@@ -29,150 +137,81 @@ pub(super) struct Round {
     pub(super) processor_seconds: f64,
     /// How long the reader waited for each block, in nanoseconds; `None` where nobody looked.
     pub(super) wait_ns: Option<Histogram<u64>>,
+    /// What the device did meanwhile.
+    pub(super) device: Option<DeviceCounters>,
+}
+
+/// The metrics of a round of reads, by their names in records.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Figures {
+    pub(super) seconds: f64,
+    pub(super) blocks: u64,
+    pub(super) blocks_per_s: f64,
+    pub(super) bytes_per_s: f64,
+    pub(super) device_requests: Option<u64>,
+    pub(super) device_bytes: Option<u64>,
+    /// Bytes nobody asked for, as a part of those that were asked for.
+    pub(super) over_read: Option<f64>,
+    pub(super) wait_us_p50: Option<f64>,
+    /// `None` of fewer than 1,000 waits.
+    pub(super) wait_us_p99: Option<f64>,
+    pub(super) cpu_us_per_block: f64,
 }
 
 impl Round {
+    /// That so many blocks, of which so many were `needed`, have taken since `watch` was started.
+    pub(super) fn ended(
+        watch: &Stopwatch,
+        blocks: u64,
+        needed: u64,
+        wait_ns: Option<Histogram<u64>>,
+    ) -> Round {
+        let (seconds, processor) = (watch.elapsed(), watch.processor_elapsed());
+        let (seconds, processor_seconds) = (seconds.as_secs_f64(), processor.as_secs_f64());
+        let blocks_needed = Some(needed);
+        Round { blocks, blocks_needed, seconds, processor_seconds, wait_ns, device: None }
+    }
+
     /// Blocks per second.
     pub(super) fn rate(&self) -> f64 {
         self.blocks as f64 / self.seconds
     }
 
-    /// Bytes nobody asked for, as a part of those that were asked for.
-    pub(super) fn over_read(
-        &self,
-        device: Option<&DeviceCounters>,
-        block_bytes: u64,
-    ) -> Option<f64> {
-        let needed = self.blocks_needed.filter(|&needed| needed > 0)?;
-        Some(device?.read_bytes as f64 / (needed * block_bytes) as f64 - 1.0)
+    /// Its metrics, of blocks of so many bytes.
+    pub(super) fn figures(&self, block_bytes: u64) -> Figures {
+        let wait_us = |quantile, fewest| {
+            let waits = self.wait_ns.as_ref().filter(|waits| waits.len() >= fewest)?;
+            Some(waits.value_at_quantile(quantile) as f64 / 1e3)
+        };
+        let needed = self.blocks_needed.filter(|&needed| needed > 0);
+        let over_read = needed
+            .zip(self.device)
+            .map(|(needed, device)| device.read_bytes as f64 / (needed * block_bytes) as f64 - 1.0);
+        Figures {
+            seconds: self.seconds,
+            blocks: self.blocks,
+            blocks_per_s: self.rate(),
+            bytes_per_s: self.rate() * block_bytes as f64,
+            device_requests: self.device.map(|device| device.reads),
+            device_bytes: self.device.map(|device| device.read_bytes),
+            over_read,
+            wait_us_p50: wait_us(0.50, 1),
+            wait_us_p99: wait_us(0.99, WAITS_FOR_P99), // [TAL-2]
+            cpu_us_per_block: self.processor_seconds * 1e6 / self.blocks as f64,
+        }
     }
 
-    /// What half of the blocks were waited for at most, in microseconds.
-    pub(super) fn wait_us_p50(&self) -> Option<f64> {
-        self.wait_us(0.50, 1)
-    }
-
-    /// What 99 of 100 blocks were waited for at most, in microseconds; `None` of too few.
-    pub(super) fn wait_us_p99(&self) -> Option<f64> {
-        self.wait_us(0.99, WAITS_FOR_P99) // [TAL-2]
-    }
-
-    fn wait_us(&self, quantile: f64, fewest: u64) -> Option<f64> {
-        let waits = self.wait_ns.as_ref().filter(|waits| waits.len() >= fewest)?;
-        Some(waits.value_at_quantile(quantile) as f64 / 1e3)
-    }
-
-    /// Processor time for each block, in microseconds.
-    pub(super) fn processor_us(&self) -> f64 {
-        self.processor_seconds * 1e6 / self.blocks as f64
-    }
-
-    /// Its metrics by their names, with what the device did meanwhile.
-    fn metrics(&self, device: Option<&DeviceCounters>, block_bytes: u64) -> Map<String, Value> {
-        let metrics = json!({
-            "seconds": self.seconds,
-            "blocks": self.blocks,
-            "blocks_per_s": self.rate(),
-            "bytes_per_s": self.rate() * block_bytes as f64,
-            "device_requests": device.map(|device| device.reads),
-            "device_bytes": device.map(|device| device.read_bytes),
-            "over_read": self.over_read(device, block_bytes),
-            "wait_us_p50": self.wait_us_p50(),
-            "wait_us_p99": self.wait_us_p99(),
-            "cpu_us_per_block": self.processor_us(),
-        });
-        metrics.as_object().cloned().unwrap_or_default()
-    }
-}
-
-/// What one round of a cell gave.
-#[derive(Debug)]
-pub(super) struct Measured {
-    pub(super) round: Round,
-    pub(super) device: Option<DeviceCounters>,
-    pub(super) notes: Vec<String>,
-}
-
-#[cfg(test)]
-impl Measured {
-    /// A hundred blocks at `rate` blocks per second.
-    pub(super) fn of_rate(rate: f64) -> Measured {
-        let (blocks, seconds, processor_seconds) = (100, 100.0 / rate, 0.1);
-        let round =
-            Round { blocks, blocks_needed: Some(100), seconds, processor_seconds, wait_ns: None };
-        Measured { round, device: None, notes: Vec::new() }
-    }
-}
-
-impl Measured {
     /// Both, measured one after the other.
-    pub(super) fn plus(mut self, other: Measured) -> Measured {
-        let (round, more) = (&mut self.round, other.round);
-        round.blocks += more.blocks;
-        round.blocks_needed =
-            round.blocks_needed.zip(more.blocks_needed).map(|(some, others)| some + others);
-        round.seconds += more.seconds;
-        round.processor_seconds += more.processor_seconds;
-        if let (Some(waits), Some(others)) = (&mut round.wait_ns, &more.wait_ns) {
+    pub(super) fn plus(mut self, more: &Round) -> Round {
+        self.blocks += more.blocks;
+        self.blocks_needed = self.blocks_needed.zip(more.blocks_needed).map(|(a, b)| a + b);
+        self.seconds += more.seconds;
+        self.processor_seconds += more.processor_seconds;
+        if let (Some(waits), Some(others)) = (&mut self.wait_ns, &more.wait_ns) {
             waits.add(others).expect("all histograms are made alike");
         }
-        self.device = self.device.zip(other.device).map(|(some, others)| some.plus(others));
-        self.notes.extend(other.notes);
+        self.device = self.device.zip(more.device).map(|(some, others)| some.plus(others));
         self
-    }
-}
-
-/// What the rounds of one cell gave.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) rounds: Vec<Round>,
-    /// One for each round.
-    device: Vec<Option<DeviceCounters>>,
-    pub(super) coldness: Vec<Coldness>,
-    /// What the queues had to say, in each round anew.
-    pub(super) notes: Vec<String>,
-    /// Why rounds could not be measured.
-    pub(super) failures: Vec<String>,
-}
-
-impl Tally {
-    /// Takes in a round; one that this system has not the means for is put down as such, and
-    /// anything else that went wrong is handed back.
-    pub(super) fn take(
-        &mut self,
-        coldness: Coldness,
-        measured: anyhow::Result<Measured>,
-    ) -> anyhow::Result<()> {
-        match measured {
-            Ok(Measured { round, device, notes }) => {
-                self.coldness.push(coldness);
-                self.rounds.push(round);
-                self.device.push(device);
-                self.notes.extend(notes);
-            }
-            Err(error) => match lack_of_means(&error) {
-                Some(lack) => self.failures.push(lack.to_string()),
-                None => return Err(error),
-            },
-        }
-        Ok(())
-    }
-
-    /// The median of the rounds' values, if every round has one [TAL-1].
-    pub(super) fn median(
-        &self,
-        value: impl Fn(&Round, Option<&DeviceCounters>) -> Option<f64>,
-    ) -> Option<f64> {
-        let rounds = self.rounds.iter().zip(&self.device);
-        let values = rounds.map(|(round, device)| value(round, device.as_ref()));
-        median(&values.collect::<Option<Vec<f64>>>()?)
-    }
-
-    /// The metrics of each round by their names, as [`Record::new`](crate::report::Record::new) takes
-    /// them. `block_bytes`: size of a block.
-    pub(super) fn rounds(&self, block_bytes: u64) -> Vec<Map<String, Value>> {
-        let rounds = self.rounds.iter().zip(&self.device);
-        rounds.map(|(round, device)| round.metrics(device.as_ref(), block_bytes)).collect()
     }
 }
 
@@ -181,83 +220,124 @@ pub(super) fn wait_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the histogram's bounds are valid")
 }
 
-/// What `work` gives, and what the device did meanwhile where that can be told. `settle` is called
-/// after the work and before the second look at the device.
-pub(super) fn counted(
+/// What `work` gives, and what the device did meanwhile and until it came to rest, where that can be told.
+/// `settle`: how long it may take to finish what the kernel has begun to read ahead.
+///
+/// # Errors
+/// Those of `work`.
+pub(super) fn counted<T>(
     counters: Option<&CounterSource>,
-    work: impl FnOnce() -> anyhow::Result<Round>,
-    settle: impl FnOnce(),
-) -> anyhow::Result<Measured> {
+    settle: Duration,
+    work: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<(T, Option<DeviceCounters>)> {
     let read = || counters.and_then(|source| source.read().ok());
     let before = read();
-    let round = work()?;
-    settle();
-    let device = before.zip(read()).map(|(before, after)| after.since(&before));
-    Ok(Measured { round, device, notes: Vec::new() })
+    let worked = work()?;
+    let begun = Instant::now();
+    let mut now = read();
+    while now.is_some() && begun.elapsed() < settle {
+        std::thread::sleep(settle / SETTLING_LOOKS);
+        let later = read();
+        let rests = later.map(|later| later.reads) == now.map(|now| now.reads);
+        now = later;
+        if rests {
+            break;
+        }
+    }
+    Ok((worked, before.zip(now).map(|(before, now)| now.since(&before))))
 }
 
-/// The error below `error` if it says that this system does not provide what a cell needs: no
-/// evidence against the other cells, as wrong data or a failing device would be.
-pub(super) fn lack_of_means(error: &anyhow::Error) -> Option<&forebay_io::Error> {
-    use forebay_io::Error::{Memlock, Memory, Unavailable, Unsupported};
+/// Empties the page cache of `workfile`.
+///
+/// # Errors
+/// What the system says, other than that it cannot do such a thing.
+pub(super) fn emptied(workfile: &Workfile) -> Result<Coldness, forebay_io::Error> {
+    empty_cache(&File::open(workfile.path(), &OpenOptions::new().read_only(true))?)
+}
+
+/// What a cell takes is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Missing(pub(super) String);
+
+/// What `error` says if that is that this system does not provide what a cell needs: no evidence against the
+/// other cells, as wrong data or a failing device would be.
+pub(super) fn lack_of_means(error: &anyhow::Error) -> Option<String> {
+    use forebay_io::Error::{DirectRefused, Memlock, Memory, Unavailable, Unsupported};
+    if let Some(missing) = error.downcast_ref::<Missing>() {
+        return Some(missing.to_string());
+    }
     let below = error.downcast_ref::<forebay_io::Error>().or_else(|| {
         match error.downcast_ref::<forebay::Error>()? {
             forebay::Error::Io(error) => Some(error),
             _ => None,
         }
-    });
-    below.filter(|error| {
-        matches!(error, Unavailable { .. } | Unsupported { .. } | Memory { .. } | Memlock { .. })
-    })
+    })?;
+    let is_lack = matches!(
+        below,
+        DirectRefused { .. }
+            | Unavailable { .. }
+            | Unsupported { .. }
+            | Memory { .. }
+            | Memlock { .. }
+    );
+    is_lack.then(|| below.to_string())
+}
+
+#[cfg(test)]
+impl<C> Row<C, Round> {
+    /// Takes in rounds of a hundred blocks at these rates, in blocks per second.
+    pub(super) fn with_rates(mut self, rates: &[f64]) -> Row<C, Round> {
+        let round = |rate| Round {
+            blocks: 100,
+            blocks_needed: Some(100),
+            seconds: 100.0 / rate,
+            processor_seconds: 0.1,
+            ..Round::default()
+        };
+        self.rounds.extend(rates.iter().copied().map(round));
+        self
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Record;
 
-    fn measured(device: Option<DeviceCounters>, blocks_needed: Option<u64>) -> Measured {
-        let seconds = 0.5;
-        let round =
-            Round { blocks: 100, blocks_needed, seconds, processor_seconds: 0.1, wait_ns: None };
-        Measured { round, device, notes: Vec::new() }
+    fn round(device: Option<DeviceCounters>, blocks_needed: Option<u64>) -> Round {
+        let (seconds, processor_seconds) = (0.5, 0.1);
+        Round { blocks: 100, blocks_needed, seconds, processor_seconds, device, ..Round::default() }
     }
 
-    fn metrics(rounds: Vec<Measured>) -> Map<String, Value> {
-        let mut tally = Tally::default();
-        for measured in rounds {
-            tally.take(Coldness::Cold, Ok(measured)).unwrap();
-        }
-        Record::new("depth", &serde_json::Map::new(), tally.rounds(8192)).metrics
+    fn record(rounds: &[Round]) -> Record {
+        let rounds = rounds.iter().map(|round| round.figures(8192)).collect();
+        Row { rounds, ..Row::new(serde_json::Map::new()) }.record("depth", "blocks_per_s")
     }
 
     #[test]
     fn what_one_round_did_not_count_is_null_for_all() {
         let device = DeviceCounters { reads: 7, read_bytes: 819_200, ..Default::default() };
-        let both =
-            metrics(vec![measured(Some(device), Some(50)), measured(Some(device), Some(50))]);
+        let both = record(&[round(Some(device), Some(50)), round(Some(device), Some(50))]).metrics;
         assert_eq!(both["device_requests"], 7.0);
         assert_eq!(both["over_read"], 1.0, "twice the bytes that were needed");
-        let one = metrics(vec![measured(Some(device), Some(50)), measured(None, Some(50))]);
+        let one = record(&[round(Some(device), Some(50)), round(None, Some(50))]).metrics;
         assert!(one["device_requests"].is_null(), "[TAL-1]");
-        let resident = metrics(vec![measured(Some(device), None)]);
+        let resident = record(&[round(Some(device), None)]).metrics;
         assert!(resident["over_read"].is_null(), "[TAL-1]");
         assert_eq!(resident["blocks_per_s"], 200.0);
         assert!(resident["wait_us_p50"].is_null());
+        assert!(record(&[]).metrics["blocks_per_s"].is_null());
     }
 
     #[test]
     fn each_round_has_its_metrics_and_a_p99_only_of_a_thousand_waits() {
-        let mut tally = Tally::default();
-        for count in [999, 1000] {
+        let of = |count| {
             let mut waits = wait_histogram();
             waits.record_n(2000, count).unwrap();
             let device = DeviceCounters { reads: count, read_bytes: 819_200, ..Default::default() };
-            let mut measured = measured(Some(device), Some(50));
-            measured.round.wait_ns = Some(waits);
-            tally.take(Coldness::Cold, Ok(measured)).unwrap();
-        }
-        let rounds = tally.rounds(8192);
+            Round { wait_ns: Some(waits), ..round(Some(device), Some(50)) }
+        };
+        let rounds = record(&[of(999), of(1000)]).rounds;
         assert_eq!(
             (&rounds[0]["device_requests"], &rounds[1]["device_requests"]),
             (&999.into(), &1000.into())
@@ -273,17 +353,14 @@ mod tests {
     #[test]
     fn two_measurements_make_one_and_what_one_of_them_lacks_is_lacking() {
         let device = DeviceCounters { reads: 7, ..Default::default() };
-        let sum = measured(Some(device), Some(50)).plus(measured(Some(device), None));
-        assert_eq!(
-            (sum.round.blocks, sum.round.seconds, sum.round.blocks_needed),
-            (200, 1.0, None)
-        );
+        let sum = round(Some(device), Some(50)).plus(&round(Some(device), None));
+        assert_eq!((sum.blocks, sum.seconds, sum.blocks_needed), (200, 1.0, None));
         assert_eq!(sum.device.map(|device| device.reads), Some(14));
-        assert!(sum.plus(measured(None, None)).device.is_none());
+        assert!(sum.plus(&round(None, None)).device.is_none());
     }
 
     #[test]
-    fn a_pools_error_shows_the_same_lack_of_means() {
+    fn a_lack_of_means_ends_a_row_and_anything_else_the_run() {
         let lack = || forebay_io::Error::Memlock {
             what: "the arena",
             needed: 9,
@@ -292,5 +369,30 @@ mod tests {
         assert!(lack_of_means(&anyhow::Error::new(lack())).is_some());
         assert!(lack_of_means(&anyhow::Error::new(forebay::Error::Io(lack()))).is_some());
         assert!(lack_of_means(&anyhow::Error::new(forebay::Error::Closed)).is_none());
+
+        let mut rows = [Row::new("one"), Row::new("other")];
+        let measured = one_round(&mut rows, [0, 1], &mut |_| (), ToString::to_string, |row| {
+            if row.cell == "one" { Err(Missing("no such disk".to_owned()).into()) } else { Ok(1) }
+        });
+        measured.unwrap();
+        assert_eq!(rows[0].notes(), ["not measured: no such disk"]);
+        assert_eq!((rows[1].rounds.len(), rows[1].notes().len()), (1, 0));
+        let fail = |_: &mut Row<&str, i32>| anyhow::bail!("a failing disk");
+        let mut told = Vec::new();
+        let tell = &mut |label: &str| told.push(label.to_owned());
+        assert!(one_round(&mut rows, [0, 1], tell, ToString::to_string, fail).is_err());
+        assert_eq!(told, ["other"], "a row that has failed is not tried again");
+    }
+
+    #[test]
+    fn what_was_not_cold_says_so_once() {
+        let mut row: Row<(), Round> = Row::new(());
+        row.begins(&Coldness::Cold);
+        assert!(row.cold && row.notes().is_empty());
+        row.begins(&Coldness::Warm { pages: 3, of: 9 });
+        row.begins(&Coldness::Warm { pages: 4, of: 9 });
+        row.begins(&Coldness::Cold);
+        assert!(!row.cold);
+        assert_eq!(row.notes(), ["not cold: 3 of 9 pages stayed in the page cache"]);
     }
 }

@@ -22,10 +22,9 @@ use anstyle::{AnsiColor, Style};
 use super::axis::{Columns, most};
 use super::request::{Use, following, letter};
 use super::{Explained, Told, shown_count, shown_time};
-use crate::report::tables::{row, table};
 use crate::report::terminal::text::{ascii, cut, push_line, push_wrapped, styled};
 use crate::report::terminal::{self, Look, WIDTH_MIN};
-use crate::report::{Table, numbers};
+use crate::report::{Table, TableCell, numbers};
 use crate::units::shown_size;
 
 /// Rows of a strategy whose requests all get one.
@@ -218,7 +217,8 @@ fn figures(explained: &Explained) -> Table {
     let columns = ["strategy", "requests", "mean size", "read", "over-read", "S", "cached", "time"];
     let dash = || "–".to_owned();
     let percent = |share: f64| format!("{} %", numbers::percent(share));
-    let rows = explained.told.iter().map(|told| {
+    let mut table = Table::new("", columns);
+    for told in &explained.told {
         let requests = &told.account.requests;
         let (count, bytes) = (requests.len(), told.account.bytes);
         let following = following(requests) as f64 / count as f64;
@@ -232,9 +232,9 @@ fn figures(explained: &Explained) -> Table {
             told.cached.map_or_else(dash, |cached| numbers::grouped(cached as f64)),
             shown_time(told.seconds),
         ];
-        row("", cells)
-    });
-    table("", &columns, rows.collect())
+        table.push(String::new(), cells.map(TableCell::new).to_vec());
+    }
+    table
 }
 
 #[cfg(test)]

@@ -49,20 +49,6 @@ impl Sysfs {
         Sysfs { root: root.into() }
     }
 
-    /// Where the block device under `device` is as a whole, such as `/dev/sda` for `sda1`, and how many bytes
-    /// it has.
-    ///
-    /// # Errors
-    /// The device has gone, or does not tell its size.
-    pub fn whole_disk(&self, device: &Device) -> io::Result<(PathBuf, u64)> {
-        let disk = self.by_name(&device.name)?.disk();
-        let name = disk.name();
-        let bytes = disk.size_bytes().filter(|&bytes| bytes > 0).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::NotFound, format!("{name} does not tell its size"))
-        })?;
-        Ok((Path::new("/dev").join(name), bytes))
-    }
-
     /// The file that holds the kernel's readahead of `device`, in KiB: a partition's is its disk's,
     /// a stacked device has its own.
     ///
@@ -367,17 +353,6 @@ mod tests {
             let file = sys.sysfs().readahead_file(&describe(&sys, number.0, number.1)).unwrap();
             assert!(file.ends_with(format!("{holder}/queue/read_ahead_kb")), "{file:?}");
         }
-    }
-
-    #[test]
-    fn the_whole_disk_of_a_partition_is_its_disk() {
-        let sys = FakeSys::server();
-        let found = sys.sysfs().whole_disk(&describe(&sys, 8, 1)).unwrap();
-        assert_eq!(found, (PathBuf::from("/dev/sda"), 7_814_037_168 * 512));
-        let empty = FakeSys::empty();
-        empty.disk("vda", 254, 0);
-        let error = empty.sysfs().whole_disk(&describe(&empty, 254, 0)).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

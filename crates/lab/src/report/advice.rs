@@ -6,6 +6,8 @@
 //! Invariants:  [ADV-1] advice has an interval above 1 and rests on three rounds at least
 //!              [ADV-2] nothing is advised that is set already
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::{Estimate, ROUNDS_MIN};
@@ -78,26 +80,15 @@ pub enum Confidence {
     Medium,
 }
 
-impl std::fmt::Display for AppliesTo {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.pad(match self {
-            AppliesTo::Postgres => "PostgreSQL 14-18",
-            AppliesTo::Postgres14To17 => "PostgreSQL 14-17",
-            AppliesTo::Postgres18Sync => "PostgreSQL 18 io_method=sync",
-            AppliesTo::Postgres18Worker => "PostgreSQL 18 io_method=worker",
-            AppliesTo::Postgres18Uring => "PostgreSQL 18 io_method=io_uring",
-            AppliesTo::BlockDevice => "Linux block device",
-            AppliesTo::Profile => "Forebay profile",
-        })
+impl fmt::Display for AppliesTo {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(out)
     }
 }
 
-impl std::fmt::Display for Confidence {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.pad(match self {
-            Confidence::High => "high",
-            Confidence::Medium => "medium",
-        })
+impl fmt::Display for Confidence {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(out)
     }
 }
 
@@ -116,8 +107,6 @@ pub struct Proposal<'a> {
     pub advised: String,
     /// What is measured with the advised setting, of what is with the current one.
     pub gain: Estimate,
-    /// Rounds of the comparison.
-    pub rounds: usize,
     /// What was measured.
     pub evidence: String,
 }
@@ -125,12 +114,12 @@ pub struct Proposal<'a> {
 impl Advice {
     /// The proposal as advice, if it is worth a change [ADV-1] [ADV-2].
     pub fn worth_it(proposal: Proposal<'_>) -> Option<Advice> {
-        let Proposal { gain, rounds, .. } = proposal;
-        let sure = rounds >= ROUNDS_MIN && gain.low > 1.0 && gain.value >= GAIN_MIN;
+        let gain = proposal.gain;
+        let sure = gain.rounds >= ROUNDS_MIN && gain.low > 1.0 && gain.value >= GAIN_MIN;
         if !sure || proposal.current.as_ref() == Some(&proposal.advised) {
             return None;
         }
-        let high = rounds >= ROUNDS_HIGH && gain.low >= GAIN_HIGH;
+        let high = gain.rounds >= ROUNDS_HIGH && gain.low >= GAIN_HIGH;
         Some(Advice {
             experiment: proposal.experiment.to_owned(),
             setting: proposal.setting.to_owned(),
@@ -158,8 +147,7 @@ mod tests {
             applies_to: AppliesTo::Postgres14To17,
             current: current.map(str::to_owned),
             advised: "64".to_owned(),
-            gain: Estimate { value, low, high },
-            rounds,
+            gain: Estimate { value, low, high, rounds },
             evidence: String::new(),
         }
     }

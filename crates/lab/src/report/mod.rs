@@ -24,16 +24,13 @@ pub mod terminal;
 pub use advice::{Advice, AppliesTo, Confidence, Proposal};
 pub(crate) use paste::FILES as SNIPPET_FILES;
 pub use paste::{Snippet, snippets};
-pub use section::{Line, Mark, Part, Plot, PlotMark, Point, Row, Section, Table, TableCell};
+pub use section::{Column, Line, Mark, Part, Plot, Point, Row, Section, Table, TableCell};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::facts::{Host, Storage};
-use crate::statistics::{Judgement, median};
-
-/// The key of a round's number in its metrics, where not every cell has every round.
-pub(crate) const ROUND: &str = "round";
+use crate::statistics::{Estimate, Judgement, median};
 
 /// The schema name written into every report.
 pub const SCHEMA: &str = "forebay-lab/2";
@@ -86,18 +83,17 @@ pub struct Record {
     /// `depth`, `sync`, `strategies`, `checkpoint`, `readahead`, `activation`, `mixture`.
     pub experiment: String,
     /// The settings that make this cell; for `depth`: `backend`, `cache`, `depth`, and `workers` of threads
-    /// whose number is fixed; for `sync`: `bytes`, `place`, `method`, `writers`, `files`; for `strategies`:
+    /// whose number is fixed; for `sync`: `bytes`, `place`, `method`, `writers`; for `strategies`:
     /// `pattern`, `strategy`, `cache_state`, `cache`, `device_readahead_bytes`; for `checkpoint`: `dirty`,
     /// `elevator`, `combine`, `cache`, `backend`, `paced`,
     /// `foreground`; for `readahead`: `readers`, `files`, `readahead_bytes`, `readahead_by`, `advice`,
-    /// `request_bytes`, `cache`, `profile`, `filesystem`, and `position` instead of `files` for the ends of a
-    /// disk; for `activation`: `start`, `advice`, `request_bytes`, `stride_bytes`, `streams`, `descriptors`,
+    /// `request_bytes`, `cache`, `profile`, `filesystem`; for `activation`: `start`, `advice`, `request_bytes`, `stride_bytes`, `streams`, `descriptors`,
     /// `readahead_bytes`; for `mixture`: `mix`, `streams`, `random_readers` and those of `readahead`.
     pub cell: Map<String, Value>,
     /// Metric name to the median of the rounds, or null, or to a list of these; each name ends in its unit.
     pub metrics: Map<String, Value>,
     /// The metrics of each round, in the order in which they were measured. Round n of a cell and round n of
-    /// another one were measured side by side; where not every cell has every round, `round` is its number.
+    /// another one were measured side by side.
     #[serde(default)]
     pub rounds: Vec<Map<String, Value>>,
     /// Sentences a reader needs to judge the numbers, such as a cache that could not be emptied.
@@ -166,27 +162,37 @@ pub struct Verdict {
     pub entrant: String,
     /// Whom it is compared with.
     pub rival: String,
-    /// What the entrant's rate is of the rival's.
-    pub ratio: f64,
-    /// Lower end of the ratio's interval.
-    pub low: f64,
-    /// Upper end of the ratio's interval.
-    pub high: f64,
+    /// What the entrant's rate is of the rival's, with its interval.
+    #[serde(flatten)]
+    pub ratio: Estimate,
     /// What it comes to.
     pub verdict: Judgement,
 }
 
-/// A conclusion and the evidence for it.
+/// What follows, in a sentence.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Conclusion {
     /// The experiment it rests on.
     pub experiment: String,
-    /// The whole conclusion as a sentence.
+    /// The whole conclusion.
     pub sentence: String,
-    /// The setting, such as `effective_io_concurrency`; empty when the advice is not a setting.
-    pub setting: String,
-    /// Its value; empty when the advice is not a setting.
-    pub value: String,
+}
+
+impl Verdict {
+    /// What it comes to that in `row` the first of two is so much of the second.
+    pub fn new(experiment: &str, row: String, of: [String; 2], ratio: Estimate) -> Verdict {
+        let [entrant, rival] = of;
+        let verdict = ratio.judgement();
+        Verdict { experiment: experiment.to_owned(), row, entrant, rival, ratio, verdict }
+    }
+}
+
+impl Conclusion {
+    /// Each of `sentences`, of one experiment.
+    pub fn all(experiment: &str, sentences: impl IntoIterator<Item = String>) -> Vec<Conclusion> {
+        let of = |sentence| Conclusion { experiment: experiment.to_owned(), sentence };
+        sentences.into_iter().map(of).collect()
+    }
 }
 
 impl Record {
@@ -194,33 +200,17 @@ impl Record {
     /// number for it [REP-2].
     ///
     /// # Panics
-    /// `cell` is not a struct, or cannot be serialised.
-    pub fn new(experiment: &str, cell: &impl Serialize, rounds: Vec<Map<String, Value>>) -> Record {
-        let cell = serde_json::to_value(cell).expect("a cell is plain data");
-        let Value::Object(cell) = cell else { panic!("a cell is a struct: {cell}") };
+    /// `cell` or a round is not a struct, or cannot be serialised.
+    pub fn new(experiment: &str, cell: &impl Serialize, rounds: &[impl Serialize]) -> Record {
+        let rounds: Vec<Map<String, Value>> = rounds.iter().map(|round| fields(round)).collect();
         let keys = rounds.first().map(|round| round.keys().cloned()).into_iter().flatten();
         let metric = |key: String| {
             let values: Option<Vec<&Value>> = rounds.iter().map(|round| round.get(&key)).collect();
             let middle = values.map_or(Value::Null, |values| middle(&values));
             (key, middle)
         };
-        let metrics = keys.filter(|key| key != ROUND).map(metric).collect();
-        Record { experiment: experiment.to_owned(), cell, metrics, rounds, remarks: Vec::new() }
-    }
-
-    /// A text setting of the cell, or `""`.
-    pub fn cell_text(&self, key: &str) -> &str {
-        self.cell.get(key).and_then(Value::as_str).unwrap_or("")
-    }
-
-    /// A whole-number setting of the cell.
-    pub fn cell_number(&self, key: &str) -> Option<u64> {
-        self.cell.get(key).and_then(Value::as_u64)
-    }
-
-    /// A metric, or `None` when it could not be measured.
-    pub fn metric(&self, key: &str) -> Option<f64> {
-        self.metrics.get(key).and_then(Value::as_f64)
+        let (experiment, metrics) = (experiment.to_owned(), keys.map(metric).collect());
+        Record { experiment, cell: fields(cell), metrics, rounds, remarks: Vec::new() }
     }
 
     /// True when a remark says `not cold`: memory answered some of the reads, so that the
@@ -230,20 +220,41 @@ impl Record {
     }
 }
 
-/// The median of numbers, and of lists of the same length one by one; null of anything else.
+/// The fields of a struct of plain data; numbers that are none, such as 0 / 0, are null.
+pub(crate) fn fields(plain: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(plain) {
+        Ok(Value::Object(fields)) => fields,
+        other => panic!("not a struct of plain data: {other:?}"),
+    }
+}
+
+/// The median of numbers, and of lists one by one; null of anything else.
 fn middle(values: &[&Value]) -> Value {
     if let Some(numbers) = values.iter().map(|value| value.as_f64()).collect::<Option<Vec<f64>>>() {
         return median(&numbers).map_or(Value::Null, Value::from);
     }
-    let lists: Option<Vec<&Vec<Value>>> = values.iter().map(|value| value.as_array()).collect();
-    match lists {
-        Some(lists) if lists.windows(2).all(|pair| pair[0].len() == pair[1].len()) => {
-            let at = |index: usize| {
-                middle(&lists.iter().map(|list| &list[index]).collect::<Vec<&Value>>())
-            };
-            (0..lists.first().map_or(0, |list| list.len())).map(at).collect()
-        }
-        _ => Value::Null,
+    let lists = values.iter().map(|value| value.as_array()).collect::<Option<Vec<_>>>();
+    let Some(lists) = lists else { return Value::Null };
+    let longest = lists.iter().map(|list| list.len()).max().unwrap_or(0);
+    let at = |index: usize| lists.iter().map(move |list| list.get(index).unwrap_or(&Value::Null));
+    (0..longest).map(|index| middle(&at(index).collect::<Vec<_>>())).collect()
+}
+
+#[cfg(test)]
+impl Record {
+    /// A text setting of the cell, or `""`.
+    pub(crate) fn cell_text(&self, key: &str) -> &str {
+        self.cell.get(key).and_then(Value::as_str).unwrap_or("")
+    }
+
+    /// A whole-number setting of the cell.
+    pub(crate) fn cell_number(&self, key: &str) -> Option<u64> {
+        self.cell.get(key).and_then(Value::as_u64)
+    }
+
+    /// A metric, or `None` when it could not be measured.
+    pub(crate) fn metric(&self, key: &str) -> Option<f64> {
+        self.metrics.get(key).and_then(Value::as_f64)
     }
 }
 
@@ -269,18 +280,17 @@ mod tests {
         }
         let round = |rate: f64, p99: Option<f64>| {
             let map = serde_json::json!({
-                "round": 7, "blocks_per_s": rate, "wait_us_p99": p99, "over_time": [rate, null],
+                "blocks_per_s": rate, "wait_us_p99": p99, "over_time": [rate, null],
             });
             map.as_object().cloned().unwrap()
         };
         let rounds = vec![round(3.0, Some(1.0)), round(1.0, None), round(2.0, Some(2.0))];
-        let record = Record::new("depth", &Cell { depth: 8 }, rounds);
+        let record = Record::new("depth", &Cell { depth: 8 }, &rounds);
         assert_eq!(record.metric("blocks_per_s"), Some(2.0));
         assert!(record.metrics["wait_us_p99"].is_null(), "[REP-2]");
         assert_eq!(record.metrics["over_time"], serde_json::json!([2.0, null]), "[REP-2]");
         assert_eq!((record.cell_number("depth"), record.rounds.len()), (Some(8), 3));
-        assert!(!record.metrics.contains_key("round") && record.rounds[0]["round"] == 7);
-        assert!(Record::new("depth", &Cell { depth: 8 }, Vec::new()).metrics.is_empty());
+        assert!(Record::new("depth", &Cell { depth: 8 }, &[] as &[Cell]).metrics.is_empty());
     }
 
     #[test]

@@ -68,16 +68,16 @@ pub(crate) fn bytes(count: u64) -> String {
     ByteSize(count).display().iec().to_string()
 }
 
-/// A length of time: `0.84 s`, `12.4 s`, `3 min 12 s`, `1 h 04 min`.
+/// A length of time: `780 µs`, `2.10 ms`, `12.4 s`, `3 min 12 s`, `1 h 04 min`.
 pub(crate) fn seconds(seconds: f64) -> String {
-    if !seconds.is_finite() || seconds < 0.0 {
-        return "an unknown time".to_owned();
-    }
     let whole = seconds.round() as u64; // `as` saturates
-    match whole {
-        0..60 => format!("{} s", number(seconds)),
-        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
-        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    match seconds {
+        0.0..0.000_999_5 => format!("{} µs", number(seconds * 1e6)),
+        0.0..0.9995 => format!("{} ms", number(seconds * 1e3)),
+        0.0..59.5 => format!("{} s", number(seconds)),
+        0.0..3599.5 => format!("{} min {:02} s", whole / 60, whole % 60),
+        0.0..f64::INFINITY => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+        _ => "an unknown time".to_owned(),
     }
 }
 
@@ -131,6 +131,7 @@ mod tests {
     #[test]
     fn times_and_shares_are_short() {
         assert_eq!(seconds(12.44), "12.4 s");
+        assert_eq!([0.00078, 0.0021].map(seconds), ["780 µs", "2.10 ms"]);
         assert_eq!(seconds(192.0), "3 min 12 s");
         assert_eq!(seconds(3840.0), "1 h 04 min");
         assert_eq!(seconds(f64::NAN), "an unknown time");

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use super::{Advice, AppliesTo, numbers};
 use crate::facts::Storage;
-use crate::units::parse_size;
 
 /// Every file there may be. No name that somebody's own file has: they are written beside a report, wherever
 /// that is, and those of an earlier run are removed.
@@ -51,9 +50,14 @@ fn why(advice: &Advice) -> String {
     format!("{was}{gain} times as fast ({low} to {high})")
 }
 
-/// A value as it may stand behind `=`: plain as it is, anything else between `quote`s.
-fn value(text: &str, quote: char, plain: impl Fn(&str) -> bool) -> String {
-    if plain(text) { text.to_owned() } else { format!("{quote}{}{quote}", inert(text)) }
+/// A line that sets what `advice` says; numbers stand as they are, words between `quote`s.
+fn line(advice: &Advice, quote: char) -> String {
+    let advised = &advice.advised;
+    let is_plain = advised.parse::<f64>().is_ok_and(f64::is_finite)
+        || ["true", "false"].contains(&advised.as_str());
+    let advised =
+        if is_plain { advised.clone() } else { format!("{quote}{}{quote}", inert(advised)) };
+    format!("{} = {advised}  # {}\n", inert(&advice.setting), why(advice))
 }
 
 fn postgres(advice: &[Advice]) -> Option<Snippet> {
@@ -61,23 +65,15 @@ fn postgres(advice: &[Advice]) -> Option<Snippet> {
         |it: &&Advice| !matches!(it.applies_to, AppliesTo::BlockDevice | AppliesTo::Profile);
     let mut advice: Vec<&Advice> = advice.iter().filter(is_postgres).collect();
     advice.sort_by_key(|it| it.applies_to);
-    let mut of_some: Vec<AppliesTo> = advice.iter().map(|it| it.applies_to).collect();
-    of_some.dedup();
-    of_some.retain(|&it| it != AppliesTo::Postgres);
-    let several = of_some.len() > 1;
+    let by_version: Vec<&[&Advice]> =
+        advice.chunk_by(|a, b| a.applies_to == b.applies_to).collect();
+    let is_of_all = |of_one: &[&Advice]| of_one[0].applies_to == AppliesTo::Postgres;
+    let several = by_version.iter().filter(|of_one| !is_of_all(of_one)).count() > 1;
     let mut text = String::new();
-    let mut heading = None;
-    for it in &advice {
-        if heading != Some(it.applies_to) {
-            text += &format!("# {}\n", it.applies_to);
-            heading = Some(it.applies_to);
-        }
-        let comment = if several && it.applies_to != AppliesTo::Postgres { "#" } else { "" }; // [PAS-1]
-        let plain = |text: &str| {
-            !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
-        };
-        let advised = value(&it.advised, '\'', plain);
-        text += &format!("{comment}{} = {advised}  # {}\n", inert(&it.setting), why(it));
+    for of_one in by_version {
+        text += &format!("# {}\n", of_one[0].applies_to);
+        let comment = if several && !is_of_all(of_one) { "#" } else { "" }; // [PAS-1]
+        text.extend(of_one.iter().map(|it| comment.to_owned() + &line(it, '\'')));
     }
     let about = if several {
         "Append to postgresql.conf, and remove the # before the settings of your version."
@@ -92,11 +88,7 @@ fn block_device(advice: &[Advice], storage: &Storage) -> Option<Snippet> {
     let advice = advice
         .iter()
         .rfind(|it| it.applies_to == AppliesTo::BlockDevice && it.setting == "read_ahead_kb")?;
-    let kib = advice
-        .advised
-        .parse()
-        .ok()
-        .or_else(|| parse_size(&advice.advised).ok().map(|it| it / 1024))?;
+    let kib: u64 = advice.advised.parse().ok()?;
     let device = storage.device.as_ref().filter(|_| storage.emulated.is_none())?;
     let disk = disk_of(&device.name);
     if !disk.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
@@ -124,32 +116,12 @@ fn disk_of(name: &str) -> &str {
     }
 }
 
-/// Dotted names are keys of their tables, `tablespace.main.queue_depth` one of `[tablespace.main]`.
+/// A setting such as `tablespace.main.queue_depth` is a dotted key, which is one of its table.
 fn profile(advice: &[Advice]) -> Option<Snippet> {
-    let mut advice: Vec<(&str, &str, &Advice)> = advice
-        .iter()
-        .filter(|it| it.applies_to == AppliesTo::Profile)
-        .map(|it| {
-            let (table, key) = it.setting.rsplit_once('.').unwrap_or(("", &it.setting));
-            (table, key, it)
-        })
-        .collect();
-    advice.sort_by_key(|(table, _, _)| *table);
-    let mut text = String::new();
-    let mut heading = "";
-    for (table, key, it) in &advice {
-        if *table != heading {
-            text += &format!("\n[{}]\n", inert(table));
-            heading = table;
-        }
-        let plain = |text: &str| {
-            text.parse::<f64>().is_ok_and(f64::is_finite) || ["true", "false"].contains(&text)
-        };
-        let advised = value(&it.advised, '"', plain);
-        text += &format!("{} = {advised}  # {}\n", inert(key), why(it));
-    }
+    let advice = advice.iter().filter(|it| it.applies_to == AppliesTo::Profile);
+    let text: String = advice.map(|it| line(it, '"')).collect();
     let about = "Take its lines over into your forebay.toml, or load it as one.".to_owned();
-    (!advice.is_empty()).then_some(Snippet { file: FILES[2], about, text })
+    (!text.is_empty()).then_some(Snippet { file: FILES[2], about, text })
 }
 
 #[cfg(test)]

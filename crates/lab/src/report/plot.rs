@@ -5,9 +5,8 @@
 //! apart, 41,230 blocks/s on an axis that ends at 50,000 stand at 82 % of its height.
 //!
 //! Invariants:  [PLO-1] every point, band and label lies within the drawing, and is a number
-//!              [PLO-2] no two labels of marks cover each other, as far as there is room
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{Line, Plot, Point, numbers};
 
@@ -26,84 +25,19 @@ const INKS: usize = 8;
 const LETTER: f64 = 6.8;
 const LINE: f64 = 16.0;
 
-/// A drawing, in pixels from its top left corner.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Drawing {
-    width: f64,
-    height: f64,
-    left: f64,
-    right: f64,
-    bottom: f64,
-    title: String,
-    x_name: String,
-    y_name: String,
-    /// The plot in words, for those who cannot see it.
-    description: String,
-    /// Steps of the vertical axis, and ticks of the horizontal one.
-    steps: Vec<Label>,
-    ticks: Vec<Label>,
-    lines: Vec<Curve>,
-    marks: Vec<Mark>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-struct Label {
-    at: f64,
-    text: String,
-}
-
-#[derive(Debug, Clone, Serialize)]
-struct Curve {
-    name: String,
-    /// Number of its colour.
-    ink: usize,
-    dashed: bool,
-    /// Corners of the area from the slowest to the fastest rounds, and of the line.
-    band: String,
-    path: String,
-    points: Vec<Dot>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-struct Dot {
-    x: f64,
-    y: f64,
-    title: String,
-}
-
-#[derive(Debug, Clone, Serialize)]
-struct Mark {
-    x: f64,
-    y: f64,
-    /// Where its text begins.
-    text_x: f64,
-    text_y: f64,
-    text: String,
-}
-
 /// Both scales.
-struct Frame<'p> {
-    ticks: &'p [(f64, String)],
+struct Frame {
+    ticks: usize,
     width: f64,
     height: f64,
     most: f64,
 }
 
-impl Frame<'_> {
-    /// Ticks are equally far apart; between them by value.
-    fn x(&self, value: f64) -> f64 {
-        let after = self.ticks.partition_point(|(tick, _)| *tick < value);
-        let place = match (
-            after.checked_sub(1).map(|before| self.ticks[before].0),
-            self.ticks.get(after),
-        ) {
-            (None, _) => 0.0,
-            (Some(before), Some((next, _))) => {
-                after as f64 - 1.0 + (value - before) / (next - before)
-            }
-            (Some(_), None) => self.ticks.len() as f64 - 1.0,
-        };
-        let share = place / (self.ticks.len().max(2) as f64 - 1.0);
+impl Frame {
+    /// Ticks are equally far apart.
+    fn x(&self, tick: usize) -> f64 {
+        let last = self.ticks.max(2) - 1;
+        let share = tick.min(last) as f64 / last as f64; // [PLO-1]
         tenths(LEFT + share * (self.width - LEFT - RIGHT))
     }
 
@@ -113,71 +47,64 @@ impl Frame<'_> {
     }
 }
 
-/// Draws `plot` so many pixels wide and high; `None` where no line has two points above 0.
-pub(super) fn draw(plot: &Plot, width: f64, height: f64) -> Option<Drawing> {
-    let measured = |line: &Line| -> Vec<Point> {
-        let numbers = |point: &&Point| {
-            [point.x, point.y, point.low, point.high].iter().all(|it| it.is_finite())
-        };
-        line.points.iter().filter(numbers).copied().collect()
-    };
-    let lines: Vec<(&Line, Vec<Point>)> =
-        plot.lines.iter().map(|line| (line, measured(line))).collect();
-    let points = || lines.iter().flat_map(|(_, points)| points);
-    let most = points().map(|point| point.y.max(point.high)).fold(0.0, f64::max);
-    let longest = lines.iter().map(|(_, points)| points.len()).max().unwrap_or(0);
+/// Draws `plot` so many pixels wide and high, measured from its top left corner; `None` where no line has two
+/// points above 0.
+pub(super) fn draw(plot: &Plot, width: f64, height: f64) -> Option<Value> {
+    let mut plot = plot.clone();
+    for line in &mut plot.lines {
+        line.points.retain(|it| [it.y, it.low, it.high].iter().all(|number| number.is_finite()));
+    }
+    let points = plot.lines.iter().flat_map(|line| &line.points);
+    let most = points.map(|point| point.y.max(point.high)).fold(0.0, f64::max);
+    let longest = plot.lines.iter().map(|line| line.points.len()).max().unwrap_or(0);
     if longest < 2 || most <= 0.0 || most > 1e300 {
         return None;
     }
-    // Some room above the highest, for the words of marks.
-    let frame = Frame { ticks: &plot.ticks, width, height, most: round_up(most * 1.04) };
+    // Some room above the highest, for the words of the mark.
+    let frame = Frame { ticks: plot.ticks.len(), width, height, most: round_up(most * 1.04) };
     let steps = (0..=STEPS).map(|step| {
         let value = frame.most * f64::from(step) / f64::from(STEPS);
-        Label { at: frame.y(value), text: numbers::compact(value) }
+        json!({ "at": frame.y(value), "text": numbers::compact(value) })
     });
-    let inks = inks(&plot.lines);
-    let curves =
-        lines.iter().zip(inks).map(|((line, points), ink)| curve(line, points, ink, &frame, plot));
-    Some(Drawing {
-        width,
-        height,
-        left: LEFT,
-        right: width - RIGHT,
-        bottom: height - BOTTOM,
-        title: plot.title.clone(),
-        x_name: plot.x_name.clone(),
-        y_name: plot.y_name.clone(),
-        description: description(plot, &lines),
-        steps: steps.collect(),
-        ticks: ticks(&frame),
-        lines: curves.collect(),
-        marks: marks(plot, &frame),
-    })
+    let curves = plot.lines.iter().zip(inks(&plot.lines));
+    Some(json!({
+        "width": width,
+        "height": height,
+        "left": LEFT,
+        "right": width - RIGHT,
+        "bottom": height - BOTTOM,
+        "title": plot.title,
+        "x_name": plot.x_name,
+        "y_name": plot.y_name,
+        "description": description(&plot),
+        "steps": steps.collect::<Value>(),
+        "ticks": ticks(&plot.ticks, &frame),
+        "lines": curves.map(|(line, ink)| curve(line, ink, &frame, &plot)).collect::<Value>(),
+        "mark": plot.mark.as_ref().map(|(point, text)| mark(point, text, &frame)),
+    }))
 }
 
-fn curve(line: &Line, points: &[Point], ink: usize, frame: &Frame<'_>, plot: &Plot) -> Curve {
-    let corner = |x: f64, y: f64| format!("{},{}", frame.x(x), frame.y(y));
+/// A line, with the corners of the area from the slowest to the fastest rounds, and its points.
+fn curve(line: &Line, ink: usize, frame: &Frame, plot: &Plot) -> Value {
+    let points = &line.points;
+    let corner = |x: usize, y: f64| format!("{},{}", frame.x(x), frame.y(y));
     let joined = |corners: Vec<String>| corners.join(" ");
     let upper = points.iter().map(|point| corner(point.x, point.high));
     let lower = points.iter().rev().map(|point| corner(point.x, point.low));
-    let tick = |x: f64| {
-        let known = plot.ticks.iter().find(|(tick, _)| *tick == x);
-        known.map_or_else(|| numbers::number(x), |(_, text)| text.clone())
-    };
     let dot = |point: &Point| {
         let [y, low, high] = [point.y, point.low, point.high].map(numbers::number);
-        let title =
-            format!("{}, {} {}: {y} ({low} to {high})", line.name, plot.x_name, tick(point.x));
-        Dot { x: frame.x(point.x), y: frame.y(point.y), title }
+        let tick = plot.ticks.get(point.x).map_or("", String::as_str);
+        let title = format!("{}, {} {tick}: {y} ({low} to {high})", line.name, plot.x_name);
+        json!({ "x": frame.x(point.x), "y": frame.y(point.y), "title": title })
     };
-    Curve {
-        name: line.name.clone(),
-        ink,
-        dashed: line.dashed,
-        band: joined(upper.chain(lower).collect()),
-        path: joined(points.iter().map(|point| corner(point.x, point.y)).collect()),
-        points: points.iter().map(dot).collect(),
-    }
+    json!({
+        "name": line.name,
+        "ink": ink,
+        "dashed": line.dashed,
+        "band": joined(upper.chain(lower).collect()),
+        "path": joined(points.iter().map(|point| corner(point.x, point.y)).collect()),
+        "points": points.iter().map(dot).collect::<Value>(),
+    })
 }
 
 /// A colour for each line: the same one for two lines that share their first word, if dashes tell them apart.
@@ -195,61 +122,35 @@ fn inks(lines: &[Line]) -> Vec<usize> {
     given.into_iter().map(|(_, _, ink)| ink % INKS).collect()
 }
 
-/// Labels of the horizontal axis, as far as there is room.
-fn ticks(frame: &Frame<'_>) -> Vec<Label> {
-    let mut free = f64::NEG_INFINITY;
-    let labels = frame.ticks.iter().filter_map(|(value, text)| {
-        let (at, half) = (frame.x(*value), text.chars().count() as f64 * LETTER / 2.0);
-        let fits = at - half >= free;
-        if fits {
-            free = at + half + LETTER;
-        }
-        fits.then(|| Label { at, text: text.clone() })
-    });
-    labels.collect()
+/// Labels of the horizontal axis: each, or each second one and so on, so that the widest has room.
+fn ticks(labels: &[String], frame: &Frame) -> Value {
+    let widest = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+    let needed = (widest + 1) as f64 * LETTER * labels.len() as f64;
+    let every = (needed / (frame.width - LEFT - RIGHT)).ceil() as usize;
+    let labels = labels.iter().enumerate().step_by(every.max(1));
+    labels.map(|(tick, label)| json!({ "at": frame.x(tick), "text": label })).collect()
 }
 
-/// Marks with their words above and left of them, or below them where there is no room [PLO-2].
-fn marks(plot: &Plot, frame: &Frame<'_>) -> Vec<Mark> {
-    let mut placed: Vec<Mark> = Vec::new();
-    for mark in plot.marks.iter().filter(|mark| mark.y.is_finite()) {
-        let (x, y) = (frame.x(mark.x), frame.y(mark.y));
-        let long = |text: &str| text.chars().count() as f64 * LETTER;
-        let last = (frame.width - long(&mark.text)).max(0.0);
-        // Left of the point, since curves come from below.
-        let text_x = tenths((x - long(&mark.text) + LETTER / 2.0).clamp(0.0, last));
-        let is_free = |text_y: f64| {
-            text_y > LINE
-                && text_y < frame.height - BOTTOM
-                && placed.iter().all(|other| {
-                    (other.text_y - text_y).abs() >= LINE
-                        || other.text_x + long(&other.text) < text_x
-                        || text_x + long(&mark.text) < other.text_x
-                })
-        };
-        let above = (1..).map(|step| y - f64::from(step) * LINE).take_while(|&at| at > 0.0);
-        let below =
-            (2..).map(|step| y + f64::from(step) * LINE).take_while(|&at| at < frame.height);
-        let text_y = above.chain(below).find(|&at| is_free(at)).unwrap_or(LINE);
-        placed.push(Mark { x, y, text_x, text_y: tenths(text_y), text: mark.text.clone() });
-    }
-    placed
+/// The mark at a point, with its words above and left of it, since curves come from below.
+fn mark(point: &Point, text: &str, frame: &Frame) -> Value {
+    let (x, y) = (frame.x(point.x), frame.y(point.y));
+    let long = text.chars().count() as f64 * LETTER;
+    let text_x = (x - long + LETTER / 2.0).clamp(0.0, (frame.width - long).max(0.0));
+    let text_y = (y - LINE).max(LINE);
+    json!({ "x": x, "y": y, "text_x": tenths(text_x), "text_y": tenths(text_y), "text": text })
 }
 
 /// What is drawn, and for each line where it starts and how far it gets.
-fn description(plot: &Plot, lines: &[(&Line, Vec<Point>)]) -> String {
+fn description(plot: &Plot) -> String {
     let mut text = format!("{}: {} by {}.", plot.title, plot.y_name, plot.x_name);
-    for (line, points) in lines {
-        let best = points.iter().max_by(|a, b| a.y.total_cmp(&b.y));
+    for Line { name, points, .. } in &plot.lines {
+        let best = points.iter().map(|point| point.y).reduce(f64::max);
         if let (Some(first), Some(best)) = (points.first(), best) {
-            let [first, best] = [first.y, best.y].map(numbers::number);
-            text.push_str(&format!(" {}: from {first}, at best {best}.", line.name));
+            let [first, best] = [first.y, best].map(numbers::number);
+            text.push_str(&format!(" {name}: from {first}, at best {best}."));
         }
     }
-    for mark in &plot.marks {
-        text.push_str(&format!(" {}.", mark.text));
-    }
-    text
+    text + &plot.mark.as_ref().map_or(String::new(), |(_, mark)| format!(" {mark}."))
 }
 
 /// The next of 1, 2, 2.5, 4, 5, 8 and 10 times a power of ten, whose quarters are round.
@@ -266,29 +167,30 @@ fn tenths(pixels: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PlotMark, sample};
+    use super::super::{Part, sample};
     use super::*;
 
-    fn line(name: &str, dashed: bool, points: &[(f64, f64)]) -> Line {
+    fn line(name: &str, dashed: bool, points: &[(usize, f64)]) -> Line {
         let points = points.iter().map(|&(x, y)| Point { x, y, low: y * 0.9, high: y * 1.1 });
         Line { name: name.to_owned(), dashed, points: points.collect() }
     }
 
     fn plot(lines: Vec<Line>) -> Plot {
-        let ticks = [0.0, 1.0, 4.0, 16.0].map(|tick| (tick, format!("{tick}"))).to_vec();
+        let ticks = ["0", "1", "4", "16"].map(str::to_owned).to_vec();
         Plot { ticks, lines, x_name: "depth".into(), ..Plot::default() }
     }
 
     #[test]
     fn ticks_are_equally_far_apart_and_more_is_higher() {
-        let curve = line("uring direct", false, &[(0.0, 10.0), (4.0, 30.0), (16.0, 40.0)]);
+        let curve = line("uring direct", false, &[(0, 10.0), (2, 30.0), (3, 40.0)]);
         let drawn = draw(&plot(vec![curve]), 400.0, 300.0).unwrap();
         let third = (400.0 - LEFT - RIGHT) / 3.0;
-        let xs: Vec<f64> = drawn.lines[0].points.iter().map(|dot| dot.x).collect();
+        let points = drawn["lines"][0]["points"].as_array().unwrap();
+        let xs: Vec<&Value> = points.iter().map(|dot| &dot["x"]).collect();
         assert_eq!(xs, [LEFT, tenths(LEFT + 2.0 * third), 400.0 - RIGHT]);
-        assert!(drawn.lines[0].points[0].y > drawn.lines[0].points[1].y);
-        assert_eq!(drawn.steps[4].text, "50.0");
-        assert_eq!(drawn.lines[0].points[1].title, "uring direct, depth 4: 30.0 (27.0 to 33.0)");
+        assert!(points[0]["y"].as_f64() > points[1]["y"].as_f64());
+        assert_eq!(drawn["steps"][4]["text"], "50.0");
+        assert_eq!(points[1]["title"], "uring direct, depth 4: 30.0 (27.0 to 33.0)");
     }
 
     #[test]
@@ -308,48 +210,37 @@ mod tests {
 
     #[test]
     fn nothing_leaves_the_drawing_whatever_is_drawn() {
-        let absurd = [
-            (-5.0, 1.0),
-            (0.0, f64::NAN),
-            (1.0, -1e299),
-            (2.5, 1e299),
-            (4.0, f64::INFINITY),
-            (99.0, 0.0),
-        ];
+        let absurd = [(0, f64::NAN), (1, -1e299), (2, 1e299), (3, f64::INFINITY), (99, 0.0)];
         let mut plot = plot(vec![line("a", false, &absurd), line("b", true, &[])]);
-        plot.marks = (0..40)
-            .map(|at| PlotMark { x: f64::from(at), y: 1e299, text: "knee".repeat(at as usize) })
-            .collect();
-        plot.marks.push(PlotMark { x: 0.0, y: f64::NAN, text: "nowhere".to_owned() });
+        let far = Point { x: 39, y: 1e299, low: 0.0, high: 0.0 };
+        plot.mark = Some((far, "knee".repeat(40)));
         let drawn = draw(&plot, 400.0, 300.0).unwrap();
-        let inside = |x: f64, y: f64| (0.0..=400.0).contains(&x) && (0.0..=300.0).contains(&y);
-        assert!(drawn.lines[0].points.iter().all(|dot| inside(dot.x, dot.y)), "[PLO-1] {drawn:?}");
-        assert!(
-            drawn.marks.iter().all(|it| inside(it.x, it.y) && inside(it.text_x, it.text_y)),
-            "[PLO-1]"
-        );
-        let written = serde_json::to_string(&drawn).unwrap();
-        assert!(
-            !written.contains("NaN") && !written.contains("inf") && !written.contains("null"),
-            "[PLO-1]"
-        );
-        plot.lines = vec![line("one point", false, &[(0.0, 1.0)])];
+        let inside = |place: &Value, [x, y]: [&str; 2]| {
+            let is_in = |key, most: f64| (0.0..=most).contains(&place[key].as_f64().unwrap());
+            is_in(x, 400.0) && is_in(y, 300.0)
+        };
+        let points = drawn["lines"][0]["points"].as_array().unwrap();
+        assert!(points.iter().all(|dot| inside(dot, ["x", "y"])), "[PLO-1] {drawn}");
+        let mark = &drawn["mark"];
+        assert!(inside(mark, ["x", "y"]) && inside(mark, ["text_x", "text_y"]), "[PLO-1] {mark}");
+        let written = drawn.to_string();
+        assert!(!written.contains("NaN") && !written.contains("inf"), "[PLO-1]");
+        assert!(!written.contains("null"), "[PLO-1]");
+        plot.lines = vec![line("one point", false, &[(0, 1.0)])];
         assert!(draw(&plot, 400.0, 300.0).is_none(), "one point is no curve");
-        plot.lines = vec![line("none", false, &[(0.0, 0.0), (1.0, 0.0)])];
+        plot.lines = vec![line("none", false, &[(0, 0.0), (1, 0.0)])];
         assert!(draw(&plot, 400.0, 300.0).is_none());
     }
 
     #[test]
-    fn words_of_marks_do_not_cover_each_other() {
-        let mut plot = sample::depth_section().headline.unwrap();
-        let mark = plot.marks[0].clone();
-        plot.marks = vec![mark.clone(), mark.clone(), mark];
-        let drawn = draw(&plot, 560.0, 400.0).unwrap();
-        for (index, one) in drawn.marks.iter().enumerate() {
-            for other in &drawn.marks[..index] {
-                assert!((one.text_y - other.text_y).abs() >= LINE, "[PLO-2] {:?}", drawn.marks);
-            }
-        }
-        assert!(drawn.description.contains(&plot.marks[0].text));
+    fn the_mark_is_told_to_those_who_do_not_see_it_and_labels_have_room() {
+        let Part::Plot(plot) = &sample::depth_section().parts[0] else { panic!() };
+        let drawn = draw(plot, 560.0, 400.0).unwrap();
+        let description = drawn["description"].as_str().unwrap();
+        assert!(description.ends_with(" knee at 64."), "{description}");
+        let ticks = |plot: &Plot| draw(plot, 560.0, 400.0).unwrap()["ticks"].clone();
+        assert_eq!(ticks(plot).as_array().map(Vec::len), Some(11));
+        let long = Plot { ticks: vec!["a long label".to_owned(); 11], ..plot.clone() };
+        assert_eq!(ticks(&long).as_array().map(Vec::len), Some(6));
     }
 }

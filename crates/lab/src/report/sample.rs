@@ -8,10 +8,9 @@
 use forebay_lab::facts::{Device, Host, Storage};
 use forebay_lab::report::{
     Advice, AppliesTo, BackendNote, Burst, Conclusion, Confidence, DeviceSummary, Figure, Line,
-    Mark, Part, Plot, PlotMark, Point, Record, Report, Row, SCHEMA, Section, Table, TableCell,
-    Verdict,
+    Mark, Part, Plot, Point, Record, Report, Row, SCHEMA, Section, Table, TableCell, Verdict,
 };
-use forebay_lab::statistics::Judgement;
+use forebay_lab::statistics::{Estimate, Judgement};
 use serde_json::{Value, json};
 
 const DEPTHS: [u32; 11] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
@@ -49,7 +48,7 @@ pub(crate) fn record(
         metrics.as_object().cloned().unwrap()
     };
     let cell = json!({"backend": backend, "cache": cache, "depth": depth});
-    let mut made = Record::new("depth", &cell, [0.98, 1.0, 1.03].map(round).to_vec());
+    let mut made = Record::new("depth", &cell, &[0.98, 1.0, 1.03].map(round));
     made.remarks = remarks.iter().map(|&remark| remark.to_owned()).collect();
     made
 }
@@ -75,7 +74,7 @@ pub(crate) fn records() -> Vec<Record> {
         record("threads", "direct", 512, None, &["not measured: 512 threads are too many"]);
     let cell = json!({"moon": "full", "gap_blocks": 4});
     let round = json!({"seconds": 1.25, "level_m": null}).as_object().cloned().unwrap();
-    let mut tide = Record::new("tides", &cell, vec![round]);
+    let mut tide = Record::new("tides", &cell, &[round]);
     tide.remarks.push("the gauge was frozen".to_owned());
     records.push(tide);
     records
@@ -289,8 +288,6 @@ fn conclusions() -> Vec<Conclusion> {
     .map(|(experiment, sentence)| Conclusion {
         experiment: experiment.to_owned(),
         sentence: sentence.to_owned(),
-        setting: String::new(),
-        value: String::new(),
     })
     .to_vec()
 }
@@ -306,9 +303,7 @@ fn verdicts() -> Vec<Verdict> {
         row: row.to_owned(),
         entrant: "adaptive".to_owned(),
         rival: rival.to_owned(),
-        ratio,
-        low,
-        high,
+        ratio: Estimate { value: ratio, low, high, rounds: 5 },
         verdict,
     })
     .to_vec()
@@ -323,27 +318,24 @@ pub(crate) fn sections() -> Vec<Section> {
 pub(crate) fn depth_section() -> Section {
     let lines = LINES.into_iter().enumerate().map(|(line, (backend, cache, ..))| Line {
         name: format!("{backend} {cache}"),
-        points: DEPTHS
-            .map(|depth| {
+        points: (0..)
+            .zip(DEPTHS)
+            .map(|(x, depth)| {
                 let y = rate(line, depth);
-                Point { x: f64::from(depth), y, low: y * 0.95, high: y * 1.04 }
+                Point { x, y, low: y * 0.95, high: y * 1.04 }
             })
-            .to_vec(),
+            .collect(),
         dashed: cache == "buffered",
     });
     let plot = Plot {
         title: "Blocks read per second, by prefetch depth".to_owned(),
         x_name: "prefetch depth".to_owned(),
         y_name: "blocks/s".to_owned(),
-        ticks: DEPTHS.map(|depth| (f64::from(depth), depth.to_string())).to_vec(),
+        ticks: DEPTHS.map(|depth| depth.to_string()).to_vec(),
         lines: lines.collect(),
-        marks: vec![PlotMark { x: 64.0, y: rate(4, 64), text: "knee at 64".to_owned() }],
+        mark: Some((Point { x: 7, y: rate(4, 64), low: 0.0, high: 0.0 }, "knee at 64".to_owned())),
     };
-    let mut table = Table {
-        caption: "Blocks per second.".to_owned(),
-        columns: ["depth", "blocks/s", "wait p99"].map(str::to_owned).to_vec(),
-        ..Table::default()
-    };
+    let mut table = Table::new("Blocks per second.", ["depth", "blocks/s", "wait p99"]);
     for (line, (backend, cache, ..)) in LINES.into_iter().enumerate() {
         for depth in [0, 64, 512] {
             let rate = rate(line, depth);
@@ -355,9 +347,9 @@ pub(crate) fn depth_section() -> Section {
                 ("uring", "direct", 64) => cells[1].mark = Mark::Best,
                 ("threads", "buffered", 64) => {
                     cells[1].mark = Mark::Weak;
-                    cells[1].notes.push(table.note("not cold: 61 % was cached"));
+                    cells[1].notes.push("not cold: 61 % was cached".to_owned());
                 }
-                ("threads", "direct", 512) => cells[1] = TableCell::missing(),
+                ("threads", "direct", 512) => cells[1] = TableCell::figure(None),
                 _ => {}
             }
             table.rows.push(Row { group: format!("{backend} {cache}"), cells: cells.to_vec() });
@@ -367,8 +359,7 @@ pub(crate) fn depth_section() -> Section {
         name: "depth",
         title: "Prefetch depth".to_owned(),
         about: "How many blocks a second the reader gets while that many of the next ones are prefetched.".to_owned(),
-        parts: vec![Part::Plot(plot.clone()), Part::Table(table)],
-        headline: Some(plot),
+        parts: vec![Part::Plot(plot), Part::Table(table)],
     }
 }
 
@@ -398,23 +389,20 @@ fn strategies_section() -> Section {
             row("cold, direct", "bitmap-10", [0.27, 0.18, 0.33, 0.68, 1.0, 0.88]),
             row("page-cache, buffered", "uniform", [1.0, 0.99, 0.97, 0.91, 0.62, 0.98]),
         ],
-        notes: Vec::new(),
     };
     let (title, about) =
         ("Patterns and strategies".to_owned(), "The same blocks by every strategy.".to_owned());
-    Section { name: "strategies", title, about, parts: vec![Part::Table(table)], headline: None }
+    Section { name: "strategies", title, about, parts: vec![Part::Table(table)] }
 }
 
-/// `readahead`: a paragraph and a plot.
+/// `readahead`: a plot.
 fn readahead_section() -> Section {
-    let sizes =
-        [("0", 0.0), ("128 KiB", 131_072.0), ("1 MiB", 1_048_576.0), ("4 MiB", 4_194_304.0)];
+    let sizes = ["0", "128 KiB", "1 MiB", "4 MiB"];
     let line = |name: &str, rates: [f64; 4]| Line {
         name: name.to_owned(),
-        points: sizes
-            .iter()
+        points: (0..)
             .zip(rates)
-            .map(|(&(_, x), y)| Point { x, y, low: y * 0.97, high: y * 1.02 })
+            .map(|(x, y)| Point { x, y, low: y * 0.97, high: y * 1.02 })
             .collect(),
         dashed: false,
     };
@@ -422,20 +410,18 @@ fn readahead_section() -> Section {
         title: "All readers together".to_owned(),
         x_name: "readahead".to_owned(),
         y_name: "MB/s".to_owned(),
-        ticks: sizes.map(|(text, bytes)| (bytes, text.to_owned())).to_vec(),
+        ticks: sizes.map(str::to_owned).to_vec(),
         lines: vec![
             line("1 reader", [290.0, 300.0, 302.0, 309.0]),
             line("8 readers", [38.0, 81.0, 162.0, 304.0]),
         ],
-        marks: Vec::new(),
+        mark: None,
     };
-    let text = "The ceiling is what large direct reads get.".to_owned();
     Section {
         name: "readahead",
         title: "Readahead".to_owned(),
         about: "The kernel's readahead under several sequential readers.".to_owned(),
-        parts: vec![Part::Text(text), Part::Plot(plot)],
-        headline: None,
+        parts: vec![Part::Plot(plot)],
     }
 }
 
@@ -471,35 +457,25 @@ pub(crate) fn hostile() -> (Report, Vec<Section>) {
     let written = serde_json::to_value(report()).unwrap();
     let report = serde_json::from_value(with_hostile_text(written)).unwrap();
     let hostile = || HOSTILE.to_owned();
-    let cell = TableCell { text: hostile(), notes: vec![0], ..TableCell::default() };
+    let cell = TableCell { text: hostile(), notes: vec![hostile()], ..TableCell::default() };
     let table = Table {
         caption: hostile(),
         columns: vec![hostile(), hostile()],
         rows: vec![Row { group: hostile(), cells: vec![cell.clone(), cell] }],
-        notes: vec![hostile()],
     };
-    let mut plot = depth_section().headline.unwrap();
+    let Part::Plot(mut plot) = depth_section().parts.swap_remove(0) else { unreachable!() };
     for text in [
         &mut plot.title,
         &mut plot.x_name,
         &mut plot.y_name,
-        &mut plot.marks[0].text,
+        &mut plot.mark.as_mut().unwrap().1,
         &mut plot.lines[0].name,
-        &mut plot.ticks[3].1,
+        &mut plot.ticks[3],
     ] {
         *text = hostile();
     }
-    let parts = vec![Part::Text(hostile()), Part::Table(table), Part::Plot(plot.clone())];
-    (
-        report,
-        vec![Section {
-            name: "depth",
-            title: hostile(),
-            about: hostile(),
-            parts,
-            headline: Some(plot),
-        }],
-    )
+    let parts = vec![Part::Table(table), Part::Plot(plot)];
+    (report, vec![Section { name: "depth", title: hostile(), about: hostile(), parts }])
 }
 
 /// `value` with another text for each one that is not of a closed set.

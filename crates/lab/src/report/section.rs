@@ -1,9 +1,16 @@
 //! Sections: what an experiment shows, the same in the terminal and on the page.
 //!
 //! An experiment makes its section from its typed cells; how a table or a plot is drawn, as text or as
-//! HTML and SVG, is decided in one place for all of them.
+//! HTML and SVG, is decided in one place for all of them. A table is told by its columns, each a name and a
+//! function that makes a cell of what the row is about.
+//!
+//! Invariants:  [TAB-1] every row has as many cells as the table has columns
 
 use serde::Serialize;
+
+use super::numbers;
+use crate::experiment::unique;
+use crate::statistics::{median, range};
 
 /// What one experiment shows.
 #[derive(Debug, Clone, Default)]
@@ -16,15 +23,11 @@ pub struct Section {
     pub about: String,
     /// What is shown, in order.
     pub parts: Vec<Part>,
-    /// The plot that the first screen of the page shows, if this experiment has it.
-    pub headline: Option<Plot>,
 }
 
 /// A piece of a section.
 #[derive(Debug, Clone)]
 pub enum Part {
-    /// A sentence or a paragraph.
-    Text(String),
     /// Figures.
     Table(Table),
     /// Curves.
@@ -40,8 +43,6 @@ pub struct Table {
     pub columns: Vec<String>,
     /// Rows, in order.
     pub rows: Vec<Row>,
-    /// Sentences that cells refer to by [`TableCell::notes`].
-    pub notes: Vec<String>,
 }
 
 /// A row of a table.
@@ -62,9 +63,12 @@ pub struct TableCell {
     pub share: Option<f64>,
     /// How the figure stands.
     pub mark: Mark,
-    /// Numbers of notes of the table, from 0.
-    pub notes: Vec<usize>,
+    /// Sentences that stand below the table, each once however many cells have it.
+    pub notes: Vec<String>,
 }
+
+/// A column of a table whose rows are about `T`s: its name, and its cell in such a row.
+pub type Column<'c, T> = (&'c str, &'c dyn Fn(&T) -> TableCell);
 
 /// How a figure stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -90,13 +94,13 @@ pub struct Plot {
     pub x_name: String,
     /// Name of the vertical axis, with its unit.
     pub y_name: String,
-    /// Where the horizontal axis has a tick, and its label, ascending. Ticks are as far apart as they
-    /// count, not by value: settings are doubled from one to the next.
-    pub ticks: Vec<(f64, String)>,
+    /// Labels of the horizontal axis. They are as far apart as they count, not by value: settings are doubled
+    /// from one to the next.
+    pub ticks: Vec<String>,
     /// The curves.
     pub lines: Vec<Line>,
-    /// Places worth looking at.
-    pub marks: Vec<PlotMark>,
+    /// A place worth looking at, such as a knee, and what it is.
+    pub mark: Option<(Point, String)>,
 }
 
 /// A curve.
@@ -113,8 +117,8 @@ pub struct Line {
 /// A point of a curve, and how far the rounds were apart there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Must be a tick's.
-    pub x: f64,
+    /// The number of its tick.
+    pub x: usize,
     /// The median of the rounds.
     pub y: f64,
     /// The slowest round.
@@ -123,18 +127,47 @@ pub struct Point {
     pub high: f64,
 }
 
-/// A place worth looking at, such as a knee.
-#[derive(Debug, Clone)]
-pub struct PlotMark {
-    /// The point.
-    pub x: f64,
-    /// The point.
-    pub y: f64,
-    /// What it is.
-    pub text: String,
+impl Point {
+    /// What `rounds` gave at tick `x`; `None` of no rounds.
+    pub fn of(x: usize, rounds: &[f64]) -> Option<Point> {
+        let (low, high) = range(rounds);
+        Some(Point { x, y: median(rounds)?, low, high })
+    }
 }
 
 impl Table {
+    /// A table without rows.
+    pub fn new(
+        caption: impl Into<String>,
+        columns: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Table {
+        let columns = columns.into_iter().map(Into::into).collect();
+        Table { caption: caption.into(), columns, rows: Vec::new() }
+    }
+
+    /// A table with a row for each of `items`, in the group that `group` names.
+    pub fn of<'i, T: 'i>(
+        caption: impl Into<String>,
+        items: impl IntoIterator<Item = &'i T>,
+        group: impl Fn(&T) -> String,
+        columns: &[Column<'_, T>],
+    ) -> Table {
+        let mut table = Table::new(caption, columns.iter().map(|(name, _)| *name));
+        for item in items {
+            table.push(group(item), columns.iter().map(|(_, cell)| cell(item)).collect());
+        }
+        table
+    }
+
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// It is not as wide as the table.
+    pub fn push(&mut self, group: String, cells: Vec<TableCell>) {
+        assert_eq!(cells.len(), self.columns.len(), "[TAB-1]");
+        self.rows.push(Row { group, cells });
+    }
+
     /// Whether a column holds words, which begin at its left edge, and not figures, which end at its right one.
     pub fn is_words(&self, column: usize) -> bool {
         let figure =
@@ -144,23 +177,33 @@ impl Table {
         column == 0 || texts.any(|text| !figure(text))
     }
 
-    /// Remembers `sentence` as a note, once, and gives its number.
-    pub fn note(&mut self, sentence: &str) -> usize {
-        self.notes.iter().position(|note| note == sentence).unwrap_or_else(|| {
-            self.notes.push(sentence.to_owned());
-            self.notes.len() - 1
-        })
+    /// The notes of all cells, each once, in the order of their numbers.
+    pub fn notes(&self) -> Vec<&str> {
+        let cells = self.rows.iter().flat_map(|row| &row.cells);
+        let mut notes = Vec::new();
+        for note in cells.flat_map(|cell| &cell.notes) {
+            if !notes.contains(&note.as_str()) {
+                notes.push(note);
+            }
+        }
+        notes
     }
 }
 
 impl TableCell {
-    /// A plain figure or word.
+    /// A plain word.
     pub fn new(text: impl Into<String>) -> TableCell {
         TableCell { text: text.into(), ..TableCell::default() }
     }
 
-    /// What could not be measured.
-    pub fn missing() -> TableCell {
-        TableCell::new("–")
+    /// A measured number; a dash where it could not be measured.
+    pub fn figure(value: Option<f64>) -> TableCell {
+        TableCell::new(value.map_or_else(|| "–".to_owned(), numbers::number))
+    }
+
+    /// The same with `notes`, each once.
+    #[must_use]
+    pub fn noted(self, notes: &[String]) -> TableCell {
+        TableCell { notes: unique(notes), ..self }
     }
 }

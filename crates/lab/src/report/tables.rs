@@ -2,30 +2,17 @@
 //!
 //! They are [`Table`]s like those of the experiments, so that the terminal and the page draw all of them
 //! by the same code.
-//!
-//! Invariants:  [TAB-1] every row has as many cells as the table has columns
 
 use serde_json::{Map, Value};
 
-use super::numbers;
-use super::{Advice, DeviceSummary, Mark, Record, Row, Table, TableCell, Verdict};
-use crate::statistics::Judgement;
-
-/// A table of `columns`; `rows` are as wide [TAB-1].
-pub(crate) fn table(caption: impl Into<String>, columns: &[&str], rows: Vec<Row>) -> Table {
-    assert!(rows.iter().all(|row| row.cells.len() == columns.len()), "[TAB-1]");
-    let columns = columns.iter().map(|&name| name.to_owned()).collect();
-    Table { caption: caption.into(), columns, rows, notes: Vec::new() }
-}
-
-/// A row of plain texts.
-pub(crate) fn row<const N: usize>(group: &str, texts: [String; N]) -> Row {
-    Row { group: group.to_owned(), cells: texts.into_iter().map(TableCell::new).collect() }
-}
+use super::numbers::{number, seconds, value};
+use super::{Advice, DeviceSummary, Figure, Mark, Record, Table, TableCell, Verdict};
+use crate::experiment::{grouped, unique};
+use crate::statistics::{Estimate, Judgement};
 
 /// How many times as fast, and the interval: `34.6× (30.1 to 38.2)`.
 pub(crate) fn times(value: f64, low: f64, high: f64) -> String {
-    let [value, low, high] = [value, low, high].map(numbers::number);
+    let [value, low, high] = [value, low, high].map(number);
     format!("{value}× ({low} to {high})")
 }
 
@@ -33,32 +20,27 @@ pub(crate) fn times(value: f64, low: f64, high: f64) -> String {
 pub(crate) fn settings(advice: &[Advice]) -> Table {
     let mut sorted: Vec<&Advice> = advice.iter().collect();
     sorted.sort_by_key(|advice| advice.applies_to);
-    let columns = ["setting", "applies to", "current", "advised", "gain", "confidence"];
-    let mut made = table("", &columns, Vec::new());
-    for advice in sorted {
-        let mut row = row(
-            "",
-            [
-                advice.setting.clone(),
-                advice.applies_to.to_string(),
-                advice.current.clone().unwrap_or_else(|| "unknown".to_owned()),
-                advice.advised.clone(),
-                times(advice.gain, advice.gain_low, advice.gain_high),
-                advice.confidence.to_string(),
-            ],
-        );
-        row.cells[3].mark = Mark::Best;
-        row.cells[4].notes.push(made.note(&advice.evidence));
-        made.rows.push(row);
-    }
-    made
+    let gain = |it: &Advice| TableCell::new(times(it.gain, it.gain_low, it.gain_high));
+    let current = |it: &Advice| it.current.clone().unwrap_or_else(|| "unknown".to_owned());
+    Table::of(
+        "",
+        sorted,
+        |_| String::new(),
+        &[
+            ("setting", &|it| TableCell::new(&it.setting)),
+            ("applies to", &|it| TableCell::new(it.applies_to.to_string())),
+            ("current", &|it| TableCell::new(current(it))),
+            ("advised", &|it| TableCell { mark: Mark::Best, ..TableCell::new(&it.advised) }),
+            ("gain", &|it| gain(it).noted(std::slice::from_ref(&it.evidence))),
+            ("confidence", &|it| TableCell::new(it.confidence.to_string())),
+        ],
+    )
 }
 
 /// The same for narrow places: whose setting it is heads a group, and what was measured is not told.
 pub(crate) fn settings_in_groups(advice: &[Advice]) -> Table {
     let mut made = settings(advice);
     made.columns.remove(1);
-    made.notes.clear();
     for row in &mut made.rows {
         row.group = row.cells.remove(1).text;
         row.cells[3].notes.clear();
@@ -80,129 +62,96 @@ pub(crate) fn device(device: &DeviceSummary) -> Table {
         ("sequential write", device.sequential_write, " MB", 1e6),
         ("append and sync", device.sync, "", 1.0),
     ];
-    let measured = figures.into_iter().filter_map(|(name, figure, unit, scale)| {
-        let figure = figure?;
-        let written = |rate: f64| format!("{}{unit}", numbers::number(rate / scale));
-        let wait = |us: Option<f64>| us.map_or("–".to_owned(), microseconds);
-        Some(row(
-            "",
-            [
-                name.to_owned(),
-                written(figure.per_s),
-                format!("{} to {}", numbers::number(figure.low / scale), written(figure.high)),
-                wait(figure.wait_us_p50),
-                wait(figure.wait_us_p99),
-            ],
-        ))
-    });
     let columns = ["the disk alone", "per second", "low to high", "wait p50", "wait p99"];
-    table("", &columns, measured.collect())
-}
-
-/// What is worth knowing of the device's figures, in sentences.
-pub(crate) fn device_remarks(device: &DeviceSummary) -> Vec<String> {
-    let burst = device.burst.map(|burst| {
-        let [start, end] = [burst.start_per_s, burst.end_per_s].map(numbers::number);
-        let time = numbers::seconds(burst.seconds);
-        format!(
-            "The disk is faster at first: {start} requests/s fell to {end} within {time} of load; all \
-             figures are those after it."
-        )
-    });
-    burst.into_iter().chain(device.remarks.iter().cloned()).collect()
-}
-
-/// `780 µs`, `2.10 ms`, `1.20 s`.
-fn microseconds(us: f64) -> String {
-    match us {
-        ..1e3 => format!("{} µs", numbers::number(us)),
-        1e3..1e6 => format!("{} ms", numbers::number(us / 1e3)),
-        _ => numbers::seconds(us / 1e6),
+    let mut table = Table::new("", columns);
+    for (name, figure, unit, scale) in figures {
+        let Some(Figure { per_s, low, high, wait_us_p50, wait_us_p99, .. }) = figure else {
+            continue;
+        };
+        let [per_s, low, high] = [per_s, low, high].map(|rate| number(rate / scale));
+        let wait = |us: Option<f64>| us.map_or("–".to_owned(), |us| seconds(us / 1e6));
+        let texts = [
+            name.to_owned(),
+            format!("{per_s}{unit}"),
+            format!("{low} to {high}{unit}"),
+            wait(wait_us_p50),
+            wait(wait_us_p99),
+        ];
+        table.push(String::new(), texts.map(TableCell::new).to_vec());
     }
+    table
 }
 
 /// What all comparisons came to, in a group for each experiment.
 pub(crate) fn verdicts(verdicts: &[Verdict]) -> Table {
-    let rows = verdicts.iter().map(|verdict| {
-        let (word, mark) = match verdict.verdict {
+    let interval = |Estimate { low, high, .. }: Estimate| format!("{low:.3} to {high:.3}");
+    let bound = |it: &Verdict| {
+        let (word, mark) = match it.verdict {
             Judgement::Keeps => ("keeps", Mark::Plain),
             Judgement::Misses => ("misses", Mark::Bad),
             Judgement::Undecided => ("undecided", Mark::Weak),
         };
-        let Verdict { ratio, low, high, .. } = *verdict;
-        let mut row = row(
-            &verdict.experiment,
-            [
-                verdict.row.clone(),
-                verdict.entrant.clone(),
-                verdict.rival.clone(),
-                format!("{ratio:.3}"),
-                format!("{low:.3} to {high:.3}"),
-                word.to_owned(),
-            ],
-        );
-        row.cells[5].mark = mark;
-        row
-    });
-    let caption = "What the entrant's rate is of its rival's, with the interval.";
-    table(
-        caption,
-        &["compared on", "entrant", "rival", "ratio", "interval", "bound"],
-        rows.collect(),
+        TableCell { mark, ..TableCell::new(word) }
+    };
+    Table::of(
+        "What the entrant's rate is of its rival's, with the interval.",
+        verdicts,
+        |it| it.experiment.clone(),
+        &[
+            ("compared on", &|it| TableCell::new(&it.row)),
+            ("entrant", &|it| TableCell::new(&it.entrant)),
+            ("rival", &|it| TableCell::new(&it.rival)),
+            ("ratio", &|it| TableCell::new(format!("{:.3}", it.ratio.value))),
+            ("interval", &|it| TableCell::new(interval(it.ratio))),
+            ("bound", &bound),
+        ],
     )
 }
 
 /// How many comparisons came to what, one sentence for each experiment.
 pub(crate) fn verdict_counts(verdicts: &[Verdict]) -> Vec<String> {
-    let mut names: Vec<&str> = verdicts.iter().map(|verdict| verdict.experiment.as_str()).collect();
-    names.dedup();
-    let sentence = |name: &str| {
-        let of = |judgement| {
-            let found = |it: &&Verdict| it.experiment == name && it.verdict == judgement;
-            verdicts.iter().filter(found).count()
-        };
-        let [keeps, misses, open] =
-            [Judgement::Keeps, Judgement::Misses, Judgement::Undecided].map(of);
-        format!(
-            "{name}: of {} comparisons {keeps} keep the bound, {misses} miss it, {open} are undecided.",
-            keeps + misses + open
-        )
-    };
-    names.into_iter().map(sentence).collect()
+    let mut sentences = Vec::new();
+    for of_one in verdicts.chunk_by(|a, b| a.experiment == b.experiment) {
+        let count = |judgement| of_one.iter().filter(|it| it.verdict == judgement).count();
+        sentences.push(format!(
+            "{}: of {} comparisons {} keep the bound, {} miss it, {} are undecided.",
+            of_one[0].experiment,
+            of_one.len(),
+            count(Judgement::Keeps),
+            count(Judgement::Misses),
+            count(Judgement::Undecided),
+        ));
+    }
+    sentences
 }
 
-/// Every record of `experiment` as a row, every setting and metric that some record has as a column.
-pub(crate) fn plain(experiment: &str, records: &[Record]) -> Table {
-    let records: Vec<&Record> =
-        records.iter().filter(|record| record.experiment == experiment).collect();
+/// A table for each experiment, in the order measured: every record as a row, every setting and metric that some
+/// record has as a column [HTM-2].
+pub(crate) fn plain(records: &[Record]) -> Vec<Table> {
+    let by_name = grouped(records, |record| record.experiment.as_str());
+    by_name.into_iter().map(|(name, records)| plain_table(name, &records)).collect()
+}
+
+fn plain_table(experiment: &str, records: &[&Record]) -> Table {
     let keys = |fields: fn(&Record) -> &Map<String, Value>| {
-        let mut found: Vec<&String> = Vec::new();
-        for key in records.iter().flat_map(|record| fields(record).keys()) {
-            if !found.contains(&key) {
-                found.push(key);
-            }
-        }
-        found
+        unique(&records.iter().flat_map(|record| fields(record).keys()).collect::<Vec<_>>())
     };
     let (settings, metrics) = (keys(|record| &record.cell), keys(|record| &record.metrics));
-    let names = settings.iter().chain(&metrics).map(|key| key.replace('_', " "));
-    let columns: Vec<String> = std::iter::once("record".to_owned()).chain(names).collect();
-    let caption =
-        format!("Every record of {experiment}, in the order measured: medians of the rounds.");
-    let mut made =
-        table(caption, &columns.iter().map(String::as_str).collect::<Vec<_>>(), Vec::new());
+    let columns = settings.iter().chain(&metrics).map(|key| key.replace('_', " "));
+    let mut table = Table::new(
+        format!("Every record of {experiment}, in the order measured: medians of the rounds."),
+        std::iter::once("record".to_owned()).chain(columns),
+    );
     for (index, record) in records.iter().enumerate() {
         let cell = |fields: &Map<String, Value>, key: &str| {
-            TableCell::new(fields.get(key).map_or(String::new(), numbers::value))
+            TableCell::new(fields.get(key).map_or(String::new(), value))
         };
-        let mut head = TableCell::new((index + 1).to_string());
-        head.notes = record.remarks.iter().map(|remark| made.note(remark)).collect();
-        let mut cells = vec![head];
-        cells.extend(settings.iter().map(|key| cell(&record.cell, key)));
         let mark = if record.is_not_cold() { Mark::Weak } else { Mark::Plain };
-        cells.extend(metrics.iter().map(|key| TableCell { mark, ..cell(&record.metrics, key) }));
-        assert_eq!(cells.len(), made.columns.len(), "[TAB-1]");
-        made.rows.push(Row { group: String::new(), cells });
+        let metric = |key: &&String| TableCell { mark, ..cell(&record.metrics, key) };
+        let mut cells = vec![TableCell::new((index + 1).to_string()).noted(&record.remarks)];
+        cells.extend(settings.iter().map(|key| cell(&record.cell, key)));
+        cells.extend(metrics.iter().map(metric));
+        table.push(String::new(), cells);
     }
-    made
+    table
 }

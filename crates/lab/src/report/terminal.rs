@@ -12,9 +12,9 @@
 pub(crate) mod text;
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement};
 
 use super::{Mark, Part, Report, Section, Table, TableCell, tables};
+use crate::facts::Device;
 use crate::units::shown_size;
 use text::{ascii, cut, push_line, push_wrapped, styled, wrapped};
 
@@ -61,9 +61,7 @@ pub fn summary(report: &Report, sections: &[Section], look: Look) -> String {
         text
     };
     let device = report.device.as_ref().map_or(String::new(), |device| {
-        let table = tables::device(device);
-        let drawn = if table.rows.is_empty() { String::new() } else { drawn(&table, look) };
-        drawn + &sentences(&tables::device_remarks(device))
+        drawn(&tables::device(device), look) + &sentences(&device.remarks)
     });
     let settings = if report.advice.is_empty() {
         "No setting is worth changing, by what was measured.\n".to_owned()
@@ -98,44 +96,50 @@ pub fn summary(report: &Report, sections: &[Section], look: Look) -> String {
 /// The first table of an experiment that ran alone.
 fn first_table(sections: &[Section], look: Look) -> String {
     let [section] = sections else { return String::new() };
-    let table = section.parts.iter().find_map(|part| match part {
-        Part::Table(table) => Some(table),
-        _ => None,
-    });
-    table.map_or(String::new(), |table| {
-        let mut text = String::new();
+    let mut text = String::new();
+    if let Some(Part::Table(table)) = section.parts.iter().find(|it| matches!(it, Part::Table(_))) {
         push_wrapped(&mut text, "", &table.caption, look.width);
-        text + &drawn(table, look)
-    })
+        text += &drawn(table, look);
+    }
+    text
+}
+
+/// A device with its model: `nvme0n1 (Elastic Block Volume)`.
+pub(crate) fn device_name(device: &Device) -> String {
+    let model = device.model.as_ref().map(|model| format!(" ({})", model.trim()));
+    device.name.clone() + &model.unwrap_or_default()
 }
 
 /// Where it was measured, and which backends were not.
 fn place(report: &Report, look: Look) -> String {
     let (storage, host) = (&report.storage, &report.host);
-    let filesystem = storage.filesystem.as_deref().unwrap_or("an unknown filesystem");
-    let mut disk = format!("{} on {filesystem}", storage.directory);
-    if let Some(device) = &storage.device {
-        disk += &format!(", device {}", device.name);
-        disk +=
-            &device.model.as_ref().map_or(String::new(), |model| format!(" ({})", model.trim()));
-        let readahead = device.readahead_bytes.map(shown_size);
-        disk += &readahead.map_or(String::new(), |size| format!(", readahead {size}"));
-        let scheduler = device.scheduler.as_ref();
-        disk += &scheduler.map_or(String::new(), |name| format!(", scheduler {name}"));
-    }
-    let mut machine = format!("{}, {} processors", host.kernel, host.cpus);
-    let memory = host.memory_bytes.map(shown_size);
-    machine += &memory.map_or(String::new(), |size| format!(", {size} memory"));
-    let known = |name: &str, what: &Option<String>| {
-        what.as_ref().map_or(String::new(), |what| format!(", {name} ({what})"))
+    let device = storage.device.as_ref();
+    let readahead = device.and_then(|device| device.readahead_bytes).map(shown_size);
+    let disk = [
+        Some(format!(
+            "{} on {}",
+            storage.directory,
+            storage.filesystem.as_deref().unwrap_or("an unknown filesystem")
+        )),
+        device.map(|device| format!("device {}", device_name(device))),
+        readahead.map(|size| format!("readahead {size}")),
+        device.and_then(|it| it.scheduler.as_ref()).map(|name| format!("scheduler {name}")),
+    ];
+    let machine = [
+        Some(host.kernel.clone()),
+        Some(format!("{} processors", host.cpus)),
+        host.memory_bytes.map(|bytes| format!("{} memory", shown_size(bytes))),
+        host.virtualisation.as_ref().map(|what| format!("virtual ({what})")),
+        host.container.as_ref().map(|what| format!("in a container ({what})")),
+    ];
+    let told = |facts: &[Option<String>]| {
+        facts.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ")
     };
-    machine += &known("virtual", &host.virtualisation);
-    machine += &known("in a container", &host.container);
-    let mut text = String::new();
     let missing = report.backends.iter().filter(|note| !note.available);
     let missing = missing.map(|note| format!("{} not measured: {}", note.backend, note.note));
     let remark = Some(storage.device_remark.clone()).filter(|remark| !remark.is_empty());
-    for line in [disk, machine].into_iter().chain(missing).chain(remark) {
+    let mut text = String::new();
+    for line in [told(&disk), told(&machine)].into_iter().chain(missing).chain(remark) {
         push_shortened(&mut text, "", &line, 2, look.width);
     }
     text
@@ -164,12 +168,18 @@ fn capped(text: &str, lines: usize, look: Look) -> String {
     kept
 }
 
-/// `table` as text with its notes, without its caption. What is wider than the terminal goes on below.
+/// `table` as text with its notes, without its caption; nothing of one without rows. What is wider than the
+/// terminal goes on below.
 pub(crate) fn drawn(table: &Table, look: Look) -> String {
+    if table.rows.is_empty() {
+        return String::new();
+    }
+    let notes = table.notes();
     let full = |cell: &TableCell| {
-        let notes: Vec<String> = cell.notes.iter().map(|note| (note + 1).to_string()).collect();
+        let number = |note: &String| notes.iter().position(|it| it == note).map_or(0, |it| it + 1);
+        let numbers: Vec<String> = cell.notes.iter().map(|note| number(note).to_string()).collect();
         let marks =
-            if notes.is_empty() { String::new() } else { format!(" [{}]", notes.join(",")) };
+            if numbers.is_empty() { String::new() } else { format!(" [{}]", numbers.join(",")) };
         cell.text.clone() + &marks
     };
     let widest = |column: usize| {
@@ -177,88 +187,81 @@ pub(crate) fn drawn(table: &Table, look: Look) -> String {
         let widths = cells.map(|cell| full(cell).chars().count());
         widths.chain([table.columns[column].chars().count()]).max().unwrap_or(0)
     };
-    // Names take what figures leave, at least half of the width; a figure at most the other half.
-    let half = look.width / 2;
-    let figures: usize = (1..table.columns.len()).map(|column| 2 + widest(column)).sum();
-    let names = look.width.saturating_sub(figures).max(half);
-    let room = |column: usize| if column == 0 { names } else { look.width - half - 2 };
-    let text_of = |column: usize, cell: &TableCell| cut(&full(cell), room(column));
-    let width = |column: usize| widest(column).min(room(column));
+    // A name takes at most half of the width, a figure what that leaves.
+    let room = |column: usize| if column == 0 { look.width / 2 } else { (look.width - 3) / 2 };
+    let columns = (0..table.columns.len()).map(|number| Column {
+        number,
+        width: widest(number).min(room(number)),
+        is_words: table.is_words(number),
+    });
+    let columns: Vec<Column> = columns.collect();
     let mut text = String::new();
-    let mut left = (1..table.columns.len()).peekable();
+    let mut left = &columns[1..];
     loop {
-        let (mut columns, mut taken) = (vec![0], width(0));
-        // [TER-1]
-        while let Some(column) =
-            left.next_if(|&column| taken + 2 + width(column) <= look.width || columns.len() == 1)
-        {
-            taken += 2 + width(column);
-            columns.push(column);
-        }
-        push_block(&mut text, table, &columns, &text_of, look);
-        if left.peek().is_none() {
+        let mut taken = columns[0].width;
+        let fits = left.iter().take_while(|column| {
+            taken += 2 + column.width;
+            taken <= look.width // [TER-1]
+        });
+        let (here, below) = left.split_at(fits.count().max(1).min(left.len()));
+        push_block(&mut text, table, &[&columns[..1], here].concat(), &full, look);
+        left = below;
+        if left.is_empty() {
             break;
         }
         text.push('\n');
     }
-    for (index, note) in table.notes.iter().enumerate() {
+    for (index, note) in notes.iter().enumerate() {
         push_wrapped(&mut text, &format!(" [{}] ", index + 1), note, look.width);
     }
     text
+}
+
+/// A column of a drawn table.
+#[derive(Debug, Clone, Copy)]
+struct Column {
+    number: usize,
+    width: usize,
+    is_words: bool,
 }
 
 /// Adds `columns` of `table`, with a heading before each group.
 fn push_block(
     text: &mut String,
     table: &Table,
-    columns: &[usize],
-    text_of: &dyn Fn(usize, &TableCell) -> String,
+    columns: &[Column],
+    full: &dyn Fn(&TableCell) -> String,
     look: Look,
 ) {
-    let mut drawn = comfy_table::Table::new();
-    drawn.load_style(comfy_table::presets::NOTHING);
-    drawn.set_content_arrangement(ContentArrangement::Disabled);
-    drawn.force_no_tty(); // the caller knows what it writes to; stdout may not be it
-    if look.colour {
-        drawn.enforce_styling();
-    }
-    let styled_cell = |column: usize, cell: &TableCell| {
-        let written = Cell::new_owned(text_of(column, cell));
-        match cell.mark {
-            _ if !look.colour => written,
-            Mark::Plain => written,
-            Mark::Best => written.add_attribute(Attribute::Bold),
-            Mark::Bad => written.fg(Color::Red),
-            Mark::Weak => written.add_attribute(Attribute::Dim),
-        }
-    };
-    drawn.set_header(columns.iter().map(|&column| {
-        let name = table.columns[column].clone();
-        styled_cell(column, &TableCell { mark: Mark::Weak, ..TableCell::new(name) })
-    }));
     let empty = TableCell::default();
-    for row in &table.rows {
-        let cells = columns.iter().map(|&column| (column, row.cells.get(column).unwrap_or(&empty)));
-        drawn.add_row(cells.map(|(column, cell)| styled_cell(column, cell)));
-    }
-    for (index, &column) in columns.iter().enumerate() {
-        if let Some(drawn) = drawn.column_mut(index) {
-            drawn.set_padding((if index == 0 { 0 } else { 2 }, 0));
-            if !table.is_words(column) {
-                drawn.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-    }
-    let mut lines = drawn.lines();
-    lines.by_ref().take(1).for_each(|line| push_line(text, &line));
+    let line = |cell: &dyn Fn(usize) -> (String, Style)| {
+        let cells = columns.iter().map(|&Column { number, width, is_words }| {
+            let (text, style) = cell(number);
+            let text = cut(&text, width);
+            let text = if is_words { format!("{text:<width$}") } else { format!("{text:>width$}") };
+            styled(&text, style, look)
+        });
+        cells.collect::<Vec<_>>().join("  ")
+    };
+    push_line(text, &line(&|column| (table.columns[column].clone(), Style::new().dimmed())));
     let mut group = "";
-    for (line, row) in lines.zip(&table.rows) {
+    for row in &table.rows {
         if row.group != group {
             group = &row.group;
             let style = Style::new().bold().fg_color(Some(AnsiColor::Cyan.into()));
             push_line(text, &styled(&cut(group, look.width), style, look));
         }
-        push_line(text, &line);
+        let cell = |column: usize| {
+            let cell = row.cells.get(column).unwrap_or(&empty);
+            let style = match cell.mark {
+                Mark::Plain => Style::new(),
+                Mark::Best => Style::new().bold(),
+                Mark::Bad => Style::new().fg_color(Some(AnsiColor::Red.into())),
+                Mark::Weak => Style::new().dimmed(),
+            };
+            (full(cell), style)
+        };
+        push_line(text, &line(&cell));
     }
 }
 

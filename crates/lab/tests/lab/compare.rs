@@ -13,7 +13,10 @@ fn two_reports_are_compared_and_the_comparison_is_written() {
         std::fs::write(scratch.path().join(name), serde_json::to_string(report).unwrap()).unwrap();
     };
     save("a.json", &report);
-    for record in report.records.iter_mut().filter(|record| record.cell_text("backend") == "uring")
+    for record in report
+        .records
+        .iter_mut()
+        .filter(|record| record.cell.get("backend").is_some_and(|it| it == "uring"))
     {
         for round in &mut record.rounds {
             let rate = round["blocks_per_s"].as_f64().unwrap();

@@ -86,26 +86,19 @@ fn readahead_measures_every_setting_under_every_number_of_readers_and_the_ceilin
                 for request in [8192, 65_536] {
                     let cell = json!({
                         "files": files, "readers": readers, "advice": advice,
-                        "request_bytes": request, "cache": "buffered", "position": null,
+                        "request_bytes": request, "cache": "buffered",
                     });
                     expected.insert(cell.to_string());
                 }
             }
             let ceiling = json!({
                 "files": files, "readers": readers, "advice": null, "request_bytes": 1 << 20,
-                "cache": "direct", "position": null,
+                "cache": "direct",
             });
             expected.insert(ceiling.to_string());
         }
     }
-    for position in ["begin", "end"] {
-        let end = json!({
-            "files": null, "readers": 1, "advice": null, "request_bytes": 1 << 20,
-            "cache": "direct", "position": position,
-        });
-        expected.insert(end.to_string());
-    }
-    let keys = ["files", "readers", "advice", "request_bytes", "cache", "position"];
+    let keys = ["files", "readers", "advice", "request_bytes", "cache"];
     let found = cells(records, &keys);
     assert_eq!(found.iter().cloned().collect::<BTreeSet<_>>(), expected);
     assert_eq!(found.len(), expected.len(), "each once");
@@ -174,7 +167,7 @@ fn mixture_measures_each_kind_alone_and_both() {
 
 #[test]
 fn the_command_of_a_report_repeats_the_run_as_it_stands() {
-    let mut readahead = vec!["readahead", "--cache", "buffered", "--skip-ends"];
+    let mut readahead = vec!["readahead", "--cache", "buffered"];
     readahead.extend(SMALL);
     let beside = "readahead --parts activation,mixture --size 32MiB --repetitions 1 --strides 1 --quick \
                   --time 50ms --rounds 1 --by descriptor --request 4KiB";
@@ -322,7 +315,6 @@ fn rates_on_an_array() -> impl Fn(u64, u64) -> f64 {
         "2",
         "--cache",
         "buffered",
-        "--skip-ends",
         "--parts",
         "throughput",
     ];

@@ -3,66 +3,64 @@
 //! There is no setting to advise: PostgreSQL spreads checkpoints over 0.9 of their interval since version
 //! 14, and Forebay's defaults are what is measured to be best here.
 
+use forebay_io::CacheMode;
+
 use super::record::{Tally, baseline};
 use super::{Cell, Dirty, NAME, Order, Settings};
+use crate::experiment::Outcome;
 use crate::report::{Conclusion, Verdict};
-use crate::statistics::{Estimate, Judgement, ROUNDS_MIN, judge};
+use crate::statistics::{Estimate, Judgement, ROUNDS_MIN};
 
-/// Two tablespaces end together when the first has taken this part of the second's time.
-const TOGETHER: f64 = 0.9;
-
-/// A comparison of two cells.
+/// The best way of writing against one write after another: the time to the end of the sync. Or a spread
+/// checkpoint against one at once, if both are timed: the 99th percentile of reads in the interval.
 pub(super) struct Comparison<'t> {
     pub(super) entrant: &'t Tally,
     pub(super) rival: &'t Tally,
-    /// How many times as well the entrant does, in `measure`.
+    /// How many times as well the entrant does.
     ratio: Estimate,
-    rounds: usize,
-    what: What,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
-    /// The best way of writing against one write after another: the time to the end of the sync.
-    Writing,
-    /// A spread checkpoint against one at once: the 99th percentile of reads in the interval.
-    Pacing,
 }
 
 impl Comparison<'_> {
+    /// Whether more rounds could decide it.
     pub(super) fn is_undecided(&self) -> bool {
-        self.judgement() == Judgement::Undecided
-    }
-
-    fn judgement(&self) -> Judgement {
-        judge(self.ratio, self.rounds)
+        let is_over = [self.entrant, self.rival].iter().any(|tally| tally.failure.is_some());
+        !is_over && self.ratio.judgement() == Judgement::Undecided
     }
 
     fn row(&self) -> String {
-        let Cell { dirty, cache, .. } = self.entrant.cell;
-        match self.what {
-            What::Writing => format!("writing {dirty} {cache}"),
-            What::Pacing => format!("reads beside {dirty} {cache}"),
-        }
+        let Cell { dirty, cache, paced, .. } = self.entrant.cell;
+        let what = if paced { "reads beside" } else { "writing" };
+        format!("{what} {dirty} {cache}")
     }
 
     fn verdict(&self) -> Verdict {
-        let names = match self.what {
-            What::Writing => ["balanced, coalesced", "arrival, one by one"],
-            What::Pacing => ["spread", "at once"],
+        let of = if self.entrant.cell.paced {
+            ["spread", "at once"]
+        } else {
+            ["balanced, coalesced", "arrival, one by one"]
         };
-        let Estimate { value, low, high } = self.ratio;
-        let [entrant, rival] = names.map(str::to_owned);
-        let (experiment, row) = (NAME.to_owned(), self.row());
-        Verdict {
-            experiment,
-            row,
-            entrant,
-            rival,
-            ratio: value,
-            low,
-            high,
-            verdict: self.judgement(),
+        Verdict::new(NAME, self.row(), of.map(str::to_owned), self.ratio)
+    }
+
+    fn sentence(&self) -> String {
+        let Cell { dirty, cache, paced, .. } = self.entrant.cell;
+        let Estimate { value, low, high, rounds } = self.ratio;
+        let times = format!("{value:.2} times ({low:.2} to {high:.2}, {rounds} rounds)");
+        let clear = match (low > 1.0, high < 1.0) {
+            (true, _) => "a clear gain",
+            (_, true) => "a clear loss",
+            _ => "no clear difference",
+        };
+        if paced {
+            format!(
+                "Reads beside a checkpoint at once have a 99th percentile {times} as long as beside one spread \
+                 over its interval ({cache}): {clear} by spreading."
+            )
+        } else {
+            format!(
+                "A checkpoint in the disk's order with neighbours coalesced is {times} as fast as one page after \
+                 another ({dirty} pages, {cache}): {clear}."
+            )
         }
     }
 }
@@ -72,98 +70,58 @@ pub(super) fn comparisons<'t>(settings: &Settings, tallies: &'t [Tally]) -> Vec<
     let best = tallies.iter().filter(|tally| settings.is_best(&tally.cell));
     best.filter_map(|entrant| {
         let cell = entrant.cell;
-        let (rival, what) = match (cell.is_timed(), cell.paced && cell.foreground) {
-            (false, _) => (baseline(tallies, &cell)?, What::Writing),
-            (true, true) => {
-                let at_once = Cell { paced: false, ..cell };
-                (tallies.iter().find(|tally| tally.cell == at_once)?, What::Pacing)
-            }
-            (true, false) => return None,
+        let (rival, ratio) = if cell.is_timed() {
+            let at_once = Cell { paced: false, ..cell };
+            let is_rival = |tally: &&Tally| cell.paced && cell.foreground && tally.cell == at_once;
+            let rival = tallies.iter().find(is_rival)?;
+            let p99 = entrant
+                .ratio_to(rival, |round| round.readers.as_ref()?.foreground_interval_us_p99)?;
+            (rival, p99)
+        } else {
+            let rival = baseline(tallies, &cell)?;
+            (rival, entrant.ratio_to(rival, |round| Some(round.seconds))?)
         };
-        let (of_rival, rounds) = entrant.ratio_to(rival, |round| match what {
-            What::Writing => Some(round.seconds),
-            What::Pacing => round.readers.as_ref()?.foreground_interval_us_p99,
-        })?;
-        Some(Comparison { entrant, rival, ratio: of_rival.inverse(), rounds, what })
+        Some(Comparison { entrant, rival, ratio: ratio.inverse() })
     })
     .collect()
 }
 
 /// Verdicts and sentences, the most useful first.
-pub(super) fn draw(settings: &Settings, tallies: &[Tally]) -> (Vec<Verdict>, Vec<Conclusion>) {
+pub(super) fn draw(settings: &Settings, tallies: &[Tally]) -> Outcome {
     let compared = comparisons(settings, tallies);
     let (enough, few): (Vec<_>, Vec<_>) =
-        compared.iter().partition(|compared| compared.rounds >= ROUNDS_MIN);
-    let mut told: Vec<String> = enough.into_iter().map(sentence).collect();
-    if let Some(rounds) = few.iter().map(|compared| compared.rounds).max() {
+        compared.iter().partition(|compared| compared.ratio.rounds >= ROUNDS_MIN);
+    let mut told: Vec<String> = enough.into_iter().map(Comparison::sentence).collect();
+    if let Some(rounds) = few.iter().map(|compared| compared.ratio.rounds).max() {
         let rows: Vec<String> = few.iter().map(|compared| compared.row()).collect();
         told.push(format!("Undecided, as {rounds} rounds are too few: {}.", rows.join(", ")));
     }
-    told.extend(settings.caches.iter().filter_map(|&cache| {
-        let of = |order| {
-            tallies.iter().filter(|tally| tally.cell.cache == cache).find(|tally| {
-                let Cell { dirty, elevator, combine, .. } = tally.cell;
-                dirty == Dirty::TwoTablespaces && elevator == order && combine && !tally.cell.is_timed()
-            })
-        };
-        let share = |tally: &Tally| {
-            tally.median(|round| match round.tablespace_seconds[..] {
-                [a, b] => Some(a.min(b) / a.max(b)).filter(|share| share.is_finite()),
-                _ => None,
-            })
-        };
-        let (sorted, balanced) = (share(of(Order::Sorted)?)?, share(of(Order::Balanced)?)?);
-        let lead = if balanced >= TOGETHER && sorted < TOGETHER {
-            "Balance tablespaces"
-        } else {
-            "Of two tablespaces"
-        };
-        Some(format!(
-            "{lead} ({cache}): one is done after {:.0} % of the other's time when balanced, after {:.0} % \
-             when sorted.",
-            balanced * 100.0,
-            sorted * 100.0
-        ))
-    }));
+    told.extend(settings.caches.iter().filter_map(|&cache| tablespaces(tallies, cache)));
     if told.is_empty() {
         told.push("No conclusion: nothing that could be compared was measured.".to_owned());
     }
-    let conclusion = |sentence| Conclusion {
-        experiment: NAME.to_owned(),
-        sentence,
-        setting: String::new(),
-        value: String::new(),
-    };
-    (compared.iter().map(Comparison::verdict).collect(), told.into_iter().map(conclusion).collect())
+    let verdicts = compared.iter().map(Comparison::verdict).collect();
+    Outcome { verdicts, conclusions: Conclusion::all(NAME, told), ..Outcome::default() }
 }
 
-fn sentence(compared: &Comparison<'_>) -> String {
-    let Comparison { ratio, rounds, entrant, .. } = compared;
-    let Cell { dirty, cache, .. } = entrant.cell;
-    let Estimate { value, low, high } = ratio;
-    let times = format!("{value:.2} times ({low:.2} to {high:.2}, {rounds} rounds)");
-    match (compared.what, ratio.low > 1.0, ratio.high < 1.0) {
-        (What::Writing, true, _) => format!(
-            "A checkpoint in the disk's order with neighbours coalesced is {times} as fast as one page after \
-             another ({dirty} pages, {cache})."
-        ),
-        (What::Writing, _, _) => format!(
-            "Order and coalescing gain nothing that could be told from noise: {times} as fast as one page \
-             after another ({dirty} pages, {cache})."
-        ),
-        (What::Pacing, true, _) => format!(
-            "Spread checkpoints over their interval: the 99th percentile of reads beside one at once is \
-             {times} as long ({cache})."
-        ),
-        (What::Pacing, _, true) => format!(
-            "Spreading a checkpoint costs readers here: their 99th percentile beside one at once is only \
-             {times} as long ({cache})."
-        ),
-        (What::Pacing, _, _) => format!(
-            "Whether spreading a checkpoint helps readers is undecided: their 99th percentile beside one at \
-             once is {times} as long ({cache})."
-        ),
-    }
+/// Whether two tablespaces end together.
+fn tablespaces(tallies: &[Tally], cache: CacheMode) -> Option<String> {
+    let percent = |order| {
+        let tally = tallies.iter().find(|tally| {
+            let Cell { dirty, elevator, combine, .. } = tally.cell;
+            let is_it = (dirty, elevator, combine) == (Dirty::TwoTablespaces, order, true);
+            is_it && tally.cell.cache == cache && !tally.cell.is_timed()
+        })?;
+        tally.median(|round| match round.tablespace_seconds[..] {
+            [a, b] => Some(100.0 * a.min(b) / a.max(b)).filter(|share| share.is_finite()),
+            _ => None,
+        })
+    };
+    let (sorted, balanced) = (percent(Order::Sorted)?, percent(Order::Balanced)?);
+    Some(format!(
+        "Of two tablespaces ({cache}) one is done after {balanced:.0} % of the other's time when balanced, after \
+         {sorted:.0} % when sorted."
+    ))
 }
 
 #[cfg(test)]
@@ -172,9 +130,9 @@ mod tests {
     use super::*;
 
     fn drawn(tallies: &[Tally]) -> (Vec<Verdict>, String) {
-        let (verdicts, told) = draw(&settings(), tallies);
-        let told: Vec<String> = told.into_iter().map(|it| it.sentence).collect();
-        (verdicts, told.join("\n"))
+        let found = draw(&settings(), tallies);
+        let told: Vec<String> = found.conclusions.into_iter().map(|it| it.sentence).collect();
+        (found.verdicts, told.join("\n"))
     }
 
     #[test]
@@ -186,10 +144,11 @@ mod tests {
             written(Dirty::Uniform, true, &[7.0, 12.0, 9.5]),
         ]);
         assert!(told.contains("is 5.00 times (5.00 to 5.00, 3 rounds) as fast"), "{told}");
-        assert!(told.contains("told from noise: 1.02 times"), "{told}");
+        assert!(told.contains("(clustered pages, direct): a clear gain."), "{told}");
+        assert!(told.contains("(uniform pages, direct): no clear difference."), "{told}");
         assert_eq!(verdicts[0].row, "writing clustered direct");
         assert_eq!(verdicts.len(), 2);
-        assert!((verdicts[0].ratio - 5.0).abs() < 1e-9);
+        assert!((verdicts[0].ratio.value - 5.0).abs() < 1e-9);
     }
 
     /// Once said of such rounds: "Spread checkpoints: 2.2 times ... at once 0.5 times", and
@@ -201,7 +160,7 @@ mod tests {
         assert_eq!(told, "Undecided, as 1 rounds are too few: reads beside uniform direct.");
         let rounds = [&[532.0, 1400.0, 900.0], &[1135.0, 600.0, 950.0]];
         let (verdicts, told) = drawn(&[beside(true, rounds[0]), beside(false, rounds[1])]);
-        assert!(told.contains("is undecided"), "{told}");
+        assert!(told.contains("no clear difference by spreading"), "{told}");
         assert_eq!(
             (verdicts[0].entrant.as_str(), verdicts[0].rival.as_str()),
             ("spread", "at once")
@@ -211,9 +170,9 @@ mod tests {
             beside(true, &[500.0, 520.0, 480.0]),
             beside(false, &[5000.0, 5600.0, 4500.0]),
         ]);
-        assert!(told.1.starts_with("Spread checkpoints over their interval"), "{}", told.1);
+        assert!(told.1.contains("a clear gain by spreading"), "{}", told.1);
         let told = drawn(&[beside(true, &[900.0; 3]), beside(false, &[300.0; 3])]).1;
-        assert!(told.contains("costs readers here"), "{told}");
+        assert!(told.contains("a clear loss by spreading"), "{told}");
     }
 
     #[test]
@@ -225,7 +184,6 @@ mod tests {
             tally
         };
         let told = drawn(&[two(Order::Sorted, [1.0, 2.0]), two(Order::Balanced, [1.45, 1.5])]).1;
-        assert!(told.contains("Balance tablespaces (direct)"), "{told}");
         assert!(told.contains("97 % of the other's time when balanced, after 50 %"), "{told}");
         assert!(drawn(&[]).1.contains("No conclusion"));
     }

@@ -10,9 +10,11 @@
 //!              [DIR-2] it follows from the random numbers alone
 
 use std::fmt;
-use std::str::FromStr;
+
+use clap::ValueEnum;
 
 use super::Settings;
+use crate::experiment::pattern::Zipf;
 
 /// Pages in a run of `clustered`.
 const RUN_PAGES: u32 = 8;
@@ -20,14 +22,11 @@ const RUN_PAGES: u32 = 8;
 /// Pages that are equally popular in `zipfian`, since they lie beside each other: 512 KiB.
 const EXTENT_PAGES: u32 = 64;
 
-/// How strongly `zipfian` prefers its favourites; as in YCSB.
-const ZIPF_EXPONENT: f64 = 0.99;
-
 /// Draws for each page wanted, after which `zipfian` takes whatever pages are left.
 const ZIPF_DRAWS: u32 = 64;
 
 /// Which pages are dirty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Dirty {
     /// Anywhere in the file.
     Uniform,
@@ -39,34 +38,14 @@ pub enum Dirty {
     TwoTablespaces,
 }
 
-impl Dirty {
-    /// All of them, in the order of tables.
-    pub const ALL: [Dirty; 4] =
-        [Dirty::Uniform, Dirty::Clustered, Dirty::Zipfian, Dirty::TwoTablespaces];
-
-    /// Name in records and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
+impl fmt::Display for Dirty {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(match self {
             Dirty::Uniform => "uniform",
             Dirty::Clustered => "clustered",
             Dirty::Zipfian => "zipfian",
             Dirty::TwoTablespaces => "two-tablespaces",
-        }
-    }
-}
-
-impl fmt::Display for Dirty {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(self.name())
-    }
-}
-
-impl FromStr for Dirty {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Dirty, String> {
-        let found = Dirty::ALL.into_iter().find(|dirty| dirty.name() == name.trim());
-        found.ok_or_else(|| format!("there are {}", Dirty::ALL.map(Dirty::name).join(", ")))
+        })
     }
 }
 
@@ -127,9 +106,10 @@ fn zipfian(blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
     let mut is_taken = vec![false; blocks as usize];
     let mut list = Vec::with_capacity(count as usize);
     let mut draws = u64::from(count) * u64::from(ZIPF_DRAWS);
+    let zipf = Zipf::new(pages);
     while list.len() < count as usize && draws > 0 && pages > 0 {
         draws -= 1;
-        let rank = zipf_rank(pages, random.f64());
+        let rank = zipf.draw(random);
         let block = extents[(rank / EXTENT_PAGES) as usize] * EXTENT_PAGES + rank % EXTENT_PAGES;
         if !std::mem::replace(&mut is_taken[block as usize], true) {
             list.push(block);
@@ -139,15 +119,6 @@ fn zipfian(blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
     let missing = count as usize - list.len();
     list.extend(left.take(missing));
     list
-}
-
-/// A rank from 0 to `ranks` - 1 for a random number `u` from 0 to 1: the inverse of the integral of the
-/// distribution, which is close enough to the sum.
-fn zipf_rank(ranks: u32, u: f64) -> u32 {
-    let power = 1.0 - ZIPF_EXPONENT;
-    let highest = f64::from(ranks) + 1.0;
-    let rank = ((highest.powf(power) - 1.0) * u + 1.0).powf(power.recip());
-    ((rank - 1.0) as u32).min(ranks - 1)
 }
 
 #[cfg(test)]
@@ -163,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_set_has_so_many_different_pages_of_the_file_and_depends_on_the_seed_alone() {
-        for dirty in Dirty::ALL {
+        for dirty in Dirty::value_variants().iter().copied() {
             let mut set = made(dirty, 1);
             assert_eq!(set, made(dirty, 1), "[DIR-2] {dirty}");
             assert_ne!(set, made(dirty, 2), "[DIR-2] {dirty}");
@@ -230,9 +201,8 @@ mod tests {
 
     #[test]
     fn a_pattern_is_read_back_from_its_name() {
-        for dirty in Dirty::ALL {
-            assert_eq!(dirty.to_string().parse(), Ok(dirty));
+        for dirty in Dirty::value_variants() {
+            assert_eq!(Dirty::from_str(&dirty.to_string(), false), Ok(*dirty));
         }
-        assert!("nowhere".parse::<Dirty>().unwrap_err().contains("two-tablespaces"));
     }
 }

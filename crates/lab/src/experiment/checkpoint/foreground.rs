@@ -69,16 +69,14 @@ pub(super) fn beside<T>(
     demand: &Demand,
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, Vec<Sample>)> {
-    let stop = AtomicBool::new(false);
-    let start = Instant::now();
-    let (result, readers) = thread::scope(|scope| {
-        let threads = demand.blocks.len().max(1) as u32;
+    let (stop, start) = (AtomicBool::new(false), Instant::now());
+    // Not all at the same moment.
+    let apart = demand.every / demand.blocks.len().max(1) as u32;
+    let (result, samples) = thread::scope(|scope| {
         let readers: Vec<_> = (0_u32..)
             .zip(&demand.blocks)
             .map(|(number, blocks)| {
-                let (stop, every) = (&stop, demand.every);
-                // Not all at the same moment.
-                let first = start + every / threads * number;
+                let (stop, every, first) = (&stop, demand.every, start + apart * number);
                 scope.spawn(move || read(pool, file, blocks, first, every, stop))
             })
             .collect();
@@ -86,14 +84,12 @@ pub(super) fn beside<T>(
         let ends = Stopper(&stop);
         let result = work();
         drop(ends);
-        let joined = readers.into_iter().map(thread::ScopedJoinHandle::join);
-        (result, joined.collect::<Vec<_>>())
+        let samples = readers
+            .into_iter()
+            .map(|reader| reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        (result, samples.collect::<Result<Vec<_>, _>>())
     });
-    let result = result?;
-    let mut samples = Vec::new();
-    for reader in readers {
-        samples.extend(reader.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
-    }
+    let (result, mut samples) = (result?, samples?.concat());
     samples.sort_unstable_by_key(|sample| sample.at);
     Ok((result, samples))
 }

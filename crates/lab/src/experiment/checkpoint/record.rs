@@ -1,7 +1,7 @@
 //! Rounds: what each checkpoint of a cell came to, and what readers took beside it.
 //!
-//! Cells are compared by rounds of one number, which were measured one shortly after the other, from the
-//! same pages. Worked example: one write after another took 2.9, 3.3 and 3.0 s in rounds 0, 1 and 2, the
+//! Cells are compared round by round: those of one number were measured one shortly after the other, from the
+//! same pages, and a cell that leaves does not come back. Worked example: one write after another took 2.9, 3.3 and 3.0 s in rounds 0, 1 and 2, the
 //! best way 0.37, 0.40 and 0.38: it is 7.8, 8.3 and 7.9 times as fast.
 //!
 //! What spreading a checkpoint is worth to readers is told by all reads of an interval, while it writes and
@@ -9,11 +9,11 @@
 //! interval is its merit.
 //!
 //! Invariants:  [CKR-1] a 99th percentile is of 1,000 reads at least, or null
-//!              [CKR-2] only rounds of one number are compared
+//!              [CKR-2] round n of a cell is beside round n of what it is compared with
 
 use std::time::{Duration, Instant};
 
-use forebay::TablespaceReport;
+use forebay_io::CacheMode;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::Value;
@@ -21,11 +21,10 @@ use serde_json::Value;
 use super::foreground::Sample;
 use super::site::Written;
 use super::{Cell, NAME, Settings};
-use crate::experiment::tally::{lack_of_means, wait_histogram};
-use crate::experiment::unique;
+use crate::experiment::tally::{self, wait_histogram};
 use crate::measure::Coldness;
 use crate::report::Record;
-use crate::statistics::{Estimate, median, paired_ratio};
+use crate::statistics::{Estimate, paired_ratio};
 
 /// The longest slot of a series over time; intervals are at least so many slots.
 const SLOT_MAX: Duration = Duration::from_secs(1);
@@ -45,7 +44,6 @@ pub(super) struct Taken {
 /// One round of a cell, as the report has it.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Round {
-    round: u32,
     pub(super) seconds: f64,
     pages: u64,
     pages_per_s: f64,
@@ -53,18 +51,12 @@ pub(super) struct Round {
     device_requests: Option<u64>,
     device_bytes: Option<u64>,
     pub(super) bytes_per_request: Option<f64>,
-    write_seconds: f64,
     pub(super) sync_seconds: f64,
-    sync_longest_seconds: f64,
-    files_synced: u64,
     /// To the last write of each tablespace: that is where one starves beside another. Syncs come after all
     /// writes.
     pub(super) tablespace_seconds: Vec<f64>,
-    tablespace_sync_seconds: Vec<f64>,
     /// Of a paced checkpoint: by how much of its interval it ended too late.
     slip: Option<f64>,
-    slip_seconds: Option<f64>,
-    yielded_seconds: Option<f64>,
     #[serde(flatten)]
     pub(super) readers: Option<Readers>,
 }
@@ -75,11 +67,9 @@ pub(super) struct Readers {
     foreground_reads: u64,
     pub(super) foreground_us_p50: Option<f64>,
     pub(super) foreground_us_p99: Option<f64>,
-    foreground_us_p999: Option<f64>,
     pub(super) foreground_us_max: Option<f64>,
     foreground_before_us_p50: Option<f64>,
     pub(super) foreground_before_us_p99: Option<f64>,
-    foreground_before_us_max: Option<f64>,
     foreground_interval_us_p50: Option<f64>,
     pub(super) foreground_interval_us_p99: Option<f64>,
     pub(super) foreground_slot_seconds: f64,
@@ -115,16 +105,13 @@ impl Readers {
             let enough = ns.len() >= if quantile == 0.99 { READS_MIN } else { 1 }; // [CKR-1]
             enough.then(|| ns.value_at_quantile(quantile) as f64 / 1e3)
         };
-        let p999 = (during.len() >= 10 * READS_MIN).then(|| us(&during, 0.999)).flatten();
         Readers {
             foreground_reads: all.len(),
             foreground_us_p50: us(&during, 0.5),
             foreground_us_p99: us(&during, 0.99),
-            foreground_us_p999: p999,
             foreground_us_max: us(&during, 1.0),
             foreground_before_us_p50: us(&before, 0.5),
             foreground_before_us_p99: us(&before, 0.99),
-            foreground_before_us_max: us(&before, 1.0),
             foreground_interval_us_p50: us(&all, 0.5),
             foreground_interval_us_p99: us(&all, 0.99),
             foreground_slot_seconds: slot.as_secs_f64(),
@@ -134,148 +121,62 @@ impl Readers {
 }
 
 impl Round {
-    fn new(settings: &Settings, cell: Cell, round: u32, taken: &Taken) -> Round {
-        let Written { report, device, .. } = &taken.written;
+    fn new(settings: &Settings, cell: Cell, taken: Taken) -> Round {
+        let Written { report, device, .. } = taken.written;
         let seconds = report.total.as_secs_f64();
-        let slip = cell.paced.then_some(report.slip.as_secs_f64());
-        let by_tablespace = |ended: fn(&TablespaceReport) -> Duration| {
-            let tablespaces = report.tablespaces.iter();
-            tablespaces.map(|tablespace| ended(tablespace).as_secs_f64()).collect()
-        };
+        let ends = report.tablespaces.iter().map(|one| one.writes_ended.as_secs_f64());
+        let counted = device.filter(|device| device.writes > 0);
         Round {
-            round,
             seconds,
             pages: report.pages,
             pages_per_s: report.pages as f64 / seconds,
             requests: report.requests,
             device_requests: device.map(|device| device.writes),
             device_bytes: device.map(|device| device.write_bytes),
-            bytes_per_request: device
-                .filter(|device| device.writes > 0)
+            bytes_per_request: counted
                 .map(|device| device.write_bytes as f64 / device.writes as f64),
-            write_seconds: report.write.as_secs_f64(),
             sync_seconds: report.sync.as_secs_f64(),
-            sync_longest_seconds: report.sync_longest.as_secs_f64(),
-            files_synced: report.files_synced,
-            tablespace_seconds: by_tablespace(|one| one.writes_ended),
-            tablespace_sync_seconds: by_tablespace(|one| one.ended),
-            slip: slip.map(|slip| slip / settings.interval.as_secs_f64()),
-            slip_seconds: slip,
-            yielded_seconds: cell.paced.then_some(report.yielded.as_secs_f64()),
-            readers: taken.readers.clone(),
+            tablespace_seconds: ends.collect(),
+            slip: cell.paced.then(|| report.slip.div_duration_f64(settings.interval)),
+            readers: taken.readers,
         }
     }
 }
 
-/// What the rounds of one cell gave.
-#[derive(Debug)]
-pub(super) struct Tally {
-    pub(super) cell: Cell,
-    /// Why it is not measured at all.
-    missing: Option<String>,
-    pub(super) rounds: Vec<Round>,
-    coldness: Vec<Coldness>,
-    by_others: u64,
-    failures: Vec<String>,
-}
+/// A cell and what its rounds gave.
+pub(super) type Tally = tally::Row<Cell, Round>;
 
 impl Tally {
-    pub(super) fn new(cell: Cell, missing: Option<String>) -> Tally {
-        let (rounds, coldness, failures) = (Vec::new(), Vec::new(), Vec::new());
-        Tally { cell, missing, rounds, coldness, by_others: 0, failures }
-    }
-
-    pub(super) fn is_measurable(&self) -> bool {
-        self.missing.is_none()
-    }
-
-    /// Not to be measured after all.
-    pub(super) fn leave_out(&mut self, why: &str) {
-        self.missing = Some(why.to_owned());
-    }
-
-    /// Takes in what was measured in round `number`. One that this system has not the means for is put down
-    /// as such; anything else that went wrong is handed back.
-    pub(super) fn take(
-        &mut self,
-        settings: &Settings,
-        number: u32,
-        taken: anyhow::Result<Taken>,
-    ) -> anyhow::Result<()> {
-        match taken {
-            Ok(taken) => {
-                self.by_others += taken.written.report.pages_by_others;
-                self.rounds.push(Round::new(settings, self.cell, number, &taken));
-                self.coldness.extend(taken.coldness);
-            }
-            Err(error) => match lack_of_means(&error) {
-                Some(lack) => self.failures.push(lack.to_string()),
-                None => return Err(error),
-            },
+    /// What was measured as a round of this cell.
+    pub(super) fn round(&mut self, settings: &Settings, taken: Taken) -> Round {
+        if self.cell.foreground && self.cell.cache == CacheMode::Buffered {
+            taken.coldness.iter().for_each(|coldness| self.begins(coldness));
         }
-        Ok(())
+        let by_others = taken.written.report.pages_by_others;
+        if by_others > 0 {
+            let remark = "pages were written by others than the checkpoint";
+            self.remarks.push(format!("{by_others} {remark}"));
+        }
+        Round::new(settings, self.cell, taken)
     }
 
-    /// The median of a figure of all rounds; `None` if one lacks it.
-    pub(super) fn median(&self, value: impl Fn(&Round) -> Option<f64>) -> Option<f64> {
-        median(&self.rounds.iter().map(value).collect::<Option<Vec<f64>>>()?)
-    }
-
-    /// What the figure is here of what it is in `other`, and by how many rounds [CKR-2].
+    /// What the figure is here of what it is in `other`; `None` if a round lacks it.
     pub(super) fn ratio_to(
         &self,
         other: &Tally,
         value: impl Fn(&Round) -> Option<f64>,
-    ) -> Option<(Estimate, usize)> {
-        let pairs = self.rounds.iter().filter_map(|round| {
-            let beside = other.rounds.iter().find(|beside| beside.round == round.round)?;
-            Some((value(round)?, value(beside)?))
-        });
-        let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.unzip();
-        Some((paired_ratio(&ours, &theirs)?, ours.len()))
+    ) -> Option<Estimate> {
+        let of = |tally: &Tally| tally.rounds.iter().map(&value).collect::<Option<Vec<f64>>>();
+        paired_ratio(&of(self)?, &of(other)?)
     }
 
-    pub(super) fn remarks(&self, settings: &Settings) -> Vec<String> {
-        if let Some(why) =
-            self.missing.as_ref().or(self.failures.first()).filter(|_| self.rounds.is_empty())
-        {
-            return vec![format!("not measured: {why}")];
-        }
-        let mut remarks = Vec::new();
-        if self.cell.foreground && self.cell.cache == forebay_io::CacheMode::Buffered {
-            remarks.extend(self.coldness.iter().filter_map(Coldness::remark));
-        }
-        let rounds = self.rounds.len();
-        if rounds < settings.rounds.least as usize {
-            remarks.push(format!(
-                "{rounds} of {} rounds, as there was no more time",
-                settings.rounds.least
-            ));
-        }
-        if self.by_others > 0 {
-            remarks.push(format!(
-                "{} pages were written by others than the checkpoint",
-                self.by_others
-            ));
-        }
-        if let Some(why) = self.failures.first() {
-            remarks.push(format!("{} rounds could not be measured: {why}", self.failures.len()));
-        }
-        unique(&remarks)
-    }
-
-    /// `baseline`: one write after another of the same pages, where there is one.
-    pub(super) fn record(&self, settings: &Settings, baseline: Option<&Tally>) -> Record {
-        let rounds = self.rounds.iter().filter_map(|round| {
-            serde_json::to_value(round).ok().and_then(|value| value.as_object().cloned())
-        });
-        let mut record = Record::new(NAME, &self.cell, rounds.collect());
-        let ratio = baseline
-            .filter(|_| !self.cell.is_timed())
-            .and_then(|baseline| self.ratio_to(baseline, |round| Some(round.seconds)));
-        let ratio = ratio.map_or(Value::Null, |(ratio, _)| ratio.value.into());
+    /// Its record. `baseline`: one write after another of the same pages, where there is one.
+    pub(super) fn record_beside(&self, baseline: Option<&Tally>) -> Record {
+        let mut record = self.record(NAME, "seconds");
+        let baseline = baseline.filter(|_| !self.cell.is_timed());
+        let ratio = baseline.and_then(|it| self.ratio_to(it, |round| Some(round.seconds)));
+        let ratio = ratio.map_or(Value::Null, |ratio| ratio.value.into());
         record.metrics.insert("ratio_to_arrival".to_owned(), ratio);
-        record.remarks = self.remarks(settings);
         record
     }
 }
@@ -298,9 +199,8 @@ pub(super) mod tests {
         crate::experiment::typed::<Settings>(options).checked().unwrap()
     }
 
-    fn round(number: u32, seconds: f64, interval_us_p99: Option<f64>) -> Round {
+    fn round(seconds: f64, interval_us_p99: Option<f64>) -> Round {
         Round {
-            round: number,
             seconds,
             pages: 4096,
             pages_per_s: 4096.0 / seconds,
@@ -308,15 +208,9 @@ pub(super) mod tests {
             device_requests: Some(512),
             device_bytes: None,
             bytes_per_request: None,
-            write_seconds: seconds,
             sync_seconds: 0.0,
-            sync_longest_seconds: 0.0,
-            files_synced: 1,
             tablespace_seconds: vec![seconds],
-            tablespace_sync_seconds: vec![seconds],
             slip: None,
-            slip_seconds: None,
-            yielded_seconds: None,
             readers: interval_us_p99
                 .map(|p99| Readers { foreground_interval_us_p99: Some(p99), ..Readers::default() }),
         }
@@ -333,8 +227,8 @@ pub(super) mod tests {
             paced: false,
             foreground: false,
         };
-        let mut tally = Tally::new(cell, None);
-        tally.rounds.extend((0..).zip(seconds).map(|(number, &it)| round(number, it, None)));
+        let mut tally = Tally::new(cell);
+        tally.rounds.extend(seconds.iter().map(|&it| round(it, None)));
         tally
     }
 
@@ -342,32 +236,29 @@ pub(super) mod tests {
     pub(in super::super) fn beside(paced: bool, us_p99: &[f64]) -> Tally {
         let mut tally = written(Dirty::Uniform, true, &[]);
         (tally.cell.paced, tally.cell.foreground) = (paced, true);
-        let rounds = (0..).zip(us_p99).map(|(number, &p99)| round(number, 1.0, Some(p99)));
-        tally.rounds.extend(rounds);
+        tally.rounds.extend(us_p99.iter().map(|&p99| round(1.0, Some(p99))));
         tally
     }
 
     #[test]
-    fn ckr_2_rounds_are_compared_by_their_numbers() {
+    fn ckr_2_only_rounds_that_both_have_are_compared() {
         let baseline = written(Dirty::Uniform, false, &[4.0, 8.0, 2.0]);
-        let mut best = written(Dirty::Uniform, true, &[1.0, 2.0, 0.5]);
-        best.rounds.remove(0);
-        let (ratio, rounds) = best.ratio_to(&baseline, |round| Some(round.seconds)).unwrap();
-        assert!((ratio.value - 0.25).abs() < 1e-9 && rounds == 2, "[CKR-2] {ratio:?}");
-        let record = best.record(&settings(), Some(&baseline));
+        let mut best = written(Dirty::Uniform, true, &[1.0, 2.0]);
+        let ratio = best.ratio_to(&baseline, |round| Some(round.seconds)).unwrap();
+        assert!((ratio.value - 0.25).abs() < 1e-9 && ratio.rounds == 2, "[CKR-2] {ratio:?}");
+        best.failure = Some("no memory".to_owned());
+        let record = best.record_beside(Some(&baseline));
         assert!((record.metric("ratio_to_arrival").unwrap() - 0.25).abs() < 1e-9);
-        assert_eq!(record.metric("seconds"), Some(1.25));
+        assert_eq!(record.metric("seconds"), Some(1.5));
         assert_eq!(record.cell["elevator"], "balanced");
-        assert_eq!(record.rounds[0]["round"], 1);
-        assert!(!record.metrics.contains_key("round"));
-        assert_eq!(record.remarks, ["2 of 3 rounds, as there was no more time"]);
+        assert_eq!(record.remarks, ["not measured after 2 rounds: no memory"]);
     }
 
     #[test]
     fn what_was_not_measured_is_null_and_says_why() {
         let mut left_out = written(Dirty::Uniform, true, &[]);
-        left_out.leave_out("no time");
-        let record = left_out.record(&settings(), None);
+        left_out.failure = Some("no time".to_owned());
+        let record = left_out.record_beside(None);
         assert!(record.metrics["ratio_to_arrival"].is_null() && record.rounds.is_empty());
         assert_eq!(record.remarks, ["not measured: no time"]);
     }
@@ -386,7 +277,7 @@ pub(super) mod tests {
         ];
         let readers = Readers::new(Duration::from_secs(2), (at(500), at(1000)), &samples);
         assert!((readers.foreground_us_max.unwrap() - 100_000.0).abs() < 200.0);
-        assert!((readers.foreground_before_us_max.unwrap() - 100.0).abs() < 1.0);
+        assert!((readers.foreground_before_us_p50.unwrap() - 100.0).abs() < 1.0);
         assert_eq!(readers.foreground_reads, 3);
         let series = &readers.foreground_us_max_over_time;
         assert_eq!((series.len(), series[0], series[10]), (20, Some(100_000.0), Some(200.0)));

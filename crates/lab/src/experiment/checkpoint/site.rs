@@ -5,6 +5,11 @@
 //! was in them does not matter: all of a page is random, but for the start, which says which page it is
 //! and from when.
 //!
+//! A cell with readers or pacing lasts an interval: first, with readers, a calm time, in which they show what
+//! they take without a checkpoint; then pages are changed and written out, at once at the beginning of the
+//! interval or spread over it. Worked example: 10 s, unpaced: 5 s of calm, pages changed, 2 s of writing,
+//! 8 s of calm.
+//!
 //! Invariants:  [SIT-1] when a checkpoint begins, exactly the pages of the set are dirty, and resident
 //!              [SIT-2] a site that ends early writes nothing more: its files go with what is in them
 //! Concurrency: the checkpoint runs on a thread of the pool's; the one that waits for it looks for Ctrl-C.
@@ -17,15 +22,17 @@ use forebay::{
     Arrival, Balanced, BufferPool, CheckpointOptions, CheckpointReport, FileOptions, Lsn,
     PagedFile, Sorted, Tablespace,
 };
-use forebay_io::{CacheMode, File, Kind, OpenOptions, Prefer};
+use forebay_io::{Kind, Prefer};
 
 use super::dirty::Place;
-use super::record::Taken;
+use super::foreground::{self, Demand};
+use super::record::{Readers, Taken};
 use super::{Cell, Dirty, Means, Order, PAGE_BYTES, Settings};
 use crate::experiment::Bench;
+use crate::experiment::tally::emptied;
 use crate::facts::DeviceCounters;
 use crate::interrupt;
-use crate::measure::{Coldness, empty_cache};
+use crate::measure::Coldness;
 use crate::workfile::Workfile;
 
 /// Frames beyond the dirty ones: for rings of readers.
@@ -43,11 +50,11 @@ pub(super) struct Site<'a> {
     settings: &'a Settings,
     bench: &'a Bench<'a>,
     means: &'a Means,
-    pub(super) cell: Cell,
+    cell: Cell,
     pool: BufferPool,
     files: Vec<PagedFile>,
     workfiles: Vec<&'a Workfile>,
-    pub(super) coldness: Vec<Coldness>,
+    coldness: Vec<Coldness>,
     random: fastrand::Rng,
     /// What the pages of the last round begin with, mixed with the block.
     tick: u64,
@@ -82,7 +89,7 @@ impl<'a> Site<'a> {
             .backend(Prefer::Only(cell.backend))
             .cleaner(false);
         for (name, workfile) in ["main", "second"].into_iter().zip(&workfiles) {
-            coldness.push(empty(workfile)?);
+            coldness.push(emptied(workfile)?);
             let (directory, _) = workfile.named().context("a pool opens its files by name")?;
             builder = builder.tablespace(Tablespace::new(name, directory).cache(cell.cache));
         }
@@ -92,8 +99,6 @@ impl<'a> Site<'a> {
             let (_, name) = workfile.named().context("a pool opens its files by name")?;
             files.push(pool.open_file(name, &FileOptions::new().tablespace(tablespace))?);
         }
-        let random = fastrand::Rng::with_seed(settings.common.seed ^ 0x5eed);
-        let (tick, closed) = (0, false);
         Ok(Site {
             settings,
             bench,
@@ -103,37 +108,54 @@ impl<'a> Site<'a> {
             files,
             workfiles,
             coldness,
-            random,
-            tick,
-            closed,
+            random: fastrand::Rng::with_seed(settings.common.seed ^ 0x5eed),
+            tick: 0,
+            closed: false,
         })
     }
 
-    pub(super) fn pool(&self) -> &BufferPool {
-        &self.pool
-    }
-
-    /// The first tablespace's file, of which readers read what is not dirty.
-    pub(super) fn file(&self) -> &PagedFile {
-        &self.files[0]
-    }
-
-    /// Changes `set` and writes it out at once; the whole measurement of a cell without readers.
+    /// Changes `set` and writes it out, with readers beside it if the cell has any.
     ///
     /// # Errors
     /// [`Interrupted`](interrupt::Interrupted), or what went wrong.
-    pub(super) fn once(&mut self, set: &[Place]) -> anyhow::Result<Taken> {
-        self.change(set)?;
-        let written = self.write(CheckpointOptions::now())?;
+    pub(super) fn measure(
+        &mut self,
+        set: &[Place],
+        random: &mut fastrand::Rng,
+    ) -> anyhow::Result<Taken> {
+        let settings = self.settings;
+        let (written, readers) = if self.cell.foreground {
+            let demand = Demand::new(settings, set, random);
+            // Readers read what is not dirty of the first tablespace's file.
+            let (pool, file) = (self.pool.clone(), self.files[0].clone());
+            let (written, samples) = foreground::beside(&pool, &file, &demand, || {
+                rest_until(Instant::now() + settings.calm())?;
+                self.changed_and_written(set)
+            })?;
+            let readers = Readers::new(settings.interval, written.span, &samples);
+            (written, Some(readers))
+        } else {
+            (self.changed_and_written(set)?, None)
+        };
         self.check(set)?;
-        Ok(Taken { written, readers: None, coldness: self.coldness.clone() })
+        Ok(Taken { written, readers, coldness: self.coldness.clone() })
+    }
+
+    fn changed_and_written(&mut self, set: &[Place]) -> anyhow::Result<Written> {
+        self.change(set)?;
+        let (begun, interval) = (Instant::now(), self.settings.interval);
+        let written = self.write(match self.cell.paced {
+            true => CheckpointOptions::spread(interval),
+            false => CheckpointOptions::now(),
+        })?;
+        if self.cell.is_timed() {
+            rest_until(begun + interval)?;
+        }
+        Ok(written)
     }
 
     /// Changes every page of `set`.
-    ///
-    /// # Errors
-    /// [`Interrupted`](interrupt::Interrupted); the pool's.
-    pub(super) fn change(&mut self, set: &[Place]) -> anyhow::Result<()> {
+    fn change(&mut self, set: &[Place]) -> anyhow::Result<()> {
         self.tick = self.random.u64(..);
         for (index, &(side, block)) in set.iter().enumerate() {
             let mut page = self.files[side].init(block)?;
@@ -154,10 +176,7 @@ impl<'a> Site<'a> {
     }
 
     /// Writes out what is dirty, as the cell says and at the pace of `options`.
-    ///
-    /// # Errors
-    /// [`Interrupted`](interrupt::Interrupted); the checkpoint's.
-    pub(super) fn write(&self, options: CheckpointOptions) -> anyhow::Result<Written> {
+    fn write(&self, options: CheckpointOptions) -> anyhow::Result<Written> {
         let depth = if self.cell.backend == Kind::Sync { 1 } else { self.settings.depth as usize };
         let options = match self.cell.elevator {
             Order::Arrival => options.elevator(Arrival::default()),
@@ -186,11 +205,8 @@ impl<'a> Site<'a> {
         Ok(Written { report, device, span: (begun, ended) })
     }
 
-    /// Reads some pages of `set` back, past the pool, once it is closed.
-    ///
-    /// # Errors
-    /// A page is not what was written; the system's.
-    pub(super) fn check(&mut self, set: &[Place]) -> anyhow::Result<()> {
+    /// Closes the pool and reads some pages of `set` back, past it.
+    fn check(&mut self, set: &[Place]) -> anyhow::Result<()> {
         self.closed = true;
         self.pool.close()?;
         for _ in 0..PAGES_CHECKED.min(set.len()) {
@@ -223,9 +239,16 @@ impl Drop for Site<'_> {
     }
 }
 
-fn empty(workfile: &Workfile) -> Result<Coldness, forebay_io::Error> {
-    let options = OpenOptions::new().read_only(true).cache(CacheMode::Buffered);
-    empty_cache(&File::open(workfile.path(), &options)?)
+/// Sleeps, but not past Ctrl-C.
+fn rest_until(moment: Instant) -> Result<(), interrupt::Interrupted> {
+    loop {
+        interrupt::check()?;
+        let left = moment.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(LOOK_INTERVAL));
+    }
 }
 
 #[cfg(test)]
@@ -233,7 +256,7 @@ mod tests {
     use super::*;
     use crate::facts::Storage;
     use crate::workfile::Naming;
-    use forebay_io::Kind;
+    use forebay_io::CacheMode;
 
     /// A directory with a working file of 1 MiB, and what a site needs besides.
     struct Ground {
@@ -290,7 +313,7 @@ mod tests {
         let means = Means::probe(&ground.settings, &bench).unwrap();
         let mut site = Site::new(&ground.settings, &bench, &means, cell()).unwrap();
         site.change(&SET).unwrap();
-        assert_eq!(site.pool().stats().frames_dirty, 4, "[SIT-1]");
+        assert_eq!(site.pool.stats().frames_dirty, 4, "[SIT-1]");
         let taken = site.write(CheckpointOptions::now()).unwrap();
         assert_eq!((taken.report.pages, taken.report.requests), (4, 3), "90 and 91 together");
         site.check(&SET).unwrap();
@@ -312,7 +335,7 @@ mod tests {
             let means = Means::probe(&ground.settings, &bench).unwrap();
             let cell = Cell { elevator, combine, ..cell() };
             let mut site = Site::new(&ground.settings, &bench, &means, cell).unwrap();
-            let taken = site.once(&SET).unwrap();
+            let taken = site.measure(&SET, &mut fastrand::Rng::with_seed(1)).unwrap();
             let report = &taken.written.report;
             assert_eq!(report.requests, requests, "{}", cell.label());
             assert_eq!(report.elevator, elevator.to_string());

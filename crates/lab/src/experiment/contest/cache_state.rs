@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::io::Read;
-use std::str::FromStr;
 
 use anyhow::Context;
+use clap::ValueEnum;
 use forebay_io::{CacheMode, File, OpenOptions};
 
 use crate::interrupt;
@@ -14,7 +14,7 @@ use crate::workfile::Workfile;
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// What is in memory when a measurement begins. "The data" are the blocks that the pattern reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CacheState {
     /// Nothing: a new pool and an emptied page cache.
     Cold,
@@ -55,15 +55,6 @@ impl CacheState {
 impl fmt::Display for CacheState {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.pad(self.name())
-    }
-}
-
-impl FromStr for CacheState {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<CacheState, String> {
-        let found = CacheState::ALL.into_iter().find(|state| state.name() == name.trim());
-        found.ok_or_else(|| "there are cold, page-cache, pool and quarter".to_owned())
     }
 }
 

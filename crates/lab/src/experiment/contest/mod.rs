@@ -35,16 +35,16 @@ use forebay_io::CacheMode;
 pub use cache_state::CacheState;
 pub use entrant::Entrant;
 pub(super) use kernel::read_exactly;
-pub(super) use pooled::{Pools, frames_most};
+pub(super) use pooled::backend;
 pub(super) use standing::{Comparison, Standing};
 
 use super::Bench;
-use super::pattern::{Pattern, Plan, Shape};
-use super::tally::{Measured, Round, counted};
+use super::pattern::{Pattern, Shape};
+use super::tally::{self, Round, counted, emptied, one_round, shuffled};
+use crate::bad_input;
 use crate::device_readahead::ReadaheadGuard;
-use crate::facts::{CounterSource, Storage, Sysfs};
-use crate::measure::Coldness;
-use crate::{bad_input, interrupt};
+use crate::facts::{Storage, Sysfs};
+use crate::workfile::Workfile;
 
 /// How long the device may take to finish what the kernel has begun to read ahead.
 const SETTLING_TIME_MAX: Duration = Duration::from_millis(20);
@@ -52,6 +52,9 @@ const SETTLING_TIME_MAX: Duration = Duration::from_millis(20);
 /// A plan that is begun may be read for at least this part of a cell's time, so that the last one is
 /// not all beginning.
 const LAST_PLAN_PART: u32 = 4;
+
+/// An entrant and what its rounds gave.
+type Tally = tally::Row<Entrant, Round>;
 
 /// What entrants compete on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,85 +84,54 @@ pub(super) struct Rules {
     pub(super) seed: u64,
 }
 
-/// The device's readahead, for rows that want it changed and for those that do not.
-#[derive(Debug)]
-pub(super) struct DeviceReadahead {
-    guard: Option<ReadaheadGuard>,
-    /// As it is, in bytes.
-    bytes: Option<u64>,
-}
-
-impl DeviceReadahead {
-    /// Takes the right to change it if any of `asked` is to be set.
-    ///
-    /// # Errors
-    /// [`BadInput`](crate::BadInput) when it cannot be changed here.
-    pub(super) fn new(storage: &Storage, asked: &[u64]) -> anyhow::Result<DeviceReadahead> {
-        let device = storage.device.as_ref();
-        let bytes = device.and_then(|device| device.readahead_bytes);
-        if asked.is_empty() {
-            return Ok(DeviceReadahead { guard: None, bytes });
-        }
-        let Some(device) = device else {
-            bad_input!(
-                "--device-readahead: {} has no device whose readahead could be set ({})",
-                storage.directory,
-                storage.device_remark
-            );
-        };
-        let guard = Some(ReadaheadGuard::take(&Sysfs::system(), device)?);
-        Ok(DeviceReadahead { guard, bytes })
-    }
-
-    /// What it is, in bytes; `None` where nobody knows.
-    pub(super) fn bytes(&self) -> Option<u64> {
-        self.bytes
-    }
-
-    /// Makes it what a row asks for, in bytes; `None` where nobody knows what it is.
-    fn prepare(&mut self, asked: Option<u64>) -> anyhow::Result<Option<u64>> {
-        if let (Some(guard), Some(bytes)) = (&self.guard, asked) {
-            self.bytes = Some(guard.set(bytes)?);
-        }
-        Ok(self.bytes)
-    }
-
-    /// Puts it back.
-    fn restore(self) -> anyhow::Result<()> {
-        self.guard.map_or(Ok(()), ReadaheadGuard::restore)
-    }
-}
-
-/// Holds a contest. `progress` is told each measurement before it begins.
+/// The right to change the device's readahead, if any of `asked` is to be set.
 ///
 /// # Errors
-/// [`Interrupted`](interrupt::Interrupted), or what went wrong.
+/// [`BadInput`](crate::BadInput) when it cannot be changed here.
+pub(super) fn readahead_guard(
+    storage: &Storage,
+    asked: &[u64],
+) -> anyhow::Result<Option<ReadaheadGuard>> {
+    match &storage.device {
+        _ if asked.is_empty() => Ok(None),
+        Some(device) => ReadaheadGuard::take(&Sysfs::system(), device).map(Some),
+        None => bad_input!(
+            "--device-readahead: {} has no device whose readahead could be set ({})",
+            storage.directory,
+            storage.device_remark
+        ),
+    }
+}
+
+/// Holds a contest, but for entrants who cannot be measured. `progress` is told each measurement before it
+/// begins.
+///
+/// # Errors
+/// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
 pub(super) fn hold(
     bench: &Bench<'_>,
     rules: &Rules,
-    rows: Vec<Row>,
-    pools: &Pools<'_>,
-    mut readahead: DeviceReadahead,
+    standings: &mut [Standing],
+    guard: Option<ReadaheadGuard>,
     progress: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Standing>> {
-    let mut standings: Vec<Standing> = rows.into_iter().map(Standing::new).collect();
-    let held = rounds(bench, rules, &mut standings, pools, &mut readahead, progress);
+) -> anyhow::Result<()> {
+    pooled::make_blank(bench.workfile, &rules.shape)?;
+    let held = rounds(bench, rules, standings, guard.as_ref(), progress);
     // Put back whatever happened; and if both failed, what went wrong first is told.
-    let restored = readahead.restore();
-    held.and(restored)?;
-    Ok(standings)
+    let restored = guard.map_or(Ok(()), ReadaheadGuard::restore);
+    held.and(restored)
 }
 
 fn rounds(
     bench: &Bench<'_>,
     rules: &Rules,
     standings: &mut [Standing],
-    pools: &Pools<'_>,
-    readahead: &mut DeviceReadahead,
+    guard: Option<&ReadaheadGuard>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<()> {
     let mut random = fastrand::Rng::with_seed(rules.seed);
     let begun = Instant::now();
+    let found = bench.storage.device.as_ref().and_then(|device| device.readahead_bytes);
     loop {
         let due: Vec<_> = standings.iter().map(Standing::due).collect();
         let left = rules.time_max.map(|time_max| schedule::Left::of(time_max, begun.elapsed()));
@@ -169,18 +141,18 @@ fn rounds(
         }
         for index in row_order(standings, next, &mut random) {
             let (standing, moment) = (&mut standings[index], Instant::now());
-            standing.device_readahead_bytes = readahead.prepare(standing.row.device_readahead)?;
+            standing.device_readahead_bytes = match guard.zip(standing.row.device_readahead) {
+                Some((guard, bytes)) => Some(guard.set(bytes)?),
+                None => found,
+            };
             // [CON-1] The same plans for all of them.
-            let mut plans = Plans::new(&standing.row, rules.shape, random.u64(..));
-            let mut order: Vec<usize> = (0..standing.row.entrants.len()).collect();
-            random.shuffle(&mut order);
-            for entrant in order {
-                interrupt::check()?;
-                progress(&format!("{} {}", standing.row.entrants[entrant], standing.row));
-                let (coldness, measured) =
-                    cell(&standing.row, entrant, bench, rules, pools, &mut plans)?;
-                standing.tallies[entrant].take(coldness, measured)?;
-            }
+            let seed = random.u64(..);
+            let order = shuffled(&standing.tallies, &mut random);
+            let row = &standing.row;
+            let label = |entrant: &Entrant| format!("{entrant} {row}");
+            one_round(&mut standing.tallies, order, progress, label, |tally| {
+                measure(bench, rules, row, seed, tally)
+            })?;
             standing.round_ended(moment.elapsed());
         }
     }
@@ -200,75 +172,78 @@ fn row_order(standings: &[Standing], next: Vec<usize>, random: &mut fastrand::Rn
     order
 }
 
-/// The plans of a row in one round, each made when the first entrant gets so far.
-struct Plans {
-    pattern: Pattern,
-    shape: Shape,
-    random: fastrand::Rng,
-    made: Vec<Plan>,
-}
-
-impl Plans {
-    fn new(row: &Row, shape: Shape, seed: u64) -> Plans {
-        let shape = pooled::fitting(row.state, shape);
-        let random = fastrand::Rng::with_seed(seed);
-        Plans { pattern: row.pattern, shape, random, made: Vec::new() }
-    }
-
-    fn at(&mut self, index: usize) -> &Plan {
-        while self.made.len() <= index {
-            self.made.push(self.pattern.plan(&self.shape, &mut self.random));
-        }
-        &self.made[index]
-    }
-}
-
-/// One measurement: plan after plan, until its time is up.
-fn cell(
-    row: &Row,
-    entrant: usize,
+/// One measurement: plan after plan, as they follow from `seed`, until its time is up.
+fn measure(
     bench: &Bench<'_>,
     rules: &Rules,
-    pools: &Pools<'_>,
-    plans: &mut Plans,
-) -> anyhow::Result<Attempt> {
-    let entrant = row.entrants[entrant];
-    let mut all: Option<(Coldness, Measured)> = None;
-    for index in 0.. {
-        let plan = plans.at(index);
-        let read = all.as_ref().map_or(0.0, |(_, all)| all.round.seconds);
+    row: &Row,
+    seed: u64,
+    tally: &mut Tally,
+) -> anyhow::Result<Round> {
+    let entrant = tally.cell;
+    let shape = pooled::fitting(row.state, rules.shape);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut all: Option<Round> = None;
+    for number in 1.. {
+        let plan = row.pattern.plan(&shape, &mut random);
+        let read = all.as_ref().map_or(0.0, |all| all.seconds);
         let left = rules.cell_time.saturating_sub(Duration::from_secs_f64(read));
         let time = left.max(rules.cell_time / LAST_PLAN_PART);
-        let (coldness, measured) = match entrant.strategy() {
-            Some(strategy) => {
-                let how = pooled::How { strategy, state: row.state, cache: row.cache };
-                pools.measure(bench, how, plan, time)?
+        // Before a pool has the file: one mode at a time.
+        match row.state {
+            CacheState::Cold => begin_cold(bench.workfile, row, tally)?,
+            CacheState::PageCache => {
+                tally.remarks.extend(cache_state::fill_page_cache(bench.workfile)?);
             }
-            None => kernel::measure(bench, entrant, row.state, plan, time)?,
-        };
-        let mut measured = match measured {
-            Ok(measured) => measured,
-            Err(error) => return Ok((coldness, Err(error))),
+            // Where the data come from before the watch is started is all the same.
+            CacheState::Pool => {}
+            CacheState::Quarter => drop(emptied(bench.workfile)?),
+        }
+        let mut round = match entrant.strategy() {
+            Some(strategy) => pooled::measure(bench, row, strategy, &plan, time, tally)?,
+            None => {
+                counted_read(bench, row, || kernel::read(bench.workfile, entrant, &plan, time))?
+            }
         };
         if let Some((slowed, part)) = rules.handicap
             && slowed == entrant
         {
-            slow_down(&mut measured.round, part);
+            slow_down(&mut round, part);
         }
-        let is_cut = measured.round.blocks < plan.blocks();
-        let (coldness, sum) = match all {
-            None => (coldness, measured),
-            Some((Coldness::Cold, sum)) => (coldness, sum.plus(measured)),
-            Some((warm, sum)) => (warm, sum.plus(measured)),
+        let is_cut = round.blocks < plan.blocks();
+        let sum = match all {
+            None => round,
+            Some(all) => all.plus(&round),
         };
-        let is_over = sum.round.seconds >= rules.cell_time.as_secs_f64() // [CON-3]
-            || index + 1 >= rules.plans_max;
+        let is_over = sum.seconds >= rules.cell_time.as_secs_f64() || number >= rules.plans_max; // [CON-3]
         if is_cut || is_over || row.state == CacheState::Pool {
-            return Ok((coldness, Ok(sum)));
+            return Ok(sum);
         }
-        all = Some((coldness, sum));
+        all = Some(sum);
     }
-    unreachable!("there is a plan for every index")
+    unreachable!("there is a plan for every number")
+}
+
+/// Empties the page cache for a row that reads from the device.
+fn begin_cold(workfile: &Workfile, row: &Row, tally: &mut Tally) -> anyhow::Result<()> {
+    let coldness = emptied(workfile)?;
+    if row.cache == CacheMode::Buffered {
+        tally.begins(&coldness);
+    }
+    Ok(())
+}
+
+/// What `read` gives, and what the device did; waiting for what the kernel still reads ahead.
+fn counted_read(
+    bench: &Bench<'_>,
+    row: &Row,
+    read: impl FnOnce() -> anyhow::Result<Round>,
+) -> anyhow::Result<Round> {
+    let reads_device = row.state.reads_device();
+    let settle = if reads_device { SETTLING_TIME_MAX } else { Duration::ZERO };
+    let (round, device) = counted(bench.counters, settle, read)?;
+    let blocks_needed = round.blocks_needed.filter(|_| reads_device);
+    Ok(Round { device, blocks_needed, ..round })
 }
 
 /// Takes so much more time that `part` of all of it is lost: a loss to be found by those who doubt
@@ -277,29 +252,6 @@ fn slow_down(round: &mut Round, part: f64) {
     let moment = Instant::now();
     std::thread::sleep(Duration::from_secs_f64(round.seconds * part / (1.0 - part)));
     round.seconds += moment.elapsed().as_secs_f64();
-}
-
-/// What one measurement came to: how cold it was, and its figures or why there are none.
-type Attempt = (Coldness, anyhow::Result<Measured>);
-
-/// As [`counted`], waiting for what the kernel still reads ahead.
-fn counted_settled(
-    counters: Option<&CounterSource>,
-    work: impl FnOnce() -> anyhow::Result<Round>,
-) -> anyhow::Result<Measured> {
-    counted(counters, work, || {
-        let begun = Instant::now();
-        let read = || counters.and_then(|source| source.read().ok()).map(|now| now.reads);
-        let mut before = read();
-        while before.is_some() && begun.elapsed() < SETTLING_TIME_MAX {
-            std::thread::sleep(Duration::from_millis(1));
-            let now = read();
-            if now == before {
-                break;
-            }
-            before = now;
-        }
-    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! Invariants:  [PLD-1] a block is counted when it came in the order of its leg and carries its number
 //! Concurrency: one thread reads; the pool's own threads are counted in the processor time.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -17,15 +18,15 @@ use forebay::{
     BufferPool, FileOptions, PagedFile, ReadaheadStrategy, StrategyKind, StreamError,
     StreamOptions, Streamed, Tablespace,
 };
-use forebay_io::{CacheMode, File, OpenOptions};
+use forebay_io::CacheMode;
 use hdrhistogram::Histogram;
 
-use super::{Attempt, CacheState, cache_state, counted_settled};
+use super::{CacheState, Row, Tally, begin_cold, counted_read};
 use crate::experiment::Bench;
-use crate::experiment::pattern::{Leg, Plan, Shape, Source};
-use crate::experiment::tally::{Round, counted, wait_histogram};
+use crate::experiment::pattern::{Leg, Plan, Shape};
+use crate::experiment::tally::{Round, wait_histogram};
 use crate::interrupt;
-use crate::measure::{Coldness, Stopwatch, empty_cache};
+use crate::measure::Stopwatch;
 use crate::report::BackendNote;
 use crate::workfile::Workfile;
 
@@ -50,25 +51,12 @@ const WARMING_TIMES: u32 = 4;
 /// Blocks between two looks at the clock.
 const CLOCK_INTERVAL: u64 = 16;
 
-/// How a plan is to be read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct How {
-    pub(super) strategy: ReadaheadStrategy,
-    pub(super) state: CacheState,
-    pub(super) cache: CacheMode,
-}
-
 /// The shape of plans that are read in `state`.
 pub(super) fn fitting(state: CacheState, shape: Shape) -> Shape {
     match state {
         CacheState::Pool => Shape { blocks: shape.blocks.min(RESIDENT_BLOCKS_MAX), ..shape },
         _ => shape,
     }
-}
-
-/// The most frames that any pool of a contest has.
-pub(in crate::experiment) fn frames_most(shape: &Shape) -> u64 {
-    frames(CacheState::Cold, u64::from(shape.blocks))
 }
 
 /// Frames for a pool in which `state` can be, with so many different blocks to be read.
@@ -79,146 +67,106 @@ fn frames(state: CacheState, distinct: u64) -> u64 {
     }
 }
 
-/// Where the pools of a contest are made.
-#[derive(Debug)]
-pub(in crate::experiment) struct Pools<'a> {
-    workfile: &'a Workfile,
+/// Makes the file of holes for the largest pool that reads plans of `shape`.
+///
+/// # Errors
+/// What the system said.
+pub(super) fn make_blank(workfile: &Workfile, shape: &Shape) -> anyhow::Result<()> {
+    let (directory, _) = workfile.named().context("a pool opens its files by name")?;
+    let frames = frames(CacheState::Cold, u64::from(shape.blocks));
+    let blank = std::fs::File::create(directory.join(BLANK)).context("making a file of holes")?;
+    blank.set_len(frames * workfile.block_bytes()).context("making a file of holes")
 }
 
-impl<'a> Pools<'a> {
-    /// In the working file's own directory. `frames`: the most that any pool will have.
-    ///
-    /// # Errors
-    /// What the system said.
-    pub(in crate::experiment) fn new(
-        workfile: &'a Workfile,
-        frames: u64,
-    ) -> anyhow::Result<Pools<'a>> {
-        let (directory, _) = workfile.named().context("a pool opens its files by name")?;
-        let blank =
-            std::fs::File::create(directory.join(BLANK)).context("making a file of holes")?;
-        blank.set_len(frames * workfile.block_bytes()).context("making a file of holes")?;
-        Ok(Pools { workfile })
-    }
+/// What a pool over `workfile` in `cache` mode has to say about its backend.
+///
+/// # Errors
+/// No pool can be made.
+pub(in crate::experiment) fn backend(
+    workfile: &Workfile,
+    cache: CacheMode,
+) -> anyhow::Result<BackendNote> {
+    let (pool, _) = open(workfile, cache, SPARE_FRAMES)?;
+    let backends = pool.backends();
+    let (_, kind) = backends.first().context("a pool has a tablespace")?;
+    let note = pool.notes().join("; ");
+    Ok(BackendNote { backend: kind.to_string(), available: true, note })
+}
 
-    /// What a pool in `cache` mode has to say about its backend.
-    ///
-    /// # Errors
-    /// No pool can be made.
-    pub(in crate::experiment) fn backend(&self, cache: CacheMode) -> anyhow::Result<BackendNote> {
-        let (pool, _) = self.open(cache, SPARE_FRAMES)?;
-        let backends = pool.backends();
-        let (_, kind) = backends.first().context("a pool has a tablespace")?;
-        let note = pool.notes().join("; ");
-        Ok(BackendNote { backend: kind.to_string(), available: true, note })
-    }
+fn open(
+    workfile: &Workfile,
+    cache: CacheMode,
+    frames: u64,
+) -> anyhow::Result<(BufferPool, PagedFile)> {
+    let (directory, name) = workfile.named().context("a pool opens its files by name")?;
+    let space = Tablespace::new("main", directory).cache(cache).queue_depth(QUEUE_DEPTH);
+    let pool = BufferPool::builder()
+        .frames(frames)
+        .page_size(workfile.block_bytes())
+        .tablespace(space)
+        .build()?;
+    let file = pool.open_file(name, &FileOptions::new().read_only(true))?;
+    Ok((pool, file))
+}
 
-    fn open(&self, cache: CacheMode, frames: u64) -> anyhow::Result<(BufferPool, PagedFile)> {
-        let (directory, name) = self.workfile.named().context("a pool opens its files by name")?;
-        let space = Tablespace::new("main", directory).cache(cache).queue_depth(QUEUE_DEPTH);
-        let pool = BufferPool::builder()
-            .frames(frames)
-            .page_size(self.workfile.block_bytes())
-            .tablespace(space)
-            .build()?;
-        let file = pool.open_file(name, &FileOptions::new().read_only(true))?;
-        Ok((pool, file))
-    }
-
-    /// Makes the state, and reads `plan` once, or for all of `time_max` where it is resident.
-    ///
-    /// # Errors
-    /// [`Interrupted`](interrupt::Interrupted), or a state that could not be made.
-    pub(super) fn measure(
-        &self,
-        bench: &Bench<'_>,
-        how: How,
-        plan: &Plan,
-        time_max: Duration,
-    ) -> anyhow::Result<Attempt> {
-        let (distinct, empty) = (plan.distinct(), || {
-            empty_cache(&File::open(self.workfile.path(), &OpenOptions::new().read_only(true))?)
-        });
-        let mut notes = Vec::new();
-        // Before the pool has the file: one mode at a time.
-        let mut coldness = match how.state {
-            CacheState::PageCache => {
-                notes.extend(cache_state::fill_page_cache(self.workfile)?);
-                Coldness::Cold
-            }
-            // Where the data come from before the watch is started is all the same.
-            CacheState::Pool => Coldness::Cold,
-            CacheState::Cold | CacheState::Quarter => empty()?,
-        };
-        let (pool, file) = match self.open(how.cache, frames(how.state, distinct.len() as u64)) {
-            Ok(opened) => opened,
-            Err(error) => return Ok((coldness, Err(error))),
-        };
-        touch_memory(&pool)?;
-        notes.extend(self.warm(&file, how.state, plan, &distinct, time_max)?);
-        if how.state == CacheState::Quarter && how.cache == CacheMode::Buffered {
-            coldness = empty()?;
-        }
-        let resident: Vec<u32> =
-            distinct.iter().copied().filter(|&block| file.is_resident(block)).collect();
-        if how.state == CacheState::Pool && resident.len() < distinct.len() {
-            notes.push(format!("{} of {} blocks were in the pool", resident.len(), distinct.len()));
-        }
-        let work = || {
-            let timed = how.state != CacheState::Pool;
-            let mut pass = Pass::new(self.workfile, timed, time_max);
-            pass.read(&file, plan, how.strategy)?;
-            while how.state == CacheState::Pool && pass.watch.elapsed() < time_max {
-                pass.read(&file, plan, how.strategy)?;
-            }
-            Ok(pass.round(how.state.reads_device().then_some(&resident)))
-        };
-        let mut measured = if how.state.reads_device() {
-            counted_settled(bench.counters, work)
-        } else {
-            counted(bench.counters, work, || ())
-        };
-        if let Ok(measured) = &mut measured {
-            measured.notes.extend(notes);
-        }
-        Ok((coldness, measured))
-    }
-
-    /// Brings into the pool what `state` has there: the same for all strategies, so that they start
-    /// from the same frames. `Some` says what is not as it should be.
-    fn warm(
-        &self,
-        file: &PagedFile,
-        state: CacheState,
-        plan: &Plan,
-        distinct: &[u32],
-        time_max: Duration,
-    ) -> anyhow::Result<Option<String>> {
-        match state {
-            CacheState::Cold | CacheState::PageCache => {}
-            CacheState::Pool => {
-                let begun = Instant::now();
-                let asked = distinct.iter().copied();
-                for page in file.stream_with(asked, &everywhere())? {
-                    drop(page.map_err(forebay::Error::from)?);
-                    interrupt::check()?;
-                    if begun.elapsed() > time_max * WARMING_TIMES {
-                        break;
-                    }
-                }
-            }
-            CacheState::Quarter => {
-                // As the pattern would do it, with rings where scans have them.
-                let mut before = Pass::new(self.workfile, false, time_max * WARMING_TIMES);
-                before.read(file, plan, ReadaheadStrategy::Async)?;
-                if before.blocks < plan.blocks() {
-                    let blocks = before.blocks;
-                    return Ok(Some(format!("the pass before was stopped after {blocks} blocks")));
+/// Makes the state that `row` asks for, the same for all strategies, so that they start from the same
+/// frames; then reads `plan` once, or for all of `time_max` where it is resident.
+///
+/// # Errors
+/// [`Interrupted`](interrupt::Interrupted), or a state that could not be made.
+pub(super) fn measure(
+    bench: &Bench<'_>,
+    row: &Row,
+    strategy: ReadaheadStrategy,
+    plan: &Plan,
+    time_max: Duration,
+    tally: &mut Tally,
+) -> anyhow::Result<Round> {
+    let (workfile, distinct) = (bench.workfile, plan.distinct());
+    let (pool, file) = open(workfile, row.cache, frames(row.state, distinct.len() as u64))?;
+    touch_memory(&pool)?;
+    let warming_max = time_max * WARMING_TIMES;
+    match row.state {
+        CacheState::Cold | CacheState::PageCache => {}
+        CacheState::Pool => {
+            let begun = Instant::now();
+            for page in file.stream_with(distinct.iter().copied(), &everywhere())? {
+                drop(page.map_err(forebay::Error::from)?);
+                interrupt::check()?;
+                if begun.elapsed() > warming_max {
+                    break;
                 }
             }
         }
-        Ok(None)
+        CacheState::Quarter => {
+            // As the pattern would do it, with rings where scans have them.
+            let mut before = Pass::new(workfile, false, plan, warming_max);
+            before.read(&file, plan, ReadaheadStrategy::Async)?;
+            let blocks = before.blocks;
+            if blocks < plan.blocks() {
+                tally.remarks.push(format!("the pass before was stopped after {blocks} blocks"));
+            }
+            // Past the page cache nothing has come into it; and a file is open in one mode at a time.
+            if row.cache == CacheMode::Buffered {
+                begin_cold(workfile, row, tally)?;
+            }
+        }
     }
+    let (resident, missing): (Vec<u32>, Vec<u32>) =
+        distinct.into_iter().partition(|&block| file.is_resident(block));
+    if row.state == CacheState::Pool && !missing.is_empty() {
+        let (there, all) = (resident.len(), resident.len() + missing.len());
+        tally.remarks.push(format!("{there} of {all} blocks were in the pool"));
+    }
+    counted_read(bench, row, || {
+        let is_resident = row.state == CacheState::Pool;
+        let mut pass = Pass::new(workfile, !is_resident, plan, time_max);
+        pass.read(&file, plan, strategy)?;
+        while is_resident && pass.watch.elapsed() < time_max {
+            pass.read(&file, plan, strategy)?;
+        }
+        Ok(pass.round(&resident))
+    })
 }
 
 /// Reads into any frame, and fast.
@@ -240,7 +188,7 @@ fn touch_memory(pool: &BufferPool) -> anyhow::Result<()> {
 }
 
 /// A reader with its watch.
-struct Pass<'a> {
+pub(super) struct Pass<'a> {
     workfile: &'a Workfile,
     time_max: Duration,
     watch: Stopwatch,
@@ -251,10 +199,48 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(workfile: &'a Workfile, timed: bool, time_max: Duration) -> Pass<'a> {
+    /// Begins now. `timed`: whether it is of interest how long each block is waited for.
+    pub(super) fn new(
+        workfile: &'a Workfile,
+        timed: bool,
+        plan: &Plan,
+        time_max: Duration,
+    ) -> Pass<'a> {
+        let delivered = Vec::with_capacity(plan.blocks() as usize);
         let waits = timed.then(wait_histogram);
-        let watch = Stopwatch::start();
-        Pass { workfile, time_max, watch, waits, blocks: 0, delivered: Vec::new() }
+        Pass { workfile, time_max, watch: Stopwatch::start(), waits, blocks: 0, delivered }
+    }
+
+    /// Takes in `page`, which was waited for since `moment`; false when time is up.
+    ///
+    /// # Errors
+    /// It is another block, or was damaged; [`Interrupted`](interrupt::Interrupted).
+    pub(super) fn goes_on(
+        &mut self,
+        moment: Option<Instant>,
+        block: u32,
+        page: &[u8],
+    ) -> anyhow::Result<bool> {
+        if let (Some(waits), Some(moment)) = (&mut self.waits, moment) {
+            waits.saturating_record(moment.elapsed().as_nanos() as u64);
+        }
+        ensure!(
+            page[..8] == self.workfile.stamp(u64::from(block)),
+            "[PLD-1] block {block} of the working file came back with other contents"
+        );
+        // What a reader does at least: looks at the page, here at a few words of it.
+        let words = page.chunks_exact(8).step_by(128);
+        let sum = words.fold(0, |sum: u64, word| sum.wrapping_add(u64::from(word[0])));
+        std::hint::black_box(sum);
+        if self.delivered.len() < self.delivered.capacity() {
+            self.delivered.push(block);
+        }
+        self.blocks += 1;
+        if !self.blocks.is_multiple_of(CLOCK_INTERVAL) {
+            return Ok(true);
+        }
+        interrupt::check()?;
+        Ok(self.watch.elapsed() <= self.time_max)
     }
 
     /// Reads `plan`, or as much of it as comes before time is up.
@@ -265,119 +251,59 @@ impl<'a> Pass<'a> {
         strategy: ReadaheadStrategy,
     ) -> anyhow::Result<()> {
         let options = StreamOptions::new().readahead(strategy);
-        if self.blocks == 0 {
-            self.delivered.reserve_exact(plan.blocks() as usize);
-            self.watch = Stopwatch::start();
-        }
         let mut legs = plan.legs.iter();
         let first = legs.by_ref().take(plan.at_once);
-        let mut open: Vec<OpenLeg<'_>> =
-            first.map(|leg| OpenLeg::new(file, leg, &options)).collect::<Result<_, _>>()?;
-        let mut turn = 0;
-        while !open.is_empty() {
-            turn = if turn < open.len() { turn } else { 0 };
-            if open[turn].is_read() {
+        let mut open: VecDeque<OpenLeg<'_>> =
+            first.map(|leg| open_leg(file, leg, &options)).collect::<Result<_, _>>()?;
+        while let Some((mut pages, rest)) = open.pop_front() {
+            let Some((&block, rest)) = rest.split_first() else {
                 // First out, then in: a stream that nobody reads on has no right to frames.
-                open.remove(turn);
+                drop(pages);
                 if let Some(leg) = legs.next() {
-                    open.insert(turn, OpenLeg::new(file, leg, &options)?);
+                    open.push_front(open_leg(file, leg, &options)?);
                 }
                 continue;
-            }
+            };
             let moment = self.waits.is_some().then(Instant::now);
-            let (block, page) = open[turn].next_page()?;
-            if let (Some(waits), Some(moment)) = (&mut self.waits, moment) {
-                waits.saturating_record(moment.elapsed().as_nanos() as u64);
+            let Some(page) = pages.next() else {
+                bail!("a stream ended before block {block}, with {} to come", rest.len());
+            };
+            if !self.goes_on(moment, block, &page.map_err(forebay::Error::from)?)? {
+                break;
             }
-            consume(&page, self.workfile.stamp(u64::from(block)), block)?;
-            drop(page);
-            if self.delivered.len() < self.delivered.capacity() {
-                self.delivered.push(block);
-            }
-            self.blocks += 1;
-            turn += 1;
-            if self.blocks.is_multiple_of(CLOCK_INTERVAL) {
-                interrupt::check()?;
-                if self.watch.elapsed() > self.time_max {
-                    break;
-                }
-            }
+            open.push_back((pages, rest));
         }
         Ok(())
     }
 
-    /// What came of it. `resident`: blocks that were in the pool before, ascending; `None` if no block
-    /// had to come from the device.
-    fn round(self, resident: Option<&Vec<u32>>) -> Round {
-        let (seconds, processor) = (self.watch.elapsed(), self.watch.processor_elapsed());
+    /// What came of it. `resident`: blocks that were in the pool before, ascending.
+    pub(super) fn round(self, resident: &[u32]) -> Round {
+        let ended = Round::ended(&self.watch, self.blocks, 0, self.waits);
         let mut needed = self.delivered;
         needed.sort_unstable();
         needed.dedup();
-        let blocks_needed = resident.map(|resident| {
-            needed.iter().filter(|block| resident.binary_search(block).is_err()).count() as u64
-        });
-        Round {
-            blocks: self.blocks,
-            blocks_needed,
-            seconds: seconds.as_secs_f64(),
-            processor_seconds: processor.as_secs_f64(),
-            wait_ns: self.waits,
-        }
+        needed.retain(|block| resident.binary_search(block).is_err());
+        Round { blocks_needed: Some(needed.len() as u64), ..ended }
     }
 }
 
 type Pages<'f> = Box<dyn Iterator<Item = Result<Streamed<'f, ()>, StreamError<()>>> + 'f>;
 
-/// A stream that is being read.
-struct OpenLeg<'f> {
-    pages: Pages<'f>,
+/// A stream that is being read, and the blocks that its reader still takes.
+type OpenLeg<'f> = (Pages<'f>, &'f [u32]);
+
+fn open_leg<'f>(
+    file: &'f PagedFile,
     leg: &'f Leg,
-    read: usize,
-}
-
-impl<'f> OpenLeg<'f> {
-    fn new(
-        file: &'f PagedFile,
-        leg: &'f Leg,
-        options: &StreamOptions,
-    ) -> Result<OpenLeg<'f>, forebay::Error> {
-        let options = match leg.limit {
-            Some(limit) => options.clone().expected_rows(u64::from(limit)),
-            None => options.clone(),
-        };
-        let pages: Pages<'f> = match &leg.source {
-            Source::Scan(range) => Box::new(file.scan_with(range.clone(), &options)?),
-            Source::List(list) => Box::new(file.stream_with(list.iter().copied(), &options)?),
-        };
-        Ok(OpenLeg { pages, leg, read: 0 })
-    }
-
-    fn is_read(&self) -> bool {
-        self.read == self.leg.blocks()
-    }
-
-    /// The next block, which is there.
-    fn next_page(&mut self) -> anyhow::Result<(u32, Streamed<'f, ()>)> {
-        let block = self.leg.source.block(self.read);
-        let Some(page) = self.pages.next() else {
-            bail!("a stream ended before block {block}, its block number {}", self.read);
-        };
-        self.read += 1;
-        Ok((block, page.map_err(forebay::Error::from)?))
-    }
-}
-
-/// Does what a reader does at least: looks at the page, here at a few words of it.
-///
-/// # Errors
-/// It is another block, or was damaged.
-pub(super) fn consume(page: &[u8], stamp: [u8; 8], block: u32) -> anyhow::Result<()> {
-    ensure!(
-        page[..8] == stamp,
-        "[PLD-1] block {block} of the working file came back with other contents"
-    );
-    let words = page.chunks_exact(8).step_by(128);
-    let sum = words.fold(0, |sum: u64, word| sum.wrapping_add(u64::from(word[0])));
-    std::hint::black_box(sum);
-    Ok(())
+    options: &StreamOptions,
+) -> Result<OpenLeg<'f>, forebay::Error> {
+    let options = match leg.limit {
+        Some(limit) => options.clone().expected_rows(limit as u64),
+        None => options.clone(),
+    };
+    let pages: Pages<'f> = match leg.scanned() {
+        Some(range) => Box::new(file.scan_with(range, &options)?),
+        None => Box::new(file.stream_with(leg.blocks.iter().copied(), &options)?),
+    };
+    Ok((pages, leg.taken()))
 }

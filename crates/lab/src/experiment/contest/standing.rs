@@ -7,15 +7,12 @@ use std::fmt;
 use std::time::Duration;
 
 use forebay::ReadaheadStrategy;
-use forebay_io::CacheMode;
 
 use super::schedule::Due;
-use super::{Entrant, Row};
+use super::{Entrant, Row, Tally};
 use crate::device_readahead::typed_readahead;
-use crate::experiment::tally::{Round, Tally};
-use crate::experiment::unique;
-use crate::measure::Coldness;
-use crate::statistics::{Estimate, Judgement, judge, median, paired_ratio, ratio_to_best};
+use crate::experiment::tally::Round;
+use crate::statistics::{Estimate, Judgement, median, paired_ratio, ratio_to_best};
 
 /// By how much wider an interval is for a row to be closed before time is up. Source: S. J. Pocock, "Group
 /// Sequential Methods", 1977: 2.36 instead of 1.96 standard errors for four looks; bootstrap intervals of
@@ -46,26 +43,21 @@ pub(in crate::experiment) struct Comparison {
 }
 
 /// An interval so much wider, in logarithms, that a few looks at growing rounds are as rarely wrong as one.
-fn widened(Estimate { value, low, high }: Estimate) -> Estimate {
+fn widened(Estimate { value, low, high, rounds }: Estimate) -> Estimate {
     let wider = |end: f64| value * (end / value).powf(WIDENING);
-    Estimate { value, low: wider(low), high: wider(high) }
+    Estimate { value, low: wider(low), high: wider(high), rounds }
 }
 
 impl Standing {
     pub(in crate::experiment) fn new(row: Row) -> Standing {
-        let tallies = row.entrants.iter().map(|_| Tally::default()).collect();
+        let tallies = row.entrants.iter().copied().map(Tally::new).collect();
         Standing { row, device_readahead_bytes: None, tallies, rounds: 0, took: Duration::ZERO }
     }
 
-    /// Of a row that cannot be measured. `readahead`: the device's, as it was found, in bytes.
-    pub(in crate::experiment) fn unmeasured(
-        row: Row,
-        readahead: Option<u64>,
-        why: &str,
-    ) -> Standing {
+    /// Of a row that cannot be measured.
+    pub(in crate::experiment) fn unmeasured(row: Row, why: &str) -> Standing {
         let mut standing = Standing::new(row);
-        standing.device_readahead_bytes = standing.row.device_readahead.or(readahead);
-        standing.tallies.iter_mut().for_each(|tally| tally.failures.push(why.to_owned()));
+        standing.tallies.iter_mut().for_each(|tally| tally.failure = Some(why.to_owned()));
         standing
     }
 
@@ -75,18 +67,16 @@ impl Standing {
     }
 
     pub(super) fn due(&self) -> Due {
-        let surely = |it: Comparison| judge(widened(it.ratio), self.rounds as usize);
+        let surely = |it: Comparison| widened(it.ratio).judgement();
         let is_open = self.adaptive().is_some_and(|it| surely(it) == Judgement::Undecided);
         Due { rounds: self.rounds, is_open, cost: self.took / self.rounds.max(1) }
     }
 
     /// Blocks per second in each round; `None` if they cannot be compared with others.
     pub(in crate::experiment) fn rates(&self, entrant: Entrant) -> Option<Vec<f64>> {
-        let index = self.row.entrants.iter().position(|other| *other == entrant)?;
-        let tally = &self.tallies[index];
+        let tally = self.tallies.iter().find(|tally| tally.cell == entrant)?;
         let is_whole = self.rounds > 0 && tally.rounds.len() == self.rounds as usize;
-        (is_whole && self.warm(tally).is_empty())
-            .then(|| tally.rounds.iter().map(Round::rate).collect())
+        (is_whole && tally.cold).then(|| tally.rounds.iter().map(Round::rate).collect())
     }
 
     /// The median rate of each entrant as a part of the highest of them, in their order.
@@ -107,13 +97,13 @@ impl Standing {
         let others = self.row.entrants.iter().copied().filter(|&it| it != entrant && rivals(it));
         let others: Vec<(Entrant, Vec<f64>)> =
             others.filter_map(|it| Some((it, self.rates(it)?))).collect();
-        let rates: Vec<&[f64]> = others.iter().map(|(_, rates)| rates.as_slice()).collect();
+        let rates: Vec<&Vec<f64>> = others.iter().map(|(_, rates)| rates).collect();
         // One round cannot choose a rival for another one; what it tells is never a verdict.
         let (best, ratio) = ratio_to_best(&own, &rates).or_else(|| {
             let best = (0..rates.len()).max_by(|&a, &b| rates[a][0].total_cmp(&rates[b][0]))?;
             Some((best, paired_ratio(&own, rates[best])?))
         })?;
-        let judgement = judge(ratio, own.len());
+        let judgement = ratio.judgement();
         Some(Comparison { entrant, rival: others[best].0, ratio, judgement })
     }
 
@@ -126,31 +116,6 @@ impl Standing {
     /// `os` once more, beside `os`.
     pub(in crate::experiment) fn os_again(&self) -> Option<Comparison> {
         self.compare(Entrant::OsAgain, |rival| rival == Entrant::Stream(ReadaheadStrategy::Os))
-    }
-
-    /// What a reader has to know of the entrant at `index`.
-    pub(in crate::experiment) fn remarks(&self, index: usize) -> Vec<String> {
-        let tally = &self.tallies[index];
-        let mut remarks = self.warm(tally);
-        remarks.extend(tally.notes.iter().cloned());
-        if let Some(why) = tally.failures.first() {
-            let failed = tally.failures.len();
-            remarks.push(match tally.rounds.len() {
-                0 => format!("not measured: {why}"),
-                rounds => {
-                    format!("{failed} of {} rounds could not be measured: {why}", failed + rounds)
-                }
-            });
-        }
-        unique(&remarks)
-    }
-
-    /// What was in the page cache where nothing should have been.
-    fn warm(&self, tally: &Tally) -> Vec<String> {
-        if self.row.cache == CacheMode::Direct || !self.row.state.reads_device() {
-            return Vec::new();
-        }
-        tally.coldness.iter().filter_map(Coldness::remark).collect()
     }
 }
 

@@ -3,8 +3,8 @@
 use forebay::ReadaheadStrategy;
 
 use super::*;
-use crate::experiment::tally::Tally;
 use crate::facts::FakeSys;
+use crate::measure::Coldness;
 use crate::statistics::Judgement;
 use crate::workfile::{Naming, Workfile};
 
@@ -44,9 +44,9 @@ fn held(rules: &Rules, rows: Vec<Row>) -> anyhow::Result<Vec<Standing>> {
     let workfile = filled(&directory);
     let storage = Storage::read(directory.path())?;
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
-    let pools = Pools::new(&workfile, frames_most(&rules.shape))?;
-    let readahead = DeviceReadahead::new(&storage, &[])?;
-    hold(&bench, rules, rows, &pools, readahead, &mut |_| ())
+    let mut standings: Vec<Standing> = rows.into_iter().map(Standing::new).collect();
+    hold(&bench, rules, &mut standings, None, &mut |_| ())?;
+    Ok(standings)
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn every_pattern_in_every_state_is_read_whole_by_every_entrant() {
             assert_eq!(round.blocks_needed.is_some(), state.reads_device(), "{name}");
             assert_eq!(round.wait_ns.is_some(), state != CacheState::Pool, "{name}");
             if state != CacheState::PageCache || cfg!(target_os = "linux") {
-                assert!(tally.notes.is_empty(), "the state is as it should be: {:?}", tally.notes);
+                assert!(tally.remarks.is_empty(), "not as it should be: {:?}", tally.remarks);
             }
         }
     }
@@ -112,7 +112,7 @@ fn a_cold_pool_is_empty_though_its_memory_was_used_a_quarter_has_a_part_and_pool
     assert_eq!(tally(CacheState::Cold).rounds[0].blocks_needed, Some(400));
     let needed = tally(CacheState::Quarter).rounds[0].blocks_needed.unwrap();
     assert!((1..400).contains(&needed), "{needed}");
-    assert_eq!(tally(CacheState::Pool).notes, [""; 0]);
+    assert_eq!(tally(CacheState::Pool).notes(), [""; 0]);
 }
 
 #[test]
@@ -159,13 +159,13 @@ fn open_rows_are_measured_until_there_is_no_more_time() {
 }
 
 /// A made-up device at 8192 KiB, the file that says so, and the right to change it.
-fn made_up_device() -> (FakeSys, std::path::PathBuf, DeviceReadahead) {
+fn made_up_device() -> (FakeSys, std::path::PathBuf, ReadaheadGuard) {
     let sys = FakeSys::server();
     let device = sys.device(8, 0);
     let file = sys.sysfs().readahead_file(&device).unwrap();
     std::fs::write(&file, "8192\n").unwrap();
-    let guard = Some(ReadaheadGuard::take(&sys.sysfs(), &device).unwrap());
-    (sys, file, DeviceReadahead { guard, bytes: None })
+    let guard = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap();
+    (sys, file, guard)
 }
 
 #[test]
@@ -174,24 +174,25 @@ fn each_row_has_its_own_readahead_of_the_device_and_the_old_one_is_put_back_what
     let workfile = filled(&directory);
     let storage = Storage::read(directory.path()).unwrap();
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
-    let pools = Pools::new(&workfile, frames_most(&SHAPE)).unwrap();
     let rows = || {
         let readahead = [Some(0), Some(131_072)].into_iter();
         let entrants = vec![Entrant::Plain];
         let row = row(Pattern::Sequential, CacheState::Cold, entrants);
-        readahead.map(|device_readahead| Row { device_readahead, ..row.clone() }).collect()
+        let rows = readahead.map(|device_readahead| Row { device_readahead, ..row.clone() });
+        rows.map(Standing::new).collect::<Vec<Standing>>()
     };
     let found = |file: &std::path::Path| std::fs::read_to_string(file).unwrap().trim().to_owned();
 
-    let (_sys, file, readahead) = made_up_device();
-    let standings = hold(&bench, &ONE_PLAN, rows(), &pools, readahead, &mut |_| ()).unwrap();
+    let (_sys, file, guard) = made_up_device();
+    let mut standings = rows();
+    hold(&bench, &ONE_PLAN, &mut standings, Some(guard), &mut |_| ()).unwrap();
     let set: Vec<_> = standings.iter().map(|standing| standing.device_readahead_bytes).collect();
     assert_eq!(set, [Some(0), Some(131_072)]);
     assert_eq!(found(&file), "8192", "[DRA-1]");
 
     std::fs::OpenOptions::new().write(true).open(workfile.path()).unwrap().set_len(0).unwrap();
-    let (_sys, file, readahead) = made_up_device();
-    assert!(hold(&bench, &RULES, rows(), &pools, readahead, &mut |_| ()).is_err());
+    let (_sys, file, guard) = made_up_device();
+    assert!(hold(&bench, &RULES, &mut rows(), Some(guard), &mut |_| ()).is_err());
     assert_eq!(found(&file), "8192", "[DRA-1]");
 }
 
@@ -221,11 +222,9 @@ fn a_foreign_block_ends_the_run() {
     }
     let storage = Storage::read(directory.path()).unwrap();
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
-    let pools = Pools::new(&workfile, frames_most(&SHAPE)).unwrap();
     for entrant in [Entrant::Plain, ASYNC] {
-        let rows = vec![row(Pattern::Backward, CacheState::Cold, vec![entrant])];
-        let readahead = DeviceReadahead::new(&storage, &[]).unwrap();
-        let error = hold(&bench, &RULES, rows, &pools, readahead, &mut |_| ()).unwrap_err();
+        let mut rows = [Standing::new(row(Pattern::Backward, CacheState::Cold, vec![entrant]))];
+        let error = hold(&bench, &RULES, &mut rows, None, &mut |_| ()).unwrap_err();
         assert!(error.to_string().contains("[PLD-1]"), "{error}");
     }
 }
@@ -252,9 +251,8 @@ fn standing(state: CacheState, rates: &[(Entrant, &[f64])], coldness: &Coldness)
     let entrants = rates.iter().map(|(entrant, _)| *entrant).collect();
     let mut standing = Standing::new(row(Pattern::Uniform, state, entrants));
     for (tally, (_, rates)) in standing.tallies.iter_mut().zip(rates) {
-        for rate in *rates {
-            tally.take(coldness.clone(), Ok(Measured::of_rate(*rate))).unwrap();
-        }
+        *tally = tally.clone().with_rates(rates);
+        tally.begins(coldness);
     }
     for _ in 0..rates[0].1.len() {
         standing.round_ended(Duration::from_secs(1));
@@ -282,27 +280,24 @@ fn adaptive_is_compared_with_the_best_other_stream_and_a_row_is_open_while_it_is
 }
 
 #[test]
-fn what_was_not_cold_is_never_compared_and_where_nothing_is_read_nothing_need_be_cold() {
+fn what_was_not_cold_is_never_compared() {
     let rates: [(Entrant, &[f64]); 2] = [(OS, &[50.0; 3]), (ADAPTIVE, &[10.0; 3])];
     let warm = Coldness::Warm { pages: 3, of: 9 };
     let cold = standing(CacheState::Cold, &rates, &warm);
     assert!(cold.adaptive().is_none() && cold.ratios_to_best() == [None, None]);
-    assert_eq!(cold.remarks(0), ["not cold: 3 of 9 pages stayed in the page cache"]);
-    let resident = standing(CacheState::Pool, &rates, &warm);
-    assert_eq!(resident.ratios_to_best(), [Some(1.0), Some(0.2)]);
-    assert_eq!(resident.remarks(0), [""; 0]);
+    assert_eq!(cold.tallies[0].notes(), ["not cold: 3 of 9 pages stayed in the page cache"]);
 }
 
 #[test]
 fn an_entrant_that_lacks_a_round_is_not_compared_and_says_why() {
     let rates: [(Entrant, &[f64]); 2] = [(OS, &[50.0; 3]), (ADAPTIVE, &[50.0; 2])];
     let mut standing = standing(CacheState::Cold, &rates, &Coldness::Cold);
-    standing.tallies[1].failures.push("no aio".to_owned());
+    standing.tallies[1].failure = Some("no aio".to_owned());
     assert_eq!(standing.ratios_to_best(), [Some(1.0), None]);
-    assert_eq!(standing.remarks(1), ["1 of 3 rounds could not be measured: no aio"]);
-    let unmeasured = Standing::unmeasured(standing.row, Some(4096), "tmpfs refuses");
-    assert_eq!(unmeasured.remarks(0), ["not measured: tmpfs refuses"]);
-    assert_eq!((unmeasured.device_readahead_bytes, unmeasured.due().is_open), (Some(4096), false));
+    assert_eq!(standing.tallies[1].notes(), ["not measured after 2 rounds: no aio"]);
+    let unmeasured = Standing::unmeasured(standing.row, "tmpfs refuses");
+    assert_eq!(unmeasured.tallies[0].notes(), ["not measured: tmpfs refuses"]);
+    assert!(!unmeasured.due().is_open);
 }
 
 /// How often rows in which `adaptive` is `ratio` times as fast as it should be keep, miss and stay open, if

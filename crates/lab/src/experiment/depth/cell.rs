@@ -3,13 +3,14 @@
 //! Invariants:  [DEP-1] the rows of a line have the same rounds, all of them cold, ascending in depth
 
 use std::cmp::Ordering;
+use std::fmt;
 
 use forebay_io::{CacheMode, Kind};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use super::NAME;
-use crate::experiment::rounds;
-use crate::report::Record;
+use crate::experiment::tally;
+pub(super) use crate::experiment::tally::Figures;
+use crate::experiment::{by_name, grouped, rounds};
 use crate::statistics::{self, Estimate, Judgement, median};
 
 /// Who reads.
@@ -19,11 +20,11 @@ pub(super) enum Engine {
     Fio,
 }
 
-impl Engine {
-    pub(super) fn name(self) -> &'static str {
+impl fmt::Display for Engine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Engine::Forebay(kind) => kind.name(),
-            Engine::Fio => "fio",
+            Engine::Forebay(kind) => kind.fmt(out),
+            Engine::Fio => out.pad("fio"),
         }
     }
 }
@@ -31,22 +32,14 @@ impl Engine {
 /// One setting to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Cell {
-    #[serde(serialize_with = "engine_name")]
+    #[serde(serialize_with = "by_name")]
     pub(super) backend: Engine,
-    #[serde(serialize_with = "cache_name")]
+    #[serde(serialize_with = "by_name")]
     pub(super) cache: CacheMode,
     pub(super) depth: u32,
     /// Threads of the backend `threads`; `None`: one for each request in flight, up to a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) workers: Option<u32>,
-}
-
-fn engine_name<S: Serializer>(engine: &Engine, out: S) -> Result<S::Ok, S::Error> {
-    out.serialize_str(engine.name())
-}
-
-fn cache_name<S: Serializer>(cache: &CacheMode, out: S) -> Result<S::Ok, S::Error> {
-    out.collect_str(cache)
 }
 
 impl Cell {
@@ -57,48 +50,18 @@ impl Cell {
     /// The line that it is on: everything but the depth.
     pub(super) fn line_label(self) -> String {
         let workers = self.workers.map_or_else(String::new, |count| format!(" {count} workers"));
-        format!("{} {}{workers}", self.backend.name(), self.cache)
+        format!("{} {}{workers}", self.backend, self.cache)
     }
 
-    fn is_beside(self, other: Cell) -> bool {
-        Cell { depth: 0, ..self } == Cell { depth: 0, ..other }
+    pub(super) fn label(&self) -> String {
+        format!("{} depth {}", self.line_label(), self.depth)
     }
-}
-
-/// What one round of a cell gave; a field is a metric of the record.
-#[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Figures {
-    pub(super) seconds: f64,
-    pub(super) blocks: u64,
-    pub(super) blocks_per_s: f64,
-    pub(super) bytes_per_s: f64,
-    pub(super) device_requests: Option<u64>,
-    pub(super) device_bytes: Option<u64>,
-    pub(super) over_read: Option<f64>,
-    pub(super) wait_us_p50: Option<f64>,
-    /// `None` of fewer than 1,000 waits.
-    pub(super) wait_us_p99: Option<f64>,
-    pub(super) cpu_us_per_block: f64,
 }
 
 /// A cell and what its rounds gave.
-#[derive(Debug, Clone)]
-pub(super) struct Row {
-    pub(super) cell: Cell,
-    pub(super) rounds: Vec<Figures>,
-    /// False if memory answered some of the reads, or may have.
-    pub(super) cold: bool,
-    /// Why a round could not be measured. There are no more after that one, so that round n of this cell is
-    /// beside round n of the others.
-    pub(super) failure: Option<String>,
-    pub(super) remarks: Vec<String>,
-}
+pub(super) type Row = tally::Row<Cell, Figures>;
 
 impl Row {
-    pub(super) fn new(cell: Cell) -> Row {
-        Row { cell, rounds: Vec::new(), cold: true, failure: None, remarks: Vec::new() }
-    }
-
     pub(super) fn rates(&self) -> Vec<f64> {
         self.rounds.iter().map(|round| round.blocks_per_s).collect()
     }
@@ -117,11 +80,6 @@ impl Row {
     pub(super) fn told(&self) -> String {
         rounds::told(&self.rates(), "blocks/s")
     }
-
-    pub(super) fn record(&self) -> Record {
-        let failure = self.failure.as_deref();
-        rounds::record(NAME, &self.cell, &self.rounds, &self.remarks, failure, "blocks_per_s")
-    }
 }
 
 /// The rows of one backend and cache mode that are evidence.
@@ -133,13 +91,9 @@ pub(super) struct Line<'a> {
 impl<'a> Line<'a> {
     /// All lines, in the order of their first rows.
     pub(super) fn all(rows: &'a [Row]) -> Vec<Line<'a>> {
-        let mut lines: Vec<Line<'a>> = Vec::new();
-        for row in rows.iter().filter(|row| row.is_evidence()) {
-            match lines.iter_mut().find(|line| line.cell().is_beside(row.cell)) {
-                Some(line) => line.rows.push(row),
-                None => lines.push(Line { rows: vec![row] }),
-            }
-        }
+        let evidence = rows.iter().filter(|row| row.is_evidence());
+        let lines = grouped(evidence, |row| Cell { depth: 0, ..row.cell });
+        let mut lines: Vec<Line<'a>> = lines.into_iter().map(|(_, rows)| Line { rows }).collect();
         for line in &mut lines {
             line.rows.sort_by_key(|row| row.cell.depth);
             let rounds = line.rows.iter().map(|row| row.rounds.len()).max();
@@ -169,7 +123,6 @@ impl<'a> Line<'a> {
     /// The smallest depth that reaches the best of all.
     pub(super) fn knee(&self) -> Option<&'a Row> {
         let rates: Vec<Vec<f64>> = self.rows.iter().map(|row| row.rates()).collect();
-        let rates: Vec<&[f64]> = rates.iter().map(Vec::as_slice).collect();
         match statistics::knee(&rates) {
             Some(knee) => Some(self.rows[knee]),
             // Of a single round: there is no telling what is chance.
@@ -188,20 +141,24 @@ impl<'a> Line<'a> {
         let others: Vec<&'a Row> =
             self.rows.iter().copied().filter(|other| other.cell != row.cell).collect();
         let rates: Vec<Vec<f64>> = others.iter().map(|other| other.rates()).collect();
-        let rates: Vec<&[f64]> = rates.iter().map(Vec::as_slice).collect();
         let (best, ratio) = statistics::ratio_to_best(&row.rates(), &rates)?;
         Some((others[best], ratio))
     }
 
+    /// The depth before the knee, if there is one, and the knee.
+    pub(super) fn about_the_knee(&self) -> &[&'a Row] {
+        let knee = self.knee().map(|knee| knee.cell);
+        match self.rows.iter().position(|row| Some(row.cell) == knee) {
+            Some(knee) => &self.rows[knee.saturating_sub(1)..=knee],
+            None => &[],
+        }
+    }
+
     /// Whether more rounds could tell where the knee is: it, or the depth before it, is undecided.
     pub(super) fn is_undecided(&self) -> bool {
-        let Some(knee) = self.knee() else { return false };
-        let before = self.rows.iter().rev().find(|row| row.cell.depth < knee.cell.depth);
-        std::iter::once(&knee).chain(before).any(|row| {
-            self.compared(row).is_some_and(|(_, ratio)| {
-                statistics::judge(ratio, self.rounds()) == Judgement::Undecided
-            })
-        })
+        let is_open = |ratio: Estimate| ratio.judgement() == Judgement::Undecided;
+        let mut rows = self.about_the_knee().iter();
+        rows.any(|row| self.compared(row).is_some_and(|(_, ratio)| is_open(ratio)))
     }
 }
 
@@ -240,7 +197,7 @@ mod tests {
     fn a_record_has_the_cell_the_medians_and_every_round() {
         let mut one = row(Kind::Uring, CacheMode::Direct, 64, &[70.0, 90.0, 80.0]);
         one.remarks = vec!["2 threads".to_owned(), "2 threads".to_owned()];
-        let record = one.record();
+        let record = one.record("depth", "blocks_per_s");
         assert_eq!((record.cell_text("backend"), record.cell_text("cache")), ("uring", "direct"));
         assert_eq!((record.cell_number("depth"), record.cell.len()), (Some(64), 3));
         assert_eq!(record.metric("blocks_per_s"), Some(80.0));
@@ -248,18 +205,24 @@ mod tests {
         assert_eq!(record.rounds[1]["blocks_per_s"], 90.0);
         assert_eq!(record.remarks, ["2 threads"]);
         one.cell.workers = Some(3);
-        assert_eq!(one.record().cell_number("workers"), Some(3));
+        assert_eq!(one.record("depth", "blocks_per_s").cell_number("workers"), Some(3));
     }
 
     #[test]
     fn a_cell_that_failed_says_why_and_is_no_evidence() {
         let mut failed = row(Kind::Uring, CacheMode::Direct, 64, &[]);
         failed.failure = Some("the arena needs 9 bytes".to_owned());
-        assert!(failed.record().metrics["blocks_per_s"].is_null());
-        assert_eq!(failed.record().remarks, ["not measured: the arena needs 9 bytes"]);
+        assert!(failed.record("depth", "blocks_per_s").metrics["blocks_per_s"].is_null());
+        assert_eq!(
+            failed.record("depth", "blocks_per_s").remarks,
+            ["not measured: the arena needs 9 bytes"]
+        );
         let mut late = row(Kind::Uring, CacheMode::Direct, 32, &[1.0, 2.0]);
         late.failure = Some("no memory".to_owned());
-        assert_eq!(late.record().remarks, ["not measured after 2 rounds: no memory"]);
+        assert_eq!(
+            late.record("depth", "blocks_per_s").remarks,
+            ["not measured after 2 rounds: no memory"]
+        );
         let mut warm = row(Kind::Uring, CacheMode::Direct, 16, &[1.0, 2.0]);
         warm.cold = false;
         assert!(Line::all(&[failed, late, warm]).is_empty(), "[DEP-1]");

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::Settings;
 use super::settings::CELL_TIME;
@@ -14,28 +14,6 @@ use crate::workfile::Workfile;
 /// The fio program.
 #[derive(Debug)]
 pub(super) struct Fio;
-
-#[derive(Debug, Deserialize)]
-struct Answer {
-    jobs: Vec<Job>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Job {
-    error: i64,
-    read: Reads,
-    /// Percent of the run time.
-    usr_cpu: f64,
-    sys_cpu: f64,
-    /// Milliseconds, of the job as a whole.
-    job_runtime: f64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Reads {
-    total_ios: u64,
-    iops: f64,
-}
 
 impl Fio {
     /// Finds it on the PATH.
@@ -76,19 +54,23 @@ impl Fio {
         let text = String::from_utf8_lossy(&output.stdout);
         // fio prints its notes before the JSON.
         let start = text.find('{').unwrap_or(0);
-        let answer: Answer = serde_json::from_str(&text[start..]).with_context(|| {
+        let answer: Value = serde_json::from_str(&text[start..]).with_context(|| {
             format!("fio answered {}: {}", output.status, String::from_utf8_lossy(&output.stderr))
         })?;
-        let Some(job) = answer.jobs.first().filter(|job| job.error == 0) else {
+        let job = &answer["jobs"][0];
+        let number = |of: &Value| of.as_f64().context("fio's answer lacks a figure");
+        if number(&job["error"])? != 0.0 {
             bail!("fio failed: {}", String::from_utf8_lossy(&output.stderr));
-        };
-        let blocks = job.read.total_ios;
+        }
+        let blocks = number(&job["read"]["total_ios"])?;
+        let processor_percent = number(&job["usr_cpu"])? + number(&job["sys_cpu"])?;
+        let milliseconds = number(&job["job_runtime"])?;
         Ok(Round {
-            blocks,
-            blocks_needed: Some(blocks),
-            seconds: blocks as f64 / job.read.iops,
-            processor_seconds: (job.usr_cpu + job.sys_cpu) / 100.0 * job.job_runtime / 1e3,
-            wait_ns: None,
+            blocks: blocks as u64,
+            blocks_needed: Some(blocks as u64),
+            seconds: blocks / number(&job["read"]["iops"])?,
+            processor_seconds: processor_percent / 100.0 * milliseconds / 1e3,
+            ..Round::default()
         })
     }
 }

@@ -28,16 +28,15 @@ use std::time::{Duration, Instant};
 use forebay_io::{Arena, CacheMode, File, Io, IoOptions, Kind, OpenOptions, Prefer};
 
 use super::means::{self, Means};
-use super::tally::{Measured, counted, lack_of_means};
+use super::tally::{Figures, Round, counted, emptied, one_round, shuffled};
+use super::window::{Window, memory};
 use super::{Bench, Experiment, Ground, Measuring, Outcome};
 use crate::facts::CounterSource;
-use crate::interrupt;
-use crate::measure::empty_cache;
 use crate::report::BackendNote;
 use crate::workfile::{Naming, Workfile};
-use cell::{Cell, Engine, Figures, Line, Row};
+use cell::{Cell, Engine, Line, Row};
 use fio::Fio;
-use reader::{Reader, Until};
+use reader::Until;
 
 /// The name of this experiment in records.
 pub const NAME: &str = "depth";
@@ -47,9 +46,6 @@ const WORKERS_MAX: usize = 256;
 
 /// Blocks that are not measured: with them threads are started before the measurement.
 const WARM_UP_BLOCKS_MAX: u64 = WORKERS_MAX as u64;
-
-/// Waits that a 99th percentile takes.
-const SAMPLES_MIN: u64 = 1000;
 
 /// What a cell takes besides its measurement, about: emptying the cache, opening a queue.
 const OVERHEAD_S: f64 = 0.02;
@@ -87,7 +83,7 @@ impl Settings {
     fn probe_backend(&self, workfile: &Workfile, kind: Kind) -> BackendNote {
         let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
         let deepest = self.depths.last().map_or(1, |&depth| depth as usize);
-        let deep = Reader::memory(workfile, deepest)
+        let deep = memory(deepest, workfile.block_bytes())
             .and_then(|memory| open_queue(kind, cache, deepest, None, Some(&memory)));
         let deep = means::note(kind, deep);
         if deep.available || open_queue(kind, cache, 1, None, None).is_err() {
@@ -104,11 +100,6 @@ fn missing(means: &Means, cell: Cell) -> Option<&str> {
     means.missing(kind, cell.cache)
 }
 
-/// Runs the experiment. `progress` is told what is being measured, once for each
-/// measurement.
-///
-/// # Errors
-/// [`Interrupted`](interrupt::Interrupted), or an I/O error of a measurement.
 fn run(
     settings: &Settings,
     bench: &Bench<'_>,
@@ -116,7 +107,6 @@ fn run(
     fio: Option<&Fio>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Outcome> {
-    let (workfile, counters) = (bench.workfile, bench.counters);
     let mut cells = settings.cells();
     if settings.survey {
         cells = settings.surveyed(cells, |kind| means.works(kind));
@@ -125,56 +115,41 @@ fn run(
     for row in &mut rows {
         row.failure = missing(&means, row.cell).map(str::to_owned);
     }
+    let (workfile, counters) = (bench.workfile, bench.counters);
     let site = Site { settings, workfile, counters, fio };
     let clock = Instant::now();
     let mut random = fastrand::Rng::with_seed(settings.common.seed);
-    let mut undecided: Vec<bool> = rows.iter().map(|_| true).collect();
     for round in 0.. {
+        let mut order = shuffled(&rows, &mut random);
         if round >= settings.rounds.least {
             let left = settings.budget().saturating_sub(clock.elapsed());
-            undecided = still_undecided(&rows, &undecided, left);
-            if round >= ROUNDS_MAX || !undecided.contains(&true) {
+            let undecided = undecided(&rows, round, left);
+            order.retain(|&index| undecided.contains(&rows[index].cell));
+            if round >= ROUNDS_MAX || order.is_empty() {
                 break;
             }
         }
         let plan = Plan::new(settings, workfile.blocks(), &mut random);
-        let mut order: Vec<usize> = (0..rows.len()).filter(|&index| undecided[index]).collect();
-        random.shuffle(&mut order);
-        for index in order {
-            if rows[index].failure.is_some() {
-                continue;
-            }
-            interrupt::check()?;
-            assert_eq!(rows[index].rounds.len(), round as usize, "[DPT-2]");
-            progress(&format!(
-                "{} depth {}",
-                rows[index].cell.line_label(),
-                rows[index].cell.depth
-            ));
-            site.measure_into(&mut rows[index], &plan)?;
-        }
+        one_round(&mut rows, order, progress, Cell::label, |row| {
+            assert_eq!(row.rounds.len(), round as usize, "[DPT-2]");
+            site.measure(row, &plan)
+        })?;
     }
     let lines = Line::all(&rows);
-    let found = conclusion::draw(settings, &lines, &rows);
     Ok(Outcome {
-        records: rows.iter().map(Row::record).collect(),
+        records: rows.iter().map(|row| row.record(NAME, "blocks_per_s")).collect(),
         backends: means.backends,
-        verdicts: found.verdicts,
-        advice: found.advice,
-        conclusions: found.conclusions,
         section: view::section(&rows, &lines),
+        ..conclusion::draw(settings, &lines, &rows)
     })
 }
 
-/// Of the rows that had every round so far, which are on a line that is still undecided ([DPT-2]); the first
-/// lines of which one more round fits into the time `left`.
-fn still_undecided(rows: &[Row], before: &[bool], mut left: Duration) -> Vec<bool> {
-    let mut chosen: Vec<Cell> = Vec::new();
-    let had = |row: &Row| rows.iter().zip(before).any(|(one, &had)| had && one.cell == row.cell);
-    for line in Line::all(rows) {
-        if !line.is_undecided() || !line.rows.iter().all(|row| had(row)) {
-            continue;
-        }
+/// The cells of those lines that had all of `rounds` ([DPT-2]) and are still undecided; the first ones of which
+/// one more round fits into the time `left`.
+fn undecided(rows: &[Row], rounds: u32, mut left: Duration) -> Vec<Cell> {
+    let mut chosen = Vec::new();
+    let lines = Line::all(rows).into_iter();
+    for line in lines.filter(|line| line.rounds() == rounds as usize && line.is_undecided()) {
         let takes = |row: &&Row| row.rounds.last().map_or(0.0, |round| round.seconds) + OVERHEAD_S;
         let takes = Duration::from_secs_f64(line.rows.iter().map(takes).sum());
         if let Some(rest) = left.checked_sub(takes) {
@@ -182,7 +157,7 @@ fn still_undecided(rows: &[Row], before: &[bool], mut left: Duration) -> Vec<boo
             chosen.extend(line.rows.iter().map(|row| row.cell));
         }
     }
-    rows.iter().map(|row| chosen.contains(&row.cell)).collect()
+    chosen
 }
 
 /// What the cells of a round have in common [DPT-1].
@@ -214,47 +189,53 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Measures one round of `row`. What this system has not the means for ends the row; anything else
-    /// that goes wrong ends the run.
-    fn measure_into(&self, row: &mut Row, plan: &Plan) -> anyhow::Result<()> {
-        let coldness = empty_cache(&open_file(self.workfile, CacheMode::Buffered)?)?;
-        let measured = match (row.cell.backend, self.fio) {
-            (Engine::Forebay(kind), _) => self.measure(row.cell, kind, plan),
+    /// Measures one round of `row`.
+    fn measure(&self, row: &mut Row, plan: &Plan) -> anyhow::Result<Figures> {
+        let Site { settings, workfile, counters, fio } = *self;
+        let (cell, coldness) = (row.cell, emptied(workfile)?);
+        if cell.cache == CacheMode::Buffered {
+            row.begins(&coldness);
+        }
+        // Random reads one by one: the kernel has read nothing ahead that would still be under way.
+        let settle = Duration::ZERO;
+        let (round, device) = match (cell.backend, fio) {
+            (Engine::Forebay(kind), _) => {
+                let mut window = self.window(cell, kind, plan)?;
+                let until = self.until(cell);
+                let read = || reader::read(&mut window, workfile, &plan.blocks, until);
+                let counted = counted(counters, settle, read)?;
+                row.remarks.extend(window.io.notes());
+                counted
+            }
             (Engine::Fio, Some(fio)) => {
-                let work = || fio.measure(self.settings, self.workfile, row.cell.depth, plan.seed);
-                counted(self.counters, work, || ())
+                let work = || fio.measure(settings, workfile, cell.depth, plan.seed);
+                counted(counters, settle, work)?
             }
             (Engine::Fio, None) => unreachable!("fio cells are made only with --fio"),
         };
-        match measured {
-            Ok(measured) => {
-                if row.cell.cache == CacheMode::Buffered {
-                    row.cold &= coldness == crate::measure::Coldness::Cold;
-                    row.remarks.extend(coldness.remark());
-                }
-                let round = figures(&measured, self.settings.block_bytes);
-                row.remarks.extend(self.remarks(row.cell, round.blocks, plan));
-                row.remarks.extend(measured.notes);
-                row.rounds.push(round);
-            }
-            Err(error) => match lack_of_means(&error) {
-                Some(lack) => row.failure = Some(lack.to_string()),
-                None => return Err(error),
-            },
-        }
-        Ok(())
+        row.remarks.extend(self.remarks(cell, round.blocks, plan));
+        Ok(Round { device, ..round }.figures(settings.block_bytes))
     }
 
-    fn measure(&self, cell: Cell, kind: Kind, plan: &Plan) -> anyhow::Result<Measured> {
-        let (settings, depth) = (self.settings, cell.depth as usize);
-        let memory = Reader::memory(self.workfile, depth)?;
+    /// A queue with its file, memory and threads, warmed up.
+    fn window(&self, cell: Cell, kind: Kind, plan: &Plan) -> anyhow::Result<Window> {
+        let (workfile, depth) = (self.workfile, cell.depth as usize);
+        let memory = memory(depth, workfile.block_bytes())?;
         let io = open_queue(kind, cell.cache, depth, cell.workers, Some(&memory))?;
-        let file = open_file(self.workfile, cell.cache)?;
-        let mut reader = Reader::new(&io, &file, self.workfile, depth, &memory);
+        let options = OpenOptions::new().read_only(true).cache(cell.cache);
+        let file = File::open(workfile.path(), &options)?;
+        let mut window = Window::new(io, file, workfile.size_bytes(), depth, &memory);
+        // Starts the threads, if the backend has any, by reading blocks as random as those to be measured, or
+        // the kernel would take them for a sequence and read ahead.
         let threads = depth.clamp(1, WORKERS_MAX).min(plan.warm_up.len());
-        reader.warm_up(&plan.warm_up[..threads])?;
-        let time_max = settings.cell_time_max();
-        let until = match settings.blocks {
+        let warm_up = plan.warm_up[..threads].iter().map(|block| block * workfile.block_bytes());
+        window.read(warm_up, |_, _, _| Ok(()))?;
+        Ok(window)
+    }
+
+    fn until(&self, cell: Cell) -> Until {
+        let time_max = self.settings.cell_time_max();
+        match self.settings.blocks {
             Some(_) => Until { time_min: time_max, blocks_min: 0, time_max },
             // In a few windows the first and the last count for little.
             None => Until {
@@ -262,11 +243,7 @@ impl Site<'_> {
                 blocks_min: 64.max(4 * u64::from(cell.depth)),
                 time_max,
             },
-        };
-        let work = || reader.read(&plan.blocks, until);
-        // Random reads one by one: the kernel has read nothing ahead that would still be under way.
-        let measured = counted(self.counters, work, || ())?;
-        Ok(Measured { notes: io.notes(), ..measured })
+        }
     }
 
     /// What a reader of a round of `blocks` has to know.
@@ -289,10 +266,6 @@ impl Site<'_> {
     }
 }
 
-fn open_file(workfile: &Workfile, cache: CacheMode) -> Result<File, forebay_io::Error> {
-    File::open(workfile.path(), &OpenOptions::new().read_only(true).cache(cache))
-}
-
 /// A queue with `workers` threads, if it is one of threads; `None`: one for each request.
 fn open_queue(
     kind: Kind,
@@ -311,35 +284,9 @@ fn open_queue(
     })
 }
 
-fn figures(Measured { round, device, .. }: &Measured, block_bytes: u64) -> Figures {
-    let blocks_per_s = round.blocks as f64 / round.seconds;
-    let waits = round.wait_ns.as_ref();
-    let wait_us = |quantile, samples_min| {
-        let enough = waits.filter(|waits| waits.len() >= samples_min);
-        enough.map(|waits| waits.value_at_quantile(quantile) as f64 / 1e3)
-    };
-    let needed_bytes = round.blocks_needed.map(|blocks| (blocks * block_bytes) as f64);
-    Figures {
-        seconds: round.seconds,
-        blocks: round.blocks,
-        blocks_per_s,
-        bytes_per_s: blocks_per_s * block_bytes as f64,
-        device_requests: device.as_ref().map(|device| device.reads),
-        device_bytes: device.as_ref().map(|device| device.read_bytes),
-        over_read: device
-            .as_ref()
-            .zip(needed_bytes.filter(|&bytes| bytes > 0.0))
-            .map(|(device, needed)| device.read_bytes as f64 / needed - 1.0),
-        wait_us_p50: wait_us(0.5, 1),
-        wait_us_p99: wait_us(0.99, SAMPLES_MIN),
-        cpu_us_per_block: round.processor_seconds * 1e6 / round.blocks as f64,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::tally::{Round, wait_histogram};
     use cell::sample::{line, row};
 
     fn settings() -> Settings {
@@ -377,11 +324,10 @@ mod tests {
             Row::new(Cell { backend, cache, depth, workers: Some(3) })
         };
         for mut row in [cell(0), cell(16)] {
-            site.measure_into(&mut row, &plan).unwrap();
-            let round = &row.rounds[0];
+            let round = &site.measure(&mut row, &plan).unwrap();
             let whole = round.blocks == plan.blocks.len() as u64;
             assert!(whole || round.seconds >= 0.25, "{round:?}");
-            let file = open_file(&workfile, CacheMode::Buffered).unwrap();
+            let file = File::open(workfile.path(), &OpenOptions::new().read_only(true)).unwrap();
             let Some(resident) = resident_blocks(&file, &plan.blocks) else { return };
             let read = round.blocks as usize;
             assert!(resident[..read].iter().all(|&one| one), "[DPT-1] from the start of the list");
@@ -403,28 +349,9 @@ mod tests {
         rows.push(row(Kind::Uring, CacheMode::Direct, 1, &[44.0, 58.0, 41.0, 60.0, 40.0]));
         rows.push(row(Kind::Uring, CacheMode::Direct, 16, &[52.0, 43.0, 50.0, 42.0, 59.0]));
         let (ample, none) = (Duration::from_secs(9), Duration::ZERO);
-        assert_eq!(still_undecided(&rows, &[true; 4], ample), [false, false, true, true]);
-        assert_eq!(
-            still_undecided(&rows, &[true, true, true, false], ample),
-            [false; 4],
-            "[DPT-2]"
-        );
-        assert_eq!(still_undecided(&rows, &[true; 4], none), [false; 4], "no time is left");
-    }
-
-    #[test]
-    fn a_99th_percentile_takes_a_thousand_waits() {
-        let of = |waits: u64| {
-            let mut wait_ns = wait_histogram();
-            (0..waits).for_each(|wait| wait_ns.saturating_record(1000 + wait));
-            let (blocks, seconds) = (waits, 0.5);
-            let (blocks_needed, wait_ns) = (Some(blocks), Some(wait_ns));
-            let round = Round { blocks, blocks_needed, seconds, processor_seconds: 0.1, wait_ns };
-            figures(&Measured { round, device: None, notes: Vec::new() }, 8192)
-        };
-        assert_eq!((of(999).wait_us_p99, of(1000).wait_us_p99.is_some()), (None, true));
-        assert!(of(999).wait_us_p50.is_some());
-        assert_eq!((of(1000).blocks_per_s, of(1000).over_read), (2000.0, None));
+        assert_eq!(undecided(&rows, 5, ample), [rows[2].cell, rows[3].cell]);
+        assert_eq!(undecided(&rows, 6, ample), [], "[DPT-2]");
+        assert_eq!(undecided(&rows, 5, none), [], "no time is left");
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! One measurement: read a list of blocks in order, with so many prefetched.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::bail;
-use forebay_io::{Arena, Error, File, Io, Lease, Request, Ticket};
+use anyhow::ensure;
 
 use crate::experiment::tally::{Round, wait_histogram};
+use crate::experiment::window::Window;
 use crate::interrupt;
 use crate::measure::Stopwatch;
 use crate::workfile::Workfile;
@@ -29,133 +27,44 @@ impl Until {
     }
 }
 
-/// Reads blocks through one queue with a window of `depth` requests.
-pub(super) struct Reader<'a> {
-    io: &'a Io,
-    file: &'a File,
-    workfile: &'a Workfile,
-    depth: usize,
-    /// Memory for `depth` requests in flight and the block in hand.
-    spare: Vec<Vec<Lease>>,
-    ahead: VecDeque<(u64, Ticket)>,
-}
-
-impl<'a> Reader<'a> {
-    /// Memory for the window and the block in hand.
-    pub(super) fn memory(workfile: &Workfile, depth: usize) -> Result<Arc<Arena>, Error> {
-        Arena::new(depth.max(1) + 1, workfile.block_bytes() as usize)
-    }
-
-    pub(super) fn new(
-        io: &'a Io,
-        file: &'a File,
-        workfile: &'a Workfile,
-        depth: usize,
-        memory: &Arc<Arena>,
-    ) -> Reader<'a> {
-        let spare = std::iter::from_fn(|| memory.take()).map(|lease| vec![lease]).collect();
-        let mut reader =
-            Reader { io, file, workfile, depth, spare, ahead: VecDeque::with_capacity(depth) };
-        reader.touch_memory();
-        reader
-    }
-
-    /// Reads `numbers` in order until `until` says that it is enough: what is in flight then is waited for
-    /// and counted, so that the device did nothing uncounted.
-    ///
-    /// # Errors
-    /// A failed read, a block that is not the one requested, or Ctrl-C.
-    pub(super) fn read(&mut self, numbers: &[u64], until: Until) -> anyhow::Result<Round> {
-        let mut waits = wait_histogram();
-        let mut blocks = 0;
-        let watch = Stopwatch::start();
-        let enough = |(count, _): &(u64, u64)| until.enough(*count, watch.elapsed());
-        let numbers = (0..).zip(numbers.iter().copied());
-        let mut rest = numbers.take_while(|next| !enough(next)).map(|(_, number)| number);
-        for number in rest.by_ref().take(self.depth) {
-            self.ask(number);
-        }
-        loop {
-            let moment = Instant::now();
-            if self.depth == 0
-                && let Some(number) = rest.next()
-            {
-                self.ask(number);
-            }
-            let Some((number, ticket)) = self.ahead.pop_front() else { break };
-            let leases = ticket.wait().into_result()?;
-            waits.saturating_record(moment.elapsed().as_nanos() as u64);
-            // Before the block in hand is looked at: while it is, `depth` others are in flight.
-            if self.depth > 0
-                && let Some(next) = rest.next()
-            {
-                self.ask(next);
-            }
-            self.check(number, &leases)?;
-            self.spare.push(leases);
-            blocks += 1;
-            interrupt::check()?;
-        }
-        let round = Round {
-            blocks,
-            // They are different ones.
-            blocks_needed: Some(blocks),
-            seconds: watch.elapsed().as_secs_f64(),
-            processor_seconds: watch.processor_elapsed().as_secs_f64(),
-            wait_ns: Some(waits),
-        };
-        // Has nothing to do, as every ticket was waited for; a stray request would be the next
-        // measurement's noise.
-        self.io.drain();
-        Ok(round)
-    }
-
-    /// Asks for one block more. One by one, never as a batch: a backend may sort and merge what
-    /// comes together, and the window would start with other requests than it goes on with.
-    fn ask(&mut self, number: u64) {
-        let request = self.request(number);
-        self.ahead.push_back((number, self.io.submit(request)));
-    }
-
-    fn request(&mut self, number: u64) -> Request {
-        let leases = self.spare.pop().expect("there is memory for the window and one more");
-        Request::read(self.file, number * self.workfile.block_bytes(), leases)
-    }
-
-    fn check(&self, number: u64, leases: &[Lease]) -> anyhow::Result<()> {
-        if leases[0][..8] != self.workfile.stamp(number) {
-            bail!("block {number} of the working file came back with other contents");
-        }
-        Ok(())
-    }
-
-    /// First use of memory costs a page fault, which is not what is measured.
-    fn touch_memory(&mut self) {
-        for lease in self.spare.iter_mut().flatten() {
-            lease.fill(0);
-        }
-    }
-
-    /// Starts the threads, if the backend has any, by reading `numbers`: as random as those to be
-    /// measured, or the kernel would take them for a sequence and read ahead.
-    pub(super) fn warm_up(&mut self, numbers: &[u64]) -> anyhow::Result<()> {
-        for &number in numbers {
-            self.ask(number);
-        }
-        while let Some((_, ticket)) = self.ahead.pop_front() {
-            self.spare.push(ticket.wait().into_result()?);
-        }
-        Ok(())
-    }
+/// Reads blocks `numbers`, which are different ones, in order until `until` says that it is enough: what is in
+/// flight then is waited for and counted.
+///
+/// # Errors
+/// A failed read, a block that is not the one requested, or Ctrl-C.
+pub(super) fn read(
+    window: &mut Window,
+    workfile: &Workfile,
+    numbers: &[u64],
+    until: Until,
+) -> anyhow::Result<Round> {
+    let (mut waits, mut blocks) = (wait_histogram(), 0);
+    let block_bytes = workfile.block_bytes();
+    let watch = Stopwatch::start();
+    let enough = |(count, _): &(u64, &u64)| until.enough(*count, watch.elapsed());
+    let rest = (0..).zip(numbers).take_while(|next| !enough(next));
+    window.read(rest.map(|(_, number)| number * block_bytes), |offset, bytes, waited| {
+        waits.saturating_record(waited.as_nanos() as u64);
+        let number = offset / block_bytes;
+        ensure!(
+            bytes[..8] == workfile.stamp(number),
+            "block {number} of the working file came back with other contents"
+        );
+        blocks += 1;
+        Ok(interrupt::check()?)
+    })?;
+    Ok(Round::ended(&watch, blocks, blocks, Some(waits)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::window::memory;
     use crate::workfile::Naming;
     use forebay_io::backend::{Backend, Driven, Sink, Transfer, Want, open_raw};
-    use forebay_io::{IoOptions, Kind, OpenOptions};
+    use forebay_io::{File, Io, IoOptions, Kind, OpenOptions};
     use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
 
     const BLOCKS: u64 = 128;
 
@@ -206,19 +115,15 @@ mod tests {
         workfile
     }
 
-    /// Reads the whole file through `io`, in order.
-    fn read(
-        io: &Io,
-        workfile: &Workfile,
-        depth: usize,
-        time_max: Duration,
-    ) -> anyhow::Result<Round> {
+    fn window(io: Io, workfile: &Workfile, depth: usize) -> Window {
+        let file = File::open(workfile.path(), &OpenOptions::new().read_only(true)).unwrap();
+        Window::new(io, file, BLOCKS * 512, depth, &memory(depth, 512).unwrap())
+    }
+
+    /// Reads the whole file, in order.
+    fn read(window: &mut Window, workfile: &Workfile, time_max: Duration) -> anyhow::Result<Round> {
         let until = Until { time_min: time_max, blocks_min: 0, time_max };
-        let file = File::open(workfile.path(), &OpenOptions::new().read_only(true))?;
-        let memory = Reader::memory(workfile, depth)?;
-        let mut reader = Reader::new(io, &file, workfile, depth, &memory);
-        let numbers: Vec<u64> = (0..BLOCKS).collect();
-        reader.read(&numbers, until)
+        super::read(window, workfile, &(0..BLOCKS).collect::<Vec<u64>>(), until)
     }
 
     fn wait_median(round: &Round) -> Duration {
@@ -230,10 +135,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let workfile = full_file(&directory);
         for depth in [0, 1, 8] {
-            let io = slow(depth, 0, 2);
-            let round = read(&io, &workfile, depth, Duration::from_millis(20)).unwrap();
+            let mut window = window(slow(depth, 0, 2), &workfile, depth);
+            let round = read(&mut window, &workfile, Duration::from_millis(20)).unwrap();
             assert!((1..BLOCKS).contains(&round.blocks), "depth {depth}: {}", round.blocks);
-            assert_eq!(io.stats().requests, round.blocks, "depth {depth}");
+            assert_eq!(window.io.stats().requests, round.blocks, "depth {depth}");
             assert_eq!(round.wait_ns.unwrap().len(), round.blocks, "depth {depth}");
         }
     }
@@ -254,9 +159,13 @@ mod tests {
         let workfile = full_file(&directory);
         // The last window is larger than the file.
         for depth in [0, 1, 8, 1000] {
-            let io = slow(depth, 0, 0);
-            let round = read(&io, &workfile, depth, Duration::from_secs(60)).unwrap();
-            assert_eq!((round.blocks, io.stats().requests), (BLOCKS, BLOCKS), "depth {depth}");
+            let mut window = window(slow(depth, 0, 0), &workfile, depth);
+            let round = read(&mut window, &workfile, Duration::from_secs(60)).unwrap();
+            assert_eq!(
+                (round.blocks, window.io.stats().requests),
+                (BLOCKS, BLOCKS),
+                "depth {depth}"
+            );
         }
     }
 
@@ -265,8 +174,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let workfile = full_file(&directory);
         let median = |depth, start_ms, drive_ms| {
-            let io = slow(depth, start_ms, drive_ms);
-            wait_median(&read(&io, &workfile, depth, Duration::from_secs(60)).unwrap())
+            let mut window = window(slow(depth, start_ms, drive_ms), &workfile, depth);
+            wait_median(&read(&mut window, &workfile, Duration::from_secs(60)).unwrap())
         };
         let asking = Duration::from_millis(4);
         assert!(median(4, 4, 0) < asking, "asking for the next block is not waiting for this one");
@@ -280,10 +189,10 @@ mod tests {
         let workfile = full_file(&directory);
         let file = std::fs::OpenOptions::new().write(true).open(workfile.path()).unwrap();
         file.write_all_at(&[0xff; 8], 5 * 512).unwrap();
-        let io = slow(3, 0, 0);
-        let error = read(&io, &workfile, 3, Duration::from_secs(60)).unwrap_err();
+        let mut window = window(slow(3, 0, 0), &workfile, 3);
+        let error = read(&mut window, &workfile, Duration::from_secs(60)).unwrap_err();
         assert!(error.to_string().contains("block 5 "), "{error}");
         // Blocks 0 to 5 were delivered, 6 to 8 were in flight when 5 was looked at.
-        assert_eq!(io.stats().requests, 9);
+        assert_eq!(window.io.stats().requests, 9);
     }
 }

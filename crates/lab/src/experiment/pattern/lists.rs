@@ -12,6 +12,10 @@ const ZIPF_EXPONENT: f64 = 0.99;
 /// Most blocks among which `zipfian` chooses: the rest of a larger file would hardly ever be met.
 const ZIPF_BLOCKS_MAX: u32 = 1 << 20;
 
+/// From one favourite of `zipfian` to the next: a prime, which has no divisor in common with the length of any
+/// shorter file, so that steps visit each block once.
+const ZIPF_STEP: u64 = 2_654_435_761;
+
 /// The order of document 004, and how far the next six are from these.
 const NEIGHBOURS: [u32; 6] = [1, 3, 2, 6, 4, 9];
 const NEIGHBOURS_STEP: u32 = 9;
@@ -51,32 +55,38 @@ pub(super) fn uniform(file_blocks: u32, count: u32, random: &mut fastrand::Rng) 
     (0..count).map(|_| random.u32(0..file_blocks)).collect()
 }
 
-/// `count` blocks, the k-th most popular in proportion to 1 / k^0.99; popular ones lie anywhere.
-pub(super) fn zipfian(file_blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
-    let ranks = file_blocks.min(ZIPF_BLOCKS_MAX);
-    let mut sum = 0.0;
-    let sums: Vec<f64> = (1..=ranks)
-        .map(|rank| {
-            sum += f64::from(rank).powf(-ZIPF_EXPONENT);
-            sum
-        })
-        .collect();
-    // Steps of a length that has no divisor in common with the file's visit each block once.
-    let step = (file_blocks / 2..file_blocks)
-        .map(|step| (step | 1).max(1))
-        .find(|&step| greatest_divisor(step, file_blocks) == 1)
-        .unwrap_or(1);
-    let first = random.u32(0..file_blocks);
-    let draw = |_| {
-        let point = random.f64() * sum;
-        let rank = sums.partition_point(|&upto| upto <= point).min(sums.len() - 1) as u64;
-        ((u64::from(first) + rank * u64::from(step)) % u64::from(file_blocks)) as u32
-    };
-    (0..count).map(draw).collect()
+/// Ranks of which the k-th comes in proportion to 1 / k^0.99.
+pub(in crate::experiment) struct Zipf {
+    sums: Vec<f64>,
 }
 
-fn greatest_divisor(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { greatest_divisor(b, a % b) }
+impl Zipf {
+    /// Of so many ranks.
+    pub(in crate::experiment) fn new(ranks: u32) -> Zipf {
+        let mut sum = 0.0;
+        let sums = (1..=ranks).map(|rank| {
+            sum += f64::from(rank).powf(-ZIPF_EXPONENT);
+            sum
+        });
+        Zipf { sums: sums.collect() }
+    }
+
+    /// A rank from 0 on.
+    pub(in crate::experiment) fn draw(&self, random: &mut fastrand::Rng) -> u32 {
+        let point = random.f64() * self.sums[self.sums.len() - 1];
+        self.sums.partition_point(|&upto| upto <= point).min(self.sums.len() - 1) as u32
+    }
+}
+
+/// `count` blocks, the k-th most popular in proportion to 1 / k^0.99; popular ones lie anywhere.
+pub(super) fn zipfian(file_blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
+    let zipf = Zipf::new(file_blocks.min(ZIPF_BLOCKS_MAX));
+    let first = u64::from(random.u32(0..file_blocks));
+    let draw = |_| {
+        let place = first + u64::from(zipf.draw(random)) * ZIPF_STEP;
+        (place % u64::from(file_blocks)) as u32
+    };
+    (0..count).map(draw).collect()
 }
 
 /// `ranges` in turn, each in consecutive windows that are shuffled.

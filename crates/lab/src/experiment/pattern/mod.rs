@@ -13,6 +13,8 @@
 
 mod lists;
 
+pub(super) use lists::Zipf;
+
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -109,33 +111,35 @@ impl Pattern {
     /// A plan of this pattern. `shape.blocks` and `shape.file_blocks` are at least 64.
     pub(super) fn plan(self, shape: &Shape, random: &mut fastrand::Rng) -> Plan {
         let blocks = shape.blocks.min(shape.file_blocks);
-        let list = |list: Vec<u32>| Plan::single(Source::List(list));
+        let alone = |list: Vec<u32>| Plan::in_turn(vec![Leg::list(list)]);
         let plan = match self {
-            Pattern::Sequential => Plan::single(Source::Scan(lists::place(shape, blocks, random))),
-            Pattern::Backward => list(lists::place(shape, blocks, random).rev().collect()),
-            Pattern::Strided => list(lists::strided(shape, STRIDE, random)),
+            Pattern::Sequential => {
+                Plan::in_turn(vec![Leg::scan(lists::place(shape, blocks, random))])
+            }
+            Pattern::Backward => alone(lists::place(shape, blocks, random).rev().collect()),
+            Pattern::Strided => alone(lists::strided(shape, STRIDE, random)),
             Pattern::Interleaved(streams) => {
                 let scans = lists::parts(shape, streams, blocks / streams, random);
-                Plan::in_turn(scans.into_iter().map(Source::Scan).collect())
+                Plan::in_turn(scans.into_iter().map(Leg::scan).collect())
             }
-            Pattern::Uniform => list(lists::uniform(shape.file_blocks, blocks, random)),
-            Pattern::Zipfian => list(lists::zipfian(shape.file_blocks, blocks, random)),
+            Pattern::Uniform => alone(lists::uniform(shape.file_blocks, blocks, random)),
+            Pattern::Zipfian => alone(lists::zipfian(shape.file_blocks, blocks, random)),
             Pattern::Shuffled(ranges, window) => {
-                list(lists::shuffled(shape, ranges, window, random))
+                alone(lists::shuffled(shape, ranges, window, random))
             }
-            Pattern::Index(percent) => list(lists::index(shape, percent, random)),
-            Pattern::Bitmap(percent) => list(lists::bitmap(shape, percent, random)),
+            Pattern::Index(percent) => alone(lists::index(shape, percent, random)),
+            Pattern::Bitmap(percent) => alone(lists::bitmap(shape, percent, random)),
             Pattern::Mixed => {
                 let scan = lists::place(shape, blocks / 2, random);
                 let points = lists::uniform(shape.file_blocks, blocks / 2, random);
-                Plan::in_turn(vec![Source::Scan(scan), Source::List(points)])
+                Plan::in_turn(vec![Leg::scan(scan), Leg::list(points)])
             }
             Pattern::Limit10 => limited(shape, blocks, random),
-            Pattern::Neighbours => list(lists::neighbours(shape, random)),
-            Pattern::TwoStreams => list(lists::two_streams(shape, random)),
+            Pattern::Neighbours => alone(lists::neighbours(shape, random)),
+            Pattern::TwoStreams => alone(lists::two_streams(shape, random)),
         };
         assert!(plan.blocks() > 0, "[PAT-2] {self}: {shape:?}");
-        assert!(plan.end() <= shape.file_blocks, "[PAT-1] {self}: {shape:?}");
+        assert!(plan.last() < Some(shape.file_blocks), "[PAT-1] {self}: {shape:?}");
         plan
     }
 }
@@ -145,12 +149,12 @@ fn limited(shape: &Shape, blocks: u32, random: &mut fastrand::Rng) -> Plan {
     let queries = (blocks / LIMIT_BLOCKS).max(1);
     let unlimited = UNLIMITED_BLOCKS.min(shape.file_blocks);
     let legs = (0..queries).map(|query| {
-        let source = if query % 2 == 0 {
-            Source::Scan(lists::place(shape, unlimited, random))
+        let leg = if query % 2 == 0 {
+            Leg::scan(lists::place(shape, unlimited, random))
         } else {
-            Source::List(lists::uniform(shape.file_blocks, unlimited, random))
+            Leg::list(lists::uniform(shape.file_blocks, unlimited, random))
         };
-        Leg { source, limit: Some(LIMIT_BLOCKS) }
+        Leg { limit: Some(LIMIT_BLOCKS as usize), ..leg }
     });
     Plan { legs: legs.collect(), at_once: 1 }
 }
@@ -196,45 +200,34 @@ impl FromStr for Pattern {
     }
 }
 
-/// Where a stream's blocks come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
-    /// A range, known as such.
-    Scan(Range<u32>),
-    /// A list of blocks.
-    List(Vec<u32>),
-}
-
-impl Source {
-    /// Blocks in it.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Source::Scan(range) => range.len(),
-            Source::List(list) => list.len(),
-        }
-    }
-
-    /// The block at `index`, which is below its length.
-    pub(super) fn block(&self, index: usize) -> u32 {
-        match self {
-            Source::Scan(range) => range.start + index as u32,
-            Source::List(list) => list[index],
-        }
-    }
-}
-
 /// What one stream reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Leg {
-    pub(super) source: Source,
+    pub(super) blocks: Vec<u32>,
+    /// Whether they are a range, and known as such.
+    is_scan: bool,
     /// The reader stops after so many blocks, and has said so.
-    pub(super) limit: Option<u32>,
+    pub(super) limit: Option<usize>,
 }
 
 impl Leg {
+    fn scan(range: Range<u32>) -> Leg {
+        Leg { blocks: range.collect(), is_scan: true, limit: None }
+    }
+
+    fn list(blocks: Vec<u32>) -> Leg {
+        Leg { blocks, is_scan: false, limit: None }
+    }
+
+    /// Its range, if it is one.
+    pub(super) fn scanned(&self) -> Option<Range<u32>> {
+        let (first, last) = (self.blocks.first()?, self.blocks.last()?);
+        self.is_scan.then_some(*first..last + 1)
+    }
+
     /// Blocks that the reader takes.
-    pub(super) fn blocks(&self) -> usize {
-        self.limit.map_or(self.source.len(), |limit| self.source.len().min(limit as usize))
+    pub(super) fn taken(&self) -> &[u32] {
+        &self.blocks[..self.limit.unwrap_or(self.blocks.len()).min(self.blocks.len())]
     }
 }
 
@@ -247,44 +240,26 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    fn single(source: Source) -> Plan {
-        Plan { legs: vec![Leg { source, limit: None }], at_once: 1 }
-    }
-
-    fn in_turn(sources: Vec<Source>) -> Plan {
-        let at_once = sources.len();
-        let legs = sources.into_iter().map(|source| Leg { source, limit: None }).collect();
-        Plan { legs, at_once }
+    fn in_turn(legs: Vec<Leg>) -> Plan {
+        Plan { at_once: legs.len(), legs }
     }
 
     /// Blocks that are read, the same one twice counting twice.
     pub(super) fn blocks(&self) -> u64 {
-        self.legs.iter().map(|leg| leg.blocks() as u64).sum()
+        self.legs.iter().map(|leg| leg.taken().len() as u64).sum()
     }
 
     /// The different blocks that are read, ascending.
     pub(super) fn distinct(&self) -> Vec<u32> {
-        let read = |leg: &Leg| (0..leg.blocks()).map(|at| leg.source.block(at)).collect::<Vec<_>>();
-        let mut blocks: Vec<u32> = self.legs.iter().flat_map(read).collect();
+        let mut blocks: Vec<u32> = self.legs.iter().flat_map(Leg::taken).copied().collect();
         blocks.sort_unstable();
         blocks.dedup();
         blocks
     }
 
-    /// One past the highest block of any source, read or not.
-    fn end(&self) -> u32 {
-        let end = |leg: &Leg| match &leg.source {
-            Source::Scan(range) => range.end,
-            Source::List(list) => list.iter().max().map_or(0, |last| last + 1),
-        };
-        self.legs.iter().map(end).max().unwrap_or(0)
-    }
-
-    /// Makes it one stream over the same blocks, in the order in which they are read.
-    #[cfg(test)]
-    fn order(&self) -> Vec<u32> {
-        assert_eq!(self.legs.len(), 1, "of one leg");
-        (0..self.legs[0].blocks()).map(|at| self.legs[0].source.block(at)).collect()
+    /// The highest block of any leg, read or not.
+    fn last(&self) -> Option<u32> {
+        self.legs.iter().flat_map(|leg| &leg.blocks).max().copied()
     }
 }
 

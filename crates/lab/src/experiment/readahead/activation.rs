@@ -14,24 +14,25 @@
 //! Failure:     where residency cannot be seen nothing is measured, and that is said.
 //! Source:      document 002; the kernel's `mm/readahead.c` is what is observed.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use forebay_io::File;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::files::{Files, emptied};
 use super::knob::{Readahead, Told};
-use super::trail::{Finding, Trail, agreed};
-use super::watch::{Steps, Stream, follow};
-use super::{Measured, Part, Place, Settings, object};
+use super::watch::{Finding, Stream, follow};
+use super::{NAME, Part, Settings};
+use crate::experiment::tally::{Missing, Row, one_round};
 use crate::experiment::{Bench, unique};
-use crate::interrupt;
 use crate::measure::Coldness;
-use crate::report::Record;
+use crate::report::{Record, fields};
 use crate::units::{shown_size, typed_size};
 use crate::workfile::Workfile;
 
 /// A cell and its repetitions.
-pub(super) type Cell = Measured<Activation, Finding>;
+pub(super) type Cell = Row<Activation, Finding>;
 
 /// Where streams begin in the middle of the file: at multiples of this, so that how the kernel aligns its
 /// windows is the same each time.
@@ -59,7 +60,6 @@ pub(super) enum Start {
 /// One thing to be looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Activation {
-    part: Part,
     pub(super) start: Start,
     #[serde(flatten)]
     pub(super) readahead: Readahead,
@@ -70,90 +70,77 @@ pub(super) struct Activation {
     pub(super) streams: u32,
     /// Through which two streams read.
     descriptors: Files,
-    cache: &'static str,
-    #[serde(flatten)]
-    place: Place,
 }
 
 impl Activation {
     /// Where it begins and how it reads.
     pub(super) fn label(&self) -> String {
         let start = if self.start == Start::Begin { "begin" } else { "middle" };
-        let reads = match (
-            self.streams,
-            self.descriptors,
-            self.stride_bytes.checked_sub(self.request_bytes),
-        ) {
-            (2, Files::One, _) => "two streams, one descriptor".to_owned(),
-            (2, Files::Own, _) => "two streams, own descriptors".to_owned(),
-            (_, _, Some(gap)) if gap > 0 => format!("leaving out {}", typed_size(gap)),
+        let reads = match (self.streams, self.descriptors) {
+            (2, Files::One) => "two streams, one descriptor".to_owned(),
+            (2, Files::Own) => "two streams, own descriptors".to_owned(),
+            _ if self.gap_bytes() > 0 => format!("leaving out {}", typed_size(self.gap_bytes())),
             _ => "one after the other".to_owned(),
         };
         format!("{start}, {reads}")
     }
 
-    fn steps(&self, size_bytes: u64) -> Steps {
-        let full = self.readahead.bytes.unwrap_or(0);
-        let span_bytes = full.saturating_mul(WINDOWS_IN_SPAN).max(SPAN_BYTES_MIN);
-        Steps {
-            request_bytes: self.request_bytes,
-            stride_bytes: self.stride_bytes,
-            // Half of a half: two streams fit, and repetitions have room for other places.
-            span_bytes: span_bytes.min(size_bytes / 4),
-            horizon_bytes: full.saturating_mul(2).max(SPAN_BYTES_MIN),
-        }
+    /// Between two reads.
+    fn gap_bytes(&self) -> u64 {
+        self.stride_bytes - self.request_bytes
     }
 
-    /// Where the streams begin.
-    fn starts(&self, size_bytes: u64, random: &mut fastrand::Rng) -> Vec<u64> {
-        if self.start == Start::Begin {
-            return vec![0];
-        }
-        // A half for each of two streams.
-        let half = size_bytes / 2;
-        let room = if self.streams == 1 { size_bytes } else { half };
-        let span_bytes = self.steps(size_bytes).span_bytes;
+    /// How far a stream goes at most, in bytes.
+    fn span_bytes(&self, size_bytes: u64) -> u64 {
+        let full = self.readahead.bytes.unwrap_or(0);
+        // Half of a half: two streams fit, and repetitions have room for other places.
+        full.saturating_mul(WINDOWS_IN_SPAN).max(SPAN_BYTES_MIN).min(size_bytes / 4)
+    }
+
+    /// The part of the file that each stream begins, and that it is looked at.
+    fn parts(&self, size_bytes: u64, random: &mut fastrand::Rng) -> Vec<Range<u64>> {
+        let (streams, span_bytes) = (u64::from(self.streams), self.span_bytes(size_bytes));
+        let room = size_bytes / streams;
         let places = (room.saturating_sub(span_bytes) / PLACE_BYTES).max(2);
-        let place = random.u64(1..places) * PLACE_BYTES;
-        (0..u64::from(self.streams)).map(|stream| place + stream * half).collect()
+        let place = match self.start {
+            Start::Begin => 0,
+            Start::Middle => random.u64(1..places) * PLACE_BYTES,
+        };
+        let ahead = self.readahead.bytes.unwrap_or(0).saturating_mul(2).max(SPAN_BYTES_MIN);
+        let len = span_bytes.saturating_add(ahead).min(room);
+        let starts = (0..streams).map(|stream| place + stream * room);
+        starts.map(|start| start..(start + len).min(size_bytes)).collect()
     }
 }
 
 /// Everything that is to be looked at, in the order of the report.
-pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Activation> {
+pub(super) fn cells(settings: &Settings) -> Vec<Activation> {
     let args = &settings.args;
     let mut cells = Vec::new();
     if !settings.has(Part::Activation) {
         return cells;
     }
     for request_bytes in settings.requests(Part::Activation) {
-        let normal = |start, stride: u32| Activation {
-            part: Part::Activation,
-            start,
-            readahead: settings.told(Told::Normal),
-            request_bytes,
-            stride_bytes: request_bytes * u64::from(stride),
-            streams: 1,
-            descriptors: Files::One,
-            cache: "buffered",
-            place: place.clone(),
+        let mut cell = |start, told, stride: u32, streams, descriptors| {
+            cells.push(Activation {
+                start,
+                readahead: settings.told(told),
+                request_bytes,
+                stride_bytes: request_bytes * u64::from(stride),
+                streams,
+                descriptors,
+            });
         };
         for start in [Start::Begin, Start::Middle] {
             for &stride in &args.strides {
                 // Advice is about sequences; strides are a question to the kernel alone.
                 let hints = args.hints.iter().filter(|&&told| stride == 1 || told == Told::Normal);
-                cells.extend(hints.map(|&told| Activation {
-                    readahead: settings.told(told),
-                    ..normal(start, stride)
-                }));
+                hints.for_each(|&told| cell(start, told, stride, 1, Files::One));
             }
         }
         if args.hints.contains(&Told::Normal) {
-            cells.extend([Files::One, Files::Own].map(|descriptors| Activation {
-                streams: 2,
-                descriptors,
-                ..normal(Start::Middle, 1)
-            }));
+            cell(Start::Middle, Told::Normal, 1, 2, Files::One);
+            cell(Start::Middle, Told::Normal, 1, 2, Files::Own);
         }
     }
     cells
@@ -168,21 +155,20 @@ pub(super) fn measure(
     bench: &Bench<'_>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
-    let cells = cells(settings, &Place::of(bench.storage));
-    let mut cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
+    let cells = cells(settings);
+    let mut cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
     let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
     for _ in 0..settings.args.repetitions {
-        for Measured { cell, rounds, remarks, failure } in &mut cells {
-            interrupt::check()?;
-            progress(&format!("{}, {}", cell.label(), cell.readahead));
-            match emptied(bench.workfile)? {
-                Coldness::Unknown { why } => *failure = Some(why),
-                coldness => {
-                    remarks.extend(coldness.remark());
-                    rounds.push(repetition(cell, bench.workfile, &mut random)?);
-                }
+        let order = 0..cells.len();
+        let label = |cell: &Activation| format!("{}, {}", cell.label(), cell.readahead);
+        one_round(&mut cells, order, progress, label, |row| {
+            let coldness = emptied(bench.workfile)?;
+            if let Coldness::Unknown { why } = coldness {
+                return Err(Missing(why).into());
             }
-        }
+            row.begins(&coldness);
+            repetition(&row.cell, bench.workfile, &mut random)
+        })?;
     }
     Ok(cells)
 }
@@ -199,14 +185,14 @@ fn repetition(
         Files::One => [&first, &first],
         Files::Own => [&first, &second],
     };
-    let starts = cell.starts(workfile.size_bytes(), random).into_iter();
-    let mut streams: Vec<Stream<'_>> = starts
-        .zip(files)
-        .map(|(start, file)| Stream { file, start, trail: Trail::default() })
-        .collect();
-    follow(workfile, &mut streams, cell.steps(workfile.size_bytes()))?;
+    let parts = cell.parts(workfile.size_bytes(), random).into_iter();
+    let mut streams: Vec<Stream<'_>> =
+        parts.zip(files).map(|(part, file)| Stream::new(file, part)).collect();
+    let ends = cell.span_bytes(workfile.size_bytes()).saturating_sub(cell.request_bytes);
+    let offsets = (0..=ends).step_by(cell.stride_bytes as usize);
+    follow(workfile, &mut streams, cell.request_bytes, offsets)?;
     // Of two streams the one that had to wait longer; one that waited in vain waited longest.
-    let findings = streams.iter().map(|stream| stream.trail.finding().clone());
+    let findings = streams.into_iter().map(|stream| stream.finding);
     let reads = |finding: &Finding| finding.reads_until_ahead.unwrap_or(u32::MAX);
     Ok(findings.max_by_key(reads).unwrap_or_default())
 }
@@ -220,30 +206,36 @@ pub(super) struct Summary {
     pub(super) windows_bytes: Vec<u64>,
     pub(super) repetitions: u32,
     pub(super) repetitions_agreeing: u32,
-    repetitions_agreeing_on_windows: u32,
-    repetitions_ahead: u32,
+}
+
+/// The most common of `items`, of equals the least, and how often it is there.
+fn most_common<T: Ord>(items: impl Iterator<Item = T>) -> Option<(T, u32)> {
+    let mut counts = BTreeMap::new();
+    items.for_each(|item| *counts.entry(item).or_insert(0) += 1);
+    counts.into_iter().rev().max_by_key(|(_, count)| *count)
 }
 
 impl Cell {
     pub(super) fn summary(&self) -> Summary {
-        let (mut finding, repetitions_agreeing, on_windows) = agreed(&self.rounds);
-        finding.windows_bytes.truncate(WINDOWS_MAX);
-        let ahead = self.rounds.iter().filter(|one| one.reads_until_ahead.is_some());
+        let reads = most_common(self.rounds.iter().map(|one| one.reads_until_ahead));
+        let (reads_until_ahead, repetitions_agreeing) = reads.unwrap_or_default();
+        let agreeing = self.rounds.iter().filter(|one| one.reads_until_ahead == reads_until_ahead);
+        let windows = most_common(agreeing.map(|one| &one.windows_bytes));
+        let mut windows_bytes = windows.map(|(windows, _)| windows.clone()).unwrap_or_default();
+        windows_bytes.truncate(WINDOWS_MAX);
         Summary {
-            reads_until_ahead: finding.reads_until_ahead,
-            window_bytes_initial: finding.windows_bytes.first().copied(),
-            window_bytes_max: finding.windows_bytes.iter().max().copied(),
-            windows_bytes: finding.windows_bytes,
+            reads_until_ahead,
+            window_bytes_initial: windows_bytes.first().copied(),
+            window_bytes_max: windows_bytes.iter().max().copied(),
+            windows_bytes,
             repetitions: self.rounds.len() as u32,
             repetitions_agreeing,
-            repetitions_agreeing_on_windows: on_windows,
-            repetitions_ahead: ahead.count() as u32,
         }
     }
 
     /// What a reader of its figures has to know.
     pub(super) fn remarks(&self) -> Vec<String> {
-        let mut remarks = unique(&self.remarks);
+        let mut remarks = self.notes();
         let summary = self.summary();
         if summary.repetitions_agreeing < summary.repetitions {
             let seen = self.rounds.iter().map(|one| one.reads_until_ahead);
@@ -261,121 +253,53 @@ impl Cell {
 
     fn is_agreed(&self) -> bool {
         let Summary { repetitions, repetitions_agreeing, .. } = self.summary();
-        repetitions > 0 && repetitions_agreeing == repetitions && self.is_cold()
+        repetitions > 0 && repetitions_agreeing == repetitions && self.cold
     }
 }
 
 /// The record of a cell.
 pub(super) fn record(cell: &Cell) -> Record {
-    let mut record = cell.record();
-    record.metrics = object(&cell.summary());
-    record.metrics.insert("rounds".to_owned(), Value::from(cell.rounds.len()));
-    record.remarks.extend(cell.remarks());
-    record.remarks = unique(&record.remarks);
+    let mut record = cell.record(NAME, "reads_until_ahead");
+    record.metrics = fields(&cell.summary());
+    record.metrics.insert("rounds".to_owned(), cell.rounds.len().into());
+    record.remarks = cell.remarks();
     record
 }
 
-/// What follows: the answer to document 002's question. Only cells are spoken of in which all repetitions
-/// agree.
-pub(super) fn sentences(cells: &[Cell]) -> Vec<String> {
-    if cells.is_empty() {
-        return Vec::new();
-    }
-    let normal: Vec<&Cell> = cells
-        .iter()
-        .filter(|cell| cell.cell.readahead.told == Some(Told::Normal) && cell.is_agreed())
-        .collect();
-    let told = [sequences(&normal), strides(&normal), two_streams(&normal)];
-    let told: Vec<String> = told.into_iter().flatten().collect();
-    match (told.is_empty(), cells.iter().find_map(|cell| cell.failure.as_ref())) {
-        (false, _) => told,
-        (true, Some(why)) => vec![format!("Not measured: when the kernel begins to read ahead ({why}).")],
-        (true, None) => vec![
-            "No conclusion about when the kernel begins to read ahead: the repetitions do not agree."
-                .to_owned(),
-        ],
-    }
-}
-
-/// The cell with the largest reads of those that are so.
-fn of<'a>(normal: &[&'a Cell], is: impl Fn(&Activation) -> bool) -> Option<&'a Cell> {
-    let so = normal.iter().filter(|cell| is(&cell.cell));
-    so.max_by_key(|cell| cell.cell.request_bytes).copied()
-}
-
-fn sequences(normal: &[&Cell]) -> Option<String> {
-    let at = |start| {
-        let is_sequence =
-            |cell: &Activation| cell.stride_bytes == cell.request_bytes && cell.streams == 1;
-        of(normal, |cell| is_sequence(cell) && cell.start == start)
+/// What follows: the answer to document 002's question, from the largest reads in sequence in which all
+/// repetitions agree. `None` if nothing was asked.
+pub(super) fn sentence(cells: &[Cell]) -> Option<String> {
+    let first = cells.first()?;
+    let at = |start: Start| {
+        let sequences = cells.iter().filter(|Row { cell, .. }| {
+            let is_sequence = cell.gap_bytes() == 0 && cell.streams == 1;
+            is_sequence && cell.start == start && cell.readahead.told == Some(Told::Normal)
+        });
+        sequences.filter(|cell| cell.is_agreed()).max_by_key(|cell| cell.cell.request_bytes)
     };
-    let told = |summary: &Summary| match summary.reads_until_ahead {
+    let begins = |cell: &Cell| match cell.summary().reads_until_ahead {
         Some(reads) => format!("with read {reads}"),
         None => "never".to_owned(),
     };
-    let middle = at(Start::Middle)?;
-    let summary = middle.summary();
-    let begin = at(Start::Begin).map_or(String::new(), |begin| {
-        format!(" ({} at the beginning of a file)", told(&begin.summary()))
-    });
-    let grows = summary.window_bytes_initial.zip(summary.window_bytes_max).map_or(
-        String::new(),
-        |(first, last)| {
+    let Some(middle) = at(Start::Middle) else {
+        return Some(match &first.failure {
+            Some(why) => format!("Not measured: when the kernel begins to read ahead ({why})."),
+            None => "No conclusion about when the kernel begins to read ahead: the repetitions do not agree."
+                .to_owned(),
+        });
+    };
+    let begin = at(Start::Begin)
+        .map_or(String::new(), |begin| format!(" ({} at the beginning of a file)", begins(begin)));
+    let Summary { window_bytes_initial, window_bytes_max, .. } = middle.summary();
+    let grows =
+        window_bytes_initial.zip(window_bytes_max).map_or(String::new(), |(first, last)| {
             let (first, last) = (shown_size(first), shown_size(last));
             format!(", {first} first and then more each time, up to {last}")
-        },
-    );
+        });
     Some(format!(
         "The kernel begins to read ahead {}{begin} of a sequence of {} reads{grows}.",
-        told(&summary),
+        begins(middle),
         typed_size(middle.cell.request_bytes),
-    ))
-}
-
-/// How much may be left out between two reads.
-fn strides(normal: &[&Cell]) -> Option<String> {
-    let strided = normal.iter().filter(|cell| cell.cell.start == Start::Middle);
-    let gaps: Vec<(u64, bool)> = strided
-        .filter_map(|cell| {
-            let gap = cell.cell.stride_bytes.checked_sub(cell.cell.request_bytes)?;
-            (gap > 0).then_some((gap, cell.summary().reads_until_ahead.is_some()))
-        })
-        .collect();
-    let widest = gaps.iter().filter(|(_, ahead)| *ahead).map(|(gap, _)| *gap).max();
-    let narrowest = gaps.iter().filter(|(_, ahead)| !*ahead).map(|(gap, _)| *gap).min();
-    let told = match (widest, narrowest) {
-        (None, Some(not)) => {
-            format!(
-                "{} between them are no sequence to it: it reads nothing ahead",
-                typed_size(not)
-            )
-        }
-        (Some(still), None) => {
-            format!("up to {} between them are read ahead for as well", typed_size(still))
-        }
-        (Some(still), Some(not)) if still < not => format!(
-            "up to {} between them are still a sequence to it, those that leave out {} are not",
-            typed_size(still),
-            typed_size(not)
-        ),
-        // Nothing was left out, or sizes and strides say different things; the table has them.
-        (None, None) | (Some(_), Some(_)) => return None,
-    };
-    Some(format!("Reads that leave out {told}."))
-}
-
-fn two_streams(normal: &[&Cell]) -> Option<String> {
-    let through = |descriptors| {
-        let cell = of(normal, |cell| cell.streams == 2 && cell.descriptors == descriptors)?;
-        let Summary { reads_until_ahead, window_bytes_max, .. } = cell.summary();
-        Some(match (reads_until_ahead, window_bytes_max.map(shown_size)) {
-            (Some(reads), Some(window)) => format!("with read {reads} of each, up to {window}"),
-            _ => "never".to_owned(),
-        })
-    };
-    let (one, own) = (through(Files::One)?, through(Files::Own)?);
-    Some(format!(
-        "For two streams that take turns it begins {one} through one descriptor, and {own} through two."
     ))
 }
 
@@ -392,7 +316,7 @@ mod tests {
 
     #[test]
     fn advice_is_for_sequences_and_two_streams_are_told_nothing() {
-        let cells = cells(&settings(), &Place::default());
+        let cells = cells(&settings());
         // For each of two sizes: both starts with three hints and one stride, and two streams twice.
         assert_eq!(cells.len(), 2 * (2 * (3 + 1) + 2));
         let strided = cells.iter().filter(|cell| cell.stride_bytes > cell.request_bytes);
@@ -405,16 +329,17 @@ mod tests {
     fn every_stream_stays_in_the_file_and_away_from_the_other() {
         let settings = settings();
         let mut random = fastrand::Rng::with_seed(1);
-        for cell in cells(&settings, &Place::default()) {
-            let span_bytes = cell.steps(settings.size_bytes).span_bytes;
+        for cell in cells(&settings) {
+            let span_bytes = cell.span_bytes(settings.size_bytes);
             for _ in 0..50 {
-                let starts = cell.starts(settings.size_bytes, &mut random);
-                assert_eq!(starts.len(), cell.streams as usize);
-                assert_eq!(starts[0] == 0, cell.start == Start::Begin);
-                for pair in starts.windows(2) {
-                    assert!(pair[0] + span_bytes <= pair[1]);
+                let parts = cell.parts(settings.size_bytes, &mut random);
+                assert_eq!(parts.len(), cell.streams as usize);
+                assert_eq!(parts[0].start == 0, cell.start == Start::Begin);
+                assert!(parts.windows(2).all(|pair| pair[0].end <= pair[1].start));
+                for part in parts {
+                    assert!(part.end <= settings.size_bytes);
+                    assert!(part.start + span_bytes <= part.end);
                 }
-                assert!(starts.iter().all(|start| start + span_bytes <= settings.size_bytes));
             }
         }
     }
@@ -427,15 +352,12 @@ mod tests {
         found: &[(Option<u32>, &[u64])],
     ) -> Cell {
         let mut cell = Cell::new(Activation {
-            part: Part::Activation,
             start,
             readahead: Readahead::descriptor(Told::Normal, Some(131_072)),
             request_bytes: 8192,
             stride_bytes: 8192 * stride,
             streams,
             descriptors,
-            cache: "buffered",
-            place: Place::default(),
         });
         let finding = |&(reads_until_ahead, windows): &(Option<u32>, &[u64])| Finding {
             reads_until_ahead,
@@ -463,8 +385,6 @@ mod tests {
             (&json!(2), &json!(3))
         );
         assert_eq!(metrics["repetitions_agreeing"], 2);
-        assert_eq!(metrics["repetitions_agreeing_on_windows"], 2);
-        assert_eq!(metrics["repetitions_ahead"], 3);
         assert_eq!(metrics["windows_bytes"], json!([32, 64, 128, 96]));
         assert_eq!(metrics["window_bytes_initial"], 32);
         assert_eq!(metrics["window_bytes_max"], 128);
@@ -482,8 +402,8 @@ mod tests {
             ["middle, one after the other", "128 KiB (NORMAL)", "read 2", "3 of 3", windows]
         );
         assert_eq!(texts(1)[..3], ["begin, leaving out 8KiB", "128 KiB (NORMAL)", "never"]);
-        assert_eq!(table.notes, ["nothing was read ahead"]);
-        assert_eq!((made.cell_text("part"), made.cell_text("advice")), ("activation", "normal"));
+        assert_eq!(table.notes(), ["nothing was read ahead"]);
+        assert_eq!(made.cell_text("advice"), "normal");
     }
 
     #[test]
@@ -491,51 +411,34 @@ mod tests {
         let made = record(&cell(Start::Middle, 1, SEQUENCE, &[(None, &[]), (None, &[])]));
         assert!(made.metrics["reads_until_ahead"].is_null());
         assert!(made.metrics["window_bytes_max"].is_null());
-        assert_eq!(made.metrics["repetitions_ahead"], 0);
         assert_eq!(made.remarks, ["nothing was read ahead"]);
     }
 
     #[test]
     fn the_question_of_document_002_is_answered() {
-        let told = sentences(&[
+        let told = sentence(&[
             began(Start::Begin, 1, SEQUENCE, Some(1)),
             began(Start::Middle, 1, SEQUENCE, Some(2)),
-            began(Start::Begin, 2, SEQUENCE, Some(1)),
             began(Start::Middle, 2, SEQUENCE, None),
             began(Start::Middle, 1, (2, Files::One), Some(3)),
-            began(Start::Middle, 1, (2, Files::Own), Some(2)),
-        ])
-        .join("\n");
-        let first = "begins to read ahead with read 2 (with read 1 at the beginning of a file) of a \
-                     sequence of 8KiB reads, 32.0 KiB first and then more each time, up to 128.0 KiB.";
-        assert!(told.contains(first), "{told}");
-        assert!(told.contains("Reads that leave out 8KiB between them are no sequence"), "{told}");
-        assert!(told.contains("begins with read 3 of each, up to 128.0 KiB through one"), "{told}");
-    }
-
-    #[test]
-    fn how_much_may_be_left_out_is_told_from_both_sides() {
-        let page = |reads| {
-            let mut made = began(Start::Middle, 2, SEQUENCE, reads);
-            (made.cell.request_bytes, made.cell.stride_bytes) = (4096, 8192);
-            made
-        };
-        let far = |reads| began(Start::Middle, 2, SEQUENCE, reads);
-        let told = sentences(&[page(Some(2)), far(None)]).join(" ");
-        let expected = "leave out up to 4KiB between them are still a sequence to it, those that leave out 8KiB are";
-        assert!(told.contains(expected), "{told}");
-        let odd = sentences(&[page(None), far(Some(2))]);
-        assert!(!odd.join(" ").contains("leave out"), "{odd:?}");
+        ]);
+        assert_eq!(
+            told.as_deref(),
+            Some(
+                "The kernel begins to read ahead with read 2 (with read 1 at the beginning of a file) of a \
+                 sequence of 8KiB reads, 32.0 KiB first and then more each time, up to 128.0 KiB."
+            )
+        );
     }
 
     #[test]
     fn what_repetitions_do_not_agree_on_is_not_told() {
         let found = [(Some(2), GROWING), (Some(2), GROWING), (Some(3), GROWING)];
-        let unsure = sentences(&[cell(Start::Middle, 1, SEQUENCE, &found)]);
-        assert!(unsure[0].contains("the repetitions do not agree"), "{unsure:?}");
+        let unsure = sentence(&[cell(Start::Middle, 1, SEQUENCE, &found)]).unwrap();
+        assert!(unsure.contains("the repetitions do not agree"), "{unsure}");
         let mut blind = cell(Start::Middle, 1, SEQUENCE, &[]);
         blind.failure = Some("no mincore".to_owned());
-        assert!(sentences(&[blind])[0].contains("no mincore"));
-        assert_eq!(sentences(&[]), [""; 0]);
+        assert!(sentence(&[blind]).unwrap().contains("no mincore"));
+        assert_eq!(sentence(&[]), None);
     }
 }

@@ -6,19 +6,19 @@
 //! best. Worked example: eight readers get 464 MB/s with 6 MiB, 485 with 8 MiB and 61 with the 128 KiB that
 //! are set, all in the same rounds; 6 MiB is advised, which is 7.6 times as much.
 //!
-//! A cell that could not be measured decides nothing and is named once; it keeps no other from deciding.
+//! A cell that could not be measured decides nothing, and keeps no other from deciding.
 //!
 //! Invariants:  [RCN-1] what is advised reaches the bound of the best, for the most readers and for the fewest
 //!              [RCN-2] nothing is advised unless what is set now surely misses it, by three rounds at least
 
 use super::files::Files;
 use super::throughput::{Cache, Cell, Throughput, files_name, readers};
-use super::{NAME, Position, Settings, sentence};
-use crate::experiment::{Outcome, unique};
+use super::{NAME, Settings};
+use crate::experiment::{Outcome, grouped};
 use crate::facts::Storage;
 use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict};
 use crate::statistics::{
-    BOUND, Estimate, Judgement, ROUNDS_MIN, judge, knee, median, paired_ratio, ratio_to_best,
+    BOUND, Estimate, Judgement, ROUNDS_MIN, knee, median, paired_ratio, range, ratio_to_best,
 };
 use crate::units::typed_size;
 
@@ -44,10 +44,10 @@ pub(super) struct Curve<'a> {
 }
 
 /// Which readahead a group comes to.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Choice {
     /// As good as the best for the most readers, by its number on their curve.
-    pub(super) knee: usize,
+    knee: usize,
     /// That or a larger one, if there is one that does not cost the fewest readers too much.
     pub(super) chosen: Option<usize>,
     /// Whether more rounds would say the same.
@@ -56,27 +56,16 @@ pub(super) struct Choice {
 
 /// All groups, that of which conclusions are drawn first.
 pub(super) fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for cell in cells.iter().filter(|cell| cell.cell.cache == Cache::Buffered) {
-        let (files, request_bytes) = (cell.cell.files, cell.cell.request_bytes);
-        let is_of =
-            |group: &&mut Group<'_>| (group.files, group.request_bytes) == (files, request_bytes);
-        match groups.iter_mut().find(is_of) {
-            Some(group) => group.cells.push(cell),
-            None => groups.push(Group {
-                files,
-                request_bytes,
-                cells: vec![cell],
-                ceilings: cells.iter().filter(|cell| is_ceiling(cell, files)).collect(),
-            }),
-        }
-    }
+    let (buffered, direct): (Vec<&Cell>, Vec<&Cell>) =
+        cells.iter().partition(|cell| cell.cell.cache == Cache::Buffered);
+    let groups = grouped(buffered, |cell| (cell.cell.files, cell.cell.request_bytes));
+    let group = |((files, request_bytes), cells)| {
+        let ceilings = direct.iter().copied().filter(|cell| cell.cell.files == files).collect();
+        Group { files, request_bytes, cells, ceilings }
+    };
+    let mut groups: Vec<Group<'_>> = groups.into_iter().map(group).collect();
     groups.sort_by_key(|group| (group.files != Some(Files::Own), group.request_bytes));
     groups
-}
-
-fn is_ceiling(cell: &Cell, files: Option<Files>) -> bool {
-    cell.cell.cache == Cache::Direct && cell.cell.files == files
 }
 
 impl<'a> Group<'a> {
@@ -95,36 +84,34 @@ impl<'a> Group<'a> {
         let good = here.filter(|cell| {
             let has_all = cell.failure.is_none() && rounds > 0 && cell.rounds.len() == rounds;
             let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0;
-            has_all && cell.is_cold() && cell.rates().iter().all(is_rate)
+            has_all && cell.cold && cell.rates().iter().all(is_rate)
         });
         let cells: Vec<&Cell> = good.copied().collect();
         Curve { rates: cells.iter().map(|cell| cell.rates()).collect(), cells }
     }
 
-    /// The curves of the most readers and, if there are others, of the fewest.
-    fn ends(&self) -> Option<(Curve<'a>, Option<Curve<'a>>)> {
+    /// The curves of the most readers and of the fewest, which may be the same.
+    fn ends(&self) -> Option<[Curve<'a>; 2]> {
         let readers = self.readers();
-        let (&fewest, &most) = (readers.first()?, readers.last()?);
-        Some((self.curve(most), (fewest < most).then(|| self.curve(fewest))))
+        Some([self.curve(*readers.last()?), self.curve(*readers.first()?)])
     }
 
     /// The readahead that this comes to, if anything can be compared.
     pub(super) fn choice(&self, settings: &Settings) -> Option<Choice> {
-        let (many, few) = self.ends()?;
-        let knee = knee(&many.slices())?;
-        let all = 0..many.cells.len();
+        let [many, few] = self.ends()?;
+        let knee = knee(&many.rates)?;
         let of = |index: usize| {
-            let of_few = few.as_ref().and_then(|few| few.judged(few.position(many.cells[index])?));
-            many.judged(index).into_iter().chain(of_few)
+            let of_few = few.position(many.cells[index]).and_then(|index| few.ratio(index));
+            many.ratio(index).into_iter().chain(of_few).map(|(_, ratio)| ratio)
         };
-        let is = |index: usize, what: Judgement| of(index).any(|(_, judgement)| judgement == what);
-        let reaches = |&index: &usize| {
-            !is(index, Judgement::Misses) && of(index).all(|(ratio, _)| ratio.value >= BOUND)
-        };
-        let chosen = (knee..all.end).find(reaches); // [RCN-1]
+        let comes_to = |index: usize, what| of(index).any(|ratio| ratio.judgement() == what);
+        let misses = |index: usize| comes_to(index, Judgement::Misses);
+        let reaches =
+            |&index: &usize| !misses(index) && of(index).all(|ratio| ratio.value >= BOUND);
+        let chosen = (knee..many.cells.len()).find(reaches); // [RCN-1]
         let now = many.position_of(settings.knob.found_bytes);
-        let mut open =
-            all.filter(|&index| is(index, Judgement::Undecided) && !is(index, Judgement::Misses));
+        let mut open = (0..many.cells.len())
+            .filter(|&index| comes_to(index, Judgement::Undecided) && !misses(index));
         let is_open =
             open.any(|index| chosen.is_none_or(|chosen| index <= chosen) || now == Some(index));
         Some(Choice { knee, chosen, is_decided: !is_open })
@@ -132,19 +119,13 @@ impl<'a> Group<'a> {
 }
 
 impl Curve<'_> {
-    fn slices(&self) -> Vec<&[f64]> {
-        self.rates.iter().map(Vec::as_slice).collect()
-    }
-
     /// What one is of the best of them, and which that is.
     fn ratio(&self, index: usize) -> Option<(usize, Estimate)> {
-        ratio_to_best(&self.rates[index], &self.slices())
+        ratio_to_best(&self.rates[index], &self.rates)
     }
 
-    /// What that comes to.
-    fn judged(&self, index: usize) -> Option<(Estimate, Judgement)> {
-        let (_, ratio) = self.ratio(index)?;
-        Some((ratio, judge(ratio, self.rates[index].len())))
+    fn misses(&self, index: usize) -> bool {
+        self.ratio(index).is_some_and(|(_, ratio)| ratio.judgement() == Judgement::Misses)
     }
 
     /// The cell under the same readahead as `other`.
@@ -171,16 +152,9 @@ impl Curve<'_> {
         let (best, ratio) = self.ratio(index)?;
         let cell = &self.cells[index].cell;
         let (files, request) = (files_name(cell.files), typed_size(cell.request_bytes));
-        Some(Verdict {
-            experiment: NAME.to_owned(),
-            row: format!("{}, {files}, reads of {request}", readers(cell.readers)),
-            entrant: format!("readahead {}", cell.readahead),
-            rival: format!("readahead {}", self.cells[best].cell.readahead),
-            ratio: ratio.value,
-            low: ratio.low,
-            high: ratio.high,
-            verdict: self.judged(index)?.1,
-        })
+        let row = format!("{}, {files}, reads of {request}", readers(cell.readers));
+        let of = [index, best].map(|it| format!("readahead {}", self.cells[it].cell.readahead));
+        Some(Verdict::new(NAME, row, of, ratio))
     }
 }
 
@@ -199,18 +173,16 @@ pub(super) fn undecided(settings: &Settings, cells: &[Cell]) -> Vec<Throughput> 
 
 /// Puts the verdicts, the advice and the sentences into `outcome`.
 pub(super) fn draw(settings: &Settings, storage: &Storage, cells: &[Cell], outcome: &mut Outcome) {
-    let groups = groups(cells);
-    if let Some(group) = groups.first() {
-        let told = of_group(group, settings, storage, outcome);
-        outcome.conclusions.push(sentence(told));
-        if let Some(why) = &settings.knob.why_not_device {
-            outcome.conclusions.push(sentence(format!(
+    let mut told = Vec::new();
+    if let Some(group) = groups(cells).first() {
+        told.push(of_group(group, settings, storage, outcome));
+        told.extend(settings.knob.why_not_device.as_ref().map(|why| {
+            format!(
                 "The readahead was varied by advice for descriptors, since the device's cannot be set ({why})."
-            )));
-        }
+            )
+        }));
     }
-    outcome.conclusions.extend(ends(cells));
-    outcome.conclusions.extend(unmeasured(cells));
+    outcome.conclusions.extend(Conclusion::all(NAME, told));
 }
 
 fn of_group(
@@ -222,38 +194,34 @@ fn of_group(
     let none = |why: &str| format!("No conclusion about readahead: {why}.");
     let rounds = group.cells.iter().map(|cell| cell.rounds.len()).max().unwrap_or(0);
     match (group.ends(), group.choice(settings)) {
-        _ if group.cells.iter().all(|cell| !cell.is_cold()) => none(
+        _ if group.cells.iter().all(|cell| !cell.cold) => none(
             "the page cache could not be emptied, so these are the speeds of memory, not of a disk",
         ),
         _ if rounds < ROUNDS_MIN => none(&format!("it takes --rounds {ROUNDS_MIN} at least")), // [RCN-2]
-        (Some((many, few)), Some(choice)) if many.cells.len() > 1 => {
-            let now = many.position_of(settings.knob.found_bytes);
-            of_curves(&many, few.as_ref(), &choice, now, storage, outcome)
+        (Some(ends), Some(choice)) if ends[0].cells.len() > 1 => {
+            let now = ends[0].position_of(settings.knob.found_bytes);
+            of_curves(&ends, &choice, now, storage, outcome)
         }
         _ => none("too little could be measured"),
     }
 }
 
 fn of_curves(
-    many: &Curve<'_>,
-    few: Option<&Curve<'_>>,
+    [many, few]: &[Curve<'_>; 2],
     choice: &Choice,
     now: Option<usize>,
     storage: &Storage,
     outcome: &mut Outcome,
 ) -> String {
-    let count = readers(many.cells[0].cell.readers).replace("readers", "sequential readers");
-    let mut order: Vec<usize> = (0..many.cells.len()).collect();
-    order.sort_by(|&a, &b| many.rate(a).total_cmp(&many.rate(b)));
-    let (slowest, fastest) = (order[0], order[order.len() - 1]);
+    let most = many.cells[0].cell.readers;
+    let count = readers(most).replace("readers", "sequential readers");
     outcome.verdicts.extend(now.and_then(|now| many.verdict(now)));
-    let misses = |&index: &usize| matches!(many.judged(index), Some((_, Judgement::Misses)));
-    if !order.iter().any(misses) {
+    let all = 0..many.cells.len();
+    if !all.clone().any(|index| many.misses(index)) {
+        let (low, high) = range(&all.map(|index| many.rate(index)).collect::<Vec<_>>());
         return format!(
-            "The kernel's readahead makes no difference here that is clear: {count} get {:.0} to {:.0} MB/s with \
-             any of those measured.",
-            many.rate(slowest),
-            many.rate(fastest),
+            "The kernel's readahead makes no difference here that is clear: {count} get {low:.0} to {high:.0} \
+             MB/s with any of those measured."
         );
     }
     let Some(chosen) = choice.chosen else {
@@ -263,26 +231,20 @@ fn of_curves(
             many.with(choice.knee),
         );
     };
-    let few = few.and_then(|few| Some((few, few.position(many.cells[chosen])?)));
     if now != Some(chosen) {
         outcome.verdicts.extend(many.verdict(chosen));
     }
-    outcome.verdicts.extend(few.and_then(|(few, index)| few.verdict(index)));
-    let mut told = format!("{count} need a readahead of {}", many.with(chosen));
-    let gain = paired_ratio(&many.rates[chosen], &many.rates[slowest]);
-    if let Some(gain) = gain.filter(|_| chosen != slowest) {
-        told.push_str(&format!(": {:.1} times as much as with {}", gain.value, many.with(slowest)));
+    if few.cells.first().is_some_and(|cell| cell.cell.readers < most) {
+        let of_few = few.position(many.cells[chosen]).and_then(|index| few.verdict(index));
+        outcome.verdicts.extend(of_few);
     }
-    told.push_str(match (chosen > choice.knee, chosen + 1 < many.cells.len()) {
+    let why = match (chosen > choice.knee, chosen + 1 < many.cells.len()) {
         (true, _) => "; a smaller one would do for them, but cost fewer readers more than 5 %.",
         (false, true) => "; more gains less than 5 %.",
         (false, false) => ". A larger one was not measured.",
-    });
-    told + &now.map_or(String::new(), |now| against(many, chosen, now, storage, outcome))
-}
-
-fn is_gain(ratio: Estimate) -> bool {
-    ratio.low > 1.0 && ratio.value > 1.0 / BOUND
+    };
+    let against = now.map(|now| against(many, chosen, now, storage, outcome));
+    format!("{count} need a readahead of {}{why}{}", many.with(chosen), against.unwrap_or_default())
 }
 
 /// Compares the chosen readahead with what is set `now`, and advises it if that is worth it.
@@ -293,32 +255,29 @@ fn against(
     storage: &Storage,
     outcome: &mut Outcome,
 ) -> String {
-    let (set, rounds) = (many.with(now), many.rates[now].len());
-    match many.judged(now) {
-        Some((_, Judgement::Misses)) => {} // [RCN-2]
-        Some((ratio, _)) if ratio.value >= BOUND => {
-            return format!(" What is set now, {set}, is as good: leave it.");
-        }
-        _ => return format!(" What is set now, {set}, is not clearly worse: leave it."),
-    }
+    let set = many.with(now);
     let bytes = |index: usize| many.cells[index].cell.readahead.bytes;
-    let gain = paired_ratio(&many.rates[chosen], &many.rates[now]);
-    let (Some(gain), Some(to), Some(from)) = (gain, bytes(chosen), bytes(now)) else {
-        return String::new();
+    let advice = || {
+        let (to, from) = (bytes(chosen)?, bytes(now)?);
+        let gain = paired_ratio(&many.rates[chosen], &many.rates[now])?;
+        let advice = Advice::worth_it(Proposal {
+            experiment: NAME,
+            setting: "read_ahead_kb",
+            applies_to: AppliesTo::BlockDevice,
+            current: Some((from / 1024).to_string()),
+            advised: (to / 1024).to_string(),
+            gain,
+            evidence: format!(
+                "{} at once: {} against {set}, {} rounds",
+                readers(many.cells[now].cell.readers),
+                many.with(chosen),
+                gain.rounds,
+            ),
+        });
+        advice.zip(Some(to))
     };
-    let count = readers(many.cells[now].cell.readers);
-    let advice = Advice::worth_it(Proposal {
-        experiment: NAME,
-        setting: "read_ahead_kb",
-        applies_to: AppliesTo::BlockDevice,
-        current: Some((from / 1024).to_string()),
-        advised: (to / 1024).to_string(),
-        gain,
-        rounds,
-        evidence: format!("{count} at once: {} against {set}, {rounds} rounds", many.with(chosen)),
-    });
-    let Some(advice) = advice else {
-        return format!(" What is set now, {set}, is not clearly worse: leave it.");
+    let Some((advice, to)) = Some(()).filter(|()| many.misses(now)).and_then(|()| advice()) else {
+        return format!(" What is set now, {set}, is not clearly worse: leave it."); // [RCN-2]
     };
     let told = format!(
         " That is {:.1} times ({:.1} to {:.1}) what they get with what is set now, {set}. {}",
@@ -333,46 +292,18 @@ fn against(
 
 /// What to do about it.
 fn how_to_set(storage: &Storage, bytes: u64) -> String {
-    let (sectors, kib) = (bytes / SECTOR_BYTES, bytes / 1024);
     match &storage.device {
         Some(device) => format!(
-            "Set it with `blockdev --setra {sectors} /dev/{}`; to keep it over a restart, have a udev rule for \
-             that disk set ATTR{{queue/read_ahead_kb}} to {kib}.",
+            "Set it with `blockdev --setra {} /dev/{}`, and keep it by a udev rule.",
+            bytes / SECTOR_BYTES,
             device.name
         ),
         None => format!(
-            "This filesystem has no block device of its own: write {kib} to read_ahead_kb of its entry in \
-             /sys/class/bdi after each mount."
+            "This filesystem has no block device of its own: write {} to read_ahead_kb of its entry in \
+             /sys/class/bdi after each mount.",
+            bytes / 1024
         ),
     }
-}
-
-/// What position alone does.
-fn ends(cells: &[Cell]) -> Option<Conclusion> {
-    let at = |position| cells.iter().find(|cell| cell.cell.position == Some(position));
-    let (begin, end) = (at(Position::Begin)?, at(Position::End)?);
-    let ratio = paired_ratio(&begin.rates(), &end.rates()).filter(|&ratio| is_gain(ratio))?;
-    let rounds = begin.rounds.len();
-    (rounds >= ROUNDS_MIN).then_some(())?;
-    Some(sentence(format!(
-        "The beginning of the disk is {:.2} times as fast as its end ({:.0} against {:.0} MB/s): where a \
-         file lies matters as much.",
-        ratio.value,
-        begin.rate()? / 1e6,
-        end.rate()? / 1e6,
-    )))
-}
-
-/// What could not be measured, once for each reason.
-fn unmeasured(cells: &[Cell]) -> Vec<Conclusion> {
-    let failed = || cells.iter().filter_map(|cell| Some((&cell.cell, cell.failure.as_ref()?)));
-    let reasons = unique(&failed().map(|(_, why)| why).collect::<Vec<_>>());
-    let told = reasons.into_iter().map(|why| {
-        let of_reason = failed().filter(|(_, other)| *other == why);
-        let labels: Vec<String> = of_reason.map(|(cell, _)| cell.label()).collect();
-        sentence(format!("Not measured: {} ({why}).", labels.join("; ")))
-    });
-    told.collect()
 }
 
 #[cfg(test)]

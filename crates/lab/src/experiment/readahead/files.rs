@@ -16,8 +16,9 @@ use forebay_io::{File, OpenOptions, Preallocate};
 use serde::Serialize;
 
 use super::settings::Settings;
+use crate::experiment::tally;
 use crate::interrupt;
-use crate::measure::{Coldness, empty_cache};
+use crate::measure::Coldness;
 use crate::workfile::{Naming, Workfile};
 
 /// Bytes that carry a number, in every file.
@@ -82,33 +83,19 @@ impl<'a> Library<'a> {
 
     /// What each of `readers` reads.
     pub(super) fn shares(&self, files: Files, readers: u32) -> Vec<Share<'_>> {
-        let own = self.own.iter().take(readers as usize);
-        let shares: Vec<Share<'_>> = match files {
-            Files::Own => {
-                own.map(|workfile| Share { workfile, range: 0..self.share_bytes }).collect()
-            }
-            Files::One => ranges(self.one.size_bytes(), readers)
-                .into_iter()
-                .map(|range| Share { workfile: self.one, range })
-                .collect(),
+        let own = self.own.iter().map(|workfile| (workfile, 0..self.share_bytes));
+        let one = ranges(self.one.size_bytes(), readers).into_iter();
+        let shares: Vec<_> = match files {
+            Files::Own => own.take(readers as usize).collect(),
+            Files::One => one.map(|range| (self.one, range)).collect(),
         };
         assert_eq!(shares.len(), readers as usize, "[RDF-1] a share for each reader");
-        shares
+        shares.into_iter().map(|(workfile, range)| Share { workfile, range }).collect()
     }
 
-    /// Empties the page cache of all of them, so that none takes memory from another either.
-    ///
-    /// # Errors
-    /// [`Interrupted`](interrupt::Interrupted), or what the system said.
-    pub(super) fn empty(&self) -> anyhow::Result<Coldness> {
-        let mut found = Coldness::Cold;
-        for workfile in std::iter::once(self.one).chain(&self.own) {
-            let coldness = emptied(workfile)?;
-            if coldness != Coldness::Cold {
-                found = coldness;
-            }
-        }
-        Ok(found)
+    /// All of them: the page cache of all is emptied, so that none takes memory from another either.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Workfile> {
+        std::iter::once(self.one).chain(&self.own)
     }
 }
 
@@ -118,10 +105,9 @@ impl<'a> Library<'a> {
 /// [`Interrupted`](interrupt::Interrupted), or what the system said.
 pub(super) fn emptied(workfile: &Workfile) -> anyhow::Result<Coldness> {
     let begun = Instant::now();
-    let file = File::open(workfile.path(), &OpenOptions::new().read_only(true))?;
     loop {
         interrupt::check()?;
-        let coldness = empty_cache(&file)?;
+        let coldness = tally::emptied(workfile)?;
         if !matches!(coldness, Coldness::Warm { .. }) || begun.elapsed() > EMPTYING_TIME_MAX {
             return Ok(coldness);
         }
@@ -177,7 +163,7 @@ mod tests {
         let shares = library.shares(Files::Own, 2);
         assert_eq!(shares[0].range, 0..1 << 16);
         assert_ne!(shares[0].workfile.stamp(0), shares[1].workfile.stamp(0));
-        assert_eq!(library.empty().unwrap(), Coldness::Cold);
+        assert!(library.all().all(|file| emptied(file).unwrap() == Coldness::Cold));
         drop(library);
         drop(one);
         if cfg!(target_os = "linux") {

@@ -24,14 +24,13 @@ use super::files::{Share, emptied, ranges};
 use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, Limits, hold};
 use super::reader::Plain;
-use super::{Device, Measured, Part, Place, Settings, counted};
+use super::{Device, Part, Settings, counted};
 use crate::experiment::Bench;
-use crate::experiment::tally::wait_histogram;
-use crate::interrupt;
-use crate::statistics::{Estimate, Judgement, judge, paired_ratio};
+use crate::experiment::tally::{Row, one_round, shuffled, wait_histogram};
+use crate::statistics::{Estimate, Judgement, paired_ratio};
 
 /// A cell and its rounds.
-pub(super) type Cell = Measured<Mixture, Round>;
+pub(super) type Cell = Row<Mixture, Round>;
 
 /// Who reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -45,7 +44,6 @@ pub(super) enum Mix {
 /// One thing to be measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Mixture {
-    part: Part,
     pub(super) mix: Mix,
     /// How many streams, where they take part.
     pub(super) streams: u32,
@@ -53,9 +51,12 @@ pub(super) struct Mixture {
     #[serde(flatten)]
     pub(super) readahead: Readahead,
     request_bytes: u64,
-    cache: &'static str,
-    #[serde(flatten)]
-    place: Place,
+}
+
+impl Mixture {
+    fn label(&self) -> String {
+        format!("readahead {}, {:?}", self.readahead, self.mix).to_lowercase()
+    }
 }
 
 /// What one round of a cell gave; of a kind that did not take part nothing.
@@ -95,18 +96,15 @@ impl Round {
 }
 
 /// Everything that is to be measured, in the order of the report.
-pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Mixture> {
+pub(super) fn cells(settings: &Settings) -> Vec<Mixture> {
     let wanted = settings.readaheads.iter().filter(|_| settings.has(Part::Mixture));
     let cells = |&readahead: &Readahead| {
         [Mix::Streams, Mix::Random, Mix::Both].map(|mix| Mixture {
-            part: Part::Mixture,
             mix,
             streams: settings.args.streams,
             random_readers: settings.args.random,
             readahead,
             request_bytes: settings.requests(Part::Mixture)[0],
-            cache: "buffered",
-            place: place.clone(),
         })
     };
     wanted.flat_map(cells).collect()
@@ -122,20 +120,16 @@ pub(super) fn measure(
     turned: &Turned,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
-    let cells = cells(settings, &Place::of(bench.storage));
-    let mut cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
+    let cells = cells(settings);
+    let mut cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
     let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
     for _ in 0..settings.args.rounds.least {
-        let mut order: Vec<usize> = (0..cells.len()).collect();
-        random.shuffle(&mut order);
-        for index in order {
-            interrupt::check()?;
-            let Measured { cell, rounds, remarks, .. } = &mut cells[index];
-            progress(&format!("readahead {}, {:?}", cell.readahead, cell.mix).to_lowercase());
-            remarks.extend(emptied(bench.workfile)?.remark());
-            remarks.extend(set(turned, cell.readahead)?);
-            rounds.push(round(settings, bench, cell, &mut random)?);
-        }
+        let order = shuffled(&cells, &mut random);
+        one_round(&mut cells, order, progress, Mixture::label, |row| {
+            row.begins(&emptied(bench.workfile)?);
+            row.remarks.extend(set(turned, row.cell.readahead)?);
+            round(settings, bench, &row.cell, &mut random)
+        })?;
         compare(&mut cells);
     }
     Ok(cells)
@@ -157,16 +151,16 @@ fn round(
     };
     let mut readers: Vec<Plain<'_>> = Vec::new();
     for range in ranges(half, streams) {
-        let share = Share { workfile, range };
-        readers.push(Plain::sequential(share, readahead, request)?.again());
+        readers.push(Plain::open(Share { workfile, range }, readahead, None, request)?);
     }
     for offsets in deal(half..size, request, randoms, random) {
         let share = Share { workfile, range: half..size };
-        readers.push(Plain::open(share, readahead, offsets, request)?.again());
+        readers.push(Plain::open(share, readahead, Some(offsets), request)?);
     }
+    readers.iter_mut().for_each(|reader| reader.again = true);
     let time = settings.args.time;
     let limits = Limits { settle: time, time_max: 2 * time };
-    let (finish, device) = counted(bench.counters, || hold(&mut readers, limits))?;
+    let (finish, device) = counted(bench, || hold(&mut readers, limits))?;
     let mut waits = wait_histogram();
     for reader in readers.iter().skip(streams as usize) {
         waits.add(&reader.wait_ns).expect("all histograms are made alike");
@@ -192,7 +186,7 @@ fn compare(cells: &mut [Cell]) {
 fn kept(both: &Cell) -> [Option<Estimate>; 2] {
     let estimate = |kept: fn(&Round) -> Option<f64>| {
         let kept: Vec<f64> = both.rounds.iter().map(kept).collect::<Option<_>>()?;
-        paired_ratio(&kept, &vec![1.0; kept.len()]).filter(|_| both.is_cold())
+        paired_ratio(&kept, &vec![1.0; kept.len()]).filter(|_| both.cold)
     };
     [estimate(|round| round.stream_kept), estimate(|round| round.random_kept)]
 }
@@ -203,7 +197,7 @@ pub(super) fn sentence(cells: &[Cell]) -> Option<String> {
     let told: Vec<String> = both
         .filter_map(|cell| {
             let [streams, random] = kept(cell);
-            let part = |kind: &str, kept: Estimate| match judge(kept, cell.rounds.len()) {
+            let part = |kind: &str, kept: Estimate| match kept.judgement() {
                 Judgement::Keeps => format!("{kind} lose nothing"),
                 _ => format!("{kind} keep {:.0} %", kept.value * 100.0),
             };
@@ -261,8 +255,7 @@ mod tests {
     fn measured(kept: [[(f64, f64); 3]; 2]) -> Vec<Cell> {
         let options = "--quick --parts mixture --size 64MiB --streams 2 --random 1 --by descriptor";
         let settings = Settings::new(crate::experiment::typed(options));
-        let mut cells: Vec<Cell> =
-            cells(&settings.unwrap(), &Place::default()).into_iter().map(Cell::new).collect();
+        let mut cells: Vec<Cell> = cells(&settings.unwrap()).into_iter().map(Cell::new).collect();
         cells.drain(3..6);
         for round in 0..3 {
             for (three, kept) in cells.chunks_mut(3).zip(&kept) {
@@ -277,7 +270,7 @@ mod tests {
                     ],
                 ];
                 for (cell, moved) in three.iter_mut().zip(moved) {
-                    let finish = Finish { seconds: 1.0, moved, by_share: false };
+                    let finish = Finish { seconds: 1.0, moved };
                     let waits = wait_histogram();
                     cell.rounds.push(Round::new(&cell.cell, &finish, &waits, Device::default()));
                 }
@@ -292,7 +285,8 @@ mod tests {
         let kept = [(0.2, 0.5), (0.25, 0.4), (0.3, 0.3)];
         let cells = measured([kept, kept]);
         let [streams, random, both, ..] = &cells[..] else { panic!("{cells:?}") };
-        let [streams, random, both] = [streams, random, both].map(Measured::record);
+        let [streams, random, both] =
+            [streams, random, both].map(|cell| cell.record("readahead", "seconds"));
         assert_eq!(streams.metric("stream_bytes_per_s"), Some(1000.0));
         assert_eq!(streams.metric("random_reads_per_s"), None);
         assert_eq!(streams.metric("stream_kept"), None);
@@ -300,7 +294,7 @@ mod tests {
         assert_eq!(both.metric("stream_kept"), Some(0.25), "[MIX-1]");
         assert_eq!(both.metric("random_kept"), Some(0.4), "[MIX-1]");
         assert_eq!(both.rounds[0]["stream_kept"], 0.2, "[MIX-1]");
-        assert_eq!((both.cell_text("mix"), both.cell_text("part")), ("both", "mixture"));
+        assert_eq!(both.cell_text("mix"), "both");
         let table = view::mixture(&cells);
         let texts: Vec<&str> = table.rows[1].cells.iter().map(|cell| cell.text.as_str()).collect();
         assert_eq!(texts[1..4], ["0.001", "2.5e-4", "25.0"]);
@@ -320,7 +314,7 @@ mod tests {
             "{told}"
         );
         for cell in &mut cells {
-            cell.remarks.push("not cold: 3 of 9 pages stayed in the page cache".to_owned());
+            cell.cold = false;
         }
         assert!(sentence(&cells).unwrap().starts_with("No conclusion"));
         assert_eq!(sentence(&[]), None);

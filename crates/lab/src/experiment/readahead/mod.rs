@@ -7,8 +7,7 @@
 //!
 //! - *throughput*: readahead by readers by files (one for each, or one for all) by size of a read. All readers
 //!   start together from an emptied page cache, and bytes are counted until the first has read its share or
-//!   time is up. Large direct reads with many in flight say what the disk could give, and raw reads of its
-//!   beginning and end what position alone does.
+//!   time is up. Large direct reads with many in flight say what the disk could give.
 //! - *activation*: after how many reads the kernel begins to read ahead, seen in the page cache.
 //! - *mixture*: streams with random readers beside them, and who loses what.
 //!
@@ -18,7 +17,6 @@
 
 mod activation;
 mod conclusion;
-mod ends;
 mod files;
 mod knob;
 mod mixture;
@@ -26,7 +24,6 @@ mod race;
 mod reader;
 mod settings;
 mod throughput;
-mod trail;
 mod view;
 mod watch;
 
@@ -34,17 +31,15 @@ pub use files::Files;
 pub use knob::{By, Told};
 pub use settings::{Part, ReadaheadArgs, Settings};
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::json;
 
-use super::{Bench, Experiment, Ground, Measuring, Outcome, unique};
+use super::{Bench, Experiment, Ground, Measuring, Outcome, tally};
 use crate::device_readahead::ReadaheadGuard;
-use crate::facts::{CounterSource, DeviceCounters, Storage};
 use crate::report::{Conclusion, Record};
 use crate::workfile::{self, Naming};
-use ends::Position;
 use files::BLOCK_BYTES;
 use knob::Turned;
 
@@ -64,16 +59,18 @@ impl Experiment for Settings {
     }
 
     fn measurements(&self) -> u64 {
-        let (rounds, place) = (u64::from(self.args.rounds.least), &Place::default());
-        let cells = throughput::cells(self, place).len() + mixture::cells(self, place).len();
+        let rounds = u64::from(self.args.rounds.least);
+        let cells = throughput::cells(self).len() + mixture::cells(self).len();
         let repetitions = u64::from(self.args.repetitions);
-        let looks = activation::cells(self, place).len() as u64 * repetitions;
+        let looks = activation::cells(self).len() as u64 * repetitions;
         u64::from(self.own_files()) + cells as u64 * rounds + looks
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
-        // What is reserved on an emulated disk takes no space.
-        let reserved = self.args.apart.filter(|_| !ends::is_emulated(bench.storage));
+        // What is reserved on an emulated disk takes no space, unless a filesystem over it takes that.
+        let storage = bench.storage;
+        let is_emulated = storage.emulated.is_some() && storage.device.is_none();
+        let reserved = self.args.apart.filter(|_| !is_emulated);
         let each = reserved.unwrap_or(self.share_bytes);
         let own_bytes = u64::from(self.own_files()).saturating_mul(each);
         workfile::check_directory(
@@ -105,17 +102,23 @@ impl Settings {
         let restored = turned.map_or(Ok(()), ReadaheadGuard::restore);
         let found = found?;
         restored?;
-        let mut outcome = Outcome {
-            backends: throughput::backends(&found.throughput),
-            section: view::section(&found, self),
-            ..Outcome::default()
+        let mut outcome = Outcome { section: view::section(&found, self), ..Outcome::default() };
+        let mut put = |part: Part, records: Vec<Record>| {
+            for mut record in records {
+                record.cell.insert("part".to_owned(), json!(part));
+                record.cell.entry("cache").or_insert("buffered".into());
+                record.cell.insert("profile".to_owned(), bench.storage.profile().into());
+                record.cell.insert("filesystem".to_owned(), json!(bench.storage.filesystem));
+                outcome.records.push(record);
+            }
         };
-        outcome.records.extend(found.throughput.iter().map(throughput::record));
-        outcome.records.extend(found.activation.iter().map(activation::record));
-        outcome.records.extend(found.mixture.iter().map(Measured::record));
+        put(Part::Throughput, found.throughput.iter().map(throughput::record).collect());
+        put(Part::Activation, found.activation.iter().map(activation::record).collect());
+        let mixture = found.mixture.iter().map(|cell| cell.record(NAME, "seconds"));
+        put(Part::Mixture, mixture.collect());
         conclusion::draw(self, bench.storage, &found.throughput, &mut outcome);
-        let told = activation::sentences(&found.activation).into_iter();
-        outcome.conclusions.extend(told.chain(mixture::sentence(&found.mixture)).map(sentence));
+        let told = [activation::sentence(&found.activation), mixture::sentence(&found.mixture)];
+        outcome.conclusions.extend(Conclusion::all(NAME, told.into_iter().flatten()));
         Ok(outcome)
     }
 }
@@ -128,65 +131,6 @@ struct Found {
     mixture: Vec<mixture::Cell>,
 }
 
-/// A conclusion that is no setting.
-fn sentence(sentence: String) -> Conclusion {
-    let (setting, value) = (String::new(), String::new());
-    Conclusion { experiment: NAME.to_owned(), sentence, setting, value }
-}
-
-/// Where a cell was measured.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-struct Place {
-    /// Of an emulated disk.
-    profile: Option<String>,
-    filesystem: Option<String>,
-}
-
-impl Place {
-    fn of(storage: &Storage) -> Place {
-        let profile = storage.profile().map(str::to_owned);
-        Place { profile, filesystem: storage.filesystem.clone() }
-    }
-}
-
-/// A cell and what its rounds gave.
-#[derive(Debug, Clone)]
-struct Measured<C, R> {
-    cell: C,
-    rounds: Vec<R>,
-    /// What a reader of the figures has to know.
-    remarks: Vec<String>,
-    /// Why it cannot be measured.
-    failure: Option<String>,
-}
-
-impl<C: Serialize, R: Serialize> Measured<C, R> {
-    fn new(cell: C) -> Measured<C, R> {
-        Measured { cell, rounds: Vec::new(), remarks: Vec::new(), failure: None }
-    }
-
-    /// Whether all of its rounds started from an empty page cache.
-    fn is_cold(&self) -> bool {
-        !self.remarks.iter().any(|remark| remark.contains("not cold"))
-    }
-
-    fn record(&self) -> Record {
-        let mut record = Record::new(NAME, &self.cell, self.rounds.iter().map(object).collect());
-        record.metrics.insert("rounds".to_owned(), Value::from(self.rounds.len()));
-        let failure = self.failure.iter().map(|why| format!("not measured: {why}"));
-        record.remarks = unique(&failure.chain(self.remarks.clone()).collect::<Vec<_>>());
-        record
-    }
-}
-
-/// The fields of a struct; numbers that are none, such as 0 / 0, are null.
-fn object(fields: &impl Serialize) -> Map<String, Value> {
-    match serde_json::to_value(fields) {
-        Ok(Value::Object(fields)) => fields,
-        other => unreachable!("a struct of plain data: {other:?}"),
-    }
-}
-
 /// What the device did in a round, where that can be told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 struct Device {
@@ -196,28 +140,11 @@ struct Device {
 
 /// What `work` gives, and what the device did meanwhile and until it came to rest.
 fn counted<T>(
-    counters: Option<&CounterSource>,
+    bench: &Bench<'_>,
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, Device)> {
-    let read = || counters.and_then(|source| source.read().ok());
-    let before = read();
-    let worked = work()?;
-    let begun = Instant::now();
-    let mut now = read();
-    while now.is_some() && begun.elapsed() < SETTLING_TIME_MAX {
-        std::thread::sleep(Duration::from_millis(5));
-        let later = read();
-        if later.map(|later| later.reads) == now.map(|now| now.reads) {
-            break;
-        }
-        now = later;
-    }
-    let counts: Option<DeviceCounters> = before.zip(now).map(|(before, now)| now.since(&before));
-    Ok((
-        worked,
-        Device {
-            device_requests: counts.map(|counts| counts.reads),
-            device_bytes: counts.map(|counts| counts.read_bytes),
-        },
-    ))
+    let (worked, device) = tally::counted(bench.counters, SETTLING_TIME_MAX, work)?;
+    let device_requests = device.map(|device| device.reads);
+    let device_bytes = device.map(|device| device.read_bytes);
+    Ok((worked, Device { device_requests, device_bytes }))
 }

@@ -8,11 +8,12 @@
 //! A race may have a time to settle, which is not counted.
 //!
 //! Invariants:  [RCE-1] nothing that is read after the end of a race is counted
-//! Concurrency: a thread for each reader; counters of their own; the end is taken once, under a lock.
+//! Concurrency: a thread for each reader; counters of their own; the end is taken once.
 //! Failure:     the first reader that fails ends the race with its error; Ctrl-C does the same.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::interrupt;
@@ -44,8 +45,6 @@ pub(super) struct Finish {
     pub(super) seconds: f64,
     /// What each had moved, in the order of the runners.
     pub(super) moved: Vec<u64>,
-    /// Whether one of them had its share before time was up.
-    pub(super) by_share: bool,
 }
 
 impl Finish {
@@ -65,16 +64,20 @@ pub(super) struct Lane<'a> {
 impl Lane<'_> {
     /// Counts `amount` more; true while the race goes on.
     pub(super) fn moved(&self, amount: u64) -> bool {
-        if self.track.over.load(Ordering::Acquire) {
-            return false;
+        if self.is_settled() {
+            self.track.moved[self.number].fetch_add(amount, Ordering::AcqRel);
         }
-        self.track.moved[self.number].fetch_add(amount, Ordering::AcqRel);
-        true
+        !self.is_over()
     }
 
     /// Whether what is done now is counted.
     pub(super) fn is_settled(&self) -> bool {
-        self.track.settled.load(Ordering::Acquire)
+        self.track.start.get().is_some()
+    }
+
+    /// Whether nothing more is counted.
+    pub(super) fn is_over(&self) -> bool {
+        self.track.finish.get().is_some()
     }
 }
 
@@ -83,70 +86,45 @@ impl Lane<'_> {
 struct Track {
     gate: Barrier,
     moved: Vec<AtomicU64>,
-    settled: AtomicBool,
-    over: AtomicBool,
-    state: Mutex<State>,
-    ended: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// When counting began, and what had been moved before.
-    start: Option<(Instant, Vec<u64>)>,
-    finish: Option<Finish>,
+    /// When counting began.
+    start: OnceLock<Instant>,
+    finish: OnceLock<Finish>,
+    umpire: Thread,
 }
 
 impl Track {
-    fn so_far(&self) -> Vec<u64> {
-        self.moved.iter().map(|moved| moved.load(Ordering::Acquire)).collect()
-    }
-
-    /// Counting begins.
-    fn start(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.start = Some((Instant::now(), self.so_far()));
-        self.settled.store(true, Ordering::Release);
-    }
-
     /// Takes the end, unless that has been done.
-    fn finish(&self, by_share: bool) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.finish.is_none() {
-            let mut moved = self.so_far();
-            self.over.store(true, Ordering::Release); // [RCE-1]
-            let (start, before) =
-                state.start.clone().unwrap_or_else(|| (Instant::now(), moved.clone()));
-            moved.iter_mut().zip(before).for_each(|(now, before)| *now -= before);
-            let seconds = start.elapsed().as_secs_f64();
-            state.finish = Some(Finish { seconds, moved, by_share });
-        }
-        self.ended.notify_all();
+    fn finish(&self) {
+        self.finish.get_or_init(|| {
+            let moved = self.moved.iter().map(|moved| moved.load(Ordering::Acquire)).collect(); // [RCE-1]
+            let seconds = self.start.get().map_or(0.0, |start| start.elapsed().as_secs_f64());
+            Finish { seconds, moved }
+        });
+        self.umpire.unpark();
     }
 
     /// Waits for `time` or the end, whichever comes first.
-    fn wait(&self, time: Duration) -> anyhow::Result<()> {
+    fn wait(&self, time: Duration) -> Result<(), interrupt::Interrupted> {
         let begun = Instant::now();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while state.finish.is_none() && begun.elapsed() < time {
+        while self.finish.get().is_none() && begun.elapsed() < time {
             interrupt::check()?;
-            let left = time.saturating_sub(begun.elapsed()).min(LOOK_INTERVAL);
-            let waited = self.ended.wait_timeout(state, left);
-            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            thread::park_timeout(time.saturating_sub(begun.elapsed()).min(LOOK_INTERVAL));
         }
         Ok(())
     }
 
     /// Lets them go, and looks at the clock.
-    fn time(&self, limits: Limits) -> anyhow::Result<()> {
+    fn time(&self, limits: Limits) -> Result<(), interrupt::Interrupted> {
+        let start = || self.start.get_or_init(Instant::now);
         // Once until all are there, and once to let them go: none has read before the watch is started.
         self.gate.wait();
         if limits.settle.is_zero() {
-            self.start();
+            start();
         }
         self.gate.wait();
         if !limits.settle.is_zero() {
             self.wait(limits.settle)?;
-            self.start();
+            start();
         }
         self.wait(limits.time_max)
     }
@@ -160,32 +138,30 @@ pub(super) fn hold<R: Runner>(runners: &mut [R], limits: Limits) -> anyhow::Resu
     let track = Track {
         gate: Barrier::new(runners.len() + 1),
         moved: runners.iter().map(|_| AtomicU64::new(0)).collect(),
-        settled: AtomicBool::new(false),
-        over: AtomicBool::new(false),
-        state: Mutex::default(),
-        ended: Condvar::new(),
+        start: OnceLock::new(),
+        finish: OnceLock::new(),
+        umpire: thread::current(),
     };
     let run = |(number, runner): (usize, &mut R)| {
         track.gate.wait();
         track.gate.wait();
         let ran = runner.run(&Lane { track: &track, number });
-        track.finish(ran.is_ok());
+        track.finish();
         ran
     };
-    let (timed, ran) = std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let numbered = runners.iter_mut().enumerate();
         let threads: Vec<_> = numbered.map(|one| scope.spawn(|| run(one))).collect();
         let timed = track.time(limits);
-        track.finish(false);
-        let ran = threads
+        track.finish();
+        let ran: Vec<anyhow::Result<()>> = threads
             .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        (timed, ran.collect::<Vec<anyhow::Result<()>>>())
-    });
-    timed?;
-    ran.into_iter().collect::<anyhow::Result<()>>()?;
-    let state = track.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(state.finish.expect("taken by the last line of the scope"))
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect();
+        timed?;
+        ran.into_iter().collect::<anyhow::Result<()>>()
+    })?;
+    Ok(track.finish.into_inner().expect("taken before the threads are joined"))
 }
 
 #[cfg(test)]
@@ -222,7 +198,6 @@ mod tests {
         let begun = Instant::now();
         // The second would take a minute and a half.
         let finish = hold(&mut [walker(20, 2), walker(900, 100)], LONG).unwrap();
-        assert!(finish.by_share);
         assert_eq!(finish.moved[0], 20);
         assert!(finish.moved[1] < 900, "{finish:?}");
         assert!(finish.seconds >= 0.040 && begun.elapsed() < Duration::from_secs(50));
@@ -233,7 +208,6 @@ mod tests {
         let limits = Limits { time_max: Duration::from_millis(100), ..LONG };
         // One step takes three times as long as there is.
         let finish = hold(&mut [walker(10, 300), walker(10, 300)], limits).unwrap();
-        assert!(!finish.by_share);
         // On a machine that stands still the umpire may come late, but nothing counts after it came.
         assert!(finish.seconds >= 0.100, "{finish:?}");
         assert_eq!(

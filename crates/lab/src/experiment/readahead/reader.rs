@@ -7,14 +7,11 @@
 //! Invariants:  [RDR-1] every read is looked at: its first block carries the number it should
 //!              [RDR-2] who begins again reads no block that is in memory because it was read before
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::bail;
-use forebay_io::{
-    Advice, Arena, CacheMode, File, Io, IoOptions, Lease, OpenOptions, Prefer, Request, Ticket,
-};
+use forebay_io::{Advice, CacheMode, File, Io, IoOptions, OpenOptions, Prefer};
 use hdrhistogram::Histogram;
 
 use super::files::{BLOCK_BYTES, Share};
@@ -22,6 +19,7 @@ use super::knob::Readahead;
 use super::race::{Lane, Runner};
 use crate::experiment::contest::read_exactly;
 use crate::experiment::tally::wait_histogram;
+use crate::experiment::window::{self, Window};
 use crate::workfile::Workfile;
 
 /// Size of a request past the page cache, in bytes.
@@ -44,40 +42,27 @@ pub(super) struct Plain<'a> {
     offsets: Vec<u64>,
     memory: Vec<u8>,
     /// Whether it begins again at the end, from an emptied cache, until time is up.
-    again: bool,
+    pub(super) again: bool,
     /// How long each read took once counting had begun, of one that begins again.
     pub(super) wait_ns: Histogram<u64>,
 }
 
 impl<'a> Plain<'a> {
-    /// Reads `share` from beginning to end.
-    pub(super) fn sequential(
-        share: Share<'a>,
-        readahead: Readahead,
-        request_bytes: u64,
-    ) -> anyhow::Result<Plain<'a>> {
-        let offsets = share.range.clone().step_by(request_bytes as usize).collect();
-        Plain::open(share, readahead, offsets, request_bytes)
-    }
-
     /// Opens the file under `readahead`, which has been set. `offsets`: within the share, where reads of
-    /// `request_bytes` begin.
+    /// `request_bytes` begin; `None`: from beginning to end.
     pub(super) fn open(
         share: Share<'a>,
         readahead: Readahead,
-        offsets: Vec<u64>,
+        offsets: Option<Vec<u64>>,
         request_bytes: u64,
     ) -> anyhow::Result<Plain<'a>> {
+        let in_order = || share.range.clone().step_by(request_bytes as usize).collect();
+        let offsets = offsets.unwrap_or_else(in_order);
         let file = readahead.open(share.workfile.path())?;
         // Written, not only reserved: the first use of memory is not to be measured.
         let memory = vec![1; request_bytes as usize];
         let wait_ns = wait_histogram();
         Ok(Plain { share, readahead, file, offsets, memory, again: false, wait_ns })
-    }
-
-    /// The same, again and again.
-    pub(super) fn again(self) -> Plain<'a> {
-        Plain { again: true, ..self }
     }
 }
 
@@ -138,26 +123,16 @@ pub(super) fn direct_depth(readers: u32) -> usize {
 /// Reads a range past the page cache, many requests in flight.
 #[derive(Debug)]
 pub(super) struct Direct<'a> {
-    io: Io,
-    file: File,
-    range: std::ops::Range<u64>,
-    /// Against which what is read can be checked.
-    workfile: Option<&'a Workfile>,
-    spare: Vec<Vec<Lease>>,
-    depth: usize,
+    window: Window,
+    share: Share<'a>,
 }
 
 impl<'a> Direct<'a> {
-    /// Opens a queue for `depth` requests. `path`: of a file, or of a block device.
-    pub(super) fn open(
-        path: &std::path::Path,
-        range: std::ops::Range<u64>,
-        workfile: Option<&'a Workfile>,
-        depth: usize,
-    ) -> Result<Direct<'a>, forebay_io::Error> {
+    /// Opens a queue for `depth` requests.
+    pub(super) fn open(share: Share<'a>, depth: usize) -> Result<Direct<'a>, forebay_io::Error> {
         let options = OpenOptions::new().read_only(true).cache(CacheMode::Direct);
-        let file = File::open(path, &options)?;
-        let memory = Arena::new(depth, DIRECT_REQUEST_BYTES as usize)?;
+        let file = File::open(share.workfile.path(), &options)?;
+        let memory = window::memory(depth, DIRECT_REQUEST_BYTES)?;
         let io = Io::open(&IoOptions {
             prefer: Prefer::Auto,
             cache: CacheMode::Direct,
@@ -166,55 +141,25 @@ impl<'a> Direct<'a> {
             register: Some(Arc::clone(memory.mapping())),
             advise: true,
         })?;
-        let mut spare: Vec<Vec<Lease>> =
-            std::iter::from_fn(|| memory.take()).map(|lease| vec![lease]).collect();
-        for lease in spare.iter_mut().flatten() {
-            lease.fill(0);
-        }
-        Ok(Direct { io, file, range, workfile, spare, depth })
+        let window = Window::new(io, file, share.range.end, depth, &memory);
+        Ok(Direct { window, share })
     }
 
     /// The backend that carries its requests out.
     pub(super) fn backend(&self) -> String {
-        self.io.kind().to_string()
-    }
-
-    fn ask(&mut self, at: u64) -> Option<(u64, Ticket)> {
-        let mut leases = self.spare.pop()?;
-        for lease in &mut leases {
-            // The last one of a range may be shorter; memory that was cut once is not asked again.
-            lease.truncate((self.range.end - at).min(DIRECT_REQUEST_BYTES) as usize);
-        }
-        Some((at, self.io.submit(Request::read(&self.file, at, leases))))
+        self.window.io.kind().to_string()
     }
 }
 
 impl Runner for Direct<'_> {
     fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()> {
-        let mut next = self.range.start;
-        let mut flying: VecDeque<(u64, Ticket)> = VecDeque::with_capacity(self.depth);
-        loop {
-            while next < self.range.end && flying.len() < self.depth {
-                let Some(asked) = self.ask(next) else { break };
-                flying.push_back(asked);
-                next += DIRECT_REQUEST_BYTES;
-            }
-            let Some((at, ticket)) = flying.pop_front() else { return Ok(()) };
-            let leases = ticket.wait().into_result()?;
-            if let Some(workfile) = self.workfile {
-                check(workfile, at, &leases[0])?;
-            }
-            let len = leases.iter().map(|lease| lease.len() as u64).sum();
-            self.spare.push(leases);
-            if !lane.moved(len) {
-                break;
-            }
-        }
-        for (_, ticket) in flying {
-            // What was asked for is waited for, but no longer looked at.
-            drop(ticket.wait());
-        }
-        Ok(())
+        let Share { workfile, range } = &self.share;
+        let offsets = range.clone().step_by(DIRECT_REQUEST_BYTES as usize);
+        self.window.read(offsets.take_while(|_| !lane.is_over()), |offset, bytes, _| {
+            check(workfile, offset, bytes)?;
+            lane.moved(bytes.len() as u64);
+            Ok(())
+        })
     }
 }
 
@@ -248,9 +193,9 @@ mod tests {
         let workfile = full_file(&directory);
         for request in [4096, 8192, 3 << 20] {
             let share = Share { workfile: &workfile, range: 8192..(4 << 20) + 8192 };
-            let mut readers = [Plain::sequential(share, normal(), request).unwrap()];
+            let mut readers = [Plain::open(share, normal(), None, request).unwrap()];
             let finish = hold(&mut readers, LIMITS).unwrap();
-            assert_eq!((finish.total(), finish.by_share), (4 << 20, true));
+            assert_eq!(finish.total(), 4 << 20);
         }
     }
 
@@ -265,10 +210,11 @@ mod tests {
                 return; // a filesystem that is its own page cache
             }
             let share = Share { workfile: &workfile, range: 0..PASS };
-            let mut readers = [Plain::sequential(share, random, 8192).unwrap().again()];
+            let mut readers = [Plain::open(share, random, None, 8192).unwrap()];
+            readers[0].again = true;
             let limits = Limits { time_max: Duration::from_millis(500), ..LIMITS };
             let finish = hold(&mut readers, limits).unwrap();
-            assert!(!finish.by_share && finish.total() > PASS, "a second pass: {finish:?}");
+            assert!(finish.total() > PASS, "a second pass: {finish:?}");
             assert!(readers[0].wait_ns.len() >= finish.total() / 8192);
             // Of the last pass alone, but for what was read when counting was over already.
             let resident = readers[0].file.residency(0..PASS).unwrap();
@@ -284,13 +230,14 @@ mod tests {
         let workfile = full_file(&directory);
         // The last request is half as long as the others.
         let range = 0..(4 << 20) + (1 << 19);
-        let opened = Direct::open(workfile.path(), range.clone(), Some(&workfile), 3);
+        let share = Share { workfile: &workfile, range: range.clone() };
+        let opened = Direct::open(share, 3);
         let mut reader = match opened {
             Err(forebay_io::Error::DirectRefused { .. }) => return,
             opened => opened.unwrap(),
         };
         let finish = hold(std::slice::from_mut(&mut reader), LIMITS).unwrap();
-        assert_eq!((finish.total(), finish.by_share), (range.end, true));
+        assert_eq!(finish.total(), range.end);
     }
 
     #[test]
@@ -301,7 +248,7 @@ mod tests {
         file.write_all_at(&[0xff; 8], 5 * BLOCK_BYTES).unwrap();
         drop(file);
         let share = Share { workfile: &workfile, range: 0..1 << 20 };
-        let mut readers = [Plain::sequential(share, normal(), BLOCK_BYTES).unwrap()];
+        let mut readers = [Plain::open(share, normal(), None, BLOCK_BYTES).unwrap()];
         let error = hold(&mut readers, LIMITS).unwrap_err();
         assert!(error.to_string().starts_with("block 5 "), "[RDR-1] {error}");
     }

@@ -14,23 +14,21 @@ use std::time::{Duration, Instant};
 
 use forebay_io::CacheMode;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::ends::{Position, Raw};
-use super::files::{Files, Library};
+use super::files::{Files, Library, emptied};
 use super::knob::{Readahead, Turned, set};
-use super::race::{Finish, Limits, Runner, hold};
+use super::race::{Finish, Limits, hold};
 use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
-use super::{Device, Measured, Part, Place, Settings, conclusion, counted};
+use super::{Device, NAME, Part, Settings, conclusion, counted};
 use crate::experiment::Bench;
-use crate::experiment::tally::lack_of_means;
-use crate::interrupt;
-use crate::report::{BackendNote, Record};
+use crate::experiment::tally::{Row, one_round};
+use crate::report::Record;
 use crate::statistics::median;
 use crate::units::typed_size;
 
 /// A cell and its rounds.
-pub(super) type Cell = Measured<Throughput, Round>;
+pub(super) type Cell = Row<Throughput, Round>;
 
 /// Past the page cache or through it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -43,25 +41,18 @@ pub(super) enum Cache {
 /// One thing to be measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Throughput {
-    pub(super) part: Part,
     pub(super) readers: u32,
-    /// `None` for an end of the disk.
     pub(super) files: Option<Files>,
     #[serde(flatten)]
     pub(super) readahead: Readahead,
     pub(super) request_bytes: u64,
     pub(super) cache: Cache,
-    /// Which end of the whole disk.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) position: Option<Position>,
     /// Which backend carried direct reads out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) backend: Option<String>,
     /// Bytes reserved for each of the own files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) apart_bytes: Option<u64>,
-    #[serde(flatten)]
-    pub(super) place: Place,
 }
 
 impl Throughput {
@@ -74,14 +65,13 @@ impl Throughput {
     /// What is measured, in words.
     pub(super) fn label(&self) -> String {
         let readers = readers(self.readers);
-        match (self.files, self.position, self.cache) {
-            (_, Some(Position::Begin), _) => "the beginning of the disk".to_owned(),
-            (_, Some(Position::End), _) => "the end of the disk".to_owned(),
-            (files, _, Cache::Buffered) => {
-                let (files, request) = (files_name(files), typed_size(self.request_bytes));
+        let files = files_name(self.files);
+        match self.cache {
+            Cache::Buffered => {
+                let request = typed_size(self.request_bytes);
                 format!("readahead {}, {readers}, {files}, {request}", self.readahead)
             }
-            (files, _, Cache::Direct) => format!("direct, {readers}, {}", files_name(files)),
+            Cache::Direct => format!("direct, {readers}, {files}"),
         }
     }
 }
@@ -137,27 +127,23 @@ impl Cell {
 }
 
 /// Everything that is to be measured, in the order of the report.
-pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Throughput> {
+pub(super) fn cells(settings: &Settings) -> Vec<Throughput> {
     let args = &settings.args;
     let mut cells = Vec::new();
     if !settings.has(Part::Throughput) {
         return cells;
     }
-    let direct = |readers, files, position| Throughput {
-        part: Part::Throughput,
-        readers,
-        files,
-        readahead: Readahead::default(),
-        request_bytes: DIRECT_REQUEST_BYTES,
-        cache: Cache::Direct,
-        position,
-        backend: None,
-        apart_bytes: args.apart.filter(|_| files == Some(Files::Own)),
-        place: place.clone(),
-    };
     for &files in &args.files {
         for &readers in &args.readers {
-            let beside = direct(readers, Some(files), None);
+            let direct = Throughput {
+                readers,
+                files: Some(files),
+                readahead: Readahead::default(),
+                request_bytes: DIRECT_REQUEST_BYTES,
+                cache: Cache::Direct,
+                backend: None,
+                apart_bytes: args.apart.filter(|_| files == Files::Own),
+            };
             let is_buffered = args.cache.contains(&CacheMode::Buffered);
             let requests = settings.requests(Part::Throughput).into_iter();
             for request_bytes in requests.filter(|_| is_buffered) {
@@ -165,15 +151,11 @@ pub(super) fn cells(settings: &Settings, place: &Place) -> Vec<Throughput> {
                     readahead,
                     request_bytes,
                     cache: Cache::Buffered,
-                    ..beside.clone()
+                    ..direct.clone()
                 }));
             }
-            cells.extend(args.cache.contains(&CacheMode::Direct).then_some(beside));
+            cells.extend(args.cache.contains(&CacheMode::Direct).then_some(direct));
         }
-    }
-    if !args.skip_ends {
-        let ends = [Position::Begin, Position::End];
-        cells.extend(ends.map(|position| direct(1, None, Some(position))));
     }
     cells
 }
@@ -188,17 +170,23 @@ pub(super) fn measure(
     turned: &Turned,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
-    let cells = cells(settings, &Place::of(bench.storage));
-    let mut cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
+    let cells = cells(settings);
+    let mut cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
     if cells.is_empty() {
         return Ok(cells);
     }
     let library = bench.untimed(|| Library::make(bench.workfile, settings, progress))?;
-    let raw = Raw::find(bench.storage);
-    let session = Session { settings, bench, turned, raw, library };
     let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
+    let mut round = |cells: &mut [Cell], again: &dyn Fn(&Throughput) -> bool| {
+        let mut rows = rows(cells, again);
+        random.shuffle(&mut rows);
+        rows.iter_mut().for_each(|row| random.shuffle(row));
+        one_round(cells, rows.concat(), progress, Throughput::label, |row| {
+            measure_row(settings, bench, turned, &library, row)
+        })
+    };
     for _ in 0..settings.args.rounds.least {
-        session.round(rows(&cells, |_| true), &mut cells, &mut random, progress)?;
+        round(&mut cells, &|_| true)?;
     }
     let begun = Instant::now();
     while begun.elapsed() < settings.time_added() {
@@ -206,8 +194,7 @@ pub(super) fn measure(
         if again.is_empty() {
             break;
         }
-        let rows = rows(&cells, |cell| again.iter().any(|other| cell.is_beside(other)));
-        session.round(rows, &mut cells, &mut random, progress)?;
+        round(&mut cells, &|cell| again.iter().any(|other| cell.is_beside(other)))?;
     }
     Ok(cells)
 }
@@ -224,115 +211,46 @@ fn rows(cells: &[Cell], again: impl Fn(&Throughput) -> bool) -> Vec<Vec<usize>> 
     rows
 }
 
-/// A run of this part that is under way.
-struct Session<'a> {
-    settings: &'a Settings,
-    bench: &'a Bench<'a>,
-    turned: &'a Turned,
-    raw: Result<Raw, String>,
-    library: Library<'a>,
-}
-
-impl Session<'_> {
-    /// Measures each cell of `rows` once [THR-1].
-    fn round(
-        &self,
-        mut rows: Vec<Vec<usize>>,
-        cells: &mut [Cell],
-        random: &mut fastrand::Rng,
-        progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<()> {
-        random.shuffle(&mut rows);
-        for mut row in rows {
-            random.shuffle(&mut row);
-            for index in row {
-                interrupt::check()?;
-                let measured = &mut cells[index];
-                progress(&measured.cell.label());
-                match self.measure(measured) {
-                    Err(error) if is_lack_of_means(&error) => {
-                        measured.failure = Some(error.to_string());
-                    }
-                    measured => measured?,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn measure(&self, measured: &mut Cell) -> anyhow::Result<()> {
-        let Throughput { readers, files, readahead, request_bytes, cache, position, .. } =
-            measured.cell;
-        if measured.failure.is_some() {
-            return Ok(());
-        }
-        let coldness = self.library.empty()?;
-        let shares = files.map(|files| self.library.shares(files, readers)).unwrap_or_default();
-        let shares = shares.into_iter();
+fn measure_row(
+    settings: &Settings,
+    bench: &Bench<'_>,
+    turned: &Turned,
+    library: &Library<'_>,
+    row: &mut Cell,
+) -> anyhow::Result<Round> {
+    let Throughput { readers, files, readahead, request_bytes, cache, .. } = row.cell;
+    for workfile in library.all() {
+        let coldness = emptied(workfile)?;
         if cache == Cache::Buffered {
-            measured.remarks.extend(coldness.remark());
-            // Before the files are opened, which take it then.
-            measured.remarks.extend(set(self.turned, readahead)?);
-            let opened = shares.map(|share| Plain::sequential(share, readahead, request_bytes));
-            return self.race(opened.collect::<anyhow::Result<_>>()?, measured);
+            row.begins(&coldness);
         }
-        let runners: Vec<Direct<'_>> = match (position, &self.raw) {
-            (Some(position), Ok(raw)) => vec![raw.open(position)?],
-            (Some(_), Err(why)) => {
-                measured.failure = Some(why.clone());
-                return Ok(());
-            }
-            (None, _) => {
-                let opened = shares.map(|share| {
-                    let (path, range) = (share.workfile.path(), share.range);
-                    Direct::open(path, range, Some(share.workfile), direct_depth(readers))
-                });
-                opened.collect::<Result<_, _>>()?
-            }
-        };
-        measured.cell.backend = runners.first().map(Direct::backend);
-        self.race(runners, measured)
     }
-
-    fn race<R: Runner>(&self, mut runners: Vec<R>, measured: &mut Cell) -> anyhow::Result<()> {
-        let limits = Limits { settle: Duration::ZERO, time_max: self.settings.args.time };
-        let (finish, device) = counted(self.bench.counters, || hold(&mut runners, limits))?;
-        measured.rounds.push(Round::new(&finish, device));
-        Ok(())
-    }
-}
-
-/// Whether this system does not provide what a cell needs: no evidence against the others.
-fn is_lack_of_means(error: &anyhow::Error) -> bool {
-    let refused = error.downcast_ref::<forebay_io::Error>();
-    matches!(refused, Some(forebay_io::Error::DirectRefused { .. }))
-        || lack_of_means(error).is_some()
+    let shares = files.map(|files| library.shares(files, readers)).unwrap_or_default().into_iter();
+    let limits = Limits { settle: Duration::ZERO, time_max: settings.args.time };
+    let (finish, device) = if cache == Cache::Buffered {
+        // Before the files are opened, which take it then.
+        row.remarks.extend(set(turned, readahead)?);
+        let opened = shares.map(|share| Plain::open(share, readahead, None, request_bytes));
+        let mut runners = opened.collect::<anyhow::Result<Vec<_>>>()?;
+        counted(bench, || hold(&mut runners, limits))?
+    } else {
+        let opened = shares.map(|share| Direct::open(share, direct_depth(readers)));
+        let mut runners = opened.collect::<Result<Vec<_>, _>>()?;
+        row.cell.backend = runners.first().map(Direct::backend);
+        counted(bench, || hold(&mut runners, limits))?
+    };
+    Ok(Round::new(&finish, device))
 }
 
 /// The record of a cell. Rates of readers are in their order, so that one that always loses shows.
 pub(super) fn record(cell: &Cell) -> Record {
-    let mut record = cell.record();
-    let of_reader = |reader: usize| {
-        let rates = cell.rounds.iter().map(|round| round.reader_bytes_per_s[reader]);
-        median(&rates.collect::<Vec<_>>())
-    };
+    let mut record = cell.record(NAME, "bytes_per_s");
     let readers = cell.rounds.first().map_or(0, |round| round.reader_bytes_per_s.len());
-    let of_readers: Vec<_> = (0..readers).map(of_reader).collect();
+    let of_reader =
+        |reader| cell.median(|round: &Round| round.reader_bytes_per_s.get(reader).copied());
+    let of_readers: Vec<Option<f64>> = (0..readers).map(of_reader).collect();
     record.metrics.insert("reader_bytes_per_s".to_owned(), json!(of_readers));
-    record.metrics.entry("bytes_per_s").or_insert(Value::Null);
     record
-}
-
-/// Which backends carried direct reads out.
-pub(super) fn backends(cells: &[Cell]) -> Vec<BackendNote> {
-    let mut notes: Vec<BackendNote> = Vec::new();
-    for backend in cells.iter().filter_map(|cell| cell.cell.backend.as_ref()) {
-        if notes.iter().all(|note| note.backend != *backend) {
-            let (backend, note) = (backend.clone(), String::new());
-            notes.push(BackendNote { backend, available: true, note });
-        }
-    }
-    notes
 }
 
 #[cfg(test)]
@@ -342,27 +260,26 @@ mod tests {
     #[test]
     fn every_readahead_meets_every_number_of_readers_and_the_ceiling_each_once() {
         let options = "--quick --by descriptor --readers 8,1,8 --request 8KiB,128KiB";
-        let settings = Settings::new(crate::experiment::typed(options)).unwrap();
-        let cells = cells(&settings, &Place::default());
-        // Three kinds of advice, two numbers of readers, two files, two sizes; the ceiling; the ends.
-        assert_eq!(cells.len(), 3 * 2 * 2 * 2 + 2 * 2 + 2);
+        let cells = cells(&Settings::new(crate::experiment::typed(options)).unwrap());
+        // Three kinds of advice, two numbers of readers, two files, two sizes; the ceiling.
+        assert_eq!(cells.len(), 3 * 2 * 2 * 2 + 2 * 2);
         for (index, cell) in cells.iter().enumerate() {
             assert!(!cells[..index].contains(cell), "{cell:?} twice");
         }
-        let cells: Vec<Cell> = cells.into_iter().map(Measured::new).collect();
+        let cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
         let mut rows: Vec<usize> = rows(&cells, |_| true).iter().map(Vec::len).collect();
         rows.sort_unstable();
-        assert_eq!(rows, [1, 1, 1, 1, 2, 3, 3, 3, 3, 3, 3, 3, 3], "[THR-1]");
+        assert_eq!(rows, [1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3], "[THR-1]");
     }
 
     #[test]
     fn a_rate_is_what_all_had_together_and_a_readers_its_own() {
         let options = "--quick --files own --by descriptor";
         let settings = Settings::new(crate::experiment::typed(options)).unwrap();
-        let mut cell = Cell::new(cells(&settings, &Place::default()).remove(0));
-        assert_eq!(record(&cell).metrics["bytes_per_s"], Value::Null);
+        let mut cell = Cell::new(cells(&settings).remove(0));
+        assert_eq!(record(&cell).metrics["bytes_per_s"], json!(null));
         for (seconds, moved) in [(1.0, [300, 100]), (2.0, [200, 200]), (1.0, [500, 250])] {
-            let finish = Finish { seconds, moved: moved.to_vec(), by_share: true };
+            let finish = Finish { seconds, moved: moved.to_vec() };
             cell.rounds.push(Round::new(&finish, Device::default()));
         }
         let made = record(&cell);
@@ -372,11 +289,8 @@ mod tests {
         assert_eq!(made.metrics["slowest_of_fastest"], 0.5);
         assert_eq!(made.metrics["rounds"], 3);
         assert!(made.metrics["device_bytes"].is_null());
-        assert_eq!(
-            (&made.cell["part"], &made.cell["files"]),
-            (&json!("throughput"), &json!("own"))
-        );
-        let still = Finish { seconds: 0.0, moved: vec![0, 0], by_share: false };
+        assert_eq!(made.cell["files"], "own");
+        let still = Finish { seconds: 0.0, moved: vec![0, 0] };
         cell.rounds.push(Round::new(&still, Device::default()));
         assert!(record(&cell).metrics["bytes_per_s"].is_null(), "none of three is told");
     }

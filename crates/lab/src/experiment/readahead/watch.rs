@@ -1,19 +1,26 @@
-//! Reading and looking: after each read, which part of what follows is in the page cache.
+//! Reading and looking: after each read, how much of a stream's part of the file is in the page cache.
 //!
-//! The kernel tells how many pages of a range are resident; asked for halves of a range that is neither
-//! empty nor full, it tells which. Where `cachestat` is there (Linux 6.5), a page counts as soon as its
+//! A stream begins in an empty page cache and has a part of the file for itself. What is resident of that and
+//! was not asked for was read ahead; what is resident and was not at the look before came with this read: that
+//! is a window. Worked example, reads of 8 KiB from the middle of a file: after the first only itself is
+//! resident; after the second 40 KiB are, of which 16 KiB were asked for; so the kernel began with the
+//! second read, with a window of 32 KiB.
+//!
+//! Where `cachestat` is there (Linux 6.5), a page counts as soon as its
 //! read has been asked for, which is the very thing to be seen; `mincore` counts it when it is there, and
 //! then it is waited until nothing changes any more.
 //!
 //! Invariants:  [WCH-1] a look is taken when two in a row are the same
+//!              [WCH-2] bytes that were asked for are never counted as read ahead
+//!              [WCH-3] a stream that never saw anything ahead has no windows
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use forebay_io::File;
+use serde::Serialize;
 
 use super::reader::read;
-use super::trail::Trail;
 use crate::interrupt;
 use crate::workfile::Workfile;
 
@@ -26,107 +33,99 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Reads after which a kernel that has not begun will not begin.
 const READS_WITHOUT_MAX: u32 = 64;
 
+/// What a stream shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct Finding {
+    /// The number of the read, counted from 1, at which more was read than was asked for.
+    pub(super) reads_until_ahead: Option<u32>,
+    /// Bytes that came with each read that brought anything, from that read on.
+    pub(super) windows_bytes: Vec<u64>,
+}
+
 /// A stream of reads, and what is known of it.
 #[derive(Debug)]
 pub(super) struct Stream<'a> {
     pub(super) file: &'a File,
-    /// Where the first read begins.
-    pub(super) start: u64,
-    pub(super) trail: Trail,
+    /// Its part of the file: where the first read begins, and how far it is looked.
+    pub(super) part: Range<u64>,
+    reads: u32,
+    /// At the last look.
+    resident_bytes: u64,
+    pub(super) finding: Finding,
 }
 
-/// How streams read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Steps {
-    /// Size of a read, in bytes.
-    pub(super) request_bytes: u64,
-    /// From the start of a read to the start of the next, in bytes.
-    pub(super) stride_bytes: u64,
-    /// How far a stream goes at most, in bytes.
-    pub(super) span_bytes: u64,
-    /// How far ahead it is looked, in bytes.
-    pub(super) horizon_bytes: u64,
+impl<'a> Stream<'a> {
+    pub(super) fn new(file: &'a File, part: Range<u64>) -> Stream<'a> {
+        Stream { file, part, reads: 0, resident_bytes: 0, finding: Finding::default() }
+    }
+
+    /// Takes in that `resident_bytes` of its part are in memory after one more read of `request_bytes`.
+    fn push(&mut self, request_bytes: u64, resident_bytes: u64) {
+        let fresh = resident_bytes.saturating_sub(self.resident_bytes);
+        self.resident_bytes = resident_bytes;
+        self.reads += 1;
+        let finding = &mut self.finding;
+        if finding.reads_until_ahead.is_none()
+            && resident_bytes > u64::from(self.reads) * request_bytes
+        {
+            finding.reads_until_ahead = Some(self.reads); // [WCH-2]
+        }
+        if finding.reads_until_ahead.is_some() && fresh > 0 {
+            finding.windows_bytes.push(fresh); // [WCH-3]
+        }
+    }
+
+    /// Whether the kernel will not begin any more, or the window has come to its full size: three times the
+    /// same in a row, after another. On the way there it may be the same twice, since what is left of one
+    /// window makes the next one smaller.
+    fn is_done(&self) -> bool {
+        let Finding { reads_until_ahead, windows_bytes } = &self.finding;
+        let is_steady = matches!(windows_bytes[..], [_, .., a, b, c] if a == b && b == c);
+        is_steady || (reads_until_ahead.is_none() && self.reads >= READS_WITHOUT_MAX)
+    }
 }
 
-/// Lets `streams` read in turn, each until its window has its full size or will never have one.
+/// Lets `streams` read so many bytes in turn at `offsets` of their parts, until the windows of all have their
+/// full size or will never have one.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), a read that failed, or a system that cannot be looked into.
 pub(super) fn follow(
     workfile: &Workfile,
     streams: &mut [Stream<'_>],
-    steps: Steps,
+    request_bytes: u64,
+    offsets: impl Iterator<Item = u64>,
 ) -> anyhow::Result<()> {
-    let mut memory = vec![0; steps.request_bytes as usize];
-    for number in 0.. {
+    let mut memory = vec![0; request_bytes as usize];
+    for offset in offsets {
         interrupt::check()?;
-        let offset = number * steps.stride_bytes;
-        if offset + steps.request_bytes > steps.span_bytes || streams.iter().all(is_done) {
+        if streams.iter().all(Stream::is_done) {
             break;
         }
         for stream in &mut *streams {
-            let at = stream.start + offset;
-            let asked = at..at + steps.request_bytes;
-            read(stream.file, workfile, at, &mut memory)?;
-            let end = (asked.end + steps.horizon_bytes).min(workfile.size_bytes());
-            let resident = settled(stream.file, at..end)?;
-            stream.trail.push(asked, resident);
+            read(stream.file, workfile, stream.part.start + offset, &mut memory)?;
+            let resident_bytes = settled(stream.file, &stream.part)?;
+            stream.push(request_bytes, resident_bytes);
         }
     }
     Ok(())
 }
 
-fn is_done(stream: &Stream<'_>) -> bool {
-    let trail = &stream.trail;
-    let never = trail.finding().reads_until_ahead.is_none();
-    let never = never && trail.reads() >= READS_WITHOUT_MAX;
-    never || trail.is_steady()
-}
-
-/// What is resident of `range`, once that no longer changes [WCH-1].
-fn settled(file: &File, range: Range<u64>) -> Result<Vec<Range<u64>>, forebay_io::Error> {
+/// How many bytes of `range` are resident, once that no longer changes [WCH-1].
+fn settled(file: &File, range: &Range<u64>) -> Result<u64, forebay_io::Error> {
     let begun = Instant::now();
-    let is_certain = file.residency(range.start..range.start + 1)?.pages_dirty.is_some();
-    let mut before = resident(file, range.clone())?;
+    let mut before = file.residency(range.clone())?;
     loop {
+        let is_certain = before.pages_dirty.is_some();
         if !is_certain {
             std::thread::sleep(PAUSE);
         }
-        let now = resident(file, range.clone())?;
-        if now == before || begun.elapsed() > CHANGING_TIME_MAX {
-            return Ok(now);
+        let now = file.residency(range.clone())?;
+        if now.pages_resident == before.pages_resident || begun.elapsed() > CHANGING_TIME_MAX {
+            return Ok(now.pages_resident * now.page_bytes);
         }
         before = now;
     }
-}
-
-/// Which bytes of `range` are resident, whole pages of it, in order.
-pub(super) fn resident(
-    file: &File,
-    range: Range<u64>,
-) -> Result<Vec<Range<u64>>, forebay_io::Error> {
-    let mut found: Vec<Range<u64>> = Vec::new();
-    // Halves still to be looked at, the last one first.
-    let mut halves = vec![range];
-    while let Some(range) = halves.pop() {
-        let seen = file.residency(range.clone())?;
-        if seen.pages_resident == 0 {
-            continue;
-        }
-        if seen.pages_resident < seen.pages {
-            let pages = (range.end - range.start).div_ceil(seen.page_bytes);
-            let middle = range.start + pages / 2 * seen.page_bytes;
-            assert!(range.start < middle && middle < range.end, "one page is resident or not");
-            halves.push(middle..range.end);
-            halves.push(range.start..middle);
-            continue;
-        }
-        match found.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => found.push(range),
-        }
-    }
-    Ok(found)
 }
 
 #[cfg(test)]
@@ -134,11 +133,11 @@ mod tests {
     use super::super::files::{BLOCK_BYTES, emptied};
     use super::super::knob::{Readahead, Told};
     use super::*;
-    use crate::experiment::contest::read_exactly;
     use crate::measure::Coldness;
     use crate::workfile::Naming;
     use forebay_io::Advice;
 
+    const KIB: u64 = 1024;
     const PAGE: u64 = 4096;
 
     /// A file of 2 MiB, nothing of it in memory; `None` where that cannot be had.
@@ -152,42 +151,66 @@ mod tests {
         (coldness == Coldness::Cold).then_some((workfile, file))
     }
 
+    /// A stream of reads of 8 KiB after which so many KiB were resident.
+    fn seen<'a>(file: &'a File, resident_kib: &[u64]) -> Stream<'a> {
+        let mut stream = Stream::new(file, 0..2 << 20);
+        resident_kib.iter().for_each(|kib| stream.push(8 * KIB, kib * KIB));
+        stream
+    }
+
+    fn finding(reads: u32, windows_kib: &[u64]) -> Finding {
+        let windows_bytes = windows_kib.iter().map(|kib| kib * KIB).collect();
+        Finding { reads_until_ahead: Some(reads), windows_bytes }
+    }
+
     #[test]
-    fn exactly_the_pages_that_were_read_are_resident() {
+    fn the_read_that_brings_more_than_asked_is_the_one_and_its_bytes_the_first_window() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let Some((_, file)) = cold(&directory) else { return };
-        let mut memory = vec![0; PAGE as usize];
-        for page in [3, 4, 9, 200, 511] {
-            read_exactly(&file, page * PAGE, &mut memory).unwrap();
+        // (resident after each read, expected)
+        let cases: [(&[u64], Finding); 5] = [
+            // From the beginning of a file: at once.
+            (&[32, 96, 96, 96, 96], finding(1, &[32, 64])),
+            // From the middle: the second read; the first brought itself alone.
+            (&[8, 40, 104, 104, 232], finding(2, &[32, 64, 128])),
+            // Only the last one looked at.
+            (&[8, 16, 24, 56], finding(4, &[32])),
+            // Half of it brings what was asked for.
+            (&[8, 16, 28, 32, 40], finding(3, &[12, 4, 8])),
+            // Nothing ahead at all.
+            (&[8, 16, 24, 32], Finding::default()),
+        ];
+        for (resident, expected) in cases {
+            assert_eq!(seen(&file, resident).finding, expected, "[WCH-2] [WCH-3] {resident:?}");
         }
-        let pages: Vec<Range<u64>> = settled(&file, 0..2 << 20)
-            .unwrap()
-            .into_iter()
-            .map(|range| range.start / PAGE..range.end / PAGE)
-            .collect();
-        assert_eq!(pages, [3..5, 9..10, 200..201, 511..512], "[WCH-1]");
-        assert_eq!(resident(&file, 5 * PAGE..9 * PAGE).unwrap(), []);
+    }
+
+    #[test]
+    fn three_equal_windows_after_another_are_the_full_size() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let Some((_, file)) = cold(&directory) else { return };
+        assert!(!seen(&file, &[32, 96]).is_done());
+        assert!(!seen(&file, &[32, 64, 96]).is_done(), "growth has to be seen");
+        assert!(!seen(&file, &[32, 96, 160, 216]).is_done());
+        assert!(seen(&file, &[32, 96, 160, 160, 224]).is_done());
+        assert!(seen(&file, &(1..=64).map(|read| read * 8).collect::<Vec<_>>()).is_done());
+        assert!(!seen(&file, &[]).is_done());
     }
 
     #[test]
     fn random_advice_shows_nothing_ahead_and_a_range_asked_for_ahead_shows() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let Some((workfile, file)) = cold(&directory) else { return };
-        let steps = Steps {
-            request_bytes: PAGE,
-            stride_bytes: PAGE,
-            span_bytes: 8 * PAGE,
-            horizon_bytes: 64 * PAGE,
-        };
-        let mut streams = [Stream { file: &file, start: 64 * PAGE, trail: Trail::default() }];
-        follow(&workfile, &mut streams, steps).unwrap();
-        assert_eq!(streams[0].trail.reads(), 8);
-        assert_eq!(streams[0].trail.finding().reads_until_ahead, None);
+        let offsets = || (0..8).map(|read| read * 2 * PAGE);
+        let mut streams = [Stream::new(&file, 64 * PAGE..128 * PAGE)];
+        follow(&workfile, &mut streams, PAGE, offsets()).unwrap();
+        assert_eq!((streams[0].reads, streams[0].resident_bytes), (8, 8 * PAGE), "[WCH-1]");
+        assert_eq!(streams[0].finding, Finding::default(), "[WCH-2]");
 
         file.advise(300 * PAGE..310 * PAGE, Advice::WillNeed).unwrap();
-        let mut streams = [Stream { file: &file, start: 300 * PAGE, trail: Trail::default() }];
-        follow(&workfile, &mut streams, steps).unwrap();
-        let finding = streams[0].trail.finding();
+        let mut streams = [Stream::new(&file, 300 * PAGE..400 * PAGE)];
+        follow(&workfile, &mut streams, PAGE, offsets()).unwrap();
+        let finding = &streams[0].finding;
         assert_eq!((finding.reads_until_ahead, finding.windows_bytes[0]), (Some(1), 10 * PAGE));
     }
 }

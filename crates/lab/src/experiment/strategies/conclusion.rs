@@ -10,7 +10,7 @@ use super::NAME;
 use crate::experiment::Entrant;
 use crate::experiment::contest::{Comparison, Standing};
 use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict};
-use crate::statistics::{BOUND, Judgement, ROUNDS_MIN, median, ratio_to_best};
+use crate::statistics::{BOUND, Estimate, Judgement, ROUNDS_MIN, median, ratio_to_best};
 
 /// Fewer rows than this are no evidence for a setting.
 const ROWS_MIN: usize = 5;
@@ -20,50 +20,30 @@ const NOISE_PART: f64 = 0.9;
 
 /// `adaptive` beside the best other stream in each row, and `os` beside itself.
 pub(super) fn verdicts(standings: &[Standing]) -> Vec<Verdict> {
+    let verdict = |standing: &Standing, Comparison { entrant, rival, ratio, .. }| {
+        let of = [entrant, rival].map(|it: Entrant| it.to_string());
+        Verdict::new(NAME, standing.row.to_string(), of, ratio)
+    };
     let of_row = |standing: &Standing| {
-        let verdict = |comparison: Comparison| Verdict {
-            experiment: NAME.to_owned(),
-            row: standing.row.to_string(),
-            entrant: comparison.entrant.to_string(),
-            rival: comparison.rival.to_string(),
-            ratio: comparison.ratio.value,
-            low: comparison.ratio.low,
-            high: comparison.ratio.high,
-            verdict: comparison.judgement,
-        };
-        [standing.adaptive(), standing.os_again()]
-            .into_iter()
-            .flatten()
-            .map(verdict)
-            .collect::<Vec<_>>()
+        let compared = [standing.adaptive(), standing.os_again()].into_iter().flatten();
+        compared.map(|it| verdict(standing, it)).collect::<Vec<_>>()
     };
     standings.iter().flat_map(of_row).collect()
 }
 
-/// The verdicts on `adaptive` that come to `judgement`, the worst first.
-pub(super) fn of_adaptive(verdicts: &[Verdict], judgement: Judgement) -> Vec<&Verdict> {
-    let is_it = |it: &&Verdict| it.verdict == judgement && it.entrant == "adaptive";
-    let mut those: Vec<&Verdict> = verdicts.iter().filter(is_it).collect();
-    those.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
-    those
-}
-
 /// The sentences, the most useful first.
 pub(super) fn draw(standings: &[Standing], verdicts: &[Verdict]) -> Vec<Conclusion> {
-    let conclusion = |sentence| Conclusion {
-        experiment: NAME.to_owned(),
-        sentence,
-        setting: String::new(),
-        value: String::new(),
-    };
     let sentences = [adaptive(verdicts), noise(verdicts)].into_iter().flatten();
-    sentences.chain(standings.iter().flat_map(without_pool)).map(conclusion).collect()
+    Conclusion::all(NAME, sentences.chain(standings.iter().flat_map(without_pool)))
 }
 
 /// In how many rows `adaptive` keeps its bound, and by how much it misses it in others [SCO-1].
 fn adaptive(verdicts: &[Verdict]) -> Option<String> {
     use Judgement::{Keeps, Misses, Undecided};
-    let [keeps, misses, open] = [Keeps, Misses, Undecided].map(|it| of_adaptive(verdicts, it));
+    let [keeps, misses, open] = [Keeps, Misses, Undecided].map(|judgement| {
+        let is_it = |it: &&Verdict| it.verdict == judgement && it.entrant == "adaptive";
+        verdicts.iter().filter(is_it).collect::<Vec<_>>()
+    });
     let (decided, percent) = (keeps.len() + misses.len(), BOUND * 100.0);
     let what = format!("{percent:.0} % of the best other strategy");
     if decided == 0 {
@@ -77,16 +57,15 @@ fn adaptive(verdicts: &[Verdict]) -> Option<String> {
     }
     let mut sentence =
         format!("adaptive reaches {what} in {} of {decided} decided rows", keeps.len());
-    if let Some(worst) = misses.first() {
-        let behind: Vec<f64> = misses.iter().map(|miss| 100.0 * (1.0 - miss.ratio)).collect();
+    let worst = misses.iter().min_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value));
+    if let Some(Verdict { row, rival, ratio, .. }) = worst {
+        let ratios: Vec<f64> = misses.iter().map(|miss| miss.ratio.value).collect();
         sentence.push_str(&format!(
-            "; in {} it misses that, by {:.0} % in the median and {:.0} % at worst ({:.2} of {} in {})",
+            "; in {} it misses that, by {:.0} % in the median and {:.0} % at worst ({:.2} of {rival} in {row})",
             misses.len(),
-            median(&behind).unwrap_or(0.0),
-            behind[0],
-            worst.ratio,
-            worst.rival,
-            worst.row
+            100.0 * (1.0 - median(&ratios).unwrap_or(1.0)),
+            100.0 * (1.0 - ratio.value),
+            ratio.value,
         ));
     }
     if !open.is_empty() {
@@ -98,7 +77,7 @@ fn adaptive(verdicts: &[Verdict]) -> Option<String> {
 /// What `os` and `os` once more come apart by.
 pub(super) fn noise(verdicts: &[Verdict]) -> Option<String> {
     let again = verdicts.iter().filter(|verdict| verdict.entrant == Entrant::OsAgain.to_string());
-    let mut apart: Vec<f64> = again.map(|it| it.ratio.ln().abs().exp_m1()).collect();
+    let mut apart: Vec<f64> = again.map(|it| it.ratio.value.ln().abs().exp_m1()).collect();
     apart.sort_by(f64::total_cmp);
     let within = (NOISE_PART * apart.len() as f64).ceil() as usize;
     let floor = apart.get(within.checked_sub(1)?)?;
@@ -112,19 +91,20 @@ pub(super) fn noise(verdicts: &[Verdict]) -> Option<String> {
 
 /// What advice for each block, and a stream, make of the reads of the kernel alone.
 fn without_pool(standing: &Standing) -> Vec<String> {
-    let advised = |rival: Entrant| matches!(rival, Entrant::WillNeed(_));
-    let stream = |rival: Entrant| matches!(rival, Entrant::Stream(_));
-    let told = |what: &str, rivals: &dyn Fn(Entrant) -> bool| {
-        let comparison = standing.compare(Entrant::Plain, rivals)?;
-        let (times, rounds) = (comparison.ratio.inverse(), standing.rounds as usize);
-        (times.is_clear() && rounds >= ROUNDS_MIN).then(|| {
+    let told = |what: &str, is_rival: &dyn Fn(Entrant) -> bool| {
+        let Comparison { rival, ratio, .. } = standing.compare(Entrant::Plain, is_rival)?;
+        let Estimate { value, low, high, rounds } = ratio.inverse();
+        (ratio.is_clear() && rounds >= ROUNDS_MIN).then(|| {
             format!(
-                "{}: {}, {what}, is {:.2} times as fast as plain reads ({:.2} to {:.2}).",
-                standing.row, comparison.rival, times.value, times.low, times.high
+                "{}: {rival}, {what}, is {value:.2} times as fast as plain reads ({low:.2} to {high:.2}).",
+                standing.row
             )
         })
     };
-    let both = [told("advice for each block", &advised), told("the best stream", &stream)];
+    let both = [
+        told("advice for each block", &|rival| matches!(rival, Entrant::WillNeed(_))),
+        told("the best stream", &|rival| matches!(rival, Entrant::Stream(_))),
+    ];
     both.into_iter().flatten().collect()
 }
 
@@ -149,7 +129,7 @@ pub(super) fn advice(standings: &[Standing]) -> Option<Advice> {
     let others = ReadaheadStrategy::ALL.into_iter().filter(|strategy| *strategy != default);
     let others: Vec<(ReadaheadStrategy, Vec<f64>)> =
         others.filter_map(|strategy| Some((strategy, of(strategy)?))).collect();
-    let rates: Vec<&[f64]> = others.iter().map(|(_, rates)| rates.as_slice()).collect();
+    let rates: Vec<&Vec<f64>> = others.iter().map(|(_, rates)| rates).collect();
     let (best, ratio) = ratio_to_best(&of(default)?, &rates)?;
     let best = others[best].0.name();
     Advice::worth_it(Proposal {
@@ -159,7 +139,6 @@ pub(super) fn advice(standings: &[Standing]) -> Option<Advice> {
         current: Some(default.name().to_owned()),
         advised: best.to_owned(),
         gain: ratio.inverse(),
-        rounds: rows.iter().map(|row| row.rounds as usize).min().unwrap_or(0),
         evidence: format!(
             "blocks read a second in the geometric mean of {} decided rows, {best} against {}",
             rows.len(),

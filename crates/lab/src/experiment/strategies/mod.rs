@@ -20,11 +20,13 @@ mod view;
 pub use settings::Settings;
 
 use serde::Serialize;
-use serde_json::{Map, json};
+use serde_json::json;
 
-use super::contest::{DeviceReadahead, Pools, Row, Standing, frames_most, hold};
+use super::contest::{self, Standing, hold, readahead_guard};
 use super::means::{self, Means};
+use super::tally::Row;
 use super::{Bench, Entrant, Experiment, Ground, Measuring, Outcome, POOL_BLOCK_BYTES};
+use crate::device_readahead::ReadaheadGuard;
 use crate::report::{BackendNote, Record};
 use crate::workfile::Naming;
 
@@ -52,17 +54,17 @@ impl Experiment for Settings {
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
-        let readahead = DeviceReadahead::new(bench.storage, &self.device_readahead)?;
+        let guard = readahead_guard(bench.storage, &self.device_readahead)?;
         let ground = self.ground();
         let mut means = Means::probe(&ground, bench.workfile, &self.caches, Vec::new())?;
         means::check(self.rows().iter().map(|row| means.missing(None, row.cache)))?;
-        let pools = Pools::new(bench.workfile, 0)?;
         for &cache in &self.caches {
             if means.missing(None, cache).is_none() {
-                means.backends.push(pools.backend(cache)?);
+                means.backends.push(contest::backend(bench.workfile, cache)?);
             }
         }
-        Ok(Box::new(move |bench, progress| self.run(bench, means, readahead, progress)))
+        means.backends.dedup_by(|a, b| a.backend == b.backend);
+        Ok(Box::new(move |bench, progress| self.run(bench, means, guard, progress)))
     }
 }
 
@@ -71,20 +73,15 @@ impl Settings {
         &self,
         bench: &Bench<'_>,
         means: Means,
-        readahead: DeviceReadahead,
+        guard: Option<ReadaheadGuard>,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Outcome> {
-        let found_bytes = readahead.bytes();
-        let (rows, unusable) =
-            self.rows().into_iter().partition(|row| means.missing(None, row.cache).is_none());
-        let rules = self.rules();
-        let pools = Pools::new(bench.workfile, frames_most(&rules.shape))?;
-        let mut standings = hold(bench, &rules, rows, &pools, readahead, progress)?;
-        let unmeasured = |row: Row| {
-            let why = means.missing(None, row.cache).unwrap_or_default();
-            Standing::unmeasured(row, found_bytes, why)
+        let standing = |row: contest::Row| match means.missing(None, row.cache) {
+            Some(why) => Standing::unmeasured(row, why),
+            None => Standing::new(row),
         };
-        standings.extend(Vec::into_iter(unusable).map(unmeasured));
+        let mut standings: Vec<Standing> = self.rows().into_iter().map(standing).collect();
+        hold(bench, &self.rules(), &mut standings, guard, progress)?;
         Ok(self.outcome(&standings, means.backends))
     }
 
@@ -95,7 +92,7 @@ impl Settings {
         Outcome {
             records: standings.iter().flat_map(|standing| self.records(standing)).collect(),
             backends,
-            section: view::section(standings, &verdicts, &conclusions),
+            section: view::section(standings),
             advice: conclusion::advice(standings).into_iter().collect(),
             verdicts,
             conclusions,
@@ -114,13 +111,11 @@ impl Settings {
                 cache: row.cache.to_string(),
                 device_readahead_bytes: standing.device_readahead_bytes,
             };
-            let rounds = standing.tallies[index].rounds(POOL_BLOCK_BYTES);
-            let mut record = Record::new(NAME, &cell, rounds);
-            if record.rounds.is_empty() {
-                record.metrics = Map::from_iter([("blocks_per_s".to_owned(), json!(null))]);
-            }
+            let tally = &standing.tallies[index];
+            let rounds = tally.rounds.iter().map(|round| round.figures(POOL_BLOCK_BYTES)).collect();
+            let mut record = Row { rounds, ..Row::new(cell) }.record(NAME, "blocks_per_s");
             record.metrics.insert("ratio_to_best".to_owned(), json!(ratios[index]));
-            record.remarks = standing.remarks(index);
+            record.remarks = tally.notes();
             let slowed = self.handicap.filter(|(slowed, _)| slowed == entrant);
             record.remarks.extend(slowed.map(|(_, part)| {
                 format!("slowed down on purpose by {:.0} % of its time", part * 100.0)

@@ -1,53 +1,23 @@
-//! The section of `strategies`: every row as shares of its best, the losses, the noise, and all figures.
+//! The section of `strategies`: every row as shares of its best.
 
 use super::NAME;
-use super::conclusion::of_adaptive;
-use crate::experiment::Entrant;
-use crate::experiment::POOL_BLOCK_BYTES;
 use crate::experiment::contest::Standing;
-use crate::experiment::tally::Round;
-use crate::facts::DeviceCounters;
-use crate::report::numbers::{self, bytes};
-use crate::report::{Conclusion, Mark, Part, Row, Section, Table, TableCell, Verdict};
+use crate::experiment::{Entrant, unique};
+use crate::report::numbers::bytes;
+use crate::report::{Mark, Part, Section, Table, TableCell};
 use crate::statistics::Judgement;
 
-/// A figure of an entrant: its heading, what it is in a round, and how the number is written.
-type Figure = (&'static str, fn(&Round, Option<&DeviceCounters>) -> Option<f64>, fn(f64) -> String);
-
-const FIGURES: [Figure; 8] = [
-    ("blocks/s", |round, _| Some(round.rate()), numbers::number),
-    ("seconds", |round, _| Some(round.seconds), numbers::number),
-    ("blocks", |round, _| Some(round.blocks as f64), numbers::number),
-    ("requests", |_, device| device.map(|device| device.reads as f64), numbers::number),
-    ("over-read %", |round, device| round.over_read(device, POOL_BLOCK_BYTES), numbers::percent),
-    ("wait p50 µs", |round, _| round.wait_us_p50(), numbers::number),
-    ("wait p99 µs", |round, _| round.wait_us_p99(), numbers::number),
-    ("processor µs/block", |round, _| Some(round.processor_us()), numbers::number),
-];
-
 /// What is shown of `standings`.
-pub(super) fn section(
-    standings: &[Standing],
-    verdicts: &[Verdict],
-    conclusions: &[Conclusion],
-) -> Section {
-    let mut parts: Vec<Part> =
-        conclusions.iter().map(|conclusion| Part::Text(conclusion.sentence.clone())).collect();
-    parts.push(Part::Table(matrix(standings)));
-    let lost = of_adaptive(verdicts, Judgement::Misses);
-    if !lost.is_empty() {
-        parts.push(Part::Table(losses(&lost)));
-    }
-    parts.push(Part::Table(figures(standings)));
+pub(super) fn section(standings: &[Standing]) -> Section {
     Section {
         name: NAME,
         title: "Patterns and strategies".to_owned(),
         about: "How fast each way of reading reads the same blocks, as a share of the fastest of its row. \
                 adaptive chooses by itself and is to be as fast as the best of the others: filled rows of \
-                it are surely not, pale ones are undecided."
+                it are surely not, pale ones are undecided. By how much is among the comparisons, and all \
+                figures are among the records."
             .to_owned(),
-        parts,
-        headline: None,
+        parts: vec![Part::Table(matrix(standings))],
     }
 }
 
@@ -58,88 +28,44 @@ fn group(standing: &Standing) -> String {
     format!("{}, {}, kernel readahead {readahead}", standing.row.state, standing.row.cache)
 }
 
-/// Every entrant of any row, in the order met.
-fn entrants(standings: &[Standing]) -> Vec<Entrant> {
-    let all: Vec<Entrant> =
-        standings.iter().flat_map(|standing| standing.row.entrants.clone()).collect();
-    crate::experiment::unique(&all)
-}
-
-/// Rows by entrants: shares of the best of the row.
+/// Rows by entrants, those of any row in the order met: shares of the best of the row.
 fn matrix(standings: &[Standing]) -> Table {
-    let entrants = entrants(standings);
-    let mut table =
-        Table { caption: "Share of the fastest of the row".to_owned(), ..Table::default() };
-    table.columns = std::iter::once("pattern".to_owned())
-        .chain(entrants.iter().map(ToString::to_string))
-        .collect();
+    let all = standings.iter().flat_map(|standing| standing.row.entrants.clone());
+    let entrants: Vec<Entrant> = unique(&all.collect::<Vec<_>>());
+    let columns = std::iter::once("pattern".to_owned());
+    let mut table = Table::new(
+        "Share of the fastest of the row",
+        columns.chain(entrants.iter().map(ToString::to_string)),
+    );
     for standing in standings {
-        let (ratios, adaptive) = (standing.ratios_to_best(), standing.adaptive());
+        let ratios = standing.ratios_to_best();
         let mut cells = vec![TableCell::new(standing.row.pattern.to_string())];
-        for entrant in &entrants {
-            let Some(index) = standing.row.entrants.iter().position(|it| it == entrant) else {
-                cells.push(TableCell::new(""));
-                continue;
-            };
-            let judgement = adaptive.filter(|it| it.entrant == *entrant).map(|it| it.judgement);
-            let (share, is_measured) = (ratios[index], !standing.tallies[index].rounds.is_empty());
-            let mark = match judgement {
-                _ if share.is_none() => Mark::Weak,
-                Some(Judgement::Misses) => Mark::Bad,
-                Some(Judgement::Undecided) => Mark::Weak,
-                _ if share == Some(1.0) => Mark::Best,
-                _ => Mark::Plain,
-            };
-            let text = match share {
-                Some(share) => share_text(share),
-                None if is_measured => "?".to_owned(),
-                None => TableCell::missing().text,
-            };
-            let notes = standing.remarks(index).iter().map(|remark| table.note(remark)).collect();
-            cells.push(TableCell { text, share, mark, notes });
-        }
-        table.rows.push(Row { group: group(standing), cells });
+        cells.extend(entrants.iter().map(|entrant| {
+            let index = standing.row.entrants.iter().position(|it| it == entrant);
+            index.map_or_else(TableCell::default, |index| share(standing, index, ratios[index]))
+        }));
+        table.push(group(standing), cells);
     }
     table
 }
 
-/// The rows in which `adaptive` surely misses its bound, the worst first.
-fn losses(lost: &[&Verdict]) -> Table {
-    let columns = ["row", "best other", "adaptive's part of it", "at least", "at most"];
-    let cells = |miss: &&Verdict| {
-        let figures =
-            [miss.ratio, miss.low, miss.high].map(|it| TableCell::new(format!("{it:.2}")));
-        let names = [&miss.row, &miss.rival].map(|name| TableCell::new(name.as_str()));
-        names.into_iter().chain(figures).collect()
+/// The cell of an entrant that has such a share of the best.
+fn share(standing: &Standing, index: usize, share: Option<f64>) -> TableCell {
+    let entrant = standing.row.entrants[index];
+    let judgement = standing.adaptive().filter(|it| it.entrant == entrant).map(|it| it.judgement);
+    let mark = match judgement {
+        _ if share.is_none() => Mark::Weak,
+        Some(Judgement::Misses) => Mark::Bad,
+        Some(Judgement::Undecided) => Mark::Weak,
+        _ if share == Some(1.0) => Mark::Best,
+        _ => Mark::Plain,
     };
-    Table {
-        caption: "Where adaptive loses".to_owned(),
-        columns: columns.map(str::to_owned).to_vec(),
-        rows: lost.iter().map(|miss| Row { group: String::new(), cells: cells(miss) }).collect(),
-        notes: Vec::new(),
-    }
-}
-
-/// Every entrant of every row with its medians.
-fn figures(standings: &[Standing]) -> Table {
-    let columns = FIGURES.iter().map(|(heading, ..)| (*heading).to_owned());
-    let mut table = Table {
-        caption: "All figures, medians of the rounds".to_owned(),
-        columns: std::iter::once("strategy".to_owned()).chain(columns).collect(),
-        ..Table::default()
+    let text = match share {
+        Some(share) => share_text(share),
+        None if standing.tallies[index].rounds.is_empty() => "–".to_owned(),
+        None => "?".to_owned(),
     };
-    for standing in standings {
-        for (entrant, tally) in standing.row.entrants.iter().zip(&standing.tallies) {
-            let cell = |(_, value, text): &Figure| {
-                let median = tally.median(value);
-                median.map_or_else(TableCell::missing, |median| TableCell::new(text(median)))
-            };
-            let group = format!("{}, {}", standing.row.pattern, group(standing));
-            let name = std::iter::once(TableCell::new(entrant.to_string()));
-            table.rows.push(Row { group, cells: name.chain(FIGURES.iter().map(cell)).collect() });
-        }
-    }
-    table
+    TableCell { text, share, mark, notes: standing.tallies[index].notes() }
 }
 
 /// A share with two digits, rounded down, so that 1.00 is the best and nothing else.

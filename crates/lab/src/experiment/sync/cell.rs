@@ -1,11 +1,10 @@
 //! The typed cell of `sync`, and what its rounds gave.
 
+use std::fmt;
+
 use serde::Serialize;
 
-use super::NAME;
-use crate::experiment::rounds;
-use crate::report::Record;
-use crate::statistics::median;
+use crate::experiment::{rounds, tally};
 use crate::units::shown_size;
 
 /// Where a write goes.
@@ -51,27 +50,12 @@ impl Method {
             Method::RwfDsync | Method::ODirectODsync => None,
         }
     }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Method::Fdatasync => "fdatasync",
-            Method::Fsync => "fsync",
-            Method::ODsync => "o_dsync",
-            Method::OSync => "o_sync",
-            Method::RwfDsync => "rwf_dsync",
-            Method::ODirectODsync => "o_direct_o_dsync",
-        }
-    }
 }
 
-/// What several writers write to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Files {
-    /// One file for all.
-    One,
-    /// A file for each.
-    Own,
+impl fmt::Display for Method {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(out)
+    }
 }
 
 /// One setting to be measured.
@@ -81,8 +65,8 @@ pub(super) struct Cell {
     pub(super) bytes: u64,
     pub(super) place: Place,
     pub(super) method: Method,
+    /// To one file.
     pub(super) writers: u32,
-    pub(super) files: Files,
 }
 
 impl Cell {
@@ -92,16 +76,15 @@ impl Cell {
             Place::Overwritten => "overwritten",
             Place::Appended => "appended",
         };
-        let writers = match (self.writers, self.files) {
-            (1, _) => "1 writer".to_owned(),
-            (count, Files::One) => format!("{count} writers"),
-            (count, Files::Own) => format!("{count} writers with files of their own"),
+        let writers = match self.writers {
+            1 => "1 writer".to_owned(),
+            count => format!("{count} writers"),
         };
         format!("{} {place}, {writers}", shown_size(self.bytes))
     }
 
     pub(super) fn label(self) -> String {
-        format!("{}, {}", self.row_label(), self.method.name())
+        format!("{}, {}", self.row_label(), self.method)
     }
 
     /// As PostgreSQL writes a small commit to a recycled WAL segment.
@@ -124,37 +107,16 @@ pub(super) struct Figures {
 }
 
 /// A cell and what its rounds gave.
-#[derive(Debug, Clone)]
-pub(super) struct Row {
-    pub(super) cell: Cell,
-    pub(super) rounds: Vec<Figures>,
-    /// Why it could not be measured; there are no rounds after that.
-    pub(super) refused: Option<String>,
-    pub(super) remarks: Vec<String>,
-}
+pub(super) type Row = tally::Row<Cell, Figures>;
 
 impl Row {
-    pub(super) fn new(cell: Cell) -> Row {
-        Row { cell, rounds: Vec::new(), refused: None, remarks: Vec::new() }
-    }
-
     pub(super) fn rates(&self) -> Vec<f64> {
         self.rounds.iter().map(|round| round.syncs_per_s).collect()
-    }
-
-    pub(super) fn median(&self, of: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
-        let values: Option<Vec<f64>> = self.rounds.iter().map(of).collect();
-        median(&values?)
     }
 
     /// The latency in words: the median, and its lowest and highest round if they are far apart.
     pub(super) fn told(&self) -> String {
         let latencies: Vec<f64> = self.rounds.iter().map(|round| round.latency_us_p50).collect();
         rounds::told(&latencies, "µs")
-    }
-
-    pub(super) fn record(&self) -> Record {
-        let refused = self.refused.as_deref();
-        rounds::record(NAME, &self.cell, &self.rounds, &self.remarks, refused, "syncs_per_s")
     }
 }

@@ -3,25 +3,17 @@
 //! Source:      PostgreSQL, xlog.h and the documentation of wal_sync_method: fdatasync is the default on Linux.
 
 use super::NAME;
-use super::cell::{Cell, Files, Method, Place, Row};
-use crate::experiment::rounds;
+use super::cell::{Cell, Method, Place, Row};
+use crate::experiment::Outcome;
 use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict, numbers};
-use crate::statistics::{self, Estimate};
+use crate::statistics::{Estimate, paired_ratio, ratio_to_best};
 
 /// Fewest rounds for advice: many disks now sync in 0.1 ms and now in 4 ms, whatever the method, so that three
 /// or four rounds in favour of one of three methods come by chance.
 const ROUNDS_MIN: usize = 5;
 
-/// What follows from the cells.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) verdicts: Vec<Verdict>,
-    pub(super) advice: Vec<Advice>,
-    pub(super) conclusions: Vec<Conclusion>,
-}
-
 /// The verdicts, the advice and the sentences. `filesystem`: its type.
-pub(super) fn draw(filesystem: Option<&str>, rows: &[Row]) -> Found {
+pub(super) fn draw(filesystem: Option<&str>, rows: &[Row]) -> Outcome {
     let in_memory = filesystem.filter(|name| ["tmpfs", "ramfs"].contains(name));
     let mut told = Vec::new();
     if let Some(name) = in_memory {
@@ -30,22 +22,13 @@ pub(super) fn draw(filesystem: Option<&str>, rows: &[Row]) -> Found {
         ));
     }
     told.extend(commit(rows));
-    let refused: Vec<&str> = rows
-        .iter()
-        .filter(|row| row.cell.is_a_commit())
-        .filter_map(|row| row.refused.as_deref())
-        .collect();
-    told.extend(refused.iter().map(|why| format!("{why}.")));
-    let conclusion = |sentence| Conclusion {
-        experiment: NAME.to_owned(),
-        sentence,
-        setting: String::new(),
-        value: String::new(),
-    };
-    Found {
+    let commits = rows.iter().filter(|row| row.cell.is_a_commit());
+    told.extend(commits.filter_map(|row| Some(format!("{}.", row.failure.as_ref()?))));
+    Outcome {
         verdicts: verdicts(rows),
         advice: wal_sync_method(rows).filter(|_| in_memory.is_none()).into_iter().collect(),
-        conclusions: told.into_iter().map(conclusion).collect(),
+        conclusions: Conclusion::all(NAME, told),
+        ..Outcome::default()
     }
 }
 
@@ -53,13 +36,8 @@ fn find(rows: &[Row], cell: Cell) -> Option<&Row> {
     rows.iter().find(|row| row.cell == cell && !row.rounds.is_empty())
 }
 
-const COMMIT: Cell = Cell {
-    bytes: 8 << 10,
-    place: Place::Overwritten,
-    method: Method::Fdatasync,
-    writers: 1,
-    files: Files::One,
-};
+const COMMIT: Cell =
+    Cell { bytes: 8 << 10, place: Place::Overwritten, method: Method::Fdatasync, writers: 1 };
 
 /// What a commit costs, alone and beside others, in a sentence.
 fn commit(rows: &[Row]) -> Option<String> {
@@ -83,51 +61,38 @@ fn commit(rows: &[Row]) -> Option<String> {
 fn verdicts(rows: &[Row]) -> Vec<Verdict> {
     let judged = |row: &Row| {
         let rival = find(rows, Cell { method: Method::Fdatasync, ..row.cell })?;
-        let (ours, theirs) = (row.rates(), rival.rates());
-        let (ours, theirs) = rounds::side_by_side(&ours, &theirs);
-        let ratio = statistics::paired_ratio(ours, theirs).filter(|_| row.cell != rival.cell)?;
-        Some(Verdict {
-            experiment: NAME.to_owned(),
-            row: row.cell.row_label(),
-            entrant: row.cell.method.name().to_owned(),
-            rival: rival.cell.method.name().to_owned(),
-            ratio: ratio.value,
-            low: ratio.low,
-            high: ratio.high,
-            verdict: statistics::judge(ratio, ours.len()),
-        })
+        let ratio =
+            paired_ratio(&row.rates(), &rival.rates()).filter(|_| row.cell != rival.cell)?;
+        let of = [row, rival].map(|row| row.cell.method.to_string());
+        Some(Verdict::new(NAME, row.cell.row_label(), of, ratio))
     };
     rows.iter().filter_map(judged).collect()
 }
 
-/// The methods that PostgreSQL can choose, but for its default, and what the best of them gains over
-/// that; which is the best is decided for each round by the others.
-fn best_choice(rows: &[Row]) -> Option<(&Row, &Row, usize, Estimate)> {
+/// The default, the best of the other methods that PostgreSQL can choose, and what that gains; which is the
+/// best is decided for each round by the others.
+fn best_choice(rows: &[Row]) -> Option<(&Row, &Row, Estimate)> {
     let default = find(rows, COMMIT)?;
-    let rounds = default.rounds.len();
     let others: Vec<&Row> = rows
         .iter()
         .filter(|row| row.cell.is_a_commit() && row.cell.method.wal_sync_method().is_some())
-        .filter(|row| row.cell != COMMIT && row.rounds.len() == rounds)
+        .filter(|row| row.cell != COMMIT && row.rounds.len() == default.rounds.len())
         .collect();
     let rates: Vec<Vec<f64>> = others.iter().map(|row| row.rates()).collect();
-    let rates: Vec<&[f64]> = rates.iter().map(Vec::as_slice).collect();
-    let (best, ratio) = statistics::ratio_to_best(&default.rates(), &rates)?;
-    Some((default, others[best], rounds, ratio.inverse()))
+    let (best, ratio) = ratio_to_best(&default.rates(), &rates)?;
+    Some((default, others[best], ratio.inverse()))
 }
 
 /// Whether more rounds could tell if another method than the default is better.
 pub(super) fn is_undecided(rows: &[Row]) -> bool {
-    best_choice(rows).is_some_and(|(_, _, rounds, gain)| {
-        !gain.is_clear() || (gain.value > 1.0 && rounds < ROUNDS_MIN)
+    best_choice(rows).is_some_and(|(_, _, gain)| {
+        !gain.is_clear() || (gain.value > 1.0 && gain.rounds < ROUNDS_MIN)
     })
 }
 
 fn wal_sync_method(rows: &[Row]) -> Option<Advice> {
-    let (default, best, rounds, gain) = best_choice(rows)?;
-    if rounds < ROUNDS_MIN {
-        return None;
-    }
+    let (default, best, gain) =
+        best_choice(rows).filter(|(_, _, gain)| gain.rounds >= ROUNDS_MIN)?;
     let (now, advised) =
         (default.cell.method.wal_sync_method()?, best.cell.method.wal_sync_method()?);
     Advice::worth_it(Proposal {
@@ -137,12 +102,12 @@ fn wal_sync_method(rows: &[Row]) -> Option<Advice> {
         current: Some(now.to_owned()),
         advised: advised.to_owned(),
         gain,
-        rounds,
         evidence: format!(
             "Median latency of 8 KiB overwritten and made durable: {} by {advised}, {} by {now} \
-             ({rounds} rounds).",
+             ({} rounds).",
             best.told(),
-            default.told()
+            default.told(),
+            gain.rounds,
         ),
     })
 }
@@ -228,7 +193,7 @@ mod tests {
         rows.push(row(Cell { writers: 16, ..COMMIT }, &[100.0, 100.0]));
         rows.push(row(Cell { place: Place::Appended, ..COMMIT }, &[900.0, 910.0]));
         let mut direct = commit_by(Method::ODirectODsync, &[]);
-        direct.refused = Some("o_direct_o_dsync is refused here: Invalid argument".to_owned());
+        direct.failure = Some("o_direct_o_dsync is refused here: Invalid argument".to_owned());
         rows.push(direct);
         let told = draw(Some("ext4"), &rows).conclusions;
         assert_eq!(
@@ -237,7 +202,7 @@ mod tests {
              from 490 to 1,000): 2,000 a second from one writer, 10,000 from 16; appended it takes 905 µs."
         );
         assert!(told[1].sentence.contains("o_direct_o_dsync is refused here"));
-        let record = rows.last().unwrap().record();
+        let record = rows.last().unwrap().record("sync", "syncs_per_s");
         assert!(record.metrics["syncs_per_s"].is_null() && record.remarks[0].contains("refused"));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::cell::{Cell, Files, Method, Place};
+use super::cell::{Cell, Method, Place};
 use crate::cli::{CommonArgs, OutputArgs};
 use crate::experiment::Rounds;
 use crate::units::parse_size_in;
@@ -28,7 +28,7 @@ const WRITERS: [u32; 2] = [4, 16];
                   Methods: fdatasync, fsync, o_dsync, o_sync (a file that was opened so), rwf_dsync (each \
                   write says so), o_direct_o_dsync (past the page cache). In PostgreSQL's wal_sync_method o_dsync is \
                   open_datasync, and o_sync is open_sync.\n\
-                  Writers share one file, each in a part of it; with fdatasync also with a file for each.\n\n\
+                  Writers share one file, each in a part of it.\n\n\
                   Example: forebay lab sync --dir /var/lib/postgresql"
 )]
 pub struct Settings {
@@ -62,7 +62,6 @@ impl Settings {
             place: Place::Overwritten,
             method: Method::Fdatasync,
             writers: 1,
-            files: Files::One,
         };
         let by_methods = |cell: Cell| Method::ALL.map(|method| Cell { method, ..cell });
         if self.quick {
@@ -82,9 +81,7 @@ impl Settings {
                 cells.extend(by_methods(Cell { bytes, place, ..page }));
             }
             for writers in WRITERS {
-                let many = Cell { place, writers, ..page };
-                cells.extend(by_methods(many));
-                cells.push(Cell { files: Files::Own, ..many });
+                cells.extend(by_methods(Cell { place, writers, ..page }));
             }
         }
         cells

@@ -2,7 +2,8 @@
 
 use super::NAME;
 use super::cell::Row;
-use crate::report::{Mark, Part, Row as TableRow, Section, Table, TableCell, numbers};
+use crate::report::{Mark, Part, Section, Table, TableCell};
+use crate::statistics::range;
 
 /// The section.
 pub(super) fn section(rows: &[Row]) -> Section {
@@ -13,48 +14,33 @@ pub(super) fn section(rows: &[Row]) -> Section {
                 was written and synced before, as PostgreSQL's recycled WAL segments are."
             .to_owned(),
         parts: vec![Part::Table(table(rows))],
-        headline: None,
     }
 }
 
 fn table(rows: &[Row]) -> Table {
-    let columns = ["method", "syncs/s", "slowest round", "fastest round", "p50 µs", "p99 µs"];
-    let mut table = Table {
-        caption: "Durable writes a second, and the latency of a write with its sync; p99 of 1,000 writes or \
-                  more"
-            .to_owned(),
-        columns: columns.map(str::to_owned).to_vec(),
-        ..Table::default()
-    };
     let rate = |row: &Row| row.median(|round| Some(round.syncs_per_s));
-    for row in rows {
-        let group = row.cell.row_label();
-        let beside = rows.iter().filter(|other| other.cell.row_label() == group);
-        let best = beside.clone().filter_map(rate).fold(0.0, f64::max);
-        let figure = |value: Option<f64>| match value {
-            Some(value) => TableCell::new(numbers::number(value)),
-            None => TableCell::missing(),
-        };
-        let rates = row.rates();
-        let alone = beside.count() == 1;
-        let is_best = rate(row).is_some_and(|rate| rate >= best) && !alone;
-        let notes = row.record().remarks.iter().map(|remark| table.note(remark)).collect();
-        let first = TableCell {
-            mark: if is_best { Mark::Best } else { Mark::Plain },
-            share: rate(row).filter(|_| best > 0.0).map(|rate| rate / best),
-            notes,
-            ..figure(rate(row))
-        };
-        let cells = vec![
-            TableCell::new(row.cell.method.name()),
-            first,
-            figure(rates.iter().copied().reduce(f64::min)),
-            figure(rates.iter().copied().reduce(f64::max)),
-            figure(row.median(|round| Some(round.latency_us_p50))),
-            figure(row.median(|round| round.latency_us_p99)),
-        ];
-        assert_eq!(cells.len(), table.columns.len());
-        table.rows.push(TableRow { group, cells });
-    }
-    table
+    let rate_of_best = |row: &Row| {
+        let label = row.cell.row_label();
+        let beside = rows.iter().filter(|other| other.cell.row_label() == label);
+        beside.filter_map(rate).fold(0.0, f64::max)
+    };
+    let compared = |row: &Row| {
+        let share = rate(row).map(|rate| rate / rate_of_best(row));
+        let mark = if share == Some(1.0) { Mark::Best } else { Mark::Plain };
+        TableCell { share, mark, ..TableCell::figure(rate(row)) }.noted(&row.notes())
+    };
+    let measured = |row: &Row| Some(range(&row.rates())).filter(|_| !row.rounds.is_empty());
+    Table::of(
+        "Durable writes a second, and the latency of a write with its sync; p99 of 1,000 writes or more",
+        rows,
+        |row| row.cell.row_label(),
+        &[
+            ("method", &|row| TableCell::new(row.cell.method.to_string())),
+            ("syncs/s", &compared),
+            ("slowest round", &|row| TableCell::figure(measured(row).map(|(low, _)| low))),
+            ("fastest round", &|row| TableCell::figure(measured(row).map(|(_, high)| high))),
+            ("p50 µs", &|row| TableCell::figure(row.median(|it| Some(it.latency_us_p50)))),
+            ("p99 µs", &|row| TableCell::figure(row.median(|it| it.latency_us_p99))),
+        ],
+    )
 }

@@ -1,12 +1,12 @@
 //! One measurement: writers that write and sync, one after the other, until the time is up.
 //!
-//! Failure:     a method that this system or filesystem does not have is [`Refused`]; anything else that goes
+//! Failure:     a method that this system or filesystem does not have is [`Missing`]; anything else that goes
 //!              wrong ends the run.
 
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,9 @@ use anyhow::Context;
 use forebay_io::Arena;
 use hdrhistogram::Histogram;
 
-use super::cell::{Cell, Figures, Method};
-use crate::experiment::tally::wait_histogram;
+use super::cell::{Cell, Figures, Method, Place};
+use crate::experiment::tally::{Missing, wait_histogram};
+use crate::workfile::Workfile;
 
 /// A cell lasts so long.
 pub(super) const CELL_TIME: Duration = Duration::from_millis(250);
@@ -23,36 +24,30 @@ pub(super) const CELL_TIME: Duration = Duration::from_millis(250);
 /// Latencies that a 99th percentile takes.
 const SAMPLES_MIN: u64 = 1000;
 
-/// A method that does not exist here.
-#[derive(Debug, thiserror::Error)]
-#[error("{method} is refused here: {why}")]
-pub(super) struct Refused {
-    method: &'static str,
-    why: std::io::Error,
-}
-
-/// A file and the part of it that one writer has.
-pub(super) struct Part<'a> {
-    pub(super) file: &'a File,
+/// The part of a file that one writer has, or that several share.
+pub(super) struct Part {
+    file: File,
     /// First byte, and the first after the part.
-    pub(super) bytes: std::ops::Range<u64>,
-    /// Where the next write goes, for all who share it; the part's beginning comes after its end.
-    pub(super) next: &'a AtomicU64,
-    /// Whether the measurement ends at the part's end.
-    pub(super) once: bool,
+    bytes: Range<u64>,
+    /// Writes so far; after the part's end comes its beginning,
+    next: AtomicU64,
+    /// unless the file was to grow: then the measurement ends there.
+    once: bool,
 }
 
-/// Opens the file at `path` for `method`.
-///
-/// # Errors
-/// [`Refused`], or what else went wrong.
-pub(super) fn open(path: &Path, method: Method) -> anyhow::Result<File> {
-    let mut options = File::options();
-    options.write(true);
-    if let Err(why) = with_flags(&mut options, method) {
-        return Err(Refused { method: method.name(), why }.into());
+impl Part {
+    /// Opens `file` for the method of `cell`.
+    ///
+    /// # Errors
+    /// [`Missing`], or what else went wrong.
+    pub(super) fn new(file: &Workfile, bytes: Range<u64>, cell: Cell) -> anyhow::Result<Part> {
+        let mut options = File::options();
+        options.write(true);
+        let opened = with_flags(&mut options, cell.method).and_then(|()| options.open(file.path()));
+        let file = opened.map_err(|why| refused(cell.method, why, "cannot open the file"))?;
+        let once = cell.place == Place::Appended;
+        Ok(Part { file, bytes, next: AtomicU64::new(0), once })
     }
-    options.open(path).map_err(|error| as_refusal(method, error, "cannot open the file"))
 }
 
 #[cfg(target_os = "linux")]
@@ -79,24 +74,25 @@ fn with_flags(_: &mut std::fs::OpenOptions, method: Method) -> std::io::Result<(
     }
 }
 
-fn as_refusal(method: Method, why: std::io::Error, what: &'static str) -> anyhow::Error {
+fn refused(method: Method, why: std::io::Error, what: &'static str) -> anyhow::Error {
     match why.kind() {
         ErrorKind::InvalidInput | ErrorKind::Unsupported => {
-            Refused { method: method.name(), why }.into()
+            Missing(format!("{method} is refused here: {why}")).into()
         }
         _ => anyhow::Error::new(why).context(what),
     }
 }
 
-/// Has every part written to at once.
+/// Has all writers write to `parts` at once; several of them to one if there are fewer parts.
 ///
 /// # Errors
-/// [`Refused`], or what else went wrong.
-pub(super) fn measure(cell: Cell, parts: &[Part<'_>]) -> anyhow::Result<Figures> {
+/// [`Missing`], or what else went wrong.
+pub(super) fn measure(cell: Cell, parts: &[Part]) -> anyhow::Result<Figures> {
     let begun = Instant::now();
     let write = |part| write_until(cell, part, begun + CELL_TIME);
     let all: anyhow::Result<Vec<Histogram<u64>>> = std::thread::scope(|scope| {
-        let writers: Vec<_> = parts.iter().map(|part| scope.spawn(move || write(part))).collect();
+        let parts = parts.iter().cycle().take(cell.writers as usize);
+        let writers: Vec<_> = parts.map(|part| scope.spawn(move || write(part))).collect();
         writers.into_iter().map(|writer| writer.join().expect("a writer panicked")).collect()
     });
     let seconds = begun.elapsed().as_secs_f64();
@@ -116,7 +112,7 @@ pub(super) fn measure(cell: Cell, parts: &[Part<'_>]) -> anyhow::Result<Figures>
 }
 
 /// One writer. Writes at least once.
-fn write_until(cell: Cell, part: &Part<'_>, end: Instant) -> anyhow::Result<Histogram<u64>> {
+fn write_until(cell: Cell, part: &Part, end: Instant) -> anyhow::Result<Histogram<u64>> {
     let mut latencies = wait_histogram();
     // Aligned, for direct writes.
     let mut memory = Arena::new(1, cell.bytes as usize)?.take().context("no memory")?;
@@ -129,7 +125,7 @@ fn write_until(cell: Cell, part: &Part<'_>, end: Instant) -> anyhow::Result<Hist
             return Ok(latencies);
         }
         let offset = part.bytes.start + count % room * cell.bytes;
-        write_durably(part.file, cell.method, &memory, offset)?;
+        write_durably(&part.file, cell.method, &memory, offset)?;
         latencies.saturating_record(moment.elapsed().as_nanos() as u64);
     }
 }
@@ -139,7 +135,7 @@ fn write_durably(file: &File, method: Method, bytes: &[u8], offset: u64) -> anyh
         Method::RwfDsync => write_each_durably(file, bytes, offset),
         _ => file.write_all_at(bytes, offset),
     };
-    written.map_err(|error| as_refusal(method, error, "cannot write"))?;
+    written.map_err(|error| refused(method, error, "cannot write"))?;
     match method {
         Method::Fdatasync => file.sync_data().context("cannot sync"),
         Method::Fsync => file.sync_all().context("cannot sync"),
@@ -172,48 +168,53 @@ fn write_each_durably(_: &File, _: &[u8], _: u64) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::{Files, Place};
     use super::*;
+    use crate::workfile::Naming;
 
-    fn cell(method: Method, bytes: u64) -> Cell {
-        Cell { bytes, place: Place::Overwritten, method, writers: 1, files: Files::One }
+    fn cell(method: Method, place: Place, writers: u32) -> Cell {
+        Cell { bytes: 8192, place, method, writers }
+    }
+
+    fn workfile(directory: &tempfile::TempDir, bytes: u64) -> Workfile {
+        let naming = Naming::Nameless;
+        let mut file = Workfile::create(directory.path(), bytes, 8192, 7, naming).unwrap();
+        file.fill(|_| ()).unwrap();
+        file
     }
 
     #[test]
     fn every_method_writes_where_it_should_and_no_further() {
         let directory = tempfile::tempdir_in(".").unwrap();
-        let path = directory.path().join("file");
         for method in Method::ALL {
-            std::fs::write(&path, vec![0; 64 << 10]).unwrap();
-            let file = match open(&path, method) {
-                Ok(file) => file,
-                Err(error) if error.is::<Refused>() => continue,
-                Err(error) => panic!("{method:?}: {error}"),
-            };
-            let next = AtomicU64::new(0);
-            let part = Part { file: &file, bytes: 16 << 10..32 << 10, next: &next, once: false };
-            let figures = match measure(cell(method, 8192), &[part]) {
+            let file = workfile(&directory, 64 << 10);
+            let before = std::fs::read(file.path()).unwrap();
+            let cell = cell(method, Place::Overwritten, 1);
+            let measured =
+                Part::new(&file, 16 << 10..32 << 10, cell).and_then(|part| measure(cell, &[part]));
+            let figures = match measured {
                 Ok(figures) => figures,
-                Err(error) if error.is::<Refused>() => continue,
+                Err(error) if error.is::<Missing>() => continue,
                 Err(error) => panic!("{method:?}: {error}"),
             };
             assert!(figures.syncs > 0 && figures.seconds >= 0.25, "{figures:?}");
-            let bytes = std::fs::read(&path).unwrap();
-            assert_eq!(bytes.len(), 64 << 10, "{method:?}");
-            let untouched = |range: &[u8]| range.iter().all(|&byte| byte == 0);
-            assert!(untouched(&bytes[..16 << 10]) && untouched(&bytes[32 << 10..]), "{method:?}");
-            assert!(!untouched(&bytes[16 << 10..24 << 10]), "{method:?}");
+            let after = std::fs::read(file.path()).unwrap();
+            assert_eq!(after.len(), 64 << 10, "{method:?}");
+            let (begin, end) = (16 << 10, 32 << 10);
+            assert!(before[..begin] == after[..begin] && before[end..] == after[end..]);
+            assert_ne!(before[begin..begin + 8192], after[begin..begin + 8192], "{method:?}");
         }
     }
 
     #[test]
     fn appending_ends_where_there_is_no_more_room() {
-        let file = tempfile::tempfile_in(".").unwrap();
-        let next = AtomicU64::new(0);
-        let part = || Part { file: &file, bytes: 0..80 << 10, next: &next, once: true };
-        let figures = measure(cell(Method::Fdatasync, 8192), &[part(), part()]).unwrap();
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let file = workfile(&directory, 0);
+        let cell = cell(Method::Fdatasync, Place::Appended, 2);
+        let shared = Part::new(&file, 0..80 << 10, cell).unwrap();
+        let figures = measure(cell, &[shared]).unwrap();
         if figures.seconds < 0.25 {
-            assert_eq!((figures.syncs, file.metadata().unwrap().len()), (10, 80 << 10));
+            let len = std::fs::metadata(file.path()).unwrap().len();
+            assert_eq!((figures.syncs, len), (10, 80 << 10));
         }
         assert_eq!(figures.latency_us_p99, None, "of a few");
     }

@@ -135,7 +135,7 @@ fn the_first_screen_has_the_disk_the_settings_and_the_plot_with_its_knee() {
     assert_eq!(
         row,
         "<td class=\"plain words\">Linux block device</td><td class=\"plain words\">128</td>\
-         <td class=\"best words\">4096</td><td class=\"plain\">3.71× (3.42 to 3.98)<sup>2</sup></td>\
+         <td class=\"best words\">4096</td><td class=\"plain\">3.71× (3.42 to 3.98)<sup>2 </sup></td>\
          <td class=\"plain words\">high</td>"
     );
     assert!(settings.contains("<li>eight sequential readers"));
@@ -159,7 +159,7 @@ fn a_section_is_collapsed_and_has_its_marks_bars_groups_and_notes() {
     assert!(matrix.contains("<td class=\"best\" style=\"--share:100.0%\">1.00</td>"), "{matrix}");
     let depth = between(&page, "<details id=\"depth\">", "</details>");
     assert!(
-        depth.contains("<sup>1</sup></td>") && depth.contains("<ol class=\"notes\"><li>not cold"),
+        depth.contains("<sup>1 </sup></td>") && depth.contains("<ol class=\"notes\"><li>not cold"),
         "{depth}"
     );
     assert!(!page.contains("<details open"));

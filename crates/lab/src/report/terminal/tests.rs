@@ -35,7 +35,6 @@ fn the_summary_says_where_what_and_what_to_set() {
         "random reads, 64 at a time",
         "39,828 to 42,632",
         "\nPostgreSQL 18 io_method=worker\n",
-        "* The disk is faster at first: 62,400 requests/s fell to 41,800",
         "34.6× (30.1 to 38.2)",
         "* Direct reads are 1.2 times as fast",
         "* strategies: of 3 comparisons 1 keep the bound, 1 miss it, 1 are undecided.",

@@ -1,0 +1,89 @@
+//! A window of requests: reads in the order of a list, so many of them under way.
+//!
+//! While the caller has one block in hand, `depth` of the next ones are in flight; at depth 0 a block is asked
+//! for only when it is needed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_io::{Arena, Error, File, Io, Lease, Request, Ticket};
+
+/// A queue, a file, and memory for the requests in flight and the block in hand.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub(super) io: Io,
+    file: File,
+    depth: usize,
+    /// Where what is to be read ends: the last request may be shorter than the others.
+    end: u64,
+    spare: Vec<Vec<Lease>>,
+    ahead: VecDeque<(u64, Ticket)>,
+}
+
+/// Memory for a window of `depth` requests of so many bytes.
+///
+/// # Errors
+/// The system has none.
+pub(super) fn memory(depth: usize, request_bytes: u64) -> Result<Arc<Arena>, Error> {
+    Arena::new(depth.max(1) + 1, request_bytes as usize)
+}
+
+impl Window {
+    /// Reads `file` up to its byte `end` through `io` into all of `memory`.
+    pub(super) fn new(io: Io, file: File, end: u64, depth: usize, memory: &Arc<Arena>) -> Window {
+        let mut spare: Vec<Vec<Lease>> =
+            std::iter::from_fn(|| memory.take()).map(|lease| vec![lease]).collect();
+        // First use of memory costs a page fault, which is not what is measured.
+        spare.iter_mut().flatten().for_each(|lease| lease.fill(0));
+        Window { io, file, depth, end, spare, ahead: VecDeque::with_capacity(depth) }
+    }
+
+    /// Reads at `offsets` until there are no more. `each` is given each offset, its bytes, and how long it was
+    /// waited for. What is in flight is waited for as well, so that the device does nothing uncounted.
+    ///
+    /// # Errors
+    /// A failed read, or what `each` says.
+    pub(super) fn read(
+        &mut self,
+        mut offsets: impl Iterator<Item = u64>,
+        mut each: impl FnMut(u64, &[u8], Duration) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        for offset in offsets.by_ref().take(self.depth) {
+            self.ask(offset);
+        }
+        loop {
+            let moment = Instant::now();
+            if self.depth == 0
+                && let Some(offset) = offsets.next()
+            {
+                self.ask(offset);
+            }
+            let Some((offset, ticket)) = self.ahead.pop_front() else { break };
+            let leases = ticket.wait().into_result()?;
+            let waited = moment.elapsed();
+            // Before the block in hand is looked at: while it is, `depth` others are in flight.
+            if self.depth > 0
+                && let Some(next) = offsets.next()
+            {
+                self.ask(next);
+            }
+            each(offset, &leases[0], waited)?;
+            self.spare.push(leases);
+        }
+        // Has nothing to do, as every ticket was waited for; a stray request would be the next
+        // measurement's noise.
+        self.io.drain();
+        Ok(())
+    }
+
+    /// Asks for one more. One by one, never as a batch: a backend may sort and merge what
+    /// comes together, and the window would start with other requests than it goes on with.
+    fn ask(&mut self, offset: u64) {
+        let mut leases = self.spare.pop().expect("there is memory for the window and one more");
+        let most = leases[0].len() as u64;
+        leases[0].truncate((self.end - offset).min(most) as usize);
+        let ticket = self.io.submit(Request::read(&self.file, offset, leases));
+        self.ahead.push_back((offset, ticket));
+    }
+}
