@@ -40,7 +40,7 @@ use anyhow::Context;
 use forebay_io::CacheMode;
 
 use crate::cli::ExplainArgs;
-use crate::progress::{Progress, Unit};
+use crate::progress::Progress;
 use crate::report::numbers;
 use crate::{interrupt, output};
 use axis::Axis;
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &ExplainArgs, program: &str) -> anyhow::Result<()> {
 fn explain(settings: &Settings, program: &str) -> anyhow::Result<Explained> {
     let blocks = settings.pattern.blocks.len();
     let reads = (blocks * settings.strategies.len()) as u64;
-    let mut progress = Progress::new(reads, Unit::Measurements);
+    let mut progress = Progress::new(reads);
     let (mut told, mut disk) = (Vec::new(), None);
     for (index, &strategy) in settings.strategies.iter().enumerate() {
         interrupt::check()?;

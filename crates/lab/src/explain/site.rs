@@ -52,7 +52,7 @@ impl Site {
     /// What there is not here (FUSE), or a file that does not fit on the disk.
     pub(super) fn open(settings: &Settings) -> anyhow::Result<Site> {
         let options = EmulatedOptions {
-            speed_up: settings.speed_up,
+            speed_up: Some(settings.speed_up),
             seed: settings.seed,
             readahead_bytes: settings.readahead_bytes,
             ..EmulatedOptions::default()

@@ -356,9 +356,9 @@ fn what_is_wrong_with_the_line_is_told_before_anything_is_mounted() {
     let scene = Scene::new();
     let cases = [
         (&["--on", "no-such-disk"][..], "no-such-disk"),
-        (&["--fs", "ext4"], "--fs is for emulated disks"),
-        (&["--speed-up", "3"], "--speed-up is for emulated disks"),
-        (&["--on", "nvme", "--fs", "zfs"], "ext4, xfs and btrfs"),
+        (&["--fs", "ext4"], "are for emulated disks: name one with --on"),
+        (&["--speed-up", "3"], "are for emulated disks: name one with --on"),
+        (&["--on", "nvme", "--fs", "zfs"], "ext4, xfs, btrfs"),
         (&["--on", "nvme", "--speed-up", "0"], "a speed-up is a number"),
         (&["--on", "nvme", "--on-size", "1MiB"], "too small"),
         (&["--on", "nvme", "--block-size", "5000"], "power of two"),
