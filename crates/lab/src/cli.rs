@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(on("forebay lab depth --on nvme --fs xfs --quick --speed-up 4"), expected);
         assert_eq!(on("forebay lab depth"), (None, None, None));
         let refused = Cli::try_parse_from(["forebay", "lab", "--on", "nvme", "--fs", "zfs"]);
-        assert!(refused.unwrap_err().to_string().contains("ext4, xfs and btrfs"));
+        assert!(refused.unwrap_err().to_string().contains("ext4, xfs, btrfs"));
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl ReadaheadGuard {
         fs::write(&file, format!("{found_kib}\n"))
             .with_context(|| format!("cannot write {}", file.display()))?;
         let change = Change::readahead(&file, found_kib);
-        let (undo, ()) = Undo::doing(change, |_| Ok(()))?;
+        let (undo, ()) = Undo::doing(change, || Ok(()))?;
         Ok(ReadaheadGuard { file, found_kib, undo })
     }
 

@@ -11,8 +11,9 @@
 //! Concurrency: signals are handled on a thread of their own; whoever comes second to a cleanup that
 //!              is being done waits for its end, so the process does not exit in the middle of one.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 
@@ -27,11 +28,15 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// What is still to be done, oldest first.
-static CLEANUPS: Mutex<Vec<(u64, Work)>> = Mutex::new(Vec::new());
+static CLEANUPS: Mutex<BTreeMap<u64, Work>> = Mutex::new(BTreeMap::new());
 
 static NEXT_CLEANUP: AtomicU64 = AtomicU64::new(0);
 
 type Work = Box<dyn FnOnce() + Send>;
+
+fn cleanups() -> MutexGuard<'static, BTreeMap<u64, Work>> {
+    CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Something that is done on every way out, also when a second signal ends the process at once.
 #[derive(Debug)]
@@ -44,18 +49,17 @@ impl Cleanup {
     /// must not make or drop a `Cleanup` itself.
     pub fn new(work: impl FnOnce() + Send + 'static) -> Cleanup {
         let number = NEXT_CLEANUP.fetch_add(1, Ordering::Relaxed);
-        CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner).push((number, Box::new(work)));
+        cleanups().insert(number, Box::new(work));
         Cleanup { number }
     }
 }
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        let mut cleanups = CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: the process must not exit while this is half done.
+        let mut cleanups = cleanups();
         // Absent when a second signal has done it.
-        if let Some(at) = cleanups.iter().position(|(number, _)| *number == self.number) {
-            let (_, work) = cleanups.remove(at);
-            // Under the lock: the process must not exit while this is half done.
+        if let Some(work) = cleanups.remove(&self.number) {
             work();
         }
     }
@@ -63,8 +67,8 @@ impl Drop for Cleanup {
 
 /// Does all that is left, the newest first, as drops would.
 fn clean_up() {
-    let mut cleanups = CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner);
-    while let Some((_, work)) = cleanups.pop() {
+    let mut cleanups = cleanups();
+    while let Some((_, work)) = cleanups.pop_last() {
         work();
     }
 }
@@ -74,10 +78,6 @@ fn clean_up() {
 /// # Errors
 /// When the system refuses the handler.
 pub fn install() -> anyhow::Result<()> {
-    static INSTALLED: OnceLock<()> = OnceLock::new();
-    if INSTALLED.set(()).is_err() {
-        return Ok(());
-    }
     ctrlc::set_handler(|| {
         if INTERRUPTED.swap(true, Ordering::SeqCst) {
             ENDING.store(true, Ordering::SeqCst);
@@ -88,10 +88,15 @@ pub fn install() -> anyhow::Result<()> {
     .context("cannot listen for Ctrl-C")
 }
 
+/// Whether a second signal has come, and cleanups are being done.
+pub(crate) fn is_ending() -> bool {
+    ENDING.load(Ordering::SeqCst)
+}
+
 /// Does not return while a second signal ends the process ([INT-2]). For whoever is about to make something
 /// that a cleanup may just have removed, or to end the process with another code.
 pub fn wait_if_ending() {
-    while ENDING.load(Ordering::SeqCst) {
+    while is_ending() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
@@ -152,10 +157,7 @@ mod tests {
         let kept = counting();
         let number = kept.number;
         // As `clean_up`, but for the cleanups of other tests.
-        let mut cleanups = CLEANUPS.lock().unwrap();
-        let at = cleanups.iter().position(|(one, _)| *one == number).unwrap();
-        let (_, work) = cleanups.remove(at);
-        drop(cleanups);
+        let work = cleanups().remove(&number).unwrap();
         work();
         drop(kept);
         assert_eq!(count(), 3, "[INT-1]");

@@ -48,24 +48,25 @@ impl Coldness {
 /// # Errors
 /// What the system says, other than that it cannot do such a thing.
 pub fn empty_cache(file: &File) -> Result<Coldness, Error> {
-    let unknown = |error: Error| match error {
-        Error::Unsupported { .. } => Ok(Coldness::Unknown { why: error.to_string() }),
-        other => Err(other),
-    };
-    let mut left = (0, 0);
+    match emptied(file) {
+        Err(error @ Error::Unsupported { .. }) => Ok(Coldness::Unknown { why: error.to_string() }),
+        result => result,
+    }
+}
+
+fn emptied(file: &File) -> Result<Coldness, Error> {
+    let mut coldness = Coldness::Cold;
     for _ in 0..EMPTYING_TRIES {
-        if let Err(error) = file.advise(0..u64::MAX, Advice::DontNeed) {
-            return unknown(error);
+        file.advise(0..u64::MAX, Advice::DontNeed)?;
+        let residency = file.residency(0..u64::MAX)?;
+        if residency.pages_resident == 0 {
+            return Ok(Coldness::Cold);
         }
-        match file.residency(0..u64::MAX) {
-            Ok(residency) if residency.pages_resident == 0 => return Ok(Coldness::Cold),
-            Ok(residency) => left = (residency.pages_resident, residency.pages),
-            Err(error) => return unknown(error),
-        }
+        coldness = Coldness::Warm { pages: residency.pages_resident, of: residency.pages };
         file.sync_data()?;
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(Coldness::Warm { pages: left.0, of: left.1 })
+    Ok(coldness)
 }
 
 /// Wall-clock and processor time since a moment.

@@ -26,8 +26,8 @@ impl Outputs {
         for path in [json, html].into_iter().flatten() {
             check_file(path)?;
         }
-        let owned = |path: Option<&Path>| path.map(Path::to_path_buf);
-        Ok(Outputs { directory: None, json: owned(json), html: owned(html) })
+        let [json, html] = [json, html].map(|path| path.map(Path::to_path_buf));
+        Ok(Outputs { directory: None, json, html })
     }
 
     /// `report.json` and `index.html` in `directory`, which need not exist yet.
@@ -56,27 +56,25 @@ impl Outputs {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         }
-        let save = |path: &Path, text: String| {
+        let save = |path: &Path, text: &str| {
             std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
         };
         if let Some(path) = &self.json {
-            save(path, serde_json::to_string_pretty(report)? + "\n")?;
+            save(path, &(serde_json::to_string_pretty(report)? + "\n"))?;
         }
         if let Some(path) = &self.html {
-            save(path, report::html::render(report, sections)?)?;
+            save(path, &report::html::render(report, sections)?)?;
         }
-        if let Some(directory) = &self.directory {
-            for file in report::SNIPPET_FILES {
-                // Those of an earlier run would be taken for this one's.
-                match std::fs::remove_file(directory.join(file)) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => {
-                        return Err(error).with_context(|| format!("cannot remove an old {file}"));
-                    }
-                    _ => {}
-                }
-            }
-            for snippet in report::snippets(&report.advice, &report.storage) {
-                save(&directory.join(snippet.file), snippet.text)?;
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let snippets = report::snippets(&report.advice, &report.storage);
+        for file in report::SNIPPET_FILES {
+            let path = directory.join(file);
+            match snippets.iter().find(|snippet| snippet.file == file) {
+                Some(snippet) => save(&path, &snippet.text)?,
+                // One of an earlier run would be taken for this one's.
+                None if path.exists() => std::fs::remove_file(path)
+                    .with_context(|| format!("cannot remove an old {file}"))?,
+                None => {}
             }
         }
         Ok(())
@@ -94,17 +92,18 @@ impl Outputs {
         written: bool,
     ) -> anyhow::Result<()> {
         let mut text = terminal::summary(report, sections, look());
-        let files = [("records: ", &self.json), ("report:  ", &self.html)];
-        for (name, path) in files.iter().filter(|_| written) {
+        if !written {
+            return print(&text);
+        }
+        for (name, path) in [("records: ", &self.json), ("report:  ", &self.html)] {
             if let Some(path) = path {
-                text.push_str(&format!("{name} {}\n", path.display()));
+                text += &format!("{name} {}\n", path.display());
             }
         }
         let snippets = report::snippets(&report.advice, &report.storage);
-        if let Some(directory) = self.directory.as_ref().filter(|_| written && !snippets.is_empty())
-        {
-            let files: Vec<&str> = snippets.iter().map(|snippet| snippet.file).collect();
-            text.push_str(&format!("to paste: in {}: {}\n", directory.display(), files.join(", ")));
+        let files: Vec<&str> = snippets.iter().map(|snippet| snippet.file).collect();
+        if let Some(directory) = self.directory.as_ref().filter(|_| !files.is_empty()) {
+            text += &format!("to paste: in {}: {}\n", directory.display(), files.join(", "));
         }
         print(&text)
     }
@@ -149,11 +148,8 @@ pub(crate) fn check_file(path: &Path) -> anyhow::Result<()> {
     let Ok(facts) = std::fs::metadata(path) else {
         return check_directory(path.parent().unwrap_or(Path::new("")), path);
     };
-    if facts.is_dir() {
-        bad_input!("{} is a directory; name a file to write", path.display());
-    }
     // To open anything else, a pipe or a terminal, would do something.
-    if facts.is_file()
+    if (facts.is_file() || facts.is_dir())
         && let Err(error) = std::fs::OpenOptions::new().append(true).open(path)
     {
         bad_input!("cannot write {}: {error}; name another file", path.display());
@@ -165,11 +161,8 @@ pub(crate) fn check_file(path: &Path) -> anyhow::Result<()> {
 pub(crate) fn check_directory(directory: &Path, target: &Path) -> anyhow::Result<()> {
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let (target, shown) = (target.display(), directory.display());
-    if !directory.exists() {
-        bad_input!("{target}: there is no directory {shown}");
-    }
     if !directory.is_dir() {
-        bad_input!("{target}: {shown} is not a directory");
+        bad_input!("{target}: there is no directory {shown}");
     }
     // Without a name where the system allows that, and gone at once.
     if let Err(error) = tempfile::tempfile_in(directory) {

@@ -15,7 +15,7 @@ use crate::ground::ledger;
 use crate::ground::on::{self, OnDisk};
 use crate::interrupt;
 use crate::output::{self, Outputs};
-use crate::progress::{Progress, Unit};
+use crate::progress::Progress;
 use crate::report::{self, Conclusion, Report, Section};
 use crate::workfile::{self, Workfile};
 
@@ -141,16 +141,16 @@ impl Run<'_> {
         let Ground { directory, size_bytes, block_bytes, seed, naming } = ground;
         let mut workfile = Workfile::create(&directory, size_bytes, block_bytes, seed, naming)?;
         let measuring = experiment.probe(&self.bench(&workfile))?;
-        let mut filling = Progress::new(size_bytes, Unit::Bytes);
+        let mut filling = Progress::new(size_bytes >> 20);
         on::untimed(self.on, || {
-            workfile.fill(|written| filling.reach(written, "writing the working file"))
+            workfile.fill(|written| filling.reach(written >> 20, "MiB of the working file written"))
         })?;
         drop(filling);
 
         if self.report.device.is_none() {
             self.measure_device(&workfile)?;
         }
-        let mut progress = Progress::new(experiment.measurements(), Unit::Measurements);
+        let mut progress = Progress::new(experiment.measurements());
         let mut begun = 0;
         let outcome = measuring(&self.bench(&workfile), &mut |label| {
             begun += 1;
@@ -172,7 +172,7 @@ impl Run<'_> {
 
     /// Measures the disk itself, before anything else.
     fn measure_device(&mut self, workfile: &Workfile) -> anyhow::Result<()> {
-        let mut measuring = Progress::new(1, Unit::Measurements);
+        let mut measuring = Progress::new(1);
         measuring.reach(0, "the disk itself");
         let summary = device::measure(&self.bench(workfile), &self.effort)?;
         let told = summary.burst.as_ref().map(device::told);

@@ -9,12 +9,13 @@
 //! Every block carries its own number, so that a measurement can tell that it read what it asked
 //! for.
 
-use std::io::{ErrorKind, Write};
+use std::fmt::Display;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use tempfile::{NamedTempFile, TempPath};
+use tempfile::TempPath;
 
 use crate::ground::ledger::{self, Undo};
 use crate::interrupt;
@@ -47,14 +48,8 @@ pub enum Naming {
 /// # Errors
 /// [`BadInput`](crate::BadInput) if it is no directory, or the space is not there.
 pub fn check_directory(directory: &Path, size_bytes: u64) -> anyhow::Result<()> {
-    match std::fs::metadata(directory) {
-        Ok(facts) if !facts.is_dir() => {
-            bad_input!("{} is not a directory; name one with --dir", directory.display())
-        }
-        Ok(_) => {}
-        Err(error) => {
-            bad_input!("{}: {error}; name an existing directory with --dir", directory.display())
-        }
+    if !directory.is_dir() {
+        bad_input!("{} is not a directory; name an existing one with --dir", directory.display());
     }
     let free = facts::free_bytes(directory)
         .with_context(|| format!("cannot tell the free space of {}", directory.display()))?;
@@ -78,21 +73,13 @@ pub struct Workfile {
     /// Keeps the file alive; its own offset and mode are not used for measuring.
     keep: std::fs::File,
     path: PathBuf,
-    /// What has to go with it.
-    left: Left,
     size_bytes: u64,
     block_bytes: u64,
     seed: u64,
-}
-
-/// What a working file has in the directory to be measured.
-#[derive(Debug)]
-enum Left {
-    Nothing,
-    /// A name, where a file cannot be without.
-    Name(#[expect(dead_code, reason = "removes the name when dropped")] TempPath),
-    /// A directory with the file in it.
-    Directory(#[expect(dead_code, reason = "removes the directory when dropped")] Undo),
+    /// Removes its own directory, with the file in it, if it has one.
+    own: Option<Undo>,
+    /// Removes the name, where a file cannot be without.
+    _name: Option<TempPath>,
 }
 
 impl Workfile {
@@ -108,16 +95,21 @@ impl Workfile {
         naming: Naming,
     ) -> anyhow::Result<Workfile> {
         check_directory(directory, size_bytes)?;
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(PREFIX);
-        let (keep, path, left) = match naming {
+        let (keep, path, own, _name) = match naming {
             Naming::Nameless => {
-                let temporary = builder.tempfile_in(directory);
-                nameless(temporary.map_err(|error| cannot_create(directory, &error))?)?
+                let (keep, path, name) = nameless(directory)?;
+                (keep, path, None, name)
             }
-            Naming::Named => named(directory)?,
+            Naming::Named => {
+                let own = directory.join(ledger::fresh_name(PREFIX));
+                let undo = ledger::make_directory(&own, true);
+                let undo = undo.map_err(|error| cannot_create(directory, &error))?;
+                let path = own.join(NAME);
+                let keep = std::fs::File::create_new(&path);
+                (keep.map_err(|error| cannot_create(directory, error))?, path, Some(undo), None)
+            }
         };
-        Ok(Workfile { keep, path, left, size_bytes, block_bytes, seed })
+        Ok(Workfile { keep, path, size_bytes, block_bytes, seed, own, _name })
     }
 
     /// Writes the contents and syncs them. `progress` is told the bytes written so far.
@@ -152,29 +144,17 @@ impl Workfile {
         (number ^ self.seed.rotate_left(32)).to_le_bytes()
     }
 
-    /// A path by which this process can open it.
+    /// A path by which this process and its children can open it.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// A path by which a child process can open it.
-    pub fn path_for_others(&self) -> PathBuf {
-        match self.left {
-            Left::Name(_) | Left::Directory(_) => self.path.clone(),
-            Left::Nothing => {
-                PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.keep.as_raw_fd()))
-            }
-        }
     }
 
     /// The directory of its own and the name in there, for a file that was made [`Naming::Named`].
     pub fn named(&self) -> Option<(&Path, &'static str)> {
         // Whoever asks is about to open a pool there, which makes the directory if it is gone.
         interrupt::wait_if_ending();
-        match self.left {
-            Left::Directory(_) => self.path.parent().map(|directory| (directory, NAME)),
-            Left::Nothing | Left::Name(_) => None,
-        }
+        let _ = self.own.as_ref()?;
+        Some((self.path.parent()?, NAME))
     }
 
     /// Whole blocks in the file.
@@ -193,45 +173,25 @@ impl Workfile {
     }
 }
 
-/// Takes the file's name away, if the system allows that.
-fn nameless(temporary: NamedTempFile) -> anyhow::Result<(std::fs::File, PathBuf, Left)> {
-    let (keep, named) = temporary.into_parts();
-    let unnamed = Path::new("/proc/self/fd").join(keep.as_raw_fd().to_string());
-    if !unnamed.exists() {
-        return Ok((keep, named.to_path_buf(), Left::Name(named)));
-    }
-    named.close().context("cannot unlink the working file")?;
-    Ok((keep, unnamed, Left::Nothing))
-}
-
-/// Makes the file in a directory of its own in `directory`, which goes later with all that is in it.
-fn named(directory: &Path) -> anyhow::Result<(std::fs::File, PathBuf, Left)> {
-    let own = directory.join(ledger::fresh_name(PREFIX));
-    let in_words = |error: anyhow::Error| match error.downcast_ref::<std::io::Error>() {
-        Some(refused) => cannot_create(directory, refused),
-        None => error,
-    };
-    let left = Left::Directory(ledger::make_directory(&own, true).map_err(in_words)?);
-    let path = own.join(NAME);
-    let mut options = std::fs::OpenOptions::new();
-    let keep = options.read(true).write(true).create_new(true).open(&path);
-    Ok((keep.map_err(|error| cannot_create(directory, &error))?, path, left))
-}
-
-fn cannot_create(directory: &Path, error: &std::io::Error) -> anyhow::Error {
-    let remedy = match error.kind() {
-        ErrorKind::PermissionDenied => "choose a --dir you may write to",
-        ErrorKind::ReadOnlyFilesystem => "it is mounted read-only; choose another --dir",
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make some room there",
-        _ => "choose another --dir",
-    };
+/// Makes a file in `directory` that loses its name at once, if the system allows that.
+fn nameless(directory: &Path) -> anyhow::Result<(std::fs::File, PathBuf, Option<TempPath>)> {
+    let temporary = tempfile::Builder::new().prefix(PREFIX).tempfile_in(directory);
     // tempfile repeats the path in its message; the kind alone reads better.
-    let reason = error.raw_os_error().map_or_else(
-        || error.to_string(),
-        |number| std::io::Error::from_raw_os_error(number).to_string(),
-    );
-    let message = format!("cannot make a file in {}: {reason}; {remedy}", directory.display());
-    crate::BadInput(message).into()
+    let temporary = temporary.map_err(|error| cannot_create(directory, error.kind()))?;
+    let (keep, name) = temporary.into_parts();
+    let unnamed: PathBuf = format!("/proc/{}/fd/{}", std::process::id(), keep.as_raw_fd()).into();
+    if !unnamed.exists() {
+        return Ok((keep, name.to_path_buf(), Some(name)));
+    }
+    name.close().context("cannot unlink the working file")?;
+    Ok((keep, unnamed, None))
+}
+
+/// Bad input: nothing can be made in `directory`.
+pub(crate) fn cannot_create(directory: &Path, why: impl Display) -> anyhow::Error {
+    let directory = directory.display();
+    crate::BadInput(format!("cannot make a file in {directory}: {why}; choose another --dir"))
+        .into()
 }
 
 #[cfg(test)]

@@ -60,12 +60,9 @@ pub struct EmulateArgs {
     /// Stay mounted when the process that started this one ends
     #[arg(long)]
     pub outlive_parent: bool,
-    /// Unmount when standard input ends
+    /// Unmount when standard input ends, and remove the mount point
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,
-    /// Remove this directory, and the mount point in it, afterwards
-    #[arg(long, hide = true, value_name = "DIR")]
-    pub remove: Option<PathBuf>,
 }
 
 pub(super) fn parse_speed_up(text: &str) -> Result<f64, String> {

@@ -14,7 +14,7 @@ pub struct OnArgs {
     /// .toml file. --dir then says where its data goes if that does not fit into half of the memory
     #[arg(long, value_name = "PROFILE", global = true)]
     pub on: Option<String>,
-    /// Make a filesystem on the emulated disk and measure on that, from: ext4, xfs, btrfs; needs root
+    /// Make a filesystem on the emulated disk and measure on that; needs root
     #[arg(long, value_name = "FILESYSTEM", global = true)]
     pub fs: Option<Filesystem>,
     /// Size of the emulated disk, at most the profile's [default: the profile's]

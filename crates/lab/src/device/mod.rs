@@ -6,27 +6,29 @@
 //! A disk may be faster at first, while credits or a cache last. So it is kept busy before anything counts,
 //! and if its rate falls at any time, only what came after the fall is told. Worked example: windows of 3000,
 //! 2990, 3010, then 301, 300, 299 reads/s are a burst from 3000 to 300, and the disk does 300. An emulated
-//! disk that has credits spends them at once, in its own time ([`OnDisk::load`](crate::ground::on::OnDisk::load)).
+//! disk that has credits spends them at once, in its own time
+//! ([`OnDisk::spend_credits`](crate::ground::on::OnDisk::spend_credits)).
 //!
 //! Invariants:  [DEV-1] no figure is of a time before the last fall of the rate
-//! Failure:     what cannot be measured is told in a remark; only an interruption ends the run.
+//! Failure:     what cannot be measured is told in a remark; only an interruption ends the run, or a working
+//!              file that cannot be opened.
 
 mod traffic;
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use forebay_io::{CacheMode, File, Hint, OpenOptions};
-use hdrhistogram::Histogram;
+use forebay_io::{CacheMode, File, Hint, OpenOptions, Request};
 
 use crate::experiment::Bench;
 use crate::interrupt::{self, Interrupted};
 use crate::measure::empty_cache;
 use crate::report::{Burst, DeviceSummary, Figure, numbers};
 use crate::statistics::{self, median};
-use traffic::{Kind, Traffic, Window, wait_histogram};
+use traffic::{Traffic, Window, wait_histogram};
 
 const RANDOM_BYTES: u64 = 8 << 10;
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
@@ -35,9 +37,11 @@ const SEQUENTIAL_BYTES: u64 = 1 << 20;
 const BUSY_DEPTH: u32 = 64;
 const SEQUENTIAL_DEPTH: u32 = 4;
 
-/// A disk that does more than this with [`BUSY_DEPTH`] may do still more with [`DEEP`].
+/// Requests under way in random reads that are told. A disk that does more than so much with the last but one
+/// may do still more with the last.
+const DEPTHS: [u32; 4] = [1, 16, BUSY_DEPTH, 256];
+const BUSY_AT: usize = 2;
 const FAST_PER_S: f64 = 20_000.0;
-const DEEP: u32 = 256;
 
 /// A rate has fallen if it stays below this part of what it was: beyond what neighbours on the same machine do
 /// to several windows in a row.
@@ -45,6 +49,9 @@ const FALL: f64 = 0.7;
 
 /// Windows that a level takes, before and after a fall.
 const LEVEL_WINDOWS: usize = 3;
+
+/// Windows that a figure is of.
+const ROUNDS: usize = 3;
 
 /// Emulated seconds of load in which the largest credits are spent.
 const LOAD_SECONDS: u32 = 3600;
@@ -66,56 +73,38 @@ pub struct DeviceArgs {
 #[derive(Debug, Clone)]
 pub(crate) struct Effort {
     window: Duration,
-    rounds: usize,
-    depths: &'static [u32],
-    /// How long the disk is kept busy, and at most while its rate is unsteady.
-    busy: Range<Duration>,
+    sustained: Option<Duration>,
 }
 
 impl Effort {
     /// About eight seconds on a fast disk.
     pub(crate) fn full(args: DeviceArgs) -> Effort {
-        Effort {
-            window: Duration::from_millis(250),
-            rounds: 3,
-            depths: &[1, 16, BUSY_DEPTH],
-            busy: args
-                .sustained
-                .map_or(Duration::from_secs(2)..Duration::from_secs(5), |it| it..it),
-        }
+        Effort { window: Duration::from_millis(250), sustained: args.sustained }
     }
 
-    /// Less than one.
+    /// Less than two.
     pub(crate) fn short(args: DeviceArgs) -> Effort {
-        let (least, most) = (Duration::from_millis(120), Duration::from_millis(300));
-        Effort {
-            window: Duration::from_millis(40),
-            rounds: 3,
-            depths: &[1, BUSY_DEPTH],
-            busy: args.sustained.map_or(least..most, |it| it..it),
-        }
+        Effort { window: Duration::from_millis(40), sustained: args.sustained }
+    }
+
+    /// How long the disk is kept busy, and at most while its rate is unsteady.
+    fn busy(&self) -> Range<Duration> {
+        let windows = |count| self.sustained.unwrap_or(self.window * count);
+        windows(8)..windows(20)
     }
 }
 
 /// Measures the disk below the working file.
 ///
 /// # Errors
-/// [`Interrupted`].
+/// [`Interrupted`]; or the working file cannot be opened.
 pub(crate) fn measure(bench: &Bench<'_>, effort: &Effort) -> anyhow::Result<DeviceSummary> {
     let mut summary = DeviceSummary::default();
     if bench.storage.filesystem.as_deref() == Some("tmpfs") {
-        summary
-            .remarks
-            .push("tmpfs keeps its files in memory: these are no figures of a disk".into());
+        let told = "tmpfs keeps its files in memory: these are no figures of a disk";
+        summary.remarks.push(told.to_owned());
     }
-    let site = match Site::open(bench, effort) {
-        Ok(site) => site,
-        Err(error) => {
-            summary.remarks.push(format!("not measured: {error:#}"));
-            return Ok(summary);
-        }
-    };
-    summary.remarks.extend(site.remark.clone());
+    let site = Site::open(bench, effort, &mut summary.remarks)?;
     let parts: [(&str, Part<'_>); 4] = [
         ("random reads", Site::random_reads),
         ("reads in sequence", Site::sequential_reads),
@@ -139,39 +128,40 @@ type Part<'s> = fn(&Site<'s>, &mut DeviceSummary) -> anyhow::Result<()>;
 struct Site<'a> {
     bench: &'a Bench<'a>,
     effort: &'a Effort,
-    cache: CacheMode,
     file: File,
-    /// Whether reads can be of what is in the page cache, and why.
-    remark: Option<String>,
 }
 
 impl<'a> Site<'a> {
-    fn open(bench: &'a Bench<'a>, effort: &'a Effort) -> anyhow::Result<Site<'a>> {
+    /// Tells in `remarks` if reads could be of what is in the page cache.
+    fn open(
+        bench: &'a Bench<'a>,
+        effort: &'a Effort,
+        remarks: &mut Vec<String>,
+    ) -> anyhow::Result<Site<'a>> {
         let options = OpenOptions::new().read_only(true).hint(Hint::Random);
         let path = bench.workfile.path();
-        let direct = File::open(path, &options.clone().cache(CacheMode::Direct));
-        let (file, remark) = match direct {
-            Ok(file) if u64::from(file.alignment().offset) <= RANDOM_BYTES => (file, None),
-            Ok(file) => {
-                let needed = file.alignment().offset;
-                let why = format!("reads through the page cache: direct ones need {needed} bytes");
-                (File::open(path, &options)?, Some(why))
-            }
-            Err(error) => {
-                let why = format!("reads through the page cache, emptied before: {error}");
-                (File::open(path, &options)?, Some(why))
+        let file = match File::open(path, &options.clone().cache(CacheMode::Direct)) {
+            Ok(file) if u64::from(file.alignment().offset) <= RANDOM_BYTES => file,
+            refused => {
+                let why = match refused {
+                    Ok(file) => format!("direct ones need {} bytes", file.alignment().offset),
+                    Err(error) => error.to_string(),
+                };
+                remarks.push(format!("reads through the page cache, emptied before: {why}"));
+                File::open(path, &options)?
             }
         };
-        let cache = file.cache_mode();
-        Ok(Site { bench, effort, cache, file, remark })
+        Ok(Site { bench, effort, file })
     }
 
-    /// Memory answers what is in the page cache.
-    fn make_cold(&self) -> anyhow::Result<()> {
-        if self.cache == CacheMode::Buffered {
-            empty_cache(&self.file)?;
+    /// Most reads of `requests` different ones in a window that is about to begin. Past the page cache they
+    /// may come again; through it memory would answer them, as it would what is there already.
+    fn most_reads(&self, requests: u64) -> anyhow::Result<u64> {
+        if self.file.cache_mode() == CacheMode::Direct {
+            return Ok(u64::MAX);
         }
-        Ok(())
+        empty_cache(&self.file)?;
+        Ok(requests)
     }
 
     fn random_reads(&self, summary: &mut DeviceSummary) -> anyhow::Result<()> {
@@ -179,47 +169,45 @@ impl<'a> Site<'a> {
         let mut order: Vec<u64> = (0..blocks).collect();
         fastrand::Rng::with_seed(1).shuffle(&mut order);
         let mut place = order.iter().map(|block| block * RANDOM_BYTES).cycle();
-        let mut traffic = Traffic::open(Kind::Read, &self.file, DEEP, RANDOM_BYTES)?;
+        let most_at_once = DEPTHS[BUSY_AT + 1];
+        let mut traffic = Traffic::open(Request::read, &self.file, most_at_once, RANDOM_BYTES)?;
         let mut window = |depth: u32| -> anyhow::Result<Window> {
             interrupt::check()?;
-            self.make_cold()?;
-            // Past the page cache blocks may come again; through it they would come from there.
-            let most = if self.cache == CacheMode::Direct { u64::MAX } else { blocks };
-            traffic.window(depth, most, self.effort.window, &mut place)
+            traffic.window(depth, self.most_reads(blocks)?, self.effort.window, &mut place)
         };
 
-        let begun = Instant::now();
+        let (begun, limits) = (Instant::now(), self.effort.busy());
         let mut busy: Vec<f64> = Vec::new();
         loop {
             busy.push(window(BUSY_DEPTH)?.per_s);
             let passed = begun.elapsed();
-            let unsteady = passed < self.effort.busy.end && !is_steady(&busy);
-            if busy.len() >= 2 * LEVEL_WINDOWS && passed >= self.effort.busy.start && !unsteady {
+            let is_enough = passed >= limits.end || (passed >= limits.start && is_steady(&busy));
+            if busy.len() >= 2 * LEVEL_WINDOWS && is_enough {
                 break;
             }
         }
         let mut seconds = begun.elapsed().as_secs_f64();
-        if let Some(disk) = self.bench.on.filter(|disk| disk.bursts()) {
-            disk.load(LOAD_SECONDS, RANDOM_BYTES)?;
+        if let Some(disk) = self.bench.on
+            && disk.spend_credits(LOAD_SECONDS, RANDOM_BYTES)?
+        {
             seconds += f64::from(LOAD_SECONDS);
             for _ in 0..LEVEL_WINDOWS {
                 busy.push(window(BUSY_DEPTH)?.per_s);
             }
         }
 
-        let mut depths = self.effort.depths.to_vec();
-        depths.extend(busy.last().filter(|&&rate| rate > FAST_PER_S).map(|_| DEEP));
-        let mut rounds: Vec<Vec<Window>> = Vec::new();
+        let is_fast = busy.last().is_some_and(|&rate| rate > FAST_PER_S);
+        let depths = if is_fast { &DEPTHS[..] } else { &DEPTHS[..=BUSY_AT] };
+        let mut by_depth: Vec<Vec<Window>> = depths.iter().map(|_| Vec::new()).collect();
         let since_fall = loop {
-            let round: anyhow::Result<Vec<Window>> =
-                depths.iter().map(|&depth| window(depth)).collect();
-            rounds.push(round?);
-            let at_busy = depths.iter().position(|&depth| depth == BUSY_DEPTH).unwrap_or(0);
-            let later = rounds.iter().map(|round| round[at_busy].per_s);
+            for (windows, &depth) in by_depth.iter_mut().zip(depths) {
+                windows.push(window(depth)?);
+            }
+            let later = by_depth[BUSY_AT].iter().map(|window| window.per_s);
             let rates: Vec<f64> = busy.iter().copied().chain(later).collect();
             let fall = fall(&rates);
             let since = fall.map_or(0, |fall| fall.saturating_sub(busy.len()));
-            if rounds.len() - since >= self.effort.rounds {
+            if by_depth[0].len() - since >= ROUNDS {
                 summary.burst = fall.map(|fall| Burst {
                     seconds,
                     start_per_s: median(&rates[..fall]).unwrap_or_default(),
@@ -228,15 +216,13 @@ impl<'a> Site<'a> {
                 break since;
             }
         };
-        let rounds = &rounds[since_fall..]; // [DEV-1]
-        let by_depth: Vec<Vec<&Window>> =
-            (0..depths.len()).map(|at| rounds.iter().map(|round| &round[at]).collect()).collect();
+        let told: Vec<&[Window]> = by_depth.iter().map(|it| &it[since_fall..]).collect(); // [DEV-1]
         let rates: Vec<Vec<f64>> =
-            by_depth.iter().map(|it| it.iter().map(|window| window.per_s).collect()).collect();
+            told.iter().map(|it| it.iter().map(|window| window.per_s).collect()).collect();
         let knee = statistics::knee(&rates.iter().map(Vec::as_slice).collect::<Vec<_>>());
         let saturated = knee.unwrap_or(depths.len() - 1);
-        summary.random_read_depth_1 = figure(&by_depth[0]);
-        summary.random_read_saturated = figure(&by_depth[saturated]);
+        summary.random_read_depth_1 = figure(told[0], 1.0);
+        summary.random_read_saturated = figure(told[saturated], 1.0);
         summary.saturated_depth = Some(depths[saturated]);
         Ok(())
     }
@@ -246,21 +232,18 @@ impl<'a> Site<'a> {
         anyhow::ensure!(size >= u64::from(SEQUENTIAL_DEPTH), "the working file is too small");
         let file = File::open(
             self.bench.workfile.path(),
-            &OpenOptions::new().read_only(true).cache(self.cache),
+            &OpenOptions::new().read_only(true).cache(self.file.cache_mode()),
         )?;
         let mut place = (0..size).map(|number| number * SEQUENTIAL_BYTES).cycle();
-        let mut traffic = Traffic::open(Kind::Read, &file, SEQUENTIAL_DEPTH, SEQUENTIAL_BYTES)?;
-        if let Some(disk) = self.bench.on.filter(|disk| disk.bursts()) {
-            disk.load(LOAD_SECONDS, SEQUENTIAL_BYTES)?;
+        let mut traffic = Traffic::open(Request::read, &file, SEQUENTIAL_DEPTH, SEQUENTIAL_BYTES)?;
+        if let Some(disk) = self.bench.on {
+            disk.spend_credits(LOAD_SECONDS, SEQUENTIAL_BYTES)?;
         }
-        let mut windows = Vec::new();
-        for _ in 0..self.effort.rounds {
-            interrupt::check()?;
-            self.make_cold()?;
-            let most = if self.cache == CacheMode::Direct { u64::MAX } else { size };
-            windows.push(traffic.window(SEQUENTIAL_DEPTH, most, self.effort.window, &mut place)?);
-        }
-        summary.sequential_read = bytes_figure(&windows);
+        let windows = rounds(|| {
+            let most = self.most_reads(size)?;
+            traffic.window(SEQUENTIAL_DEPTH, most, self.effort.window, &mut place)
+        })?;
+        summary.sequential_read = figure(&windows, SEQUENTIAL_BYTES as f64);
         Ok(())
     }
 
@@ -272,39 +255,35 @@ impl<'a> Site<'a> {
             .prefix(".forebay-lab-")
             .tempfile_in(&self.bench.storage.directory)
             .context("cannot make a file")?;
-        let file = File::open(named.path(), &OpenOptions::new().cache(self.cache))?;
+        let file = File::open(named.path(), &OpenOptions::new().cache(self.file.cache_mode()))?;
         // Nothing is left of it, also after a kill.
         drop(named);
-        let mut traffic = Traffic::open(Kind::Write, &file, SEQUENTIAL_DEPTH, SEQUENTIAL_BYTES)?;
-        let mut place = (0..size).map(|number| number * SEQUENTIAL_BYTES).cycle();
-        // A first time for the room, which the others overwrite.
-        self.bench.untimed(|| {
-            traffic.through(SEQUENTIAL_DEPTH, size, &mut place)?;
-            Ok(file.sync_data()?)
-        })?;
-        let mut windows = Vec::new();
-        for _ in 0..self.effort.rounds {
-            interrupt::check()?;
-            let begun = Instant::now();
-            let mut done = 0;
-            let mut waits = wait_histogram();
-            while done == 0 || begun.elapsed() < self.effort.window {
-                waits.add(traffic.through(SEQUENTIAL_DEPTH, size, &mut place)?)?;
-                done += size;
-            }
+        let mut traffic = Traffic::open(Request::write, &file, SEQUENTIAL_DEPTH, SEQUENTIAL_BYTES)?;
+        let written = Cell::new(0_u64);
+        let places = (0..size).map(|number| number * SEQUENTIAL_BYTES).cycle();
+        let mut place = places.inspect(|_| written.set(written.get() + 1));
+        let mut write = |most, time| {
+            let window = traffic.window(SEQUENTIAL_DEPTH, most, time, &mut place)?;
             file.sync_data()?;
-            windows.push(Window { per_s: done as f64 / begun.elapsed().as_secs_f64(), waits });
-        }
-        summary.sequential_write = bytes_figure(&windows);
+            Ok(window)
+        };
+        // A first time for the room, which the others overwrite.
+        self.bench.untimed(|| write(size, Duration::MAX))?;
+        let windows = rounds(|| {
+            written.set(0);
+            let begun = Instant::now();
+            let Window { waits, .. } = write(u64::MAX, self.effort.window)?;
+            // To the end of the sync.
+            Ok(Window { per_s: written.get() as f64 / begun.elapsed().as_secs_f64(), waits })
+        })?;
+        summary.sequential_write = figure(&windows, SEQUENTIAL_BYTES as f64);
         Ok(())
     }
 
     fn syncs(&self, summary: &mut DeviceSummary) -> anyhow::Result<()> {
         let most = (self.bench.workfile.size_bytes() / 16 / RANDOM_BYTES).clamp(64, 2048);
-        let mut windows = Vec::new();
         let page = [0x5a_u8; RANDOM_BYTES as usize];
-        for _ in 0..self.effort.rounds {
-            interrupt::check()?;
+        let windows = rounds(|| {
             let mut file = tempfile::tempfile_in(&self.bench.storage.directory)?;
             let (begun, mut waits) = (Instant::now(), wait_histogram());
             while waits.len() < most && (waits.len() < 4 || begun.elapsed() < self.effort.window) {
@@ -313,12 +292,21 @@ impl<'a> Site<'a> {
                 file.sync_data()?;
                 waits.saturating_record(moment.elapsed().as_nanos() as u64);
             }
-            let per_s = waits.len() as f64 / begun.elapsed().as_secs_f64();
-            windows.push(Window { per_s, waits });
-        }
-        summary.sync = figure(&windows.iter().collect::<Vec<_>>());
+            Ok(Window { per_s: waits.len() as f64 / begun.elapsed().as_secs_f64(), waits })
+        })?;
+        summary.sync = figure(&windows, 1.0);
         Ok(())
     }
+}
+
+/// As many windows as a figure is of.
+fn rounds(mut window: impl FnMut() -> anyhow::Result<Window>) -> anyhow::Result<Vec<Window>> {
+    let mut windows = Vec::new();
+    while windows.len() < ROUNDS {
+        interrupt::check()?;
+        windows.push(window()?);
+    }
+    Ok(windows)
 }
 
 /// Whether the newest windows are alike.
@@ -343,29 +331,22 @@ fn fall(rates: &[f64]) -> Option<usize> {
     places.filter_map(part).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
 }
 
-fn figure(windows: &[&Window]) -> Option<Figure> {
-    let rates: Vec<f64> = windows.iter().map(|window| window.per_s).collect();
+/// `scale`: what is counted, in a request.
+fn figure(windows: &[Window], scale: f64) -> Option<Figure> {
+    let rates: Vec<f64> = windows.iter().map(|window| window.per_s * scale).collect();
     let mut waits = wait_histogram();
     for window in windows {
         waits.add(&window.waits).ok()?;
     }
-    let us = |waits: &Histogram<u64>, quantile| waits.value_at_quantile(quantile) as f64 / 1e3;
+    let us = |quantile| waits.value_at_quantile(quantile) as f64 / 1e3;
     Some(Figure {
         per_s: median(&rates)?,
         low: rates.iter().copied().reduce(f64::min)?,
         high: rates.iter().copied().reduce(f64::max)?,
         rounds: rates.len(),
-        wait_us_p50: (!waits.is_empty()).then(|| us(&waits, 0.5)),
-        wait_us_p99: (waits.len() >= SAMPLES_MIN).then(|| us(&waits, 0.99)),
+        wait_us_p50: (!waits.is_empty()).then(|| us(0.5)),
+        wait_us_p99: (waits.len() >= SAMPLES_MIN).then(|| us(0.99)),
     })
-}
-
-/// Of large requests, in bytes a second.
-fn bytes_figure(windows: &[Window]) -> Option<Figure> {
-    let figure = figure(&windows.iter().collect::<Vec<_>>())?;
-    let bytes = |per_s: f64| per_s * SEQUENTIAL_BYTES as f64;
-    let Figure { per_s, low, high, .. } = figure;
-    Some(Figure { per_s: bytes(per_s), low: bytes(low), high: bytes(high), ..figure })
 }
 
 /// What a burst comes to, in a sentence.

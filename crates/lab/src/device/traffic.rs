@@ -2,9 +2,10 @@
 //!
 //! In whatever order they end, unlike a reader of blocks in order: the disk always has as many as it should.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Thread;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_io::{Arena, CacheMode, Completed, File, Io, IoOptions, Lease, Prefer, Request, Then};
@@ -13,13 +14,6 @@ use hdrhistogram::Histogram;
 /// Requests that a window has at least, unless it would last many times its time.
 const COUNT_MIN: u64 = 64;
 const TIMES_MAX: u32 = 8;
-
-/// What requests do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Read,
-    Write,
-}
 
 /// What a time of traffic gave.
 #[derive(Debug)]
@@ -30,22 +24,22 @@ pub(super) struct Window {
     pub(super) waits: Histogram<u64>,
 }
 
+/// [`Request::read`] or [`Request::write`].
+pub(super) type Make = fn(&File, u64, Vec<Lease>) -> Request;
+
 /// Requests of one size to one file.
 pub(super) struct Traffic<'a> {
-    kind: Kind,
+    make: Make,
     file: &'a File,
     io: Io,
     spare: Vec<Lease>,
-    ended: Arc<Ended>,
     under_way: u32,
+    end: Sender<Ended>,
+    ended: Receiver<Ended>,
 }
 
-/// What has ended and was not looked at yet.
-struct Ended {
-    list: Mutex<Vec<(Duration, Completed)>>,
-    count: AtomicUsize,
-    waiter: Thread,
-}
+/// How long a request took, and what came of it.
+type Ended = (Duration, Completed);
 
 /// From a nanosecond to an hour in steps of 0.1 %.
 pub(super) fn wait_histogram() -> Histogram<u64> {
@@ -55,7 +49,7 @@ pub(super) fn wait_histogram() -> Histogram<u64> {
 impl<'a> Traffic<'a> {
     /// With at most `depth` requests of `bytes`. To be used on this thread.
     pub(super) fn open(
-        kind: Kind,
+        make: Make,
         file: &'a File,
         depth: u32,
         bytes: u64,
@@ -72,12 +66,8 @@ impl<'a> Traffic<'a> {
         })?;
         let mut spare: Vec<Lease> = std::iter::from_fn(|| memory.take()).collect();
         spare.iter_mut().for_each(|lease| fastrand::fill(lease));
-        let ended = Arc::new(Ended {
-            list: Mutex::default(),
-            count: AtomicUsize::new(0),
-            waiter: std::thread::current(),
-        });
-        Ok(Traffic { kind, file, io, spare, ended, under_way: 0 })
+        let (end, ended) = channel();
+        Ok(Traffic { make, file, io, spare, under_way: 0, end, ended })
     }
 
     /// What `depth` requests under way come to, for about `time` but at most `most` requests. They are under
@@ -91,12 +81,9 @@ impl<'a> Traffic<'a> {
     ) -> anyhow::Result<Window> {
         let (mut waits, mut before) = (wait_histogram(), 0);
         let mut begun = Instant::now();
-        let mut asked = 0;
+        let mut left = most;
         loop {
-            let missing = u64::from(depth - self.under_way).min(most - asked);
-            asked += missing;
-            self.submit(missing, place);
-            let ended = self.wait_for_some()?;
+            let ended = self.replace(depth, &mut left, place)?;
             // The first ones met a disk that had nothing to do.
             if before < u64::from(depth) {
                 before += ended.len() as u64;
@@ -106,7 +93,7 @@ impl<'a> Traffic<'a> {
             }
             let passed = begun.elapsed();
             let enough = passed >= time && (waits.len() >= COUNT_MIN || passed >= time * TIMES_MAX);
-            if enough || (asked == most && self.under_way == 0) {
+            if enough || (left == 0 && self.under_way == 0) {
                 let per_s = waits.len() as f64 / passed.as_secs_f64();
                 while self.under_way > 0 {
                     self.wait_for_some()?;
@@ -116,67 +103,44 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// Sends `count` requests, `depth` at a time, to their end.
-    pub(super) fn through(
+    /// Has `depth` requests under way, or fewer if `left` is less than what is missing, and waits for some.
+    fn replace(
         &mut self,
         depth: u32,
-        count: u64,
+        left: &mut u64,
         place: &mut impl Iterator<Item = u64>,
-    ) -> anyhow::Result<Histogram<u64>> {
-        let mut waits = wait_histogram();
-        let mut asked = 0;
-        while waits.len() < count {
-            let missing = u64::from(depth - self.under_way).min(count - asked);
-            asked += missing;
-            self.submit(missing, place);
-            let ended = self.wait_for_some()?;
-            ended.iter().for_each(|wait| waits.saturating_record(wait.as_nanos() as u64));
-        }
-        Ok(waits)
-    }
-
-    fn submit(&mut self, count: u64, place: &mut impl Iterator<Item = u64>) {
+    ) -> anyhow::Result<Vec<Duration>> {
+        let missing = u64::from(depth - self.under_way).min(*left);
+        *left -= missing;
         let mut requests: Vec<(Request, Then)> = Vec::new();
-        for offset in place.take(count as usize) {
+        for offset in place.take(missing as usize) {
             let lease = self.spare.pop().expect("there is memory for as many as are under way");
-            let request = match self.kind {
-                Kind::Read => Request::read(self.file, offset, vec![lease]),
-                Kind::Write => Request::write(self.file, offset, vec![lease]),
-            };
-            let (ended, begun) = (Arc::clone(&self.ended), Instant::now());
-            let then: Then = Box::new(move |completed| ended.push(begun.elapsed(), completed));
-            requests.push((request, then));
+            let (end, waiter, begun) = (self.end.clone(), thread::current(), Instant::now());
+            let then: Then = Box::new(move |completed| {
+                // Nobody is left to be told when this thread has given up.
+                let _ = end.send((begun.elapsed(), completed));
+                waiter.unpark();
+            });
+            requests.push(((self.make)(self.file, offset, vec![lease]), then));
             self.under_way += 1;
         }
         self.io.submit_all_then(requests);
+        self.wait_for_some()
     }
 
     /// How long those took that have ended; at least one, if one is under way.
     fn wait_for_some(&mut self) -> anyhow::Result<Vec<Duration>> {
-        let count = &self.ended.count;
-        self.io.wait_until(&|| count.load(Ordering::Acquire) > 0);
+        let all = RefCell::new(Vec::new());
+        self.io.wait_until(&|| {
+            all.borrow_mut().extend(self.ended.try_iter());
+            !all.borrow().is_empty()
+        });
         let mut waits = Vec::new();
-        for (wait, completed) in self.ended.take() {
+        for (wait, completed) in all.into_inner() {
             self.under_way -= 1;
             self.spare.extend(completed.into_result()?);
             waits.push(wait);
         }
         Ok(waits)
-    }
-}
-
-impl Ended {
-    fn push(&self, wait: Duration, completed: Completed) {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        list.push((wait, completed));
-        self.count.store(list.len(), Ordering::Release);
-        drop(list);
-        self.waiter.unpark();
-    }
-
-    fn take(&self) -> Vec<(Duration, Completed)> {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        self.count.store(0, Ordering::Release);
-        std::mem::take(&mut list)
     }
 }

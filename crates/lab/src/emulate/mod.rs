@@ -7,7 +7,6 @@ mod child;
 #[cfg(target_os = "linux")]
 mod parent;
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 
@@ -15,10 +14,11 @@ use anyhow::Context;
 use forebay_emulate::profile::Profile;
 use forebay_emulate::serve::{self, Data, Emulation, Error, Options};
 
-pub use child::{Emulated, EmulatedData, EmulatedOptions};
+pub use child::{Emulated, EmulatedOptions};
 
 use crate::bad_input;
 use crate::cli::EmulateArgs;
+use crate::{facts, output};
 
 /// Memory that data may take when the system does not say how much there is.
 const MEMORY_BYTES: u64 = 1 << 30;
@@ -40,8 +40,8 @@ pub fn run(args: &EmulateArgs) -> anyhow::Result<()> {
     listen(args, &ended)?;
     let emulation = mount(args, &profile, mount_point, ended)?;
     emulation.end_process_on_panic();
-    say(&format!(
-        "mounted {} ({}) on {}; Ctrl-C unmounts",
+    output::print(&format!(
+        "mounted {} ({}) on {}; Ctrl-C unmounts\n",
         profile.name,
         profile.about,
         emulation.mount_point().display()
@@ -49,35 +49,28 @@ pub fn run(args: &EmulateArgs) -> anyhow::Result<()> {
     // An error means that nobody is left who could say so, which cannot be.
     let _ = end.recv();
     let mount_point = emulation.mount_point().to_owned();
+    let mount_point = mount_point.display();
     let ending = emulation.unmount().context("the emulated disk is still mounted")?;
+    let mut told = String::new();
     if ending.detached {
-        let mount_point = mount_point.display();
-        let kept = if ending.kept {
-            format!("; what was written to disk until then is in {}", args.data.display())
-        } else {
-            String::new()
-        };
-        say(&format!(
-            "{mount_point} was in use; it was detached, and whoever uses it gets errors{kept}"
-        ))?;
+        told +=
+            &format!("{mount_point} was in use; it was detached, and whoever uses it gets errors");
+        if ending.kept {
+            told += &format!("; what was written to disk until then is in {}", args.data.display());
+        }
+        told += "\n";
     }
     let summary = ending.summary;
-    let cost = match summary.requests {
-        0 => String::new(),
-        requests => {
-            let seconds = ending.cpu_seconds * 1000.0 / requests as f64;
-            format!("; {seconds:.3} processor seconds for 1000 requests")
-        }
-    };
-    // Whoever started this may be gone by now.
-    let _ = say(&format!(
-        "unmounted {}: {} requests; answers came {} us (p50) and {} us (p99) after the model's time{cost}",
-        mount_point.display(),
-        summary.requests,
-        summary.late_us_p50,
-        summary.late_us_p99,
-    ));
-    Ok(())
+    told += &format!(
+        "unmounted {mount_point}: {} requests; answers came {} us (p50) and {} us (p99) after the \
+         model's time",
+        summary.requests, summary.late_us_p50, summary.late_us_p99,
+    );
+    if summary.requests > 0 {
+        let seconds = ending.cpu_seconds * 1000.0 / summary.requests as f64;
+        told += &format!("; {seconds:.3} processor seconds for 1000 requests");
+    }
+    output::print(&(told + "\n"))
 }
 
 fn mount(
@@ -87,7 +80,8 @@ fn mount(
     ended: Sender<()>,
 ) -> anyhow::Result<Emulation> {
     let data = if args.data == Path::new("memory") {
-        Data::Memory { limit_bytes: args.memory.unwrap_or_else(memory_bytes) }
+        let half = facts::available_bytes().map_or(MEMORY_BYTES, |bytes| bytes / 2);
+        Data::Memory { limit_bytes: args.memory.unwrap_or(half) }
     } else {
         Data::File(args.data.clone())
     };
@@ -103,7 +97,7 @@ fn mount(
         readahead_bytes: args.readahead,
         log_entries: serve::LOG_ENTRIES,
         log_file: args.log.clone(),
-        remove: args.remove.clone(),
+        remove: args.until_stdin_ends.then(|| mount_point.to_owned()),
         ended: Some(ended),
     };
     Emulation::mount(mount_point, options).map_err(|error| match error {
@@ -111,14 +105,6 @@ fn mount(
         // Another directory, another size or another machine: for the user to change.
         other => crate::BadInput(other.to_string()).into(),
     })
-}
-
-/// Half of the memory that is available.
-fn memory_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.map_or(MEMORY_BYTES, |kib| kib * 1024 / 2)
 }
 
 /// Has `ended` told when a signal comes, the parent ends, or standard input does.
@@ -130,14 +116,14 @@ fn listen(args: &EmulateArgs, ended: &Sender<()>) -> anyhow::Result<()> {
     .context("cannot listen for Ctrl-C")?;
     if args.until_stdin_ends {
         let ended = ended.clone();
-        std::thread::Builder::new().name("emulate-stdin".to_owned()).spawn(move || {
+        std::thread::spawn(move || {
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
             let _ = ended.send(());
-        })?;
+        });
     }
     #[cfg(target_os = "linux")]
     if !args.outlive_parent {
-        parent::watch(ended.clone())?;
+        parent::watch(ended.clone());
     }
     Ok(())
 }
@@ -146,13 +132,7 @@ fn list() -> anyhow::Result<()> {
     let width = Profile::shipped().iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, text) in Profile::shipped() {
         let about = Profile::parse(text, name)?.about;
-        say(&format!("{name:width$}  {about}"))?;
+        output::print(&format!("{name:width$}  {about}\n"))?;
     }
     Ok(())
-}
-
-/// At once, so that a reader at the other end of a pipe knows.
-fn say(line: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to standard output")
 }

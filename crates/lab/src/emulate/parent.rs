@@ -6,29 +6,21 @@
 use std::sync::mpsc::Sender;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, getppid, pidfd_open};
 
 /// Has `ended` told when the parent ends.
-///
-/// # Errors
-/// When no thread can be made.
-pub(super) fn watch(ended: Sender<()>) -> anyhow::Result<()> {
+pub(super) fn watch(ended: Sender<()>) {
     let Some(parent) = getppid() else {
-        return Ok(()); // it lives in another namespace, where it cannot be seen
+        return; // it lives in another namespace, where it cannot be seen
     };
     let Ok(process) = pidfd_open(parent, PidfdFlags::empty()) else {
-        // A kernel before 5.3: better for a thread than for nobody.
-        set_parent_process_death_signal(Some(Signal::TERM))?;
-        return Ok(());
+        return; // a kernel before 5.3
     };
-    if getppid() != Some(parent) {
-        let _ = ended.send(()); // it ended meanwhile
-        return Ok(());
-    }
-    std::thread::Builder::new().name("emulate-parent".to_owned()).spawn(move || {
+    std::thread::spawn(move || {
         let mut watched = [PollFd::new(&process, PollFlags::IN)];
-        while poll(&mut watched, None) == Err(rustix::io::Errno::INTR) {}
+        // If it ended before there was a descriptor, that is of another process.
+        while getppid() == Some(parent) && poll(&mut watched, None) == Err(Errno::INTR) {}
         let _ = ended.send(());
-    })?;
-    Ok(())
+    });
 }

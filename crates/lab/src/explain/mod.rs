@@ -39,7 +39,7 @@ use forebay_io::CacheMode;
 
 use crate::cli::ExplainArgs;
 use crate::experiment::{quoted, unique};
-use crate::progress::{Progress, Unit};
+use crate::progress::Progress;
 use crate::report::numbers;
 use crate::units::{shown_size, typed_size};
 use crate::{interrupt, output};
@@ -146,7 +146,7 @@ pub(crate) fn run(args: &ExplainArgs, program: &str) -> anyhow::Result<()> {
 fn explain(args: ExplainArgs, pattern: Pattern) -> anyhow::Result<Explained> {
     let strategies = unique(&args.strategy);
     let blocks = pattern.blocks.len();
-    let mut progress = Progress::new((blocks * strategies.len()) as u64, Unit::Measurements);
+    let mut progress = Progress::new((blocks * strategies.len()) as u64);
     let (mut told, mut disk) = (Vec::new(), None);
     for (index, &strategy) in strategies.iter().enumerate() {
         interrupt::check()?;

@@ -63,7 +63,7 @@ impl<'a> Site<'a> {
     /// What there is not here (FUSE), or a file that does not fit on the disk.
     pub(super) fn open(args: &'a ExplainArgs, pattern: &'a Pattern) -> anyhow::Result<Site<'a>> {
         let options = EmulatedOptions {
-            speed_up: args.speed_up,
+            speed_up: Some(args.speed_up),
             seed: args.seed.unwrap_or_default(),
             readahead_bytes: args.readahead,
             ..EmulatedOptions::default()

@@ -2,7 +2,7 @@
 //!
 //! It is below when the directory lies in the mount, or on a filesystem whose loop device shows a file
 //! of the mount. Worked example: `/tmp/forebay-mount-a` is ext4 on `/dev/loop0`, which shows
-//! `/tmp/forebay-disk-b/mnt/disk`, which lies in a mount of type `fuse.forebay`; so its
+//! `/tmp/forebay-disk-b/disk`, which lies in a mount of type `fuse.forebay`; so its
 //! `.forebay/profile` is asked.
 //!
 //! Failure:     a mount that does not answer in the form expected is no emulated disk.

@@ -12,15 +12,14 @@
 //! Failure:     what this machine or user lacks is bad input and names what to install; whatever was
 //!              done until then is undone.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::Context;
+use clap::ValueEnum;
 
-use super::ledger::{self, Attached, Change, Undo, loops_over};
+use super::ledger::{self, Change, Undo, loops_over};
 use super::program::run;
 use crate::bad_input;
 
@@ -32,13 +31,13 @@ const READAHEAD_KIB: u64 = 128;
 const PREFIX: &str = "forebay-mount-";
 
 /// The filesystems that can be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Filesystem {
-    /// The usual one.
+    /// The usual one
     Ext4,
-    /// Large files and many writers.
+    /// Large files and many writers
     Xfs,
-    /// Copy on write, with checksums.
+    /// Copy on write, with checksums
     Btrfs,
 }
 
@@ -49,53 +48,29 @@ impl Filesystem {
     /// As the kernel calls it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Filesystem::Ext4 => "ext4",
-            Filesystem::Xfs => "xfs",
-            Filesystem::Btrfs => "btrfs",
-        }
+        self.facts().0
     }
 
     /// The program that makes it.
     #[must_use]
-    pub fn maker(self) -> &'static str {
-        match self {
-            Filesystem::Ext4 => "mkfs.ext4",
-            Filesystem::Xfs => "mkfs.xfs",
-            Filesystem::Btrfs => "mkfs.btrfs",
-        }
+    pub fn maker(self) -> String {
+        format!("mkfs.{self}")
     }
 
-    /// # Errors
-    /// [`BadInput`](crate::BadInput): this user cannot mount it.
-    pub(super) fn check_rights(self) -> anyhow::Result<()> {
-        if !rustix::process::geteuid().is_root() {
-            bad_input!(
-                "--fs {self}: making a loop device and mounting it needs root; run as root, or leave \
-                 --fs out"
-            );
-        }
-        Ok(())
-    }
-
-    /// Quietly, over whatever is there, and without discarding a disk that is empty anyway. Tables that
-    /// need not be written are not: they would fill the memory in which an emulated disk is kept.
-    fn making(self) -> &'static [&'static str] {
+    /// Its name. How it is made: quietly, over whatever is there, and without discarding a disk that is empty
+    /// anyway. Tables that need not be written are not: they would fill the memory in which an emulated disk
+    /// is kept. And how it is mounted: with nothing in the background, neither those tables nor discards.
+    fn facts(self) -> (&'static str, &'static [&'static str], &'static CStr) {
         match self {
-            Filesystem::Ext4 => {
-                &["-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"]
+            Filesystem::Ext4 => (
+                "ext4",
+                &["-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"],
+                c"noinit_itable",
+            ),
+            Filesystem::Xfs => ("xfs", &["-q", "-f", "-K", "-l", "size=64m"], c"nodiscard"),
+            Filesystem::Btrfs => {
+                ("btrfs", &["-q", "-f", "-K", "-m", "single", "-d", "single"], c"nodiscard")
             }
-            Filesystem::Xfs => &["-q", "-f", "-K", "-l", "size=64m"],
-            Filesystem::Btrfs => &["-q", "-f", "-K", "-m", "single", "-d", "single"],
-        }
-    }
-
-    /// Nothing in the background: neither tables that were left out, nor discards.
-    fn mounting(self) -> &'static std::ffi::CStr {
-        match self {
-            Filesystem::Ext4 => c"noinit_itable",
-            Filesystem::Xfs => c"nodiscard",
-            Filesystem::Btrfs => c"nodiscard",
         }
     }
 }
@@ -106,20 +81,12 @@ impl fmt::Display for Filesystem {
     }
 }
 
-impl FromStr for Filesystem {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Filesystem, String> {
-        let found = Filesystem::ALL.into_iter().find(|one| one.name() == name.trim());
-        found.ok_or_else(|| "there are ext4, xfs and btrfs".to_owned())
-    }
-}
-
 /// A filesystem on a file, mounted until this is dropped.
 #[derive(Debug)]
 pub struct Mounted {
     directory: PathBuf,
-    device: Attached,
+    /// Kernel name.
+    device: String,
     // In the order in which they are undone.
     mount: Undo,
     attached: Undo,
@@ -133,30 +100,37 @@ impl Mounted {
     /// [`BadInput`](crate::BadInput): the user is not root, a program is missing, or the kernel lacks
     /// the filesystem; or the file is in use ([FSY-1]). Otherwise what went wrong.
     pub fn over(file: &Path, filesystem: Filesystem) -> anyhow::Result<Mounted> {
-        filesystem.check_rights()?;
-        let file = std::fs::canonicalize(file)
-            .with_context(|| format!("cannot look at {}", file.display()))?;
-        if let Some(device) = loops_over(&file).first() {
-            // [FSY-1]
+        if !rustix::process::geteuid().is_root() {
             bad_input!(
-                "{} is shown as /dev/{} already; detach that first (losetup --detach /dev/{})",
-                file.display(),
-                device.name,
-                device.name
+                "--fs {filesystem}: making a loop device and mounting it needs root; run as root, or \
+                 leave --fs out"
             );
         }
-        let directory = std::fs::canonicalize(std::env::temp_dir())
-            .context("cannot look at the directory for temporary files")?
-            .join(ledger::fresh_name(PREFIX));
-        let point = ledger::make_directory(&directory, false)
-            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+        let file = std::fs::canonicalize(file)
+            .with_context(|| format!("cannot look at {}", file.display()))?;
+        if let Some(device) = loops_over(&file, None).pop() {
+            // [FSY-1]
+            let device = format!("/dev/{}", device.name);
+            bad_input!(
+                "{} is shown as {device} already; detach that first (losetup --detach {device})",
+                file.display()
+            );
+        }
+        let (directory, point) = ledger::make_mount_point(PREFIX)?;
         let (attached, device) = attach(&file)?;
         check_direct(&file, &device)?;
-        set_readahead(&device)?;
-        let path = format!("/dev/{}", device.name);
-        make(filesystem, &path)?;
-        let change = Change::Mount { point: directory.clone(), source: path.clone() };
-        let (mount, ()) = Undo::doing(change, |_| mount_at(&path, &directory, filesystem))?;
+        // Not in the ledger: the kernel sets its own again when the device is detached.
+        let readahead = format!("/sys/block/{device}/queue/read_ahead_kb");
+        std::fs::write(&readahead, format!("{READAHEAD_KIB}\n"))
+            .with_context(|| format!("cannot write {readahead}"))?;
+        let source = format!("/dev/{device}");
+        let (_, making, mounting) = filesystem.facts();
+        let words = making.iter().copied().chain([source.as_str()]);
+        run(&filesystem.maker(), &words.map(OsStr::new).collect::<Vec<_>>())
+            .with_context(|| format!("--fs {filesystem}: cannot make {filesystem} on {source}"))?;
+        let change = Change::Mount { point: directory.clone(), source: source.clone() };
+        let (mount, ()) =
+            Undo::doing(change, || mount_at(&source, &directory, filesystem, mounting))?;
         Ok(Mounted { directory, device, mount, attached, point })
     }
 
@@ -169,7 +143,7 @@ impl Mounted {
     /// The loop device that it is on, such as `loop0`.
     #[must_use]
     pub fn device(&self) -> &str {
-        &self.device.name
+        &self.device
     }
 
     /// Unmounts it, and detaches the device. Nobody may use it any more.
@@ -179,33 +153,31 @@ impl Mounted {
     pub fn remove(self) -> anyhow::Result<()> {
         let Mounted { mount, attached, point, .. } = self;
         let results = [mount.undo(), attached.undo(), point.undo()];
-        results.into_iter().collect::<Result<(), _>>()?;
-        Ok(())
+        results.into_iter().collect()
     }
 }
 
-/// Shows `file` as a block device.
-fn attach(file: &Path) -> anyhow::Result<(Undo, Attached)> {
-    let change = Change::Loop { backing_file: file.to_owned(), attached: None };
-    Undo::doing(change, |exact| {
-        let words = ["--find", "--show", "--direct-io=on", "--"];
-        let words: Vec<&OsStr> =
-            words.map(OsStr::new).into_iter().chain([file.as_os_str()]).collect();
-        let said = run("losetup", &words).map_err(|error| {
-            lacking("a loop device", &error).unwrap_or_else(|| {
-                anyhow::anyhow!("cannot show {} as a device: {error}", file.display())
-            })
-        })?;
-        let device = Attached::of(said.trim())
-            .with_context(|| format!("losetup named a strange device: {}", said.trim()))?;
-        *exact = Change::Loop { backing_file: file.to_owned(), attached: Some(device.clone()) };
-        Ok(device)
-    })
+/// Shows `file` as a block device, and gives its kernel name.
+fn attach(file: &Path) -> anyhow::Result<(Undo, String)> {
+    let change = Change::Loop { backing_file: file.to_owned(), sequence: None };
+    let (undo, said) = Undo::doing(change, || {
+        let words = ["--find", "--show", "--direct-io=on", "--"].map(OsStr::new);
+        run("losetup", &[&words[..], &[file.as_os_str()]].concat())
+            .with_context(|| format!("--fs: cannot show {} as a device", file.display()))
+    })?;
+    let name = said.trim().trim_start_matches("/dev/").to_owned();
+    let device = loops_over(file, None).into_iter().find(|device| device.name == name);
+    let device = device.with_context(|| format!("losetup named a strange device: {name}"))?;
+    let becomes = |change: &mut Change| {
+        *change = Change::Loop { backing_file: file.to_owned(), sequence: device.sequence };
+    };
+    undo.further(becomes, || Ok(()))?;
+    Ok((undo, name))
 }
 
 /// [FSY-2]: losetup falls back to the page cache without a word.
-fn check_direct(file: &Path, device: &Attached) -> anyhow::Result<()> {
-    let switch = format!("/sys/block/{}/loop/dio", device.name);
+fn check_direct(file: &Path, device: &str) -> anyhow::Result<()> {
+    let switch = format!("/sys/block/{device}/loop/dio");
     let text = std::fs::read_to_string(&switch).with_context(|| format!("cannot read {switch}"))?;
     if text.trim() != "1" {
         bad_input!(
@@ -217,40 +189,19 @@ fn check_direct(file: &Path, device: &Attached) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Not in the ledger: the kernel sets its own again when the device is detached.
-fn set_readahead(device: &Attached) -> anyhow::Result<()> {
-    let file = format!("/sys/block/{}/queue/read_ahead_kb", device.name);
-    std::fs::write(&file, format!("{READAHEAD_KIB}\n"))
-        .with_context(|| format!("cannot write {file}"))
-}
-
-fn make(filesystem: Filesystem, device: &str) -> anyhow::Result<()> {
-    let words = filesystem.making().iter().copied().chain([device]);
-    let words: Vec<&OsStr> = words.map(OsStr::new).collect();
-    run(filesystem.maker(), &words).map(drop).map_err(|error| {
-        lacking(&format!("--fs {filesystem}"), &error)
-            .unwrap_or_else(|| anyhow::anyhow!("cannot make {filesystem} on {device}: {error}"))
-    })
-}
-
 #[cfg(target_os = "linux")]
-fn mount_at(device: &str, point: &Path, filesystem: Filesystem) -> anyhow::Result<()> {
+fn mount_at(
+    device: &str,
+    point: &Path,
+    filesystem: Filesystem,
+    options: &CStr,
+) -> anyhow::Result<()> {
     use rustix::io::Errno;
-    use rustix::mount::MountFlags;
+    use rustix::mount::{MountFlags, mount};
     let flags = MountFlags::NOATIME | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOSUID;
-    let mount =
-        || rustix::mount::mount(device, point, filesystem.name(), flags, filesystem.mounting());
-    let mut result = mount();
-    for _ in 0..40 {
-        // Whoever looks at every new disk (udev) holds it for a moment.
-        if result != Err(Errno::BUSY) {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        result = mount();
-    }
-    match result {
-        Ok(()) => Ok(()),
+    let mount = || mount(device, point, filesystem.name(), flags, options);
+    // Whoever looks at every new disk (udev) holds it for a moment.
+    match super::patiently(mount, |error| *error == Errno::BUSY) {
         Err(Errno::NODEV) => {
             bad_input!(
                 "--fs {filesystem}: this kernel has no {filesystem} (modprobe {filesystem}?)"
@@ -259,20 +210,13 @@ fn mount_at(device: &str, point: &Path, filesystem: Filesystem) -> anyhow::Resul
         Err(Errno::PERM | Errno::ACCESS) => bad_input!(
             "--fs {filesystem}: this root may not mount; run on the machine itself, not in a container"
         ),
-        Err(error) => Err(io::Error::from(error))
-            .with_context(|| format!("cannot mount {device} on {}", point.display())),
+        result => result.with_context(|| format!("cannot mount {device} on {}", point.display())),
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn mount_at(_device: &str, _point: &Path, filesystem: Filesystem) -> anyhow::Result<()> {
+fn mount_at(_: &str, _: &Path, filesystem: Filesystem, _: &CStr) -> anyhow::Result<()> {
     bad_input!("--fs {filesystem}: this system has no loop devices; leave --fs out")
-}
-
-/// `error` as bad input, if it says that a program is missing.
-fn lacking(what: &str, error: &io::Error) -> Option<anyhow::Error> {
-    let missing = error.kind() == io::ErrorKind::NotFound;
-    missing.then(|| crate::BadInput(format!("{what}: {error}")).into())
 }
 
 #[cfg(test)]
@@ -282,10 +226,9 @@ mod tests {
     #[test]
     fn filesystems_are_named_as_the_kernel_names_them() {
         for filesystem in Filesystem::ALL {
-            assert_eq!(filesystem.to_string().parse(), Ok(filesystem));
+            assert_eq!(Filesystem::from_str(filesystem.name(), false), Ok(filesystem));
             assert!(filesystem.maker().ends_with(filesystem.name()));
         }
-        assert!("zfs".parse::<Filesystem>().unwrap_err().contains("ext4, xfs and btrfs"));
     }
 
     #[test]

@@ -9,3 +9,23 @@ pub mod filesystem;
 pub mod ledger;
 pub mod on;
 mod program;
+
+use std::time::{Duration, Instant};
+
+/// How long what is busy is tried again, and how often.
+const PATIENCE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Tries until it succeeds, patience ends, or an error is not one that passes.
+fn patiently<T, E>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    passes: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Err(error) if passes(&error) && Instant::now() < deadline => std::thread::sleep(PAUSE),
+            result => return result,
+        }
+    }
+}

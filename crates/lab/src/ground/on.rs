@@ -5,15 +5,12 @@
 //! not know. Working files are written, and everything is unmounted, with the emulated time switched off;
 //! only what is measured takes the time of the device.
 //!
-//! Worked example: `forebay lab depth --on 7200rpm --fs ext4` mounts `forebay-disk-a/mnt`, makes ext4 on
-//! `/dev/loop0` over its `disk`, measures in `/tmp/forebay-mount-b`, and reports as the command to repeat
-//! it `forebay lab depth --on 7200rpm --fs ext4 ...`.
+//! Worked example: `forebay lab depth --on 7200rpm --fs ext4` mounts `/run/forebay/forebay-disk-a`, makes ext4
+//! on `/dev/loop0` over its `disk`, and measures in `/run/forebay/forebay-mount-b`.
 //!
 //! Invariants:  [OND-1] the time is the device's when something is measured
-//!              [OND-2] the command that repeats a run names no directory that will not be there
 //! Failure:     what this machine or user lacks is bad input, before anything is measured.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -23,11 +20,10 @@ use super::filesystem::{Filesystem, Mounted};
 use super::ledger::{self, Undo};
 use crate::bad_input;
 use crate::cli::OnArgs;
-use crate::emulate::{Emulated, EmulatedData, EmulatedOptions};
-use crate::experiment::quoted;
+use crate::emulate::{Emulated, EmulatedOptions};
 use crate::facts;
 use crate::interrupt::Cleanup;
-use crate::units::{shown_size, typed_size};
+use crate::units::shown_size;
 use crate::workfile;
 
 /// How the names of directories for data begin.
@@ -40,8 +36,6 @@ const FILESYSTEM_BYTES: u64 = 256 << 20;
 #[derive(Debug)]
 pub struct OnDisk {
     directory: PathBuf,
-    /// The options that led here, for the command line.
-    words: String,
     // In the order in which they are undone.
     hurry: Cleanup,
     mounted: Option<Mounted>,
@@ -63,20 +57,15 @@ impl OnDisk {
         needed_bytes: impl FnOnce() -> anyhow::Result<u64>,
     ) -> anyhow::Result<Option<OnDisk>> {
         let Some(spec) = &args.on else {
-            let options = [("--fs", args.fs.is_some()), ("--on-size", args.on_size.is_some())];
-            let options = options.into_iter().chain([("--speed-up", args.speed_up.is_some())]);
-            if let Some((option, _)) = options.into_iter().find(|(_, given)| *given) {
+            if args.fs.is_some() || args.on_size.is_some() || args.speed_up.is_some() {
                 bad_input!(
-                    "{option} is for emulated disks: name one with --on (see forebay emulate --list)"
+                    "--fs, --on-size and --speed-up are for emulated disks: name one with --on (see \
+                     forebay emulate --list)"
                 );
             }
             return Ok(None);
         };
         let profile = Profile::load(spec).map_err(|error| crate::BadInput(error.to_string()))?;
-        if let Some(filesystem) = args.fs {
-            // Before a process is started for nothing.
-            filesystem.check_rights()?;
-        }
         let size_bytes = args.on_size.unwrap_or(profile.size_bytes);
         let written_bytes = written_bytes(needed_bytes()?, args.fs);
         if size_bytes < written_bytes {
@@ -87,30 +76,26 @@ impl OnDisk {
                 shown_size(written_bytes)
             );
         }
-        let (kept, data, dir) = keep(dir, written_bytes, facts::available_bytes())?;
+        let fits = facts::available_bytes().is_none_or(|available| written_bytes <= available / 2);
+        let (data, kept) = if fits { None } else { Some(keep(dir, written_bytes)?) }.unzip();
         let options = EmulatedOptions {
             size_bytes: args.on_size,
-            speed_up: args.speed_up.unwrap_or(1.0),
-            data: kept,
+            speed_up: args.speed_up,
+            data: kept.as_ref().map(|kept| kept.join("disk")),
             ..EmulatedOptions::default()
         };
         let emulated = Emulated::start(spec, &options)?;
         emulated.timing(false)?;
-        let mounted = match args.fs {
-            Some(filesystem) => Some(Mounted::over(&emulated.disk(), filesystem)?),
-            None => None,
-        };
-        let directory =
-            mounted.as_ref().map_or_else(|| emulated.directory(), |mounted| mounted.directory());
-        let directory =
-            std::fs::canonicalize(directory).context("cannot enter the emulated disk")?;
+        let mounted =
+            args.fs.map(|filesystem| Mounted::over(&emulated.disk(), filesystem)).transpose()?;
+        let directory = mounted.as_ref().map_or_else(|| emulated.directory(), Mounted::directory);
+        let directory = directory.to_owned();
         let control = emulated.directory().join(".forebay/control");
         // First of all that is undone: a slow disk would take its time to be unmounted.
         let hurry = Cleanup::new(move || drop(std::fs::write(control, "timing off")));
         emulated.timing(true)?;
-        let words = words(args, spec, dir.as_deref());
         let bursts = profile.bursts();
-        Ok(Some(OnDisk { directory, words, hurry, mounted, emulated, data, bursts }))
+        Ok(Some(OnDisk { directory, hurry, mounted, emulated, data, bursts }))
     }
 
     /// Where to measure.
@@ -119,18 +104,16 @@ impl OnDisk {
         &self.directory
     }
 
-    /// Whether it is faster at first, while credits last.
-    #[must_use]
-    pub fn bursts(&self) -> bool {
-        self.bursts
-    }
-
-    /// So many seconds of the device's time pass at once, in which it is read at random, `bytes` at a time.
+    /// Spends the credits of a disk that is faster while they last: so many seconds of the device's time
+    /// pass at once, in which it is read at random, `bytes` at a time. False if there are none.
     ///
     /// # Errors
     /// The emulation has ended.
-    pub fn load(&self, seconds: u32, bytes: u64) -> anyhow::Result<()> {
-        self.emulated.load(seconds, bytes)
+    pub fn spend_credits(&self, seconds: u32, bytes: u64) -> anyhow::Result<bool> {
+        if self.bursts {
+            self.emulated.control(&format!("load {seconds} {bytes}"))?;
+        }
+        Ok(self.bursts)
     }
 
     /// `error`, with the blame where it belongs: a disk whose emulation has died fails every request, and is
@@ -144,12 +127,6 @@ impl OnDisk {
         }
     }
 
-    /// `command`, which measures in [`OnDisk::directory`], as it can be repeated ([OND-2]).
-    #[must_use]
-    pub fn retold(&self, command: &str) -> String {
-        retold(command, &self.directory, &self.words)
-    }
-
     /// Unmounts everything.
     ///
     /// # Errors
@@ -160,7 +137,7 @@ impl OnDisk {
         let unmounted = mounted.map_or(Ok(()), Mounted::remove);
         drop(emulated);
         let data = data.map_or(Ok(()), Undo::undo);
-        unmounted.and(data.map_err(anyhow::Error::from))
+        unmounted.and(data)
     }
 }
 
@@ -185,69 +162,18 @@ pub fn untimed<T>(
 
 /// What is written to the disk in all, when files of `needed_bytes` are.
 fn written_bytes(needed_bytes: u64, filesystem: Option<Filesystem>) -> u64 {
-    let files = match filesystem {
-        None => needed_bytes,
-        // Never in place.
-        Some(Filesystem::Btrfs) => needed_bytes.saturating_mul(3),
-        Some(Filesystem::Ext4 | Filesystem::Xfs) => needed_bytes,
-    };
-    let margin = needed_bytes / 4 + if filesystem.is_some() { FILESYSTEM_BYTES } else { 0 };
-    files.saturating_add(margin)
+    // Btrfs never writes in place.
+    let times = if filesystem == Some(Filesystem::Btrfs) { 3 } else { 1 };
+    let tables = if filesystem.is_some() { FILESYSTEM_BYTES } else { 0 };
+    needed_bytes.saturating_mul(times).saturating_add(needed_bytes / 4 + tables)
 }
 
-/// Where the data is kept, what is to be removed afterwards, and `dir` if it is used.
-fn keep(
-    dir: &Path,
-    written_bytes: u64,
-    available_bytes: Option<u64>,
-) -> anyhow::Result<(EmulatedData, Option<Undo>, Option<PathBuf>)> {
-    if available_bytes.is_none_or(|available| written_bytes <= available / 2) {
-        return Ok((EmulatedData::Memory, None, None));
-    }
+/// Makes a directory in `dir` for data of `written_bytes`, and gives it with what removes it.
+fn keep(dir: &Path, written_bytes: u64) -> anyhow::Result<(Undo, PathBuf)> {
     workfile::check_directory(dir, written_bytes)?;
-    let dir = std::fs::canonicalize(dir)?;
-    let own = dir.join(ledger::fresh_name(PREFIX));
-    let undo = ledger::make_directory(&own, true).map_err(|error| {
-        crate::BadInput(format!(
-            "cannot keep data in {}: {error}; choose another --dir",
-            dir.display()
-        ))
-    })?;
-    Ok((EmulatedData::File(own.join("disk")), Some(undo), Some(dir)))
-}
-
-/// The options that lead to the same place again. `dir`: where the data is, unless it is in memory.
-fn words(args: &OnArgs, spec: &str, dir: Option<&Path>) -> String {
-    // A profile of one's own is found from anywhere.
-    let own = Path::new(spec);
-    let spec = if own.is_file() {
-        std::fs::canonicalize(own)
-            .map_or_else(|_| spec.to_owned(), |path| path.display().to_string())
-    } else {
-        spec.to_owned()
-    };
-    let mut words = format!("--on {}", quoted(&spec));
-    // Writing to a String cannot fail.
-    if let Some(filesystem) = args.fs {
-        let _ = write!(words, " --fs {filesystem}");
-    }
-    if let Some(bytes) = args.on_size {
-        let _ = write!(words, " --on-size {}", typed_size(bytes));
-    }
-    if let Some(factor) = args.speed_up {
-        let _ = write!(words, " --speed-up {factor}");
-    }
-    if let Some(dir) = dir {
-        let _ = write!(words, " --dir {}", quoted(&dir.display().to_string()));
-    }
-    words
-}
-
-fn retold(command: &str, directory: &Path, words: &str) -> String {
-    let named = format!(" --dir {}", quoted(&directory.display().to_string()));
-    let told = command.replacen(&named, &format!(" {words}"), 1);
-    assert!(!told.contains(&named), "[OND-2]");
-    told
+    let own = std::fs::canonicalize(dir)?.join(ledger::fresh_name(PREFIX));
+    let undo = ledger::make_directory(&own, true);
+    Ok((undo.map_err(|error| workfile::cannot_create(dir, &error))?, own))
 }
 
 #[cfg(test)]
@@ -255,42 +181,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_to_repeat_names_the_profile_in_the_place_of_the_mount() {
-        let args = OnArgs {
-            on: Some("nvme".to_owned()),
-            fs: Some(Filesystem::Xfs),
-            on_size: Some(4 << 30),
-            speed_up: Some(2.5),
-        };
-        let told = words(&args, "nvme", Some(Path::new("/my data")));
-        assert_eq!(told, "--on nvme --fs xfs --on-size 4GiB --speed-up 2.5 --dir '/my data'");
-        let directory = Path::new("/tmp/forebay-mount-x");
-        let command = "forebay lab depth --dir /tmp/forebay-mount-x --size 1GiB";
-        let told = retold(command, directory, "--on nvme");
-        assert_eq!(told, "forebay lab depth --on nvme --size 1GiB", "[OND-2]");
-        let plain = OnArgs { on: Some("nvme".to_owned()), ..OnArgs::default() };
-        assert_eq!(words(&plain, "nvme", None), "--on nvme");
-    }
-
-    #[test]
-    fn data_is_kept_in_memory_while_it_fits_into_half_of_what_is_there() {
+    fn data_that_does_not_fit_into_memory_has_a_directory_which_goes_with_it() {
         let scratch = tempfile::tempdir().unwrap();
-        let in_memory = |written, available| {
-            let (data, undo, dir) = keep(scratch.path(), written, available).unwrap();
-            assert_eq!((undo.is_none(), dir.is_none()), (true, true));
-            assert_eq!(data, EmulatedData::Memory);
-        };
-        in_memory(1 << 20, Some(2 << 20));
-        in_memory(1 << 20, None);
-        let (data, undo, dir) = keep(scratch.path(), 1 << 20, Some((2 << 20) - 1)).unwrap();
-        let EmulatedData::File(path) = data else { panic!("it does not fit") };
-        let canonical = std::fs::canonicalize(scratch.path()).unwrap();
-        assert_eq!(dir.as_deref(), Some(canonical.as_path()));
-        assert!(path.starts_with(&canonical) && path.parent().unwrap().is_dir());
-        std::fs::write(&path, "data").unwrap();
-        undo.unwrap().undo().unwrap();
+        let (undo, own) = keep(scratch.path(), 1 << 20).unwrap();
+        assert_eq!(own.parent(), Some(std::fs::canonicalize(scratch.path()).unwrap().as_path()));
+        std::fs::write(own.join("disk"), "data").unwrap();
+        undo.undo().unwrap();
         assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
-        let refused = keep(scratch.path(), 1 << 60, Some(0)).unwrap_err();
+        let refused = keep(scratch.path(), 1 << 60).unwrap_err();
         assert!(refused.is::<crate::BadInput>(), "{refused}");
     }
 
@@ -301,7 +199,7 @@ mod tests {
         let args = OnArgs { fs: Some(Filesystem::Ext4), ..OnArgs::default() };
         let error = start(&args).unwrap_err();
         assert!(error.is::<crate::BadInput>());
-        assert!(error.to_string().starts_with("--fs is for emulated disks"), "{error}");
+        assert!(error.to_string().contains("--fs, --on-size and --speed-up are for"), "{error}");
         let args = OnArgs { on: Some("no-such-disk".to_owned()), ..OnArgs::default() };
         assert!(start(&args).unwrap_err().is::<crate::BadInput>());
         let args =

@@ -36,7 +36,7 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
         (&["--depths", "5000"], "4096"),
         (&["--backends", "aio", "--cache", "buffered"], "aio reads direct only"),
         (&["--json", "no/such/file.json"], "no directory"),
-        (&["--json", "file/x.json"], "not a directory"),
+        (&["--json", "file/x.json"], "no directory file"),
         (&["--html", "/sys/x.html"], "/sys/x.html: "),
     ];
     assert_refused(scratch.path(), &["lab", "depth"], &cases);

@@ -64,7 +64,8 @@ pub(crate) fn lacking(filesystem: Filesystem) -> Option<String> {
         std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
     directories.extend(["/usr/sbin".into(), "/sbin".into()]);
     let found = |program: &str| directories.iter().any(|path| path.join(program).exists());
-    let missing = [filesystem.maker(), "losetup"].into_iter().find(|program| !found(program));
+    let needed = [filesystem.maker(), "losetup".to_owned()];
+    let missing = needed.into_iter().find(|program| !found(program));
     missing.map(|program| format!("no {program}"))
 }
 

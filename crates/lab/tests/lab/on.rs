@@ -164,7 +164,7 @@ fn a_report_says_what_was_emulated_and_how_to_repeat_it() {
     let command = report["command"].as_str().unwrap();
     assert!(command.contains("lab depth --size 16MiB "), "{command}");
     assert!(command.contains(" --on fixed-100us --speed-up 2 --seed "), "{command}");
-    assert!(!command.contains("forebay-disk-"), "[OND-2] {command}");
+    assert!(!command.contains("forebay-disk-"), "{command}");
     scene.assert_nothing_left();
     let mut again = Command::new("sh");
     again.args(["-c", command]).current_dir("/");
@@ -208,7 +208,7 @@ fn every_filesystem_goes_over_an_emulated_disk_and_is_counted() {
         assert_counted(&report);
         let words = format!(" --on fixed-100us --fs {filesystem} --seed ");
         let command = report["command"].as_str().unwrap();
-        assert!(command.contains(&words) && !command.contains("--dir"), "[OND-2] {command}");
+        assert!(command.contains(&words) && !command.contains("--dir"), "{command}");
         scene.assert_nothing_left();
     }
 }
@@ -357,9 +357,9 @@ fn what_is_wrong_with_the_line_is_told_before_anything_is_mounted() {
     let scene = Scene::new();
     let cases = [
         (&["--on", "no-such-disk"][..], "no-such-disk"),
-        (&["--fs", "ext4"], "--fs is for emulated disks"),
-        (&["--speed-up", "3"], "--speed-up is for emulated disks"),
-        (&["--on", "nvme", "--fs", "zfs"], "ext4, xfs and btrfs"),
+        (&["--fs", "ext4"], "are for emulated disks: name one with --on"),
+        (&["--speed-up", "3"], "are for emulated disks: name one with --on"),
+        (&["--on", "nvme", "--fs", "zfs"], "ext4, xfs, btrfs"),
         (&["--on", "nvme", "--speed-up", "0"], "a speed-up is a number"),
         (&["--on", "nvme", "--on-size", "1MiB"], "too small"),
         (&["--on", "nvme", "--block-size", "5000"], "power of two"),

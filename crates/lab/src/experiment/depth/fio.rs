@@ -36,7 +36,7 @@ impl Fio {
             Some(blocks) => (blocks, settings.cell_time_max()),
             None => (workfile.blocks(), CELL_TIME),
         };
-        let path = workfile.path_for_others();
+        let path = workfile.path();
         let output = Command::new("fio")
             .args(["--name=forebay", "--ioengine=io_uring", "--direct=1", "--rw=randread"])
             .args(["--readonly", "--allow_file_create=0", "--output-format=json", "--thread"])

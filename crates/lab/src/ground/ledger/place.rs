@@ -1,4 +1,4 @@
-//! Where ledgers are: a directory that only this user can write to.
+//! Where ledgers and mount points are: a directory that only this user can write to.
 //!
 //! A ledger names paths that are removed and devices that are set, by root if the run was root's. So
 //! nobody else may put one there, or have a hand in what is. The directory is opened without following
@@ -8,30 +8,30 @@
 //! Invariants:  [PLC-1] a directory that is used belongs to this user, and nobody else can enter it
 //! Failure:     the next candidate is taken; when there is none, the error names what was wrong with each.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 
-/// Overrides where ledgers are.
+/// Overrides where ledgers and mount points are.
 pub const STATE_DIRECTORY: &str = "FOREBAY_STATE_DIR";
 
 /// How a ledger's name ends.
-const SUFFIX: &str = ".ledger";
+pub(super) const SUFFIX: &str = ".ledger";
 
 /// A directory for ledgers, open.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Place {
-    descriptor: OwnedFd,
+    descriptor: Arc<OwnedFd>,
     pub(super) path: PathBuf,
 }
 
 /// Where ledgers could be, best first. `variable` reads the environment.
-pub(super) fn candidates(
+fn candidates(
     variable: impl Fn(&str) -> Option<PathBuf>,
     temporary: &Path,
     uid: u32,
@@ -40,12 +40,8 @@ pub(super) fn candidates(
         return vec![given];
     }
     // Root's is the same however root came to be it: sudo leaves the variables of the user.
-    let first = if uid == 0 {
-        Some(PathBuf::from("/run/forebay"))
-    } else {
-        let given = variable("XDG_RUNTIME_DIR").filter(|path| path.is_absolute());
-        given.map(|path| path.join("forebay"))
-    };
+    let runtime = if uid == 0 { Some("/run".into()) } else { variable("XDG_RUNTIME_DIR") };
+    let first = runtime.filter(|path| path.is_absolute()).map(|path| path.join("forebay"));
     first.into_iter().chain([temporary.join(format!("forebay-{uid}"))]).collect()
 }
 
@@ -53,6 +49,26 @@ pub(super) fn candidates(
 pub(super) fn candidates_here() -> Vec<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     candidates(|name| std::env::var_os(name).map(PathBuf::from), &std::env::temp_dir(), uid)
+}
+
+/// What `make` makes in the first directory that will do.
+pub(super) fn in_first<T>(make: impl Fn(&Place) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let mut refusals = Vec::new();
+    for candidate in candidates_here() {
+        match Place::make(&candidate).map_err(Into::into).and_then(|place| make(&place)) {
+            Ok(made) => return Ok(made),
+            Err(error) => refusals.push(format!("{}: {error:#}", candidate.display())),
+        }
+    }
+    anyhow::bail!(
+        "there is no place to note what is to be put back ({}); name a directory of your own in \
+         {STATE_DIRECTORY}",
+        refusals.join("; ")
+    )
+}
+
+fn refused(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
 impl Place {
@@ -75,7 +91,6 @@ impl Place {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let descriptor = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         let facts = rustix::fs::fstat(&descriptor)?;
-        let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
         if facts.st_uid != rustix::process::geteuid().as_raw() {
             return Err(refused(format!("it belongs to user {}", facts.st_uid)));
         }
@@ -83,64 +98,49 @@ impl Place {
         if mode & 0o077 != 0 {
             return Err(refused(format!("others may enter it (mode {mode:o}); chmod 700 it")));
         }
-        Ok(Place { descriptor, path: path.to_owned() })
+        Ok(Place { descriptor: Arc::new(descriptor), path: path.to_owned() })
     }
 
     /// The names of the ledgers in here.
-    pub(super) fn names(&self) -> io::Result<Vec<PathBuf>> {
+    pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.descriptor)? {
-            let entry = entry?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name.as_bytes().ends_with(SUFFIX.as_bytes()) {
-                names.push(PathBuf::from(name));
-            }
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            names.extend(Some(name).filter(|name| name.ends_with(SUFFIX)));
         }
         names.sort();
         Ok(names)
     }
 
-    /// Makes the ledger `name`, which must not be there yet.
-    pub(super) fn create(&self, name: &Path) -> io::Result<File> {
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fn file(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        Ok(File::from(rustix::fs::openat(&self.descriptor, name, flags, mode)?))
+        Ok(rustix::fs::openat(&self.descriptor, name, flags, mode)?.into())
+    }
+
+    /// Makes the ledger `name`, which must not be there yet.
+    pub(super) fn create(&self, name: &str) -> io::Result<File> {
+        self.file(name, OFlags::CREATE | OFlags::EXCL)
     }
 
     /// Opens the ledger `name`.
     ///
     /// # Errors
     /// Among others: it is no ordinary file of this user's.
-    pub(super) fn existing(&self, name: &Path) -> io::Result<File> {
+    pub(super) fn existing(&self, name: &str) -> io::Result<File> {
         // Not to hang on a pipe that someone called a ledger.
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let descriptor = rustix::fs::openat(&self.descriptor, name, flags, Mode::empty())?;
-        let facts = rustix::fs::fstat(&descriptor)?;
-        let ours = facts.st_uid == rustix::process::geteuid().as_raw();
-        if !ours || FileType::from_raw_mode(facts.st_mode) != FileType::RegularFile {
-            let why = "it is no ordinary file of this user";
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        let file = self.file(name, OFlags::NONBLOCK)?;
+        let facts = file.metadata()?;
+        if !facts.is_file() || facts.uid() != rustix::process::geteuid().as_raw() {
+            return Err(refused("it is no ordinary file of this user".to_owned()));
         }
-        Ok(File::from(descriptor))
+        Ok(file)
     }
 
     /// Removes the ledger `name`.
-    pub(super) fn remove(&self, name: &Path) -> io::Result<()> {
+    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty())?)
     }
-}
-
-/// The name of the ledger of process `pid` that started at `started`.
-pub(super) fn ledger_name(pid: u32, started: Option<u64>) -> PathBuf {
-    PathBuf::from(format!("{pid}-{}{SUFFIX}", started.unwrap_or(0)))
-}
-
-/// Process and start in the name of a ledger.
-pub(super) fn named_process(name: &Path) -> Option<(u32, Option<u64>)> {
-    let (pid, started) = name.to_str()?.strip_suffix(SUFFIX)?.split_once('-')?;
-    let started: u64 = started.parse().ok()?;
-    Some((pid.parse().ok()?, Some(started).filter(|&ticks| ticks > 0)))
 }
 
 #[cfg(test)]
@@ -206,27 +206,18 @@ mod tests {
         let place = Place::make(&scratch.path().join("state")).unwrap();
         let victim = scratch.path().join("victim");
         fs::write(&victim, "kept").unwrap();
-        let name = ledger_name(7, Some(9));
-        symlink(&victim, place.path.join(&name)).unwrap();
-        assert!(place.create(&name).is_err());
-        assert!(place.existing(&name).is_err());
-        place.remove(&name).unwrap();
+        let name = "7-9.ledger";
+        symlink(&victim, place.path.join(name)).unwrap();
+        assert!(place.create(name).is_err());
+        assert!(place.existing(name).is_err());
+        place.remove(name).unwrap();
         assert_eq!(fs::read(&victim).unwrap(), b"kept");
 
-        drop(place.create(&name).unwrap());
-        assert!(place.create(&name).is_err());
-        assert_eq!(place.names().unwrap(), std::slice::from_ref(&name));
-        drop(place.existing(&name).unwrap());
+        drop(place.create(name).unwrap());
+        assert!(place.create(name).is_err());
+        assert_eq!(place.names().unwrap(), [name]);
+        drop(place.existing(name).unwrap());
         fs::create_dir(place.path.join("8-8.ledger")).unwrap();
-        assert!(place.existing(Path::new("8-8.ledger")).is_err());
-    }
-
-    #[test]
-    fn the_name_of_a_ledger_tells_the_process() {
-        assert_eq!(named_process(&ledger_name(4711, Some(88))), Some((4711, Some(88))));
-        assert_eq!(named_process(&ledger_name(4711, None)), Some((4711, None)));
-        for strange in ["x.ledger", "1-2", "1-x.ledger", "-1-2.ledger"] {
-            assert_eq!(named_process(Path::new(strange)), None, "{strange}");
-        }
+        assert!(place.existing("8-8.ledger").is_err());
     }
 }

@@ -5,19 +5,18 @@
 //! Each is undone only while it still looks as it was left, and struck out then.
 //!
 //! Invariants:  [SWP-1] the ledger of a process that runs is not touched
-//!              [SWP-3] what a restart of the machine has undone is not undone to somebody else
 //!              [SWP-2] what could not be undone is told again at the next start, until it is gone
+//!              [SWP-3] what a restart of the machine has undone is not undone to somebody else
 //! Concurrency: a ledger is locked while it is carried out, so that two starts do not do it twice.
 //! Failure:     becomes a sentence; a sweep never keeps a run from starting.
 
-use std::fs::{File, TryLockError};
-use std::io::{self, Read};
+use std::cmp::Reverse;
+use std::fs::TryLockError;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use super::append;
-use super::change::{Change, Contents, Line, Outstanding, Process, undoing_order};
-use super::place::{Place, candidates_here, named_process};
-use super::process;
+use super::notes::{Change, Ledger, Noted, Notes};
+use super::place::{Place, candidates_here};
 use super::undo::{Verdict, undo};
 
 /// Carries out what the ledgers of dead processes say, and tells what was done, a sentence each.
@@ -41,163 +40,77 @@ pub fn sweep() -> Vec<String> {
 /// it found, so that a second one must not begin in between.
 #[must_use]
 pub fn holder_of_readahead(file: &Path) -> Option<u32> {
+    let is_it =
+        |change: &Change| matches!(change, Change::Readahead { file: it, .. } if it == file);
+    let holder = |place: &Place, name: String| {
+        let mut ledger = place.existing(&name).ok()?;
+        let Err(TryLockError::WouldBlock) = ledger.try_lock() else { return None };
+        let (notes, _) = Notes::read(&mut ledger).ok()??;
+        notes.outstanding.iter().any(|one| is_it(&one.change)).then_some(notes.pid)
+    };
     let places = candidates_here().into_iter().filter_map(|path| Place::open(&path).ok());
-    places.into_iter().find_map(|place| {
-        let names = place.names().ok()?;
-        names.into_iter().find_map(|name| {
-            let mut ledger = place.existing(&name).ok()?;
-            let locked = matches!(ledger.try_lock(), Err(TryLockError::WouldBlock));
-            let contents = read(&mut ledger).ok().filter(|_| locked)?.ok()?;
-            let held = contents.outstanding.iter().any(
-                |one| matches!(&one.change, Change::Readahead { file: other, .. } if other == file),
-            );
-            held.then_some(contents.process?.pid)
-        })
-    })
-}
-
-/// A ledger whose process is gone.
-#[derive(Debug)]
-struct Dead {
-    name: PathBuf,
-    /// Locked.
-    file: File,
-    process: Process,
-    outstanding: Vec<Outstanding>,
-    length_bytes: u64,
-    done: Vec<String>,
-    left_alone: Vec<String>,
-    failed: Vec<String>,
+    places
+        .into_iter()
+        .find_map(|place| place.names().ok()?.into_iter().find_map(|name| holder(&place, name)))
 }
 
 fn sweep_place(place: &Place, undo: impl Fn(&Change) -> Verdict) -> Vec<String> {
     let mut told = Vec::new();
     let mut dead = Vec::new();
     for name in place.names().unwrap_or_default() {
-        match take(place, &name) {
-            Ok(taken) => dead.extend(taken),
+        match Ledger::of_dead(place, &name) {
+            Ok(ledger) => dead.extend(ledger), // [SWP-1]
             Err(why) => told.push(format!(
-                "what an earlier run left cannot be told: {}: {why}; put it back by hand, and remove \
+                "what an earlier run left cannot be told: {}: {why:#}; put it back by hand, and remove \
                  that file",
                 place.path.join(&name).display()
             )),
         }
     }
-    let outstanding: Vec<&[Outstanding]> =
-        dead.iter().map(|ledger| ledger.outstanding.as_slice()).collect();
-    let (order, gone) = undoing_order(&outstanding);
-    for (at, one) in order {
-        // The numbers by which a loop device is known begin anew at each boot.
-        let gone = process::ran_before_boot(&dead[at].process) && !one.change.survives_boot();
-        let verdict = if gone { Verdict::Nothing } else { undo(&one.change) };
-        dead[at].carry_out(&one, verdict);
+    told.extend(carry_out(&mut dead, undo));
+    told
+}
+
+/// Undoes what the ledgers of `dead` say, the newest first whichever it is from.
+fn carry_out(dead: &mut [Ledger], undo: impl Fn(&Change) -> Verdict) -> Vec<String> {
+    let mut order: Vec<(usize, Noted)> = Vec::new();
+    for (at, ledger) in dead.iter().enumerate() {
+        order.extend(ledger.notes.outstanding.iter().map(|noted| (at, noted.clone())));
     }
-    for (at, one) in gone {
-        dead[at].carry_out(&one, Verdict::Nothing);
-    }
-    for mut ledger in dead {
-        ledger.end(place);
-        told.extend(ledger.told());
+    order.sort_by_key(|(_, noted)| Reverse((noted.at_us, noted.number)));
+    let points = order.iter().filter_map(|(_, noted)| match &noted.change {
+        Change::Mount { point, .. } => Some(point.clone()),
+        _ => None,
+    });
+    let points: Vec<PathBuf> = points.collect();
+    let mut told = Vec::new();
+    for (at, Noted { number, change, .. }) in order {
+        let goes_by_itself = match &change {
+            // With the filesystem that it is in.
+            Change::Directory { path, .. } => {
+                points.iter().any(|point| path != point && path.starts_with(point))
+            }
+            // [SWP-3]: the numbers by which a loop device is known begin anew at each boot.
+            _ => dead[at].notes.are_of_another_boot(),
+        };
+        let verdict = if goes_by_itself { Verdict::Nothing } else { undo(&change) };
+        if !matches!(verdict, Verdict::Failed(_)) {
+            dead[at].strike(number); // [SWP-2]
+        }
+        let what = match verdict {
+            Verdict::Nothing => continue,
+            Verdict::Undone(what) => format!("put back: {what}"),
+            Verdict::NotOurs(what) => format!("left alone: {what}"),
+            Verdict::Failed(why) => format!("still to be put back: {why}"),
+        };
+        let pid = dead[at].notes.pid;
+        told.push(format!("an earlier run (process {pid}) was killed; {what}"));
     }
     told
 }
 
-/// Opens the ledger `name` if its process is gone; `None` when it runs, or somebody else was faster.
-fn take(place: &Place, name: &Path) -> Result<Option<Dead>, String> {
-    let mut file = match place.existing(name) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.to_string()),
-    };
-    match file.try_lock() {
-        Ok(()) => {}
-        // [SWP-1]
-        Err(TryLockError::WouldBlock) => return Ok(None),
-        Err(TryLockError::Error(error)) => return Err(error.to_string()),
-    }
-    let unnamed = || {
-        let (pid, started) = named_process(name)?;
-        Some(Process { pid, started, boot: None, command: String::new() })
-    };
-    let contents = match read(&mut file).map_err(|error| error.to_string())? {
-        Ok(contents) => contents,
-        // Of a later version that runs, perhaps.
-        Err(_) if unnamed().is_some_and(|process| !process::has_ended(&process)) => {
-            return Ok(None);
-        }
-        Err(unreadable) => return Err(unreadable.to_string()),
-    };
-    let Contents { process, outstanding, whole_bytes } = contents;
-    let Some(process) = process.or_else(unnamed) else {
-        return Err("it does not say which process it is of".to_owned());
-    };
-    if !process::has_ended(&process) {
-        return Ok(None);
-    }
-    Ok(Some(Dead {
-        name: name.to_owned(),
-        file,
-        process,
-        outstanding,
-        length_bytes: whole_bytes as u64,
-        done: Vec::new(),
-        left_alone: Vec::new(),
-        failed: Vec::new(),
-    }))
-}
-
-fn read(file: &mut File) -> io::Result<Result<Contents, super::Unreadable>> {
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(Contents::parse(&bytes))
-}
-
-impl Dead {
-    fn carry_out(&mut self, one: &Outstanding, verdict: Verdict) {
-        match verdict {
-            Verdict::Failed { why, by_hand } => {
-                // [SWP-2]
-                self.failed.push(format!("{why}; by hand: {by_hand}"));
-                return;
-            }
-            Verdict::Undone(what) => self.done.push(what),
-            Verdict::NotOurs(what) => self.left_alone.push(what),
-            Verdict::Nothing => {}
-        }
-        self.outstanding.retain(|other| other.number != one.number);
-        // Should this fail, the next start looks once more and finds nothing to do.
-        let line = Line::Struck { number: one.number };
-        let _ = append(&mut self.file, &mut self.length_bytes, &line);
-    }
-
-    /// A ledger in which all is struck out goes; somebody else who waits for it finds nothing in it.
-    fn end(&mut self, place: &Place) {
-        if self.outstanding.is_empty() {
-            let _ = place.remove(&self.name);
-        }
-    }
-
-    fn told(&self) -> Option<String> {
-        let parts = [
-            ("put back: ", &self.done),
-            ("left alone: ", &self.left_alone),
-            ("still to be put back: ", &self.failed),
-        ];
-        let parts: Vec<String> = parts
-            .iter()
-            .filter(|(_, what)| !what.is_empty())
-            .map(|(title, what)| format!("{title}{}", what.join(", ")))
-            .collect();
-        let pid = self.process.pid;
-        let run = format!("an earlier run (process {pid}) was killed; {}", parts.join("; "));
-        (!parts.is_empty()).then_some(run)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::Ledger;
-    use super::super::place::ledger_name;
     use super::*;
     use std::cell::RefCell;
     use std::fs;
@@ -220,20 +133,16 @@ mod tests {
 
         /// A ledger as a killed process leaves it.
         fn killed(&self, pid: u32, changes: &[(u64, Change)]) -> PathBuf {
-            self.killed_in(None, pid, changes)
-        }
-
-        fn killed_in(&self, boot: Option<&str>, pid: u32, changes: &[(u64, Change)]) -> PathBuf {
-            let (boot, command) = (boot.map(str::to_owned), "forebay lab".to_owned());
-            let process = Process { pid, started: Some(9), boot, command };
-            let schema = super::super::SCHEMA.to_owned();
-            let mut text = Line::Process { schema, process }.text().unwrap();
-            for (number, (at_us, change)) in (0..).zip(changes) {
-                let note = Line::Note { number, at_us: *at_us, change: change.clone() };
-                text += &note.text().unwrap();
-            }
-            let path = self.place.path.join(ledger_name(pid, Some(9)));
-            fs::write(&path, text).unwrap();
+            let outstanding = changes.iter().zip(0..).map(|((at_us, change), number)| Noted {
+                number,
+                at_us: *at_us,
+                change: change.clone(),
+                has_failed: false,
+            });
+            let mut notes = Notes::of_this_process();
+            (notes.pid, notes.outstanding) = (pid, outstanding.collect());
+            let path = self.place.path.join(format!("{pid}-x.ledger"));
+            fs::write(&path, serde_json::to_string(&notes).unwrap() + "\n").unwrap();
             path
         }
 
@@ -250,7 +159,7 @@ mod tests {
     }
 
     fn failed() -> Verdict {
-        Verdict::Failed { why: "/b is busy".to_owned(), by_hand: "rm -r /b".to_owned() }
+        Verdict::Failed("/b is busy; by hand: rm -r /b".to_owned())
     }
 
     #[test]
@@ -264,36 +173,48 @@ mod tests {
             other => panic!("{other:?}"),
         });
         assert_eq!(*scene.undone.borrow(), [c, b, a]);
-        assert_eq!(
-            told,
-            [
-                format!(
-                    "an earlier run (process {GONE}) was killed; put back: removed \"/c\", removed \
-                     \"/a\""
-                ),
-                format!(
-                    "an earlier run (process {}) was killed; put back: removed \"/b\"",
-                    GONE + 1
-                ),
-            ]
-        );
+        let expected = [(GONE, "/c"), (GONE + 1, "/b"), (GONE, "/a")].map(|(pid, path)| {
+            format!("an earlier run (process {pid}) was killed; put back: removed {path:?}")
+        });
+        assert_eq!(told, expected);
         assert!(!first.exists() && !second.exists());
         assert_eq!(scene.sweep(|_| panic!("it is done")), [""; 0]);
     }
 
     #[test]
+    fn the_newest_of_all_is_undone_first_and_what_is_in_a_mount_goes_with_it() {
+        let scene = Scene::new();
+        let mount = |point: &str| {
+            let source = "/dev/loop3".to_owned();
+            Change::Mount { point: point.into(), source }
+        };
+        let server = mount("/emulated");
+        let lab = [
+            (10, directory("/emulated")),
+            (30, directory("/other/.forebay-lab-y")),
+            (30, mount("/fs")),
+            (40, directory("/fs/.forebay-lab-z")),
+        ];
+        scene.killed(GONE, &[(20, server.clone())]);
+        let ledger = scene.killed(GONE + 1, &lab);
+        scene.sweep(|_| Verdict::Nothing);
+        let [point, other, mount, _] = lab.map(|(_, change)| change);
+        assert_eq!(*scene.undone.borrow(), [mount, other, server, point]);
+        assert!(!ledger.exists());
+    }
+
+    #[test]
     fn of_another_boot_only_directories_are_left_to_be_undone() {
         let scene = Scene::new();
-        let attached = super::super::Attached { name: "loop1".to_owned(), sequence: Some(9) };
-        let shown = Change::Loop { backing_file: "/x".into(), attached: Some(attached) };
+        let shown = Change::Loop { backing_file: "/x".into(), sequence: Some(9) };
         let mounted = Change::Mount { point: "/m".into(), source: "/dev/loop1".to_owned() };
         let made = directory("/a");
-        let changes = [(10, made.clone()), (20, shown), (30, mounted)];
-        let ledger = scene.killed_in(Some("another-boot"), GONE, &changes);
+        let ledger = scene.killed(GONE, &[(10, made.clone()), (20, shown), (30, mounted)]);
+        let Ok(boot) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else { return };
+        let text = fs::read_to_string(&ledger).unwrap();
+        fs::write(&ledger, text.replace(boot.trim(), "another-boot")).unwrap();
         let told = scene.sweep(|_| Verdict::Undone("removed /a".to_owned()));
-        if std::path::Path::new("/proc/sys/kernel/random/boot_id").exists() {
-            assert_eq!(*scene.undone.borrow(), [made], "[SWP-3]");
-        }
+        assert_eq!(*scene.undone.borrow(), [made], "[SWP-3]");
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(!ledger.exists());
     }
@@ -321,39 +242,35 @@ mod tests {
     #[test]
     fn a_run_that_is_under_way_is_left_in_peace() {
         let scene = Scene::new();
-        let place = Place::make(&scene.place.path).unwrap();
-        let mut ledger = Ledger::begin(place).unwrap();
-        ledger.note(None, &directory("/live")).unwrap();
-        assert_eq!(scene.sweep(|_| panic!("[SWP-1]")), [""; 0]);
-        // Between making the file and locking it.
-        ledger.file.unlock().unwrap();
-        assert_eq!(scene.sweep(|_| panic!("[SWP-1]")), [""; 0]);
-        assert!(Path::new(&ledger.shown()).exists(), "[SWP-1]");
-        // Locked by a process that cannot be seen from here.
-        let hidden = scene.killed(GONE, &[(10, directory("/hidden"))]);
-        let lock = File::open(&hidden).unwrap();
+        let live = scene.killed(GONE, &[(10, directory("/live"))]);
+        let lock = fs::File::open(&live).unwrap();
         lock.lock().unwrap();
         assert_eq!(scene.sweep(|_| panic!("[SWP-1]")), [""; 0]);
+        assert!(live.exists(), "[SWP-1]");
+        lock.unlock().unwrap();
+        scene.sweep(|_| Verdict::Nothing);
+        assert!(!live.exists());
     }
 
     #[test]
-    fn a_torn_ledger_is_carried_out_up_to_the_tear_and_struck_out_behind_it() {
+    fn a_torn_ledger_is_carried_out_as_it_was_before() {
         let scene = Scene::new();
         let ledger = scene.killed(GONE, &[(10, directory("/a")), (20, directory("/b"))]);
         let mut bytes = fs::read(&ledger).unwrap();
-        bytes.extend(b"{\"line\":\"note\",\"num");
+        bytes.extend(b"{\"schema\":\"forebay-led");
         fs::write(&ledger, &bytes).unwrap();
         let told = scene
             .sweep(|change| if *change == directory("/a") { failed() } else { Verdict::Nothing });
         assert_eq!(told.len(), 1);
-        let left = Contents::parse(&fs::read(&ledger).unwrap()).unwrap();
+        let (left, _) = Notes::read(&mut fs::File::open(&ledger).unwrap()).unwrap().unwrap();
         assert_eq!(left.outstanding.len(), 1);
         assert_eq!(left.outstanding[0].change, directory("/a"));
-        // One that was torn before it said whose it is.
-        let empty = scene.place.path.join(ledger_name(GONE + 1, Some(9)));
-        fs::write(&empty, "").unwrap();
+        // Those in which nothing was noted.
+        let torn = scene.place.path.join("7-x.ledger");
+        fs::write(&torn, "{\"schema\":\"for").unwrap();
+        let empty = scene.killed(GONE + 1, &[]);
         scene.sweep(|_| Verdict::Nothing);
-        assert!(!empty.exists() && !ledger.exists());
+        assert!(!empty.exists() && !torn.exists() && !ledger.exists());
     }
 
     #[test]
@@ -362,7 +279,7 @@ mod tests {
         let ledger = scene.killed(GONE, &[(10, directory("/a"))]);
         fs::write(&ledger, "nonsense\n").unwrap();
         let told = scene.sweep(|_| panic!("it is not known what"));
-        assert!(told[0].contains("line 1 cannot be understood"), "{told:?}");
+        assert!(told[0].contains("cannot be told") && told[0].contains("expected"), "{told:?}");
         assert!(ledger.exists());
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use forebay_emulate::log::{LoggedOp, LoggedRequest};
-use forebay_lab::emulate::{Emulated, EmulatedData, EmulatedOptions};
+use forebay_lab::emulate::{Emulated, EmulatedOptions};
 
 use super::{can_mount, direct, emulated, fixed, options};
 use crate::command::{entries, output, scratch};
@@ -234,8 +234,9 @@ fn data_in_a_file_that_was_there_is_kept_for_the_next_mount() {
     let kept = scratch.path().join("kept");
     File::create(&kept).unwrap();
     for data in [kept, scratch.path().join("made")] {
-        let data = EmulatedData::File(data);
-        let options = EmulatedOptions { data, size_bytes: Some(1 << 30), ..options() };
+        let there = data.ends_with("kept");
+        let size_bytes = Some(1 << 30);
+        let options = EmulatedOptions { data: Some(data), size_bytes, ..options() };
         let disk = Emulated::start("instant", &options).unwrap();
         // Dirty still when the disk goes.
         File::options()
@@ -248,8 +249,6 @@ fn data_in_a_file_that_was_there_is_kept_for_the_next_mount() {
         let disk = Emulated::start("instant", &options).unwrap();
         let mut found = [0; 4];
         File::open(disk.disk()).unwrap().read_exact_at(&mut found, 12_345).unwrap();
-        let EmulatedData::File(path) = &options.data else { unreachable!() };
-        let there = path.ends_with("kept");
         assert_eq!(&found, if there { b"mine" } else { &[0; 4] });
     }
     assert_eq!(entries(scratch.path()), ["kept"]);

@@ -260,19 +260,18 @@ fn a_disk_of_an_experiment_leaves_no_process_mount_or_directory() {
     }
     let disk = emulated("instant");
     let mount_point = disk.directory().to_owned();
-    let around = mount_point.parent().unwrap().to_owned();
     assert!(is_mounted(&mount_point));
     drop(disk);
     assert!(!is_mounted(&mount_point), "[EML-1]");
     assert_eq!(guardians(&mount_point), 0, "[EML-1]");
-    assert!(!around.exists(), "[EML-1]");
+    assert!(!mount_point.exists(), "[EML-1]");
 
     // In use, too.
     let disk = emulated("instant");
     let mount_point = disk.directory().to_owned();
     let user = File::open(disk.disk()).unwrap();
     drop(disk);
-    assert!(!is_mounted(&mount_point) && !mount_point.parent().unwrap().exists(), "[EML-1]");
+    assert!(!is_mounted(&mount_point) && !mount_point.exists(), "[EML-1]");
     drop(user);
 }
 
@@ -301,23 +300,18 @@ fn a_killed_server_of_an_experiment_leaves_not_even_its_directory() {
         return;
     }
     // As `Emulated` calls it, killed together with whoever called it: only the guardian is left to tidy up.
-    let around = tempfile::tempdir().unwrap().keep();
+    let around = tempfile::tempdir().unwrap();
     // The mount table writes such a name differently.
-    let mount_point = around.join(r"mnt 1\2");
+    let mount_point = around.path().canonicalize().unwrap().join(r"mnt 1\2");
     let _mounted = TakenAway(mount_point.clone());
     std::fs::create_dir(&mount_point).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command
-        .args(["emulate", "--until-stdin-ends", "--remove"])
-        .arg(&around)
-        .arg("instant")
-        .arg(&mount_point);
+    command.args(["emulate", "--until-stdin-ends", "instant"]).arg(&mount_point);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     wait_until("the mount", || is_mounted(&mount_point) && mount_point.join("disk").exists());
     kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
     child.wait().unwrap();
-    wait_until("the directory to go", || !around.exists());
-    assert!(!is_mounted(&mount_point));
+    wait_until("the directory to go", || !is_mounted(&mount_point) && !mount_point.exists());
 }
 
 #[test]
@@ -329,5 +323,5 @@ fn the_end_of_standard_input_unmounts_a_disk_of_an_experiment() {
     drop(called.child.stdin.take());
     called.rest();
     assert!(called.child.wait().unwrap().success());
-    called.assert_gone();
+    assert!(!called.mount_point.exists());
 }

@@ -92,7 +92,8 @@ fn a_speed_up_shortens_real_time_and_not_the_models() {
     }
     let scratch = scratch();
     let spec = fixed(scratch.path(), "slow", "1s");
-    let disk = Emulated::start(&spec, &EmulatedOptions { speed_up: 100.0, ..options() }).unwrap();
+    let disk =
+        Emulated::start(&spec, &EmulatedOptions { speed_up: Some(100.0), ..options() }).unwrap();
     let file = direct(&disk.disk());
     let begun = Instant::now();
     read(&file, 5);

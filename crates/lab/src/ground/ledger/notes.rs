@@ -1,0 +1,324 @@
+//! What a run changes outside itself, and the file by which the next start knows of it.
+//!
+//! A ledger is text. Each line is all that is still to be put back, as one JSON object, and the last
+//! line holds. Worked example, in which first a directory and the readahead are to be put back, and then
+//! the readahead alone:
+//!
+//! ```text
+//! {"schema":"forebay-ledger/2","pid":4711,"boot":"5d1…","outstanding":[{"number":0,…},{"number":1,…}]}
+//! {"schema":"forebay-ledger/2","pid":4711,"boot":"5d1…","outstanding":[{"number":1,"at_us":23,
+//!  "change":{"what":"readahead","file":"/sys/…","found_kib":8192,"set_kib":[0]}}]}
+//! ```
+//!
+//! It is locked by its process, and the kernel drops that lock however the process ends: whoever gets the
+//! lock knows that it is nobody's any more.
+//!
+//! Invariants:  [CHG-1] a line that was not written to its end says nothing
+//!              [CHG-2] a process writes only to a ledger that it has locked and that has its name
+//! Failure:     a last line that cannot be understood makes the ledger unreadable: to guess would be
+//!              to leave something behind, or to undo what is not ours.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::place::Place;
+use super::undo;
+
+/// Something outside this process that a run changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum Change {
+    /// A number of the kernel's is set: how far it reads ahead on a device.
+    Readahead {
+        /// The file that holds it.
+        file: PathBuf,
+        /// What it held, in KiB.
+        found_kib: u64,
+        /// All that the run has set it to, in KiB.
+        set_kib: Vec<u64>,
+        /// What the file was of, if its name may stand for something else later: a mount without a device.
+        of: Option<String>,
+    },
+    /// Something is mounted that the run made and nobody else has a use for.
+    Mount {
+        /// Where.
+        point: PathBuf,
+        /// What: the source or, where that says nothing, the type that the list of mounts shows.
+        source: String,
+    },
+    /// A file is shown as a block device.
+    Loop {
+        /// The file.
+        backing_file: PathBuf,
+        /// The kernel's number of this use of the device, once it is known: a device that was detached and
+        /// attached again has another one. Unknown to kernels before 5.15.
+        sequence: Option<u64>,
+    },
+    /// A directory is made.
+    Directory {
+        /// Where.
+        path: PathBuf,
+        /// Whether it goes with all that is in it; a mount point goes only when it is empty.
+        contents: bool,
+    },
+}
+
+impl Change {
+    /// The readahead in `file`, found at `found_kib` and not set yet.
+    pub(crate) fn readahead(file: &Path, found_kib: u64) -> Change {
+        let of = undo::stands_for(file);
+        Change::Readahead { file: file.to_owned(), found_kib, set_kib: Vec::new(), of }
+    }
+
+    /// Notes that a readahead will be `kib`; other changes have none.
+    pub(crate) fn will_be_kib(&mut self, kib: u64) {
+        if let Change::Readahead { set_kib, .. } = self
+            && !set_kib.contains(&kib)
+        {
+            set_kib.push(kib);
+        }
+    }
+}
+
+/// A change that is still to be undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Noted {
+    /// No other note of the process has it.
+    pub(super) number: u64,
+    /// Wall clock, in microseconds since 1970: the order between ledgers.
+    pub(super) at_us: u64,
+    pub(super) change: Change,
+    /// This process could not undo it, and does not try again.
+    #[serde(skip)]
+    pub(super) has_failed: bool,
+}
+
+/// What a ledger says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Notes {
+    schema: Schema,
+    pub(super) pid: u32,
+    /// Which boot of the machine.
+    boot: Option<String>,
+    /// Oldest first.
+    pub(super) outstanding: Vec<Noted>,
+}
+
+/// Names the form of a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Schema {
+    #[serde(rename = "forebay-ledger/2")]
+    Ledger2,
+}
+
+impl Notes {
+    pub(super) fn of_this_process() -> Notes {
+        let (pid, boot) = (std::process::id(), boot());
+        Notes { schema: Schema::Ledger2, pid, boot, outstanding: Vec::new() }
+    }
+
+    /// The last whole line of `file`, if there is one, and where the next one goes.
+    ///
+    /// # Errors
+    /// It cannot be read, or is of another form, such as that of a later version.
+    pub(super) fn read(file: &mut File) -> io::Result<Option<(Notes, u64)>> {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let Some(end) = bytes.iter().rposition(|&byte| byte == b'\n') else { return Ok(None) };
+        let start = bytes[..end].iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let notes = serde_json::from_slice(&bytes[start..end])?;
+        Ok(Some((notes, end as u64 + 1)))
+    }
+
+    /// True when the machine was started anew since: of what was changed only files are left.
+    pub(super) fn are_of_another_boot(&self) -> bool {
+        let now = boot();
+        self.boot.is_some() && now.is_some() && self.boot != now
+    }
+}
+
+fn boot() -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(boot.trim().to_owned())
+}
+
+/// A file with the notes of one process, locked by this one.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    place: Place,
+    name: String,
+    file: File,
+    /// Bytes of whole lines: where the next one goes.
+    length_bytes: u64,
+    pub(super) notes: Notes,
+}
+
+impl Ledger {
+    /// This process's own.
+    pub(super) fn begin(place: &Place) -> io::Result<Ledger> {
+        let notes = Notes::of_this_process();
+        loop {
+            let name = super::random_name(&notes.pid.to_string()) + super::place::SUFFIX;
+            let file = place.create(&name)?;
+            file.lock()?;
+            // [CHG-2]: a start that met it before it was locked has taken it for a dead one's.
+            if file.metadata()?.nlink() > 0 {
+                return Ok(Ledger { place: place.clone(), name, file, length_bytes: 0, notes });
+            }
+        }
+    }
+
+    /// The ledger `name` of a process that is gone; `None` when it runs, or has noted nothing.
+    ///
+    /// # Errors
+    /// What a killed run has left cannot be told.
+    pub(super) fn of_dead(place: &Place, name: &str) -> anyhow::Result<Option<Ledger>> {
+        let mut file = match place.existing(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            locked => locked?,
+        }
+        let read = Notes::read(&mut file)?.filter(|(notes, _)| !notes.outstanding.is_empty());
+        let Some((notes, length_bytes)) = read else {
+            // Another start may have been faster.
+            let _ = place.remove(name);
+            return Ok(None);
+        };
+        let (place, name) = (place.clone(), name.to_owned());
+        Ok(Some(Ledger { place, name, file, length_bytes, notes }))
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.place.path.join(&self.name)
+    }
+
+    pub(super) fn noted(&mut self, number: u64) -> Option<&mut Noted> {
+        self.notes.outstanding.iter_mut().find(|noted| noted.number == number)
+    }
+
+    /// The notes are on disk as they are now when this returns, or as they were before.
+    pub(super) fn write(&mut self) -> io::Result<()> {
+        let line = serde_json::to_string(&self.notes)? + "\n";
+        // What was written of a line that failed is overwritten.
+        self.file.set_len(self.length_bytes)?;
+        self.file.write_all_at(line.as_bytes(), self.length_bytes)?;
+        self.file.sync_data()?;
+        self.length_bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Note `number` is done with; the last one takes the ledger with it.
+    pub(super) fn strike(&mut self, number: u64) {
+        self.notes.outstanding.retain(|noted| noted.number != number);
+        // What cannot be written means that the next start looks once more, and finds nothing to do. It is
+        // written also when the file goes: another start may have opened it.
+        let _ = self.write();
+        if self.notes.outstanding.is_empty() {
+            let _ = self.place.remove(&self.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(point: &str) -> Change {
+        Change::Mount { point: point.into(), source: "/dev/loop3".to_owned() }
+    }
+
+    fn noted(number: u64, change: Change) -> Noted {
+        Noted { number, at_us: number, change, has_failed: false }
+    }
+
+    fn state() -> (tempfile::TempDir, Place) {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = Place::make(&scratch.path().join("state")).unwrap();
+        (scratch, place)
+    }
+
+    fn read(path: &Path) -> io::Result<Option<(Notes, u64)>> {
+        Notes::read(&mut File::open(path).unwrap())
+    }
+
+    #[test]
+    fn every_kind_of_change_is_read_as_it_was_written() {
+        let changes = [
+            Change::Readahead {
+                file: "/sys/ \n\"x".into(),
+                found_kib: 8192,
+                set_kib: vec![0, 128],
+                of: Some("fuse nvme on /x, mount 7".to_owned()),
+            },
+            mount("/mnt/a b"),
+            Change::Loop { backing_file: "/y".into(), sequence: None },
+            Change::Loop { backing_file: "/x".into(), sequence: Some(9) },
+            Change::Directory { path: "/ä".into(), contents: false },
+        ];
+        let (_scratch, place) = state();
+        let mut ledger = Ledger::begin(&place).unwrap();
+        ledger.notes.outstanding = (0..).zip(changes).map(|(n, one)| noted(n, one)).collect();
+        ledger.write().unwrap();
+        let (notes, _) = read(&ledger.path()).unwrap().unwrap();
+        assert_eq!(notes, ledger.notes);
+        assert_eq!(notes.pid, std::process::id());
+    }
+
+    #[test]
+    fn a_torn_last_line_says_nothing_wherever_it_is_torn_and_is_overwritten() {
+        let (_scratch, place) = state();
+        let mut ledger = Ledger::begin(&place).unwrap();
+        let path = ledger.path();
+        assert!(read(&path).unwrap().is_none(), "[CHG-1]");
+        ledger.notes.outstanding.push(noted(0, mount("/a")));
+        ledger.write().unwrap();
+        let (kept, length) = (ledger.notes.clone(), ledger.length_bytes);
+        ledger.notes.outstanding.push(noted(1, mount("/b")));
+        ledger.write().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        for end in length as usize..bytes.len() {
+            fs::write(&path, &bytes[..end]).unwrap();
+            assert_eq!(read(&path).unwrap().unwrap(), (kept.clone(), length), "[CHG-1]");
+        }
+        ledger.length_bytes = length;
+        ledger.strike(0);
+        let (notes, end) = read(&path).unwrap().unwrap();
+        assert_eq!((notes, end), (ledger.notes.clone(), ledger.length_bytes), "[CHG-1]");
+        ledger.strike(1);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_line_of_another_form_is_told_and_not_guessed_at() {
+        let (_scratch, place) = state();
+        let mut ledger = Ledger::begin(&place).unwrap();
+        ledger.notes.outstanding.push(noted(0, mount("/a")));
+        ledger.write().unwrap();
+        let text = fs::read_to_string(ledger.path()).unwrap();
+        for (word, other) in [("\"mount\"", "\"swap\""), ("ledger/2", "ledger/3")] {
+            fs::write(ledger.path(), text.replace(word, other)).unwrap();
+            let told = read(&ledger.path()).unwrap_err().to_string();
+            assert!(told.contains(other.trim_matches('"')), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_ledger_that_lost_its_name_before_it_was_locked_is_not_written_to() {
+        let (_scratch, place) = state();
+        // As a start finds it that comes between making the file and locking it.
+        drop(place.create("7-x.ledger").unwrap());
+        assert!(Ledger::of_dead(&place, "7-x.ledger").unwrap().is_none());
+        assert_eq!(place.names().unwrap(), [""; 0], "[CHG-2]");
+        let ledger = Ledger::begin(&place).unwrap();
+        assert!(ledger.path().exists());
+        let name = ledger.name.clone();
+        assert!(Ledger::of_dead(&place, &name).unwrap().is_none(), "it is locked");
+    }
+}
