@@ -23,7 +23,7 @@ use anyhow::Context;
 use crate::bad_input;
 use crate::facts::{Device, Sysfs};
 use crate::ground::ledger::{Change, Undo, holder_of_readahead};
-use crate::units::typed_size;
+use crate::units::parse_size;
 
 /// The right to set a device's readahead, until it is dropped.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ impl ReadaheadGuard {
     /// # Errors
     /// [`BadInput`](crate::BadInput) when it cannot be read, or not be written by this user.
     pub fn take(sysfs: &Sysfs, device: &Device) -> anyhow::Result<ReadaheadGuard> {
-        let taken = sysfs.readahead_file(device).map_err(anyhow::Error::from);
-        taken.and_then(ReadaheadGuard::at).or_else(|error| {
+        let taken = sysfs.readahead_file(device).and_then(ReadaheadGuard::at);
+        taken.or_else(|error| {
             let hint = match error.is::<crate::BadInput>() {
                 true => "",
                 false => "; run as root on the machine itself, or leave it out",
@@ -115,17 +115,12 @@ pub(crate) fn read_kib(file: &Path) -> anyhow::Result<u64> {
 pub(crate) fn parse_readahead(text: &str) -> Result<u64, String> {
     let bytes = match text.trim() {
         "0" => 0,
-        text => crate::units::parse_size(text)?,
+        text => parse_size(text)?,
     };
     if bytes.is_multiple_of(1024) {
         return Ok(bytes);
     }
     Err("the kernel counts its readahead in KiB: give a multiple, such as 128KiB, or 0".to_owned())
-}
-
-/// As [`parse_readahead`] takes it back.
-pub(crate) fn typed_readahead(bytes: u64) -> String {
-    if bytes == 0 { "0".to_owned() } else { typed_size(bytes) }
 }
 
 #[cfg(test)]
@@ -239,7 +234,7 @@ mod tests {
     fn values_are_sizes_in_kib_and_0() {
         for (text, bytes) in [("0", 0), ("128KiB", 128 << 10), ("8m", 8 << 20)] {
             assert_eq!(parse_readahead(text), Ok(bytes));
-            assert_eq!(parse_readahead(&typed_readahead(bytes)), Ok(bytes));
+            assert_eq!(parse_readahead(&crate::units::typed_size(bytes)), Ok(bytes));
         }
         assert!(parse_readahead("1000").unwrap_err().contains("KiB"));
     }

@@ -122,7 +122,7 @@ impl Emulated {
         self.mount_point.join("disk")
     }
 
-    /// The requests since the mount or the last [`Emulated::clear_log`], the newest million, in order of arrival.
+    /// The requests since the mount or the last `log clear`, the newest million, in order of arrival.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -130,14 +130,6 @@ impl Emulated {
         let text = self.told("log")?;
         let lines = text.lines().map(serde_json::from_str);
         lines.collect::<Result<_, _>>().context("cannot understand the emulated disk's log")
-    }
-
-    /// Forgets the requests so far.
-    ///
-    /// # Errors
-    /// When it cannot be asked for.
-    pub fn clear_log(&self) -> anyhow::Result<()> {
-        self.control("log clear")
     }
 
     /// Switched off, every request ends at once.
@@ -177,7 +169,10 @@ impl Emulated {
     }
 
     /// Asks for something, in the words that `forebay emulate --help` names.
-    pub(crate) fn control(&self, words: &str) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// When it cannot be asked for.
+    pub fn control(&self, words: &str) -> anyhow::Result<()> {
         let path = self.mount_point.join(".forebay/control");
         std::fs::write(&path, words).with_context(|| format!("cannot write to {}", path.display()))
     }

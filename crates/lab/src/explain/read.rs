@@ -77,14 +77,24 @@ impl Reader {
     pub(super) fn read(
         &self,
         blocks: &[u32],
-        progress: impl FnMut(usize),
+        mut progress: impl FnMut(usize),
     ) -> anyhow::Result<Option<u64>> {
-        match self {
+        let file = match self {
             Reader::Plain { file, distance, block_bytes } => {
-                plain(file, *distance, blocks, *block_bytes, progress)
+                return plain(file, *distance, blocks, *block_bytes, progress);
             }
-            Reader::Pool { file, .. } => streamed(file, blocks, progress).map(|()| None),
+            Reader::Pool { file, .. } => file,
+        };
+        let options = StreamOptions::new().readahead(ReadaheadStrategy::Adaptive);
+        let mut read = 0;
+        for page in file.stream_with(blocks.iter().copied(), &options)? {
+            drop(page.map_err(forebay::Error::from)?);
+            read += 1;
+            interrupt::check()?;
+            progress(read);
         }
+        assert_eq!(read, blocks.len(), "[EXP-6] a stream gives what was named");
+        Ok(None)
     }
 
     /// Which backend reads, where that is not the best one.
@@ -162,21 +172,4 @@ fn plain(
         progress(at + 1);
     }
     Ok(cached)
-}
-
-fn streamed(
-    file: &PagedFile,
-    blocks: &[u32],
-    mut progress: impl FnMut(usize),
-) -> anyhow::Result<()> {
-    let options = StreamOptions::new().readahead(ReadaheadStrategy::Adaptive);
-    let mut read = 0;
-    for page in file.stream_with(blocks.iter().copied(), &options)? {
-        drop(page.map_err(forebay::Error::from)?);
-        read += 1;
-        interrupt::check()?;
-        progress(read);
-    }
-    assert_eq!(read, blocks.len(), "[EXP-6] a stream gives what was named");
-    Ok(())
 }
