@@ -29,7 +29,6 @@ use crate::units::parse_size;
 #[derive(Debug)]
 pub struct ReadaheadGuard {
     file: PathBuf,
-    found_kib: u64,
     /// Puts the value back.
     undo: Undo,
 }
@@ -67,7 +66,7 @@ impl ReadaheadGuard {
             .with_context(|| format!("cannot write {}", file.display()))?;
         let change = Change::readahead(&file, found_kib);
         let (undo, ()) = Undo::doing(change, || Ok(()))?;
-        Ok(ReadaheadGuard { file, found_kib, undo })
+        Ok(ReadaheadGuard { file, undo })
     }
 
     /// Sets the readahead to `bytes`, a multiple of 1024, for files that are opened from now on. Gives
@@ -92,13 +91,7 @@ impl ReadaheadGuard {
     /// # Errors
     /// That could not be done: what to write where.
     pub fn restore(self) -> anyhow::Result<()> {
-        let ReadaheadGuard { file, found_kib, undo } = self;
-        undo.undo().with_context(|| {
-            format!(
-                "the device's readahead could not be put back: write {found_kib} to {}",
-                file.display()
-            )
-        })
+        self.undo.undo().context("the device's readahead could not be put back")
     }
 }
 
@@ -195,7 +188,7 @@ mod tests {
         guard.set(0).unwrap();
         fs::write(&file, "512\n").unwrap();
         let error = format!("{:#}", guard.restore().unwrap_err());
-        assert!(error.contains("512 KiB now") && error.contains("write 8192"), "{error}");
+        assert!(error.contains("512 KiB now") && error.contains("it was 8192 KiB"), "{error}");
         assert_eq!(kib(&file), 512);
     }
 
@@ -222,8 +215,8 @@ mod tests {
         // A device that was taken out.
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
-        let error = guard.restore().unwrap_err().to_string();
-        assert!(error.contains("write 8192 to") && error.contains("read_ahead_kb"), "{error}");
+        let error = format!("{:#}", guard.restore().unwrap_err());
+        assert!(error.contains("by hand: echo 8192 > ") && error.contains("read_ahead_kb"), "{error}");
         crate::ground::ledger::forget_notes_of(&file);
         let error = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap_err();
         assert!(error.is::<crate::BadInput>());

@@ -247,8 +247,7 @@ fn agreed<T: PartialEq>(disks: &[BlockNode], fact: impl Fn(&BlockNode) -> Option
 /// The bracketed word of `none [mq-deadline] kyber`, or the only word of a file with one.
 fn active_scheduler(text: &str) -> Option<String> {
     let mut words = text.split_whitespace();
-    let bracketed =
-        text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    let bracketed = words.clone().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     let active = bracketed.or_else(|| words.next().filter(|_| words.next().is_none()))?;
     Some(active.to_owned())
 }
