@@ -216,7 +216,10 @@ mod tests {
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
         let error = format!("{:#}", guard.restore().unwrap_err());
-        assert!(error.contains("by hand: echo 8192 > ") && error.contains("read_ahead_kb"), "{error}");
+        assert!(
+            error.contains("by hand: echo 8192 > ") && error.contains("read_ahead_kb"),
+            "{error}"
+        );
         crate::ground::ledger::forget_notes_of(&file);
         let error = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap_err();
         assert!(error.is::<crate::BadInput>());

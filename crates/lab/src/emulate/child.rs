@@ -163,7 +163,8 @@ impl Emulated {
         self.counters().err().map(|_| words_in(&self.errors))
     }
 
-    fn told(&self, name: &str) -> anyhow::Result<String> {
+    /// A file of the emulated disk about itself, as it is.
+    pub(crate) fn told(&self, name: &str) -> anyhow::Result<String> {
         let path = self.mount_point.join(".forebay").join(name);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }

@@ -156,7 +156,6 @@ fn explain(args: ExplainArgs, pattern: Pattern) -> anyhow::Result<Explained> {
         disk = Some(on);
         told.push(came);
     }
-    drop(progress);
     let disk = disk.context("there is no strategy to explain")?;
     Ok(Explained { args, pattern, disk, told })
 }
@@ -172,14 +171,11 @@ fn command(program: &str, seed: u64) -> String {
 }
 
 fn write_files(explained: &Explained, command: &str) -> anyhow::Result<()> {
-    let save = |path: &Path, text: String| {
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-    };
     if let Some(path) = &explained.args.json {
-        save(path, json::text(explained, command))?;
+        output::save(path, &json::text(explained, command))?;
     }
     if let Some(path) = &explained.args.svg {
-        save(path, svg::draw(explained)?)?;
+        output::save(path, &svg::draw(explained)?)?;
     }
     Ok(())
 }

@@ -29,12 +29,12 @@ use super::pattern::Pattern;
 use super::read::Reader;
 use super::request::Account;
 use super::{Disk, Strategy, Told};
-use crate::bad_input;
 use crate::cli::ExplainArgs;
 use crate::device_readahead::read_kib;
 use crate::emulate::{Emulated, EmulatedOptions};
 use crate::facts::{Host, Storage, Sysfs};
 use crate::units::shown_size;
+use crate::{bad_input, output};
 
 /// The directory on the disk that a pool takes for its own.
 const DIRECTORY: &str = "explain";
@@ -79,8 +79,8 @@ pub(super) fn explain(
     wait_for_reads(&directory, file_bytes)
         .context("cannot punch a hole into the file on the emulated disk")?;
     if let Some(logs) = &args.logs {
-        let log = emulated.directory().join(".forebay/log");
-        keep_log(&log, &logs.join(format!("{strategy}.jsonl")))?;
+        fs::create_dir_all(logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        output::save(&logs.join(format!("{strategy}.jsonl")), &emulated.told("log")?)?;
     }
     let account = Account::of(reads(emulated.log()?), &pattern.wanted, args.block_size);
     check(&account, pattern.wanted.len(), args.block_size)
@@ -145,14 +145,6 @@ fn check(account: &Account, wanted: usize, block_bytes: u64) -> anyhow::Result<(
         account.wanted_bytes / block_bytes,
     );
     Ok(())
-}
-
-/// The log as the disk gives it, line for line.
-fn keep_log(log: &Path, path: &Path) -> anyhow::Result<()> {
-    let text = fs::read(log).context("cannot read the emulated disk's log")?;
-    let directory = path.parent().unwrap_or(path);
-    let kept = fs::create_dir_all(directory).and_then(|()| fs::write(path, text));
-    kept.with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
