@@ -180,10 +180,8 @@ impl Emulated {
 }
 
 fn command(spec: &str, mount_point: &Path, options: &EmulatedOptions) -> anyhow::Result<Command> {
-    let program = match &options.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe().context("cannot find this very program")?,
-    };
+    let program = options.program.clone().map_or_else(std::env::current_exe, Ok);
+    let program = program.context("cannot find this very program")?;
     let mut command = Command::new(program);
     command.args(["emulate", "--until-stdin-ends", "--outlive-parent"]);
     let numbers = [

@@ -40,7 +40,7 @@ use crate::{bad_input, output};
 const DIRECTORY: &str = "explain";
 
 /// The file in it.
-const FILE: &str = "blocks";
+pub(super) const FILE: &str = "blocks";
 
 /// Bytes of the file after the last block of the pattern: more than any kernel reads ahead, so that
 /// the end of the file has no part in what is shown.
@@ -69,7 +69,7 @@ pub(super) fn explain(
     fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     let file_bytes = make_file(&directory, args, pattern)?;
     let disk = look(&emulated)?;
-    let reader = Reader::open(strategy, &directory, FILE, pattern, args)?;
+    let reader = Reader::open(strategy, &directory, pattern, args)?;
     emulated.control("log clear")?;
     let begun = Instant::now();
     let cached = reader.read(&pattern.blocks, progress)?;
