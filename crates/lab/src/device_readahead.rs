@@ -23,13 +23,12 @@ use anyhow::Context;
 use crate::bad_input;
 use crate::facts::{Device, Sysfs};
 use crate::ground::ledger::{Change, Undo, holder_of_readahead};
-use crate::units::typed_size;
+use crate::units::parse_size;
 
 /// The right to set a device's readahead, until it is dropped.
 #[derive(Debug)]
 pub struct ReadaheadGuard {
     file: PathBuf,
-    found_kib: u64,
     /// Puts the value back.
     undo: Undo,
 }
@@ -40,8 +39,8 @@ impl ReadaheadGuard {
     /// # Errors
     /// [`BadInput`](crate::BadInput) when it cannot be read, or not be written by this user.
     pub fn take(sysfs: &Sysfs, device: &Device) -> anyhow::Result<ReadaheadGuard> {
-        let taken = sysfs.readahead_file(device).map_err(anyhow::Error::from);
-        taken.and_then(ReadaheadGuard::at).or_else(|error| {
+        let taken = sysfs.readahead_file(device).and_then(ReadaheadGuard::at);
+        taken.or_else(|error| {
             let hint = match error.is::<crate::BadInput>() {
                 true => "",
                 false => "; run as root on the machine itself, or leave it out",
@@ -67,7 +66,7 @@ impl ReadaheadGuard {
             .with_context(|| format!("cannot write {}", file.display()))?;
         let change = Change::readahead(&file, found_kib);
         let (undo, ()) = Undo::doing(change, || Ok(()))?;
-        Ok(ReadaheadGuard { file, found_kib, undo })
+        Ok(ReadaheadGuard { file, undo })
     }
 
     /// Sets the readahead to `bytes`, a multiple of 1024, for files that are opened from now on. Gives
@@ -92,13 +91,7 @@ impl ReadaheadGuard {
     /// # Errors
     /// That could not be done: what to write where.
     pub fn restore(self) -> anyhow::Result<()> {
-        let ReadaheadGuard { file, found_kib, undo } = self;
-        undo.undo().with_context(|| {
-            format!(
-                "the device's readahead could not be put back: write {found_kib} to {}",
-                file.display()
-            )
-        })
+        self.undo.undo().context("the device's readahead could not be put back")
     }
 }
 
@@ -115,17 +108,12 @@ pub(crate) fn read_kib(file: &Path) -> anyhow::Result<u64> {
 pub(crate) fn parse_readahead(text: &str) -> Result<u64, String> {
     let bytes = match text.trim() {
         "0" => 0,
-        text => crate::units::parse_size(text)?,
+        text => parse_size(text)?,
     };
     if bytes.is_multiple_of(1024) {
         return Ok(bytes);
     }
     Err("the kernel counts its readahead in KiB: give a multiple, such as 128KiB, or 0".to_owned())
-}
-
-/// As [`parse_readahead`] takes it back.
-pub(crate) fn typed_readahead(bytes: u64) -> String {
-    if bytes == 0 { "0".to_owned() } else { typed_size(bytes) }
 }
 
 #[cfg(test)]
@@ -200,7 +188,7 @@ mod tests {
         guard.set(0).unwrap();
         fs::write(&file, "512\n").unwrap();
         let error = format!("{:#}", guard.restore().unwrap_err());
-        assert!(error.contains("512 KiB now") && error.contains("write 8192"), "{error}");
+        assert!(error.contains("512 KiB now") && error.contains("it was 8192 KiB"), "{error}");
         assert_eq!(kib(&file), 512);
     }
 
@@ -227,8 +215,11 @@ mod tests {
         // A device that was taken out.
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
-        let error = guard.restore().unwrap_err().to_string();
-        assert!(error.contains("write 8192 to") && error.contains("read_ahead_kb"), "{error}");
+        let error = format!("{:#}", guard.restore().unwrap_err());
+        assert!(
+            error.contains("by hand: echo 8192 > ") && error.contains("read_ahead_kb"),
+            "{error}"
+        );
         crate::ground::ledger::forget_notes_of(&file);
         let error = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap_err();
         assert!(error.is::<crate::BadInput>());
@@ -239,7 +230,7 @@ mod tests {
     fn values_are_sizes_in_kib_and_0() {
         for (text, bytes) in [("0", 0), ("128KiB", 128 << 10), ("8m", 8 << 20)] {
             assert_eq!(parse_readahead(text), Ok(bytes));
-            assert_eq!(parse_readahead(&typed_readahead(bytes)), Ok(bytes));
+            assert_eq!(parse_readahead(&crate::units::typed_size(bytes)), Ok(bytes));
         }
         assert!(parse_readahead("1000").unwrap_err().contains("KiB"));
     }

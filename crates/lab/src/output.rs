@@ -56,9 +56,6 @@ impl Outputs {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         }
-        let save = |path: &Path, text: &str| {
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-        };
         if let Some(path) = &self.json {
             save(path, &(serde_json::to_string_pretty(report)? + "\n"))?;
         }
@@ -107,6 +104,14 @@ impl Outputs {
         }
         print(&text)
     }
+}
+
+/// Writes a file that was asked for.
+///
+/// # Errors
+/// What the system said, with the path.
+pub(crate) fn save(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Prints `text` as it is. A reader who has gone, such as `head`, is no error.

@@ -10,7 +10,7 @@ use crate::device::{self, Effort};
 use crate::emulate;
 use crate::experiment::{Bench, Choice, Experiment, Ground};
 use crate::explain;
-use crate::facts::{CounterSource, Host, Storage};
+use crate::facts::{CounterSource, Host, Storage, Sysfs};
 use crate::ground::ledger;
 use crate::ground::on::{self, OnDisk};
 use crate::interrupt;
@@ -83,9 +83,9 @@ fn measure(
     workfile::check_directory(&directory, largest)?;
     let mut storage = Storage::read(&directory)
         .with_context(|| format!("cannot look at {}", directory.display()))?;
-    let counters = CounterSource::of(&storage).unwrap_or_else(|error| {
+    let counters = CounterSource::of(&Sysfs::system(), &storage).unwrap_or_else(|error| {
         if storage.device_remark.is_empty() {
-            storage.device_remark = error.to_string();
+            storage.device_remark = format!("{error:#}");
         }
         None
     });

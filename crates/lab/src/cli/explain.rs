@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use forebay_io::CacheMode;
 
+use super::emulate::parse_speed_up;
 use super::parse_cache;
 use crate::device_readahead::parse_readahead;
 use crate::explain::Strategy;
@@ -73,8 +74,9 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = parse_speed_up)]
     pub speed_up: f64,
     /// Seed of everything random; printed, so that a run can be repeated
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
+    #[arg(long, value_name = "N", default_value_t = fastrand::u64(..1 << 32),
+          hide_default_value = true)]
+    pub seed: u64,
     /// Write the requests to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -90,12 +92,5 @@ fn parse_block_size(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         size @ 4096..=65_536 if size.is_power_of_two() => Ok(size),
         _ => Err("it has to be a power of two from 4KiB to 64KiB".to_owned()),
-    }
-}
-
-fn parse_speed_up(text: &str) -> Result<f64, String> {
-    match text.trim().parse() {
-        Ok(times) if (0.001..=10_000.0).contains(&times) => Ok(times),
-        _ => Err("a number from 0.001 to 10000, such as 10".to_owned()),
     }
 }

@@ -122,7 +122,7 @@ impl Emulated {
         self.mount_point.join("disk")
     }
 
-    /// The requests since the mount or the last [`Emulated::clear_log`], the newest million, in order of arrival.
+    /// The requests since the mount or the last `log clear`, the newest million, in order of arrival.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -130,14 +130,6 @@ impl Emulated {
         let text = self.told("log")?;
         let lines = text.lines().map(serde_json::from_str);
         lines.collect::<Result<_, _>>().context("cannot understand the emulated disk's log")
-    }
-
-    /// Forgets the requests so far.
-    ///
-    /// # Errors
-    /// When it cannot be asked for.
-    pub fn clear_log(&self) -> anyhow::Result<()> {
-        self.control("log clear")
     }
 
     /// Switched off, every request ends at once.
@@ -171,23 +163,25 @@ impl Emulated {
         self.counters().err().map(|_| words_in(&self.errors))
     }
 
-    fn told(&self, name: &str) -> anyhow::Result<String> {
+    /// A file of the emulated disk about itself, as it is.
+    pub(crate) fn told(&self, name: &str) -> anyhow::Result<String> {
         let path = self.mount_point.join(".forebay").join(name);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
     /// Asks for something, in the words that `forebay emulate --help` names.
-    pub(crate) fn control(&self, words: &str) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// When it cannot be asked for.
+    pub fn control(&self, words: &str) -> anyhow::Result<()> {
         let path = self.mount_point.join(".forebay/control");
         std::fs::write(&path, words).with_context(|| format!("cannot write to {}", path.display()))
     }
 }
 
 fn command(spec: &str, mount_point: &Path, options: &EmulatedOptions) -> anyhow::Result<Command> {
-    let program = match &options.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe().context("cannot find this very program")?,
-    };
+    let program = options.program.clone().map_or_else(std::env::current_exe, Ok);
+    let program = program.context("cannot find this very program")?;
     let mut command = Command::new(program);
     command.args(["emulate", "--until-stdin-ends", "--outlive-parent"]);
     let numbers = [

@@ -65,24 +65,19 @@ pub(super) struct Columns {
 
 impl Columns {
     /// As few blocks to a column as `room` columns allow.
-    pub(super) fn fit(segments: &[Range<u64>], room: usize) -> Columns {
+    pub(super) fn fit(segments: Vec<Range<u64>>, room: usize) -> Columns {
         let mut blocks_each = 1_u64;
         loop {
-            let columns = Columns::new(segments.to_vec(), blocks_each);
-            if columns.width <= room {
-                return columns;
+            let (mut starts, mut next) = (Vec::new(), 0);
+            for segment in &segments {
+                starts.push(next);
+                next += (segment.end - segment.start).div_ceil(blocks_each) as usize + 1;
+            }
+            if next - 1 <= room {
+                return Columns { segments, starts, blocks_each, width: next - 1 };
             }
             blocks_each += blocks_each.div_ceil(64);
         }
-    }
-
-    fn new(segments: Vec<Range<u64>>, blocks_each: u64) -> Columns {
-        let (mut starts, mut next) = (Vec::new(), 0);
-        for segment in &segments {
-            starts.push(next);
-            next += (segment.end - segment.start).div_ceil(blocks_each) as usize + 1;
-        }
-        Columns { segments, starts, blocks_each, width: next - 1 }
     }
 
     /// The segment that `block` is in.
@@ -108,12 +103,8 @@ impl Columns {
     pub(super) fn tally(&self, requests: &[Request]) -> Vec<[u64; 3]> {
         let mut tallies = vec![[0; 3]; self.width];
         for run in requests.iter().flat_map(|request| &request.runs) {
-            let mut block = run.blocks.start;
-            while block < run.blocks.end {
-                let within = (block - self.segments[self.segment(block)].start) % self.blocks_each;
-                let next = (block + self.blocks_each - within).min(run.blocks.end);
-                tallies[self.of(block)][run.purpose as usize] += next - block;
-                block = next;
+            for block in run.blocks.clone() {
+                tallies[self.of(block)][run.purpose as usize] += 1;
             }
         }
         tallies
@@ -205,7 +196,7 @@ mod tests {
             let segments = of(&touched);
             assert!(segments.len() <= CUTS_MAX + 1);
             assert!(segments.windows(2).all(|pair| pair[0].end < pair[1].start), "[EXP-5]");
-            let columns = Columns::fit(&segments, 2 * CUTS_MAX + 1);
+            let columns = Columns::fit(segments, 2 * CUTS_MAX + 1);
             assert!(columns.width <= 2 * CUTS_MAX + 1);
             for range in &touched {
                 let (first, last) = (range.start, range.end - 1);
@@ -217,7 +208,7 @@ mod tests {
 
     #[test]
     fn labels_leave_each_other_room_and_each_segment_has_one() {
-        let columns = Columns::fit(&[0..21, 1001..1021], 80);
+        let columns = Columns::fit(vec![0..21, 1001..1021], 80);
         let labels = columns.labels(42, |label| label.len() + 1);
         assert_eq!(labels[..2], [(0, "0".to_owned()), (22, "1,001".to_owned())]);
         assert!(labels.contains(&(10, "10".to_owned())), "{labels:?}");

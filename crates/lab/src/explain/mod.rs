@@ -45,7 +45,6 @@ use crate::units::{shown_size, typed_size};
 use crate::{interrupt, output};
 use pattern::Pattern;
 use request::Account;
-use site::Site;
 
 /// Reads between two looks at how far a run is.
 const PROGRESS_READS: usize = 16;
@@ -78,7 +77,6 @@ impl fmt::Display for Strategy {
 /// Everything one run found out.
 #[derive(Debug)]
 struct Explained {
-    /// With the seed that was used.
     args: ExplainArgs,
     pattern: Pattern,
     disk: Disk,
@@ -119,8 +117,8 @@ struct Told {
 /// # Errors
 /// [`BadInput`](crate::BadInput), [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
 pub(crate) fn run(args: &ExplainArgs, program: &str) -> anyhow::Result<()> {
-    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
-    let pattern = Pattern::parse(&args.pattern, seed).map_err(crate::BadInput)?;
+    let pattern = Pattern::parse(&args.pattern, args.seed)
+        .map_err(|error| crate::BadInput(format!("{error:#}")))?;
     for path in [&args.json, &args.svg].into_iter().flatten() {
         output::check_file(path)?;
     }
@@ -128,8 +126,8 @@ pub(crate) fn run(args: &ExplainArgs, program: &str) -> anyhow::Result<()> {
         let existing = directory.ancestors().find(|path| path.exists());
         output::check_directory(existing.unwrap_or(Path::new("")), directory)?;
     }
-    let explained = explain(ExplainArgs { seed: Some(seed), ..args.clone() }, pattern)?;
-    let written = write_files(&explained, &command(program, args.seed.is_none().then_some(seed)));
+    let explained = explain(args.clone(), pattern)?;
+    let written = write_files(&explained, &command(program, args.seed));
     let mut text = strip::drawn(&explained, output::look());
     let files = [("requests:", &args.json), ("picture: ", &args.svg), ("logs:    ", &args.logs)];
     for (name, path) in files.into_iter().filter(|_| written.is_ok()) {
@@ -150,35 +148,34 @@ fn explain(args: ExplainArgs, pattern: Pattern) -> anyhow::Result<Explained> {
     let (mut told, mut disk) = (Vec::new(), None);
     for (index, &strategy) in strategies.iter().enumerate() {
         interrupt::check()?;
-        let site = Site::open(&args, &pattern)?;
-        disk = Some(site.disk()?);
-        told.push(site.explain(strategy, |read| {
+        let (on, came) = site::explain(&args, &pattern, strategy, |read| {
             if read % PROGRESS_READS == 0 {
                 progress.reach((index * blocks + read) as u64, &strategy.to_string());
             }
-        })?);
+        })?;
+        disk = Some(on);
+        told.push(came);
     }
-    drop(progress);
     let disk = disk.context("there is no strategy to explain")?;
     Ok(Explained { args, pattern, disk, told })
 }
 
-/// The command that does it again. `seed`: the one that was drawn.
-fn command(program: &str, seed: Option<u64>) -> String {
+/// The command that does it again, with the `seed` that was drawn if none was typed.
+fn command(program: &str, seed: u64) -> String {
     let typed = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
-    let drawn = seed.map(|seed| format!("--seed {seed}"));
-    [quoted(program)].into_iter().chain(typed).chain(drawn).collect::<Vec<_>>().join(" ")
+    let mut words: Vec<String> = [quoted(program)].into_iter().chain(typed).collect();
+    if !words.iter().any(|word| word.starts_with("--seed")) {
+        words.push(format!("--seed {seed}"));
+    }
+    words.join(" ")
 }
 
 fn write_files(explained: &Explained, command: &str) -> anyhow::Result<()> {
-    let save = |path: &Path, text: String| {
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-    };
     if let Some(path) = &explained.args.json {
-        save(path, json::text(explained, command))?;
+        output::save(path, &json::text(explained, command))?;
     }
     if let Some(path) = &explained.args.svg {
-        save(path, svg::draw(explained)?)?;
+        output::save(path, &svg::draw(explained)?)?;
     }
     Ok(())
 }
@@ -238,7 +235,7 @@ impl Explained {
             counted(told.account.requests.len(), "request"),
             shown_size(told.account.bytes),
             numbers::percent(self.over_read(told)),
-            shown_time(told.seconds)
+            numbers::seconds(told.seconds)
         )
     }
 
@@ -265,15 +262,6 @@ fn shown_count(count: usize) -> String {
 /// So many of something: `1 block`, `32,000 blocks`.
 fn counted(count: usize, what: &str) -> String {
     format!("{} {what}{}", shown_count(count), if count == 1 { "" } else { "s" })
-}
-
-/// A length of time that may be short: `12.3 ms`.
-fn shown_time(seconds: f64) -> String {
-    match seconds {
-        _ if seconds < 0.000_999_5 => format!("{} µs", numbers::number(seconds * 1e6)),
-        _ if seconds < 0.9995 => format!("{} ms", numbers::number(seconds * 1e3)),
-        _ => numbers::seconds(seconds),
-    }
 }
 
 #[cfg(test)]

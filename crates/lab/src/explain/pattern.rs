@@ -12,6 +12,8 @@
 
 use std::ops::RangeInclusive;
 
+use anyhow::{Context, bail, ensure};
+
 /// The most blocks that a pattern may have: as many requests as an emulated disk remembers.
 const BLOCKS_MAX: usize = 1_000_000;
 
@@ -39,7 +41,7 @@ impl Pattern {
     ///
     /// # Errors
     /// A sentence that says which item is wrong, and what is expected there.
-    pub(super) fn parse(text: &str, seed: u64) -> Result<Pattern, String> {
+    pub(super) fn parse(text: &str, seed: u64) -> anyhow::Result<Pattern> {
         let random = fastrand::Rng::with_seed(seed);
         let mut made = Made { blocks: Vec::new(), random, drawn: false };
         for item in text.split(',') {
@@ -49,9 +51,7 @@ impl Pattern {
             }
         }
         let Made { blocks, drawn, .. } = made;
-        if blocks.is_empty() {
-            return Err(format!("PATTERN: there is no block in {text:?}"));
-        }
+        ensure!(!blocks.is_empty(), "PATTERN: there is no block in {text:?}");
         let mut wanted = blocks.clone();
         wanted.sort_unstable();
         wanted.dedup();
@@ -69,9 +69,9 @@ struct Made {
 
 impl Made {
     /// Items on lines; what follows a `#` is a remark.
-    fn file(&mut self, name: &str) -> Result<(), String> {
+    fn file(&mut self, name: &str) -> anyhow::Result<()> {
         let contents = std::fs::read_to_string(name)
-            .map_err(|error| format!("PATTERN: {name} cannot be read: {error}"))?;
+            .with_context(|| format!("PATTERN: {name} cannot be read"))?;
         for (index, line) in contents.lines().enumerate() {
             let items = line.split('#').next().unwrap_or_default().split(',');
             // Lists that end in a comma are common, and mean nothing by it.
@@ -83,26 +83,24 @@ impl Made {
     }
 
     /// As [`Made::item`], whose error then names the item and its `place`.
-    fn named(&mut self, place: &str, item: &str) -> Result<(), String> {
+    fn named(&mut self, place: &str, item: &str) -> anyhow::Result<()> {
         let item = item.trim();
-        self.item(item).map_err(|error| format!("{place}: {item:?}: {error}"))
+        self.item(item).with_context(|| format!("{place}: {item:?}"))
     }
 
-    fn item(&mut self, item: &str) -> Result<(), String> {
+    fn item(&mut self, item: &str) -> anyhow::Result<()> {
         match item.split_once(':') {
             Some(("sequential", rest)) => self.sequential(rest),
             Some(("random", rest)) => self.random(rest),
             Some(("shuffled", rest)) => self.shuffled(rest),
-            Some(_) => Err("there are sequential, random and shuffled".to_owned()),
-            None if item.starts_with('@') => {
-                Err("a file of blocks cannot name another file".to_owned())
-            }
+            Some(_) => bail!("there are sequential, random and shuffled"),
+            None if item.starts_with('@') => bail!("a file of blocks cannot name another file"),
             None => self.range(item),
         }
     }
 
     /// `BLOCK` or `FIRST-LAST`
-    fn range(&mut self, item: &str) -> Result<(), String> {
+    fn range(&mut self, item: &str) -> anyhow::Result<()> {
         let Some((first, last)) = item.split_once('-') else {
             let block = number(item, "a block (7), a range (10-20) or sequential:100")?;
             return self.blocks_from(block, 1);
@@ -117,13 +115,13 @@ impl Made {
     }
 
     /// `COUNT[@START]`
-    fn sequential(&mut self, rest: &str) -> Result<(), String> {
+    fn sequential(&mut self, rest: &str) -> anyhow::Result<()> {
         let (blocks, start) = with_start(rest)?;
         self.blocks_from(start, count(blocks, "the number of blocks")?.into())
     }
 
     /// `COUNT[/SPAN][@START]`: different blocks out of so many, in random order.
-    fn random(&mut self, rest: &str) -> Result<(), String> {
+    fn random(&mut self, rest: &str) -> anyhow::Result<()> {
         let (rest, start) = with_start(rest)?;
         let (blocks, span) = rest.split_once('/').map_or((rest, None), |(a, b)| (a, Some(b)));
         let blocks = count(blocks, "the number of blocks")?;
@@ -131,9 +129,7 @@ impl Made {
             Some(span) => count(span, "the number of blocks to choose from")?,
             None => RANDOM_SPAN.max(blocks.saturating_mul(2)),
         };
-        if blocks > span {
-            return Err(format!("only {span} blocks are there to choose from"));
-        }
+        ensure!(blocks <= span, "only {span} blocks are there to choose from");
         self.check_room(u64::from(blocks))?;
         let mut chosen = self.random.choose_multiple(range(start, span.into())?, blocks as usize);
         self.random.shuffle(&mut chosen);
@@ -143,14 +139,14 @@ impl Made {
     }
 
     /// `RANGESxBLOCKS/WINDOW[@START]`: ranges read in turn, each in windows that are shuffled.
-    fn shuffled(&mut self, rest: &str) -> Result<(), String> {
+    fn shuffled(&mut self, rest: &str) -> anyhow::Result<()> {
         let (rest, start) = with_start(rest)?;
         let parts = rest.split_once('/').and_then(|(shape, window)| {
             let (ranges, blocks) = shape.split_once('x')?;
             Some((ranges, blocks, window))
         });
         let (ranges, blocks, window) =
-            parts.ok_or("expected RANGESxBLOCKS/WINDOW, such as 4x1000/24")?;
+            parts.context("expected RANGESxBLOCKS/WINDOW, such as 4x1000/24")?;
         let ranges = count(ranges, "the number of ranges")?;
         let blocks = count(blocks, "the number of blocks in a range")?;
         let window = count(window, "the number of blocks mixed up among themselves")?;
@@ -171,23 +167,22 @@ impl Made {
         Ok(())
     }
 
-    fn blocks_from(&mut self, start: u32, count: u64) -> Result<(), String> {
+    fn blocks_from(&mut self, start: u32, count: u64) -> anyhow::Result<()> {
         self.check_room(count)?;
         self.blocks.extend(range(start, count)?);
         Ok(())
     }
 
     /// Whether `count` more blocks may come [EXP-1].
-    fn check_room(&self, count: u64) -> Result<(), String> {
-        if self.blocks.len() as u64 + count > BLOCKS_MAX as u64 {
-            return Err(format!("a pattern has at most {BLOCKS_MAX} blocks"));
-        }
+    fn check_room(&self, count: u64) -> anyhow::Result<()> {
+        let all = self.blocks.len() as u64 + count;
+        ensure!(all <= BLOCKS_MAX as u64, "a pattern has at most {BLOCKS_MAX} blocks");
         Ok(())
     }
 }
 
 /// What stands before `@START`, and START, or 0.
-fn with_start(rest: &str) -> Result<(&str, u32), String> {
+fn with_start(rest: &str) -> anyhow::Result<(&str, u32)> {
     match rest.split_once('@') {
         Some((rest, start)) => Ok((rest, number(start, "the first block")?)),
         None => Ok((rest, 0)),
@@ -195,22 +190,22 @@ fn with_start(rest: &str) -> Result<(&str, u32), String> {
 }
 
 /// `count` blocks, which are at least one.
-fn range(start: u32, count: u64) -> Result<RangeInclusive<u32>, String> {
-    let last = u32::try_from(u64::from(start) + count - 1);
-    last.map(|last| start..=last).map_err(|_| format!("its blocks go beyond {}", u32::MAX))
+fn range(start: u32, count: u64) -> anyhow::Result<RangeInclusive<u32>> {
+    let last = u32::try_from(u64::from(start) + count - 1).ok();
+    let last = last.with_context(|| format!("its blocks go beyond {}", u32::MAX))?;
+    Ok(start..=last)
 }
 
-fn number(text: &str, what: &str) -> Result<u32, String> {
-    let expected = |_| format!("expected {what}; a number is at most {}", u32::MAX);
-    text.trim().parse().map_err(expected)
+fn number(text: &str, what: &str) -> anyhow::Result<u32> {
+    let number = text.trim().parse().ok();
+    number.with_context(|| format!("expected {what}; a number is at most {}", u32::MAX))
 }
 
 /// As [`number`], from 1.
-fn count(text: &str, what: &str) -> Result<u32, String> {
-    match number(text, what)? {
-        0 => Err(format!("{what} is at least 1")),
-        count => Ok(count),
-    }
+fn count(text: &str, what: &str) -> anyhow::Result<u32> {
+    let count = number(text, what)?;
+    ensure!(count > 0, "{what} is at least 1");
+    Ok(count)
 }
 
 #[cfg(test)]

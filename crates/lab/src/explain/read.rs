@@ -18,6 +18,7 @@ use forebay_io::{Advice, File, Kind, OpenOptions};
 
 use super::Strategy;
 use super::pattern::Pattern;
+use super::site::FILE;
 use crate::cli::ExplainArgs;
 use crate::interrupt;
 
@@ -42,14 +43,13 @@ pub(super) enum Reader {
 }
 
 impl Reader {
-    /// Opens `name` in `directory` for `strategy`.
+    /// Opens the file in `directory` for `strategy`.
     ///
     /// # Errors
     /// What the system or the pool said.
     pub(super) fn open(
         strategy: Strategy,
         directory: &Path,
-        name: &str,
         pattern: &Pattern,
         args: &ExplainArgs,
     ) -> anyhow::Result<Reader> {
@@ -58,13 +58,25 @@ impl Reader {
             Strategy::Random => (Some(Advice::Random), 0),
             Strategy::Max => (Some(Advice::Sequential), 0),
             Strategy::WillNeed => (None, args.distance as usize),
-            Strategy::Adaptive => return pool(directory, name, pattern, args),
+            Strategy::Adaptive => return Reader::of_pool(directory, pattern, args),
         };
-        let file = File::open(&directory.join(name), &OpenOptions::new().read_only(true))?;
+        let file = File::open(&directory.join(FILE), &OpenOptions::new().read_only(true))?;
         if let Some(advice) = advice {
             file.advise(0..u64::MAX, advice)?;
         }
         Ok(Reader::Plain { file, distance, block_bytes: args.block_size })
+    }
+
+    fn of_pool(directory: &Path, pattern: &Pattern, args: &ExplainArgs) -> anyhow::Result<Reader> {
+        let frames = pattern.wanted.len() as u64 + SPARE_FRAMES;
+        let pool = BufferPool::builder()
+            .frames(frames.min(POOL_BYTES_MAX / args.block_size))
+            .page_size(args.block_size)
+            .tablespace(Tablespace::new("main", directory).cache(args.cache))
+            .build()?;
+        warm_up(&pool, directory, args.block_size)?;
+        let file = pool.open_file(FILE, &FileOptions::new().read_only(true))?;
+        Ok(Reader::Pool { file, pool })
     }
 
     /// Reads all `blocks`. `progress` is told how many are read.
@@ -77,14 +89,24 @@ impl Reader {
     pub(super) fn read(
         &self,
         blocks: &[u32],
-        progress: impl FnMut(usize),
+        mut progress: impl FnMut(usize),
     ) -> anyhow::Result<Option<u64>> {
-        match self {
+        let file = match self {
             Reader::Plain { file, distance, block_bytes } => {
-                plain(file, *distance, blocks, *block_bytes, progress)
+                return plain(file, *distance, blocks, *block_bytes, progress);
             }
-            Reader::Pool { file, .. } => streamed(file, blocks, progress).map(|()| None),
+            Reader::Pool { file, .. } => file,
+        };
+        let options = StreamOptions::new().readahead(ReadaheadStrategy::Adaptive);
+        let mut read = 0;
+        for page in file.stream_with(blocks.iter().copied(), &options)? {
+            drop(page.map_err(forebay::Error::from)?);
+            read += 1;
+            interrupt::check()?;
+            progress(read);
         }
+        assert_eq!(read, blocks.len(), "[EXP-6] a stream gives what was named");
+        Ok(None)
     }
 
     /// Which backend reads, where that is not the best one.
@@ -94,23 +116,6 @@ impl Reader {
         let is_best = kind == Kind::Uring;
         (!is_best).then(|| format!("read through {kind}, since io_uring is not to be had"))
     }
-}
-
-fn pool(
-    directory: &Path,
-    name: &str,
-    pattern: &Pattern,
-    args: &ExplainArgs,
-) -> anyhow::Result<Reader> {
-    let frames = pattern.wanted.len() as u64 + SPARE_FRAMES;
-    let pool = BufferPool::builder()
-        .frames(frames.min(POOL_BYTES_MAX / args.block_size))
-        .page_size(args.block_size)
-        .tablespace(Tablespace::new("main", directory).cache(args.cache))
-        .build()?;
-    warm_up(&pool, directory, args.block_size)?;
-    let file = pool.open_file(name, &FileOptions::new().read_only(true))?;
-    Ok(Reader::Pool { file, pool })
 }
 
 /// Has the pool make what it makes once and keeps: its queue and threads. The file that it reads for
@@ -162,21 +167,4 @@ fn plain(
         progress(at + 1);
     }
     Ok(cached)
-}
-
-fn streamed(
-    file: &PagedFile,
-    blocks: &[u32],
-    mut progress: impl FnMut(usize),
-) -> anyhow::Result<()> {
-    let options = StreamOptions::new().readahead(ReadaheadStrategy::Adaptive);
-    let mut read = 0;
-    for page in file.stream_with(blocks.iter().copied(), &options)? {
-        drop(page.map_err(forebay::Error::from)?);
-        read += 1;
-        interrupt::check()?;
-        progress(read);
-    }
-    assert_eq!(read, blocks.len(), "[EXP-6] a stream gives what was named");
-    Ok(())
 }

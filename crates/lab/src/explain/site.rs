@@ -14,11 +14,11 @@
 //! end and never logged.
 //!
 //! Invariants:  [EXP-7] the requests of a strategy cover all blocks of the pattern
-//! Failure:     the disk is unmounted when the site is dropped, whatever happened.
+//! Failure:     the disk is unmounted on every way out, whatever happened.
 
 use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
@@ -29,119 +29,105 @@ use super::pattern::Pattern;
 use super::read::Reader;
 use super::request::Account;
 use super::{Disk, Strategy, Told};
-use crate::bad_input;
 use crate::cli::ExplainArgs;
 use crate::device_readahead::read_kib;
 use crate::emulate::{Emulated, EmulatedOptions};
 use crate::facts::{Host, Storage, Sysfs};
 use crate::units::shown_size;
+use crate::{bad_input, output};
 
 /// The directory on the disk that a pool takes for its own.
 const DIRECTORY: &str = "explain";
 
 /// The file in it.
-const FILE: &str = "blocks";
+pub(super) const FILE: &str = "blocks";
 
 /// Bytes of the file after the last block of the pattern: more than any kernel reads ahead, so that
 /// the end of the file has no part in what is shown.
 const TAIL_BYTES: u64 = 64 << 20;
 
-/// A disk and a file on it.
-#[derive(Debug)]
-pub(super) struct Site<'a> {
-    args: &'a ExplainArgs,
-    pattern: &'a Pattern,
-    file_bytes: u64,
-    directory: PathBuf,
-    emulated: Emulated,
+/// Has `strategy` read the pattern on a disk of its own, and tells what that disk is. `progress` is told the
+/// blocks read.
+///
+/// # Errors
+/// What there is not here (FUSE), a file that does not fit on the disk,
+/// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
+pub(super) fn explain(
+    args: &ExplainArgs,
+    pattern: &Pattern,
+    strategy: Strategy,
+    progress: impl FnMut(usize),
+) -> anyhow::Result<(Disk, Told)> {
+    let options = EmulatedOptions {
+        speed_up: Some(args.speed_up),
+        seed: args.seed,
+        readahead_bytes: args.readahead,
+        ..EmulatedOptions::default()
+    };
+    let emulated = Emulated::start(&args.profile, &options)?;
+    let directory = emulated.directory().join(DIRECTORY);
+    fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let file_bytes = make_file(&directory, args, pattern)?;
+    let disk = look(&emulated)?;
+    let reader = Reader::open(strategy, &directory, pattern, args)?;
+    emulated.control("log clear")?;
+    let begun = Instant::now();
+    let cached = reader.read(&pattern.blocks, progress)?;
+    let seconds = begun.elapsed().as_secs_f64() * args.speed_up;
+    let remark = reader.remark();
+    drop(reader);
+    wait_for_reads(&directory, file_bytes)
+        .context("cannot punch a hole into the file on the emulated disk")?;
+    if let Some(logs) = &args.logs {
+        fs::create_dir_all(logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        output::save(&logs.join(format!("{strategy}.jsonl")), &emulated.told("log")?)?;
+    }
+    let account = Account::of(reads(emulated.log()?), &pattern.wanted, args.block_size);
+    check(&account, pattern.wanted.len(), args.block_size)
+        .with_context(|| format!("what {strategy} read cannot be explained"))?;
+    Ok((disk, Told { strategy, account, seconds, cached, remark }))
 }
 
-impl<'a> Site<'a> {
-    /// Mounts a disk and makes the file.
-    ///
-    /// # Errors
-    /// What there is not here (FUSE), or a file that does not fit on the disk.
-    pub(super) fn open(args: &'a ExplainArgs, pattern: &'a Pattern) -> anyhow::Result<Site<'a>> {
-        let options = EmulatedOptions {
-            speed_up: Some(args.speed_up),
-            seed: args.seed.unwrap_or_default(),
-            readahead_bytes: args.readahead,
-            ..EmulatedOptions::default()
-        };
-        let emulated = Emulated::start(&args.profile, &options)?;
-        let directory = emulated.directory().join(DIRECTORY);
-        fs::create_dir(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        let file = File::open(&directory.join(FILE), &OpenOptions::new().create_new(true))?;
-        let last = pattern.wanted[pattern.wanted.len() - 1];
-        let file_bytes = (u64::from(last) + 1) * args.block_size + TAIL_BYTES;
-        // Without a place on the disk it would be a hole, which costs no time.
-        let placed = file.preallocate(0..file_bytes, Preallocate::Extend);
-        // A pool may want it past the page cache, and a process has a file open in one way only.
-        drop(file);
-        if let Err(error) = placed {
-            let (size, profile) = (shown_size(file_bytes), &args.profile);
-            bad_input!(
-                "a file of {size} does not fit on the disk {profile} ({error}); choose lower blocks, \
-                 or another --profile"
-            );
-        }
-        Ok(Site { args, pattern, file_bytes, directory, emulated })
+/// Makes the file, and gives its length in bytes.
+fn make_file(directory: &Path, args: &ExplainArgs, pattern: &Pattern) -> anyhow::Result<u64> {
+    let file = File::open(&directory.join(FILE), &OpenOptions::new().create_new(true))?;
+    let last = pattern.wanted[pattern.wanted.len() - 1];
+    let file_bytes = (u64::from(last) + 1) * args.block_size + TAIL_BYTES;
+    // Without a place on the disk it would be a hole, which costs no time. A pool may want it past the page
+    // cache, and a process has a file open in one way only: it is closed again.
+    if let Err(error) = file.preallocate(0..file_bytes, Preallocate::Extend) {
+        let (size, profile) = (shown_size(file_bytes), &args.profile);
+        bad_input!(
+            "a file of {size} does not fit on the disk {profile} ({error}); choose lower blocks, \
+             or another --profile"
+        );
     }
+    Ok(file_bytes)
+}
 
-    /// The disk, and the kernel over it.
-    pub(super) fn disk(&self) -> anyhow::Result<Disk> {
-        let profile = self.emulated.profile()?;
-        let storage = Storage::read(self.emulated.directory())?;
-        let readahead = Sysfs::system().readahead_file_of(&storage).ok();
-        Ok(Disk {
-            profile: profile.name,
-            about: profile.about,
-            readahead_bytes: readahead.and_then(|file| read_kib(&file).ok()).map(|kib| kib << 10),
-            kernel: Host::read().kernel,
-        })
-    }
+/// The disk, and the kernel over it.
+fn look(emulated: &Emulated) -> anyhow::Result<Disk> {
+    let profile = emulated.profile()?;
+    let storage = Storage::read(emulated.directory())?;
+    let readahead = Sysfs::system().readahead_file_of(&storage).ok();
+    Ok(Disk {
+        profile: profile.name,
+        about: profile.about,
+        readahead_bytes: readahead.and_then(|file| read_kib(&file).ok()).map(|kib| kib << 10),
+        kernel: Host::read().kernel,
+    })
+}
 
-    /// Has `strategy` read the pattern. `progress` is told the blocks read.
-    ///
-    /// # Errors
-    /// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
-    pub(super) fn explain(
-        self,
-        strategy: Strategy,
-        progress: impl FnMut(usize),
-    ) -> anyhow::Result<Told> {
-        let (args, pattern) = (self.args, self.pattern);
-        let reader = Reader::open(strategy, &self.directory, FILE, pattern, args)?;
-        self.emulated.clear_log()?;
-        let begun = Instant::now();
-        let cached = reader.read(&pattern.blocks, progress)?;
-        let seconds = begun.elapsed().as_secs_f64() * args.speed_up;
-        let remark = reader.remark();
-        drop(reader);
-        self.wait_for_reads().context("cannot punch a hole into the file on the emulated disk")?;
-        if let Some(directory) = &args.logs {
-            let log = self.emulated.directory().join(".forebay/log");
-            keep_log(&log, &directory.join(format!("{strategy}.jsonl")))?;
-        }
-        let reads = reads(self.emulated.log()?);
-        let account = Account::of(reads, &pattern.wanted, args.block_size);
-        check(&account, pattern.wanted.len(), args.block_size)
-            .with_context(|| format!("what {strategy} read cannot be explained"))?;
-        Ok(Told { strategy, account, seconds, cached, remark })
+/// Makes all of the file a hole, which ends when no page of it is being read any more.
+fn wait_for_reads(directory: &Path, file_bytes: u64) -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let file = fs::OpenOptions::new().write(true).open(directory.join(FILE))?;
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&file, hole, 0, file_bytes)?;
     }
-
-    /// Makes all of the file a hole, which ends when no page of it is being read any more.
-    fn wait_for_reads(&self) -> std::io::Result<()> {
-        #[cfg(target_os = "linux")]
-        {
-            use rustix::fs::{FallocateFlags, fallocate};
-            let file = fs::OpenOptions::new().write(true).open(self.directory.join(FILE))?;
-            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            fallocate(&file, hole, 0, self.file_bytes)?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// The reads of the file as bytes of it, in order of issue.
@@ -159,14 +145,6 @@ fn check(account: &Account, wanted: usize, block_bytes: u64) -> anyhow::Result<(
         account.wanted_bytes / block_bytes,
     );
     Ok(())
-}
-
-/// The log as the disk gives it, line for line.
-fn keep_log(log: &Path, path: &Path) -> anyhow::Result<()> {
-    let text = fs::read(log).context("cannot read the emulated disk's log")?;
-    let directory = path.parent().unwrap_or(path);
-    let kept = fs::create_dir_all(directory).and_then(|()| fs::write(path, text));
-    kept.with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

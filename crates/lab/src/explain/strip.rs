@@ -21,7 +21,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::axis::{Columns, most};
 use super::request::{Use, following, letter};
-use super::{Explained, Told, shown_count, shown_time};
+use super::{Explained, Told, shown_count};
 use crate::report::terminal::text::{ascii, cut, push_line, push_wrapped, styled};
 use crate::report::terminal::{self, Look, WIDTH_MIN};
 use crate::report::{Table, TableCell, numbers};
@@ -50,10 +50,9 @@ pub(super) fn drawn(explained: &Explained, look: Look) -> String {
     let counts = explained.told.iter().map(|told| told.account.requests.len());
     let digits = shown_count(counts.max().unwrap_or(0)).len().max(5);
     let room = look.width - digits - GUTTER;
-    let columns = Columns::fit(&explained.segments(), room);
+    let columns = Columns::fit(explained.segments(), room);
     let cell = if columns.width * 2 <= room { 2 } else { 1 };
-    let signs = if look.ascii { &ASCII } else { &SIGNS };
-    let strip = Strip { explained, columns, cell, room, digits, signs, look };
+    let strip = Strip { explained, columns, cell, room, digits, look };
     let mut text = String::new();
     push_wrapped(&mut text, "", &explained.title(), look.width);
     push_wrapped(&mut text, "", &explained.place(), look.width);
@@ -69,24 +68,15 @@ pub(super) fn drawn(explained: &Explained, look: Look) -> String {
     if look.ascii { ascii(&text) } else { text } // [STP-2]
 }
 
-/// What stands for a block, or for the most of several.
-struct Signs {
-    wanted: char,
-    besides: char,
-    again: char,
-    /// For wanted blocks, from 1 to 4 quarters of those in the column.
-    quarters: [char; 4],
-    /// Between two segments.
-    gap: char,
-}
+/// What stands for a block, or for the most of several, by its [`Use`].
+const SIGNS: [char; 3] = ['■', '□', '▣'];
+const COLOURS: [AnsiColor; 3] = [AnsiColor::Cyan, AnsiColor::Yellow, AnsiColor::Red];
 
-const SIGNS: Signs =
-    Signs {
-        wanted: '■', besides: '□', again: '▣', quarters: ['░', '▒', '▓', '█'], gap: '┆'
-    };
+/// For wanted blocks, from 1 to 4 quarters of those in the column.
+const QUARTERS: [char; 4] = ['░', '▒', '▓', '█'];
 
-const ASCII: Signs =
-    Signs { wanted: '#', besides: 'o', again: '@', quarters: ['.', '-', '+', '#'], gap: ':' };
+/// Between two segments.
+const GAP: char = '┆';
 
 struct Strip<'a> {
     explained: &'a Explained,
@@ -96,7 +86,6 @@ struct Strip<'a> {
     room: usize,
     /// Of the largest number of a request.
     digits: usize,
-    signs: &'static Signs,
     look: Look,
 }
 
@@ -147,20 +136,18 @@ impl Strip<'_> {
             .iter()
             .map(|&tally| match most(tally) {
                 None => (' ', Style::new()),
-                Some(Use::Wanted) => {
-                    let quarter = (tally[Use::Wanted as usize] * 4).div_ceil(each).clamp(1, 4);
-                    let sign = match each {
-                        1 => self.signs.wanted,
-                        _ => self.signs.quarters[quarter as usize - 1],
+                Some(purpose) => {
+                    let quarter = (tally[purpose as usize] * 4).div_ceil(each).clamp(1, 4);
+                    let sign = match purpose {
+                        Use::Wanted if each > 1 => QUARTERS[quarter as usize - 1],
+                        _ => SIGNS[purpose as usize],
                     };
-                    (sign, AnsiColor::Cyan.on_default())
+                    (sign, COLOURS[purpose as usize].on_default())
                 }
-                Some(Use::Besides) => (self.signs.besides, AnsiColor::Yellow.on_default()),
-                Some(Use::Again) => (self.signs.again, AnsiColor::Red.on_default()),
             })
             .collect();
         for gap in self.columns.breaks() {
-            cells[gap] = (self.signs.gap, Style::new().dimmed());
+            cells[gap] = (GAP, Style::new().dimmed());
         }
         cells
     }
@@ -185,7 +172,7 @@ impl Strip<'_> {
     }
 
     fn legend(&self, text: &mut String) {
-        let Signs { wanted, besides, again, quarters, .. } = self.signs;
+        let [wanted, besides, again] = SIGNS;
         let mut legend = match self.columns.blocks_each {
             1 => format!(
                 "{wanted} asked for; {besides} read though nobody asked; {again} read once more"
@@ -194,7 +181,7 @@ impl Strip<'_> {
                 "a column is {} blocks; {} the part of them that was read and asked for, by quarters; \
                  {besides} mostly read though nobody asked; {again} mostly read once more",
                 numbers::grouped(each as f64),
-                quarters.iter().collect::<String>(),
+                QUARTERS.iter().collect::<String>(),
             ),
         };
         let is_folded = |told: &Told| requests_each(told.account.requests.len()) > 1;
@@ -230,7 +217,7 @@ fn figures(explained: &Explained) -> Table {
             percent(explained.over_read(told)),
             if count == 0 { dash() } else { percent(following) },
             told.cached.map_or_else(dash, |cached| numbers::grouped(cached as f64)),
-            shown_time(told.seconds),
+            numbers::seconds(told.seconds),
         ];
         table.push(String::new(), cells.map(TableCell::new).to_vec());
     }

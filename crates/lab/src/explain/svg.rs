@@ -51,7 +51,7 @@ const LINE: usize = 118;
 /// The template is wrong.
 pub(super) fn draw(explained: &Explained) -> anyhow::Result<String> {
     let room = RIGHT - LEFT - 2.0 * MARGIN;
-    let columns = Columns::fit(&explained.segments(), (room / COLUMN.0) as usize);
+    let columns = Columns::fit(explained.segments(), (room / COLUMN.0) as usize);
     let column = (room / columns.width as f64).min(COLUMN.1);
     let sheet = Sheet { explained, columns, column };
     let mut top = 130.0;
@@ -76,7 +76,7 @@ pub(super) fn draw(explained: &Explained) -> anyhow::Result<String> {
         right => RIGHT,
         breaks => breaks.collect::<Vec<f64>>(),
         labels => sheet.labels(),
-        asked => sheet.asked(),
+        asked => sheet.strokes(&sheet.columns.asked(&explained.pattern), Use::Wanted, 112.0),
         order => sheet.order(),
         panels,
     };
@@ -106,11 +106,6 @@ impl Sheet<'_> {
         let room = (WIDTH - self.x(0)) / self.column;
         let labels = self.columns.labels(room as usize, wide).into_iter();
         labels.map(|(column, text)| context! { x => self.x(column), text }).collect()
-    }
-
-    /// Strokes where something was asked for.
-    fn asked(&self) -> String {
-        self.strokes(&self.columns.asked(&self.explained.pattern), Use::Wanted, 112.0)
     }
 
     /// When each block is asked for, of patterns short enough for that.

@@ -11,10 +11,10 @@
 //! Source:      the kernel's `Documentation/block/stat.rst`.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 use super::sysfs::{BlockNode, SECTOR_BYTES, Sysfs};
@@ -90,57 +90,45 @@ struct Leaf {
 }
 
 impl Leaf {
-    fn of(node: &BlockNode) -> io::Result<Leaf> {
+    fn of(node: &BlockNode) -> anyhow::Result<Leaf> {
         let name = node.name();
-        if !node.counts_requests() {
-            let message = format!(
-                "{name} does not count its requests; write 1 to its queue/iostats in /sys to change that"
-            );
-            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
-        }
+        ensure!(
+            node.counts_requests(),
+            "{name} does not count its requests; write 1 to its queue/iostats in /sys to change that"
+        );
         Leaf::open(name, &node.path("stat"))
     }
 
-    fn open(name: String, stat: &Path) -> io::Result<Leaf> {
-        let stat = File::open(stat).map_err(|source| unreadable(&name, &source))?;
+    fn open(name: String, stat: &Path) -> anyhow::Result<Leaf> {
+        let stat =
+            File::open(stat).with_context(|| format!("the counters of {name} cannot be read"))?;
         Ok(Leaf { name, stat })
     }
 
-    fn read(&self) -> io::Result<DeviceCounters> {
+    fn read(&self) -> anyhow::Result<DeviceCounters> {
         let mut buffer = [0; STAT_BYTES_MAX];
+        let counters = || format!("the counters of {}", self.name);
         // A read at offset 0 is answered with fresh numbers, always whole.
-        let length =
-            self.stat.read_at(&mut buffer, 0).map_err(|source| unreadable(&self.name, &source))?;
-        let stat = String::from_utf8_lossy(&buffer[..length]);
-        DeviceCounters::parse(&stat).ok_or_else(|| {
-            let message = format!("the counters of {} have an unknown form", self.name);
-            io::Error::new(io::ErrorKind::InvalidData, message)
-        })
+        let length = self.stat.read_at(&mut buffer, 0).with_context(counters)?;
+        let parsed = DeviceCounters::parse(&String::from_utf8_lossy(&buffer[..length]));
+        parsed.context("an unknown form").with_context(counters)
     }
-}
-
-fn unreadable(name: &str, source: &io::Error) -> io::Error {
-    let message = format!("the counters of {name} cannot be read: {source}");
-    io::Error::new(source.kind(), message)
 }
 
 impl CounterSource {
     /// Opens the counters of whatever lies below a directory; `None` when nothing there counts.
     ///
     /// # Errors
-    /// As for [`CounterSource::open`].
-    pub fn of(storage: &Storage) -> io::Result<Option<CounterSource>> {
-        CounterSource::of_in(&Sysfs::system(), storage)
-    }
-
-    pub(super) fn of_in(sysfs: &Sysfs, storage: &Storage) -> io::Result<Option<CounterSource>> {
+    /// A leaf has gone, or does not count its requests (`queue/iostats` is 0). The message says which; show it
+    /// and leave the device's metrics out.
+    pub fn of(sysfs: &Sysfs, storage: &Storage) -> anyhow::Result<Option<CounterSource>> {
         if let Some(device) = &storage.device {
-            return CounterSource::open_in(sysfs, device).map(Some);
+            return CounterSource::open(sysfs, device).map(Some);
         }
         let filesystem = storage.filesystem.as_deref().unwrap_or_default();
         let source = storage.source.as_deref().unwrap_or_default();
         let leaves = match (&storage.emulated, sysfs.alone_below_btrfs(filesystem, source)) {
-            (_, Some(node)) => node.leaves()?.iter().map(Leaf::of).collect::<io::Result<_>>()?,
+            (_, Some(node)) => node.leaves()?.iter().map(Leaf::of).collect::<Result<_, _>>()?,
             (Some(disk), None) => {
                 let name = format!("the emulated disk {}", disk.profile);
                 vec![Leaf::open(name, &disk.counters())?]
@@ -150,27 +138,16 @@ impl CounterSource {
         Ok(Some(CounterSource { leaves }))
     }
 
-    /// Opens the counters of a device of this machine.
-    ///
-    /// # Errors
-    /// `NotFound`: a leaf has gone. `Unsupported`: a leaf does not count its requests
-    /// (`queue/iostats` is 0). The message says which; show it and leave the device's metrics out.
-    /// Others: as the system reports them.
-    pub fn open(device: &Device) -> io::Result<CounterSource> {
-        CounterSource::open_in(&Sysfs::system(), device)
-    }
-
-    fn open_in(sysfs: &Sysfs, device: &Device) -> io::Result<CounterSource> {
+    fn open(sysfs: &Sysfs, device: &Device) -> anyhow::Result<CounterSource> {
         let leaves = device.leaves.iter().map(|name| Leaf::of(&sysfs.by_name(name)?));
-        Ok(CounterSource { leaves: leaves.collect::<io::Result<_>>()? })
+        Ok(CounterSource { leaves: leaves.collect::<Result<_, _>>()? })
     }
 
     /// Takes a snapshot: one small read for each leaf, microseconds each.
     ///
     /// # Errors
-    /// The device went away (`NotFound` or `ENODEV`), or its counters have an unknown form
-    /// (`InvalidData`).
-    pub fn read(&self) -> io::Result<DeviceCounters> {
+    /// The device went away, or its counters have an unknown form.
+    pub fn read(&self) -> anyhow::Result<DeviceCounters> {
         let none = DeviceCounters::default();
         self.leaves.iter().try_fold(none, |sum, leaf| Ok(sum.plus(leaf.read()?)))
     }
@@ -226,7 +203,8 @@ mod tests {
         let difference = source.read().unwrap().since(&earlier);
         assert_eq!((difference.reads, difference.read_bytes), (7, 7 * 4096));
         std::fs::write(&counters, "gone").unwrap();
-        assert_eq!(source.read().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let strange = format!("{:#}", source.read().unwrap_err());
+        assert_eq!(strange, "the counters of a disk: an unknown form");
     }
 
     #[test]
@@ -239,7 +217,7 @@ mod tests {
     #[test]
     fn a_stacked_device_counts_the_sum_of_its_leaves() {
         let sys = FakeSys::server();
-        let source = CounterSource::open_in(&sys.sysfs(), &sys.device(253, 0)).unwrap();
+        let source = CounterSource::open(&sys.sysfs(), &sys.device(253, 0)).unwrap();
         let (reads, read_bytes, writes, write_bytes) = (2, 6 * 512, 10, 14 * 512);
         let expected = DeviceCounters { reads, read_bytes, writes, write_bytes };
         assert_eq!(source.read().unwrap(), expected);
@@ -250,7 +228,7 @@ mod tests {
         let sys = FakeSys::empty();
         let disk = sys.disk("vda", 254, 0);
         sys.write(&disk, "stat", STAT_17);
-        let source = CounterSource::open_in(&sys.sysfs(), &sys.device(254, 0)).unwrap();
+        let source = CounterSource::open(&sys.sysfs(), &sys.device(254, 0)).unwrap();
         let earlier = source.read().unwrap();
         sys.write(&disk, "stat", &STAT_17.replace("53229", "53230"));
         let difference = source.read().unwrap().since(&earlier);
@@ -263,8 +241,8 @@ mod tests {
         let disk = sys.disk("vda", 254, 0);
         sys.write(&disk, "stat", STAT_17);
         sys.write(&disk, "queue/iostats", "0");
-        let refused = CounterSource::open_in(&sys.sysfs(), &sys.device(254, 0)).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+        let refused = CounterSource::open(&sys.sysfs(), &sys.device(254, 0)).unwrap_err();
+        assert!(refused.to_string().contains("does not count"), "{refused}");
     }
 
     #[test]
@@ -272,7 +250,7 @@ mod tests {
         let sys = FakeSys::server();
         let mut device = sys.device(8, 0);
         device.leaves = vec!["sdz".to_owned()];
-        let gone = CounterSource::open_in(&sys.sysfs(), &device).unwrap_err();
-        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+        let gone = CounterSource::open(&sys.sysfs(), &device).unwrap_err();
+        assert!(gone.to_string().contains("sdz"), "{gone}");
     }
 }

@@ -15,7 +15,7 @@ mod sysfs;
 pub use counters::{CounterSource, DeviceCounters};
 pub use emulated::EmulatedDisk;
 pub(crate) use host::available_bytes;
-pub(crate) use mountinfo::{MountedHere, mounted_at, mounted_inside, user_of_anonymous};
+pub(crate) use mountinfo::{Mount, mounts};
 pub use storage::free_bytes;
 pub(crate) use storage::sync_filesystem;
 pub use sysfs::Sysfs;
@@ -61,7 +61,7 @@ pub struct Storage {
     /// The block device below, where it can be told for certain.
     pub device: Option<Device>,
     /// Why there is no device, why its counters cannot be used or what they leave out; empty when
-    /// there is nothing to say. Whether they can be used is for [`CounterSource::open`] to tell.
+    /// there is nothing to say. Whether they can be used is for [`CounterSource::of`] to tell.
     pub device_remark: String,
     /// The modelled device, where there is no real one below.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,53 +8,29 @@
 //!
 //! Source:      `proc_pid_mountinfo(5)`.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// A block device's or a filesystem's number. Major 0 is anonymous: no block device behind it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct DeviceNumber {
-    pub(super) major: u32,
-    pub(super) minor: u32,
-}
-
-impl DeviceNumber {
-    /// That of the filesystem of `path`.
-    pub(super) fn of(path: &Path) -> io::Result<DeviceNumber> {
-        let number = rustix::fs::stat(path)?.st_dev;
-        Ok(DeviceNumber { major: rustix::fs::major(number), minor: rustix::fs::minor(number) })
-    }
-
-    /// True when the number names a filesystem instance only, and no block device.
-    pub(super) fn is_anonymous(self) -> bool {
-        self.major == 0
-    }
-
-    fn parse(text: &str) -> Option<DeviceNumber> {
-        let (major, minor) = text.split_once(':')?;
-        Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
-    }
-}
-
-impl fmt::Display for DeviceNumber {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}:{}", self.major, self.minor)
-    }
+/// The number of the filesystem of `path` as the kernel writes it, such as `8:1`: that of its block device, or
+/// with a major of 0 an anonymous one.
+pub(super) fn device_number(path: &Path) -> io::Result<String> {
+    let number = rustix::fs::stat(path)?.st_dev;
+    Ok(format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
 }
 
 /// One line of mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mount {
-    pub(super) id: u64,
-    pub(super) device: DeviceNumber,
-    pub(super) mount_point: PathBuf,
-    pub(super) filesystem: String,
-    pub(super) source: String,
+pub(crate) struct Mount {
+    pub(crate) id: u64,
+    /// The number of its device, such as `8:1`.
+    pub(crate) device: String,
+    pub(crate) mount_point: PathBuf,
+    pub(crate) filesystem: String,
+    pub(crate) source: String,
     /// Options of the mount, and those of its superblock that are others.
-    pub(super) options: String,
+    pub(crate) options: String,
 }
 
 impl Mount {
@@ -75,7 +51,7 @@ impl Mount {
         }
         Some(Mount {
             id: id.parse().ok()?,
-            device: DeviceNumber::parse(device)?,
+            device: device.to_owned(),
             mount_point: PathBuf::from(unescape(mount_point)),
             filesystem: unescape(filesystem),
             source: unescape(source),
@@ -95,7 +71,7 @@ fn unescape(field: &str) -> String {
 ///
 /// # Errors
 /// This system does not list its mounts.
-pub(super) fn mounts() -> io::Result<Vec<Mount>> {
+pub(crate) fn mounts() -> io::Result<Vec<Mount>> {
     Ok(parse(&String::from_utf8_lossy(&fs::read("/proc/self/mountinfo")?)))
 }
 
@@ -111,41 +87,6 @@ pub(super) fn find<'a>(mounts: &'a [Mount], directory: &Path) -> Option<&'a Moun
     let id = fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
     let id = id.trim().parse::<u64>().ok()?;
     mounts.iter().find(|mount| mount.id == id)
-}
-
-/// One of the mounts at a mount point.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MountedHere {
-    pub(crate) source: String,
-    pub(crate) filesystem: String,
-}
-
-/// What is mounted at `point` itself, the one that is seen last.
-///
-/// # Errors
-/// This system does not list its mounts.
-pub(crate) fn mounted_at(point: &Path) -> io::Result<Vec<MountedHere>> {
-    let here = mounts()?.into_iter().filter(|mount| mount.mount_point == point);
-    let told = here.map(|mount| MountedHere { source: mount.source, filesystem: mount.filesystem });
-    Ok(told.collect())
-}
-
-/// The mount points inside `directory`, itself left out.
-///
-/// # Errors
-/// This system does not list its mounts.
-pub(crate) fn mounted_inside(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let points = mounts()?.into_iter().map(|mount| mount.mount_point);
-    Ok(points.filter(|point| point != directory && point.starts_with(directory)).collect())
-}
-
-/// What a device number without a device behind it, such as the `0:51` of a FUSE mount, stands for now. The
-/// kernel gives the lowest free one, so that the next mount gets that of one that has gone.
-pub(crate) fn user_of_anonymous(number: &str) -> Option<String> {
-    let number = DeviceNumber::parse(number).filter(|number| number.is_anonymous())?;
-    let mount = mounts().ok()?.into_iter().find(|mount| mount.device == number)?;
-    let (point, filesystem) = (mount.mount_point.display().to_string(), mount.filesystem);
-    Some(format!("{filesystem} {} on {point}, mount {}", mount.source, mount.id))
 }
 
 #[cfg(test)]
@@ -184,7 +125,7 @@ this line is not one of mountinfo's
     #[test]
     fn a_line_is_read_in_full() {
         let root = mount(27);
-        assert_eq!(root.device.to_string(), "259:2");
+        assert_eq!(root.device, "259:2");
         assert_eq!(root.mount_point, Path::new("/"));
         assert_eq!((root.filesystem.as_str(), root.source.as_str()), ("ext4", "/dev/nvme0n1p2"));
         assert_eq!(root.options, "rw,relatime,errors=remount-ro,stripe=32");

@@ -21,7 +21,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::mountinfo::DeviceNumber;
+use anyhow::{Context, ensure};
+
+use super::mountinfo::device_number;
 use super::{Device, Storage};
 
 /// `size` and `stat` count sectors of this many bytes whatever the device's block size is.
@@ -54,7 +56,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// The device has gone.
-    pub fn readahead_file(&self, device: &Device) -> io::Result<PathBuf> {
+    pub fn readahead_file(&self, device: &Device) -> anyhow::Result<PathBuf> {
         Ok(self.by_name(&device.name)?.disk().path("queue/read_ahead_kb"))
     }
 
@@ -62,15 +64,15 @@ impl Sysfs {
     /// `storage` describes.
     ///
     /// # Errors
-    /// `NotFound`: none is known. Others: as the system reports them.
-    pub fn readahead_file_of(&self, storage: &Storage) -> io::Result<PathBuf> {
+    /// None is known, or what the system said.
+    pub fn readahead_file_of(&self, storage: &Storage) -> anyhow::Result<PathBuf> {
         match &storage.device {
             Some(device) => self.readahead_file(device),
-            None => self.bdi_file(DeviceNumber::of(Path::new(&storage.directory))?, storage),
+            None => self.bdi_file(&device_number(Path::new(&storage.directory))?, storage),
         }
     }
 
-    fn bdi_file(&self, number: DeviceNumber, storage: &Storage) -> io::Result<PathBuf> {
+    fn bdi_file(&self, number: &str, storage: &Storage) -> anyhow::Result<PathBuf> {
         let filesystem = storage.filesystem.as_deref().unwrap_or("the filesystem");
         let source = storage.source.as_deref().filter(|_| filesystem == "btrfs");
         let bdi = match source.and_then(|source| self.btrfs(source)) {
@@ -78,11 +80,8 @@ impl Sysfs {
             None => self.root.join(format!("class/bdi/{number}")),
         };
         let file = bdi.join("read_ahead_kb");
-        if file.exists() {
-            return Ok(file);
-        }
-        let message = format!("{filesystem} at {} shows no readahead in /sys", storage.directory);
-        Err(io::Error::new(io::ErrorKind::NotFound, message))
+        ensure!(file.exists(), "{filesystem} at {} shows no readahead in /sys", storage.directory);
+        Ok(file)
     }
 
     /// The directory of the btrfs that is mounted from `source`, with the names of its devices.
@@ -105,13 +104,13 @@ impl Sysfs {
         self.by_name(alone.to_str()?).ok()
     }
 
-    /// The device of a number.
-    pub(super) fn by_number(&self, number: DeviceNumber) -> io::Result<BlockNode> {
+    /// The device of a number, such as `8:1`.
+    pub(super) fn by_number(&self, number: &str) -> anyhow::Result<BlockNode> {
         BlockNode::open(&self.root.join(format!("dev/block/{number}")))
     }
 
     /// The device of a kernel name.
-    pub(super) fn by_name(&self, name: &str) -> io::Result<BlockNode> {
+    pub(super) fn by_name(&self, name: &str) -> anyhow::Result<BlockNode> {
         BlockNode::open(&self.root.join("class/block").join(name.replace('/', "!")))
     }
 }
@@ -124,10 +123,8 @@ pub(super) struct BlockNode {
 }
 
 impl BlockNode {
-    fn open(link: &Path) -> io::Result<BlockNode> {
-        let directory = fs::canonicalize(link).map_err(|source| {
-            io::Error::new(source.kind(), format!("{}: {source}", link.display()))
-        })?;
+    fn open(link: &Path) -> anyhow::Result<BlockNode> {
+        let directory = fs::canonicalize(link).with_context(|| link.display().to_string())?;
         Ok(BlockNode { directory })
     }
 
@@ -172,7 +169,7 @@ impl BlockNode {
     ///
     /// # Errors
     /// A link that leads nowhere (the device is being removed) or in a circle.
-    pub(super) fn leaves(&self) -> io::Result<Vec<BlockNode>> {
+    pub(super) fn leaves(&self) -> anyhow::Result<Vec<BlockNode>> {
         let mut leaves = BTreeMap::new();
         self.collect_leaves(0, &mut leaves)?;
         assert!(!leaves.is_empty(), "[SYS-1]");
@@ -183,16 +180,13 @@ impl BlockNode {
         &self,
         depth: usize,
         leaves: &mut BTreeMap<PathBuf, BlockNode>,
-    ) -> io::Result<()> {
-        if depth > STACK_DEPTH_MAX {
-            let message = format!("the devices below {} form a circle", self.name());
-            return Err(io::Error::other(message));
-        }
+    ) -> anyhow::Result<()> {
+        ensure!(depth <= STACK_DEPTH_MAX, "the devices below {} form a circle", self.name());
         // Only whole devices list what is below them: the partition md0p1 is served by md0's disks.
         let below = match fs::read_dir(self.disk().path("slaves")) {
             Ok(entries) => entries.collect::<io::Result<Vec<_>>>()?,
             Err(absent) if absent.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(failed) => return Err(failed),
+            Err(failed) => return Err(failed.into()),
         };
         if below.is_empty() {
             leaves.insert(self.directory.clone(), self.clone());
@@ -253,8 +247,7 @@ fn agreed<T: PartialEq>(disks: &[BlockNode], fact: impl Fn(&BlockNode) -> Option
 /// The bracketed word of `none [mq-deadline] kyber`, or the only word of a file with one.
 fn active_scheduler(text: &str) -> Option<String> {
     let mut words = text.split_whitespace();
-    let bracketed =
-        text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    let bracketed = words.clone().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     let active = bracketed.or_else(|| words.next().filter(|_| words.next().is_none()))?;
     Some(active.to_owned())
 }
@@ -298,10 +291,8 @@ mod tests {
         let sysfs = sys.sysfs();
         let file = make(&sysfs, "class/bdi/0:47/read_ahead_kb");
         let fuse = storage("fuse.forebay", "emulated");
-        let found = |minor| sysfs.bdi_file(DeviceNumber { major: 0, minor }, &fuse);
-        assert_eq!(found(47).unwrap(), file);
-        let error = found(48).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert_eq!(sysfs.bdi_file("0:47", &fuse).unwrap(), file);
+        let error = sysfs.bdi_file("0:48", &fuse).unwrap_err();
         assert!(error.to_string().contains("fuse.forebay at /srv"), "{error}");
     }
 
@@ -314,8 +305,7 @@ mod tests {
             make(&sysfs, &format!("fs/btrfs/{uuid}/devices/{device}"));
         }
         make(&sysfs, "fs/btrfs/features/raid56");
-        let number = DeviceNumber { major: 0, minor: 30 };
-        let found = |source| sysfs.bdi_file(number, &storage("btrfs", source));
+        let found = |source| sysfs.bdi_file("0:30", &storage("btrfs", source));
         assert!(found("/dev/nosuch7").unwrap().ends_with("bb/bdi/read_ahead_kb"));
         assert!(found("/dev/nosuch8").is_err());
     }
@@ -425,11 +415,10 @@ mod tests {
         let lower = sys.disk("dm-2", 253, 2);
         sys.stack(&upper, &lower);
         sys.stack(&lower, &upper);
-        let number = DeviceNumber { major: 253, minor: 1 };
-        let node = sys.sysfs().by_number(number).unwrap();
+        let node = sys.sysfs().by_number("253:1").unwrap();
         assert!(node.leaves().unwrap_err().to_string().contains("circle"));
         fs::remove_dir_all(&lower).unwrap();
-        assert_eq!(node.leaves().unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(node.leaves().unwrap_err().to_string().contains("dm-2"));
     }
 
     #[test]

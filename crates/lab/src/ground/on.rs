@@ -35,7 +35,6 @@ const FILESYSTEM_BYTES: u64 = 256 << 20;
 /// Experiments on an emulated disk.
 #[derive(Debug)]
 pub struct OnDisk {
-    directory: PathBuf,
     // In the order in which they are undone.
     hurry: Cleanup,
     mounted: Option<Mounted>,
@@ -88,20 +87,18 @@ impl OnDisk {
         emulated.timing(false)?;
         let mounted =
             args.fs.map(|filesystem| Mounted::over(&emulated.disk(), filesystem)).transpose()?;
-        let directory = mounted.as_ref().map_or_else(|| emulated.directory(), Mounted::directory);
-        let directory = directory.to_owned();
         let control = emulated.directory().join(".forebay/control");
         // First of all that is undone: a slow disk would take its time to be unmounted.
         let hurry = Cleanup::new(move || drop(std::fs::write(control, "timing off")));
         emulated.timing(true)?;
         let bursts = profile.bursts();
-        Ok(Some(OnDisk { directory, hurry, mounted, emulated, data, bursts }))
+        Ok(Some(OnDisk { hurry, mounted, emulated, data, bursts }))
     }
 
     /// Where to measure.
     #[must_use]
     pub fn directory(&self) -> &Path {
-        &self.directory
+        self.mounted.as_ref().map_or_else(|| self.emulated.directory(), Mounted::directory)
     }
 
     /// Spends the credits of a disk that is faster while they last: so many seconds of the device's time
@@ -153,7 +150,7 @@ pub fn untimed<T>(
     disk.emulated.timing(false)?;
     let done = work()?;
     // What is still to be written is no part of a measurement either.
-    let directory = std::fs::File::open(&disk.directory)?;
+    let directory = std::fs::File::open(disk.directory())?;
     facts::sync_filesystem(&directory).context("cannot sync the emulated disk")?;
     // [OND-1]
     disk.emulated.timing(true)?;

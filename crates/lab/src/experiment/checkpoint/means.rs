@@ -6,7 +6,7 @@ use forebay_io::{CacheMode, Io, IoOptions, Kind, Prefer};
 use super::{Cell, Dirty, Settings};
 use crate::experiment::means::{check, note, probe_direct};
 use crate::experiment::{Bench, Experiment, Ground, means};
-use crate::facts::{CounterSource, DeviceCounters, Storage};
+use crate::facts::{CounterSource, DeviceCounters, Storage, Sysfs};
 use crate::report::BackendNote;
 use crate::workfile::Workfile;
 
@@ -79,7 +79,10 @@ fn second_counters(
         .with_context(|| format!("cannot look at {}", ground.directory.display()))?;
     Ok(match (&bench.storage.device, &storage.device) {
         (Some(first), Some(second)) if first.leaves == second.leaves => Some(Vec::new()),
-        (Some(_), Some(second)) => CounterSource::open(second).ok().map(|own| vec![own]),
+        (Some(_), Some(_)) => {
+            let own = CounterSource::of(&Sysfs::system(), &storage).ok().flatten();
+            own.map(|own| vec![own])
+        }
         _ => None,
     })
 }

@@ -10,9 +10,9 @@ use forebay::ReadaheadStrategy;
 
 use super::schedule::Due;
 use super::{Entrant, Row, Tally};
-use crate::device_readahead::typed_readahead;
 use crate::experiment::tally::Round;
 use crate::statistics::{Estimate, Judgement, median, paired_ratio, ratio_to_best};
+use crate::units::typed_size;
 
 /// By how much wider an interval is for a row to be closed before time is up. Source: S. J. Pocock, "Group
 /// Sequential Methods", 1977: 2.36 instead of 1.96 standard errors for four looks; bootstrap intervals of
@@ -123,7 +123,7 @@ impl fmt::Display for Row {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {} {}", self.pattern, self.state, self.cache)?;
         match self.device_readahead {
-            Some(bytes) => write!(out, " {}", typed_readahead(bytes)),
+            Some(bytes) => write!(out, " {}", typed_size(bytes)),
             None => Ok(()),
         }
     }

@@ -127,8 +127,9 @@ impl Knob {
     pub(super) fn look(directory: &Path, asked: Option<By>, values: bool) -> anyhow::Result<Knob> {
         // A directory that is not there is told of by the run, in the same words as elsewhere.
         let found = Storage::read(directory)
+            .map_err(anyhow::Error::from)
             .and_then(|storage| Sysfs::system().readahead_file_of(&storage));
-        Knob::over(found.map_err(|error| error.to_string()), asked, values)
+        Knob::over(found.map_err(|error| format!("{error:#}")), asked, values)
     }
 
     fn over(

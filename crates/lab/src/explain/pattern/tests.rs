@@ -3,7 +3,7 @@
 use super::*;
 
 fn parse(text: &str) -> Result<Pattern, String> {
-    Pattern::parse(text, 7)
+    Pattern::parse(text, 7).map_err(|error| format!("{error:#}"))
 }
 
 fn blocks(text: &str) -> Vec<u32> {

@@ -10,7 +10,6 @@ use tempfile::TempDir;
 
 use super::Sysfs;
 use crate::facts::Device;
-use crate::facts::mountinfo::DeviceNumber;
 
 /// Numbers in the form of a kernel's `stat`, 17 fields.
 pub(crate) const STAT_17: &str = "   53229     8991  3943874    11040    27528    15659  2776424     5818        0     7332    17516     9474       44   755808      536     3747      119\n";
@@ -72,7 +71,7 @@ impl FakeSys {
 
     /// The device of a number, as a report describes it.
     pub(crate) fn device(&self, major: u32, minor: u32) -> Device {
-        let node = self.sysfs().by_number(DeviceNumber { major, minor }).unwrap();
+        let node = self.sysfs().by_number(&format!("{major}:{minor}")).unwrap();
         node.describe(&node.leaves().unwrap())
     }
 

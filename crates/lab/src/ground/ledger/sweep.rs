@@ -41,17 +41,17 @@ pub fn sweep() -> Vec<String> {
 #[must_use]
 pub fn holder_of_readahead(file: &Path) -> Option<u32> {
     let is_it =
-        |change: &Change| matches!(change, Change::Readahead { file: it, .. } if it == file);
+        |noted: &Noted| matches!(&noted.change, Change::Readahead { file: it, .. } if it == file);
     let holder = |place: &Place, name: String| {
         let mut ledger = place.existing(&name).ok()?;
         let Err(TryLockError::WouldBlock) = ledger.try_lock() else { return None };
         let (notes, _) = Notes::read(&mut ledger).ok()??;
-        notes.outstanding.iter().any(|one| is_it(&one.change)).then_some(notes.pid)
+        notes.outstanding.iter().any(is_it).then_some(notes.pid)
     };
-    let places = candidates_here().into_iter().filter_map(|path| Place::open(&path).ok());
-    places
-        .into_iter()
-        .find_map(|place| place.names().ok()?.into_iter().find_map(|name| holder(&place, name)))
+    candidates_here().into_iter().find_map(|path| {
+        let place = Place::open(&path).ok()?;
+        place.names().ok()?.into_iter().find_map(|name| holder(&place, name))
+    })
 }
 
 fn sweep_place(place: &Place, undo: impl Fn(&Change) -> Verdict) -> Vec<String> {
@@ -67,12 +67,7 @@ fn sweep_place(place: &Place, undo: impl Fn(&Change) -> Verdict) -> Vec<String> 
             )),
         }
     }
-    told.extend(carry_out(&mut dead, undo));
-    told
-}
-
-/// Undoes what the ledgers of `dead` say, the newest first whichever it is from.
-fn carry_out(dead: &mut [Ledger], undo: impl Fn(&Change) -> Verdict) -> Vec<String> {
+    // The newest first, whichever ledger it is from.
     let mut order: Vec<(usize, Noted)> = Vec::new();
     for (at, ledger) in dead.iter().enumerate() {
         order.extend(ledger.notes.outstanding.iter().map(|noted| (at, noted.clone())));
@@ -83,7 +78,6 @@ fn carry_out(dead: &mut [Ledger], undo: impl Fn(&Change) -> Verdict) -> Vec<Stri
         _ => None,
     });
     let points: Vec<PathBuf> = points.collect();
-    let mut told = Vec::new();
     for (at, Noted { number, change, .. }) in order {
         let goes_by_itself = match &change {
             // With the filesystem that it is in.

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 
 use super::notes::Change;
 use crate::experiment::quoted;
-use crate::facts::{MountedHere, mounted_at, mounted_inside, user_of_anonymous};
+use crate::facts::{Mount, mounts};
 use crate::ground::patiently;
 use crate::ground::program::run;
 
@@ -98,15 +98,20 @@ fn readahead(file: &Path, found_kib: u64, set_kib: &[u64]) -> anyhow::Result<Ver
 }
 
 /// What `file` is of, where its name says only a number that is given again: a mount without a device, as
-/// `/sys/class/bdi/0:51/read_ahead_kb` has it.
+/// `/sys/class/bdi/0:51/read_ahead_kb` has it. The kernel gives the lowest free number, so that the next mount
+/// gets that of one that has gone.
 pub(super) fn stands_for(file: &Path) -> Option<String> {
-    user_of_anonymous(file.parent()?.file_name()?.to_str()?)
+    let number = file.parent()?.file_name()?.to_str()?;
+    let Mount { id, mount_point, filesystem, source, .. } =
+        mounts().ok()?.into_iter().find(|mount| mount.device == number)?;
+    Some(format!("{filesystem} {source} on {}, mount {id}", mount_point.display()))
 }
 
 fn mount(point: &Path, source: &str) -> anyhow::Result<Verdict> {
-    let seen = mounted_at(point).context("the mounts of this system cannot be read")?;
+    let mounts = mounts().context("the mounts of this system cannot be read")?;
     let shown = point.display();
-    match seen.last() {
+    // Listed in the order in which they were made: the last one is seen.
+    match mounts.iter().rfind(|mount| mount.mount_point == point) {
         None => return Ok(Verdict::Nothing),
         Some(topmost) if !shows(topmost, source) => {
             return Ok(Verdict::NotOurs(format!("{shown} shows {} now", topmost.source)));
@@ -122,8 +127,8 @@ fn mount(point: &Path, source: &str) -> anyhow::Result<Verdict> {
     }
 }
 
-fn shows(topmost: &MountedHere, source: &str) -> bool {
-    topmost.source == source || topmost.filesystem == source
+fn shows(mount: &Mount, source: &str) -> bool {
+    mount.source == source || mount.filesystem == source
 }
 
 /// `lazily`: out of sight now, and gone when nobody uses it any more.
@@ -223,7 +228,9 @@ fn remove(path: &Path, contents: bool) -> io::Result<Verdict> {
         // [UND-2]: what is mounted there is not what was made.
         return Err(Errno::BUSY.into());
     }
-    if contents && let Some(inside) = mounted_inside(path).unwrap_or_default().first() {
+    let mounts = if contents { mounts().unwrap_or_default() } else { Vec::new() };
+    let mut points = mounts.iter().map(|mount| &mount.mount_point);
+    if let Some(inside) = points.find(|point| *point != path && point.starts_with(path)) {
         // [UND-2]: nor is what somebody has mounted inside.
         let (path, inside) = (path.display(), quoted(&inside.display().to_string()));
         return Ok(Verdict::Failed(format!(

@@ -54,6 +54,14 @@ pub(crate) fn ascii(text: &str) -> String {
         'µ' => 'u',
         '…' => '~',
         '×' => 'x',
+        // The signs of blocks.
+        '■' | '█' => '#',
+        '□' => 'o',
+        '▣' => '@',
+        '░' => '.',
+        '▒' => '-',
+        '▓' => '+',
+        '┆' => ':',
         '±' => ' ', // the percent sign alone; columns keep their width
         letter if letter.is_ascii() => letter,
         _ => '?',

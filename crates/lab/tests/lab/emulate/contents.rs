@@ -117,7 +117,7 @@ fn the_log_has_a_line_for_each_request_with_its_place_in_the_file_and_on_the_dev
     let mut buffer = vec![0; (1 << 20) + 4096];
     let start = buffer.as_ptr().align_offset(4096);
     let buffer = &mut buffer[start..start + (1 << 20)];
-    disk.clear_log().unwrap();
+    disk.control("log clear").unwrap();
     file.read_exact_at(&mut buffer[..8192], 4096).unwrap();
     whole.read_exact_at(&mut buffer[..4096], 1 << 30).unwrap();
     file.write_all_at(buffer, 1 << 20).unwrap();
@@ -182,7 +182,7 @@ fn a_hole_takes_no_time_and_what_was_allocated_does() {
     let path = disk.directory().join("f");
     let file = File::create(&path).unwrap();
     file.set_len(1 << 20).unwrap();
-    disk.clear_log().unwrap();
+    disk.control("log clear").unwrap();
     let reader = direct(&path);
     reader.read_exact_at(&mut [0; 4096], 0).unwrap();
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 1 << 20).unwrap();

@@ -35,7 +35,7 @@ fn half_of_the_answers_are_less_than_five_percent_late_and_none_is_early() {
         let file = direct(&disk.disk());
         let mut best = f64::INFINITY;
         for _ in 0..TRIES {
-            disk.clear_log().unwrap();
+            disk.control("log clear").unwrap();
             read(&file, 40);
             let late: Vec<f64> = disk
                 .log()

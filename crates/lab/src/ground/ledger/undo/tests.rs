@@ -53,7 +53,14 @@ fn a_readahead_file_is_written_and_told_by_the_name_of_its_device() {
 
 #[test]
 fn a_mount_is_unmounted_only_while_it_shows_what_was_mounted() {
-    let here = |source: &str| MountedHere { source: source.into(), filesystem: "ext4".into() };
+    let here = |source: &str| Mount {
+        id: 7,
+        device: "7:3".to_owned(),
+        mount_point: "/mnt".into(),
+        filesystem: "ext4".to_owned(),
+        source: source.to_owned(),
+        options: String::new(),
+    };
     assert!(shows(&here("/dev/loop3"), "/dev/loop3"));
     assert!(!shows(&here("/dev/sda1"), "/dev/loop3"), "[UND-1]");
     // A mount whose source is any name: its type tells.
