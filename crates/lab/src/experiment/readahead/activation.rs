@@ -259,8 +259,7 @@ impl Cell {
 /// The record of a cell.
 pub(super) fn record(cell: &Cell) -> Record {
     let mut record = cell.record(NAME, "reads_until_ahead");
-    record.metrics = fields(&cell.summary());
-    record.metrics.insert("rounds".to_owned(), cell.rounds.len().into());
+    record.metrics.extend(fields(&cell.summary()));
     record.remarks = cell.remarks();
     record
 }
