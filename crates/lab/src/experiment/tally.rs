@@ -67,9 +67,14 @@ impl<C, R> Row<C, R> {
         Ok(())
     }
 
-    /// The median of a figure of all rounds; `None` if one lacks it [TAL-1].
+    /// A figure of all rounds; `None` if one lacks it [TAL-1].
+    pub(super) fn figures(&self, value: impl Fn(&R) -> Option<f64>) -> Option<Vec<f64>> {
+        self.rounds.iter().map(value).collect()
+    }
+
+    /// The median of [`figures`](Row::figures).
     pub(super) fn median(&self, value: impl Fn(&R) -> Option<f64>) -> Option<f64> {
-        median(&self.rounds.iter().map(value).collect::<Option<Vec<f64>>>()?)
+        median(&self.figures(value)?)
     }
 
     /// All that a reader has to know, each once.
@@ -179,10 +184,7 @@ impl Round {
 
     /// Its metrics, of blocks of so many bytes.
     pub(super) fn figures(&self, block_bytes: u64) -> Figures {
-        let wait_us = |quantile, fewest| {
-            let waits = self.wait_ns.as_ref().filter(|waits| waits.len() >= fewest)?;
-            Some(waits.value_at_quantile(quantile) as f64 / 1e3)
-        };
+        let waited = |quantile| wait_us(self.wait_ns.as_ref()?, quantile);
         let needed = self.blocks_needed.filter(|&needed| needed > 0);
         let over_read = needed
             .zip(self.device)
@@ -195,8 +197,8 @@ impl Round {
             device_requests: self.device.map(|device| device.reads),
             device_bytes: self.device.map(|device| device.read_bytes),
             over_read,
-            wait_us_p50: wait_us(0.50, 1),
-            wait_us_p99: wait_us(0.99, WAITS_FOR_P99), // [TAL-2]
+            wait_us_p50: waited(0.50),
+            wait_us_p99: waited(0.99),
             cpu_us_per_block: self.processor_seconds * 1e6 / self.blocks as f64,
         }
     }
@@ -213,6 +215,12 @@ impl Round {
         self.device = self.device.zip(more.device).map(|(some, others)| some.plus(others));
         self
     }
+}
+
+/// What this part of `waits` does not exceed, in microseconds. `None` of none, and of 99 % without enough of them.
+pub(super) fn wait_us(waits: &Histogram<u64>, part: f64) -> Option<f64> {
+    let fewest = if part == 0.99 { WAITS_FOR_P99 } else { 1 }; // [TAL-2]
+    (waits.len() >= fewest).then(|| waits.value_at_quantile(part) as f64 / 1e3)
 }
 
 /// From a nanosecond to an hour in steps of 0.1 %.

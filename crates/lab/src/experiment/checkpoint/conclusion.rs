@@ -13,16 +13,16 @@ use crate::statistics::{Estimate, Judgement, ROUNDS_MIN};
 
 /// The best way of writing against one write after another: the time to the end of the sync. Or a spread
 /// checkpoint against one at once, if both are timed: the 99th percentile of reads in the interval.
-pub(super) struct Comparison<'t> {
-    pub(super) entrant: &'t Tally,
-    pub(super) rival: &'t Tally,
+struct Comparison<'t> {
+    entrant: &'t Tally,
+    rival: &'t Tally,
     /// How many times as well the entrant does.
     ratio: Estimate,
 }
 
 impl Comparison<'_> {
     /// Whether more rounds could decide it.
-    pub(super) fn is_undecided(&self) -> bool {
+    fn is_undecided(&self) -> bool {
         let is_over = [self.entrant, self.rival].iter().any(|tally| tally.failure.is_some());
         !is_over && self.ratio.judgement() == Judgement::Undecided
     }
@@ -65,8 +65,14 @@ impl Comparison<'_> {
     }
 }
 
+/// Cells of which the rounds so far do not tell what is asked of them.
+pub(super) fn undecided(settings: &Settings, tallies: &[Tally]) -> Vec<Cell> {
+    let open = comparisons(settings, tallies).into_iter().filter(Comparison::is_undecided);
+    open.flat_map(|compared| [compared.entrant.cell, compared.rival.cell]).collect()
+}
+
 /// Every comparison that the rounds allow so far.
-pub(super) fn comparisons<'t>(settings: &Settings, tallies: &'t [Tally]) -> Vec<Comparison<'t>> {
+fn comparisons<'t>(settings: &Settings, tallies: &'t [Tally]) -> Vec<Comparison<'t>> {
     let best = tallies.iter().filter(|tally| settings.is_best(&tally.cell));
     best.filter_map(|entrant| {
         let cell = entrant.cell;

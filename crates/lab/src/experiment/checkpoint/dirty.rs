@@ -9,9 +9,11 @@
 //! Invariants:  [DIR-1] a set has as many pages as asked for, all different and all in the file
 //!              [DIR-2] it follows from the random numbers alone
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use clap::ValueEnum;
+use serde::Serialize;
 
 use super::Settings;
 use crate::experiment::pattern::Zipf;
@@ -26,7 +28,8 @@ const EXTENT_PAGES: u32 = 64;
 const ZIPF_DRAWS: u32 = 64;
 
 /// Which pages are dirty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Dirty {
     /// Anywhere in the file.
     Uniform,
@@ -40,12 +43,7 @@ pub enum Dirty {
 
 impl fmt::Display for Dirty {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(match self {
-            Dirty::Uniform => "uniform",
-            Dirty::Clustered => "clustered",
-            Dirty::Zipfian => "zipfian",
-            Dirty::TwoTablespaces => "two-tablespaces",
-        })
+        self.serialize(out)
     }
 }
 
@@ -53,20 +51,10 @@ impl fmt::Display for Dirty {
 pub(super) type Place = (usize, u32);
 
 /// The sets of one round.
-#[derive(Debug)]
-pub(super) struct Sets(Vec<(Dirty, Vec<Place>)>);
-
-impl Sets {
-    pub(super) fn new(settings: &Settings, random: &mut fastrand::Rng) -> Sets {
-        let (blocks, count) = (settings.file_blocks(), settings.dirty_pages());
-        let of = |&dirty: &Dirty| (dirty, places(dirty, blocks, count, random));
-        Sets(settings.patterns.iter().map(of).collect())
-    }
-
-    pub(super) fn of(&self, dirty: Dirty) -> &[Place] {
-        let found = self.0.iter().find(|(name, _)| *name == dirty);
-        found.map_or(&[], |(_, set)| set)
-    }
+pub(super) fn sets(settings: &Settings, random: &mut fastrand::Rng) -> BTreeMap<Dirty, Vec<Place>> {
+    let (blocks, count) = (settings.file_blocks(), settings.dirty_pages());
+    let of = |&dirty: &Dirty| (dirty, places(dirty, blocks, count, random));
+    settings.patterns.iter().map(of).collect()
 }
 
 fn places(dirty: Dirty, blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<Place> {

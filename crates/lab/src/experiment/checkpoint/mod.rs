@@ -49,8 +49,9 @@ pub const NAME: &str = "checkpoint";
 /// Size of a page, in bytes.
 const PAGE_BYTES: u64 = POOL_BLOCK_BYTES;
 
-/// In which order pages leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// In which order pages leave, the best last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// As they stand in memory.
     Arrival,
@@ -60,27 +61,16 @@ pub enum Order {
     Balanced,
 }
 
-impl Order {
-    /// All of them, in the order of tables.
-    pub const ALL: [Order; 3] = [Order::Arrival, Order::Sorted, Order::Balanced];
-}
-
 impl fmt::Display for Order {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(match self {
-            Order::Arrival => "arrival",
-            Order::Sorted => "sorted",
-            Order::Balanced => "balanced",
-        })
+        self.serialize(out)
     }
 }
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Cell {
-    #[serde(serialize_with = "by_name")]
     dirty: Dirty,
-    #[serde(serialize_with = "by_name")]
     elevator: Order,
     combine: bool,
     #[serde(serialize_with = "by_name")]
@@ -92,18 +82,23 @@ struct Cell {
 }
 
 impl Cell {
+    fn pages(&self) -> String {
+        format!("{} pages, {}", self.dirty, self.cache)
+    }
+
+    fn way_of_writing(&self) -> String {
+        let combine = if self.combine { "coalesced" } else { "one by one" };
+        let pace = match (self.is_timed(), self.paced) {
+            (false, _) => "",
+            (true, true) => ", spread",
+            (true, false) => ", at once",
+        };
+        format!("{}, {combine}, {}{pace}", self.elevator, self.backend)
+    }
+
     fn label(&self) -> String {
-        let on = |is: bool, word: &'static str| if is { word } else { "" };
-        format!(
-            "{} {}{} {} {}{}{}",
-            self.dirty,
-            self.elevator,
-            on(self.combine, " coalesced"),
-            self.cache,
-            self.backend,
-            on(self.paced, ", paced"),
-            on(self.foreground, ", beside readers"),
-        )
+        let beside = if self.foreground { ", beside readers" } else { "" };
+        format!("{}, {}{beside}", self.pages(), self.way_of_writing())
     }
 
     /// Whether it is one synchronous write after another, which the others of its pattern and cache mode
@@ -141,19 +136,20 @@ fn run(
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Outcome> {
     means.fill_second()?;
-    let tally =
-        |cell| Tally { failure: means.missing(cell).map(str::to_owned), ..Tally::new(cell) };
-    let mut tallies: Vec<Tally> = settings.cells().into_iter().map(tally).collect();
+    let mut tallies: Vec<Tally> = settings.cells().into_iter().map(Tally::new).collect();
+    for tally in &mut tallies {
+        tally.failure = means.missing(tally.cell).map(str::to_owned);
+    }
     let begun = Instant::now();
     let mut random = fastrand::Rng::with_seed(settings.common.seed);
     let mut round = 0;
     loop {
-        let more = undecided(settings, &tallies);
+        let more = conclusion::undecided(settings, &tallies);
         if !settings.another_round(round, begun.elapsed(), !more.is_empty()) {
             break;
         }
         // [CKP-1] One set for each pattern, and the cells in shuffled order.
-        let sets = dirty::Sets::new(settings, &mut random);
+        let sets = dirty::sets(settings, &mut random);
         let mut wanted = order(settings, &tallies, round, &mut random);
         wanted.retain(|&it| round < settings.rounds.least || more.contains(&tallies[it].cell));
         one_round(&mut tallies, wanted, progress, Cell::label, |tally| {
@@ -161,10 +157,8 @@ fn run(
                 let why = "no time: the cells before it took too long on this disk";
                 return Err(Missing(why.to_owned()).into());
             }
-            let set = sets.of(tally.cell.dirty);
-            let taken =
-                Site::new(settings, bench, &means, tally.cell)?.measure(set, &mut random)?;
-            Ok(tally.round(settings, taken))
+            let set = &sets[&tally.cell.dirty];
+            Site::new(settings, bench, &means, tally)?.measure(set, &mut random)
         })?;
         round += 1;
     }
@@ -173,13 +167,6 @@ fn run(
     let section = section::draw(settings, &tallies);
     let backends = means.first.backends;
     Ok(Outcome { records, backends, section, ..conclusion::draw(settings, &tallies) })
-}
-
-/// Cells of which the rounds so far do not tell what is asked of them.
-fn undecided(settings: &Settings, tallies: &[Tally]) -> Vec<Cell> {
-    let compared = conclusion::comparisons(settings, tallies);
-    let open = compared.iter().filter(|compared| compared.is_undecided());
-    open.flat_map(|compared| [compared.entrant.cell, compared.rival.cell]).collect()
 }
 
 /// The cells in random order; but in the first round the essential ones first, since time may not do for
@@ -207,9 +194,9 @@ mod tests {
         let settings = settings.checked().unwrap();
         let tallies: Vec<Tally> = settings.cells().into_iter().map(Tally::new).collect();
         let mut random = fastrand::Rng::with_seed(1);
-        let sets = dirty::Sets::new(&settings, &mut random);
+        let sets = dirty::sets(&settings, &mut random);
         for dirty in [Dirty::Uniform, Dirty::Clustered] {
-            assert_eq!(sets.of(dirty).len(), 4096, "[CKP-1] {dirty}");
+            assert_eq!(sets[&dirty].len(), 4096, "[CKP-1] {dirty}");
         }
         let first = order(&settings, &tallies, 0, &mut random);
         let is_essential = |&index: &usize| settings.is_essential(&tallies[index].cell);
@@ -226,8 +213,8 @@ mod tests {
 
     #[test]
     fn an_order_is_read_back_from_its_name() {
-        for order in Order::ALL {
-            assert_eq!(Order::from_str(&order.to_string(), false), Ok(order));
+        for order in Order::value_variants() {
+            assert_eq!(Order::from_str(&order.to_string(), false), Ok(*order));
         }
     }
 }

@@ -13,33 +13,19 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_io::CacheMode;
-use hdrhistogram::Histogram;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::json;
 
 use super::foreground::Sample;
 use super::site::Written;
 use super::{Cell, NAME, Settings};
-use crate::experiment::tally::{self, wait_histogram};
-use crate::measure::Coldness;
+use crate::experiment::tally::{self, wait_histogram, wait_us};
 use crate::report::Record;
 use crate::statistics::{Estimate, paired_ratio};
 
 /// The longest slot of a series over time; intervals are at least so many slots.
 const SLOT_MAX: Duration = Duration::from_secs(1);
 const SLOTS_MIN: u32 = 20;
-
-/// Fewest reads that a 99th percentile is taken of: ten are then slower.
-const READS_MIN: u64 = 1000;
-
-/// What one measurement gave.
-#[derive(Debug)]
-pub(super) struct Taken {
-    pub(super) written: Written,
-    pub(super) readers: Option<Readers>,
-    pub(super) coldness: Vec<Coldness>,
-}
 
 /// One round of a cell, as the report has it.
 #[derive(Debug, Clone, Serialize)]
@@ -101,19 +87,15 @@ impl Readers {
                 *most = Some(most.map_or(us, |most: f64| most.max(us)));
             }
         }
-        let us = |ns: &Histogram<u64>, quantile: f64| {
-            let enough = ns.len() >= if quantile == 0.99 { READS_MIN } else { 1 }; // [CKR-1]
-            enough.then(|| ns.value_at_quantile(quantile) as f64 / 1e3)
-        };
         Readers {
             foreground_reads: all.len(),
-            foreground_us_p50: us(&during, 0.5),
-            foreground_us_p99: us(&during, 0.99),
-            foreground_us_max: us(&during, 1.0),
-            foreground_before_us_p50: us(&before, 0.5),
-            foreground_before_us_p99: us(&before, 0.99),
-            foreground_interval_us_p50: us(&all, 0.5),
-            foreground_interval_us_p99: us(&all, 0.99),
+            foreground_us_p50: wait_us(&during, 0.5),
+            foreground_us_p99: wait_us(&during, 0.99),
+            foreground_us_max: wait_us(&during, 1.0),
+            foreground_before_us_p50: wait_us(&before, 0.5),
+            foreground_before_us_p99: wait_us(&before, 0.99),
+            foreground_interval_us_p50: wait_us(&all, 0.5),
+            foreground_interval_us_p99: wait_us(&all, 0.99),
             foreground_slot_seconds: slot.as_secs_f64(),
             foreground_us_max_over_time: us_max,
         }
@@ -121,8 +103,14 @@ impl Readers {
 }
 
 impl Round {
-    fn new(settings: &Settings, cell: Cell, taken: Taken) -> Round {
-        let Written { report, device, .. } = taken.written;
+    /// That `written` came of a checkpoint of `cell`.
+    pub(super) fn new(
+        settings: &Settings,
+        cell: Cell,
+        written: &Written,
+        readers: Option<Readers>,
+    ) -> Round {
+        let Written { report, device, .. } = written;
         let seconds = report.total.as_secs_f64();
         let ends = report.tablespaces.iter().map(|one| one.writes_ended.as_secs_f64());
         let counted = device.filter(|device| device.writes > 0);
@@ -138,7 +126,7 @@ impl Round {
             sync_seconds: report.sync.as_secs_f64(),
             tablespace_seconds: ends.collect(),
             slip: cell.paced.then(|| report.slip.div_duration_f64(settings.interval)),
-            readers: taken.readers,
+            readers,
         }
     }
 }
@@ -147,27 +135,13 @@ impl Round {
 pub(super) type Tally = tally::Row<Cell, Round>;
 
 impl Tally {
-    /// What was measured as a round of this cell.
-    pub(super) fn round(&mut self, settings: &Settings, taken: Taken) -> Round {
-        if self.cell.foreground && self.cell.cache == CacheMode::Buffered {
-            taken.coldness.iter().for_each(|coldness| self.begins(coldness));
-        }
-        let by_others = taken.written.report.pages_by_others;
-        if by_others > 0 {
-            let remark = "pages were written by others than the checkpoint";
-            self.remarks.push(format!("{by_others} {remark}"));
-        }
-        Round::new(settings, self.cell, taken)
-    }
-
     /// What the figure is here of what it is in `other`; `None` if a round lacks it.
     pub(super) fn ratio_to(
         &self,
         other: &Tally,
         value: impl Fn(&Round) -> Option<f64>,
     ) -> Option<Estimate> {
-        let of = |tally: &Tally| tally.rounds.iter().map(&value).collect::<Option<Vec<f64>>>();
-        paired_ratio(&of(self)?, &of(other)?)
+        paired_ratio(&self.figures(&value)?, &other.figures(&value)?)
     }
 
     /// Its record. `baseline`: one write after another of the same pages, where there is one.
@@ -175,8 +149,7 @@ impl Tally {
         let mut record = self.record(NAME, "seconds");
         let baseline = baseline.filter(|_| !self.cell.is_timed());
         let ratio = baseline.and_then(|it| self.ratio_to(it, |round| Some(round.seconds)));
-        let ratio = ratio.map_or(Value::Null, |ratio| ratio.value.into());
-        record.metrics.insert("ratio_to_arrival".to_owned(), ratio);
+        record.metrics.insert("ratio_to_arrival".to_owned(), json!(ratio.map(|it| it.value)));
         record
     }
 }

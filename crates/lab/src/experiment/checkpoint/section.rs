@@ -22,21 +22,9 @@ pub(super) fn draw(settings: &Settings, tallies: &[Tally]) -> Section {
     }
 }
 
-fn group(tally: &Tally) -> String {
-    format!("{} pages, {}", tally.cell.dirty, tally.cell.cache)
-}
-
 /// The way of writing, with its remarks.
 fn name(tally: &Tally) -> TableCell {
-    let cell = tally.cell;
-    let order = if cell.combine { "coalesced" } else { "one by one" };
-    let pace = match (cell.is_timed(), cell.paced) {
-        (false, _) => "",
-        (true, true) => ", spread",
-        (true, false) => ", at once",
-    };
-    let name = format!("{}, {order}, {}{pace}", cell.elevator, cell.backend);
-    TableCell::new(name).noted(&tally.notes())
+    TableCell::new(tally.cell.way_of_writing()).noted(&tally.notes())
 }
 
 fn figure(tally: &Tally, value: impl Fn(&Round) -> Option<f64>) -> TableCell {
@@ -59,7 +47,7 @@ fn writing(settings: &Settings, tallies: &[Tally]) -> Table {
     Table::of(
         "To the end of the sync, and how many times as fast as one page after another",
         tallies.iter().filter(|tally| !tally.cell.is_timed()),
-        group,
+        |tally| tally.cell.pages(),
         &[
             ("way of writing", &name),
             ("seconds", &seconds),
@@ -80,7 +68,7 @@ fn reading(tallies: &[Tally]) -> Table {
     Table::of(
         "What reads take beside a checkpoint, in microseconds",
         tallies.iter().filter(|tally| tally.cell.foreground),
-        group,
+        |tally| tally.cell.pages(),
         &[
             ("checkpoint", &name),
             ("p99 before", &|tally| of(tally, |it| it.foreground_before_us_p99)),
@@ -107,17 +95,13 @@ fn over_time(settings: &Settings, tallies: &[Tally]) -> Option<Plot> {
         Some(us? / 1e3)
     };
     let line = |tally: &Tally| {
-        let at = |slot: usize| {
-            let rounds: Option<Vec<f64>> =
-                tally.rounds.iter().map(|round| ms(round, slot)).collect();
-            Point::of(slot, &rounds?)
-        };
+        let at = |slot: usize| Point::of(slot, &tally.figures(|round| ms(round, slot))?);
         let name = if tally.cell.paced { "spread" } else { "at once" }.to_owned();
         Line { name, points: slots.clone().filter_map(at).collect(), dashed: tally.cell.paced }
     };
     let second = |slot: usize| number(slot as f64 * readers.foreground_slot_seconds);
     Some(Plot {
-        title: group(first),
+        title: first.cell.pages(),
         x_name: "seconds since the checkpoint began".to_owned(),
         y_name: "longest read, milliseconds".to_owned(),
         ticks: slots.clone().map(second).collect(),

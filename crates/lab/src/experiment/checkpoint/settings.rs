@@ -18,9 +18,6 @@ const DIRTY_PART: u32 = 8;
 /// Fewest pages that a checkpoint is made of here.
 const DIRTY_MIN: u32 = 64;
 
-/// A quiet time before the checkpoint of a cell with readers, as a part of an interval: one in so many.
-const CALM_PARTS: u32 = 2;
-
 /// `forebay lab checkpoint`.
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -28,11 +25,6 @@ const CALM_PARTS: u32 = 2;
                   out by one checkpoint, and syncs. Who has arrival, combine off and backend sync \
                   writes them as most engines did: one page after the other, in the order of frames. \
                   Every cell of one pattern and cache mode is compared with that.\n\
-                  Patterns: uniform (anywhere), clustered (runs of 8 neighbours), zipfian (dense where \
-                  it is hot, sparse elsewhere), two-tablespaces (half of the pages under --dir, half \
-                  under --dir2, best on another device).\n\
-                  Elevators: arrival (as they stand in memory), sorted (by place, one tablespace after \
-                  the other), balanced (by place, all tablespaces at once).\n\
                   Readers: threads that read random pages at a steady rate, whatever the disk does. Cells \
                   with readers or with pacing last an interval and a half in each round; by default \
                   they are measured for the best order alone, --all-cells crosses everything with \
@@ -55,7 +47,7 @@ pub struct Settings {
     /// Pages of 8 KiB to change before each checkpoint; all are in memory [default: an eighth of the file]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..))]
     dirty: Option<u32>,
-    /// Patterns, from: uniform, clustered, zipfian, two-tablespaces [quick: uniform,clustered]
+    /// Patterns: where the changed pages are [quick: uniform,clustered]
     #[arg(
         long,
         value_name = "LIST",
@@ -64,7 +56,7 @@ pub struct Settings {
         default_value_if("quick", "true", "uniform,clustered")
     )]
     pub(super) patterns: Vec<Dirty>,
-    /// Elevators, from: arrival, sorted, balanced [quick: arrival,balanced]
+    /// Elevators: the orders in which they are written [quick: arrival,balanced]
     #[arg(
         long,
         value_name = "LIST",
@@ -176,48 +168,40 @@ impl Settings {
     /// Everything that is to be measured, in the order of the report.
     pub(super) fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
+        let (paced, foreground) = (false, false);
+        let mut ways = Vec::new();
+        for &elevator in &self.elevators {
+            ways.extend(self.combines.iter().map(|&combine| (elevator, combine)));
+        }
         for &dirty in &self.patterns {
             for &cache in &self.caches {
-                for &elevator in &self.elevators {
-                    for &combine in &self.combines {
-                        for &backend in self.backends.iter().filter(|kind| kind.serves(cache)) {
-                            for (paced, foreground) in
-                                [(false, false), (true, false), (false, true), (true, true)]
-                            {
-                                cells.push(Cell {
-                                    dirty,
-                                    elevator,
-                                    combine,
-                                    cache,
-                                    backend,
-                                    paced,
-                                    foreground,
-                                });
-                            }
-                        }
+                for &(elevator, combine) in &ways {
+                    for &backend in self.backends.iter().filter(|kind| kind.serves(cache)) {
+                        let cell =
+                            Cell { dirty, elevator, combine, cache, backend, paced, foreground };
+                        let beside = Cell { foreground: true, ..cell };
+                        let paced = |cell| Cell { paced: true, ..cell };
+                        cells.extend([cell, paced(cell), beside, paced(beside)]);
                     }
                 }
             }
         }
         cells.retain(|cell| match cell.is_timed() {
-            true => self.all_cells || self.is_telling(cell),
+            // Some intervals are long: with readers, and of everything else the best that was asked for.
+            true if !self.all_cells => {
+                let is_first = self.patterns.first() == Some(&cell.dirty);
+                cell.foreground && is_first && self.is_best(cell)
+            }
+            true => true,
             false => !self.essential || self.is_essential(cell),
         });
         unique(&cells)
     }
 
-    /// Whether a cell that lasts some intervals is worth them: with readers, and of everything else the
-    /// best that was asked for, in the first pattern.
-    fn is_telling(&self, cell: &Cell) -> bool {
-        cell.foreground && self.patterns.first() == Some(&cell.dirty) && self.is_best(cell)
-    }
-
     /// Whether it writes in the best way that was asked for.
     pub(super) fn is_best(&self, cell: &Cell) -> bool {
-        let best = |order: Order| self.elevators.contains(&order).then_some(order);
-        let order = Order::ALL.into_iter().rev().find_map(best);
         let serving = self.backends.iter().rev().find(|kind| kind.serves(cell.cache));
-        order == Some(cell.elevator)
+        self.elevators.iter().max() == Some(&cell.elevator)
             && cell.combine == self.combines.contains(&true)
             && serving == Some(&cell.backend)
     }
@@ -247,11 +231,6 @@ impl Settings {
     /// Whether even the first round has to be left unfinished.
     pub(super) fn is_out_of_time(&self, elapsed: Duration) -> bool {
         elapsed > self.time_max()
-    }
-
-    /// How long readers read before the checkpoint of a cell.
-    pub(super) fn calm(&self) -> Duration {
-        self.interval / CALM_PARTS
     }
 }
 

@@ -22,21 +22,23 @@ use forebay::{
     Arrival, Balanced, BufferPool, CheckpointOptions, CheckpointReport, FileOptions, Lsn,
     PagedFile, Sorted, Tablespace,
 };
-use forebay_io::{Kind, Prefer};
+use forebay_io::{CacheMode, Kind, Prefer};
 
 use super::dirty::Place;
 use super::foreground::{self, Demand};
-use super::record::{Readers, Taken};
-use super::{Cell, Dirty, Means, Order, PAGE_BYTES, Settings};
+use super::record::{Readers, Round, Tally};
+use super::{Dirty, Means, Order, PAGE_BYTES, Settings};
 use crate::experiment::Bench;
 use crate::experiment::tally::emptied;
 use crate::facts::DeviceCounters;
 use crate::interrupt;
-use crate::measure::Coldness;
 use crate::workfile::Workfile;
 
 /// Frames beyond the dirty ones: for rings of readers.
 const SPARE_FRAMES: u64 = 2048;
+
+/// A quiet time before the checkpoint of a cell with readers, as a part of an interval: one in so many.
+const CALM_PARTS: u32 = 2;
 
 /// Between two looks for Ctrl-C.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
@@ -50,11 +52,10 @@ pub(super) struct Site<'a> {
     settings: &'a Settings,
     bench: &'a Bench<'a>,
     means: &'a Means,
-    cell: Cell,
+    row: &'a mut Tally,
     pool: BufferPool,
     files: Vec<PagedFile>,
     workfiles: Vec<&'a Workfile>,
-    coldness: Vec<Coldness>,
     random: fastrand::Rng,
     /// What the pages of the last round begin with, mixed with the block.
     tick: u64,
@@ -78,18 +79,21 @@ impl<'a> Site<'a> {
         settings: &'a Settings,
         bench: &'a Bench<'a>,
         means: &'a Means,
-        cell: Cell,
+        row: &'a mut Tally,
     ) -> anyhow::Result<Site<'a>> {
+        let cell = row.cell;
         let second = means.second.as_ref().filter(|_| cell.dirty == Dirty::TwoTablespaces);
         let workfiles: Vec<&Workfile> = std::iter::once(bench.workfile).chain(second).collect();
-        let mut coldness = Vec::new();
         let mut builder = BufferPool::builder()
             .frames(u64::from(settings.dirty_pages()) + SPARE_FRAMES)
             .page_size(PAGE_BYTES)
             .backend(Prefer::Only(cell.backend))
             .cleaner(false);
         for (name, workfile) in ["main", "second"].into_iter().zip(&workfiles) {
-            coldness.push(emptied(workfile)?);
+            let coldness = emptied(workfile)?;
+            if cell.foreground && cell.cache == CacheMode::Buffered {
+                row.begins(&coldness);
+            }
             let (directory, _) = workfile.named().context("a pool opens its files by name")?;
             builder = builder.tablespace(Tablespace::new(name, directory).cache(cell.cache));
         }
@@ -103,11 +107,10 @@ impl<'a> Site<'a> {
             settings,
             bench,
             means,
-            cell,
+            row,
             pool,
             files,
             workfiles,
-            coldness,
             random: fastrand::Rng::with_seed(settings.common.seed ^ 0x5eed),
             tick: 0,
             closed: false,
@@ -122,14 +125,14 @@ impl<'a> Site<'a> {
         &mut self,
         set: &[Place],
         random: &mut fastrand::Rng,
-    ) -> anyhow::Result<Taken> {
-        let settings = self.settings;
-        let (written, readers) = if self.cell.foreground {
+    ) -> anyhow::Result<Round> {
+        let (settings, cell) = (self.settings, self.row.cell);
+        let (written, readers) = if cell.foreground {
             let demand = Demand::new(settings, set, random);
             // Readers read what is not dirty of the first tablespace's file.
             let (pool, file) = (self.pool.clone(), self.files[0].clone());
             let (written, samples) = foreground::beside(&pool, &file, &demand, || {
-                rest_until(Instant::now() + settings.calm())?;
+                rest_until(Instant::now() + settings.interval / CALM_PARTS)?;
                 self.changed_and_written(set)
             })?;
             let readers = Readers::new(settings.interval, written.span, &samples);
@@ -138,17 +141,22 @@ impl<'a> Site<'a> {
             (self.changed_and_written(set)?, None)
         };
         self.check(set)?;
-        Ok(Taken { written, readers, coldness: self.coldness.clone() })
+        let by_others = written.report.pages_by_others;
+        if by_others > 0 {
+            let remark = "pages were written by others than the checkpoint";
+            self.row.remarks.push(format!("{by_others} {remark}"));
+        }
+        Ok(Round::new(settings, cell, &written, readers))
     }
 
     fn changed_and_written(&mut self, set: &[Place]) -> anyhow::Result<Written> {
         self.change(set)?;
         let (begun, interval) = (Instant::now(), self.settings.interval);
-        let written = self.write(match self.cell.paced {
+        let written = self.write(match self.row.cell.paced {
             true => CheckpointOptions::spread(interval),
             false => CheckpointOptions::now(),
         })?;
-        if self.cell.is_timed() {
+        if self.row.cell.is_timed() {
             rest_until(begun + interval)?;
         }
         Ok(written)
@@ -177,14 +185,15 @@ impl<'a> Site<'a> {
 
     /// Writes out what is dirty, as the cell says and at the pace of `options`.
     fn write(&self, options: CheckpointOptions) -> anyhow::Result<Written> {
-        let depth = if self.cell.backend == Kind::Sync { 1 } else { self.settings.depth as usize };
-        let options = match self.cell.elevator {
+        let cell = self.row.cell;
+        let depth = if cell.backend == Kind::Sync { 1 } else { self.settings.depth as usize };
+        let options = match cell.elevator {
             Order::Arrival => options.elevator(Arrival::default()),
             Order::Sorted => options.elevator(Sorted::default()),
             Order::Balanced => options.elevator(Balanced::new(self.files.len())),
         };
-        let options = options.combine(self.cell.combine).depth(depth);
-        let counters = || self.means.counters(self.bench, self.cell.dirty);
+        let options = options.combine(cell.combine).depth(depth);
+        let counters = || self.means.counters(self.bench, cell.dirty);
         let before = counters();
         let begun = Instant::now();
         let report = std::thread::scope(|scope| {
@@ -241,22 +250,19 @@ impl Drop for Site<'_> {
 
 /// Sleeps, but not past Ctrl-C.
 fn rest_until(moment: Instant) -> Result<(), interrupt::Interrupted> {
-    loop {
+    while let Some(left) = moment.checked_duration_since(Instant::now()) {
         interrupt::check()?;
-        let left = moment.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
         std::thread::sleep(left.min(LOOK_INTERVAL));
     }
+    interrupt::check()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Cell;
     use super::*;
     use crate::facts::Storage;
     use crate::workfile::Naming;
-    use forebay_io::CacheMode;
 
     /// A directory with a working file of 1 MiB, and what a site needs besides.
     struct Ground {
@@ -291,8 +297,8 @@ mod tests {
         }
     }
 
-    fn cell() -> Cell {
-        Cell {
+    fn row() -> Tally {
+        Tally::new(Cell {
             dirty: Dirty::Uniform,
             elevator: Order::Balanced,
             combine: true,
@@ -300,7 +306,7 @@ mod tests {
             backend: Kind::Sync,
             paced: false,
             foreground: false,
-        }
+        })
     }
 
     /// In the disk's order two of them are neighbours, in that of the frames none.
@@ -311,7 +317,8 @@ mod tests {
         let ground = Ground::new();
         let bench = ground.bench();
         let means = Means::probe(&ground.settings, &bench).unwrap();
-        let mut site = Site::new(&ground.settings, &bench, &means, cell()).unwrap();
+        let mut row = row();
+        let mut site = Site::new(&ground.settings, &bench, &means, &mut row).unwrap();
         site.change(&SET).unwrap();
         assert_eq!(site.pool.stats().frames_dirty, 4, "[SIT-1]");
         let taken = site.write(CheckpointOptions::now()).unwrap();
@@ -333,12 +340,13 @@ mod tests {
             let ground = Ground::new();
             let bench = ground.bench();
             let means = Means::probe(&ground.settings, &bench).unwrap();
-            let cell = Cell { elevator, combine, ..cell() };
-            let mut site = Site::new(&ground.settings, &bench, &means, cell).unwrap();
-            let taken = site.measure(&SET, &mut fastrand::Rng::with_seed(1)).unwrap();
-            let report = &taken.written.report;
-            assert_eq!(report.requests, requests, "{}", cell.label());
-            assert_eq!(report.elevator, elevator.to_string());
+            let mut row = row();
+            (row.cell.elevator, row.cell.combine) = (elevator, combine);
+            let mut site = Site::new(&ground.settings, &bench, &means, &mut row).unwrap();
+            let report = site.changed_and_written(&SET).unwrap().report;
+            assert_eq!((report.requests, report.elevator), (requests, &*elevator.to_string()));
+            let round = site.measure(&SET, &mut fastrand::Rng::with_seed(1)).unwrap();
+            assert_eq!(round.requests, requests, "{}", site.row.cell.label());
         }
     }
 
@@ -347,7 +355,8 @@ mod tests {
         let ground = Ground::new();
         let bench = ground.bench();
         let means = Means::probe(&ground.settings, &bench).unwrap();
-        let mut site = Site::new(&ground.settings, &bench, &means, cell()).unwrap();
+        let mut row = row();
+        let mut site = Site::new(&ground.settings, &bench, &means, &mut row).unwrap();
         site.change(&SET).unwrap();
         site.write(CheckpointOptions::now()).unwrap();
         let file = std::fs::OpenOptions::new().write(true).open(ground.workfile.path()).unwrap();
@@ -364,7 +373,8 @@ mod tests {
         let bench = ground.bench();
         let means = Means::probe(&ground.settings, &bench).unwrap();
         let file = std::fs::File::open(ground.workfile.path()).unwrap();
-        let mut site = Site::new(&ground.settings, &bench, &means, cell()).unwrap();
+        let mut row = row();
+        let mut site = Site::new(&ground.settings, &bench, &means, &mut row).unwrap();
         site.change(&SET).unwrap();
         drop(site);
         for (_, block) in SET {

@@ -124,7 +124,7 @@ pub(super) fn cells(settings: &Settings) -> Vec<Activation> {
         let mut cell = |start, told, stride: u32, streams, descriptors| {
             cells.push(Activation {
                 start,
-                readahead: settings.told(told),
+                readahead: Readahead::descriptor(told, settings.knob.found_bytes),
                 request_bytes,
                 stride_bytes: request_bytes * u64::from(stride),
                 streams,
@@ -155,8 +155,7 @@ pub(super) fn measure(
     bench: &Bench<'_>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
-    let cells = cells(settings);
-    let mut cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
+    let mut cells: Vec<Cell> = cells(settings).into_iter().map(Cell::new).collect();
     let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
     for _ in 0..settings.args.repetitions {
         let order = 0..cells.len();
@@ -252,16 +251,15 @@ impl Cell {
     }
 
     fn is_agreed(&self) -> bool {
-        let Summary { repetitions, repetitions_agreeing, .. } = self.summary();
-        repetitions > 0 && repetitions_agreeing == repetitions && self.cold
+        let agreeing = self.summary().repetitions_agreeing as usize;
+        agreeing > 0 && agreeing == self.rounds.len() && self.cold
     }
 }
 
 /// The record of a cell.
 pub(super) fn record(cell: &Cell) -> Record {
     let mut record = cell.record(NAME, "reads_until_ahead");
-    record.metrics = fields(&cell.summary());
-    record.metrics.insert("rounds".to_owned(), cell.rounds.len().into());
+    record.metrics.extend(fields(&cell.summary()));
     record.remarks = cell.remarks();
     record
 }

@@ -11,8 +11,11 @@
 //! Invariants:  [RCN-1] what is advised reaches the bound of the best, for the most readers and for the fewest
 //!              [RCN-2] nothing is advised unless what is set now surely misses it, by three rounds at least
 
+use forebay_io::CacheMode;
+
 use super::files::Files;
-use super::throughput::{Cache, Cell, Throughput, files_name, readers};
+use super::settings::sorted;
+use super::throughput::{Cell, Throughput, readers};
 use super::{NAME, Settings};
 use crate::experiment::{Outcome, grouped};
 use crate::facts::Storage;
@@ -20,7 +23,6 @@ use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict};
 use crate::statistics::{
     BOUND, Estimate, Judgement, ROUNDS_MIN, knee, median, paired_ratio, range, ratio_to_best,
 };
-use crate::units::typed_size;
 
 /// Sectors are what `blockdev` counts in, whatever the disk's own are.
 pub(super) const SECTOR_BYTES: u64 = 512;
@@ -28,9 +30,7 @@ pub(super) const SECTOR_BYTES: u64 = 512;
 /// Everything with one kind of files and one size of a read.
 #[derive(Debug)]
 pub(super) struct Group<'a> {
-    pub(super) files: Option<Files>,
-    pub(super) request_bytes: u64,
-    /// Through the page cache.
+    /// Through the page cache; one at least.
     pub(super) cells: Vec<&'a Cell>,
     /// Past it, of the same files.
     pub(super) ceilings: Vec<&'a Cell>,
@@ -45,8 +45,14 @@ pub(super) struct Curve<'a> {
 
 /// Which readahead a group comes to.
 #[derive(Debug)]
-pub(super) struct Choice {
-    /// As good as the best for the most readers, by its number on their curve.
+pub(super) struct Choice<'a> {
+    /// Of the most readers.
+    pub(super) many: Curve<'a>,
+    /// Of the fewest, who may be as many.
+    few: Curve<'a>,
+    /// What is set now, by its number on the curve of the most.
+    now: Option<usize>,
+    /// As good as the best for the most readers.
     knee: usize,
     /// That or a larger one, if there is one that does not cost the fewest readers too much.
     pub(super) chosen: Option<usize>,
@@ -57,24 +63,20 @@ pub(super) struct Choice {
 /// All groups, that of which conclusions are drawn first.
 pub(super) fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
     let (buffered, direct): (Vec<&Cell>, Vec<&Cell>) =
-        cells.iter().partition(|cell| cell.cell.cache == Cache::Buffered);
-    let groups = grouped(buffered, |cell| (cell.cell.files, cell.cell.request_bytes));
-    let group = |((files, request_bytes), cells)| {
+        cells.iter().partition(|cell| cell.cell.cache == CacheMode::Buffered);
+    let mut groups = grouped(buffered, |cell| (cell.cell.files, cell.cell.request_bytes));
+    groups.sort_by_key(|((files, request_bytes), _)| (*files != Files::Own, *request_bytes));
+    let group = |((files, _), cells)| {
         let ceilings = direct.iter().copied().filter(|cell| cell.cell.files == files).collect();
-        Group { files, request_bytes, cells, ceilings }
+        Group { cells, ceilings }
     };
-    let mut groups: Vec<Group<'_>> = groups.into_iter().map(group).collect();
-    groups.sort_by_key(|group| (group.files != Some(Files::Own), group.request_bytes));
-    groups
+    groups.into_iter().map(group).collect()
 }
 
 impl<'a> Group<'a> {
     /// Numbers of readers, ascending.
     pub(super) fn readers(&self) -> Vec<u32> {
-        let mut readers: Vec<u32> = self.cells.iter().map(|cell| cell.cell.readers).collect();
-        readers.sort_unstable();
-        readers.dedup();
-        readers
+        sorted(&self.cells.iter().map(|cell| cell.cell.readers).collect::<Vec<_>>())
     }
 
     /// What of one number of `readers` can be compared.
@@ -90,15 +92,10 @@ impl<'a> Group<'a> {
         Curve { rates: cells.iter().map(|cell| cell.rates()).collect(), cells }
     }
 
-    /// The curves of the most readers and of the fewest, which may be the same.
-    fn ends(&self) -> Option<[Curve<'a>; 2]> {
-        let readers = self.readers();
-        Some([self.curve(*readers.last()?), self.curve(*readers.first()?)])
-    }
-
     /// The readahead that this comes to, if anything can be compared.
-    pub(super) fn choice(&self, settings: &Settings) -> Option<Choice> {
-        let [many, few] = self.ends()?;
+    pub(super) fn choice(&self, settings: &Settings) -> Option<Choice<'a>> {
+        let readers = self.readers();
+        let (many, few) = (self.curve(*readers.last()?), self.curve(*readers.first()?));
         let knee = knee(&many.rates)?;
         let of = |index: usize| {
             let of_few = few.position(many.cells[index]).and_then(|index| few.ratio(index));
@@ -109,12 +106,15 @@ impl<'a> Group<'a> {
         let reaches =
             |&index: &usize| !misses(index) && of(index).all(|ratio| ratio.value >= BOUND);
         let chosen = (knee..many.cells.len()).find(reaches); // [RCN-1]
-        let now = many.position_of(settings.knob.found_bytes);
+        let found = settings.knob.found_bytes;
+        let is_found = |cell: &&Cell| found.is_some() && cell.cell.readahead.bytes == found;
+        let now = many.cells.iter().position(is_found);
         let mut open = (0..many.cells.len())
             .filter(|&index| comes_to(index, Judgement::Undecided) && !misses(index));
         let is_open =
             open.any(|index| chosen.is_none_or(|chosen| index <= chosen) || now == Some(index));
-        Some(Choice { knee, chosen, is_decided: !is_open })
+        let is_decided = !is_open;
+        Some(Choice { many, few, now, knee, chosen, is_decided })
     }
 }
 
@@ -133,11 +133,6 @@ impl Curve<'_> {
         self.cells.iter().position(|cell| cell.cell.readahead == other.cell.readahead)
     }
 
-    /// The cell that was measured with `bytes` of readahead.
-    fn position_of(&self, bytes: Option<u64>) -> Option<usize> {
-        self.cells.iter().position(|cell| bytes.is_some() && cell.cell.readahead.bytes == bytes)
-    }
-
     /// In MB/s, the median of the rounds.
     fn rate(&self, index: usize) -> f64 {
         median(&self.rates[index]).unwrap_or(0.0) / 1e6
@@ -151,8 +146,7 @@ impl Curve<'_> {
     fn verdict(&self, index: usize) -> Option<Verdict> {
         let (best, ratio) = self.ratio(index)?;
         let cell = &self.cells[index].cell;
-        let (files, request) = (files_name(cell.files), typed_size(cell.request_bytes));
-        let row = format!("{}, {files}, reads of {request}", readers(cell.readers));
+        let row = format!("{}, {}", readers(cell.readers), cell.reads());
         let of = [index, best].map(|it| format!("readahead {}", self.cells[it].cell.readahead));
         Some(Verdict::new(NAME, row, of, ratio))
     }
@@ -173,46 +167,28 @@ pub(super) fn undecided(settings: &Settings, cells: &[Cell]) -> Vec<Throughput> 
 
 /// Puts the verdicts, the advice and the sentences into `outcome`.
 pub(super) fn draw(settings: &Settings, storage: &Storage, cells: &[Cell], outcome: &mut Outcome) {
-    let mut told = Vec::new();
-    if let Some(group) = groups(cells).first() {
-        told.push(of_group(group, settings, storage, outcome));
-        told.extend(settings.knob.why_not_device.as_ref().map(|why| {
-            format!(
-                "The readahead was varied by advice for descriptors, since the device's cannot be set ({why})."
-            )
-        }));
-    }
-    outcome.conclusions.extend(Conclusion::all(NAME, told));
-}
-
-fn of_group(
-    group: &Group<'_>,
-    settings: &Settings,
-    storage: &Storage,
-    outcome: &mut Outcome,
-) -> String {
+    let groups = groups(cells);
+    let Some(group) = groups.first() else { return };
     let none = |why: &str| format!("No conclusion about readahead: {why}.");
     let rounds = group.cells.iter().map(|cell| cell.rounds.len()).max().unwrap_or(0);
-    match (group.ends(), group.choice(settings)) {
+    let mut told = vec![match group.choice(settings) {
         _ if group.cells.iter().all(|cell| !cell.cold) => none(
             "the page cache could not be emptied, so these are the speeds of memory, not of a disk",
         ),
         _ if rounds < ROUNDS_MIN => none(&format!("it takes --rounds {ROUNDS_MIN} at least")), // [RCN-2]
-        (Some(ends), Some(choice)) if ends[0].cells.len() > 1 => {
-            let now = ends[0].position_of(settings.knob.found_bytes);
-            of_curves(&ends, &choice, now, storage, outcome)
-        }
+        Some(choice) if choice.many.cells.len() > 1 => of_choice(&choice, storage, outcome),
         _ => none("too little could be measured"),
-    }
+    }];
+    told.extend(settings.knob.why_not_device.as_ref().map(|why| {
+        format!(
+            "The readahead was varied by advice for descriptors, since the device's cannot be set ({why})."
+        )
+    }));
+    outcome.conclusions.extend(Conclusion::all(NAME, told));
 }
 
-fn of_curves(
-    [many, few]: &[Curve<'_>; 2],
-    choice: &Choice,
-    now: Option<usize>,
-    storage: &Storage,
-    outcome: &mut Outcome,
-) -> String {
+fn of_choice(choice: &Choice<'_>, storage: &Storage, outcome: &mut Outcome) -> String {
+    let Choice { many, few, now, knee, chosen, .. } = choice;
     let most = many.cells[0].cell.readers;
     let count = readers(most).replace("readers", "sequential readers");
     outcome.verdicts.extend(now.and_then(|now| many.verdict(now)));
@@ -224,21 +200,21 @@ fn of_curves(
              MB/s with any of those measured."
         );
     }
-    let Some(chosen) = choice.chosen else {
+    let Some(chosen) = *chosen else {
         return format!(
             "{count} need a readahead of {}, but each that is as good for them costs fewer readers more than \
              5 %: no setting is best for both.",
-            many.with(choice.knee),
+            many.with(*knee),
         );
     };
-    if now != Some(chosen) {
+    if *now != Some(chosen) {
         outcome.verdicts.extend(many.verdict(chosen));
     }
     if few.cells.first().is_some_and(|cell| cell.cell.readers < most) {
         let of_few = few.position(many.cells[chosen]).and_then(|index| few.verdict(index));
         outcome.verdicts.extend(of_few);
     }
-    let why = match (chosen > choice.knee, chosen + 1 < many.cells.len()) {
+    let why = match (chosen > *knee, chosen + 1 < many.cells.len()) {
         (true, _) => "; a smaller one would do for them, but cost fewer readers more than 5 %.",
         (false, true) => "; more gains less than 5 %.",
         (false, false) => ". A larger one was not measured.",
@@ -260,6 +236,9 @@ fn against(
     let advice = || {
         let (to, from) = (bytes(chosen)?, bytes(now)?);
         let gain = paired_ratio(&many.rates[chosen], &many.rates[now])?;
+        if !many.misses(now) {
+            return None; // [RCN-2]
+        }
         let advice = Advice::worth_it(Proposal {
             experiment: NAME,
             setting: "read_ahead_kb",
@@ -276,8 +255,8 @@ fn against(
         });
         advice.zip(Some(to))
     };
-    let Some((advice, to)) = Some(()).filter(|()| many.misses(now)).and_then(|()| advice()) else {
-        return format!(" What is set now, {set}, is not clearly worse: leave it."); // [RCN-2]
+    let Some((advice, to)) = advice() else {
+        return format!(" What is set now, {set}, is not clearly worse: leave it.");
     };
     let told = format!(
         " That is {:.1} times ({:.1} to {:.1}) what they get with what is set now, {set}. {}",

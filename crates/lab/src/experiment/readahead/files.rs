@@ -32,9 +32,9 @@ const EMPTYING_TIME_MAX: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Files {
-    /// A file each.
+    /// A file each, as a program with many tables has it
     Own,
-    /// A range each of one file.
+    /// A range each of one file
     One,
 }
 

@@ -12,6 +12,7 @@
 //! Failure:     asked for by the device where that is not permitted, it says so before anything is
 //!              measured; nobody falls back unasked.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -28,9 +29,12 @@ use crate::units::shown_size;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
-    /// Where it is set for everybody.
+    /// For everybody who uses the device: root sets what `blockdev --setra` sets (of a filesystem without a
+    /// device, such as FUSE, what /sys/class/bdi says), and the value found is put back at the end, also
+    /// after Ctrl-C
     Device,
-    /// By advice for one descriptor.
+    /// By advice for one descriptor, which everybody may give: FADV_RANDOM is no readahead, NORMAL the
+    /// device's, SEQUENTIAL twice that
     Descriptor,
 }
 
@@ -108,11 +112,9 @@ impl fmt::Display for Readahead {
 /// What can be done about the readahead of a directory.
 #[derive(Debug, Clone)]
 pub(super) struct Knob {
-    /// How it is varied.
-    pub(super) by: By,
-    /// The file it is set in.
-    file: Result<PathBuf, String>,
-    /// What is set there, in bytes.
+    /// The file it is set in, if it is varied by the device [KNB-1].
+    pub(super) file: Option<PathBuf>,
+    /// What the device's is, in bytes.
     pub(super) found_bytes: Option<u64>,
     /// Why it is not varied by the device although nobody asked for another way.
     pub(super) why_not_device: Option<String>,
@@ -144,36 +146,33 @@ impl Knob {
         }
         let found_bytes =
             file.as_ref().ok().and_then(|file| read_kib(file).ok()).map(|kib| kib * 1024);
-        let settable = file.clone().and_then(|file| {
+        let settable = file.and_then(|file| {
             let opened = std::fs::OpenOptions::new().write(true).open(&file);
-            opened.map(drop).map_err(|error| format!("{}: {error}", file.display()))
+            opened.map_err(|error| format!("{}: {error}", file.display()))?;
+            Ok(file)
         });
-        let by = match (asked, &settable) {
-            (Some(By::Descriptor), _) | (None, Err(_)) if !values => By::Descriptor,
-            (_, Ok(())) => By::Device,
+        let (file, why_not_device) = match (asked, settable) {
+            (Some(By::Descriptor), _) => (None, None),
+            (None, Err(why)) if !values => (None, Some(why)),
+            (_, Ok(file)) => (Some(file), None),
             (_, Err(why)) => bad_input!(
                 "the readahead cannot be set here ({why}); run as root on the machine itself, or vary it \
                  with --by descriptor and without --readahead"
             ),
         };
-        let why_not_device = settable.err().filter(|_| asked.is_none());
-        Ok(Knob { by, file, found_bytes, why_not_device })
+        Ok(Knob { file, found_bytes, why_not_device })
     }
 
     /// The readaheads to measure: `asked`, or `defaults` and the one that was found, ascending.
     pub(super) fn readaheads(&self, asked: &[u64], defaults: &[u64]) -> Vec<Readahead> {
-        if self.by == By::Descriptor {
+        if self.file.is_none() {
             return [Told::Random, Told::Normal, Told::Sequential]
                 .map(|told| Readahead::descriptor(told, self.found_bytes))
                 .to_vec();
         }
-        let mut bytes: Vec<u64> = if asked.is_empty() {
-            defaults.iter().copied().chain(self.found_bytes).collect()
-        } else {
-            asked.to_vec()
-        };
-        bytes.sort_unstable();
-        bytes.dedup();
+        let found = self.found_bytes.filter(|_| asked.is_empty());
+        let asked = if asked.is_empty() { defaults } else { asked };
+        let bytes: BTreeSet<u64> = asked.iter().copied().chain(found).collect();
         bytes.into_iter().map(Readahead::device).collect()
     }
 
@@ -182,8 +181,7 @@ impl Knob {
     /// # Errors
     /// [`BadInput`](crate::BadInput) when it cannot be set after all.
     pub(super) fn take(&self) -> anyhow::Result<Turned> {
-        let file = self.file.as_ref().ok().filter(|_| self.by == By::Device);
-        match file.map(|file| ReadaheadGuard::at(file.clone())).transpose() {
+        match self.file.clone().map(ReadaheadGuard::at).transpose() {
             Ok(guard) => Ok(guard),
             Err(error) => bad_input!("{error:#}; use --by descriptor"),
         }
@@ -222,13 +220,13 @@ mod tests {
     fn by_the_device_where_that_is_permitted_and_by_descriptor_elsewhere() {
         let directory = tempfile::tempdir().unwrap();
         let knob = Knob::over(Ok(file(&directory)), None, false).unwrap();
-        assert_eq!((knob.by, knob.found_bytes), (By::Device, Some(128 << 10)));
+        assert_eq!((knob.file.is_some(), knob.found_bytes), (true, Some(128 << 10)));
         assert_eq!(knob.why_not_device, None);
         let none = Knob::over(Err("no bdi".to_owned()), None, false).unwrap();
-        assert_eq!((none.by, none.found_bytes), (By::Descriptor, None));
+        assert_eq!((none.file, none.found_bytes), (None, None));
         assert_eq!(none.why_not_device.as_deref(), Some("no bdi"));
         let chosen = Knob::over(Ok(file(&directory)), Some(By::Descriptor), false).unwrap();
-        assert_eq!((chosen.by, chosen.why_not_device), (By::Descriptor, None));
+        assert_eq!((chosen.file, chosen.why_not_device), (None, None));
     }
 
     #[test]

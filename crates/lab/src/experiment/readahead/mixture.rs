@@ -22,11 +22,12 @@ use serde::Serialize;
 
 use super::files::{Share, emptied, ranges};
 use super::knob::{Readahead, Turned, set};
-use super::race::{Finish, Limits, hold};
+use super::race::{Finish, hold};
 use super::reader::Plain;
-use super::{Device, Part, Settings, counted};
+use super::{Part, SETTLING_TIME_MAX, Settings};
 use crate::experiment::Bench;
-use crate::experiment::tally::{Row, one_round, shuffled, wait_histogram};
+use crate::experiment::tally::{Row, counted, one_round, shuffled, wait_histogram};
+use crate::facts::DeviceCounters;
 use crate::statistics::{Estimate, Judgement, paired_ratio};
 
 /// A cell and its rounds.
@@ -69,12 +70,17 @@ pub(super) struct Round {
     random_wait_us_p50: Option<f64>,
     pub(super) random_wait_us_p99: Option<f64>,
     seconds: f64,
-    #[serde(flatten)]
-    device: Device,
+    device_requests: Option<u64>,
+    device_bytes: Option<u64>,
 }
 
 impl Round {
-    fn new(cell: &Mixture, finish: &Finish, waits: &Histogram<u64>, device: Device) -> Round {
+    fn new(
+        cell: &Mixture,
+        finish: &Finish,
+        waits: &Histogram<u64>,
+        device: Option<DeviceCounters>,
+    ) -> Round {
         let streams = if cell.mix == Mix::Random { 0 } else { cell.streams as usize };
         let (streams, random) = finish.moved.split_at(streams);
         let rate = |moved: &[u64]| {
@@ -89,7 +95,8 @@ impl Round {
             random_wait_us_p50: wait_us(0.5),
             random_wait_us_p99: wait_us(0.99),
             seconds: finish.seconds,
-            device,
+            device_requests: device.map(|device| device.reads),
+            device_bytes: device.map(|device| device.read_bytes),
             ..Round::default()
         }
     }
@@ -120,8 +127,7 @@ pub(super) fn measure(
     turned: &Turned,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
-    let cells = cells(settings);
-    let mut cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
+    let mut cells: Vec<Cell> = cells(settings).into_iter().map(Cell::new).collect();
     let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
     for _ in 0..settings.args.rounds.least {
         let order = shuffled(&cells, &mut random);
@@ -159,8 +165,8 @@ fn round(
     }
     readers.iter_mut().for_each(|reader| reader.again = true);
     let time = settings.args.time;
-    let limits = Limits { settle: time, time_max: 2 * time };
-    let (finish, device) = counted(bench, || hold(&mut readers, limits))?;
+    let race = || hold(&mut readers, time, 2 * time);
+    let (finish, device) = counted(bench.counters, SETTLING_TIME_MAX, race)?;
     let mut waits = wait_histogram();
     for reader in readers.iter().skip(streams as usize) {
         waits.add(&reader.wait_ns).expect("all histograms are made alike");
@@ -170,8 +176,8 @@ fn round(
 
 /// Fills in what each kind kept in the last round [MIX-1].
 fn compare(cells: &mut [Cell]) {
-    for of_readahead in cells.chunks_mut(3) {
-        let [streams, random, both] = of_readahead else { unreachable!("three mixes each") };
+    let (threes, _) = cells.as_chunks_mut::<3>();
+    for [streams, random, both] in threes {
         if let (Some(streams), Some(random), Some(both)) =
             (streams.rounds.last(), random.rounds.last(), both.rounds.last_mut())
         {
@@ -185,7 +191,7 @@ fn compare(cells: &mut [Cell]) {
 /// What the streams and what the random readers of both together keep of what they had alone.
 fn kept(both: &Cell) -> [Option<Estimate>; 2] {
     let estimate = |kept: fn(&Round) -> Option<f64>| {
-        let kept: Vec<f64> = both.rounds.iter().map(kept).collect::<Option<_>>()?;
+        let kept = both.figures(kept)?;
         paired_ratio(&kept, &vec![1.0; kept.len()]).filter(|_| both.cold)
     };
     [estimate(|round| round.stream_kept), estimate(|round| round.random_kept)]
@@ -272,7 +278,7 @@ mod tests {
                 for (cell, moved) in three.iter_mut().zip(moved) {
                     let finish = Finish { seconds: 1.0, moved };
                     let waits = wait_histogram();
-                    cell.rounds.push(Round::new(&cell.cell, &finish, &waits, Device::default()));
+                    cell.rounds.push(Round::new(&cell.cell, &finish, &waits, None));
                 }
             }
             compare(&mut cells);

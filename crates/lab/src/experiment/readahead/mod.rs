@@ -33,12 +33,11 @@ pub use settings::{Part, ReadaheadArgs, Settings};
 
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::json;
 
-use super::{Bench, Experiment, Ground, Measuring, Outcome, tally};
+use super::{Bench, Experiment, Ground, Measuring, Outcome};
 use crate::device_readahead::ReadaheadGuard;
-use crate::report::{Conclusion, Record};
+use crate::report::Conclusion;
 use crate::workfile::{self, Naming};
 use files::BLOCK_BYTES;
 use knob::Turned;
@@ -103,19 +102,19 @@ impl Settings {
         let found = found?;
         restored?;
         let mut outcome = Outcome { section: view::section(&found, self), ..Outcome::default() };
-        let mut put = |part: Part, records: Vec<Record>| {
-            for mut record in records {
-                record.cell.insert("part".to_owned(), json!(part));
-                record.cell.entry("cache").or_insert("buffered".into());
-                record.cell.insert("profile".to_owned(), bench.storage.profile().into());
-                record.cell.insert("filesystem".to_owned(), json!(bench.storage.filesystem));
-                outcome.records.push(record);
-            }
-        };
-        put(Part::Throughput, found.throughput.iter().map(throughput::record).collect());
-        put(Part::Activation, found.activation.iter().map(activation::record).collect());
+        let throughput = found.throughput.iter().map(|cell| cell.record(NAME, "bytes_per_s"));
+        let throughput = throughput.map(|record| (Part::Throughput, record));
+        let activation = found.activation.iter().map(activation::record);
+        let activation = activation.map(|record| (Part::Activation, record));
         let mixture = found.mixture.iter().map(|cell| cell.record(NAME, "seconds"));
-        put(Part::Mixture, mixture.collect());
+        let mixture = mixture.map(|record| (Part::Mixture, record));
+        for (part, mut record) in throughput.chain(activation).chain(mixture) {
+            record.cell.insert("part".to_owned(), json!(part));
+            record.cell.entry("cache").or_insert("buffered".into());
+            record.cell.insert("profile".to_owned(), bench.storage.profile().into());
+            record.cell.insert("filesystem".to_owned(), json!(bench.storage.filesystem));
+            outcome.records.push(record);
+        }
         conclusion::draw(self, bench.storage, &found.throughput, &mut outcome);
         let told = [activation::sentence(&found.activation), mixture::sentence(&found.mixture)];
         outcome.conclusions.extend(Conclusion::all(NAME, told.into_iter().flatten()));
@@ -129,22 +128,4 @@ struct Found {
     throughput: Vec<throughput::Cell>,
     activation: Vec<activation::Cell>,
     mixture: Vec<mixture::Cell>,
-}
-
-/// What the device did in a round, where that can be told.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-struct Device {
-    device_requests: Option<u64>,
-    device_bytes: Option<u64>,
-}
-
-/// What `work` gives, and what the device did meanwhile and until it came to rest.
-fn counted<T>(
-    bench: &Bench<'_>,
-    work: impl FnOnce() -> anyhow::Result<T>,
-) -> anyhow::Result<(T, Device)> {
-    let (worked, device) = tally::counted(bench.counters, SETTLING_TIME_MAX, work)?;
-    let device_requests = device.map(|device| device.reads);
-    let device_bytes = device.map(|device| device.read_bytes);
-    Ok((worked, Device { device_requests, device_bytes }))
 }

@@ -30,15 +30,6 @@ pub(super) trait Runner: Send {
     fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()>;
 }
 
-/// How long a race takes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    /// Not counted.
-    pub(super) settle: Duration,
-    /// Counted, at most.
-    pub(super) time_max: Duration,
-}
-
 /// What came of a race.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Finish {
@@ -114,27 +105,29 @@ impl Track {
     }
 
     /// Lets them go, and looks at the clock.
-    fn time(&self, limits: Limits) -> Result<(), interrupt::Interrupted> {
+    fn time(&self, settle: Duration, time_max: Duration) -> Result<(), interrupt::Interrupted> {
         let start = || self.start.get_or_init(Instant::now);
         // Once until all are there, and once to let them go: none has read before the watch is started.
         self.gate.wait();
-        if limits.settle.is_zero() {
+        if settle.is_zero() {
             start();
         }
         self.gate.wait();
-        if !limits.settle.is_zero() {
-            self.wait(limits.settle)?;
-            start();
-        }
-        self.wait(limits.time_max)
+        self.wait(settle)?;
+        start();
+        self.wait(time_max)
     }
 }
 
-/// Holds a race of `runners`.
+/// Holds a race of `runners`, which have the time `settle` before it counts and `time_max` at most from then on.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or what went wrong first.
-pub(super) fn hold<R: Runner>(runners: &mut [R], limits: Limits) -> anyhow::Result<Finish> {
+pub(super) fn hold<R: Runner>(
+    runners: &mut [R],
+    settle: Duration,
+    time_max: Duration,
+) -> anyhow::Result<Finish> {
     let track = Track {
         gate: Barrier::new(runners.len() + 1),
         moved: runners.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -152,7 +145,7 @@ pub(super) fn hold<R: Runner>(runners: &mut [R], limits: Limits) -> anyhow::Resu
     thread::scope(|scope| {
         let numbered = runners.iter_mut().enumerate();
         let threads: Vec<_> = numbered.map(|one| scope.spawn(|| run(one))).collect();
-        let timed = track.time(limits);
+        let timed = track.time(settle, time_max);
         track.finish();
         let ran: Vec<anyhow::Result<()>> = threads
             .into_iter()
@@ -191,13 +184,14 @@ mod tests {
         Walker { times, pause: Duration::from_millis(pause_ms), fails: false }
     }
 
-    const LONG: Limits = Limits { settle: Duration::ZERO, time_max: Duration::from_secs(60) };
+    const AT_ONCE: Duration = Duration::ZERO;
+    const LONG: Duration = Duration::from_secs(60);
 
     #[test]
     fn the_first_who_has_its_share_ends_the_race() {
         let begun = Instant::now();
         // The second would take a minute and a half.
-        let finish = hold(&mut [walker(20, 2), walker(900, 100)], LONG).unwrap();
+        let finish = hold(&mut [walker(20, 2), walker(900, 100)], AT_ONCE, LONG).unwrap();
         assert_eq!(finish.moved[0], 20);
         assert!(finish.moved[1] < 900, "{finish:?}");
         assert!(finish.seconds >= 0.040 && begun.elapsed() < Duration::from_secs(50));
@@ -205,9 +199,9 @@ mod tests {
 
     #[test]
     fn when_time_is_up_what_comes_later_does_not_count() {
-        let limits = Limits { time_max: Duration::from_millis(100), ..LONG };
+        let time_max = Duration::from_millis(100);
         // One step takes three times as long as there is.
-        let finish = hold(&mut [walker(10, 300), walker(10, 300)], limits).unwrap();
+        let finish = hold(&mut [walker(10, 300), walker(10, 300)], AT_ONCE, time_max).unwrap();
         // On a machine that stands still the umpire may come late, but nothing counts after it came.
         assert!(finish.seconds >= 0.100, "{finish:?}");
         assert_eq!(
@@ -220,8 +214,8 @@ mod tests {
     #[test]
     fn what_is_done_while_it_settles_does_not_count() {
         let settle = Duration::from_millis(300);
-        let limits = Limits { settle, time_max: Duration::from_millis(20) };
-        let finish = hold(&mut [walker(u64::MAX, 10)], limits).unwrap();
+        let time_max = Duration::from_millis(20);
+        let finish = hold(&mut [walker(u64::MAX, 10)], settle, time_max).unwrap();
         // Thirty steps in the first part, and as many as time allows in the second.
         let most = finish.seconds / 0.010 + 1.0;
         assert!(finish.total() as f64 <= most, "{finish:?}");
@@ -231,7 +225,7 @@ mod tests {
     fn one_who_fails_ends_the_race_with_its_error() {
         let mut hurt = walker(1, 1);
         hurt.fails = true;
-        let error = hold(&mut [hurt, walker(900, 100)], LONG).unwrap_err();
+        let error = hold(&mut [hurt, walker(900, 100)], AT_ONCE, LONG).unwrap_err();
         assert_eq!(error.to_string(), "it hurts");
     }
 }

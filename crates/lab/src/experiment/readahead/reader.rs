@@ -167,14 +167,15 @@ impl Runner for Direct<'_> {
 mod tests {
     use super::super::files::emptied;
     use super::super::knob::Told;
-    use super::super::race::{Limits, hold};
+    use super::super::race::hold;
     use super::*;
     use crate::measure::Coldness;
     use crate::workfile::Naming;
     use std::os::unix::fs::FileExt;
     use std::time::Duration;
 
-    const LIMITS: Limits = Limits { settle: Duration::ZERO, time_max: Duration::from_secs(60) };
+    const AT_ONCE: Duration = Duration::ZERO;
+    const LONG: Duration = Duration::from_secs(60);
 
     fn full_file(directory: &tempfile::TempDir) -> Workfile {
         let mut workfile =
@@ -194,7 +195,7 @@ mod tests {
         for request in [4096, 8192, 3 << 20] {
             let share = Share { workfile: &workfile, range: 8192..(4 << 20) + 8192 };
             let mut readers = [Plain::open(share, normal(), None, request).unwrap()];
-            let finish = hold(&mut readers, LIMITS).unwrap();
+            let finish = hold(&mut readers, AT_ONCE, LONG).unwrap();
             assert_eq!(finish.total(), 4 << 20);
         }
     }
@@ -212,8 +213,7 @@ mod tests {
             let share = Share { workfile: &workfile, range: 0..PASS };
             let mut readers = [Plain::open(share, random, None, 8192).unwrap()];
             readers[0].again = true;
-            let limits = Limits { time_max: Duration::from_millis(500), ..LIMITS };
-            let finish = hold(&mut readers, limits).unwrap();
+            let finish = hold(&mut readers, AT_ONCE, Duration::from_millis(500)).unwrap();
             assert!(finish.total() > PASS, "a second pass: {finish:?}");
             assert!(readers[0].wait_ns.len() >= finish.total() / 8192);
             // Of the last pass alone, but for what was read when counting was over already.
@@ -236,7 +236,7 @@ mod tests {
             Err(forebay_io::Error::DirectRefused { .. }) => return,
             opened => opened.unwrap(),
         };
-        let finish = hold(std::slice::from_mut(&mut reader), LIMITS).unwrap();
+        let finish = hold(std::slice::from_mut(&mut reader), AT_ONCE, LONG).unwrap();
         assert_eq!(finish.total(), range.end);
     }
 
@@ -249,7 +249,7 @@ mod tests {
         drop(file);
         let share = Share { workfile: &workfile, range: 0..1 << 20 };
         let mut readers = [Plain::open(share, normal(), None, BLOCK_BYTES).unwrap()];
-        let error = hold(&mut readers, LIMITS).unwrap_err();
+        let error = hold(&mut readers, AT_ONCE, LONG).unwrap_err();
         assert!(error.to_string().starts_with("block 5 "), "[RDR-1] {error}");
     }
 

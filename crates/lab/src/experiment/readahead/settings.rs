@@ -1,5 +1,6 @@
 //! The settings of a run: what the user asked for, with every default filled in and checked.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -52,13 +53,6 @@ const MEMORY_DIVISOR: u64 = 4;
                   counted until the first reader has read its share or time is up. All readaheads are \
                   measured side by side, and more rounds are added until it is clear which of them is the \
                   smallest that is as good as the best.\n\
-                  Files: own (a file for each reader, as a program with many tables has it), one (each \
-                  reader has a range of its own in one file).\n\
-                  The readahead is varied in one of two ways. By the device: root sets what \
-                  `blockdev --setra` sets (of a filesystem without a device, such as FUSE, what \
-                  /sys/class/bdi says), and the value found is put back at the end, also after Ctrl-C. \
-                  By descriptor, for everybody: FADV_RANDOM is no readahead, NORMAL the device's, \
-                  SEQUENTIAL twice that.\n\
                   Beside that, --cache direct reads past the page cache with large requests, many in \
                   flight: what the disk could give. As root the first and the last part of the disk are \
                   read too, since a disk that rotates is faster at its beginning.\n\n\
@@ -217,11 +211,6 @@ impl Settings {
         }
     }
 
-    /// No round is added later than this after the first ones.
-    pub(super) fn time_added(&self) -> Duration {
-        self.args.rounds.time(if self.args.quick { 8 } else { 240 })
-    }
-
     fn checked_share(&self, memory_bytes: u64) -> anyhow::Result<u64> {
         let default = if self.args.quick { 32 * MIB } else { 128 * MIB };
         let widest = self.readaheads.iter().filter_map(|readahead| readahead.bytes).max();
@@ -273,19 +262,12 @@ impl Settings {
         let wanted = self.has(Part::Throughput) && self.args.files.contains(&Files::Own);
         if wanted { self.readers_max() } else { 0 }
     }
-
-    /// The readahead of a descriptor that is told so while the device's is as it was found.
-    pub(super) fn told(&self, told: Told) -> Readahead {
-        Readahead::descriptor(told, self.knob.found_bytes)
-    }
 }
 
 /// `items` ascending, each once.
-fn sorted<T: Copy + Ord>(items: &[T]) -> Vec<T> {
-    let mut items = items.to_vec();
-    items.sort_unstable();
-    items.dedup();
-    items
+pub(super) fn sorted<T: Copy + Ord>(items: &[T]) -> Vec<T> {
+    let items: BTreeSet<T> = items.iter().copied().collect();
+    items.into_iter().collect()
 }
 
 /// A share that is a few times the `widest` readahead, as far as all `readers` have `memory_bytes` for it.
@@ -318,7 +300,7 @@ mod tests {
     #[test]
     fn everything_at_once_leaves_the_device_alone() {
         let settings = settings("").unwrap();
-        assert_eq!(settings.knob.by, By::Descriptor);
+        assert_eq!(settings.knob.file, None);
         assert_eq!(settings.readaheads.len(), 3);
         assert_eq!(settings.args.readers, [1, 8]);
         assert_eq!(settings.args.parts, [Part::Throughput, Part::Activation]);

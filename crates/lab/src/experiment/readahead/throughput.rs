@@ -14,39 +14,30 @@ use std::time::{Duration, Instant};
 
 use forebay_io::CacheMode;
 use serde::Serialize;
-use serde_json::json;
 
 use super::files::{Files, Library, emptied};
 use super::knob::{Readahead, Turned, set};
-use super::race::{Finish, Limits, hold};
+use super::race::{Finish, hold};
 use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
-use super::{Device, NAME, Part, Settings, conclusion, counted};
-use crate::experiment::Bench;
-use crate::experiment::tally::{Row, one_round};
-use crate::report::Record;
-use crate::statistics::median;
+use super::{Part, SETTLING_TIME_MAX, Settings, conclusion};
+use crate::experiment::tally::{Row, counted, one_round};
+use crate::experiment::{Bench, by_name, grouped};
+use crate::facts::DeviceCounters;
 use crate::units::typed_size;
 
 /// A cell and its rounds.
 pub(super) type Cell = Row<Throughput, Round>;
 
-/// Past the page cache or through it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Cache {
-    Buffered,
-    Direct,
-}
-
 /// One thing to be measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Throughput {
     pub(super) readers: u32,
-    pub(super) files: Option<Files>,
+    pub(super) files: Files,
     #[serde(flatten)]
     pub(super) readahead: Readahead,
     pub(super) request_bytes: u64,
-    pub(super) cache: Cache,
+    #[serde(serialize_with = "by_name")]
+    pub(super) cache: CacheMode,
     /// Which backend carried direct reads out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) backend: Option<String>,
@@ -56,23 +47,15 @@ pub(super) struct Throughput {
 }
 
 impl Throughput {
-    /// Whether both are measured side by side.
-    pub(super) fn is_beside(&self, other: &Throughput) -> bool {
-        let row = |cell: &Throughput| (cell.readers, cell.files, cell.request_bytes, cell.cache);
-        row(self) == row(other)
+    /// What is read, in words: `own files, reads of 8KiB`.
+    pub(super) fn reads(&self) -> String {
+        let files = if self.files == Files::One { "one file" } else { "own files" };
+        format!("{files}, reads of {}", typed_size(self.request_bytes))
     }
 
     /// What is measured, in words.
-    pub(super) fn label(&self) -> String {
-        let readers = readers(self.readers);
-        let files = files_name(self.files);
-        match self.cache {
-            Cache::Buffered => {
-                let request = typed_size(self.request_bytes);
-                format!("readahead {}, {readers}, {files}, {request}", self.readahead)
-            }
-            Cache::Direct => format!("direct, {readers}, {files}"),
-        }
+    fn label(&self) -> String {
+        format!("readahead {}, {}, {}", self.readahead, readers(self.readers), self.reads())
     }
 }
 
@@ -81,26 +64,22 @@ pub(super) fn readers(count: u32) -> String {
     if count == 1 { "1 reader".to_owned() } else { format!("{count} readers") }
 }
 
-/// `own files`.
-pub(super) fn files_name(files: Option<Files>) -> &'static str {
-    if files == Some(Files::One) { "one file" } else { "own files" }
-}
-
 /// What one round of a cell gave.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Round {
     /// Of all readers together.
     pub(super) bytes_per_s: f64,
+    /// In the order of the readers, so that one that always loses shows.
     reader_bytes_per_s: Vec<f64>,
     pub(super) slowest_of_fastest: f64,
     seconds: f64,
     bytes: u64,
-    #[serde(flatten)]
-    device: Device,
+    device_requests: Option<u64>,
+    device_bytes: Option<u64>,
 }
 
 impl Round {
-    pub(super) fn new(finish: &Finish, device: Device) -> Round {
+    pub(super) fn new(finish: &Finish, device: Option<DeviceCounters>) -> Round {
         let (seconds, moved) = (finish.seconds, finish.moved.iter().map(|&moved| moved as f64));
         let least = moved.clone().fold(f64::INFINITY, f64::min);
         Round {
@@ -109,7 +88,8 @@ impl Round {
             slowest_of_fastest: least / moved.fold(0.0, f64::max),
             seconds,
             bytes: finish.total(),
-            device,
+            device_requests: device.map(|device| device.reads),
+            device_bytes: device.map(|device| device.read_bytes),
         }
     }
 }
@@ -122,7 +102,7 @@ impl Cell {
 
     /// Bytes a second, the median of the rounds.
     pub(super) fn rate(&self) -> Option<f64> {
-        median(&self.rates())
+        self.median(|round| Some(round.bytes_per_s))
     }
 }
 
@@ -137,10 +117,10 @@ pub(super) fn cells(settings: &Settings) -> Vec<Throughput> {
         for &readers in &args.readers {
             let direct = Throughput {
                 readers,
-                files: Some(files),
+                files,
                 readahead: Readahead::default(),
                 request_bytes: DIRECT_REQUEST_BYTES,
-                cache: Cache::Direct,
+                cache: CacheMode::Direct,
                 backend: None,
                 apart_bytes: args.apart.filter(|_| files == Files::Own),
             };
@@ -150,7 +130,7 @@ pub(super) fn cells(settings: &Settings) -> Vec<Throughput> {
                 cells.extend(settings.readaheads.iter().map(|&readahead| Throughput {
                     readahead,
                     request_bytes,
-                    cache: Cache::Buffered,
+                    cache: CacheMode::Buffered,
                     ..direct.clone()
                 }));
             }
@@ -170,8 +150,7 @@ pub(super) fn measure(
     turned: &Turned,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
-    let cells = cells(settings);
-    let mut cells: Vec<Cell> = cells.into_iter().map(Cell::new).collect();
+    let mut cells: Vec<Cell> = cells(settings).into_iter().map(Cell::new).collect();
     if cells.is_empty() {
         return Ok(cells);
     }
@@ -188,27 +167,27 @@ pub(super) fn measure(
     for _ in 0..settings.args.rounds.least {
         round(&mut cells, &|_| true)?;
     }
+    // No round is added later than this after the first ones.
+    let time_added = settings.args.rounds.time(if settings.args.quick { 8 } else { 240 });
     let begun = Instant::now();
-    while begun.elapsed() < settings.time_added() {
+    while begun.elapsed() < time_added {
         let again = conclusion::undecided(settings, &cells);
         if again.is_empty() {
             break;
         }
-        round(&mut cells, &|cell| again.iter().any(|other| cell.is_beside(other)))?;
+        round(&mut cells, &|cell| again.contains(cell))?;
     }
     Ok(cells)
 }
 
 /// The numbers of those cells that are measured `again`, by row.
 fn rows(cells: &[Cell], again: impl Fn(&Throughput) -> bool) -> Vec<Vec<usize>> {
-    let mut rows: Vec<Vec<usize>> = Vec::new();
-    for (index, one) in cells.iter().enumerate().filter(|(_, one)| again(&one.cell)) {
-        match rows.iter_mut().find(|row| cells[row[0]].cell.is_beside(&one.cell)) {
-            Some(row) => row.push(index),
-            None => rows.push(vec![index]),
-        }
-    }
-    rows
+    let row = |&index: &usize| {
+        let Throughput { readers, files, request_bytes, cache, .. } = cells[index].cell;
+        (readers, files, request_bytes, cache)
+    };
+    let wanted = (0..cells.len()).filter(|&index| again(&cells[index].cell));
+    grouped(wanted, row).into_iter().map(|(_, row)| row).collect()
 }
 
 fn measure_row(
@@ -221,41 +200,33 @@ fn measure_row(
     let Throughput { readers, files, readahead, request_bytes, cache, .. } = row.cell;
     for workfile in library.all() {
         let coldness = emptied(workfile)?;
-        if cache == Cache::Buffered {
+        if cache == CacheMode::Buffered {
             row.begins(&coldness);
         }
     }
-    let shares = files.map(|files| library.shares(files, readers)).unwrap_or_default().into_iter();
-    let limits = Limits { settle: Duration::ZERO, time_max: settings.args.time };
-    let (finish, device) = if cache == Cache::Buffered {
+    let shares = library.shares(files, readers).into_iter();
+    let (at_once, time_max) = (Duration::ZERO, settings.args.time);
+    let settle = SETTLING_TIME_MAX;
+    let (finish, device) = if cache == CacheMode::Buffered {
         // Before the files are opened, which take it then.
         row.remarks.extend(set(turned, readahead)?);
         let opened = shares.map(|share| Plain::open(share, readahead, None, request_bytes));
         let mut runners = opened.collect::<anyhow::Result<Vec<_>>>()?;
-        counted(bench, || hold(&mut runners, limits))?
+        counted(bench.counters, settle, || hold(&mut runners, at_once, time_max))?
     } else {
         let opened = shares.map(|share| Direct::open(share, direct_depth(readers)));
         let mut runners = opened.collect::<Result<Vec<_>, _>>()?;
         row.cell.backend = runners.first().map(Direct::backend);
-        counted(bench, || hold(&mut runners, limits))?
+        counted(bench.counters, settle, || hold(&mut runners, at_once, time_max))?
     };
     Ok(Round::new(&finish, device))
 }
 
-/// The record of a cell. Rates of readers are in their order, so that one that always loses shows.
-pub(super) fn record(cell: &Cell) -> Record {
-    let mut record = cell.record(NAME, "bytes_per_s");
-    let readers = cell.rounds.first().map_or(0, |round| round.reader_bytes_per_s.len());
-    let of_reader =
-        |reader| cell.median(|round: &Round| round.reader_bytes_per_s.get(reader).copied());
-    let of_readers: Vec<Option<f64>> = (0..readers).map(of_reader).collect();
-    record.metrics.insert("reader_bytes_per_s".to_owned(), json!(of_readers));
-    record
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::NAME;
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn every_readahead_meets_every_number_of_readers_and_the_ceiling_each_once() {
@@ -277,10 +248,11 @@ mod tests {
         let options = "--quick --files own --by descriptor";
         let settings = Settings::new(crate::experiment::typed(options)).unwrap();
         let mut cell = Cell::new(cells(&settings).remove(0));
+        let record = |cell: &Cell| cell.record(NAME, "bytes_per_s");
         assert_eq!(record(&cell).metrics["bytes_per_s"], json!(null));
         for (seconds, moved) in [(1.0, [300, 100]), (2.0, [200, 200]), (1.0, [500, 250])] {
             let finish = Finish { seconds, moved: moved.to_vec() };
-            cell.rounds.push(Round::new(&finish, Device::default()));
+            cell.rounds.push(Round::new(&finish, None));
         }
         let made = record(&cell);
         assert_eq!(made.metrics["bytes_per_s"], 400.0);
@@ -291,7 +263,7 @@ mod tests {
         assert!(made.metrics["device_bytes"].is_null());
         assert_eq!(made.cell["files"], "own");
         let still = Finish { seconds: 0.0, moved: vec![0, 0] };
-        cell.rounds.push(Round::new(&still, Device::default()));
+        cell.rounds.push(Round::new(&still, None));
         assert!(record(&cell).metrics["bytes_per_s"].is_null(), "none of three is told");
     }
 }

@@ -1,11 +1,12 @@
 //! What the experiment shows: curves and tables, from its typed cells.
 
+use forebay_io::CacheMode;
+
 use super::conclusion::{Group, SECTOR_BYTES, groups};
-use super::throughput::{Cache, Throughput, files_name, readers};
+use super::throughput::{Throughput, readers};
 use super::{Found, NAME, Settings, activation, mixture, throughput};
 use crate::experiment::unique;
 use crate::report::{Line, Mark, Part, Plot, Point, Section, Table, TableCell};
-use crate::statistics::median;
 use crate::units::{shown_size, typed_size};
 
 /// Windows that a table shows of each row.
@@ -14,8 +15,7 @@ const WINDOWS_SHOWN: usize = 10;
 pub(super) fn section(found: &Found, settings: &Settings) -> Section {
     let mut parts = Vec::new();
     for group in groups(&found.throughput) {
-        parts.extend(plot(&group, settings).map(Part::Plot));
-        parts.push(Part::Table(throughput(&group)));
+        parts.extend([Part::Plot(plot(&group, settings)), Part::Table(throughput(&group))]);
     }
     let others = [activation(&found.activation), mixture(&found.mixture)];
     parts.extend(others.into_iter().filter(|table| !table.rows.is_empty()).map(Part::Table));
@@ -31,14 +31,9 @@ pub(super) fn section(found: &Found, settings: &Settings) -> Section {
     }
 }
 
-fn heading(group: &Group<'_>) -> String {
-    let (files, request) = (files_name(group.files), typed_size(group.request_bytes));
-    format!("{files}, reads of {request}")
-}
-
 /// MB/s over readahead, a line for each number of readers and a dashed one for what the disk could give.
 /// Only cells that can be compared are on a curve.
-fn plot(group: &Group<'_>, settings: &Settings) -> Option<Plot> {
+fn plot(group: &Group<'_>, settings: &Settings) -> Plot {
     let readaheads = group.cells.iter().map(|cell| cell.cell.readahead);
     let readaheads = unique(&readaheads.collect::<Vec<_>>());
     let point = |cell: &throughput::Cell, x: usize| {
@@ -59,17 +54,16 @@ fn plot(group: &Group<'_>, settings: &Settings) -> Option<Plot> {
             dashed: true,
         }));
     }
-    let chosen = group.choice(settings).and_then(|choice| choice.chosen);
-    let most = group.curve(group.readers().last().copied()?);
-    let mark = chosen.and_then(|chosen| place(most.cells[chosen]));
-    Some(Plot {
-        title: heading(group),
+    let choice = group.choice(settings);
+    let mark = choice.and_then(|choice| place(choice.many.cells[choice.chosen?]));
+    Plot {
+        title: group.cells[0].cell.reads(),
         x_name: "readahead".to_owned(),
         y_name: "MB/s of all readers".to_owned(),
         ticks: readaheads.iter().map(ToString::to_string).collect(),
         lines,
         mark: mark.map(|point| (point, "enough".to_owned())),
-    })
+    }
 }
 
 /// A row for each readahead, a column for each number of readers, and direct reads as the last row.
@@ -77,14 +71,14 @@ fn throughput(group: &Group<'_>) -> Table {
     let counts = group.readers();
     let columns = ["readahead".to_owned(), "sectors".to_owned()].into_iter();
     let mut table = Table::new(
-        format!("{}: MB/s of all readers together", heading(group)),
+        format!("{}: MB/s of all readers together", group.cells[0].cell.reads()),
         columns.chain(counts.iter().map(|&count| readers(count))),
     );
     let all = || group.cells.iter().chain(&group.ceilings).copied();
     let highest = all().filter_map(throughput::Cell::rate).fold(0.0, f64::max);
     for readahead in unique(&all().map(|cell| cell.cell.readahead).collect::<Vec<_>>()) {
-        let sectors = readahead.bytes.map(|bytes| (bytes / SECTOR_BYTES).to_string());
-        let sectors = sectors.unwrap_or_else(|| "–".to_owned());
+        let sectors = |bytes: u64| (bytes / SECTOR_BYTES).to_string();
+        let sectors = readahead.bytes.map_or("–".to_owned(), sectors);
         let mut cells = vec![TableCell::new(readahead.to_string()), TableCell::new(sectors)];
         cells.extend(counts.iter().map(|&count| {
             let is_here = |one: &Throughput| one.readers == count && one.readahead == readahead;
@@ -102,7 +96,7 @@ fn rate(group: &Group<'_>, cell: &throughput::Cell, highest: f64) -> TableCell {
     let best = compared.iter().filter_map(|cell| cell.rate()).reduce(f64::max);
     let mark = match (cell.cold, cell.cell.cache) {
         (false, _) => Mark::Weak,
-        (true, Cache::Buffered) if cell.rate() == best => Mark::Best,
+        (true, CacheMode::Buffered) if cell.rate() == best => Mark::Best,
         (true, _) => Mark::Plain,
     };
     let share = cell.rate().map(|rate| rate / highest).filter(|_| cell.cold);
@@ -150,9 +144,8 @@ pub(super) fn mixture(cells: &[mixture::Cell]) -> Table {
     let of = cells.first().map(|cell| (cell.cell.streams, cell.cell.random_readers));
     let (streams, random) = of.unwrap_or_default();
     let figure = |cell: &mixture::Cell, of: fn(&mixture::Round) -> Option<f64>| {
-        let rounds: Option<Vec<f64>> = cell.rounds.iter().map(of).collect();
         let mark = if cell.cold { Mark::Plain } else { Mark::Weak };
-        TableCell { mark, ..TableCell::figure(rounds.and_then(|rounds| median(&rounds))) }
+        TableCell { mark, ..TableCell::figure(cell.median(of)) }
     };
     let streams_mb = |round: &mixture::Round| Some(round.stream_bytes_per_s? / 1e6);
     let wait_ms = |round: &mixture::Round| Some(round.random_wait_us_p99? / 1e3);
@@ -190,7 +183,7 @@ mod tests {
     /// Two readaheads, one and eight readers, and what eight get past the page cache.
     fn realistic() -> Vec<throughput::Cell> {
         let mut direct = cell(8, Readahead::default(), &[630.0, 640.0, 650.0]);
-        (direct.cell.cache, direct.cell.request_bytes) = (Cache::Direct, MIB);
+        (direct.cell.cache, direct.cell.request_bytes) = (CacheMode::Direct, MIB);
         vec![
             device(1, 4096, &[280.0, 290.0, 300.0]),
             device(1, 6 * MIB, &[308.0, 309.0, 310.0]),

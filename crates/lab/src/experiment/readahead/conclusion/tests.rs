@@ -1,6 +1,5 @@
 //! What is concluded and advised, and where nothing is.
 
-use super::super::Device;
 use super::super::knob::{Readahead, Told};
 use super::super::race::Finish;
 use super::super::throughput::Round;
@@ -15,16 +14,16 @@ const MIB: u64 = 1024 * KIB;
 pub(in super::super) fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64]) -> Cell {
     let mut cell = Cell::new(Throughput {
         readers: count,
-        files: Some(Files::Own),
+        files: Files::Own,
         readahead,
         request_bytes: 8192,
-        cache: Cache::Buffered,
+        cache: CacheMode::Buffered,
         backend: None,
         apart_bytes: None,
     });
     cell.rounds.extend(mb_per_s.iter().map(|rate| {
         let finish = Finish { seconds: 1.0, moved: vec![(rate * 1e6) as u64] };
-        Round::new(&finish, Device::default())
+        Round::new(&finish, None)
     }));
     cell
 }
@@ -119,7 +118,7 @@ fn two_cells_that_could_not_be_measured_veto_nothing() {
         |count, told, rates: &[f64]| cell(count, Readahead::descriptor(told, Some(8 * MIB)), rates);
     let refused = |count| {
         let mut direct = cell(count, Readahead::default(), &[]);
-        (direct.cell.cache, direct.cell.request_bytes) = (Cache::Direct, MIB);
+        (direct.cell.cache, direct.cell.request_bytes) = (CacheMode::Direct, MIB);
         direct.failure = Some("tmpfs refuses".to_owned());
         direct
     };
@@ -279,15 +278,16 @@ fn twice_the_readahead_is_advised_where_a_descriptor_shows_that_it_helps() {
 #[test]
 fn own_files_and_the_smallest_read_are_spoken_of_first() {
     let mut one = device(8, 4096, &[1.0; 3]);
-    one.cell.files = Some(Files::One);
+    one.cell.files = Files::One;
     let mut large = device(8, 4096, &[1.0; 3]);
     large.cell.request_bytes = 131_072;
     let mut ceiling = Cell::new(one.cell.clone());
-    (ceiling.cell.cache, ceiling.cell.request_bytes) = (Cache::Direct, 1 << 20);
+    (ceiling.cell.cache, ceiling.cell.request_bytes) = (CacheMode::Direct, 1 << 20);
     let cells = [one, large, device(8, 4096, &[1.0; 3]), ceiling];
     let groups = groups(&cells);
-    let order: Vec<_> = groups.iter().map(|group| (group.files, group.request_bytes)).collect();
-    let (own, one) = (Some(Files::Own), Some(Files::One));
+    let of = |group: &Group<'_>| (group.cells[0].cell.files, group.cells[0].cell.request_bytes);
+    let order: Vec<_> = groups.iter().map(of).collect();
+    let (own, one) = (Files::Own, Files::One);
     assert_eq!(order, [(own, 8192), (own, 131_072), (one, 8192)]);
     assert_eq!(groups.iter().map(|it| it.ceilings.len()).collect::<Vec<_>>(), [0, 0, 1]);
 }
