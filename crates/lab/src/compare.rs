@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -27,6 +26,7 @@ use crate::report::{
     tables,
 };
 use crate::statistics::{BOUND, Estimate, ROUNDS_MIN, median, unpaired_ratio};
+use crate::units::shown_size;
 
 /// The schema name written into every comparison.
 const COMPARE_SCHEMA: &str = "forebay-compare/1";
@@ -101,8 +101,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
     let comparison =
         compare((&args.a.display().to_string(), &a), (&args.b.display().to_string(), &b));
     if let Some(path) = &args.json {
-        fs::write(path, serde_json::to_string_pretty(&comparison)? + "\n")
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        output::save(path, &(serde_json::to_string_pretty(&comparison)? + "\n"))?;
     }
     output::print(&shown(&comparison, &a, &b, output::look()))
 }
@@ -214,12 +213,12 @@ fn differences(a: &Report, b: &Report) -> Vec<Difference> {
             ("host", Some(host.name.clone())),
             ("kernel", Some(host.kernel.clone())),
             ("processors", Some(host.cpus.to_string())),
-            ("memory", host.memory_bytes.map(numbers::bytes)),
+            ("memory", host.memory_bytes.map(shown_size)),
             ("device", device.map(device_name)),
             ("emulated disk", storage.profile().map(str::to_owned)),
             ("filesystem", storage.filesystem.clone()),
             ("mount options", storage.mount_options.clone()),
-            ("readahead", device.and_then(|it| it.readahead_bytes).map(numbers::bytes)),
+            ("readahead", device.and_then(|it| it.readahead_bytes).map(shown_size)),
             ("scheduler", device.and_then(|it| it.scheduler.clone())),
         ]
     };

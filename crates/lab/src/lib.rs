@@ -31,16 +31,9 @@ pub mod units;
 pub mod workfile;
 
 /// What the user asked for cannot be done, and it is for the user to change: exit code 2.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct BadInput(pub String);
-
-impl std::fmt::Display for BadInput {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BadInput {}
 
 /// Returns early with a [`BadInput`] made as by `format!`.
 #[macro_export]

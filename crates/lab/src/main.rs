@@ -6,7 +6,6 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use forebay_lab::{
     BadInput,
     cli::Cli,
@@ -15,7 +14,7 @@ use forebay_lab::{
 };
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let result = run::run(&cli);
     // A second Ctrl-C may have taken away what the run needed.
     interrupt::wait_if_ending();
