@@ -40,7 +40,8 @@ impl Cli {
         Cli::try_parse_from(words).map_err(|mut error| {
             let named = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
             if ["interplay", "activation", "mixture"].map(Some).contains(&named.as_deref()) {
-                let now = "now it is forebay lab strategies, or forebay lab readahead --parts activation|mixture";
+                let now = "now it is forebay lab strategies, or forebay lab readahead \
+                           --parts activation|mixture";
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![now.into()]));
             }
             error

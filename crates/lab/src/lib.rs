@@ -22,7 +22,7 @@ pub mod facts;
 pub mod ground;
 pub mod interrupt;
 pub mod measure;
-mod output;
+pub mod output;
 mod progress;
 pub mod report;
 pub mod run;

@@ -3,13 +3,13 @@
 //! Exit codes: 0 done; 1 something failed; 2 bad input; 130 interrupted.
 #![forbid(unsafe_code)]
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use forebay_lab::{
     BadInput,
     cli::Cli,
     interrupt::{self, Interrupted},
+    output::tell,
     run,
 };
 
@@ -39,9 +39,4 @@ fn chain(error: &anyhow::Error) -> String {
         }
     }
     told
-}
-
-/// The exit code says it too, so that a reader of stderr who has gone is no reason to panic.
-fn tell(what: &str) {
-    let _ = writeln!(std::io::stderr(), "forebay: {what}");
 }

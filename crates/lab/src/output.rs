@@ -104,8 +104,9 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Tells the user something that is no result, on standard error. A reader who has gone misses it.
-pub(crate) fn tell(what: &str) {
+/// Tells the user something that is no result, on standard error. A reader who has gone misses it, and
+/// that is no reason to panic.
+pub fn tell(what: &str) {
     let _ = writeln!(std::io::stderr(), "forebay: {what}");
 }
 

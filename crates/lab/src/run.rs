@@ -90,15 +90,9 @@ fn measure(
         forebay: env!("FOREBAY_VERSION").to_owned(),
         command,
         started,
-        seconds: 0.0,
         host: Host::read(),
         storage,
-        backends: Vec::new(),
-        records: Vec::new(),
-        device: None,
-        verdicts: Vec::new(),
-        advice: Vec::new(),
-        conclusions: Vec::new(),
+        ..Report::default()
     };
     let mut run = Run { on, counters, effort, report, sections: Vec::new() };
     for experiment in &experiments {
