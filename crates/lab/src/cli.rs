@@ -39,11 +39,14 @@ impl Cli {
     pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(words).map_err(|mut error| {
             let named = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
-            if ["interplay", "activation", "mixture"].map(Some).contains(&named.as_deref()) {
-                let now = "now it is forebay lab strategies, or forebay lab readahead \
-                           --parts activation|mixture";
-                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![now.into()]));
-            }
+            let now = match named.as_deref() {
+                Some("interplay") => "strategies",
+                Some("activation") => "readahead --parts activation",
+                Some("mixture") => "readahead --parts mixture",
+                _ => return error,
+            };
+            let tip = format!("now it is forebay lab {now}").into();
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
             error
         })
     }
@@ -187,9 +190,12 @@ mod tests {
         let refused = |command: &str| {
             Cli::read(["forebay", "lab", command].map(OsString::from)).unwrap_err().to_string()
         };
-        for gone in ["interplay", "activation", "mixture"] {
-            let told = refused(gone);
-            assert!(told.contains("tip: now it is forebay lab strategies"), "{told}");
+        for (gone, now) in [
+            ("interplay", "tip: now it is forebay lab strategies\n"),
+            ("activation", "tip: now it is forebay lab readahead --parts activation\n"),
+            ("mixture", "tip: now it is forebay lab readahead --parts mixture\n"),
+        ] {
+            assert!(refused(gone).contains(now), "{}", refused(gone));
         }
         assert!(!refused("stratagems").contains("tip: now it is"));
     }

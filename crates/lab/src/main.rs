@@ -29,14 +29,11 @@ fn main() -> ExitCode {
 
 /// An error with its causes, without those that it has told of itself.
 fn chain(error: &anyhow::Error) -> String {
-    let mut told = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if told.is_empty() {
-            told = cause;
-        } else if !told.contains(&cause) {
-            told.push_str(": ");
-            told.push_str(&cause);
-        }
-    }
-    told
+    let causes = error.chain().map(ToString::to_string);
+    let told = causes.reduce(
+        |told, cause| {
+            if told.contains(&cause) { told } else { format!("{told}: {cause}") }
+        },
+    );
+    told.unwrap_or_default()
 }

@@ -16,7 +16,7 @@ use anstyle::{AnsiColor, Style};
 use super::{Mark, Part, Report, Section, Table, TableCell, tables};
 use crate::facts::Device;
 use crate::units::shown_size;
-use text::{ascii, cut, push_line, push_wrapped, styled, wrapped};
+use text::{ascii, cut, push_line, push_shortened, push_wrapped, styled};
 
 /// Columns of text below which a table of numbers is not worth drawing.
 pub const WIDTH_MIN: usize = 30;
@@ -145,15 +145,6 @@ fn place(report: &Report, look: Look) -> String {
     text
 }
 
-/// Adds `sentence` in at most so many lines; what is left out of it is in the report.
-fn push_shortened(text: &mut String, lead: &str, sentence: &str, lines: usize, width: usize) {
-    let all = wrapped(lead, sentence, width);
-    for (index, line) in all.iter().take(lines).enumerate() {
-        let is_cut = index + 1 == lines && all.len() > lines;
-        push_line(text, &if is_cut { cut(&format!("{line} …"), width) } else { line.clone() });
-    }
-}
-
 /// At most `lines` lines of `text`, the last of which says what is missing [TER-3].
 fn capped(text: &str, lines: usize, look: Look) -> String {
     let count = text.lines().count();
@@ -161,10 +152,8 @@ fn capped(text: &str, lines: usize, look: Look) -> String {
         return text.to_owned();
     }
     let mut kept: String = text.split_inclusive('\n').take(lines - 1).collect();
-    push_line(
-        &mut kept,
-        &cut(&format!("… {} more lines in the report", count - lines + 1), look.width),
-    );
+    let missing = format!("… {} more lines in the report", count - lines + 1);
+    push_line(&mut kept, &cut(&missing, look.width));
     kept
 }
 
