@@ -5,9 +5,11 @@ mod emulate;
 mod explain;
 mod on;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand};
 use forebay_io::{CacheMode, Kind};
 
@@ -27,6 +29,27 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Takes `words` apart. What an earlier version had as a command is told with what does it now.
+    ///
+    /// # Errors
+    /// One that tells and ends the process as clap has it.
+    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(words).map_err(|mut error| {
+            let named = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
+            let now = match named.as_deref() {
+                Some("interplay") => "strategies",
+                Some("activation") => "readahead --parts activation",
+                Some("mixture") => "readahead --parts mixture",
+                _ => return error,
+            };
+            let tip = format!("now it is forebay lab {now}").into();
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+            error
+        })
+    }
 }
 
 /// What the command can do.
@@ -160,6 +183,21 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_of_an_earlier_version_are_told_with_what_does_it_now() {
+        let refused = |command: &str| {
+            Cli::read(["forebay", "lab", command].map(OsString::from)).unwrap_err().to_string()
+        };
+        for (gone, now) in [
+            ("interplay", "tip: now it is forebay lab strategies\n"),
+            ("activation", "tip: now it is forebay lab readahead --parts activation\n"),
+            ("mixture", "tip: now it is forebay lab readahead --parts mixture\n"),
+        ] {
+            assert!(refused(gone).contains(now), "{}", refused(gone));
+        }
+        assert!(!refused("stratagems").contains("tip: now it is"));
     }
 
     #[test]

@@ -13,11 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::bad_input;
 use crate::cli::CompareArgs;
 use crate::output;
 use crate::report::terminal::text::{ascii, push_line, push_wrapped};
@@ -27,6 +25,8 @@ use crate::report::{
     tables,
 };
 use crate::statistics::{BOUND, Estimate, ROUNDS_MIN, median, unpaired_ratio};
+use crate::units::shown_size;
+use crate::{BadInput, bad_input};
 
 /// The schema name written into every comparison.
 const COMPARE_SCHEMA: &str = "forebay-compare/1";
@@ -101,22 +101,17 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
     let comparison =
         compare((&args.a.display().to_string(), &a), (&args.b.display().to_string(), &b));
     if let Some(path) = &args.json {
-        fs::write(path, serde_json::to_string_pretty(&comparison)? + "\n")
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        output::save(path, &(serde_json::to_string_pretty(&comparison)? + "\n"))?;
     }
     output::print(&shown(&comparison, &a, &b, output::look()))
 }
 
 fn read(path: &Path) -> anyhow::Result<Report> {
     let (shown, instead) = (path.display(), "name a report.json of forebay lab");
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => bad_input!("cannot read {shown}: {error}; {instead}"),
-    };
-    let value: Value = match serde_json::from_str(&text) {
-        Ok(value) => value,
-        Err(error) => bad_input!("{shown} is no JSON: {error}; {instead}"),
-    };
+    let text = fs::read_to_string(path)
+        .map_err(|error| BadInput(format!("cannot read {shown}: {error}; {instead}")))?;
+    let value: Value = serde_json::from_str(&text)
+        .map_err(|error| BadInput(format!("{shown} is no JSON: {error}; {instead}")))?;
     match value["schema"].as_str() {
         Some(SCHEMA) => {}
         Some(other) => bad_input!(
@@ -124,10 +119,8 @@ fn read(path: &Path) -> anyhow::Result<Report> {
         ),
         None => bad_input!("{shown} has no schema; {instead}"),
     }
-    match serde_json::from_value(value) {
-        Ok(report) => Ok(report),
-        Err(error) => bad_input!("{shown} has the schema {SCHEMA} but not its fields: {error}"),
-    }
+    let other = |error| format!("{shown} has the schema {SCHEMA} but not its fields: {error}");
+    Ok(serde_json::from_value(value).map_err(|error| BadInput(other(error)))?)
 }
 
 /// Compares two reports, each with its name.
@@ -186,9 +179,7 @@ fn compared(ours: &Record, theirs: &Record) -> Vec<Figure> {
         let ratio = unpaired_ratio(&b, &a)?;
         let change = match ratio {
             Estimate { rounds, .. } if rounds < ROUNDS_MIN => Change::Undecided, // [CMP-1]
-            Estimate { low, .. } if ratio.is_clear() && more_is_better == (low > 1.0) => {
-                Change::Better
-            }
+            _ if ratio.is_clear() && more_is_better == (ratio.low > 1.0) => Change::Better,
             _ if ratio.is_clear() => Change::Worse,
             Estimate { low, high, .. } if low >= BOUND && high <= 1.0 / BOUND => Change::Same,
             _ => Change::Undecided,
@@ -214,12 +205,12 @@ fn differences(a: &Report, b: &Report) -> Vec<Difference> {
             ("host", Some(host.name.clone())),
             ("kernel", Some(host.kernel.clone())),
             ("processors", Some(host.cpus.to_string())),
-            ("memory", host.memory_bytes.map(numbers::bytes)),
+            ("memory", host.memory_bytes.map(shown_size)),
             ("device", device.map(device_name)),
             ("emulated disk", storage.profile().map(str::to_owned)),
             ("filesystem", storage.filesystem.clone()),
             ("mount options", storage.mount_options.clone()),
-            ("readahead", device.and_then(|it| it.readahead_bytes).map(numbers::bytes)),
+            ("readahead", device.and_then(|it| it.readahead_bytes).map(shown_size)),
             ("scheduler", device.and_then(|it| it.scheduler.clone())),
         ]
     };
@@ -229,19 +220,17 @@ fn differences(a: &Report, b: &Report) -> Vec<Difference> {
 }
 
 fn advice_changes(a: &[Advice], b: &[Advice]) -> Vec<AdviceChange> {
-    type Advised<'r> = [Option<&'r String>; 2];
-    let mut settings: BTreeMap<(AppliesTo, &String), Advised<'_>> = BTreeMap::new();
-    for (side, advice) in [a, b].into_iter().enumerate() {
-        for it in advice {
-            settings.entry((it.applies_to, &it.setting)).or_default()[side] = Some(&it.advised);
-        }
-    }
-    let changed = settings.into_iter().filter(|(_, [a, b])| a != b);
-    let change = |((applies_to, setting), [a, b]): ((AppliesTo, &String), Advised<'_>)| {
-        let (setting, applies_to) = (setting.clone(), applies_to.to_string());
-        AdviceChange { setting, applies_to, a: a.cloned(), b: b.cloned() }
+    let advised = |all: &[Advice], of: (AppliesTo, &String)| {
+        let advice = all.iter().rfind(|it| (it.applies_to, &it.setting) == of);
+        advice.map(|it| it.advised.clone())
     };
-    changed.map(change).collect()
+    let settings: BTreeSet<_> = a.iter().chain(b).map(|it| (it.applies_to, &it.setting)).collect();
+    let change = |of: (AppliesTo, &String)| {
+        let [a, b] = [a, b].map(|all| advised(all, of));
+        let (applies_to, setting) = (of.0.to_string(), of.1.clone());
+        (a != b).then_some(AdviceChange { setting, applies_to, a, b })
+    };
+    settings.into_iter().filter_map(change).collect()
 }
 
 /// The comparison as text, the different machine first.
@@ -249,10 +238,8 @@ fn shown(comparison: &Comparison, a: &Report, b: &Report, look: Look) -> String 
     let mut text = String::new();
     let said = |sentence: &str, text: &mut String| push_wrapped(text, "", sentence, look.width);
     for (letter, name, report) in [('A', &comparison.a, a), ('B', &comparison.b, b)] {
-        said(
-            &format!("{letter}: {name}, {}, forebay {}", report.started, report.forebay),
-            &mut text,
-        );
+        let Report { started, forebay, .. } = report;
+        said(&format!("{letter}: {name}, {started}, forebay {forebay}"), &mut text);
     }
     if comparison.differences.is_empty() {
         said("Host, kernel and device are the same.", &mut text);

@@ -22,7 +22,7 @@ pub mod facts;
 pub mod ground;
 pub mod interrupt;
 pub mod measure;
-mod output;
+pub mod output;
 mod progress;
 pub mod report;
 pub mod run;
@@ -31,16 +31,9 @@ pub mod units;
 pub mod workfile;
 
 /// What the user asked for cannot be done, and it is for the user to change: exit code 2.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct BadInput(pub String);
-
-impl std::fmt::Display for BadInput {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BadInput {}
 
 /// Returns early with a [`BadInput`] made as by `format!`.
 #[macro_export]

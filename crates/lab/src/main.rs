@@ -3,19 +3,18 @@
 //! Exit codes: 0 done; 1 something failed; 2 bad input; 130 interrupted.
 #![forbid(unsafe_code)]
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use forebay_lab::{
     BadInput,
     cli::Cli,
     interrupt::{self, Interrupted},
+    output::tell,
     run,
 };
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let result = run::run(&cli);
     // A second Ctrl-C may have taken away what the run needed.
     interrupt::wait_if_ending();
@@ -30,19 +29,11 @@ fn main() -> ExitCode {
 
 /// An error with its causes, without those that it has told of itself.
 fn chain(error: &anyhow::Error) -> String {
-    let mut told = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if told.is_empty() {
-            told = cause;
-        } else if !told.contains(&cause) {
-            told.push_str(": ");
-            told.push_str(&cause);
-        }
-    }
-    told
-}
-
-/// The exit code says it too, so that a reader of stderr who has gone is no reason to panic.
-fn tell(what: &str) {
-    let _ = writeln!(std::io::stderr(), "forebay: {what}");
+    let causes = error.chain().map(ToString::to_string);
+    let told = causes.reduce(
+        |told, cause| {
+            if told.contains(&cause) { told } else { format!("{told}: {cause}") }
+        },
+    );
+    told.unwrap_or_default()
 }

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::bad_input;
-use crate::report::{self, Report, Section, terminal, terminal::Look};
+use crate::cli::OutputArgs;
+use crate::report::{self, Report, Section, terminal::Look};
 
 /// Where to write a report.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Outputs {
     /// Made when the report is written, and not before: a run that fails leaves nothing.
     directory: Option<PathBuf>,
-    json: Option<PathBuf>,
-    html: Option<PathBuf>,
+    files: OutputArgs,
 }
 
 impl Outputs {
@@ -22,12 +22,11 @@ impl Outputs {
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) if one of them could not be written.
-    pub(crate) fn files(json: Option<&Path>, html: Option<&Path>) -> anyhow::Result<Outputs> {
-        for path in [json, html].into_iter().flatten() {
+    pub(crate) fn files(files: OutputArgs) -> anyhow::Result<Outputs> {
+        for path in [&files.json, &files.html].into_iter().flatten() {
             check_file(path)?;
         }
-        let [json, html] = [json, html].map(|path| path.map(Path::to_path_buf));
-        Ok(Outputs { directory: None, json, html })
+        Ok(Outputs { directory: None, files })
     }
 
     /// `report.json` and `index.html` in `directory`, which need not exist yet.
@@ -35,34 +34,35 @@ impl Outputs {
     /// # Errors
     /// [`BadInput`](crate::BadInput) if they could not be written.
     pub(crate) fn within(directory: &Path) -> anyhow::Result<Outputs> {
-        let (json, html) = (directory.join("report.json"), directory.join("index.html"));
+        let [json, html] = ["report.json", "index.html"].map(|file| Some(directory.join(file)));
+        let (directory, files) = (directory.to_owned(), OutputArgs { json, html });
         if directory.is_dir() {
-            check_file(&json)?;
-            check_file(&html)?;
-        } else {
-            let existing =
-                directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new(""));
-            check_directory(existing, directory)?;
+            return Ok(Outputs { directory: Some(directory), ..Outputs::files(files)? });
         }
-        Ok(Outputs { directory: Some(directory.to_owned()), json: Some(json), html: Some(html) })
+        let existing = directory.ancestors().find(|path| path.exists());
+        check_directory(existing.unwrap_or(Path::new("")), &directory)?;
+        Ok(Outputs { directory: Some(directory), files })
     }
 
-    /// Writes the files.
+    /// Writes the files. Returns lines that say where they are.
     ///
     /// # Errors
     /// What the system said, with the path.
-    pub(crate) fn write(&self, report: &Report, sections: &[Section]) -> anyhow::Result<()> {
+    pub(crate) fn write(&self, report: &Report, sections: &[Section]) -> anyhow::Result<String> {
+        let mut told = String::new();
         if let Some(directory) = &self.directory {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         }
-        if let Some(path) = &self.json {
+        if let Some(path) = &self.files.json {
             save(path, &(serde_json::to_string_pretty(report)? + "\n"))?;
+            told += &format!("records:  {}\n", path.display());
         }
-        if let Some(path) = &self.html {
+        if let Some(path) = &self.files.html {
             save(path, &report::html::render(report, sections)?)?;
+            told += &format!("report:   {}\n", path.display());
         }
-        let Some(directory) = &self.directory else { return Ok(()) };
+        let Some(directory) = &self.directory else { return Ok(told) };
         let snippets = report::snippets(&report.advice, &report.storage);
         for file in report::SNIPPET_FILES {
             let path = directory.join(file);
@@ -74,39 +74,15 @@ impl Outputs {
                 None => {}
             }
         }
-        Ok(())
-    }
-
-    /// Prints the summary and, if they were `written`, where the files are. A reader who has
-    /// gone, such as `head`, is no error.
-    ///
-    /// # Errors
-    /// What the system said about standard output.
-    pub(crate) fn show(
-        &self,
-        report: &Report,
-        sections: &[Section],
-        written: bool,
-    ) -> anyhow::Result<()> {
-        let mut text = terminal::summary(report, sections, look());
-        if !written {
-            return print(&text);
-        }
-        for (name, path) in [("records: ", &self.json), ("report:  ", &self.html)] {
-            if let Some(path) = path {
-                text += &format!("{name} {}\n", path.display());
-            }
-        }
-        let snippets = report::snippets(&report.advice, &report.storage);
         let files: Vec<&str> = snippets.iter().map(|snippet| snippet.file).collect();
-        if let Some(directory) = self.directory.as_ref().filter(|_| !files.is_empty()) {
-            text += &format!("to paste: in {}: {}\n", directory.display(), files.join(", "));
+        if !files.is_empty() {
+            told += &format!("to paste: in {}: {}\n", directory.display(), files.join(", "));
         }
-        print(&text)
+        Ok(told)
     }
 }
 
-/// Writes a file that was asked for.
+/// Writes `text` to the file `path`.
 ///
 /// # Errors
 /// What the system said, with the path.
@@ -128,8 +104,9 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Tells the user something that is no result, on standard error. A reader who has gone misses it.
-pub(crate) fn tell(what: &str) {
+/// Tells the user something that is no result, on standard error. A reader who has gone misses it, and
+/// that is no reason to panic.
+pub fn tell(what: &str) {
     let _ = writeln!(std::io::stderr(), "forebay: {what}");
 }
 
@@ -207,12 +184,14 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let file = scratch.path().join("file");
         std::fs::write(&file, "mine").unwrap();
-        Outputs::files(Some(&file), Some(&scratch.path().join("new"))).unwrap();
+        let files = |json: &Path, html: Option<PathBuf>| {
+            Outputs::files(OutputArgs { json: Some(json.to_owned()), html })
+        };
+        files(&file, Some(scratch.path().join("new"))).unwrap();
         Outputs::within(&scratch.path().join("a/b")).unwrap();
         Outputs::within(scratch.path()).unwrap();
-        for wrong in [Outputs::within(&file), Outputs::within(&file.join("a")), {
-            Outputs::files(Some(scratch.path()), None)
-        }] {
+        let within = Outputs::within;
+        for wrong in [within(&file), within(&file.join("a")), files(scratch.path(), None)] {
             assert!(wrong.unwrap_err().is::<crate::BadInput>());
         }
         assert_eq!(std::fs::read(&file).unwrap(), b"mine");

@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
 
-use crate::cli::{Cli, Command, LabArgs, OutputArgs, repeated};
+use crate::cli::{Cli, Command, LabArgs, repeated};
 use crate::compare;
 use crate::device::{self, Effort};
 use crate::emulate;
@@ -16,7 +16,7 @@ use crate::ground::on::{self, OnDisk};
 use crate::interrupt;
 use crate::output::{self, Outputs};
 use crate::progress::Progress;
-use crate::report::{self, Conclusion, Report, Section};
+use crate::report::{self, Conclusion, Report, Section, terminal};
 use crate::workfile::{self, Workfile};
 
 /// Does what the command line says.
@@ -70,11 +70,7 @@ fn measure(
     let experiments = experiments(choices)?;
     let (outputs, effort) = match lab.experiment {
         None => (Outputs::within(&lab.report)?, Effort::full(lab.device)),
-        Some(_) => {
-            let OutputArgs { json, html } = choices[0].args().1;
-            let outputs = Outputs::files(json.as_deref(), html.as_deref())?;
-            (outputs, Effort::short(lab.device))
-        }
+        Some(_) => (Outputs::files(choices[0].args().1.clone())?, Effort::short(lab.device)),
     };
     let clock = Instant::now();
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
@@ -94,15 +90,9 @@ fn measure(
         forebay: env!("FOREBAY_VERSION").to_owned(),
         command,
         started,
-        seconds: 0.0,
         host: Host::read(),
         storage,
-        backends: Vec::new(),
-        records: Vec::new(),
-        device: None,
-        verdicts: Vec::new(),
-        advice: Vec::new(),
-        conclusions: Vec::new(),
+        ..Report::default()
     };
     let mut run = Run { on, counters, effort, report, sections: Vec::new() };
     for experiment in &experiments {
@@ -111,8 +101,9 @@ fn measure(
     run.report.seconds = clock.elapsed().as_secs_f64();
     // The files first, and the summary also if they could not be written: it took a minute.
     let written = outputs.write(&run.report, &run.sections);
-    outputs.show(&run.report, &run.sections, written.is_ok())?;
-    written
+    let files = written.as_deref().unwrap_or("");
+    output::print(&(terminal::summary(&run.report, &run.sections, output::look()) + files))?;
+    written.map(drop)
 }
 
 /// What comes before anything is looked at: what a killed run left would be measured.

@@ -22,6 +22,7 @@
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+use statrs::statistics::{Data, Median};
 
 /// An entrant keeps its bound if it reaches this part of its rival.
 pub const BOUND: f64 = 0.95;
@@ -89,14 +90,7 @@ impl Estimate {
 
 /// The middle one, or the mean of the two in the middle; `None` of none.
 pub fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let (half, odd) = (sorted.len() / 2, sorted.len() % 2 == 1);
-    match sorted.get(half) {
-        Some(&middle) if odd => Some(middle),
-        Some(&above) => Some(f64::midpoint(sorted[half - 1], above)),
-        None => None,
-    }
+    (!values.is_empty()).then(|| Data::new(values.to_vec()).median())
 }
 
 /// The lowest and the highest one.
@@ -202,12 +196,11 @@ fn resampled(
 fn tail(rounds: usize) -> f64 {
     let freedom = rounds.saturating_sub(1).max(1) as f64;
     let tail = (1.0 - COVERAGE) / 2.0;
-    let students = StudentsT::new(0.0, 1.0, freedom).map(|t| t.inverse_cdf(tail));
-    let normal = Normal::new(0.0, 1.0);
-    match (students, normal) {
-        (Ok(t), Ok(normal)) => normal.cdf(t * (rounds as f64 / freedom).sqrt()),
-        _ => 0.0,
-    }
+    // Refused for a freedom of 0 only.
+    StudentsT::new(0.0, 1.0, freedom).map_or(0.0, |students| {
+        let widened = students.inverse_cdf(tail) * (rounds as f64 / freedom).sqrt();
+        Normal::standard().cdf(widened)
+    })
 }
 
 #[cfg(test)]

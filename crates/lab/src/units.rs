@@ -86,5 +86,6 @@ mod tests {
         for bytes in [1, 512, 8192, 8193, 1 << 20, 1 << 30, (1 << 30) + 4096] {
             assert_eq!(parse_size(&typed_size(bytes)), Ok(bytes));
         }
+        assert_eq!(shown_size(16 << 30), "16.0 GiB");
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Where the system allows it (Linux), the file loses its name as soon as it exists and is
 //! reached through this process's descriptor table: nothing is left behind however the process
-//! ends. Elsewhere it is removed when dropped. A pool opens files by name, inside a directory that
-//! it locks; for that the file gets a hidden directory of its own and keeps its name, and both are
-//! removed on every way out: by this process, or after a kill by the next start.
+//! ends. A pool opens files by name, inside a directory that it locks; for that, and elsewhere, the file
+//! gets a hidden directory of its own and keeps its name, and both are removed on every way out: by this
+//! process, or after a kill by the next start.
 //!
 //! Every block carries its own number, so that a measurement can tell that it read what it asked
 //! for.
@@ -15,11 +15,10 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use tempfile::TempPath;
 
 use crate::ground::ledger::{self, Undo};
 use crate::interrupt;
-use crate::units::{shown_size, typed_size};
+use crate::units::shown_size;
 use crate::{bad_input, facts};
 
 /// Bytes written at a time.
@@ -78,8 +77,6 @@ pub struct Workfile {
     seed: u64,
     /// Removes its own directory, with the file in it, if it has one.
     own: Option<Undo>,
-    /// Removes the name, where a file cannot be without.
-    _name: Option<TempPath>,
 }
 
 impl Workfile {
@@ -95,21 +92,21 @@ impl Workfile {
         naming: Naming,
     ) -> anyhow::Result<Workfile> {
         check_directory(directory, size_bytes)?;
-        let (keep, path, own, _name) = match naming {
-            Naming::Nameless => {
-                let (keep, path, name) = nameless(directory)?;
-                (keep, path, None, name)
-            }
-            Naming::Named => {
-                let own = directory.join(ledger::fresh_name(PREFIX));
-                let undo = ledger::make_directory(&own, true);
-                let undo = undo.map_err(|error| cannot_create(directory, &error))?;
-                let path = own.join(NAME);
-                let keep = std::fs::File::create_new(&path);
-                (keep.map_err(|error| cannot_create(directory, error))?, path, Some(undo), None)
-            }
+        let nameless = match naming {
+            Naming::Nameless => nameless(directory)?,
+            Naming::Named => None,
         };
-        Ok(Workfile { keep, path, size_bytes, block_bytes, seed, own, _name })
+        let (keep, path, own) = if let Some((keep, path)) = nameless {
+            (keep, path, None)
+        } else {
+            let own = directory.join(ledger::fresh_name(PREFIX));
+            let undo = ledger::make_directory(&own, true);
+            let undo = undo.map_err(|error| cannot_create(directory, &error))?;
+            let path = own.join(NAME);
+            let keep = std::fs::File::create_new(&path);
+            (keep.map_err(|error| cannot_create(directory, error))?, path, Some(undo))
+        };
+        Ok(Workfile { keep, path, size_bytes, block_bytes, seed, own })
     }
 
     /// Writes the contents and syncs them. `progress` is told the bytes written so far.
@@ -130,7 +127,7 @@ impl Workfile {
                 block[..8].copy_from_slice(&self.stamp(number));
             }
             self.keep.write_all(&chunk[..here]).with_context(|| {
-                format!("cannot write {} of working file", typed_size(self.size_bytes))
+                format!("cannot write {} of working file", shown_size(self.size_bytes))
             })?;
             written += here as u64;
             progress(written);
@@ -149,7 +146,7 @@ impl Workfile {
         &self.path
     }
 
-    /// The directory of its own and the name in there, for a file that was made [`Naming::Named`].
+    /// The directory of its own and the name in there, if it has them, as one made [`Naming::Named`] does.
     pub fn named(&self) -> Option<(&Path, &'static str)> {
         // Whoever asks is about to open a pool there, which makes the directory if it is gone.
         interrupt::wait_if_ending();
@@ -173,18 +170,15 @@ impl Workfile {
     }
 }
 
-/// Makes a file in `directory` that loses its name at once, if the system allows that.
-fn nameless(directory: &Path) -> anyhow::Result<(std::fs::File, PathBuf, Option<TempPath>)> {
+/// Makes a file in `directory` that loses its name at once; `None` where the system has no other way to it.
+fn nameless(directory: &Path) -> anyhow::Result<Option<(std::fs::File, PathBuf)>> {
     let temporary = tempfile::Builder::new().prefix(PREFIX).tempfile_in(directory);
     // tempfile repeats the path in its message; the kind alone reads better.
     let temporary = temporary.map_err(|error| cannot_create(directory, error.kind()))?;
     let (keep, name) = temporary.into_parts();
     let unnamed: PathBuf = format!("/proc/{}/fd/{}", std::process::id(), keep.as_raw_fd()).into();
-    if !unnamed.exists() {
-        return Ok((keep, name.to_path_buf(), Some(name)));
-    }
     name.close().context("cannot unlink the working file")?;
-    Ok((keep, unnamed, None))
+    Ok(unnamed.exists().then_some((keep, unnamed)))
 }
 
 /// Bad input: nothing can be made in `directory`.

@@ -25,7 +25,7 @@ pub(crate) use sysfs::fixture::FakeSys;
 use serde::{Deserialize, Serialize};
 
 /// The machine a report was made on.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Host {
     /// Host name.
     pub name: String,
@@ -46,7 +46,7 @@ pub struct Host {
 }
 
 /// The directory measured, its filesystem and its device.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Storage {
     /// The directory, absolute.
     pub directory: String,

@@ -1,19 +1,17 @@
 //! Advice: settings to change, each with what it gains and how sure that is; and the same to paste.
 //!
 //! Nothing is advised that is the default already, that nobody measured, or whose interval includes no
-//! gain: [`Advice::worth_it`] is the one place that says so.
+//! gain, or whose present value counts as equal: [`Advice::worth_it`] is the one place that says so.
 //!
-//! Invariants:  [ADV-1] advice has an interval above 1 and rests on three rounds at least
+//! Invariants:  [ADV-1] advice has an interval above 1 and rests on three rounds at least, and what is set now
+//!              does not reach [`BOUND`] of it
 //!              [ADV-2] nothing is advised that is set already
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::{Estimate, ROUNDS_MIN};
-
-/// A gain below this is not worth a change.
-const GAIN_MIN: f64 = 1.05;
+use crate::statistics::{BOUND, Estimate, ROUNDS_MIN};
 
 /// What is surely gained by more than this, by many rounds, is advised with high confidence.
 const GAIN_HIGH: f64 = 1.2;
@@ -115,7 +113,7 @@ impl Advice {
     /// The proposal as advice, if it is worth a change [ADV-1] [ADV-2].
     pub fn worth_it(proposal: Proposal<'_>) -> Option<Advice> {
         let gain = proposal.gain;
-        let sure = gain.rounds >= ROUNDS_MIN && gain.low > 1.0 && gain.value >= GAIN_MIN;
+        let sure = gain.rounds >= ROUNDS_MIN && gain.low > 1.0 && gain.value > 1.0 / BOUND;
         if !sure || proposal.current.as_ref() == Some(&proposal.advised) {
             return None;
         }
@@ -158,7 +156,8 @@ mod tests {
         assert!(advised((2.0, 1.5, 2.5), 3));
         assert!(!advised((2.0, 0.9, 3.5), 30), "[ADV-1]");
         assert!(!advised((2.0, 1.9, 2.5), 2), "[ADV-1] too few rounds");
-        assert!(!advised((1.01, 1.005, 1.02), 30), "surely a gain, and none worth a change");
+        assert!(!advised((1.05, 1.04, 1.06), 30), "[ADV-1] surely a gain, and none worth a change");
+        assert!(advised((1.06, 1.05, 1.07), 30), "[ADV-1]");
     }
 
     #[test]

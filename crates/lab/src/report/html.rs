@@ -18,6 +18,7 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, UndefinedBehavior, context};
 
 use super::{Part, Plot, Report, Section, Table, numbers, paste, plot, tables};
+use crate::units::shown_size;
 
 const TEMPLATES: [(&str, &str); 3] = [
     ("page.html", include_str!("page.html")),
@@ -56,7 +57,7 @@ pub fn render(report: &Report, sections: &[Section]) -> anyhow::Result<String> {
         settings => table(&tables::settings(&report.advice)),
         headline,
         snippets => Serde(paste::snippets(&report.advice, &report.storage)),
-        sections => named.map(view).collect::<Vec<_>>(),
+        sections => named.map(shown).collect::<Vec<_>>(),
         counts => tables::verdict_counts(&report.verdicts),
         verdicts => table(&tables::verdicts(&report.verdicts)),
         records => records.iter().map(table).collect::<Vec<_>>(),
@@ -69,7 +70,7 @@ pub fn render(report: &Report, sections: &[Section]) -> anyhow::Result<String> {
 fn environment() -> anyhow::Result<Environment<'static>> {
     let mut environment = Environment::new(); // a name ending in .html turns escaping on [HTM-1]
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.add_filter("bytes", |count: Option<u64>| count.map(numbers::bytes));
+    environment.add_filter("bytes", |count: Option<u64>| count.map(shown_size));
     for (name, template) in TEMPLATES {
         environment.add_template(name, template).with_context(|| format!("reading {name}"))?;
     }
@@ -87,22 +88,14 @@ fn drawn(plot: &Plot, (width, height): (f64, f64)) -> Value {
     Value::from(Serde(plot::draw(plot, width, height)))
 }
 
-fn view(section: &Section) -> Value {
-    let parts: Vec<Value> = section.parts.iter().map(part).collect();
-    context! {
-        name => section.name,
-        title => section.title.as_str(),
-        about => section.about.as_str(),
-        parts,
-    }
-}
-
-/// A piece of a section, under the name of what it is.
-fn part(part: &Part) -> Value {
-    match part {
+/// A section, each of its parts under the name of what it is.
+fn shown(section: &Section) -> Value {
+    let part = |part: &Part| match part {
         Part::Table(shown) => context! { table => table(shown) },
         Part::Plot(plot) => context! { plot => drawn(plot, PLOT_SIZE) },
-    }
+    };
+    let &Section { name, ref title, ref about, ref parts } = section;
+    context! { name, title, about, parts => parts.iter().map(part).collect::<Vec<_>>() }
 }
 
 /// A table with its notes, and which of its columns hold words.

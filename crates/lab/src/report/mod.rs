@@ -36,7 +36,7 @@ use crate::statistics::{Estimate, Judgement, median};
 pub const SCHEMA: &str = "forebay-lab/2";
 
 /// Everything one run found out.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Always [`SCHEMA`].
     pub schema: String,

@@ -3,43 +3,28 @@
 //! Three or four digits are enough to compare and few enough to read; thousands are grouped, so
 //! that 41,230 and 412,300 are told apart at a glance. What could not be measured is a dash.
 
-use bytesize::ByteSize;
 use serde_json::Value;
 
 /// A measured number: `41,230`, `873`, `12.4`, `0.873`.
 pub(crate) fn number(value: f64) -> String {
-    let size = value.abs();
-    if size >= 1e15 {
-        format!("{value:.1e}") // no measurement, but a column must bear it
-    } else if size >= 100.0 {
-        grouped(value)
-    } else if size >= 10.0 {
-        format!("{value:.1}")
-    } else if size >= 1.0 {
-        format!("{value:.2}")
-    } else if size == 0.0 {
-        "0".to_owned()
-    } else if size >= 0.001 {
-        format!("{value:.3}")
-    } else {
-        format!("{value:.1e}")
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        1e15.. => format!("{value:.1e}"), // no measurement, but a column must bear it
+        100.0.. => grouped(value),
+        10.0.. => format!("{value:.1}"),
+        1.0.. => format!("{value:.2}"),
+        0.001.. => format!("{value:.3}"),
+        _ => format!("{value:.1e}"),
     }
 }
 
 /// A whole number with its thousands grouped: `1,234,567`.
 pub(crate) fn grouped(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3 + 1);
-    if value < 0.0 {
-        text.push('-');
+    let whole = value.round() as i64; // `as` saturates
+    if whole.abs() < 1000 {
+        return whole.to_string();
     }
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    format!("{},{:03}", grouped((whole / 1000) as f64), whole.abs() % 1000)
 }
 
 /// A number of about four signs, for narrow cells: `873`, `41.2k`, `1.90M`.
@@ -61,11 +46,6 @@ pub(crate) fn percent(share: f64) -> String {
     } else {
         format!("{percent:.1}")
     }
-}
-
-/// Bytes in powers of 1024: `15.6 GiB`.
-pub(crate) fn bytes(count: u64) -> String {
-    ByteSize(count).display().iec().to_string()
 }
 
 /// A length of time: `780 µs`, `2.10 ms`, `12.4 s`, `3 min 12 s`, `1 h 04 min`.
@@ -137,6 +117,5 @@ mod tests {
         assert_eq!(seconds(f64::NAN), "an unknown time");
         assert_eq!(percent(0.0341), "3.4");
         assert_eq!(percent(0.16), "16");
-        assert_eq!(bytes(16 << 30), "16.0 GiB");
     }
 }

@@ -9,6 +9,7 @@
 use serde_json::{Value, json};
 
 use super::{Line, Plot, Point, numbers};
+use crate::experiment::unique;
 
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 20.0;
@@ -109,17 +110,13 @@ fn curve(line: &Line, ink: usize, frame: &Frame, plot: &Plot) -> Value {
 
 /// A colour for each line: the same one for two lines that share their first word, if dashes tell them apart.
 fn inks(lines: &[Line]) -> Vec<usize> {
-    let first_word = |line: &Line| line.name.split(' ').next().unwrap_or("").to_owned();
-    let mut given: Vec<(String, bool, usize)> = Vec::new();
-    for line in lines {
-        let word = first_word(line);
-        let is_taken = |ink| given.iter().any(|it| (it.1, it.2) == (line.dashed, ink));
-        let shared = given.iter().find(|it| it.0 == word && !is_taken(it.2)).map(|it| it.2);
-        let unused = given.iter().map(|it| it.2 + 1).max().unwrap_or(0);
-        let ink = shared.unwrap_or(unused);
-        given.push((word, line.dashed, ink));
-    }
-    given.into_iter().map(|(_, _, ink)| ink % INKS).collect()
+    let first_word = |line: &Line| line.name.split(' ').next().map(str::to_owned);
+    let looks = lines.iter().map(|line| (first_word(line), line.dashed)).collect::<Vec<_>>();
+    // The n-th line of a look has the colour of the n-th one of the other look.
+    let nth = |at: usize| looks[..at].iter().filter(|look| **look == looks[at]).count();
+    let owners: Vec<_> = (0..lines.len()).map(|at| (&looks[at].0, nth(at))).collect();
+    let inks = unique(&owners);
+    owners.iter().filter_map(|owner| Some(inks.iter().position(|it| it == owner)? % INKS)).collect()
 }
 
 /// Labels of the horizontal axis: each, or each second one and so on, so that the widest has room.

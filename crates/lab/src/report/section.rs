@@ -180,13 +180,8 @@ impl Table {
     /// The notes of all cells, each once, in the order of their numbers.
     pub fn notes(&self) -> Vec<&str> {
         let cells = self.rows.iter().flat_map(|row| &row.cells);
-        let mut notes = Vec::new();
-        for note in cells.flat_map(|cell| &cell.notes) {
-            if !notes.contains(&note.as_str()) {
-                notes.push(note);
-            }
-        }
-        notes
+        let notes = cells.flat_map(|cell| &cell.notes).map(String::as_str);
+        unique(&notes.collect::<Vec<_>>())
     }
 }
 

@@ -110,19 +110,15 @@ pub(crate) fn verdicts(verdicts: &[Verdict]) -> Table {
 
 /// How many comparisons came to what, one sentence for each experiment.
 pub(crate) fn verdict_counts(verdicts: &[Verdict]) -> Vec<String> {
-    let mut sentences = Vec::new();
-    for of_one in verdicts.chunk_by(|a, b| a.experiment == b.experiment) {
-        let count = |judgement| of_one.iter().filter(|it| it.verdict == judgement).count();
-        sentences.push(format!(
-            "{}: of {} comparisons {} keep the bound, {} miss it, {} are undecided.",
-            of_one[0].experiment,
-            of_one.len(),
-            count(Judgement::Keeps),
-            count(Judgement::Misses),
-            count(Judgement::Undecided),
-        ));
-    }
-    sentences
+    let told = |of_one: &[Verdict]| {
+        let [keeps, misses, open] = [Judgement::Keeps, Judgement::Misses, Judgement::Undecided]
+            .map(|judgement| of_one.iter().filter(|it| it.verdict == judgement).count());
+        let (name, all) = (&of_one[0].experiment, of_one.len());
+        format!(
+            "{name}: of {all} comparisons {keeps} keep the bound, {misses} miss it, {open} are undecided."
+        )
+    };
+    verdicts.chunk_by(|a, b| a.experiment == b.experiment).map(told).collect()
 }
 
 /// A table for each experiment, in the order measured: every record as a row, every setting and metric that some

@@ -16,7 +16,7 @@ use anstyle::{AnsiColor, Style};
 use super::{Mark, Part, Report, Section, Table, TableCell, tables};
 use crate::facts::Device;
 use crate::units::shown_size;
-use text::{ascii, cut, push_line, push_wrapped, styled, wrapped};
+use text::{ascii, cut, push_line, push_shortened, push_wrapped, styled};
 
 /// Columns of text below which a table of numbers is not worth drawing.
 pub const WIDTH_MIN: usize = 30;
@@ -145,15 +145,6 @@ fn place(report: &Report, look: Look) -> String {
     text
 }
 
-/// Adds `sentence` in at most so many lines; what is left out of it is in the report.
-fn push_shortened(text: &mut String, lead: &str, sentence: &str, lines: usize, width: usize) {
-    let all = wrapped(lead, sentence, width);
-    for (index, line) in all.iter().take(lines).enumerate() {
-        let is_cut = index + 1 == lines && all.len() > lines;
-        push_line(text, &if is_cut { cut(&format!("{line} …"), width) } else { line.clone() });
-    }
-}
-
 /// At most `lines` lines of `text`, the last of which says what is missing [TER-3].
 fn capped(text: &str, lines: usize, look: Look) -> String {
     let count = text.lines().count();
@@ -161,10 +152,8 @@ fn capped(text: &str, lines: usize, look: Look) -> String {
         return text.to_owned();
     }
     let mut kept: String = text.split_inclusive('\n').take(lines - 1).collect();
-    push_line(
-        &mut kept,
-        &cut(&format!("… {} more lines in the report", count - lines + 1), look.width),
-    );
+    let missing = format!("… {} more lines in the report", count - lines + 1);
+    push_line(&mut kept, &cut(&missing, look.width));
     kept
 }
 
@@ -182,25 +171,19 @@ pub(crate) fn drawn(table: &Table, look: Look) -> String {
             if numbers.is_empty() { String::new() } else { format!(" [{}]", numbers.join(",")) };
         cell.text.clone() + &marks
     };
-    let widest = |column: usize| {
-        let cells = table.rows.iter().filter_map(|row| row.cells.get(column));
-        let widths = cells.map(|cell| full(cell).chars().count());
-        widths.chain([table.columns[column].chars().count()]).max().unwrap_or(0)
+    let width = |column: usize| {
+        let cells = table.rows.iter().map(|row| full(&row.cells[column]).chars().count());
+        let widest = cells.chain([table.columns[column].chars().count()]).max().unwrap_or(0);
+        // A name takes at most half of the width, a figure what that leaves.
+        widest.min(if column == 0 { look.width / 2 } else { (look.width - 3) / 2 })
     };
-    // A name takes at most half of the width, a figure what that leaves.
-    let room = |column: usize| if column == 0 { look.width / 2 } else { (look.width - 3) / 2 };
-    let columns = (0..table.columns.len()).map(|number| Column {
-        number,
-        width: widest(number).min(room(number)),
-        is_words: table.is_words(number),
-    });
-    let columns: Vec<Column> = columns.collect();
+    let columns: Vec<_> = (0..table.columns.len()).map(|column| (column, width(column))).collect();
     let mut text = String::new();
     let mut left = &columns[1..];
     loop {
-        let mut taken = columns[0].width;
-        let fits = left.iter().take_while(|column| {
-            taken += 2 + column.width;
+        let (_, mut taken) = columns[0];
+        let fits = left.iter().take_while(|(_, width)| {
+            taken += 2 + width;
             taken <= look.width // [TER-1]
         });
         let (here, below) = left.split_at(fits.count().max(1).min(left.len()));
@@ -217,28 +200,22 @@ pub(crate) fn drawn(table: &Table, look: Look) -> String {
     text
 }
 
-/// A column of a drawn table.
-#[derive(Debug, Clone, Copy)]
-struct Column {
-    number: usize,
-    width: usize,
-    is_words: bool,
-}
-
-/// Adds `columns` of `table`, with a heading before each group.
+/// Adds `columns` of `table`, each a number and a width, with a heading before each group.
 fn push_block(
     text: &mut String,
     table: &Table,
-    columns: &[Column],
+    columns: &[(usize, usize)],
     full: &dyn Fn(&TableCell) -> String,
     look: Look,
 ) {
-    let empty = TableCell::default();
     let line = |cell: &dyn Fn(usize) -> (String, Style)| {
-        let cells = columns.iter().map(|&Column { number, width, is_words }| {
-            let (text, style) = cell(number);
+        let cells = columns.iter().map(|&(column, width)| {
+            let (text, style) = cell(column);
             let text = cut(&text, width);
-            let text = if is_words { format!("{text:<width$}") } else { format!("{text:>width$}") };
+            let text = match table.is_words(column) {
+                true => format!("{text:<width$}"),
+                false => format!("{text:>width$}"),
+            };
             styled(&text, style, look)
         });
         cells.collect::<Vec<_>>().join("  ")
@@ -252,7 +229,7 @@ fn push_block(
             push_line(text, &styled(&cut(group, look.width), style, look));
         }
         let cell = |column: usize| {
-            let cell = row.cells.get(column).unwrap_or(&empty);
+            let cell = &row.cells[column]; // [TAB-1]
             let style = match cell.mark {
                 Mark::Plain => Style::new(),
                 Mark::Best => Style::new().bold(),

@@ -3,9 +3,9 @@
 use super::NAME;
 use crate::experiment::contest::Standing;
 use crate::experiment::{Entrant, unique};
-use crate::report::numbers::bytes;
 use crate::report::{Mark, Part, Section, Table, TableCell};
 use crate::statistics::Judgement;
+use crate::units::shown_size;
 
 /// What is shown of `standings`.
 pub(super) fn section(standings: &[Standing]) -> Section {
@@ -23,7 +23,7 @@ pub(super) fn section(standings: &[Standing]) -> Section {
 
 /// What a row is measured under, but for its pattern.
 fn group(standing: &Standing) -> String {
-    let readahead = standing.device_readahead_bytes.map(bytes);
+    let readahead = standing.device_readahead_bytes.map(shown_size);
     let readahead = readahead.unwrap_or_else(|| "unknown".to_owned());
     format!("{}, {}, kernel readahead {readahead}", standing.row.state, standing.row.cache)
 }

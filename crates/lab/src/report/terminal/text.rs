@@ -21,20 +21,28 @@ pub(crate) fn push_line(text: &mut String, line: &str) {
 /// Adds `sentence` in lines of at most `width` characters, the first after `lead`, the others
 /// indented as far; a single word that is longer is cut [TXT-1].
 pub(crate) fn push_wrapped(text: &mut String, lead: &str, sentence: &str, width: usize) {
-    for line in wrapped(lead, sentence, width) {
-        push_line(text, &line);
-    }
+    push_shortened(text, lead, sentence, usize::MAX, width);
 }
 
-/// The same as lines.
-pub(super) fn wrapped(lead: &str, sentence: &str, width: usize) -> Vec<String> {
+/// The same in at most so many lines; what is left out of it is in the report.
+pub(super) fn push_shortened(
+    text: &mut String,
+    lead: &str,
+    sentence: &str,
+    lines: usize,
+    width: usize,
+) {
     let indent = " ".repeat(lead.chars().count());
     let options = textwrap::Options::new(width)
         .initial_indent(lead)
         .subsequent_indent(&indent)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
     let sentence = sentence.split_whitespace().collect::<Vec<&str>>().join(" ");
-    textwrap::wrap(&sentence, options).into_iter().map(String::from).collect()
+    let all = textwrap::wrap(&sentence, options);
+    for (index, line) in all.iter().take(lines).enumerate() {
+        let is_cut = index + 1 == lines && all.len() > lines;
+        push_line(text, &if is_cut { cut(&format!("{line} …"), width) } else { line.to_string() });
+    }
 }
 
 /// The first `width` characters of `text`, the last of them `…` if there are more.
