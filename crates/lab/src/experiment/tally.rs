@@ -19,13 +19,11 @@ use serde_json::Value;
 use super::unique;
 use crate::facts::{CounterSource, DeviceCounters};
 use crate::interrupt;
-use crate::measure::{Coldness, Stopwatch, empty_cache};
+pub(super) use crate::measure::wait_histogram;
+use crate::measure::{Coldness, Stopwatch, empty_cache, wait_us};
 use crate::report::Record;
 use crate::statistics::median;
 use crate::workfile::Workfile;
-
-/// Of fewer waits than this the 99th percentile is one of the ten longest, and so chance.
-const WAITS_FOR_P99: u64 = 1000;
 
 /// Looks at a device's counters while it comes to rest, at most.
 const SETTLING_LOOKS: u32 = 20;
@@ -179,10 +177,6 @@ impl Round {
 
     /// Its metrics, of blocks of so many bytes.
     pub(super) fn figures(&self, block_bytes: u64) -> Figures {
-        let wait_us = |quantile, fewest| {
-            let waits = self.wait_ns.as_ref().filter(|waits| waits.len() >= fewest)?;
-            Some(waits.value_at_quantile(quantile) as f64 / 1e3)
-        };
         let needed = self.blocks_needed.filter(|&needed| needed > 0);
         let over_read = needed
             .zip(self.device)
@@ -195,8 +189,8 @@ impl Round {
             device_requests: self.device.map(|device| device.reads),
             device_bytes: self.device.map(|device| device.read_bytes),
             over_read,
-            wait_us_p50: wait_us(0.50, 1),
-            wait_us_p99: wait_us(0.99, WAITS_FOR_P99), // [TAL-2]
+            wait_us_p50: self.wait_ns.as_ref().and_then(|waits| wait_us(waits, 0.5)),
+            wait_us_p99: self.wait_ns.as_ref().and_then(|waits| wait_us(waits, 0.99)), // [TAL-2]
             cpu_us_per_block: self.processor_seconds * 1e6 / self.blocks as f64,
         }
     }
@@ -213,11 +207,6 @@ impl Round {
         self.device = self.device.zip(more.device).map(|(some, others)| some.plus(others));
         self
     }
-}
-
-/// From a nanosecond to an hour in steps of 0.1 %.
-pub(super) fn wait_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the histogram's bounds are valid")
 }
 
 /// What `work` gives, and what the device did meanwhile and until it came to rest, where that can be told.

@@ -25,7 +25,7 @@ use serde_json::json;
 use super::contest::{self, Standing, hold, readahead_guard};
 use super::means::{self, Means};
 use super::tally::Row;
-use super::{Bench, Entrant, Experiment, Ground, Measuring, Outcome, POOL_BLOCK_BYTES};
+use super::{Bench, CacheState, Entrant, Experiment, Ground, Measuring, Outcome, POOL_BLOCK_BYTES};
 use crate::device_readahead::ReadaheadGuard;
 use crate::report::{BackendNote, Record};
 use crate::workfile::Naming;
@@ -38,7 +38,7 @@ pub const NAME: &str = "strategies";
 struct Cell {
     pattern: String,
     strategy: String,
-    cache_state: &'static str,
+    cache_state: CacheState,
     cache: String,
     device_readahead_bytes: Option<u64>,
 }
@@ -107,7 +107,7 @@ impl Settings {
             let cell = Cell {
                 pattern: row.pattern.to_string(),
                 strategy: entrant.to_string(),
-                cache_state: row.state.name(),
+                cache_state: row.state,
                 cache: row.cache.to_string(),
                 device_readahead_bytes: standing.device_readahead_bytes,
             };

@@ -15,14 +15,12 @@ use forebay_io::Arena;
 use hdrhistogram::Histogram;
 
 use super::cell::{Cell, Figures, Method, Place};
-use crate::experiment::tally::{Missing, wait_histogram};
+use crate::experiment::tally::Missing;
+use crate::measure::{wait_histogram, wait_us};
 use crate::workfile::Workfile;
 
 /// A cell lasts so long.
 pub(super) const CELL_TIME: Duration = Duration::from_millis(250);
-
-/// Latencies that a 99th percentile takes.
-const SAMPLES_MIN: u64 = 1000;
 
 /// The part of a file that one writer has, or that several share.
 pub(super) struct Part {
@@ -101,13 +99,12 @@ pub(super) fn measure(cell: Cell, parts: &[Part]) -> anyhow::Result<Figures> {
         latencies.add(one).expect("all histograms are made alike");
     }
     let syncs = latencies.len();
-    let us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e3;
     Ok(Figures {
         seconds,
         syncs,
         syncs_per_s: syncs as f64 / seconds,
-        latency_us_p50: us(0.5),
-        latency_us_p99: (syncs >= SAMPLES_MIN).then(|| us(0.99)),
+        latency_us_p50: latencies.value_at_quantile(0.5) as f64 / 1e3,
+        latency_us_p99: wait_us(&latencies, 0.99),
     })
 }
 
@@ -144,21 +141,12 @@ fn write_durably(file: &File, method: Method, bytes: &[u8], offset: u64) -> anyh
 }
 
 #[cfg(target_os = "linux")]
-fn write_each_durably(file: &File, mut bytes: &[u8], mut offset: u64) -> std::io::Result<()> {
-    use rustix::io::{ReadWriteFlags, pwritev2};
+fn write_each_durably(file: &File, bytes: &[u8], offset: u64) -> std::io::Result<()> {
+    use rustix::io::{ReadWriteFlags, pwritev2, retry_on_intr};
 
-    while !bytes.is_empty() {
-        match pwritev2(file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => {
-                bytes = &bytes[count..];
-                offset += count as u64;
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
+    let write = || pwritev2(file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC);
+    // A rest would take a second sync, which is not what is measured.
+    if retry_on_intr(write)? == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 
 #[cfg(not(target_os = "linux"))]
