@@ -150,10 +150,10 @@ impl Settings {
         unique(&cells)
     }
 
-    /// `cells` without lines that decide no setting where `works` says which backends there are: aio and one
+    /// Every cell, or in a survey those of lines that decide a setting where `works` says which backends there are: aio and one
     /// thread for each request are what is left without io_uring, and past the page cache `sync` is the
     /// same at every depth.
-    pub(super) fn surveyed(&self, cells: Vec<Cell>, works: impl Fn(Kind) -> bool) -> Vec<Cell> {
+    pub(super) fn surveyed(&self, works: impl Fn(Kind) -> bool) -> Vec<Cell> {
         let uring = works(Kind::Uring);
         let decides = |cell: &Cell| match (cell.backend, cell.cache) {
             (Engine::Forebay(Kind::Aio), _) => !uring,
@@ -162,7 +162,7 @@ impl Settings {
             (Engine::Forebay(Kind::Uring), _) => cell.depth > 0,
             _ => true,
         };
-        cells.into_iter().filter(decides).collect()
+        self.cells().into_iter().filter(|cell| !self.survey || decides(cell)).collect()
     }
 
     fn depths_of(&self, kind: Kind, cache: CacheMode) -> Vec<u32> {
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_survey_measures_every_default_that_it_may_advise_to_change() {
         let survey = settings("--quick --survey");
-        let cells = survey.surveyed(survey.cells(), |_| true);
+        let cells = survey.surveyed(|_| true);
         let has = |kind, depth, workers: Option<u32>| {
             cells.iter().any(|cell| {
                 cell.is(kind, CacheMode::Buffered) && (cell.depth, cell.workers) == (depth, workers)
@@ -257,7 +257,7 @@ mod tests {
         // In three rounds of a quarter of a second each.
         assert!(cells.len() <= 32, "{}", cells.len());
         assert!(cells.iter().all(|cell| cell.backend != Engine::Forebay(Kind::Aio)));
-        let without = survey.surveyed(survey.cells(), |kind| kind != Kind::Uring);
+        let without = survey.surveyed(|kind| kind != Kind::Uring);
         assert!(without.iter().any(|cell| cell.backend == Engine::Forebay(Kind::Aio)));
     }
 

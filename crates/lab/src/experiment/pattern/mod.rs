@@ -19,7 +19,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use super::listed;
+use lists::Lists;
 
 /// What a plan is made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,32 +111,28 @@ impl Pattern {
     /// A plan of this pattern. `shape.blocks` and `shape.file_blocks` are at least 64.
     pub(super) fn plan(self, shape: &Shape, random: &mut fastrand::Rng) -> Plan {
         let blocks = shape.blocks.min(shape.file_blocks);
+        let mut lists = Lists { shape: *shape, random };
         let alone = |list: Vec<u32>| Plan::in_turn(vec![Leg::list(list)]);
         let plan = match self {
-            Pattern::Sequential => {
-                Plan::in_turn(vec![Leg::scan(lists::place(shape, blocks, random))])
-            }
-            Pattern::Backward => alone(lists::place(shape, blocks, random).rev().collect()),
-            Pattern::Strided => alone(lists::strided(shape, STRIDE, random)),
+            Pattern::Sequential => Plan::in_turn(vec![Leg::scan(lists.place(blocks))]),
+            Pattern::Backward => alone(lists.place(blocks).rev().collect()),
+            Pattern::Strided => alone(lists.strided(STRIDE)),
             Pattern::Interleaved(streams) => {
-                let scans = lists::parts(shape, streams, blocks / streams, random);
+                let scans = lists.parts(streams, blocks / streams);
                 Plan::in_turn(scans.into_iter().map(Leg::scan).collect())
             }
-            Pattern::Uniform => alone(lists::uniform(shape.file_blocks, blocks, random)),
-            Pattern::Zipfian => alone(lists::zipfian(shape.file_blocks, blocks, random)),
-            Pattern::Shuffled(ranges, window) => {
-                alone(lists::shuffled(shape, ranges, window, random))
-            }
-            Pattern::Index(percent) => alone(lists::index(shape, percent, random)),
-            Pattern::Bitmap(percent) => alone(lists::bitmap(shape, percent, random)),
+            Pattern::Uniform => alone(lists.uniform(blocks)),
+            Pattern::Zipfian => alone(lists.zipfian(blocks)),
+            Pattern::Shuffled(ranges, window) => alone(lists.shuffled(ranges, window)),
+            Pattern::Index(percent) => alone(lists.index(percent)),
+            Pattern::Bitmap(percent) => alone(lists.bitmap(percent)),
             Pattern::Mixed => {
-                let scan = lists::place(shape, blocks / 2, random);
-                let points = lists::uniform(shape.file_blocks, blocks / 2, random);
-                Plan::in_turn(vec![Leg::scan(scan), Leg::list(points)])
+                let scan = Leg::scan(lists.place(blocks / 2));
+                Plan::in_turn(vec![scan, Leg::list(lists.uniform(blocks / 2))])
             }
-            Pattern::Limit10 => limited(shape, blocks, random),
-            Pattern::Neighbours => alone(lists::neighbours(shape, random)),
-            Pattern::TwoStreams => alone(lists::two_streams(shape, random)),
+            Pattern::Limit10 => limited(&mut lists, blocks),
+            Pattern::Neighbours => alone(lists.neighbours()),
+            Pattern::TwoStreams => alone(lists.two_streams()),
         };
         assert!(plan.blocks() > 0, "[PAT-2] {self}: {shape:?}");
         assert!(plan.last() < Some(shape.file_blocks), "[PAT-1] {self}: {shape:?}");
@@ -145,14 +141,14 @@ impl Pattern {
 }
 
 /// Queries with a limit: every other one reads on from a random place, the rest random blocks.
-fn limited(shape: &Shape, blocks: u32, random: &mut fastrand::Rng) -> Plan {
+fn limited(lists: &mut Lists<'_>, blocks: u32) -> Plan {
     let queries = (blocks / LIMIT_BLOCKS).max(1);
-    let unlimited = UNLIMITED_BLOCKS.min(shape.file_blocks);
+    let unlimited = UNLIMITED_BLOCKS.min(lists.shape.file_blocks);
     let legs = (0..queries).map(|query| {
         let leg = if query % 2 == 0 {
-            Leg::scan(lists::place(shape, unlimited, random))
+            Leg::scan(lists.place(unlimited))
         } else {
-            Leg::list(lists::uniform(shape.file_blocks, unlimited, random))
+            Leg::list(lists.uniform(unlimited))
         };
         Leg { limit: Some(LIMIT_BLOCKS as usize), ..leg }
     });
@@ -193,7 +189,7 @@ impl FromStr for Pattern {
         match shuffled {
             Some((ranges @ 1..=RANGES_MAX, window @ 1..)) => Ok(Pattern::Shuffled(ranges, window)),
             _ => {
-                let names = listed(&Pattern::ALL).replace(',', ", ");
+                let names = Pattern::ALL.map(|pattern| pattern.to_string()).join(", ");
                 Err(format!("there are {names}, and shuffled-RANGESxWINDOW such as shuffled-8x48"))
             }
         }

@@ -202,7 +202,11 @@ fn parse_handicap(text: &str) -> Result<(Entrant, f64), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{listed, typed};
+    use crate::experiment::typed;
+
+    fn listed(entrants: &[Entrant]) -> String {
+        entrants.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
 
     fn settings(options: &str) -> Settings {
         typed::<Settings>(options).checked().unwrap()
