@@ -54,17 +54,6 @@ impl<C, R> Row<C, R> {
         self.cold &= *coldness == Coldness::Cold;
     }
 
-    fn take(&mut self, measured: anyhow::Result<R>) -> anyhow::Result<()> {
-        match measured {
-            Ok(round) => self.rounds.push(round),
-            Err(error) => match lack_of_means(&error) {
-                Some(lack) => self.failure = Some(lack),
-                None => return Err(error),
-            },
-        }
-        Ok(())
-    }
-
     /// The median of a figure of all rounds; `None` if one lacks it [TAL-1].
     pub(super) fn median(&self, value: impl Fn(&R) -> Option<f64>) -> Option<f64> {
         median(&self.rounds.iter().map(value).collect::<Option<Vec<f64>>>()?)
@@ -110,8 +99,10 @@ pub(super) fn one_round<C, R>(
         }
         interrupt::check()?;
         progress(&label(&row.cell));
-        let measured = measure(row);
-        row.take(measured)?;
+        match measure(row) {
+            Ok(round) => row.rounds.push(round),
+            Err(error) => row.failure = Some(lack_of_means(&error).ok_or(error)?),
+        }
     }
     Ok(())
 }
@@ -226,10 +217,8 @@ pub(super) fn counted<T>(
     let mut now = read();
     while now.is_some() && begun.elapsed() < settle {
         std::thread::sleep(settle / SETTLING_LOOKS);
-        let later = read();
-        let rests = later.map(|later| later.reads) == now.map(|now| now.reads);
-        now = later;
-        if rests {
+        let earlier = std::mem::replace(&mut now, read());
+        if earlier.map(|device| device.reads) == now.map(|device| device.reads) {
             break;
         }
     }

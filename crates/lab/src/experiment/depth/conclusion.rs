@@ -10,7 +10,7 @@
 
 use forebay_io::{CacheMode, Kind};
 
-use super::cell::{Cell, Engine, Line, Row};
+use super::cell::{Cell, Line, Row};
 use super::settings::{PG_MAINTENANCE, PG_WORKERS};
 use super::{NAME, Settings};
 use crate::experiment::Outcome;
@@ -35,8 +35,7 @@ type DepthSetting = (AppliesTo, &'static str, u32);
 
 /// The verdicts, the advice, and the sentences.
 pub(super) fn draw(settings: &Settings, lines: &[Line<'_>], rows: &[Row]) -> Outcome {
-    let ours: Vec<&Line<'_>> =
-        lines.iter().filter(|line| line.cell().backend != Engine::Fio).collect();
+    let ours: Vec<&Line<'_>> = lines.iter().filter(|line| line.cell().backend.is_some()).collect();
     let told = match fastest(&ours) {
         Some(best) => headline(settings, best, &ours),
         None if rows.iter().any(|row| !row.cold) => Some(
@@ -110,23 +109,21 @@ fn may_be_as_fast(line: &Line<'_>, best: &Row) -> bool {
 fn depth_settings(cell: Cell) -> &'static [DepthSetting] {
     use AppliesTo::{Postgres14To17, Postgres18Sync, Postgres18Uring, Postgres18Worker, Profile};
     match (cell.backend, cell.cache, cell.workers) {
-        (Engine::Forebay(Kind::Sync), CacheMode::Buffered, _) => &[
+        (Some(Kind::Sync), CacheMode::Buffered, _) => &[
             (Postgres14To17, EFFECTIVE, 1),
             (Postgres14To17, MAINTENANCE, PG_MAINTENANCE),
             (Postgres18Sync, EFFECTIVE, CONCURRENCY_18),
             (Postgres18Sync, MAINTENANCE, CONCURRENCY_18),
         ],
-        (Engine::Forebay(Kind::Threads), CacheMode::Buffered, Some(PG_WORKERS)) => &[
+        (Some(Kind::Threads), CacheMode::Buffered, Some(PG_WORKERS)) => &[
             (Postgres18Worker, EFFECTIVE, CONCURRENCY_18),
             (Postgres18Worker, MAINTENANCE, CONCURRENCY_18),
         ],
-        (Engine::Forebay(Kind::Uring), CacheMode::Buffered, _) => &[
+        (Some(Kind::Uring), CacheMode::Buffered, _) => &[
             (Postgres18Uring, EFFECTIVE, CONCURRENCY_18),
             (Postgres18Uring, MAINTENANCE, CONCURRENCY_18),
         ],
-        (Engine::Forebay(Kind::Uring), CacheMode::Direct, _) => {
-            &[(Profile, "queue_depth", QUEUE_DEPTH)]
-        }
+        (Some(Kind::Uring), CacheMode::Direct, _) => &[(Profile, "queue_depth", QUEUE_DEPTH)],
         _ => &[],
     }
 }

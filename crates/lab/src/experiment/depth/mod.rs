@@ -33,7 +33,7 @@ use super::window::{Window, memory};
 use super::{Bench, Experiment, Ground, Measuring, Outcome};
 use crate::report::BackendNote;
 use crate::workfile::{Naming, Workfile};
-use cell::{Cell, Engine, Line, Row};
+use cell::{Cell, Line, Row};
 use reader::Until;
 
 /// The name of this experiment in records.
@@ -68,7 +68,7 @@ impl Experiment for Settings {
         let caches: Vec<CacheMode> = cells.iter().map(|cell| cell.cache).collect();
         let backends = self.backends.iter().map(|&kind| self.probe_backend(bench.workfile, kind));
         let means = Means::probe(&self.ground(), bench.workfile, &caches, backends.collect())?;
-        means::check(cells.iter().map(|&cell| missing(&means, cell)))?;
+        means::check(cells.iter().map(|cell| means.missing(cell.backend, cell.cache)))?;
         Ok(Box::new(move |bench, progress| self.run(bench, means, progress)))
     }
 }
@@ -97,8 +97,10 @@ impl Settings {
         means: Means,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Outcome> {
-        let row =
-            |cell| Row { failure: missing(&means, cell).map(str::to_owned), ..Row::new(cell) };
+        let row = |cell: Cell| Row {
+            failure: means.missing(cell.backend, cell.cache).map(str::to_owned),
+            ..Row::new(cell)
+        };
         let cells = self.surveyed(|kind| means.works(kind));
         let mut rows: Vec<Row> = cells.into_iter().map(row).collect();
         let clock = Instant::now();
@@ -138,34 +140,25 @@ impl Settings {
         // Random reads one by one: the kernel has read nothing ahead that would still be under way.
         let settle = Duration::ZERO;
         let (round, device) = match cell.backend {
-            Engine::Forebay(kind) => {
+            Some(kind) => {
                 let mut window = window(workfile, cell, kind, plan)?;
-                let until = self.until(cell);
+                let time_max = self.cell_time_max();
+                let time_min = if self.blocks.is_some() { time_max } else { settings::CELL_TIME };
+                // In a few windows the first and the last count for little.
+                let until =
+                    Until { time_min, blocks_min: 64.max(4 * u64::from(cell.depth)), time_max };
                 let read = || reader::read(&mut window, workfile, &plan.blocks, until);
                 let counted = counted(bench.counters, settle, read)?;
                 row.remarks.extend(window.io.notes());
                 counted
             }
-            Engine::Fio => {
+            None => {
                 let work = || fio::measure(self, workfile, cell.depth, plan.seed);
                 counted(bench.counters, settle, work)?
             }
         };
         row.remarks.extend(self.remarks(cell, round.blocks, plan));
         Ok(Round { device, ..round }.figures(self.block_bytes))
-    }
-
-    fn until(&self, cell: Cell) -> Until {
-        let time_max = self.cell_time_max();
-        match self.blocks {
-            Some(_) => Until { time_min: time_max, blocks_min: 0, time_max },
-            // In a few windows the first and the last count for little.
-            None => Until {
-                time_min: settings::CELL_TIME,
-                blocks_min: 64.max(4 * u64::from(cell.depth)),
-                time_max,
-            },
-        }
     }
 
     /// What a reader of a round of `blocks` has to know.
@@ -175,23 +168,17 @@ impl Settings {
             let seconds = self.cell_time_max().as_secs();
             remarks.push(format!("stopped after {seconds} s, before all blocks were read"));
         }
-        let threads = cell.backend == Engine::Forebay(Kind::Threads) && cell.workers.is_none();
+        let threads = cell.backend == Some(Kind::Threads) && cell.workers.is_none();
         if threads && cell.depth as usize > WORKERS_MAX {
             remarks.push(format!(
                 "at most {WORKERS_MAX} threads, so {WORKERS_MAX} requests at the device"
             ));
         }
-        if plan.warm_up.is_empty() && cell.backend != Engine::Fio {
+        if plan.warm_up.is_empty() && cell.backend.is_some() {
             remarks.push("no warm-up: every block of the file is measured".to_owned());
         }
         remarks
     }
-}
-
-/// Why `cell` cannot be measured, if that is so.
-fn missing(means: &Means, cell: Cell) -> Option<&str> {
-    let kind = if let Engine::Forebay(kind) = cell.backend { Some(kind) } else { None };
-    means.missing(kind, cell.cache)
 }
 
 /// The cells of those lines that had all of `rounds` ([DPT-2]) and are still undecided; the first ones of which
@@ -302,7 +289,7 @@ mod tests {
         let plan = Plan::new(&settings, workfile.blocks(), &mut fastrand::Rng::with_seed(1));
         // What one cell has read through the page cache is what the next one would find there.
         let cell = |depth| {
-            let (backend, cache) = (Engine::Forebay(Kind::Threads), CacheMode::Buffered);
+            let (backend, cache) = (Some(Kind::Threads), CacheMode::Buffered);
             Row::new(Cell { backend, cache, depth, workers: Some(3) })
         };
         for mut row in [cell(0), cell(16)] {
@@ -338,7 +325,7 @@ mod tests {
 
     #[test]
     fn aio_is_not_used_to_read_buffered() {
-        let aio = Engine::Forebay(Kind::Aio);
+        let aio = Some(Kind::Aio);
         let of_aio = settings().cells().into_iter().filter(|cell| cell.backend == aio);
         assert!(of_aio.clone().count() > 0);
         assert!(of_aio.clone().all(|cell| cell.cache == CacheMode::Direct));

@@ -3,7 +3,7 @@
 use forebay_io::CacheMode;
 
 use super::NAME;
-use super::cell::{Engine, Figures, Line, Row};
+use super::cell::{Figures, Line, Row};
 use super::conclusion::fastest;
 use crate::experiment::unique;
 use crate::report::{Line as Curve, Mark, Part, Plot, Point, Section, Table, TableCell};
@@ -56,8 +56,7 @@ fn plot(lines: &[Line<'_>]) -> Option<Plot> {
         points: line.rows.iter().filter_map(|row| point(row)).collect(),
         dashed: line.cell().cache == CacheMode::Buffered,
     };
-    let ours: Vec<&Line<'_>> =
-        lines.iter().filter(|line| line.cell().backend != Engine::Fio).collect();
+    let ours: Vec<&Line<'_>> = lines.iter().filter(|line| line.cell().backend.is_some()).collect();
     let best = fastest(&ours)?;
     let name = |knee: Point| (knee, format!("knee of {}: {}", best.label(), depths[knee.x]));
     Some(Plot {

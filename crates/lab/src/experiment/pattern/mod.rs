@@ -78,29 +78,29 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// All of them, in the order of tables.
-    pub const ALL: [Pattern; 21] = [
-        Pattern::Sequential,
-        Pattern::Backward,
-        Pattern::Strided,
-        Pattern::Interleaved(2),
-        Pattern::Interleaved(8),
-        Pattern::Interleaved(32),
-        Pattern::Uniform,
-        Pattern::Zipfian,
-        Pattern::Shuffled(RANGES, WINDOW),
-        Pattern::Index(0),
-        Pattern::Index(50),
-        Pattern::Index(90),
-        Pattern::Index(100),
-        Pattern::Bitmap(1),
-        Pattern::Bitmap(10),
-        Pattern::Bitmap(50),
-        Pattern::Bitmap(90),
-        Pattern::Mixed,
-        Pattern::Limit10,
-        Pattern::Neighbours,
-        Pattern::TwoStreams,
+    /// All of them with their names, in the order of tables.
+    pub const ALL: [(&'static str, Pattern); 21] = [
+        ("sequential", Pattern::Sequential),
+        ("backward", Pattern::Backward),
+        ("strided", Pattern::Strided),
+        ("interleaved-2", Pattern::Interleaved(2)),
+        ("interleaved-8", Pattern::Interleaved(8)),
+        ("interleaved-32", Pattern::Interleaved(32)),
+        ("uniform", Pattern::Uniform),
+        ("zipfian", Pattern::Zipfian),
+        ("shuffled", Pattern::Shuffled(RANGES, WINDOW)),
+        ("index-0", Pattern::Index(0)),
+        ("index-0.5", Pattern::Index(50)),
+        ("index-0.9", Pattern::Index(90)),
+        ("index-1", Pattern::Index(100)),
+        ("bitmap-1", Pattern::Bitmap(1)),
+        ("bitmap-10", Pattern::Bitmap(10)),
+        ("bitmap-50", Pattern::Bitmap(50)),
+        ("bitmap-90", Pattern::Bitmap(90)),
+        ("mixed", Pattern::Mixed),
+        ("limit-10", Pattern::Limit10),
+        ("neighbours", Pattern::Neighbours),
+        ("two-streams", Pattern::TwoStreams),
     ];
 
     /// Whether its plans are one list of blocks, or one range.
@@ -157,21 +157,11 @@ fn limited(lists: &mut Lists<'_>, blocks: u32) -> Plan {
 
 impl fmt::Display for Pattern {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Pattern::Sequential => out.pad("sequential"),
-            Pattern::Backward => out.pad("backward"),
-            Pattern::Strided => out.pad("strided"),
-            Pattern::Interleaved(streams) => write!(out, "interleaved-{streams}"),
-            Pattern::Uniform => out.pad("uniform"),
-            Pattern::Zipfian => out.pad("zipfian"),
-            Pattern::Shuffled(RANGES, WINDOW) => out.pad("shuffled"),
-            Pattern::Shuffled(ranges, window) => write!(out, "shuffled-{ranges}x{window}"),
-            Pattern::Index(percent) => write!(out, "index-{}", f64::from(*percent) / 100.0),
-            Pattern::Bitmap(percent) => write!(out, "bitmap-{percent}"),
-            Pattern::Mixed => out.pad("mixed"),
-            Pattern::Limit10 => out.pad("limit-10"),
-            Pattern::Neighbours => out.pad("neighbours"),
-            Pattern::TwoStreams => out.pad("two-streams"),
+        let named = Pattern::ALL.iter().find(|(_, pattern)| pattern == self);
+        match (named, self) {
+            (Some((name, _)), _) => out.pad(name),
+            (None, Pattern::Shuffled(ranges, window)) => write!(out, "shuffled-{ranges}x{window}"),
+            (None, other) => write!(out, "{other:?}"),
         }
     }
 }
@@ -181,7 +171,7 @@ impl FromStr for Pattern {
 
     fn from_str(name: &str) -> Result<Pattern, String> {
         let name = name.trim();
-        if let Some(found) = Pattern::ALL.into_iter().find(|pattern| pattern.to_string() == name) {
+        if let Some((_, found)) = Pattern::ALL.into_iter().find(|(own, _)| *own == name) {
             return Ok(found);
         }
         let shuffled = name.strip_prefix("shuffled-").and_then(|text| text.split_once('x'));
@@ -189,7 +179,7 @@ impl FromStr for Pattern {
         match shuffled {
             Some((ranges @ 1..=RANGES_MAX, window @ 1..)) => Ok(Pattern::Shuffled(ranges, window)),
             _ => {
-                let names = Pattern::ALL.map(|pattern| pattern.to_string()).join(", ");
+                let names = Pattern::ALL.map(|(name, _)| name).join(", ");
                 Err(format!("there are {names}, and shuffled-RANGESxWINDOW such as shuffled-8x48"))
             }
         }

@@ -26,7 +26,6 @@ use super::contest::{self, Standing, hold, readahead_guard};
 use super::means::{self, Means};
 use super::tally::Row;
 use super::{Bench, CacheState, Entrant, Experiment, Ground, Measuring, Outcome, POOL_BLOCK_BYTES};
-use crate::device_readahead::ReadaheadGuard;
 use crate::report::{BackendNote, Record};
 use crate::workfile::Naming;
 
@@ -64,27 +63,19 @@ impl Experiment for Settings {
             }
         }
         means.backends.dedup_by(|a, b| a.backend == b.backend);
-        Ok(Box::new(move |bench, progress| self.run(bench, means, guard, progress)))
+        Ok(Box::new(move |bench, progress| {
+            let standing = |row: contest::Row| match means.missing(None, row.cache) {
+                Some(why) => Standing::unmeasured(row, why),
+                None => Standing::new(row),
+            };
+            let mut standings: Vec<Standing> = self.rows().into_iter().map(standing).collect();
+            hold(bench, &self.rules(), &mut standings, guard, progress)?;
+            Ok(self.outcome(&standings, means.backends))
+        }))
     }
 }
 
 impl Settings {
-    fn run(
-        &self,
-        bench: &Bench<'_>,
-        means: Means,
-        guard: Option<ReadaheadGuard>,
-        progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Outcome> {
-        let standing = |row: contest::Row| match means.missing(None, row.cache) {
-            Some(why) => Standing::unmeasured(row, why),
-            None => Standing::new(row),
-        };
-        let mut standings: Vec<Standing> = self.rows().into_iter().map(standing).collect();
-        hold(bench, &self.rules(), &mut standings, guard, progress)?;
-        Ok(self.outcome(&standings, means.backends))
-    }
-
     /// What the rows say. Those that rounds were added to are in it with all their rounds.
     fn outcome(&self, standings: &[Standing], backends: Vec<BackendNote>) -> Outcome {
         let verdicts = conclusion::verdicts(standings);

@@ -27,10 +27,9 @@ pub(super) struct Part {
     file: File,
     /// First byte, and the first after the part.
     bytes: Range<u64>,
-    /// Writes so far; after the part's end comes its beginning,
+    /// Writes so far; after the part's end comes its beginning, unless the file was to grow: then the
+    /// measurement ends there.
     next: AtomicU64,
-    /// unless the file was to grow: then the measurement ends there.
-    once: bool,
 }
 
 impl Part {
@@ -43,8 +42,7 @@ impl Part {
         options.write(true);
         let opened = with_flags(&mut options, cell.method).and_then(|()| options.open(file.path()));
         let file = opened.map_err(|why| refused(cell.method, why, "cannot open the file"))?;
-        let once = cell.place == Place::Appended;
-        Ok(Part { file, bytes, next: AtomicU64::new(0), once })
+        Ok(Part { file, bytes, next: AtomicU64::new(0) })
     }
 }
 
@@ -118,7 +116,8 @@ fn write_until(cell: Cell, part: &Part, end: Instant) -> anyhow::Result<Histogra
     loop {
         let moment = Instant::now();
         let count = part.next.fetch_add(1, Ordering::Relaxed);
-        if (part.once && count >= room) || (moment >= end && !latencies.is_empty()) {
+        let is_full = cell.place == Place::Appended && count >= room;
+        if is_full || (moment >= end && !latencies.is_empty()) {
             return Ok(latencies);
         }
         let offset = part.bytes.start + count % room * cell.bytes;
