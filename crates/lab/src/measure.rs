@@ -1,12 +1,16 @@
-//! Measuring: an empty page cache, a stopwatch with processor time, and what several rounds say.
+//! Measuring: an empty page cache, a stopwatch with processor time, and how long was waited.
 
 use std::time::{Duration, Instant};
 
 use forebay_io::{Advice, Error, File};
+use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
 /// How often emptying is tried before it is given up.
 const EMPTYING_TRIES: u32 = 4;
+
+/// Of fewer waits than this the 99th percentile is one of the ten longest, and so chance.
+const WAITS_FOR_P99: u64 = 1000;
 
 /// Whether a measurement started without any of the file in the page cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +100,17 @@ impl Stopwatch {
 fn processor_time() -> Duration {
     // Fails for clocks that do not exist only; this one always does.
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+}
+
+/// For waits in nanoseconds, up to an hour, in steps of 0.1 %.
+pub(crate) fn wait_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the histogram's bounds are valid")
+}
+
+/// What so many of `waits` do not exceed, in microseconds; `None` if there are too few to tell.
+pub(crate) fn wait_us(waits: &Histogram<u64>, quantile: f64) -> Option<f64> {
+    let fewest = if quantile == 0.99 { WAITS_FOR_P99 } else { 1 };
+    (waits.len() >= fewest).then(|| waits.value_at_quantile(quantile) as f64 / 1e3)
 }
 
 #[cfg(test)]

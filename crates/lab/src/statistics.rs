@@ -27,6 +27,10 @@ use statrs::statistics::{Data, Median};
 /// An entrant keeps its bound if it reaches this part of its rival.
 pub const BOUND: f64 = 0.95;
 
+/// A knee surely reaches this part of the best: what is read by a server is not quite what was read here, and is to
+/// keep its bound as well. (PostgreSQL 15's bitmap scan loses 6 % where random reads lost 3.)
+const NEAR: f64 = 0.975;
+
 /// Fewest rounds that a verdict or an advice rests on.
 pub const ROUNDS_MIN: usize = 3;
 
@@ -132,11 +136,11 @@ pub fn ratio_to_best<R: AsRef<[f64]>>(entrant: &[f64], rivals: &[R]) -> Option<(
 
 /// The knee: of `cells`, in ascending order of a setting, each with its rates in the same rounds, the first
 /// that reaches [`BOUND`] of the best, chosen as in [`ratio_to_best`], and whose interval reaches it or
-/// lies above the bound. `None` without a cell or a second round.
+/// lies above [`NEAR`]. `None` without a cell or a second round.
 pub fn knee<R: AsRef<[f64]>>(cells: &[R]) -> Option<usize> {
     cells.iter().position(|cell| {
         ratio_to_best(cell.as_ref(), cells).is_some_and(|(_, ratio)| {
-            ratio.value >= BOUND && (ratio.high >= 1.0 || ratio.low >= BOUND)
+            ratio.value >= BOUND && (ratio.high >= 1.0 || ratio.low >= NEAR)
         })
     })
 }
@@ -318,8 +322,8 @@ mod tests {
                 curve.iter().map(|rate| [0.99, 1.0, 1.01].map(|it| it * rate).to_vec()).collect();
             knee(&cells.iter().map(Vec::as_slice).collect::<Vec<_>>())
         };
-        assert_eq!(of(&[10.0, 30.0, 57.5, 60.0, 59.0]), Some(2));
-        assert_eq!(of(&[10.0, 30.0, 56.0, 60.0, 59.0]), Some(3));
+        assert_eq!(of(&[10.0, 30.0, 58.9, 60.0, 59.0]), Some(2));
+        assert_eq!(of(&[10.0, 30.0, 58.0, 60.0, 59.0]), Some(3), "surely 3 % less");
         assert_eq!(of(&[10.0, 10.0, 10.0]), Some(0));
         assert_eq!(of(&[]), None);
     }

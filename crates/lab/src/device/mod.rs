@@ -19,16 +19,16 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use clap::Args;
 use forebay_io::{CacheMode, File, Hint, OpenOptions, Request};
 
 use crate::experiment::Bench;
 use crate::interrupt::{self, Interrupted};
-use crate::measure::empty_cache;
+use crate::measure::{empty_cache, wait_histogram, wait_us};
 use crate::report::{Burst, DeviceSummary, Figure, numbers};
-use crate::statistics::{self, median};
-use traffic::{Traffic, Window, wait_histogram};
+use crate::statistics::{self, median, range};
+use crate::workfile::{Naming, Workfile};
+use traffic::{Traffic, Window};
 
 const RANDOM_BYTES: u64 = 8 << 10;
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
@@ -55,9 +55,6 @@ const ROUNDS: usize = 3;
 
 /// Emulated seconds of load in which the largest credits are spent.
 const LOAD_SECONDS: u32 = 3600;
-
-/// Waits that a 99th percentile takes.
-const SAMPLES_MIN: u64 = 1000;
 
 /// How the disk itself is measured.
 #[derive(Debug, Clone, Copy, Default, Args)]
@@ -251,13 +248,9 @@ impl<'a> Site<'a> {
         // Within the space that a working file leaves to spare.
         let size = (self.bench.workfile.size_bytes() / 8 / SEQUENTIAL_BYTES)
             .clamp(u64::from(SEQUENTIAL_DEPTH), 32);
-        let named = tempfile::Builder::new()
-            .prefix(".forebay-lab-")
-            .tempfile_in(&self.bench.storage.directory)
-            .context("cannot make a file")?;
-        let file = File::open(named.path(), &OpenOptions::new().cache(self.file.cache_mode()))?;
-        // Nothing is left of it, also after a kill.
-        drop(named);
+        let directory = self.bench.storage.directory.as_ref();
+        let made = Workfile::create(directory, 0, SEQUENTIAL_BYTES, 0, Naming::Nameless)?;
+        let file = File::open(made.path(), &OpenOptions::new().cache(self.file.cache_mode()))?;
         let mut traffic = Traffic::open(Request::write, &file, SEQUENTIAL_DEPTH, SEQUENTIAL_BYTES)?;
         let written = Cell::new(0_u64);
         let places = (0..size).map(|number| number * SEQUENTIAL_BYTES).cycle();
@@ -312,9 +305,7 @@ fn rounds(mut window: impl FnMut() -> anyhow::Result<Window>) -> anyhow::Result<
 /// Whether the newest windows are alike.
 fn is_steady(rates: &[f64]) -> bool {
     let newest = &rates[rates.len().saturating_sub(2 * LEVEL_WINDOWS)..];
-    let (low, high) = newest
-        .iter()
-        .fold((f64::INFINITY, 0.0_f64), |(low, high), &rate| (low.min(rate), high.max(rate)));
+    let (low, high) = range(newest);
     newest.len() >= 2 * LEVEL_WINDOWS && low >= high * FALL
 }
 
@@ -338,15 +329,9 @@ fn figure(windows: &[Window], scale: f64) -> Option<Figure> {
     for window in windows {
         waits.add(&window.waits).ok()?;
     }
-    let us = |quantile| waits.value_at_quantile(quantile) as f64 / 1e3;
-    Some(Figure {
-        per_s: median(&rates)?,
-        low: rates.iter().copied().reduce(f64::min)?,
-        high: rates.iter().copied().reduce(f64::max)?,
-        rounds: rates.len(),
-        wait_us_p50: (!waits.is_empty()).then(|| us(0.5)),
-        wait_us_p99: (waits.len() >= SAMPLES_MIN).then(|| us(0.99)),
-    })
+    let (per_s, (low, high)) = (median(&rates)?, range(&rates));
+    let [wait_us_p50, wait_us_p99] = [0.5, 0.99].map(|quantile| wait_us(&waits, quantile));
+    Some(Figure { per_s, low, high, rounds: rates.len(), wait_us_p50, wait_us_p99 })
 }
 
 /// What a burst comes to, in a sentence.

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use forebay_io::{Arena, CacheMode, Completed, File, Io, IoOptions, Lease, Prefer, Request, Then};
 use hdrhistogram::Histogram;
 
+use crate::measure::wait_histogram;
+
 /// Requests that a window has at least, unless it would last many times its time.
 const COUNT_MIN: u64 = 64;
 const TIMES_MAX: u32 = 8;
@@ -40,11 +42,6 @@ pub(super) struct Traffic<'a> {
 
 /// How long a request took, and what came of it.
 type Ended = (Duration, Completed);
-
-/// From a nanosecond to an hour in steps of 0.1 %.
-pub(super) fn wait_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the histogram's bounds are valid")
-}
 
 impl<'a> Traffic<'a> {
     /// With at most `depth` requests of `bytes`. To be used on this thread.

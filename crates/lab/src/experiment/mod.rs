@@ -232,11 +232,6 @@ pub(crate) fn grouped<T, K: PartialEq>(
     groups
 }
 
-/// `items` as an option of the command line takes a list.
-pub(crate) fn listed<T: ToString>(items: &[T]) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

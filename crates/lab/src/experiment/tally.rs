@@ -19,13 +19,10 @@ use serde_json::Value;
 use super::unique;
 use crate::facts::{CounterSource, DeviceCounters};
 use crate::interrupt;
-use crate::measure::{Coldness, Stopwatch, empty_cache};
+use crate::measure::{Coldness, Stopwatch, empty_cache, wait_us};
 use crate::report::Record;
 use crate::statistics::median;
 use crate::workfile::Workfile;
-
-/// Of fewer waits than this the 99th percentile is one of the ten longest, and so chance.
-const WAITS_FOR_P99: u64 = 1000;
 
 /// Looks at a device's counters while it comes to rest, at most.
 const SETTLING_LOOKS: u32 = 20;
@@ -54,17 +51,6 @@ impl<C, R> Row<C, R> {
         // The numbers differ from round to round; those of one will do.
         self.remarks.extend(coldness.remark().filter(|_| self.cold));
         self.cold &= *coldness == Coldness::Cold;
-    }
-
-    fn take(&mut self, measured: anyhow::Result<R>) -> anyhow::Result<()> {
-        match measured {
-            Ok(round) => self.rounds.push(round),
-            Err(error) => match lack_of_means(&error) {
-                Some(lack) => self.failure = Some(lack),
-                None => return Err(error),
-            },
-        }
-        Ok(())
     }
 
     /// A figure of all rounds; `None` if one lacks it [TAL-1].
@@ -117,8 +103,10 @@ pub(super) fn one_round<C, R>(
         }
         interrupt::check()?;
         progress(&label(&row.cell));
-        let measured = measure(row);
-        row.take(measured)?;
+        match measure(row) {
+            Ok(round) => row.rounds.push(round),
+            Err(error) => row.failure = Some(lack_of_means(&error).ok_or(error)?),
+        }
     }
     Ok(())
 }
@@ -217,17 +205,6 @@ impl Round {
     }
 }
 
-/// What this part of `waits` does not exceed, in microseconds. `None` of none, and of 99 % without enough of them.
-pub(super) fn wait_us(waits: &Histogram<u64>, part: f64) -> Option<f64> {
-    let fewest = if part == 0.99 { WAITS_FOR_P99 } else { 1 }; // [TAL-2]
-    (waits.len() >= fewest).then(|| waits.value_at_quantile(part) as f64 / 1e3)
-}
-
-/// From a nanosecond to an hour in steps of 0.1 %.
-pub(super) fn wait_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the histogram's bounds are valid")
-}
-
 /// What `work` gives, and what the device did meanwhile and until it came to rest, where that can be told.
 /// `settle`: how long it may take to finish what the kernel has begun to read ahead.
 ///
@@ -245,10 +222,8 @@ pub(super) fn counted<T>(
     let mut now = read();
     while now.is_some() && begun.elapsed() < settle {
         std::thread::sleep(settle / SETTLING_LOOKS);
-        let later = read();
-        let rests = later.map(|later| later.reads) == now.map(|now| now.reads);
-        now = later;
-        if rests {
+        let earlier = std::mem::replace(&mut now, read());
+        if earlier.map(|device| device.reads) == now.map(|device| device.reads) {
             break;
         }
     }
@@ -311,6 +286,7 @@ impl<C> Row<C, Round> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::wait_histogram;
 
     fn round(device: Option<DeviceCounters>, blocks_needed: Option<u64>) -> Round {
         let (seconds, processor_seconds) = (0.5, 0.1);

@@ -19,7 +19,8 @@ use serde_json::json;
 use super::foreground::Sample;
 use super::site::Written;
 use super::{Cell, NAME, Settings};
-use crate::experiment::tally::{self, wait_histogram, wait_us};
+use crate::experiment::tally;
+use crate::measure::{wait_histogram, wait_us};
 use crate::report::Record;
 use crate::statistics::{Estimate, paired_ratio};
 

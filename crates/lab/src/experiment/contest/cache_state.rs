@@ -6,6 +6,7 @@ use std::io::Read;
 use anyhow::Context;
 use clap::ValueEnum;
 use forebay_io::{CacheMode, File, OpenOptions};
+use serde::Serialize;
 
 use crate::interrupt;
 use crate::workfile::Workfile;
@@ -14,7 +15,8 @@ use crate::workfile::Workfile;
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// What is in memory when a measurement begins. "The data" are the blocks that the pattern reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum CacheState {
     /// Nothing: a new pool and an emptied page cache.
     Cold,
@@ -27,20 +29,6 @@ pub enum CacheState {
 }
 
 impl CacheState {
-    /// All of them, in the order of tables.
-    pub const ALL: [CacheState; 4] =
-        [CacheState::Cold, CacheState::PageCache, CacheState::Pool, CacheState::Quarter];
-
-    /// Name in records and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            CacheState::Cold => "cold",
-            CacheState::PageCache => "page-cache",
-            CacheState::Pool => "pool",
-            CacheState::Quarter => "quarter",
-        }
-    }
-
     /// Whether it can be had in `cache` mode.
     pub(in crate::experiment) fn can_be(self, cache: CacheMode) -> bool {
         !(self == CacheState::PageCache && cache == CacheMode::Direct)
@@ -54,7 +42,7 @@ impl CacheState {
 
 impl fmt::Display for CacheState {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(self.name())
+        self.serialize(out)
     }
 }
 

@@ -65,17 +65,14 @@ impl FromStr for Entrant {
 
     fn from_str(name: &str) -> Result<Entrant, String> {
         let name = name.trim();
-        let strategies = ReadaheadStrategy::ALL;
-        if let Some(strategy) = strategies.into_iter().find(|strategy| strategy.name() == name) {
-            return Ok(Entrant::Stream(strategy));
-        }
         let distance = name.strip_prefix("willneed-").and_then(|text| text.parse().ok());
-        match (name, distance) {
-            ("plain", _) => Ok(Entrant::Plain),
-            ("random", _) => Ok(Entrant::Random),
-            (_, Some(distance @ 1..=DISTANCE_MAX)) => Ok(Entrant::WillNeed(distance)),
+        match (name, name.parse(), distance) {
+            (_, Ok(strategy), _) => Ok(Entrant::Stream(strategy)),
+            ("plain", ..) => Ok(Entrant::Plain),
+            ("random", ..) => Ok(Entrant::Random),
+            (.., Some(distance @ 1..=DISTANCE_MAX)) => Ok(Entrant::WillNeed(distance)),
             _ => {
-                let names = strategies.map(ReadaheadStrategy::name).join(", ");
+                let names = ReadaheadStrategy::ALL.map(ReadaheadStrategy::name).join(", ");
                 Err(format!(
                     "there are {names}, plain, random and willneed-N, N from 1 to {DISTANCE_MAX}"
                 ))

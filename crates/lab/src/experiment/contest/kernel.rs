@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use forebay_io::{Advice, File, OpenOptions};
-use rustix::io::{Errno, pread};
+use rustix::io::{pread, retry_on_intr};
 
 use super::Entrant;
 use super::pooled::Pass;
@@ -58,17 +58,15 @@ pub(super) fn read(
 /// The file ends before, or what the system said.
 pub(in crate::experiment) fn read_exactly(
     file: &File,
-    offset: u64,
-    page: &mut [u8],
+    mut offset: u64,
+    mut page: &mut [u8],
 ) -> anyhow::Result<()> {
-    let mut done = 0;
-    while done < page.len() {
-        match pread(file.descriptor(), &mut page[done..], offset + done as u64) {
-            Ok(0) => bail!("the working file ends before byte {offset}"),
-            Ok(bytes) => done += bytes,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error).context("cannot read the working file"),
-        }
+    while !page.is_empty() {
+        let read = retry_on_intr(|| pread(file.descriptor(), &mut *page, offset))
+            .context("cannot read the working file")?;
+        ensure!(read > 0, "the working file ends at byte {offset}");
+        page = &mut page[read..];
+        offset += read as u64;
     }
     Ok(())
 }

@@ -30,6 +30,7 @@ mod standing;
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use forebay_io::CacheMode;
 
 pub use cache_state::CacheState;
@@ -183,11 +184,11 @@ fn measure(
     let entrant = tally.cell;
     let shape = pooled::fitting(row.state, rules.shape);
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut all: Option<Round> = None;
-    for number in 1.. {
+    let (mut all, mut pool): (Option<Round>, _) = (None, None);
+    for _ in 0..rules.plans_max {
         let plan = row.pattern.plan(&shape, &mut random);
         let read = all.as_ref().map_or(0.0, |all| all.seconds);
-        let left = rules.cell_time.saturating_sub(Duration::from_secs_f64(read));
+        let left = rules.cell_time.saturating_sub(Duration::from_secs_f64(read)); // [CON-3]
         let time = left.max(rules.cell_time / LAST_PLAN_PART);
         // Before a pool has the file: one mode at a time.
         match row.state {
@@ -200,7 +201,7 @@ fn measure(
             CacheState::Quarter => drop(emptied(bench.workfile)?),
         }
         let mut round = match entrant.strategy() {
-            Some(strategy) => pooled::measure(bench, row, strategy, &plan, time, tally)?,
+            Some(strategy) => pooled::measure(&mut pool, bench, row, strategy, &plan, time, tally)?,
             None => {
                 counted_read(bench, row, || kernel::read(bench.workfile, entrant, &plan, time))?
             }
@@ -215,13 +216,13 @@ fn measure(
             None => round,
             Some(all) => all.plus(&round),
         };
-        let is_over = sum.seconds >= rules.cell_time.as_secs_f64() || number >= rules.plans_max; // [CON-3]
-        if is_cut || is_over || row.state == CacheState::Pool {
-            return Ok(sum);
-        }
+        let is_over = sum.seconds >= rules.cell_time.as_secs_f64();
         all = Some(sum);
+        if is_cut || is_over || row.state == CacheState::Pool {
+            break;
+        }
     }
-    unreachable!("there is a plan for every number")
+    all.context("a measurement takes a plan")
 }
 
 /// Empties the page cache for a row that reads from the device.

@@ -24,9 +24,9 @@ use hdrhistogram::Histogram;
 use super::{CacheState, Row, Tally, begin_cold, counted_read};
 use crate::experiment::Bench;
 use crate::experiment::pattern::{Leg, Plan, Shape};
-use crate::experiment::tally::{Round, wait_histogram};
+use crate::experiment::tally::Round;
 use crate::interrupt;
-use crate::measure::Stopwatch;
+use crate::measure::{Stopwatch, wait_histogram};
 use crate::report::BackendNote;
 use crate::workfile::Workfile;
 
@@ -98,23 +98,30 @@ fn open(
     cache: CacheMode,
     frames: u64,
 ) -> anyhow::Result<(BufferPool, PagedFile)> {
-    let (directory, name) = workfile.named().context("a pool opens its files by name")?;
+    let (directory, _) = workfile.named().context("a pool opens its files by name")?;
     let space = Tablespace::new("main", directory).cache(cache).queue_depth(QUEUE_DEPTH);
     let pool = BufferPool::builder()
         .frames(frames)
         .page_size(workfile.block_bytes())
         .tablespace(space)
         .build()?;
-    let file = pool.open_file(name, &FileOptions::new().read_only(true))?;
+    let file = open_file(&pool, workfile)?;
     Ok((pool, file))
 }
 
+fn open_file(pool: &BufferPool, workfile: &Workfile) -> anyhow::Result<PagedFile> {
+    let (_, name) = workfile.named().context("a pool opens its files by name")?;
+    Ok(pool.open_file(name, &FileOptions::new().read_only(true))?)
+}
+
 /// Makes the state that `row` asks for, the same for all strategies, so that they start from the same
-/// frames; then reads `plan` once, or for all of `time_max` where it is resident.
+/// frames; then reads `plan` once, or for all of `time_max` where it is resident. `kept`: the pool of the
+/// plan before in the same measurement, and then of this one.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or a state that could not be made.
 pub(super) fn measure(
+    kept: &mut Option<BufferPool>,
     bench: &Bench<'_>,
     row: &Row,
     strategy: ReadaheadStrategy,
@@ -123,8 +130,7 @@ pub(super) fn measure(
     tally: &mut Tally,
 ) -> anyhow::Result<Round> {
     let (workfile, distinct) = (bench.workfile, plan.distinct());
-    let (pool, file) = open(workfile, row.cache, frames(row.state, distinct.len() as u64))?;
-    touch_memory(&pool)?;
+    let (pool, file) = ready(kept, workfile, row, distinct.len() as u64)?;
     let warming_max = time_max * WARMING_TIMES;
     match row.state {
         CacheState::Cold | CacheState::PageCache => {}
@@ -158,7 +164,7 @@ pub(super) fn measure(
         let (there, all) = (resident.len(), resident.len() + missing.len());
         tally.remarks.push(format!("{there} of {all} blocks were in the pool"));
     }
-    counted_read(bench, row, || {
+    let round = counted_read(bench, row, || {
         let is_resident = row.state == CacheState::Pool;
         let mut pass = Pass::new(workfile, !is_resident, plan, time_max);
         pass.read(&file, plan, strategy)?;
@@ -166,7 +172,30 @@ pub(super) fn measure(
             pass.read(&file, plan, strategy)?;
         }
         Ok(pass.round(&resident))
-    })
+    })?;
+    file.close()?;
+    *kept = Some(pool);
+    Ok(round)
+}
+
+/// A pool with nothing in it, and the file. The one that was `kept` will do where a pool only has to be large
+/// enough: to make another and touch its memory takes longer than most plans.
+fn ready(
+    kept: &mut Option<BufferPool>,
+    workfile: &Workfile,
+    row: &Row,
+    distinct: u64,
+) -> anyhow::Result<(BufferPool, PagedFile)> {
+    let frames = frames(row.state, distinct);
+    let serves =
+        |pool: &BufferPool| row.state != CacheState::Quarter && pool.frames() as u64 >= frames;
+    if let Some(pool) = kept.take().filter(serves) {
+        let file = open_file(&pool, workfile)?;
+        return Ok((pool, file));
+    }
+    let (pool, file) = open(workfile, row.cache, frames)?;
+    touch_memory(&pool)?;
+    Ok((pool, file))
 }
 
 /// Reads into any frame, and fast.

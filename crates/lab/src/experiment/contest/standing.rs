@@ -39,7 +39,6 @@ pub(in crate::experiment) struct Comparison {
     pub(in crate::experiment) rival: Entrant,
     /// What its rate is of the rival's.
     pub(in crate::experiment) ratio: Estimate,
-    pub(in crate::experiment) judgement: Judgement,
 }
 
 /// An interval so much wider, in logarithms, that a few looks at growing rounds are as rarely wrong as one.
@@ -103,8 +102,7 @@ impl Standing {
             let best = (0..rates.len()).max_by(|&a, &b| rates[a][0].total_cmp(&rates[b][0]))?;
             Some((best, paired_ratio(&own, rates[best])?))
         })?;
-        let judgement = ratio.judgement();
-        Some(Comparison { entrant, rival: others[best].0, ratio, judgement })
+        Some(Comparison { entrant, rival: others[best].0, ratio })
     }
 
     /// `adaptive` beside the best other stream.

@@ -1,5 +1,6 @@
 //! Contests on small files: what is read, counted and compared.
 
+use clap::ValueEnum;
 use forebay::ReadaheadStrategy;
 
 use super::*;
@@ -54,7 +55,7 @@ fn every_pattern_in_every_state_is_read_whole_by_every_entrant() {
     let patterns = [Pattern::Sequential, Pattern::Interleaved(8), Pattern::Limit10, Pattern::Mixed];
     let entrants = || ReadaheadStrategy::ALL.into_iter().map(Entrant::Stream).collect();
     let mut standings = Vec::new();
-    for state in CacheState::ALL {
+    for &state in CacheState::value_variants() {
         let rows = patterns.map(|pattern| row(pattern, state, entrants())).to_vec();
         let rules = if state == CacheState::Pool { RULES } else { ONE_PLAN };
         standings.extend(held(&Rules { rounds: 1, ..rules }, rows).unwrap());
@@ -151,7 +152,8 @@ fn open_rows_are_measured_until_there_is_no_more_time() {
     let adaptive = standings[0].adaptive().unwrap();
     assert!(standings[0].rounds > 1, "one round decides nothing");
     assert!(
-        adaptive.judgement != Judgement::Undecided || begun.elapsed() > Duration::from_secs(2),
+        adaptive.ratio.judgement() != Judgement::Undecided
+            || begun.elapsed() > Duration::from_secs(2),
         "open after {} rounds in {:?}",
         standings[0].rounds,
         begun.elapsed()
@@ -231,7 +233,7 @@ fn a_foreign_block_ends_the_run() {
 
 #[test]
 fn rows_that_fill_the_page_cache_come_together() {
-    let states = CacheState::ALL.into_iter().cycle().take(20);
+    let states = CacheState::value_variants().iter().copied().cycle().take(20);
     let rows = states.map(|state| row(Pattern::Uniform, state, Vec::new()));
     let standings: Vec<Standing> = rows.map(Standing::new).collect();
     let mut random = fastrand::Rng::with_seed(3);
@@ -270,9 +272,9 @@ fn adaptive_is_compared_with_the_best_other_stream_and_a_row_is_open_while_it_is
         let standing = standing(CacheState::Cold, &rates, &Coldness::Cold);
         let adaptive = standing.adaptive().unwrap();
         assert_eq!(adaptive.rival, ASYNC, "plain reads are no stream");
-        let is_undecided = adaptive.judgement == Judgement::Undecided;
+        let is_undecided = adaptive.ratio.judgement() == Judgement::Undecided;
         assert_eq!(standing.due().is_open, is_undecided);
-        adaptive.judgement
+        adaptive.ratio.judgement()
     };
     assert_eq!(of(&[99.0, 100.0, 101.0, 99.0]), Judgement::Keeps);
     assert_eq!(of(&[85.0, 86.0, 87.0, 85.0]), Judgement::Misses);
@@ -326,7 +328,7 @@ fn judged(ratio: f64, noise: f64) -> [usize; 3] {
             let elapsed = Duration::from_secs(u64::from(standing.rounds));
             let left = schedule::Left::of(Duration::from_secs(40), elapsed);
             if schedule::next(&[standing.due()], 5, Some(left)).is_empty() {
-                counts[standing.adaptive().unwrap().judgement as usize] += 1;
+                counts[standing.adaptive().unwrap().ratio.judgement() as usize] += 1;
                 break;
             }
         }

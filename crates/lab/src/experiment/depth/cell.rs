@@ -3,37 +3,21 @@
 //! Invariants:  [DEP-1] the rows of a line have the same rounds, all of them cold, ascending in depth
 
 use std::cmp::Ordering;
-use std::fmt;
 
 use forebay_io::{CacheMode, Kind};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::experiment::tally;
 pub(super) use crate::experiment::tally::Figures;
 use crate::experiment::{by_name, grouped, rounds};
 use crate::statistics::{self, Estimate, Judgement, median};
 
-/// Who reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Engine {
-    Forebay(Kind),
-    Fio,
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Engine::Forebay(kind) => kind.fmt(out),
-            Engine::Fio => out.pad("fio"),
-        }
-    }
-}
-
 /// One setting to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Cell {
-    #[serde(serialize_with = "by_name")]
-    pub(super) backend: Engine,
+    /// `None`: fio.
+    #[serde(serialize_with = "backend_by_name")]
+    pub(super) backend: Option<Kind>,
     #[serde(serialize_with = "by_name")]
     pub(super) cache: CacheMode,
     pub(super) depth: u32,
@@ -42,15 +26,19 @@ pub(super) struct Cell {
     pub(super) workers: Option<u32>,
 }
 
+fn backend_by_name<S: Serializer>(backend: &Option<Kind>, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(backend.map_or("fio", Kind::name))
+}
+
 impl Cell {
     pub(super) fn is(self, kind: Kind, cache: CacheMode) -> bool {
-        self.backend == Engine::Forebay(kind) && self.cache == cache
+        self.backend == Some(kind) && self.cache == cache
     }
 
     /// The line that it is on: everything but the depth.
     pub(super) fn line_label(self) -> String {
         let workers = self.workers.map_or_else(String::new, |count| format!(" {count} workers"));
-        format!("{} {}{workers}", self.backend, self.cache)
+        format!("{} {}{workers}", self.backend.map_or("fio", Kind::name), self.cache)
     }
 
     pub(super) fn label(&self) -> String {
@@ -168,8 +156,7 @@ pub(super) mod sample {
 
     /// A row whose rounds have these rates.
     pub(crate) fn row(kind: Kind, cache: CacheMode, depth: u32, rates: &[f64]) -> Row {
-        let backend = Engine::Forebay(kind);
-        let mut row = Row::new(Cell { backend, cache, depth, workers: None });
+        let mut row = Row::new(Cell { backend: Some(kind), cache, depth, workers: None });
         let figures =
             |rate: &f64| Figures { blocks: 4096, blocks_per_s: *rate, ..Figures::default() };
         row.rounds = rates.iter().map(figures).collect();

@@ -10,7 +10,7 @@
 
 use forebay_io::{CacheMode, Kind};
 
-use super::cell::{Cell, Engine, Line, Row};
+use super::cell::{Cell, Line, Row};
 use super::settings::{PG_MAINTENANCE, PG_WORKERS};
 use super::{NAME, Settings};
 use crate::experiment::Outcome;
@@ -35,8 +35,7 @@ type DepthSetting = (AppliesTo, &'static str, u32);
 
 /// The verdicts, the advice, and the sentences.
 pub(super) fn draw(settings: &Settings, lines: &[Line<'_>], rows: &[Row]) -> Outcome {
-    let ours: Vec<&Line<'_>> =
-        lines.iter().filter(|line| line.cell().backend != Engine::Fio).collect();
+    let ours: Vec<&Line<'_>> = lines.iter().filter(|line| line.cell().backend.is_some()).collect();
     let told = match fastest(&ours) {
         Some(best) => headline(settings, best, &ours),
         None if rows.iter().any(|row| !row.cold) => Some(
@@ -47,7 +46,7 @@ pub(super) fn draw(settings: &Settings, lines: &[Line<'_>], rows: &[Row]) -> Out
         None => Some("No conclusion: nothing could be measured.".to_owned()),
     };
     let depths = ours.iter().flat_map(|line| {
-        depth_settings(line.cell()).iter().filter_map(|&setting| depth_advice(line, setting))
+        depth_settings(line.cell()).into_iter().filter_map(|setting| depth_advice(line, setting))
     });
     let mut advice: Vec<Advice> = depths.collect();
     advice.extend(io_workers(settings, &ours, &advice));
@@ -107,27 +106,20 @@ fn may_be_as_fast(line: &Line<'_>, best: &Row) -> bool {
 
 /// The settings for which a line stands. PostgreSQL reads through the page cache: with WILLNEED up to
 /// version 17 and with `io_method=sync`, by worker processes or io_uring from 18 on.
-fn depth_settings(cell: Cell) -> &'static [DepthSetting] {
+fn depth_settings(cell: Cell) -> Vec<DepthSetting> {
     use AppliesTo::{Postgres14To17, Postgres18Sync, Postgres18Uring, Postgres18Worker, Profile};
+    let both = |applies_to, effective, maintenance| {
+        vec![(applies_to, EFFECTIVE, effective), (applies_to, MAINTENANCE, maintenance)]
+    };
+    let of_18 = |applies_to| both(applies_to, CONCURRENCY_18, CONCURRENCY_18);
     match (cell.backend, cell.cache, cell.workers) {
-        (Engine::Forebay(Kind::Sync), CacheMode::Buffered, _) => &[
-            (Postgres14To17, EFFECTIVE, 1),
-            (Postgres14To17, MAINTENANCE, PG_MAINTENANCE),
-            (Postgres18Sync, EFFECTIVE, CONCURRENCY_18),
-            (Postgres18Sync, MAINTENANCE, CONCURRENCY_18),
-        ],
-        (Engine::Forebay(Kind::Threads), CacheMode::Buffered, Some(PG_WORKERS)) => &[
-            (Postgres18Worker, EFFECTIVE, CONCURRENCY_18),
-            (Postgres18Worker, MAINTENANCE, CONCURRENCY_18),
-        ],
-        (Engine::Forebay(Kind::Uring), CacheMode::Buffered, _) => &[
-            (Postgres18Uring, EFFECTIVE, CONCURRENCY_18),
-            (Postgres18Uring, MAINTENANCE, CONCURRENCY_18),
-        ],
-        (Engine::Forebay(Kind::Uring), CacheMode::Direct, _) => {
-            &[(Profile, "queue_depth", QUEUE_DEPTH)]
+        (Some(Kind::Sync), CacheMode::Buffered, _) => {
+            [both(Postgres14To17, 1, PG_MAINTENANCE), of_18(Postgres18Sync)].concat()
         }
-        _ => &[],
+        (Some(Kind::Threads), CacheMode::Buffered, Some(PG_WORKERS)) => of_18(Postgres18Worker),
+        (Some(Kind::Uring), CacheMode::Buffered, _) => of_18(Postgres18Uring),
+        (Some(Kind::Uring), CacheMode::Direct, _) => vec![(Profile, "queue_depth", QUEUE_DEPTH)],
+        _ => Vec::new(),
     }
 }
 

@@ -31,11 +31,9 @@ use super::means::{self, Means};
 use super::tally::{Figures, Round, counted, emptied, one_round, shuffled};
 use super::window::{Window, memory};
 use super::{Bench, Experiment, Ground, Measuring, Outcome};
-use crate::facts::CounterSource;
 use crate::report::BackendNote;
 use crate::workfile::{Naming, Workfile};
-use cell::{Cell, Engine, Line, Row};
-use fio::Fio;
+use cell::{Cell, Line, Row};
 use reader::Until;
 
 /// The name of this experiment in records.
@@ -59,21 +57,19 @@ impl Experiment for Settings {
     }
 
     fn measurements(&self) -> u64 {
-        let mut cells = self.cells();
-        if self.survey {
-            cells = self.surveyed(cells, |_| true);
-        }
-        cells.len() as u64 * u64::from(self.rounds.least)
+        self.surveyed(|_| true).len() as u64 * u64::from(self.rounds.least)
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
-        let fio = if self.fio { Some(Fio::find()?) } else { None };
+        if self.fio {
+            fio::check()?;
+        }
         let cells = self.cells();
         let caches: Vec<CacheMode> = cells.iter().map(|cell| cell.cache).collect();
         let backends = self.backends.iter().map(|&kind| self.probe_backend(bench.workfile, kind));
         let means = Means::probe(&self.ground(), bench.workfile, &caches, backends.collect())?;
-        means::check(cells.iter().map(|&cell| missing(&means, cell)))?;
-        Ok(Box::new(move |bench, progress| run(self, bench, means, fio.as_ref(), progress)))
+        means::check(cells.iter().map(|cell| means.missing(cell.backend, cell.cache)))?;
+        Ok(Box::new(move |bench, progress| self.run(bench, means, progress)))
     }
 }
 
@@ -83,65 +79,106 @@ impl Settings {
     fn probe_backend(&self, workfile: &Workfile, kind: Kind) -> BackendNote {
         let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
         let deepest = self.depths.last().map_or(1, |&depth| depth as usize);
-        let deep = memory(deepest, workfile.block_bytes())
-            .and_then(|memory| open_queue(kind, cache, deepest, None, Some(&memory)));
-        let deep = means::note(kind, deep);
-        if deep.available || open_queue(kind, cache, 1, None, None).is_err() {
+        let open = |depth| {
+            let memory = memory(depth, workfile.block_bytes())?;
+            open_queue(kind, cache, depth, None, &memory)
+        };
+        let deep = means::note(kind, open(deepest));
+        if deep.available || open(1).is_err() {
             return deep;
         }
         let note = format!("not at depth {deepest}: {}", deep.note);
         BackendNote { available: true, note, ..deep }
     }
-}
 
-/// Why `cell` cannot be measured, if that is so.
-fn missing(means: &Means, cell: Cell) -> Option<&str> {
-    let kind = if let Engine::Forebay(kind) = cell.backend { Some(kind) } else { None };
-    means.missing(kind, cell.cache)
-}
-
-fn run(
-    settings: &Settings,
-    bench: &Bench<'_>,
-    means: Means,
-    fio: Option<&Fio>,
-    progress: &mut dyn FnMut(&str),
-) -> anyhow::Result<Outcome> {
-    let mut cells = settings.cells();
-    if settings.survey {
-        cells = settings.surveyed(cells, |kind| means.works(kind));
-    }
-    let mut rows: Vec<Row> = cells.into_iter().map(Row::new).collect();
-    for row in &mut rows {
-        row.failure = missing(&means, row.cell).map(str::to_owned);
-    }
-    let (workfile, counters) = (bench.workfile, bench.counters);
-    let site = Site { settings, workfile, counters, fio };
-    let clock = Instant::now();
-    let mut random = fastrand::Rng::with_seed(settings.common.seed);
-    for round in 0.. {
-        let mut order = shuffled(&rows, &mut random);
-        if round >= settings.rounds.least {
-            let left = settings.budget().saturating_sub(clock.elapsed());
-            let undecided = undecided(&rows, round, left);
-            order.retain(|&index| undecided.contains(&rows[index].cell));
-            if round >= ROUNDS_MAX || order.is_empty() {
-                break;
+    fn run(
+        &self,
+        bench: &Bench<'_>,
+        means: Means,
+        progress: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Outcome> {
+        let row = |cell: Cell| Row {
+            failure: means.missing(cell.backend, cell.cache).map(str::to_owned),
+            ..Row::new(cell)
+        };
+        let cells = self.surveyed(|kind| means.works(kind));
+        let mut rows: Vec<Row> = cells.into_iter().map(row).collect();
+        let clock = Instant::now();
+        let mut random = fastrand::Rng::with_seed(self.common.seed);
+        for round in 0.. {
+            let mut order = shuffled(&rows, &mut random);
+            if round >= self.rounds.least {
+                let left = self.budget().saturating_sub(clock.elapsed());
+                let undecided = undecided(&rows, round, left);
+                order.retain(|&index| undecided.contains(&rows[index].cell));
+                if round >= ROUNDS_MAX || order.is_empty() {
+                    break;
+                }
             }
+            let plan = Plan::new(self, bench.workfile.blocks(), &mut random);
+            one_round(&mut rows, order, progress, Cell::label, |row| {
+                assert_eq!(row.rounds.len(), round as usize, "[DPT-2]");
+                self.measure(bench, row, &plan)
+            })?;
         }
-        let plan = Plan::new(settings, workfile.blocks(), &mut random);
-        one_round(&mut rows, order, progress, Cell::label, |row| {
-            assert_eq!(row.rounds.len(), round as usize, "[DPT-2]");
-            site.measure(row, &plan)
-        })?;
+        let lines = Line::all(&rows);
+        Ok(Outcome {
+            records: rows.iter().map(|row| row.record(NAME, "blocks_per_s")).collect(),
+            backends: means.backends,
+            section: view::section(&rows, &lines),
+            ..conclusion::draw(self, &lines, &rows)
+        })
     }
-    let lines = Line::all(&rows);
-    Ok(Outcome {
-        records: rows.iter().map(|row| row.record(NAME, "blocks_per_s")).collect(),
-        backends: means.backends,
-        section: view::section(&rows, &lines),
-        ..conclusion::draw(settings, &lines, &rows)
-    })
+
+    /// Measures one round of `row`.
+    fn measure(&self, bench: &Bench<'_>, row: &mut Row, plan: &Plan) -> anyhow::Result<Figures> {
+        let (workfile, cell) = (bench.workfile, row.cell);
+        let coldness = emptied(workfile)?;
+        if cell.cache == CacheMode::Buffered {
+            row.begins(&coldness);
+        }
+        // Random reads one by one: the kernel has read nothing ahead that would still be under way.
+        let settle = Duration::ZERO;
+        let (round, device) = match cell.backend {
+            Some(kind) => {
+                let mut window = window(workfile, cell, kind, plan)?;
+                let time_max = self.cell_time_max();
+                let time_min = if self.blocks.is_some() { time_max } else { settings::CELL_TIME };
+                // In a few windows the first and the last count for little.
+                let until =
+                    Until { time_min, blocks_min: 64.max(4 * u64::from(cell.depth)), time_max };
+                let read = || reader::read(&mut window, workfile, &plan.blocks, until);
+                let counted = counted(bench.counters, settle, read)?;
+                row.remarks.extend(window.io.notes());
+                counted
+            }
+            None => {
+                let work = || fio::measure(self, workfile, cell.depth, plan.seed);
+                counted(bench.counters, settle, work)?
+            }
+        };
+        row.remarks.extend(self.remarks(cell, round.blocks, plan));
+        Ok(Round { device, ..round }.figures(self.block_bytes))
+    }
+
+    /// What a reader of a round of `blocks` has to know.
+    fn remarks(&self, cell: Cell, blocks: u64, plan: &Plan) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if self.blocks.is_some_and(|wanted| blocks < wanted) {
+            let seconds = self.cell_time_max().as_secs();
+            remarks.push(format!("stopped after {seconds} s, before all blocks were read"));
+        }
+        let threads = cell.backend == Some(Kind::Threads) && cell.workers.is_none();
+        if threads && cell.depth as usize > WORKERS_MAX {
+            remarks.push(format!(
+                "at most {WORKERS_MAX} threads, so {WORKERS_MAX} requests at the device"
+            ));
+        }
+        if plan.warm_up.is_empty() && cell.backend.is_some() {
+            remarks.push("no warm-up: every block of the file is measured".to_owned());
+        }
+        remarks
+    }
 }
 
 /// The cells of those lines that had all of `rounds` ([DPT-2]) and are still undecided; the first ones of which
@@ -180,90 +217,20 @@ impl Plan {
     }
 }
 
-/// Where cells are measured.
-struct Site<'a> {
-    settings: &'a Settings,
-    workfile: &'a Workfile,
-    counters: Option<&'a CounterSource>,
-    fio: Option<&'a Fio>,
-}
-
-impl Site<'_> {
-    /// Measures one round of `row`.
-    fn measure(&self, row: &mut Row, plan: &Plan) -> anyhow::Result<Figures> {
-        let Site { settings, workfile, counters, fio } = *self;
-        let (cell, coldness) = (row.cell, emptied(workfile)?);
-        if cell.cache == CacheMode::Buffered {
-            row.begins(&coldness);
-        }
-        // Random reads one by one: the kernel has read nothing ahead that would still be under way.
-        let settle = Duration::ZERO;
-        let (round, device) = match (cell.backend, fio) {
-            (Engine::Forebay(kind), _) => {
-                let mut window = self.window(cell, kind, plan)?;
-                let until = self.until(cell);
-                let read = || reader::read(&mut window, workfile, &plan.blocks, until);
-                let counted = counted(counters, settle, read)?;
-                row.remarks.extend(window.io.notes());
-                counted
-            }
-            (Engine::Fio, Some(fio)) => {
-                let work = || fio.measure(settings, workfile, cell.depth, plan.seed);
-                counted(counters, settle, work)?
-            }
-            (Engine::Fio, None) => unreachable!("fio cells are made only with --fio"),
-        };
-        row.remarks.extend(self.remarks(cell, round.blocks, plan));
-        Ok(Round { device, ..round }.figures(settings.block_bytes))
-    }
-
-    /// A queue with its file, memory and threads, warmed up.
-    fn window(&self, cell: Cell, kind: Kind, plan: &Plan) -> anyhow::Result<Window> {
-        let (workfile, depth) = (self.workfile, cell.depth as usize);
-        let memory = memory(depth, workfile.block_bytes())?;
-        let io = open_queue(kind, cell.cache, depth, cell.workers, Some(&memory))?;
-        let options = OpenOptions::new().read_only(true).cache(cell.cache);
-        let file = File::open(workfile.path(), &options)?;
-        let mut window = Window::new(io, file, workfile.size_bytes(), depth, &memory);
-        // Starts the threads, if the backend has any, by reading blocks as random as those to be measured, or
-        // the kernel would take them for a sequence and read ahead.
-        let threads = depth.clamp(1, WORKERS_MAX).min(plan.warm_up.len());
-        let warm_up = plan.warm_up[..threads].iter().map(|block| block * workfile.block_bytes());
-        window.read(warm_up, |_, _, _| Ok(()))?;
-        Ok(window)
-    }
-
-    fn until(&self, cell: Cell) -> Until {
-        let time_max = self.settings.cell_time_max();
-        match self.settings.blocks {
-            Some(_) => Until { time_min: time_max, blocks_min: 0, time_max },
-            // In a few windows the first and the last count for little.
-            None => Until {
-                time_min: settings::CELL_TIME,
-                blocks_min: 64.max(4 * u64::from(cell.depth)),
-                time_max,
-            },
-        }
-    }
-
-    /// What a reader of a round of `blocks` has to know.
-    fn remarks(&self, cell: Cell, blocks: u64, plan: &Plan) -> Vec<String> {
-        let mut remarks = Vec::new();
-        if self.settings.blocks.is_some_and(|wanted| blocks < wanted) {
-            let seconds = self.settings.cell_time_max().as_secs();
-            remarks.push(format!("stopped after {seconds} s, before all blocks were read"));
-        }
-        let threads = cell.backend == Engine::Forebay(Kind::Threads) && cell.workers.is_none();
-        if threads && cell.depth as usize > WORKERS_MAX {
-            remarks.push(format!(
-                "at most {WORKERS_MAX} threads, so {WORKERS_MAX} requests at the device"
-            ));
-        }
-        if plan.warm_up.is_empty() && cell.backend != Engine::Fio {
-            remarks.push("no warm-up: every block of the file is measured".to_owned());
-        }
-        remarks
-    }
+/// A queue with its file, memory and threads, warmed up.
+fn window(workfile: &Workfile, cell: Cell, kind: Kind, plan: &Plan) -> anyhow::Result<Window> {
+    let depth = cell.depth as usize;
+    let memory = memory(depth, workfile.block_bytes())?;
+    let io = open_queue(kind, cell.cache, depth, cell.workers, &memory)?;
+    let options = OpenOptions::new().read_only(true).cache(cell.cache);
+    let file = File::open(workfile.path(), &options)?;
+    let mut window = Window::new(io, file, workfile.size_bytes(), depth, &memory);
+    // Starts the threads, if the backend has any, by reading blocks as random as those to be measured, or
+    // the kernel would take them for a sequence and read ahead.
+    let threads = depth.clamp(1, WORKERS_MAX).min(plan.warm_up.len());
+    let warm_up = plan.warm_up[..threads].iter().map(|block| block * workfile.block_bytes());
+    window.read(warm_up, |_, _, _| Ok(()))?;
+    Ok(window)
 }
 
 /// A queue with `workers` threads, if it is one of threads; `None`: one for each request.
@@ -272,14 +239,14 @@ fn open_queue(
     cache: CacheMode,
     depth: usize,
     workers: Option<u32>,
-    memory: Option<&Arc<Arena>>,
+    memory: &Arc<Arena>,
 ) -> Result<Io, forebay_io::Error> {
     Io::open(&IoOptions {
         prefer: Prefer::Only(kind),
         cache,
         queue_depth: depth.max(1),
         workers: workers.map_or_else(|| depth.clamp(1, WORKERS_MAX), |workers| workers as usize),
-        register: memory.map(|arena| Arc::clone(arena.mapping())),
+        register: Some(Arc::clone(memory.mapping())),
         advise: true,
     })
 }
@@ -287,6 +254,7 @@ fn open_queue(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Storage;
     use cell::sample::{line, row};
 
     fn settings() -> Settings {
@@ -316,15 +284,16 @@ mod tests {
         let mut workfile = Workfile::create(path, 64 << 20, 8192, 1, naming).unwrap();
         workfile.fill(|_| ()).unwrap();
         let settings = settings();
-        let site = Site { settings: &settings, workfile: &workfile, counters: None, fio: None };
+        let storage = Storage::read(path).unwrap();
+        let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
         let plan = Plan::new(&settings, workfile.blocks(), &mut fastrand::Rng::with_seed(1));
         // What one cell has read through the page cache is what the next one would find there.
         let cell = |depth| {
-            let (backend, cache) = (Engine::Forebay(Kind::Threads), CacheMode::Buffered);
+            let (backend, cache) = (Some(Kind::Threads), CacheMode::Buffered);
             Row::new(Cell { backend, cache, depth, workers: Some(3) })
         };
         for mut row in [cell(0), cell(16)] {
-            let round = &site.measure(&mut row, &plan).unwrap();
+            let round = &settings.measure(&bench, &mut row, &plan).unwrap();
             let whole = round.blocks == plan.blocks.len() as u64;
             assert!(whole || round.seconds >= 0.25, "{round:?}");
             let file = File::open(workfile.path(), &OpenOptions::new().read_only(true)).unwrap();
@@ -356,7 +325,7 @@ mod tests {
 
     #[test]
     fn aio_is_not_used_to_read_buffered() {
-        let aio = Engine::Forebay(Kind::Aio);
+        let aio = Some(Kind::Aio);
         let of_aio = settings().cells().into_iter().filter(|cell| cell.backend == aio);
         assert!(of_aio.clone().count() > 0);
         assert!(of_aio.clone().all(|cell| cell.cache == CacheMode::Direct));

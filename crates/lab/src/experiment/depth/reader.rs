@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
-use crate::experiment::tally::{Round, wait_histogram};
+use crate::experiment::tally::Round;
 use crate::experiment::window::Window;
 use crate::interrupt;
 use crate::measure::Stopwatch;
+use crate::measure::wait_histogram;
 use crate::workfile::Workfile;
 
 /// When a measurement ends.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use forebay_io::{CacheMode, Kind};
 
-use super::cell::{Cell, Engine};
+use super::cell::Cell;
 use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs, parse_backend, parse_cache};
 use crate::experiment::{Rounds, unique};
@@ -131,38 +131,39 @@ impl Settings {
         let mut cells = Vec::new();
         for &cache in &self.caches {
             for &kind in self.backends.iter().filter(|kind| kind.serves(cache)) {
-                let cell =
-                    |depth, workers| Cell { backend: Engine::Forebay(kind), cache, depth, workers };
-                cells.extend(self.depths_of(kind, cache).iter().map(|&depth| cell(depth, None)));
+                let mut line = |depths: Vec<u32>, workers| {
+                    let cell = |depth| Cell { backend: Some(kind), cache, depth, workers };
+                    cells.extend(depths.into_iter().map(cell));
+                };
+                line(self.depths_of(kind, cache), None);
                 if kind == Kind::Threads && cache == CacheMode::Buffered {
                     for workers in self.worker_counts() {
-                        let depths = self.depths_with(workers);
-                        cells.extend(depths.iter().map(|&depth| cell(depth, Some(workers))));
+                        line(self.depths_with(workers), Some(workers));
                     }
                 }
             }
         }
         if self.fio {
             let depths = self.depths.iter().filter(|&&depth| depth > 0);
-            let (backend, cache, workers) = (Engine::Fio, CacheMode::Direct, None);
+            let (backend, cache, workers) = (None, CacheMode::Direct, None);
             cells.extend(depths.map(|&depth| Cell { backend, cache, depth, workers }));
         }
         unique(&cells)
     }
 
-    /// `cells` without lines that decide no setting where `works` says which backends there are: aio and one
-    /// thread for each request are what is left without io_uring, and past the page cache `sync` is the
-    /// same at every depth.
-    pub(super) fn surveyed(&self, cells: Vec<Cell>, works: impl Fn(Kind) -> bool) -> Vec<Cell> {
+    /// Every cell; in a survey only those of lines that decide a setting where `works` says which backends
+    /// there are: aio and one thread for each request are what is left without io_uring, and past the page
+    /// cache `sync` is the same at every depth.
+    pub(super) fn surveyed(&self, works: impl Fn(Kind) -> bool) -> Vec<Cell> {
         let uring = works(Kind::Uring);
         let decides = |cell: &Cell| match (cell.backend, cell.cache) {
-            (Engine::Forebay(Kind::Aio), _) => !uring,
-            (Engine::Forebay(Kind::Threads), _) => !uring || cell.workers.is_some(),
-            (Engine::Forebay(Kind::Sync), CacheMode::Direct) => cell.depth == 0,
-            (Engine::Forebay(Kind::Uring), _) => cell.depth > 0,
+            (Some(Kind::Aio), _) => !uring,
+            (Some(Kind::Threads), _) => !uring || cell.workers.is_some(),
+            (Some(Kind::Sync), CacheMode::Direct) => cell.depth == 0,
+            (Some(Kind::Uring), _) => cell.depth > 0,
             _ => true,
         };
-        cells.into_iter().filter(decides).collect()
+        self.cells().into_iter().filter(|cell| !self.survey || decides(cell)).collect()
     }
 
     fn depths_of(&self, kind: Kind, cache: CacheMode) -> Vec<u32> {
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn a_survey_measures_every_default_that_it_may_advise_to_change() {
         let survey = settings("--quick --survey");
-        let cells = survey.surveyed(survey.cells(), |_| true);
+        let cells = survey.surveyed(|_| true);
         let has = |kind, depth, workers: Option<u32>| {
             cells.iter().any(|cell| {
                 cell.is(kind, CacheMode::Buffered) && (cell.depth, cell.workers) == (depth, workers)
@@ -256,9 +257,9 @@ mod tests {
         }
         // In three rounds of a quarter of a second each.
         assert!(cells.len() <= 32, "{}", cells.len());
-        assert!(cells.iter().all(|cell| cell.backend != Engine::Forebay(Kind::Aio)));
-        let without = survey.surveyed(survey.cells(), |kind| kind != Kind::Uring);
-        assert!(without.iter().any(|cell| cell.backend == Engine::Forebay(Kind::Aio)));
+        assert!(cells.iter().all(|cell| cell.backend != Some(Kind::Aio)));
+        let without = survey.surveyed(|kind| kind != Kind::Uring);
+        assert!(without.iter().any(|cell| cell.backend == Some(Kind::Aio)));
     }
 
     #[test]

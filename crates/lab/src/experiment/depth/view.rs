@@ -3,11 +3,10 @@
 use forebay_io::CacheMode;
 
 use super::NAME;
-use super::cell::{Engine, Figures, Line, Row};
+use super::cell::{Figures, Line, Row};
 use super::conclusion::fastest;
 use crate::experiment::unique;
 use crate::report::{Line as Curve, Mark, Part, Plot, Point, Section, Table, TableCell};
-use crate::statistics::median;
 
 /// A metric with a table of its own: what it is, and how a round has it.
 type Metric = (&'static str, fn(&Figures) -> Option<f64>);
@@ -30,8 +29,7 @@ pub(super) fn section(rows: &[Row], lines: &[Line<'_>]) -> Section {
     let mut parts: Vec<Part> = plot(lines).into_iter().map(Part::Plot).collect();
     parts.push(Part::Table(rates(rows, lines)));
     parts.extend(OTHERS.iter().map(|(caption, of)| {
-        let median = |row: &Row| median(&row.rounds.iter().map(of).collect::<Option<Vec<f64>>>()?);
-        Part::Table(by_depth(rows, caption, |row| TableCell::figure(median(row))))
+        Part::Table(by_depth(rows, caption, |row| TableCell::figure(row.median(of))))
     }));
     Section {
         name: NAME,
@@ -58,8 +56,7 @@ fn plot(lines: &[Line<'_>]) -> Option<Plot> {
         points: line.rows.iter().filter_map(|row| point(row)).collect(),
         dashed: line.cell().cache == CacheMode::Buffered,
     };
-    let ours: Vec<&Line<'_>> =
-        lines.iter().filter(|line| line.cell().backend != Engine::Fio).collect();
+    let ours: Vec<&Line<'_>> = lines.iter().filter(|line| line.cell().backend.is_some()).collect();
     let best = fastest(&ours)?;
     let name = |knee: Point| (knee, format!("knee of {}: {}", best.label(), depths[knee.x]));
     Some(Plot {

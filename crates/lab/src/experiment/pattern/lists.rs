@@ -23,38 +23,6 @@ const NEIGHBOURS_STEP: u32 = 9;
 /// How far apart the two sequences of document 004 are.
 const TWO_STREAMS_APART: u32 = 1000;
 
-/// A range of `blocks` (no more than the file has) anywhere in the file.
-pub(super) fn place(shape: &Shape, blocks: u32, random: &mut fastrand::Rng) -> Range<u32> {
-    let start = random.u32(0..=shape.file_blocks - blocks);
-    start..start + blocks
-}
-
-/// `count` ranges of `blocks` each, one somewhere in each of as many parts of the file.
-pub(super) fn parts(
-    shape: &Shape,
-    count: u32,
-    blocks: u32,
-    random: &mut fastrand::Rng,
-) -> Vec<Range<u32>> {
-    let part = shape.file_blocks / count;
-    let blocks = blocks.clamp(1, part);
-    let start =
-        |index: u32, random: &mut fastrand::Rng| index * part + random.u32(0..=part - blocks);
-    (0..count).map(|index| start(index, random)).map(|start| start..start + blocks).collect()
-}
-
-/// One block in `stride`, ascending.
-pub(super) fn strided(shape: &Shape, stride: u32, random: &mut fastrand::Rng) -> Vec<u32> {
-    let count = shape.blocks.min(shape.file_blocks / stride);
-    let start = place(shape, count * stride, random).start;
-    (0..count).map(|index| start + index * stride).collect()
-}
-
-/// `count` blocks, every one as likely as any other; some of them several times.
-pub(super) fn uniform(file_blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
-    (0..count).map(|_| random.u32(0..file_blocks)).collect()
-}
-
 /// Ranks of which the k-th comes in proportion to 1 / k^0.99.
 pub(in crate::experiment) struct Zipf {
     sums: Vec<f64>,
@@ -78,88 +46,113 @@ impl Zipf {
     }
 }
 
-/// `count` blocks, the k-th most popular in proportion to 1 / k^0.99; popular ones lie anywhere.
-pub(super) fn zipfian(file_blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
-    let zipf = Zipf::new(file_blocks.min(ZIPF_BLOCKS_MAX));
-    let first = u64::from(random.u32(0..file_blocks));
-    let draw = |_| {
-        let place = first + u64::from(zipf.draw(random)) * ZIPF_STEP;
-        (place % u64::from(file_blocks)) as u32
-    };
-    (0..count).map(draw).collect()
+/// Makes lists for files and plans of a shape.
+pub(super) struct Lists<'a> {
+    pub(super) shape: Shape,
+    pub(super) random: &'a mut fastrand::Rng,
 }
 
-/// `ranges` in turn, each in consecutive windows that are shuffled.
-pub(super) fn shuffled(
-    shape: &Shape,
-    ranges: u32,
-    window: u32,
-    random: &mut fastrand::Rng,
-) -> Vec<u32> {
-    let ranges = parts(shape, ranges, shape.blocks / ranges, random);
-    let mixed: Vec<Vec<u32>> = ranges
-        .into_iter()
-        .map(|range| {
-            let mut blocks: Vec<u32> = range.collect();
-            blocks.chunks_mut(window as usize).for_each(|window| random.shuffle(window));
-            blocks
-        })
-        .collect();
-    let len = mixed[0].len();
-    (0..len).flat_map(|at| mixed.iter().map(move |blocks| blocks[at])).collect()
-}
-
-/// A table of `shape.blocks` in the order of an index: `percent` of its blocks come where the table's
-/// own order has them, and the others anywhere among themselves. That makes a correlation of
-/// `percent` / 100. Noise on every position was the alternative; but a table that was clustered once
-/// and changed since looks like this: runs, and strays among them.
-pub(super) fn index(shape: &Shape, percent: u32, random: &mut fastrand::Rng) -> Vec<u32> {
-    let blocks = shape.blocks.min(shape.file_blocks);
-    let mut order: Vec<u32> = place(shape, blocks, random).collect();
-    let strays = (u64::from(blocks) * u64::from(100 - percent) / 100) as usize;
-    let positions = random.choose_multiple(0..order.len(), strays);
-    let mut moved: Vec<u32> = positions.iter().map(|&position| order[position]).collect();
-    random.shuffle(&mut moved);
-    for (position, block) in positions.into_iter().zip(moved) {
-        order[position] = block;
+impl Lists<'_> {
+    /// A range of `blocks` (no more than the file has) anywhere in the file.
+    pub(super) fn place(&mut self, blocks: u32) -> Range<u32> {
+        let start = self.random.u32(0..=self.shape.file_blocks - blocks);
+        start..start + blocks
     }
-    order
-}
 
-/// Ascending blocks, `percent` of a range that is as large as that takes, or as the file is.
-pub(super) fn bitmap(shape: &Shape, percent: u32, random: &mut fastrand::Rng) -> Vec<u32> {
-    let wanted = u64::from(shape.blocks) * 100 / u64::from(percent);
-    let span = u32::try_from(wanted).map_or(shape.file_blocks, |span| span.min(shape.file_blocks));
-    let count = (u64::from(span) * u64::from(percent) / 100).max(1) as usize;
-    let range = place(shape, span, random);
-    let mut blocks = random.choose_multiple(range, count);
-    blocks.sort_unstable();
-    blocks
-}
+    /// `count` ranges of `blocks` each, one somewhere in each of as many parts of the file.
+    pub(super) fn parts(&mut self, count: u32, blocks: u32) -> Vec<Range<u32>> {
+        let part = self.shape.file_blocks / count;
+        let blocks = blocks.clamp(1, part);
+        let starts = (0..count).map(|index| index * part + self.random.u32(0..=part - blocks));
+        starts.map(|start| start..start + blocks).collect()
+    }
 
-/// 1, 3, 2, 6, 4, 9, and the same again nine blocks further on, as often as there are blocks to read.
-pub(super) fn neighbours(shape: &Shape, random: &mut fastrand::Rng) -> Vec<u32> {
-    let longest = NEIGHBOURS_STEP + 1;
-    let room = (shape.file_blocks - longest) / NEIGHBOURS_STEP;
-    let times = (shape.blocks / NEIGHBOURS.len() as u32).clamp(1, room);
-    let span = times * NEIGHBOURS_STEP + 1;
-    let start = place(shape, span, random).start;
-    (0..times)
-        .flat_map(|time| NEIGHBOURS.map(|block| start + time * NEIGHBOURS_STEP + block))
-        .collect()
-}
+    /// One block in `stride`, ascending.
+    pub(super) fn strided(&mut self, stride: u32) -> Vec<u32> {
+        let count = self.shape.blocks.min(self.shape.file_blocks / stride);
+        let start = self.place(count * stride).start;
+        (0..count).map(|index| start + index * stride).collect()
+    }
 
-/// 1, 1001, 2, 1002 ... until the first sequence meets the second; then the same further on.
-pub(super) fn two_streams(shape: &Shape, random: &mut fastrand::Rng) -> Vec<u32> {
-    let count = shape.blocks.min(shape.file_blocks) / 2 * 2;
-    let apart = TWO_STREAMS_APART.min(count / 2);
-    // Whole pairs of sequences only, so that all blocks lie side by side.
-    let count = count / (2 * apart) * (2 * apart);
-    let start = place(shape, count, random).start;
-    (0..count)
-        .map(|at| {
-            let (pair, at) = (at / (2 * apart), at % (2 * apart));
-            start + pair * 2 * apart + at / 2 + at % 2 * apart
-        })
-        .collect()
+    /// `count` blocks, every one as likely as any other; some of them several times.
+    pub(super) fn uniform(&mut self, count: u32) -> Vec<u32> {
+        (0..count).map(|_| self.random.u32(0..self.shape.file_blocks)).collect()
+    }
+
+    /// `count` blocks, the k-th most popular in proportion to 1 / k^0.99; popular ones lie anywhere.
+    pub(super) fn zipfian(&mut self, count: u32) -> Vec<u32> {
+        let zipf = Zipf::new(self.shape.file_blocks.min(ZIPF_BLOCKS_MAX));
+        let first = u64::from(self.random.u32(0..self.shape.file_blocks));
+        let draw = |_| {
+            let place = first + u64::from(zipf.draw(self.random)) * ZIPF_STEP;
+            (place % u64::from(self.shape.file_blocks)) as u32
+        };
+        (0..count).map(draw).collect()
+    }
+
+    /// `ranges` in turn, each in consecutive windows that are shuffled.
+    pub(super) fn shuffled(&mut self, ranges: u32, window: u32) -> Vec<u32> {
+        let ranges = self.parts(ranges, self.shape.blocks / ranges).into_iter();
+        let mut mixed: Vec<Vec<u32>> = ranges.map(Iterator::collect).collect();
+        for window in mixed.iter_mut().flat_map(|blocks| blocks.chunks_mut(window as usize)) {
+            self.random.shuffle(window);
+        }
+        let len = mixed[0].len();
+        (0..len).flat_map(|at| mixed.iter().map(move |blocks| blocks[at])).collect()
+    }
+
+    /// A table of `shape.blocks` in the order of an index: `percent` of its blocks come where the table's
+    /// own order has them, and the others anywhere among themselves. That makes a correlation of
+    /// `percent` / 100. Noise on every position was the alternative; but a table that was clustered once
+    /// and changed since looks like this: runs, and strays among them.
+    pub(super) fn index(&mut self, percent: u32) -> Vec<u32> {
+        let blocks = self.shape.blocks.min(self.shape.file_blocks);
+        let mut order: Vec<u32> = self.place(blocks).collect();
+        let strays = (u64::from(blocks) * u64::from(100 - percent) / 100) as usize;
+        let positions = self.random.choose_multiple(0..order.len(), strays);
+        let mut moved: Vec<u32> = positions.iter().map(|&position| order[position]).collect();
+        self.random.shuffle(&mut moved);
+        for (position, block) in positions.into_iter().zip(moved) {
+            order[position] = block;
+        }
+        order
+    }
+
+    /// Ascending blocks, `percent` of a range that is as large as that takes, or as the file is.
+    pub(super) fn bitmap(&mut self, percent: u32) -> Vec<u32> {
+        let wanted = u64::from(self.shape.blocks) * 100 / u64::from(percent);
+        let span = wanted.min(u64::from(self.shape.file_blocks)) as u32;
+        let count = (u64::from(span) * u64::from(percent) / 100).max(1) as usize;
+        let range = self.place(span);
+        let mut blocks = self.random.choose_multiple(range, count);
+        blocks.sort_unstable();
+        blocks
+    }
+
+    /// 1, 3, 2, 6, 4, 9, and the same again nine blocks further on, as often as there are blocks to read.
+    pub(super) fn neighbours(&mut self) -> Vec<u32> {
+        let longest = NEIGHBOURS_STEP + 1;
+        let room = (self.shape.file_blocks - longest) / NEIGHBOURS_STEP;
+        let times = (self.shape.blocks / NEIGHBOURS.len() as u32).clamp(1, room);
+        let span = times * NEIGHBOURS_STEP + 1;
+        let start = self.place(span).start;
+        (0..times)
+            .flat_map(|time| NEIGHBOURS.map(|block| start + time * NEIGHBOURS_STEP + block))
+            .collect()
+    }
+
+    /// 1, 1001, 2, 1002 ... until the first sequence meets the second; then the same further on.
+    pub(super) fn two_streams(&mut self) -> Vec<u32> {
+        let count = self.shape.blocks.min(self.shape.file_blocks) / 2 * 2;
+        let apart = TWO_STREAMS_APART.min(count / 2);
+        // Whole pairs of sequences only, so that all blocks lie side by side.
+        let count = count / (2 * apart) * (2 * apart);
+        let start = self.place(count).start;
+        (0..count)
+            .map(|at| {
+                let (pair, at) = (at / (2 * apart), at % (2 * apart));
+                start + pair * 2 * apart + at / 2 + at % 2 * apart
+            })
+            .collect()
+    }
 }

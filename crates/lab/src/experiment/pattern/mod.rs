@@ -19,7 +19,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use super::listed;
+use lists::Lists;
 
 /// What a plan is made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,29 +78,29 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// All of them, in the order of tables.
-    pub const ALL: [Pattern; 21] = [
-        Pattern::Sequential,
-        Pattern::Backward,
-        Pattern::Strided,
-        Pattern::Interleaved(2),
-        Pattern::Interleaved(8),
-        Pattern::Interleaved(32),
-        Pattern::Uniform,
-        Pattern::Zipfian,
-        Pattern::Shuffled(RANGES, WINDOW),
-        Pattern::Index(0),
-        Pattern::Index(50),
-        Pattern::Index(90),
-        Pattern::Index(100),
-        Pattern::Bitmap(1),
-        Pattern::Bitmap(10),
-        Pattern::Bitmap(50),
-        Pattern::Bitmap(90),
-        Pattern::Mixed,
-        Pattern::Limit10,
-        Pattern::Neighbours,
-        Pattern::TwoStreams,
+    /// All of them with their names, in the order of tables.
+    pub const ALL: [(&'static str, Pattern); 21] = [
+        ("sequential", Pattern::Sequential),
+        ("backward", Pattern::Backward),
+        ("strided", Pattern::Strided),
+        ("interleaved-2", Pattern::Interleaved(2)),
+        ("interleaved-8", Pattern::Interleaved(8)),
+        ("interleaved-32", Pattern::Interleaved(32)),
+        ("uniform", Pattern::Uniform),
+        ("zipfian", Pattern::Zipfian),
+        ("shuffled", Pattern::Shuffled(RANGES, WINDOW)),
+        ("index-0", Pattern::Index(0)),
+        ("index-0.5", Pattern::Index(50)),
+        ("index-0.9", Pattern::Index(90)),
+        ("index-1", Pattern::Index(100)),
+        ("bitmap-1", Pattern::Bitmap(1)),
+        ("bitmap-10", Pattern::Bitmap(10)),
+        ("bitmap-50", Pattern::Bitmap(50)),
+        ("bitmap-90", Pattern::Bitmap(90)),
+        ("mixed", Pattern::Mixed),
+        ("limit-10", Pattern::Limit10),
+        ("neighbours", Pattern::Neighbours),
+        ("two-streams", Pattern::TwoStreams),
     ];
 
     /// Whether its plans are one list of blocks, or one range.
@@ -111,32 +111,28 @@ impl Pattern {
     /// A plan of this pattern. `shape.blocks` and `shape.file_blocks` are at least 64.
     pub(super) fn plan(self, shape: &Shape, random: &mut fastrand::Rng) -> Plan {
         let blocks = shape.blocks.min(shape.file_blocks);
+        let mut lists = Lists { shape: *shape, random };
         let alone = |list: Vec<u32>| Plan::in_turn(vec![Leg::list(list)]);
         let plan = match self {
-            Pattern::Sequential => {
-                Plan::in_turn(vec![Leg::scan(lists::place(shape, blocks, random))])
-            }
-            Pattern::Backward => alone(lists::place(shape, blocks, random).rev().collect()),
-            Pattern::Strided => alone(lists::strided(shape, STRIDE, random)),
+            Pattern::Sequential => Plan::in_turn(vec![Leg::scan(lists.place(blocks))]),
+            Pattern::Backward => alone(lists.place(blocks).rev().collect()),
+            Pattern::Strided => alone(lists.strided(STRIDE)),
             Pattern::Interleaved(streams) => {
-                let scans = lists::parts(shape, streams, blocks / streams, random);
+                let scans = lists.parts(streams, blocks / streams);
                 Plan::in_turn(scans.into_iter().map(Leg::scan).collect())
             }
-            Pattern::Uniform => alone(lists::uniform(shape.file_blocks, blocks, random)),
-            Pattern::Zipfian => alone(lists::zipfian(shape.file_blocks, blocks, random)),
-            Pattern::Shuffled(ranges, window) => {
-                alone(lists::shuffled(shape, ranges, window, random))
-            }
-            Pattern::Index(percent) => alone(lists::index(shape, percent, random)),
-            Pattern::Bitmap(percent) => alone(lists::bitmap(shape, percent, random)),
+            Pattern::Uniform => alone(lists.uniform(blocks)),
+            Pattern::Zipfian => alone(lists.zipfian(blocks)),
+            Pattern::Shuffled(ranges, window) => alone(lists.shuffled(ranges, window)),
+            Pattern::Index(percent) => alone(lists.index(percent)),
+            Pattern::Bitmap(percent) => alone(lists.bitmap(percent)),
             Pattern::Mixed => {
-                let scan = lists::place(shape, blocks / 2, random);
-                let points = lists::uniform(shape.file_blocks, blocks / 2, random);
-                Plan::in_turn(vec![Leg::scan(scan), Leg::list(points)])
+                let scan = Leg::scan(lists.place(blocks / 2));
+                Plan::in_turn(vec![scan, Leg::list(lists.uniform(blocks / 2))])
             }
-            Pattern::Limit10 => limited(shape, blocks, random),
-            Pattern::Neighbours => alone(lists::neighbours(shape, random)),
-            Pattern::TwoStreams => alone(lists::two_streams(shape, random)),
+            Pattern::Limit10 => limited(&mut lists, blocks),
+            Pattern::Neighbours => alone(lists.neighbours()),
+            Pattern::TwoStreams => alone(lists.two_streams()),
         };
         assert!(plan.blocks() > 0, "[PAT-2] {self}: {shape:?}");
         assert!(plan.last() < Some(shape.file_blocks), "[PAT-1] {self}: {shape:?}");
@@ -145,14 +141,14 @@ impl Pattern {
 }
 
 /// Queries with a limit: every other one reads on from a random place, the rest random blocks.
-fn limited(shape: &Shape, blocks: u32, random: &mut fastrand::Rng) -> Plan {
+fn limited(lists: &mut Lists<'_>, blocks: u32) -> Plan {
     let queries = (blocks / LIMIT_BLOCKS).max(1);
-    let unlimited = UNLIMITED_BLOCKS.min(shape.file_blocks);
+    let unlimited = UNLIMITED_BLOCKS.min(lists.shape.file_blocks);
     let legs = (0..queries).map(|query| {
         let leg = if query % 2 == 0 {
-            Leg::scan(lists::place(shape, unlimited, random))
+            Leg::scan(lists.place(unlimited))
         } else {
-            Leg::list(lists::uniform(shape.file_blocks, unlimited, random))
+            Leg::list(lists.uniform(unlimited))
         };
         Leg { limit: Some(LIMIT_BLOCKS as usize), ..leg }
     });
@@ -161,21 +157,11 @@ fn limited(shape: &Shape, blocks: u32, random: &mut fastrand::Rng) -> Plan {
 
 impl fmt::Display for Pattern {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Pattern::Sequential => out.pad("sequential"),
-            Pattern::Backward => out.pad("backward"),
-            Pattern::Strided => out.pad("strided"),
-            Pattern::Interleaved(streams) => write!(out, "interleaved-{streams}"),
-            Pattern::Uniform => out.pad("uniform"),
-            Pattern::Zipfian => out.pad("zipfian"),
-            Pattern::Shuffled(RANGES, WINDOW) => out.pad("shuffled"),
-            Pattern::Shuffled(ranges, window) => write!(out, "shuffled-{ranges}x{window}"),
-            Pattern::Index(percent) => write!(out, "index-{}", f64::from(*percent) / 100.0),
-            Pattern::Bitmap(percent) => write!(out, "bitmap-{percent}"),
-            Pattern::Mixed => out.pad("mixed"),
-            Pattern::Limit10 => out.pad("limit-10"),
-            Pattern::Neighbours => out.pad("neighbours"),
-            Pattern::TwoStreams => out.pad("two-streams"),
+        let named = Pattern::ALL.iter().find(|(_, pattern)| pattern == self);
+        match (named, self) {
+            (Some((name, _)), _) => out.pad(name),
+            (None, Pattern::Shuffled(ranges, window)) => write!(out, "shuffled-{ranges}x{window}"),
+            (None, other) => write!(out, "{other:?}"),
         }
     }
 }
@@ -185,7 +171,7 @@ impl FromStr for Pattern {
 
     fn from_str(name: &str) -> Result<Pattern, String> {
         let name = name.trim();
-        if let Some(found) = Pattern::ALL.into_iter().find(|pattern| pattern.to_string() == name) {
+        if let Some((_, found)) = Pattern::ALL.into_iter().find(|(own, _)| *own == name) {
             return Ok(found);
         }
         let shuffled = name.strip_prefix("shuffled-").and_then(|text| text.split_once('x'));
@@ -193,7 +179,7 @@ impl FromStr for Pattern {
         match shuffled {
             Some((ranges @ 1..=RANGES_MAX, window @ 1..)) => Ok(Pattern::Shuffled(ranges, window)),
             _ => {
-                let names = listed(&Pattern::ALL).replace(',', ", ");
+                let names = Pattern::ALL.map(|(name, _)| name).join(", ");
                 Err(format!("there are {names}, and shuffled-RANGESxWINDOW such as shuffled-8x48"))
             }
         }

@@ -26,8 +26,9 @@ use super::race::{Finish, hold};
 use super::reader::Plain;
 use super::{Part, SETTLING_TIME_MAX, Settings};
 use crate::experiment::Bench;
-use crate::experiment::tally::{Row, counted, one_round, shuffled, wait_histogram};
+use crate::experiment::tally::{Row, counted, one_round, shuffled};
 use crate::facts::DeviceCounters;
+use crate::measure::wait_histogram;
 use crate::statistics::{Estimate, Judgement, paired_ratio};
 
 /// A cell and its rounds.

@@ -18,8 +18,8 @@ use super::files::{BLOCK_BYTES, Share};
 use super::knob::Readahead;
 use super::race::{Lane, Runner};
 use crate::experiment::contest::read_exactly;
-use crate::experiment::tally::wait_histogram;
 use crate::experiment::window::{self, Window};
+use crate::measure::wait_histogram;
 use crate::workfile::Workfile;
 
 /// Size of a request past the page cache, in bytes.

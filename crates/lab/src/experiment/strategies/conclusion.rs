@@ -112,7 +112,7 @@ fn without_pool(standing: &Standing) -> Vec<String> {
 pub(super) fn advice(standings: &[Standing]) -> Option<Advice> {
     let default = ReadaheadStrategy::default();
     let is_decided = |standing: &&Standing| {
-        standing.adaptive().is_some_and(|it| it.judgement != Judgement::Undecided) // [SCO-2]
+        standing.adaptive().is_some_and(|it| it.ratio.judgement() != Judgement::Undecided) // [SCO-2]
     };
     let rows: Vec<&Standing> = standings.iter().filter(is_decided).collect();
     if rows.len() < ROWS_MIN {

@@ -25,8 +25,7 @@ use serde_json::json;
 use super::contest::{self, Standing, hold, readahead_guard};
 use super::means::{self, Means};
 use super::tally::Row;
-use super::{Bench, Entrant, Experiment, Ground, Measuring, Outcome, POOL_BLOCK_BYTES};
-use crate::device_readahead::ReadaheadGuard;
+use super::{Bench, CacheState, Entrant, Experiment, Ground, Measuring, Outcome, POOL_BLOCK_BYTES};
 use crate::report::{BackendNote, Record};
 use crate::workfile::Naming;
 
@@ -38,7 +37,7 @@ pub const NAME: &str = "strategies";
 struct Cell {
     pattern: String,
     strategy: String,
-    cache_state: &'static str,
+    cache_state: CacheState,
     cache: String,
     device_readahead_bytes: Option<u64>,
 }
@@ -64,27 +63,19 @@ impl Experiment for Settings {
             }
         }
         means.backends.dedup_by(|a, b| a.backend == b.backend);
-        Ok(Box::new(move |bench, progress| self.run(bench, means, guard, progress)))
+        Ok(Box::new(move |bench, progress| {
+            let standing = |row: contest::Row| match means.missing(None, row.cache) {
+                Some(why) => Standing::unmeasured(row, why),
+                None => Standing::new(row),
+            };
+            let mut standings: Vec<Standing> = self.rows().into_iter().map(standing).collect();
+            hold(bench, &self.rules(), &mut standings, guard, progress)?;
+            Ok(self.outcome(&standings, means.backends))
+        }))
     }
 }
 
 impl Settings {
-    fn run(
-        &self,
-        bench: &Bench<'_>,
-        means: Means,
-        guard: Option<ReadaheadGuard>,
-        progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Outcome> {
-        let standing = |row: contest::Row| match means.missing(None, row.cache) {
-            Some(why) => Standing::unmeasured(row, why),
-            None => Standing::new(row),
-        };
-        let mut standings: Vec<Standing> = self.rows().into_iter().map(standing).collect();
-        hold(bench, &self.rules(), &mut standings, guard, progress)?;
-        Ok(self.outcome(&standings, means.backends))
-    }
-
     /// What the rows say. Those that rounds were added to are in it with all their rounds.
     fn outcome(&self, standings: &[Standing], backends: Vec<BackendNote>) -> Outcome {
         let verdicts = conclusion::verdicts(standings);
@@ -107,7 +98,7 @@ impl Settings {
             let cell = Cell {
                 pattern: row.pattern.to_string(),
                 strategy: entrant.to_string(),
-                cache_state: row.state.name(),
+                cache_state: row.state,
                 cache: row.cache.to_string(),
                 device_readahead_bytes: standing.device_readahead_bytes,
             };

@@ -61,7 +61,7 @@ pub struct Settings {
     pub(super) blocks: Option<u32>,
     /// Patterns, such as sequential, interleaved-8, index-0.9, bitmap-10, shuffled-8x48 (8 ranges in
     /// turn, each shuffled in windows of 48 blocks) [default: all, quick: six]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = Pattern::ALL,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values = Pattern::ALL.map(|(name, _)| name),
           hide_default_value = true, default_value_if("quick", "true", PATTERNS_QUICK))]
     pub(super) patterns: Vec<Pattern>,
     /// Who reads, from: os, hint, max, prefetch, async, adaptive; plain, random, willneed-N
@@ -164,11 +164,8 @@ impl Settings {
 
     /// Everything that is to be measured, in the order of the report.
     pub(super) fn rows(&self) -> Vec<Row> {
-        let mut readaheads: Vec<Option<u64>> =
-            self.device_readahead.iter().copied().map(Some).collect();
-        if readaheads.is_empty() {
-            readaheads.push(None);
-        }
+        let as_it_is = self.device_readahead.is_empty().then_some(None);
+        let readaheads = self.device_readahead.iter().copied().map(Some).chain(as_it_is);
         let mut entrants = self.strategies.clone();
         entrants.extend(self.noise_check.then_some(Entrant::OsAgain));
         let mut rows = Vec::new();
@@ -202,7 +199,11 @@ fn parse_handicap(text: &str) -> Result<(Entrant, f64), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{listed, typed};
+    use crate::experiment::typed;
+
+    fn listed(entrants: &[Entrant]) -> String {
+        entrants.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
 
     fn settings(options: &str) -> Settings {
         typed::<Settings>(options).checked().unwrap()

@@ -136,7 +136,7 @@ fn rows(parts: &[f64]) -> Vec<Standing> {
     let row = |(index, part): (usize, &f64)| {
         let own = if *part < 0.0 { vec![50.0, 150.0, 60.0, 140.0] } else { about(100.0 * part) };
         let rates = [(OS, about(20.0)), (ASYNC, about(100.0)), (ADAPTIVE, own)];
-        standing(Pattern::ALL[index], &rates)
+        standing(Pattern::ALL[index].1, &rates)
     };
     parts.iter().enumerate().map(row).collect()
 }

@@ -52,7 +52,8 @@ fn matrix(standings: &[Standing]) -> Table {
 /// The cell of an entrant that has such a share of the best.
 fn share(standing: &Standing, index: usize, share: Option<f64>) -> TableCell {
     let entrant = standing.row.entrants[index];
-    let judgement = standing.adaptive().filter(|it| it.entrant == entrant).map(|it| it.judgement);
+    let judgement =
+        standing.adaptive().filter(|it| it.entrant == entrant).map(|it| it.ratio.judgement());
     let mark = match judgement {
         _ if share.is_none() => Mark::Weak,
         Some(Judgement::Misses) => Mark::Bad,

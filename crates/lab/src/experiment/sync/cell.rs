@@ -70,6 +70,10 @@ pub(super) struct Cell {
 }
 
 impl Cell {
+    /// A small commit, as PostgreSQL writes it to a recycled WAL segment: a page of WAL.
+    pub(super) const COMMIT: Cell =
+        Cell { bytes: 8 << 10, place: Place::Overwritten, method: Method::Fdatasync, writers: 1 };
+
     /// Everything but the method.
     pub(super) fn row_label(self) -> String {
         let place = match self.place {
@@ -83,14 +87,13 @@ impl Cell {
         format!("{} {place}, {writers}", shown_size(self.bytes))
     }
 
-    pub(super) fn label(self) -> String {
+    pub(super) fn label(&self) -> String {
         format!("{}, {}", self.row_label(), self.method)
     }
 
-    /// As PostgreSQL writes a small commit to a recycled WAL segment.
+    /// Whether it is [`Cell::COMMIT`], by whatever method.
     pub(super) fn is_a_commit(self) -> bool {
-        let Cell { bytes, place, writers, .. } = self;
-        (bytes, place, writers) == (8 << 10, Place::Overwritten, 1)
+        Cell { method: Cell::COMMIT.method, ..self } == Cell::COMMIT
     }
 }
 

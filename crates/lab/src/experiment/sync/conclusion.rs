@@ -36,22 +36,19 @@ fn find(rows: &[Row], cell: Cell) -> Option<&Row> {
     rows.iter().find(|row| row.cell == cell && !row.rounds.is_empty())
 }
 
-const COMMIT: Cell =
-    Cell { bytes: 8 << 10, place: Place::Overwritten, method: Method::Fdatasync, writers: 1 };
-
 /// What a commit costs, alone and beside others, in a sentence.
 fn commit(rows: &[Row]) -> Option<String> {
-    let one = find(rows, COMMIT)?;
+    let one = find(rows, Cell::COMMIT)?;
     let per_s = |row: &Row| row.median(|round| Some(round.syncs_per_s)).map(numbers::number);
     let mut told = format!(
         "A commit, 8 KiB overwritten and synced by fdatasync, takes a median of {}: {} a second from one writer",
         one.told(),
         per_s(one)?
     );
-    if let Some(many) = find(rows, Cell { writers: 16, ..COMMIT }) {
+    if let Some(many) = find(rows, Cell { writers: 16, ..Cell::COMMIT }) {
         told.push_str(&format!(", {} from 16", per_s(many)?));
     }
-    if let Some(appended) = find(rows, Cell { place: Place::Appended, ..COMMIT }) {
+    if let Some(appended) = find(rows, Cell { place: Place::Appended, ..Cell::COMMIT }) {
         told.push_str(&format!("; appended it takes {}", appended.told()));
     }
     Some(told + ".")
@@ -72,11 +69,11 @@ fn verdicts(rows: &[Row]) -> Vec<Verdict> {
 /// The default, the best of the other methods that PostgreSQL can choose, and what that gains; which is the
 /// best is decided for each round by the others.
 fn best_choice(rows: &[Row]) -> Option<(&Row, &Row, Estimate)> {
-    let default = find(rows, COMMIT)?;
+    let default = find(rows, Cell::COMMIT)?;
     let others: Vec<&Row> = rows
         .iter()
         .filter(|row| row.cell.is_a_commit() && row.cell.method.wal_sync_method().is_some())
-        .filter(|row| row.cell != COMMIT && row.rounds.len() == default.rounds.len())
+        .filter(|row| row.cell != Cell::COMMIT && row.rounds.len() == default.rounds.len())
         .collect();
     let rates: Vec<Vec<f64>> = others.iter().map(|row| row.rates()).collect();
     let (best, ratio) = ratio_to_best(&default.rates(), &rates)?;
@@ -130,7 +127,7 @@ mod tests {
     }
 
     fn commit_by(method: Method, latencies_us: &[f64]) -> Row {
-        row(Cell { method, ..COMMIT }, latencies_us)
+        row(Cell { method, ..Cell::COMMIT }, latencies_us)
     }
 
     /// Methods with their latencies, the disk twice as slow in the second round.
@@ -190,8 +187,8 @@ mod tests {
     #[test]
     fn the_sentence_tells_what_a_commit_costs_and_what_is_refused() {
         let mut rows = methods(&[(Method::Fdatasync, 500.0)]);
-        rows.push(row(Cell { writers: 16, ..COMMIT }, &[100.0, 100.0]));
-        rows.push(row(Cell { place: Place::Appended, ..COMMIT }, &[900.0, 910.0]));
+        rows.push(row(Cell { writers: 16, ..Cell::COMMIT }, &[100.0, 100.0]));
+        rows.push(row(Cell { place: Place::Appended, ..Cell::COMMIT }, &[900.0, 910.0]));
         let mut direct = commit_by(Method::ODirectODsync, &[]);
         direct.failure = Some("o_direct_o_dsync is refused here: Invalid argument".to_owned());
         rows.push(direct);

@@ -48,20 +48,18 @@ impl Experiment for Settings {
     }
 
     fn probe<'a>(&'a self, _: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
-        Ok(Box::new(|bench, progress| self.run(bench, progress)))
+        Ok(Box::new(|bench, progress| {
+            let rows = self.measure_all(bench.workfile, progress)?;
+            Ok(Outcome {
+                records: rows.iter().map(|row| row.record(NAME, "syncs_per_s")).collect(),
+                section: view::section(&rows),
+                ..conclusion::draw(bench.storage.filesystem.as_deref(), &rows)
+            })
+        }))
     }
 }
 
 impl Settings {
-    fn run(&self, bench: &Bench<'_>, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-        let rows = self.measure_all(bench.workfile, progress)?;
-        Ok(Outcome {
-            records: rows.iter().map(|row| row.record(NAME, "syncs_per_s")).collect(),
-            section: view::section(&rows),
-            ..conclusion::draw(bench.storage.filesystem.as_deref(), &rows)
-        })
-    }
-
     fn appended_bytes(&self) -> u64 {
         self.size_bytes.min(APPENDED_BYTES_MAX)
     }
@@ -85,20 +83,14 @@ impl Settings {
                     break;
                 }
             }
-            one_round(
-                &mut rows,
-                order,
-                progress,
-                |cell| cell.label(),
-                |row| {
-                    assert_eq!(row.rounds.len(), round as usize, "[SYN-1]");
-                    let figures = self.measure(row.cell, workfile)?;
-                    if figures.seconds < CELL_TIME.as_secs_f64() {
-                        row.remarks.push("ended early: the file has its largest size".to_owned());
-                    }
-                    Ok(figures)
-                },
-            )?;
+            one_round(&mut rows, order, progress, Cell::label, |row| {
+                assert_eq!(row.rounds.len(), round as usize, "[SYN-1]");
+                let figures = self.measure(row.cell, workfile)?;
+                if figures.seconds < CELL_TIME.as_secs_f64() {
+                    row.remarks.push("ended early: the file has its largest size".to_owned());
+                }
+                Ok(figures)
+            })?;
         }
         Ok(rows)
     }

@@ -12,8 +12,8 @@ use crate::units::parse_size_in;
 /// The smallest file in which sixteen writers have room for a few of the largest writes.
 const SIZE_MIN: u64 = 32 << 20;
 
-/// Sizes of a write. The first is a page of PostgreSQL's WAL, as a small commit writes it.
-const SIZES: [u64; 3] = [8 << 10, 64 << 10, 1 << 20];
+/// Sizes of a write.
+const SIZES: [u64; 3] = [Cell::COMMIT.bytes, 64 << 10, 1 << 20];
 
 /// Writers beside each other.
 const WRITERS: [u32; 2] = [4, 16];
@@ -57,12 +57,7 @@ impl Settings {
     }
 
     pub(super) fn cells(&self) -> Vec<Cell> {
-        let page = Cell {
-            bytes: SIZES[0],
-            place: Place::Overwritten,
-            method: Method::Fdatasync,
-            writers: 1,
-        };
+        let page = Cell::COMMIT;
         let by_methods = |cell: Cell| Method::ALL.map(|method| Cell { method, ..cell });
         if self.quick {
             // In `forebay lab` a few seconds are left for this: what PostgreSQL can choose from, and one of each

@@ -15,24 +15,21 @@ use forebay_io::Arena;
 use hdrhistogram::Histogram;
 
 use super::cell::{Cell, Figures, Method, Place};
-use crate::experiment::tally::{Missing, wait_histogram};
+use crate::experiment::tally::Missing;
+use crate::measure::{wait_histogram, wait_us};
 use crate::workfile::Workfile;
 
 /// A cell lasts so long.
 pub(super) const CELL_TIME: Duration = Duration::from_millis(250);
-
-/// Latencies that a 99th percentile takes.
-const SAMPLES_MIN: u64 = 1000;
 
 /// The part of a file that one writer has, or that several share.
 pub(super) struct Part {
     file: File,
     /// First byte, and the first after the part.
     bytes: Range<u64>,
-    /// Writes so far; after the part's end comes its beginning,
+    /// Writes so far; after the part's end comes its beginning, unless the file was to grow: then the
+    /// measurement ends there.
     next: AtomicU64,
-    /// unless the file was to grow: then the measurement ends there.
-    once: bool,
 }
 
 impl Part {
@@ -45,8 +42,7 @@ impl Part {
         options.write(true);
         let opened = with_flags(&mut options, cell.method).and_then(|()| options.open(file.path()));
         let file = opened.map_err(|why| refused(cell.method, why, "cannot open the file"))?;
-        let once = cell.place == Place::Appended;
-        Ok(Part { file, bytes, next: AtomicU64::new(0), once })
+        Ok(Part { file, bytes, next: AtomicU64::new(0) })
     }
 }
 
@@ -101,13 +97,12 @@ pub(super) fn measure(cell: Cell, parts: &[Part]) -> anyhow::Result<Figures> {
         latencies.add(one).expect("all histograms are made alike");
     }
     let syncs = latencies.len();
-    let us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e3;
     Ok(Figures {
         seconds,
         syncs,
         syncs_per_s: syncs as f64 / seconds,
-        latency_us_p50: us(0.5),
-        latency_us_p99: (syncs >= SAMPLES_MIN).then(|| us(0.99)),
+        latency_us_p50: latencies.value_at_quantile(0.5) as f64 / 1e3,
+        latency_us_p99: wait_us(&latencies, 0.99),
     })
 }
 
@@ -121,7 +116,8 @@ fn write_until(cell: Cell, part: &Part, end: Instant) -> anyhow::Result<Histogra
     loop {
         let moment = Instant::now();
         let count = part.next.fetch_add(1, Ordering::Relaxed);
-        if (part.once && count >= room) || (moment >= end && !latencies.is_empty()) {
+        let is_full = cell.place == Place::Appended && count >= room;
+        if is_full || (moment >= end && !latencies.is_empty()) {
             return Ok(latencies);
         }
         let offset = part.bytes.start + count % room * cell.bytes;
@@ -144,21 +140,12 @@ fn write_durably(file: &File, method: Method, bytes: &[u8], offset: u64) -> anyh
 }
 
 #[cfg(target_os = "linux")]
-fn write_each_durably(file: &File, mut bytes: &[u8], mut offset: u64) -> std::io::Result<()> {
-    use rustix::io::{ReadWriteFlags, pwritev2};
+fn write_each_durably(file: &File, bytes: &[u8], offset: u64) -> std::io::Result<()> {
+    use rustix::io::{ReadWriteFlags, pwritev2, retry_on_intr};
 
-    while !bytes.is_empty() {
-        match pwritev2(file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => {
-                bytes = &bytes[count..];
-                offset += count as u64;
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
+    let write = || pwritev2(file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC);
+    // A rest would take a second sync, which is not what is measured.
+    if retry_on_intr(write)? == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 
 #[cfg(not(target_os = "linux"))]

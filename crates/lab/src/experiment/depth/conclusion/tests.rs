@@ -36,7 +36,7 @@ fn of_the_vm() -> Vec<Row> {
             "direct" => CacheMode::Direct,
             _ => CacheMode::Buffered,
         };
-        let backend = Engine::Forebay(cell["backend"].as_str().unwrap().parse().unwrap());
+        let backend = Some(cell["backend"].as_str().unwrap().parse().unwrap());
         let depth = cell["depth"].as_u64().unwrap() as u32;
         let rate = |key: &str| metrics[key].as_f64().unwrap();
         let (low, rate, high) =
