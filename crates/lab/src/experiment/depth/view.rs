@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn the_plot_has_a_tick_for_every_point_and_the_knee_of_the_fastest_line() {
         let mut rows = line(Kind::Sync, None, &[(1, 10.0), (64, 20.0)]);
-        rows.extend(line(Kind::Uring, None, &[(1, 10.0), (16, 48.0), (64, 50.0)]));
+        rows.extend(line(Kind::Uring, None, &[(1, 10.0), (16, 49.0), (64, 50.0)]));
         let lines = Line::all(&rows);
         let plot = plot(&lines).unwrap();
         assert_eq!(plot.ticks, ["1", "16", "64"]);

@@ -106,15 +106,15 @@ fn a_headline_whose_rounds_are_far_apart_says_so() {
 
 #[test]
 fn the_knee_is_advised_for_each_setting_against_its_own_default() {
-    let rates = [(0, 100.0), (1, 100.0), (10, 260.0), (16, 300.0), (64, 480.0), (256, 500.0)];
+    let rates = [(0, 100.0), (1, 100.0), (10, 260.0), (16, 300.0), (64, 490.0), (256, 500.0)];
     let rows = [line(Kind::Sync, None, &rates), line(Kind::Uring, None, &rates)].concat();
     let found = found(&rows);
     for (setting, applies_to, current, gain) in [
-        (EFFECTIVE, AppliesTo::Postgres14To17, "1", 4.8),
-        (MAINTENANCE, AppliesTo::Postgres14To17, "10", 480.0 / 260.0),
-        (EFFECTIVE, AppliesTo::Postgres18Sync, "16", 1.6),
-        (MAINTENANCE, AppliesTo::Postgres18Uring, "16", 1.6),
-        (EFFECTIVE, AppliesTo::Postgres18Uring, "16", 1.6),
+        (EFFECTIVE, AppliesTo::Postgres14To17, "1", 4.9),
+        (MAINTENANCE, AppliesTo::Postgres14To17, "10", 490.0 / 260.0),
+        (EFFECTIVE, AppliesTo::Postgres18Sync, "16", 490.0 / 300.0),
+        (MAINTENANCE, AppliesTo::Postgres18Uring, "16", 490.0 / 300.0),
+        (EFFECTIVE, AppliesTo::Postgres18Uring, "16", 490.0 / 300.0),
     ] {
         let advice = advice(&found, setting, applies_to).unwrap();
         assert_eq!((advice.advised.as_str(), advice.current.as_deref()), ("64", Some(current)));
@@ -215,7 +215,7 @@ fn a_warm_cell_is_no_evidence() {
 
 #[test]
 fn verdicts_stand_on_both_sides_of_the_knee() {
-    let rows = line(Kind::Uring, None, &[(16, 300.0), (64, 480.0), (256, 500.0)]);
+    let rows = line(Kind::Uring, None, &[(16, 300.0), (64, 490.0), (256, 500.0)]);
     let verdicts = found(&rows).verdicts;
     let told: Vec<_> = verdicts.iter().map(|one| (one.entrant.as_str(), one.verdict)).collect();
     assert_eq!(told, [("depth 16", Judgement::Misses), ("depth 64", Judgement::Keeps)]);
