@@ -27,8 +27,8 @@ use statrs::statistics::{Data, Median};
 /// An entrant keeps its bound if it reaches this part of its rival.
 pub const BOUND: f64 = 0.95;
 
-/// A knee surely reaches this part of the best: what is read by a server is not quite what was read here, and is to
-/// keep its bound as well. (PostgreSQL 15's bitmap scan loses 6 % where random reads lost 3.)
+/// A knee surely reaches this part of the best: what reads in earnest loses something else than what was measured, and
+/// is to keep its bound as well.
 const NEAR: f64 = 0.975;
 
 /// Fewest rounds that a verdict or an advice rests on.
