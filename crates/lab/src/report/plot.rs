@@ -150,10 +150,10 @@ fn description(plot: &Plot) -> String {
     text + &plot.mark.as_ref().map_or(String::new(), |(_, mark)| format!(" {mark}."))
 }
 
-/// The next of 1, 2, 2.5, 4, 5, 8 and 10 times a power of ten, whose quarters are round.
+/// The next of some numbers whose quarters are round, times a power of ten.
 fn round_up(most: f64) -> f64 {
     let power = 10f64.powf(most.log10().floor());
-    let steps = [1.0, 2.0, 2.5, 4.0, 5.0, 8.0, 10.0];
+    let steps = [1.0, 1.2, 1.6, 2.0, 2.4, 3.2, 4.0, 5.0, 6.0, 8.0, 10.0];
     let enough = steps.into_iter().find(|step| step * power >= most * (1.0 - 1e-9));
     enough.unwrap_or(10.0) * power
 }
