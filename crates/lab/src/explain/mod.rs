@@ -29,13 +29,13 @@ mod site;
 mod strip;
 mod svg;
 
-use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
 use anyhow::Context;
 use clap::ValueEnum;
 use forebay_io::CacheMode;
+use serde::Serialize;
 
 use crate::cli::ExplainArgs;
 use crate::experiment::{quoted, unique};
@@ -53,7 +53,8 @@ const PROGRESS_READS: usize = 16;
 const PATTERN_SHOWN: usize = 80;
 
 /// A way of reading the blocks of a pattern.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 #[value(rename_all = "lower")]
 pub enum Strategy {
     /// Plain reads of one block each; the kernel reads ahead as it sees fit.
@@ -68,11 +69,7 @@ pub enum Strategy {
     Adaptive,
 }
 
-impl fmt::Display for Strategy {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_possible_value().map_or(Ok(()), |value| out.pad(value.get_name()))
-    }
-}
+shown_by_name!(Strategy);
 
 /// Everything one run found out.
 #[derive(Debug)]

@@ -1,7 +1,5 @@
 //! The typed cell of `sync`, and what its rounds gave.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use crate::experiment::{rounds, tally};
@@ -52,11 +50,7 @@ impl Method {
     }
 }
 
-impl fmt::Display for Method {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(out)
-    }
-}
+shown_by_name!(Method);
 
 /// One setting to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
