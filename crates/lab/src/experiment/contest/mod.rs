@@ -154,7 +154,8 @@ fn rounds(
             one_round(&mut standing.tallies, order, progress, label, |tally| {
                 measure(bench, rules, row, seed, tally)
             })?;
-            standing.round_ended(moment.elapsed());
+            standing.rounds += 1;
+            standing.took += moment.elapsed();
         }
     }
 }

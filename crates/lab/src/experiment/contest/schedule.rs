@@ -24,19 +24,14 @@ pub(super) struct Due {
     pub(super) cost: Duration,
 }
 
-impl Due {
-    /// Whether it is to be judged after the rounds that it has. `first`: rounds that all rows get.
-    fn is_judged_now(&self, first: u32) -> bool {
-        self.rounds.is_multiple_of(first) && (self.rounds / first).is_power_of_two()
-    }
-}
-
 /// The rows of the next round, those with the fewest rounds first; none at the end. `first`: rounds that
 /// all rows get. `time`: how much there is, and how much of it has gone by; `None` for the first rounds only,
 /// whatever they take.
 pub(super) fn next(rows: &[Due], first: u32, time: Option<(Duration, Duration)>) -> Vec<usize> {
+    let is_judged_now =
+        |row: &Due| row.rounds.is_multiple_of(first) && (row.rounds / first).is_power_of_two();
     let is_due = |row: &Due| {
-        row.rounds < first || time.is_some() && (row.is_open || !row.is_judged_now(first)) // [SCH-2]
+        row.rounds < first || time.is_some() && (row.is_open || !is_judged_now(row)) // [SCH-2]
     };
     let mut next: Vec<usize> = (0..rows.len()).filter(|&index| is_due(&rows[index])).collect();
     next.sort_by_key(|&index| rows[index].rounds);

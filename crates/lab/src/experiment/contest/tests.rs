@@ -257,7 +257,8 @@ fn standing(state: CacheState, rates: &[(Entrant, &[f64])], coldness: &Coldness)
         tally.begins(coldness);
     }
     for _ in 0..rates[0].1.len() {
-        standing.round_ended(Duration::from_secs(1));
+        standing.rounds += 1;
+        standing.took += Duration::from_secs(1);
     }
     standing
 }

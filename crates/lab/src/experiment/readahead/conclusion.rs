@@ -14,10 +14,9 @@
 use forebay_io::CacheMode;
 
 use super::files::Files;
-use super::settings::sorted;
 use super::throughput::{Cell, Throughput, readers};
 use super::{NAME, Settings};
-use crate::experiment::{Outcome, grouped};
+use crate::experiment::{Outcome, grouped, sorted};
 use crate::facts::Storage;
 use crate::report::{Advice, AppliesTo, Conclusion, Verdict};
 use crate::statistics::{

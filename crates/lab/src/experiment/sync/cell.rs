@@ -50,7 +50,7 @@ impl Method {
     }
 }
 
-shown_by_name!(Method);
+shown_by_name!(Place, Method);
 
 /// One setting to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -70,15 +70,11 @@ impl Cell {
 
     /// Everything but the method.
     pub(super) fn row_label(self) -> String {
-        let place = match self.place {
-            Place::Overwritten => "overwritten",
-            Place::Appended => "appended",
-        };
         let writers = match self.writers {
             1 => "1 writer".to_owned(),
             count => format!("{count} writers"),
         };
-        format!("{} {place}, {writers}", shown_size(self.bytes))
+        format!("{} {}, {writers}", shown_size(self.bytes), self.place)
     }
 
     pub(super) fn label(&self) -> String {
