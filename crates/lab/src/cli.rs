@@ -126,8 +126,12 @@ pub struct OutputArgs {
 }
 
 /// The command that repeats a run from anywhere: what was `typed`, with whole paths, and without files that it would
-/// write over. What was not typed but differs from run to run is told as `common` has it.
-pub(crate) fn repeated(typed: impl IntoIterator<Item = String>, common: &CommonArgs) -> String {
+/// write over. What was not typed but differs from run to run is told as `dir` and `seed`.
+pub(crate) fn repeated(
+    typed: impl IntoIterator<Item = String>,
+    dir: Option<&Path>,
+    seed: u64,
+) -> String {
     let typed = typed.into_iter().flat_map(|word| match word.split_once('=') {
         Some((option, value)) if option.starts_with("--") => vec![option.into(), value.into()],
         _ => vec![word],
@@ -135,7 +139,7 @@ pub(crate) fn repeated(typed: impl IntoIterator<Item = String>, common: &CommonA
     let mut words: Vec<String> = Vec::new();
     for word in typed {
         let is_path = match words.last().map(String::as_str) {
-            Some("--json" | "--html") => {
+            Some("--json" | "--html" | "--svg") => {
                 words.pop();
                 continue;
             }
@@ -149,11 +153,11 @@ pub(crate) fn repeated(typed: impl IntoIterator<Item = String>, common: &CommonA
     }
     let has = |option: &str| words.iter().any(|word| word == option);
     let (has_place, has_seed) = (has("--dir") || has("--on"), has("--seed"));
-    if !has_place {
-        words.extend(["--dir".to_owned(), common.dir.display().to_string()]);
+    if let Some(dir) = dir.filter(|_| !has_place) {
+        words.extend(["--dir".to_owned(), dir.display().to_string()]);
     }
     if !has_seed {
-        words.extend(["--seed".to_owned(), common.seed.to_string()]);
+        words.extend(["--seed".to_owned(), seed.to_string()]);
     }
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
@@ -219,7 +223,9 @@ mod tests {
     #[test]
     fn a_run_is_repeated_as_it_was_typed_with_whole_paths_and_the_seed() {
         let common = CommonArgs { dir: "/my data".into(), seed: 7 };
-        let again = |line: &str| repeated(line.split(' ').map(str::to_owned), &common);
+        let again = |line: &str| {
+            repeated(line.split(' ').map(str::to_owned), Some(&common.dir), common.seed)
+        };
         let rest = "--dir '/my data' --seed 7";
         assert_eq!(again("forebay lab"), format!("forebay lab {rest}"));
         assert_eq!(

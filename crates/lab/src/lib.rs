@@ -11,6 +11,17 @@
 #[cfg(test)]
 extern crate self as forebay_lab;
 
+/// Shows values by the names that they have in records.
+macro_rules! shown_by_name {
+    ($($named:ty),+) => {$(
+        impl std::fmt::Display for $named {
+            fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                serde::Serialize::serialize(self, out)
+            }
+        }
+    )+};
+}
+
 pub mod cli;
 pub mod compare;
 pub mod device;

@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use crate::cli::{Cli, Command, LabArgs, repeated};
 use crate::compare;
-use crate::device::{self, Effort};
+use crate::device::{self, DeviceArgs};
 use crate::emulate;
 use crate::experiment::{Bench, Choice, Experiment, Ground};
 use crate::explain;
@@ -32,7 +32,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Compare(args) => return compare::run(args),
         Command::Explain(args) => {
             prepare()?;
-            return explain::run(args, typed.first().map_or("forebay", String::as_str));
+            return explain::run(args, &repeated(typed, None, args.seed));
         }
         Command::Lab(lab) => lab,
     };
@@ -48,7 +48,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
             on.directory().clone_into(&mut choice.args().0.dir);
         }
     }
-    let done = measure(lab, &mut choices, on.as_ref(), repeated(typed, &named));
+    let done =
+        measure(lab, &mut choices, on.as_ref(), repeated(typed, Some(&named.dir), named.seed));
     match (on, done) {
         (None, done) => done,
         (Some(on), Ok(())) => on.remove(),
@@ -68,9 +69,9 @@ fn measure(
     command: String,
 ) -> anyhow::Result<()> {
     let experiments = experiments(choices)?;
-    let (outputs, effort) = match lab.experiment {
-        None => (Outputs::within(&lab.report)?, Effort::full(lab.device)),
-        Some(_) => (Outputs::files(choices[0].args().1.clone())?, Effort::short(lab.device)),
+    let (outputs, device) = match lab.experiment {
+        None => (Outputs::within(&lab.report)?, lab.device),
+        Some(_) => (Outputs::files(choices[0].args().1.clone())?, lab.device.short()),
     };
     let clock = Instant::now();
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
@@ -94,7 +95,7 @@ fn measure(
         storage,
         ..Report::default()
     };
-    let mut run = Run { on, counters, effort, report, sections: Vec::new() };
+    let mut run = Run { on, counters, device, report, sections: Vec::new() };
     for experiment in &experiments {
         run.measure(&**experiment)?;
     }
@@ -119,7 +120,7 @@ fn prepare() -> anyhow::Result<()> {
 struct Run<'a> {
     on: Option<&'a OnDisk>,
     counters: Option<CounterSource>,
-    effort: Effort,
+    device: DeviceArgs,
     /// What was found so far.
     report: Report,
     sections: Vec<Section>,
@@ -165,7 +166,7 @@ impl Run<'_> {
     fn measure_device(&mut self, workfile: &Workfile) -> anyhow::Result<()> {
         let mut measuring = Progress::new(1);
         measuring.reach(0, "the disk itself");
-        let summary = device::measure(&self.bench(workfile), &self.effort)?;
+        let summary = device::measure(&self.bench(workfile), &self.device)?;
         let told = summary.burst.as_ref().map(device::told);
         self.report.conclusions.extend(Conclusion::all("device", told));
         self.report.device = Some(summary);

@@ -72,8 +72,10 @@ pub struct Workfile {
     /// Keeps the file alive; its own offset and mode are not used for measuring.
     keep: std::fs::File,
     path: PathBuf,
-    size_bytes: u64,
-    block_bytes: u64,
+    /// In bytes.
+    pub(crate) size_bytes: u64,
+    /// In bytes.
+    pub(crate) block_bytes: u64,
     seed: u64,
     /// Removes its own directory, with the file in it, if it has one.
     own: Option<Undo>,
@@ -157,16 +159,6 @@ impl Workfile {
     /// Whole blocks in the file.
     pub fn blocks(&self) -> u64 {
         self.size_bytes / self.block_bytes
-    }
-
-    /// Size, in bytes.
-    pub fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-
-    /// Size of a block, in bytes.
-    pub fn block_bytes(&self) -> u64 {
-        self.block_bytes
     }
 }
 

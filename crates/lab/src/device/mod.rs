@@ -23,6 +23,7 @@ use clap::Args;
 use forebay_io::{CacheMode, File, Hint, OpenOptions, Request};
 
 use crate::experiment::Bench;
+use crate::ground::on;
 use crate::interrupt::{self, Interrupted};
 use crate::measure::{empty_cache, wait_histogram, wait_us};
 use crate::report::{Burst, DeviceSummary, Figure, numbers};
@@ -64,24 +65,15 @@ pub struct DeviceArgs {
     /// volume are used up [default: two seconds, less for one experiment alone]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, global = true)]
     pub sustained: Option<Duration>,
-}
-
-/// How much time is taken.
-#[derive(Debug, Clone)]
-pub(crate) struct Effort {
+    /// How long a window is.
+    #[arg(skip = Duration::from_millis(250))]
     window: Duration,
-    sustained: Option<Duration>,
 }
 
-impl Effort {
-    /// About eight seconds on a fast disk.
-    pub(crate) fn full(args: DeviceArgs) -> Effort {
-        Effort { window: Duration::from_millis(250), sustained: args.sustained }
-    }
-
-    /// Less than two.
-    pub(crate) fn short(args: DeviceArgs) -> Effort {
-        Effort { window: Duration::from_millis(40), sustained: args.sustained }
+impl DeviceArgs {
+    /// The same in less than two seconds, beside about eight on a fast disk.
+    pub(crate) fn short(self) -> DeviceArgs {
+        DeviceArgs { window: Duration::from_millis(40), ..self }
     }
 
     /// How long the disk is kept busy, and at most while its rate is unsteady.
@@ -95,13 +87,13 @@ impl Effort {
 ///
 /// # Errors
 /// [`Interrupted`]; or the working file cannot be opened.
-pub(crate) fn measure(bench: &Bench<'_>, effort: &Effort) -> anyhow::Result<DeviceSummary> {
+pub(crate) fn measure(bench: &Bench<'_>, args: &DeviceArgs) -> anyhow::Result<DeviceSummary> {
     let mut summary = DeviceSummary::default();
     if bench.storage.filesystem.as_deref() == Some("tmpfs") {
         let told = "tmpfs keeps its files in memory: these are no figures of a disk";
         summary.remarks.push(told.to_owned());
     }
-    let site = Site::open(bench, effort, &mut summary.remarks)?;
+    let site = Site::open(bench, args, &mut summary.remarks)?;
     let parts: [(&str, Part<'_>); 4] = [
         ("random reads", Site::random_reads),
         ("reads in sequence", Site::sequential_reads),
@@ -124,7 +116,7 @@ type Part<'s> = fn(&Site<'s>, &mut DeviceSummary) -> anyhow::Result<()>;
 /// Where and how the disk is measured.
 struct Site<'a> {
     bench: &'a Bench<'a>,
-    effort: &'a Effort,
+    args: &'a DeviceArgs,
     file: File,
 }
 
@@ -132,7 +124,7 @@ impl<'a> Site<'a> {
     /// Tells in `remarks` if reads could be of what is in the page cache.
     fn open(
         bench: &'a Bench<'a>,
-        effort: &'a Effort,
+        args: &'a DeviceArgs,
         remarks: &mut Vec<String>,
     ) -> anyhow::Result<Site<'a>> {
         let options = OpenOptions::new().read_only(true).hint(Hint::Random);
@@ -148,7 +140,7 @@ impl<'a> Site<'a> {
                 File::open(path, &options)?
             }
         };
-        Ok(Site { bench, effort, file })
+        Ok(Site { bench, args, file })
     }
 
     /// Most reads of `requests` different ones in a window that is about to begin. Past the page cache they
@@ -162,7 +154,7 @@ impl<'a> Site<'a> {
     }
 
     fn random_reads(&self, summary: &mut DeviceSummary) -> anyhow::Result<()> {
-        let blocks = self.bench.workfile.size_bytes() / RANDOM_BYTES;
+        let blocks = self.bench.workfile.size_bytes / RANDOM_BYTES;
         let mut order: Vec<u64> = (0..blocks).collect();
         fastrand::Rng::with_seed(1).shuffle(&mut order);
         let mut place = order.iter().map(|block| block * RANDOM_BYTES).cycle();
@@ -170,10 +162,10 @@ impl<'a> Site<'a> {
         let mut traffic = Traffic::open(Request::read, &self.file, most_at_once, RANDOM_BYTES)?;
         let mut window = |depth: u32| -> anyhow::Result<Window> {
             interrupt::check()?;
-            traffic.window(depth, self.most_reads(blocks)?, self.effort.window, &mut place)
+            traffic.window(depth, self.most_reads(blocks)?, self.args.window, &mut place)
         };
 
-        let (begun, limits) = (Instant::now(), self.effort.busy());
+        let (begun, limits) = (Instant::now(), self.args.busy());
         let mut busy: Vec<f64> = Vec::new();
         loop {
             busy.push(window(BUSY_DEPTH)?.per_s);
@@ -225,7 +217,7 @@ impl<'a> Site<'a> {
     }
 
     fn sequential_reads(&self, summary: &mut DeviceSummary) -> anyhow::Result<()> {
-        let size = self.bench.workfile.size_bytes() / SEQUENTIAL_BYTES;
+        let size = self.bench.workfile.size_bytes / SEQUENTIAL_BYTES;
         anyhow::ensure!(size >= u64::from(SEQUENTIAL_DEPTH), "the working file is too small");
         let file = File::open(
             self.bench.workfile.path(),
@@ -238,7 +230,7 @@ impl<'a> Site<'a> {
         }
         let windows = rounds(|| {
             let most = self.most_reads(size)?;
-            traffic.window(SEQUENTIAL_DEPTH, most, self.effort.window, &mut place)
+            traffic.window(SEQUENTIAL_DEPTH, most, self.args.window, &mut place)
         })?;
         summary.sequential_read = figure(&windows, SEQUENTIAL_BYTES as f64);
         Ok(())
@@ -246,7 +238,7 @@ impl<'a> Site<'a> {
 
     fn sequential_writes(&self, summary: &mut DeviceSummary) -> anyhow::Result<()> {
         // Within the space that a working file leaves to spare.
-        let size = (self.bench.workfile.size_bytes() / 8 / SEQUENTIAL_BYTES)
+        let size = (self.bench.workfile.size_bytes / 8 / SEQUENTIAL_BYTES)
             .clamp(u64::from(SEQUENTIAL_DEPTH), 32);
         let directory = self.bench.storage.directory.as_ref();
         let made = Workfile::create(directory, 0, SEQUENTIAL_BYTES, 0, Naming::Nameless)?;
@@ -261,11 +253,11 @@ impl<'a> Site<'a> {
             Ok(window)
         };
         // A first time for the room, which the others overwrite.
-        self.bench.untimed(|| write(size, Duration::MAX))?;
+        on::untimed(self.bench.on, || write(size, Duration::MAX))?;
         let windows = rounds(|| {
             written.set(0);
             let begun = Instant::now();
-            let Window { waits, .. } = write(u64::MAX, self.effort.window)?;
+            let Window { waits, .. } = write(u64::MAX, self.args.window)?;
             // To the end of the sync.
             Ok(Window { per_s: written.get() as f64 / begun.elapsed().as_secs_f64(), waits })
         })?;
@@ -274,12 +266,12 @@ impl<'a> Site<'a> {
     }
 
     fn syncs(&self, summary: &mut DeviceSummary) -> anyhow::Result<()> {
-        let most = (self.bench.workfile.size_bytes() / 16 / RANDOM_BYTES).clamp(64, 2048);
+        let most = (self.bench.workfile.size_bytes / 16 / RANDOM_BYTES).clamp(64, 2048);
         let page = [0x5a_u8; RANDOM_BYTES as usize];
         let windows = rounds(|| {
             let mut file = tempfile::tempfile_in(&self.bench.storage.directory)?;
             let (begun, mut waits) = (Instant::now(), wait_histogram());
-            while waits.len() < most && (waits.len() < 4 || begun.elapsed() < self.effort.window) {
+            while waits.len() < most && (waits.len() < 4 || begun.elapsed() < self.args.window) {
                 let moment = Instant::now();
                 std::io::Write::write_all(&mut file, &page)?;
                 file.sync_data()?;

@@ -39,7 +39,7 @@ fn every_figure_of_a_real_file_is_there_in_less_than_a_few_seconds() {
     workfile.fill(|_| ()).unwrap();
     let storage = Storage::read(path).unwrap();
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
-    let summary = measure(&bench, &Effort::short(DeviceArgs::default())).unwrap();
+    let summary = measure(&bench, &DeviceArgs::default().short()).unwrap();
     let told = format!("{summary:?}");
     for figure in [
         summary.random_read_depth_1,

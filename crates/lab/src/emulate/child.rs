@@ -132,14 +132,6 @@ impl Emulated {
         lines.collect::<Result<_, _>>().context("cannot understand the emulated disk's log")
     }
 
-    /// Switched off, every request ends at once.
-    ///
-    /// # Errors
-    /// When it cannot be asked for.
-    pub fn timing(&self, on: bool) -> anyhow::Result<()> {
-        self.control(if on { "timing on" } else { "timing off" })
-    }
-
     /// What has happened since the mount.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ pub use pattern::Pattern;
 pub use rounds::Rounds;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -32,7 +33,7 @@ use serde::Serializer;
 
 use crate::cli::{CommonArgs, OutputArgs};
 use crate::facts::{CounterSource, Storage};
-use crate::ground::on::{self, OnDisk};
+use crate::ground::on::OnDisk;
 use crate::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
 use crate::units::parse_size_in;
 use crate::workfile::{Naming, Workfile};
@@ -161,16 +162,6 @@ pub struct Bench<'a> {
     pub on: Option<&'a OnDisk>,
 }
 
-impl Bench<'_> {
-    /// Has `work` done, such as the filling of files, in none of an emulated disk's time.
-    ///
-    /// # Errors
-    /// Those of `work`, or the emulation has ended.
-    pub fn untimed<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-        on::untimed(self.on, work)
-    }
-}
-
 /// What came of an experiment.
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -203,6 +194,12 @@ pub(crate) fn quoted(text: &str) -> String {
 /// Parses the size of a file that a pool reads and that has `least` blocks.
 fn parse_pool_size(least: u64) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
     parse_size_in(least * POOL_BLOCK_BYTES..=u64::from(u32::MAX) * POOL_BLOCK_BYTES)
+}
+
+/// `items` ascending, each once.
+pub(crate) fn sorted<T: Copy + Ord>(items: &[T]) -> Vec<T> {
+    let items: BTreeSet<T> = items.iter().copied().collect();
+    items.into_iter().collect()
 }
 
 /// `items` in their order, each once.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_io::{Arena, Error, File, Io, Lease, Request, Ticket};
+use forebay_io::{Arena, Error, File, Io, IoOptions, Lease, Request, Ticket};
 
 /// A queue, a file, and memory for the requests in flight and the block in hand.
 #[derive(Debug)]
@@ -21,12 +21,18 @@ pub(super) struct Window {
     ahead: VecDeque<(u64, Ticket)>,
 }
 
-/// Memory for a window of `depth` requests of so many bytes.
+/// A queue as `options` say, and memory for a window as deep of requests of so many bytes.
 ///
 /// # Errors
-/// The system has none.
-pub(super) fn memory(depth: usize, request_bytes: u64) -> Result<Arc<Arena>, Error> {
-    Arena::new(depth.max(1) + 1, request_bytes as usize)
+/// There is none of them.
+pub(super) fn queue(
+    options: &IoOptions,
+    depth: usize,
+    request_bytes: u64,
+) -> Result<(Io, Arc<Arena>), Error> {
+    let memory = Arena::new(depth.max(1) + 1, request_bytes as usize)?;
+    let register = Some(Arc::clone(memory.mapping()));
+    Ok((Io::open(&IoOptions { queue_depth: depth.max(1), register, ..options.clone() })?, memory))
 }
 
 impl Window {

@@ -29,16 +29,16 @@ mod site;
 mod strip;
 mod svg;
 
-use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
 use anyhow::Context;
 use clap::ValueEnum;
 use forebay_io::CacheMode;
+use serde::Serialize;
 
 use crate::cli::ExplainArgs;
-use crate::experiment::{quoted, unique};
+use crate::experiment::unique;
 use crate::progress::Progress;
 use crate::report::numbers;
 use crate::units::{shown_size, typed_size};
@@ -53,7 +53,8 @@ const PROGRESS_READS: usize = 16;
 const PATTERN_SHOWN: usize = 80;
 
 /// A way of reading the blocks of a pattern.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 #[value(rename_all = "lower")]
 pub enum Strategy {
     /// Plain reads of one block each; the kernel reads ahead as it sees fit.
@@ -68,11 +69,7 @@ pub enum Strategy {
     Adaptive,
 }
 
-impl fmt::Display for Strategy {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_possible_value().map_or(Ok(()), |value| out.pad(value.get_name()))
-    }
-}
+shown_by_name!(Strategy);
 
 /// Everything one run found out.
 #[derive(Debug)]
@@ -112,11 +109,11 @@ struct Told {
     remark: Option<String>,
 }
 
-/// `forebay explain`. `program`: the path or name by which this program was called.
+/// `forebay explain`. `command`: what does it again.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput), [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
-pub(crate) fn run(args: &ExplainArgs, program: &str) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ExplainArgs, command: &str) -> anyhow::Result<()> {
     let pattern = Pattern::parse(&args.pattern, args.seed)
         .map_err(|error| crate::BadInput(format!("{error:#}")))?;
     for path in [&args.json, &args.svg].into_iter().flatten() {
@@ -127,7 +124,7 @@ pub(crate) fn run(args: &ExplainArgs, program: &str) -> anyhow::Result<()> {
         output::check_directory(existing.unwrap_or(Path::new("")), directory)?;
     }
     let explained = explain(args.clone(), pattern)?;
-    let written = write_files(&explained, &command(program, args.seed));
+    let written = write_files(&explained, command);
     let mut text = strip::drawn(&explained, output::look());
     let files = [("requests:", &args.json), ("picture: ", &args.svg), ("logs:    ", &args.logs)];
     for (name, path) in files.into_iter().filter(|_| written.is_ok()) {
@@ -158,16 +155,6 @@ fn explain(args: ExplainArgs, pattern: Pattern) -> anyhow::Result<Explained> {
     }
     let disk = disk.context("there is no strategy to explain")?;
     Ok(Explained { args, pattern, disk, told })
-}
-
-/// The command that does it again, with the `seed` that was drawn if none was typed.
-fn command(program: &str, seed: u64) -> String {
-    let typed = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
-    let mut words: Vec<String> = [quoted(program)].into_iter().chain(typed).collect();
-    if !words.iter().any(|word| word.starts_with("--seed")) {
-        words.push(format!("--seed {seed}"));
-    }
-    words.join(" ")
 }
 
 fn write_files(explained: &Explained, command: &str) -> anyhow::Result<()> {

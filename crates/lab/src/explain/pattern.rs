@@ -14,6 +14,8 @@ use std::ops::RangeInclusive;
 
 use anyhow::{Context, bail, ensure};
 
+use crate::experiment::sorted;
+
 /// The most blocks that a pattern may have: as many requests as an emulated disk remembers.
 const BLOCKS_MAX: usize = 1_000_000;
 
@@ -52,9 +54,7 @@ impl Pattern {
         }
         let Made { blocks, drawn, .. } = made;
         ensure!(!blocks.is_empty(), "PATTERN: there is no block in {text:?}");
-        let mut wanted = blocks.clone();
-        wanted.sort_unstable();
-        wanted.dedup();
+        let wanted = sorted(&blocks);
         Ok(Pattern { text: text.to_owned(), blocks, wanted, seed: drawn.then_some(seed) })
     }
 }

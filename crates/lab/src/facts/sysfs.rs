@@ -154,14 +154,9 @@ impl BlockNode {
         self.number("size")?.checked_mul(SECTOR_BYTES)
     }
 
-    /// True for a partition, whose directory lies inside its disk's.
-    pub(super) fn is_partition(&self) -> bool {
-        self.path("partition").exists()
-    }
-
     /// The disk a partition is part of, or the device itself.
     pub(super) fn disk(&self) -> BlockNode {
-        let parent = self.directory.parent().filter(|_| self.is_partition());
+        let parent = self.directory.parent().filter(|_| self.path("partition").exists());
         BlockNode { directory: parent.unwrap_or(&self.directory).to_path_buf() }
     }
 

@@ -84,13 +84,13 @@ impl OnDisk {
             ..EmulatedOptions::default()
         };
         let emulated = Emulated::start(spec, &options)?;
-        emulated.timing(false)?;
+        emulated.control("timing off")?;
         let mounted =
             args.fs.map(|filesystem| Mounted::over(&emulated.disk(), filesystem)).transpose()?;
         let control = emulated.directory().join(".forebay/control");
         // First of all that is undone: a slow disk would take its time to be unmounted.
         let hurry = Cleanup::new(move || drop(std::fs::write(control, "timing off")));
-        emulated.timing(true)?;
+        emulated.control("timing on")?;
         let bursts = profile.bursts();
         Ok(Some(OnDisk { hurry, mounted, emulated, data, bursts }))
     }
@@ -147,13 +147,13 @@ pub fn untimed<T>(
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let Some(disk) = disk else { return work() };
-    disk.emulated.timing(false)?;
+    disk.emulated.control("timing off")?;
     let done = work()?;
     // What is still to be written is no part of a measurement either.
     let directory = std::fs::File::open(disk.directory())?;
     facts::sync_filesystem(&directory).context("cannot sync the emulated disk")?;
     // [OND-1]
-    disk.emulated.timing(true)?;
+    disk.emulated.control("timing on")?;
     Ok(done)
 }
 

@@ -7,8 +7,6 @@
 //!              does not reach [`BOUND`] of it
 //!              [ADV-2] nothing is advised that is set already
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::{BOUND, Estimate, ROUNDS_MIN};
@@ -78,57 +76,34 @@ pub enum Confidence {
     Medium,
 }
 
-impl fmt::Display for AppliesTo {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(out)
-    }
-}
-
-impl fmt::Display for Confidence {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(out)
-    }
-}
-
-/// What an experiment would advise, if the gain is worth it.
-#[derive(Debug, Clone)]
-pub struct Proposal<'a> {
-    /// The experiment.
-    pub experiment: &'a str,
-    /// As in [`Advice`], and the next three.
-    pub setting: &'a str,
-    /// Whose setting.
-    pub applies_to: AppliesTo,
-    /// What it is now or by default.
-    pub current: Option<String>,
-    /// What it should be.
-    pub advised: String,
-    /// What is measured with the advised setting, of what is with the current one.
-    pub gain: Estimate,
-    /// What was measured.
-    pub evidence: String,
-}
+shown_by_name!(AppliesTo, Confidence);
 
 impl Advice {
-    /// The proposal as advice, if it is worth a change [ADV-1] [ADV-2].
-    pub fn worth_it(proposal: Proposal<'_>) -> Option<Advice> {
-        let gain = proposal.gain;
+    /// Advice to set `advised` in place of `current`, if that is worth a change [ADV-1] [ADV-2]. `gain`: what is
+    /// measured with the one, of what is with the other; `evidence`: what was measured.
+    pub fn worth_it(
+        experiment: &str,
+        (applies_to, setting): (AppliesTo, &str),
+        [current, advised]: [String; 2],
+        gain: Estimate,
+        evidence: String,
+    ) -> Option<Advice> {
         let sure = gain.rounds >= ROUNDS_MIN && gain.low > 1.0 && gain.value > 1.0 / BOUND;
-        if !sure || proposal.current.as_ref() == Some(&proposal.advised) {
+        if !sure || current == advised {
             return None;
         }
         let high = gain.rounds >= ROUNDS_HIGH && gain.low >= GAIN_HIGH;
         Some(Advice {
-            experiment: proposal.experiment.to_owned(),
-            setting: proposal.setting.to_owned(),
-            applies_to: proposal.applies_to,
-            current: proposal.current,
-            advised: proposal.advised,
+            experiment: experiment.to_owned(),
+            setting: setting.to_owned(),
+            applies_to,
+            current: Some(current),
+            advised,
             gain: gain.value,
             gain_low: gain.low,
             gain_high: gain.high,
             confidence: if high { Confidence::High } else { Confidence::Medium },
-            evidence: proposal.evidence,
+            evidence,
         })
     }
 }
@@ -137,22 +112,17 @@ impl Advice {
 mod tests {
     use super::*;
 
-    fn proposal(gain: (f64, f64, f64), rounds: usize, current: Option<&str>) -> Proposal<'static> {
+    fn advised(gain: (f64, f64, f64), rounds: usize, current: &str) -> Option<Advice> {
         let (value, low, high) = gain;
-        Proposal {
-            experiment: "depth",
-            setting: "effective_io_concurrency",
-            applies_to: AppliesTo::Postgres14To17,
-            current: current.map(str::to_owned),
-            advised: "64".to_owned(),
-            gain: Estimate { value, low, high, rounds },
-            evidence: String::new(),
-        }
+        let setting = (AppliesTo::Postgres14To17, "effective_io_concurrency");
+        let change = [current, "64"].map(str::to_owned);
+        let gain = Estimate { value, low, high, rounds };
+        Advice::worth_it("depth", setting, change, gain, String::new())
     }
 
     #[test]
     fn adv_1_an_interval_that_includes_no_gain_advises_nothing() {
-        let advised = |gain, rounds| Advice::worth_it(proposal(gain, rounds, Some("1"))).is_some();
+        let advised = |gain, rounds| advised(gain, rounds, "1").is_some();
         assert!(advised((2.0, 1.5, 2.5), 3));
         assert!(!advised((2.0, 0.9, 3.5), 30), "[ADV-1]");
         assert!(!advised((2.0, 1.9, 2.5), 2), "[ADV-1] too few rounds");
@@ -163,14 +133,13 @@ mod tests {
     #[test]
     fn adv_2_what_is_set_already_is_not_advised() {
         let gain = (2.0, 1.5, 2.5);
-        assert!(Advice::worth_it(proposal(gain, 5, Some("64"))).is_none(), "[ADV-2]");
-        assert!(Advice::worth_it(proposal(gain, 5, None)).is_some());
+        assert!(advised(gain, 5, "64").is_none(), "[ADV-2]");
+        assert!(advised(gain, 5, "1").is_some());
     }
 
     #[test]
     fn confidence_comes_of_many_rounds_and_a_gain_that_is_surely_large() {
-        let confidence =
-            |gain, rounds| Advice::worth_it(proposal(gain, rounds, None)).unwrap().confidence;
+        let confidence = |gain, rounds| advised(gain, rounds, "1").unwrap().confidence;
         assert_eq!(confidence((2.0, 1.5, 2.5), 5), Confidence::High);
         assert_eq!(confidence((2.0, 1.5, 2.5), 3), Confidence::Medium);
         assert_eq!(confidence((1.3, 1.1, 1.5), 9), Confidence::Medium);

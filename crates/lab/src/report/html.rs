@@ -49,9 +49,12 @@ pub fn render(report: &Report, sections: &[Section]) -> anyhow::Result<String> {
     });
     let named = sections.iter().filter(|section| !section.name.is_empty());
     let records = tables::plain(&report.records);
+    // As it may stand inside a script element: `<` is written as its escape, so that no text of the report can
+    // end the element or open a comment [HTM-1].
+    let report_json = serde_json::to_string(report)?.replace('<', "\\u003c");
     let page = context! {
         report => Serde(report),
-        report_json => embedded(report)?,
+        report_json => Value::from_safe_string(report_json),
         took => numbers::seconds(report.seconds),
         device => report.device.as_ref().map(|device| table(&tables::device(device))),
         settings => table(&tables::settings(&report.advice)),
@@ -75,13 +78,6 @@ fn environment() -> anyhow::Result<Environment<'static>> {
         environment.add_template(name, template).with_context(|| format!("reading {name}"))?;
     }
     Ok(environment)
-}
-
-/// The report as JSON that may stand inside a script element: `<` is written as its escape, so that no text
-/// of the report can end the element or open a comment [HTM-1].
-fn embedded(report: &Report) -> anyhow::Result<Value> {
-    let text = serde_json::to_string(report)?.replace('<', "\\u003c");
-    Ok(Value::from_safe_string(text))
 }
 
 fn drawn(plot: &Plot, (width, height): (f64, f64)) -> Value {

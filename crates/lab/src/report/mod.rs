@@ -21,7 +21,7 @@ mod section;
 pub(crate) mod tables;
 pub mod terminal;
 
-pub use advice::{Advice, AppliesTo, Confidence, Proposal};
+pub use advice::{Advice, AppliesTo, Confidence};
 pub(crate) use paste::FILES as SNIPPET_FILES;
 pub use paste::{Snippet, snippets};
 pub use section::{Column, Line, Mark, Part, Plot, Point, Row, Section, Table, TableCell};

@@ -10,7 +10,6 @@
 //!              [DIR-2] it follows from the random numbers alone
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -41,11 +40,7 @@ pub enum Dirty {
     TwoTablespaces,
 }
 
-impl fmt::Display for Dirty {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(out)
-    }
-}
+shown_by_name!(Dirty);
 
 /// A page: the number of its tablespace, 0 or 1, and its block in that one's file.
 pub(super) type Place = (usize, u32);

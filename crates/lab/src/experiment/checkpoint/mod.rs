@@ -26,7 +26,6 @@ mod section;
 mod settings;
 mod site;
 
-use std::fmt;
 use std::time::Instant;
 
 use clap::ValueEnum;
@@ -61,11 +60,7 @@ pub enum Order {
     Balanced,
 }
 
-impl fmt::Display for Order {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(out)
-    }
-}
+shown_by_name!(Order);
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

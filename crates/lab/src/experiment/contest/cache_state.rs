@@ -1,6 +1,5 @@
 //! Cache states: what is in memory when a measurement begins.
 
-use std::fmt;
 use std::io::Read;
 
 use anyhow::Context;
@@ -40,11 +39,7 @@ impl CacheState {
     }
 }
 
-impl fmt::Display for CacheState {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(out)
-    }
-}
+shown_by_name!(CacheState);
 
 /// Brings the whole of `workfile` into the page cache. `Some` says what did not stay there.
 ///

@@ -27,7 +27,7 @@ pub(super) fn read(
     time_max: Duration,
 ) -> anyhow::Result<Round> {
     assert_eq!(plan.legs.len(), 1, "the kernel alone reads one list");
-    let (blocks, block_bytes) = (&plan.legs[0].blocks, workfile.block_bytes());
+    let (blocks, block_bytes) = (&plan.legs[0].blocks, workfile.block_bytes);
     // Opened only now: the device's readahead is the one of this moment.
     let file = File::open(workfile.path(), &OpenOptions::new().read_only(true))?;
     let mut page = vec![0; block_bytes as usize];

@@ -135,8 +135,8 @@ fn rounds(
     let found = bench.storage.device.as_ref().and_then(|device| device.readahead_bytes);
     loop {
         let due: Vec<_> = standings.iter().map(Standing::due).collect();
-        let left = rules.time_max.map(|time_max| schedule::Left::of(time_max, begun.elapsed()));
-        let next = schedule::next(&due, rules.rounds, left);
+        let time = rules.time_max.map(|time_max| (time_max, begun.elapsed()));
+        let next = schedule::next(&due, rules.rounds, time);
         if next.is_empty() {
             return Ok(());
         }
@@ -154,7 +154,8 @@ fn rounds(
             one_round(&mut standing.tallies, order, progress, label, |tally| {
                 measure(bench, rules, row, seed, tally)
             })?;
-            standing.round_ended(moment.elapsed());
+            standing.rounds += 1;
+            standing.took += moment.elapsed();
         }
     }
 }

@@ -22,9 +22,9 @@ use forebay_io::CacheMode;
 use hdrhistogram::Histogram;
 
 use super::{CacheState, Row, Tally, begin_cold, counted_read};
-use crate::experiment::Bench;
 use crate::experiment::pattern::{Leg, Plan, Shape};
 use crate::experiment::tally::Round;
+use crate::experiment::{Bench, sorted};
 use crate::interrupt;
 use crate::measure::{Stopwatch, wait_histogram};
 use crate::report::BackendNote;
@@ -75,7 +75,7 @@ pub(super) fn make_blank(workfile: &Workfile, shape: &Shape) -> anyhow::Result<(
     let (directory, _) = workfile.named().context("a pool opens its files by name")?;
     let frames = frames(CacheState::Cold, u64::from(shape.blocks));
     let blank = std::fs::File::create(directory.join(BLANK)).context("making a file of holes")?;
-    blank.set_len(frames * workfile.block_bytes()).context("making a file of holes")
+    blank.set_len(frames * workfile.block_bytes).context("making a file of holes")
 }
 
 /// What a pool over `workfile` in `cache` mode has to say about its backend.
@@ -102,7 +102,7 @@ fn open(
     let space = Tablespace::new("main", directory).cache(cache).queue_depth(QUEUE_DEPTH);
     let pool = BufferPool::builder()
         .frames(frames)
-        .page_size(workfile.block_bytes())
+        .page_size(workfile.block_bytes)
         .tablespace(space)
         .build()?;
     let file = open_file(&pool, workfile)?;
@@ -308,9 +308,7 @@ impl<'a> Pass<'a> {
     /// What came of it. `resident`: blocks that were in the pool before, ascending.
     pub(super) fn round(self, resident: &[u32]) -> Round {
         let ended = Round::ended(&self.watch, self.blocks, 0, self.waits);
-        let mut needed = self.delivered;
-        needed.sort_unstable();
-        needed.dedup();
+        let mut needed = sorted(&self.delivered);
         needed.retain(|block| resident.binary_search(block).is_err());
         Round { blocks_needed: Some(needed.len() as u64), ..ended }
     }

@@ -24,42 +24,23 @@ pub(super) struct Due {
     pub(super) cost: Duration,
 }
 
-impl Due {
-    /// Whether it is to be judged after the rounds that it has. `first`: rounds that all rows get.
-    fn is_judged_now(&self, first: u32) -> bool {
-        self.rounds.is_multiple_of(first) && (self.rounds / first).is_power_of_two()
-    }
-}
-
-/// The time that is left.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Left {
-    /// For the first rounds.
-    first: Duration,
-    /// For those that are added.
-    more: Duration,
-}
-
-impl Left {
-    /// Of `time_max`, when `elapsed` has gone by.
-    pub(super) fn of(time_max: Duration, elapsed: Duration) -> Left {
-        let first = (2 * time_max).saturating_sub(elapsed);
-        Left { first, more: time_max.saturating_sub(elapsed) }
-    }
-}
-
 /// The rows of the next round, those with the fewest rounds first; none at the end. `first`: rounds that
-/// all rows get. `left`: `None` for the first rounds only, whatever they take.
-pub(super) fn next(rows: &[Due], first: u32, left: Option<Left>) -> Vec<usize> {
+/// all rows get. `time`: how much there is, and how much of it has gone by; `None` for the first rounds only,
+/// whatever they take.
+pub(super) fn next(rows: &[Due], first: u32, time: Option<(Duration, Duration)>) -> Vec<usize> {
+    let is_judged_now =
+        |row: &Due| row.rounds.is_multiple_of(first) && (row.rounds / first).is_power_of_two();
     let is_due = |row: &Due| {
-        row.rounds < first || left.is_some() && (row.is_open || !row.is_judged_now(first)) // [SCH-2]
+        row.rounds < first || time.is_some() && (row.is_open || !is_judged_now(row)) // [SCH-2]
     };
     let mut next: Vec<usize> = (0..rows.len()).filter(|&index| is_due(&rows[index])).collect();
     next.sort_by_key(|&index| rows[index].rounds);
-    if let Some(mut left) = left {
+    if let Some((time_max, elapsed)) = time {
+        // For the first rounds, and for those that are added.
+        let mut left = [2 * time_max, time_max].map(|time| time.saturating_sub(elapsed));
         next.retain(|&index| {
             let Due { rounds, cost, .. } = rows[index];
-            let left = if rounds < first { &mut left.first } else { &mut left.more };
+            let left = &mut left[usize::from(rounds >= first)];
             let fits = rounds == 0 || cost <= *left; // [SCH-1]
             *left = left.saturating_sub(if fits { cost } else { Duration::ZERO });
             fits
@@ -74,8 +55,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn of(seconds: u32) -> Option<Left> {
-        Some(Left::of(seconds * SECOND, Duration::ZERO))
+    fn of(seconds: u32) -> Option<(Duration, Duration)> {
+        Some((seconds * SECOND, Duration::ZERO))
     }
 
     fn row(rounds: u32, is_open: bool) -> Due {
@@ -115,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_first_rounds_may_take_twice_the_time_and_no_more() {
-        let left = |elapsed| Some(Left::of(10 * SECOND, elapsed * SECOND));
+        let left = |elapsed| Some((10 * SECOND, elapsed * SECOND));
         let rows = [row(4, true), row(5, true)];
         assert_eq!(next(&rows, 5, left(9)), [0, 1]);
         assert_eq!(next(&rows, 5, left(11)), [0]);

@@ -29,7 +29,7 @@ pub(in crate::experiment) struct Standing {
     pub(in crate::experiment) tallies: Vec<Tally>,
     /// Rounds that ended, and what they took.
     pub(in crate::experiment) rounds: u32,
-    took: Duration,
+    pub(super) took: Duration,
 }
 
 /// An entrant beside a rival.
@@ -58,11 +58,6 @@ impl Standing {
         let mut standing = Standing::new(row);
         standing.tallies.iter_mut().for_each(|tally| tally.failure = Some(why.to_owned()));
         standing
-    }
-
-    pub(in crate::experiment) fn round_ended(&mut self, took: Duration) {
-        self.rounds += 1;
-        self.took += took;
     }
 
     pub(super) fn due(&self) -> Due {

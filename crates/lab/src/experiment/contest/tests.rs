@@ -257,7 +257,8 @@ fn standing(state: CacheState, rates: &[(Entrant, &[f64])], coldness: &Coldness)
         tally.begins(coldness);
     }
     for _ in 0..rates[0].1.len() {
-        standing.round_ended(Duration::from_secs(1));
+        standing.rounds += 1;
+        standing.took += Duration::from_secs(1);
     }
     standing
 }
@@ -326,8 +327,8 @@ fn judged(ratio: f64, noise: f64) -> [usize; 3] {
                 names.iter().copied().zip(rates.iter().map(Vec::as_slice)).collect();
             let standing = standing(CacheState::Cold, &named, &Coldness::Cold);
             let elapsed = Duration::from_secs(u64::from(standing.rounds));
-            let left = schedule::Left::of(Duration::from_secs(40), elapsed);
-            if schedule::next(&[standing.due()], 5, Some(left)).is_empty() {
+            let time = (Duration::from_secs(40), elapsed);
+            if schedule::next(&[standing.due()], 5, Some(time)).is_empty() {
                 counts[standing.adaptive().unwrap().ratio.judgement() as usize] += 1;
                 break;
             }

@@ -14,7 +14,7 @@ use super::cell::{Cell, Line, Row};
 use super::settings::{PG_MAINTENANCE, PG_WORKERS};
 use super::{NAME, Settings};
 use crate::experiment::Outcome;
-use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict, tables};
+use crate::report::{Advice, AppliesTo, Conclusion, Verdict, tables};
 use crate::statistics::{BOUND, ROUNDS_MIN, knee, paired_ratio};
 use crate::units::shown_size;
 
@@ -134,14 +134,12 @@ fn depth_advice(line: &Line<'_>, (applies_to, setting, default): DepthSetting) -
     if is_profile && knee.cell.depth < default {
         return None;
     }
-    Advice::worth_it(Proposal {
-        experiment: NAME,
-        setting,
-        applies_to,
-        current: Some(default.to_string()),
-        advised: knee.cell.depth.to_string(),
-        gain: paired_ratio(&knee.rates(), &now.rates())?,
-        evidence: format!(
+    Advice::worth_it(
+        NAME,
+        (applies_to, setting),
+        [default.to_string(), knee.cell.depth.to_string()],
+        paired_ratio(&knee.rates(), &now.rates())?,
+        format!(
             "{}, random reads from a cold cache: {} at depth {}, {} at {default} ({} rounds).",
             line.label(),
             knee.told(),
@@ -149,7 +147,7 @@ fn depth_advice(line: &Line<'_>, (applies_to, setting, default): DepthSetting) -
             now.told(),
             line.rounds()
         ),
-    })
+    )
 }
 
 /// io_workers, at the depth that PostgreSQL would have with what is advised already: a number of threads
@@ -178,14 +176,12 @@ fn io_workers(settings: &Settings, lines: &[&Line<'_>], advised: &[Advice]) -> O
     let knee = knee(&rates)?;
     let gain = paired_ratio(&rates[knee], &rates[now])?;
     let workers = rows[knee].cell.workers?;
-    Advice::worth_it(Proposal {
-        experiment: NAME,
-        setting: "io_workers",
-        applies_to: AppliesTo::Postgres18Worker,
-        current: Some(PG_WORKERS.to_string()),
-        advised: workers.to_string(),
+    Advice::worth_it(
+        NAME,
+        (AppliesTo::Postgres18Worker, "io_workers"),
+        [PG_WORKERS.to_string(), workers.to_string()],
         gain,
-        evidence: format!(
+        format!(
             "{workers} threads that read buffered at depth {depth} on {} processors: {}, with \
              {PG_WORKERS} threads {} ({} rounds).",
             settings.processors,
@@ -193,7 +189,7 @@ fn io_workers(settings: &Settings, lines: &[&Line<'_>], advised: &[Advice]) -> O
             rows[now].told(),
             gain.rounds,
         ),
-    })
+    )
 }
 
 /// Forebay's backend, if another one than the first that works is surely faster past the page cache.
@@ -207,21 +203,19 @@ fn backend(lines: &[&Line<'_>]) -> Option<Advice> {
     let (&(auto, now), others) = found.split_first()?;
     let rate = |row: &Row| row.rate().unwrap_or(0.0);
     let &(kind, row) = others.iter().max_by(|a, b| rate(a.1).total_cmp(&rate(b.1)))?;
-    Advice::worth_it(Proposal {
-        experiment: NAME,
-        setting: "backend",
-        applies_to: AppliesTo::Profile,
-        current: Some("auto".to_owned()),
-        advised: kind.to_string(),
-        gain: paired_ratio(&row.rates(), &now.rates())?,
-        evidence: format!(
+    Advice::worth_it(
+        NAME,
+        (AppliesTo::Profile, "backend"),
+        ["auto".to_owned(), kind.to_string()],
+        paired_ratio(&row.rates(), &now.rates())?,
+        format!(
             "{kind} direct: {} at depth {}; {auto} direct, which auto takes here: {} at depth {}.",
             row.told(),
             row.cell.depth,
             now.told(),
             now.cell.depth
         ),
-    })
+    )
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub(super) fn measure(
         .arg(format!("--filename={}", path.display()))
         .arg(format!("--bs={}", settings.block_bytes))
         .arg(format!("--iodepth={depth}"))
-        .arg(format!("--size={}", workfile.size_bytes()))
+        .arg(format!("--size={}", workfile.size_bytes))
         .arg(format!("--io_size={}", blocks * settings.block_bytes))
         .arg(format!("--runtime={}ms", time.as_millis()))
         .arg(format!("--randseed={seed}"))

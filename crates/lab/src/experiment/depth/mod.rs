@@ -22,14 +22,13 @@ mod view;
 
 pub use settings::Settings;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_io::{Arena, CacheMode, File, Io, IoOptions, Kind, OpenOptions, Prefer};
+use forebay_io::{CacheMode, File, IoOptions, Kind, OpenOptions, Prefer};
 
 use super::means::{self, Means};
 use super::tally::{Figures, Round, counted, emptied, one_round, shuffled};
-use super::window::{Window, memory};
+use super::window::{Window, queue};
 use super::{Bench, Experiment, Ground, Measuring, Outcome};
 use crate::report::BackendNote;
 use crate::workfile::{Naming, Workfile};
@@ -80,8 +79,8 @@ impl Settings {
         let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
         let deepest = self.depths.last().map_or(1, |&depth| depth as usize);
         let open = |depth| {
-            let memory = memory(depth, workfile.block_bytes())?;
-            open_queue(kind, cache, depth, None, &memory)
+            let (io, _) = queue(&options(kind, cache, depth, None), depth, workfile.block_bytes)?;
+            Ok(io)
         };
         let deep = means::note(kind, open(deepest));
         if deep.available || open(1).is_err() {
@@ -220,35 +219,23 @@ impl Plan {
 /// A queue with its file, memory and threads, warmed up.
 fn window(workfile: &Workfile, cell: Cell, kind: Kind, plan: &Plan) -> anyhow::Result<Window> {
     let depth = cell.depth as usize;
-    let memory = memory(depth, workfile.block_bytes())?;
-    let io = open_queue(kind, cell.cache, depth, cell.workers, &memory)?;
+    let options = options(kind, cell.cache, depth, cell.workers);
+    let (io, memory) = queue(&options, depth, workfile.block_bytes)?;
     let options = OpenOptions::new().read_only(true).cache(cell.cache);
     let file = File::open(workfile.path(), &options)?;
-    let mut window = Window::new(io, file, workfile.size_bytes(), depth, &memory);
+    let mut window = Window::new(io, file, workfile.size_bytes, depth, &memory);
     // Starts the threads, if the backend has any, by reading blocks as random as those to be measured, or
     // the kernel would take them for a sequence and read ahead.
     let threads = depth.clamp(1, WORKERS_MAX).min(plan.warm_up.len());
-    let warm_up = plan.warm_up[..threads].iter().map(|block| block * workfile.block_bytes());
+    let warm_up = plan.warm_up[..threads].iter().map(|block| block * workfile.block_bytes);
     window.read(warm_up, |_, _, _| Ok(()))?;
     Ok(window)
 }
 
-/// A queue with `workers` threads, if it is one of threads; `None`: one for each request.
-fn open_queue(
-    kind: Kind,
-    cache: CacheMode,
-    depth: usize,
-    workers: Option<u32>,
-    memory: &Arc<Arena>,
-) -> Result<Io, forebay_io::Error> {
-    Io::open(&IoOptions {
-        prefer: Prefer::Only(kind),
-        cache,
-        queue_depth: depth.max(1),
-        workers: workers.map_or_else(|| depth.clamp(1, WORKERS_MAX), |workers| workers as usize),
-        register: Some(Arc::clone(memory.mapping())),
-        advise: true,
-    })
+/// For a queue with `workers` threads, if it is one of threads; `None`: one for each request.
+fn options(kind: Kind, cache: CacheMode, depth: usize, workers: Option<u32>) -> IoOptions {
+    let workers = workers.map_or_else(|| depth.clamp(1, WORKERS_MAX), |workers| workers as usize);
+    IoOptions { prefer: Prefer::Only(kind), cache, workers, ..IoOptions::default() }
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub(super) fn read(
     until: Until,
 ) -> anyhow::Result<Round> {
     let (mut waits, mut blocks) = (wait_histogram(), 0);
-    let block_bytes = workfile.block_bytes();
+    let block_bytes = workfile.block_bytes;
     let watch = Stopwatch::start();
     let enough = |(count, _): &(u64, &u64)| until.enough(*count, watch.elapsed());
     let rest = (0..).zip(numbers).take_while(|next| !enough(next));
@@ -60,10 +60,9 @@ pub(super) fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::window::memory;
     use crate::workfile::Naming;
     use forebay_io::backend::{Backend, Driven, Sink, Transfer, Want, open_raw};
-    use forebay_io::{File, Io, IoOptions, Kind, OpenOptions};
+    use forebay_io::{Arena, File, Io, IoOptions, Kind, OpenOptions};
     use std::os::unix::fs::FileExt;
     use std::sync::Arc;
 
@@ -118,7 +117,7 @@ mod tests {
 
     fn window(io: Io, workfile: &Workfile, depth: usize) -> Window {
         let file = File::open(workfile.path(), &OpenOptions::new().read_only(true)).unwrap();
-        Window::new(io, file, BLOCKS * 512, depth, &memory(depth, 512).unwrap())
+        Window::new(io, file, BLOCKS * 512, depth, &Arena::new(depth.max(1) + 1, 512).unwrap())
     }
 
     /// Reads the whole file, in order.

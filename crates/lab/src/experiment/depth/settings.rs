@@ -8,7 +8,7 @@ use forebay_io::{CacheMode, Kind};
 use super::cell::Cell;
 use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs, parse_backend, parse_cache};
-use crate::experiment::{Rounds, unique};
+use crate::experiment::{Rounds, sorted, unique};
 use crate::units::{parse_size, shown_size};
 
 /// A cell lasts so long at least, or the whole file.
@@ -108,8 +108,7 @@ impl Settings {
         if !self.chosen {
             self.depths = if self.quick { DEPTHS_QUICK.to_vec() } else { DEPTHS.to_vec() };
         }
-        self.depths.sort_unstable();
-        self.depths.dedup();
+        self.depths = sorted(&self.depths);
         if self.cells().is_empty() {
             bad_input!("there is nothing to measure: aio reads direct only; add --cache direct");
         }

@@ -5,7 +5,7 @@ use forebay_io::CacheMode;
 use super::NAME;
 use super::cell::{Figures, Line, Row};
 use super::conclusion::fastest;
-use crate::experiment::unique;
+use crate::experiment::{sorted, unique};
 use crate::report::{Line as Curve, Mark, Part, Plot, Point, Section, Table, TableCell};
 
 /// A metric with a table of its own: what it is, and how a round has it.
@@ -42,10 +42,7 @@ pub(super) fn section(rows: &[Row], lines: &[Line<'_>]) -> Section {
 }
 
 fn depths<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Vec<u32> {
-    let mut depths: Vec<u32> = rows.into_iter().map(|row| row.cell.depth).collect();
-    depths.sort_unstable();
-    depths.dedup();
-    depths
+    sorted(&rows.into_iter().map(|row| row.cell.depth).collect::<Vec<_>>())
 }
 
 fn plot(lines: &[Line<'_>]) -> Option<Plot> {

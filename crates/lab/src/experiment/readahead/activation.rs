@@ -184,10 +184,10 @@ fn repetition(
         Files::One => [&first, &first],
         Files::Own => [&first, &second],
     };
-    let parts = cell.parts(workfile.size_bytes(), random).into_iter();
+    let parts = cell.parts(workfile.size_bytes, random).into_iter();
     let mut streams: Vec<Stream<'_>> =
         parts.zip(files).map(|(part, file)| Stream::new(file, part)).collect();
-    let ends = cell.span_bytes(workfile.size_bytes()).saturating_sub(cell.request_bytes);
+    let ends = cell.span_bytes(workfile.size_bytes).saturating_sub(cell.request_bytes);
     let offsets = (0..=ends).step_by(cell.stride_bytes as usize);
     follow(workfile, &mut streams, cell.request_bytes, offsets)?;
     // Of two streams the one that had to wait longer; one that waited in vain waited longest.

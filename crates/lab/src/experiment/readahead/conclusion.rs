@@ -14,12 +14,11 @@
 use forebay_io::CacheMode;
 
 use super::files::Files;
-use super::settings::sorted;
 use super::throughput::{Cell, Throughput, readers};
 use super::{NAME, Settings};
-use crate::experiment::{Outcome, grouped};
+use crate::experiment::{Outcome, grouped, sorted};
 use crate::facts::Storage;
-use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict};
+use crate::report::{Advice, AppliesTo, Conclusion, Verdict};
 use crate::statistics::{
     BOUND, Estimate, Judgement, ROUNDS_MIN, knee, median, paired_ratio, range, ratio_to_best,
 };
@@ -239,20 +238,18 @@ fn against(
         if !many.misses(now) {
             return None; // [RCN-2]
         }
-        let advice = Advice::worth_it(Proposal {
-            experiment: NAME,
-            setting: "read_ahead_kb",
-            applies_to: AppliesTo::BlockDevice,
-            current: Some((from / 1024).to_string()),
-            advised: (to / 1024).to_string(),
+        let advice = Advice::worth_it(
+            NAME,
+            (AppliesTo::BlockDevice, "read_ahead_kb"),
+            [(from / 1024).to_string(), (to / 1024).to_string()],
             gain,
-            evidence: format!(
+            format!(
                 "{} at once: {} against {set}, {} rounds",
                 readers(many.cells[now].cell.readers),
                 many.with(chosen),
                 gain.rounds,
             ),
-        });
+        );
         advice.zip(Some(to))
     };
     let Some((advice, to)) = advice() else {

@@ -84,7 +84,7 @@ impl<'a> Library<'a> {
     /// What each of `readers` reads.
     pub(super) fn shares(&self, files: Files, readers: u32) -> Vec<Share<'_>> {
         let own = self.own.iter().map(|workfile| (workfile, 0..self.share_bytes));
-        let one = ranges(self.one.size_bytes(), readers).into_iter();
+        let one = ranges(self.one.size_bytes, readers).into_iter();
         let shares: Vec<_> = match files {
             Files::Own => own.take(readers as usize).collect(),
             Files::One => one.map(|range| (self.one, range)).collect(),

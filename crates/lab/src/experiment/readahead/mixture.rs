@@ -149,7 +149,7 @@ fn round(
     random: &mut fastrand::Rng,
 ) -> anyhow::Result<Round> {
     let (workfile, request, readahead) = (bench.workfile, cell.request_bytes, cell.readahead);
-    let size = workfile.size_bytes();
+    let size = workfile.size_bytes;
     let half = size / 2;
     let (streams, randoms) = match cell.mix {
         Mix::Streams => (cell.streams, 0),

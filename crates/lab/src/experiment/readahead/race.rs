@@ -38,6 +38,7 @@ pub(super) struct Finish {
     pub(super) moved: Vec<u64>,
 }
 
+#[cfg(test)]
 impl Finish {
     /// All together.
     pub(super) fn total(&self) -> u64 {

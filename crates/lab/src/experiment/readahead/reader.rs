@@ -7,18 +7,17 @@
 //! Invariants:  [RDR-1] every read is looked at: its first block carries the number it should
 //!              [RDR-2] who begins again reads no block that is in memory because it was read before
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::bail;
-use forebay_io::{Advice, CacheMode, File, Io, IoOptions, OpenOptions, Prefer};
+use forebay_io::{Advice, CacheMode, File, IoOptions, OpenOptions};
 use hdrhistogram::Histogram;
 
 use super::files::{BLOCK_BYTES, Share};
 use super::knob::Readahead;
 use super::race::{Lane, Runner};
 use crate::experiment::contest::read_exactly;
-use crate::experiment::window::{self, Window};
+use crate::experiment::window::{Window, queue};
 use crate::measure::wait_histogram;
 use crate::workfile::Workfile;
 
@@ -132,15 +131,9 @@ impl<'a> Direct<'a> {
     pub(super) fn open(share: Share<'a>, depth: usize) -> Result<Direct<'a>, forebay_io::Error> {
         let options = OpenOptions::new().read_only(true).cache(CacheMode::Direct);
         let file = File::open(share.workfile.path(), &options)?;
-        let memory = window::memory(depth, DIRECT_REQUEST_BYTES)?;
-        let io = Io::open(&IoOptions {
-            prefer: Prefer::Auto,
-            cache: CacheMode::Direct,
-            queue_depth: depth,
-            workers: depth,
-            register: Some(Arc::clone(memory.mapping())),
-            advise: true,
-        })?;
+        let options =
+            IoOptions { cache: CacheMode::Direct, workers: depth, ..IoOptions::default() };
+        let (io, memory) = queue(&options, depth, DIRECT_REQUEST_BYTES)?;
         let window = Window::new(io, file, share.range.end, depth, &memory);
         Ok(Direct { window, share })
     }

@@ -1,6 +1,5 @@
 //! The settings of a run: what the user asked for, with every default filled in and checked.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -13,7 +12,7 @@ use super::knob::{By, Knob, Readahead, Told};
 use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs, parse_cache};
 use crate::device_readahead::parse_readahead;
-use crate::experiment::{Rounds, unique};
+use crate::experiment::{Rounds, sorted, unique};
 use crate::facts::Host;
 use crate::units::{parse_size, shown_size};
 
@@ -262,12 +261,6 @@ impl Settings {
         let wanted = self.has(Part::Throughput) && self.args.files.contains(&Files::Own);
         if wanted { self.readers_max() } else { 0 }
     }
-}
-
-/// `items` ascending, each once.
-pub(super) fn sorted<T: Copy + Ord>(items: &[T]) -> Vec<T> {
-    let items: BTreeSet<T> = items.iter().copied().collect();
-    items.into_iter().collect()
 }
 
 /// A share that is a few times the `widest` readahead, as far as all `readers` have `memory_bytes` for it.

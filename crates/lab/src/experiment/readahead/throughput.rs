@@ -23,6 +23,7 @@ use super::{Part, SETTLING_TIME_MAX, Settings, conclusion};
 use crate::experiment::tally::{Row, counted, one_round};
 use crate::experiment::{Bench, by_name, grouped};
 use crate::facts::DeviceCounters;
+use crate::ground::on;
 use crate::units::typed_size;
 
 /// A cell and its rounds.
@@ -81,13 +82,14 @@ pub(super) struct Round {
 impl Round {
     pub(super) fn new(finish: &Finish, device: Option<DeviceCounters>) -> Round {
         let (seconds, moved) = (finish.seconds, finish.moved.iter().map(|&moved| moved as f64));
+        let bytes: u64 = finish.moved.iter().sum();
         let least = moved.clone().fold(f64::INFINITY, f64::min);
         Round {
-            bytes_per_s: finish.total() as f64 / seconds,
+            bytes_per_s: bytes as f64 / seconds,
             reader_bytes_per_s: moved.clone().map(|moved| moved / seconds).collect(),
             slowest_of_fastest: least / moved.fold(0.0, f64::max),
             seconds,
-            bytes: finish.total(),
+            bytes,
             device_requests: device.map(|device| device.reads),
             device_bytes: device.map(|device| device.read_bytes),
         }
@@ -154,7 +156,7 @@ pub(super) fn measure(
     if cells.is_empty() {
         return Ok(cells);
     }
-    let library = bench.untimed(|| Library::make(bench.workfile, settings, progress))?;
+    let library = on::untimed(bench.on, || Library::make(bench.workfile, settings, progress))?;
     let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
     let mut round = |cells: &mut [Cell], again: &dyn Fn(&Throughput) -> bool| {
         let mut rows = rows(cells, again);

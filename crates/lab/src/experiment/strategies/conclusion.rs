@@ -9,7 +9,7 @@ use forebay::ReadaheadStrategy;
 use super::NAME;
 use crate::experiment::Entrant;
 use crate::experiment::contest::{Comparison, Standing};
-use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict};
+use crate::report::{Advice, AppliesTo, Conclusion, Verdict};
 use crate::statistics::{BOUND, Estimate, Judgement, ROUNDS_MIN, median, ratio_to_best};
 
 /// Fewer rows than this are no evidence for a setting.
@@ -132,17 +132,15 @@ pub(super) fn advice(standings: &[Standing]) -> Option<Advice> {
     let rates: Vec<&Vec<f64>> = others.iter().map(|(_, rates)| rates).collect();
     let (best, ratio) = ratio_to_best(&of(default)?, &rates)?;
     let best = others[best].0.name();
-    Advice::worth_it(Proposal {
-        experiment: NAME,
-        setting: "readahead",
-        applies_to: AppliesTo::Profile,
-        current: Some(default.name().to_owned()),
-        advised: best.to_owned(),
-        gain: ratio.inverse(),
-        evidence: format!(
+    Advice::worth_it(
+        NAME,
+        (AppliesTo::Profile, "readahead"),
+        [default.name().to_owned(), best.to_owned()],
+        ratio.inverse(),
+        format!(
             "blocks read a second in the geometric mean of {} decided rows, {best} against {}",
             rows.len(),
             default.name()
         ),
-    })
+    )
 }

@@ -1,7 +1,4 @@
 //! What is concluded from rows, among them those of a run that concluded wrongly.
-
-use std::time::Duration;
-
 use clap::ValueEnum;
 use forebay::ReadaheadStrategy;
 use forebay_io::CacheMode;
@@ -32,7 +29,7 @@ fn standing(pattern: Pattern, rates: &[(Entrant, Vec<f64>)]) -> Standing {
     for (tally, (_, rates)) in standing.tallies.iter_mut().zip(rates) {
         *tally = tally.clone().with_rates(rates);
     }
-    (0..rates[0].1.len()).for_each(|_| standing.round_ended(Duration::from_secs(1)));
+    standing.rounds += rates[0].1.len() as u32;
     standing
 }
 

@@ -1,7 +1,5 @@
 //! The typed cell of `sync`, and what its rounds gave.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use crate::experiment::{rounds, tally};
@@ -52,11 +50,7 @@ impl Method {
     }
 }
 
-impl fmt::Display for Method {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(out)
-    }
-}
+shown_by_name!(Place, Method);
 
 /// One setting to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -76,15 +70,11 @@ impl Cell {
 
     /// Everything but the method.
     pub(super) fn row_label(self) -> String {
-        let place = match self.place {
-            Place::Overwritten => "overwritten",
-            Place::Appended => "appended",
-        };
         let writers = match self.writers {
             1 => "1 writer".to_owned(),
             count => format!("{count} writers"),
         };
-        format!("{} {place}, {writers}", shown_size(self.bytes))
+        format!("{} {}, {writers}", shown_size(self.bytes), self.place)
     }
 
     pub(super) fn label(&self) -> String {

@@ -5,7 +5,7 @@
 use super::NAME;
 use super::cell::{Cell, Method, Place, Row};
 use crate::experiment::Outcome;
-use crate::report::{Advice, AppliesTo, Conclusion, Proposal, Verdict, numbers};
+use crate::report::{Advice, AppliesTo, Conclusion, Verdict, numbers};
 use crate::statistics::{Estimate, paired_ratio, ratio_to_best};
 
 /// Fewest rounds for advice: many disks now sync in 0.1 ms and now in 4 ms, whatever the method, so that three
@@ -92,21 +92,19 @@ fn wal_sync_method(rows: &[Row]) -> Option<Advice> {
         best_choice(rows).filter(|(_, _, gain)| gain.rounds >= ROUNDS_MIN)?;
     let (now, advised) =
         (default.cell.method.wal_sync_method()?, best.cell.method.wal_sync_method()?);
-    Advice::worth_it(Proposal {
-        experiment: NAME,
-        setting: "wal_sync_method",
-        applies_to: AppliesTo::Postgres,
-        current: Some(now.to_owned()),
-        advised: advised.to_owned(),
+    Advice::worth_it(
+        NAME,
+        (AppliesTo::Postgres, "wal_sync_method"),
+        [now.to_owned(), advised.to_owned()],
         gain,
-        evidence: format!(
+        format!(
             "Median latency of 8 KiB overwritten and made durable: {} by {advised}, {} by {now} \
              ({} rounds).",
             best.told(),
             default.told(),
             gain.rounds,
         ),
-    })
+    )
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ impl Settings {
         let parts = match cell.place {
             Place::Overwritten => {
                 let writers = u64::from(cell.writers);
-                let each = workfile.size_bytes() / writers / cell.bytes * cell.bytes;
+                let each = workfile.size_bytes / writers / cell.bytes * cell.bytes;
                 let part = |number| Part::new(workfile, number * each..(number + 1) * each, cell);
                 (0..writers).map(part).collect::<anyhow::Result<Vec<Part>>>()?
             }

@@ -117,14 +117,14 @@ fn timing_is_switched_off_and_on_again_also_for_what_is_under_way() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| read(&file, 1));
         wait_until("the read to arrive", || disk.counters().unwrap().in_flight == 1);
-        disk.timing(false).unwrap();
+        disk.control("timing off").unwrap();
         waiting.join().unwrap();
         read(&file, 10);
-        disk.timing(true).unwrap();
+        disk.control("timing on").unwrap();
         let waiting = scope.spawn(|| read(&file, 1));
         wait_until("the read to arrive", || disk.counters().unwrap().in_flight == 1);
         assert!(!waiting.is_finished());
-        disk.timing(false).unwrap();
+        disk.control("timing off").unwrap();
         waiting.join().unwrap();
     });
     let log = disk.log().unwrap();
