@@ -140,7 +140,12 @@ impl Run<'_> {
         drop(filling);
 
         if self.report.device.is_none() {
-            self.measure_device(&workfile)?;
+            let mut measuring = Progress::new(1);
+            measuring.reach(0, "the disk itself");
+            let summary = device::measure(&self.bench(&workfile), &self.device)?;
+            let told = summary.burst.as_ref().map(device::told);
+            self.report.conclusions.extend(Conclusion::all("device", told));
+            self.report.device = Some(summary);
         }
         let mut progress = Progress::new(experiment.measurements());
         let mut begun = 0;
@@ -159,17 +164,6 @@ impl Run<'_> {
             }
         }
         self.sections.push(outcome.section);
-        Ok(())
-    }
-
-    /// Measures the disk itself, before anything else.
-    fn measure_device(&mut self, workfile: &Workfile) -> anyhow::Result<()> {
-        let mut measuring = Progress::new(1);
-        measuring.reach(0, "the disk itself");
-        let summary = device::measure(&self.bench(workfile), &self.device)?;
-        let told = summary.burst.as_ref().map(device::told);
-        self.report.conclusions.extend(Conclusion::all("device", told));
-        self.report.device = Some(summary);
         Ok(())
     }
 

@@ -124,17 +124,21 @@ pub(crate) fn run(args: &ExplainArgs, command: &str) -> anyhow::Result<()> {
         output::check_directory(existing.unwrap_or(Path::new("")), directory)?;
     }
     let explained = explain(args.clone(), pattern)?;
-    let written = write_files(&explained, command);
-    let mut text = strip::drawn(&explained, output::look());
+    // First of all, in case that the files cannot be written: it may have taken a minute.
+    output::print(&strip::drawn(&explained, output::look()))?;
+    if let Some(path) = &args.json {
+        output::save(path, &json::text(&explained, command))?;
+    }
+    if let Some(path) = &args.svg {
+        output::save(path, &svg::draw(&explained)?)?;
+    }
     let files = [("requests:", &args.json), ("picture: ", &args.svg), ("logs:    ", &args.logs)];
-    for (name, path) in files.into_iter().filter(|_| written.is_ok()) {
+    for (name, path) in files {
         if let Some(path) = path {
-            text.push_str(&format!("{name} {}\n", path.display()));
+            output::print(&format!("{name} {}\n", path.display()))?;
         }
     }
-    // The summary also if the files could not be written: it may have taken a minute.
-    output::print(&text)?;
-    written
+    Ok(())
 }
 
 /// Has every strategy read, each on a disk of its own.
@@ -155,16 +159,6 @@ fn explain(args: ExplainArgs, pattern: Pattern) -> anyhow::Result<Explained> {
     }
     let disk = disk.context("there is no strategy to explain")?;
     Ok(Explained { args, pattern, disk, told })
-}
-
-fn write_files(explained: &Explained, command: &str) -> anyhow::Result<()> {
-    if let Some(path) = &explained.args.json {
-        output::save(path, &json::text(explained, command))?;
-    }
-    if let Some(path) = &explained.args.svg {
-        output::save(path, &svg::draw(explained)?)?;
-    }
-    Ok(())
 }
 
 impl Explained {

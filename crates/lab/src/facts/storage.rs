@@ -98,7 +98,13 @@ fn describe(
             }
         }
     };
-    let said = emulated.as_ref().map(emulated_remark);
+    let said = emulated.as_ref().map(|disk| {
+        let faster = match disk.speed_up {
+            1.0 => String::new(),
+            factor => format!(", {factor} times as fast; times and rates are real ones"),
+        };
+        format!("the disk is emulated: {} ({}){faster}", disk.profile, disk.about)
+    });
     let device_remark = said.into_iter().chain(remark).collect::<Vec<_>>().join("; ");
     assert!(device.is_some() || !device_remark.is_empty(), "[STO-1]");
     Storage {
@@ -111,14 +117,6 @@ fn describe(
         device_remark,
         emulated,
     }
-}
-
-fn emulated_remark(disk: &EmulatedDisk) -> String {
-    let mut said = format!("the disk is emulated: {} ({})", disk.profile, disk.about);
-    if disk.speed_up != 1.0 {
-        said += &format!(", {} times as fast; times and rates are real ones", disk.speed_up);
-    }
-    said
 }
 
 /// The device of a real number, with what its counters leave out. `emulated`: what is below a loop device

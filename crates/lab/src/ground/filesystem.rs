@@ -13,11 +13,11 @@
 //!              done until then is undone.
 
 use std::ffi::{CStr, OsStr};
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::ValueEnum;
+use serde::Serialize;
 
 use super::ledger::{self, Change, Undo, loops_over};
 use super::program::run;
@@ -31,7 +31,8 @@ const READAHEAD_KIB: u64 = 128;
 const PREFIX: &str = "forebay-mount-";
 
 /// The filesystems that can be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Filesystem {
     /// The usual one
     Ext4,
@@ -75,11 +76,7 @@ impl Filesystem {
     }
 }
 
-impl fmt::Display for Filesystem {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
+shown_by_name!(Filesystem);
 
 /// A filesystem on a file, mounted until this is dropped.
 #[derive(Debug)]

@@ -54,11 +54,6 @@ impl Means {
         self.first.missing(Some(cell.backend), cell.cache).or(second)
     }
 
-    /// Fills the second tablespace's file, if there is one.
-    pub(super) fn fill_second(&mut self) -> anyhow::Result<()> {
-        self.second.as_mut().map_or(Ok(()), |workfile| workfile.fill(|_| ()))
-    }
-
     /// What the devices of `dirty` have counted; `None` where one does not count.
     pub(super) fn counters(&self, bench: &Bench<'_>, dirty: Dirty) -> Option<DeviceCounters> {
         let mut counted = bench.counters?.read().ok()?;

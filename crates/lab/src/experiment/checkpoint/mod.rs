@@ -130,7 +130,7 @@ fn run(
     mut means: Means,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Outcome> {
-    means.fill_second()?;
+    means.second.as_mut().map_or(Ok(()), |workfile| workfile.fill(|_| ()))?;
     let mut tallies: Vec<Tally> = settings.cells().into_iter().map(Tally::new).collect();
     for tally in &mut tallies {
         tally.failure = means.missing(tally.cell).map(str::to_owned);
@@ -148,7 +148,7 @@ fn run(
         let mut wanted = order(settings, &tallies, round, &mut random);
         wanted.retain(|&it| round < settings.rounds.least || more.contains(&tallies[it].cell));
         one_round(&mut tallies, wanted, progress, Cell::label, |tally| {
-            if round == 0 && settings.is_out_of_time(begun.elapsed()) {
+            if round == 0 && begun.elapsed() > settings.time_max() {
                 let why = "no time: the cells before it took too long on this disk";
                 return Err(Missing(why.to_owned()).into());
             }

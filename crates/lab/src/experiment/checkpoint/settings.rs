@@ -213,7 +213,7 @@ impl Settings {
     }
 
     /// No round after the first begins that would probably end later, unless so many rounds were asked for.
-    fn time_max(&self) -> Duration {
+    pub(super) fn time_max(&self) -> Duration {
         match (self.rounds.more, self.quick) {
             (false, _) => Duration::MAX,
             (true, true) => Duration::from_secs(25),
@@ -226,11 +226,6 @@ impl Settings {
     pub(super) fn another_round(&self, begun: u32, elapsed: Duration, undecided: bool) -> bool {
         let wanted = begun < self.rounds.least || (undecided && self.rounds.more);
         wanted && (begun == 0 || elapsed + elapsed / begun <= self.time_max())
-    }
-
-    /// Whether even the first round has to be left unfinished.
-    pub(super) fn is_out_of_time(&self, elapsed: Duration) -> bool {
-        elapsed > self.time_max()
     }
 }
 

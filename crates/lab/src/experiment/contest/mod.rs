@@ -183,7 +183,10 @@ fn measure(
     tally: &mut Tally,
 ) -> anyhow::Result<Round> {
     let entrant = tally.cell;
-    let shape = pooled::fitting(row.state, rules.shape);
+    let mut shape = rules.shape;
+    if row.state == CacheState::Pool {
+        shape.blocks = shape.blocks.min(pooled::RESIDENT_BLOCKS_MAX);
+    }
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut all, mut pool): (Option<Round>, _) = (None, None);
     for _ in 0..rules.plans_max {
@@ -210,7 +213,10 @@ fn measure(
         if let Some((slowed, part)) = rules.handicap
             && slowed == entrant
         {
-            slow_down(&mut round, part);
+            // So much more time that `part` of all of it is lost: a loss that has to be found.
+            let moment = Instant::now();
+            std::thread::sleep(Duration::from_secs_f64(round.seconds * part / (1.0 - part)));
+            round.seconds += moment.elapsed().as_secs_f64();
         }
         let is_cut = round.blocks < plan.blocks();
         let sum = match all {
@@ -246,14 +252,6 @@ fn counted_read(
     let (round, device) = counted(bench.counters, settle, read)?;
     let blocks_needed = round.blocks_needed.filter(|_| reads_device);
     Ok(Round { device, blocks_needed, ..round })
-}
-
-/// Takes so much more time that `part` of all of it is lost: a loss to be found by those who doubt
-/// that the laboratory would find one.
-fn slow_down(round: &mut Round, part: f64) {
-    let moment = Instant::now();
-    std::thread::sleep(Duration::from_secs_f64(round.seconds * part / (1.0 - part)));
-    round.seconds += moment.elapsed().as_secs_f64();
 }
 
 #[cfg(test)]

@@ -43,21 +43,13 @@ const SPARE_FRAMES: u64 = 512;
 const QUARTER_FRAMES_MIN: u64 = 128;
 
 /// Most blocks of a plan that is resident: it is read again and again, and has to be brought in first.
-const RESIDENT_BLOCKS_MAX: u32 = 8192;
+pub(super) const RESIDENT_BLOCKS_MAX: u32 = 8192;
 
 /// The pass that warms a pool may take so many times as long as a measurement.
 const WARMING_TIMES: u32 = 4;
 
 /// Blocks between two looks at the clock.
 const CLOCK_INTERVAL: u64 = 16;
-
-/// The shape of plans that are read in `state`.
-pub(super) fn fitting(state: CacheState, shape: Shape) -> Shape {
-    match state {
-        CacheState::Pool => Shape { blocks: shape.blocks.min(RESIDENT_BLOCKS_MAX), ..shape },
-        _ => shape,
-    }
-}
 
 /// Frames for a pool in which `state` can be, with so many different blocks to be read.
 fn frames(state: CacheState, distinct: u64) -> u64 {

@@ -105,11 +105,6 @@ impl Standing {
         let is_stream = |entrant| matches!(entrant, Entrant::Stream(_));
         self.compare(Entrant::Stream(ReadaheadStrategy::Adaptive), is_stream)
     }
-
-    /// `os` once more, beside `os`.
-    pub(in crate::experiment) fn os_again(&self) -> Option<Comparison> {
-        self.compare(Entrant::OsAgain, |rival| rival == Entrant::Stream(ReadaheadStrategy::Os))
-    }
 }
 
 impl fmt::Display for Row {

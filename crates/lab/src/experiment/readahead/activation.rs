@@ -249,11 +249,6 @@ impl Cell {
         }
         remarks
     }
-
-    fn is_agreed(&self) -> bool {
-        let agreeing = self.summary().repetitions_agreeing as usize;
-        agreeing > 0 && agreeing == self.rounds.len() && self.cold
-    }
 }
 
 /// The record of a cell.
@@ -273,7 +268,11 @@ pub(super) fn sentence(cells: &[Cell]) -> Option<String> {
             let is_sequence = cell.gap_bytes() == 0 && cell.streams == 1;
             is_sequence && cell.start == start && cell.readahead.told == Some(Told::Normal)
         });
-        sequences.filter(|cell| cell.is_agreed()).max_by_key(|cell| cell.cell.request_bytes)
+        let agreed = sequences.filter(|row| {
+            let agreeing = row.summary().repetitions_agreeing as usize;
+            agreeing > 0 && agreeing == row.rounds.len() && row.cold
+        });
+        agreed.max_by_key(|row| row.cell.request_bytes)
     };
     let begins = |cell: &Cell| match cell.summary().reads_until_ahead {
         Some(reads) => format!("with read {reads}"),

@@ -17,7 +17,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use forebay_io::{Advice, File, Hint, OpenOptions};
+use forebay_io::{File, Hint, OpenOptions};
 use serde::Serialize;
 
 use crate::bad_input;
@@ -83,13 +83,12 @@ impl Readahead {
     /// # Errors
     /// As [`File::open`] and [`File::advise`].
     pub(super) fn open(self, path: &Path) -> Result<File, forebay_io::Error> {
-        let file = File::open(path, &OpenOptions::new().read_only(true))?;
-        match self.told {
-            None | Some(Told::Normal) => {}
-            Some(Told::Random) => file.advise(0..u64::MAX, Advice::from(Hint::Random))?,
-            Some(Told::Sequential) => file.advise(0..u64::MAX, Advice::from(Hint::Sequential))?,
-        }
-        Ok(file)
+        let hint = match self.told {
+            None | Some(Told::Normal) => Hint::Normal,
+            Some(Told::Random) => Hint::Random,
+            Some(Told::Sequential) => Hint::Sequential,
+        };
+        File::open(path, &OpenOptions::new().read_only(true).hint(hint))
     }
 }
 

@@ -25,8 +25,14 @@ pub(super) fn verdicts(standings: &[Standing]) -> Vec<Verdict> {
         Verdict::new(NAME, standing.row.to_string(), of, ratio)
     };
     let of_row = |standing: &Standing| {
-        let compared = [standing.adaptive(), standing.os_again()].into_iter().flatten();
-        compared.map(|it| verdict(standing, it)).collect::<Vec<_>>()
+        let is_os = |rival| rival == Entrant::Stream(ReadaheadStrategy::Os);
+        let again = standing.compare(Entrant::OsAgain, is_os);
+        standing
+            .adaptive()
+            .into_iter()
+            .chain(again)
+            .map(|it| verdict(standing, it))
+            .collect::<Vec<_>>()
     };
     standings.iter().flat_map(of_row).collect()
 }
