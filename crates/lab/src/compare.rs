@@ -92,7 +92,7 @@ struct AdviceChange {
 /// Reads both reports, prints what changed, and writes it if that is asked for.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) for what is no report, or what went wrong.
+/// [`BadInput`] for what is no report, or what went wrong.
 pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         output::check_file(path)?;

@@ -136,7 +136,7 @@ pub fn ratio_to_best<R: AsRef<[f64]>>(entrant: &[f64], rivals: &[R]) -> Option<(
 
 /// The knee: of `cells`, in ascending order of a setting, each with its rates in the same rounds, the first
 /// that reaches [`BOUND`] of the best, chosen as in [`ratio_to_best`], and whose interval reaches it or
-/// lies above [`NEAR`]. `None` without a cell or a second round.
+/// lies above 0.975. `None` without a cell or a second round.
 pub fn knee<R: AsRef<[f64]>>(cells: &[R]) -> Option<usize> {
     cells.iter().position(|cell| {
         ratio_to_best(cell.as_ref(), cells).is_some_and(|(_, ratio)| {
