@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use forebay_lab::units::{parse_size, shown_size};
 use serde::Serialize;
 
 use crate::bad_input;
 use crate::peer::Kind;
-use crate::units::{parse_size, shown_size};
 
 /// A file this many times the memory is "much larger".
 const FILE_TIMES_MIN: u64 = 4;

@@ -25,7 +25,6 @@ mod progress;
 mod report;
 mod run;
 mod scratch;
-mod spread;
 mod table;
 mod units;
 

@@ -5,6 +5,7 @@
 //!
 //! Invariants:  [CMP-5] a missing cell that the device did not answer says `not cold`
 
+use forebay_lab::statistics::{median, paired_ratio, range};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -13,7 +14,6 @@ use crate::cli::{Case, Settings};
 use crate::counters::Counts;
 use crate::facts::{Host, Storage};
 use crate::peer::{About, Kind};
-use crate::spread::Spread;
 
 /// The schema name written into every report.
 pub(crate) const SCHEMA: &str = "forebay-compare/1";
@@ -122,14 +122,16 @@ fn record(
     page_bytes: usize,
 ) -> Record {
     let rates: Vec<f64> = rounds.iter().map(|round| round.reads_per_s()).collect();
-    let rate = Spread::of(rates.iter().copied());
+    let ends = (!rates.is_empty()).then(|| range(&rates));
     // Each round against the same round of page-db: what slows the machine slows both.
-    let times = Spread::of(rounds.iter().filter_map(|round| {
+    let pairs = rounds.iter().filter_map(|round| {
         let other = beside.iter().find(|other| other.round == round.round)?;
-        Some(round.reads_per_s() / other.reads_per_s())
-    }));
+        Some((round.reads_per_s(), other.reads_per_s()))
+    });
+    let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.unzip();
+    let times = paired_ratio(&ours, &theirs);
     let median = |value: &dyn Fn(&Measurement) -> Option<f64>| {
-        Spread::of(rounds.iter().filter_map(|round| value(round))).map(|spread| spread.median)
+        median(&rounds.iter().filter_map(|round| value(round)).collect::<Vec<f64>>())
     };
     let pages =
         |round: &Measurement, bytes: Option<u64>| round.per_read(bytes? as f64 / page_bytes as f64);
@@ -144,13 +146,13 @@ fn record(
         "rounds": rounds.len(),
         "reads": rounds.iter().map(|round| round.outcome.reads).sum::<u64>(),
         "seconds": rounds.iter().map(|round| round.outcome.elapsed.as_secs_f64()).sum::<f64>(),
-        "reads_per_s": rate.map(|rate| rate.median),
-        "reads_per_s_min": rate.map(|rate| rate.min),
-        "reads_per_s_max": rate.map(|rate| rate.max),
+        "reads_per_s": median(&|round| Some(round.reads_per_s())),
+        "reads_per_s_min": ends.map(|(lowest, _)| lowest),
+        "reads_per_s_max": ends.map(|(_, highest)| highest),
         "reads_per_s_rounds": rates,
-        "times_page_db": times.map(|times| times.median),
-        "times_page_db_min": times.map(|times| times.min),
-        "times_page_db_max": times.map(|times| times.max),
+        "times_page_db": times.map(|times| times.value),
+        "times_page_db_low": times.map(|times| times.low),
+        "times_page_db_high": times.map(|times| times.high),
         "wait_us_p50": wait_us(0.5),
         "wait_us_p99": wait_us(0.99),
         "wait_us_max": wait_us(1.0),
@@ -208,7 +210,8 @@ mod tests {
             [measurement(Kind::LruLocked, 0, 300, 300), measurement(Kind::LruLocked, 1, 50, 50)];
         let (slow, fast): (Vec<_>, Vec<_>) = (slow.iter().collect(), fast.iter().collect());
         let record = record(fast[0].cell, &fast, &slow, 8192);
-        assert_eq!(record.metric("times_page_db"), Some(4.0));
+        let times = record.metric("times_page_db").unwrap();
+        assert!((times - 15_f64.sqrt()).abs() < 1e-9, "the geometric mean of 3 and 5: {times}");
         assert_eq!(record.metric("reads_per_s_max"), Some(150.0));
         assert_eq!(record.metric("process_pages_per_read"), Some(1.0));
         assert!(record.metrics["wait_us_p99"].is_null());

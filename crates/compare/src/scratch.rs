@@ -9,13 +9,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use forebay_lab::units::shown_size;
 use tempfile::TempDir;
 
 use crate::bad_input;
 use crate::cli::Settings;
 use crate::interrupt;
 use crate::peer::Format;
-use crate::units::shown_size;
 
 /// Space that must stay free beyond the files, as a part of their size.
 const MARGIN_DIVISOR: u64 = 10;

@@ -6,11 +6,12 @@
 use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use forebay_lab::units::shown_size;
 
 use crate::cli::Case;
 use crate::peer::Kind;
 use crate::report::{Cell, Record, Report};
-use crate::units::{number, shown_size};
+use crate::units::number;
 
 /// Rounds of a cell that differ by more than this part of their median are told.
 const SPREAD_TOLD: f64 = 0.2;
