@@ -26,7 +26,6 @@ mod report;
 mod run;
 mod scratch;
 mod table;
-mod units;
 
 use std::io::Write;
 use std::process::ExitCode;

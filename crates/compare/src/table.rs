@@ -6,12 +6,12 @@
 use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use forebay_lab::report::numbers;
 use forebay_lab::units::shown_size;
 
 use crate::cli::Case;
 use crate::peer::Kind;
 use crate::report::{Cell, Record, Report};
-use crate::units::number;
 
 /// Rounds of a cell that differ by more than this part of their median are told.
 const SPREAD_TOLD: f64 = 0.2;
@@ -108,6 +108,11 @@ fn peers(report: &Report) -> String {
         text.push('\n');
     }
     text
+}
+
+/// A measured number; a dash where there is none.
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), numbers::number)
 }
 
 fn remarks(report: &Report) -> String {

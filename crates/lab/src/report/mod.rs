@@ -12,7 +12,7 @@
 
 mod advice;
 pub mod html;
-pub(crate) mod numbers;
+pub mod numbers;
 mod paste;
 mod plot;
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 /// A measured number: `41,230`, `873`, `12.4`, `0.873`.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         1e15.. => format!("{value:.1e}"), // no measurement, but a column must bear it
