@@ -11,9 +11,18 @@ use crate::{bugs as planted, tidy as rules, wrapper};
 const LOOM_PREEMPTIONS: &str = "2";
 
 /// What has code of its own for other systems. The rest of the workspace is selected with it, though it has no
-/// test here, for dependencies to have the features that they have been built with.
-const PORTABLE: &[&str] =
-    &["--workspace", "--exclude", "forebay-lab", "--exclude", "forebay-emulate", "--lib"];
+/// test here, for dependencies to have the features that they have been built with; but for the laboratory, and what
+/// uses it.
+const PORTABLE: &[&str] = &[
+    "--workspace",
+    "--exclude",
+    "forebay-lab",
+    "--exclude",
+    "forebay-compare",
+    "--exclude",
+    "forebay-emulate",
+    "--lib",
+];
 
 /// The integration tests that go through such code. Documentation and measurements do not differ.
 const PORTABLE_TESTS: &[&str] = &["conformance", "pool", "engine", "kv", "kill", "stress", "power"];
