@@ -32,6 +32,8 @@ use crate::workfile::{Naming, Workfile};
 use traffic::{Traffic, Window};
 
 const RANDOM_BYTES: u64 = 8 << 10;
+/// Fewer different reads than this would come again within the windows, and be answered by the disk's own cache.
+const RANDOM_BLOCKS_MIN: u64 = 1024;
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
 
 /// Requests under way while the disk is kept busy, and in sequence.
@@ -184,6 +186,7 @@ impl<'a> Site<'a> {
                 busy.push(window(BUSY_DEPTH)?.per_s);
             }
         }
+        anyhow::ensure!(blocks >= RANDOM_BLOCKS_MIN, "the working file is too small");
 
         let is_fast = busy.last().is_some_and(|&rate| rate > FAST_PER_S);
         let depths = if is_fast { &DEPTHS[..] } else { &DEPTHS[..=BUSY_AT] };
@@ -208,8 +211,7 @@ impl<'a> Site<'a> {
         let told: Vec<&[Window]> = by_depth.iter().map(|it| &it[since_fall..]).collect(); // [DEV-1]
         let rates: Vec<Vec<f64>> =
             told.iter().map(|it| it.iter().map(|window| window.per_s).collect()).collect();
-        let knee = statistics::knee(&rates.iter().map(Vec::as_slice).collect::<Vec<_>>());
-        let saturated = knee.unwrap_or(depths.len() - 1);
+        let saturated = statistics::knee(&rates).unwrap_or(depths.len() - 1);
         summary.random_read_depth_1 = figure(told[0], 1.0);
         summary.random_read_saturated = figure(told[saturated], 1.0);
         summary.saturated_depth = Some(depths[saturated]);

@@ -55,3 +55,19 @@ fn every_figure_of_a_real_file_is_there_in_less_than_a_few_seconds() {
     assert!(summary.saturated_depth.is_some());
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "nothing is left");
 }
+
+#[test]
+fn a_file_that_the_disk_would_answer_from_its_cache_gives_no_figure_of_reads() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let mut workfile =
+        Workfile::create(directory.path(), 64 << 10, 8192, 1, Naming::Nameless).unwrap();
+    workfile.fill(|_| ()).unwrap();
+    let storage = Storage::read(directory.path()).unwrap();
+    let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
+    let summary = measure(&bench, &DeviceArgs::default().short()).unwrap();
+    assert!(summary.random_read_depth_1.is_none() && summary.random_read_saturated.is_none());
+    assert!(summary.burst.is_none() && summary.saturated_depth.is_none(), "{summary:?}");
+    let told = "random reads: not measured: the working file is too small";
+    assert!(summary.remarks.iter().any(|remark| remark == told), "{:?}", summary.remarks);
+    assert!(summary.sync.is_some(), "syncs have files of their own");
+}
