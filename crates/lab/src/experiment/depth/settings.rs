@@ -99,7 +99,7 @@ impl Settings {
         let (blocks, file_blocks) = (self.blocks.unwrap_or(1), self.size_bytes / block_bytes);
         if file_blocks < blocks {
             bad_input!(
-                "--blocks {blocks}: a file of {} has only {file_blocks} blocks of {}; choose a larger --size",
+                "--size {}: that is {file_blocks} blocks of {}, fewer than --blocks {blocks}; choose a larger one",
                 shown_size(self.size_bytes),
                 shown_size(block_bytes)
             );

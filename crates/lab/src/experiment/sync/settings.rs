@@ -36,7 +36,7 @@ pub struct Settings {
     #[command(flatten)]
     pub(in crate::experiment) common: CommonArgs,
     /// Size of the file that is overwritten, at least 32MiB [quick: 64MiB]
-    #[arg(long = "size", value_name = "SIZE", value_parser = parse_size_in(SIZE_MIN..=u64::MAX),
+    #[arg(long = "size", value_name = "SIZE", value_parser = parse_size_in(SIZE_MIN..=1 << 50),
           default_value = "256MiB", default_value_if("quick", "true", "64MiB"))]
     pub(super) size_bytes: u64,
     /// Measurements of each cell; 5+ is 5 or more, as time allows [quick: 3+]
