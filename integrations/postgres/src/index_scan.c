@@ -24,6 +24,8 @@
 
 /* Rows that are timed though none was read lately. */
 #define WATCH_ROWS 64
+/* So many reads in a row that did not wait make it enough to time every fourth row. */
+#define CALM_READS 64
 /* A request takes 16 blocks at most, reads through gaps of 2, and wastes one block in 4. */
 #define COMBINE_BLOCKS 16
 #define GAP_BLOCKS 2
@@ -125,6 +127,7 @@ came(FbScan *scan)
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, scan->since);
 		spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+		scan->calm = fbl_read_waited(spent) ? 0 : scan->calm + 1;
 	}
 	if (scan->hints == NULL)
 	{
@@ -132,7 +135,7 @@ came(FbScan *scan)
 		int			most = fb_distance_of(desc->heapRelation);
 		uint8	   *memory;
 
-		if (most == 0 || spent < 0)
+		if (most == 0 || scan->calm > 0 || spent < 0)
 			return;
 		memory = MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size());
 		scan->hints = fbl_hints_init(memory, most, scan->whole && !scan->query->may_stop,
@@ -236,12 +239,12 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 	else
 		scan->rescanned = true; /* where it is will be looked up when it wakes */
 	scan->reads = pgBufferUsage.shared_blks_read;
-	scan->timed = scan->awake || scan->watch > 0;
-	if (scan->timed)
-	{
+	scan->timed = scan->awake ||
+		(scan->watch > 0 && (scan->calm < CALM_READS || scan->row_total % 4 == 0));
+	if (scan->watch > 0)
 		scan->watch--;
+	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
-	}
 	fetching = scan;
 	return true;
 }
