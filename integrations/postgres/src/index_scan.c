@@ -21,6 +21,7 @@
 #include "catalog/pg_am.h"
 #include "executor/instrument.h"
 #include "storage/bufmgr.h"
+#include "utils/memutils.h"
 
 /* Rows that are timed though none was read lately. */
 #define WATCH_ROWS 64
@@ -70,6 +71,30 @@ forget(IndexScanDesc desc)
 		scans_delete(noted, desc);
 }
 
+/*
+ * Whether the server's scan state is as large as ours: it may differ between minor releases. The same size asked
+ * for in the same kind of context takes the same space.
+ */
+static bool
+same_state(IndexScanDesc desc)
+{
+	static enum {UNKNOWN, SAME, DIFFERS} known = UNKNOWN;
+
+	if (known == UNKNOWN)
+	{
+		void	   *ours = palloc(sizeof(BTScanOpaqueData));
+
+		known = GetMemoryChunkSpace(ours) == GetMemoryChunkSpace(desc->opaque) ? SAME : DIFFERS;
+		pfree(ours);
+		if (known == DIFFERS)
+			ereport(WARNING,
+					(errmsg("forebay does not look ahead in index scans"),
+					 errdetail("This server keeps the state of b-tree scans in another form than the one that forebay was built for."),
+					 errhint("Build and install forebay for this release of PostgreSQL.")));
+	}
+	return known == SAME;
+}
+
 /* Which noted scan this is, if any. */
 static FbScan *
 find(IndexScanDesc desc)
@@ -96,7 +121,7 @@ find(IndexScanDesc desc)
 			{
 				FbScan	   *one = dlist_container(FbScan, link, scan.cur);
 
-				if (*one->scan == desc)
+				if (*one->scan == desc && same_state(desc))
 					entry->scan = one;
 			}
 		}
