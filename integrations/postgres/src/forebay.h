@@ -5,6 +5,7 @@
  *	index_scan.c	look-ahead of b-tree scans
  *	leaf.c		the rows of a b-tree scan that are to come
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
+ *	segments.c	the open files that a relation lies in
  */
 #ifndef FB_FOREBAY_H
 #define FB_FOREBAY_H
@@ -17,6 +18,7 @@
 #include "lib/ilist.h"
 #include "nodes/execnodes.h"
 #include "portability/instr_time.h"
+#include "storage/fd.h"
 
 #include "forebay_lookahead.h"
 
@@ -97,7 +99,6 @@ typedef struct FbScan
 } FbScan;
 
 
-
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scans_gone(FbQuery *query);
@@ -111,6 +112,9 @@ extern BlockNumber fb_cursor_next(FbScan *scan, IndexScanDesc desc);
 extern bool fb_in_buffers(Relation rel, BlockNumber block);
 extern void fb_ask(Relation rel, BlockNumber first, BlockNumber blocks);
 extern int	fb_distance_of(Relation rel);
+
+/* segments.c */
+extern bool fb_segment(Relation rel, BlockNumber block, File *file, off_t *offset);
 
 /* forebay.c */
 extern dlist_head fb_queries;
