@@ -3,6 +3,7 @@
  *
  *	forebay.c	settings, hooks, which nodes of a plan are looked at
  *	index_scan.c	look-ahead of b-tree scans
+ *	bitmap.c	look-ahead of bitmap heap scans, until 17
  *	leaf.c		the rows of a b-tree scan that are to come
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
  *	segments.c	the open files that a relation lies in
@@ -102,6 +103,12 @@ typedef struct FbScan
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scans_gone(FbQuery *query);
+
+/* bitmap.c */
+#if PG_VERSION_NUM < 180000
+extern void fb_bitmap_register(FbQuery *query, PlanState *node, bool whole);
+extern void fb_bitmaps_gone(FbQuery *query);
+#endif
 
 /* leaf.c */
 extern void fb_cursor_reset(FbScan *scan, IndexScanDesc desc);
