@@ -43,6 +43,9 @@ query_gone(void *arg)
 	FbQuery    *query = arg;
 
 	fb_scans_gone(query);
+#if PG_VERSION_NUM < 180000
+	fb_bitmaps_gone(query);
+#endif
 	dlist_delete(&query->link);
 }
 
@@ -111,6 +114,10 @@ walk_plan(PlanState *node, void *context)
 	walk.whole = is_whole(node, walk.parent, walk.whole, walk.estate);
 	if (IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState))
 		fb_scan_register(query_of(&walk), node, walk.whole);
+#if PG_VERSION_NUM < 180000
+	if (IsA(node, BitmapHeapScanState))
+		fb_bitmap_register(query_of(&walk), node, walk.whole);
+#endif
 	walk.parent = node;
 	return planstate_tree_walker(node, walk_plan, &walk);
 }

@@ -3,8 +3,10 @@
  *
  *	forebay.c	settings, hooks, which nodes of a plan are looked at
  *	index_scan.c	look-ahead of b-tree scans
+ *	bitmap.c	look-ahead of bitmap heap scans, until 17
  *	leaf.c		the rows of a b-tree scan that are to come
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
+ *	segments.c	the open files that a relation lies in
  */
 #ifndef FB_FOREBAY_H
 #define FB_FOREBAY_H
@@ -17,6 +19,7 @@
 #include "lib/ilist.h"
 #include "nodes/execnodes.h"
 #include "portability/instr_time.h"
+#include "storage/fd.h"
 
 #include "forebay_lookahead.h"
 
@@ -99,10 +102,15 @@ typedef struct FbScan
 } FbScan;
 
 
-
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scans_gone(FbQuery *query);
+
+/* bitmap.c */
+#if PG_VERSION_NUM < 180000
+extern void fb_bitmap_register(FbQuery *query, PlanState *node, bool whole);
+extern void fb_bitmaps_gone(FbQuery *query);
+#endif
 
 /* leaf.c */
 extern void fb_cursor_reset(FbScan *scan, IndexScanDesc desc);
@@ -113,6 +121,9 @@ extern BlockNumber fb_cursor_next(FbScan *scan, IndexScanDesc desc);
 extern bool fb_in_buffers(Relation rel, BlockNumber block);
 extern void fb_ask(Relation rel, BlockNumber first, BlockNumber blocks);
 extern int	fb_distance_of(Relation rel);
+
+/* segments.c */
+extern bool fb_segment(Relation rel, BlockNumber block, File *file, off_t *offset);
 
 /* forebay.c */
 extern dlist_head fb_queries;
