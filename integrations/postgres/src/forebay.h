@@ -5,6 +5,8 @@
  *	index_scan.c	look-ahead of b-tree scans
  *	leaf.c		the rows of a b-tree scan that are to come
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
+ *	stats.c		what look-ahead did for each index
+ *	explain.c	what it did for a scan, where that is asked for
  */
 #ifndef FB_FOREBAY_H
 #define FB_FOREBAY_H
@@ -93,14 +95,30 @@ typedef struct FbScan
 	/* Blocks of the heap, as many as there surely are. */
 	BlockNumber heap_blocks;
 
+	/* What it comes to, for its index's numbers; told once. */
+	Oid			index;
+	uint64		start_total;
 	uint64		row_total;
+	bool		ended;
 } FbScan;
 
-
+/* What is counted for each index, in the order of the view's columns. */
+typedef enum FbStat
+{
+	FB_SCANS,
+	FB_ROWS,
+	FB_PREFETCHED,
+	FB_USEFUL,
+	FB_WASTED,
+	FB_RESIDENT,
+	FB_WAITED_NS,
+	FB_STATS,					/* how many there are */
+} FbStat;
 
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scans_gone(FbQuery *query);
+extern FbScan *fb_scan_of(PlanState *node);
 
 /* leaf.c */
 extern void fb_cursor_reset(FbScan *scan, IndexScanDesc desc);
@@ -111,6 +129,15 @@ extern BlockNumber fb_cursor_next(FbScan *scan, IndexScanDesc desc);
 extern bool fb_in_buffers(Relation rel, BlockNumber block);
 extern void fb_ask(Relation rel, BlockNumber first, BlockNumber blocks);
 extern int	fb_distance_of(Relation rel);
+
+/* stats.c */
+extern void fb_stats_init(void);
+extern void fb_stats_expect(Oid index);
+extern void fb_stats_add(Oid index, const uint64 *values);
+
+/* explain.c */
+extern void fb_explain_init(void);
+extern void fb_explain_log(FbScan *scan);
 
 /* forebay.c */
 extern dlist_head fb_queries;
