@@ -42,6 +42,9 @@ struct fbl_counts {
 extern "C" {
 #endif // __cplusplus
 
+// Whether a read that took so long, in nanoseconds, came from a device: who has no hints yet makes them then.
+bool fbl_read_waited(int64_t read_ns);
+
 // How many bytes one consumer's hints take.
 uintptr_t fbl_hints_size(void);
 

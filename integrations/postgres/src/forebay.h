@@ -80,6 +80,8 @@ typedef struct FbScan
 	bool		awake;
 	/* So many rows are still timed though none is read. */
 	int			watch;
+	/* Timed reads in a row that did not wait. */
+	uint32		calm;
 	/* The row returned last: its heap block, and what stood then. */
 	BlockNumber block;
 	int64		reads;

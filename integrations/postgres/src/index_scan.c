@@ -21,9 +21,12 @@
 #include "catalog/pg_am.h"
 #include "executor/instrument.h"
 #include "storage/bufmgr.h"
+#include "utils/memutils.h"
 
 /* Rows that are timed though none was read lately. */
 #define WATCH_ROWS 64
+/* So many reads in a row that did not wait make it enough to time every fourth row. */
+#define CALM_READS 64
 /* A request takes 16 blocks at most, reads through gaps of 2, and wastes one block in 4. */
 #define COMBINE_BLOCKS 16
 #define GAP_BLOCKS 2
@@ -68,6 +71,30 @@ forget(IndexScanDesc desc)
 		scans_delete(noted, desc);
 }
 
+/*
+ * Whether the server's scan state is as large as ours: it may differ between minor releases. The same size asked
+ * for in the same kind of context takes the same space.
+ */
+static bool
+same_state(IndexScanDesc desc)
+{
+	static enum {UNKNOWN, SAME, DIFFERS} known = UNKNOWN;
+
+	if (known == UNKNOWN)
+	{
+		void	   *ours = palloc(sizeof(BTScanOpaqueData));
+
+		known = GetMemoryChunkSpace(ours) == GetMemoryChunkSpace(desc->opaque) ? SAME : DIFFERS;
+		pfree(ours);
+		if (known == DIFFERS)
+			ereport(WARNING,
+					(errmsg("forebay does not look ahead in index scans"),
+					 errdetail("This server keeps the state of b-tree scans in another form than the one that forebay was built for."),
+					 errhint("Build and install forebay for this release of PostgreSQL.")));
+	}
+	return known == SAME;
+}
+
 /* Which noted scan this is, if any. */
 static FbScan *
 find(IndexScanDesc desc)
@@ -94,7 +121,7 @@ find(IndexScanDesc desc)
 			{
 				FbScan	   *one = dlist_container(FbScan, link, scan.cur);
 
-				if (*one->scan == desc)
+				if (*one->scan == desc && same_state(desc))
 					entry->scan = one;
 			}
 		}
@@ -125,6 +152,7 @@ came(FbScan *scan)
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, scan->since);
 		spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+		scan->calm = fbl_read_waited(spent) ? 0 : scan->calm + 1;
 	}
 	if (scan->hints == NULL)
 	{
@@ -132,7 +160,7 @@ came(FbScan *scan)
 		int			most = fb_distance_of(desc->heapRelation);
 		uint8	   *memory;
 
-		if (most == 0 || spent < 0)
+		if (most == 0 || scan->calm > 0 || spent < 0)
 			return;
 		memory = MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size());
 		scan->hints = fbl_hints_init(memory, most, scan->whole && !scan->query->may_stop,
@@ -236,12 +264,12 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 	else
 		scan->rescanned = true; /* where it is will be looked up when it wakes */
 	scan->reads = pgBufferUsage.shared_blks_read;
-	scan->timed = scan->awake || scan->watch > 0;
-	if (scan->timed)
-	{
+	scan->timed = scan->awake ||
+		(scan->watch > 0 && (scan->calm < CALM_READS || scan->row_total % 4 == 0));
+	if (scan->watch > 0)
 		scan->watch--;
+	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
-	}
 	fetching = scan;
 	return true;
 }
