@@ -34,6 +34,8 @@ struct fbl_counts {
   uint64_t resident;
   // Time that reads waited for a device, whether asked for or not, in nanoseconds.
   uint64_t waited_ns;
+  // Most blocks that it was ahead when it asked.
+  uint64_t ahead_most;
 };
 
 #ifdef __cplusplus

@@ -80,6 +80,8 @@ pub struct HintCounts {
     pub resident: u64,
     /// Time that reads waited for a device, whether asked for or not, in nanoseconds.
     pub waited_ns: u64,
+    /// Most blocks that it was ahead when it asked.
+    pub ahead_most: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,9 +237,11 @@ impl Hints {
 
     /// The requests to make now for what was foreseen since the last call: ascending, neighbours merged.
     pub fn due(&mut self) -> &[Run] {
+        let ahead = u64::from(self.ahead());
         let batch = &mut self.batch[..self.batched];
         self.batched = 0;
         self.counts.asked += batch.len() as u64;
+        self.counts.ahead_most = self.counts.ahead_most.max(ahead);
         batch.sort_unstable_by_key(|run| run.first);
         let runs = coalesce_in_place(batch, self.limits, |_| u32::MAX);
         &self.batch[..runs]

@@ -7,6 +7,8 @@
  *	leaf.c		the rows of a b-tree scan that are to come
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
  *	segments.c	the open files that a relation lies in
+ *	stats.c		what look-ahead did for each index
+ *	explain.c	what it did for a scan, where that is asked for
  */
 #ifndef FB_FOREBAY_H
 #define FB_FOREBAY_H
@@ -98,13 +100,30 @@ typedef struct FbScan
 	/* Blocks of the heap, as many as there surely are. */
 	BlockNumber heap_blocks;
 
+	/* What it comes to, for its index's numbers; told once. */
+	Oid			index;
+	uint64		start_total;
 	uint64		row_total;
+	bool		ended;
 } FbScan;
 
+/* What is counted for each index, in the order of the view's columns. */
+typedef enum FbStat
+{
+	FB_SCANS,
+	FB_ROWS,
+	FB_PREFETCHED,
+	FB_USEFUL,
+	FB_WASTED,
+	FB_RESIDENT,
+	FB_WAITED_NS,
+	FB_STATS,					/* how many there are */
+} FbStat;
 
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scans_gone(FbQuery *query);
+extern FbScan *fb_scan_of(PlanState *node);
 
 /* bitmap.c */
 #if PG_VERSION_NUM < 180000
@@ -124,6 +143,14 @@ extern int	fb_distance_of(Relation rel);
 
 /* segments.c */
 extern bool fb_segment(Relation rel, BlockNumber block, File *file, off_t *offset);
+/* stats.c */
+extern void fb_stats_init(void);
+extern void fb_stats_expect(Oid index);
+extern void fb_stats_add(Oid index, const uint64 *values);
+
+/* explain.c */
+extern void fb_explain_init(void);
+extern void fb_explain_log(FbScan *scan);
 
 /* forebay.c */
 extern dlist_head fb_queries;

@@ -285,15 +285,43 @@ rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int orde
 		if (scan->block != InvalidBlockNumber)
 			came(scan);
 		scan->rescanned = true;
+		scan->start_total++;
 	}
 	btrescan(desc, keys, key_count, orders, order_count);
+}
+
+/* A scan is at its end, be it an error: its numbers go to its index. It raises no errors. */
+static void
+count_once(FbScan *scan)
+{
+	struct fbl_counts counts = fbl_hints_counts(scan->hints);
+	uint64		values[FB_STATS] = {
+		[FB_SCANS] = scan->start_total,
+		[FB_ROWS] = scan->row_total,
+		[FB_PREFETCHED] = counts.asked,
+		[FB_USEFUL] = counts.useful,
+		[FB_WASTED] = counts.asked - counts.useful,
+		[FB_RESIDENT] = counts.resident,
+		[FB_WAITED_NS] = counts.waited_ns,
+	};
+
+	if (!scan->ended && scan->start_total > 0)
+		fb_stats_add(scan->index, values);
+	scan->ended = true;
 }
 
 /* In the place of btendscan. */
 static void
 end_scan(IndexScanDesc desc)
 {
+	FbScan	   *scan = find(desc);
+
 	forget(desc);
+	if (scan != NULL)
+	{
+		count_once(scan);
+		fb_explain_log(scan);
+	}
 	btendscan(desc);
 }
 
@@ -363,7 +391,29 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	scan->watch = WATCH_ROWS;
 	scan->block = InvalidBlockNumber;
 	scan->rescanned = true;
+	scan->index = RelationGetRelid(index);
+	fb_stats_expect(scan->index);
 	dlist_push_head(&query->scans, &scan->link);
+}
+
+/* What is known of a node's scan; NULL if it is not looked at. */
+FbScan *
+fb_scan_of(PlanState *node)
+{
+	dlist_iter	query;
+	dlist_iter	scan;
+
+	dlist_foreach(query, &fb_queries)
+	{
+		dlist_foreach(scan, &dlist_container(FbQuery, link, query.cur)->scans)
+		{
+			FbScan	   *one = dlist_container(FbScan, link, scan.cur);
+
+			if (one->node == node)
+				return one;
+		}
+	}
+	return NULL;
 }
 
 /* The query's memory goes: so do its scans, ended or not. */
@@ -373,8 +423,12 @@ fb_scans_gone(FbQuery *query)
 	scans_iterator each;
 	Entry	   *entry;
 
+	dlist_iter	iter;
+
 	last_desc = NULL;
 	fetching = NULL;
+	dlist_foreach(iter, &query->scans)
+		count_once(dlist_container(FbScan, link, iter.cur));
 	if (noted == NULL || noted->members == 0)
 		return;
 	/* What is left was not ended, as after an error. */

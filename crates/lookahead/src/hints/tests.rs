@@ -49,6 +49,7 @@ fn a_cold_scan_is_asked_for_but_for_the_few_left_out() {
     assert_eq!(counts.asked, asked.len() as u64);
     assert!(order.len() - asked.len() < 24, "{} of {}", asked.len(), order.len());
     assert!(counts.useful + 64 >= counts.asked, "{counts:?}");
+    assert!((32..=64).contains(&counts.ahead_most), "{counts:?}");
 }
 
 #[test]
