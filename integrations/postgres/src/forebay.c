@@ -31,6 +31,7 @@ typedef struct Walk
 {
 	EState	   *estate;
 	FbQuery   **query;			/* NULL until something is found */
+	FbReader   *reader;			/* NULL if nothing is told of it, nor traced */
 	PlanState  *parent;			/* NULL at the top */
 	/* Whether all rows of what is walked through now are taken. */
 	bool		whole;
@@ -111,6 +112,8 @@ walk_plan(PlanState *node, void *context)
 	walk.whole = is_whole(node, walk.parent, walk.whole, walk.estate);
 	if (IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState))
 		fb_scan_register(query_of(&walk), node, walk.whole);
+	if (walk.reader != NULL)
+		fb_reader_note(walk.reader, node);
 	walk.parent = node;
 	return planstate_tree_walker(node, walk_plan, &walk);
 }
@@ -128,6 +131,7 @@ start(QueryDesc *query, int eflags)
 		Walk		walk = {
 			.estate = query->estate,
 			.query = &ours,
+			.reader = fb_reader_begin(query->estate->es_query_cxt),
 			.whole = !(eflags & EXEC_FLAG_BACKWARD),
 		};
 
@@ -168,6 +172,8 @@ _PG_init(void)
 							"How many blocks a scan looks ahead at most.",
 							"A tablespace's effective_io_concurrency holds where it is more; where it is 0, nothing is prefetched.",
 							&fb_distance_max, 256, 0, FB_DISTANCE_MOST, PGC_USERSET, 0, NULL, NULL, NULL);
+	fb_strategy_init();
+	fb_trace_init();
 #if PG_VERSION_NUM >= 150000
 	MarkGUCPrefixReserved("forebay");
 #else

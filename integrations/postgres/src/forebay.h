@@ -6,6 +6,8 @@
  *	leaf.c		the rows of a b-tree scan that are to come
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
  *	segments.c	the open files that a relation lies in
+ *	strategy.c	readahead strategies: telling the kernel how relations are read
+ *	trace.c		a session's reads, sequential or not
  */
 #ifndef FB_FOREBAY_H
 #define FB_FOREBAY_H
@@ -99,6 +101,20 @@ typedef struct FbScan
 } FbScan;
 
 
+/* How a relation is read. */
+typedef enum FbAccess
+{
+	FB_SEQUENTIAL,
+	FB_INDEX,
+	FB_BITMAP,
+	FB_VACUUM
+} FbAccess;
+
+#define FB_ACCESSES (FB_VACUUM + 1)
+
+/* Who reads relations: a query. See strategy.c. */
+typedef struct FbReader FbReader;
+
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scans_gone(FbQuery *query);
@@ -115,6 +131,18 @@ extern int	fb_distance_of(Relation rel);
 
 /* segments.c */
 extern bool fb_segment(Relation rel, BlockNumber block, File *file, off_t *offset);
+extern bool fb_segment_of(SMgrRelation smgr, BlockNumber block, File *file, off_t *offset);
+
+/* strategy.c */
+extern FbReader *fb_reader_begin(MemoryContext context);
+extern void fb_reader_note(FbReader *reader, PlanState *node);
+extern void fb_strategy_init(void);
+
+/* trace.c */
+extern bool fb_trace;
+extern void fb_trace_read(Oid relation, FbAccess access, BlockNumber block, uint32 blocks, bool sequential,
+						  int64 spent_ns);
+extern void fb_trace_init(void);
 
 /* forebay.c */
 extern dlist_head fb_queries;
