@@ -31,6 +31,7 @@ typedef struct Walk
 {
 	EState	   *estate;
 	FbQuery   **query;			/* NULL until something is found */
+	FbReader   *reader;			/* NULL if nothing is told of it, nor traced */
 	PlanState  *parent;			/* NULL at the top */
 	/* Whether all rows of what is walked through now are taken. */
 	bool		whole;
@@ -118,6 +119,8 @@ walk_plan(PlanState *node, void *context)
 	if (IsA(node, BitmapHeapScanState))
 		fb_bitmap_register(query_of(&walk), node, walk.whole);
 #endif
+	if (walk.reader != NULL)
+		fb_reader_note(walk.reader, node);
 	walk.parent = node;
 	return planstate_tree_walker(node, walk_plan, &walk);
 }
@@ -135,6 +138,7 @@ start(QueryDesc *query, int eflags)
 		Walk		walk = {
 			.estate = query->estate,
 			.query = &ours,
+			.reader = fb_reader_begin(query->estate->es_query_cxt),
 			.whole = !(eflags & EXEC_FLAG_BACKWARD),
 		};
 
@@ -177,6 +181,8 @@ _PG_init(void)
 							&fb_distance_max, 256, 0, FB_DISTANCE_MOST, PGC_USERSET, 0, NULL, NULL, NULL);
 	fb_stats_init();
 	fb_explain_init();
+	fb_strategy_init();
+	fb_trace_init();
 #if PG_VERSION_NUM >= 150000
 	MarkGUCPrefixReserved("forebay");
 #else

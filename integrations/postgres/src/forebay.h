@@ -9,6 +9,8 @@
  *	segments.c	the open files that a relation lies in
  *	stats.c		what look-ahead did for each index
  *	explain.c	what it did for a scan, where that is asked for
+ *	strategy.c	readahead strategies: telling the kernel how relations are read
+ *	trace.c		a session's reads, sequential or not
  */
 #ifndef FB_FOREBAY_H
 #define FB_FOREBAY_H
@@ -120,6 +122,20 @@ typedef enum FbStat
 	FB_STATS,					/* how many there are */
 } FbStat;
 
+/* How a relation is read. */
+typedef enum FbAccess
+{
+	FB_SEQUENTIAL,
+	FB_INDEX,
+	FB_BITMAP,
+	FB_VACUUM
+} FbAccess;
+
+#define FB_ACCESSES (FB_VACUUM + 1)
+
+/* Who reads relations: a query. See strategy.c. */
+typedef struct FbReader FbReader;
+
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scans_gone(FbQuery *query);
@@ -151,6 +167,18 @@ extern void fb_stats_add(Oid index, const uint64 *values);
 /* explain.c */
 extern void fb_explain_init(void);
 extern void fb_explain_log(FbScan *scan);
+extern bool fb_segment_of(SMgrRelation smgr, BlockNumber block, File *file, off_t *offset);
+
+/* strategy.c */
+extern FbReader *fb_reader_begin(MemoryContext context);
+extern void fb_reader_note(FbReader *reader, PlanState *node);
+extern void fb_strategy_init(void);
+
+/* trace.c */
+extern bool fb_trace;
+extern void fb_trace_read(Oid relation, FbAccess access, BlockNumber block, uint32 blocks, bool sequential,
+						  int64 spent_ns);
+extern void fb_trace_init(void);
 
 /* forebay.c */
 extern dlist_head fb_queries;

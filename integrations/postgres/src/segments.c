@@ -27,9 +27,8 @@ struct _MdfdVec
  * open. The block may be beyond the relation's end. Nothing is opened, and nothing can fail.
  */
 bool
-fb_segment(Relation rel, BlockNumber block, File *file, off_t *offset)
+fb_segment_of(SMgrRelation smgr, BlockNumber block, File *file, off_t *offset)
 {
-	SMgrRelation smgr = RelationGetSmgr(rel);
 	BlockNumber number = block / RELSEG_SIZE;
 	const struct _MdfdVec *segment;
 
@@ -42,4 +41,11 @@ fb_segment(Relation rel, BlockNumber block, File *file, off_t *offset)
 	*file = segment->mdfd_vfd;
 	*offset = (off_t) BLCKSZ * (block % RELSEG_SIZE);
 	return true;
+}
+
+/* The same, of a relation. */
+bool
+fb_segment(Relation rel, BlockNumber block, File *file, off_t *offset)
+{
+	return fb_segment_of(RelationGetSmgr(rel), block, file, offset);
 }
