@@ -29,7 +29,7 @@ const LEFTOVER: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("HA", "CK")];
 
 /// Each package of ours, and the packages of ours that it may depend on.
-const LAYERS: [(&str, &[&str]); 8] = [
+const LAYERS: [(&str, &[&str]); 9] = [
     ("forebay-io", &[]),
     ("forebay-lookahead", &[]),
     ("forebay", &["forebay-io", "forebay-lookahead"]),
@@ -37,6 +37,7 @@ const LAYERS: [(&str, &[&str]); 8] = [
     ("forebay-emulate", &[]),
     ("forebay-lab", &["forebay", "forebay-emulate", "forebay-io"]),
     ("forebay-compare", &["forebay", "forebay-io", "forebay-lab"]),
+    ("forebay-postgres-harness", &[]),
     ("xtask", &[]),
 ];
 
