@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use forebay_postgres_harness::suite::{self, Case, Test};
 use forebay_postgres_harness::{Mark, Server};
 
-use pair::{Load, Pair, connect, must, text};
+use pair::{Load, Pair, Tally, connect, must, text};
 use scripts::Scripts;
 
 /// Scripts that share databases, and a seed.
@@ -72,23 +72,31 @@ fn scripts_do_the_same(case: &Case) -> Result<(), String> {
     // A quarter of them are for readers beside writers.
     let mut left = case.queries.div_ceil(4) * 3;
     let mut seed = case.seed;
+    let mut tally = Tally::default();
     while left > 0 {
         let count = left.min(CHAPTER);
-        chapter(&server, case, seed, count).map_err(|why| {
+        let compared = chapter(&server, case, seed, count).map_err(|why| {
             let version = &case.installation.version;
             format!(
                 "{version}, FOREBAY_PG_SEED={seed} FOREBAY_PG_QUERIES={}: {why}",
                 CHAPTER.div_ceil(3) * 4
             )
         })?;
+        tally.add(compared);
         seed += 1;
         left -= count;
     }
+    eprintln!("{}: {tally:?}", case.installation.version);
     Ok(())
 }
 
 /// Runs `count` scripts from `seed`.
-pub(crate) fn chapter(server: &Server, case: &Case, seed: u64, count: usize) -> Result<(), String> {
+pub(crate) fn chapter(
+    server: &Server,
+    case: &Case,
+    seed: u64,
+    count: usize,
+) -> Result<Tally, String> {
     let mark = server.mark_log().map_err(text)?;
     let mut pair = Pair::new(server, load(case, seed), seed)?;
     let mut scripts = Scripts::new(seed, server.major(), pair::collations(server)?);
@@ -98,7 +106,8 @@ pub(crate) fn chapter(server: &Server, case: &Case, seed: u64, count: usize) -> 
     }
     pair.check_tables()?;
     no_pins(server)?;
-    clean_log(server, mark)
+    clean_log(server, mark)?;
+    Ok(pair.tally)
 }
 
 /// Says what the server had to say since `mark` that it should not have.

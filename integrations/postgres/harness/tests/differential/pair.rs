@@ -1,5 +1,6 @@
 //! Two databases that are alike, and a session in each: without the extension, and with it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -29,8 +30,39 @@ struct Setting {
 
 pub(crate) struct Pair {
     pub(crate) sessions: [Session; 2],
+    pub(crate) tally: Tally,
     settings: Vec<Setting>,
     rng: Rng,
+}
+
+/// What was compared.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    statements: usize,
+    rows: usize,
+    notices: usize,
+    /// By SQLSTATE.
+    errors: BTreeMap<String, usize>,
+}
+
+impl Tally {
+    fn count(&mut self, outcome: &Outcome) {
+        self.statements += 1;
+        self.rows += outcome.rows.len();
+        self.notices += outcome.notices.len();
+        if let Some(code) = outcome.code() {
+            *self.errors.entry(code.to_owned()).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.statements += other.statements;
+        self.rows += other.rows;
+        self.notices += other.notices;
+        for (code, count) in other.errors {
+            *self.errors.entry(code).or_default() += count;
+        }
+    }
 }
 
 /// Makes the template.
@@ -106,7 +138,7 @@ impl Pair {
         let mut sessions =
             [connect(server, databases[0], Load::Nothing)?, connect(server, databases[1], load)?];
         let settings = settings(&mut sessions[1])?;
-        Ok(Pair { sessions, settings, rng: Rng::with_seed(seed) })
+        Ok(Pair { sessions, tally: Tally::default(), settings, rng: Rng::with_seed(seed) })
     }
 
     /// Gives the extension's settings other values than their own, some of the time.
@@ -182,6 +214,7 @@ impl Pair {
     fn steps(&mut self, script: &Script, varied: &[String]) -> Result<(), String> {
         for (index, step) in script.steps.iter().enumerate() {
             let [stock, ours] = self.sessions.each_mut().map(|session| carry_out(session, step));
+            self.tally.count(&stock);
             if let Err(why) = compare(&stock, &ours, step.how) {
                 let done = &script.steps[..=index];
                 return Err(self.describe(script, varied, done, &why));
