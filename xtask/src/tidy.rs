@@ -32,6 +32,7 @@ const LEFTOVER: [&str; 4] =
 const LAYERS: [(&str, &[&str]); 9] = [
     ("forebay-io", &[]),
     ("forebay-lookahead", &[]),
+    ("forebay-lookahead-c", &["forebay-lookahead"]),
     ("forebay", &["forebay-io", "forebay-lookahead"]),
     ("forebay-sim", &["forebay-io"]),
     ("forebay-emulate", &[]),

@@ -22,6 +22,7 @@ use crate::Block;
 
 /// What one call may put into its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct Limits {
     /// Most blocks of one request, gaps included; at least 1.
     pub combine_blocks: u32,
@@ -33,6 +34,7 @@ pub struct Limits {
 
 /// One request: a row of blocks, the first and the last of which are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct Run {
     /// The first block.
     pub first: Block,
@@ -61,58 +63,75 @@ pub fn coalesce(
     room: impl Fn(Block) -> u32,
     runs: &mut Vec<Run>,
 ) {
-    assert!(limits.combine_blocks >= 1, "[COA-2] a request holds a block at least: {limits:?}");
     let start = runs.len();
-    join_neighbours(wanted, limits.combine_blocks, &room, runs);
+    runs.extend(wanted.iter().map(|&first| Run { first, blocks: 1, wanted: 1 }));
+    let left = coalesce_in_place(&mut runs[start..], limits, room);
+    runs.truncate(start + left);
+}
 
-    let over_read = (wanted.len() as u64).saturating_mul(u64::from(limits.over_read_percent)) / 100;
+/// The same for `runs` of one wanted block each, which are made fewer; returns how many are left in front.
+pub(crate) fn coalesce_in_place(
+    runs: &mut [Run],
+    limits: Limits,
+    room: impl Fn(Block) -> u32,
+) -> usize {
+    assert!(limits.combine_blocks >= 1, "[COA-2] a request holds a block at least: {limits:?}");
+    let over_read =
+        (runs.len() as u64).saturating_mul(u64::from(limits.over_read_percent)) / 100;
+    let mut left = join_neighbours(runs, limits.combine_blocks, &room);
+
     let mut budget = over_read;
     let mut gap = 1;
     while gap <= budget.min(u64::from(limits.gap_blocks)) {
         // What did not fit at this size will not fit later: runs only grow. So on to the next size.
-        gap = read_through(gap, limits.combine_blocks, &room, &mut budget, start, runs);
+        (left, gap) =
+            read_through(gap, limits.combine_blocks, &room, &mut budget, &mut runs[..left]);
     }
+    left
 }
 
-/// Appends runs without gaps, each as long as the combine limit and its segment allow.
+/// Joins single blocks to runs without gaps, each as long as the combine limit and its segment allow; returns
+/// how many runs that are.
 fn join_neighbours(
-    wanted: &[Block],
+    runs: &mut [Run],
     combine_blocks: u32,
     room: &impl Fn(Block) -> u32,
-    runs: &mut Vec<Run>,
-) {
-    let mut open: Option<(Run, u32)> = None;
-    for &block in wanted {
-        if let Some((run, most)) = &mut open {
+) -> usize {
+    let mut left = 0;
+    let mut most = 0;
+    for index in 0..runs.len() {
+        let block = runs[index].first;
+        if left > 0 {
+            let run = &mut runs[left - 1];
             let end = run.end();
             assert!(u64::from(block) >= end, "[COA-1] {block} is wanted after block {}", end - 1);
-            if u64::from(block) == end && run.blocks < *most {
+            if u64::from(block) == end && run.blocks < most {
                 run.blocks += 1;
                 run.wanted += 1;
                 continue;
             }
-            runs.push(*run);
         }
         let room = room(block);
         assert!(room >= 1, "[COA-3] block {block} is in no segment");
-        open = Some((Run { first: block, blocks: 1, wanted: 1 }, combine_blocks.min(room)));
+        most = combine_blocks.min(room);
+        runs[left] = runs[index];
+        left += 1;
     }
-    runs.extend(open.map(|(run, _)| run));
+    left
 }
 
-/// Joins the runs from index `start` on that are `gap` blocks apart, while `budget` lasts and the
-/// joined run fits; returns the next larger gap that is left, or `u64::MAX`.
+/// Joins the runs that are `gap` blocks apart, while `budget` lasts and the joined run fits; returns how many
+/// are left, and the next larger gap among them, or `u64::MAX`.
 fn read_through(
     gap: u64,
     combine_blocks: u32,
     room: &impl Fn(Block) -> u32,
     budget: &mut u64,
-    start: usize,
-    runs: &mut Vec<Run>,
-) -> u64 {
+    runs: &mut [Run],
+) -> (usize, u64) {
     let mut larger = u64::MAX;
-    let mut last = start;
-    for index in start + 1..runs.len() {
+    let mut last = 0;
+    for index in 1..runs.len() {
         let (left, right) = (runs[last], runs[index]);
         let between = u64::from(right.first) - left.end();
         if between == gap && gap <= *budget {
@@ -129,8 +148,7 @@ fn read_through(
         last += 1;
         runs[last] = right;
     }
-    runs.truncate(last + 1);
-    larger
+    ((last + 1).min(runs.len()), larger)
 }
 
 #[cfg(test)]

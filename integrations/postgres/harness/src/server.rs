@@ -1,11 +1,11 @@
 //! A cluster of its own: made, started, restarted, stopped, removed.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,11 +43,39 @@ const BASE: Settings<'_> = &[
     ("timezone", "UTC"),
 ];
 
+/// What the server's reads are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disk {
+    /// As they are here.
+    Real,
+    /// A read that was not hinted takes this many microseconds at least, but for one stretch in five; needs `cc`.
+    Slow(u32),
+}
+
+/// How many hints the processes of a server with a [`Disk::Slow`] have given the kernel.
+#[derive(Debug)]
+pub struct HintCount(File);
+
+impl HintCount {
+    /// The count since the server was made.
+    ///
+    /// # Errors
+    /// The file of the count cannot be read.
+    pub fn now(&self) -> Result<u64> {
+        let mut count = [0; 8];
+        self.0
+            .read_exact_at(&mut count, 0)
+            .map_err(Error::file(Path::new("the count of hints")))?;
+        Ok(u64::from_ne_bytes(count))
+    }
+}
+
 /// A running, or stopped, server. Dropped, it leaves nothing.
 #[derive(Debug)]
 pub struct Server {
     installation: Installation,
     owner: Owner,
+    disk: Disk,
     directory: TempDir,
     postmaster: Option<Child>,
     watcher: Watcher,
@@ -61,6 +89,7 @@ impl Server {
     pub fn new(
         installation: &Installation,
         extension: Option<&Extension>,
+        disk: Disk,
         settings: Settings<'_>,
     ) -> Result<Server> {
         let builder = |at: &Path| tempfile::Builder::new().prefix("forebay-pg-").tempdir_in(at);
@@ -76,7 +105,7 @@ impl Server {
         let watcher = Watcher::start(path)?;
         let owner = Owner::find();
         let installation = installation.clone();
-        let mut server = Server { installation, owner, directory, postmaster: None, watcher };
+        let mut server = Server { installation, owner, disk, directory, postmaster: None, watcher };
         server.make(extension)?;
         server.start(settings)?;
         Ok(server)
@@ -87,10 +116,33 @@ impl Server {
         for name in ["data", "s", "l"] {
             self.owner.make_directory(&self.path(name))?;
         }
+        if let Disk::Slow(_) = self.disk {
+            self.build_slow_reads()?;
+        }
         let mut initdb = self.owner.command(&self.program("initdb"));
         initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
         initdb.args(["--username", SUPERUSER, "--pgdata"]).arg(self.path("data"));
         run(&mut initdb)
+    }
+
+    fn build_slow_reads(&self) -> Result<()> {
+        let (source, hints) = (self.path("slow_reads.c"), self.path("hints"));
+        fs::write(&source, include_str!("slow_reads.c")).map_err(Error::file(&source))?;
+        fs::write(&hints, [0; 8]).map_err(Error::file(&hints))?;
+        // The server's user writes into it.
+        fs::set_permissions(&hints, Permissions::from_mode(0o666)).map_err(Error::file(&hints))?;
+        let mut compile = Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-O2", "-o"]).arg(self.path("slow_reads.so")).arg(source);
+        run(&mut compile)
+    }
+
+    /// Counts the hints that the server's processes give.
+    ///
+    /// # Errors
+    /// Its disk is real.
+    pub fn hint_count(&self) -> Result<HintCount> {
+        let path = self.path("hints");
+        File::open(&path).map(HintCount).map_err(Error::file(&path))
     }
 
     /// Starts the server with `settings` beside [`BASE`], and waits until it takes connections.
@@ -107,6 +159,11 @@ impl Server {
         command.arg("-c").arg(format!("log_line_prefix={}", log::PREFIX));
         for (name, value) in BASE.iter().chain(settings) {
             command.arg("-c").arg(format!("{name}={}", value));
+        }
+        if let Disk::Slow(us) = self.disk {
+            command.env("LD_PRELOAD", self.path("slow_reads.so"));
+            command.env("FOREBAY_SLOW_READ_US", us.to_string());
+            command.env("FOREBAY_SLOW_READ_HINTS", self.path("hints"));
         }
         let errors = log.try_clone().map_err(Error::file(&log_path))?;
         command.stdout(log).stderr(errors).stdin(Stdio::null());

@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use forebay_postgres_harness::Server;
 use forebay_postgres_harness::suite::{self, Case};
+use forebay_postgres_harness::{Disk, Server};
 
 fn main() -> ExitCode {
     suite::run("server", Path::new(env!("CARGO_TARGET_TMPDIR")), &[("starts", starts)])
 }
 
 fn starts(case: &Case) -> Result<(), String> {
-    let server =
-        Server::new(&case.installation, case.extension.as_ref(), &[]).map_err(|e| e.to_string())?;
+    let server = Server::new(&case.installation, case.extension.as_ref(), Disk::Real, &[])
+        .map_err(|e| e.to_string())?;
     let mut s = server.connect("postgres", &[("work_mem", "64kB")]).unwrap();
     let mark = server.mark_log().unwrap();
     println!("{:?}", s.run("select 1/0"));

@@ -479,7 +479,7 @@ impl Grammar {
         let limit = self.rng.u8(1..50);
         match self.rng.u8(..5) {
             0 if self.exact => {
-                format!("select id, p from item order by p <-> point({x}, {y}) limit {limit}")
+                format!("select id, p from item order by p <-> point({x}, {y}), id limit {limit}")
             }
             0 | 1 => format!(
                 "select id, a from item where p <@ box(point({x}, {y}), point({x} + 60, {y} + 60)) order by id"

@@ -54,6 +54,8 @@ pub(crate) fn does_not_grow(case: &Case) -> Result<(), String> {
         &mut session,
         "set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; set enable_mergejoin = off",
     )?;
+    let hints = server.hint_count().map_err(text)?;
+    let before = hints.now().map_err(text)?;
     let mut seen = Vec::new();
     for _ in 0..ROUNDS {
         must(&mut session, &SCANS.replace("ROUND", &ROUND.to_string()))?;
@@ -65,11 +67,13 @@ pub(crate) fn does_not_grow(case: &Case) -> Result<(), String> {
             "memory grows; bytes of the process and of its contexts, each round: {seen:?}"
         ));
     }
+    let given = hints.now().map_err(text)? - before;
+    eprintln!("{}: {seen:?}, {given} hints", case.installation.version);
+    if loaded != Load::Nothing && given < u64::from(ROUND) {
+        return Err(format!("{given} hints in all: it has hardly looked ahead"));
+    }
     no_pins(&server)?;
     clean_log(&server, mark)?;
-    if loaded == Load::Nothing {
-        eprintln!("memory of a session without the extension: {seen:?}");
-    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use fastrand::Rng;
-use forebay_postgres_harness::{Outcome, Server, Session};
+use forebay_postgres_harness::{HintCount, Outcome, Server, Session};
 
 use crate::scripts::{How, Script, Step};
 
@@ -31,6 +31,7 @@ struct Setting {
 pub(crate) struct Pair {
     pub(crate) sessions: [Session; 2],
     pub(crate) tally: Tally,
+    hints: HintCount,
     settings: Vec<Setting>,
     rng: Rng,
 }
@@ -41,6 +42,8 @@ pub(crate) struct Tally {
     statements: usize,
     rows: usize,
     notices: usize,
+    /// Blocks that the kernel was asked for ahead of their reads, without and with the extension.
+    pub(crate) hints: [u64; 2],
     /// By SQLSTATE.
     errors: BTreeMap<String, usize>,
 }
@@ -59,6 +62,7 @@ impl Tally {
         self.statements += other.statements;
         self.rows += other.rows;
         self.notices += other.notices;
+        self.hints = [0, 1].map(|side| self.hints[side] + other.hints[side]);
         for (code, count) in other.errors {
             *self.errors.entry(code).or_default() += count;
         }
@@ -138,7 +142,8 @@ impl Pair {
         let mut sessions =
             [connect(server, databases[0], Load::Nothing)?, connect(server, databases[1], load)?];
         let settings = settings(&mut sessions[1])?;
-        Ok(Pair { sessions, tally: Tally::default(), settings, rng: Rng::with_seed(seed) })
+        let hints = server.hint_count().map_err(text)?;
+        Ok(Pair { sessions, tally: Tally::default(), hints, settings, rng: Rng::with_seed(seed) })
     }
 
     /// Gives the extension's settings other values than their own, some of the time.
@@ -213,8 +218,14 @@ impl Pair {
 
     fn steps(&mut self, script: &Script, varied: &[String]) -> Result<(), String> {
         for (index, step) in script.steps.iter().enumerate() {
-            let [stock, ours] = self.sessions.each_mut().map(|session| carry_out(session, step));
+            let before = self.hints.now().map_err(text)?;
+            let stock = carry_out(&mut self.sessions[0], step);
+            let between = self.hints.now().map_err(text)?;
+            let ours = carry_out(&mut self.sessions[1], step);
+            let after = self.hints.now().map_err(text)?;
             self.tally.count(&stock);
+            self.tally.hints[0] += between - before;
+            self.tally.hints[1] += after - between;
             if let Err(why) = compare(&stock, &ours, step.how) {
                 let done = &script.steps[..=index];
                 return Err(self.describe(script, varied, done, &why));

@@ -1,0 +1,247 @@
+//! `forebay-lookahead` for C: one consumer's hints in memory that the caller provides.
+//!
+//! Whoever links this is somebody else's process, a database server mostly. So nothing here allocates, a panic ends
+//! at the border (the hints then sleep for ever, and the caller sees nothing but that), and a handle is plain
+//! memory: there is nothing to free.
+//!
+//! The header, include/forebay_lookahead.h, is generated from this file, and a test holds the two together.
+//!
+//! Failure: none is reported. What a panic or a null handle leaves is "nothing to do".
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+#![expect(unsafe_code, reason = "a C ABI takes pointers")]
+
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::time::Duration;
+
+use forebay_lookahead::{HintCounts, Hints, Limits, Run, Takes, read_waited};
+
+/// The hints for one consumer of one file: `fbl_hints_size()` bytes aligned to 8, made by `fbl_hints_init`.
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub struct FblHints {
+    _opaque: [u8; 0],
+}
+
+/// What lies in a caller's memory.
+struct Handle {
+    hints: Hints,
+    /// A panic came through: they sleep for ever.
+    broken: bool,
+}
+
+/// Whether a read that took so long, in nanoseconds, came from a device: who has no hints yet makes them then.
+#[unsafe(no_mangle)]
+pub extern "C" fn fbl_read_waited(read_ns: i64) -> bool {
+    u64::try_from(read_ns).is_ok_and(|ns| read_waited(Duration::from_nanos(ns)))
+}
+
+/// How many bytes one consumer's hints take.
+#[unsafe(no_mangle)]
+pub extern "C" fn fbl_hints_size() -> usize {
+    size_of::<Handle>()
+}
+
+/// Makes hints in `memory`: asleep until a read waits. They look ahead by `most` blocks at most (and 1024 at the
+/// very most); `takes_all` if the consumer will surely take all it is foreseen to. A request covers `combine_blocks`
+/// blocks at most, and reads through gaps of up to `gap_blocks`, for at most `over_read_percent` unneeded
+/// blocks in a hundred wanted ones.
+///
+/// Returns null, and makes nothing, when `memory` is null.
+///
+/// # Safety
+/// `memory` is null, or `fbl_hints_size()` writable bytes aligned to 8.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_hints_init(
+    memory: *mut u8,
+    most: u32,
+    takes_all: bool,
+    combine_blocks: u32,
+    gap_blocks: u32,
+    over_read_percent: u32,
+) -> *mut FblHints {
+    const { assert!(align_of::<Handle>() <= 8) };
+    if memory.is_null() {
+        return ptr::null_mut();
+    }
+    let takes = if takes_all { Takes::All } else { Takes::MayStop };
+    let limits = Limits { combine_blocks: combine_blocks.max(1), gap_blocks, over_read_percent };
+    let place = memory.cast::<MaybeUninit<Handle>>();
+    // SAFETY: the caller's memory is large enough, aligned, and its own (contract above).
+    let place = unsafe { &mut *place };
+    place.write(Handle { hints: Hints::new(most, takes, limits), broken: false });
+    memory.cast()
+}
+
+/// Whether nothing is to be foreseen, as no read waits.
+///
+/// # Safety
+/// `hints` is null or was made by `fbl_hints_init`, and no other thread uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_hints_asleep(hints: *mut FblHints) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { with(hints, true, |hints| hints.asleep()) }
+}
+
+/// How many more blocks to foresee now; 0 until a whole batch of them is worth it.
+///
+/// # Safety
+/// As for `fbl_hints_asleep`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_hints_room(hints: *mut FblHints) -> u32 {
+    // SAFETY: as the caller promises.
+    unsafe { with(hints, 0, |hints| hints.room()) }
+}
+
+/// Whether this block was foreseen lately: there is nothing to do for it.
+///
+/// # Safety
+/// As for `fbl_hints_asleep`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_hints_knows(hints: *mut FblHints, block: u32) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { with(hints, true, |hints| hints.knows(block)) }
+}
+
+/// Foresees a block that is not known: the next one in the order of use. `resident` if the consumer has it in its
+/// own cache.
+///
+/// # Safety
+/// As for `fbl_hints_asleep`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_hints_foresee(hints: *mut FblHints, block: u32, resident: bool) {
+    // SAFETY: as the caller promises.
+    unsafe { with(hints, (), |hints| hints.foresee(block, resident)) }
+}
+
+/// The requests to make now, ascending, in `*runs`; returns how many. They stay there until the next call with these
+/// hints.
+///
+/// # Safety
+/// As for `fbl_hints_asleep`; `runs` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_hints_due(hints: *mut FblHints, runs: *mut *const Run) -> usize {
+    // SAFETY: as the caller promises.
+    let (first, count) = unsafe {
+        with(hints, (ptr::null(), 0), |hints| {
+            let due = hints.due();
+            (due.as_ptr(), due.len())
+        })
+    };
+    // SAFETY: `runs` can be written (contract above).
+    unsafe { runs.write(first) };
+    count
+}
+
+/// The consumer came to a block, and reading it took `read_ns` nanoseconds; less than 0 if it had it in its own
+/// cache.
+///
+/// # Safety
+/// As for `fbl_hints_asleep`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_hints_came(hints: *mut FblHints, block: u32, read_ns: i64) {
+    let read = u64::try_from(read_ns).ok().map(Duration::from_nanos);
+    // SAFETY: as the caller promises.
+    unsafe { with(hints, (), |hints| hints.came(block, read)) }
+}
+
+/// The consumer went elsewhere: what was foreseen is not what it will take next.
+///
+/// # Safety
+/// As for `fbl_hints_asleep`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_hints_jump(hints: *mut FblHints) {
+    // SAFETY: as the caller promises.
+    unsafe { with(hints, (), |hints| hints.jump()) }
+}
+
+/// What became of the blocks foreseen so far.
+///
+/// # Safety
+/// As for `fbl_hints_asleep`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_hints_counts(hints: *mut FblHints) -> HintCounts {
+    // SAFETY: as the caller promises.
+    unsafe { with(hints, HintCounts::default(), |hints| hints.counts()) }
+}
+
+/// Does something with the hints behind a handle; `otherwise` when there are none, or they are broken.
+///
+/// # Safety
+/// `hints` is null or was made by `fbl_hints_init`, and no other thread uses it.
+unsafe fn with<T>(
+    hints: *mut FblHints,
+    otherwise: T,
+    what: impl FnOnce(&mut Hints) -> T,
+) -> T {
+    // SAFETY: init has written a whole Handle there, and one thread alone uses it (contract above).
+    let Some(handle) = (unsafe { hints.cast::<Handle>().as_mut() }) else { return otherwise };
+    if handle.broken {
+        return otherwise;
+    }
+    // Whatever a panic leaves half done is never looked at again.
+    match catch_unwind(AssertUnwindSafe(|| what(&mut handle.hints))) {
+        Ok(answer) => answer,
+        Err(_) => {
+            handle.broken = true;
+            otherwise
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> Vec<u64> {
+        vec![0; fbl_hints_size().div_ceil(8)]
+    }
+
+    #[test]
+    fn a_consumer_that_waits_gets_requests() {
+        let mut memory = memory();
+        // SAFETY: the vector is as large as asked, aligned to 8, and outlives the handle; one thread.
+        unsafe {
+            let hints = fbl_hints_init(memory.as_mut_ptr().cast(), 64, true, 16, 2, 25);
+            assert!(fbl_hints_asleep(hints));
+            fbl_hints_came(hints, 5, 100_000);
+            fbl_hints_came(hints, 6, -1);
+            assert_eq!(fbl_hints_room(hints), 2);
+            assert!(!fbl_hints_knows(hints, 10));
+            fbl_hints_foresee(hints, 11, false);
+            fbl_hints_foresee(hints, 10, false);
+            assert!(fbl_hints_knows(hints, 10));
+            let mut runs = ptr::null();
+            assert_eq!(fbl_hints_due(hints, &raw mut runs), 1);
+            assert_eq!(*runs, Run { first: 10, blocks: 2, wanted: 2 });
+            fbl_hints_jump(hints);
+            assert_eq!(fbl_hints_counts(hints).asked, 2);
+        }
+    }
+
+    #[test]
+    fn without_hints_there_is_nothing_to_do() {
+        let mut runs = ptr::null();
+        // SAFETY: null is allowed everywhere, and `runs` can be written.
+        unsafe {
+            let none = fbl_hints_init(ptr::null_mut(), 64, true, 16, 2, 25);
+            assert!(none.is_null() && fbl_hints_asleep(none) && fbl_hints_knows(none, 1));
+            assert_eq!((fbl_hints_room(none), fbl_hints_due(none, &raw mut runs)), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_at_the_border_and_leaves_them_asleep() {
+        let mut memory = memory();
+        // SAFETY: as above.
+        unsafe {
+            let hints = fbl_hints_init(memory.as_mut_ptr().cast(), 64, true, 16, 2, 25);
+            fbl_hints_came(hints, 5, 100_000);
+            assert_eq!(with(hints, 3, |_| panic!("planted")), 3);
+            assert!(fbl_hints_asleep(hints));
+            assert_eq!(fbl_hints_room(hints), 0);
+        }
+    }
+}

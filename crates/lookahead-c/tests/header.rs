@@ -1,0 +1,18 @@
+//! The header that C programs include says what the library has.
+
+use std::path::Path;
+use std::{env, fs};
+
+/// `FOREBAY_HEADER=write` writes it anew.
+#[test]
+fn the_header_is_what_cbindgen_makes_of_the_source() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut made = Vec::new();
+    cbindgen::generate(root).expect("cbindgen reads the crate").write(&mut made);
+    let path = root.join("include/forebay_lookahead.h");
+    if env::var_os("FOREBAY_HEADER").is_some_and(|what| what == "write") {
+        fs::write(&path, &made).expect("the header can be written");
+    }
+    let there = fs::read(&path).expect("the header is there");
+    assert!(there == made, "FOREBAY_HEADER=write cargo test -p forebay-lookahead-c");
+}

@@ -1,0 +1,196 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const LIMITS: Limits = Limits { combine_blocks: 16, gap_blocks: 2, over_read_percent: 25 };
+const SLOW: Option<Duration> = Some(Duration::from_micros(100));
+const FAST: Option<Duration> = Some(Duration::from_micros(4));
+
+/// A consumer of blocks in a given order, each of which is read as `read` says, given whether it was asked for.
+fn consume(
+    hints: &mut Hints,
+    order: &[Block],
+    mut read: impl FnMut(Block, bool) -> Option<Duration>,
+) -> Vec<Block> {
+    let mut asked = Vec::new();
+    let mut ahead = 0;
+    for (index, &block) in order.iter().enumerate() {
+        let hinted = asked.contains(&block);
+        hints.came(block, read(block, hinted));
+        ahead = ahead.max(index + 1);
+        while hints.room() > 0 && ahead < order.len() {
+            if !hints.knows(order[ahead]) {
+                hints.foresee(order[ahead], false);
+            }
+            ahead += 1;
+        }
+        for run in hints.due() {
+            asked.extend(run.first..run.first + run.blocks);
+        }
+    }
+    asked
+}
+
+fn far_apart(blocks: u32) -> Vec<Block> {
+    (0..blocks).map(|index| index * 100 + 7).collect()
+}
+
+/// What was asked for is there, what was not has to come from the device.
+fn cold(_: Block, asked: bool) -> Option<Duration> {
+    if asked { FAST } else { SLOW }
+}
+
+#[test]
+fn a_cold_scan_is_asked_for_but_for_the_few_left_out() {
+    let mut hints = Hints::new(64, Takes::All, LIMITS);
+    let order = far_apart(8_000);
+    let asked = consume(&mut hints, &order, |_, asked| if asked { SLOW } else { SLOW });
+    let counts = hints.counts();
+    assert_eq!(counts.asked, asked.len() as u64);
+    assert!(order.len() - asked.len() < 24, "{} of {}", asked.len(), order.len());
+    assert!(counts.useful + 64 >= counts.asked, "{counts:?}");
+}
+
+#[test]
+fn a_resident_file_is_left_alone_after_some_ten_blocks() {
+    let mut hints = Hints::new(256, Takes::All, LIMITS);
+    let mut first = true;
+    let asked = consume(&mut hints, &far_apart(5_000), |_, _| {
+        if std::mem::take(&mut first) { SLOW } else { FAST }
+    });
+    assert!(hints.asleep());
+    assert!(asked.len() < 48, "{} blocks", asked.len());
+}
+
+#[test]
+fn a_read_that_waits_wakes_again() {
+    let mut hints = Hints::new(256, Takes::All, LIMITS);
+    let order = far_apart(20_000);
+    let asked = consume(&mut hints, &order, |block, asked| match block {
+        0..400_000 => cold(block, asked),
+        400_000..1_200_000 => FAST,
+        _ => cold(block, asked),
+    });
+    let count = |range: std::ops::Range<u32>| asked.iter().filter(|at| range.contains(at)).count();
+    assert!(count(0..400_000) > 3_900);
+    assert!(count(400_000..1_200_000) < 2_100, "{}", count(400_000..1_200_000));
+    assert!(count(1_200_000..2_000_000) > 7_900);
+}
+
+#[test]
+fn what_the_consumer_has_itself_is_not_asked_for_and_ends_looking() {
+    let mut hints = Hints::new(64, Takes::All, LIMITS);
+    hints.came(1, SLOW);
+    let mut foreseen = 0;
+    for block in 0..10_000 {
+        hints.came(block, None);
+        while hints.room() > 0 {
+            hints.foresee(20_000 + foreseen, true);
+            foreseen += 1;
+            hints.jump();
+        }
+        assert!(hints.due().is_empty());
+    }
+    assert!(hints.asleep());
+    assert_eq!(foreseen, RESIDENT_FORESEEN);
+    assert_eq!(hints.counts().resident, u64::from(RESIDENT_FORESEEN));
+}
+
+#[test]
+fn one_that_may_stop_is_looked_ahead_of_by_a_tenth() {
+    for rows in [1, 9, 10, 25, 100, 1_000] {
+        let mut hints = Hints::new(256, Takes::MayStop, LIMITS);
+        let order = far_apart(20_000);
+        let mut come_to = 0;
+        let mut ahead = 0;
+        for (index, &block) in order.iter().enumerate().take(rows) {
+            hints.came(block, SLOW);
+            come_to = index + 1;
+            ahead = ahead.max(come_to);
+            while hints.room() > 0 {
+                hints.foresee(order[ahead], false);
+                ahead += 1;
+            }
+            hints.due();
+            assert!(ahead - come_to <= come_to / 10, "[HNT-2] {ahead} at {come_to}");
+        }
+        assert_eq!(come_to, rows);
+    }
+}
+
+#[test]
+fn neighbours_share_a_request() {
+    let mut hints = Hints::new(64, Takes::All, LIMITS);
+    for block in 0..200 {
+        hints.came(1_000_000 + block * 50, SLOW);
+    }
+    assert!(hints.room() >= 6);
+    for block in [44, 42, 10, 43, 60, 46] {
+        hints.foresee(block, false);
+    }
+    let runs: Vec<_> = hints.due().iter().map(|run| (run.first, run.blocks)).collect();
+    assert_eq!(runs, [(10, 1), (42, 5), (60, 1)]);
+    assert!(hints.due().is_empty());
+}
+
+#[test]
+fn a_consumer_that_went_elsewhere_is_followed() {
+    let mut hints = Hints::new(64, Takes::All, LIMITS);
+    consume(&mut hints, &far_apart(1_000), |_, _| SLOW);
+    while hints.room() > 0 {
+        hints.foresee(hints.next + 5_000_000, false);
+    }
+    assert_eq!(hints.room(), 0);
+    hints.jump();
+    assert!(hints.room() > 0);
+    while hints.room() > 0 {
+        hints.foresee(hints.next + 6_000_000, false);
+    }
+    for block in 0..100 {
+        hints.came(9_000_000 + block, SLOW);
+    }
+    assert!(hints.room() > 0, "strays tell it too");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 200 }))]
+
+    #[test]
+    fn never_too_far_ahead_never_twice_and_never_asleep(
+        most in 1_u32..300,
+        may_stop in any::<bool>(),
+        steps in proptest::collection::vec((0_u32..3_000, 0_u8..4, any::<bool>()), 1..600),
+    ) {
+        let takes = if may_stop { Takes::MayStop } else { Takes::All };
+        let mut hints = Hints::new(most, takes, LIMITS);
+        let mut numbers = std::collections::HashMap::new();
+        let mut foreseen = 0_usize;
+        for (index, &(block, read, resident)) in steps.iter().enumerate() {
+            hints.came(block, [None, FAST, SLOW, SLOW][usize::from(read)]);
+            let mut next = block;
+            for _ in 0..hints.room() {
+                next = next.wrapping_mul(31).wrapping_add(17) % 3_000;
+                if !hints.knows(next) {
+                    hints.foresee(next, resident);
+                    foreseen += 1;
+                }
+            }
+            let asleep = hints.asleep();
+            let bound = if may_stop { (index as u32 + 1) / 10 } else { most };
+            prop_assert!(hints.ahead() <= bound.min(most), "[HNT-2]");
+            for run in hints.due() {
+                prop_assert!(run.blocks <= LIMITS.combine_blocks);
+                if run.wanted < run.blocks {
+                    continue; // gaps are not asked for, they are read through
+                }
+                for block in run.first..run.first + run.blocks {
+                    if let Some(before) = numbers.insert(block, foreseen) {
+                        // A set of four is the least that is remembered.
+                        prop_assert!(foreseen - before >= WAYS, "[HNT-1] {}", block);
+                    }
+                }
+            }
+            prop_assert!(!asleep || hints.room() == 0, "[HNT-3]");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+\echo Use "CREATE EXTENSION forebay" to load this file. \quit

@@ -1,0 +1,29 @@
+/*
+ * What differs between PostgreSQL 14 and 18, for the rest to read as if it did not.
+ */
+#ifndef FB_COMPAT_H
+#define FB_COMPAT_H
+
+#if PG_VERSION_NUM < 140000 || PG_VERSION_NUM >= 190000
+#error "forebay knows PostgreSQL 14 to 18; use a release of forebay that knows this server, or one of these servers"
+#endif
+
+#include "storage/buf_internals.h"
+#include "storage/smgr.h"
+#include "utils/rel.h"
+
+#if PG_VERSION_NUM >= 160000
+#define FbInitBufferTag(tag, rel, fork, block) InitBufferTag(tag, &(rel)->rd_locator, fork, block)
+#else
+#define FbInitBufferTag(tag, rel, fork, block) INIT_BUFFERTAG(*(tag), (rel)->rd_node, fork, block)
+#endif
+
+#if PG_VERSION_NUM >= 180000
+#define FB_RUN_ARGS QueryDesc *query, ScanDirection direction, uint64 count
+#define FB_RUN_PASS query, direction, count
+#else
+#define FB_RUN_ARGS QueryDesc *query, ScanDirection direction, uint64 count, bool once
+#define FB_RUN_PASS query, direction, count, once
+#endif
+
+#endif

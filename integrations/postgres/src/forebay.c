@@ -1,0 +1,180 @@
+/*
+ * The extension's settings and hooks, and which nodes of a plan it looks at.
+ *
+ * A query is walked through once, when it starts; its b-tree scans are noted. Nothing is done to it beyond
+ * that: what an index scan returns goes through index_scan.c from then on.
+ *
+ * Failure: a server version that is not known is refused when the library is loaded.
+ */
+#include "forebay.h"
+
+#include "compat.h"
+#include "executor/executor.h"
+#include "fmgr.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/guc.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+bool		fb_enabled = true;
+int			fb_distance_max = 256;
+
+dlist_head	fb_queries = DLIST_STATIC_INIT(fb_queries);
+
+static ExecutorStart_hook_type next_start;
+static ExecutorRun_hook_type next_run;
+
+/* What is known where a node is walked through. */
+typedef struct Walk
+{
+	EState	   *estate;
+	FbQuery   **query;			/* NULL until something is found */
+	PlanState  *parent;			/* NULL at the top */
+	/* Whether all rows of what is walked through now are taken. */
+	bool		whole;
+} Walk;
+
+/* The query's memory goes, with all that was noted of it. */
+static void
+query_gone(void *arg)
+{
+	FbQuery    *query = arg;
+
+	fb_scans_gone(query);
+	dlist_delete(&query->link);
+}
+
+static FbQuery *
+query_of(Walk *walk)
+{
+	if (*walk->query == NULL)
+	{
+		FbQuery    *query = MemoryContextAllocZero(walk->estate->es_query_cxt, sizeof(FbQuery));
+
+		query->estate = walk->estate;
+		dlist_init(&query->scans);
+		dlist_push_head(&fb_queries, &query->link);
+		query->gone.func = query_gone;
+		query->gone.arg = query;
+		MemoryContextRegisterResetCallback(walk->estate->es_query_cxt, &query->gone);
+		*walk->query = query;
+	}
+	return *walk->query;
+}
+
+/* Whether all rows of a node are taken, given that all of its parent's are or not. */
+static bool
+is_whole(PlanState *node, PlanState *parent, bool whole, EState *estate)
+{
+	/* An uncorrelated EXISTS wants one row, and others are not told apart. */
+	if (list_member_ptr(estate->es_subplanstates, node))
+		return false;
+	if (parent == NULL)
+		return whole;
+	switch (nodeTag(parent))
+	{
+		case T_SortState:
+		case T_HashState:
+			return true;
+		case T_AggState:
+			return whole ||
+				castNode(AggState, parent)->aggstrategy == AGG_PLAIN ||
+				castNode(AggState, parent)->aggstrategy == AGG_HASHED;
+		case T_NestLoopState:
+			{
+				JoinState  *join = (JoinState *) parent;
+
+				return whole &&
+					!(node == innerPlanState(parent) &&
+					  (join->single_match || join->jointype == JOIN_SEMI || join->jointype == JOIN_ANTI));
+			}
+		case T_LimitState:
+		case T_MergeJoinState:
+		case T_CustomScanState:
+		case T_ForeignScanState:
+			return false;
+		default:
+			return whole;
+	}
+}
+
+/* Notes what is to be looked at in a node and below; a planstate_tree_walker. */
+static bool
+walk_plan(PlanState *node, void *context)
+{
+	Walk		walk = *(Walk *) context;
+
+	if (node == NULL)
+		return false;
+	walk.whole = is_whole(node, walk.parent, walk.whole, walk.estate);
+	if (IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState))
+		fb_scan_register(query_of(&walk), node, walk.whole);
+	walk.parent = node;
+	return planstate_tree_walker(node, walk_plan, &walk);
+}
+
+static void
+start(QueryDesc *query, int eflags)
+{
+	if (next_start)
+		next_start(query, eflags);
+	else
+		standard_ExecutorStart(query, eflags);
+	if (fb_enabled && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
+	{
+		FbQuery    *ours = NULL;
+		Walk		walk = {
+			.estate = query->estate,
+			.query = &ours,
+			.whole = !(eflags & EXEC_FLAG_BACKWARD),
+		};
+
+		walk_plan(query->planstate, &walk);
+	}
+}
+
+/* How many rows are asked for is only known here. */
+static void
+run(FB_RUN_ARGS)
+{
+	if (count != 0)
+	{
+		dlist_iter	iter;
+
+		dlist_foreach(iter, &fb_queries)
+		{
+			FbQuery    *ours = dlist_container(FbQuery, link, iter.cur);
+
+			if (ours->estate == query->estate)
+				ours->may_stop = true;
+		}
+	}
+	if (next_run)
+		next_run(FB_RUN_PASS);
+	else
+		standard_ExecutorRun(FB_RUN_PASS);
+}
+
+void
+_PG_init(void)
+{
+	DefineCustomBoolVariable("forebay.enabled",
+							 "Whether index scans look ahead.",
+							 "Off, queries that start from now on run none of forebay's code.",
+							 &fb_enabled, true, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("forebay.distance_max",
+							"How many blocks a scan looks ahead at most.",
+							"A tablespace's effective_io_concurrency holds where it is more; where it is 0, nothing is prefetched.",
+							&fb_distance_max, 256, 0, FB_DISTANCE_MOST, PGC_USERSET, 0, NULL, NULL, NULL);
+#if PG_VERSION_NUM >= 150000
+	MarkGUCPrefixReserved("forebay");
+#else
+	EmitWarningsOnPlaceholders("forebay");
+#endif
+	next_start = ExecutorStart_hook;
+	ExecutorStart_hook = start;
+	next_run = ExecutorRun_hook;
+	ExecutorRun_hook = run;
+}

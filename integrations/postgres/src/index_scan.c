@@ -1,0 +1,360 @@
+/*
+ * Look-ahead of b-tree scans.
+ *
+ * The functions of an index's access method lie in its relation-cache entry. Ours take the place of amgettuple,
+ * amrescan and amendscan there, once for an index in a session, and call nbtree's. A scan that is not noted
+ * passes through. A noted one is timed from row to row, and looked ahead of when reads wait: forebay-lookahead says
+ * how far and of what, leaf.c knows the rows to come, request.c asks for them.
+ *
+ * How long a heap block took to read is the time from one amgettuple's return to the next one's entry, or to
+ * the node's return, whichever is first: what the nodes above do with the row is not in it.
+ *
+ * It relies on BTScanOpaqueData, which is the same within a major version. When the relation-cache entry is built
+ * anew, our functions are gone from it, and this index is scanned as ever until a query notes it again.
+ *
+ * Failure: of what is called, only memory can fail a query, as anywhere in it; leaf.c says why reading leaves
+ * ahead does not. No lock or pin is kept from one call to the next.
+ */
+#include "forebay.h"
+
+#include "access/visibilitymap.h"
+#include "catalog/pg_am.h"
+#include "executor/instrument.h"
+#include "storage/bufmgr.h"
+
+/* Rows that are timed though none was read lately. */
+#define WATCH_ROWS 64
+/* So many reads in a row that did not wait make it enough to time every fourth row. */
+#define CALM_READS 64
+/* A request takes 16 blocks at most, reads through gaps of 2, and wastes one block in 4. */
+#define COMBINE_BLOCKS 16
+#define GAP_BLOCKS 2
+#define OVER_READ_PERCENT 25
+
+/* The scans that are noted, by their descriptor; NULL for one that is to pass through. */
+typedef struct Entry
+{
+	IndexScanDesc desc;
+	FbScan	   *scan;
+	char		status;
+} Entry;
+
+#define SH_PREFIX scans
+#define SH_ELEMENT_TYPE Entry
+#define SH_KEY_TYPE IndexScanDesc
+#define SH_KEY desc
+#define SH_HASH_KEY(table, key) ((uint32) (((uintptr_t) (key) >> 4) * 0x9E3779B1u))
+#define SH_EQUAL(table, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+static scans_hash *noted = NULL;
+static IndexScanDesc last_desc = NULL;
+static FbScan *last_scan = NULL;
+
+/* The scan whose row is being fetched from the heap, timed. */
+static FbScan *fetching = NULL;
+
+/* What carries out index scan nodes, before we took its place. */
+static ExecProcNodeMtd scan_node = NULL;
+static ExecProcNodeMtd index_only_node = NULL;
+
+static void
+forget(IndexScanDesc desc)
+{
+	if (last_desc == desc)
+		last_desc = NULL;
+	if (noted != NULL)
+		scans_delete(noted, desc);
+}
+
+/* Which noted scan this is, if any. */
+static FbScan *
+find(IndexScanDesc desc)
+{
+	Entry	   *entry;
+	bool		found;
+
+	if (desc == last_desc && (last_scan == NULL || *last_scan->scan == desc))
+		return last_scan;
+	if (dlist_is_empty(&fb_queries))
+		return NULL;
+	if (noted == NULL)
+		noted = scans_create(TopMemoryContext, 64, NULL);
+	entry = scans_insert(noted, desc, &found);
+	if (!found || (entry->scan != NULL && *entry->scan->scan != desc))
+	{
+		dlist_iter	query;
+		dlist_iter	scan;
+
+		entry->scan = NULL;
+		dlist_foreach(query, &fb_queries)
+		{
+			dlist_foreach(scan, &dlist_container(FbQuery, link, query.cur)->scans)
+			{
+				FbScan	   *one = dlist_container(FbScan, link, scan.cur);
+
+				if (*one->scan == desc)
+					entry->scan = one;
+			}
+		}
+	}
+	last_desc = desc;
+	last_scan = entry->scan;
+	return last_scan;
+}
+
+/* The heap's row is there, or not wanted: tells what its block cost. */
+static void
+came(FbScan *scan)
+{
+	int64		reads = pgBufferUsage.shared_blks_read - scan->reads;
+	BlockNumber block = scan->block;
+	int64		spent = -1;
+
+	fetching = NULL;
+	scan->block = InvalidBlockNumber;
+	if (reads > 0)
+		scan->watch = WATCH_ROWS;
+	else if (!scan->awake)
+		return;
+	if (reads > 0 && scan->timed)
+	{
+		instr_time	now;
+
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, scan->since);
+		spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+		scan->calm = fbl_read_waited(spent) ? 0 : scan->calm + 1;
+	}
+	if (scan->hints == NULL)
+	{
+		IndexScanDesc desc = *scan->scan;
+		int			most = fb_distance_of(desc->heapRelation);
+		uint8	   *memory;
+
+		if (most == 0 || scan->calm > 0 || spent < 0)
+			return;
+		memory = MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size());
+		scan->hints = fbl_hints_init(memory, most, scan->whole && !scan->query->may_stop,
+									 COMBINE_BLOCKS, GAP_BLOCKS, OVER_READ_PERCENT);
+	}
+	/* Where the visibility map tells enough, the heap is not come to. */
+	if (scan->index_only && reads == 0 && !fbl_hints_knows(scan->hints, block))
+		return;
+	fbl_hints_came(scan->hints, block, spent);
+	scan->awake = !fbl_hints_asleep(scan->hints);
+}
+
+/* Foresees rows as far as the hints have room, and asks for their blocks. */
+static void
+look_ahead(FbScan *scan, IndexScanDesc desc)
+{
+	Relation	heap = desc->heapRelation;
+	uint32		room = fbl_hints_room(scan->hints);
+	BlockNumber before = scan->block;
+	Buffer		map = InvalidBuffer;
+	const struct fbl_run *runs;
+	size_t		count;
+
+	if (room == 0)
+		return;
+	while (room > 0)
+	{
+		BlockNumber block = fb_cursor_next(scan, desc);
+
+		if (block == InvalidBlockNumber)
+			break;
+		if (block == before || fbl_hints_knows(scan->hints, block))
+			continue;
+		before = block;
+		if (block >= scan->heap_blocks)
+		{
+			scan->heap_blocks = RelationGetNumberOfBlocks(heap);
+			if (block >= scan->heap_blocks)
+				continue;
+		}
+		if (scan->index_only && VM_ALL_VISIBLE(heap, block, &map))
+			continue;
+		fbl_hints_foresee(scan->hints, block, fb_in_buffers(heap, block));
+		room--;
+	}
+	if (map != InvalidBuffer)
+		ReleaseBuffer(map);
+	count = fbl_hints_due(scan->hints, &runs);
+	for (size_t i = 0; i < count; i++)
+		fb_ask(heap, runs[i].first, Min(runs[i].blocks, scan->heap_blocks - runs[i].first));
+}
+
+/* Takes note of where the scan is, and whether it has gone there from row to row. */
+static void
+follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+{
+	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
+	int			step = ScanDirectionIsForward(direction) ? 1 : -1;
+
+	if (scan->rescanned || scan->direction != direction)
+	{
+		scan->rescanned = false;
+		scan->direction = direction;
+		fb_cursor_reset(scan, desc);
+		fbl_hints_jump(scan->hints);
+	}
+	else if (scan->leaf != pos->currPage)
+	{
+		if (!fb_cursor_follow(scan, desc))
+			fb_cursor_reset(scan, desc);
+	}
+	else if (pos->itemIndex != scan->item + step)
+	{
+		fb_cursor_reset(scan, desc);
+		fbl_hints_jump(scan->hints);
+	}
+	scan->leaf = pos->currPage;
+	scan->item = pos->itemIndex;
+}
+
+/* In the place of btgettuple. */
+static bool
+get_tuple(IndexScanDesc desc, ScanDirection direction)
+{
+	FbScan	   *scan = find(desc);
+
+	if (scan == NULL)
+		return btgettuple(desc, direction);
+	if (scan->block != InvalidBlockNumber)
+		came(scan);
+	if (!btgettuple(desc, direction))
+		return false;
+	if (ItemPointerIsValid(&desc->xs_heaptid))
+		scan->block = ItemPointerGetBlockNumber(&desc->xs_heaptid);
+	scan->row_total++;
+	if (scan->awake)
+	{
+		follow(scan, desc, direction);
+		look_ahead(scan, desc);
+	}
+	else
+		scan->rescanned = true; /* where it is will be looked up when it wakes */
+	scan->reads = pgBufferUsage.shared_blks_read;
+	scan->timed = scan->awake ||
+		(scan->watch > 0 && (scan->calm < CALM_READS || scan->row_total % 4 == 0));
+	if (scan->watch > 0)
+		scan->watch--;
+	if (scan->timed)
+		INSTR_TIME_SET_CURRENT(scan->since);
+	fetching = scan;
+	return true;
+}
+
+/* In the place of btrescan. */
+static void
+rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int order_count)
+{
+	FbScan	   *scan = find(desc);
+
+	if (scan != NULL)
+	{
+		if (scan->block != InvalidBlockNumber)
+			came(scan);
+		scan->rescanned = true;
+	}
+	btrescan(desc, keys, key_count, orders, order_count);
+}
+
+/* In the place of btendscan. */
+static void
+end_scan(IndexScanDesc desc)
+{
+	forget(desc);
+	btendscan(desc);
+}
+
+/* In the place of what carries out the node: its row is there, so the time for its block ends. */
+static TupleTableSlot *
+node_returns(PlanState *node, TupleTableSlot *row)
+{
+	if (fetching != NULL && fetching->node == node)
+		came(fetching);
+	return row;
+}
+
+static TupleTableSlot *
+exec_scan(PlanState *node)
+{
+	return node_returns(node, scan_node(node));
+}
+
+static TupleTableSlot *
+exec_index_only(PlanState *node)
+{
+	return node_returns(node, index_only_node(node));
+}
+
+/* Whether our functions are in an index's relation-cache entry, putting them there if they can be. */
+static bool
+take_place(Relation index)
+{
+	IndexAmRoutine *am = index->rd_indam;
+
+	if (am->amgettuple == get_tuple)
+		return true;
+	/* Somebody else is there already: leave this index to them. */
+	if (index->rd_rel->relam != BTREE_AM_OID || am->amgettuple != btgettuple ||
+		am->amrescan != btrescan || am->amendscan != btendscan)
+		return false;
+	am->amgettuple = get_tuple;
+	am->amrescan = rescan;
+	am->amendscan = end_scan;
+	return true;
+}
+
+/* Notes an index scan node, from its query's start on. */
+void
+fb_scan_register(FbQuery *query, PlanState *node, bool whole)
+{
+	bool		index_only = IsA(node, IndexOnlyScanState);
+	Relation	index = index_only ? ((IndexOnlyScanState *) node)->ioss_RelationDesc
+		: ((IndexScanState *) node)->iss_RelationDesc;
+	ExecProcNodeMtd *real = index_only ? &index_only_node : &scan_node;
+	ExecProcNodeMtd ours = index_only ? exec_index_only : exec_scan;
+	FbScan	   *scan;
+
+	if (index == NULL || !take_place(index))
+		return;
+	if (*real == NULL)
+		*real = node->ExecProcNodeReal;
+	if (*real == node->ExecProcNodeReal)
+		node->ExecProcNodeReal = ours;
+
+	scan = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbScan));
+	scan->query = query;
+	scan->node = node;
+	scan->scan = index_only ? &((IndexOnlyScanState *) node)->ioss_ScanDesc : &((IndexScanState *) node)->iss_ScanDesc;
+	scan->index_only = index_only;
+	scan->whole = whole;
+	scan->watch = WATCH_ROWS;
+	scan->block = InvalidBlockNumber;
+	scan->rescanned = true;
+	dlist_push_head(&query->scans, &scan->link);
+}
+
+/* The query's memory goes: so do its scans, ended or not. */
+void
+fb_scans_gone(FbQuery *query)
+{
+	scans_iterator each;
+	Entry	   *entry;
+
+	last_desc = NULL;
+	fetching = NULL;
+	if (noted == NULL || noted->members == 0)
+		return;
+	/* What is left was not ended, as after an error. */
+	scans_start_iterate(noted, &each);
+	while ((entry = scans_iterate(noted, &each)) != NULL)
+		if (entry->scan == NULL || entry->scan->query == query)
+			scans_delete(noted, entry->desc);
+}
