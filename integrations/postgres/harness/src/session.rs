@@ -106,7 +106,11 @@ impl Session {
                     outcome.add(&message);
                 }
             }
-            Err(error) => outcome.error = Some(told(&error)),
+            Err(error) => {
+                outcome.error = Some(told(&error));
+                // An error is told before its transaction is cleaned up; the next statement waits for that.
+                let _ = self.client.simple_query("");
+            }
         }
         outcome.notices = self.notices.try_iter().collect();
         outcome
