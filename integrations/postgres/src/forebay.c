@@ -128,6 +128,7 @@ walk_plan(PlanState *node, void *context)
 static void
 start(QueryDesc *query, int eflags)
 {
+	fb_scan_fetched();
 	if (next_start)
 		next_start(query, eflags);
 	else

@@ -89,9 +89,12 @@ typedef struct FbScan
 	uint32		calm;
 	/* The row returned last: its heap block, and what stood then. */
 	BlockNumber block;
-	int64		reads;
 	instr_time	since;
 	bool		timed;
+	/* The reads that stood then; once it is fetched, those that it took. */
+	int64		reads;
+	/* How long they took, in nanoseconds; less than 0 if that is not known. */
+	int64		spent;
 
 	/* Where the scan was when it returned that row. */
 	BlockNumber leaf;
@@ -102,11 +105,10 @@ typedef struct FbScan
 	/* Blocks of the heap, as many as there surely are. */
 	BlockNumber heap_blocks;
 
-	/* What it comes to, for its index's numbers; told once. */
+	/* What it comes to, for its index's numbers. */
 	Oid			index;
 	uint64		start_total;
 	uint64		row_total;
-	bool		ended;
 } FbScan;
 
 /* What is counted for each index, in the order of the view's columns. */
@@ -138,6 +140,7 @@ typedef struct FbReader FbReader;
 
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
+extern void fb_scan_fetched(void);
 extern void fb_scans_gone(FbQuery *query);
 extern FbScan *fb_scan_of(PlanState *node);
 

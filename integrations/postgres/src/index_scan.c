@@ -9,14 +9,15 @@
  * How long a heap block took to read is the time from one amgettuple's return to the next one's entry, or to
  * the node's return, whichever is first: what the nodes above do with the row is not in it.
  *
- * It relies on BTScanOpaqueData, which is the same within a major version. When the relation-cache entry is built
- * anew, our functions are gone from it, and this index is scanned as ever until a query notes it again.
+ * It relies on BTScanOpaqueData, which is the same within a major version. A relation-cache entry keeps our functions while
+ * it is open, so a scan has them from its beginning to its end; an entry built anew later has them from the next query on.
  *
  * Failure: of what is called, only memory can fail a query, as anywhere in it; leaf.c says why reading leaves
  * ahead does not. No lock or pin is kept from one call to the next.
  */
 #include "forebay.h"
 
+#include "access/tableam.h"
 #include "access/visibilitymap.h"
 #include "catalog/pg_am.h"
 #include "executor/instrument.h"
@@ -95,21 +96,21 @@ same_state(IndexScanDesc desc)
 	return known == SAME;
 }
 
-/* Which noted scan this is, if any. */
+/* Which noted scan this is, if any. One that begins is looked up anew: an error may have left its descriptor's place. */
 static FbScan *
-find(IndexScanDesc desc)
+find(IndexScanDesc desc, bool begins)
 {
 	Entry	   *entry;
 	bool		found;
 
-	if (desc == last_desc && (last_scan == NULL || *last_scan->scan == desc))
+	if (desc == last_desc && (last_scan == NULL ? !begins : *last_scan->scan == desc))
 		return last_scan;
 	if (dlist_is_empty(&fb_queries))
 		return NULL;
 	if (noted == NULL)
 		noted = scans_create(TopMemoryContext, 64, NULL);
 	entry = scans_insert(noted, desc, &found);
-	if (!found || (entry->scan != NULL && *entry->scan->scan != desc))
+	if (!found || (entry->scan == NULL ? begins : *entry->scan->scan != desc))
 	{
 		dlist_iter	query;
 		dlist_iter	scan;
@@ -131,29 +132,48 @@ find(IndexScanDesc desc)
 	return last_scan;
 }
 
-/* The heap's row is there, or not wanted: tells what its block cost. */
-static void
-came(FbScan *scan)
+/*
+ * A row is fetched, if one was: its reads and its time end here. That is so as well where a query begins, which a function
+ * in the node's filter may run. Of a scan that an error has left nothing but our own memory is looked at.
+ */
+void
+fb_scan_fetched(void)
 {
-	int64		reads = pgBufferUsage.shared_blks_read - scan->reads;
-	BlockNumber block = scan->block;
-	int64		spent = -1;
+	FbScan	   *scan = fetching;
 
 	fetching = NULL;
-	scan->block = InvalidBlockNumber;
-	if (reads > 0)
-		scan->watch = WATCH_ROWS;
-	else if (!scan->awake)
+	if (scan == NULL)
 		return;
-	if (reads > 0 && scan->timed)
+	scan->reads = pgBufferUsage.shared_blks_read - scan->reads;
+	if (scan->reads > 0 && scan->timed)
 	{
 		instr_time	now;
 
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, scan->since);
-		spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
-		scan->calm = fbl_read_waited(spent) ? 0 : scan->calm + 1;
+		scan->spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 	}
+}
+
+/* The heap's row is there, or not wanted: tells what its block cost. */
+static void
+came(FbScan *scan)
+{
+	BlockNumber block = scan->block;
+	int64		reads;
+	int64		spent;
+
+	if (fetching == scan)
+		fb_scan_fetched();
+	reads = scan->reads;
+	spent = scan->spent;
+	scan->block = InvalidBlockNumber;
+	if (reads > 0)
+		scan->watch = WATCH_ROWS;
+	else if (!scan->awake)
+		return;
+	if (spent >= 0)
+		scan->calm = fbl_read_waited(spent) ? 0 : scan->calm + 1;
 	if (scan->hints == NULL)
 	{
 		IndexScanDesc desc = *scan->scan;
@@ -245,10 +265,12 @@ follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 static bool
 get_tuple(IndexScanDesc desc, ScanDirection direction)
 {
-	FbScan	   *scan = find(desc);
+	FbScan	   *scan = find(desc, false);
 
 	if (scan == NULL)
 		return btgettuple(desc, direction);
+	/* Another's, if that has a node that somebody else carries out. */
+	fb_scan_fetched();
 	if (scan->block != InvalidBlockNumber)
 		came(scan);
 	if (!btgettuple(desc, direction))
@@ -264,6 +286,7 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 	else
 		scan->rescanned = true; /* where it is will be looked up when it wakes */
 	scan->reads = pgBufferUsage.shared_blks_read;
+	scan->spent = -1;
 	scan->timed = scan->awake ||
 		(scan->watch > 0 && (scan->calm < CALM_READS || scan->row_total % 4 == 0));
 	if (scan->watch > 0)
@@ -278,7 +301,7 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 static void
 rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int order_count)
 {
-	FbScan	   *scan = find(desc);
+	FbScan	   *scan = find(desc, true);
 
 	if (scan != NULL)
 	{
@@ -292,7 +315,7 @@ rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int orde
 
 /* A scan is at its end, be it an error: its numbers go to its index. It raises no errors. */
 static void
-count_once(FbScan *scan)
+add_counts(FbScan *scan)
 {
 	struct fbl_counts counts = fbl_hints_counts(scan->hints);
 	uint64		values[FB_STATS] = {
@@ -305,21 +328,24 @@ count_once(FbScan *scan)
 		[FB_WAITED_NS] = counts.waited_ns,
 	};
 
-	if (!scan->ended && scan->start_total > 0)
+	if (scan->start_total > 0)
 		fb_stats_add(scan->index, values);
-	scan->ended = true;
 }
 
 /* In the place of btendscan. */
 static void
 end_scan(IndexScanDesc desc)
 {
-	FbScan	   *scan = find(desc);
+	FbScan	   *scan = find(desc, false);
 
 	forget(desc);
 	if (scan != NULL)
 	{
-		count_once(scan);
+		if (fetching == scan)
+			fetching = NULL;
+		/* Its descriptor's place may be another scan's before the query's memory goes. */
+		dlist_delete(&scan->link);
+		add_counts(scan);
 		fb_explain_log(scan);
 	}
 	btendscan(desc);
@@ -371,11 +397,14 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	bool		index_only = IsA(node, IndexOnlyScanState);
 	Relation	index = index_only ? ((IndexOnlyScanState *) node)->ioss_RelationDesc
 		: ((IndexScanState *) node)->iss_RelationDesc;
+	Relation	heap = ((ScanState *) node)->ss_currentRelation;
 	ExecProcNodeMtd *real = index_only ? &index_only_node : &scan_node;
 	ExecProcNodeMtd ours = index_only ? exec_index_only : exec_scan;
 	FbScan	   *scan;
 
-	if (index == NULL || !take_place(index))
+	/* What is no heap may keep its rows elsewhere than in the block that their address says. */
+	if (index == NULL || RelationUsesLocalBuffers(heap) ||
+		heap->rd_tableam != GetHeapamTableAmRoutine() || !take_place(index))
 		return;
 	if (*real == NULL)
 		*real = node->ExecProcNodeReal;
@@ -426,9 +455,10 @@ fb_scans_gone(FbQuery *query)
 	dlist_iter	iter;
 
 	last_desc = NULL;
-	fetching = NULL;
+	if (fetching != NULL && fetching->query == query)
+		fetching = NULL;
 	dlist_foreach(iter, &query->scans)
-		count_once(dlist_container(FbScan, link, iter.cur));
+		add_counts(dlist_container(FbScan, link, iter.cur));
 	if (noted == NULL || noted->members == 0)
 		return;
 	/* What is left was not ended, as after an error. */

@@ -167,7 +167,8 @@ go_beyond(FbScan *scan, IndexScanDesc desc, BlockNumber beyond)
 	Relation	index = desc->indexRelation;
 
 	scan->cursor.beyond = beyond;
-	if (beyond != InvalidBlockNumber && !fb_in_buffers(index, beyond))
+	/* A damaged link must not cost a scan that stops before it more than a hint. */
+	if (beyond != InvalidBlockNumber && !fb_in_buffers(index, beyond) && beyond < RelationGetNumberOfBlocks(index))
 		fb_ask(index, beyond, 1);
 }
 
