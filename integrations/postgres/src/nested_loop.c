@@ -240,26 +240,31 @@ find_leaf(FbJoin *join, Row *row)
 	MemoryContextSwitchTo(old);
 }
 
-/* The far stage: finds the leaves of rows, and asks for them. */
+/*
+ * The far stage: finds the leaves of rows, and asks for them. No more rows are looked at than there is room for
+ * leaves, lest the next row be late where few of them bring one.
+ */
 static void
 ask_leaves(FbJoin *join, uint32 room)
 {
 	Relation	index = (*join->scan->scan)->indexRelation;
 
-	while (room > 0 && (join->found < join->tail || fetch_ahead(join)))
+	for (uint32 rows = room; rows > 0; rows--)
 	{
-		Row		   *row = row_at(join, join->found++);
+		Row		   *row;
 
+		if (join->found == join->tail && !fetch_ahead(join))
+			break;
+		row = row_at(join, join->found++);
 		find_leaf(join, row);
 		if (row->leaf == InvalidBlockNumber || fbl_hints_knows(join->leaves, row->leaf))
 			continue;
 		fbl_hints_foresee(join->leaves, row->leaf, fb_in_buffers(index, row->leaf));
-		room--;
 	}
 	ask_due(join->leaves, index);
 }
 
-/* The near stage: looks at the leaves of rows, and asks for their heap blocks. */
+/* The near stage: looks at the leaves of rows, and asks for their heap blocks; of no more rows than there is room for. */
 static void
 ask_heap(FbJoin *join, uint32 room)
 {
@@ -267,7 +272,7 @@ ask_heap(FbJoin *join, uint32 room)
 	Buffer		map = InvalidBuffer;
 	BlockNumber before = InvalidBlockNumber;
 
-	while (room > 0 && (join->barrier == 0 || join->barrier <= join->head))
+	for (uint32 rows = room; rows > 0 && room > 0 && join->barrier <= join->head; rows--)
 	{
 		BlockNumber blocks[ROW_BLOCKS];
 		MemoryContext old;
