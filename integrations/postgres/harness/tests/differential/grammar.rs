@@ -98,15 +98,15 @@ impl Grammar {
 
     /// A query of any shape.
     pub(crate) fn query(&mut self) -> Query {
-        let sql = match self.rng.u8(..16) {
+        let sql = match self.rng.u8(..18) {
             0..=2 => self.single(),
             3..=6 => self.join(),
             7 | 8 => self.exists(),
             9 | 10 => self.lateral(),
             11 => self.correlated(),
             12 => self.grouped(),
-            13 => self.functions(),
-            14 => self.with(),
+            13..=15 => self.functions(),
+            16 => self.with(),
             _ => self.other_indexes(),
         };
         Query { sql, exact: self.exact }
