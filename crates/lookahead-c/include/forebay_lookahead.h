@@ -37,11 +37,16 @@ struct fbl_counts {
   uint64_t resident;
   // Time that reads waited for a device, whether asked for or not, in nanoseconds.
   uint64_t waited_ns;
+  // Most blocks that it was ahead when it asked.
+  uint64_t ahead_most;
 };
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Whether a read that took so long, in nanoseconds, came from a device: who has no hints yet makes them then.
+bool fbl_read_waited(int64_t read_ns);
 
 // How many bytes one consumer's hints take.
 uintptr_t fbl_hints_size(void);

@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::time::Duration;
 
-use forebay_lookahead::{HintCounts, Hints, Limits, Run, Takes};
+use forebay_lookahead::{HintCounts, Hints, Limits, Run, Takes, read_waited};
 
 pub use trial::*;
 
@@ -34,6 +34,12 @@ struct Handle<T> {
     what: T,
     /// A panic came through: it is never asked again.
     broken: bool,
+}
+
+/// Whether a read that took so long, in nanoseconds, came from a device: who has no hints yet makes them then.
+#[unsafe(no_mangle)]
+pub extern "C" fn fbl_read_waited(read_ns: i64) -> bool {
+    u64::try_from(read_ns).is_ok_and(|ns| read_waited(Duration::from_nanos(ns)))
 }
 
 /// How many bytes one consumer's hints take.

@@ -6,8 +6,8 @@
 //! cost its reader is told back, and nothing else is known: no completion, no cache state.
 //!
 //! A hint for a block that the kernel has costs as much as a third of the read that it is to help, so hints
-//! must stop where nothing waits. Asleep, nothing is asked for; one read that waits wakes. Awake, a few blocks
-//! are left out, more and more rarely: their reads tell whether hints are still of use. Worked example: all
+//! must stop where nothing waits. Asleep, nothing is asked for; one read that waits wakes, or two close to each other
+//! once hints were found useless, as a busy machine makes any read wait now and then. Awake, a few blocks are left out, more and more rarely: their reads tell whether hints are still of use. Worked example: all
 //! waits, and of the first 8,000 blocks nine are left out; all is resident, and after three blocks left out,
 //! about 32 blocks in all, it sleeps. To ask the kernel what is resident (mincore, cachestat) was rejected: it
 //! costs as much as the hint.
@@ -29,6 +29,8 @@ use crate::{Block, Distance, Limits, Run, coalesce::coalesce_in_place};
 /// A read at least this long came from a device: copying a page from the kernel takes a few microseconds, the
 /// fastest flash ten times as many.
 const DEVICE_READ_MIN: Duration = Duration::from_micros(20);
+/// Once hints were found useless, so many reads may lie between two that wait and wake: one alone is noise.
+const WAKE_WITHIN: u32 = 16;
 /// Most blocks that one batch of requests may hold.
 const BATCH_MAX: usize = 256;
 /// The next batch is made when one part in so many of the distance is free.
@@ -61,6 +63,11 @@ pub enum Takes {
     MayStop,
 }
 
+/// Whether a read that took so long came from a device.
+pub fn read_waited(read: Duration) -> bool {
+    read >= DEVICE_READ_MIN
+}
+
 /// What became of the blocks foreseen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -73,6 +80,8 @@ pub struct HintCounts {
     pub resident: u64,
     /// Time that reads waited for a device, whether asked for or not, in nanoseconds.
     pub waited_ns: u64,
+    /// Most blocks that it was ahead when it asked.
+    pub ahead_most: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +110,10 @@ pub struct Hints {
     takes: Takes,
     limits: Limits,
     asleep: bool,
+    /// Hints were found useless before.
+    doubted: bool,
+    /// Reads since the last that waited, while asleep.
+    since_wait: u32,
     /// The number of the next block foreseen, and the one after the last that the consumer came to.
     next: u32,
     taken: u32,
@@ -127,6 +140,8 @@ impl Hints {
             takes,
             limits,
             asleep: true,
+            doubted: false,
+            since_wait: WAKE_WITHIN,
             next: 0,
             taken: 0,
             took: 0,
@@ -222,9 +237,11 @@ impl Hints {
 
     /// The requests to make now for what was foreseen since the last call: ascending, neighbours merged.
     pub fn due(&mut self) -> &[Run] {
+        let ahead = u64::from(self.ahead());
         let batch = &mut self.batch[..self.batched];
         self.batched = 0;
         self.counts.asked += batch.len() as u64;
+        self.counts.ahead_most = self.counts.ahead_most.max(ahead);
         batch.sort_unstable_by_key(|run| run.first);
         let runs = coalesce_in_place(batch, self.limits, |_| u32::MAX);
         &self.batch[..runs]
@@ -233,7 +250,8 @@ impl Hints {
     /// The consumer came to a block, and reading it took so long; `None` if it had it in its own cache.
     pub fn came(&mut self, block: Block, read: Option<Duration>) {
         self.took += 1;
-        let waited = read.filter(|read| *read >= DEVICE_READ_MIN);
+        let waited = read.filter(|read| read_waited(*read));
+        self.since_wait = self.since_wait.saturating_add(u32::from(read.is_some()));
         if let Some(wait) = waited {
             self.counts.waited_ns += wait.as_nanos() as u64;
         }
@@ -251,6 +269,9 @@ impl Hints {
                 self.leave_out_every = (self.leave_out_every * 2).min(LEAVE_OUT_RARE);
             }
             (Some(State::LeftOut), None) => self.found_resident(),
+            (_, Some(_)) if self.asleep && self.doubted && self.since_wait >= WAKE_WITHIN => {
+                self.since_wait = 0;
+            }
             (_, Some(wait)) => {
                 self.asleep = false;
                 self.distance.waited(wait);
@@ -308,6 +329,8 @@ impl Hints {
         self.leave_out_every = LEAVE_OUT_DOUBT;
         self.until_left_out = self.until_left_out.min(LEAVE_OUT_DOUBT);
         if self.resident_left_out >= RESIDENT_LEFT_OUT {
+            self.doubted = true;
+            self.since_wait = WAKE_WITHIN;
             self.sleep();
         }
     }

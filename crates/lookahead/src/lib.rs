@@ -46,7 +46,7 @@ pub use coalesce::{Limits, Run, coalesce};
 pub use costs::{Costs, DeviceCosts};
 pub use detect::{Detected, Detector, Why};
 pub use distance::Distance;
-pub use hints::{HINTS_MOST, HintCounts, Hints, Takes};
+pub use hints::{HINTS_MOST, HintCounts, Hints, Takes, read_waited};
 pub use trial::{Side, Trial};
 
 /// A block's position in its file, counted in blocks from 0.

@@ -1,5 +1,37 @@
+/* integrations/postgres/sql/forebay--0.1.sql */
+
 \echo Use "CREATE EXTENSION forebay" to load this file. \quit
 
+CREATE FUNCTION forebay_stat_indexes(
+	OUT indexrelid oid,
+	OUT scans bigint,
+	OUT rows bigint,
+	OUT prefetched bigint,
+	OUT useful bigint,
+	OUT wasted bigint,
+	OUT resident bigint,
+	OUT waited_ms double precision)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+CREATE VIEW forebay_stat_indexes AS
+	SELECT n.nspname AS schemaname, t.relname AS relname, i.relname AS indexrelname, s.*
+	FROM forebay_stat_indexes() s
+	LEFT JOIN pg_class i ON i.oid = s.indexrelid
+	LEFT JOIN pg_namespace n ON n.oid = i.relnamespace
+	LEFT JOIN pg_index x ON x.indexrelid = s.indexrelid
+	LEFT JOIN pg_class t ON t.oid = x.indrelid;
+
+GRANT SELECT ON forebay_stat_indexes TO PUBLIC;
+
+CREATE FUNCTION forebay_stat_reset()
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+/* As pg_stat_reset(): for superusers, and for whom they grant it. */
+REVOKE ALL ON FUNCTION forebay_stat_reset() FROM PUBLIC;
 -- The last reads of this session's scans (forebay.trace), of one relation or of all: S where a read follows the last
 -- one of its scan, R where it does not.
 CREATE FUNCTION forebay_trace(

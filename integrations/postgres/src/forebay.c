@@ -44,6 +44,9 @@ query_gone(void *arg)
 	FbQuery    *query = arg;
 
 	fb_scans_gone(query);
+#if PG_VERSION_NUM < 180000
+	fb_bitmaps_gone(query);
+#endif
 	dlist_delete(&query->link);
 }
 
@@ -112,6 +115,10 @@ walk_plan(PlanState *node, void *context)
 	walk.whole = is_whole(node, walk.parent, walk.whole, walk.estate);
 	if (IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState))
 		fb_scan_register(query_of(&walk), node, walk.whole);
+#if PG_VERSION_NUM < 180000
+	if (IsA(node, BitmapHeapScanState))
+		fb_bitmap_register(query_of(&walk), node, walk.whole);
+#endif
 	if (walk.reader != NULL)
 		fb_reader_note(walk.reader, node);
 	walk.parent = node;
@@ -172,6 +179,8 @@ _PG_init(void)
 							"How many blocks a scan looks ahead at most.",
 							"A tablespace's effective_io_concurrency holds where it is more; where it is 0, nothing is prefetched.",
 							&fb_distance_max, 256, 0, FB_DISTANCE_MOST, PGC_USERSET, 0, NULL, NULL, NULL);
+	fb_stats_init();
+	fb_explain_init();
 	fb_strategy_init();
 	fb_trace_init();
 #if PG_VERSION_NUM >= 150000

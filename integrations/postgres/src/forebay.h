@@ -3,9 +3,12 @@
  *
  *	forebay.c	settings, hooks, which nodes of a plan are looked at
  *	index_scan.c	look-ahead of b-tree scans
+ *	bitmap.c	look-ahead of bitmap heap scans, until 17
  *	leaf.c		the rows of a b-tree scan that are to come
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
  *	segments.c	the open files that a relation lies in
+ *	stats.c		what look-ahead did for each index
+ *	explain.c	what it did for a scan, where that is asked for
  *	strategy.c	readahead strategies: telling the kernel how relations are read
  *	trace.c		a session's reads, sequential or not
  */
@@ -82,6 +85,8 @@ typedef struct FbScan
 	bool		awake;
 	/* So many rows are still timed though none is read. */
 	int			watch;
+	/* Timed reads in a row that did not wait. */
+	uint32		calm;
 	/* The row returned last: its heap block, and what stood then. */
 	BlockNumber block;
 	int64		reads;
@@ -97,9 +102,25 @@ typedef struct FbScan
 	/* Blocks of the heap, as many as there surely are. */
 	BlockNumber heap_blocks;
 
+	/* What it comes to, for its index's numbers; told once. */
+	Oid			index;
+	uint64		start_total;
 	uint64		row_total;
+	bool		ended;
 } FbScan;
 
+/* What is counted for each index, in the order of the view's columns. */
+typedef enum FbStat
+{
+	FB_SCANS,
+	FB_ROWS,
+	FB_PREFETCHED,
+	FB_USEFUL,
+	FB_WASTED,
+	FB_RESIDENT,
+	FB_WAITED_NS,
+	FB_STATS,					/* how many there are */
+} FbStat;
 
 /* How a relation is read. */
 typedef enum FbAccess
@@ -118,6 +139,13 @@ typedef struct FbReader FbReader;
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scans_gone(FbQuery *query);
+extern FbScan *fb_scan_of(PlanState *node);
+
+/* bitmap.c */
+#if PG_VERSION_NUM < 180000
+extern void fb_bitmap_register(FbQuery *query, PlanState *node, bool whole);
+extern void fb_bitmaps_gone(FbQuery *query);
+#endif
 
 /* leaf.c */
 extern void fb_cursor_reset(FbScan *scan, IndexScanDesc desc);
@@ -131,6 +159,14 @@ extern int	fb_distance_of(Relation rel);
 
 /* segments.c */
 extern bool fb_segment(Relation rel, BlockNumber block, File *file, off_t *offset);
+/* stats.c */
+extern void fb_stats_init(void);
+extern void fb_stats_expect(Oid index);
+extern void fb_stats_add(Oid index, const uint64 *values);
+
+/* explain.c */
+extern void fb_explain_init(void);
+extern void fb_explain_log(FbScan *scan);
 extern bool fb_segment_of(SMgrRelation smgr, BlockNumber block, File *file, off_t *offset);
 
 /* strategy.c */

@@ -21,9 +21,12 @@
 #include "catalog/pg_am.h"
 #include "executor/instrument.h"
 #include "storage/bufmgr.h"
+#include "utils/memutils.h"
 
 /* Rows that are timed though none was read lately. */
 #define WATCH_ROWS 64
+/* So many reads in a row that did not wait make it enough to time every fourth row. */
+#define CALM_READS 64
 /* A request takes 16 blocks at most, reads through gaps of 2, and wastes one block in 4. */
 #define COMBINE_BLOCKS 16
 #define GAP_BLOCKS 2
@@ -68,6 +71,30 @@ forget(IndexScanDesc desc)
 		scans_delete(noted, desc);
 }
 
+/*
+ * Whether the server's scan state is as large as ours: it may differ between minor releases. The same size asked
+ * for in the same kind of context takes the same space.
+ */
+static bool
+same_state(IndexScanDesc desc)
+{
+	static enum {UNKNOWN, SAME, DIFFERS} known = UNKNOWN;
+
+	if (known == UNKNOWN)
+	{
+		void	   *ours = palloc(sizeof(BTScanOpaqueData));
+
+		known = GetMemoryChunkSpace(ours) == GetMemoryChunkSpace(desc->opaque) ? SAME : DIFFERS;
+		pfree(ours);
+		if (known == DIFFERS)
+			ereport(WARNING,
+					(errmsg("forebay does not look ahead in index scans"),
+					 errdetail("This server keeps the state of b-tree scans in another form than the one that forebay was built for."),
+					 errhint("Build and install forebay for this release of PostgreSQL.")));
+	}
+	return known == SAME;
+}
+
 /* Which noted scan this is, if any. */
 static FbScan *
 find(IndexScanDesc desc)
@@ -94,7 +121,7 @@ find(IndexScanDesc desc)
 			{
 				FbScan	   *one = dlist_container(FbScan, link, scan.cur);
 
-				if (*one->scan == desc)
+				if (*one->scan == desc && same_state(desc))
 					entry->scan = one;
 			}
 		}
@@ -125,6 +152,7 @@ came(FbScan *scan)
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, scan->since);
 		spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+		scan->calm = fbl_read_waited(spent) ? 0 : scan->calm + 1;
 	}
 	if (scan->hints == NULL)
 	{
@@ -132,7 +160,7 @@ came(FbScan *scan)
 		int			most = fb_distance_of(desc->heapRelation);
 		uint8	   *memory;
 
-		if (most == 0 || spent < 0)
+		if (most == 0 || scan->calm > 0 || spent < 0)
 			return;
 		memory = MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size());
 		scan->hints = fbl_hints_init(memory, most, scan->whole && !scan->query->may_stop,
@@ -236,12 +264,12 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 	else
 		scan->rescanned = true; /* where it is will be looked up when it wakes */
 	scan->reads = pgBufferUsage.shared_blks_read;
-	scan->timed = scan->awake || scan->watch > 0;
-	if (scan->timed)
-	{
+	scan->timed = scan->awake ||
+		(scan->watch > 0 && (scan->calm < CALM_READS || scan->row_total % 4 == 0));
+	if (scan->watch > 0)
 		scan->watch--;
+	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
-	}
 	fetching = scan;
 	return true;
 }
@@ -257,15 +285,43 @@ rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int orde
 		if (scan->block != InvalidBlockNumber)
 			came(scan);
 		scan->rescanned = true;
+		scan->start_total++;
 	}
 	btrescan(desc, keys, key_count, orders, order_count);
+}
+
+/* A scan is at its end, be it an error: its numbers go to its index. It raises no errors. */
+static void
+count_once(FbScan *scan)
+{
+	struct fbl_counts counts = fbl_hints_counts(scan->hints);
+	uint64		values[FB_STATS] = {
+		[FB_SCANS] = scan->start_total,
+		[FB_ROWS] = scan->row_total,
+		[FB_PREFETCHED] = counts.asked,
+		[FB_USEFUL] = counts.useful,
+		[FB_WASTED] = counts.asked - counts.useful,
+		[FB_RESIDENT] = counts.resident,
+		[FB_WAITED_NS] = counts.waited_ns,
+	};
+
+	if (!scan->ended && scan->start_total > 0)
+		fb_stats_add(scan->index, values);
+	scan->ended = true;
 }
 
 /* In the place of btendscan. */
 static void
 end_scan(IndexScanDesc desc)
 {
+	FbScan	   *scan = find(desc);
+
 	forget(desc);
+	if (scan != NULL)
+	{
+		count_once(scan);
+		fb_explain_log(scan);
+	}
 	btendscan(desc);
 }
 
@@ -335,7 +391,29 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	scan->watch = WATCH_ROWS;
 	scan->block = InvalidBlockNumber;
 	scan->rescanned = true;
+	scan->index = RelationGetRelid(index);
+	fb_stats_expect(scan->index);
 	dlist_push_head(&query->scans, &scan->link);
+}
+
+/* What is known of a node's scan; NULL if it is not looked at. */
+FbScan *
+fb_scan_of(PlanState *node)
+{
+	dlist_iter	query;
+	dlist_iter	scan;
+
+	dlist_foreach(query, &fb_queries)
+	{
+		dlist_foreach(scan, &dlist_container(FbQuery, link, query.cur)->scans)
+		{
+			FbScan	   *one = dlist_container(FbScan, link, scan.cur);
+
+			if (one->node == node)
+				return one;
+		}
+	}
+	return NULL;
 }
 
 /* The query's memory goes: so do its scans, ended or not. */
@@ -345,8 +423,12 @@ fb_scans_gone(FbQuery *query)
 	scans_iterator each;
 	Entry	   *entry;
 
+	dlist_iter	iter;
+
 	last_desc = NULL;
 	fetching = NULL;
+	dlist_foreach(iter, &query->scans)
+		count_once(dlist_container(FbScan, link, iter.cur));
 	if (noted == NULL || noted->members == 0)
 		return;
 	/* What is left was not ended, as after an error. */

@@ -49,6 +49,7 @@ fn a_cold_scan_is_asked_for_but_for_the_few_left_out() {
     assert_eq!(counts.asked, asked.len() as u64);
     assert!(order.len() - asked.len() < 24, "{} of {}", asked.len(), order.len());
     assert!(counts.useful + 64 >= counts.asked, "{counts:?}");
+    assert!((32..=64).contains(&counts.ahead_most), "{counts:?}");
 }
 
 #[test]
@@ -59,6 +60,16 @@ fn a_resident_file_is_left_alone_after_some_ten_blocks() {
         if std::mem::take(&mut first) { SLOW } else { FAST }
     });
     assert!(hints.asleep());
+    assert!(asked.len() < 48, "{} blocks", asked.len());
+}
+
+#[test]
+fn a_busy_machine_wakes_it_rarely() {
+    let mut hints = Hints::new(256, Takes::All, LIMITS);
+    // One read in 100 takes long though all is resident.
+    let asked = consume(&mut hints, &far_apart(50_000), |block, _| {
+        if block / 100 % 100 == 0 { SLOW } else { FAST }
+    });
     assert!(asked.len() < 48, "{} blocks", asked.len());
 }
 

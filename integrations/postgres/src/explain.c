@@ -1,0 +1,113 @@
+/*
+ * What look-ahead did for one scan: EXPLAIN (ANALYZE, FOREBAY) from PostgreSQL 18 on, a line at DEBUG1 before and after.
+ *
+ * A scan that is looked at is found by its plan node, and its numbers are those of this process: parallel workers
+ * have their own, which count for the index and in their own lines.
+ *
+ * Failure: none beyond what EXPLAIN and the log may meet themselves.
+ */
+#include "forebay.h"
+
+#include "utils/rel.h"
+
+/* One scan's numbers in one line; distance is the most blocks that it was ahead. */
+#define COUNTS_FORMAT "prefetched=" UINT64_FORMAT " useful=" UINT64_FORMAT " resident=" UINT64_FORMAT \
+	" waited=%.3f ms distance=" UINT64_FORMAT
+#define COUNTS_ARGS(counts) \
+	(counts).asked, (counts).useful, (counts).resident, (counts).waited_ns / 1e6, (counts).ahead_most
+
+#if PG_VERSION_NUM >= 180000
+
+#include "commands/defrem.h"
+#include "commands/explain.h"
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+
+#define OPTION "forebay"
+
+static explain_per_node_hook_type next_node = NULL;
+static explain_validate_options_hook_type next_validate = NULL;
+
+/* EXPLAIN is asked for (FOREBAY), or for (FOREBAY false). */
+static void
+take_option(ExplainState *es, DefElem *option, ParseState *state)
+{
+	static char wanted;
+
+	SetExplainExtensionState(es, GetExplainExtensionId(OPTION), defGetBoolean(option) ? &wanted : NULL);
+}
+
+static bool
+is_wanted(ExplainState *es)
+{
+	return GetExplainExtensionState(es, GetExplainExtensionId(OPTION)) != NULL;
+}
+
+/* What did not run has nothing to tell. */
+static void
+validate(ExplainState *es, List *options, ParseState *state)
+{
+	if (next_validate)
+		next_validate(es, options, state);
+	if (is_wanted(es) && !es->analyze)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("EXPLAIN option %s requires ANALYZE", "FOREBAY")));
+}
+
+/* Adds its numbers to a node that is looked at. */
+static void
+explain_node(PlanState *node, List *ancestors, const char *relationship, const char *plan, ExplainState *es)
+{
+	FbScan	   *scan = is_wanted(es) ? fb_scan_of(node) : NULL;
+
+	if (next_node)
+		next_node(node, ancestors, relationship, plan, es);
+	if (scan != NULL)
+	{
+		struct fbl_counts counts = fbl_hints_counts(scan->hints);
+
+		if (es->format == EXPLAIN_FORMAT_TEXT)
+		{
+			ExplainIndentText(es);
+			appendStringInfo(es->str, "Forebay: " COUNTS_FORMAT "\n", COUNTS_ARGS(counts));
+			return;
+		}
+		ExplainOpenGroup("Forebay", "Forebay", true, es);
+		ExplainPropertyUInteger("Prefetched", NULL, counts.asked, es);
+		ExplainPropertyUInteger("Useful", NULL, counts.useful, es);
+		ExplainPropertyUInteger("Resident", NULL, counts.resident, es);
+		ExplainPropertyFloat("Waited", "ms", counts.waited_ns / 1e6, 3, es);
+		ExplainPropertyUInteger("Distance", NULL, counts.ahead_most, es);
+		ExplainCloseGroup("Forebay", "Forebay", true, es);
+	}
+}
+#endif
+
+/* Makes EXPLAIN know us, where it can. */
+void
+fb_explain_init(void)
+{
+#if PG_VERSION_NUM >= 180000
+	RegisterExtensionExplainOption(OPTION, take_option);
+	next_validate = explain_validate_options_hook;
+	explain_validate_options_hook = validate;
+	next_node = explain_per_node_hook;
+	explain_per_node_hook = explain_node;
+#endif
+}
+
+/* A scan ends whose reads have waited: says so at DEBUG1, if anybody listens. */
+void
+fb_explain_log(FbScan *scan)
+{
+	struct fbl_counts counts;
+
+	if (scan->hints == NULL || !message_level_is_interesting(DEBUG1))
+		return;
+	counts = fbl_hints_counts(scan->hints);
+	ereport(DEBUG1,
+			(errmsg_internal("forebay: index \"%s\": rows=" UINT64_FORMAT " " COUNTS_FORMAT,
+							 RelationGetRelationName((*scan->scan)->indexRelation), scan->row_total,
+							 COUNTS_ARGS(counts))));
+}

@@ -1,0 +1,330 @@
+/*
+ * What look-ahead did for each index: the view forebay_stat_indexes.
+ *
+ * Where the library is in shared_preload_libraries the numbers are the server's, in shared memory of a size fixed
+ * at its start; elsewhere the session's. A scan adds its own once, when it ends; an index that does not fit is
+ * counted with all others that do not, under no name. Indexes that are gone are removed by whoever reads.
+ *
+ * A scan that an error ended adds its numbers while its memory goes. So adding raises no errors: it allocates nothing of
+ * the session (fb_stats_expect has), and shared memory that is short means "others".
+ *
+ * Lock order: the one lock here is taken with no other held, and nothing is called under it but the hash table.
+ */
+#include "forebay.h"
+
+#include "catalog/pg_class.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/guc.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+#define TRANCHE "forebay"
+/* Columns of the function: the index, and a number each. */
+#define COLUMNS (FB_STATS + 1)
+
+typedef struct Key
+{
+	Oid			database;
+	Oid			index;			/* both invalid: the others */
+} Key;
+
+typedef struct Entry
+{
+	Key			key;
+	pg_atomic_uint64 values[FB_STATS];
+} Entry;
+
+/* What the function returns a row of. */
+typedef struct Row
+{
+	Key			key;
+	uint64		values[FB_STATS];
+} Row;
+
+static int	indexes_max = 5000;
+
+/* NULL until there is one: in shared memory, or of the session. */
+static HTAB *entries = NULL;
+/* NULL where the table is the session's. */
+static LWLock *lock = NULL;
+
+static shmem_startup_hook_type next_startup = NULL;
+#if PG_VERSION_NUM >= 150000
+static shmem_request_hook_type next_request = NULL;
+#endif
+
+static void
+acquire(LWLockMode mode)
+{
+	if (lock != NULL)
+		LWLockAcquire(lock, mode);
+}
+
+static void
+release(void)
+{
+	if (lock != NULL)
+		LWLockRelease(lock);
+}
+
+/* An index's entry, made if it is not there; NULL if there is no room. */
+static Entry *
+enter(Key key, HASHACTION action)
+{
+	bool		found;
+	Entry	   *entry;
+
+	if (hash_get_num_entries(entries) > indexes_max)
+		action = HASH_FIND;
+	entry = hash_search(entries, &key, action, &found);
+	if (entry != NULL && !found)
+		for (int i = 0; i < FB_STATS; i++)
+			pg_atomic_init_u64(&entry->values[i], 0);
+	return entry;
+}
+
+static HASHCTL
+layout(void)
+{
+	HASHCTL		control = {.keysize = sizeof(Key), .entrysize = sizeof(Entry)};
+
+	return control;
+}
+
+static const Key others = {InvalidOid, InvalidOid};
+
+/* Asks for the shared memory. */
+static void
+request(void)
+{
+#if PG_VERSION_NUM >= 150000
+	if (next_request)
+		next_request();
+#endif
+	RequestAddinShmemSpace(hash_estimate_size(indexes_max + 1, sizeof(Entry)));
+	RequestNamedLWLockTranche(TRANCHE, 1);
+}
+
+/* Makes the table in shared memory, or finds it there. */
+static void
+startup(void)
+{
+	HASHCTL		control = layout();
+
+	if (next_startup)
+		next_startup();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	lock = &GetNamedLWLockTranche(TRANCHE)->lock;
+	entries = ShmemInitHash("forebay", indexes_max + 1, indexes_max + 1, &control, HASH_ELEM | HASH_BLOBS);
+	enter(others, HASH_ENTER);
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/* Defines the setting, and asks for shared memory while the server starts. */
+void
+fb_stats_init(void)
+{
+	bool		preloaded = process_shared_preload_libraries_in_progress;
+
+	DefineCustomIntVariable("forebay.stat_indexes_max",
+							"For how many indexes forebay_stat_indexes has room.",
+							"What is done for others is counted in one row without a name.",
+							&indexes_max, 5000, 100, 1000000,
+							preloaded ? PGC_POSTMASTER : PGC_SIGHUP, 0, NULL, NULL, NULL);
+	if (!preloaded)
+		return;
+	next_startup = shmem_startup_hook;
+	shmem_startup_hook = startup;
+#if PG_VERSION_NUM >= 150000
+	next_request = shmem_request_hook;
+	shmem_request_hook = request;
+#else
+	request();
+#endif
+}
+
+/* An index is about to be scanned: where its numbers are the session's, there is an entry for them from now on. */
+void
+fb_stats_expect(Oid index)
+{
+	Key			key = {MyDatabaseId, index};
+
+	if (lock != NULL)
+		return;
+	if (entries == NULL)
+	{
+		HASHCTL		control = layout();
+
+		control.hcxt = TopMemoryContext;
+		entries = hash_create("forebay", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		enter(others, HASH_ENTER);
+	}
+	enter(key, HASH_ENTER);
+}
+
+/* Adds what scans of an index have come to. It raises no errors. */
+void
+fb_stats_add(Oid index, const uint64 *values)
+{
+	Key			key = {MyDatabaseId, index};
+	Entry	   *entry;
+
+	if (entries == NULL)
+		return;
+	acquire(LW_SHARED);
+	entry = enter(key, HASH_FIND);
+	if (entry == NULL && lock != NULL && hash_get_num_entries(entries) <= indexes_max)
+	{
+		release();
+		acquire(LW_EXCLUSIVE);
+		entry = enter(key, HASH_ENTER_NULL);
+	}
+	if (entry == NULL)
+		entry = enter(others, HASH_FIND);
+	for (int i = 0; i < FB_STATS && entry != NULL; i++)
+		if (values[i] != 0)
+			pg_atomic_fetch_add_u64(&entry->values[i], values[i]);
+	release();
+}
+
+/* Whether what an entry is about exists. One whose creation is not committed does not: it is counted anew then. */
+static bool
+exists(Key key)
+{
+	if (!OidIsValid(key.index))
+		return true;
+	if (key.database != MyDatabaseId)
+		return SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(key.database));
+	return SearchSysCacheExists1(RELOID, ObjectIdGetDatum(key.index));
+}
+
+/* Copies all entries; those of what is gone are removed. *count of rows are returned. */
+static Row *
+copy_rows(int *count)
+{
+	Row		   *rows;
+	HASH_SEQ_STATUS each;
+	Entry	   *entry;
+	int			copied = 0;
+	int			kept = 0;
+	long		room;
+
+	*count = 0;
+	if (entries == NULL)
+		return NULL;
+	acquire(LW_SHARED);
+	room = hash_get_num_entries(entries);
+	release();
+	/* What is added in between waits for the next look. */
+	rows = palloc(room * sizeof(Row));
+	acquire(LW_SHARED);
+	hash_seq_init(&each, entries);
+	while ((entry = hash_seq_search(&each)) != NULL)
+	{
+		if (copied == room)
+		{
+			hash_seq_term(&each);
+			break;
+		}
+		rows[copied].key = entry->key;
+		for (int i = 0; i < FB_STATS; i++)
+			rows[copied].values[i] = pg_atomic_read_u64(&entry->values[i]);
+		copied++;
+	}
+	release();
+	for (int i = 0; i < copied; i++)
+	{
+		if (exists(rows[i].key))
+			rows[kept++] = rows[i];
+		else
+		{
+			acquire(LW_EXCLUSIVE);
+			hash_search(entries, &rows[i].key, HASH_REMOVE, NULL);
+			release();
+		}
+	}
+	*count = kept;
+	return rows;
+}
+
+PG_FUNCTION_INFO_V1(forebay_stat_indexes);
+
+/* A row for each index of this database that was scanned, and one, of index NULL, for all that had no room. */
+Datum
+forebay_stat_indexes(PG_FUNCTION_ARGS)
+{
+	FuncCallContext *call;
+	Row		   *rows;
+
+	if (SRF_IS_FIRSTCALL())
+	{
+		MemoryContext before;
+		TupleDesc	columns;
+		int			count;
+
+		call = SRF_FIRSTCALL_INIT();
+		before = MemoryContextSwitchTo(call->multi_call_memory_ctx);
+		if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE || columns->natts != COLUMNS)
+			elog(ERROR, "forebay_stat_indexes: the extension's SQL is not this library's; run ALTER EXTENSION forebay UPDATE");
+		call->tuple_desc = BlessTupleDesc(columns);
+		call->user_fctx = copy_rows(&count);
+		call->max_calls = count;
+		MemoryContextSwitchTo(before);
+	}
+	call = SRF_PERCALL_SETUP();
+	rows = call->user_fctx;
+	while (call->call_cntr < call->max_calls)
+	{
+		Row		   *row = &rows[call->call_cntr];
+		Datum		values[COLUMNS];
+		bool		nulls[COLUMNS] = {false};
+
+		if (row->values[FB_SCANS] == 0 || (OidIsValid(row->key.index) && row->key.database != MyDatabaseId))
+		{
+			call->call_cntr++;
+			continue;
+		}
+		values[0] = ObjectIdGetDatum(row->key.index);
+		nulls[0] = !OidIsValid(row->key.index);
+		for (int i = 0; i < FB_STATS; i++)
+			values[i + 1] = i == FB_WAITED_NS ? Float8GetDatum(row->values[i] / 1e6) : Int64GetDatum(row->values[i]);
+		SRF_RETURN_NEXT(call, HeapTupleGetDatum(heap_form_tuple(call->tuple_desc, values, nulls)));
+	}
+	SRF_RETURN_DONE(call);
+}
+
+PG_FUNCTION_INFO_V1(forebay_stat_reset);
+
+/* Begins anew for all indexes of this database, and for those without a name. */
+Datum
+forebay_stat_reset(PG_FUNCTION_ARGS)
+{
+	HASH_SEQ_STATUS each;
+	Entry	   *entry;
+
+	if (entries == NULL)
+		PG_RETURN_VOID();
+	acquire(LW_EXCLUSIVE);
+	hash_seq_init(&each, entries);
+	while ((entry = hash_seq_search(&each)) != NULL)
+	{
+		bool		is_others = !OidIsValid(entry->key.index);
+
+		if (!is_others && entry->key.database != MyDatabaseId)
+			continue;
+		/* The session's own are expected by scans that still run. */
+		if (lock != NULL && !is_others)
+			hash_search(entries, &entry->key, HASH_REMOVE, NULL);
+		else
+			for (int i = 0; i < FB_STATS; i++)
+				pg_atomic_write_u64(&entry->values[i], 0);
+	}
+	release();
+	PG_RETURN_VOID();
+}
