@@ -5,6 +5,9 @@
  *	index_scan.c	look-ahead of b-tree scans
  *	bitmap.c	look-ahead of bitmap heap scans, until 17
  *	leaf.c		the rows of a b-tree scan that are to come
+ *	nested_loop.c	look-ahead of the inner index scans of nested loops
+ *	outer_safe.c	whether rows of a plan may be computed before they are asked for
+ *	probe.c		where an index scan with other key values would go
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
  *	segments.c	the open files that a relation lies in
  *	stats.c		what look-ahead did for each index
@@ -28,9 +31,15 @@
 #include "forebay_lookahead.h"
 
 typedef struct fbl_hints fbl_hints;
+typedef struct FbJoin FbJoin;
+typedef struct FbProbe FbProbe;
 
 /* No scan looks ahead by more blocks, whatever is set: what the library remembers. */
 #define FB_DISTANCE_MOST 1024
+/* A request takes 16 blocks at most, reads through gaps of 2, and wastes one block in 4. */
+#define FB_COMBINE_BLOCKS 16
+#define FB_GAP_BLOCKS 2
+#define FB_OVER_READ_PERCENT 25
 
 /* Settings. */
 extern bool fb_enabled;
@@ -79,6 +88,8 @@ typedef struct FbScan
 	bool		index_only;
 	/* All its rows are taken, as far as the plan tells. */
 	bool		whole;
+	/* The nested loop that it is the inner side of, if that may look ahead for it. */
+	FbJoin	   *join;
 
 	/* NULL until a read waits for the first time. */
 	fbl_hints  *hints;
@@ -89,24 +100,28 @@ typedef struct FbScan
 	uint32		calm;
 	/* The row returned last: its heap block, and what stood then. */
 	BlockNumber block;
-	int64		reads;
 	instr_time	since;
 	bool		timed;
+	/* The reads that stood then; once it is fetched, those that it took. */
+	int64		reads;
+	/* How long they took, in nanoseconds; less than 0 if that is not known. */
+	int64		spent;
 
 	/* Where the scan was when it returned that row. */
 	BlockNumber leaf;
 	int			item;
 	ScanDirection direction;
 	bool		rescanned;
+	/* It is begun anew, and has not returned a row. */
+	bool		begins;
 	FbCursor	cursor;
 	/* Blocks of the heap, as many as there surely are. */
 	BlockNumber heap_blocks;
 
-	/* What it comes to, for its index's numbers; told once. */
+	/* What it comes to, for its index's numbers. */
 	Oid			index;
 	uint64		start_total;
 	uint64		row_total;
-	bool		ended;
 } FbScan;
 
 /* What is counted for each index, in the order of the view's columns. */
@@ -138,6 +153,7 @@ typedef struct FbReader FbReader;
 
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
+extern void fb_scan_fetched(void);
 extern void fb_scans_gone(FbQuery *query);
 extern FbScan *fb_scan_of(PlanState *node);
 
@@ -146,11 +162,36 @@ extern FbScan *fb_scan_of(PlanState *node);
 extern void fb_bitmap_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_bitmaps_gone(FbQuery *query);
 #endif
+extern bool fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map);
+extern void fb_scan_ask(FbScan *scan, IndexScanDesc desc);
 
 /* leaf.c */
 extern void fb_cursor_reset(FbScan *scan, IndexScanDesc desc);
 extern bool fb_cursor_follow(FbScan *scan, IndexScanDesc desc);
 extern BlockNumber fb_cursor_next(FbScan *scan, IndexScanDesc desc);
+
+extern int	fb_copy_blocks(IndexTuple row, BlockNumber *to, int most);
+
+/* nested_loop.c */
+extern void fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure);
+extern void fb_joins_gone(FbQuery *query);
+extern bool fb_join_prepare(FbJoin *join);
+extern bool fb_join_takes_all(FbJoin *join);
+extern void fb_join_wake(FbJoin *join);
+extern bool fb_join_leads(FbJoin *join);
+extern bool fb_join_watches(FbJoin *join);
+extern void fb_join_began(FbJoin *join, BlockNumber leaf, int64 reads, int64 spent_ns);
+
+/* outer_safe.c */
+extern bool fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure);
+extern bool fb_surely_takes_all(PlanState *node, PlanState *child);
+
+/* probe.c */
+extern FbProbe *fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer);
+extern bool fb_probe_set(FbProbe *probe, TupleTableSlot *row);
+extern BlockNumber fb_probe_leaf(FbProbe *probe, bool may_read);
+extern int	fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, bool may_read,
+						  bool *longer, int64 *spent_ns);
 
 /* request.c */
 extern bool fb_in_buffers(Relation rel, BlockNumber block);
