@@ -74,7 +74,11 @@ const LONG: &[Step] = &[
     Step { name: "kills", what: "a writer killed two hundred times", run: steps::kills },
     Step { name: "soak", what: "everything at once for a minute", run: steps::soak },
     Step { name: "cuts", what: "a hundred thousand power cuts", run: steps::cuts },
-    Step { name: "pg-queries", what: "two thousand queries on each server", run: steps::pg_queries },
+    Step {
+        name: "pg-queries",
+        what: "two thousand queries on each server",
+        run: steps::pg_queries,
+    },
     Step { name: "loom-full", what: "interleavings to the models' bounds", run: steps::loom_full },
 ];
 
