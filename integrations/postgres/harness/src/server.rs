@@ -52,7 +52,7 @@ pub enum Disk {
     Slow(u32),
 }
 
-/// How many hints the processes of a server with a [`Disk::Slow`] have given the kernel.
+/// For how many blocks the processes of a server with a [`Disk::Slow`] have given the kernel hints.
 #[derive(Debug)]
 pub struct HintCount(File);
 

@@ -122,10 +122,12 @@ posix_fadvise64(int fd, off64_t at, off64_t size, int advice)
 {
 	if (advice == POSIX_FADV_WILLNEED)
 	{
-		if (hint_count != NULL)
-			++*hint_count;
 		for (off64_t block = at; block < at + size; block += BLOCK)
+		{
 			*place_of(key_of(fd, block)) = key_of(fd, block);
+			if (hint_count != NULL)
+				++*hint_count;
+		}
 	}
 	return syscall(SYS_fadvise64, fd, at, size, (long) advice) == 0 ? 0 : errno;
 }
