@@ -1,3 +1,5 @@
+//! Hints, on traces of consumers whose reads wait or do not.
+
 use proptest::prelude::*;
 
 use super::*;
