@@ -38,6 +38,7 @@ const LAYERS: [(&str, &[&str]); 9] = [
     ("forebay-emulate", &[]),
     ("forebay-lab", &["forebay", "forebay-emulate", "forebay-io"]),
     ("forebay-compare", &["forebay", "forebay-io", "forebay-lab"]),
+    ("forebay-postgres-harness", &[]),
     ("xtask", &[]),
 ];
 

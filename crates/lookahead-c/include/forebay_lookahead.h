@@ -11,6 +11,9 @@
 // The hints for one consumer of one file: `fbl_hints_size()` bytes aligned to 8, made by `fbl_hints_init`.
 struct fbl_hints;
 
+// The trial of two ways of reading: `fbl_trial_size()` bytes aligned to 8, made by `fbl_trial_init`.
+struct fbl_trial;
+
 // A block's position in its file, counted in blocks from 0.
 typedef uint32_t fbl_block;
 
@@ -119,6 +122,35 @@ void fbl_hints_jump(struct fbl_hints *hints);
 // # Safety
 // As for `fbl_hints_asleep`.
 struct fbl_counts fbl_hints_counts(struct fbl_hints *hints);
+
+// How many bytes a trial takes.
+uintptr_t fbl_trial_size(void);
+
+// Makes a trial in `memory`, that begins with the first way. Where a block costs that more than `waiting_ns`
+// nanoseconds, the second is tried early.
+//
+// Returns null, and makes nothing, when `memory` is null.
+//
+// # Safety
+// `memory` is null, or `fbl_trial_size()` writable bytes aligned to 8.
+struct fbl_trial *fbl_trial_init(uint8_t *memory,
+                                 uint64_t waiting_ns);
+
+// Whether to read the second way now.
+//
+// # Safety
+// `trial` is null or was made by `fbl_trial_init`, and no other thread uses it.
+bool fbl_trial_second(struct fbl_trial *trial);
+
+// Reading `blocks` took `spent_ns` nanoseconds. Should the way change now, the next `known` blocks still
+// count for the old one.
+//
+// # Safety
+// As for `fbl_trial_second`.
+void fbl_trial_spent(struct fbl_trial *trial,
+                     uint32_t blocks,
+                     uint64_t spent_ns,
+                     uint32_t known);
 
 #ifdef __cplusplus
 }  // extern "C"

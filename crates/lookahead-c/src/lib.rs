@@ -1,7 +1,7 @@
-//! `forebay-lookahead` for C: one consumer's hints in memory that the caller provides.
+//! `forebay-lookahead` for C: a consumer's hints, and its trials, in memory that the caller provides.
 //!
 //! Whoever links this is somebody else's process, a database server mostly. So nothing here allocates, a panic ends
-//! at the border (the hints then sleep for ever, and the caller sees nothing but that), and a handle is plain
+//! at the border (hints then sleep for ever, a trial has its first way, and the caller sees nothing but that), and a handle is plain
 //! memory: there is nothing to free.
 //!
 //! The header, include/forebay_lookahead.h, is generated from this file, and a test holds the two together.
@@ -11,12 +11,16 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![expect(unsafe_code, reason = "a C ABI takes pointers")]
 
+mod trial;
+
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::time::Duration;
 
 use forebay_lookahead::{HintCounts, Hints, Limits, Run, Takes, read_waited};
+
+pub use trial::*;
 
 /// The hints for one consumer of one file: `fbl_hints_size()` bytes aligned to 8, made by `fbl_hints_init`.
 #[derive(Debug)]
@@ -26,9 +30,9 @@ pub struct FblHints {
 }
 
 /// What lies in a caller's memory.
-struct Handle {
-    hints: Hints,
-    /// A panic came through: they sleep for ever.
+struct Handle<T> {
+    what: T,
+    /// A panic came through: it is never asked again.
     broken: bool,
 }
 
@@ -41,7 +45,7 @@ pub extern "C" fn fbl_read_waited(read_ns: i64) -> bool {
 /// How many bytes one consumer's hints take.
 #[unsafe(no_mangle)]
 pub extern "C" fn fbl_hints_size() -> usize {
-    size_of::<Handle>()
+    size_of::<Handle<Hints>>()
 }
 
 /// Makes hints in `memory`: asleep until a read waits. They look ahead by `most` blocks at most (and 1024 at the
@@ -62,17 +66,10 @@ pub unsafe extern "C" fn fbl_hints_init(
     gap_blocks: u32,
     over_read_percent: u32,
 ) -> *mut FblHints {
-    const { assert!(align_of::<Handle>() <= 8) };
-    if memory.is_null() {
-        return ptr::null_mut();
-    }
     let takes = if takes_all { Takes::All } else { Takes::MayStop };
     let limits = Limits { combine_blocks: combine_blocks.max(1), gap_blocks, over_read_percent };
-    let place = memory.cast::<MaybeUninit<Handle>>();
-    // SAFETY: the caller's memory is large enough, aligned, and its own (contract above).
-    let place = unsafe { &mut *place };
-    place.write(Handle { hints: Hints::new(most, takes, limits), broken: false });
-    memory.cast()
+    // SAFETY: the caller's memory is as large as fbl_hints_size() says, and aligned (contract above).
+    unsafe { place(memory, || Hints::new(most, takes, limits)) }.cast()
 }
 
 /// Whether nothing is to be foreseen, as no read waits.
@@ -82,7 +79,7 @@ pub unsafe extern "C" fn fbl_hints_init(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fbl_hints_asleep(hints: *mut FblHints) -> bool {
     // SAFETY: as the caller promises.
-    unsafe { with(hints, true, |hints| hints.asleep()) }
+    unsafe { with(hints.cast(), true, |hints: &mut Hints| hints.asleep()) }
 }
 
 /// How many more blocks to foresee now; 0 until a whole batch of them is worth it.
@@ -92,7 +89,7 @@ pub unsafe extern "C" fn fbl_hints_asleep(hints: *mut FblHints) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fbl_hints_room(hints: *mut FblHints) -> u32 {
     // SAFETY: as the caller promises.
-    unsafe { with(hints, 0, |hints| hints.room()) }
+    unsafe { with(hints.cast(), 0, |hints: &mut Hints| hints.room()) }
 }
 
 /// Whether this block was foreseen lately: there is nothing to do for it.
@@ -102,7 +99,7 @@ pub unsafe extern "C" fn fbl_hints_room(hints: *mut FblHints) -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fbl_hints_knows(hints: *mut FblHints, block: u32) -> bool {
     // SAFETY: as the caller promises.
-    unsafe { with(hints, true, |hints| hints.knows(block)) }
+    unsafe { with(hints.cast(), true, |hints: &mut Hints| hints.knows(block)) }
 }
 
 /// Foresees a block that is not known: the next one in the order of use. `resident` if the consumer has it in its
@@ -113,7 +110,7 @@ pub unsafe extern "C" fn fbl_hints_knows(hints: *mut FblHints, block: u32) -> bo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fbl_hints_foresee(hints: *mut FblHints, block: u32, resident: bool) {
     // SAFETY: as the caller promises.
-    unsafe { with(hints, (), |hints| hints.foresee(block, resident)) }
+    unsafe { with(hints.cast(), (), |hints: &mut Hints| hints.foresee(block, resident)) }
 }
 
 /// The requests to make now, ascending, in `*runs`; returns how many. They stay there until the next call with these
@@ -125,7 +122,7 @@ pub unsafe extern "C" fn fbl_hints_foresee(hints: *mut FblHints, block: u32, res
 pub unsafe extern "C" fn fbl_hints_due(hints: *mut FblHints, runs: *mut *const Run) -> usize {
     // SAFETY: as the caller promises.
     let (first, count) = unsafe {
-        with(hints, (ptr::null(), 0), |hints| {
+        with(hints.cast(), (ptr::null(), 0), |hints: &mut Hints| {
             let due = hints.due();
             (due.as_ptr(), due.len())
         })
@@ -144,7 +141,7 @@ pub unsafe extern "C" fn fbl_hints_due(hints: *mut FblHints, runs: *mut *const R
 pub unsafe extern "C" fn fbl_hints_came(hints: *mut FblHints, block: u32, read_ns: i64) {
     let read = u64::try_from(read_ns).ok().map(Duration::from_nanos);
     // SAFETY: as the caller promises.
-    unsafe { with(hints, (), |hints| hints.came(block, read)) }
+    unsafe { with(hints.cast(), (), |hints: &mut Hints| hints.came(block, read)) }
 }
 
 /// The consumer went elsewhere: what was foreseen is not what it will take next.
@@ -154,7 +151,7 @@ pub unsafe extern "C" fn fbl_hints_came(hints: *mut FblHints, block: u32, read_n
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fbl_hints_jump(hints: *mut FblHints) {
     // SAFETY: as the caller promises.
-    unsafe { with(hints, (), |hints| hints.jump()) }
+    unsafe { with(hints.cast(), (), |hints: &mut Hints| hints.jump()) }
 }
 
 /// What became of the blocks foreseen so far.
@@ -164,25 +161,34 @@ pub unsafe extern "C" fn fbl_hints_jump(hints: *mut FblHints) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fbl_hints_counts(hints: *mut FblHints) -> HintCounts {
     // SAFETY: as the caller promises.
-    unsafe { with(hints, HintCounts::default(), |hints| hints.counts()) }
+    unsafe { with(hints.cast(), HintCounts::default(), |hints: &mut Hints| hints.counts()) }
 }
 
-/// Does something with the hints behind a handle; `otherwise` when there are none, or they are broken.
+/// Puts what is made into the caller's memory; null, and nothing is made, if that is null.
 ///
 /// # Safety
-/// `hints` is null or was made by `fbl_hints_init`, and no other thread uses it.
-unsafe fn with<T>(
-    hints: *mut FblHints,
-    otherwise: T,
-    what: impl FnOnce(&mut Hints) -> T,
-) -> T {
-    // SAFETY: init has written a whole Handle there, and one thread alone uses it (contract above).
-    let Some(handle) = (unsafe { hints.cast::<Handle>().as_mut() }) else { return otherwise };
+/// `memory` is null, or as many writable bytes as a `Handle<T>` takes, aligned to 8.
+unsafe fn place<T>(memory: *mut u8, make: impl FnOnce() -> T) -> *mut u8 {
+    const { assert!(align_of::<Handle<T>>() <= 8) };
+    // SAFETY: the caller's memory is large enough, aligned, and its own (contract above).
+    if let Some(place) = unsafe { memory.cast::<MaybeUninit<Handle<T>>>().as_mut() } {
+        place.write(Handle { what: make(), broken: false });
+    }
+    memory
+}
+
+/// Does something with what is behind a handle; `otherwise` when there is none, or it is broken.
+///
+/// # Safety
+/// `handle` is null or was made by `place` for the same `T`, and no other thread uses it.
+unsafe fn with<T, R>(handle: *mut u8, otherwise: R, what: impl FnOnce(&mut T) -> R) -> R {
+    // SAFETY: `place` has written a whole Handle there, and one thread alone uses it (contract above).
+    let Some(handle) = (unsafe { handle.cast::<Handle<T>>().as_mut() }) else { return otherwise };
     if handle.broken {
         return otherwise;
     }
     // Whatever a panic leaves half done is never looked at again.
-    match catch_unwind(AssertUnwindSafe(|| what(&mut handle.hints))) {
+    match catch_unwind(AssertUnwindSafe(|| what(&mut handle.what))) {
         Ok(answer) => answer,
         Err(_) => {
             handle.broken = true;
@@ -239,7 +245,7 @@ mod tests {
         unsafe {
             let hints = fbl_hints_init(memory.as_mut_ptr().cast(), 64, true, 16, 2, 25);
             fbl_hints_came(hints, 5, 100_000);
-            assert_eq!(with(hints, 3, |_| panic!("planted")), 3);
+            assert_eq!(with(hints.cast(), 3, |_: &mut Hints| panic!("planted")), 3);
             assert!(fbl_hints_asleep(hints));
             assert_eq!(fbl_hints_room(hints), 0);
         }

@@ -14,8 +14,20 @@
 
 #if PG_VERSION_NUM >= 160000
 #define FbInitBufferTag(tag, rel, fork, block) InitBufferTag(tag, &(rel)->rd_locator, fork, block)
+typedef RelFileLocatorBackend FbLocator;
+#define FbLocatorOf(smgr) ((smgr)->smgr_rlocator)
+#define FbSmgrOpen(key) smgropen((key).locator, (key).backend)
 #else
 #define FbInitBufferTag(tag, rel, fork, block) INIT_BUFFERTAG(*(tag), (rel)->rd_node, fork, block)
+typedef RelFileNodeBackend FbLocator;
+#define FbLocatorOf(smgr) ((smgr)->smgr_rnode)
+#define FbSmgrOpen(key) smgropen((key).node, (key).backend)
+#endif
+
+#if PG_VERSION_NUM >= 160000
+#define FbGetRoot(index, heap) _bt_getroot(index, heap, BT_READ)
+#else
+#define FbGetRoot(index, heap) _bt_getroot(index, BT_READ)
 #endif
 
 #if PG_VERSION_NUM >= 180000

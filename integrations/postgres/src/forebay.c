@@ -31,9 +31,12 @@ typedef struct Walk
 {
 	EState	   *estate;
 	FbQuery   **query;			/* NULL until something is found */
+	FbReader   *reader;			/* NULL if nothing is told of it, nor traced */
 	PlanState  *parent;			/* NULL at the top */
 	/* Whether all rows of what is walked through now are taken. */
 	bool		whole;
+	/* And there is no exception to that, be it rare. */
+	bool		sure;
 } Walk;
 
 /* The query's memory goes, with all that was noted of it. */
@@ -43,6 +46,10 @@ query_gone(void *arg)
 	FbQuery    *query = arg;
 
 	fb_scans_gone(query);
+#if PG_VERSION_NUM < 180000
+	fb_bitmaps_gone(query);
+#endif
+	fb_joins_gone(query);
 	dlist_delete(&query->link);
 }
 
@@ -109,10 +116,20 @@ walk_plan(PlanState *node, void *context)
 	if (node == NULL)
 		return false;
 	walk.whole = is_whole(node, walk.parent, walk.whole, walk.estate);
+	walk.sure = walk.sure && walk.whole && (walk.parent == NULL || fb_surely_takes_all(walk.parent, node));
 	if (IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState))
 		fb_scan_register(query_of(&walk), node, walk.whole);
+#if PG_VERSION_NUM < 180000
+	if (IsA(node, BitmapHeapScanState))
+		fb_bitmap_register(query_of(&walk), node, walk.whole);
+#endif
+	if (walk.reader != NULL)
+		fb_reader_note(walk.reader, node);
 	walk.parent = node;
-	return planstate_tree_walker(node, walk_plan, &walk);
+	planstate_tree_walker(node, walk_plan, &walk);
+	if (IsA(node, NestLoopState) && *walk.query != NULL)
+		fb_join_register(*walk.query, castNode(NestLoopState, node), walk.whole, walk.sure);
+	return false;
 }
 
 static void
@@ -129,7 +146,9 @@ start(QueryDesc *query, int eflags)
 		Walk		walk = {
 			.estate = query->estate,
 			.query = &ours,
+			.reader = fb_reader_begin(query->estate->es_query_cxt),
 			.whole = !(eflags & EXEC_FLAG_BACKWARD),
+			.sure = true,
 		};
 
 		walk_plan(query->planstate, &walk);
@@ -171,6 +190,8 @@ _PG_init(void)
 							&fb_distance_max, 256, 0, FB_DISTANCE_MOST, PGC_USERSET, 0, NULL, NULL, NULL);
 	fb_stats_init();
 	fb_explain_init();
+	fb_strategy_init();
+	fb_trace_init();
 #if PG_VERSION_NUM >= 150000
 	MarkGUCPrefixReserved("forebay");
 #else

@@ -3,10 +3,17 @@
  *
  *	forebay.c	settings, hooks, which nodes of a plan are looked at
  *	index_scan.c	look-ahead of b-tree scans
+ *	bitmap.c	look-ahead of bitmap heap scans, until 17
  *	leaf.c		the rows of a b-tree scan that are to come
+ *	nested_loop.c	look-ahead of the inner index scans of nested loops
+ *	outer_safe.c	whether rows of a plan may be computed before they are asked for
+ *	probe.c		where an index scan with other key values would go
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
+ *	segments.c	the open files that a relation lies in
  *	stats.c		what look-ahead did for each index
  *	explain.c	what it did for a scan, where that is asked for
+ *	strategy.c	readahead strategies: telling the kernel how relations are read
+ *	trace.c		a session's reads, sequential or not
  */
 #ifndef FB_FOREBAY_H
 #define FB_FOREBAY_H
@@ -19,13 +26,20 @@
 #include "lib/ilist.h"
 #include "nodes/execnodes.h"
 #include "portability/instr_time.h"
+#include "storage/fd.h"
 
 #include "forebay_lookahead.h"
 
 typedef struct fbl_hints fbl_hints;
+typedef struct FbJoin FbJoin;
+typedef struct FbProbe FbProbe;
 
 /* No scan looks ahead by more blocks, whatever is set: what the library remembers. */
 #define FB_DISTANCE_MOST 1024
+/* A request takes 16 blocks at most, reads through gaps of 2, and wastes one block in 4. */
+#define FB_COMBINE_BLOCKS 16
+#define FB_GAP_BLOCKS 2
+#define FB_OVER_READ_PERCENT 25
 
 /* Settings. */
 extern bool fb_enabled;
@@ -74,6 +88,8 @@ typedef struct FbScan
 	bool		index_only;
 	/* All its rows are taken, as far as the plan tells. */
 	bool		whole;
+	/* The nested loop that it is the inner side of, if that may look ahead for it. */
+	FbJoin	   *join;
 
 	/* NULL until a read waits for the first time. */
 	fbl_hints  *hints;
@@ -96,6 +112,8 @@ typedef struct FbScan
 	int			item;
 	ScanDirection direction;
 	bool		rescanned;
+	/* It is begun anew, and has not returned a row. */
+	bool		begins;
 	FbCursor	cursor;
 	/* Blocks of the heap, as many as there surely are. */
 	BlockNumber heap_blocks;
@@ -119,22 +137,69 @@ typedef enum FbStat
 	FB_STATS,					/* how many there are */
 } FbStat;
 
+/* How a relation is read. */
+typedef enum FbAccess
+{
+	FB_SEQUENTIAL,
+	FB_INDEX,
+	FB_BITMAP,
+	FB_VACUUM
+} FbAccess;
+
+#define FB_ACCESSES (FB_VACUUM + 1)
+
+/* Who reads relations: a query. See strategy.c. */
+typedef struct FbReader FbReader;
+
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scan_fetched(void);
 extern void fb_scans_gone(FbQuery *query);
 extern FbScan *fb_scan_of(PlanState *node);
 
+/* bitmap.c */
+#if PG_VERSION_NUM < 180000
+extern void fb_bitmap_register(FbQuery *query, PlanState *node, bool whole);
+extern void fb_bitmaps_gone(FbQuery *query);
+#endif
+extern bool fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map);
+extern void fb_scan_ask(FbScan *scan, IndexScanDesc desc);
+
 /* leaf.c */
 extern void fb_cursor_reset(FbScan *scan, IndexScanDesc desc);
 extern bool fb_cursor_follow(FbScan *scan, IndexScanDesc desc);
 extern BlockNumber fb_cursor_next(FbScan *scan, IndexScanDesc desc);
+
+extern int	fb_copy_blocks(IndexTuple row, BlockNumber *to, int most);
+
+/* nested_loop.c */
+extern void fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure);
+extern void fb_joins_gone(FbQuery *query);
+extern bool fb_join_prepare(FbJoin *join);
+extern bool fb_join_takes_all(FbJoin *join);
+extern void fb_join_wake(FbJoin *join);
+extern bool fb_join_leads(FbJoin *join);
+extern bool fb_join_watches(FbJoin *join);
+extern void fb_join_began(FbJoin *join, BlockNumber leaf, int64 reads, int64 spent_ns);
+
+/* outer_safe.c */
+extern bool fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure);
+extern bool fb_surely_takes_all(PlanState *node, PlanState *child);
+
+/* probe.c */
+extern FbProbe *fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer);
+extern bool fb_probe_set(FbProbe *probe, TupleTableSlot *row);
+extern BlockNumber fb_probe_leaf(FbProbe *probe, bool may_read);
+extern int	fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, bool may_read,
+						  bool *longer, int64 *spent_ns);
 
 /* request.c */
 extern bool fb_in_buffers(Relation rel, BlockNumber block);
 extern void fb_ask(Relation rel, BlockNumber first, BlockNumber blocks);
 extern int	fb_distance_of(Relation rel);
 
+/* segments.c */
+extern bool fb_segment(Relation rel, BlockNumber block, File *file, off_t *offset);
 /* stats.c */
 extern void fb_stats_init(void);
 extern void fb_stats_expect(Oid index);
@@ -143,6 +208,18 @@ extern void fb_stats_add(Oid index, const uint64 *values);
 /* explain.c */
 extern void fb_explain_init(void);
 extern void fb_explain_log(FbScan *scan);
+extern bool fb_segment_of(SMgrRelation smgr, BlockNumber block, File *file, off_t *offset);
+
+/* strategy.c */
+extern FbReader *fb_reader_begin(MemoryContext context);
+extern void fb_reader_note(FbReader *reader, PlanState *node);
+extern void fb_strategy_init(void);
+
+/* trace.c */
+extern bool fb_trace;
+extern void fb_trace_read(Oid relation, FbAccess access, BlockNumber block, uint32 blocks, bool sequential,
+						  int64 spent_ns);
+extern void fb_trace_init(void);
 
 /* forebay.c */
 extern dlist_head fb_queries;

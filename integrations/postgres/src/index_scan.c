@@ -28,10 +28,6 @@
 #define WATCH_ROWS 64
 /* So many reads in a row that did not wait make it enough to time every fourth row. */
 #define CALM_READS 64
-/* A request takes 16 blocks at most, reads through gaps of 2, and wastes one block in 4. */
-#define COMBINE_BLOCKS 16
-#define GAP_BLOCKS 2
-#define OVER_READ_PERCENT 25
 
 /* The scans that are noted, by their descriptor; NULL for one that is to pass through. */
 typedef struct Entry
@@ -182,27 +178,63 @@ came(FbScan *scan)
 
 		if (most == 0 || scan->calm > 0 || spent < 0)
 			return;
+		if (scan->join != NULL && !fb_join_prepare(scan->join))
+			scan->join = NULL;
 		memory = MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size());
-		scan->hints = fbl_hints_init(memory, most, scan->whole && !scan->query->may_stop,
-									 COMBINE_BLOCKS, GAP_BLOCKS, OVER_READ_PERCENT);
+		scan->hints = fbl_hints_init(memory, most,
+									 scan->join ? fb_join_takes_all(scan->join) : scan->whole && !scan->query->may_stop,
+									 FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
 	}
 	/* Where the visibility map tells enough, the heap is not come to. */
 	if (scan->index_only && reads == 0 && !fbl_hints_knows(scan->hints, block))
 		return;
 	fbl_hints_came(scan->hints, block, spent);
 	scan->awake = !fbl_hints_asleep(scan->hints);
+	if (scan->awake && scan->join != NULL)
+		fb_join_wake(scan->join);
+}
+
+/*
+ * Foresees a block of the heap; false if there is nothing to do for it. `map` is a pin on a page of the visibility
+ * map, invalid at first, that the caller releases in the end.
+ */
+bool
+fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map)
+{
+	Relation	heap = desc->heapRelation;
+
+	if (fbl_hints_knows(scan->hints, block))
+		return false;
+	if (block >= scan->heap_blocks)
+	{
+		scan->heap_blocks = RelationGetNumberOfBlocks(heap);
+		if (block >= scan->heap_blocks)
+			return false;
+	}
+	if (scan->index_only && VM_ALL_VISIBLE(heap, block, map))
+		return false;
+	fbl_hints_foresee(scan->hints, block, fb_in_buffers(heap, block));
+	return true;
+}
+
+/* Asks for what was foreseen. */
+void
+fb_scan_ask(FbScan *scan, IndexScanDesc desc)
+{
+	const struct fbl_run *runs;
+	size_t		count = fbl_hints_due(scan->hints, &runs);
+
+	for (size_t i = 0; i < count; i++)
+		fb_ask(desc->heapRelation, runs[i].first, Min(runs[i].blocks, scan->heap_blocks - runs[i].first));
 }
 
 /* Foresees rows as far as the hints have room, and asks for their blocks. */
 static void
 look_ahead(FbScan *scan, IndexScanDesc desc)
 {
-	Relation	heap = desc->heapRelation;
 	uint32		room = fbl_hints_room(scan->hints);
 	BlockNumber before = scan->block;
 	Buffer		map = InvalidBuffer;
-	const struct fbl_run *runs;
-	size_t		count;
 
 	if (room == 0)
 		return;
@@ -212,25 +244,13 @@ look_ahead(FbScan *scan, IndexScanDesc desc)
 
 		if (block == InvalidBlockNumber)
 			break;
-		if (block == before || fbl_hints_knows(scan->hints, block))
-			continue;
+		if (block != before && fb_scan_foresee(scan, desc, block, &map))
+			room--;
 		before = block;
-		if (block >= scan->heap_blocks)
-		{
-			scan->heap_blocks = RelationGetNumberOfBlocks(heap);
-			if (block >= scan->heap_blocks)
-				continue;
-		}
-		if (scan->index_only && VM_ALL_VISIBLE(heap, block, &map))
-			continue;
-		fbl_hints_foresee(scan->hints, block, fb_in_buffers(heap, block));
-		room--;
 	}
 	if (map != InvalidBuffer)
 		ReleaseBuffer(map);
-	count = fbl_hints_due(scan->hints, &runs);
-	for (size_t i = 0; i < count; i++)
-		fb_ask(heap, runs[i].first, Min(runs[i].blocks, scan->heap_blocks - runs[i].first));
+	fb_scan_ask(scan, desc);
 }
 
 /* Takes note of where the scan is, and whether it has gone there from row to row. */
@@ -261,6 +281,34 @@ follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->item = pos->itemIndex;
 }
 
+/* The scan's first row since it was begun anew, inside a nested loop that looks ahead for it, or may. */
+static bool
+begin(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+{
+	int64		reads = pgBufferUsage.shared_blks_read;
+	bool		timed = fb_join_watches(scan->join);
+	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
+	int64		spent = -1;
+	instr_time	since;
+	bool		found;
+
+	scan->begins = false;
+	if (timed)
+		INSTR_TIME_SET_CURRENT(since);
+	found = btgettuple(desc, direction);
+	reads = pgBufferUsage.shared_blks_read - reads;
+	if (timed && reads > 0)
+	{
+		instr_time	now;
+
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, since);
+		spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+	}
+	fb_join_began(scan->join, found ? pos->currPage : InvalidBlockNumber, reads, spent);
+	return found;
+}
+
 /* In the place of btgettuple. */
 static bool
 get_tuple(IndexScanDesc desc, ScanDirection direction)
@@ -273,12 +321,12 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 	fb_scan_fetched();
 	if (scan->block != InvalidBlockNumber)
 		came(scan);
-	if (!btgettuple(desc, direction))
+	if (!(scan->begins && scan->join != NULL ? begin(scan, desc, direction) : btgettuple(desc, direction)))
 		return false;
 	if (ItemPointerIsValid(&desc->xs_heaptid))
 		scan->block = ItemPointerGetBlockNumber(&desc->xs_heaptid);
 	scan->row_total++;
-	if (scan->awake)
+	if (scan->awake && !(scan->join != NULL && fb_join_leads(scan->join)))
 	{
 		follow(scan, desc, direction);
 		look_ahead(scan, desc);
@@ -309,6 +357,7 @@ rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int orde
 			came(scan);
 		scan->rescanned = true;
 		scan->start_total++;
+		scan->begins = true;
 	}
 	btrescan(desc, keys, key_count, orders, order_count);
 }

@@ -13,6 +13,7 @@
 #include "storage/bufmgr.h"
 #include "storage/fd.h"
 #include "utils/spccache.h"
+#include "utils/wait_event.h"
 
 /* Whether a block of the main fork is in shared buffers just now. It costs a look into the buffer table. */
 bool
@@ -32,17 +33,30 @@ fb_in_buffers(Relation rel, BlockNumber block)
 	return buffer >= 0;
 }
 
-/* Asks the kernel for a row of blocks of the main fork. It does not wait for them. */
+/* Asks the kernel for a row of blocks of the main fork: one request for each segment. It does not wait for them. */
 void
 fb_ask(Relation rel, BlockNumber first, BlockNumber blocks)
 {
-	SMgrRelation smgr = RelationGetSmgr(rel);
-
 #if PG_VERSION_NUM >= 170000
-	smgrprefetch(smgr, MAIN_FORKNUM, first, blocks);
+	smgrprefetch(RelationGetSmgr(rel), MAIN_FORKNUM, first, blocks);
 #else
-	for (BlockNumber block = first; block < first + blocks; block++)
-		smgrprefetch(smgr, MAIN_FORKNUM, block);
+	while (blocks > 0)
+	{
+		BlockNumber here = Min(blocks, RELSEG_SIZE - first % RELSEG_SIZE);
+		File		file;
+		off_t		offset;
+
+		if (fb_segment(rel, first, &file, &offset))
+			FilePrefetch(file, offset, here * BLCKSZ, WAIT_EVENT_DATA_FILE_PREFETCH);
+		else
+		{
+			/* A segment that is not open: this opens it, for the next time round. */
+			smgrprefetch(RelationGetSmgr(rel), MAIN_FORKNUM, first);
+			here = 1;
+		}
+		first += here;
+		blocks -= here;
+	}
 #endif
 }
 

@@ -1,0 +1,102 @@
+//! [`Trial`] for C: which of two ways of reading costs less.
+
+use std::time::Duration;
+
+use forebay_lookahead::{Side, Trial};
+
+use crate::{Handle, place, with};
+
+/// The trial of two ways of reading: `fbl_trial_size()` bytes aligned to 8, made by `fbl_trial_init`.
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub struct FblTrial {
+    _opaque: [u8; 0],
+}
+
+/// How many bytes a trial takes.
+#[unsafe(no_mangle)]
+pub extern "C" fn fbl_trial_size() -> usize {
+    size_of::<Handle<Trial>>()
+}
+
+/// Makes a trial in `memory`, that begins with the first way. Where a block costs that more than `waiting_ns`
+/// nanoseconds, the second is tried early.
+///
+/// Returns null, and makes nothing, when `memory` is null.
+///
+/// # Safety
+/// `memory` is null, or `fbl_trial_size()` writable bytes aligned to 8.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_trial_init(memory: *mut u8, waiting_ns: u64) -> *mut FblTrial {
+    // SAFETY: as the caller promises.
+    unsafe { place(memory, || Trial::new(None, Some(Duration::from_nanos(waiting_ns)))) }.cast()
+}
+
+/// Whether to read the second way now.
+///
+/// # Safety
+/// `trial` is null or was made by `fbl_trial_init`, and no other thread uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_trial_second(trial: *mut FblTrial) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { with(trial.cast(), false, |trial: &mut Trial| trial.side() == Side::Second) }
+}
+
+/// Reading `blocks` took `spent_ns` nanoseconds. Should the way change now, the next `known` blocks still
+/// count for the old one.
+///
+/// # Safety
+/// As for `fbl_trial_second`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_trial_spent(
+    trial: *mut FblTrial,
+    blocks: u32,
+    spent_ns: u64,
+    known: u32,
+) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        with(trial.cast(), (), |trial: &mut Trial| {
+            trial.spent(blocks, Duration::from_nanos(spent_ns), known);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks of 2,560 read the second way, if blocks cost so many nanoseconds.
+    fn second_of(first_ns: u64, second_ns: u64) -> u32 {
+        let mut memory: Vec<u64> = vec![0; fbl_trial_size().div_ceil(8)];
+        // SAFETY: the vector is as large as asked, aligned to 8, and outlives the trial; one thread.
+        unsafe {
+            let trial = fbl_trial_init(memory.as_mut_ptr().cast(), 16_000);
+            assert!(!fbl_trial_second(trial));
+            (0..160)
+                .map(|_| {
+                    let second = fbl_trial_second(trial);
+                    let each = if second { second_ns } else { first_ns };
+                    fbl_trial_spent(trial, 16, 16 * each, 32);
+                    if second { 16 } else { 0 }
+                })
+                .sum()
+        }
+    }
+
+    #[test]
+    fn the_cheaper_way_is_taken() {
+        assert!(second_of(100_000, 10_000) > 2300, "tried early, and better");
+        assert!(second_of(10_000, 100_000) < 128, "tried late, and given up");
+    }
+
+    #[test]
+    fn without_a_trial_the_first_way_is_taken() {
+        // SAFETY: null is allowed everywhere.
+        unsafe {
+            let none = fbl_trial_init(std::ptr::null_mut(), 0);
+            fbl_trial_spent(none, 1 << 20, 1, 0);
+            assert!(none.is_null() && !fbl_trial_second(none));
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The PostgreSQL installations of this machine, and private copies of them with the extension inside.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use crate::{Error, Result};
+
+/// An installation: a server, the headers and PGXS of one version.
+#[derive(Debug, Clone)]
+pub struct Installation {
+    /// Its `pg_config`.
+    pub pg_config: PathBuf,
+    /// Its major version, such as 15.
+    pub major: u32,
+    /// Its version as it says it, such as `PostgreSQL 15.20 (Debian 15.20-0+deb12u1)`.
+    pub version: String,
+    /// The directory of its postgres.h.
+    pub headers: PathBuf,
+    programs: PathBuf,
+    libraries: PathBuf,
+    shared: PathBuf,
+}
+
+/// What [`find`] found: what is usable, and for the rest a sentence each.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// By version, one for each.
+    pub installations: Vec<Installation>,
+    /// `path: what is missing there`.
+    pub unusable: Vec<String>,
+}
+
+/// The extension's sources, and a directory in which to build them.
+#[derive(Debug, Clone)]
+pub struct Extension {
+    /// The directory of its Makefile.
+    pub sources: PathBuf,
+    /// A directory of this version's own; made, and emptied where it is older than the sources.
+    pub build: PathBuf,
+}
+
+/// Looks for installations: at the `pg_config`s of `configured`, colon-separated, or, where that is none, below
+/// /usr/lib/postgresql. A build of the extension needs a C compiler and make, which are looked for too.
+pub fn find(configured: Option<&OsStr>) -> Found {
+    let mut found = Found::default();
+    for tool in ["make", "cc"] {
+        let mut asked = Command::new(tool);
+        asked.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        if !asked.status().is_ok_and(|it| it.success()) {
+            found.unusable.push(format!("{tool}: not on the PATH, and the extension needs it"));
+            return found;
+        }
+    }
+    let candidates: Vec<PathBuf> = match configured {
+        Some(paths) => std::env::split_paths(paths).collect(),
+        None => fs::read_dir("/usr/lib/postgresql")
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path().join("bin/pg_config")))
+            .collect(),
+    };
+    if candidates.is_empty() {
+        found.unusable.push("/usr/lib/postgresql: no PostgreSQL there".to_owned());
+    }
+    let mut seen = BTreeSet::new();
+    for pg_config in candidates {
+        match Installation::at(&pg_config) {
+            Ok(it) if !seen.insert(it.major) => {
+                found.unusable.push(format!("{}: a second {}", pg_config.display(), it.major));
+            }
+            Ok(it) => found.installations.push(it),
+            Err(why) => found.unusable.push(format!("{}: {why}", pg_config.display())),
+        }
+    }
+    found.installations.sort_by_key(|it| it.major);
+    found
+}
+
+impl Installation {
+    fn at(pg_config: &Path) -> std::result::Result<Installation, String> {
+        let ask = |what: &str| {
+            let said = Command::new(pg_config).arg(what).output();
+            let said = said.map_err(|error| error.to_string())?;
+            Ok::<_, String>(String::from_utf8_lossy(&said.stdout).trim().to_owned())
+        };
+        let there = |path: PathBuf, what: &str| match path.exists() {
+            true => Ok(path),
+            false => Err(format!("no {what} ({} is missing)", path.display())),
+        };
+        let version = ask("--version")?;
+        let number = version.strip_prefix("PostgreSQL ").unwrap_or_default();
+        let major = number.split(|it: char| !it.is_ascii_digit()).next().unwrap_or_default();
+        let major = major.parse().map_err(|_| format!("no version in `{version}`"))?;
+        let programs = PathBuf::from(ask("--bindir")?);
+        there(programs.join("postgres"), "server")?;
+        there(programs.join("initdb"), "initdb")?;
+        there(ask("--pgxs")?.into(), "PGXS: install the server's development package")?;
+        let headers = PathBuf::from(ask("--includedir-server")?);
+        there(headers.join("postgres.h"), "headers: install the server's development package")?;
+        Ok(Installation {
+            pg_config: pg_config.to_owned(),
+            major,
+            version,
+            headers,
+            programs,
+            libraries: ask("--pkglibdir")?.into(),
+            shared: ask("--sharedir")?.into(),
+        })
+    }
+
+    /// Copies the installation into `root`, with `extension` where there is one.
+    ///
+    /// The extension is installed first, into what is still empty: a link to a directory of the installation
+    /// would take it there.
+    ///
+    /// # Errors
+    /// The extension does not build; no room.
+    pub(crate) fn copy_into(&self, root: &Path, extension: Option<&Extension>) -> Result<()> {
+        if let Some(extension) = extension {
+            self.make(extension, root)?;
+        }
+        let programs = inside(root, &self.programs);
+        fs::create_dir_all(&programs).map_err(Error::file(&programs))?;
+        // A server finds its other files from where its own program really is: a link would lead back.
+        for name in ["postgres", "initdb"] {
+            let (from, to) = (self.programs.join(name), programs.join(name));
+            fs::copy(&from, &to).map_err(Error::file(&from))?;
+        }
+        link_tree(&self.libraries, &inside(root, &self.libraries))?;
+        link_tree(&self.shared, &inside(root, &self.shared))
+    }
+
+    /// Where a program of a copy in `root` is.
+    pub(crate) fn program(&self, root: &Path, name: &str) -> PathBuf {
+        inside(root, &self.programs).join(name)
+    }
+
+    /// Builds `extension` for this version, beside its sources, and installs it below `root`.
+    fn make(&self, extension: &Extension, root: &Path) -> Result<()> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _building = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let Extension { sources, build } = extension;
+        let stamp = build.join("built");
+        let built = fs::metadata(&stamp).and_then(|it| it.modified()).ok();
+        // PGXS follows no headers: what may be stale is built anew.
+        if built.is_none() || newest(sources)? > built {
+            let _ = fs::remove_dir_all(build);
+            fs::create_dir_all(build).map_err(Error::file(build))?;
+        }
+        let make = |target: &[&str]| {
+            let mut command = Command::new("make");
+            command.arg("-C").arg(build).arg("-f").arg(sources.join("Makefile"));
+            command.arg(format!("PG_CONFIG={}", self.pg_config.display()));
+            command.args(target).env_remove("MAKEFLAGS").env_remove("DESTDIR");
+            run(&mut command)
+        };
+        make(&["all"])?;
+        fs::write(&stamp, "").map_err(Error::file(&stamp))?;
+        make(&["install", &format!("DESTDIR={}", root.display())])
+    }
+}
+
+/// The last change of any file below `directory` that git would keep, and of the crates linked in.
+fn newest(directory: &Path) -> Result<Option<std::time::SystemTime>> {
+    let mut newest = None;
+    let mut open = vec![directory.to_owned()];
+    let crates = directory.join("../../crates");
+    open.extend(["lookahead", "lookahead-c"].map(|name| crates.join(name)));
+    while let Some(path) = open.pop() {
+        let Ok(entries) = fs::read_dir(&path) else { continue };
+        for entry in entries {
+            let entry = entry.map_err(Error::file(&path))?;
+            let about = entry.metadata().map_err(Error::file(&path))?;
+            if about.is_dir() {
+                open.push(entry.path());
+            } else {
+                newest = newest.max(about.modified().ok());
+            }
+        }
+    }
+    Ok(newest)
+}
+
+/// Where `path`, which is absolute, is in a copy below `root`.
+fn inside(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Links everything in `from` into `to`; directories that `to` has already stay its own.
+fn link_tree(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).map_err(Error::file(to))?;
+    for entry in fs::read_dir(from).map_err(Error::file(from))? {
+        let path = entry.map_err(Error::file(from))?.path();
+        let Some(name) = path.file_name() else { continue };
+        let link = to.join(name);
+        if link.is_dir() && path.is_dir() {
+            link_tree(&path, &link)?;
+        } else if !link.exists() {
+            symlink(&path, &link).map_err(Error::file(&link))?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs `command`, and gives the end of its words where it fails.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let ended = command.output();
+    let words = match ended {
+        Ok(ended) if ended.status.success() => return Ok(()),
+        Ok(ended) => last_lines(&[ended.stdout, ended.stderr].concat(), 30),
+        Err(error) => error.to_string(),
+    };
+    Err(Error::Command { command: format!("{command:?}"), words })
+}
+
+pub(crate) fn last_lines(text: &[u8], count: usize) -> String {
+    let text = String::from_utf8_lossy(text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}

@@ -1,0 +1,297 @@
+//! A cluster of its own: made, started, restarted, stopped, removed.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::config::Config;
+use rustix::process::{Pid, Signal};
+use tempfile::TempDir;
+
+use crate::installation::{last_lines, run};
+use crate::owner::Owner;
+use crate::watcher::Watcher;
+use crate::{Error, Extension, Installation, Result, Session, log};
+
+/// Settings by name, as in postgresql.conf; a later one replaces an earlier one.
+pub type Settings<'a> = &'a [(&'a str, &'a str)];
+
+/// The superuser of every server of ours.
+pub(crate) const SUPERUSER: &str = "postgres";
+
+/// How long a server may take to start or to stop.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The longest path of a socket, without its final zero.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// What every server has: nothing but its socket, no chance in when things happen, and a log that can be read.
+const BASE: Settings<'_> = &[
+    ("listen_addresses", ""),
+    ("unix_socket_permissions", "0777"),
+    ("fsync", "off"),
+    ("autovacuum", "off"),
+    ("jit", "off"),
+    ("max_connections", "40"),
+    ("log_min_messages", "warning"),
+    ("lc_messages", "C"),
+    ("timezone", "UTC"),
+];
+
+/// What the server's reads are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disk {
+    /// As they are here.
+    Real,
+    /// A read that was not hinted takes this many microseconds at least, but for one stretch in five; needs `cc`.
+    Slow(u32),
+}
+
+/// How many hints the processes of a server with a [`Disk::Slow`] have given the kernel.
+#[derive(Debug)]
+pub struct HintCount(File);
+
+impl HintCount {
+    /// The count since the server was made.
+    ///
+    /// # Errors
+    /// The file of the count cannot be read.
+    pub fn now(&self) -> Result<u64> {
+        let mut count = [0; 8];
+        self.0
+            .read_exact_at(&mut count, 0)
+            .map_err(Error::file(Path::new("the count of hints")))?;
+        Ok(u64::from_ne_bytes(count))
+    }
+}
+
+/// A running, or stopped, server. Dropped, it leaves nothing.
+#[derive(Debug)]
+pub struct Server {
+    installation: Installation,
+    owner: Owner,
+    disk: Disk,
+    directory: TempDir,
+    postmaster: Option<Child>,
+    watcher: Watcher,
+}
+
+impl Server {
+    /// Makes a cluster of `installation`, with `extension` installed where there is one, and starts it.
+    ///
+    /// # Errors
+    /// The extension does not build, initdb fails, or the server does not start.
+    pub fn new(
+        installation: &Installation,
+        extension: Option<&Extension>,
+        disk: Disk,
+        settings: Settings<'_>,
+    ) -> Result<Server> {
+        let builder = |at: &Path| tempfile::Builder::new().prefix("forebay-pg-").tempdir_in(at);
+        let temporary = std::env::temp_dir();
+        let directory = builder(&temporary).map_err(Error::file(&temporary))?;
+        let path = directory.path();
+        // The server's user passes through.
+        fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(Error::file(path))?;
+        let socket = path.join("s/.s.PGSQL.5432");
+        if socket.as_os_str().len() > SOCKET_PATH_MAX {
+            return Err(Error::LongPath(socket));
+        }
+        let watcher = Watcher::start(path)?;
+        let owner = Owner::find();
+        let installation = installation.clone();
+        let mut server = Server { installation, owner, disk, directory, postmaster: None, watcher };
+        server.make(extension)?;
+        server.start(settings)?;
+        Ok(server)
+    }
+
+    fn make(&self, extension: Option<&Extension>) -> Result<()> {
+        self.installation.copy_into(&self.path("root"), extension)?;
+        for name in ["data", "s", "l"] {
+            self.owner.make_directory(&self.path(name))?;
+        }
+        if let Disk::Slow(_) = self.disk {
+            self.build_slow_reads()?;
+        }
+        let mut initdb = self.owner.command(&self.program("initdb"));
+        initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
+        initdb.args(["--username", SUPERUSER, "--pgdata"]).arg(self.path("data"));
+        run(&mut initdb)
+    }
+
+    fn build_slow_reads(&self) -> Result<()> {
+        let (source, hints) = (self.path("slow_reads.c"), self.path("hints"));
+        fs::write(&source, include_str!("slow_reads.c")).map_err(Error::file(&source))?;
+        fs::write(&hints, [0; 8]).map_err(Error::file(&hints))?;
+        // The server's user writes into it.
+        fs::set_permissions(&hints, Permissions::from_mode(0o666)).map_err(Error::file(&hints))?;
+        let mut compile = Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-O2", "-o"]).arg(self.path("slow_reads.so")).arg(source);
+        run(&mut compile)
+    }
+
+    /// Counts the hints that the server's processes give.
+    ///
+    /// # Errors
+    /// Its disk is real.
+    pub fn hint_count(&self) -> Result<HintCount> {
+        let path = self.path("hints");
+        File::open(&path).map(HintCount).map_err(Error::file(&path))
+    }
+
+    /// Starts the server with `settings`, beside its socket and its log, and waits until it takes connections.
+    ///
+    /// # Errors
+    /// It ends, or takes no connection; what it said is in the error.
+    pub fn start(&mut self, settings: Settings<'_>) -> Result<()> {
+        let log_path = self.log_path();
+        let log = OpenOptions::new().create(true).append(true).open(&log_path);
+        let log = log.map_err(Error::file(&log_path))?;
+        let mut command = self.owner.command(&self.program("postgres"));
+        command.arg("-D").arg(self.path("data")).process_group(0);
+        command.arg("-c").arg(format!("unix_socket_directories={}", self.path("s").display()));
+        command.arg("-c").arg(format!("log_line_prefix={}", log::PREFIX));
+        for (name, value) in BASE.iter().chain(settings) {
+            command.arg("-c").arg(format!("{name}={value}"));
+        }
+        if let Disk::Slow(us) = self.disk {
+            command.env("LD_PRELOAD", self.path("slow_reads.so"));
+            command.env("FOREBAY_SLOW_READ_US", us.to_string());
+            command.env("FOREBAY_SLOW_READ_HINTS", self.path("hints"));
+        }
+        let errors = log.try_clone().map_err(Error::file(&log_path))?;
+        command.stdout(log).stderr(errors).stdin(Stdio::null());
+        let program = self.program("postgres");
+        self.postmaster = Some(command.spawn().map_err(Error::file(&program))?);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if self.connect("postgres", &[]).is_ok() {
+                return Ok(());
+            }
+            let ended =
+                self.postmaster.as_mut().is_none_or(|it| !matches!(it.try_wait(), Ok(None)));
+            if ended || Instant::now() > until {
+                return Err(Error::Start { log: last_lines(self.log()?.as_bytes(), 20) });
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Stops the server, cutting what runs; nothing to do where it is stopped.
+    ///
+    /// # Errors
+    /// It does not stop, or ends with a failure: it is then killed.
+    pub fn stop(&mut self) -> Result<()> {
+        let Some(mut child) = self.postmaster.take() else { return Ok(()) };
+        signal(&child, Signal::INT);
+        let until = Instant::now() + PATIENCE;
+        let status = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break Some(status),
+                Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(10)),
+                _ => break None,
+            }
+        };
+        if status.is_some_and(|it| it.success()) {
+            return Ok(());
+        }
+        if status.is_none() {
+            // Its children notice, and end too.
+            signal(&child, Signal::QUIT);
+            thread::sleep(Duration::from_secs(6));
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let words = last_lines(self.log()?.as_bytes(), 20);
+        Err(Error::Command { command: "stopping the server".to_owned(), words })
+    }
+
+    /// Stops the server and starts it with `settings`.
+    ///
+    /// # Errors
+    /// Those of [`Server::stop`] and [`Server::start`].
+    pub fn restart(&mut self, settings: Settings<'_>) -> Result<()> {
+        self.stop()?;
+        self.start(settings)
+    }
+
+    /// Lets the kernel forget every clean page, of all files: the next read of any comes from the device.
+    ///
+    /// # Errors
+    /// [`Error::PageCache`] where one is not root, or may not.
+    pub fn drop_page_cache() -> Result<()> {
+        rustix::fs::sync();
+        let written: io::Result<()> = fs::write("/proc/sys/vm/drop_caches", "3");
+        written.map_err(Error::PageCache)
+    }
+
+    /// A new session in `database`, as the superuser, with `settings` of its own from its start.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub fn connect(&self, database: &str, settings: Settings<'_>) -> Result<Session> {
+        self.connect_as(SUPERUSER, database, settings)
+    }
+
+    /// A new session in `database` as `user`.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub fn connect_as(
+        &self,
+        user: &str,
+        database: &str,
+        settings: Settings<'_>,
+    ) -> Result<Session> {
+        let mut config = Config::new();
+        config.host_path(self.path("s")).user(user).dbname(database);
+        // A blank ends an option, unless a backslash is before it.
+        let escaped = |value: &str| value.replace('\\', "\\\\").replace(' ', "\\ ");
+        let option = |(name, value): &(&str, &str)| format!("-c {name}={}", escaped(value));
+        let options: Vec<String> = settings.iter().map(option).collect();
+        config.options(&options.join(" "));
+        Session::connect(&mut config)
+    }
+
+    /// Its version's number before the dot.
+    pub fn major(&self) -> u32 {
+        self.installation.major
+    }
+
+    /// Where its data is.
+    pub fn data_directory(&self) -> PathBuf {
+        self.path("data")
+    }
+
+    pub(crate) fn log_path(&self) -> PathBuf {
+        self.path("l/log")
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.installation.program(&self.path("root"), name)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.stop();
+        let _ = fs::remove_dir_all(self.directory.path());
+        self.watcher.dismiss();
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}

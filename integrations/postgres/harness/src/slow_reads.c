@@ -1,0 +1,137 @@
+/*
+ * A disk that reads wait for, beneath any server: loaded before its own libraries.
+ *
+ * Test data is small, so the kernel has all of it and no read waits; an extension that acts on waiting would not act.
+ * Here a read of blocks takes at least FOREBAY_SLOW_READ_US microseconds, spent spinning, unless that block was
+ * hinted (POSIX_FADV_WILLNEED) by the same process; and in one stretch of five all reads are quick, so that
+ * backing off is tried as well. Hints are counted in the file that FOREBAY_SLOW_READ_HINTS names: a 64-bit
+ * number in the machine's order.
+ *
+ * It relies on PostgreSQL reading blocks by pread and preadv, and on 64-bit Linux. The file of the count lives as
+ * long as the server. Failure: without the variables reads are as quick as ever, and nothing is counted.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BLOCK 8192
+/* So many hints are remembered. */
+#define HINTED 4096
+/* Slow reads of a stretch, and all of them. */
+#define STRETCH_SLOW 2000
+#define STRETCH 2500
+
+static _Atomic uint64_t *hint_count;
+static long slow_ns;
+static uint64_t hinted[HINTED];
+static unsigned long reads;
+
+__attribute__((constructor)) static void
+begin(void)
+{
+	const char *us = getenv("FOREBAY_SLOW_READ_US");
+	const char *path = getenv("FOREBAY_SLOW_READ_HINTS");
+
+	if (us != NULL)
+		slow_ns = atol(us) * 1000;
+	if (path != NULL)
+	{
+		int			fd = open(path, O_RDWR | O_CLOEXEC);
+
+		if (fd >= 0)
+		{
+			void	   *at = mmap(NULL, sizeof(*hint_count), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+			if (at != MAP_FAILED)
+				hint_count = at;
+			close(fd);
+		}
+	}
+}
+
+static uint64_t
+key_of(int fd, off_t at)
+{
+	return (uint64_t) fd << 44 | (uint64_t) (at / BLOCK + 1);
+}
+
+static uint64_t *
+place_of(uint64_t key)
+{
+	return &hinted[(key * 0x9E3779B97F4A7C15u) >> 52];
+}
+
+/* Spends the time of a read of the block at `at`. */
+static void
+spin(int fd, off_t at)
+{
+	uint64_t	key = key_of(fd, at);
+	uint64_t   *place = place_of(key);
+	struct timespec start;
+	struct timespec now;
+
+	if (*place == key)
+	{
+		*place = 0;
+		return;
+	}
+	if (slow_ns == 0 || reads++ % STRETCH >= STRETCH_SLOW)
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	do
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	while ((now.tv_sec - start.tv_sec) * 1000000000L + now.tv_nsec - start.tv_nsec < slow_ns);
+}
+
+ssize_t
+pread64(int fd, void *to, size_t size, off64_t at)
+{
+	if (size % BLOCK == 0)
+		spin(fd, at);
+	return syscall(SYS_pread64, fd, to, size, at);
+}
+
+ssize_t
+pread(int fd, void *to, size_t size, off_t at)
+{
+	return pread64(fd, to, size, at);
+}
+
+ssize_t
+preadv64(int fd, const struct iovec *to, int count, off64_t at)
+{
+	spin(fd, at);
+	return syscall(SYS_preadv, fd, to, (long) count, (long) at, 0L);
+}
+
+ssize_t
+preadv(int fd, const struct iovec *to, int count, off_t at)
+{
+	return preadv64(fd, to, count, at);
+}
+
+int
+posix_fadvise64(int fd, off64_t at, off64_t size, int advice)
+{
+	if (advice == POSIX_FADV_WILLNEED)
+	{
+		if (hint_count != NULL)
+			++*hint_count;
+		for (off64_t block = at; block < at + size; block += BLOCK)
+			*place_of(key_of(fd, block)) = key_of(fd, block);
+	}
+	return syscall(SYS_fadvise64, fd, at, size, (long) advice) == 0 ? 0 : errno;
+}
+
+int
+posix_fadvise(int fd, off_t at, off_t size, int advice)
+{
+	return posix_fadvise64(fd, at, size, advice);
+}

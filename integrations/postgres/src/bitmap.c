@@ -1,0 +1,309 @@
+/*
+ * Look-ahead of bitmap heap scans, on PostgreSQL 14 to 17; from 18 on the server's read streams do it.
+ *
+ * The server hints block by block, effective_io_concurrency blocks ahead, resident or not. Here a second iterator
+ * over the same bitmap runs ahead by as much as forebay-lookahead says, leaves out what is in shared
+ * buffers, and asks in merged runs. For that the scan's next row is fetched by a function of ours: a node goes through
+ * many pages in one call when its conditions reject their rows, so that nothing outside sees it come to a page.
+ *
+ * All state of the scan stays in the node's own fields, used as the server's node uses them, so that its rescan, end
+ * and EXPLAIN hold. Our iterator is the node's prefetch_iterator: the server frees it where the bitmap goes.
+ *
+ * Left to the server: parallel scans, whose iterator is shared; tables that are not heap; and, before the releases of
+ * May 2025, scans that want no columns: those skip pages that are all visible, which was found to be wrong then, and
+ * is to be neither copied nor lost.
+ *
+ * It relies on the block being read by table_scan_bitmap_next_block, whose time is what the block cost.
+ *
+ * Failure: what our function calls for the scan fails as in the server's. Looking ahead adds memory alone.
+ */
+#include "forebay.h"
+
+#if PG_VERSION_NUM < 180000
+
+#include "access/heapam.h"
+#include "access/tableam.h"
+#include "catalog/pg_am.h"
+#include "executor/executor.h"
+#include "executor/instrument.h"
+#include "miscadmin.h"
+#include "nodes/tidbitmap.h"
+#include "utils/guc.h"
+
+/* Pages that are timed though none was read lately. */
+#define WATCH_PAGES 64
+/* A request takes 32 blocks at most, reads through gaps of 2, and wastes one block in 4. */
+#define COMBINE_BLOCKS 32
+#define GAP_BLOCKS 2
+#define OVER_READ_PERCENT 25
+
+/* The first minor release that reads pages even where no column is wanted. */
+#if PG_VERSION_NUM >= 170000
+#define READS_ALL_SINCE 170005
+#elif PG_VERSION_NUM >= 160000
+#define READS_ALL_SINCE 160009
+#elif PG_VERSION_NUM >= 150000
+#define READS_ALL_SINCE 150013
+#else
+#define READS_ALL_SINCE 140018
+#endif
+
+/* One bitmap heap scan node that is looked at. */
+typedef struct FbBitmap
+{
+	dlist_node	link;			/* in `bitmaps` */
+	FbQuery    *query;
+	BitmapHeapScanState *node;
+	/* All its rows are taken, as far as the plan tells. */
+	bool		whole;
+	int			most;
+
+	/* NULL until a read waits for the first time. */
+	fbl_hints  *hints;
+	bool		awake;
+	/* So many pages are still timed though none is read. */
+	int			watch;
+	/* Our iterator came to the bitmap's end. */
+	bool		at_end;
+} FbBitmap;
+
+static dlist_head bitmaps = DLIST_STATIC_INIT(bitmaps);
+static FbBitmap *last = NULL;
+
+/* What carries out these nodes, before we took its place. */
+static ExecProcNodeMtd server_node = NULL;
+
+static FbBitmap *
+find(PlanState *node)
+{
+	dlist_iter	each;
+
+	if (last != NULL && &last->node->ss.ps == node)
+		return last;
+	dlist_foreach(each, &bitmaps)
+	{
+		FbBitmap   *one = dlist_container(FbBitmap, link, each.cur);
+
+		if (&one->node->ss.ps == node)
+			return last = one;
+	}
+	return NULL;
+}
+
+/* Makes the bitmap, and the scan of the table where the server has left that to the first row. */
+static void
+begin(FbBitmap *bitmap, BitmapHeapScanState *node)
+{
+	TIDBitmap  *tbm = (TIDBitmap *) MultiExecProcNode(outerPlanState(node));
+
+	if (tbm == NULL || !IsA(tbm, TIDBitmap))
+		elog(ERROR, "a bitmap heap scan got something else than a bitmap");
+	node->tbm = tbm;
+	node->tbmiterator = tbm_begin_iterate(tbm);
+	node->tbmres = NULL;
+#if PG_VERSION_NUM >= 170000
+	if (node->ss.ss_currentScanDesc == NULL)
+		node->ss.ss_currentScanDesc =
+			table_beginscan_bm(node->ss.ss_currentRelation, node->ss.ps.state->es_snapshot, 0, NULL,
+							   node->ss.ps.plan->qual != NIL || node->ss.ps.plan->targetlist != NIL);
+#endif
+	node->initialized = true;
+	bitmap->at_end = false;
+	if (bitmap->hints != NULL)
+		fbl_hints_jump(bitmap->hints);
+}
+
+/* Tells what a page cost: `spent` nanoseconds, or less than 0 if it was not read or not timed. */
+static void
+came(FbBitmap *bitmap, BlockNumber block, int64 spent)
+{
+	if (bitmap->hints == NULL)
+	{
+		if (spent < 0)
+			return;
+		bitmap->hints = fbl_hints_init(MemoryContextAlloc(bitmap->query->estate->es_query_cxt, fbl_hints_size()),
+									   bitmap->most, bitmap->whole && !bitmap->query->may_stop,
+									   COMBINE_BLOCKS, GAP_BLOCKS, OVER_READ_PERCENT);
+	}
+	fbl_hints_came(bitmap->hints, block, spent);
+	bitmap->awake = !fbl_hints_asleep(bitmap->hints);
+}
+
+/* Foresees pages behind `block` as far as the hints have room, and asks for them. */
+static void
+look_ahead(FbBitmap *bitmap, BlockNumber block)
+{
+	BitmapHeapScanState *node = bitmap->node;
+	Relation	heap = node->ss.ss_currentRelation;
+	/* Pages behind these are in the bitmap if rows came after the scan's begin; the scan leaves them out. */
+	BlockNumber heap_blocks = ((HeapScanDesc) node->ss.ss_currentScanDesc)->rs_nblocks;
+	uint32		room = fbl_hints_room(bitmap->hints);
+	const struct fbl_run *runs;
+	size_t		count;
+
+	if (room == 0 || bitmap->at_end)
+		return;
+	if (node->prefetch_iterator == NULL)
+	{
+		MemoryContext before = MemoryContextSwitchTo(node->ss.ps.state->es_query_cxt);
+
+		node->prefetch_iterator = tbm_begin_iterate(node->tbm);
+		MemoryContextSwitchTo(before);
+	}
+	while (room > 0)
+	{
+		TBMIterateResult *page = tbm_iterate(node->prefetch_iterator);
+
+		if (page == NULL || page->blockno >= heap_blocks)
+		{
+			bitmap->at_end = true;
+			break;
+		}
+		if (page->blockno <= block || fbl_hints_knows(bitmap->hints, page->blockno))
+			continue;
+		fbl_hints_foresee(bitmap->hints, page->blockno, fb_in_buffers(heap, page->blockno));
+		room--;
+	}
+	count = fbl_hints_due(bitmap->hints, &runs);
+	for (size_t i = 0; i < count; i++)
+		fb_ask(heap, runs[i].first, runs[i].blocks);
+}
+
+/* Goes to the bitmap's next page that has rows for the scan; false if there is none. */
+static bool
+next_page(FbBitmap *bitmap)
+{
+	BitmapHeapScanState *node = bitmap->node;
+
+	while ((node->tbmres = tbm_iterate(node->tbmiterator)) != NULL)
+	{
+		BlockNumber block = node->tbmres->blockno;
+		int64		reads = pgBufferUsage.shared_blks_read;
+		bool		timed = bitmap->awake || bitmap->watch > 0;
+		int64		spent = -1;
+		bool		has_rows;
+		instr_time	since;
+
+		CHECK_FOR_INTERRUPTS();
+		if (timed)
+			INSTR_TIME_SET_CURRENT(since);
+		has_rows = table_scan_bitmap_next_block(node->ss.ss_currentScanDesc, node->tbmres);
+		if (node->tbmres->ntuples >= 0)
+			node->exact_pages++;
+		else
+			node->lossy_pages++;
+		if (pgBufferUsage.shared_blks_read != reads)
+		{
+			bitmap->watch = WATCH_PAGES;
+			if (timed)
+			{
+				instr_time	now;
+
+				INSTR_TIME_SET_CURRENT(now);
+				INSTR_TIME_SUBTRACT(now, since);
+				spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+			}
+		}
+		else if (timed)
+			bitmap->watch--;
+		if (bitmap->awake || spent >= 0)
+			came(bitmap, block, spent);
+		if (bitmap->awake)
+			look_ahead(bitmap, block);
+		if (has_rows)
+			return true;
+	}
+	return false;
+}
+
+/* Whether the row in the slot still matches the bitmap's condition. */
+static bool
+recheck(ScanState *scan, TupleTableSlot *slot)
+{
+	ExprContext *context = scan->ps.ps_ExprContext;
+
+	context->ecxt_scantuple = slot;
+	return ExecQualAndReset(((BitmapHeapScanState *) scan)->bitmapqualorig, context);
+}
+
+/* The next row of the bitmap's pages; empty after the last. */
+static TupleTableSlot *
+next_row(ScanState *scan)
+{
+	BitmapHeapScanState *node = castNode(BitmapHeapScanState, scan);
+	TupleTableSlot *slot = scan->ss_ScanTupleSlot;
+	FbBitmap   *bitmap = find(&scan->ps);
+
+	if (!node->initialized)
+		begin(bitmap, node);
+	while (node->tbmres != NULL || next_page(bitmap))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!table_scan_bitmap_next_tuple(scan->ss_currentScanDesc, node->tbmres, slot))
+		{
+			node->tbmres = NULL;
+			continue;
+		}
+		if (!node->tbmres->recheck || recheck(scan, slot))
+			return slot;
+		InstrCountFiltered2(node, 1);
+		ExecClearTuple(slot);
+	}
+	return ExecClearTuple(slot);
+}
+
+/* In the place of what carries out the node. */
+static TupleTableSlot *
+exec_bitmap(PlanState *node)
+{
+	if (find(node) == NULL)
+		return server_node(node);
+	return ExecScan((ScanState *) node, next_row, recheck);
+}
+
+/* Whether the server, in this release, may leave pages of the scan unread. */
+static bool
+may_skip_pages(PlanState *node)
+{
+	return node->plan->qual == NIL && node->plan->targetlist == NIL &&
+		atoi(GetConfigOption("server_version_num", false, false)) < READS_ALL_SINCE;
+}
+
+/* Notes a bitmap heap scan node, from its query's start on. */
+void
+fb_bitmap_register(FbQuery *query, PlanState *state, bool whole)
+{
+	BitmapHeapScanState *node = castNode(BitmapHeapScanState, state);
+	Relation	heap = node->ss.ss_currentRelation;
+	int			most = fb_distance_of(heap);
+	FbBitmap   *bitmap;
+
+	if (most == 0 || state->plan->parallel_aware || heap->rd_rel->relam != HEAP_TABLE_AM_OID || may_skip_pages(state))
+		return;
+	if (server_node == NULL)
+		server_node = state->ExecProcNodeReal;
+	if (state->ExecProcNodeReal != server_node)
+		return;
+	state->ExecProcNodeReal = exec_bitmap;
+	bitmap = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbBitmap));
+	bitmap->query = query;
+	bitmap->node = node;
+	bitmap->whole = whole;
+	bitmap->most = most;
+	bitmap->watch = WATCH_PAGES;
+	dlist_push_head(&bitmaps, &bitmap->link);
+}
+
+/* The query's memory goes: so do its scans, ended or not. */
+void
+fb_bitmaps_gone(FbQuery *query)
+{
+	dlist_mutable_iter each;
+
+	last = NULL;
+	dlist_foreach_modify(each, &bitmaps)
+		if (dlist_container(FbBitmap, link, each.cur)->query == query)
+			dlist_delete(each.cur);
+}
+
+#endif

@@ -1,0 +1,640 @@
+/*
+ * Readahead strategies: what the kernel is told about how a relation is being read.
+ *
+ * The kernel guesses from the reads of a descriptor whether more will follow, and reads ahead for it. The executor does
+ * not have to guess: a plan says which relations it reads, and how. posix_fadvise() on the backend's own
+ * descriptors of a relation's segments passes that on:
+ *
+ *	os			nothing is told
+ *	hint		sequential scans and VACUUM: SEQUENTIAL; index and bitmap scans, ANALYZE: RANDOM
+ *	max			SEQUENTIAL, for every access
+ *	adaptive	as hint where reads have been seen to cost less with it, else nothing
+ *
+ * Advice holds while a query, or a VACUUM, that wants it runs. Whoever reads a relation is counted in its FbFile, by
+ * access; advice is what all of them agree on, and NORMAL where they do not, or where there is none. It is
+ * worked out anew when one comes, ends, or the setting changes, be it by the end of a transaction. A reader is
+ * part of a memory context, and ends with it, however that ends.
+ *
+ * Adaptive: a trial by forebay-lookahead for each relation and access in a session, between nothing and the hint,
+ * by the time that the scan node takes from block to block that it reads. It is the heap's for index scans, the
+ * index's for index-only scans; an index under an index scan or bitmap is told nothing, its reads are not seen apart.
+ *
+ * It relies on segments.c. A descriptor that fd.c closes, when too many files are open, and a segment that a relation
+ * grows into, come without advice: the next query tells them. Catalogs are never told of. On 18, reads by
+ * I/O workers (io_method=worker) go through the workers' own descriptors, which nobody can tell anything.
+ *
+ * Failure: what posix_fadvise() returns is not looked at. Out of memory fails the query that begins, as anywhere in it.
+ */
+#include "forebay.h"
+
+#include <fcntl.h>
+
+#include "access/heapam.h"
+#include "access/relation.h"
+#include "access/transam.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_inherits.h"
+#include "compat.h"
+#include "executor/instrument.h"
+#include "storage/fd.h"
+#include "storage/lmgr.h"
+#include "tcop/utility.h"
+#include "utils/guc.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+/* Where the system cannot be told anything, the setting is refused; the numbers do not matter. */
+#if !defined(POSIX_FADV_NORMAL) || !defined(USE_POSIX_FADVISE)
+#define FB_NO_ADVICE
+#undef POSIX_FADV_NORMAL
+#undef POSIX_FADV_RANDOM
+#undef POSIX_FADV_SEQUENTIAL
+#define POSIX_FADV_NORMAL 0
+#define POSIX_FADV_RANDOM 1
+#define POSIX_FADV_SEQUENTIAL 2
+#endif
+
+/* Segments that are told of in any case; of more, only if a scan is to read as many rows as there are segments. */
+#define SEGMENTS_FEW 64
+/* Relations with a trial that are remembered. */
+#define FILES_MOST 512
+/* Calls of a node that are timed though none has read lately. */
+#define WATCH_CALLS 64
+/* Blocks that the kernel may have read ahead when the advice changes: 8 MiB, the largest setting seen in use. */
+#define KNOWN_SEQUENTIAL (8 * 1024 * 1024 / BLCKSZ)
+#define KNOWN_RANDOM 32
+/* A block that takes longer was waited for: a system call, and two bytes a nanosecond. */
+#define WAITING_NS (12000 + BLCKSZ / 2)
+
+typedef enum Strategy
+{
+	STRATEGY_OS,
+	STRATEGY_HINT,
+	STRATEGY_MAX,
+	STRATEGY_ADAPTIVE
+} Strategy;
+
+static const struct config_enum_entry strategy_names[] = {
+	{"os", STRATEGY_OS, false},
+	{"hint", STRATEGY_HINT, false},
+	{"max", STRATEGY_MAX, false},
+	{"adaptive", STRATEGY_ADAPTIVE, false},
+	{NULL, 0, false}
+};
+
+static int	strategy = STRATEGY_OS;
+
+/* A relation's main fork that is read, or of which a trial remembers something. */
+typedef struct FbFile
+{
+	FbLocator	key;
+	/* Readers, by access. */
+	int			readers[FB_ACCESSES];
+	/* What stands on its descriptors. */
+	int			advice;
+	/* NULL until `adaptive` wants one. */
+	struct fbl_trial *trials[FB_ACCESSES];
+} FbFile;
+
+static HTAB *files = NULL;
+
+/* One relation that a reader reads in one way. */
+typedef struct Use
+{
+	slist_node	link;
+	FbFile	   *file;
+	FbAccess	access;
+} Use;
+
+/* A query, or a VACUUM: lives in a memory context, and ends with it. */
+struct FbReader
+{
+	MemoryContext context;
+	slist_head	uses;
+	slist_head	watches;
+	MemoryContextCallback gone;
+};
+
+/* A scan node that is timed, for a trial or the trace. */
+typedef struct Watch
+{
+	slist_node	link;
+	PlanState  *node;
+	ExecProcNodeMtd real;
+	FbAccess	access;
+	FbFile	   *file;			/* NULL if there is no trial */
+	Oid			relation;
+	/* Its scan goes from page to page, and tells where it is in one. */
+	bool		by_page;
+	/* So many calls are still timed though none reads. */
+	int			left;
+	/* The block read last. */
+	BlockNumber last;
+	uint32		last_blocks;
+} Watch;
+
+typedef struct WatchEntry
+{
+	PlanState  *node;
+	Watch	   *watch;
+	char		status;
+} WatchEntry;
+
+#define SH_PREFIX watches
+#define SH_ELEMENT_TYPE WatchEntry
+#define SH_KEY_TYPE PlanState *
+#define SH_KEY node
+#define SH_HASH_KEY(table, key) ((uint32) (((uintptr_t) (key) >> 4) * 0x9E3779B1u))
+#define SH_EQUAL(table, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+static watches_hash *watched = NULL;
+static Watch *last_watch = NULL;
+
+static ProcessUtility_hook_type next_utility;
+
+/* Puts advice on those of a file's descriptors that are open; closed ones are opened if there are few. */
+static void
+tell(FbFile *file, int advice)
+{
+	SMgrRelation smgr = FbSmgrOpen(file->key);
+	File		segment;
+	off_t		offset;
+
+	for (BlockNumber block = 0; fb_segment_of(smgr, block, &segment, &offset); block += RELSEG_SIZE)
+	{
+		int			fd = FileGetRawDesc(segment);
+
+		if (fd < 0 && advice != POSIX_FADV_NORMAL && block / RELSEG_SIZE < SEGMENTS_FEW &&
+			FileSize(segment) >= 0)
+			fd = FileGetRawDesc(segment);
+#ifndef FB_NO_ADVICE
+		if (fd >= 0)
+			(void) posix_fadvise(fd, 0, 0, advice);
+#endif
+	}
+	file->advice = advice;
+}
+
+/* What one access calls for. */
+static int
+advice_for(FbFile *file, FbAccess access, Strategy by)
+{
+	bool		sequential = access == FB_SEQUENTIAL || access == FB_VACUUM;
+
+	switch (by)
+	{
+		case STRATEGY_MAX:
+			return POSIX_FADV_SEQUENTIAL;
+		case STRATEGY_ADAPTIVE:
+			if (!fbl_trial_second(file->trials[access]))
+				return POSIX_FADV_NORMAL;
+			/* FALLTHROUGH */
+		case STRATEGY_HINT:
+			return sequential ? POSIX_FADV_SEQUENTIAL : POSIX_FADV_RANDOM;
+		default:
+			return POSIX_FADV_NORMAL;
+	}
+}
+
+/* What all who read a file agree on. */
+static int
+advice_of(FbFile *file, Strategy by)
+{
+	int			advice = -1;
+
+	for (int access = 0; access < FB_ACCESSES; access++)
+	{
+		int			wanted;
+
+		if (file->readers[access] == 0)
+			continue;
+		wanted = advice_for(file, access, by);
+		if (advice >= 0 && advice != wanted)
+			return POSIX_FADV_NORMAL;
+		advice = wanted;
+	}
+	return advice < 0 ? POSIX_FADV_NORMAL : advice;
+}
+
+static void
+retell(FbFile *file, Strategy by)
+{
+	int			advice = advice_of(file, by);
+
+	if (advice != file->advice)
+		tell(file, advice);
+}
+
+/* Forgets a file that nobody reads, unless something was learnt about it and there is room. */
+static void
+forget(FbFile *file)
+{
+	bool		learnt = false;
+
+	for (int access = 0; access < FB_ACCESSES; access++)
+	{
+		if (file->readers[access] != 0)
+			return;
+		learnt |= file->trials[access] != NULL;
+	}
+	if (learnt && hash_get_num_entries(files) <= FILES_MOST)
+		return;
+	for (int access = 0; access < FB_ACCESSES; access++)
+		if (file->trials[access] != NULL)
+			pfree(file->trials[access]);
+	hash_search(files, &file->key, HASH_REMOVE, NULL);
+}
+
+/* A reader's memory goes. */
+static void
+reader_gone(void *arg)
+{
+	FbReader   *reader = arg;
+	slist_iter	each;
+
+	slist_foreach(each, &reader->uses)
+	{
+		Use		   *use = slist_container(Use, link, each.cur);
+
+		use->file->readers[use->access]--;
+		retell(use->file, strategy);
+		forget(use->file);
+	}
+	last_watch = NULL;
+	slist_foreach(each, &reader->watches)
+		watches_delete(watched, slist_container(Watch, link, each.cur)->node);
+}
+
+/* Begins to read: until the context goes. NULL if nothing is to be told, nor traced. */
+FbReader *
+fb_reader_begin(MemoryContext context)
+{
+	FbReader   *reader;
+
+	if (strategy == STRATEGY_OS && !fb_trace)
+		return NULL;
+	reader = MemoryContextAllocZero(context, sizeof(FbReader));
+	reader->context = context;
+	reader->gone.func = reader_gone;
+	reader->gone.arg = reader;
+	MemoryContextRegisterResetCallback(context, &reader->gone);
+	return reader;
+}
+
+/* Reads a relation, for about so many rows; returns its file unless there is nothing to be told of it. */
+static FbFile *
+read_relation(FbReader *reader, Relation rel, FbAccess access, double rows)
+{
+	SMgrRelation smgr;
+	FbLocator	key;
+	FbFile	   *file;
+	Use		   *use;
+	bool		found;
+	int			advice;
+
+	if (strategy == STRATEGY_OS || rel == NULL || RelationGetRelid(rel) < FirstNormalObjectId ||
+		!RELKIND_HAS_STORAGE(rel->rd_rel->relkind))
+		return NULL;
+	/* This opens all of its segments, as the planner does. */
+	smgr = RelationGetSmgr(rel);
+	if (smgrnblocks(smgr, MAIN_FORKNUM) / RELSEG_SIZE > Max(rows, SEGMENTS_FEW))
+		return NULL;
+	if (files == NULL)
+	{
+		HASHCTL		shape = {.keysize = sizeof(FbLocator), .entrysize = sizeof(FbFile)};
+
+		files = hash_create("forebay files", 64, &shape, HASH_ELEM | HASH_BLOBS);
+	}
+	key = FbLocatorOf(smgr);
+	use = MemoryContextAlloc(reader->context, sizeof(Use));
+	file = hash_search(files, &key, HASH_ENTER, &found);
+	if (!found)
+	{
+		memset(file->readers, 0, sizeof(file->readers));
+		memset(file->trials, 0, sizeof(file->trials));
+		file->advice = POSIX_FADV_NORMAL;
+	}
+	use->file = file;
+	use->access = access;
+	file->readers[access]++;
+	slist_push_head(&reader->uses, &use->link);
+	advice = advice_of(file, strategy);
+	/* Told again even if it stands: it does not on what was opened since. */
+	if (advice != file->advice || advice != POSIX_FADV_NORMAL)
+		tell(file, advice);
+	return file;
+}
+
+static Watch *
+watch_of(PlanState *node)
+{
+	if (last_watch == NULL || last_watch->node != node)
+		last_watch = watches_lookup(watched, node)->watch;
+	return last_watch;
+}
+
+static int64
+blocks_read(void)
+{
+	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+}
+
+static HeapScanDesc
+page_scan(Watch *watch)
+{
+	return (HeapScanDesc) ((ScanState *) watch->node)->ss_currentScanDesc;
+}
+
+/* Whether the next row of a scan by pages may be in another one. */
+static bool
+page_ends(Watch *watch)
+{
+	HeapScanDesc scan = page_scan(watch);
+
+	return scan == NULL || (int) scan->rs_cindex <= 0 || (int) scan->rs_cindex + 1 >= (int) scan->rs_ntuples;
+}
+
+/* The block that a node has come to, as far as it can be told. */
+static BlockNumber
+block_of(Watch *watch)
+{
+	PlanState  *node = watch->node;
+
+	if (watch->by_page)
+	{
+		HeapScanDesc scan = page_scan(watch);
+
+		if (scan != NULL && scan->rs_cblock != InvalidBlockNumber)
+			return scan->rs_cblock;
+		/* It has come to its end within one call, having read on from where it was. */
+		return watch->access == FB_SEQUENTIAL ? watch->last + 1 : InvalidBlockNumber;
+	}
+	if (IsA(node, IndexOnlyScanState))
+	{
+		IndexScanDesc scan = ((IndexOnlyScanState *) node)->ioss_ScanDesc;
+
+		if (scan == NULL || scan->indexRelation->rd_rel->relam != BTREE_AM_OID)
+			return InvalidBlockNumber;
+		return ((BTScanOpaque) scan->opaque)->currPos.currPage;
+	}
+	if (IsA(node, IndexScanState) && !TupIsNull(((ScanState *) node)->ss_ScanTupleSlot))
+		return ItemPointerGetBlockNumberNoCheck(&((ScanState *) node)->ss_ScanTupleSlot->tts_tid);
+	return InvalidBlockNumber;
+}
+
+/* Takes note of what a call of a node has read; `spent_ns` is less than 0 if it was not timed. */
+static void
+has_read(Watch *watch, uint32 blocks, int64 spent_ns)
+{
+	if (watch->file != NULL && spent_ns >= 0)
+	{
+		fbl_trial_spent(watch->file->trials[watch->access], blocks, spent_ns,
+						watch->access == FB_SEQUENTIAL ? KNOWN_SEQUENTIAL : KNOWN_RANDOM);
+		retell(watch->file, strategy);
+	}
+	if (fb_trace)
+	{
+		BlockNumber block = block_of(watch);
+		/* Blocks ahead of the scan's own may have been read with it, or before. */
+		uint32		step = watch->by_page ? Max(blocks, watch->last_blocks) : 1;
+
+		if (block == InvalidBlockNumber)
+			return;
+		fb_trace_read(watch->relation, watch->access, block, blocks, block - (watch->last + 1) < step, spent_ns);
+		watch->last = block;
+		watch->last_blocks = blocks;
+	}
+}
+
+/* In the place of what carries out a scan node. */
+static TupleTableSlot *
+exec_watched(PlanState *node)
+{
+	Watch	   *watch = watch_of(node);
+	int64		reads = blocks_read();
+	int64		spent_ns = -1;
+	bool		timed = fb_trace || (watch->by_page ? page_ends(watch) : watch->left > 0);
+	instr_time	since;
+	instr_time	now;
+	TupleTableSlot *row;
+
+	INSTR_TIME_SET_ZERO(since);
+	if (timed)
+		INSTR_TIME_SET_CURRENT(since);
+	row = watch->real(node);
+	reads = blocks_read() - reads;
+	if (reads <= 0)
+	{
+		if (watch->left > 0)
+			watch->left--;
+		return row;
+	}
+	if (timed)
+	{
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, since);
+		spent_ns = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+	}
+	watch->left = WATCH_CALLS;
+	has_read(watch, reads, spent_ns);
+	return row;
+}
+
+/* Times a node that reads a relation, if a trial or the trace wants it. */
+static void
+watch_node(FbReader *reader, PlanState *node, Relation rel, FbAccess access, FbFile *file)
+{
+	Watch	   *watch;
+	bool		found;
+
+	if (strategy != STRATEGY_ADAPTIVE)
+		file = NULL;
+	if (rel == NULL || (file == NULL && !fb_trace))
+		return;
+	if (file != NULL && file->trials[access] == NULL)
+		file->trials[access] = fbl_trial_init(MemoryContextAlloc(TopMemoryContext, fbl_trial_size()), WAITING_NS);
+	if (watched == NULL)
+		watched = watches_create(TopMemoryContext, 64, NULL);
+	watch = MemoryContextAllocZero(reader->context, sizeof(Watch));
+	watch->node = node;
+	watch->access = access;
+	watch->file = file;
+	watch->relation = RelationGetRelid(rel);
+	watch->by_page = !IsA(node, IndexScanState) && !IsA(node, IndexOnlyScanState) &&
+		rel->rd_tableam == GetHeapamTableAmRoutine();
+	watch->left = WATCH_CALLS;
+	watch->last = InvalidBlockNumber;
+	watches_insert(watched, node, &found)->watch = watch;
+	slist_push_head(&reader->watches, &watch->link);
+	watch->real = node->ExecProcNodeReal;
+	node->ExecProcNodeReal = exec_watched;
+}
+
+/* Takes note of what a node of a plan reads, after others have put themselves in its place. */
+void
+fb_reader_note(FbReader *reader, PlanState *node)
+{
+	Relation	heap;
+	Relation	index;
+	FbFile	   *file;
+	double		rows = node->plan->plan_rows;
+
+	switch (nodeTag(node))
+	{
+		case T_SeqScanState:
+		case T_TidRangeScanState:
+			heap = ((ScanState *) node)->ss_currentRelation;
+			file = read_relation(reader, heap, FB_SEQUENTIAL, rows);
+			watch_node(reader, node, heap, FB_SEQUENTIAL, file);
+			break;
+		case T_IndexScanState:
+			heap = ((ScanState *) node)->ss_currentRelation;
+			read_relation(reader, ((IndexScanState *) node)->iss_RelationDesc, FB_INDEX, rows);
+			file = read_relation(reader, heap, FB_INDEX, rows);
+			watch_node(reader, node, heap, FB_INDEX, file);
+			break;
+		case T_IndexOnlyScanState:
+			index = ((IndexOnlyScanState *) node)->ioss_RelationDesc;
+			read_relation(reader, ((ScanState *) node)->ss_currentRelation, FB_INDEX, rows);
+			file = read_relation(reader, index, FB_INDEX, rows);
+			watch_node(reader, node, index, FB_INDEX, file);
+			break;
+		case T_BitmapIndexScanState:
+			read_relation(reader, ((BitmapIndexScanState *) node)->biss_RelationDesc, FB_BITMAP, rows);
+			break;
+		case T_BitmapHeapScanState:
+			heap = ((ScanState *) node)->ss_currentRelation;
+			file = read_relation(reader, heap, FB_BITMAP, rows);
+			watch_node(reader, node, heap, FB_BITMAP, file);
+			break;
+		default:
+			break;
+	}
+}
+
+/* What a VACUUM or ANALYZE will read of a relation, if that can be told without waiting for a lock. */
+static void
+vacuum_reads(FbReader *reader, Oid id, bool vacuum)
+{
+	Relation	rel;
+
+	if (!ConditionalLockRelationOid(id, AccessShareLock))
+		return;
+	rel = try_relation_open(id, NoLock);
+	if (rel != NULL)
+	{
+		/* ANALYZE takes blocks as a bitmap does: ascending, with gaps. */
+		read_relation(reader, rel, vacuum ? FB_VACUUM : FB_BITMAP, INT_MAX);
+		if (vacuum && rel->rd_rel->relkind != RELKIND_INDEX)
+		{
+			ListCell   *each;
+			List	   *indexes = RelationGetIndexList(rel);
+
+			foreach(each, indexes)
+				vacuum_reads(reader, lfirst_oid(each), true);
+			list_free(indexes);
+			if (OidIsValid(rel->rd_rel->reltoastrelid))
+				vacuum_reads(reader, rel->rd_rel->reltoastrelid, true);
+		}
+		relation_close(rel, NoLock);
+	}
+	UnlockRelationOid(id, AccessShareLock);
+}
+
+/* What a VACUUM or ANALYZE of named tables will read. Its transactions end before it does, the context does not. */
+static void
+begin_vacuum(MemoryContext context, VacuumStmt *command)
+{
+	FbReader   *reader = fb_reader_begin(context);
+	ListCell   *named;
+	ListCell   *child;
+
+	foreach(named, command->rels)
+	{
+		VacuumRelation *one = lfirst_node(VacuumRelation, named);
+		Oid			id = OidIsValid(one->oid) ? one->oid : RangeVarGetRelid(one->relation, NoLock, true);
+
+		if (OidIsValid(id))
+			foreach(child, find_all_inheritors(id, NoLock, NULL))
+				vacuum_reads(reader, lfirst_oid(child), command->is_vacuumcmd);
+	}
+}
+
+static void
+pass_on(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
+		ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
+{
+	if (next_utility)
+		next_utility(statement, text, read_only_tree, where, params, environment, to, completion);
+	else
+		standard_ProcessUtility(statement, text, read_only_tree, where, params, environment, to, completion);
+}
+
+static void
+utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
+		ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
+{
+	MemoryContext vacuum;
+
+	if (!fb_enabled || strategy == STRATEGY_OS || !IsA(statement->utilityStmt, VacuumStmt))
+	{
+		pass_on(statement, text, read_only_tree, where, params, environment, to, completion);
+		return;
+	}
+	vacuum = AllocSetContextCreate(TopMemoryContext, "forebay vacuum", ALLOCSET_SMALL_SIZES);
+	PG_TRY();
+	{
+		begin_vacuum(vacuum, (VacuumStmt *) statement->utilityStmt);
+		pass_on(statement, text, read_only_tree, where, params, environment, to, completion);
+	}
+	PG_CATCH();
+	{
+		MemoryContextDelete(vacuum);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	MemoryContextDelete(vacuum);
+}
+
+#ifdef FB_NO_ADVICE
+static bool
+may_be_set(int *to, void **extra, GucSource source)
+{
+	if (*to != STRATEGY_OS)
+		GUC_check_errdetail("forebay.readahead_strategy must be \"os\" where there is no posix_fadvise().");
+	return *to == STRATEGY_OS;
+}
+#else
+#define may_be_set NULL
+#endif
+
+/* The setting changes, or comes back as its transaction ends. */
+static void
+is_set(int to, void *extra)
+{
+	HASH_SEQ_STATUS each;
+	FbFile	   *file;
+
+	if (files == NULL)
+		return;
+	hash_seq_init(&each, files);
+	while ((file = hash_seq_search(&each)) != NULL)
+		retell(file, to);
+}
+
+void
+fb_strategy_init(void)
+{
+	DefineCustomEnumVariable("forebay.readahead_strategy",
+							 "What the kernel is told about how relations are read.",
+							 "os: nothing. hint: sequential scans and VACUUM are sequential, index and bitmap scans random. "
+							 "max: all is sequential. adaptive: as hint where that was seen to cost less.",
+							 &strategy, STRATEGY_OS, strategy_names, PGC_USERSET, 0, may_be_set, is_set, NULL);
+	next_utility = ProcessUtility_hook;
+	ProcessUtility_hook = utility;
+}

@@ -1,0 +1,118 @@
+/*
+ * The trace of a session's reads: S where one follows the last of its scan, R where it does not.
+ *
+ * What is seen: a call of a scan node (sequential, TID range, index, index-only, bitmap heap) in this backend during
+ * which blocks came into shared buffers; the block is the one where the scan stands then. A sequence may be read
+ * some blocks at a time and ahead of the scan: it is one entry with their number. What is not seen: reads of an
+ * index under an index scan or bitmap (they are among the blocks of its entry), of parallel workers, of VACUUM and other
+ * commands.
+ *
+ * The last FB_TRACE_READS are kept, in memory of the session; setting forebay.trace on again starts anew.
+ *
+ * Failure: out of memory, when the first read of a session is noted.
+ */
+#include "forebay.h"
+
+#include "fmgr.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#define FB_TRACE_READS 8192
+
+typedef struct Read
+{
+	Oid			relation;
+	BlockNumber block;
+	uint32		blocks;
+	uint8		access;
+	bool		sequential;
+	int64		spent_ns;
+} Read;
+
+bool		fb_trace = false;
+
+static Read *ring = NULL;
+/* Reads noted since the trace was started. */
+static uint64 total = 0;
+
+static const char *const access_names[FB_ACCESSES] = {"sequential", "index", "bitmap", "vacuum"};
+
+/* Notes a read of so many blocks, with what it took in nanoseconds. */
+void
+fb_trace_read(Oid relation, FbAccess access, BlockNumber block, uint32 blocks, bool sequential, int64 spent_ns)
+{
+	if (ring == NULL)
+		ring = MemoryContextAlloc(TopMemoryContext, FB_TRACE_READS * sizeof(Read));
+	ring[total++ % FB_TRACE_READS] = (Read) {
+		.relation = relation,
+		.block = block,
+		.blocks = blocks,
+		.access = access,
+		.sequential = sequential,
+		.spent_ns = spent_ns,
+	};
+}
+
+/* forebay_trace(regclass): reads of one relation, or of all. */
+PG_FUNCTION_INFO_V1(forebay_trace);
+Datum
+forebay_trace(PG_FUNCTION_ARGS)
+{
+	FuncCallContext *call;
+	/* The next read to look at. */
+	uint64	   *next;
+
+	if (SRF_IS_FIRSTCALL())
+	{
+		TupleDesc	shape;
+		MemoryContext before;
+
+		call = SRF_FIRSTCALL_INIT();
+		before = MemoryContextSwitchTo(call->multi_call_memory_ctx);
+		if (get_call_result_type(fcinfo, NULL, &shape) != TYPEFUNC_COMPOSITE)
+			elog(ERROR, "return type must be a row type");
+		call->tuple_desc = BlessTupleDesc(shape);
+		call->user_fctx = palloc0(sizeof(uint64));
+		MemoryContextSwitchTo(before);
+	}
+	call = SRF_PERCALL_SETUP();
+	next = call->user_fctx;
+	if (total > FB_TRACE_READS)
+		*next = Max(*next, total - FB_TRACE_READS);
+	for (; *next < total; (*next)++)
+	{
+		const Read *read = &ring[*next % FB_TRACE_READS];
+		Datum		values[7];
+		bool		nulls[7] = {false};
+
+		if (!PG_ARGISNULL(0) && PG_GETARG_OID(0) != read->relation)
+			continue;
+		values[0] = Int64GetDatum((int64) ++(*next));
+		values[1] = ObjectIdGetDatum(read->relation);
+		values[2] = CStringGetTextDatum(access_names[read->access]);
+		values[3] = CStringGetTextDatum(read->sequential ? "S" : "R");
+		values[4] = Int64GetDatum(read->block);
+		values[5] = Int32GetDatum((int32) read->blocks);
+		values[6] = Float8GetDatum(read->spent_ns / 1e6);
+		SRF_RETURN_NEXT(call, HeapTupleGetDatum(heap_form_tuple(call->tuple_desc, values, nulls)));
+	}
+	SRF_RETURN_DONE(call);
+}
+
+static void
+is_set(bool on, void *extra)
+{
+	if (on && !fb_trace)
+		total = 0;
+}
+
+void
+fb_trace_init(void)
+{
+	DefineCustomBoolVariable("forebay.trace",
+							 "Whether the reads of this session's scans are noted.",
+							 "forebay_trace() and forebay_trace_summary show them.",
+							 &fb_trace, false, PGC_USERSET, 0, NULL, is_set, NULL);
+}
