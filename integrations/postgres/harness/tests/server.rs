@@ -18,6 +18,9 @@ const TESTS: &[Test] = &[
     ("off_or_without_concurrency_it_asks_for_nothing", off_it_asks_for_nothing),
     ("an_open_cursor_survives_what_happens_to_its_index", an_open_cursor_survives),
     ("no_pin_and_no_lock_is_kept_between_calls", nothing_is_kept_between_calls),
+    ("the_view_counts_scans_of_the_server_or_the_session", the_view_counts_scans),
+    ("an_index_without_room_is_counted_among_others", an_index_without_room_is_counted),
+    ("explain_or_the_log_tells_of_each_scan", explain_or_the_log_tells),
     ("an_unknown_server_version_is_refused_by_a_sentence", an_unknown_version_is_refused),
 ];
 
@@ -308,6 +311,93 @@ fn nothing_is_kept_between_calls(case: &Case) -> Result<(), String> {
     }
     equal("pins and locks of an open cursor, without and with it", &seen[0], &seen[1])?;
     clean(&server)
+}
+
+/// What the view says of the table's index: scans, rows, and whether the rest is plausible.
+const COUNTED: &str = "select scans, rows, prefetched > 0 and useful <= prefetched and \
+    wasted = prefetched - useful and waited_ms > 0 from forebay_stat_indexes where indexrelname = 'rows_key'";
+
+fn the_view_counts_scans(case: &Case) -> Result<(), String> {
+    for shared in [false, true] {
+        let how = if shared { "shared_preload_libraries" } else { "session_preload_libraries" };
+        let server = serve(case, &[(how, "forebay")])?;
+        let mut session = connect(&server, &[])?;
+        must(&mut session, "create extension forebay")?;
+        equal("before", must(&mut session, COUNTED)?, Vec::new())?;
+        let rows = scan(&server, &mut session)?.0.len() as u64;
+        equal("one scan", must(&mut session, COUNTED)?, vec![format!("1|{rows}|t")])?;
+        // An error at the last row ends it.
+        let fails = format!("select 1 / (row_number() over () - {rows}) from ({SCAN}) q");
+        equal("an error", session.run(&fails).code(), Some("22012"))?;
+        equal("after it", must(&mut session, COUNTED)?, vec![format!("2|{}|t", 2 * rows)])?;
+        must(
+            &mut session,
+            &format!("begin; declare c cursor for {SCAN}; move 10 from c; rollback"),
+        )?;
+        let all = vec![format!("3|{}|t", 2 * rows + 10)];
+        equal("after a cursor", must(&mut session, COUNTED)?, all.clone())?;
+
+        must(&mut session, "create role ordinary login")?;
+        let mut ordinary = server.connect_as("ordinary", "postgres", &[]).map_err(text)?;
+        equal(how, must(&mut ordinary, COUNTED)?, if shared { all } else { Vec::new() })?;
+        let reset = "select forebay_stat_reset()";
+        equal("a reset", ordinary.run(reset).code(), Some("42501"))?;
+        must(&mut session, reset)?;
+        equal("after a reset", must(&mut session, COUNTED)?, Vec::new())?;
+        scan(&server, &mut session)?;
+        equal("anew", must(&mut session, COUNTED)?, vec![format!("1|{rows}|t")])?;
+        must(&mut session, "drop index rows_key")?;
+        let named = "select count(*) from forebay_stat_indexes() where indexrelid is not null \
+                     and not exists (select from pg_class where oid = indexrelid)";
+        equal("dropped", must(&mut session, named)?, vec!["0".to_owned()])?;
+        clean(&server)?;
+    }
+    Ok(())
+}
+
+fn an_index_without_room_is_counted(case: &Case) -> Result<(), String> {
+    for how in ["shared_preload_libraries", "session_preload_libraries"] {
+        let server = serve(case, &[(how, "forebay"), ("forebay.stat_indexes_max", "100")])?;
+        let mut session = connect(&server, &[])?;
+        must(&mut session, &format!("create extension forebay; {BY_INDEX}"))?;
+        for number in 0..110 {
+            let table = format!("few{number}");
+            let make = "as select g as id from generate_series(1, 3) g";
+            must(
+                &mut session,
+                &format!("create table {table} {make}; create index on {table} (id)"),
+            )?;
+            must(&mut session, &format!("select count(*) from {table} where id > 0"))?;
+        }
+        let sums = "select sum(rows) filter (where indexrelname like 'few%') < 330, \
+                    sum(rows) filter (where indexrelname like 'few%' or indexrelid is null) >= 330, \
+                    count(*) <= 101 from forebay_stat_indexes";
+        equal(how, must(&mut session, sums)?, vec!["t|t|t".to_owned()])?;
+        clean(&server)?;
+    }
+    Ok(())
+}
+
+fn explain_or_the_log_tells(case: &Case) -> Result<(), String> {
+    let server = serve(case, &[("session_preload_libraries", "forebay")])?;
+    let mut session = connect(&server, &[("client_min_messages", "debug1")])?;
+    must(&mut session, BY_INDEX)?;
+    let notices = session.run(SCAN).notices;
+    let tells = |line: &String| line.contains("forebay: index \"rows_key\": rows=");
+    equal("lines of a scan", notices.iter().filter(|line| tells(line)).count(), 1)?;
+    let option = session.run(&format!("explain (forebay) {SCAN}"));
+    if case.installation.major < 18 {
+        return equal("before 18", option.code(), Some("42601"));
+    }
+    equal("what did not run", option.code(), Some("22023"))?;
+    let plan = must(&mut session, &format!("explain (analyze, forebay) {SCAN}"))?.join("\n");
+    let json =
+        must(&mut session, &format!("explain (analyze, forebay, format json) {SCAN}"))?.join("");
+    if !plan.contains("Forebay: prefetched=") || !json.contains("\"Forebay\": {") {
+        return Err(format!("{plan}\n{json}"));
+    }
+    let without = must(&mut session, &format!("explain analyze {SCAN}"))?.join("\n");
+    if without.contains("Forebay") { Err(without) } else { clean(&server) }
 }
 
 /// A server of next year, as far as its headers tell, does not compile.
