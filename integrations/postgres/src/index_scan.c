@@ -178,11 +178,11 @@ came(FbScan *scan)
 
 		if (most == 0 || scan->calm > 0 || spent < 0)
 			return;
-		if (scan->join != NULL && !fb_join_prepare(scan->join))
-			scan->join = NULL;
+		if (scan->ahead != NULL && !fb_ahead_prepare(scan->ahead))
+			scan->ahead = NULL;
 		memory = MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size());
 		scan->hints = fbl_hints_init(memory, most,
-									 scan->join ? fb_join_takes_all(scan->join) : scan->whole && !scan->query->may_stop,
+									 scan->ahead ? fb_ahead_takes_all(scan->ahead) : scan->whole && !scan->query->may_stop,
 									 FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
 	}
 	/* Where the visibility map tells enough, the heap is not come to. */
@@ -190,8 +190,11 @@ came(FbScan *scan)
 		return;
 	fbl_hints_came(scan->hints, block, spent);
 	scan->awake = !fbl_hints_asleep(scan->hints);
-	if (scan->awake && scan->join != NULL)
-		fb_join_wake(scan->join);
+	if (scan->awake && scan->ahead != NULL && fbl_read_waited(spent))
+	{
+		scan->ahead->barren = 0;
+		fb_ahead_wake(scan->ahead);
+	}
 }
 
 /*
@@ -265,7 +268,9 @@ follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 		scan->rescanned = false;
 		scan->direction = direction;
 		fb_cursor_reset(scan, desc);
-		fbl_hints_jump(scan->hints);
+		/* Others foresee blocks too, where the scan is begun again and again. */
+		if (scan->ahead == NULL)
+			fbl_hints_jump(scan->hints);
 	}
 	else if (scan->leaf != pos->currPage)
 	{
@@ -281,12 +286,12 @@ follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->item = pos->itemIndex;
 }
 
-/* The scan's first row since it was begun anew, inside a nested loop that looks ahead for it, or may. */
+/* btgettuple for a scan that may have to descend the index for it: its time tells whether leaves are waited for. */
 static bool
-begin(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+get_tuple_anew(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
 	int64		reads = pgBufferUsage.shared_blks_read;
-	bool		timed = fb_join_watches(scan->join);
+	bool		timed = fb_ahead_watches(scan->ahead);
 	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
 	int64		spent = -1;
 	instr_time	since;
@@ -305,7 +310,7 @@ begin(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 		INSTR_TIME_SUBTRACT(now, since);
 		spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 	}
-	fb_join_began(scan->join, found ? pos->currPage : InvalidBlockNumber, reads, spent);
+	fb_ahead_began(scan->ahead, found ? pos->currPage : InvalidBlockNumber, reads, spent);
 	return found;
 }
 
@@ -321,12 +326,15 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 	fb_scan_fetched();
 	if (scan->block != InvalidBlockNumber)
 		came(scan);
-	if (!(scan->begins && scan->join != NULL ? begin(scan, desc, direction) : btgettuple(desc, direction)))
+	if (!(scan->ahead != NULL && (scan->begins || scan->ahead->source->follow != NULL)
+		  ? get_tuple_anew(scan, desc, direction) : btgettuple(desc, direction)))
 		return false;
+	if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
+		scan->ahead->source->follow(scan->ahead, direction);
 	if (ItemPointerIsValid(&desc->xs_heaptid))
 		scan->block = ItemPointerGetBlockNumber(&desc->xs_heaptid);
 	scan->row_total++;
-	if (scan->awake && !(scan->join != NULL && fb_join_leads(scan->join)))
+	if (scan->awake && !(scan->ahead != NULL && fb_ahead_leads(scan->ahead)))
 	{
 		follow(scan, desc, direction);
 		look_ahead(scan, desc);
@@ -358,6 +366,8 @@ rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int orde
 		scan->rescanned = true;
 		scan->start_total++;
 		scan->begins = true;
+		if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
+			fb_ahead_restart(scan->ahead);
 	}
 	btrescan(desc, keys, key_count, orders, order_count);
 }
@@ -472,6 +482,12 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	scan->index = RelationGetRelid(index);
 	fb_stats_expect(scan->index);
 	dlist_push_head(&query->scans, &scan->link);
+	if (index_only)
+		fb_elements_register(scan, ((IndexOnlyScanState *) node)->ioss_ScanKeys,
+							 ((IndexOnlyScanState *) node)->ioss_NumScanKeys);
+	else
+		fb_elements_register(scan, ((IndexScanState *) node)->iss_ScanKeys,
+							 ((IndexScanState *) node)->iss_NumScanKeys);
 }
 
 /* What is known of a node's scan; NULL if it is not looked at. */

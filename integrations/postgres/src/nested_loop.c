@@ -1,11 +1,8 @@
 /*
  * Look-ahead of the inner index scans of nested loops.
  *
- * Each outer row begins the inner scan anew, so that the scan itself has nothing to look ahead in. Here some outer
- * rows are fetched before their turn, kept in a queue, and for them the inner index is looked at (probe.c): for the
- * far ones only its upper pages, and their leaf is asked for; for the near ones the leaf, and their heap blocks are
- * asked for. How many is for forebay-lookahead to say, from how long reads of heap blocks and of leaves wait; the
- * near stage is the reader of the leaves.
+ * Each outer row begins the inner scan anew. Here some outer rows are fetched before their turn and kept in a queue;
+ * ahead.c looks at the inner index with their values.
  *
  * Nothing is done until a read of the inner scan waits. Then a function of ours takes the place of the outer node's
  * own, if its rows may be computed ahead (outer_safe.c), and leaves it again when nothing waits and the queue is
@@ -21,86 +18,54 @@
 
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
 #include "utils/memutils.h"
-
-/* Most rows in a queue; a power of two. What they take is bounded by work_mem, too. */
-#define QUEUE_ROWS (2 * FB_DISTANCE_MOST)
-/* A row of the outer node is looked ahead for by so many heap blocks; the scan itself looks ahead from there. */
-#define ROW_BLOCKS 64
-/* Where the query may stop, one row is ahead for so many that were taken. */
-#define TAKEN_FOR_EACH 10
-/* Scans begun that are timed though none read a leaf lately. */
-#define WATCH_SCANS 64
 
 typedef struct Row
 {
 	TupleTableSlot *slot;
 	Size		size;
-	/* Where the inner scan will begin; invalid if that is not known. */
-	BlockNumber leaf;
-	/* There are more heap blocks than were asked for. */
-	bool		longer;
 } Row;
 
-struct FbJoin
+typedef struct FbJoin
 {
+	/* Its values are the outer rows since the last rescan; `head` is the first in the queue. */
+	FbAhead		ahead;
 	dlist_node	running;		/* in the list of those whose outer node is ours */
-	FbQuery    *query;
 	NestLoop   *plan;
 	PlanState  *outer;
-	FbScan	   *scan;
-	bool		whole;
+	/* What is above the inner scan; NULL if nothing is. */
+	LimitState *limit;
+	/* No exception is known to `whole`. */
 	bool		sure;
-	/* The inner scan is left after its first row. */
-	bool		first_only;
 
-	bool		prepared;
-	/* What takes_all said then. */
-	bool		all;
-	FbProbe    *probe;			/* NULL if there is nothing to be done ahead */
 	ExecProcNodeMtd real;		/* NULL while the outer node is its own */
-	MemoryContext scratch;
 	const TupleTableSlotOps *ops;
 	TupleDesc	desc;
-
-	fbl_hints  *leaves;			/* NULL until a leaf is waited for */
-	bool		leaves_awake;
-	int			watch;
-
-	/* Counted from the last rescan: rows taken; queued from `head`, looked for their leaf and probed, and read. */
+	/* Rows by their number modulo FB_VALUES_MOST, and the number after the last. Work_mem bounds what they take. */
 	Row		   *rows;
-	uint64		taken;
-	uint64		head;
-	uint64		probed;
-	uint64		found;
 	uint64		tail;
-	/* A row behind which nothing is probed until it is handed out, plus one. */
-	uint64		barrier;
 	Size		size;
 	bool		ended;
-	/* The row handed out last was probed: its scan has nothing to look ahead for. */
-	bool		leads;
+	/* The row before `head` was handed out, and is in use. */
 	bool		held;
 
 	bool		in_call;
 	bool		registered;
 	bool		rescanned;
-};
+} FbJoin;
 
 static dlist_head running = DLIST_STATIC_INIT(running);
 
 static Row *
 row_at(FbJoin *join, uint64 number)
 {
-	return &join->rows[number % QUEUE_ROWS];
+	return &join->rows[number % FB_VALUES_MOST];
 }
 
-/* Whether all outer rows will be taken. */
-static bool
-takes_all(FbJoin *join)
+static EState *
+estate_of(FbJoin *join)
 {
-	return join->whole && !join->query->may_stop;
+	return join->ahead.scan->query->estate;
 }
 
 static void
@@ -115,16 +80,13 @@ clear_row(FbJoin *join, Row *row)
 static void
 drop_rows(FbJoin *join)
 {
-	for (uint64 i = join->head - (join->held ? 1 : 0); i < join->tail; i++)
+	for (uint64 i = join->ahead.head - (join->held ? 1 : 0); i < join->tail; i++)
 		clear_row(join, row_at(join, i));
 	join->held = false;
-	join->taken = join->head = join->probed = join->found = join->tail = join->barrier = 0;
+	join->tail = 0;
 	join->ended = false;
 	join->rescanned = false;
-	if (join->scan->hints != NULL)
-		fbl_hints_jump(join->scan->hints);
-	if (join->leaves != NULL)
-		fbl_hints_jump(join->leaves);
+	fb_ahead_restart(&join->ahead);
 }
 
 /* The outer node's expression context is reset: it is begun anew, unless it does so itself as it works. */
@@ -158,13 +120,13 @@ enqueue(FbJoin *join, TupleTableSlot *from)
 
 	if (row->slot == NULL)
 	{
-		MemoryContext old = MemoryContextSwitchTo(join->query->estate->es_query_cxt);
+		MemoryContext old = MemoryContextSwitchTo(estate_of(join)->es_query_cxt);
 
 		row->slot = MakeTupleTableSlot(join->desc, join->ops);
 		MemoryContextSwitchTo(old);
 	}
 	ExecCopySlot(row->slot, from);
-	/* A copy within buffers is one more pin otherwise. */
+	/* A copy of a row in a buffer is one more pin otherwise. */
 	ExecMaterializeSlot(row->slot);
 	if (join->ops == &TTSOpsVirtual)
 		chunk = ((VirtualTupleTableSlot *) row->slot)->data;
@@ -173,23 +135,20 @@ enqueue(FbJoin *join, TupleTableSlot *from)
 	else
 		chunk = ((HeapTupleTableSlot *) row->slot)->tuple;
 	row->size = chunk != NULL ? GetMemoryChunkSpace(chunk) : 0;
-	row->leaf = InvalidBlockNumber;
-	row->longer = false;
 	join->size += row->size;
 	join->tail++;
 }
 
-/* Fetches one more row of the outer node ahead; false if there is none, or it is too many. */
+/* Whether there is such a row in the queue, after fetching the next one if it is that. */
 static bool
-fetch_ahead(FbJoin *join)
+has_row(FbAhead *ahead, uint64 number)
 {
-	uint64		ahead = join->tail - join->head;
+	FbJoin	   *join = (FbJoin *) ahead;
 	TupleTableSlot *slot;
 
-	/* The row handed out last has its place in the queue until the next one is. */
-	if (join->ended || ahead >= QUEUE_ROWS - 1 || join->size >= (Size) work_mem * 1024 ||
-		(!takes_all(join) && ahead > join->taken / TAKEN_FOR_EACH) ||
-		join->all != takes_all(join))
+	if (number < join->tail)
+		return true;
+	if (join->ended || join->size >= (Size) work_mem * 1024)
 		return false;
 	slot = call_outer(join);
 	if (TupIsNull(slot))
@@ -201,146 +160,10 @@ fetch_ahead(FbJoin *join)
 	return true;
 }
 
-static void
-ask_due(fbl_hints *hints, Relation rel)
-{
-	const struct fbl_run *runs;
-	size_t		count = fbl_hints_due(hints, &runs);
-
-	for (size_t i = 0; i < count; i++)
-		fb_ask(rel, runs[i].first, runs[i].blocks);
-}
-
-/* A leaf was come to, by us or by the scan; less than 0 if it was in shared buffers. */
-static void
-leaf_came(FbJoin *join, BlockNumber leaf, int64 spent_ns)
-{
-	if (join->leaves == NULL)
-	{
-		EState	   *estate = join->query->estate;
-		int			most = fb_distance_of((*join->scan->scan)->indexRelation);
-
-		if (most == 0 || !fbl_read_waited(spent_ns) || !fb_join_prepare(join))
-			return;
-		join->leaves = fbl_hints_init(MemoryContextAlloc(estate->es_query_cxt, fbl_hints_size()), most,
-									  takes_all(join), FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
-	}
-	fbl_hints_came(join->leaves, leaf, spent_ns);
-	join->leaves_awake = !fbl_hints_asleep(join->leaves);
-}
-
-/* Finds a queued row's leaf, for which it needs the upper pages only. */
-static void
-find_leaf(FbJoin *join, Row *row)
-{
-	MemoryContext old = MemoryContextSwitchTo(join->scratch);
-
-	if (fb_probe_set(join->probe, row->slot))
-		row->leaf = fb_probe_leaf(join->probe, join->all);
-	MemoryContextSwitchTo(old);
-}
-
-/*
- * The far stage: finds the leaves of rows, and asks for them. No more rows are looked at than there is room for
- * leaves, lest the next row be late where few of them bring one.
- */
-static void
-ask_leaves(FbJoin *join, uint32 room)
-{
-	Relation	index = (*join->scan->scan)->indexRelation;
-
-	for (uint32 rows = room; rows > 0; rows--)
-	{
-		Row		   *row;
-
-		if (join->found == join->tail && !fetch_ahead(join))
-			break;
-		row = row_at(join, join->found++);
-		find_leaf(join, row);
-		if (row->leaf == InvalidBlockNumber || fbl_hints_knows(join->leaves, row->leaf))
-			continue;
-		fbl_hints_foresee(join->leaves, row->leaf, fb_in_buffers(index, row->leaf));
-	}
-	ask_due(join->leaves, index);
-}
-
-/* The near stage: looks at the leaves of rows, and asks for their heap blocks; of no more rows than there is room for. */
-static void
-ask_heap(FbJoin *join, uint32 room)
-{
-	IndexScanDesc desc = *join->scan->scan;
-	Buffer		map = InvalidBuffer;
-	BlockNumber before = InvalidBlockNumber;
-
-	for (uint32 rows = room; rows > 0 && room > 0 && join->barrier <= join->head; rows--)
-	{
-		BlockNumber blocks[ROW_BLOCKS];
-		MemoryContext old;
-		Row		   *row;
-		int64		spent_ns;
-		int			count;
-		int			at;
-
-		if (join->probed == join->found)
-		{
-			if (join->found == join->tail && !fetch_ahead(join))
-				break;
-			find_leaf(join, row_at(join, join->found++));
-		}
-		row = row_at(join, join->probed);
-		if (row->leaf == InvalidBlockNumber)
-		{
-			join->probed++;
-			continue;
-		}
-		old = MemoryContextSwitchTo(join->scratch);
-		count = 0;
-		if (fb_probe_set(join->probe, row->slot))
-		{
-			count = fb_probe_look(join->probe, row->leaf, blocks, join->first_only ? 1 : ROW_BLOCKS, join->all,
-								  &row->longer, &spent_ns);
-			leaf_came(join, row->leaf, spent_ns);
-		}
-		MemoryContextSwitchTo(old);
-		for (at = 0; at < count && room > 0; at++)
-		{
-			if (blocks[at] != before && fb_scan_foresee(join->scan, desc, blocks[at], &map))
-				room--;
-			before = blocks[at];
-		}
-		/* What there was no room for is come back to. */
-		if (at < count)
-			break;
-		join->probed++;
-		if (row->longer && count > 0 && !join->first_only)
-			join->barrier = join->probed;
-	}
-	if (map != InvalidBuffer)
-		ReleaseBuffer(map);
-	fb_scan_ask(join->scan, desc);
-}
-
-/* Looks ahead as far as there is room. */
-static void
-look_ahead(FbJoin *join)
-{
-	uint32		room = join->leaves_awake ? fbl_hints_room(join->leaves) : 0;
-
-	join->found = Max(join->found, join->head);
-	if (room > 0)
-		ask_leaves(join, room);
-	room = join->scan->awake ? fbl_hints_room(join->scan->hints) : 0;
-	join->probed = Max(join->probed, join->head);
-	if (room > 0)
-		ask_heap(join, room);
-	MemoryContextReset(join->scratch);
-}
-
-/* Whether anything is to be looked ahead for. */
 static bool
-is_awake(FbJoin *join)
+set_row(FbAhead *ahead, uint64 number)
 {
-	return join->scan->awake || join->leaves_awake;
+	return fb_probe_set(ahead->probe, row_at((FbJoin *) ahead, number)->slot, (Datum) 0);
 }
 
 /* Leaves the outer node to itself. */
@@ -349,22 +172,21 @@ leave(FbJoin *join)
 {
 	ExecSetExecProcNode(join->outer, join->real);
 	join->real = NULL;
-	join->leads = false;
 	dlist_delete(&join->running);
 }
 
 static TupleTableSlot *
 next_row(FbJoin *join)
 {
-	Row		   *row;
+	FbAhead    *ahead = &join->ahead;
 
 	if (join->rescanned)
 		drop_rows(join);
 	if (join->held)
-		clear_row(join, row_at(join, join->head - 1));
+		clear_row(join, row_at(join, ahead->head - 1));
 	join->held = false;
-	join->leads = false;
-	if (join->head == join->tail)
+	ahead->leads = false;
+	if (ahead->head == join->tail)
 	{
 		TupleTableSlot *slot;
 
@@ -376,25 +198,24 @@ next_row(FbJoin *join)
 		slot = call_outer(join);
 		if (TupIsNull(slot))
 			return slot;
-		join->taken++;
-		if (!is_awake(join))
+		ahead->taken++;
+		if (!fb_ahead_is_awake(ahead))
 		{
 			leave(join);
 			return slot;
 		}
 		/* Only the inner scan knows its other values, and has them from its first row on. */
-		if (join->taken == 1)
+		if (ahead->taken == 1)
 			return slot;
 		enqueue(join, slot);
 	}
 	else
-		join->taken++;
-	if (is_awake(join))
-		look_ahead(join);
-	row = row_at(join, join->head++);
+		ahead->taken++;
+	if (fb_ahead_is_awake(ahead))
+		fb_ahead_look(ahead, ahead->head);
+	fb_ahead_take(ahead, ahead->head);
 	join->held = true;
-	join->leads = join->head <= join->probed && !row->longer;
-	return row->slot;
+	return row_at(join, ahead->head++)->slot;
 }
 
 /* In the place of what carries out an outer node. */
@@ -421,104 +242,71 @@ exec_outer(PlanState *node)
 	elog(ERROR, "forebay: nothing is known of this outer node");
 }
 
-/*
- * Finds out whether rows can be looked ahead for, once, when the inner scan has begun and waits. If not, the scan
- * is as any other.
- */
-bool
-fb_join_prepare(FbJoin *join)
+/* Whether outer rows may be fetched ahead, and tell what the inner scan will do: then how to look. */
+static FbProbe *
+prepare(FbAhead *ahead)
 {
-	EState	   *estate = join->query->estate;
+	FbJoin	   *join = (FbJoin *) ahead;
 	TupleDesc	desc = ExecGetResultType(join->outer);
-	MemoryContext old;
+	FbProbe    *probe;
 	bool		fixed;
 
-	if (join->prepared)
-		return join->probe != NULL;
-	join->prepared = true;
-	join->all = takes_all(join);
 	join->ops = ExecGetResultSlotOps(join->outer, &fixed);
 	if (!fixed)
 		join->ops = &TTSOpsMinimalTuple;
 	if (join->ops != &TTSOpsVirtual && join->ops != &TTSOpsMinimalTuple &&
 		join->ops != &TTSOpsHeapTuple && join->ops != &TTSOpsBufferHeapTuple)
-		return false;
-	if (!fb_outer_is_safe(join->outer->plan, estate->es_plannedstmt, join->all, join->all && join->sure))
-		return false;
-
-	old = MemoryContextSwitchTo(estate->es_query_cxt);
-	join->probe = fb_probe_make(join->scan, join->plan, desc);
-	if (join->probe != NULL)
-	{
-		/* A copy, as no resource owner is to count our slots' use of it. */
-		join->desc = CreateTupleDescCopyConstr(desc);
-		join->rows = palloc0(QUEUE_ROWS * sizeof(Row));
-		join->scratch = AllocSetContextCreate(estate->es_query_cxt, "forebay probe", ALLOCSET_SMALL_SIZES);
-		if (join->outer->ps_ExprContext == NULL)
-			ExecAssignExprContext(estate, join->outer);
-	}
-	MemoryContextSwitchTo(old);
-	return join->probe != NULL;
+		return NULL;
+	if (!fb_outer_is_safe(join->outer->plan, estate_of(join)->es_plannedstmt, ahead->all, ahead->all && join->sure))
+		return NULL;
+	probe = fb_probe_make(ahead->scan, join->plan, desc);
+	if (probe == NULL)
+		return NULL;
+	/* The inner scan has begun, so the limit is known. */
+	if (join->limit != NULL && !join->limit->noCount)
+		ahead->most = Max(1, Min(FB_VALUE_BLOCKS, join->limit->count + join->limit->offset));
+	else if (join->limit != NULL)
+		ahead->most = FB_VALUE_BLOCKS;
+	/* A copy, as no resource owner is to count our slots' use of it. */
+	join->desc = CreateTupleDescCopyConstr(desc);
+	join->rows = palloc0(FB_VALUES_MOST * sizeof(Row));
+	if (join->outer->ps_ExprContext == NULL)
+		ExecAssignExprContext(estate_of(join), join->outer);
+	return probe;
 }
 
-/* Whether the hints for the inner scan's heap are for a reader that surely takes all. */
-bool
-fb_join_takes_all(FbJoin *join)
+/* From the next row on, the outer node's rows go through ours. */
+static void
+wake(FbAhead *ahead)
 {
-	return takes_all(join);
-}
+	FbJoin	   *join = (FbJoin *) ahead;
 
-/* The inner scan waits: from its next row on, the outer node's rows go through ours. */
-void
-fb_join_wake(FbJoin *join)
-{
-	if (join->real != NULL || !fb_join_prepare(join))
+	if (join->real != NULL)
 		return;
 	join->real = join->outer->ExecProcNodeReal;
 	ExecSetExecProcNode(join->outer, exec_outer);
 	dlist_push_head(&running, &join->running);
 }
 
-/* Whether the join has looked ahead for the inner scan that runs, which has nothing to add. */
-bool
-fb_join_leads(FbJoin *join)
-{
-	return join->first_only || join->leads;
-}
+static const FbSource outer_rows = {prepare, has_row, set_row, wake, NULL};
 
-/* Whether the time to begin the inner scan is worth knowing, to be told to fb_join_began. */
-bool
-fb_join_watches(FbJoin *join)
-{
-	return !join->leads && (join->leaves_awake || join->watch > 0);
-}
-
-/* The inner scan has begun, at a leaf if it found something; it read so many pages, which took so long if that is known. */
-void
-fb_join_began(FbJoin *join, BlockNumber leaf, int64 reads, int64 spent_ns)
-{
-	if (reads > 0)
-		join->watch = WATCH_SCANS;
-	else if (join->watch > 0)
-		join->watch--;
-	/* The near stage has come to this leaf before. */
-	if (join->leads || (reads == 0 && !join->leaves_awake))
-		return;
-	leaf_came(join, leaf, reads > 0 ? spent_ns : -1);
-	if (join->leaves_awake)
-		fb_join_wake(join);
-}
-
-/* Notes a nested loop whose inner side is an index scan that is noted, or a cache above one. */
+/* Notes a nested loop whose inner side is an index scan that is noted, or a cache or a limit above one. */
 void
 fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure)
 {
 	PlanState  *inner = innerPlanState(node);
+	LimitState *limit = NULL;
 	dlist_iter	each;
 
 	if (IsA(inner, MemoizeState))
 		inner = outerPlanState(inner);
-	if (!IsA(inner, IndexScanState) && !IsA(inner, IndexOnlyScanState))
+	if (IsA(inner, LimitState))
+	{
+		limit = castNode(LimitState, inner);
+		inner = outerPlanState(inner);
+	}
+	if ((!IsA(inner, IndexScanState) && !IsA(inner, IndexOnlyScanState)) ||
+		castNode(NestLoop, node->js.ps.plan)->nestParams == NIL)
 		return;
 	dlist_foreach(each, &query->scans)
 	{
@@ -528,16 +316,13 @@ fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure)
 		if (scan->node != inner)
 			continue;
 		join = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbJoin));
-		join->query = query;
 		join->plan = castNode(NestLoop, node->js.ps.plan);
 		join->outer = outerPlanState(node);
-		join->scan = scan;
-		join->whole = whole;
 		join->sure = sure;
-		join->first_only = node->js.single_match ||
-			node->js.jointype == JOIN_SEMI || node->js.jointype == JOIN_ANTI;
-		join->watch = WATCH_SCANS;
-		scan->join = join;
+		join->limit = limit;
+		if (node->js.single_match || node->js.jointype == JOIN_SEMI || node->js.jointype == JOIN_ANTI)
+			join->ahead.most = 1;
+		fb_ahead_init(&join->ahead, scan, &outer_rows, whole);
 		return;
 	}
 }
@@ -549,6 +334,6 @@ fb_joins_gone(FbQuery *query)
 	dlist_mutable_iter each;
 
 	dlist_foreach_modify(each, &running)
-		if (dlist_container(FbJoin, running, each.cur)->query == query)
+		if (dlist_container(FbJoin, running, each.cur)->ahead.scan->query == query)
 			dlist_delete(each.cur);
 }

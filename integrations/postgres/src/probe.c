@@ -1,9 +1,9 @@
 /*
  * Where an index scan with other key values would go: its leaf, and its heap blocks.
  *
- * The inner index scan of a nested loop is begun anew for each outer row. For a row that it has not come to, the
- * conditions are copied and get that row's values, and the index is descended with those that hold its leading
- * columns by equality. This is in two parts, as a leaf may have to come from disk: the first reads upper pages only
+ * The inner index scan of a nested loop is begun anew for each outer row, one with an array for each element. For a
+ * row or an element that it has not come to, the conditions are copied and get those values, and the index is
+ * descended with those that hold its leading columns by equality. This is in two parts, as a leaf may have to come from disk: the first reads upper pages only
  * and tells the leaf's number, the second looks at the leaf.
  *
  * It relies on nbtree's own comparisons, and on the server's own operators: others might do anything. An entry that
@@ -29,6 +29,8 @@ typedef struct ProbeKey
 	ScanKeyData own;
 	/* The column of the outer row that the value is from; 0 if it is not. */
 	AttrNumber	column;
+	/* It is an element of an array. */
+	bool		element;
 	int16		length;
 } ProbeKey;
 
@@ -88,16 +90,17 @@ take_key(FbProbe *probe, ScanKey live, IndexRuntimeKeyInfo *runtime, int runtime
 {
 	ProbeKey   *key = &probe->keys[probe->key_count];
 
-	if ((live->sk_flags & (SK_ROW_HEADER | SK_ROW_MEMBER | SK_SEARCHARRAY | SK_SEARCHNULL | SK_SEARCHNOTNULL)) ||
-		live->sk_func.fn_oid >= FirstNormalObjectId)
+	if ((live->sk_flags & (SK_ROW_HEADER | SK_ROW_MEMBER | SK_SEARCHNULL | SK_SEARCHNOTNULL)) ||
+		(join != NULL && (live->sk_flags & SK_SEARCHARRAY)) || live->sk_func.fn_oid >= FirstNormalObjectId)
 		return;
 	key->live = live;
 	key->column = 0;
+	key->element = (live->sk_flags & SK_SEARCHARRAY) != 0;
 	for (int i = 0; i < runtime_count; i++)
 	{
 		Node	   *value;
 
-		if (runtime[i].scan_key != live)
+		if (runtime[i].scan_key != live || join == NULL)
 			continue;
 		value = (Node *) runtime[i].key_expr->expr;
 		key->column = column_of(value, join);
@@ -151,8 +154,9 @@ take_column(FbProbe *probe, Relation index, AttrNumber column)
 }
 
 /*
- * Makes a probe for the inner index scan of a nested loop, in the current memory context, which must be the
- * query's. NULL if rows of it cannot be foreseen from outer rows. The scan must have begun.
+ * Makes a probe for an index scan, in the current memory context, which must be the query's: for the inner one of a
+ * nested loop, or for one with an array if `join` is NULL. NULL if the values do not tell where it goes. The scan
+ * must have begun.
  */
 FbProbe *
 fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer)
@@ -164,25 +168,33 @@ fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer)
 	IndexRuntimeKeyInfo *runtime = scan->index_only ? only->ioss_RuntimeKeys : plain->iss_RuntimeKeys;
 	int			runtime_count = scan->index_only ? only->ioss_NumRuntimeKeys : plain->iss_NumRuntimeKeys;
 	Relation	index = (*scan->scan)->indexRelation;
+	ScanDirection order = scan->index_only ? ((IndexOnlyScan *) scan->node->plan)->indexorderdir
+		: ((IndexScan *) scan->node->plan)->indexorderdir;
 	FbProbe    *probe = palloc0(sizeof(FbProbe));
-	bool		of_row = false;
+	bool		varies = false;
 
 	probe->scan = scan->scan;
+	/* A scan that goes backward begins behind the last entry with its values. */
+	probe->search.nextkey = ScanDirectionIsBackward(order);
 	probe->keys = palloc0(Max(key_count, 1) * sizeof(ProbeKey));
 	for (int i = 0; i < key_count; i++)
 		take_key(probe, &keys[i], runtime, runtime_count, join, outer);
 	while (probe->search.keysz < IndexRelationGetNumberOfKeyAttributes(index) &&
 		   take_column(probe, index, probe->search.keysz + 1))
-		of_row |= probe->keys[probe->prefix[probe->search.keysz++]].column > 0;
-	if (!of_row)
+	{
+		ProbeKey   *key = &probe->keys[probe->prefix[probe->search.keysz++]];
+
+		varies |= key->column > 0 || key->element;
+	}
+	if (!varies)
 		return NULL;
 	_bt_metaversion(index, &probe->search.heapkeyspace, &probe->search.allequalimage);
 	return probe;
 }
 
-/* Sets the values of an outer row. False if the scan finds nothing for it, or that cannot be told. */
+/* Sets the values of an outer row, or an element. False if the scan finds nothing for it, or that cannot be told. */
 bool
-fb_probe_set(FbProbe *probe, TupleTableSlot *row)
+fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element)
 {
 	for (int i = 0; i < probe->key_count; i++)
 	{
@@ -195,6 +207,8 @@ fb_probe_set(FbProbe *probe, TupleTableSlot *row)
 			if (!null && key->length == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(key->own.sk_argument)))
 				return false;
 		}
+		else if (key->element)
+			key->own.sk_argument = element;
 		else
 		{
 			null = (key->live->sk_flags & SK_ISNULL) != 0;
@@ -208,7 +222,14 @@ fb_probe_set(FbProbe *probe, TupleTableSlot *row)
 	return true;
 }
 
-/* The first entry of a page that is not before the values; one past the last if there is none. */
+/* Whether the values lie behind an entry; those that are equal do where a scan comes from behind. */
+static bool
+lie_behind(FbProbe *probe, Relation index, Page page, OffsetNumber at)
+{
+	return _bt_compare(index, &probe->search, page, at) >= (probe->search.nextkey ? 0 : 1);
+}
+
+/* The first entry of a page that the values do not lie behind; one past the last if there is none. */
 static OffsetNumber
 first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
 {
@@ -219,7 +240,7 @@ first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
 	{
 		OffsetNumber middle = low + (high - low) / 2;
 
-		if (_bt_compare(index, &probe->search, page, middle) > 0)
+		if (lie_behind(probe, index, page, middle))
 			low = middle + 1;
 		else
 			high = middle;
@@ -231,7 +252,7 @@ first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
 static bool
 is_right_of(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
 {
-	return !P_RIGHTMOST(links) && _bt_compare(index, &probe->search, page, P_HIKEY) > 0;
+	return !P_RIGHTMOST(links) && lie_behind(probe, index, page, P_HIKEY);
 }
 
 /* The leaf where the values set are; invalid if there is none, or it cannot be told without a read. */
@@ -310,6 +331,7 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 			  bool *longer, int64 *spent_ns)
 {
 	Relation	index = (*probe->scan)->indexRelation;
+	bool		backward = probe->search.nextkey;
 	int			count = 0;
 
 	*longer = false;
@@ -324,6 +346,7 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 		BTPageOpaque links;
 		OffsetNumber at;
 		OffsetNumber last;
+		bool		right;
 
 		if (leaf == P_NONE || leaf == InvalidBlockNumber)
 			break;
@@ -353,10 +376,12 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 			break;
 		}
 		last = PageGetMaxOffsetNumber(page);
-		at = is_right_of(probe, index, page, links) ? last + 1
-			: first_not_before(probe, index, page, links);
-		leaf = P_RIGHTMOST(links) || at <= last ? P_NONE : links->btpo_next;
-		for (; at <= last && !*longer; at++)
+		right = is_right_of(probe, index, page, links);
+		at = right ? last + 1 : first_not_before(probe, index, page, links);
+		leaf = right || (!backward && at > last && !P_RIGHTMOST(links)) ? links->btpo_next : P_NONE;
+		if (backward && !right)
+			at--;
+		for (; at >= P_FIRSTDATAKEY(links) && at <= last && !*longer; at += backward ? -1 : 1)
 		{
 			ItemId		item = PageGetItemId(page, at);
 			IndexTuple	row = (IndexTuple) PageGetItem(page, item);
@@ -369,7 +394,7 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 			*longer = count == most;
 		}
 		/* The rows of these values go on behind the page. */
-		if (at > last && count > 0 && !P_RIGHTMOST(links))
+		if (count > 0 && (at > last ? !P_RIGHTMOST(links) : at < P_FIRSTDATAKEY(links) && !P_LEFTMOST(links)))
 			*longer = true;
 		UnlockReleaseBuffer(buffer);
 	}
