@@ -15,6 +15,7 @@
  *	stats.c		what look-ahead did for each index
  *	explain.c	what it did for a scan, where that is asked for
  *	strategy.c	readahead strategies: telling the kernel how relations are read
+ *	watch.c		scan nodes whose reads are timed
  *	trace.c		a session's reads, sequential or not
  */
 #ifndef FB_FOREBAY_H
@@ -216,6 +217,8 @@ struct FbAhead
 	/* The value that the scan is at was looked ahead for. */
 	bool		leads;
 };
+/* A file that is read. See strategy.c. */
+typedef struct FbFile FbFile;
 
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
@@ -289,7 +292,13 @@ extern bool fb_segment_of(SMgrRelation smgr, BlockNumber block, File *file, off_
 /* strategy.c */
 extern FbReader *fb_reader_begin(MemoryContext context);
 extern void fb_reader_note(FbReader *reader, PlanState *node);
+extern void fb_file_read(FbFile *file, FbAccess access, uint32 blocks, int64 spent_ns);
 extern void fb_strategy_init(void);
+
+/* watch.c */
+extern void fb_watch(MemoryContext context, slist_head *watches, PlanState *node, Relation rel, FbAccess access,
+					 FbFile *file);
+extern void fb_watches_gone(slist_head *watches);
 
 /* trace.c */
 extern bool fb_trace;

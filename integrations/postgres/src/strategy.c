@@ -29,14 +29,11 @@
 
 #include <fcntl.h>
 
-#include "access/heapam.h"
 #include "access/relation.h"
 #include "access/transam.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_am.h"
 #include "catalog/pg_inherits.h"
 #include "compat.h"
-#include "executor/instrument.h"
 #include "storage/fd.h"
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
@@ -59,8 +56,6 @@
 #define SEGMENTS_FEW 64
 /* Relations with a trial that are remembered. */
 #define FILES_MOST 512
-/* Calls of a node that are timed though none has read lately. */
-#define WATCH_CALLS 64
 /* Blocks that the kernel may have read ahead when the advice changes: 8 MiB, the largest setting seen in use. */
 #define KNOWN_SEQUENTIAL (8 * 1024 * 1024 / BLCKSZ)
 #define KNOWN_RANDOM 32
@@ -86,7 +81,7 @@ static const struct config_enum_entry strategy_names[] = {
 static int	strategy = STRATEGY_OS;
 
 /* A relation's main fork that is read, or of which a trial remembers something. */
-typedef struct FbFile
+struct FbFile
 {
 	FbLocator	key;
 	/* Readers, by access. */
@@ -95,7 +90,7 @@ typedef struct FbFile
 	int			advice;
 	/* NULL until `adaptive` wants one. */
 	struct fbl_trial *trials[FB_ACCESSES];
-} FbFile;
+};
 
 static HTAB *files = NULL;
 
@@ -115,45 +110,6 @@ struct FbReader
 	slist_head	watches;
 	MemoryContextCallback gone;
 };
-
-/* A scan node that is timed, for a trial or the trace. */
-typedef struct Watch
-{
-	slist_node	link;
-	PlanState  *node;
-	ExecProcNodeMtd real;
-	FbAccess	access;
-	FbFile	   *file;			/* NULL if there is no trial */
-	Oid			relation;
-	/* Its scan goes from page to page, and tells where it is in one. */
-	bool		by_page;
-	/* So many calls are still timed though none reads. */
-	int			left;
-	/* The block read last. */
-	BlockNumber last;
-	uint32		last_blocks;
-} Watch;
-
-typedef struct WatchEntry
-{
-	PlanState  *node;
-	Watch	   *watch;
-	char		status;
-} WatchEntry;
-
-#define SH_PREFIX watches
-#define SH_ELEMENT_TYPE WatchEntry
-#define SH_KEY_TYPE PlanState *
-#define SH_KEY node
-#define SH_HASH_KEY(table, key) ((uint32) (((uintptr_t) (key) >> 4) * 0x9E3779B1u))
-#define SH_EQUAL(table, a, b) ((a) == (b))
-#define SH_SCOPE static inline
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
-
-static watches_hash *watched = NULL;
-static Watch *last_watch = NULL;
 
 static ProcessUtility_hook_type next_utility;
 
@@ -265,9 +221,7 @@ reader_gone(void *arg)
 		retell(use->file, strategy);
 		forget(use->file);
 	}
-	last_watch = NULL;
-	slist_foreach(each, &reader->watches)
-		watches_delete(watched, slist_container(Watch, link, each.cur)->node);
+	fb_watches_gone(&reader->watches);
 }
 
 /* Begins to read: until the context goes. NULL if nothing is to be told, nor traced. */
@@ -330,149 +284,26 @@ read_relation(FbReader *reader, Relation rel, FbAccess access, double rows)
 	return file;
 }
 
-static Watch *
-watch_of(PlanState *node)
+/* Reading so many blocks of a file took so long, in nanoseconds: that may settle how it is to be read. */
+void
+fb_file_read(FbFile *file, FbAccess access, uint32 blocks, int64 spent_ns)
 {
-	if (last_watch == NULL || last_watch->node != node)
-		last_watch = watches_lookup(watched, node)->watch;
-	return last_watch;
+	fbl_trial_spent(file->trials[access], blocks, spent_ns,
+					access == FB_SEQUENTIAL ? KNOWN_SEQUENTIAL : KNOWN_RANDOM);
+	retell(file, strategy);
 }
 
-static int64
-blocks_read(void)
-{
-	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
-}
-
-static HeapScanDesc
-page_scan(Watch *watch)
-{
-	return (HeapScanDesc) ((ScanState *) watch->node)->ss_currentScanDesc;
-}
-
-/* Whether the next row of a scan by pages may be in another one. */
-static bool
-page_ends(Watch *watch)
-{
-	HeapScanDesc scan = page_scan(watch);
-
-	return scan == NULL || (int) scan->rs_cindex <= 0 || (int) scan->rs_cindex + 1 >= (int) scan->rs_ntuples;
-}
-
-/* The block that a node has come to, as far as it can be told. */
-static BlockNumber
-block_of(Watch *watch)
-{
-	PlanState  *node = watch->node;
-
-	if (watch->by_page)
-	{
-		HeapScanDesc scan = page_scan(watch);
-
-		if (scan != NULL && scan->rs_cblock != InvalidBlockNumber)
-			return scan->rs_cblock;
-		/* It has come to its end within one call, having read on from where it was. */
-		return watch->access == FB_SEQUENTIAL ? watch->last + 1 : InvalidBlockNumber;
-	}
-	if (IsA(node, IndexOnlyScanState))
-	{
-		IndexScanDesc scan = ((IndexOnlyScanState *) node)->ioss_ScanDesc;
-
-		if (scan == NULL || scan->indexRelation->rd_rel->relam != BTREE_AM_OID)
-			return InvalidBlockNumber;
-		return ((BTScanOpaque) scan->opaque)->currPos.currPage;
-	}
-	if (IsA(node, IndexScanState) && !TupIsNull(((ScanState *) node)->ss_ScanTupleSlot))
-		return ItemPointerGetBlockNumberNoCheck(&((ScanState *) node)->ss_ScanTupleSlot->tts_tid);
-	return InvalidBlockNumber;
-}
-
-/* Takes note of what a call of a node has read; `spent_ns` is less than 0 if it was not timed. */
-static void
-has_read(Watch *watch, uint32 blocks, int64 spent_ns)
-{
-	if (watch->file != NULL && spent_ns >= 0)
-	{
-		fbl_trial_spent(watch->file->trials[watch->access], blocks, spent_ns,
-						watch->access == FB_SEQUENTIAL ? KNOWN_SEQUENTIAL : KNOWN_RANDOM);
-		retell(watch->file, strategy);
-	}
-	if (fb_trace)
-	{
-		BlockNumber block = block_of(watch);
-		/* Blocks ahead of the scan's own may have been read with it, or before. */
-		uint32		step = watch->by_page ? Max(blocks, watch->last_blocks) : 1;
-
-		if (block == InvalidBlockNumber)
-			return;
-		fb_trace_read(watch->relation, watch->access, block, blocks, block - (watch->last + 1) < step, spent_ns);
-		watch->last = block;
-		watch->last_blocks = blocks;
-	}
-}
-
-/* In the place of what carries out a scan node. */
-static TupleTableSlot *
-exec_watched(PlanState *node)
-{
-	Watch	   *watch = watch_of(node);
-	int64		reads = blocks_read();
-	int64		spent_ns = -1;
-	bool		timed = fb_trace || (watch->by_page ? page_ends(watch) : watch->left > 0);
-	instr_time	since;
-	instr_time	now;
-	TupleTableSlot *row;
-
-	INSTR_TIME_SET_ZERO(since);
-	if (timed)
-		INSTR_TIME_SET_CURRENT(since);
-	row = watch->real(node);
-	reads = blocks_read() - reads;
-	if (reads <= 0)
-	{
-		if (watch->left > 0)
-			watch->left--;
-		return row;
-	}
-	if (timed)
-	{
-		INSTR_TIME_SET_CURRENT(now);
-		INSTR_TIME_SUBTRACT(now, since);
-		spent_ns = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
-	}
-	watch->left = WATCH_CALLS;
-	has_read(watch, reads, spent_ns);
-	return row;
-}
-
-/* Times a node that reads a relation, if a trial or the trace wants it. */
+/* Has a node that reads a relation timed, if a trial or the trace wants it. */
 static void
 watch_node(FbReader *reader, PlanState *node, Relation rel, FbAccess access, FbFile *file)
 {
-	Watch	   *watch;
-	bool		found;
-
 	if (strategy != STRATEGY_ADAPTIVE)
 		file = NULL;
 	if (rel == NULL || (file == NULL && !fb_trace))
 		return;
 	if (file != NULL && file->trials[access] == NULL)
 		file->trials[access] = fbl_trial_init(MemoryContextAlloc(TopMemoryContext, fbl_trial_size()), WAITING_NS);
-	if (watched == NULL)
-		watched = watches_create(TopMemoryContext, 64, NULL);
-	watch = MemoryContextAllocZero(reader->context, sizeof(Watch));
-	watch->node = node;
-	watch->access = access;
-	watch->file = file;
-	watch->relation = RelationGetRelid(rel);
-	watch->by_page = !IsA(node, IndexScanState) && !IsA(node, IndexOnlyScanState) &&
-		rel->rd_tableam == GetHeapamTableAmRoutine();
-	watch->left = WATCH_CALLS;
-	watch->last = InvalidBlockNumber;
-	watches_insert(watched, node, &found)->watch = watch;
-	slist_push_head(&reader->watches, &watch->link);
-	watch->real = node->ExecProcNodeReal;
-	node->ExecProcNodeReal = exec_watched;
+	fb_watch(reader->context, &reader->watches, node, rel, access, file);
 }
 
 /* Takes note of what a node of a plan reads, after others have put themselves in its place. */

@@ -4,8 +4,8 @@
  * What is seen: a call of a scan node (sequential, TID range, index, index-only, bitmap heap) in this backend during
  * which blocks came into shared buffers; the block is the one where the scan stands then. A sequence may be read
  * some blocks at a time and ahead of the scan: it is one entry with their number. What is not seen: reads of an
- * index under an index scan or bitmap (they are among the blocks of its entry), of parallel workers, of VACUUM and other
- * commands.
+ * index under an index scan or bitmap, and of the heap under an index-only scan (they are among the blocks of an entry, or
+ * in none), of parallel workers, of VACUUM and other commands.
  *
  * The last FB_TRACE_READS are kept, in memory of the session; setting forebay.trace on again starts anew.
  *

@@ -62,11 +62,25 @@ impl HintCount {
     /// # Errors
     /// The file of the count cannot be read.
     pub fn now(&self) -> Result<u64> {
-        let mut count = [0; 8];
+        Ok(self.all()?[3])
+    }
+
+    /// How often it was said since then how a file is read: as any (which takes advice back), at random,
+    /// sequentially.
+    ///
+    /// # Errors
+    /// As [`HintCount::now`].
+    pub fn advice(&self) -> Result<[u64; 3]> {
+        let [normal, random, sequential, _] = self.all()?;
+        Ok([normal, random, sequential])
+    }
+
+    fn all(&self) -> Result<[u64; 4]> {
+        let mut counts = [[0; 8]; 4];
         self.0
-            .read_exact_at(&mut count, 0)
+            .read_exact_at(counts.as_flattened_mut(), 0)
             .map_err(Error::file(Path::new("the count of hints")))?;
-        Ok(u64::from_ne_bytes(count))
+        Ok(counts.map(u64::from_ne_bytes))
     }
 }
 
@@ -128,7 +142,7 @@ impl Server {
     fn build_slow_reads(&self) -> Result<()> {
         let (source, hints) = (self.path("slow_reads.c"), self.path("hints"));
         fs::write(&source, include_str!("slow_reads.c")).map_err(Error::file(&source))?;
-        fs::write(&hints, [0; 8]).map_err(Error::file(&hints))?;
+        fs::write(&hints, [0; 32]).map_err(Error::file(&hints))?;
         // The server's user writes into it.
         fs::set_permissions(&hints, Permissions::from_mode(0o666)).map_err(Error::file(&hints))?;
         let mut compile = Command::new("cc");

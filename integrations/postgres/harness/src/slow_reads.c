@@ -4,8 +4,8 @@
  * Test data is small, so the kernel has all of it and no read waits; an extension that acts on waiting would not act.
  * Here a read of blocks takes at least FOREBAY_SLOW_READ_US microseconds, spent spinning, unless that block was
  * hinted (POSIX_FADV_WILLNEED) by the same process; and in one stretch of five all reads are quick, so that
- * backing off is tried as well. Hints are counted in the file that FOREBAY_SLOW_READ_HINTS names: a 64-bit
- * number in the machine's order.
+ * backing off is tried as well. Advice is counted in the file that FOREBAY_SLOW_READ_HINTS names: 64-bit
+ * numbers in the machine's order, of NORMAL, RANDOM, SEQUENTIAL and WILLNEED (0 to 3 on Linux).
  *
  * It relies on PostgreSQL reading blocks by pread and preadv, and on 64-bit Linux. The file of the count lives as
  * long as the server. Failure: without the variables reads are as quick as ever, and nothing is counted.
@@ -28,7 +28,8 @@
 #define STRETCH_SLOW 2000
 #define STRETCH 2500
 
-static _Atomic uint64_t *hint_count;
+#define ADVICES 4
+static _Atomic uint64_t *advice_count;
 static long slow_ns;
 static uint64_t hinted[HINTED];
 static unsigned long reads;
@@ -47,10 +48,10 @@ begin(void)
 
 		if (fd >= 0)
 		{
-			void	   *at = mmap(NULL, sizeof(*hint_count), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+			void	   *at = mmap(NULL, ADVICES * sizeof(*advice_count), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
 			if (at != MAP_FAILED)
-				hint_count = at;
+				advice_count = at;
 			close(fd);
 		}
 	}
@@ -120,15 +121,12 @@ preadv(int fd, const struct iovec *to, int count, off_t at)
 int
 posix_fadvise64(int fd, off64_t at, off64_t size, int advice)
 {
+	/* Hints are counted by the block: one may be for many. */
+	if (advice_count != NULL && advice < ADVICES)
+		advice_count[advice] += advice == POSIX_FADV_WILLNEED ? (size + BLOCK - 1) / BLOCK : 1;
 	if (advice == POSIX_FADV_WILLNEED)
-	{
 		for (off64_t block = at; block < at + size; block += BLOCK)
-		{
 			*place_of(key_of(fd, block)) = key_of(fd, block);
-			if (hint_count != NULL)
-				++*hint_count;
-		}
-	}
 	return syscall(SYS_fadvise64, fd, at, size, (long) advice) == 0 ? 0 : errno;
 }
 

@@ -1,0 +1,219 @@
+//! What readahead strategies tell the kernel, when they take it back, and what the trace shows.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use forebay_postgres_harness::suite::{self, Case, Test};
+use forebay_postgres_harness::{Disk, HintCount, Server, Session};
+
+const TESTS: &[Test] = &[
+    ("each_access_is_told_of_as_the_strategy_says", each_access_is_told_of),
+    ("advice_ends_with_the_setting_the_query_or_its_error", advice_ends),
+    ("advice_is_what_all_readers_of_a_file_agree_on", readers_agree),
+    ("adaptive_tries_the_hint_where_reads_wait", adaptive_tries),
+    ("more_files_than_descriptors_are_survived", more_files_than_descriptors),
+    ("the_trace_tells_sequential_reads_from_random_ones", the_trace_tells),
+];
+
+/// An index whose order is not the heap's; the heap is many times as large as shared buffers.
+const TABLE: &str = "create table rows (id int, key int, note text);
+    insert into rows select g, hashint4(g), repeat('x', 200) from generate_series(1, 40000) g;
+    create index rows_key on rows (key)";
+const SEQUENTIAL: &str = "select count(note) from rows";
+const INDEX: &str = "select count(note) from rows where key > 2000000000";
+const BY_INDEX: &str = "set enable_seqscan = off; set enable_bitmapscan = off";
+const BY_BITMAP: &str = "set enable_seqscan = off; set enable_indexscan = off";
+
+fn main() -> ExitCode {
+    suite::run("strategy", Path::new(env!("CARGO_TARGET_TMPDIR")), TESTS)
+}
+
+/// A server, a session of it with the extension, and what is told the kernel.
+struct Bench {
+    server: Server,
+    session: Session,
+    count: HintCount,
+}
+
+/// Times that a file was said to be read as any (or advice taken back), at random, sequentially.
+type Advice = [u64; 3];
+
+impl Bench {
+    fn new(case: &Case) -> Result<Bench, String> {
+        let extension = case.extension.as_ref().ok_or("the extension has no Makefile")?;
+        let settings = [("shared_buffers", "1MB"), ("session_preload_libraries", "forebay")];
+        let server = Server::new(&case.installation, Some(extension), Disk::Slow(60), &settings);
+        let server = server.map_err(text)?;
+        let count = server.hint_count().map_err(text)?;
+        let session = server.connect("postgres", &[]).map_err(text)?;
+        let mut bench = Bench { server, session, count };
+        bench.must(TABLE)?;
+        bench.must("vacuum analyze rows; create extension forebay")?;
+        bench.must("set max_parallel_workers_per_gather = 0")?;
+        Ok(bench)
+    }
+
+    fn must(&mut self, sql: &str) -> Result<Vec<String>, String> {
+        let mut rows = Vec::new();
+        for statement in sql.split(';').filter(|it| !it.trim().is_empty()) {
+            rows = self.session.rows(statement).map_err(|error| format!("{statement}: {error}"))?;
+        }
+        Ok(rows)
+    }
+
+    /// What `sql` has the kernel told.
+    fn told(&mut self, sql: &str) -> Result<Advice, String> {
+        let before = self.count.advice().map_err(text)?;
+        self.must(sql)?;
+        self.since(before)
+    }
+
+    fn since(&self, before: Advice) -> Result<Advice, String> {
+        let after = self.count.advice().map_err(text)?;
+        Ok(std::array::from_fn(|at| after[at] - before[at]))
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "so that map_err takes it")]
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(what: &str, left: T, right: T) -> Result<(), String> {
+    if left == right { Ok(()) } else { Err(format!("{what}: {left:?}, not {right:?}")) }
+}
+
+fn each_access_is_told_of(case: &Case) -> Result<(), String> {
+    let mut bench = Bench::new(case)?;
+    for (strategy, sequential, random) in
+        [("os", [0; 3], [0; 3]), ("hint", [1, 0, 1], [2, 2, 0]), ("max", [1, 0, 1], [2, 0, 2])]
+    {
+        bench.must(&format!("set forebay.readahead_strategy = {strategy}"))?;
+        equal(strategy, bench.told(SEQUENTIAL)?, sequential)?;
+        for plan in [BY_INDEX, BY_BITMAP] {
+            bench.must(plan)?;
+            equal(&format!("{strategy}, {plan}"), bench.told(INDEX)?, random)?;
+            bench.must("reset enable_seqscan; reset enable_bitmapscan; reset enable_indexscan")?;
+        }
+        equal(strategy, bench.told("select count(*) from pg_class")?, [0; 3])?;
+        let [_, random, sequential] = bench.told("vacuum rows")?;
+        // The heap, its index, its TOAST table and that one's index.
+        equal("vacuum", (random, sequential), (0, if strategy == "os" { 0 } else { 4 }))?;
+    }
+    bench.must("set forebay.enabled = off")?;
+    equal("off", bench.told(SEQUENTIAL)?, [0; 3])
+}
+
+fn advice_ends(case: &Case) -> Result<(), String> {
+    let mut bench = Bench::new(case)?;
+    bench.must("begin; set local forebay.readahead_strategy = hint")?;
+    let cursor = "declare c cursor for select * from rows; fetch 1 from c";
+    equal("a cursor", bench.told(cursor)?, [0, 0, 1])?;
+    equal("its transaction ends", bench.told("commit")?, [1, 0, 0])?;
+    bench.must("begin; savepoint a; set local forebay.readahead_strategy = max")?;
+    bench.must("savepoint b")?;
+    bench.must(cursor)?;
+    equal("the setting is rolled back", bench.told("rollback to a")?, [1, 0, 0])?;
+    bench.must("commit; set forebay.readahead_strategy = hint")?;
+
+    bench.must("begin")?;
+    bench.must(cursor)?;
+    equal("set to os", bench.told("set forebay.readahead_strategy = os")?, [1, 0, 0])?;
+    equal("set to hint", bench.told("set forebay.readahead_strategy = hint")?, [0, 0, 1])?;
+    equal("closed", bench.told("close c; commit")?, [1, 0, 0])?;
+
+    let before = bench.count.advice().map_err(text)?;
+    let failed = bench.session.run("select 1 / (id - 20000) from rows");
+    equal("an error", failed.code(), Some("22012"))?;
+    equal("an error", bench.since(before)?, [1, 0, 1])?;
+    let sql = "select count(*) from rows a, rows b where a.note <> b.note";
+    let before = bench.count.advice().map_err(text)?;
+    let failed = bench.session.run_cancelled(sql, Duration::from_millis(200));
+    equal("cancelled", failed.code(), Some("57014"))?;
+    let [normal, _, sequential] = bench.since(before)?;
+    equal("cancelled", (normal, sequential), (1, 2))?;
+    let failed = bench.session.run("begin; vacuum rows");
+    equal("no vacuum here", failed.code(), Some("25001"))?;
+    bench.must("rollback; begin")?;
+    bench.must(cursor)?;
+    bench.must("truncate nothing_of_it").unwrap_err();
+    bench.must("rollback")?;
+    // Caught within a function.
+    let caught = "do $$ begin
+            begin perform 1 / (id - 20000) from rows; exception when others then null; end;
+        end $$";
+    let before = bench.count.advice().map_err(text)?;
+    bench.session.rows(caught).map_err(text)?;
+    equal("an error that is caught", bench.since(before)?, [1, 0, 1])
+}
+
+fn readers_agree(case: &Case) -> Result<(), String> {
+    let mut bench = Bench::new(case)?;
+    bench.must("set forebay.readahead_strategy = hint; begin")?;
+    equal("a scan", bench.told("declare a cursor for select * from rows")?, [0, 0, 1])?;
+    bench.must(BY_INDEX)?;
+    let other = "declare b cursor for select note from rows where key > 2000000000";
+    equal("and an index scan", bench.told(other)?, [1, 1, 0])?;
+    equal("the scan ends", bench.told("close a")?, [0, 1, 0])?;
+    equal("both have ended", bench.told("close b")?, [2, 0, 0])?;
+    // New storage within the transaction, and gone at its end.
+    bench.must("truncate rows; insert into rows select g, g, 'y' from generate_series(1, 9) g")?;
+    bench.must(SEQUENTIAL)?;
+    bench.must("rollback")?;
+    equal("as before", bench.must(SEQUENTIAL)?, vec!["40000".to_owned()])?;
+    bench.must("begin; declare a cursor for select * from rows; fetch 1 from a; close a")?;
+    bench.must("drop table rows; commit")?;
+    bench.must("create temp table own as select g from generate_series(1, 9999) g")?;
+    equal("a temporary table", bench.told("select count(g) from own")?, [1, 0, 1])
+}
+
+fn adaptive_tries(case: &Case) -> Result<(), String> {
+    let mut bench = Bench::new(case)?;
+    bench.must(BY_INDEX)?;
+    bench.must("set forebay.readahead_strategy = adaptive; set effective_io_concurrency = 0")?;
+    let query = "select count(note) from rows where key > 0";
+    let [normal, random, sequential] = bench.told(query)?;
+    if random == 0 || normal < random || sequential != 0 {
+        return Err(format!("random {random}, taken back {normal}, sequential {sequential}"));
+    }
+    Ok(())
+}
+
+fn more_files_than_descriptors(case: &Case) -> Result<(), String> {
+    let mut bench = Bench::new(case)?;
+    bench.must("create table many (id int primary key) partition by range (id)")?;
+    for at in 0..150 {
+        let (from, to) = (at * 10, at * 10 + 10);
+        bench.must(&format!("create table many{at} partition of many for values from ({from}) to ({to})"))?;
+    }
+    bench.must("insert into many select generate_series(0, 1499)")?;
+    bench.server.stop().map_err(text)?;
+    let settings = [("max_files_per_process", "64"), ("session_preload_libraries", "forebay")];
+    bench.server.start(&settings).map_err(text)?;
+    bench.session = bench.server.connect("postgres", &[]).map_err(text)?;
+    for strategy in ["hint", "max", "adaptive"] {
+        bench.must(&format!("set forebay.readahead_strategy = {strategy}"))?;
+        equal(strategy, bench.must("select sum(id) from many")?, vec!["1124250".to_owned()])?;
+        bench.must("vacuum many")?;
+    }
+    Ok(())
+}
+
+fn the_trace_tells(case: &Case) -> Result<(), String> {
+    let mut bench = Bench::new(case)?;
+    bench.must("set synchronize_seqscans = off; set forebay.trace = on")?;
+    bench.must(SEQUENTIAL)?;
+    let kinds = "select access || kind from forebay_trace('rows') group by 1";
+    equal("a sequential scan", bench.must(kinds)?, vec!["sequentialS".to_owned()])?;
+    let blocks = "select sum(blocks) > 1000 from forebay_trace_summary where relation = 'rows'::regclass";
+    equal("its blocks", bench.must(blocks)?, vec!["t".to_owned()])?;
+    bench.must("set forebay.trace = off; set forebay.trace = on")?;
+    bench.must(BY_INDEX)?;
+    bench.must(INDEX)?;
+    let random = "select random > 100 and sequential < random / 10 and length(trace) = random + sequential
+        from forebay_trace_summary where relation = 'rows'::regclass and access = 'index'";
+    equal("an index scan", bench.must(random)?, vec!["t".to_owned()])
+}

@@ -1,0 +1,205 @@
+/*
+ * Scan nodes that are watched: which blocks they read, and what that takes.
+ *
+ * For a trial of strategies, and for the trace, a node is called through us. Blocks read are told by the buffer
+ * manager's counters. A clock is looked at before a call that may read: of a scan by pages, one that may leave
+ * its page; of an index scan, each, until none has read for a while. What the node's expressions read counts too.
+ *
+ * It relies on the scan descriptors of heap and nbtree, which are the same within a major version, for where a scan is.
+ *
+ * Failure: none of its own. Watches live in the query's memory, and those who made them end them.
+ */
+#include "forebay.h"
+
+#include "access/heapam.h"
+#include "catalog/pg_am.h"
+#include "executor/instrument.h"
+#include "utils/memutils.h"
+
+/* Calls of a node that are timed though none has read lately. */
+#define WATCH_CALLS 64
+
+/* A scan node that is timed, for a trial or the trace. */
+typedef struct Watch
+{
+	slist_node	link;
+	PlanState  *node;
+	ExecProcNodeMtd real;
+	FbAccess	access;
+	FbFile	   *file;			/* NULL if there is no trial */
+	Oid			relation;
+	/* Its scan goes from page to page, and tells where it is in one. */
+	bool		by_page;
+	/* So many calls are still timed though none reads. */
+	int			left;
+	/* The block read last. */
+	BlockNumber last;
+	uint32		last_blocks;
+} Watch;
+
+typedef struct WatchEntry
+{
+	PlanState  *node;
+	Watch	   *watch;
+	char		status;
+} WatchEntry;
+
+#define SH_PREFIX watches
+#define SH_ELEMENT_TYPE WatchEntry
+#define SH_KEY_TYPE PlanState *
+#define SH_KEY node
+#define SH_HASH_KEY(table, key) ((uint32) (((uintptr_t) (key) >> 4) * 0x9E3779B1u))
+#define SH_EQUAL(table, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+static watches_hash *watched = NULL;
+static Watch *last_watch = NULL;
+
+static Watch *
+watch_of(PlanState *node)
+{
+	if (last_watch == NULL || last_watch->node != node)
+		last_watch = watches_lookup(watched, node)->watch;
+	return last_watch;
+}
+
+static int64
+blocks_read(void)
+{
+	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+}
+
+static HeapScanDesc
+page_scan(Watch *watch)
+{
+	return (HeapScanDesc) ((ScanState *) watch->node)->ss_currentScanDesc;
+}
+
+/* Whether the next row of a scan by pages may be in another one. */
+static bool
+page_ends(Watch *watch)
+{
+	HeapScanDesc scan = page_scan(watch);
+
+	return scan == NULL || (int) scan->rs_cindex <= 0 || (int) scan->rs_cindex + 1 >= (int) scan->rs_ntuples;
+}
+
+/* The block that a node has come to, as far as it can be told. */
+static BlockNumber
+block_of(Watch *watch)
+{
+	PlanState  *node = watch->node;
+
+	if (watch->by_page)
+	{
+		HeapScanDesc scan = page_scan(watch);
+
+		if (scan != NULL && scan->rs_cblock != InvalidBlockNumber)
+			return scan->rs_cblock;
+		/* It has come to its end within one call, having read on from where it was. */
+		return watch->access == FB_SEQUENTIAL ? watch->last + 1 : InvalidBlockNumber;
+	}
+	if (IsA(node, IndexOnlyScanState))
+	{
+		IndexScanDesc scan = ((IndexOnlyScanState *) node)->ioss_ScanDesc;
+
+		if (scan == NULL || scan->indexRelation->rd_rel->relam != BTREE_AM_OID)
+			return InvalidBlockNumber;
+		return ((BTScanOpaque) scan->opaque)->currPos.currPage;
+	}
+	if (IsA(node, IndexScanState) && !TupIsNull(((ScanState *) node)->ss_ScanTupleSlot))
+		return ItemPointerGetBlockNumberNoCheck(&((ScanState *) node)->ss_ScanTupleSlot->tts_tid);
+	return InvalidBlockNumber;
+}
+
+/* Takes note of what a call of a node has read; `spent_ns` is less than 0 if it was not timed. */
+static void
+has_read(Watch *watch, uint32 blocks, int64 spent_ns)
+{
+	if (watch->file != NULL && spent_ns >= 0)
+		fb_file_read(watch->file, watch->access, blocks, spent_ns);
+	if (fb_trace)
+	{
+		BlockNumber block = block_of(watch);
+		/* Blocks ahead of the scan's own may have been read with it, or before. */
+		uint32		step = watch->by_page ? Max(blocks, watch->last_blocks) : 1;
+
+		/* Where it has been already, what was read is a page of the index under it, or the heap under an index-only scan. */
+		if (block == InvalidBlockNumber || (!watch->by_page && block == watch->last))
+			return;
+		fb_trace_read(watch->relation, watch->access, block, blocks, block - (watch->last + 1) < step, spent_ns);
+		watch->last = block;
+		watch->last_blocks = blocks;
+	}
+}
+
+/* In the place of what carries out a scan node. */
+static TupleTableSlot *
+exec_watched(PlanState *node)
+{
+	Watch	   *watch = watch_of(node);
+	int64		reads = blocks_read();
+	int64		spent_ns = -1;
+	bool		timed = fb_trace || (watch->by_page ? page_ends(watch) : watch->left > 0);
+	instr_time	since;
+	instr_time	now;
+	TupleTableSlot *row;
+
+	INSTR_TIME_SET_ZERO(since);
+	if (timed)
+		INSTR_TIME_SET_CURRENT(since);
+	row = watch->real(node);
+	reads = blocks_read() - reads;
+	if (reads <= 0)
+	{
+		if (watch->left > 0)
+			watch->left--;
+		return row;
+	}
+	if (timed)
+	{
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, since);
+		spent_ns = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+	}
+	watch->left = WATCH_CALLS;
+	has_read(watch, reads, spent_ns);
+	return row;
+}
+
+/* Watches a node from now on; `file` is NULL where no trial wants to know what it reads. */
+void
+fb_watch(MemoryContext context, slist_head *watches, PlanState *node, Relation rel, FbAccess access, FbFile *file)
+{
+	Watch	   *watch = MemoryContextAllocZero(context, sizeof(Watch));
+	bool		found;
+
+	if (watched == NULL)
+		watched = watches_create(TopMemoryContext, 64, NULL);
+	watch->node = node;
+	watch->access = access;
+	watch->file = file;
+	watch->relation = RelationGetRelid(rel);
+	watch->by_page = !IsA(node, IndexScanState) && !IsA(node, IndexOnlyScanState) &&
+		rel->rd_tableam == GetHeapamTableAmRoutine();
+	watch->left = WATCH_CALLS;
+	watch->last = InvalidBlockNumber;
+	watches_insert(watched, node, &found)->watch = watch;
+	slist_push_head(watches, &watch->link);
+	watch->real = node->ExecProcNodeReal;
+	node->ExecProcNodeReal = exec_watched;
+}
+
+/* The memory of these watches goes. */
+void
+fb_watches_gone(slist_head *watches)
+{
+	slist_iter	each;
+
+	last_watch = NULL;
+	slist_foreach(each, watches)
+		watches_delete(watched, slist_container(Watch, link, each.cur)->node);
+}
