@@ -10,7 +10,8 @@
  * The values are numbered from 0, and come from a source: outer rows (nested_loop.c), elements of an array
  * (array_keys.c).
  *
- * Failure: as probe.c says, and as the source says.
+ * Failure: as probe.c says, and as the source says. Where the query may stop, upper pages are not read, and leaves only
+ * for values that were themselves read from disk: who fetches a row ahead may meet an unreadable block anyway.
  */
 #include "forebay.h"
 
@@ -23,6 +24,8 @@
 #define BARREN_VALUES 256
 /* Scans begun that are timed though none read a leaf lately. */
 #define WATCH_SCANS 64
+/* So many reads in a row that did not wait make it enough to time every fourth. */
+#define CALM_READS 64
 
 /* Whether all values will be taken. */
 bool
@@ -173,7 +176,8 @@ look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
 	old = MemoryContextSwitchTo(ahead->scratch);
 	if (ahead->source->set(ahead, number))
 	{
-		count = fb_probe_look(ahead->probe, place->leaf, blocks, ahead->most > 0 ? ahead->most : FB_VALUE_BLOCKS, ahead->all,
+		count = fb_probe_look(ahead->probe, place->leaf, blocks, ahead->most > 0 ? ahead->most : FB_VALUE_BLOCKS,
+							  ahead->all || ahead->fetched,
 							  &place->longer, &spent_ns);
 		leaf_came(ahead, place->leaf, spent_ns);
 	}
@@ -272,12 +276,14 @@ fb_ahead_leads(FbAhead *ahead)
 bool
 fb_ahead_watches(FbAhead *ahead)
 {
-	return !ahead->leads && (ahead->leaves_awake || ahead->watch > 0);
+	return !ahead->leads &&
+		(ahead->leaves_awake ||
+		 (ahead->watch > 0 && (ahead->calm < CALM_READS || ahead->begun++ % 4 == 0)));
 }
 
 /*
  * The scan has begun, at a leaf if it found something; it read so many pages of the index, which took so long, less
- * than 0 if that is not known.
+ * than 0 if it read none or that is not known.
  */
 void
 fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns)
@@ -286,10 +292,12 @@ fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns)
 		ahead->watch = WATCH_SCANS;
 	else if (ahead->watch > 0)
 		ahead->watch--;
+	if (spent_ns >= 0)
+		ahead->calm = fbl_read_waited(spent_ns) ? 0 : ahead->calm + 1;
 	/* The near stage has come to this leaf before. */
-	if (ahead->leads || (reads == 0 && !ahead->leaves_awake))
+	if (ahead->leads || (spent_ns < 0 && !ahead->leaves_awake))
 		return;
-	leaf_came(ahead, leaf, reads > 0 ? spent_ns : -1);
+	leaf_came(ahead, leaf, spent_ns);
 	if (ahead->leaves_awake && fbl_read_waited(spent_ns))
 		fb_ahead_wake(ahead);
 }

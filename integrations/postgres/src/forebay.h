@@ -191,6 +191,8 @@ struct FbAhead
 	bool		whole;
 	/* The scan is left after so many rows for a value, FB_VALUE_BLOCKS at most; 0 if it is not left. */
 	int			most;
+	/* Values are fetched from elsewhere, and may be read ahead for though the query may stop. */
+	bool		fetched;
 
 	bool		prepared;
 	/* Whether all values would be taken, as far as was known then. */
@@ -200,7 +202,10 @@ struct FbAhead
 
 	fbl_hints  *leaves;			/* NULL until a leaf is waited for */
 	bool		leaves_awake;
+	/* So many scans are still timed though none read a leaf; timed reads in a row that did not wait. */
 	int			watch;
+	uint32		calm;
+	uint32		begun;
 
 	/* By the value's number modulo FB_VALUES_MOST. */
 	FbPlace    *places;

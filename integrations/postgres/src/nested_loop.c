@@ -56,6 +56,8 @@ typedef struct FbJoin
 
 static dlist_head running = DLIST_STATIC_INIT(running);
 
+static TupleTableSlot *exec_outer(PlanState *node);
+
 static Row *
 row_at(FbJoin *join, uint64 number)
 {
@@ -166,10 +168,12 @@ set_row(FbAhead *ahead, uint64 number)
 	return fb_probe_set(ahead->probe, row_at((FbJoin *) ahead, number)->slot, (Datum) 0);
 }
 
-/* Leaves the outer node to itself. */
+/* Leaves the outer node to itself, unless somebody took our place meanwhile and calls us. */
 static void
 leave(FbJoin *join)
 {
+	if (join->outer->ExecProcNodeReal != exec_outer)
+		return;
 	ExecSetExecProcNode(join->outer, join->real);
 	join->real = NULL;
 	dlist_delete(&join->running);
@@ -320,6 +324,7 @@ fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure)
 		join->outer = outerPlanState(node);
 		join->sure = sure;
 		join->limit = limit;
+		join->ahead.fetched = true;
 		if (node->js.single_match || node->js.jointype == JOIN_SEMI || node->js.jointype == JOIN_ANTI)
 			join->ahead.most = 1;
 		fb_ahead_init(&join->ahead, scan, &outer_rows, whole);
