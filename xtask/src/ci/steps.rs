@@ -31,7 +31,8 @@ const PORTABLE_TESTS: &[&str] = &["conformance", "pool", "engine", "kv", "kill",
 
 /// The tests of the extension; the whole workspace is selected for dependencies to have the features that they have
 /// been built with.
-const POSTGRES: &[&str] = &["--workspace", "--test", "differential", "--test", "server"];
+const POSTGRES: &[&str] =
+    &["--workspace", "--test", "differential", "--test", "server", "--test", "strategy"];
 
 pub(super) fn fmt(run: &mut Run) -> Result<()> {
     run.command(run.cargo(&["fmt", "--all", "--check"]))
