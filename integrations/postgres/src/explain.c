@@ -65,7 +65,7 @@ explain_node(PlanState *node, List *ancestors, const char *relationship, const c
 		next_node(node, ancestors, relationship, plan, es);
 	if (scan != NULL)
 	{
-		struct fbl_counts counts = fbl_hints_counts(scan->hints);
+		struct fbl_counts counts = fb_scan_counts(scan);
 
 		if (es->format == EXPLAIN_FORMAT_TEXT)
 		{
@@ -103,9 +103,10 @@ fb_explain_log(FbScan *scan)
 {
 	struct fbl_counts counts;
 
-	if (scan->hints == NULL || !message_level_is_interesting(DEBUG1))
+	if ((scan->hints == NULL && (scan->ahead == NULL || scan->ahead->leaves == NULL)) ||
+		!message_level_is_interesting(DEBUG1))
 		return;
-	counts = fbl_hints_counts(scan->hints);
+	counts = fb_scan_counts(scan);
 	ereport(DEBUG1,
 			(errmsg_internal("forebay: index \"%s\": rows=" UINT64_FORMAT " " COUNTS_FORMAT,
 							 RelationGetRelationName((*scan->scan)->indexRelation), scan->row_total,

@@ -238,6 +238,7 @@ extern void fb_bitmaps_gone(FbQuery *query);
 #endif
 extern bool fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map);
 extern void fb_scan_ask(FbScan *scan, IndexScanDesc desc);
+extern struct fbl_counts fb_scan_counts(FbScan *scan);
 
 /* leaf.c */
 extern void fb_cursor_reset(FbScan *scan, IndexScanDesc desc);

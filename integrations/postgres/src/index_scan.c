@@ -372,11 +372,26 @@ rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int orde
 	btrescan(desc, keys, key_count, orders, order_count);
 }
 
+/* What became of the hints for a scan: those for its heap, and those for leaves where it is begun again and again. */
+struct fbl_counts
+fb_scan_counts(FbScan *scan)
+{
+	struct fbl_counts counts = fbl_hints_counts(scan->hints);
+	struct fbl_counts leaves = fbl_hints_counts(scan->ahead != NULL ? scan->ahead->leaves : NULL);
+
+	counts.asked += leaves.asked;
+	counts.useful += leaves.useful;
+	counts.resident += leaves.resident;
+	counts.waited_ns += leaves.waited_ns;
+	counts.ahead_most = Max(counts.ahead_most, leaves.ahead_most);
+	return counts;
+}
+
 /* A scan is at its end, be it an error: its numbers go to its index. It raises no errors. */
 static void
 add_counts(FbScan *scan)
 {
-	struct fbl_counts counts = fbl_hints_counts(scan->hints);
+	struct fbl_counts counts = fb_scan_counts(scan);
 	uint64		values[FB_STATS] = {
 		[FB_SCANS] = scan->start_total,
 		[FB_ROWS] = scan->row_total,
