@@ -71,7 +71,9 @@ impl Bench {
         self.since(before)
     }
 
-    fn since(&self, before: Advice) -> Result<Advice, String> {
+    fn since(&mut self, before: Advice) -> Result<Advice, String> {
+        // An error is told before the server cleans up after it.
+        self.must("select 1")?;
         let after = self.count.advice().map_err(text)?;
         Ok(std::array::from_fn(|at| after[at] - before[at]))
     }
@@ -187,7 +189,9 @@ fn more_files_than_descriptors(case: &Case) -> Result<(), String> {
     bench.must("create table many (id int primary key) partition by range (id)")?;
     for at in 0..150 {
         let (from, to) = (at * 10, at * 10 + 10);
-        bench.must(&format!("create table many{at} partition of many for values from ({from}) to ({to})"))?;
+        bench.must(&format!(
+            "create table many{at} partition of many for values from ({from}) to ({to})"
+        ))?;
     }
     bench.must("insert into many select generate_series(0, 1499)")?;
     bench.server.stop().map_err(text)?;
@@ -208,12 +212,14 @@ fn the_trace_tells(case: &Case) -> Result<(), String> {
     bench.must(SEQUENTIAL)?;
     let kinds = "select access || kind from forebay_trace('rows') group by 1";
     equal("a sequential scan", bench.must(kinds)?, vec!["sequentialS".to_owned()])?;
-    let blocks = "select sum(blocks) > 1000 from forebay_trace_summary where relation = 'rows'::regclass";
+    let blocks =
+        "select sum(blocks) > 1000 from forebay_trace_summary where relation = 'rows'::regclass";
     equal("its blocks", bench.must(blocks)?, vec!["t".to_owned()])?;
     bench.must("set forebay.trace = off; set forebay.trace = on")?;
     bench.must(BY_INDEX)?;
     bench.must(INDEX)?;
-    let random = "select random > 100 and sequential < random / 10 and length(trace) = random + sequential
+    let random =
+        "select random > 100 and sequential < random / 10 and length(trace) = random + sequential
         from forebay_trace_summary where relation = 'rows'::regclass and access = 'index'";
     equal("an index scan", bench.must(random)?, vec!["t".to_owned()])
 }
