@@ -142,7 +142,10 @@ def machine(args):
     """The cgroups and the device's readahead, until the end."""
     queue = pathlib.Path(f"/sys/block/{args.device}/queue/read_ahead_kb") if args.device else None
     before = queue.read_text() if queue else None
-    limit(args, memory=args.memory)
+    if args.memory:
+        # What is in the page cache already is nobody's, and would come free.
+        drop_caches()
+        limit(args, memory=args.memory)
     if queue and args.read_ahead_kb:
         queue.write_text(str(args.read_ahead_kb))
     try:
