@@ -29,7 +29,7 @@ const LEFTOVER: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("HA", "CK")];
 
 /// Each package of ours, and the packages of ours that it may depend on.
-const LAYERS: [(&str, &[&str]); 9] = [
+const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-io", &[]),
     ("forebay-lookahead", &[]),
     ("forebay-lookahead-c", &["forebay-lookahead"]),

@@ -76,8 +76,7 @@ pub(crate) fn coalesce_in_place(
     room: impl Fn(Block) -> u32,
 ) -> usize {
     assert!(limits.combine_blocks >= 1, "[COA-2] a request holds a block at least: {limits:?}");
-    let over_read =
-        (runs.len() as u64).saturating_mul(u64::from(limits.over_read_percent)) / 100;
+    let over_read = (runs.len() as u64).saturating_mul(u64::from(limits.over_read_percent)) / 100;
     let mut left = join_neighbours(runs, limits.combine_blocks, &room);
 
     let mut budget = over_read;
@@ -92,11 +91,7 @@ pub(crate) fn coalesce_in_place(
 
 /// Joins single blocks to runs without gaps, each as long as the combine limit and its segment allow; returns
 /// how many runs that are.
-fn join_neighbours(
-    runs: &mut [Run],
-    combine_blocks: u32,
-    room: &impl Fn(Block) -> u32,
-) -> usize {
+fn join_neighbours(runs: &mut [Run], combine_blocks: u32, room: &impl Fn(Block) -> u32) -> usize {
     let mut left = 0;
     let mut most = 0;
     for index in 0..runs.len() {

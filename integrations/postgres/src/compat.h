@@ -24,6 +24,12 @@ typedef RelFileNodeBackend FbLocator;
 #define FbSmgrOpen(key) smgropen((key).node, (key).backend)
 #endif
 
+#if PG_VERSION_NUM >= 160000
+#define FbGetRoot(index, heap) _bt_getroot(index, heap, BT_READ)
+#else
+#define FbGetRoot(index, heap) _bt_getroot(index, BT_READ)
+#endif
+
 #if PG_VERSION_NUM >= 180000
 #define FB_RUN_ARGS QueryDesc *query, ScanDirection direction, uint64 count
 #define FB_RUN_PASS query, direction, count

@@ -35,6 +35,8 @@ typedef struct Walk
 	PlanState  *parent;			/* NULL at the top */
 	/* Whether all rows of what is walked through now are taken. */
 	bool		whole;
+	/* And there is no exception to that, be it rare. */
+	bool		sure;
 } Walk;
 
 /* The query's memory goes, with all that was noted of it. */
@@ -47,6 +49,7 @@ query_gone(void *arg)
 #if PG_VERSION_NUM < 180000
 	fb_bitmaps_gone(query);
 #endif
+	fb_joins_gone(query);
 	dlist_delete(&query->link);
 }
 
@@ -113,6 +116,7 @@ walk_plan(PlanState *node, void *context)
 	if (node == NULL)
 		return false;
 	walk.whole = is_whole(node, walk.parent, walk.whole, walk.estate);
+	walk.sure = walk.sure && walk.whole && (walk.parent == NULL || fb_surely_takes_all(walk.parent, node));
 	if (IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState))
 		fb_scan_register(query_of(&walk), node, walk.whole);
 #if PG_VERSION_NUM < 180000
@@ -122,12 +126,16 @@ walk_plan(PlanState *node, void *context)
 	if (walk.reader != NULL)
 		fb_reader_note(walk.reader, node);
 	walk.parent = node;
-	return planstate_tree_walker(node, walk_plan, &walk);
+	planstate_tree_walker(node, walk_plan, &walk);
+	if (IsA(node, NestLoopState) && *walk.query != NULL)
+		fb_join_register(*walk.query, castNode(NestLoopState, node), walk.whole, walk.sure);
+	return false;
 }
 
 static void
 start(QueryDesc *query, int eflags)
 {
+	fb_scan_fetched();
 	if (next_start)
 		next_start(query, eflags);
 	else
@@ -140,6 +148,7 @@ start(QueryDesc *query, int eflags)
 			.query = &ours,
 			.reader = fb_reader_begin(query->estate->es_query_cxt),
 			.whole = !(eflags & EXEC_FLAG_BACKWARD),
+			.sure = true,
 		};
 
 		walk_plan(query->planstate, &walk);

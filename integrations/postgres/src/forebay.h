@@ -1,10 +1,15 @@
 /*
  * The parts of the extension, and what each offers the others.
  *
+ *	ahead.c		two stages of look-ahead, for scans that descend the index again and again
+ *	array_keys.c	the elements of a scan's array, as what it will descend for
  *	forebay.c	settings, hooks, which nodes of a plan are looked at
  *	index_scan.c	look-ahead of b-tree scans
  *	bitmap.c	look-ahead of bitmap heap scans, until 17
  *	leaf.c		the rows of a b-tree scan that are to come
+ *	nested_loop.c	the outer rows of a nested loop, as what its inner scan will descend for
+ *	outer_safe.c	whether rows of a plan may be computed before they are asked for
+ *	probe.c		where an index scan with other key values would go
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
  *	segments.c	the open files that a relation lies in
  *	stats.c		what look-ahead did for each index
@@ -29,9 +34,15 @@
 #include "forebay_lookahead.h"
 
 typedef struct fbl_hints fbl_hints;
+typedef struct FbAhead FbAhead;
+typedef struct FbProbe FbProbe;
 
 /* No scan looks ahead by more blocks, whatever is set: what the library remembers. */
 #define FB_DISTANCE_MOST 1024
+/* A request takes 16 blocks at most, reads through gaps of 2, and wastes one block in 4. */
+#define FB_COMBINE_BLOCKS 16
+#define FB_GAP_BLOCKS 2
+#define FB_OVER_READ_PERCENT 25
 
 /* Settings. */
 extern bool fb_enabled;
@@ -80,6 +91,8 @@ typedef struct FbScan
 	bool		index_only;
 	/* All its rows are taken, as far as the plan tells. */
 	bool		whole;
+	/* What knows where it will be begun anew; NULL if nothing does. */
+	FbAhead    *ahead;
 
 	/* NULL until a read waits for the first time. */
 	fbl_hints  *hints;
@@ -90,24 +103,28 @@ typedef struct FbScan
 	uint32		calm;
 	/* The row returned last: its heap block, and what stood then. */
 	BlockNumber block;
-	int64		reads;
 	instr_time	since;
 	bool		timed;
+	/* The reads that stood then; once it is fetched, those that it took. */
+	int64		reads;
+	/* How long they took, in nanoseconds; less than 0 if that is not known. */
+	int64		spent;
 
 	/* Where the scan was when it returned that row. */
 	BlockNumber leaf;
 	int			item;
 	ScanDirection direction;
 	bool		rescanned;
+	/* It is begun anew, and has not returned a row. */
+	bool		begins;
 	FbCursor	cursor;
 	/* Blocks of the heap, as many as there surely are. */
 	BlockNumber heap_blocks;
 
-	/* What it comes to, for its index's numbers; told once. */
+	/* What it comes to, for its index's numbers. */
 	Oid			index;
 	uint64		start_total;
 	uint64		row_total;
-	bool		ended;
 } FbScan;
 
 /* What is counted for each index, in the order of the view's columns. */
@@ -136,11 +153,81 @@ typedef enum FbAccess
 
 /* Who reads relations: a query. See strategy.c. */
 typedef struct FbReader FbReader;
+/* Values that a scan will be begun anew for are known so far ahead at most; a power of two. */
+#define FB_VALUES_MOST (2 * FB_DISTANCE_MOST)
+/* One value is looked ahead for by so many heap blocks; the scan itself looks ahead from there. */
+#define FB_VALUE_BLOCKS 64
+
+/* Where they come from. */
+typedef struct FbSource
+{
+	/* Returns what looks with them, made in the query's memory; NULL if that cannot be. Called once. */
+	FbProbe    *(*prepare) (FbAhead *ahead);
+	/* Whether there is one of that number; asked in ascending order, from the first not asked for. */
+	bool		(*has) (FbAhead *ahead, uint64 number);
+	/* Gives one to the probe; false if nothing is found with it. */
+	bool		(*set) (FbAhead *ahead, uint64 number);
+	/* Values are to be known from now on. NULL if that needs nothing. */
+	void		(*wake) (FbAhead *ahead);
+	/* The scan has returned a row. NULL if that does not matter. */
+	void		(*follow) (FbAhead *ahead, ScanDirection direction);
+} FbSource;
+
+/* Where the scan will begin for a value. */
+typedef struct FbPlace
+{
+	/* Invalid if that is not known. */
+	BlockNumber leaf;
+	/* There are more heap blocks than were asked for. */
+	bool		longer;
+} FbPlace;
+
+/* Look-ahead of a scan that descends its index again and again. See ahead.c. */
+struct FbAhead
+{
+	FbScan	   *scan;
+	const FbSource *source;
+	/* All values are taken, as far as the plan tells. */
+	bool		whole;
+	/* The scan is left after so many rows for a value, FB_VALUE_BLOCKS at most; 0 if it is not left. */
+	int			most;
+	/* Values are fetched from elsewhere, and may be read ahead for though the query may stop. */
+	bool		fetched;
+
+	bool		prepared;
+	/* Whether all values would be taken, as far as was known then. */
+	bool		all;
+	FbProbe    *probe;			/* NULL if there is nothing to be done */
+	MemoryContext scratch;
+
+	fbl_hints  *leaves;			/* NULL until a leaf is waited for */
+	bool		leaves_awake;
+	/* So many scans are still timed though none read a leaf; timed reads in a row that did not wait. */
+	int			watch;
+	uint32		calm;
+	uint32		begun;
+
+	/* By the value's number modulo FB_VALUES_MOST. */
+	FbPlace    *places;
+	/* Values taken; and the numbers of the one to be taken next or just taken, and after what the stages have done. */
+	uint64		taken;
+	uint64		head;
+	uint64		probed;
+	uint64		found;
+	/* Nothing is looked at by the near stage until the value before this one is taken. */
+	uint64		barrier;
+	/* How far the near stage goes, in values; and how many in a row had nothing for it. */
+	uint64		reach;
+	int			barren;
+	/* The value that the scan is at was looked ahead for. */
+	bool		leads;
+};
 /* A file that is read. See strategy.c. */
 typedef struct FbFile FbFile;
 
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
+extern void fb_scan_fetched(void);
 extern void fb_scans_gone(FbQuery *query);
 extern FbScan *fb_scan_of(PlanState *node);
 
@@ -149,11 +236,46 @@ extern FbScan *fb_scan_of(PlanState *node);
 extern void fb_bitmap_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_bitmaps_gone(FbQuery *query);
 #endif
+extern bool fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map);
+extern void fb_scan_ask(FbScan *scan, IndexScanDesc desc);
 
 /* leaf.c */
 extern void fb_cursor_reset(FbScan *scan, IndexScanDesc desc);
 extern bool fb_cursor_follow(FbScan *scan, IndexScanDesc desc);
 extern BlockNumber fb_cursor_next(FbScan *scan, IndexScanDesc desc);
+
+extern int	fb_copy_blocks(IndexTuple row, BlockNumber *to, int most);
+
+/* ahead.c */
+extern void fb_ahead_init(FbAhead *ahead, FbScan *scan, const FbSource *source, bool whole);
+extern bool fb_ahead_prepare(FbAhead *ahead);
+extern bool fb_ahead_takes_all(FbAhead *ahead);
+extern void fb_ahead_restart(FbAhead *ahead);
+extern void fb_ahead_wake(FbAhead *ahead);
+extern bool fb_ahead_is_awake(FbAhead *ahead);
+extern void fb_ahead_look(FbAhead *ahead, uint64 from);
+extern void fb_ahead_take(FbAhead *ahead, uint64 number);
+extern bool fb_ahead_leads(FbAhead *ahead);
+extern bool fb_ahead_watches(FbAhead *ahead);
+extern void fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns);
+
+/* array_keys.c */
+extern void fb_elements_register(FbScan *scan, ScanKey keys, int key_count);
+
+/* nested_loop.c */
+extern void fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure);
+extern void fb_joins_gone(FbQuery *query);
+
+/* outer_safe.c */
+extern bool fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure);
+extern bool fb_surely_takes_all(PlanState *node, PlanState *child);
+
+/* probe.c */
+extern FbProbe *fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer);
+extern bool fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element);
+extern BlockNumber fb_probe_leaf(FbProbe *probe, bool may_read);
+extern int	fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, bool may_read,
+						  bool *longer, int64 *spent_ns);
 
 /* request.c */
 extern bool fb_in_buffers(Relation rel, BlockNumber block);

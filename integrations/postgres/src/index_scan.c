@@ -9,14 +9,15 @@
  * How long a heap block took to read is the time from one amgettuple's return to the next one's entry, or to
  * the node's return, whichever is first: what the nodes above do with the row is not in it.
  *
- * It relies on BTScanOpaqueData, which is the same within a major version. When the relation-cache entry is built
- * anew, our functions are gone from it, and this index is scanned as ever until a query notes it again.
+ * It relies on BTScanOpaqueData, which is the same within a major version. A relation-cache entry keeps our functions while
+ * it is open, so a scan has them from its beginning to its end; an entry built anew later has them from the next query on.
  *
  * Failure: of what is called, only memory can fail a query, as anywhere in it; leaf.c says why reading leaves
  * ahead does not. No lock or pin is kept from one call to the next.
  */
 #include "forebay.h"
 
+#include "access/tableam.h"
 #include "access/visibilitymap.h"
 #include "catalog/pg_am.h"
 #include "executor/instrument.h"
@@ -27,10 +28,6 @@
 #define WATCH_ROWS 64
 /* So many reads in a row that did not wait make it enough to time every fourth row. */
 #define CALM_READS 64
-/* A request takes 16 blocks at most, reads through gaps of 2, and wastes one block in 4. */
-#define COMBINE_BLOCKS 16
-#define GAP_BLOCKS 2
-#define OVER_READ_PERCENT 25
 
 /* The scans that are noted, by their descriptor; NULL for one that is to pass through. */
 typedef struct Entry
@@ -95,21 +92,21 @@ same_state(IndexScanDesc desc)
 	return known == SAME;
 }
 
-/* Which noted scan this is, if any. */
+/* Which noted scan this is, if any. One that begins is looked up anew: an error may have left its descriptor's place. */
 static FbScan *
-find(IndexScanDesc desc)
+find(IndexScanDesc desc, bool begins)
 {
 	Entry	   *entry;
 	bool		found;
 
-	if (desc == last_desc && (last_scan == NULL || *last_scan->scan == desc))
+	if (desc == last_desc && (last_scan == NULL ? !begins : *last_scan->scan == desc))
 		return last_scan;
 	if (dlist_is_empty(&fb_queries))
 		return NULL;
 	if (noted == NULL)
 		noted = scans_create(TopMemoryContext, 64, NULL);
 	entry = scans_insert(noted, desc, &found);
-	if (!found || (entry->scan != NULL && *entry->scan->scan != desc))
+	if (!found || (entry->scan == NULL ? begins : *entry->scan->scan != desc))
 	{
 		dlist_iter	query;
 		dlist_iter	scan;
@@ -131,29 +128,48 @@ find(IndexScanDesc desc)
 	return last_scan;
 }
 
-/* The heap's row is there, or not wanted: tells what its block cost. */
-static void
-came(FbScan *scan)
+/*
+ * A row is fetched, if one was: its reads and its time end here. That is so as well where a query begins, which a function
+ * in the node's filter may run. Of a scan that an error has left nothing but our own memory is looked at.
+ */
+void
+fb_scan_fetched(void)
 {
-	int64		reads = pgBufferUsage.shared_blks_read - scan->reads;
-	BlockNumber block = scan->block;
-	int64		spent = -1;
+	FbScan	   *scan = fetching;
 
 	fetching = NULL;
-	scan->block = InvalidBlockNumber;
-	if (reads > 0)
-		scan->watch = WATCH_ROWS;
-	else if (!scan->awake)
+	if (scan == NULL)
 		return;
-	if (reads > 0 && scan->timed)
+	scan->reads = pgBufferUsage.shared_blks_read - scan->reads;
+	if (scan->reads > 0 && scan->timed)
 	{
 		instr_time	now;
 
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, scan->since);
-		spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
-		scan->calm = fbl_read_waited(spent) ? 0 : scan->calm + 1;
+		scan->spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 	}
+}
+
+/* The heap's row is there, or not wanted: tells what its block cost. */
+static void
+came(FbScan *scan)
+{
+	BlockNumber block = scan->block;
+	int64		reads;
+	int64		spent;
+
+	if (fetching == scan)
+		fb_scan_fetched();
+	reads = scan->reads;
+	spent = scan->spent;
+	scan->block = InvalidBlockNumber;
+	if (reads > 0)
+		scan->watch = WATCH_ROWS;
+	else if (!scan->awake)
+		return;
+	if (spent >= 0)
+		scan->calm = fbl_read_waited(spent) ? 0 : scan->calm + 1;
 	if (scan->hints == NULL)
 	{
 		IndexScanDesc desc = *scan->scan;
@@ -162,27 +178,66 @@ came(FbScan *scan)
 
 		if (most == 0 || scan->calm > 0 || spent < 0)
 			return;
+		if (scan->ahead != NULL && !fb_ahead_prepare(scan->ahead))
+			scan->ahead = NULL;
 		memory = MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size());
-		scan->hints = fbl_hints_init(memory, most, scan->whole && !scan->query->may_stop,
-									 COMBINE_BLOCKS, GAP_BLOCKS, OVER_READ_PERCENT);
+		scan->hints = fbl_hints_init(memory, most,
+									 scan->ahead ? fb_ahead_takes_all(scan->ahead) : scan->whole && !scan->query->may_stop,
+									 FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
 	}
 	/* Where the visibility map tells enough, the heap is not come to. */
 	if (scan->index_only && reads == 0 && !fbl_hints_knows(scan->hints, block))
 		return;
 	fbl_hints_came(scan->hints, block, spent);
 	scan->awake = !fbl_hints_asleep(scan->hints);
+	if (scan->awake && scan->ahead != NULL && fbl_read_waited(spent))
+	{
+		scan->ahead->barren = 0;
+		fb_ahead_wake(scan->ahead);
+	}
+}
+
+/*
+ * Foresees a block of the heap; false if there is nothing to do for it. `map` is a pin on a page of the visibility
+ * map, invalid at first, that the caller releases in the end.
+ */
+bool
+fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map)
+{
+	Relation	heap = desc->heapRelation;
+
+	if (fbl_hints_knows(scan->hints, block))
+		return false;
+	if (block >= scan->heap_blocks)
+	{
+		scan->heap_blocks = RelationGetNumberOfBlocks(heap);
+		if (block >= scan->heap_blocks)
+			return false;
+	}
+	if (scan->index_only && VM_ALL_VISIBLE(heap, block, map))
+		return false;
+	fbl_hints_foresee(scan->hints, block, fb_in_buffers(heap, block));
+	return true;
+}
+
+/* Asks for what was foreseen. */
+void
+fb_scan_ask(FbScan *scan, IndexScanDesc desc)
+{
+	const struct fbl_run *runs;
+	size_t		count = fbl_hints_due(scan->hints, &runs);
+
+	for (size_t i = 0; i < count; i++)
+		fb_ask(desc->heapRelation, runs[i].first, Min(runs[i].blocks, scan->heap_blocks - runs[i].first));
 }
 
 /* Foresees rows as far as the hints have room, and asks for their blocks. */
 static void
 look_ahead(FbScan *scan, IndexScanDesc desc)
 {
-	Relation	heap = desc->heapRelation;
 	uint32		room = fbl_hints_room(scan->hints);
 	BlockNumber before = scan->block;
 	Buffer		map = InvalidBuffer;
-	const struct fbl_run *runs;
-	size_t		count;
 
 	if (room == 0)
 		return;
@@ -192,25 +247,13 @@ look_ahead(FbScan *scan, IndexScanDesc desc)
 
 		if (block == InvalidBlockNumber)
 			break;
-		if (block == before || fbl_hints_knows(scan->hints, block))
-			continue;
+		if (block != before && fb_scan_foresee(scan, desc, block, &map))
+			room--;
 		before = block;
-		if (block >= scan->heap_blocks)
-		{
-			scan->heap_blocks = RelationGetNumberOfBlocks(heap);
-			if (block >= scan->heap_blocks)
-				continue;
-		}
-		if (scan->index_only && VM_ALL_VISIBLE(heap, block, &map))
-			continue;
-		fbl_hints_foresee(scan->hints, block, fb_in_buffers(heap, block));
-		room--;
 	}
 	if (map != InvalidBuffer)
 		ReleaseBuffer(map);
-	count = fbl_hints_due(scan->hints, &runs);
-	for (size_t i = 0; i < count; i++)
-		fb_ask(heap, runs[i].first, Min(runs[i].blocks, scan->heap_blocks - runs[i].first));
+	fb_scan_ask(scan, desc);
 }
 
 /* Takes note of where the scan is, and whether it has gone there from row to row. */
@@ -225,7 +268,9 @@ follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 		scan->rescanned = false;
 		scan->direction = direction;
 		fb_cursor_reset(scan, desc);
-		fbl_hints_jump(scan->hints);
+		/* Others foresee blocks too, where the scan is begun again and again. */
+		if (scan->ahead == NULL)
+			fbl_hints_jump(scan->hints);
 	}
 	else if (scan->leaf != pos->currPage)
 	{
@@ -241,22 +286,55 @@ follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->item = pos->itemIndex;
 }
 
+/* btgettuple for a scan that may have to descend the index for it: its time tells whether leaves are waited for. */
+static bool
+get_tuple_anew(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+{
+	int64		reads = pgBufferUsage.shared_blks_read;
+	bool		timed = fb_ahead_watches(scan->ahead);
+	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
+	int64		spent = -1;
+	instr_time	since;
+	bool		found;
+
+	scan->begins = false;
+	if (timed)
+		INSTR_TIME_SET_CURRENT(since);
+	found = btgettuple(desc, direction);
+	reads = pgBufferUsage.shared_blks_read - reads;
+	if (timed && reads > 0)
+	{
+		instr_time	now;
+
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, since);
+		spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+	}
+	fb_ahead_began(scan->ahead, found ? pos->currPage : InvalidBlockNumber, reads, spent);
+	return found;
+}
+
 /* In the place of btgettuple. */
 static bool
 get_tuple(IndexScanDesc desc, ScanDirection direction)
 {
-	FbScan	   *scan = find(desc);
+	FbScan	   *scan = find(desc, false);
 
 	if (scan == NULL)
 		return btgettuple(desc, direction);
+	/* Another's, if that has a node that somebody else carries out. */
+	fb_scan_fetched();
 	if (scan->block != InvalidBlockNumber)
 		came(scan);
-	if (!btgettuple(desc, direction))
+	if (!(scan->ahead != NULL && (scan->begins || scan->ahead->source->follow != NULL)
+		  ? get_tuple_anew(scan, desc, direction) : btgettuple(desc, direction)))
 		return false;
+	if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
+		scan->ahead->source->follow(scan->ahead, direction);
 	if (ItemPointerIsValid(&desc->xs_heaptid))
 		scan->block = ItemPointerGetBlockNumber(&desc->xs_heaptid);
 	scan->row_total++;
-	if (scan->awake)
+	if (scan->awake && !(scan->ahead != NULL && fb_ahead_leads(scan->ahead)))
 	{
 		follow(scan, desc, direction);
 		look_ahead(scan, desc);
@@ -264,6 +342,7 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 	else
 		scan->rescanned = true; /* where it is will be looked up when it wakes */
 	scan->reads = pgBufferUsage.shared_blks_read;
+	scan->spent = -1;
 	scan->timed = scan->awake ||
 		(scan->watch > 0 && (scan->calm < CALM_READS || scan->row_total % 4 == 0));
 	if (scan->watch > 0)
@@ -278,7 +357,7 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 static void
 rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int order_count)
 {
-	FbScan	   *scan = find(desc);
+	FbScan	   *scan = find(desc, true);
 
 	if (scan != NULL)
 	{
@@ -286,13 +365,16 @@ rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int orde
 			came(scan);
 		scan->rescanned = true;
 		scan->start_total++;
+		scan->begins = true;
+		if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
+			fb_ahead_restart(scan->ahead);
 	}
 	btrescan(desc, keys, key_count, orders, order_count);
 }
 
 /* A scan is at its end, be it an error: its numbers go to its index. It raises no errors. */
 static void
-count_once(FbScan *scan)
+add_counts(FbScan *scan)
 {
 	struct fbl_counts counts = fbl_hints_counts(scan->hints);
 	uint64		values[FB_STATS] = {
@@ -305,21 +387,24 @@ count_once(FbScan *scan)
 		[FB_WAITED_NS] = counts.waited_ns,
 	};
 
-	if (!scan->ended && scan->start_total > 0)
+	if (scan->start_total > 0)
 		fb_stats_add(scan->index, values);
-	scan->ended = true;
 }
 
 /* In the place of btendscan. */
 static void
 end_scan(IndexScanDesc desc)
 {
-	FbScan	   *scan = find(desc);
+	FbScan	   *scan = find(desc, false);
 
 	forget(desc);
 	if (scan != NULL)
 	{
-		count_once(scan);
+		if (fetching == scan)
+			fetching = NULL;
+		/* Its descriptor's place may be another scan's before the query's memory goes. */
+		dlist_delete(&scan->link);
+		add_counts(scan);
 		fb_explain_log(scan);
 	}
 	btendscan(desc);
@@ -371,11 +456,14 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	bool		index_only = IsA(node, IndexOnlyScanState);
 	Relation	index = index_only ? ((IndexOnlyScanState *) node)->ioss_RelationDesc
 		: ((IndexScanState *) node)->iss_RelationDesc;
+	Relation	heap = ((ScanState *) node)->ss_currentRelation;
 	ExecProcNodeMtd *real = index_only ? &index_only_node : &scan_node;
 	ExecProcNodeMtd ours = index_only ? exec_index_only : exec_scan;
 	FbScan	   *scan;
 
-	if (index == NULL || !take_place(index))
+	/* What is no heap may keep its rows elsewhere than in the block that their address says. */
+	if (index == NULL || RelationUsesLocalBuffers(heap) ||
+		heap->rd_tableam != GetHeapamTableAmRoutine() || !take_place(index))
 		return;
 	if (*real == NULL)
 		*real = node->ExecProcNodeReal;
@@ -394,6 +482,12 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	scan->index = RelationGetRelid(index);
 	fb_stats_expect(scan->index);
 	dlist_push_head(&query->scans, &scan->link);
+	if (index_only)
+		fb_elements_register(scan, ((IndexOnlyScanState *) node)->ioss_ScanKeys,
+							 ((IndexOnlyScanState *) node)->ioss_NumScanKeys);
+	else
+		fb_elements_register(scan, ((IndexScanState *) node)->iss_ScanKeys,
+							 ((IndexScanState *) node)->iss_NumScanKeys);
 }
 
 /* What is known of a node's scan; NULL if it is not looked at. */
@@ -426,9 +520,10 @@ fb_scans_gone(FbQuery *query)
 	dlist_iter	iter;
 
 	last_desc = NULL;
-	fetching = NULL;
+	if (fetching != NULL && fetching->query == query)
+		fetching = NULL;
 	dlist_foreach(iter, &query->scans)
-		count_once(dlist_container(FbScan, link, iter.cur));
+		add_counts(dlist_container(FbScan, link, iter.cur));
 	if (noted == NULL || noted->members == 0)
 		return;
 	/* What is left was not ended, as after an error. */

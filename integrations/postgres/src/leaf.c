@@ -77,18 +77,19 @@ matches(IndexScanDesc desc, IndexTuple row, ScanDirection direction, bool *ends)
 	return true;
 }
 
-/* Copies the heap blocks of a row into `to`, of which there is more than one if it stands for duplicates. */
-static int
-copy_blocks(IndexTuple row, BlockNumber *to)
+/* Copies the heap blocks of an index entry into `to`, `most` at most; there are several if it stands for duplicates. */
+int
+fb_copy_blocks(IndexTuple row, BlockNumber *to, int most)
 {
 	int			count;
 
 	if (!BTreeTupleIsPosting(row))
 	{
-		*to = ItemPointerGetBlockNumberNoCheck(&row->t_tid);
-		return 1;
+		if (most > 0)
+			*to = ItemPointerGetBlockNumberNoCheck(&row->t_tid);
+		return Min(most, 1);
 	}
-	count = BTreeTupleGetNPosting(row);
+	count = Min(BTreeTupleGetNPosting(row), most);
 	for (int i = 0; i < count; i++)
 		to[i] = ItemPointerGetBlockNumberNoCheck(BTreeTupleGetPostingN(row, i));
 	return count;
@@ -134,9 +135,9 @@ look_at(IndexScanDesc desc, BlockNumber block, ScanDirection direction, bool onl
 		ItemId		item = PageGetItemId(page, at);
 		IndexTuple	row = (IndexTuple) PageGetItem(page, item);
 
-		if (!ItemIdIsDead(item) && matches(desc, row, direction, &leaf->ends) &&
-			leaf->row_count + (BTreeTupleIsPosting(row) ? BTreeTupleGetNPosting(row) : 1) <= MaxTIDsPerBTreePage)
-			leaf->row_count += copy_blocks(row, leaf->rows + leaf->row_count);
+		if (!ItemIdIsDead(item) && matches(desc, row, direction, &leaf->ends))
+			leaf->row_count += fb_copy_blocks(row, leaf->rows + leaf->row_count,
+											  MaxTIDsPerBTreePage - leaf->row_count);
 	}
 	UnlockReleaseBuffer(buffer);
 }
@@ -167,7 +168,8 @@ go_beyond(FbScan *scan, IndexScanDesc desc, BlockNumber beyond)
 	Relation	index = desc->indexRelation;
 
 	scan->cursor.beyond = beyond;
-	if (beyond != InvalidBlockNumber && !fb_in_buffers(index, beyond))
+	/* A damaged link must not cost a scan that stops before it more than a hint. */
+	if (beyond != InvalidBlockNumber && !fb_in_buffers(index, beyond) && beyond < RelationGetNumberOfBlocks(index))
 		fb_ask(index, beyond, 1);
 }
 

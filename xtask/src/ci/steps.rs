@@ -21,11 +21,18 @@ const PORTABLE: &[&str] = &[
     "forebay-compare",
     "--exclude",
     "forebay-emulate",
+    "--exclude",
+    "forebay-postgres-harness",
     "--lib",
 ];
 
 /// The integration tests that go through such code. Documentation and measurements do not differ.
 const PORTABLE_TESTS: &[&str] = &["conformance", "pool", "engine", "kv", "kill", "stress", "power"];
+
+/// The tests of the extension; the whole workspace is selected for dependencies to have the features that they have
+/// been built with.
+const POSTGRES: &[&str] =
+    &["--workspace", "--test", "differential", "--test", "server", "--test", "strategy"];
 
 pub(super) fn fmt(run: &mut Run) -> Result<()> {
     run.command(run.cargo(&["fmt", "--all", "--check"]))
@@ -39,8 +46,18 @@ pub(super) fn clippy(run: &mut Run) -> Result<()> {
     run.build(run.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
+/// Without what starts a PostgreSQL server, which is a step of its own.
 pub(super) fn test(run: &mut Run) -> Result<()> {
-    run.tests(&["--workspace"], None, &[])
+    run.tests(&["--workspace"], None, &[("FOREBAY_PG_QUERIES", "0")])
+}
+
+pub(super) fn postgres(run: &mut Run) -> Result<()> {
+    run.tests(POSTGRES, None, &[])
+}
+
+/// As many queries as the extension's issue asks for.
+pub(super) fn pg_queries(run: &mut Run) -> Result<()> {
+    run.tests(POSTGRES, None, &[("FOREBAY_PG_QUERIES", "2000")])
 }
 
 pub(super) fn portable(run: &mut Run) -> Result<()> {

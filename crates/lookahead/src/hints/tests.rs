@@ -1,3 +1,5 @@
+//! Hints, on traces of consumers whose reads wait or do not.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -67,9 +69,14 @@ fn a_resident_file_is_left_alone_after_some_ten_blocks() {
 fn a_busy_machine_wakes_it_rarely() {
     let mut hints = Hints::new(256, Takes::All, LIMITS);
     // One read in 100 takes long though all is resident.
-    let asked = consume(&mut hints, &far_apart(50_000), |block, _| {
-        if block / 100 % 100 == 0 { SLOW } else { FAST }
-    });
+    let asked =
+        consume(
+            &mut hints,
+            &far_apart(50_000),
+            |block, _| {
+                if block / 100 % 100 == 0 { SLOW } else { FAST }
+            },
+        );
     assert!(asked.len() < 48, "{} blocks", asked.len());
 }
 

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use crate::{Error, Result};
 
@@ -18,6 +19,8 @@ pub struct Installation {
     pub major: u32,
     /// Its version as it says it, such as `PostgreSQL 15.20 (Debian 15.20-0+deb12u1)`.
     pub version: String,
+    /// The directory of its postgres.h.
+    pub headers: PathBuf,
     programs: PathBuf,
     libraries: PathBuf,
     shared: PathBuf,
@@ -97,12 +100,13 @@ impl Installation {
         there(programs.join("postgres"), "server")?;
         there(programs.join("initdb"), "initdb")?;
         there(ask("--pgxs")?.into(), "PGXS: install the server's development package")?;
-        let headers = Path::new(&ask("--includedir-server")?).join("postgres.h");
-        there(headers, "headers: install the server's development package")?;
+        let headers = PathBuf::from(ask("--includedir-server")?);
+        there(headers.join("postgres.h"), "headers: install the server's development package")?;
         Ok(Installation {
             pg_config: pg_config.to_owned(),
             major,
             version,
+            headers,
             programs,
             libraries: ask("--pkglibdir")?.into(),
             shared: ask("--sharedir")?.into(),
@@ -138,6 +142,8 @@ impl Installation {
 
     /// Builds `extension` for this version, beside its sources, and installs it below `root`.
     fn make(&self, extension: &Extension, root: &Path) -> Result<()> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _building = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let Extension { sources, build } = extension;
         let stamp = build.join("built");
         let built = fs::metadata(&stamp).and_then(|it| it.modified()).ok();

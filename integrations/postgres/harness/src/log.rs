@@ -11,6 +11,11 @@ pub(crate) const PREFIX: &str = "%m [%p] %e ";
 #[derive(Debug, Clone, Copy)]
 pub struct Mark(pub(crate) usize);
 
+impl Mark {
+    /// The beginning of the log.
+    pub const START: Mark = Mark(0);
+}
+
 /// A line of the log that should not be there, with what follows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding(pub String);

@@ -52,7 +52,7 @@ pub enum Disk {
     Slow(u32),
 }
 
-/// How many hints the processes of a server with a [`Disk::Slow`] have given the kernel.
+/// For how many blocks the processes of a server with a [`Disk::Slow`] have given the kernel hints.
 #[derive(Debug)]
 pub struct HintCount(File);
 
@@ -159,7 +159,7 @@ impl Server {
         File::open(&path).map(HintCount).map_err(Error::file(&path))
     }
 
-    /// Starts the server with `settings` beside [`BASE`], and waits until it takes connections.
+    /// Starts the server with `settings`, beside its socket and its log, and waits until it takes connections.
     ///
     /// # Errors
     /// It ends, or takes no connection; what it said is in the error.
@@ -172,7 +172,7 @@ impl Server {
         command.arg("-c").arg(format!("unix_socket_directories={}", self.path("s").display()));
         command.arg("-c").arg(format!("log_line_prefix={}", log::PREFIX));
         for (name, value) in BASE.iter().chain(settings) {
-            command.arg("-c").arg(format!("{name}={}", value));
+            command.arg("-c").arg(format!("{name}={value}"));
         }
         if let Disk::Slow(us) = self.disk {
             command.env("LD_PRELOAD", self.path("slow_reads.so"));

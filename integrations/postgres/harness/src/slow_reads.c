@@ -121,8 +121,9 @@ preadv(int fd, const struct iovec *to, int count, off_t at)
 int
 posix_fadvise64(int fd, off64_t at, off64_t size, int advice)
 {
+	/* Hints are counted by the block: one may be for many. */
 	if (advice_count != NULL && advice < ADVICES)
-		++advice_count[advice];
+		advice_count[advice] += advice == POSIX_FADV_WILLNEED ? (size + BLOCK - 1) / BLOCK : 1;
 	if (advice == POSIX_FADV_WILLNEED)
 		for (off64_t block = at; block < at + size; block += BLOCK)
 			*place_of(key_of(fd, block)) = key_of(fd, block);

@@ -77,10 +77,7 @@ pub fn run(suite: &'static str, scratch: &Path, tests: &'static [Test]) -> ExitC
             }
         }
     }
-    let mut arguments = Arguments::from_args();
-    // Servers share the processors; what one test does with time another should not upset.
-    arguments.test_threads.get_or_insert(1);
-    libtest_mimic::run(&arguments, trials).exit_code()
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 #[expect(clippy::print_stderr, reason = "which servers a run has been on belongs into its output")]

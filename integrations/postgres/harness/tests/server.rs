@@ -1,22 +1,430 @@
-//! What an administrator does with the extension, on a server of every version here.
+//! What an administrator does with the extension, and what a session sees of it, on every version here.
+//!
+//! Reads wait on these servers, and hints are counted, so that each test knows whether the extension has acted.
 
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-use forebay_postgres_harness::suite::{self, Case};
-use forebay_postgres_harness::{Disk, Server};
+use forebay_postgres_harness::suite::{self, Case, Test};
+use forebay_postgres_harness::{Disk, Extension, Server, Session, Settings};
+
+const TESTS: &[Test] = &[
+    ("it_is_installed_used_and_dropped", it_is_installed_used_and_dropped),
+    ("it_is_loaded_in_each_of_three_ways", it_is_loaded_in_each_of_three_ways),
+    ("anyone_may_change_its_settings", anyone_may_change_its_settings),
+    ("off_or_without_concurrency_it_asks_for_nothing", off_it_asks_for_nothing),
+    ("an_open_cursor_survives_what_happens_to_its_index", an_open_cursor_survives),
+    ("no_pin_and_no_lock_is_kept_between_calls", nothing_is_kept_between_calls),
+    ("the_view_counts_scans_of_the_server_or_the_session", the_view_counts_scans),
+    ("an_index_without_room_is_counted_among_others", an_index_without_room_is_counted),
+    ("explain_or_the_log_tells_of_each_scan", explain_or_the_log_tells),
+    ("an_unknown_server_version_is_refused_by_a_sentence", an_unknown_version_is_refused),
+];
+
+/// An index whose order is not the heap's.
+const TABLE: &str = "create table rows (id int, key int, note text);
+    insert into rows select g, hashint4(g), repeat('x', 200) from generate_series(1, 10000) g;
+    create index rows_key on rows (key)";
+/// All rows of a part of it.
+const SCAN: &str = "select id from rows where key > 0 order by key";
+/// How sessions of a test are to scan.
+const BY_INDEX: &str =
+    "set enable_seqscan = off; set enable_bitmapscan = off; set enable_sort = off";
+const PRELOADED: Settings<'_> = &[("session_preload_libraries", "forebay")];
 
 fn main() -> ExitCode {
-    suite::run("server", Path::new(env!("CARGO_TARGET_TMPDIR")), &[("starts", starts)])
+    suite::run("server", Path::new(env!("CARGO_TARGET_TMPDIR")), TESTS)
 }
 
-fn starts(case: &Case) -> Result<(), String> {
-    let server = Server::new(&case.installation, case.extension.as_ref(), Disk::Real, &[])
-        .map_err(|e| e.to_string())?;
-    let mut s = server.connect("postgres", &[("work_mem", "64kB")]).unwrap();
-    let mark = server.mark_log().unwrap();
-    println!("{:?}", s.run("select 1/0"));
-    println!("{:?}", s.run("show work_mem; select generate_series(1,3)"));
-    println!("{:?} {:?}", s.private_memory(), server.findings(mark));
+/// A server, and its extension; an error where there is none yet, for nothing here can be tested without.
+fn serve(case: &Case, settings: Settings<'_>) -> Result<Server, String> {
+    let extension = extension(case)?;
+    let settings = [&[("shared_buffers", "1MB")], settings].concat();
+    let disk = Disk::Slow(60);
+    let server = Server::new(&case.installation, Some(extension), disk, &settings).map_err(text)?;
+    must(&mut connect(&server, &[])?, TABLE)?;
+    must(&mut connect(&server, &[])?, "vacuum analyze rows; create extension pg_buffercache")?;
+    Ok(server)
+}
+
+fn extension(case: &Case) -> Result<&Extension, String> {
+    case.extension.as_ref().ok_or_else(|| "the extension has no Makefile".to_owned())
+}
+
+fn connect(server: &Server, settings: Settings<'_>) -> Result<Session, String> {
+    server.connect("postgres", settings).map_err(text)
+}
+
+fn must(session: &mut Session, sql: &str) -> Result<Vec<String>, String> {
+    let mut rows = Vec::new();
+    for statement in sql.split(';').filter(|it| !it.trim().is_empty()) {
+        rows = session.rows(statement).map_err(|error| format!("{statement}: {error}"))?;
+    }
+    Ok(rows)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "so that map_err takes it")]
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "so that literals are read as they stand")]
+fn equal<T: PartialEq + std::fmt::Debug>(what: &str, left: T, right: T) -> Result<(), String> {
+    if left == right { Ok(()) } else { Err(format!("{what}: {left:?}, not {right:?}")) }
+}
+
+/// Rows of the scan, and how many hints it took.
+fn scan(server: &Server, session: &mut Session) -> Result<(Vec<String>, u64), String> {
+    let count = server.hint_count().map_err(text)?;
+    let before = count.now().map_err(text)?;
+    must(session, BY_INDEX)?;
+    let rows = must(session, SCAN)?;
+    Ok((rows, count.now().map_err(text)? - before))
+}
+
+fn clean(server: &Server) -> Result<(), String> {
+    let log = server.log().map_err(text)?;
+    let findings = server.findings(forebay_postgres_harness::Mark::START).map_err(text)?;
+    if findings.is_empty() { Ok(()) } else { Err(format!("in the log: {findings:?}\n{log}")) }
+}
+
+fn it_is_installed_used_and_dropped(case: &Case) -> Result<(), String> {
+    let server = serve(case, &[])?;
+    let mut session = connect(&server, PRELOADED)?;
+    let objects = "select count(*) from pg_depend where refclassid = 'pg_extension'::regclass and deptype = 'e' \
+                   and refobjid = (select oid from pg_extension where extname = 'forebay')";
+    // Trusted: whoever may create in the database may create it.
+    must(&mut session, "create role owner login; grant create on database postgres to owner")?;
+    let mut owner = server.connect_as("owner", "postgres", &[]).map_err(text)?;
+    must(&mut owner, "create extension forebay")?;
+    must(&mut session, objects)?;
+    let (rows, hints) = scan(&server, &mut session)?;
+    if hints == 0 || rows.is_empty() {
+        return Err(format!("{hints} hints for {} rows", rows.len()));
+    }
+    must(&mut owner, "drop extension forebay")?;
+    equal("objects that are left", must(&mut session, objects)?, vec!["0".to_owned()])?;
+    must(&mut owner, "create extension forebay; drop extension forebay")?;
+    clean(&server)
+}
+
+fn it_is_loaded_in_each_of_three_ways(case: &Case) -> Result<(), String> {
+    let mut server = serve(case, &[])?;
+    let (expected, none) = scan(&server, &mut connect(&server, &[])?)?;
+    equal("hints without it", none, 0)?;
+    let asks = |server: &Server, session: &mut Session, how: &str| {
+        equal(how, must(session, "show forebay.enabled")?, vec!["on".to_owned()])?;
+        let (rows, hints) = scan(server, session)?;
+        equal(how, &rows, &expected)?;
+        if hints == 0 { Err(format!("{how}: no hint")) } else { Ok(()) }
+    };
+    let mut by_hand = connect(&server, &[])?;
+    must(&mut by_hand, "load 'forebay'")?;
+    asks(&server, &mut by_hand, "by LOAD")?;
+    // In the middle of a transaction, with a cursor of its own open, from its next query on.
+    let mut late = connect(&server, &[])?;
+    must(
+        &mut late,
+        "begin; declare c cursor for select id from rows where key > 0 order by key; fetch 5 from c; load 'forebay'",
+    )?;
+    must(&mut late, "fetch 500 from c")?;
+    asks(&server, &mut late, "by LOAD in a transaction")?;
+    asks(&server, &mut connect(&server, PRELOADED)?, "by session_preload_libraries")?;
+    must(&mut by_hand, "create role preloaded login superuser")?;
+    must(&mut by_hand, "alter role preloaded set session_preload_libraries = 'forebay'")?;
+    let mut preloaded = server.connect_as("preloaded", "postgres", &[]).map_err(text)?;
+    asks(&server, &mut preloaded, "by a role's setting")?;
+    drop((by_hand, late, preloaded));
+    server
+        .restart(&[("shared_buffers", "1MB"), ("shared_preload_libraries", "forebay")])
+        .map_err(text)?;
+    asks(&server, &mut connect(&server, &[])?, "by shared_preload_libraries")?;
+    // Once more is harmless.
+    asks(&server, &mut connect(&server, PRELOADED)?, "by both")?;
+    clean(&server)
+}
+
+fn anyone_may_change_its_settings(case: &Case) -> Result<(), String> {
+    let server = serve(case, &[("session_preload_libraries", "forebay")])?;
+    must(
+        &mut connect(&server, &[])?,
+        "create role ordinary login; grant select on rows to ordinary",
+    )?;
+    let mut session = server.connect_as("ordinary", "postgres", &[]).map_err(text)?;
+    for (name, value) in [("forebay.enabled", "off"), ("forebay.distance_max", "7")] {
+        let show = format!("show {name}");
+        let first = must(&mut session, &show)?;
+        must(&mut session, &format!("begin; set local {name} = {value}"))?;
+        equal(name, must(&mut session, &show)?, vec![value.to_owned()])?;
+        must(&mut session, "rollback")?;
+        equal(name, must(&mut session, &show)?, first.clone())?;
+        must(&mut session, &format!("set {name} = {value}; reset {name}"))?;
+        equal(name, must(&mut session, &show)?, first)?;
+        must(&mut session, &format!("alter role ordinary set {name} = {value}"))?;
+        let mut next = server.connect_as("ordinary", "postgres", &[]).map_err(text)?;
+        equal(name, must(&mut next, &show)?, vec![value.to_owned()])?;
+        must(&mut session, &format!("alter role ordinary reset {name}"))?;
+    }
+    equal("too much", session.run("set forebay.distance_max = -1").code(), Some("22023"))?;
+    equal(
+        "a setting that is none",
+        session.run("set forebay.nothing = 1").code(),
+        expected_unknown(case),
+    )?;
+    let (_, hints) = scan(&server, &mut session)?;
+    if hints == 0 {
+        return Err("an ordinary role's scan has no hint".to_owned());
+    }
+    clean(&server)
+}
+
+/// Before 15, a prefix cannot be reserved.
+fn expected_unknown(case: &Case) -> Option<&'static str> {
+    (case.installation.major >= 15).then_some("42602")
+}
+
+fn off_it_asks_for_nothing(case: &Case) -> Result<(), String> {
+    let server = serve(case, &[])?;
+    let (expected, _) = scan(&server, &mut connect(&server, &[])?)?;
+    let mut session = connect(&server, PRELOADED)?;
+    let plan = |session: &mut Session| must(session, &format!("{BY_INDEX}; explain {SCAN}"));
+    let stock = plan(&mut connect(&server, &[])?)?;
+    equal("the plan, on", plan(&mut session)?, stock.clone())?;
+    for sql in [
+        "set forebay.enabled = off",
+        "reset forebay.enabled; set effective_io_concurrency = 0",
+        "reset effective_io_concurrency; set forebay.distance_max = 0; set forebay.enabled = off",
+    ] {
+        must(&mut session, sql)?;
+        let (rows, hints) = scan(&server, &mut session)?;
+        equal(sql, hints, 0)?;
+        equal(sql, &rows, &expected)?;
+        equal(sql, plan(&mut session)?, stock.clone())?;
+    }
+    must(&mut session, "reset all")?;
+    let (rows, hints) = scan(&server, &mut session)?;
+    equal("on again", rows, expected)?;
+    if hints == 0 { Err("on again: no hint".to_owned()) } else { clean(&server) }
+}
+
+fn an_open_cursor_survives(case: &Case) -> Result<(), String> {
+    let server = serve(case, &[])?;
+    let (expected, _) = scan(&server, &mut connect(&server, &[])?)?;
+    let mut session = connect(&server, PRELOADED)?;
+    let mut other = connect(&server, &[])?;
+    must(&mut other, "set lock_timeout = '50ms'")?;
+    must(&mut session, BY_INDEX)?;
+    let open = format!("begin; declare c no scroll cursor for {SCAN}");
+    let beside = [
+        "grant select on rows to public",
+        "analyze rows",
+        "alter index rows_key set (fillfactor = 90)",
+        "alter table rows alter column note set statistics 10",
+        "comment on index rows_key is 'beside'",
+        "create statistics rows_both on id, key from rows",
+        "drop statistics rows_both",
+    ];
+    for own in [false, true] {
+        must(&mut session, &open)?;
+        let mut rows = Vec::new();
+        for sql in beside {
+            rows.extend(must(&mut session, "fetch 300 from c")?);
+            if own {
+                // Some of them it refuses itself, with its own cursor open.
+                must(&mut session, "savepoint s")?;
+                match session.run(sql).code() {
+                    None => must(&mut session, "release s")?,
+                    Some("55006") => must(&mut session, "rollback to s")?,
+                    other => return Err(format!("{sql}: {other:?}")),
+                };
+            } else {
+                must(&mut other, sql)?;
+            }
+        }
+        rows.extend(must(&mut session, "fetch all from c")?);
+        equal("the cursor's rows", &rows, &expected)?;
+        must(&mut session, "rollback")?;
+    }
+    must(&mut session, &open)?;
+    let mut rows = must(&mut session, "fetch 1000 from c")?;
+    equal("drop beside an open cursor", other.run("drop index rows_key").code(), Some("55P03"))?;
+    must(&mut session, "savepoint s")?;
+    equal("drop below it", session.run("drop index rows_key").code(), Some("55006"))?;
+    must(&mut session, "rollback to s")?;
+    rows.extend(must(&mut session, "fetch all from c")?);
+    equal("the cursor's rows", &rows, &expected)?;
+    must(&mut session, "commit")?;
+    // What was noted of an index goes with it, and comes with another.
+    let mut sorted = expected.clone();
+    sorted.sort();
+    for sql in [
+        "drop index rows_key",
+        "create index rows_key on rows (key)",
+        "reindex index rows_key",
+        "cluster rows using rows_key",
+    ] {
+        must(&mut other, sql)?;
+        let (mut rows, _) = scan(&server, &mut session)?;
+        rows.sort();
+        equal(sql, &rows, &sorted)?;
+    }
+    clean(&server)
+}
+
+fn nothing_is_kept_between_calls(case: &Case) -> Result<(), String> {
+    let server = serve(case, &[])?;
+    let mut watcher = connect(&server, &[])?;
+    let mut seen = Vec::new();
+    for settings in [&[], PRELOADED] {
+        let mut session = connect(&server, settings)?;
+        must(&mut session, BY_INDEX)?;
+        let process = session.process();
+        let held = |watcher: &mut Session| {
+            let pins = "select count(*) from pg_buffercache where pinning_backends > 0 \
+                        and relfilenode in (pg_relation_filenode('rows'), pg_relation_filenode('rows_key'))";
+            let locks = format!(
+                "select mode, relation::regclass, count(*) from pg_locks where pid = {process} and locktype <> 'virtualxid' group by 1, 2 order by 1, 2"
+            );
+            Ok::<_, String>([must(watcher, pins)?, must(watcher, &locks)?])
+        };
+        let nothing = [vec!["0".to_owned()], vec![]];
+        let mut open = Vec::new();
+        must(&mut session, &format!("begin; declare c cursor for {SCAN}"))?;
+        for _ in 0..4 {
+            must(&mut session, "fetch 500 from c")?;
+            open.push(held(&mut watcher)?);
+        }
+        equal("after an error", session.run("select 1 / 0").code(), Some("22012"))?;
+        must(&mut session, "rollback")?;
+        equal("after an error", held(&mut watcher)?, nothing.clone())?;
+        must(&mut session, "set statement_timeout = 20")?;
+        let cut = format!("select sum(pg_column_size(pg_sleep(0.0005))) from ({SCAN}) q");
+        equal("a timeout", session.run(&cut).code(), Some("57014"))?;
+        equal("after a timeout", held(&mut watcher)?, nothing.clone())?;
+        must(&mut session, "reset statement_timeout")?;
+        must(&mut session, SCAN)?;
+        equal("idle", held(&mut watcher)?, nothing)?;
+        seen.push(open);
+    }
+    equal("pins and locks of an open cursor, without and with it", &seen[0], &seen[1])?;
+    clean(&server)
+}
+
+/// What the view says of the table's index: scans, rows, and whether the rest is plausible.
+const COUNTED: &str = "select scans, rows, prefetched > 0 and useful <= prefetched and \
+    wasted = prefetched - useful and waited_ms > 0 from forebay_stat_indexes where indexrelname = 'rows_key'";
+
+fn the_view_counts_scans(case: &Case) -> Result<(), String> {
+    for shared in [false, true] {
+        let how = if shared { "shared_preload_libraries" } else { "session_preload_libraries" };
+        let server = serve(case, &[(how, "forebay")])?;
+        let mut session = connect(&server, &[])?;
+        must(&mut session, "create extension forebay")?;
+        equal("before", must(&mut session, COUNTED)?, Vec::new())?;
+        let rows = scan(&server, &mut session)?.0.len() as u64;
+        equal("one scan", must(&mut session, COUNTED)?, vec![format!("1|{rows}|t")])?;
+        // An error at the last row ends it.
+        let fails = format!("select 1 / (row_number() over () - {rows}) from ({SCAN}) q");
+        equal("an error", session.run(&fails).code(), Some("22012"))?;
+        equal("after it", must(&mut session, COUNTED)?, vec![format!("2|{}|t", 2 * rows)])?;
+        must(
+            &mut session,
+            &format!("begin; declare c cursor for {SCAN}; move 10 from c; rollback"),
+        )?;
+        let all = vec![format!("3|{}|t", 2 * rows + 10)];
+        equal("after a cursor", must(&mut session, COUNTED)?, all.clone())?;
+
+        must(&mut session, "create role ordinary login")?;
+        let mut ordinary = server.connect_as("ordinary", "postgres", &[]).map_err(text)?;
+        equal(how, must(&mut ordinary, COUNTED)?, if shared { all } else { Vec::new() })?;
+        let reset = "select forebay_stat_reset()";
+        equal("a reset", ordinary.run(reset).code(), Some("42501"))?;
+        must(&mut session, reset)?;
+        equal("after a reset", must(&mut session, COUNTED)?, Vec::new())?;
+        scan(&server, &mut session)?;
+        equal("anew", must(&mut session, COUNTED)?, vec![format!("1|{rows}|t")])?;
+        must(&mut session, "drop index rows_key")?;
+        let named = "select count(*) from forebay_stat_indexes() where indexrelid is not null \
+                     and not exists (select from pg_class where oid = indexrelid)";
+        equal("dropped", must(&mut session, named)?, vec!["0".to_owned()])?;
+        clean(&server)?;
+    }
+    Ok(())
+}
+
+fn an_index_without_room_is_counted(case: &Case) -> Result<(), String> {
+    for how in ["shared_preload_libraries", "session_preload_libraries"] {
+        let server = serve(case, &[(how, "forebay"), ("forebay.stat_indexes_max", "100")])?;
+        let mut session = connect(&server, &[])?;
+        must(&mut session, &format!("create extension forebay; {BY_INDEX}"))?;
+        for number in 0..110 {
+            let table = format!("few{number}");
+            let make = "as select g as id from generate_series(1, 3) g";
+            must(
+                &mut session,
+                &format!("create table {table} {make}; create index on {table} (id)"),
+            )?;
+            must(&mut session, &format!("select count(*) from {table} where id > 0"))?;
+        }
+        let sums = "select sum(rows) filter (where indexrelname like 'few%') < 330, \
+                    sum(rows) filter (where indexrelname like 'few%' or indexrelid is null) >= 330, \
+                    count(*) <= 101 from forebay_stat_indexes";
+        equal(how, must(&mut session, sums)?, vec!["t|t|t".to_owned()])?;
+        clean(&server)?;
+    }
+    Ok(())
+}
+
+fn explain_or_the_log_tells(case: &Case) -> Result<(), String> {
+    let server = serve(case, &[("session_preload_libraries", "forebay")])?;
+    let mut session = connect(&server, &[("client_min_messages", "debug1")])?;
+    must(&mut session, BY_INDEX)?;
+    let notices = session.run(SCAN).notices;
+    let tells = |line: &String| line.contains("forebay: index \"rows_key\": rows=");
+    equal("lines of a scan", notices.iter().filter(|line| tells(line)).count(), 1)?;
+    let option = session.run(&format!("explain (forebay) {SCAN}"));
+    if case.installation.major < 18 {
+        return equal("before 18", option.code(), Some("42601"));
+    }
+    equal("what did not run", option.code(), Some("22023"))?;
+    let plan = must(&mut session, &format!("explain (analyze, forebay) {SCAN}"))?.join("\n");
+    let json =
+        must(&mut session, &format!("explain (analyze, forebay, format json) {SCAN}"))?.join("");
+    if !plan.contains("Forebay: prefetched=") || !json.contains("\"Forebay\": {") {
+        return Err(format!("{plan}\n{json}"));
+    }
+    let without = must(&mut session, &format!("explain analyze {SCAN}"))?.join("\n");
+    if without.contains("Forebay") { Err(without) } else { clean(&server) }
+}
+
+/// A server of next year, as far as its headers tell, does not compile.
+fn an_unknown_version_is_refused(case: &Case) -> Result<(), String> {
+    let extension = extension(case)?;
+    let scratch = tempfile::tempdir().map_err(text)?;
+    let compile = |version: &str| {
+        let header = format!(
+            "#include_next <postgres.h>\n#undef PG_VERSION_NUM\n#define PG_VERSION_NUM {version}\n"
+        );
+        fs::write(scratch.path().join("postgres.h"), header).map_err(text)?;
+        let source = extension.sources.join("src");
+        let crates = extension.sources.join("../../crates");
+        let mut command = Command::new("cc");
+        command.arg("-fsyntax-only").arg("-I").arg(scratch.path()).arg("-I").arg(&source);
+        command.arg("-I").arg(crates.join("lookahead-c/include"));
+        command.arg("-I").arg(&case.installation.headers).arg(source.join("forebay.c"));
+        let said = command.output().map_err(text)?;
+        Ok::<_, String>((said.status.success(), String::from_utf8_lossy(&said.stderr).into_owned()))
+    };
+    let known = format!("{}0000", case.installation.major);
+    equal("this server", compile(&known)?, (true, String::new()))?;
+    for version in ["130022", "190000"] {
+        let (compiles, words) = compile(version)?;
+        if compiles || !words.contains("forebay knows PostgreSQL 14 to 18") {
+            return Err(format!("{version}: {words}"));
+        }
+    }
     Ok(())
 }

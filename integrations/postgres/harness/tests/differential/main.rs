@@ -94,7 +94,7 @@ fn scripts_do_the_same(case: &Case) -> Result<(), String> {
     // Bitmap scans of the server's own give hints, too.
     if case.extension.is_some() && ours < stock + 10 * case.queries as u64 {
         return Err(format!(
-            "{ours} hints with the extension, {stock} without: it has hardly looked ahead"
+            "{ours} blocks hinted with the extension, {stock} without: it has hardly looked ahead"
         ));
     }
     Ok(())

@@ -119,6 +119,7 @@ pub(crate) fn must(session: &mut Session, sql: &str) -> Result<(), String> {
     session.rows(sql).map(drop).map_err(|error| format!("{sql}: {error}"))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "so that map_err takes it")]
 pub(crate) fn text(error: impl ToString) -> String {
     error.to_string()
 }

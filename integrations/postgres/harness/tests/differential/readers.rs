@@ -92,6 +92,8 @@ fn attempt(session: &mut Session, sql: &str) -> Result<bool, String> {
         Some("40P01" | "55P03" | "23505" | "42P07" | "42704" | "40001" | "42P01" | "XX000")
             if !crashed(&outcome.error) =>
         {
+            // What began a transaction has not ended it.
+            session.run("rollback");
             Ok(false)
         }
         Some(_) => Err(format!("a writer's `{sql}`: {:?}", outcome.error)),

@@ -1,0 +1,311 @@
+/*
+ * Two stages of look-ahead for scans that descend the index again and again.
+ *
+ * Such a scan is begun anew for one key value after another, so that it has nothing to look ahead in by itself. But
+ * who knows the values to come can look at the index with them (probe.c): for the far ones only at its upper pages,
+ * and their leaf is asked for; for the near ones at the leaf, and their heap blocks are asked for. How many is for
+ * forebay-lookahead to say, from how long reads of heap blocks and of leaves wait; the near stage is the reader of
+ * the leaves.
+ *
+ * The values are numbered from 0, and come from a source: outer rows (nested_loop.c), elements of an array
+ * (array_keys.c).
+ *
+ * Failure: as probe.c says, and as the source says. Where the query may stop, upper pages are not read, and leaves only
+ * for values that were themselves read from disk: who fetches a row ahead may meet an unreadable block anyway.
+ */
+#include "forebay.h"
+
+#include "storage/bufmgr.h"
+#include "utils/memutils.h"
+
+/* Where the query may stop, one value is ahead for so many that were taken. */
+#define TAKEN_FOR_EACH 10
+/* Values in a row for which the near stage had nothing to ask: it stops until the scan waits. */
+#define BARREN_VALUES 256
+/* Scans begun that are timed though none read a leaf lately. */
+#define WATCH_SCANS 64
+/* So many reads in a row that did not wait make it enough to time every fourth. */
+#define CALM_READS 64
+
+/* Whether all values will be taken. */
+bool
+fb_ahead_takes_all(FbAhead *ahead)
+{
+	return ahead->whole && !ahead->scan->query->may_stop;
+}
+
+/* Prepares what a source needs in common. */
+void
+fb_ahead_init(FbAhead *ahead, FbScan *scan, const FbSource *source, bool whole)
+{
+	ahead->scan = scan;
+	ahead->source = source;
+	ahead->whole = whole;
+	ahead->watch = WATCH_SCANS;
+	scan->ahead = ahead;
+}
+
+/*
+ * Finds out whether values can be looked ahead for, once, when the scan has begun and waits. If not, the scan is as
+ * any other.
+ */
+bool
+fb_ahead_prepare(FbAhead *ahead)
+{
+	MemoryContext context = ahead->scan->query->estate->es_query_cxt;
+	MemoryContext old;
+
+	if (ahead->prepared)
+		return ahead->probe != NULL;
+	ahead->prepared = true;
+	ahead->all = fb_ahead_takes_all(ahead);
+	old = MemoryContextSwitchTo(context);
+	ahead->probe = ahead->source->prepare(ahead);
+	if (ahead->probe != NULL)
+	{
+		ahead->places = palloc0(FB_VALUES_MOST * sizeof(FbPlace));
+		ahead->scratch = AllocSetContextCreate(context, "forebay probe", ALLOCSET_SMALL_SIZES);
+	}
+	MemoryContextSwitchTo(old);
+	return ahead->probe != NULL;
+}
+
+/* The values are others from now on, or the same from the first. */
+void
+fb_ahead_restart(FbAhead *ahead)
+{
+	ahead->taken = ahead->head = ahead->probed = ahead->found = ahead->barrier = 0;
+	ahead->leads = false;
+	if (ahead->scan->hints != NULL)
+		fbl_hints_jump(ahead->scan->hints);
+	if (ahead->leaves != NULL)
+		fbl_hints_jump(ahead->leaves);
+}
+
+static FbPlace *
+place_of(FbAhead *ahead, uint64 number)
+{
+	return &ahead->places[number % FB_VALUES_MOST];
+}
+
+/* Whether a value may be looked ahead for; it is fetched if it must be. */
+static bool
+has_value(FbAhead *ahead, uint64 number)
+{
+	uint64		distance = number - ahead->head;
+
+	/* The one at `head` is about to be taken, and is not ahead. The one before has its place still. */
+	if (distance >= FB_VALUES_MOST - 1 || ahead->all != fb_ahead_takes_all(ahead) ||
+		(!ahead->all && distance > ahead->taken / TAKEN_FOR_EACH))
+		return false;
+	return ahead->source->has(ahead, number);
+}
+
+/* The scan came to a leaf, or the near stage did; less than 0 if it was in shared buffers. */
+static void
+leaf_came(FbAhead *ahead, BlockNumber leaf, int64 spent_ns)
+{
+	if (ahead->leaves == NULL)
+	{
+		FbScan	   *scan = ahead->scan;
+		int			most = fb_distance_of((*scan->scan)->indexRelation);
+
+		if (most == 0 || !fbl_read_waited(spent_ns) || !fb_ahead_prepare(ahead))
+			return;
+		ahead->leaves = fbl_hints_init(MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size()),
+									   most, ahead->all, FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
+	}
+	fbl_hints_came(ahead->leaves, leaf, spent_ns);
+	ahead->leaves_awake = !fbl_hints_asleep(ahead->leaves);
+}
+
+/* Finds the leaf of the next value, for which it needs the upper pages only. False if there is no such value now. */
+static bool
+find_leaf(FbAhead *ahead)
+{
+	MemoryContext old;
+	FbPlace    *place;
+
+	if (!has_value(ahead, ahead->found))
+		return false;
+	place = place_of(ahead, ahead->found);
+	place->leaf = InvalidBlockNumber;
+	place->longer = false;
+	old = MemoryContextSwitchTo(ahead->scratch);
+	if (ahead->source->set(ahead, ahead->found))
+		place->leaf = fb_probe_leaf(ahead->probe, ahead->all);
+	MemoryContextSwitchTo(old);
+	ahead->found++;
+	return true;
+}
+
+/*
+ * The far stage: finds leaves, and asks for them. No more values are looked at than there is room for leaves, lest
+ * the next one be late where few of them bring one.
+ */
+static void
+ask_leaves(FbAhead *ahead, uint32 room)
+{
+	Relation	index = (*ahead->scan->scan)->indexRelation;
+	const struct fbl_run *runs;
+	size_t		count;
+
+	for (; room > 0 && find_leaf(ahead); room--)
+	{
+		BlockNumber leaf = place_of(ahead, ahead->found - 1)->leaf;
+
+		if (leaf != InvalidBlockNumber && !fbl_hints_knows(ahead->leaves, leaf))
+			fbl_hints_foresee(ahead->leaves, leaf, fb_in_buffers(index, leaf));
+	}
+	count = fbl_hints_due(ahead->leaves, &runs);
+	for (size_t i = 0; i < count; i++)
+		fb_ask(index, runs[i].first, runs[i].blocks);
+}
+
+/* Looks at the leaf of a value whose leaf was found; returns how many heap blocks it has there. */
+static int
+look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
+{
+	FbPlace    *place = place_of(ahead, number);
+	MemoryContext old;
+	int64		spent_ns;
+	int			count = 0;
+
+	if (place->leaf == InvalidBlockNumber)
+		return 0;
+	old = MemoryContextSwitchTo(ahead->scratch);
+	if (ahead->source->set(ahead, number))
+	{
+		count = fb_probe_look(ahead->probe, place->leaf, blocks, ahead->most > 0 ? ahead->most : FB_VALUE_BLOCKS,
+							  ahead->all || ahead->fetched,
+							  &place->longer, &spent_ns);
+		leaf_came(ahead, place->leaf, spent_ns);
+	}
+	MemoryContextSwitchTo(old);
+	return count;
+}
+
+/*
+ * The near stage: looks at leaves, and asks for heap blocks. Where few values bring one, as where the visibility map
+ * tells enough, it stays near nevertheless, lest it catch up with the far stage and wait for leaves.
+ */
+static void
+ask_heap(FbAhead *ahead, uint32 room)
+{
+	IndexScanDesc desc = *ahead->scan->scan;
+	Buffer		map = InvalidBuffer;
+	BlockNumber before = InvalidBlockNumber;
+
+	ahead->reach = Max(ahead->reach, 2 * room);
+	for (uint32 values = room; values > 0 && room > 0; values--)
+	{
+		BlockNumber blocks[FB_VALUE_BLOCKS];
+		uint32		room_before = room;
+		int			count;
+		int			at;
+
+		if (ahead->barrier > ahead->head || ahead->probed - ahead->head >= ahead->reach)
+			break;
+		if (ahead->probed == ahead->found && !find_leaf(ahead))
+			break;
+		count = look_at_leaf(ahead, ahead->probed, blocks);
+		for (at = 0; at < count && room > 0; at++)
+		{
+			if (blocks[at] != before && fb_scan_foresee(ahead->scan, desc, blocks[at], &map))
+				room--;
+			before = blocks[at];
+		}
+		ahead->barren = room < room_before ? 0 : ahead->barren + 1;
+		/* What there was no room for is come back to. */
+		if (at < count)
+			break;
+		ahead->probed++;
+		if (count > 0 && place_of(ahead, ahead->probed - 1)->longer && ahead->most == 0)
+			ahead->barrier = ahead->probed;
+	}
+	if (map != InvalidBuffer)
+		ReleaseBuffer(map);
+	fb_scan_ask(ahead->scan, desc);
+}
+
+/* Whether the near stage has anything to do. */
+static bool
+heap_waits(FbAhead *ahead)
+{
+	return ahead->scan->awake && ahead->barren < BARREN_VALUES;
+}
+
+/* Looks ahead as far as there is room, from a value on that the scan was not begun for. */
+void
+fb_ahead_look(FbAhead *ahead, uint64 from)
+{
+	uint32		room = ahead->leaves_awake ? fbl_hints_room(ahead->leaves) : 0;
+
+	ahead->found = Max(ahead->found, from);
+	if (room > 0)
+		ask_leaves(ahead, room);
+	room = heap_waits(ahead) ? fbl_hints_room(ahead->scan->hints) : 0;
+	ahead->probed = Max(ahead->probed, from);
+	if (room > 0)
+		ask_heap(ahead, room);
+	MemoryContextReset(ahead->scratch);
+}
+
+/* The scan is at a value from now on: whether it was looked ahead for, so that the scan has nothing to add. */
+void
+fb_ahead_take(FbAhead *ahead, uint64 number)
+{
+	ahead->leads = number < ahead->probed && !place_of(ahead, number)->longer;
+}
+
+/* Whether anything is to be looked ahead for. */
+bool
+fb_ahead_is_awake(FbAhead *ahead)
+{
+	return heap_waits(ahead) || ahead->leaves_awake;
+}
+
+/* Whether the scan that runs was looked ahead for, and has nothing to add. */
+bool
+fb_ahead_leads(FbAhead *ahead)
+{
+	return ahead->most > 0 || ahead->leads;
+}
+
+/* Whether the time to begin a scan is worth knowing, to be told to fb_ahead_began. */
+bool
+fb_ahead_watches(FbAhead *ahead)
+{
+	return !ahead->leads &&
+		(ahead->leaves_awake ||
+		 (ahead->watch > 0 && (ahead->calm < CALM_READS || ahead->begun++ % 4 == 0)));
+}
+
+/*
+ * The scan has begun, at a leaf if it found something; it read so many pages of the index, which took so long, less
+ * than 0 if it read none or that is not known.
+ */
+void
+fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns)
+{
+	if (reads > 0)
+		ahead->watch = WATCH_SCANS;
+	else if (ahead->watch > 0)
+		ahead->watch--;
+	if (spent_ns >= 0)
+		ahead->calm = fbl_read_waited(spent_ns) ? 0 : ahead->calm + 1;
+	/* The near stage has come to this leaf before. */
+	if (ahead->leads || (spent_ns < 0 && !ahead->leaves_awake))
+		return;
+	leaf_came(ahead, leaf, spent_ns);
+	if (ahead->leaves_awake && fbl_read_waited(spent_ns))
+		fb_ahead_wake(ahead);
+}
+
+/* The scan waited: values are looked ahead for from now on. */
+void
+fb_ahead_wake(FbAhead *ahead)
+{
+	if (fb_ahead_prepare(ahead) && ahead->source->wake != NULL)
+		ahead->source->wake(ahead);
+}

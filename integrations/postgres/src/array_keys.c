@@ -1,0 +1,110 @@
+/*
+ * Look-ahead of index scans with an array: `column = ANY (array)`.
+ *
+ * nbtree descends the index for one element after another, in index order, where they are not on the same leaf. The
+ * elements lie in the scan's state, sorted, with the number of the current one; ahead.c looks at the index with
+ * those behind it.
+ *
+ * Only a scan with a single array is looked at. The columns before the array's must be held by equality, else the
+ * array does not say where the scan goes.
+ *
+ * Failure: none of its own.
+ */
+#include "forebay.h"
+
+typedef struct FbElements
+{
+	FbAhead		ahead;
+	/* The column of the array, from 1. */
+	AttrNumber	column;
+	bool		backward;
+} FbElements;
+
+/* The scan's array; NULL if nbtree found none to be needed, or no longer a single one. */
+static BTArrayKeyInfo *
+array_of(FbElements *elements)
+{
+	IndexScanDesc desc = *elements->ahead.scan->scan;
+	BTScanOpaque so = (BTScanOpaque) desc->opaque;
+	ScanKey		keys;
+
+	if (so->numArrayKeys != 1 || so->arrayKeys[0].num_elems < 2)
+		return NULL;
+#if PG_VERSION_NUM >= 170000
+	keys = so->keyData;
+#else
+	keys = so->arrayKeyData;
+#endif
+	return keys[so->arrayKeys[0].scan_key].sk_attno == elements->column ? &so->arrayKeys[0] : NULL;
+}
+
+static bool
+has_element(FbAhead *ahead, uint64 number)
+{
+	BTArrayKeyInfo *array = array_of((FbElements *) ahead);
+
+	return array != NULL && number < array->num_elems;
+}
+
+static bool
+set_element(FbAhead *ahead, uint64 number)
+{
+	FbElements *elements = (FbElements *) ahead;
+	BTArrayKeyInfo *array = array_of(elements);
+
+	return array != NULL &&
+		fb_probe_set(ahead->probe, NULL,
+					 array->elem_values[elements->backward ? array->num_elems - 1 - number : number]);
+}
+
+static FbProbe *
+prepare(FbAhead *ahead)
+{
+	return (*ahead->scan->scan)->parallel_scan == NULL ? fb_probe_make(ahead->scan, NULL, NULL) : NULL;
+}
+
+/* The scan has returned a row: looks ahead of the element that it is at. */
+static void
+follow(FbAhead *ahead, ScanDirection direction)
+{
+	FbElements *elements = (FbElements *) ahead;
+	BTArrayKeyInfo *array = ahead->probe != NULL ? array_of(elements) : NULL;
+	bool		backward = ScanDirectionIsBackward(direction);
+	uint64		number;
+
+	if (array == NULL || !fb_ahead_is_awake(ahead))
+		return;
+	number = backward ? array->num_elems - 1 - array->cur_elem : array->cur_elem;
+	if (number < ahead->head || backward != elements->backward)
+		fb_ahead_restart(ahead);
+	elements->backward = backward;
+	if (number != ahead->head)
+		ahead->taken++;
+	ahead->head = number;
+	fb_ahead_take(ahead, number);
+	fb_ahead_look(ahead, number + 1);
+}
+
+static const FbSource array_elements = {prepare, has_element, set_element, NULL, follow};
+
+/* Notes a scan that was just noted, if it has a single array. */
+void
+fb_elements_register(FbScan *scan, ScanKey keys, int key_count)
+{
+	FbElements *elements;
+	ScanKey		array = NULL;
+
+	for (int i = 0; i < key_count; i++)
+	{
+		if (!(keys[i].sk_flags & SK_SEARCHARRAY))
+			continue;
+		if (array != NULL)
+			return;
+		array = &keys[i];
+	}
+	if (array == NULL)
+		return;
+	elements = MemoryContextAllocZero(scan->query->estate->es_query_cxt, sizeof(FbElements));
+	elements->column = array->sk_attno;
+	fb_ahead_init(&elements->ahead, scan, &array_elements, scan->whole);
+}

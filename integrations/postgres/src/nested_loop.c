@@ -1,0 +1,344 @@
+/*
+ * Look-ahead of the inner index scans of nested loops.
+ *
+ * Each outer row begins the inner scan anew. Here some outer rows are fetched before their turn and kept in a queue;
+ * ahead.c looks at the inner index with their values.
+ *
+ * Nothing is done until a read of the inner scan waits. Then a function of ours takes the place of the outer node's
+ * own, if its rows may be computed ahead (outer_safe.c), and leaves it again when nothing waits and the queue is
+ * empty. Rows in the queue are copies without pins, in slots of the kind that the node returns, as the join's
+ * expressions may be compiled for that.
+ *
+ * It relies on the executor's ExecReScan, which calls what is registered with a node's expression context before
+ * anything else, and so tells us to drop the queue. A nested loop never runs backward, and marks nothing.
+ *
+ * Failure: errors of the outer node pass through. The queue goes with the query's memory.
+ */
+#include "forebay.h"
+
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+typedef struct Row
+{
+	TupleTableSlot *slot;
+	Size		size;
+} Row;
+
+typedef struct FbJoin
+{
+	/* Its values are the outer rows since the last rescan; `head` is the first in the queue. */
+	FbAhead		ahead;
+	dlist_node	running;		/* in the list of those whose outer node is ours */
+	NestLoop   *plan;
+	PlanState  *outer;
+	/* What is above the inner scan; NULL if nothing is. */
+	LimitState *limit;
+	/* No exception is known to `whole`. */
+	bool		sure;
+
+	ExecProcNodeMtd real;		/* NULL while the outer node is its own */
+	const TupleTableSlotOps *ops;
+	TupleDesc	desc;
+	/* Rows by their number modulo FB_VALUES_MOST, and the number after the last. Work_mem bounds what they take. */
+	Row		   *rows;
+	uint64		tail;
+	Size		size;
+	bool		ended;
+	/* The row before `head` was handed out, and is in use. */
+	bool		held;
+
+	bool		in_call;
+	bool		registered;
+	bool		rescanned;
+} FbJoin;
+
+static dlist_head running = DLIST_STATIC_INIT(running);
+
+static TupleTableSlot *exec_outer(PlanState *node);
+
+static Row *
+row_at(FbJoin *join, uint64 number)
+{
+	return &join->rows[number % FB_VALUES_MOST];
+}
+
+static EState *
+estate_of(FbJoin *join)
+{
+	return join->ahead.scan->query->estate;
+}
+
+static void
+clear_row(FbJoin *join, Row *row)
+{
+	ExecClearTuple(row->slot);
+	join->size -= row->size;
+	row->size = 0;
+}
+
+/* Forgets the rows of an outer node that is begun anew. */
+static void
+drop_rows(FbJoin *join)
+{
+	for (uint64 i = join->ahead.head - (join->held ? 1 : 0); i < join->tail; i++)
+		clear_row(join, row_at(join, i));
+	join->held = false;
+	join->tail = 0;
+	join->ended = false;
+	join->rescanned = false;
+	fb_ahead_restart(&join->ahead);
+}
+
+/* The outer node's expression context is reset: it is begun anew, unless it does so itself as it works. */
+static void
+context_reset(Datum arg)
+{
+	FbJoin	   *join = (FbJoin *) DatumGetPointer(arg);
+
+	join->registered = false;
+	if (!join->in_call)
+		join->rescanned = true;
+}
+
+static TupleTableSlot *
+call_outer(FbJoin *join)
+{
+	TupleTableSlot *slot;
+
+	join->in_call = true;
+	slot = join->real(join->outer);
+	join->in_call = false;
+	return slot;
+}
+
+/* Copies a row of the outer node to the queue. */
+static void
+enqueue(FbJoin *join, TupleTableSlot *from)
+{
+	Row		   *row = row_at(join, join->tail);
+	void	   *chunk;
+
+	if (row->slot == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(estate_of(join)->es_query_cxt);
+
+		row->slot = MakeTupleTableSlot(join->desc, join->ops);
+		MemoryContextSwitchTo(old);
+	}
+	ExecCopySlot(row->slot, from);
+	/* A copy of a row in a buffer is one more pin otherwise. */
+	ExecMaterializeSlot(row->slot);
+	if (join->ops == &TTSOpsVirtual)
+		chunk = ((VirtualTupleTableSlot *) row->slot)->data;
+	else if (join->ops == &TTSOpsMinimalTuple)
+		chunk = ((MinimalTupleTableSlot *) row->slot)->mintuple;
+	else
+		chunk = ((HeapTupleTableSlot *) row->slot)->tuple;
+	row->size = chunk != NULL ? GetMemoryChunkSpace(chunk) : 0;
+	join->size += row->size;
+	join->tail++;
+}
+
+/* Whether there is such a row in the queue, after fetching the next one if it is that. */
+static bool
+has_row(FbAhead *ahead, uint64 number)
+{
+	FbJoin	   *join = (FbJoin *) ahead;
+	TupleTableSlot *slot;
+
+	if (number < join->tail)
+		return true;
+	if (join->ended || join->size >= (Size) work_mem * 1024)
+		return false;
+	slot = call_outer(join);
+	if (TupIsNull(slot))
+	{
+		join->ended = true;
+		return false;
+	}
+	enqueue(join, slot);
+	return true;
+}
+
+static bool
+set_row(FbAhead *ahead, uint64 number)
+{
+	return fb_probe_set(ahead->probe, row_at((FbJoin *) ahead, number)->slot, (Datum) 0);
+}
+
+/* Leaves the outer node to itself, unless somebody took our place meanwhile and calls us. */
+static void
+leave(FbJoin *join)
+{
+	if (join->outer->ExecProcNodeReal != exec_outer)
+		return;
+	ExecSetExecProcNode(join->outer, join->real);
+	join->real = NULL;
+	dlist_delete(&join->running);
+}
+
+static TupleTableSlot *
+next_row(FbJoin *join)
+{
+	FbAhead    *ahead = &join->ahead;
+
+	if (join->rescanned)
+		drop_rows(join);
+	if (join->held)
+		clear_row(join, row_at(join, ahead->head - 1));
+	join->held = false;
+	ahead->leads = false;
+	if (ahead->head == join->tail)
+	{
+		TupleTableSlot *slot;
+
+		if (join->ended)
+		{
+			join->ended = false;
+			return NULL;
+		}
+		slot = call_outer(join);
+		if (TupIsNull(slot))
+			return slot;
+		ahead->taken++;
+		if (!fb_ahead_is_awake(ahead))
+		{
+			leave(join);
+			return slot;
+		}
+		/* Only the inner scan knows its other values, and has them from its first row on. */
+		if (ahead->taken == 1)
+			return slot;
+		enqueue(join, slot);
+	}
+	else
+		ahead->taken++;
+	if (fb_ahead_is_awake(ahead))
+		fb_ahead_look(ahead, ahead->head);
+	fb_ahead_take(ahead, ahead->head);
+	join->held = true;
+	return row_at(join, ahead->head++)->slot;
+}
+
+/* In the place of what carries out an outer node. */
+static TupleTableSlot *
+exec_outer(PlanState *node)
+{
+	dlist_iter	each;
+
+	dlist_foreach(each, &running)
+	{
+		FbJoin	   *join = dlist_container(FbJoin, running, each.cur);
+		TupleTableSlot *slot;
+
+		if (join->outer != node)
+			continue;
+		slot = next_row(join);
+		if (!join->registered)
+		{
+			join->registered = true;
+			RegisterExprContextCallback(node->ps_ExprContext, context_reset, PointerGetDatum(join));
+		}
+		return slot;
+	}
+	elog(ERROR, "forebay: nothing is known of this outer node");
+}
+
+/* Whether outer rows may be fetched ahead, and tell what the inner scan will do: then how to look. */
+static FbProbe *
+prepare(FbAhead *ahead)
+{
+	FbJoin	   *join = (FbJoin *) ahead;
+	TupleDesc	desc = ExecGetResultType(join->outer);
+	FbProbe    *probe;
+	bool		fixed;
+
+	join->ops = ExecGetResultSlotOps(join->outer, &fixed);
+	if (!fixed)
+		join->ops = &TTSOpsMinimalTuple;
+	if (join->ops != &TTSOpsVirtual && join->ops != &TTSOpsMinimalTuple &&
+		join->ops != &TTSOpsHeapTuple && join->ops != &TTSOpsBufferHeapTuple)
+		return NULL;
+	if (!fb_outer_is_safe(join->outer->plan, estate_of(join)->es_plannedstmt, ahead->all, ahead->all && join->sure))
+		return NULL;
+	probe = fb_probe_make(ahead->scan, join->plan, desc);
+	if (probe == NULL)
+		return NULL;
+	/* The inner scan has begun, so the limit is known. */
+	if (join->limit != NULL && !join->limit->noCount)
+		ahead->most = Max(1, Min(FB_VALUE_BLOCKS, join->limit->count + join->limit->offset));
+	else if (join->limit != NULL)
+		ahead->most = FB_VALUE_BLOCKS;
+	/* A copy, as no resource owner is to count our slots' use of it. */
+	join->desc = CreateTupleDescCopyConstr(desc);
+	join->rows = palloc0(FB_VALUES_MOST * sizeof(Row));
+	if (join->outer->ps_ExprContext == NULL)
+		ExecAssignExprContext(estate_of(join), join->outer);
+	return probe;
+}
+
+/* From the next row on, the outer node's rows go through ours. */
+static void
+wake(FbAhead *ahead)
+{
+	FbJoin	   *join = (FbJoin *) ahead;
+
+	if (join->real != NULL)
+		return;
+	join->real = join->outer->ExecProcNodeReal;
+	ExecSetExecProcNode(join->outer, exec_outer);
+	dlist_push_head(&running, &join->running);
+}
+
+static const FbSource outer_rows = {prepare, has_row, set_row, wake, NULL};
+
+/* Notes a nested loop whose inner side is an index scan that is noted, or a cache or a limit above one. */
+void
+fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure)
+{
+	PlanState  *inner = innerPlanState(node);
+	LimitState *limit = NULL;
+	dlist_iter	each;
+
+	if (IsA(inner, MemoizeState))
+		inner = outerPlanState(inner);
+	if (IsA(inner, LimitState))
+	{
+		limit = castNode(LimitState, inner);
+		inner = outerPlanState(inner);
+	}
+	if ((!IsA(inner, IndexScanState) && !IsA(inner, IndexOnlyScanState)) ||
+		castNode(NestLoop, node->js.ps.plan)->nestParams == NIL)
+		return;
+	dlist_foreach(each, &query->scans)
+	{
+		FbScan	   *scan = dlist_container(FbScan, link, each.cur);
+		FbJoin	   *join;
+
+		if (scan->node != inner)
+			continue;
+		join = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbJoin));
+		join->plan = castNode(NestLoop, node->js.ps.plan);
+		join->outer = outerPlanState(node);
+		join->sure = sure;
+		join->limit = limit;
+		join->ahead.fetched = true;
+		if (node->js.single_match || node->js.jointype == JOIN_SEMI || node->js.jointype == JOIN_ANTI)
+			join->ahead.most = 1;
+		fb_ahead_init(&join->ahead, scan, &outer_rows, whole);
+		return;
+	}
+}
+
+/* The query's memory goes, with its joins. */
+void
+fb_joins_gone(FbQuery *query)
+{
+	dlist_mutable_iter each;
+
+	dlist_foreach_modify(each, &running)
+		if (dlist_container(FbJoin, running, each.cur)->ahead.scan->query == query)
+			dlist_delete(each.cur);
+}

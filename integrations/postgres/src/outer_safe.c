@@ -1,0 +1,312 @@
+/*
+ * Whether rows of a plan may be computed before they are asked for.
+ *
+ * A nested loop's outer rows are fetched ahead of their use. Nobody may see it: what computes them has no effects
+ * and depends on nothing that happens meanwhile; where rows behind those that are used might never have been
+ * computed, it raises no errors; and where the query may stop at any row, the next is there in bounded time.
+ *
+ * The lists are of what is allowed: nodes and expressions of a later server are refused until they are known here.
+ *
+ * Failure: none; what is not surely safe is not.
+ */
+#include "forebay.h"
+
+#include "access/transam.h"
+#include "catalog/pg_proc.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/lsyscache.h"
+
+typedef struct Check
+{
+	PlannedStmt *statement;
+	/* Functions may depend on what is constant for a statement: nothing else in it has effects. */
+	bool		stable;
+	bool		no_errors;
+	bool		steady;
+} Check;
+
+static bool plan_is_safe(Plan *plan, Check *check);
+static bool unsafe(Node *node, void *context);
+
+static bool
+function_is_unsafe(Oid function, void *context)
+{
+	Check	   *check = context;
+	char		volatility = func_volatile(function);
+
+	if (volatility == PROVOLATILE_VOLATILE || (volatility == PROVOLATILE_STABLE && !check->stable))
+		return true;
+	return check->no_errors && !get_func_leakproof(function);
+}
+
+/* Whether a subplan is to be feared. */
+static bool
+subplan_is_unsafe(SubPlan *subplan, Check *check)
+{
+	return check->no_errors ||
+		!plan_is_safe(list_nth(check->statement->subplans, subplan->plan_id - 1), check);
+}
+
+/* Whether something in an expression is to be feared; an expression_tree_walker. */
+static bool
+unsafe(Node *node, void *context)
+{
+	Check	   *check = context;
+
+	if (node == NULL)
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_List:
+		case T_TargetEntry:
+		case T_Var:
+		case T_Const:
+		case T_Param:
+		case T_FuncExpr:
+		case T_OpExpr:
+		case T_DistinctExpr:
+		case T_NullIfExpr:
+		case T_ScalarArrayOpExpr:
+		case T_BoolExpr:
+		case T_RelabelType:
+		case T_CaseExpr:
+		case T_CaseWhen:
+		case T_CaseTestExpr:
+		case T_CoalesceExpr:
+		case T_NullTest:
+		case T_BooleanTest:
+		case T_RowExpr:
+			break;
+		case T_CoerceViaIO:
+		case T_ArrayExpr:
+		case T_ArrayCoerceExpr:
+		case T_ConvertRowtypeExpr:
+		case T_FieldSelect:
+		case T_RowCompareExpr:
+		case T_MinMaxExpr:
+		case T_SubscriptingRef:
+			if (check->no_errors)
+				return true;
+			break;
+		case T_SQLValueFunction:
+			if (check->no_errors || !check->stable)
+				return true;
+			break;
+		case T_Aggref:
+			if (check->no_errors || castNode(Aggref, node)->aggfnoid >= FirstNormalObjectId)
+				return true;
+			break;
+		case T_WindowFunc:
+			if (check->no_errors || castNode(WindowFunc, node)->winfnoid >= FirstNormalObjectId)
+				return true;
+			break;
+		case T_SubPlan:
+			if (subplan_is_unsafe(castNode(SubPlan, node), check))
+				return true;
+			break;
+		case T_AlternativeSubPlan:
+			break;
+		default:
+			return true;
+	}
+	return check_functions_in_node(node, function_is_unsafe, context) ||
+		expression_tree_walker(node, unsafe, context);
+}
+
+/* Whether all children of an Append may be run ahead. */
+static bool
+all_safe(List *plans, Check *check)
+{
+	ListCell   *each;
+
+	foreach(each, plans)
+		if (!plan_is_safe(lfirst(each), check))
+			return false;
+	return true;
+}
+
+/* The expressions of a node besides its rows and filter, as far as they are asked for each row. */
+static bool
+own_is_unsafe(Plan *plan, Check *check)
+{
+	switch (nodeTag(plan))
+	{
+		case T_IndexScan:
+			return unsafe((Node *) ((IndexScan *) plan)->indexqual, check) ||
+				unsafe((Node *) ((IndexScan *) plan)->indexqualorig, check) ||
+				unsafe((Node *) ((IndexScan *) plan)->indexorderby, check) ||
+				unsafe((Node *) ((IndexScan *) plan)->indexorderbyorig, check);
+		case T_IndexOnlyScan:
+			return unsafe((Node *) ((IndexOnlyScan *) plan)->indexqual, check) ||
+				unsafe((Node *) ((IndexOnlyScan *) plan)->indexorderby, check);
+		case T_BitmapIndexScan:
+			return unsafe((Node *) ((BitmapIndexScan *) plan)->indexqual, check);
+		case T_BitmapHeapScan:
+			return unsafe((Node *) ((BitmapHeapScan *) plan)->bitmapqualorig, check);
+		case T_TidScan:
+			return unsafe((Node *) ((TidScan *) plan)->tidquals, check);
+		case T_ValuesScan:
+			return unsafe((Node *) ((ValuesScan *) plan)->values_lists, check);
+		case T_FunctionScan:
+			{
+				ListCell   *each;
+
+				foreach(each, ((FunctionScan *) plan)->functions)
+					if (unsafe(lfirst_node(RangeTblFunction, each)->funcexpr, check))
+						return true;
+				return false;
+			}
+		case T_Result:
+			return unsafe(((Result *) plan)->resconstantqual, check);
+		case T_NestLoop:
+			return unsafe((Node *) ((Join *) plan)->joinqual, check);
+		case T_HashJoin:
+			return unsafe((Node *) ((Join *) plan)->joinqual, check) ||
+				unsafe((Node *) ((HashJoin *) plan)->hashclauses, check);
+		case T_MergeJoin:
+			return unsafe((Node *) ((Join *) plan)->joinqual, check) ||
+				unsafe((Node *) ((MergeJoin *) plan)->mergeclauses, check);
+		default:
+			return false;
+	}
+}
+
+/* Whether a node and what is below may be run ahead. */
+static bool
+plan_is_safe(Plan *plan, Check *check)
+{
+	Check		below = *check;
+	ListCell   *each;
+
+	if (plan == NULL)
+		return true;
+	switch (nodeTag(plan))
+	{
+		case T_SeqScan:
+		case T_IndexScan:
+		case T_IndexOnlyScan:
+		case T_SubqueryScan:
+		case T_ValuesScan:
+		case T_WorkTableScan:
+		case T_Material:
+		case T_Result:
+			break;
+		case T_Sort:
+			/* The first row is there when all below is done: what is below has nothing left to raise, or to take time. */
+			below.no_errors = false;
+			below.steady = false;
+			break;
+		case T_Append:
+		case T_MergeAppend:
+		case T_BitmapHeapScan:
+		case T_BitmapIndexScan:
+		case T_BitmapAnd:
+		case T_BitmapOr:
+		case T_TidScan:
+		case T_NestLoop:
+		case T_HashJoin:
+		case T_MergeJoin:
+		case T_Hash:
+		case T_Unique:
+			if (check->steady)
+				return false;
+			break;
+		case T_CteScan:
+		case T_FunctionScan:
+		case T_Agg:
+		case T_Group:
+		case T_WindowAgg:
+		case T_IncrementalSort:
+		case T_Limit:
+		case T_SetOp:
+		case T_Memoize:
+		case T_Gather:
+		case T_GatherMerge:
+			if (check->steady || check->no_errors)
+				return false;
+			break;
+		default:
+			return false;
+	}
+	if (check->steady && plan->qual != NIL)
+		return false;
+	if (unsafe((Node *) plan->targetlist, check) || unsafe((Node *) plan->qual, check) ||
+		own_is_unsafe(plan, check))
+		return false;
+	foreach(each, plan->initPlan)
+		if (subplan_is_unsafe(lfirst_node(SubPlan, each), check))
+			return false;
+	if (IsA(plan, CteScan) &&
+		!plan_is_safe(list_nth(check->statement->subplans, ((CteScan *) plan)->ctePlanId - 1), check))
+		return false;
+	if ((IsA(plan, SubqueryScan) && !plan_is_safe(((SubqueryScan *) plan)->subplan, &below)) ||
+		(IsA(plan, Append) && !all_safe(((Append *) plan)->appendplans, &below)) ||
+		(IsA(plan, MergeAppend) && !all_safe(((MergeAppend *) plan)->mergeplans, &below)) ||
+		(IsA(plan, BitmapAnd) && !all_safe(((BitmapAnd *) plan)->bitmapplans, &below)) ||
+		(IsA(plan, BitmapOr) && !all_safe(((BitmapOr *) plan)->bitmapplans, &below)))
+		return false;
+	return plan_is_safe(outerPlan(plan), &below) && plan_is_safe(innerPlan(plan), &below);
+}
+
+/* Whether all of a statement computes only. */
+static bool
+has_no_effects(PlannedStmt *statement)
+{
+	Check		check = {.statement = statement, .stable = true};
+	ListCell   *each;
+
+	if (statement->commandType != CMD_SELECT || statement->hasModifyingCTE || statement->rowMarks != NIL ||
+		!plan_is_safe(statement->planTree, &check))
+		return false;
+	foreach(each, statement->subplans)
+		if (!plan_is_safe(lfirst(each), &check))
+			return false;
+	return true;
+}
+
+/*
+ * Whether rows of a plan may be computed before they are asked for. `sure` if all its rows are computed anyway, `whole`
+ * if that is so as far as is known ahead, with rare exceptions.
+ */
+bool
+fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure)
+{
+	Check		check = {.statement = statement, .no_errors = !sure, .steady = !whole};
+
+	if (plan_is_safe(plan, &check))
+		return true;
+	/* What is constant for a statement is so only if nothing in it has effects. */
+	check.stable = true;
+	return plan_is_safe(plan, &check) && has_no_effects(statement);
+}
+
+/* Whether a node that hands on all its rows surely takes all of a child's. */
+bool
+fb_surely_takes_all(PlanState *node, PlanState *child)
+{
+	switch (nodeTag(node))
+	{
+		case T_NestLoopState:
+		case T_AggState:
+		case T_SortState:
+		case T_IncrementalSortState:
+		case T_MaterialState:
+		case T_AppendState:
+		case T_MergeAppendState:
+		case T_GatherState:
+		case T_GatherMergeState:
+		case T_UniqueState:
+		case T_GroupState:
+		case T_ModifyTableState:
+		case T_LockRowsState:
+		case T_SubqueryScanState:
+		case T_ResultState:
+		case T_HashState:
+			return true;
+		case T_HashJoinState:
+			/* Where the inner side is empty, the outer one is left. */
+			return child == innerPlanState(node);
+		default:
+			return false;
+	}
+}

@@ -1,0 +1,402 @@
+/*
+ * Where an index scan with other key values would go: its leaf, and its heap blocks.
+ *
+ * The inner index scan of a nested loop is begun anew for each outer row, one with an array for each element. For a
+ * row or an element that it has not come to, the conditions are copied and get those values, and the index is
+ * descended with those that hold its leading columns by equality. This is in two parts, as a leaf may have to come from disk: the first reads upper pages only
+ * and tells the leaf's number, the second looks at the leaf.
+ *
+ * It relies on nbtree's own comparisons, and on the server's own operators: others might do anything. An entry that
+ * moves between the two parts, by a page split say, costs a hint; one step to the right is made for it.
+ *
+ * Failure: an unreadable page is an error, as for the scan. So pages that are not in shared buffers are read only
+ * where the scan will surely read them too. All pins and locks end before a function returns.
+ */
+#include "forebay.h"
+
+#include "access/transam.h"
+#include "catalog/pg_am.h"
+#include "compat.h"
+#include "nodes/nodeFuncs.h"
+#include "storage/bufmgr.h"
+#include "utils/lsyscache.h"
+
+/* One condition of the scan whose value is known ahead. */
+typedef struct ProbeKey
+{
+	/* The scan's own, whose value holds where it is not the outer row's. */
+	ScanKey		live;
+	ScanKeyData own;
+	/* The column of the outer row that the value is from; 0 if it is not. */
+	AttrNumber	column;
+	/* It is an element of an array. */
+	bool		element;
+	int16		length;
+} ProbeKey;
+
+struct FbProbe
+{
+	IndexScanDesc *scan;
+	ProbeKey   *keys;
+	int			key_count;
+	/* Which of the keys holds each leading column. */
+	int			prefix[INDEX_MAX_KEYS];
+	BTScanInsertData search;
+};
+
+/* Whether an expression has a value of the outer row in it; an expression_tree_walker. */
+static bool
+of_outer_row(Node *node, void *context)
+{
+	ListCell   *each;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Param) && castNode(Param, node)->paramkind == PARAM_EXEC)
+	{
+		foreach(each, ((NestLoop *) context)->nestParams)
+			if (lfirst_node(NestLoopParam, each)->paramno == castNode(Param, node)->paramid)
+				return true;
+		return false;
+	}
+	return expression_tree_walker(node, of_outer_row, context);
+}
+
+/* The column of the outer row that an expression is; 0 if it is none. */
+static AttrNumber
+column_of(Node *node, NestLoop *join)
+{
+	ListCell   *each;
+
+	while (node != NULL && IsA(node, RelabelType))
+		node = (Node *) castNode(RelabelType, node)->arg;
+	if (node == NULL || !IsA(node, Param) || castNode(Param, node)->paramkind != PARAM_EXEC)
+		return 0;
+	foreach(each, join->nestParams)
+	{
+		NestLoopParam *param = lfirst_node(NestLoopParam, each);
+
+		if (param->paramno == castNode(Param, node)->paramid &&
+			IsA(param->paramval, Var) && param->paramval->varattno > 0)
+			return param->paramval->varattno;
+	}
+	return 0;
+}
+
+/* Takes a condition of the scan, if its value is known ahead and it can be asked by us. */
+static void
+take_key(FbProbe *probe, ScanKey live, IndexRuntimeKeyInfo *runtime, int runtime_count,
+		 NestLoop *join, TupleDesc outer)
+{
+	ProbeKey   *key = &probe->keys[probe->key_count];
+
+	if ((live->sk_flags & (SK_ROW_HEADER | SK_ROW_MEMBER | SK_SEARCHNULL | SK_SEARCHNOTNULL)) ||
+		(join != NULL && (live->sk_flags & SK_SEARCHARRAY)) || live->sk_func.fn_oid >= FirstNormalObjectId)
+		return;
+	key->live = live;
+	key->column = 0;
+	key->element = (live->sk_flags & SK_SEARCHARRAY) != 0;
+	for (int i = 0; i < runtime_count; i++)
+	{
+		Node	   *value;
+
+		if (runtime[i].scan_key != live || join == NULL)
+			continue;
+		value = (Node *) runtime[i].key_expr->expr;
+		key->column = column_of(value, join);
+		if (key->column == 0 && of_outer_row(value, join))
+			return;
+		if (key->column > outer->natts)
+			return;
+	}
+	if (key->column > 0)
+		key->length = TupleDescAttr(outer, key->column - 1)->attlen;
+	key->own = *live;
+	probe->key_count++;
+}
+
+/* Adds a leading column to what the index is descended with; false if no condition holds it by equality. */
+static bool
+take_column(FbProbe *probe, Relation index, AttrNumber column)
+{
+	for (int i = 0; i < probe->key_count; i++)
+	{
+		ScanKey		key = &probe->keys[i].own;
+		Oid			own_type = index->rd_opcintype[column - 1];
+		int			flags = index->rd_indoption[column - 1] << SK_BT_INDOPTION_SHIFT;
+		ScanKey		to = &probe->search.scankeys[column - 1];
+
+		if (key->sk_attno != column || key->sk_strategy != BTEqualStrategyNumber)
+			continue;
+		if (key->sk_subtype == own_type || !OidIsValid(key->sk_subtype))
+		{
+			FmgrInfo   *order = index_getprocinfo(index, column, BTORDER_PROC);
+
+			if (order->fn_oid >= FirstNormalObjectId)
+				return false;
+			ScanKeyEntryInitializeWithInfo(to, flags, column, InvalidStrategy, key->sk_subtype,
+										   key->sk_collation, order, (Datum) 0);
+		}
+		else
+		{
+			Oid			order = get_opfamily_proc(index->rd_opfamily[column - 1], own_type, key->sk_subtype,
+												  BTORDER_PROC);
+
+			if (!OidIsValid(order) || order >= FirstNormalObjectId)
+				return false;
+			ScanKeyEntryInitialize(to, flags, column, InvalidStrategy, key->sk_subtype,
+								   key->sk_collation, order, (Datum) 0);
+		}
+		probe->prefix[column - 1] = i;
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Makes a probe for an index scan, in the current memory context, which must be the query's: for the inner one of a
+ * nested loop, or for one with an array if `join` is NULL. NULL if the values do not tell where it goes. The scan
+ * must have begun.
+ */
+FbProbe *
+fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer)
+{
+	IndexScanState *plain = (IndexScanState *) scan->node;
+	IndexOnlyScanState *only = (IndexOnlyScanState *) scan->node;
+	ScanKey		keys = scan->index_only ? only->ioss_ScanKeys : plain->iss_ScanKeys;
+	int			key_count = scan->index_only ? only->ioss_NumScanKeys : plain->iss_NumScanKeys;
+	IndexRuntimeKeyInfo *runtime = scan->index_only ? only->ioss_RuntimeKeys : plain->iss_RuntimeKeys;
+	int			runtime_count = scan->index_only ? only->ioss_NumRuntimeKeys : plain->iss_NumRuntimeKeys;
+	Relation	index = (*scan->scan)->indexRelation;
+	ScanDirection order = scan->index_only ? ((IndexOnlyScan *) scan->node->plan)->indexorderdir
+		: ((IndexScan *) scan->node->plan)->indexorderdir;
+	FbProbe    *probe = palloc0(sizeof(FbProbe));
+	bool		varies = false;
+
+	probe->scan = scan->scan;
+	/* A scan that goes backward begins behind the last entry with its values. */
+	probe->search.nextkey = ScanDirectionIsBackward(order);
+	probe->keys = palloc0(Max(key_count, 1) * sizeof(ProbeKey));
+	for (int i = 0; i < key_count; i++)
+		take_key(probe, &keys[i], runtime, runtime_count, join, outer);
+	while (probe->search.keysz < IndexRelationGetNumberOfKeyAttributes(index) &&
+		   take_column(probe, index, probe->search.keysz + 1))
+	{
+		ProbeKey   *key = &probe->keys[probe->prefix[probe->search.keysz++]];
+
+		varies |= key->column > 0 || key->element;
+	}
+	if (!varies)
+		return NULL;
+	_bt_metaversion(index, &probe->search.heapkeyspace, &probe->search.allequalimage);
+	return probe;
+}
+
+/* Sets the values of an outer row, or an element. False if the scan finds nothing for it, or that cannot be told. */
+bool
+fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element)
+{
+	for (int i = 0; i < probe->key_count; i++)
+	{
+		ProbeKey   *key = &probe->keys[i];
+		bool		null = false;
+
+		if (key->column > 0)
+		{
+			key->own.sk_argument = slot_getattr(row, key->column, &null);
+			if (!null && key->length == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(key->own.sk_argument)))
+				return false;
+		}
+		else if (key->element)
+			key->own.sk_argument = element;
+		else
+		{
+			null = (key->live->sk_flags & SK_ISNULL) != 0;
+			key->own.sk_argument = key->live->sk_argument;
+		}
+		if (null)
+			return false;
+	}
+	for (int i = 0; i < probe->search.keysz; i++)
+		probe->search.scankeys[i].sk_argument = probe->keys[probe->prefix[i]].own.sk_argument;
+	return true;
+}
+
+/* Whether the values lie behind an entry; those that are equal do where a scan comes from behind. */
+static bool
+lie_behind(FbProbe *probe, Relation index, Page page, OffsetNumber at)
+{
+	return _bt_compare(index, &probe->search, page, at) >= (probe->search.nextkey ? 0 : 1);
+}
+
+/* The first entry of a page that the values do not lie behind; one past the last if there is none. */
+static OffsetNumber
+first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
+{
+	OffsetNumber low = P_FIRSTDATAKEY(links);
+	OffsetNumber high = PageGetMaxOffsetNumber(page) + 1;
+
+	while (low < high)
+	{
+		OffsetNumber middle = low + (high - low) / 2;
+
+		if (lie_behind(probe, index, page, middle))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Whether all that is looked for lies to the right of a page, as it was split. */
+static bool
+is_right_of(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
+{
+	return !P_RIGHTMOST(links) && lie_behind(probe, index, page, P_HIKEY);
+}
+
+/* The leaf where the values set are; invalid if there is none, or it cannot be told without a read. */
+BlockNumber
+fb_probe_leaf(FbProbe *probe, bool may_read)
+{
+	IndexScanDesc desc = *probe->scan;
+	Relation	index = desc->indexRelation;
+	Buffer		buffer = FbGetRoot(index, desc->heapRelation);
+	BlockNumber next;
+
+	if (buffer == InvalidBuffer)
+		return InvalidBlockNumber;
+	for (;;)
+	{
+		Page		page = BufferGetPage(buffer);
+		BTPageOpaque links = (BTPageOpaque) PageGetSpecialPointer(page);
+		uint32		level = links->btpo_level;
+
+		if (P_ISLEAF(links) || P_IGNORE(links))
+		{
+			next = P_ISLEAF(links) ? BufferGetBlockNumber(buffer) : InvalidBlockNumber;
+			break;
+		}
+		if (is_right_of(probe, index, page, links))
+			next = links->btpo_next;
+		else
+		{
+			OffsetNumber at = first_not_before(probe, index, page, links);
+
+			/* The first downlink of a page stands for all that is before the second. */
+			at = Max(OffsetNumberPrev(at), P_FIRSTDATAKEY(links));
+			if (at > PageGetMaxOffsetNumber(page))
+			{
+				next = InvalidBlockNumber;
+				break;
+			}
+			next = BTreeTupleGetDownLink((IndexTuple) PageGetItem(page, PageGetItemId(page, at)));
+			level--;
+		}
+		if (level == 0)
+			break;
+		if (!may_read && !fb_in_buffers(index, next))
+		{
+			next = InvalidBlockNumber;
+			break;
+		}
+		buffer = _bt_relandgetbuf(index, buffer, next, BT_READ);
+	}
+	_bt_relbuf(index, buffer);
+	return next;
+}
+
+/* Whether an entry of the leaf matches what else is known of the scan's conditions. */
+static bool
+matches(FbProbe *probe, Relation index, IndexTuple row)
+{
+	for (int i = 0; i < probe->key_count; i++)
+	{
+		ScanKey		key = &probe->keys[i].own;
+		bool		null;
+		Datum		value = index_getattr(row, key->sk_attno, RelationGetDescr(index), &null);
+
+		if (null || !DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation, value, key->sk_argument)))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Copies the heap blocks of the rows on a leaf, `most` at most, and returns how many; *longer if there may be more.
+ * *spent_ns is how long reading the leaf took, less than 0 if it was in shared buffers.
+ */
+int
+fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, bool may_read,
+			  bool *longer, int64 *spent_ns)
+{
+	Relation	index = (*probe->scan)->indexRelation;
+	bool		backward = probe->search.nextkey;
+	int			count = 0;
+
+	*longer = false;
+	*spent_ns = -1;
+	/* The second page is for what begins just behind the first, or was moved there. */
+	for (int pages = 0; pages < 2 && count == 0 && !*longer; pages++)
+	{
+		int64		reads = pgBufferUsage.shared_blks_read;
+		instr_time	since;
+		Buffer		buffer;
+		Page		page;
+		BTPageOpaque links;
+		OffsetNumber at;
+		OffsetNumber last;
+		bool		right;
+
+		if (leaf == P_NONE || leaf == InvalidBlockNumber)
+			break;
+		if (!may_read && !fb_in_buffers(index, leaf))
+		{
+			*longer = true;
+			break;
+		}
+		INSTR_TIME_SET_CURRENT(since);
+		buffer = ReadBuffer(index, leaf);
+		if (pgBufferUsage.shared_blks_read != reads)
+		{
+			instr_time	now;
+
+			INSTR_TIME_SET_CURRENT(now);
+			INSTR_TIME_SUBTRACT(now, since);
+			*spent_ns = Max(*spent_ns, 0) + (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+		}
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		page = BufferGetPage(buffer);
+		links = (BTPageOpaque) PageGetSpecialPointer(page);
+		/* It may have become another page since its number was found. */
+		if (PageIsNew(page) || PageGetSpecialSize(page) != MAXALIGN(sizeof(BTPageOpaqueData)) ||
+			!P_ISLEAF(links) || P_IGNORE(links))
+		{
+			UnlockReleaseBuffer(buffer);
+			break;
+		}
+		last = PageGetMaxOffsetNumber(page);
+		right = is_right_of(probe, index, page, links);
+		at = right ? last + 1 : first_not_before(probe, index, page, links);
+		leaf = right || (!backward && at > last && !P_RIGHTMOST(links)) ? links->btpo_next : P_NONE;
+		if (backward && !right)
+			at--;
+		for (; at >= P_FIRSTDATAKEY(links) && at <= last && !*longer; at += backward ? -1 : 1)
+		{
+			ItemId		item = PageGetItemId(page, at);
+			IndexTuple	row = (IndexTuple) PageGetItem(page, item);
+
+			if (_bt_compare(index, &probe->search, page, at) != 0)
+				break;
+			if (ItemIdIsDead(item) || !matches(probe, index, row))
+				continue;
+			count += fb_copy_blocks(row, blocks + count, most - count);
+			*longer = count == most;
+		}
+		/* The rows of these values go on behind the page. */
+		if (count > 0 && (at > last ? !P_RIGHTMOST(links) : at < P_FIRSTDATAKEY(links) && !P_LEFTMOST(links)))
+			*longer = true;
+		UnlockReleaseBuffer(buffer);
+	}
+	return count;
+}
