@@ -65,13 +65,13 @@ class Server:
         return self.run(f"{self.args.bin}/{name}", *connect, *rest, database, env=env)
 
     def ctl(self, *rest):
-        inside = self.args.cgroup / "cgroup.procs" if self.args.memory else "/dev/null"
+        inside = " ".join(str(group / "cgroup.procs") for group in self.args.groups) or "/dev/null"
         options = f"-c shared_buffers={self.args.shared_buffers}MB -c max_parallel_workers_per_gather=0 -c autovacuum=off"
         options += "".join(f" -c {one}" for one in self.args.set)
         log = f"{self.args.data}.strategies.log"
         # The shell that starts the server is in the cgroup, and the server with it.
         command = [f"{self.args.bin}/pg_ctl", "-D", self.args.data, "-l", log, "-w", "-o", options, *rest]
-        shell = f"echo $$ > {inside}; exec su {self.args.user} -s /bin/bash -c {shlex.quote(shlex.join(command))}"
+        shell = f"echo $$ | tee {inside} > /dev/null; exec su {self.args.user} -s /bin/bash -c {shlex.quote(shlex.join(command))}"
         subprocess.run(["/bin/sh", "-c", shell], check=True, stdout=subprocess.DEVNULL)
 
     def __enter__(self):
@@ -119,16 +119,33 @@ def pgbench(server, workload, entrant):
     return float(re.search(r"tps = ([\d.]+) \(without", said).group(1))
 
 
+def limit(args, memory=None, disk=None):
+    """Limits the server's cgroups, of either version: megabytes of memory; reads and megabytes of them a second."""
+    device = pathlib.Path(f"/sys/block/{args.device}/dev").read_text().strip() if disk else None
+    for group in args.groups:
+        group.mkdir(exist_ok=True)
+        values = {}
+        if memory:
+            values |= {"memory.limit_in_bytes": memory << 20, "memory.max": memory << 20}
+        if disk:
+            iops, megabytes = disk
+            values |= {"blkio.throttle.read_iops_device": f"{device} {iops}",
+                       "blkio.throttle.read_bps_device": f"{device} {megabytes << 20}",
+                       "io.max": f"{device} riops={iops} rbps={megabytes << 20}"}
+        for name, value in values.items():
+            if (group / name).exists():
+                (group / name).write_text(str(value))
+
+
 @contextlib.contextmanager
 def machine(args):
-    """The cgroup and the device's readahead, until the end."""
+    """The cgroups and the device's readahead, until the end."""
     queue = pathlib.Path(f"/sys/block/{args.device}/queue/read_ahead_kb") if args.device else None
     before = queue.read_text() if queue else None
     if args.memory:
-        args.cgroup.mkdir(exist_ok=True)
-        version1 = args.cgroup / "memory.limit_in_bytes"
-        limit = version1 if version1.exists() else args.cgroup / "memory.max"
-        limit.write_text(str(args.memory << 20))
+        # What is in the page cache already is nobody's, and would come free.
+        drop_caches()
+        limit(args, memory=args.memory)
     if queue and args.read_ahead_kb:
         queue.write_text(str(args.read_ahead_kb))
     try:
@@ -136,9 +153,9 @@ def machine(args):
     finally:
         if queue:
             queue.write_text(before)
-        if args.memory:
+        for group in args.groups:
             with contextlib.suppress(OSError):
-                args.cgroup.rmdir()
+                group.rmdir()
 
 
 def measure(server, workload, entrant):
@@ -164,12 +181,13 @@ def main():
     parser.add_argument("--shared-buffers", type=int, default=32, help="MB")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server")
     parser.add_argument("--memory", type=int, help="MB, of the cgroup that the server runs in")
-    parser.add_argument("--cgroup", type=pathlib.Path, default="/sys/fs/cgroup/memory/forebay-bench")
+    parser.add_argument("--disk", help="IOPS,MB: reads and megabytes of them a second that the server's cgroup may have")
     parser.add_argument("--device", help="block device of the cluster, such as vda")
     parser.add_argument("--read-ahead-kb", type=int, help="readahead of the device, meanwhile")
     parser.add_argument("--warehouses", type=int, default=10)
     parser.add_argument("--load-tpcc", action="store_true", help="make the database of the mix, and do nothing else")
     args = parser.parse_args()
+    args.groups = []
     if args.load_tpcc:
         args.shared_buffers = 512
         with Server(args) as server:
@@ -177,6 +195,9 @@ def main():
             server.tool("psql", "-X", "-q", "-v", f"warehouses={args.warehouses}", "-f", "schema.sql", database="tpcc")
             server.tool("psql", "-X", "-q", "-c", "vacuum freeze analyze", "-c", "checkpoint", database="tpcc")
         return
+    root = pathlib.Path("/sys/fs/cgroup")
+    version1 = [root / name for name in ("memory", "blkio") if (root / name).is_dir()]
+    args.groups = [at / "forebay-bench" for at in version1 or [root]] if args.memory or args.disk else []
     # Whatever ends this, the server is stopped, and the machine as it was.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     entrants = args.entrants.split(",")
@@ -189,6 +210,8 @@ def main():
             seconds, args.seconds = args.seconds, args.warm_up
             measure(server, args.workloads[0], "stock")
             args.seconds = seconds
+        if args.disk:
+            limit(args, disk=[int(part) for part in args.disk.split(",")])
         began = int(time.time())
         for turn in range(args.rounds):
             for workload in args.workloads:
@@ -197,7 +220,7 @@ def main():
                     value = measure(server, workload, entrant)
                     found.append((workload, entrant, value))
                     print(f"{version} {args.label} {workload} {entrant}: {value:.1f}", flush=True)
-    key = {"version": version, "label": args.label, "read_ahead_kb": read_ahead_kb, "memory_mb": args.memory, "set": args.set}
+    key = {"version": version, "label": args.label, "read_ahead_kb": read_ahead_kb, "memory_mb": args.memory, "disk": args.disk, "set": args.set}
     report(args, key, found)
 
 
