@@ -93,7 +93,7 @@ same_state(IndexScanDesc desc)
 }
 
 /* Which noted scan this is, if any. One that begins is looked up anew: an error may have left its descriptor's place. */
-static FbScan *
+static inline FbScan *
 find(IndexScanDesc desc, bool begins)
 {
 	Entry	   *entry;
@@ -323,7 +323,8 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 	if (scan == NULL)
 		return btgettuple(desc, direction);
 	/* Another's, if that has a node that somebody else carries out. */
-	fb_scan_fetched();
+	if (fetching != NULL)
+		fb_scan_fetched();
 	if (scan->block != InvalidBlockNumber)
 		came(scan);
 	if (!(scan->ahead != NULL && (scan->begins || scan->ahead->source->follow != NULL)
@@ -426,11 +427,22 @@ end_scan(IndexScanDesc desc)
 }
 
 /* In the place of what carries out the node: its row is there, so the time for its block ends. */
-static TupleTableSlot *
+static inline TupleTableSlot *
 node_returns(PlanState *node, TupleTableSlot *row)
 {
-	if (fetching != NULL && fetching->node == node)
-		came(fetching);
+	FbScan	   *scan = fetching;
+
+	if (scan != NULL && scan->node == node)
+	{
+		/* By far the most frequent case where nothing waits. */
+		if (!scan->awake && pgBufferUsage.shared_blks_read == scan->reads)
+		{
+			fetching = NULL;
+			scan->block = InvalidBlockNumber;
+		}
+		else
+			came(scan);
+	}
 	return row;
 }
 
