@@ -84,6 +84,7 @@ fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "what is compared is made for it")]
 fn equal<T: PartialEq + std::fmt::Debug>(what: &str, left: T, right: T) -> Result<(), String> {
     if left == right { Ok(()) } else { Err(format!("{what}: {left:?}, not {right:?}")) }
 }
