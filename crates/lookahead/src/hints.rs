@@ -12,6 +12,10 @@
 //! about 32 blocks in all, it sleeps. To ask the kernel what is resident (mincore, cachestat) was rejected: it
 //! costs as much as the hint.
 //!
+//! A long sequence is left to the kernel. It reads ahead of one by itself, unless it finds blocks there that hints
+//! have brought: a scan of 76,000 blocks in a row took 1.75 s with hints for all and 1.00 s without (readahead 128 KiB).
+//! Source: PostgreSQL's read streams give no advice for sequences either.
+//!
 //! A consumer that may stop at any row (LIMIT, a cursor) gets a look-ahead of a tenth of what it has taken, so
 //! that it reads a tenth too much at most. 2,560 blocks then reach a distance of 256, at the cost of
 //! 10 ln(256) = 55 waits; one that takes all doubles its distance with each wait that it had not.
@@ -46,6 +50,11 @@ const RESIDENT_LEFT_OUT: u32 = 3;
 const RESIDENT_FORESEEN: u32 = 256;
 /// A consumer that may stop is looked ahead of by one block for so many that it took.
 const TAKEN_FOR_EACH: u64 = 10;
+/// A sequence is asked for so far, and then left to the kernel's own readahead, which is good at that and is kept
+/// from it by hints.
+const SEQUENCE_ASKED: u32 = 16;
+/// After so many blocks of one, looking ahead is of no use before the consumer has left it.
+const SEQUENCE_WATCHED: u32 = 256;
 /// Foreseen blocks that are remembered.
 const REMEMBERED: usize = SETS * WAYS;
 const SETS: usize = 512;
@@ -122,6 +131,12 @@ pub struct Hints {
     /// In a row that were not foreseen though others are ahead.
     strays: u32,
     resident_foreseen: u32,
+    /// The block foreseen last, and how many up to it follow each other.
+    last: Block,
+    sequence: u32,
+    /// The same of the blocks that the consumer came to.
+    came_last: Block,
+    came_sequence: u32,
     resident_left_out: u32,
     leave_out_every: u32,
     until_left_out: u32,
@@ -147,6 +162,10 @@ impl Hints {
             took: 0,
             strays: 0,
             resident_foreseen: 0,
+            last: 0,
+            sequence: 0,
+            came_last: 0,
+            came_sequence: 0,
             resident_left_out: 0,
             leave_out_every: LEAVE_OUT_FIRST,
             until_left_out: LEAVE_OUT_FIRST,
@@ -213,6 +232,8 @@ impl Hints {
 
     /// What to do for a block that is foreseen now.
     fn fate(&mut self, block: Block, resident: bool) -> State {
+        self.sequence = sequence(self.sequence, self.last, block);
+        self.last = block;
         if resident {
             self.counts.resident += 1;
             self.resident_foreseen += 1;
@@ -222,6 +243,12 @@ impl Hints {
             return State::Done;
         }
         self.resident_foreseen = 0;
+        if self.sequence >= SEQUENCE_ASKED {
+            if self.sequence >= SEQUENCE_WATCHED {
+                self.sleep();
+            }
+            return State::Done;
+        }
         if self.until_left_out == 0 {
             self.until_left_out = self.leave_out_every;
             return State::LeftOut;
@@ -250,6 +277,8 @@ impl Hints {
     /// The consumer came to a block, and reading it took so long; `None` if it had it in its own cache.
     pub fn came(&mut self, block: Block, read: Option<Duration>) {
         self.took += 1;
+        self.came_sequence = sequence(self.came_sequence, self.came_last, block);
+        self.came_last = block;
         let waited = read.filter(|read| read_waited(*read));
         self.since_wait = self.since_wait.saturating_add(u32::from(read.is_some()));
         if let Some(wait) = waited {
@@ -269,6 +298,7 @@ impl Hints {
                 self.leave_out_every = (self.leave_out_every * 2).min(LEAVE_OUT_RARE);
             }
             (Some(State::LeftOut), None) => self.found_resident(),
+            (_, Some(_)) if self.asleep && self.came_sequence >= SEQUENCE_ASKED => {}
             (_, Some(_)) if self.asleep && self.doubted && self.since_wait >= WAKE_WITHIN => {
                 self.since_wait = 0;
             }
@@ -344,6 +374,15 @@ impl Hints {
         self.leave_out_every = LEAVE_OUT_FIRST;
         self.until_left_out = LEAVE_OUT_FIRST;
         self.distance.hits(u32::MAX);
+    }
+}
+
+/// How many blocks up to `block` follow each other, if it were `so_far` up to the one before.
+fn sequence(so_far: u32, before: Block, block: Block) -> u32 {
+    match block.checked_sub(before) {
+        Some(0) => so_far,
+        Some(1) => so_far.saturating_add(1),
+        _ => 0,
     }
 }
 

@@ -99,10 +99,14 @@ typedef struct FbScan
 	bool		awake;
 	/* So many rows are still timed though none is read. */
 	int			watch;
+	/* Nothing was read for a while: rows are only counted until something is. */
+	bool		idle;
 	/* Timed reads in a row that did not wait. */
 	uint32		calm;
 	/* The row returned last: its heap block, and what stood then. */
 	BlockNumber block;
+	/* The heap block that it came to last: it keeps that pinned. */
+	BlockNumber last;
 	instr_time	since;
 	bool		timed;
 	/* The reads that stood then; once it is fetched, those that it took. */

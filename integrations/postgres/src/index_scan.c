@@ -20,6 +20,7 @@
 #include "access/tableam.h"
 #include "access/visibilitymap.h"
 #include "catalog/pg_am.h"
+#include "executor/executor.h"
 #include "executor/instrument.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
@@ -58,6 +59,9 @@ static FbScan *fetching = NULL;
 /* What carries out index scan nodes, before we took its place. */
 static ExecProcNodeMtd scan_node = NULL;
 static ExecProcNodeMtd index_only_node = NULL;
+
+static TupleTableSlot *exec_scan(PlanState *node);
+static TupleTableSlot *exec_index_only(PlanState *node);
 
 static void
 forget(IndexScanDesc desc)
@@ -286,6 +290,30 @@ follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->item = pos->itemIndex;
 }
 
+/*
+ * Our function before a node's own costs as much as a tenth of a row that is in memory. So it is there only while the
+ * scan is timed; where somebody else has come before us, or after, it stays as it is.
+ */
+static void
+time_node(FbScan *scan, bool timed)
+{
+	ExecProcNodeMtd real = scan->index_only ? index_only_node : scan_node;
+	ExecProcNodeMtd ours = scan->index_only ? exec_index_only : exec_scan;
+
+	if (scan->node->ExecProcNodeReal == (timed ? real : ours))
+		ExecSetExecProcNode(scan->node, timed ? ours : real);
+}
+
+/* Takes note of where the scan is where nothing else is to be done. What it misses has the cursor put there anew. */
+static inline void
+stay(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+{
+	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
+
+	if (scan->leaf == pos->currPage && pos->itemIndex == scan->item + (ScanDirectionIsForward(direction) ? 1 : -1))
+		scan->item = pos->itemIndex;
+}
+
 /* btgettuple for a scan that may have to descend the index for it: its time tells whether leaves are waited for. */
 static bool
 get_tuple_anew(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
@@ -319,9 +347,24 @@ static bool
 get_tuple(IndexScanDesc desc, ScanDirection direction)
 {
 	FbScan	   *scan = find(desc, false);
+	BlockNumber block;
 
 	if (scan == NULL)
 		return btgettuple(desc, direction);
+	if (scan->idle)
+	{
+		if (pgBufferUsage.shared_blks_read == scan->reads)
+		{
+			if (!btgettuple(desc, direction))
+				return false;
+			scan->row_total++;
+			scan->reads = pgBufferUsage.shared_blks_read;
+			return true;
+		}
+		scan->idle = false;
+		scan->watch = WATCH_ROWS;
+		time_node(scan, true);
+	}
 	/* Another's, if that has a node that somebody else carries out. */
 	if (fetching != NULL)
 		fb_scan_fetched();
@@ -332,9 +375,15 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 		return false;
 	if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
 		scan->ahead->source->follow(scan->ahead, direction);
-	if (ItemPointerIsValid(&desc->xs_heaptid))
-		scan->block = ItemPointerGetBlockNumber(&desc->xs_heaptid);
 	scan->row_total++;
+	block = ItemPointerGetBlockNumberNoCheck(&desc->xs_heaptid);
+	/* The scan has the block of the row before in its hands: there is no read, and nothing new to foresee. */
+	if (block == scan->last && scan->ahead == NULL)
+	{
+		stay(scan, desc, direction);
+		return true;
+	}
+	scan->block = scan->last = block;
 	if (scan->awake && !(scan->ahead != NULL && fb_ahead_leads(scan->ahead)))
 	{
 		follow(scan, desc, direction);
@@ -351,6 +400,13 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
 	fetching = scan;
+	if (scan->watch == 0 && !scan->awake && scan->ahead == NULL)
+	{
+		fetching = NULL;
+		scan->block = scan->last = InvalidBlockNumber;
+		scan->idle = true;
+		time_node(scan, false);
+	}
 	return true;
 }
 
@@ -365,6 +421,7 @@ rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int orde
 		if (scan->block != InvalidBlockNumber)
 			came(scan);
 		scan->rescanned = true;
+		scan->last = InvalidBlockNumber;
 		scan->start_total++;
 		scan->begins = true;
 		if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
@@ -505,6 +562,7 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	scan->whole = whole;
 	scan->watch = WATCH_ROWS;
 	scan->block = InvalidBlockNumber;
+	scan->last = InvalidBlockNumber;
 	scan->rescanned = true;
 	scan->index = RelationGetRelid(index);
 	fb_stats_expect(scan->index);

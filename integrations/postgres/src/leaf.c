@@ -95,6 +95,16 @@ fb_copy_blocks(IndexTuple row, BlockNumber *to, int most)
 	return count;
 }
 
+/* Whether all conditions are for the index's first column, so that what lies between two rows that match does too. */
+static bool
+is_range(BTScanOpaque so)
+{
+	for (int i = 0; i < so->numberOfKeys; i++)
+		if (so->keyData[i].sk_attno != 1)
+			return false;
+	return true;
+}
+
 /* Looks at a leaf, which is read if need be. Where it is no leaf to be looked at, the range ends there. */
 static void
 look_at(IndexScanDesc desc, BlockNumber block, ScanDirection direction, bool only_links, Leaf *leaf)
@@ -104,6 +114,9 @@ look_at(IndexScanDesc desc, BlockNumber block, ScanDirection direction, bool onl
 	BTPageOpaque links;
 	OffsetNumber first;
 	OffsetNumber last;
+	/* The row at the leaf's end matches, and so all before it. */
+	bool		all = false;
+	bool		ends;
 
 	leaf->row_count = 0;
 	leaf->beyond = InvalidBlockNumber;
@@ -129,13 +142,19 @@ look_at(IndexScanDesc desc, BlockNumber block, ScanDirection direction, bool onl
 
 	first = P_FIRSTDATAKEY(links);
 	last = P_IGNORE(links) || only_links ? 0 : PageGetMaxOffsetNumber(page);
+	if (first <= last && is_range(opaque_of(desc)))
+	{
+		OffsetNumber end = ScanDirectionIsForward(direction) ? last : first;
+
+		all = matches(desc, (IndexTuple) PageGetItem(page, PageGetItemId(page, end)), direction, &ends);
+	}
 	for (int i = 0; i + first <= last && !leaf->ends; i++)
 	{
 		OffsetNumber at = ScanDirectionIsForward(direction) ? first + i : last - i;
 		ItemId		item = PageGetItemId(page, at);
 		IndexTuple	row = (IndexTuple) PageGetItem(page, item);
 
-		if (!ItemIdIsDead(item) && matches(desc, row, direction, &leaf->ends))
+		if (!ItemIdIsDead(item) && (all || matches(desc, row, direction, &leaf->ends)))
 			leaf->row_count += fb_copy_blocks(row, leaf->rows + leaf->row_count,
 											  MaxTIDsPerBTreePage - leaf->row_count);
 	}
@@ -161,13 +180,18 @@ beyond_current(FbScan *scan, IndexScanDesc desc)
 	return leaf.beyond;
 }
 
-/* Takes note of the leaf behind the last one known, and asks for it, so that it is there when its rows are due. */
+/*
+ * Takes note of the leaf behind a known one, and asks for it, so that it is there when its rows are due. Leaves that
+ * lie one after the other are left to the kernel's readahead, which hints would end.
+ */
 static void
-go_beyond(FbScan *scan, IndexScanDesc desc, BlockNumber beyond)
+go_beyond(FbScan *scan, IndexScanDesc desc, BlockNumber leaf, BlockNumber beyond)
 {
 	Relation	index = desc->indexRelation;
 
 	scan->cursor.beyond = beyond;
+	if (beyond == leaf + 1)
+		return;
 	/* A damaged link must not cost a scan that stops before it more than a hint. */
 	if (beyond != InvalidBlockNumber && !fb_in_buffers(index, beyond) && beyond < RelationGetNumberOfBlocks(index))
 		fb_ask(index, beyond, 1);
@@ -208,7 +232,7 @@ next_leaf(FbScan *scan, IndexScanDesc desc)
 	Leaf		leaf;
 
 	if (cursor->beyond == P_NONE)
-		go_beyond(scan, desc, beyond_current(scan, desc));
+		go_beyond(scan, desc, opaque_of(desc)->currPos.currPage, beyond_current(scan, desc));
 	block = cursor->beyond;
 	if (block == InvalidBlockNumber || cursor->leaf_count == FB_LEAVES_MAX)
 		return false;
@@ -223,7 +247,7 @@ next_leaf(FbScan *scan, IndexScanDesc desc)
 	cursor->at = 0;
 	cursor->row_count = leaf.row_count;
 	cursor->leaves[cursor->leaf_count++] = block;
-	go_beyond(scan, desc, leaf.ends ? InvalidBlockNumber : leaf.beyond);
+	go_beyond(scan, desc, block, leaf.ends ? InvalidBlockNumber : leaf.beyond);
 	return true;
 }
 

@@ -152,6 +152,27 @@ fn neighbours_share_a_request() {
 }
 
 #[test]
+fn a_long_sequence_is_left_to_the_kernel() {
+    let mut hints = Hints::new(64, Takes::All, LIMITS);
+    let runs = |length: u32| (0..40 * length).map(move |n| n / length * 10_000 + n % length);
+    // Of 40 sequences, whatever is asked for is among their first blocks.
+    let asked = consume(&mut hints, &runs(200).collect::<Vec<_>>(), cold);
+    assert!(asked.iter().all(|block| block % 10_000 < SEQUENCE_ASKED + 1), "{asked:?}");
+    assert!(asked.len() > 600 - 40, "{}", asked.len());
+    // Within a very long one nothing is even foreseen, though its reads wait now and then.
+    let mut hints = Hints::new(64, Takes::All, LIMITS);
+    let long: Vec<_> = (0..5_000).collect();
+    let asked = consume(&mut hints, &long, |block, _| if block % 16 == 0 { SLOW } else { FAST });
+    assert!(hints.asleep() && asked.len() <= 17, "{asked:?}");
+    hints.came(1_000_000, SLOW);
+    assert!(!hints.asleep(), "it has left the sequence");
+    // Short ones are asked for as a whole.
+    let mut hints = Hints::new(64, Takes::All, LIMITS);
+    let asked = consume(&mut hints, &runs(16).collect::<Vec<_>>(), cold);
+    assert!(asked.len() > 600, "{}", asked.len());
+}
+
+#[test]
 fn a_consumer_that_went_elsewhere_is_followed() {
     let mut hints = Hints::new(64, Takes::All, LIMITS);
     consume(&mut hints, &far_apart(1_000), |_, _| SLOW);
