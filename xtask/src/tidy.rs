@@ -29,10 +29,11 @@ const LEFTOVER: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("HA", "CK")];
 
 /// Each package of ours, and the packages of ours that it may depend on.
-const LAYERS: [(&str, &[&str]); 9] = [
+const LAYERS: [(&str, &[&str]); 10] = [
     ("forebay-io", &[]),
     ("forebay-lookahead", &[]),
     ("forebay-lookahead-c", &["forebay-lookahead"]),
+    ("forebay-sqlite", &["forebay-lookahead"]),
     ("forebay", &["forebay-io", "forebay-lookahead"]),
     ("forebay-sim", &["forebay-io"]),
     ("forebay-emulate", &[]),

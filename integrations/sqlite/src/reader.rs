@@ -1,0 +1,301 @@
+//! When one file's reads are looked at.
+//!
+//! To time a read costs two looks at the clock, to take a page apart more, and where nothing waits neither is of use.
+//! So, asleep, one read in four is timed; one that waited has the next 16 timed, since a busy machine lets any
+//! read wait now and then; a second one among those wakes. Awake, each page read goes to `foresight`, until 256 in a
+//! row neither waited nor were foreseen to good use. Then all that was learnt is forgotten: the file may be another
+//! one by the next time, and most of its interior pages are in the kernel's memory if they are needed again.
+//!
+//! Invariants:  [RDR-1] asleep, no page is looked at but for its first byte  [RDR-2] a file whose header is not
+//!              SQLite's is left alone for good
+//! Concurrency: one owner.
+//! Failure:     none.
+
+use std::time::{Duration, Instant};
+
+use forebay_lookahead::{HINTS_MOST, HintCounts, read_waited};
+
+use crate::foresight::{Foresight, Scope};
+use crate::hint::Descriptor;
+use crate::page::{Geometry, HEADER, Kind};
+use crate::trees::{Pages, Trees};
+
+/// The smallest page.
+const PAGE_MIN: usize = 512;
+/// Asleep, one read in so many is timed.
+const TIMED_PART: u32 = 4;
+/// Reads timed after one that waited.
+const ALERT_READS: u32 = 16;
+/// Reads in a row without use that end being awake.
+const CALM_READS: u32 = 256;
+/// Interior pages read lately.
+const RECENT: usize = 8;
+const DISTANCE_MAX: u32 = 128;
+const MEMORY: usize = 16 << 20;
+const MEMORY_MIN: usize = 64 << 10;
+
+/// What users may set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) scope: Scope,
+    /// Pages.
+    pub(crate) distance_max: u32,
+    /// Bytes for what is known of the file's trees.
+    pub(crate) memory: usize,
+}
+
+impl Settings {
+    pub(crate) const NAMES: [&str; 3] = ["readahead", "distance_max", "memory"];
+
+    pub(crate) fn new() -> Settings {
+        Settings { scope: Scope::Full, distance_max: DISTANCE_MAX, memory: MEMORY }
+    }
+
+    /// Sets one by its name; says what would be right if the value is not.
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        match name {
+            "readahead" => {
+                self.scope = match value {
+                    "off" => Scope::Off,
+                    "scan" => Scope::Scan,
+                    "full" => Scope::Full,
+                    _ => return Err("forebay_readahead is off, scan or full"),
+                }
+            }
+            "distance_max" => {
+                let pages = value.parse().ok().filter(|pages| (1..=HINTS_MOST).contains(pages));
+                self.distance_max = pages.ok_or("forebay_distance_max is 1 to 1024 pages")?;
+            }
+            _ => {
+                let bytes = value.parse().ok().filter(|bytes| *bytes >= MEMORY_MIN);
+                self.memory = bytes.ok_or("forebay_memory is 65536 bytes or more")?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> String {
+        match (name, self.scope) {
+            ("readahead", Scope::Off) => "off".to_owned(),
+            ("readahead", Scope::Scan) => "scan".to_owned(),
+            ("readahead", Scope::Full) => "full".to_owned(),
+            ("distance_max", _) => self.distance_max.to_string(),
+            _ => self.memory.to_string(),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    /// Reads until one is timed.
+    Asleep(u32),
+    /// Reads that are still timed.
+    Alert(u32),
+    /// Reads in a row without use.
+    Awake(u32, Box<Foresight>),
+    /// The file is not SQLite's, or nothing is to be looked ahead of.
+    LeftAlone,
+}
+
+/// One database file's reads.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    descriptor: Descriptor,
+    settings: Settings,
+    state: State,
+    /// Numbers of interior pages, and where the next goes.
+    recent: [u32; RECENT],
+    recent_next: usize,
+    /// The bytes by which SQLite tells whether another process has changed the file.
+    stamp: [u8; 16],
+    /// Since the file was opened: times it woke, and pages that were asked for, or waited for, until it slept again.
+    wakes: u64,
+    counts: HintCounts,
+}
+
+/// The file, as its descriptor has it.
+struct Disk<'a> {
+    descriptor: &'a Descriptor,
+    page_size: u64,
+}
+
+impl Pages for Disk<'_> {
+    fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool {
+        page > 0 && self.descriptor.at_hand(u64::from(page - 1) * self.page_size, into)
+    }
+
+    fn ask(&mut self, first: u32, count: u32) {
+        let offset = u64::from(first.saturating_sub(1)) * self.page_size;
+        self.descriptor.ask(offset, u64::from(count) * self.page_size);
+    }
+}
+
+/// The one clock here: a VFS offers SQLite milliseconds, which tell nothing of a read.
+#[expect(clippy::disallowed_methods, reason = "nobody above can hand one over")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Reader {
+    pub(crate) fn new(descriptor: Descriptor, settings: Settings) -> Reader {
+        let mut reader = Reader {
+            descriptor,
+            settings,
+            state: State::LeftAlone,
+            recent: [0; RECENT],
+            recent_next: 0,
+            stamp: [0; 16],
+            wakes: 0,
+            counts: HintCounts::default(),
+        };
+        reader.sleep();
+        reader
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    pub(crate) fn set(&mut self, settings: Settings) {
+        self.settings = settings;
+        self.sleep();
+    }
+
+    /// What came of it all so far, in words.
+    pub(crate) fn stats(&self) -> String {
+        let counts = self.counts();
+        format!(
+            "wakes={} asked={} useful={} waited_us={}",
+            self.wakes,
+            counts.asked,
+            counts.useful,
+            counts.waited_ns / 1000
+        )
+    }
+
+    /// A read begins: when, if it is to be timed.
+    pub(crate) fn begins(&mut self) -> Option<Instant> {
+        match &mut self.state {
+            State::LeftAlone => return None,
+            State::Asleep(1) => self.state = State::Asleep(TIMED_PART),
+            State::Asleep(left) => {
+                *left -= 1;
+                return None;
+            }
+            State::Alert(_) | State::Awake(..) => {}
+        }
+        Some(now())
+    }
+
+    /// The read has ended, and well.
+    pub(crate) fn ended(&mut self, began: Option<Instant>, offset: i64, bytes: &[u8]) {
+        let (Ok(offset), size) = (u64::try_from(offset), bytes.len()) else { return };
+        if size < PAGE_MIN {
+            if offset == 24 && size == self.stamp.len() {
+                self.stamped(bytes);
+            }
+            return;
+        }
+        let Ok(number) = u32::try_from(offset / size as u64 + 1) else { return };
+        if Kind::of(bytes[0]).is_some_and(Kind::is_interior) {
+            self.recent[self.recent_next % RECENT] = number;
+            self.recent_next = (self.recent_next + 1) % RECENT;
+        }
+        if let Some(began) = began {
+            self.timed(number, bytes, began.elapsed());
+        }
+    }
+
+    fn timed(&mut self, number: u32, bytes: &[u8], read: Duration) {
+        let waited = read_waited(read);
+        match &mut self.state {
+            State::LeftAlone => {}
+            State::Asleep(_) if waited => self.state = State::Alert(ALERT_READS),
+            State::Asleep(_) => {}
+            State::Alert(_) if waited => self.wake(),
+            State::Alert(0) => self.sleep(),
+            State::Alert(left) => *left -= 1,
+            State::Awake(calm, foresight) => {
+                let page_size = foresight.trees.geometry().page_size;
+                if bytes.len() != page_size as usize {
+                    return;
+                }
+                let disk = &mut Disk { descriptor: &self.descriptor, page_size: page_size.into() };
+                let foreseen = foresight.came(number, bytes, read, disk);
+                *calm = if waited || foreseen { 0 } else { *calm + 1 };
+                if *calm > CALM_READS {
+                    self.sleep();
+                }
+            }
+        }
+    }
+
+    /// SQLite writes, which goes on whatever we know.
+    pub(crate) fn written(&mut self, offset: i64, size: usize) {
+        if let State::Awake(_, foresight) = &mut self.state
+            && let Some(page) = (offset as u64).checked_div(size as u64)
+            && let Ok(page) = u32::try_from(page + 1)
+        {
+            foresight.trees.forget_page(page);
+        }
+    }
+
+    /// The file was cut.
+    pub(crate) fn cut(&mut self) {
+        self.forget();
+    }
+
+    fn stamped(&mut self, stamp: &[u8]) {
+        if self.stamp != stamp {
+            self.stamp.copy_from_slice(stamp);
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        if let State::Awake(_, foresight) = &mut self.state {
+            foresight.forget();
+        }
+    }
+
+    fn wake(&mut self) {
+        let mut header = [0; HEADER];
+        if !self.descriptor.at_hand(0, &mut header) {
+            self.descriptor.ask(0, HEADER as u64); // SQLite has had it for long
+            return self.sleep();
+        }
+        let Some(geometry) = Geometry::read(&header) else {
+            self.state = State::LeftAlone; // [RDR-2]
+            return;
+        };
+        let trees = Trees::new(geometry, self.settings.memory);
+        let Settings { scope, distance_max, .. } = self.settings;
+        let mut foresight = Box::new(Foresight::new(trees, scope, distance_max));
+        let page_size = geometry.page_size.into();
+        let disk = &mut Disk { descriptor: &self.descriptor, page_size };
+        for page in self.recent.into_iter().filter(|page| *page > 0) {
+            let _ = foresight.trees.load(page, disk);
+        }
+        self.wakes += 1;
+        self.state = State::Awake(0, foresight);
+    }
+
+    fn sleep(&mut self) {
+        self.counts = self.counts();
+        self.state = match self.settings.scope {
+            Scope::Off => State::LeftAlone,
+            Scope::Scan | Scope::Full => State::Asleep(TIMED_PART),
+        };
+    }
+
+    fn counts(&self) -> HintCounts {
+        let State::Awake(_, foresight) = &self.state else { return self.counts };
+        let (before, since) = (self.counts, foresight.counts());
+        HintCounts {
+            asked: before.asked + since.asked,
+            useful: before.useful + since.useful,
+            resident: before.resident + since.resident,
+            waited_ns: before.waited_ns + since.waited_ns,
+        }
+    }
+}
