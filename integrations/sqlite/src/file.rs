@@ -158,11 +158,17 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
 unsafe extern "C" fn read(file: *mut File, into: *mut c_void, size: c_int, offset: i64) -> c_int {
     // SAFETY: SQLite calls it with a file that is open, and `size` bytes that have been read when it went well.
     unsafe {
-        let began = tell(file, Reader::begins).flatten();
+        let Some(reader) = &mut (*file.cast::<Head>()).reader else {
+            return read_real(file, into, size, offset);
+        };
+        let began = reader.begins();
         let result = read_real(file, into, size, offset);
         if result == OK && size > 0 {
             let bytes = std::slice::from_raw_parts(into.cast::<u8>(), size as usize);
-            tell(file, |reader| reader.ended(began, offset, bytes));
+            match began {
+                None => reader.passed(offset, bytes),
+                Some(began) => _ = tell(file, |reader| reader.ended(began, offset, bytes)),
+            }
         }
         result
     }

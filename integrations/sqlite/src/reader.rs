@@ -1,8 +1,8 @@
 //! When one file's reads are looked at.
 //!
 //! To time a read costs two looks at the clock, to take a page apart more, and where nothing waits neither is of use.
-//! So, asleep, one read in four is timed; one that waited has the next 16 timed, since a busy machine lets any
-//! read wait now and then; a second one among those wakes. Awake, each page read goes to `foresight`, until 256 in a
+//! So, asleep, one read in `TIMED_PART` is timed, and at first all are; one that waited has the next 16 timed, since a busy
+//! machine lets any read wait now and then; a second one among those wakes. Awake, each page read goes to `foresight`, until 256 in a
 //! row neither waited nor were foreseen to good use. Then all that was learnt is forgotten: the file may be another
 //! one by the next time, and most of its interior pages are in the kernel's memory if they are needed again.
 //!
@@ -22,8 +22,10 @@ use crate::trees::{Pages, Trees};
 
 /// The smallest page.
 const PAGE_MIN: usize = 512;
-/// Asleep, one read in so many is timed.
-const TIMED_PART: u32 = 4;
+/// Asleep for long, one read in so many is timed.
+const TIMED_PART: u32 = 64;
+/// So many timed reads that did not wait make them half as frequent.
+const TIMED_CALM: u32 = 8;
 /// Reads timed after one that waited.
 const ALERT_READS: u32 = 16;
 /// Reads in a row without use that end being awake.
@@ -85,10 +87,23 @@ impl Settings {
     }
 }
 
+/// Which reads are timed.
+#[derive(Debug, Clone, Copy)]
+struct Samples {
+    /// One in so many, the next after so many.
+    part: u32,
+    left: u32,
+    /// Timed ones in a row that did not wait.
+    calm: u32,
+}
+
+impl Samples {
+    const ALL: Samples = Samples { part: 1, left: 1, calm: 0 };
+}
+
 #[derive(Debug)]
 enum State {
-    /// Reads until one is timed.
-    Asleep(u32),
+    Asleep(Samples),
     /// Reads that are still timed.
     Alert(u32),
     /// Reads in a row without use.
@@ -136,6 +151,11 @@ fn now() -> Instant {
     Instant::now()
 }
 
+/// A page's number, from where it lies.
+fn number_of(offset: i64, size: usize) -> Option<u32> {
+    u32::try_from(u64::try_from(offset).ok()? / size as u64 + 1).ok()
+}
+
 impl Reader {
     pub(crate) fn new(descriptor: Descriptor, settings: Settings) -> Reader {
         let mut reader = Reader {
@@ -177,32 +197,40 @@ impl Reader {
     pub(crate) fn begins(&mut self) -> Option<Instant> {
         match &mut self.state {
             State::LeftAlone => return None,
-            State::Asleep(1) => self.state = State::Asleep(TIMED_PART),
-            State::Asleep(left) => {
-                *left -= 1;
-                return None;
+            State::Asleep(samples) => {
+                samples.left -= 1;
+                if samples.left > 0 {
+                    return None;
+                }
+                samples.left = samples.part;
             }
             State::Alert(_) | State::Awake(..) => {}
         }
         Some(now())
     }
 
-    /// The read has ended, and well.
-    pub(crate) fn ended(&mut self, began: Option<Instant>, offset: i64, bytes: &[u8]) {
-        let (Ok(offset), size) = (u64::try_from(offset), bytes.len()) else { return };
-        if size < PAGE_MIN {
-            if offset == 24 && size == self.stamp.len() {
+    /// A read that was not timed has ended, and well.
+    pub(crate) fn passed(&mut self, offset: i64, bytes: &[u8]) {
+        if bytes.len() < PAGE_MIN {
+            if offset == 24 && bytes.len() == self.stamp.len() {
                 self.stamped(bytes);
             }
-            return;
-        }
-        let Ok(number) = u32::try_from(offset / size as u64 + 1) else { return };
-        if Kind::of(bytes[0]).is_some_and(Kind::is_interior) {
+        } else if Kind::of(bytes[0]).is_some_and(Kind::is_interior)
+            && let Some(number) = number_of(offset, bytes.len())
+        {
             self.recent[self.recent_next % RECENT] = number;
             self.recent_next = (self.recent_next + 1) % RECENT;
         }
-        if let Some(began) = began {
-            self.timed(number, bytes, began.elapsed());
+    }
+
+    /// A timed read has ended, and well.
+    pub(crate) fn ended(&mut self, began: Instant, offset: i64, bytes: &[u8]) {
+        let read = began.elapsed();
+        self.passed(offset, bytes);
+        if bytes.len() >= PAGE_MIN
+            && let Some(number) = number_of(offset, bytes.len())
+        {
+            self.timed(number, bytes, read);
         }
     }
 
@@ -211,7 +239,12 @@ impl Reader {
         match &mut self.state {
             State::LeftAlone => {}
             State::Asleep(_) if waited => self.state = State::Alert(ALERT_READS),
-            State::Asleep(_) => {}
+            State::Asleep(samples) => {
+                samples.calm = samples.calm.wrapping_add(1);
+                if samples.calm % TIMED_CALM == 0 {
+                    samples.part = (samples.part * 2).min(TIMED_PART);
+                }
+            }
             State::Alert(_) if waited => self.wake(),
             State::Alert(0) => self.sleep(),
             State::Alert(left) => *left -= 1,
@@ -284,7 +317,7 @@ impl Reader {
         self.counts = self.counts();
         self.state = match self.settings.scope {
             Scope::Off => State::LeftAlone,
-            Scope::Scan | Scope::Full => State::Asleep(TIMED_PART),
+            Scope::Scan | Scope::Full => State::Asleep(Samples::ALL),
         };
     }
 
