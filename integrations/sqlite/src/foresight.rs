@@ -37,6 +37,9 @@ const TREES_MAX: usize = 64;
 const NEAR: usize = 16;
 /// Reads in a row that fit to no next row, and leave the cursor where it is thought to be.
 const ASTRAY_MAX: u32 = 8;
+/// So many leaves that lie one after the other are left to the kernel's own readahead: to ask for what it brings
+/// costs a third of a scan.
+const IN_ORDER: u32 = 4;
 /// Rows whose leaf is not known yet.
 const DEFERRED_MAX: usize = 256;
 /// The next leaf of an index is asked for when so few rows of this one are left.
@@ -60,8 +63,11 @@ struct Cursor {
     /// `table` is where its rows lead to, if they do.
     tree: Tree,
     link: Link,
-    /// The way to the leaf that SQLite has come to, or we ahead of it.
+    /// The way to the leaf that SQLite has come to, or we ahead of it; its number, and how many leaves in a row up to it
+    /// lie one after the other in the file.
     path: Path,
+    leaf: u32,
+    in_order: u32,
     /// The rows that this leaf leads to, in the cursor's order; which of them is next.
     rows: Vec<i64>,
     next: usize,
@@ -81,6 +87,8 @@ struct Cursor {
 /// What a cursor comes to next.
 enum Next {
     Page(u32),
+    /// A leaf in a row of them, which the kernel reads ahead of by itself.
+    Follows(u32),
     Row(i64),
     /// This page has to be there before more is known.
     Needs(u32),
@@ -344,6 +352,7 @@ impl Foresight {
                     let Ok((next, _)) = self.trees.step(&mut path, forward, pages) else { break };
                     if next == leaf {
                         cursor.path = path;
+                        cursor.leaf = leaf;
                         cursor.forward = Some(forward);
                         return Some(at);
                     }
@@ -393,6 +402,8 @@ impl Cursor {
             tree,
             link,
             path,
+            leaf: 0,
+            in_order: 0,
             rows: Vec::new(),
             next: 0,
             looks_up: false,
@@ -487,28 +498,30 @@ impl Cursor {
         let Some(mut hints) = self.hints.take() else { return };
         let mut room = hints.room();
         if room > 0 {
-            let mut foresee = |page: u32, room: &mut u32| {
+            let mut foresee_as = |page: u32, resident: bool, room: &mut u32| {
                 if *room > 0 && !hints.knows(page) {
-                    hints.foresee(page, false);
+                    hints.foresee(page, resident);
                     *room -= 1;
                 }
             };
-            self.try_deferred(trees, pages, |page| foresee(page, &mut room));
+            self.try_deferred(trees, pages, |page| foresee_as(page, false, &mut room));
             let mut steps = 0;
             while room > 0 && steps < STEPS_MAX && self.deferred.len() < DEFERRED_MAX {
                 steps += 1; // [FOR-2]
+                let mut foresee = |page| foresee_as(page, false, &mut room);
                 match self.advance(trees, pages) {
-                    Next::Page(page) => foresee(page, &mut room),
+                    Next::Page(page) => foresee(page),
+                    Next::Follows(page) => foresee_as(page, true, &mut room),
                     Next::Row(row) => match self.leaf_of(row, trees, pages) {
-                        Ok(leaf) => foresee(leaf, &mut room),
+                        Ok(leaf) => foresee(leaf),
                         Err(Lack::Page(interior)) => {
-                            foresee(interior, &mut room);
+                            foresee(interior);
                             self.deferred.push((row, interior));
                         }
                         Err(Lack::Answer) => {}
                     },
                     Next::Needs(page) => {
-                        foresee(page, &mut room);
+                        foresee(page);
                         break;
                     }
                     Next::End => break,
@@ -562,10 +575,12 @@ impl Cursor {
         if !self.looks_up {
             return match trees.step(&mut path, forward, pages) {
                 Ok((leaf, _)) => {
-                    self.path = path;
+                    let follows = forward && leaf.wrapping_sub(self.leaf) == 1;
+                    self.in_order = if follows { self.in_order.saturating_add(1) } else { 0 };
+                    (self.path, self.leaf) = (path, leaf);
                     self.rows.clear();
                     self.next = 0;
-                    Next::Page(leaf)
+                    if self.in_order >= IN_ORDER { Next::Follows(leaf) } else { Next::Page(leaf) }
                 }
                 Err(Lack::Page(page)) => Next::Needs(page),
                 Err(Lack::Answer) => Next::End,

@@ -335,3 +335,22 @@ fn the_rows_of_a_table_that_is_joined_by_rowid_are_foreseen() {
     let (waits, reads) = file.read(&mut foresight, &order);
     assert!(waits * 8 < reads, "{waits} of {reads} waited");
 }
+
+#[test]
+fn a_table_in_file_order_is_left_to_the_kernels_readahead() {
+    let made = File::new(
+        "a_table_in_file_order",
+        "create table t(a integer primary key, b);
+         with recursive n(i) as (values (1) union all select i + 1 from n where i < 20000)
+         insert into t select i, zeroblob(800) from n;",
+    );
+    let Some(mut file) = made else { return };
+    let mut leaves = Vec::new();
+    walk(&file, 2, &mut leaves);
+    let order: Vec<u32> = leaves.iter().map(|(page, _)| *page).collect();
+    // The kernel's readahead lets a read in 64 wait.
+    file.there = order.iter().copied().filter(|page| page % 64 > 0).chain([1]).collect();
+    let mut foresight = file.foresight();
+    file.read(&mut foresight, &order);
+    assert!(file.asked.len() * 20 < order.len(), "{} of {}", file.asked.len(), order.len());
+}
