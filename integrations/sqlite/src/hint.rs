@@ -62,6 +62,11 @@ impl Descriptor {
         same.then_some(Descriptor(unix.descriptor))
     }
 
+    #[cfg(test)]
+    pub(crate) fn of(file: &std::fs::File) -> Descriptor {
+        Descriptor(std::os::fd::AsRawFd::as_raw_fd(file))
+    }
+
     /// Asks the kernel to read `size` bytes from `offset` on, without waiting for them.
     pub(crate) fn ask(&self, offset: u64, size: u64) {
         let size = std::num::NonZeroU64::new(size);

@@ -332,3 +332,73 @@ impl Reader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOW: Duration = Duration::from_micros(100);
+    const FAST: Duration = Duration::from_micros(3);
+
+    /// A reader of a file with this content.
+    fn reader(content: &[u8]) -> (Reader, std::fs::File) {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, content).unwrap();
+        (Reader::new(Descriptor::of(&file), Settings::new()), file)
+    }
+
+    /// A file of 100 empty pages after a header that is SQLite's.
+    fn database() -> Vec<u8> {
+        let mut content = vec![0; 100 * 4096];
+        content[..18].copy_from_slice(b"SQLite format 3\0\x10\0");
+        content
+    }
+
+    #[test]
+    fn where_nothing_waits_few_reads_are_timed_and_none_is_looked_at() {
+        let (mut reader, _file) = reader(&database());
+        let mut timed = 0;
+        for number in 1..10_000 {
+            if reader.begins().is_some() {
+                timed += 1;
+                reader.timed(number, &[13; 4096], FAST);
+            }
+            assert!(matches!(reader.state, State::Asleep(_)), "[RDR-1]");
+        }
+        assert!((150..250).contains(&timed), "{timed}");
+        // One that waits now and then does not wake it.
+        for number in 1..1_000 {
+            reader.timed(number, &[13; 4096], if number % 40 == 0 { SLOW } else { FAST });
+            assert!(!matches!(reader.state, State::Awake(..)));
+        }
+    }
+
+    #[test]
+    fn it_wakes_by_two_reads_that_wait_and_sleeps_when_nothing_comes_of_it() {
+        let (mut reader, _file) = reader(&database());
+        reader.timed(1, &[13; 4096], SLOW);
+        reader.timed(2, &[13; 4096], SLOW);
+        let awake = matches!(reader.state, State::Awake(..));
+        if !awake {
+            return; // the kernel does not say what it has of this filesystem
+        }
+        for number in 0..CALM_READS + 2 {
+            assert!(reader.begins().is_some(), "awake, each read is timed");
+            reader.timed(number % 90 + 1, &[13; 4096], FAST);
+        }
+        assert!(matches!(reader.state, State::Asleep(_)));
+        assert!(reader.stats().starts_with("wakes=1 asked=0"), "{}", reader.stats());
+    }
+
+    #[test]
+    fn what_is_not_sqlites_is_left_alone() {
+        let (mut reader, _file) = reader(&[7; 8 * 4096]);
+        for _ in 0..20 {
+            reader.timed(1, &[7; 4096], SLOW);
+        }
+        assert!(!matches!(reader.state, State::Awake(..)) && reader.wakes == 0, "[RDR-2]");
+        if matches!(reader.state, State::LeftAlone) {
+            assert!(reader.begins().is_none(), "[RDR-2]");
+        }
+    }
+}

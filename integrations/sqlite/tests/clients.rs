@@ -380,7 +380,7 @@ fn generated_statements_have_the_answers_and_the_content_of_stock() {
     let directory = tempfile::tempdir().unwrap();
     let script = format!("{OPEN}{COLD}{DIFFERENTIAL}");
     // Of each of 20 combinations; FOREBAY_STATEMENTS sets another number.
-    let statements = std::env::var("FOREBAY_STATEMENTS").unwrap_or("100".to_owned());
+    let statements = std::env::var("FOREBAY_STATEMENTS").unwrap_or("250".to_owned());
     let path = directory.path().join("data.db");
     assert_eq!(python.python_with(&script, &path, &[&statements]), "well\n");
 }
