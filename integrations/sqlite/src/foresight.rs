@@ -454,7 +454,10 @@ impl Cursor {
         if self.forward.is_some() {
             let next = self.next..self.next + NEAR;
             match places.iter().find(|at| next.contains(at)) {
-                Some(at) => (self.next, self.astray) = (at + 1, 0),
+                Some(at) => {
+                    self.astray = 0;
+                    self.pass(*at, &rowids);
+                }
                 None => self.astray += 1,
             }
             if self.astray <= ASTRAY_MAX {
@@ -472,12 +475,21 @@ impl Cursor {
             return Fit::First;
         };
         self.forward = Some(then > first);
-        self.next = then + 1;
-        if then < first {
+        if then > first {
+            self.pass(then, &rowids);
+        } else {
             self.rows.reverse();
-            self.next = self.rows.len() - then;
+            self.pass(self.rows.len() - 1 - then, &rowids);
         }
         Fit::Again
+    }
+
+    /// SQLite has read the leaf of the row at this place: it has those of the next rows that are in it, too.
+    fn pass(&mut self, at: usize, rowids: &RangeInclusive<i64>) {
+        self.next = at + 1;
+        while self.rows.get(self.next).is_some_and(|row| rowids.contains(row)) {
+            self.next += 1;
+        }
     }
 
     /// It is somewhere else in its rows than was thought.

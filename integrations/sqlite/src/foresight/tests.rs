@@ -354,3 +354,23 @@ fn a_table_in_file_order_is_left_to_the_kernels_readahead() {
     file.read(&mut foresight, &order);
     assert!(file.asked.len() * 20 < order.len(), "{} of {}", file.asked.len(), order.len());
 }
+
+#[test]
+fn rows_that_share_leaves_are_foreseen_leaf_by_leaf() {
+    for forward in [true, false] {
+        let made = File::new(
+            "rows_that_share_leaves",
+            "create table t(a integer primary key, k, b);
+             with recursive n(i) as (values (1) union all select i + 1 from n where i < 60000)
+             insert into t select i, i / 80 * 7919 % 10007 * 100 + i % 80, zeroblob(30) from n;
+             create index by_k on t(k);",
+        );
+        let Some(mut file) = made else { return };
+        let mut foresight = file.foresight();
+        let order = range(&file, &mut foresight, forward, 60_000);
+        let mut foresight = file.foresight();
+        let (waits, _) = file.read(&mut foresight, &order);
+        let wanted = order.iter().collect::<HashSet<_>>().len();
+        assert!(waits * 4 < wanted, "{forward}: {waits} of {wanted} waited");
+    }
+}
