@@ -33,6 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-io", &[]),
     ("forebay-lookahead", &[]),
     ("forebay-lookahead-c", &["forebay-lookahead"]),
+    ("forebay-sqlite", &["forebay-lookahead"]),
     ("forebay", &["forebay-io", "forebay-lookahead"]),
     ("forebay-sim", &["forebay-io"]),
     ("forebay-emulate", &[]),

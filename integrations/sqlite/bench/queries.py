@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Times queries on an SQLite database with and without forebay, in interleaved rounds, each run in a process of its own.
+
+  queries.py --library target/release/libforebay_sqlite.so --database /srv/bench.db --make 2000000
+  queries.py --library ... --database /srv/bench.db --mode cold --rounds 5 stock forebay forebay:distance_max=64
+
+--make writes a database of so many rows of about 800 bytes first: table `t` (id, k, payload) with an index on k, which is
+random; `j`, whose 40,000 rows lead to rows of `t`; `f`, a tenth of the rows, written in random order; and `v`, the same rows
+in order. Each entrant is `stock`, or `forebay` with URI arguments; the first one is what the others are compared with.
+
+  cold   the file is dropped from the page cache before each run (--drop-caches: all files are, which takes root)
+  warm   the file is in the page cache, and SQLite's own cache is empty at first
+  own    everything is in SQLite's own cache: the query is run once before it is timed
+"""
+
+import argparse
+import json
+import os
+import random
+import sqlite3
+import statistics
+import subprocess
+import sys
+import time
+
+QUERIES = {
+    "index": "select count(*), sum(length(payload)) from t where k between 0 and 20000000",
+    "index-desc": "select sum(length(payload)) from (select payload from t where k between 0 and 20000000 order by k desc)",
+    "join": "select sum(length(payload)) from j cross join t on t.id = j.t_id",
+    "scan": "select sum(length(payload)) from v",
+    "fragmented": "select sum(length(payload)) from f",
+    "covering": "select count(k) from t where k between 0 and 500000000",
+    "limit": "select length(payload) from t where k > 5000000 limit 10",
+}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", required=True, help="libforebay_sqlite.so")
+    parser.add_argument("--database", required=True)
+    parser.add_argument("--make", type=int, metavar="ROWS", help="write the database first")
+    parser.add_argument("--mode", choices=["cold", "warm", "own"], default="cold")
+    parser.add_argument("--drop-caches", action="store_true", help="drop all of the page cache, as root")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=1, help="run the query so many times in a run, warm or own")
+    parser.add_argument("--query", default="index", help="SQL, or one of " + ", ".join(QUERIES))
+    parser.add_argument("--json", help="write all figures to this file")
+    parser.add_argument("entrants", nargs="*", default=["stock", "forebay"])
+    return parser.parse_args()
+
+
+def make(path, rows):
+    """Rows come in the order of their ids, so the index leads to all places of the table."""
+    chance = random.Random(14)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("pragma journal_mode=off")
+    db.execute("pragma synchronous=off")
+    db.execute("create table t(id integer primary key, k integer, payload blob)")
+    db.execute("begin")
+    db.executemany(
+        "insert into t(k, payload) values (?, ?)",
+        ((chance.randrange(10**9), chance.randbytes(780)) for _ in range(rows)),
+    )
+    db.execute("commit")
+    db.execute("create index t_k on t(k)")
+    db.execute("create table j(id integer primary key, n integer, t_id integer)")
+    db.execute("begin")
+    links = ((chance.randrange(100), chance.randrange(rows) + 1) for _ in range(40000))
+    db.executemany("insert into j(n, t_id) values (?, ?)", links)
+    db.execute("commit")
+    db.execute("create table f(id integer primary key, payload blob)")
+    ids = chance.sample(range(rows), rows // 10)
+    for some in ids, chance.sample(ids, len(ids) // 2):
+        db.execute("begin")
+        db.executemany("delete from f where id = ?", ([row] for row in some))
+        db.executemany("insert into f values (?, ?)", ((row, chance.randbytes(780)) for row in some))
+        db.execute("commit")
+    db.execute("create table v(id integer primary key, payload blob)")
+    db.execute("insert into v select * from f order by id")
+    db.close()
+
+
+def empty_cache(path, everything):
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if everything:
+        os.sync()
+        with open("/proc/sys/vm/drop_caches", "w") as drop:
+            drop.write("3")
+
+
+def fill_cache(path):
+    with open(path, "rb") as file:
+        while file.read(1 << 20):
+            pass
+
+
+def one_run(library, path, entrant, sql, own, repeat):
+    """What the child does: prints seconds, bytes read from the device, the answer, and forebay's counts."""
+    name, _, extra = entrant.partition(":")
+    if name == "stock":
+        db = sqlite3.connect(path, isolation_level=None)
+    else:
+        loader = sqlite3.connect(":memory:")
+        loader.enable_load_extension(True)
+        loader.execute("select load_extension(?)", [library])
+        db = sqlite3.connect(f"file:{path}?vfs=forebay&{extra.replace(',', '&')}", uri=True, isolation_level=None)
+    if own:
+        db.execute("pragma cache_size=-4000000")
+        db.execute(sql).fetchall()
+    begin = time.perf_counter()
+    for _ in range(repeat):
+        rows = db.execute(sql).fetchall()
+    seconds = time.perf_counter() - begin
+    stats = db.execute("pragma forebay_stats").fetchone()
+    with open("/proc/self/io") as io:
+        read = int(dict(line.split(": ") for line in io.read().splitlines())["read_bytes"])
+    print(json.dumps({"seconds": seconds, "read_mb": read / 1e6, "answer": rows[:1], "stats": stats}))
+
+
+def main():
+    if sys.argv[1:2] == ["--one-run"]:
+        library, path, entrant, sql, own, repeat = sys.argv[2:]
+        one_run(library, path, entrant, sql, own == "own", int(repeat))
+        return
+    args = arguments()
+    sql = QUERIES.get(args.query, args.query)
+    if args.make:
+        make(args.database, args.make)
+    runs = {entrant: [] for entrant in args.entrants}
+    for _ in range(args.rounds):
+        for entrant in args.entrants:
+            if args.mode == "cold":
+                empty_cache(args.database, args.drop_caches)
+            else:
+                fill_cache(args.database)
+            command = [sys.executable, __file__, "--one-run", os.path.abspath(args.library), args.database]
+            command += [entrant, sql, args.mode, str(args.repeat)]
+            out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            runs[entrant].append(json.loads(out))
+    answers = {json.dumps(run["answer"]) for all_runs in runs.values() for run in all_runs}
+    if not args.rounds:
+        return
+    first = runs[args.entrants[0]]
+    for entrant, these in runs.items():
+        ratios = [one["seconds"] / two["seconds"] for one, two in zip(first, these)]
+        print(
+            f"{entrant:30} median {statistics.median(run['seconds'] for run in these):8.4f} s,"
+            f" {statistics.geometric_mean(ratios):6.3f} times as fast"
+            f" ({min(ratios):.3f} to {max(ratios):.3f}), read {statistics.median(run['read_mb'] for run in these):.1f} MB"
+            f"  {(these[-1]['stats'] or [''])[0]}"
+        )
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump({"query": sql, "mode": args.mode, "runs": runs}, file, indent=1)
+    if len(answers) != 1:
+        sys.exit("the answers differ: " + " ".join(sorted(answers)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+//! What of SQLite's C interface we use: files, file systems, and four functions.
+//!
+//! Declared here rather than by libsqlite3-sys (docs/adr/0016-sqlite-vfs.md). SQLite has promised these layouts since
+//! 3.7.6 and only adds at their ends, under a version number of their own.
+//!
+//! A method that a version or a build lacks is null, so each is an `Option`.
+
+use std::ffi::{c_char, c_int, c_void};
+
+pub(crate) const OK: c_int = 0;
+pub(crate) const ERROR: c_int = 1;
+/// The library that holds the entry point is never unloaded: its VFS outlives the connection.
+pub(crate) const OK_LOAD_PERMANENTLY: c_int = 256;
+pub(crate) const NOTFOUND: c_int = 12;
+pub(crate) const IOERR: c_int = 10;
+pub(crate) const OPEN_MAIN_DB: c_int = 0x100;
+pub(crate) const FCNTL_VFSNAME: c_int = 12;
+pub(crate) const FCNTL_PRAGMA: c_int = 14;
+
+/// `sqlite3_file`: the front of what a VFS keeps for an open file.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct File {
+    pub(crate) methods: *const IoMethods,
+}
+
+type Method<F> = Option<F>;
+
+/// `sqlite3_io_methods`.
+#[repr(C)]
+pub(crate) struct IoMethods {
+    pub(crate) version: c_int,
+    pub(crate) close: Method<unsafe extern "C" fn(*mut File) -> c_int>,
+    pub(crate) read: Method<unsafe extern "C" fn(*mut File, *mut c_void, c_int, i64) -> c_int>,
+    pub(crate) write: Method<unsafe extern "C" fn(*mut File, *const c_void, c_int, i64) -> c_int>,
+    pub(crate) truncate: Method<unsafe extern "C" fn(*mut File, i64) -> c_int>,
+    pub(crate) sync: Method<unsafe extern "C" fn(*mut File, c_int) -> c_int>,
+    pub(crate) file_size: Method<unsafe extern "C" fn(*mut File, *mut i64) -> c_int>,
+    pub(crate) lock: Method<unsafe extern "C" fn(*mut File, c_int) -> c_int>,
+    pub(crate) unlock: Method<unsafe extern "C" fn(*mut File, c_int) -> c_int>,
+    pub(crate) check_reserved_lock: Method<unsafe extern "C" fn(*mut File, *mut c_int) -> c_int>,
+    pub(crate) file_control: Method<unsafe extern "C" fn(*mut File, c_int, *mut c_void) -> c_int>,
+    pub(crate) sector_size: Method<unsafe extern "C" fn(*mut File) -> c_int>,
+    pub(crate) device_characteristics: Method<unsafe extern "C" fn(*mut File) -> c_int>,
+    // Version 2.
+    pub(crate) shm_map:
+        Method<unsafe extern "C" fn(*mut File, c_int, c_int, c_int, *mut *mut c_void) -> c_int>,
+    pub(crate) shm_lock: Method<unsafe extern "C" fn(*mut File, c_int, c_int, c_int) -> c_int>,
+    pub(crate) shm_barrier: Method<unsafe extern "C" fn(*mut File)>,
+    pub(crate) shm_unmap: Method<unsafe extern "C" fn(*mut File, c_int) -> c_int>,
+    // Version 3.
+    pub(crate) fetch:
+        Method<unsafe extern "C" fn(*mut File, i64, c_int, *mut *mut c_void) -> c_int>,
+    pub(crate) unfetch: Method<unsafe extern "C" fn(*mut File, i64, *mut c_void) -> c_int>,
+}
+
+/// A function of any signature.
+pub(crate) type Anything = unsafe extern "C" fn();
+
+/// `sqlite3_vfs`.
+#[repr(C)]
+pub(crate) struct Vfs {
+    pub(crate) version: c_int,
+    pub(crate) file_size: c_int,
+    pub(crate) pathname_max: c_int,
+    pub(crate) next: *mut Vfs,
+    pub(crate) name: *const c_char,
+    pub(crate) app_data: *mut c_void,
+    pub(crate) open: Method<
+        unsafe extern "C" fn(*mut Vfs, *const c_char, *mut File, c_int, *mut c_int) -> c_int,
+    >,
+    pub(crate) delete: Method<unsafe extern "C" fn(*mut Vfs, *const c_char, c_int) -> c_int>,
+    pub(crate) access:
+        Method<unsafe extern "C" fn(*mut Vfs, *const c_char, c_int, *mut c_int) -> c_int>,
+    pub(crate) full_pathname:
+        Method<unsafe extern "C" fn(*mut Vfs, *const c_char, c_int, *mut c_char) -> c_int>,
+    pub(crate) dl_open: Method<unsafe extern "C" fn(*mut Vfs, *const c_char) -> *mut c_void>,
+    pub(crate) dl_error: Method<unsafe extern "C" fn(*mut Vfs, c_int, *mut c_char)>,
+    pub(crate) dl_sym:
+        Method<unsafe extern "C" fn(*mut Vfs, *mut c_void, *const c_char) -> Option<Anything>>,
+    pub(crate) dl_close: Method<unsafe extern "C" fn(*mut Vfs, *mut c_void)>,
+    pub(crate) randomness: Method<unsafe extern "C" fn(*mut Vfs, c_int, *mut c_char) -> c_int>,
+    pub(crate) sleep: Method<unsafe extern "C" fn(*mut Vfs, c_int) -> c_int>,
+    pub(crate) current_time: Method<unsafe extern "C" fn(*mut Vfs, *mut f64) -> c_int>,
+    pub(crate) get_last_error: Method<unsafe extern "C" fn(*mut Vfs, c_int, *mut c_char) -> c_int>,
+    // Version 2.
+    pub(crate) current_time_int64: Method<unsafe extern "C" fn(*mut Vfs, *mut i64) -> c_int>,
+    // Version 3.
+    pub(crate) set_system_call:
+        Method<unsafe extern "C" fn(*mut Vfs, *const c_char, Option<Anything>) -> c_int>,
+    pub(crate) get_system_call:
+        Method<unsafe extern "C" fn(*mut Vfs, *const c_char) -> Option<Anything>>,
+    pub(crate) next_system_call:
+        Method<unsafe extern "C" fn(*mut Vfs, *const c_char) -> *const c_char>,
+}
+
+pub(crate) type Find = unsafe extern "C" fn(*const c_char) -> *mut Vfs;
+pub(crate) type Register = unsafe extern "C" fn(*mut Vfs, c_int) -> c_int;
+/// `sqlite3_mprintf`.
+pub type Print = unsafe extern "C" fn(*const c_char, ...) -> *mut c_char;
+/// `sqlite3_uri_parameter`.
+pub type UriParameter = unsafe extern "C" fn(*const c_char, *const c_char) -> *const c_char;
+
+/// The functions of SQLite that we call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Functions {
+    pub(crate) find: Find,
+    pub(crate) register: Register,
+    pub(crate) print: Print,
+    pub(crate) uri_parameter: UriParameter,
+}
+
+/// `sqlite3_api_routines`, which a loaded extension is handed: as far as we use it, by the functions' positions.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Routines {
+    _before_mprintf: [*const c_void; 69],
+    pub(crate) print: Print,
+    _before_vfs_find: [*const c_void; 71],
+    pub(crate) find: Find,
+    pub(crate) register: Register,
+    _before_uri_parameter: [*const c_void; 46],
+    pub(crate) uri_parameter: UriParameter,
+}

@@ -1,0 +1,376 @@
+//! Files that SQLite has made, and what it would read of them.
+//!
+//! Where the sqlite3 shell is missing, tests say `skipped` and write that to the file named by FOREBAY_SKIPS.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::process::Command;
+
+use super::*;
+use crate::page::{Geometry, Record};
+
+const SLOW: Duration = Duration::from_micros(100);
+const FAST: Duration = Duration::from_micros(3);
+/// Pages that SQLite keeps.
+const OWN_CACHE: usize = 60;
+
+/// A file of which some pages are in the kernel's memory.
+struct File {
+    bytes: Vec<u8>,
+    page_size: usize,
+    there: HashSet<u32>,
+    asked: HashSet<u32>,
+}
+
+impl File {
+    /// What SQL makes; `None`, and counted, if there is no shell.
+    fn new(test: &str, sql: &str) -> Option<File> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data.db");
+        let made = Command::new("sqlite3").arg("-bail").arg(&path).arg(sql).output();
+        let Ok(made) = made else {
+            println!("skipped: {test}: no sqlite3 on PATH");
+            if let Some(skips) = std::env::var_os("FOREBAY_SKIPS") {
+                let mut file = OpenOptions::new().append(true).create(true).open(skips).unwrap();
+                file.write_all(format!("sqlite: {test}: no sqlite3 on PATH\n").as_bytes()).unwrap();
+            }
+            return None;
+        };
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let bytes = std::fs::read(path).unwrap();
+        let page_size = Geometry::read(&bytes).unwrap().page_size as usize;
+        Some(File { bytes, page_size, there: HashSet::new(), asked: HashSet::new() })
+    }
+
+    fn foresight(&self) -> Foresight {
+        let geometry = Geometry::read(&self.bytes).unwrap();
+        Foresight::new(Trees::new(geometry, 1 << 20), Scope::Full, 64)
+    }
+
+    fn page(&self, number: u32) -> &[u8] {
+        let start = (number as usize - 1) * self.page_size;
+        &self.bytes[start..start + self.page_size]
+    }
+
+    /// Has a consumer with a cache of its own read pages in this order. Returns how many reads waited, and how many
+    /// there were.
+    fn read(&mut self, foresight: &mut Foresight, order: &[u32]) -> (usize, usize) {
+        let mut own = VecDeque::new();
+        let (mut waits, mut reads) = (0, 0);
+        for &number in order {
+            if own.contains(&number) {
+                continue;
+            }
+            own.push_back(number);
+            if own.len() > OWN_CACHE {
+                own.pop_front();
+            }
+            reads += 1;
+            let read = if self.there.insert(number) { SLOW } else { FAST };
+            waits += usize::from(read == SLOW);
+            let bytes = self.page(number).to_vec();
+            foresight.came(number, &bytes, read, self);
+        }
+        (waits, reads)
+    }
+}
+
+impl Pages for File {
+    fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool {
+        if self.there.contains(&page) {
+            into.copy_from_slice(self.page(page));
+        }
+        self.there.contains(&page)
+    }
+
+    fn ask(&mut self, first: u32, count: u32) {
+        let end = (self.bytes.len() / self.page_size) as u32;
+        for page in (first..first + count).filter(|page| (1..=end).contains(page)) {
+            self.asked.insert(page);
+            self.there.insert(page);
+        }
+    }
+}
+
+/// The pages of a tree in the order in which a cursor over all of it comes to them, with the rows of its leaves.
+fn walk(file: &File, page: u32, into: &mut Vec<(u32, Vec<i64>)>) {
+    let geometry = Geometry::read(&file.bytes).unwrap();
+    let read = Page::read(file.page(page), page, geometry).unwrap();
+    let mut rows = Vec::new();
+    match read.kind() {
+        Kind::TableInterior | Kind::IndexInterior => {
+            into.push((page, rows));
+            for at in 0..=read.cells() {
+                walk(file, read.child(at).unwrap(), into);
+                if let Some(row) = read.record(at).and_then(Record::last_integer) {
+                    into.push((page, vec![row]));
+                }
+            }
+        }
+        Kind::IndexLeaf => {
+            rows_of(&read, Link::Index, &mut rows).unwrap();
+            into.push((page, rows));
+        }
+        Kind::TableLeaf => {
+            into.push((page, (0..read.cells()).map(|at| read.rowid(at).unwrap()).collect()));
+        }
+    }
+}
+
+/// The way down to a row: the pages that a look-up reads.
+fn down(file: &File, root: u32, row: i64) -> Vec<u32> {
+    let geometry = Geometry::read(&file.bytes).unwrap();
+    let mut way = vec![root];
+    loop {
+        let number = way[way.len() - 1];
+        let page = Page::read(file.page(number), number, geometry).unwrap();
+        if page.kind() == Kind::TableLeaf {
+            assert!((0..page.cells()).any(|at| page.rowid(at) == Some(row)), "row {row}");
+            return way;
+        }
+        let slot = (0..page.cells()).position(|at| page.rowid(at).unwrap() >= row);
+        way.push(page.child(slot.unwrap_or(page.cells())).unwrap());
+    }
+}
+
+/// A table of 20,000 rows in pages of `page_size` bytes, with an index on a random column.
+fn indexed(test: &str, page_size: u32) -> Option<File> {
+    let payload = page_size / 5;
+    File::new(
+        test,
+        &format!(
+            "pragma page_size={page_size};
+             create table other(a integer primary key, b);
+             create table t(a integer primary key, k, b);
+             with recursive n(i) as (values (1) union all select i + 1 from n where i < 20000)
+             insert into t select i, (i * i * 7919 + i * 104729) % 1000003, zeroblob({payload}) from n;
+             create index by_k on t(k);
+             insert into other select a, k from t limit 5000;"
+        ),
+    )
+}
+
+/// The pages that a range through the index reads.
+fn range(file: &File, foresight: &mut Foresight, forward: bool, rows: usize) -> Vec<u32> {
+    let mut everything = File { there: (1..).take(100_000).collect(), ..file.copy() };
+    let schema = foresight.trees.schema(&mut everything).unwrap().to_vec();
+    let index = schema.iter().find(|tree| tree.table.is_some()).unwrap();
+    let mut leaves = Vec::new();
+    walk(file, index.root, &mut leaves);
+    let total: usize =
+        leaves.iter().filter(|(_, rows)| rows.len() > 1).map(|(_, rows)| rows.len()).sum();
+    assert!(total > 18_000, "{total} rows in leaves");
+    if !forward {
+        leaves.reverse();
+        leaves.iter_mut().for_each(|(_, rows)| rows.reverse());
+    }
+    let mut order = vec![index.root];
+    let mut taken = 0;
+    for (page, of_leaf) in leaves {
+        order.push(page);
+        for row in of_leaf {
+            order.extend(down(file, index.table.unwrap(), row));
+            taken += 1;
+            if taken == rows {
+                return order;
+            }
+        }
+    }
+    order
+}
+
+impl File {
+    fn copy(&self) -> File {
+        File {
+            bytes: self.bytes.clone(),
+            page_size: self.page_size,
+            there: HashSet::new(),
+            asked: HashSet::new(),
+        }
+    }
+}
+
+#[test]
+fn the_rows_that_an_index_leads_to_are_foreseen_in_both_directions() {
+    for page_size in [512, 4096, 65_536] {
+        for forward in [true, false] {
+            let Some(mut file) = indexed("the_rows_that_an_index_leads_to", page_size) else {
+                return;
+            };
+            let mut foresight = file.foresight();
+            let order = range(&file, &mut foresight, forward, 5_000);
+            let mut foresight = file.foresight();
+            let (waits, reads) = file.read(&mut foresight, &order);
+            let wanted: HashSet<u32> = order.iter().copied().collect();
+            let unwanted = file.asked.difference(&wanted).count();
+            assert!(
+                waits * 6 < wanted.len(),
+                "{page_size} {forward}: {waits} of {} waited",
+                wanted.len()
+            );
+            assert!(
+                unwanted * 50 <= wanted.len() + 64,
+                "{page_size}: {unwanted} of {reads} unwanted"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_consumer_that_stops_after_ten_rows_has_at_most_ten_pages_asked_for() {
+    let Some(mut file) = indexed("a_consumer_that_stops_after_ten_rows", 4096) else { return };
+    let mut foresight = file.foresight();
+    let order = range(&file, &mut foresight, true, 10);
+    let mut foresight = file.foresight();
+    file.read(&mut foresight, &order);
+    assert!(file.asked.len() <= 10, "{:?}", file.asked);
+}
+
+#[test]
+fn the_leaves_of_a_fragmented_table_are_foreseen() {
+    let made = File::new(
+        "the_leaves_of_a_fragmented_table",
+        "create table t(a integer primary key, b);
+         with recursive n(i) as (values (1) union all select i + 1 from n where i < 20000)
+         insert into t select i * 7919 % 20011, zeroblob(800) from n;",
+    );
+    let Some(mut file) = made else { return };
+    let mut leaves = Vec::new();
+    walk(&file, 2, &mut leaves);
+    let order: Vec<u32> = leaves.iter().map(|(page, _)| *page).collect();
+    let mut foresight = file.foresight();
+    file.there.insert(1);
+    let (waits, reads) = file.read(&mut foresight, &order);
+    assert!(waits * 8 < reads, "{waits} of {reads} waited");
+    let mut backward = file.copy();
+    backward.there.insert(1);
+    let order: Vec<u32> = order.into_iter().rev().filter(|page| *page != 2).collect();
+    let mut foresight = file.foresight();
+    backward.read(&mut foresight, &[2]);
+    let (waits, reads) = backward.read(&mut foresight, &order);
+    assert!(waits * 4 < reads, "{waits} of {reads} waited");
+}
+
+#[test]
+fn what_is_read_at_random_is_left_alone() {
+    let Some(mut file) = indexed("what_is_read_at_random", 4096) else { return };
+    let mut foresight = file.foresight();
+    let root = {
+        let mut everything = File { there: (1..).take(100_000).collect(), ..file.copy() };
+        let schema = foresight.trees.schema(&mut everything).unwrap();
+        schema.iter().find_map(|tree| tree.table).unwrap()
+    };
+    let rows = (0..2_000).map(|at| at * 7919 % 20_000 + 1);
+    let order: Vec<u32> = rows.flat_map(|row| down(&file, root, row)).collect();
+    let mut foresight = file.foresight();
+    let (_, reads) = file.read(&mut foresight, &order);
+    assert!(file.asked.len() * 50 < reads, "{} asked of {reads}", file.asked.len());
+    assert!(foresight.cursors.len() <= CURSORS_MAX, "[FOR-1]");
+}
+
+/// Every page is damaged somewhere: whatever is asked for, it ends, and soon.
+#[test]
+fn damaged_files_are_looked_ahead_of_without_harm() {
+    let Some(file) = indexed("damaged_files", 512) else { return };
+    let mut foresight = file.foresight();
+    let order = range(&file, &mut foresight, true, 300);
+    let mut state = 1_u64;
+    for round in 0..40 {
+        let mut damaged = file.copy();
+        for page in 1..damaged.bytes.len() / 512 {
+            for _ in 0..round / 8 + 1 {
+                // Knuth's multiplier; the header, by which the file is taken for SQLite's, stays.
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                let at =
+                    page * 512 + (state >> 33) as usize % if round % 2 == 0 { 40 } else { 512 };
+                damaged.bytes[at] = (state >> 24) as u8 % if round % 3 == 0 { 14 } else { 255 };
+            }
+        }
+        let mut foresight = damaged.foresight();
+        damaged.read(&mut foresight, &order); // [FOR-2] [TRE-2]
+        assert!(damaged.asked.len() < 3_000, "{}", damaged.asked.len());
+    }
+}
+
+#[test]
+fn knowledge_stays_within_its_bound() {
+    let Some(mut file) = indexed("knowledge_stays_within_its_bound", 512) else { return };
+    let mut foresight = file.foresight();
+    let order = range(&file, &mut foresight, true, 2_000);
+    for bound in [2_000, 20_000] {
+        let geometry = Geometry::read(&file.bytes).unwrap();
+        let mut foresight = Foresight::new(Trees::new(geometry, bound), Scope::Full, 64);
+        for chunk in order.chunks(50) {
+            file.read(&mut foresight, chunk);
+            assert!(foresight.trees.bytes() <= bound, "[TRE-1]");
+        }
+    }
+}
+
+#[test]
+fn the_rows_of_a_table_that_is_joined_by_rowid_are_foreseen() {
+    let made = File::new(
+        "the_rows_of_a_table_that_is_joined",
+        "create table j(a integer primary key, n, t_a);
+         create table t(a integer primary key, b);
+         with recursive n(i) as (values (1) union all select i + 1 from n where i < 20000)
+         insert into t select i, zeroblob(1500) from n;
+         insert into j select a, 7, a * 7919 % 20000 + 1 from t where a < 5000;",
+    );
+    let Some(mut file) = made else { return };
+    let mut leaves = Vec::new();
+    walk(&file, 2, &mut leaves);
+    let mut order = Vec::new();
+    for (page, rows) in leaves {
+        order.push(page);
+        for row in rows {
+            order.extend(down(&file, 3, row * 7919 % 20_000 + 1));
+        }
+    }
+    let mut foresight = file.foresight();
+    file.there.insert(1);
+    let (waits, reads) = file.read(&mut foresight, &order);
+    assert!(waits * 8 < reads, "{waits} of {reads} waited");
+}
+
+#[test]
+fn a_table_in_file_order_is_left_to_the_kernels_readahead() {
+    let made = File::new(
+        "a_table_in_file_order",
+        "create table t(a integer primary key, b);
+         with recursive n(i) as (values (1) union all select i + 1 from n where i < 20000)
+         insert into t select i, zeroblob(800) from n;",
+    );
+    let Some(mut file) = made else { return };
+    let mut leaves = Vec::new();
+    walk(&file, 2, &mut leaves);
+    let order: Vec<u32> = leaves.iter().map(|(page, _)| *page).collect();
+    // The kernel's readahead lets a read in 64 wait.
+    file.there = order.iter().copied().filter(|page| page % 64 > 0).chain([1]).collect();
+    let mut foresight = file.foresight();
+    file.read(&mut foresight, &order);
+    assert!(file.asked.len() * 20 < order.len(), "{} of {}", file.asked.len(), order.len());
+}
+
+#[test]
+fn rows_that_share_leaves_are_foreseen_leaf_by_leaf() {
+    for forward in [true, false] {
+        let made = File::new(
+            "rows_that_share_leaves",
+            "create table t(a integer primary key, k, b);
+             with recursive n(i) as (values (1) union all select i + 1 from n where i < 60000)
+             insert into t select i, i / 80 * 7919 % 10007 * 100 + i % 80, zeroblob(30) from n;
+             create index by_k on t(k);",
+        );
+        let Some(mut file) = made else { return };
+        let mut foresight = file.foresight();
+        let order = range(&file, &mut foresight, forward, 60_000);
+        let mut foresight = file.foresight();
+        let (waits, _) = file.read(&mut foresight, &order);
+        let wanted = order.iter().collect::<HashSet<_>>().len();
+        assert!(waits * 4 < wanted, "{forward}: {waits} of {wanted} waited");
+    }
+}

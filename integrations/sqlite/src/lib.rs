@@ -1,0 +1,196 @@
+//! A SQLite extension: a VFS that asks the kernel for the pages that SQLite will read next.
+//!
+//! SQLite reads a page when it needs it, and with cold data waits for each. The VFS `forebay` lies over the process's
+//! default one, which goes on doing every read, write, lock and sync. It looks at the pages that were read: interior
+//! pages of a b-tree name the leaves to come, an index's leaves name the rows to come.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `abi` | SQLite's C interface, as far as it is used |
+//! | `vfs` | the file system that SQLite sees: opens files, passes the rest on |
+//! | `file` | a database file that SQLite sees: passes all on, tells the reader of reads |
+//! | `reader` | when reads are looked at: where they wait |
+//! | `foresight` | what SQLite will read next |
+//! | `trees` | the b-trees, as far as their interior pages are known |
+//! | `page` | one page's bytes |
+//! | `hint` | the file's descriptor: asks the kernel for pages, or for what it has at hand |
+//!
+//! From Rust, with the SQLite that a program is linked with (rusqlite's names here):
+//!
+//! ```ignore
+//! use rusqlite::ffi;
+//! // SAFETY: they are one SQLite's own functions.
+//! unsafe {
+//!     forebay_sqlite::register(
+//!         ffi::sqlite3_vfs_find,
+//!         ffi::sqlite3_vfs_register,
+//!         ffi::sqlite3_mprintf,
+//!         ffi::sqlite3_uri_parameter,
+//!         false,
+//!     )?;
+//! }
+//! let db = rusqlite::Connection::open("file:data.db?vfs=forebay")?;
+//! ```
+//!
+//! Invariants:  no read, write, lock or sync is ours: what SQLite asks for is passed on, and its answer returned.
+//! Concurrency: SQLite uses a file from one thread at a time; nothing is shared between files.
+//! Failure:     what cannot be foreseen or asked for is read as ever. A panic of ours ends look-ahead for its file.
+
+#![cfg(target_os = "linux")]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+#![expect(unsafe_code, reason = "SQLite calls the entry points")]
+
+mod abi;
+mod file;
+mod foresight;
+mod hint;
+mod page;
+mod reader;
+mod trees;
+mod vfs;
+
+use std::ffi::{c_char, c_int, c_void};
+
+use abi::Functions;
+pub use abi::{Print, Routines, UriParameter};
+
+/// SQLite did not take the VFS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// There is no default VFS to lie over: initialise SQLite first (`sqlite3_initialize`).
+    NoDefault,
+    /// The default VFS is of a version before 3: register over another, as this one lacks methods.
+    OldDefault,
+    /// SQLite refused it, by this result code.
+    Refused(c_int),
+}
+
+impl std::fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RegisterError::NoDefault => {
+                f.write_str("SQLite has no default VFS to lie over: call sqlite3_initialize first")
+            }
+            RegisterError::OldDefault => f.write_str(
+                "the default VFS is older than version 3: make another the default first",
+            ),
+            RegisterError::Refused(code) => write!(f, "SQLite refused the VFS: result code {code}"),
+        }
+    }
+}
+
+impl std::error::Error for RegisterError {}
+
+/// Registers the VFS `forebay` over the default one of the SQLite whose functions these are; `as_default` makes it
+/// the VFS of every database that is opened without naming one. It stays for the process's life, and to register it
+/// again is fine.
+///
+/// `V` is whatever the caller's bindings call `sqlite3_vfs`.
+///
+/// # Errors
+/// Each of [`RegisterError`].
+///
+/// # Safety
+/// The functions are `sqlite3_vfs_find`, `sqlite3_vfs_register`, `sqlite3_mprintf` and `sqlite3_uri_parameter` of one
+/// and the same SQLite, which stays loaded.
+pub unsafe fn register<V>(
+    find: unsafe extern "C" fn(*const c_char) -> *mut V,
+    register: unsafe extern "C" fn(*mut V, c_int) -> c_int,
+    print: Print,
+    uri_parameter: UriParameter,
+    as_default: bool,
+) -> Result<(), RegisterError> {
+    // SAFETY: the same function with the same pointers, called by another name of what they point to.
+    let find = unsafe {
+        std::mem::transmute::<unsafe extern "C" fn(*const c_char) -> *mut V, abi::Find>(find)
+    };
+    // SAFETY: as above.
+    let register = unsafe {
+        std::mem::transmute::<unsafe extern "C" fn(*mut V, c_int) -> c_int, abi::Register>(register)
+    };
+    // SAFETY: they are SQLite's (contract above).
+    unsafe { vfs::register(Functions { find, register, print, uri_parameter }, as_default) }
+}
+
+/// The same for C: `sqlite3_vfs_find`, `sqlite3_vfs_register`, `sqlite3_mprintf`, `sqlite3_uri_parameter`, and 1 to make
+/// it the default. Returns 0, or an SQLite result code.
+///
+/// # Safety
+/// As for [`register`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_sqlite_register(
+    find: unsafe extern "C" fn(*const c_char) -> *mut c_void,
+    register_vfs: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
+    print: Print,
+    uri_parameter: UriParameter,
+    as_default: c_int,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    code(unsafe { register(find, register_vfs, print, uri_parameter, as_default != 0) }, abi::OK)
+}
+
+/// What SQLite calls when the extension is loaded under its own name.
+///
+/// # Safety
+/// SQLite's: `routines` are its functions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sqlite3_forebaysqlite_init(
+    _connection: *mut c_void,
+    _message: *mut *mut c_char,
+    routines: *const Routines,
+) -> c_int {
+    // SAFETY: as SQLite promises.
+    unsafe { load(routines, false) }
+}
+
+/// What SQLite looks for first in any extension.
+///
+/// # Safety
+/// As for [`sqlite3_forebaysqlite_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sqlite3_extension_init(
+    _connection: *mut c_void,
+    _message: *mut *mut c_char,
+    routines: *const Routines,
+) -> c_int {
+    // SAFETY: as SQLite promises.
+    unsafe { load(routines, false) }
+}
+
+/// The entry point that makes it the process's default VFS.
+///
+/// # Safety
+/// As for [`sqlite3_forebaysqlite_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sqlite3_forebay_default_init(
+    _connection: *mut c_void,
+    _message: *mut *mut c_char,
+    routines: *const Routines,
+) -> c_int {
+    // SAFETY: as SQLite promises.
+    unsafe { load(routines, true) }
+}
+
+/// # Safety
+/// `routines` are the functions of the SQLite that calls.
+unsafe fn load(routines: *const Routines, as_default: bool) -> c_int {
+    // SAFETY: SQLite's table holds more functions than ours, in the same places (contract above).
+    let routines = unsafe { &*routines };
+    let functions = Functions {
+        find: routines.find,
+        register: routines.register,
+        print: routines.print,
+        uri_parameter: routines.uri_parameter,
+    };
+    // SAFETY: they are SQLite's.
+    code(unsafe { vfs::register(functions, as_default) }, abi::OK_LOAD_PERMANENTLY)
+}
+
+fn code(registered: Result<(), RegisterError>, well: c_int) -> c_int {
+    match registered {
+        Ok(()) => well,
+        Err(RegisterError::NoDefault | RegisterError::OldDefault) => abi::ERROR,
+        Err(RegisterError::Refused(code)) => code,
+    }
+}

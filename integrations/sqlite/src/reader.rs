@@ -1,0 +1,404 @@
+//! When one file's reads are looked at.
+//!
+//! To time a read costs two looks at the clock, to take a page apart more, and where nothing waits neither is of use.
+//! So, asleep, one read in `TIMED_PART` is timed, and at first all are; one that waited has the next 16 timed, since a busy
+//! machine lets any read wait now and then; a second one among those wakes. Awake, each page read goes to `foresight`, until 256 in a
+//! row neither waited nor were foreseen to good use. Then all that was learnt is forgotten: the file may be another
+//! one by the next time, and most of its interior pages are in the kernel's memory if they are needed again.
+//!
+//! Invariants:  [RDR-1] asleep, no page is looked at but for its first byte  [RDR-2] a file whose header is not
+//!              SQLite's is left alone for good
+//! Concurrency: one owner.
+//! Failure:     none.
+
+use std::time::{Duration, Instant};
+
+use forebay_lookahead::{HINTS_MOST, HintCounts, read_waited};
+
+use crate::foresight::{Foresight, Scope};
+use crate::hint::Descriptor;
+use crate::page::{Geometry, HEADER, Kind};
+use crate::trees::{Pages, Trees};
+
+/// The smallest page.
+const PAGE_MIN: usize = 512;
+/// Asleep for long, one read in so many is timed.
+const TIMED_PART: u32 = 64;
+/// So many timed reads that did not wait make them half as frequent.
+const TIMED_CALM: u32 = 8;
+/// Reads timed after one that waited.
+const ALERT_READS: u32 = 16;
+/// Reads in a row without use that end being awake.
+const CALM_READS: u32 = 256;
+/// Interior pages read lately.
+const RECENT: usize = 8;
+const DISTANCE_MAX: u32 = 128;
+const MEMORY: usize = 16 << 20;
+const MEMORY_MIN: usize = 64 << 10;
+
+/// What users may set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) scope: Scope,
+    /// Pages.
+    pub(crate) distance_max: u32,
+    /// Bytes for what is known of the file's trees.
+    pub(crate) memory: usize,
+}
+
+impl Settings {
+    pub(crate) const NAMES: [&str; 3] = ["readahead", "distance_max", "memory"];
+
+    pub(crate) fn new() -> Settings {
+        Settings { scope: Scope::Full, distance_max: DISTANCE_MAX, memory: MEMORY }
+    }
+
+    /// Sets one by its name; says what would be right if the value is not.
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        match name {
+            "readahead" => {
+                self.scope = match value {
+                    "off" => Scope::Off,
+                    "scan" => Scope::Scan,
+                    "full" => Scope::Full,
+                    _ => return Err("forebay_readahead is off, scan or full"),
+                }
+            }
+            "distance_max" => {
+                let pages = value.parse().ok().filter(|pages| (1..=HINTS_MOST).contains(pages));
+                self.distance_max = pages.ok_or("forebay_distance_max is 1 to 1024 pages")?;
+            }
+            _ => {
+                let bytes = value.parse().ok().filter(|bytes| *bytes >= MEMORY_MIN);
+                self.memory = bytes.ok_or("forebay_memory is 65536 bytes or more")?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> String {
+        match (name, self.scope) {
+            ("readahead", Scope::Off) => "off".to_owned(),
+            ("readahead", Scope::Scan) => "scan".to_owned(),
+            ("readahead", Scope::Full) => "full".to_owned(),
+            ("distance_max", _) => self.distance_max.to_string(),
+            _ => self.memory.to_string(),
+        }
+    }
+}
+
+/// Which reads are timed.
+#[derive(Debug, Clone, Copy)]
+struct Samples {
+    /// One in so many, the next after so many.
+    part: u32,
+    left: u32,
+    /// Timed ones in a row that did not wait.
+    calm: u32,
+}
+
+impl Samples {
+    const ALL: Samples = Samples { part: 1, left: 1, calm: 0 };
+}
+
+#[derive(Debug)]
+enum State {
+    Asleep(Samples),
+    /// Reads that are still timed.
+    Alert(u32),
+    /// Reads in a row without use.
+    Awake(u32, Box<Foresight>),
+    /// The file is not SQLite's, or nothing is to be looked ahead of.
+    LeftAlone,
+}
+
+/// One database file's reads.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    descriptor: Descriptor,
+    settings: Settings,
+    state: State,
+    /// Numbers of interior pages, and where the next goes.
+    recent: [u32; RECENT],
+    recent_next: usize,
+    /// The bytes by which SQLite tells whether another process has changed the file.
+    stamp: [u8; 16],
+    /// Since the file was opened: times it woke, and pages that were asked for, or waited for, until it slept again.
+    wakes: u64,
+    counts: HintCounts,
+}
+
+/// The file, as its descriptor has it.
+struct Disk<'a> {
+    descriptor: &'a Descriptor,
+    page_size: u64,
+}
+
+impl Pages for Disk<'_> {
+    fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool {
+        page > 0 && self.descriptor.at_hand(u64::from(page - 1) * self.page_size, into)
+    }
+
+    fn ask(&mut self, first: u32, count: u32) {
+        let offset = u64::from(first.saturating_sub(1)) * self.page_size;
+        self.descriptor.ask(offset, u64::from(count) * self.page_size);
+    }
+}
+
+/// The one clock here: a VFS offers SQLite milliseconds, which tell nothing of a read.
+#[expect(clippy::disallowed_methods, reason = "nobody above can hand one over")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// A page's number, from where it lies.
+fn number_of(offset: i64, size: usize) -> Option<u32> {
+    u32::try_from(u64::try_from(offset).ok()? / size as u64 + 1).ok()
+}
+
+impl Reader {
+    pub(crate) fn new(descriptor: Descriptor, settings: Settings) -> Reader {
+        let mut reader = Reader {
+            descriptor,
+            settings,
+            state: State::LeftAlone,
+            recent: [0; RECENT],
+            recent_next: 0,
+            stamp: [0; 16],
+            wakes: 0,
+            counts: HintCounts::default(),
+        };
+        reader.sleep();
+        reader
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    pub(crate) fn set(&mut self, settings: Settings) {
+        self.settings = settings;
+        self.sleep();
+    }
+
+    /// What came of it all so far, in words.
+    pub(crate) fn stats(&self) -> String {
+        let counts = self.counts();
+        format!(
+            "wakes={} asked={} useful={} waited_us={}",
+            self.wakes,
+            counts.asked,
+            counts.useful,
+            counts.waited_ns / 1000
+        )
+    }
+
+    /// A read begins: when, if it is to be timed.
+    pub(crate) fn begins(&mut self) -> Option<Instant> {
+        match &mut self.state {
+            State::LeftAlone => return None,
+            State::Asleep(samples) => {
+                samples.left -= 1;
+                if samples.left > 0 {
+                    return None;
+                }
+                samples.left = samples.part;
+            }
+            State::Alert(_) | State::Awake(..) => {}
+        }
+        Some(now())
+    }
+
+    /// A read that was not timed has ended, and well.
+    pub(crate) fn passed(&mut self, offset: i64, bytes: &[u8]) {
+        if bytes.len() < PAGE_MIN {
+            if offset == 24 && bytes.len() == self.stamp.len() {
+                self.stamped(bytes);
+            }
+        } else if Kind::of(bytes[0]).is_some_and(Kind::is_interior)
+            && let Some(number) = number_of(offset, bytes.len())
+        {
+            self.recent[self.recent_next % RECENT] = number;
+            self.recent_next = (self.recent_next + 1) % RECENT;
+        }
+    }
+
+    /// A timed read has ended, and well.
+    pub(crate) fn ended(&mut self, began: Instant, offset: i64, bytes: &[u8]) {
+        let read = began.elapsed();
+        self.passed(offset, bytes);
+        if bytes.len() >= PAGE_MIN
+            && let Some(number) = number_of(offset, bytes.len())
+        {
+            self.timed(number, bytes, read);
+        }
+    }
+
+    fn timed(&mut self, number: u32, bytes: &[u8], read: Duration) {
+        let waited = read_waited(read);
+        match &mut self.state {
+            State::LeftAlone => {}
+            State::Asleep(_) if waited => self.state = State::Alert(ALERT_READS),
+            State::Asleep(samples) => {
+                samples.calm = samples.calm.wrapping_add(1);
+                if samples.calm % TIMED_CALM == 0 {
+                    samples.part = (samples.part * 2).min(TIMED_PART);
+                }
+            }
+            State::Alert(_) if waited => self.wake(),
+            State::Alert(0) => self.sleep(),
+            State::Alert(left) => *left -= 1,
+            State::Awake(calm, foresight) => {
+                let page_size = foresight.trees.geometry().page_size;
+                if bytes.len() != page_size as usize {
+                    return;
+                }
+                let disk = &mut Disk { descriptor: &self.descriptor, page_size: page_size.into() };
+                let foreseen = foresight.came(number, bytes, read, disk);
+                *calm = if waited || foreseen { 0 } else { *calm + 1 };
+                if *calm > CALM_READS {
+                    self.sleep();
+                }
+            }
+        }
+    }
+
+    /// SQLite writes, which goes on whatever we know.
+    pub(crate) fn written(&mut self, offset: i64, size: usize) {
+        if let State::Awake(_, foresight) = &mut self.state
+            && let Some(page) = (offset as u64).checked_div(size as u64)
+            && let Ok(page) = u32::try_from(page + 1)
+        {
+            foresight.trees.forget_page(page);
+        }
+    }
+
+    /// The file was cut.
+    pub(crate) fn cut(&mut self) {
+        self.forget();
+    }
+
+    fn stamped(&mut self, stamp: &[u8]) {
+        if self.stamp != stamp {
+            self.stamp.copy_from_slice(stamp);
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        if let State::Awake(_, foresight) = &mut self.state {
+            foresight.forget();
+        }
+    }
+
+    fn wake(&mut self) {
+        let mut header = [0; HEADER];
+        if !self.descriptor.at_hand(0, &mut header) {
+            self.descriptor.ask(0, HEADER as u64); // SQLite has had it for long
+            return self.sleep();
+        }
+        let Some(geometry) = Geometry::read(&header) else {
+            self.state = State::LeftAlone; // [RDR-2]
+            return;
+        };
+        let trees = Trees::new(geometry, self.settings.memory);
+        let Settings { scope, distance_max, .. } = self.settings;
+        let mut foresight = Box::new(Foresight::new(trees, scope, distance_max));
+        let page_size = geometry.page_size.into();
+        let disk = &mut Disk { descriptor: &self.descriptor, page_size };
+        for page in self.recent.into_iter().filter(|page| *page > 0) {
+            let _ = foresight.trees.load(page, disk);
+        }
+        self.wakes += 1;
+        self.state = State::Awake(0, foresight);
+    }
+
+    fn sleep(&mut self) {
+        self.counts = self.counts();
+        self.state = match self.settings.scope {
+            Scope::Off => State::LeftAlone,
+            Scope::Scan | Scope::Full => State::Asleep(Samples::ALL),
+        };
+    }
+
+    fn counts(&self) -> HintCounts {
+        let State::Awake(_, foresight) = &self.state else { return self.counts };
+        let (before, since) = (self.counts, foresight.counts());
+        HintCounts {
+            asked: before.asked + since.asked,
+            useful: before.useful + since.useful,
+            resident: before.resident + since.resident,
+            waited_ns: before.waited_ns + since.waited_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOW: Duration = Duration::from_micros(100);
+    const FAST: Duration = Duration::from_micros(3);
+
+    /// A reader of a file with this content.
+    fn reader(content: &[u8]) -> (Reader, std::fs::File) {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, content).unwrap();
+        (Reader::new(Descriptor::of(&file), Settings::new()), file)
+    }
+
+    /// A file of 100 empty pages after a header that is SQLite's.
+    fn database() -> Vec<u8> {
+        let mut content = vec![0; 100 * 4096];
+        content[..18].copy_from_slice(b"SQLite format 3\0\x10\0");
+        content
+    }
+
+    #[test]
+    fn where_nothing_waits_few_reads_are_timed_and_none_is_looked_at() {
+        let (mut reader, _file) = reader(&database());
+        let mut timed = 0;
+        for number in 1..10_000 {
+            if reader.begins().is_some() {
+                timed += 1;
+                reader.timed(number, &[13; 4096], FAST);
+            }
+            assert!(matches!(reader.state, State::Asleep(_)), "[RDR-1]");
+        }
+        assert!((150..250).contains(&timed), "{timed}");
+        // One that waits now and then does not wake it.
+        for number in 1..1_000 {
+            reader.timed(number, &[13; 4096], if number % 40 == 0 { SLOW } else { FAST });
+            assert!(!matches!(reader.state, State::Awake(..)));
+        }
+    }
+
+    #[test]
+    fn it_wakes_by_two_reads_that_wait_and_sleeps_when_nothing_comes_of_it() {
+        let (mut reader, _file) = reader(&database());
+        reader.timed(1, &[13; 4096], SLOW);
+        reader.timed(2, &[13; 4096], SLOW);
+        let awake = matches!(reader.state, State::Awake(..));
+        if !awake {
+            return; // the kernel does not say what it has of this filesystem
+        }
+        for number in 0..CALM_READS + 2 {
+            assert!(reader.begins().is_some(), "awake, each read is timed");
+            reader.timed(number % 90 + 1, &[13; 4096], FAST);
+        }
+        assert!(matches!(reader.state, State::Asleep(_)));
+        assert!(reader.stats().starts_with("wakes=1 asked=0"), "{}", reader.stats());
+    }
+
+    #[test]
+    fn what_is_not_sqlites_is_left_alone() {
+        let (mut reader, _file) = reader(&[7; 8 * 4096]);
+        for _ in 0..20 {
+            reader.timed(1, &[7; 4096], SLOW);
+        }
+        assert!(!matches!(reader.state, State::Awake(..)) && reader.wakes == 0, "[RDR-2]");
+        if matches!(reader.state, State::LeftAlone) {
+            assert!(reader.begins().is_none(), "[RDR-2]");
+        }
+    }
+}

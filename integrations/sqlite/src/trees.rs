@@ -1,0 +1,454 @@
+//! The b-trees of a database, as far as their interior pages are known.
+//!
+//! Interior pages are few, one for some hundred leaves, and name all of those. They are kept by page number, in
+//! parsed form, whether SQLite has just read them or the kernel has them at hand. What is asked is answered
+//! from them: which leaf holds a rowid, which leaf comes after another, whose leaf a page is.
+//!
+//! Pages change under us. So nothing here is a fact about the file, and a wrong answer costs a request that nobody
+//! wanted; a page that SQLite writes is forgotten, and all is when the file changes otherwise.
+//!
+//! Invariants:  [TRE-1] what is kept takes no more than the bound given, by its own count  [TRE-2] a walk
+//!              goes down `DEPTH_MAX` levels at most, whatever pages say
+//! Concurrency: one owner.
+//! Failure:     `Lack`: a page that is not at hand, or no answer.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::page::{Geometry, Kind, Page, Record, Value};
+
+/// SQLite goes no deeper itself.
+const DEPTH_MAX: usize = 20;
+/// Of the schema, so many pages are read at most.
+const SCHEMA_PAGES_MAX: usize = 256;
+/// Interior pages of indexes that one search for a leaf looks at.
+const SEARCH_PAGES_MAX: usize = 256;
+/// Such searches until everything is forgotten, or one finds something.
+const SEARCHES_MAX: u32 = 16;
+/// A table's and an entry's own bytes, about.
+const ENTRY_BYTES: usize = 64;
+/// An index's entry whose rowid is not in the page.
+pub(crate) const NO_ROW: i64 = i64::MIN;
+
+/// The file, as far as it takes no waiting.
+pub(crate) trait Pages {
+    /// Fills `into` with a page, counted from 1, if it is at hand.
+    fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool;
+    /// Asks for `count` pages from `first` on, counted from 1.
+    fn ask(&mut self, first: u32, count: u32);
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// This page is needed for it, and not at hand.
+    Page(u32),
+    /// There is none.
+    Answer,
+}
+
+impl Lack {
+    /// SQLite has read a missing page long ago, and will not again: it is at hand the next time.
+    fn ask(self, pages: &mut impl Pages) {
+        if let Lack::Page(page) = self {
+            pages.ask(page, 1);
+        }
+    }
+}
+
+/// A way down a tree: interior pages from the root on, and which child is taken at each.
+pub(crate) type Path = Vec<(u32, usize)>;
+
+/// A tree that the schema names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tree {
+    pub(crate) root: u32,
+    /// Of an index, its table's root.
+    pub(crate) table: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Interior {
+    kind: Kind,
+    children: Vec<u32>,
+    /// Between each two children: a table's largest rowid in the first of them, an index's row at this place.
+    keys: Vec<i64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Trees {
+    geometry: Geometry,
+    interiors: HashMap<u32, Rc<Interior>>,
+    /// Of the children of an index's interior pages.
+    parents: HashMap<u32, u32>,
+    /// How many levels of interior pages a table has, by its root.
+    heights: HashMap<u32, usize>,
+    schema: Option<Vec<Tree>>,
+    searches_left: u32,
+    bytes: usize,
+    bytes_max: usize,
+    page: Vec<u8>,
+}
+
+impl Trees {
+    pub(crate) fn new(geometry: Geometry, bytes_max: usize) -> Trees {
+        Trees {
+            geometry,
+            interiors: HashMap::new(),
+            parents: HashMap::new(),
+            heights: HashMap::new(),
+            schema: None,
+            searches_left: SEARCHES_MAX,
+            bytes: 0,
+            bytes_max,
+            page: vec![0; geometry.page_size as usize],
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// What is kept, by the count that is bounded.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The file has changed.
+    pub(crate) fn forget(&mut self) {
+        self.forget_pages();
+        self.heights.clear();
+        self.schema = None;
+        self.searches_left = SEARCHES_MAX;
+    }
+
+    /// SQLite writes this page.
+    pub(crate) fn forget_page(&mut self, page: u32) {
+        self.interiors.remove(&page);
+        if page == 1 {
+            self.schema = None;
+        }
+    }
+
+    fn forget_pages(&mut self) {
+        self.interiors = HashMap::new();
+        self.parents = HashMap::new();
+        self.bytes = 0;
+    }
+
+    /// SQLite has read an interior page.
+    pub(crate) fn learn(&mut self, number: u32, page: &Page<'_>) -> Option<()> {
+        if self.interiors.contains_key(&number) {
+            return Some(());
+        }
+        let kind = page.kind();
+        let children: Option<Vec<u32>> = (0..=page.cells()).map(|at| page.child(at)).collect();
+        let children = children.filter(|_| kind.is_interior())?;
+        let key = |at| match kind {
+            Kind::TableInterior => page.rowid(at),
+            _ => Some(page.record(at).and_then(Record::last_integer).unwrap_or(NO_ROW)),
+        };
+        let keys: Vec<i64> = (0..page.cells()).map(key).collect::<Option<_>>()?;
+        let each = if kind == Kind::TableInterior { 12 } else { 12 + ENTRY_BYTES / 2 };
+        let bytes = ENTRY_BYTES + children.len() * each;
+        if self.bytes + bytes > self.bytes_max {
+            self.forget_pages();
+        }
+        if bytes > self.bytes_max {
+            return None;
+        }
+        self.bytes += bytes; // [TRE-1]
+        if kind == Kind::IndexInterior {
+            self.parents.extend(children.iter().map(|child| (*child, number)));
+        }
+        self.interiors.insert(number, Rc::new(Interior { kind, children, keys }));
+        Some(())
+    }
+
+    /// Reads an interior page that is at hand.
+    pub(crate) fn load(&mut self, number: u32, pages: &mut impl Pages) -> Result<(), Lack> {
+        self.interior(number, pages).map(|_| ())
+    }
+
+    fn interior(&mut self, number: u32, pages: &mut impl Pages) -> Result<Rc<Interior>, Lack> {
+        if let Some(there) = self.interiors.get(&number) {
+            return Ok(Rc::clone(there));
+        }
+        let mut bytes = std::mem::take(&mut self.page);
+        let at_hand = pages.at_hand(number, &mut bytes);
+        let learnt = if at_hand {
+            let page = Page::read(&bytes, number, self.geometry);
+            page.and_then(|page| self.learn(number, &page)).ok_or(Lack::Answer)
+        } else {
+            Err(Lack::Page(number))
+        };
+        self.page = bytes;
+        learnt?;
+        self.interiors.get(&number).cloned().ok_or(Lack::Answer)
+    }
+
+    /// The rows that a leaf leads to which is at hand.
+    pub(crate) fn rows_at_hand(
+        &mut self,
+        number: u32,
+        link: Link,
+        into: &mut Vec<i64>,
+        pages: &mut impl Pages,
+    ) -> Result<(), Lack> {
+        if !pages.at_hand(number, &mut self.page) {
+            return Err(Lack::Page(number));
+        }
+        let page = Page::read(&self.page, number, self.geometry).ok_or(Lack::Answer)?;
+        rows_of(&page, link, into).ok_or(Lack::Answer)
+    }
+
+    /// The leaf of a table that holds a rowid, once `table_path` has found one of its leaves.
+    pub(crate) fn leaf_of(
+        &mut self,
+        root: u32,
+        rowid: i64,
+        pages: &mut impl Pages,
+    ) -> Result<u32, Lack> {
+        let height = *self.heights.get(&root).ok_or(Lack::Answer)?;
+        let mut page = root;
+        for _ in 0..height {
+            page = self.child_for(page, rowid, pages)?.1;
+        }
+        Ok(page)
+    }
+
+    /// The way to a leaf of a table that holds a rowid, if the tree at this root has it.
+    pub(crate) fn table_path(
+        &mut self,
+        root: u32,
+        rowid: i64,
+        leaf: u32,
+        pages: &mut impl Pages,
+    ) -> Option<Path> {
+        let mut path = Path::new();
+        let mut page = root;
+        // [TRE-2]
+        while page != leaf && path.len() < DEPTH_MAX {
+            if self.heights.get(&root).is_some_and(|height| *height == path.len()) {
+                return None;
+            }
+            let (slot, child) = match self.child_for(page, rowid, pages) {
+                Ok(found) => found,
+                Err(lack) => {
+                    lack.ask(pages);
+                    return None;
+                }
+            };
+            path.push((page, slot));
+            page = child;
+        }
+        if page != leaf {
+            return None;
+        }
+        self.heights.insert(root, path.len());
+        Some(path)
+    }
+
+    fn child_for(
+        &mut self,
+        page: u32,
+        rowid: i64,
+        pages: &mut impl Pages,
+    ) -> Result<(usize, u32), Lack> {
+        let interior = self.interior(page, pages)?;
+        if interior.kind != Kind::TableInterior {
+            return Err(Lack::Answer);
+        }
+        let slot = interior.keys.partition_point(|key| *key < rowid);
+        Ok((slot, interior.children[slot]))
+    }
+
+    /// The way to a leaf of an index, and what the schema says of it.
+    pub(crate) fn index_path(&mut self, leaf: u32, pages: &mut impl Pages) -> Option<(Path, Tree)> {
+        let found = self.climb(leaf, pages);
+        if found.is_some() || self.searches_left == 0 {
+            return found;
+        }
+        self.searches_left -= 1;
+        let found = self.search(leaf, pages).then(|| self.climb(leaf, pages)).flatten();
+        if found.is_some() {
+            self.searches_left = SEARCHES_MAX;
+        }
+        found
+    }
+
+    fn climb(&mut self, leaf: u32, pages: &mut impl Pages) -> Option<(Path, Tree)> {
+        let mut path = Path::new();
+        let mut page = leaf;
+        // [TRE-2]
+        while path.len() <= DEPTH_MAX {
+            if let Some(tree) = self.schema(pages)?.iter().find(|tree| tree.root == page) {
+                let tree = *tree;
+                path.reverse();
+                return Some((path, tree));
+            }
+            let parent = *self.parents.get(&page)?;
+            let interior = self.interior(parent, pages).ok()?;
+            let slot = interior.children.iter().position(|child| *child == page)?;
+            path.push((parent, slot));
+            page = parent;
+        }
+        None
+    }
+
+    /// Looks for a leaf below the roots of all indexes, level by level.
+    fn search(&mut self, leaf: u32, pages: &mut impl Pages) -> bool {
+        let Some(schema) = self.schema(pages) else { return false };
+        let mut level: Vec<u32> = schema.iter().map(|tree| tree.root).collect();
+        let mut left = SEARCH_PAGES_MAX;
+        while !level.is_empty() {
+            let mut below = Vec::new();
+            for page in level {
+                if left == 0 {
+                    return false;
+                }
+                left -= 1;
+                let interior = match self.interior(page, pages) {
+                    Ok(interior) => interior,
+                    Err(lack) => {
+                        lack.ask(pages);
+                        continue;
+                    }
+                };
+                if interior.kind != Kind::IndexInterior {
+                    continue;
+                }
+                if interior.children.contains(&leaf) {
+                    return true;
+                }
+                below.extend_from_slice(&interior.children[..interior.children.len().min(left)]);
+            }
+            level = below;
+        }
+        false
+    }
+
+    /// Moves a path to the next leaf, or the one before. Returns that, and the row between the two in an index.
+    pub(crate) fn step(
+        &mut self,
+        path: &mut Path,
+        forward: bool,
+        pages: &mut impl Pages,
+    ) -> Result<(u32, i64), Lack> {
+        let mut way = path.clone();
+        let (mut child, between) = loop {
+            let (page, slot) = way.pop().ok_or(Lack::Answer)?;
+            let interior = self.interior(page, pages)?;
+            let next = if forward { Some(slot + 1) } else { slot.checked_sub(1) };
+            if let Some(next) = next
+                && let Some(&child) = interior.children.get(next)
+            {
+                way.push((page, next));
+                break (child, interior.keys.get(slot.min(next)).copied().unwrap_or(NO_ROW));
+            }
+        };
+        while way.len() < path.len() {
+            let interior = self.interior(child, pages)?;
+            let slot = if forward { 0 } else { interior.children.len() - 1 };
+            way.push((child, slot));
+            child = interior.children[slot];
+        }
+        *path = way;
+        Ok((child, between))
+    }
+
+    /// What the schema names, if it is at hand.
+    pub(crate) fn schema(&mut self, pages: &mut impl Pages) -> Option<&[Tree]> {
+        if self.schema.is_none() {
+            self.schema = Some(self.read_schema(pages)?);
+        }
+        self.schema.as_deref()
+    }
+
+    fn read_schema(&self, pages: &mut impl Pages) -> Option<Vec<Tree>> {
+        let mut bytes = vec![0; self.geometry.page_size as usize];
+        let mut found = Vec::new();
+        let mut left = vec![1];
+        for _ in 0..SCHEMA_PAGES_MAX {
+            let Some(number) = left.pop() else { break };
+            if !pages.at_hand(number, &mut bytes) {
+                pages.ask(number, 1);
+                return None;
+            }
+            let page = Page::read(&bytes, number, self.geometry)?;
+            match page.kind() {
+                Kind::TableInterior => {
+                    left.extend((0..=page.cells()).filter_map(|at| page.child(at)));
+                }
+                Kind::TableLeaf => {
+                    let rows = (0..page.cells()).filter_map(|at| named(&page, at));
+                    found.extend(rows);
+                }
+                Kind::IndexInterior | Kind::IndexLeaf => return None,
+            }
+        }
+        let tables: HashMap<Vec<u8>, u32> = found
+            .iter()
+            .filter(|named| !named.index)
+            .map(|named| (named.table.clone(), named.root))
+            .collect();
+        let tree = |named: &Named| {
+            let table = named.index.then(|| tables.get(&named.table).copied()).flatten();
+            Tree { root: named.root, table }
+        };
+        Some(found.iter().map(tree).chain([Tree { root: 1, table: None }]).collect())
+    }
+}
+
+/// A row of the schema that has a tree.
+struct Named {
+    index: bool,
+    table: Vec<u8>,
+    root: u32,
+}
+
+fn named(page: &Page<'_>, at: usize) -> Option<Named> {
+    let mut columns = page.record(at)?.columns();
+    let (kind, _name, table, root) =
+        (columns.next()?, columns.next()?, columns.next()?, columns.next()?);
+    let (Value::Text(kind), Value::Text(table), Value::Integer(root)) = (kind, table, root) else {
+        return None;
+    };
+    let root = u32::try_from(root).ok().filter(|root| *root > 0)?;
+    matches!(kind, b"table" | b"index").then(|| Named {
+        index: kind == b"index",
+        table: table.to_vec(),
+        root,
+    })
+}
+
+/// Where a leaf's rows say which rows of a table they lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// In an index: its last column is the rowid.
+    Index,
+    /// In a table that is joined with another: this column is the other's rowid.
+    Column(usize),
+    /// The table's rowid is the other's as well.
+    Rowid,
+}
+
+/// The rows that a leaf leads to, in order.
+pub(crate) fn rows_of(page: &Page<'_>, link: Link, into: &mut Vec<i64>) -> Option<()> {
+    let expected = if link == Link::Index { Kind::IndexLeaf } else { Kind::TableLeaf };
+    if page.kind() != expected {
+        return None;
+    }
+    let row = |at| match link {
+        Link::Index => page.record(at)?.last_integer(),
+        Link::Rowid => page.rowid(at),
+        Link::Column(column) => match page.record(at)?.columns().nth(column)? {
+            Value::Integer(row) => Some(row),
+            Value::Text(_) | Value::Other => None,
+        },
+    };
+    into.clear();
+    into.extend((0..page.cells()).map(|at| row(at).unwrap_or(NO_ROW)));
+    Some(())
+}

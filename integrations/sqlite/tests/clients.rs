@@ -1,0 +1,386 @@
+//! Real clients with the extension: Python's sqlite3 and the sqlite3 shell.
+//!
+//! Where one is missing, tests say `skipped` and write that to the file named by FOREBAY_SKIPS.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod client;
+
+use client::{python, shell};
+
+/// Opens the database argv[2] with the extension argv[1], as `db`.
+const OPEN: &str = "
+import os, sqlite3, sys, threading
+library, path = sys.argv[1:3]
+def load(entry=None):
+    loader = sqlite3.connect(':memory:')
+    loader.enable_load_extension(True)
+    call = 'select load_extension(?)' if entry is None else 'select load_extension(?, ?)'
+    loader.execute(call, [library] if entry is None else [library, entry])
+    return loader
+def connect(arguments=''):
+    return sqlite3.connect(f'file:{path}?vfs=forebay{arguments}', uri=True, timeout=20, isolation_level=None)
+";
+
+fn python_says(test: &str, script: &str) -> Option<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let python = python(test)?;
+    Some(python.python(&format!("{OPEN}{script}"), &directory.path().join("data.db")))
+}
+
+#[test]
+fn what_is_written_through_it_is_read_without_it_and_the_other_way_round() {
+    let says = python_says(
+        "what_is_written_through_it",
+        "
+load()
+for size in 512, 1024, 4096, 65536:
+    for mode in 'delete', 'truncate', 'persist', 'wal', 'memory', 'off':
+        path = f'{sys.argv[2]}.{size}.{mode}'
+        db = connect()
+        db.execute(f'pragma page_size={size}')
+        assert db.execute(f'pragma journal_mode={mode}').fetchone() == (mode,)
+        db.execute('create table t(a integer primary key, b text)')
+        db.execute('begin')
+        db.executemany('insert into t(b) values (?)', ((f'row {i}' * 9,) for i in range(500)))
+        db.execute('commit')
+        stock = sqlite3.connect(path)
+        assert stock.execute('select count(*), sum(length(b)) from t').fetchone() == \\
+            db.execute('select count(*), sum(length(b)) from t').fetchone()
+        stock.execute('delete from t where a % 2')
+        stock.commit()
+        assert db.execute('select count(*) from t').fetchone() == (250,)
+        db.execute('vacuum')
+        for each in db, stock:
+            assert each.execute('pragma integrity_check').fetchall() == [('ok',)]
+            each.close()
+print('well')
+",
+    );
+    assert!(says.is_none_or(|says| says == "well\n"));
+}
+
+#[test]
+fn the_default_entry_point_serves_programs_that_cannot_be_changed() {
+    let says = python_says(
+        "the_default_entry_point",
+        "
+load('sqlite3_forebay_default_init')
+db = sqlite3.connect(path)
+db.execute('create table t(a)')
+print(len(db.execute('select * from t').fetchall()))
+load()
+load('sqlite3_forebay_default_init')
+db.execute('insert into t values (1)')
+db.commit()
+print(sqlite3.connect(path).execute('select * from t').fetchall())
+print(sqlite3.connect(':memory:').execute('select 1').fetchall())
+",
+    );
+    assert!(says.is_none_or(|says| says == "0\n[(1,)]\n[(1,)]\n"));
+}
+
+#[test]
+fn c_programs_register_it_by_one_function() {
+    let says = python_says(
+        "c_programs_register_it",
+        "
+import ctypes, ctypes.util
+sqlite = ctypes.CDLL(ctypes.util.find_library('sqlite3') or 'libsqlite3.so.0')
+ours = ctypes.CDLL(library)
+functions = [sqlite.sqlite3_vfs_find, sqlite.sqlite3_vfs_register, sqlite.sqlite3_mprintf, sqlite.sqlite3_uri_parameter]
+sqlite.sqlite3_initialize()
+for _ in range(2):
+    print(ours.forebay_sqlite_register(*functions, 0))
+sqlite.sqlite3_vfs_find.restype = ctypes.c_void_p
+print(sqlite.sqlite3_vfs_find(b'forebay') is not None)
+",
+    );
+    assert!(says.is_none_or(|says| says == "0\n0\nTrue\n"));
+}
+
+#[test]
+fn the_shell_loads_it_and_names_it() {
+    let Some(shell) = shell("the_shell_loads_it_and_names_it") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    let load = format!(".load {}", shell.library().display());
+    let open = format!(".open file:{}?vfs=forebay", path.display());
+    let made = "create table t(a); insert into t values (42);";
+    assert_eq!(
+        shell.shell(&[&load, &open, made, ".vfsname", "select a from t"]),
+        "forebay/unix\n42\n"
+    );
+    assert_eq!(shell.shell(&[&format!(".open {}", path.display()), "select a from t"]), "42\n");
+}
+
+#[test]
+fn threads_and_processes_with_it_and_without_it_write_at_once() {
+    let says = python_says(
+        "threads_and_processes",
+        "
+load()
+import subprocess
+setup = connect()
+mode = setup.execute('pragma journal_mode=wal').fetchone()
+setup.execute('create table t(a integer primary key, who)')
+adder = '''
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=60)
+for i in range(100):
+    db.execute('insert into t(who) values (?)', ['stock'])
+    db.commit()
+'''
+other = subprocess.Popen([sys.executable, '-c', adder, path])
+def work(who):
+    db = connect()
+    for i in range(100):
+        db.execute('insert into t(who) values (?)', [who])
+        db.execute('select sum(a) from t').fetchall()
+threads = [threading.Thread(target=work, args=[who]) for who in 'ab']
+for each in threads: each.start()
+for each in threads: each.join()
+assert other.wait() == 0
+print(setup.execute('select who, count(*) from t group by who').fetchall())
+print(setup.execute('pragma integrity_check').fetchall())
+",
+    );
+    assert!(
+        says.is_none_or(|says| { says == "[('a', 100), ('b', 100), ('stock', 100)]\n[('ok',)]\n" })
+    );
+}
+
+#[test]
+fn a_writer_killed_in_the_middle_leaves_whole_transactions() {
+    let test = "a_writer_killed_in_the_middle";
+    let Some(python) = python(test) else { return };
+    let writer = format!(
+        "{OPEN}
+load()
+db = connect()
+db.execute('pragma cache_size=4')
+db.execute('begin')
+for i in range(10**6):
+    db.executemany('insert into t(b) values (zeroblob(2000))', [()] * 64)
+    if i % 4 == 3:
+        db.execute('commit')
+        print(i, flush=True)
+        db.execute('begin')
+"
+    );
+    // Of each journal mode; FOREBAY_KILLS sets another number.
+    let kills = std::env::var("FOREBAY_KILLS").map_or(4, |kills| kills.parse().unwrap());
+    for mode in ["delete", "wal"] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data.db");
+        let setup = format!(
+            "{OPEN}
+load()
+db = connect()
+db.execute('pragma journal_mode={mode}')
+db.execute('create table t(a integer primary key, b)')
+"
+        );
+        python.python(&setup, &path);
+        for round in 0..kills {
+            python.kill_after_lines(&writer, &path, 1 + round % 3);
+            let check = "
+load()
+for db in connect(), sqlite3.connect(path):
+    assert db.execute('pragma integrity_check').fetchall() == [('ok',)]
+    assert db.execute('select count(*) from t').fetchone()[0] % 256 == 0
+db.execute('delete from t where a > 2048')
+print('well')
+";
+            assert_eq!(python.python(&format!("{OPEN}{check}"), &path), "well\n", "{mode}");
+        }
+    }
+}
+
+#[test]
+fn settings_come_by_uri_and_by_pragma() {
+    let says = python_says(
+        "settings_come_by_uri",
+        "
+load()
+def all(db):
+    names = 'readahead', 'distance_max', 'memory'
+    return [db.execute(f'pragma forebay_{name}').fetchone()[0] for name in names]
+print(all(connect()))
+print(all(connect('&readahead=scan&distance_max=7&memory=100000')))
+print(all(connect('&readahead=never&distance_max=0&memory=lots')))
+db = connect()
+print(db.execute('pragma forebay_readahead=off').fetchone()[0], db.execute('PRAGMA Forebay_Distance_Max(9)').fetchone()[0])
+print(all(db))
+for value in 'distance_max=1025', 'memory=1', 'readahead=never':
+    try:
+        db.execute(f'pragma forebay_{value}')
+    except sqlite3.OperationalError as error:
+        print(error)
+print(db.execute('pragma forebay_stats').fetchone()[0])
+print(db.execute('pragma forebay_nothing').fetchall())
+",
+    );
+    let expected = "['full', '128', '16777216']\n['scan', '7', '100000']\n['full', '128', '16777216']\n\
+        off 9\n['off', '9', '16777216']\n\
+        forebay_distance_max is 1 to 1024 pages\nforebay_memory is 65536 bytes or more\n\
+        forebay_readahead is off, scan or full\nwakes=0 asked=0 useful=0 waited_us=0\n[]\n";
+    assert!(says.is_none_or(|says| says == expected));
+}
+
+/// Drops the file from the page cache by a descriptor that is never closed: to close one would lose locks.
+const COLD: &str = "
+kept = {}
+def cold(path):
+    if path not in kept: kept[path] = os.open(path, os.O_RDONLY)
+    os.fsync(kept[path])
+    os.posix_fadvise(kept[path], 0, 0, os.POSIX_FADV_DONTNEED)
+";
+
+#[test]
+fn locks_are_kept_whatever_is_asked_for_and_closed() {
+    let script = "
+load()
+import subprocess
+db = connect()
+db.execute('pragma cache_size=20')
+db.execute('create table t(a integer primary key, k, b)')
+db.execute('create index by_k on t(k)')
+db.execute('begin')
+db.executemany('insert into t(k, b) values (?, zeroblob(900))', [[i * 7919 % 10007] for i in range(10000)])
+db.execute('commit')
+other = '''
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=0)
+try:
+    db.execute('begin immediate')
+    print('got it')
+except sqlite3.OperationalError as error:
+    print(error)
+'''
+for mode in 'delete', 'wal':
+    assert db.execute(f'pragma journal_mode={mode}').fetchone() == (mode,)
+    cold(path)
+    db.execute('begin immediate')
+    db.execute('insert into t(k) values (-1)')
+    db.execute('select count(b) from t where k between 0 and 9000').fetchall()
+    second = connect()
+    second.execute('select count(b) from t where k between 0 and 9000').fetchall()
+    second.close()
+    print(subprocess.run([sys.executable, '-c', other, path], capture_output=True, text=True).stdout.strip())
+    db.execute('rollback')
+    print(subprocess.run([sys.executable, '-c', other, path], capture_output=True, text=True).stdout.strip())
+";
+    let says = python_says("locks_are_kept", &format!("{COLD}{script}"));
+    let expected = "database is locked\ngot it\n".repeat(2);
+    assert!(says.is_none_or(|says| says == expected));
+}
+
+#[test]
+fn cold_rows_of_an_index_are_asked_for_and_warm_ones_are_not() {
+    let test = "cold_rows_of_an_index_are_asked_for";
+    let script = "
+load()
+db = connect()
+db.execute('create table t(a integer primary key, k, b)')
+db.execute('begin')
+db.executemany('insert into t(k, b) values (?, zeroblob(3000))', [[i * 7919 % 10007] for i in range(10000)])
+db.execute('create index by_k on t(k)')
+db.execute('commit')
+db.close()
+def asked(before_query):
+    db = connect('&distance_max=64')
+    before_query()
+    db.execute('select count(b), sum(length(b)) from t where k between 0 and 5000').fetchall()
+    return dict(pair.split('=') for pair in db.execute('pragma forebay_stats').fetchone()[0].split())
+first = asked(lambda: cold(path))
+second = asked(lambda: None)
+print(first['wakes'], first['asked'], first['useful'], second['asked'])
+";
+    let Some(says) = python_says(test, &format!("{COLD}{script}")) else { return };
+    let counts: Vec<u32> = says.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    let [wakes, asked, useful, warm] = counts[..] else { panic!("{says}") };
+    if wakes == 0 {
+        client::skip(test, "reads of this disk do not wait");
+        return;
+    }
+    assert!((3_000..=5_300).contains(&asked) && useful + 300 >= asked, "{says}");
+    assert!(warm < 100, "{says}");
+}
+
+/// Two databases, one through each VFS, are told the same; what they answer and hold is compared.
+const DIFFERENTIAL: &str = "
+load()
+import hashlib, random
+base, statements = path, int(sys.argv[3])
+done = 0
+for size in 512, 1024, 4096, 65536:
+    for mode, vacuum in ('delete', 0), ('wal', 0), ('truncate', 1), ('wal', 2), ('memory', 0):
+        chance = random.Random(f'{size} {mode} {vacuum}')
+        path = f'{base}.{size}.{mode}.{vacuum}'
+        ours, stock = connect(), sqlite3.connect(path + '.stock', isolation_level=None)
+        both = [ours, stock]
+        for db in both:
+            for setting in f'page_size={size}', f'auto_vacuum={vacuum}', 'cache_size=10', 'synchronous=off':
+                db.execute('pragma ' + setting)
+            db.execute(f'pragma journal_mode={mode}')
+            db.execute('create table t(a integer primary key, k, b)')
+            db.execute('create index by_k on t(k, a % 7)')
+            db.execute('create table w(p text, q, r, primary key (p desc, q)) without rowid')
+            db.execute('create table j(a integer primary key, t_a, x)')
+        number = lambda: chance.randrange(3000)
+        text = lambda: 'text %d ' % number() * chance.choice([1, 5, 40, 300 if chance.random() < .1 else 2])
+        count = lambda: chance.choice([1, 1, 20, 200])
+        few = 'with recursive n(i) as (select 1 union all select i + 1 from n where i < ?)'
+        kinds = [
+            lambda: (few + 'insert or replace into t select abs(i * ? + ?) % 3000, i * ? % 1000, ? from n',
+                [count(), 2 * number() + 1, number(), number(), text()]),
+            lambda: (few + 'insert or replace into w select ? || (i % 50), i * ?, ? from n', [count(), text()[:40], number(), text()]),
+            lambda: (few + 'insert into j(t_a, x) select i * ? % 3000, ? from n', [count(), number(), text()[:30]]),
+            lambda: ('delete from t where k between ? and ? + 20', [number() // 3] * 2),
+            lambda: ('delete from w where q % 100 = ?', [number() % 100]),
+            lambda: ('update t set k = k + 1, b = ? where a between ? and ? + 30', [text(), *[number()] * 2]),
+            lambda: ('select * from t where k between ? and ? + 300 order by k', [number() // 3] * 2),
+            lambda: ('select a, length(b) from t where k > ? order by k desc limit ?', [number() // 3, count()]),
+            lambda: ('select count(*), sum(length(b)), max(k) from t', []),
+            lambda: ('select sum(length(t.b)), count(*) from j join t on t.a = j.t_a where j.a > ?', [number()]),
+            lambda: ('select p, r from w where p > ? limit 30', [text()[:8]]),
+            lambda: ('select * from w order by p, q', []),
+            lambda: ('select * from t order by a desc limit ?', [count()]),
+            lambda: (chance.choice(['begin', 'commit', 'rollback', 'begin immediate', 'analyze']), []),
+            lambda: (chance.choice(['vacuum', 'pragma incremental_vacuum(5)', 'pragma integrity_check', 'reindex',
+                'pragma wal_checkpoint(truncate)', 'delete from j', 'pragma shrink_memory']), []),
+        ]
+        for _ in range(statements):
+            sql, values = chance.choice(kinds)()
+            if chance.random() < .05:
+                cold(path)
+            answers = []
+            for db in both:
+                try:
+                    answers.append(db.execute(sql, values).fetchall())
+                except sqlite3.Error as error:
+                    answers.append(str(error))
+            assert answers[0] == answers[1], (path, sql, values, answers)
+            done += 1
+        hashes = []
+        for db in both:
+            if db.in_transaction: db.execute('commit')
+            assert db.execute('pragma integrity_check').fetchall() == [('ok',)]
+            hashes.append(hashlib.sha256('\\n'.join(db.iterdump()).encode()).hexdigest())
+        assert hashes[0] == hashes[1], path
+print('well')
+";
+
+#[test]
+fn generated_statements_have_the_answers_and_the_content_of_stock() {
+    let test = "generated_statements";
+    let Some(python) = python(test) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let script = format!("{OPEN}{COLD}{DIFFERENTIAL}");
+    // Of each of 20 combinations; FOREBAY_STATEMENTS sets another number.
+    let statements = std::env::var("FOREBAY_STATEMENTS").unwrap_or("250".to_owned());
+    let path = directory.path().join("data.db");
+    assert_eq!(python.python_with(&script, &path, &[&statements]), "well\n");
+}
