@@ -93,6 +93,19 @@ pub struct HintCounts {
     pub ahead_most: u64,
 }
 
+impl HintCounts {
+    /// Of these hints and of others, together.
+    pub fn and(self, others: HintCounts) -> HintCounts {
+        HintCounts {
+            asked: self.asked + others.asked,
+            useful: self.useful + others.useful,
+            resident: self.resident + others.resident,
+            waited_ns: self.waited_ns + others.waited_ns,
+            ahead_most: self.ahead_most.max(others.ahead_most),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Empty,

@@ -364,13 +364,7 @@ impl Foresight {
 }
 
 fn added(all: HintCounts, cursor: &Cursor) -> HintCounts {
-    let one = cursor.hints.as_ref().map(|hints| hints.counts()).unwrap_or_default();
-    HintCounts {
-        asked: all.asked + one.asked,
-        useful: all.useful + one.useful,
-        resident: all.resident + one.resident,
-        waited_ns: all.waited_ns + one.waited_ns,
-    }
+    all.and(cursor.hints.as_ref().map(|hints| hints.counts()).unwrap_or_default())
 }
 
 /// The integers of a table's leaf that may be rowids.

@@ -323,13 +323,7 @@ impl Reader {
 
     fn counts(&self) -> HintCounts {
         let State::Awake(_, foresight) = &self.state else { return self.counts };
-        let (before, since) = (self.counts, foresight.counts());
-        HintCounts {
-            asked: before.asked + since.asked,
-            useful: before.useful + since.useful,
-            resident: before.resident + since.resident,
-            waited_ns: before.waited_ns + since.waited_ns,
-        }
+        self.counts.and(foresight.counts())
     }
 }
 

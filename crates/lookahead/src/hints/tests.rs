@@ -46,7 +46,7 @@ fn cold(_: Block, asked: bool) -> Option<Duration> {
 fn a_cold_scan_is_asked_for_but_for_the_few_left_out() {
     let mut hints = Hints::new(64, Takes::All, LIMITS);
     let order = far_apart(8_000);
-    let asked = consume(&mut hints, &order, |_, asked| if asked { SLOW } else { SLOW });
+    let asked = consume(&mut hints, &order, |_, _| SLOW);
     let counts = hints.counts();
     assert_eq!(counts.asked, asked.len() as u64);
     assert!(order.len() - asked.len() < 24, "{} of {}", asked.len(), order.len());
