@@ -33,7 +33,7 @@
 /* Pages that are timed though none was read lately. */
 #define WATCH_PAGES 64
 /*
- * A request takes 32 blocks at most, and no gap is read through: in dense bitmaps that took half as long again, and
+ * A request takes 32 blocks at most, and no gap is read through: in dense bitmaps that took a third as long again, and
  * in sparse ones nothing was won, as a disk of 1 GB/s moves a block in the time of a request.
  */
 #define COMBINE_BLOCKS 32
