@@ -7,13 +7,14 @@
 //!
 //! A hint for a block that the kernel has costs as much as a third of the read that it is to help, so hints
 //! must stop where nothing waits. Asleep, nothing is asked for; one read that waits wakes, or two close to each other
-//! once hints were found useless, as a busy machine makes any read wait now and then. Awake, a few blocks are left out, more and more rarely: their reads tell whether hints are still of use. Worked example: all
-//! waits, and of the first 8,000 blocks nine are left out; all is resident, and after three blocks left out,
-//! about 32 blocks in all, it sleeps. To ask the kernel what is resident (mincore, cachestat) was rejected: it
+//! once hints were found useless, as a busy machine makes any read wait now and then. Awake, a few blocks are left
+//! out, more and more rarely: their reads tell whether hints are still of use. Worked example: all waits, and of the
+//! first 8,000 blocks nine are left out; all is resident, and after three blocks left out, about 32 blocks in all, it
+//! sleeps. To ask the kernel what is resident (mincore, cachestat) was rejected: it
 //! costs as much as the hint.
 //!
 //! A long sequence is left to the kernel. It reads ahead of one by itself, unless it finds blocks there that hints
-//! have brought: a scan of 76,000 blocks in a row took 1.75 s with hints for all and 1.00 s without (readahead 128 KiB).
+//! have brought: hints one block ahead made 31 us a block of 6 to 18 (integrations/postgres/bench/advice.py).
 //! Source: PostgreSQL's read streams give no advice for sequences either.
 //!
 //! A consumer that may stop at any row (LIMIT, a cursor) gets a look-ahead of a tenth of what it has taken, so

@@ -21,6 +21,7 @@ import os
 import pwd
 import random
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -54,10 +55,15 @@ class Server:
     """The cluster, run as the owner of its directory."""
 
     def __init__(self, args):
-        self.bin = subprocess.run(
-            [args.pg_config, "--bindir"], capture_output=True, text=True, check=True
-        ).stdout.strip()
+        try:
+            asked = subprocess.run([args.pg_config, "--bindir"], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            sys.exit(f"--pg-config: {error}")
+        self.bin = asked.stdout.strip()
         self.data = os.path.abspath(args.cluster)
+        for path in (os.path.join(self.data, "PG_VERSION"), args.library):
+            if not os.path.exists(path):
+                sys.exit(f"{path} is not there: --cluster is a data directory, --library the forebay.so built for it")
         self.owner = pwd.getpwuid(os.stat(self.data).st_uid)
         self.sockets = tempfile.mkdtemp(prefix="fb-")
         os.chown(self.sockets, self.owner.pw_uid, self.owner.pw_gid)
@@ -82,6 +88,10 @@ class Server:
         self.run(f"{self.bin}/pg_ctl", "-D", self.data, "-l", log, "-o", self.options, "-w", "start")
         self.running = True
 
+    def close(self):
+        self.stop()
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
     def stop(self):
         if self.running:
             self.running = False
@@ -97,8 +107,11 @@ class Server:
 
 def drop_caches():
     os.sync()
-    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
-        file.write("3")
+    try:
+        with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
+            file.write("3")
+    except OSError as error:
+        sys.exit(f"the page cache cannot be dropped, which --mode cold needs root for: {error}")
 
 
 def device_reads(device):
@@ -147,8 +160,10 @@ def main():
                 one, plans[entrant] = measure(server, args, entrant)
                 figures[entrant].append(one)
                 print(f"round {number + 1} of {args.rounds}: {entrant} {one['ms']:.0f} ms", file=sys.stderr)
+    except KeyboardInterrupt:
+        sys.exit("interrupted: the server is stopped, and no figures are told")
     finally:
-        server.stop()
+        server.close()
     base = args.entrants[0]
     for entrant, runs in figures.items():
         if args.plan:

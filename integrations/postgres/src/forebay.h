@@ -157,6 +157,9 @@ typedef enum FbAccess
 
 /* Who reads relations: a query. See strategy.c. */
 typedef struct FbReader FbReader;
+/* A file that is read. See strategy.c. */
+typedef struct FbFile FbFile;
+
 /* Values that a scan will be begun anew for are known so far ahead at most; a power of two. */
 #define FB_VALUES_MOST (2 * FB_DISTANCE_MOST)
 /* One value is looked ahead for by so many heap blocks; the scan itself looks ahead from there. */
@@ -226,29 +229,26 @@ struct FbAhead
 	/* The value that the scan is at was looked ahead for. */
 	bool		leads;
 };
-/* A file that is read. See strategy.c. */
-typedef struct FbFile FbFile;
 
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scan_fetched(void);
 extern void fb_scans_gone(FbQuery *query);
 extern FbScan *fb_scan_of(PlanState *node);
+extern bool fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map);
+extern void fb_scan_ask(FbScan *scan, IndexScanDesc desc);
+extern struct fbl_counts fb_scan_counts(FbScan *scan);
 
 /* bitmap.c */
 #if PG_VERSION_NUM < 180000
 extern void fb_bitmap_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_bitmaps_gone(FbQuery *query);
 #endif
-extern bool fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map);
-extern void fb_scan_ask(FbScan *scan, IndexScanDesc desc);
-extern struct fbl_counts fb_scan_counts(FbScan *scan);
 
 /* leaf.c */
 extern void fb_cursor_reset(FbScan *scan, IndexScanDesc desc);
 extern bool fb_cursor_follow(FbScan *scan, IndexScanDesc desc);
 extern BlockNumber fb_cursor_next(FbScan *scan, IndexScanDesc desc);
-
 extern int	fb_copy_blocks(IndexTuple row, BlockNumber *to, int most);
 
 /* ahead.c */
@@ -289,6 +289,8 @@ extern int	fb_distance_of(Relation rel);
 
 /* segments.c */
 extern bool fb_segment(Relation rel, BlockNumber block, File *file, off_t *offset);
+extern bool fb_segment_of(SMgrRelation smgr, BlockNumber block, File *file, off_t *offset);
+
 /* stats.c */
 extern void fb_stats_init(void);
 extern void fb_stats_expect(Oid index);
@@ -297,7 +299,6 @@ extern void fb_stats_add(Oid index, const uint64 *values);
 /* explain.c */
 extern void fb_explain_init(void);
 extern void fb_explain_log(FbScan *scan);
-extern bool fb_segment_of(SMgrRelation smgr, BlockNumber block, File *file, off_t *offset);
 
 /* strategy.c */
 extern FbReader *fb_reader_begin(MemoryContext context);

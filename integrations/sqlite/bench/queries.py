@@ -46,7 +46,11 @@ def arguments():
     parser.add_argument("--query", default="index", help="SQL, or one of " + ", ".join(QUERIES))
     parser.add_argument("--json", help="write all figures to this file")
     parser.add_argument("entrants", nargs="*", default=["stock", "forebay"])
-    return parser.parse_args()
+    args = parser.parse_args()
+    for path in [args.library] + ([] if args.make else [args.database]):
+        if not os.path.exists(path):
+            parser.error(f"{path} is not there: build the library, and make a database with --make 2000000")
+    return args
 
 
 def make(path, rows):
