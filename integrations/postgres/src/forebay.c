@@ -1,8 +1,8 @@
 /*
  * The extension's settings and hooks, and which nodes of a plan it looks at.
  *
- * A query is walked through once, when it starts; its b-tree scans are noted. Nothing is done to it beyond
- * that: what an index scan returns goes through index_scan.c from then on.
+ * A query is walked through once, when it starts. What looks ahead for a kind of node, or tells the kernel of it, is
+ * shown each such node then, with whether all of its rows will be taken; what they do with it is theirs to say.
  *
  * Failure: a server version that is not known is refused when the library is loaded.
  */
