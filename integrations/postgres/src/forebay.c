@@ -32,6 +32,7 @@ typedef struct Walk
 	EState	   *estate;
 	FbQuery   **query;			/* NULL until something is found */
 	FbReader   *reader;			/* NULL if nothing is told of it, nor traced */
+	Bitmapset **subplans;		/* those walked through, by their place among the estate's */
 	PlanState  *parent;			/* NULL at the top */
 	/* Whether all rows of what is walked through now are taken. */
 	bool		whole;
@@ -107,13 +108,36 @@ is_whole(PlanState *node, PlanState *parent, bool whole, EState *estate)
 	}
 }
 
+/*
+ * Whether a node is the top of a subplan that was walked through. One subplan is in each of an Append's children whose
+ * target list has it.
+ */
+static bool
+is_known(PlanState *node, Walk *walk)
+{
+	int			place = 0;
+	ListCell   *each;
+
+	foreach(each, walk->estate->es_subplanstates)
+	{
+		if (lfirst(each) == node)
+		{
+			if (bms_is_member(place, *walk->subplans))
+				return true;
+			*walk->subplans = bms_add_member(*walk->subplans, place);
+		}
+		place++;
+	}
+	return false;
+}
+
 /* Notes what is to be looked at in a node and below; a planstate_tree_walker. */
 static bool
 walk_plan(PlanState *node, void *context)
 {
 	Walk		walk = *(Walk *) context;
 
-	if (node == NULL)
+	if (node == NULL || is_known(node, &walk))
 		return false;
 	walk.whole = is_whole(node, walk.parent, walk.whole, walk.estate);
 	walk.sure = walk.sure && walk.whole && (walk.parent == NULL || fb_surely_takes_all(walk.parent, node));
@@ -143,15 +167,18 @@ start(QueryDesc *query, int eflags)
 	if (fb_enabled && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 	{
 		FbQuery    *ours = NULL;
+		Bitmapset  *subplans = NULL;
 		Walk		walk = {
 			.estate = query->estate,
 			.query = &ours,
+			.subplans = &subplans,
 			.reader = fb_reader_begin(query->estate->es_query_cxt),
 			.whole = !(eflags & EXEC_FLAG_BACKWARD),
 			.sure = true,
 		};
 
 		walk_plan(query->planstate, &walk);
+		bms_free(subplans);
 	}
 }
 

@@ -14,6 +14,7 @@ const TESTS: &[Test] = &[
     ("advice_ends_with_the_setting_the_query_or_its_error", advice_ends),
     ("advice_is_what_all_readers_of_a_file_agree_on", readers_agree),
     ("adaptive_tries_the_hint_where_reads_wait", adaptive_tries),
+    ("a_subplan_of_each_partition_is_watched_once", a_shared_subplan),
     ("more_files_than_descriptors_are_survived", more_files_than_descriptors),
     ("the_trace_tells_sequential_reads_from_random_ones", the_trace_tells),
 ];
@@ -183,6 +184,25 @@ fn adaptive_tries(case: &Case) -> Result<(), String> {
         return Err(format!("random {random}, taken back {normal}, sequential {sequential}"));
     }
     Ok(())
+}
+
+/// Each partition computes the target list, and has the subplan in it.
+fn a_shared_subplan(case: &Case) -> Result<(), String> {
+    let mut bench = Bench::new(case)?;
+    bench.must("create table parts (id int) partition by range (id)")?;
+    bench.must("create table parts0 partition of parts for values from (0) to (20)")?;
+    bench.must("create table parts1 partition of parts for values from (20) to (40)")?;
+    bench.must("insert into parts select generate_series(0, 39); analyze parts")?;
+    bench.must(BY_INDEX)?;
+    bench.must("set forebay.readahead_strategy = adaptive")?;
+    let query = "select id, array(select note from rows where key = hashint4(parts.id)) \
+                 from parts order by id";
+    let plan = bench.must(&format!("explain {query}"))?.join("\n");
+    equal(&plan, plan.matches("SubPlan").count(), 1)?;
+    equal("an append", plan.contains("Append"), true)?;
+    equal("rows", bench.must(query)?.len(), 40)?;
+    let scans = "select scans from forebay_stat_indexes where indexrelname = 'rows_key'";
+    equal("scans", bench.must(scans)?, vec!["40".to_owned()])
 }
 
 fn more_files_than_descriptors(case: &Case) -> Result<(), String> {
