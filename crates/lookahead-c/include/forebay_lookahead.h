@@ -8,6 +8,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+// A consumer that may stop is looked ahead of by one block, or whatever it takes, for so many that it took.
+#define FBL_TAKEN_FOR_EACH 10
+
+// Most blocks to be ahead of a consumer, whatever it says: half of what is remembered.
+#define FBL_HINTS_MOST 1024
+
 // The hints for one consumer of one file: `fbl_hints_size()` bytes aligned to 8, made by `fbl_hints_init`.
 struct fbl_hints;
 
@@ -39,6 +45,17 @@ struct fbl_counts {
   uint64_t waited_ns;
   // Most blocks that it was ahead when it asked.
   uint64_t ahead_most;
+};
+
+// Chooses the steps of one consumer that are timed.
+struct fbl_sampler {
+  // Steps until it rests.
+  uint32_t left;
+  // Steps to be passed over before the next that is timed, and from then to the one after.
+  uint32_t skip;
+  uint32_t skips;
+  // Timed reads in a row that did not wait, since fewer were timed.
+  uint32_t calm;
 };
 
 #ifdef __cplusplus
@@ -122,6 +139,27 @@ void fbl_hints_jump(struct fbl_hints *hints);
 // # Safety
 // As for `fbl_hints_asleep`.
 struct fbl_counts fbl_hints_counts(struct fbl_hints *hints);
+
+// A sampler that has all steps timed at first.
+struct fbl_sampler fbl_sampler_new(void);
+
+// A step begins: whether to time it.
+//
+// # Safety
+// `sampler` is null or was made by `fbl_sampler_new`, and no other thread uses it.
+bool fbl_sampler_begin(struct fbl_sampler *sampler);
+
+// That step has read something, which took `read_ns` nanoseconds; less than 0 if it was not timed.
+//
+// # Safety
+// As for `fbl_sampler_begin`.
+void fbl_sampler_read(struct fbl_sampler *sampler, int64_t read_ns);
+
+// Whether none has read for a while, and none is timed until one does.
+//
+// # Safety
+// As for `fbl_sampler_begin`.
+bool fbl_sampler_rests(const struct fbl_sampler *sampler);
 
 // How many bytes a trial takes.
 uintptr_t fbl_trial_size(void);

@@ -11,6 +11,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![expect(unsafe_code, reason = "a C ABI takes pointers")]
 
+mod sampler;
 mod trial;
 
 use std::mem::MaybeUninit;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use forebay_lookahead::{HintCounts, Hints, Limits, Run, Takes, read_waited};
 
+pub use sampler::*;
 pub use trial::*;
 
 /// The hints for one consumer of one file: `fbl_hints_size()` bytes aligned to 8, made by `fbl_hints_init`.

@@ -49,8 +49,6 @@ const LEAVE_OUT_DOUBT: u32 = 8;
 const RESIDENT_LEFT_OUT: u32 = 3;
 /// Foreseen blocks in a row that the consumer has in its own cache: looking ahead is of no use.
 const RESIDENT_FORESEEN: u32 = 256;
-/// A consumer that may stop is looked ahead of by one block for so many that it took.
-const TAKEN_FOR_EACH: u64 = 10;
 /// A sequence is asked for so far, and then left to the kernel's own readahead, which is good at that and is kept
 /// from it by hints.
 const SEQUENCE_ASKED: u32 = 16;
@@ -61,8 +59,12 @@ const REMEMBERED: usize = SETS * WAYS;
 const SETS: usize = 512;
 const WAYS: usize = 4;
 
+/// A consumer that may stop is looked ahead of by one block, or whatever it takes, for so many that it took.
+pub const TAKEN_FOR_EACH: u64 = 10;
+
 /// Most blocks to be ahead of a consumer, whatever it says: half of what is remembered.
-pub const HINTS_MOST: u32 = (REMEMBERED / 2) as u32;
+pub const HINTS_MOST: u32 = 1024;
+const _: () = assert!(HINTS_MOST as usize * 2 == REMEMBERED);
 
 /// How the consumer takes what is foreseen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

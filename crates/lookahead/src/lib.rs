@@ -11,6 +11,7 @@
 //! | [`Costs`] | what a request and a byte cost on this device, as observed |
 //! | [`Detector`] | whether misses of plain reads are a sequence, and what it will want next |
 //! | [`Hints`] | what to ask for ahead of a consumer that reads by itself, and when not to ask at all |
+//! | [`Sampler`] | which reads to time, to know whether they wait |
 //! | [`Adaptive`], [`Trial`] | by which way to read, given where reads wait and which way was cheaper |
 //!
 //! ```
@@ -39,6 +40,7 @@ mod costs;
 mod detect;
 mod distance;
 mod hints;
+mod sampler;
 mod trial;
 
 pub use adaptive::{Adaptive, Course, Reading, Way, cached_batch_max, cached_read_max};
@@ -46,7 +48,8 @@ pub use coalesce::{Limits, Run, coalesce};
 pub use costs::{Costs, DeviceCosts};
 pub use detect::{Detected, Detector, Why};
 pub use distance::Distance;
-pub use hints::{HINTS_MOST, HintCounts, Hints, Takes, read_waited};
+pub use hints::{HINTS_MOST, HintCounts, Hints, TAKEN_FOR_EACH, Takes, read_waited};
+pub use sampler::Sampler;
 pub use trial::{Side, Trial};
 
 /// A block's position in its file, counted in blocks from 0.

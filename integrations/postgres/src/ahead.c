@@ -18,14 +18,8 @@
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 
-/* Where the query may stop, one value is ahead for so many that were taken. */
-#define TAKEN_FOR_EACH 10
 /* Values in a row for which the near stage had nothing to ask: it stops until the scan waits. */
 #define BARREN_VALUES 256
-/* Scans begun that are timed though none read a leaf lately. */
-#define WATCH_SCANS 64
-/* So many reads in a row that did not wait make it enough to time every fourth. */
-#define CALM_READS 64
 
 /* Whether all values will be taken. */
 bool
@@ -41,7 +35,7 @@ fb_ahead_init(FbAhead *ahead, FbScan *scan, const FbSource *source, bool whole)
 	ahead->scan = scan;
 	ahead->source = source;
 	ahead->whole = whole;
-	ahead->watch = WATCH_SCANS;
+	ahead->sampler = fbl_sampler_new();
 	scan->ahead = ahead;
 }
 
@@ -96,7 +90,7 @@ has_value(FbAhead *ahead, uint64 number)
 
 	/* The one at `head` is about to be taken, and is not ahead. The one before has its place still. */
 	if (distance >= FB_VALUES_MOST - 1 || ahead->all != fb_ahead_takes_all(ahead) ||
-		(!ahead->all && distance > ahead->taken / TAKEN_FOR_EACH))
+		(!ahead->all && distance > ahead->taken / FBL_TAKEN_FOR_EACH))
 		return false;
 	return ahead->source->has(ahead, number);
 }
@@ -276,9 +270,7 @@ fb_ahead_leads(FbAhead *ahead)
 bool
 fb_ahead_watches(FbAhead *ahead)
 {
-	return !ahead->leads &&
-		(ahead->leaves_awake ||
-		 (ahead->watch > 0 && (ahead->calm < CALM_READS || ahead->begun++ % 4 == 0)));
+	return !ahead->leads && (fbl_sampler_begin(&ahead->sampler) || ahead->leaves_awake);
 }
 
 /*
@@ -289,11 +281,7 @@ void
 fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns)
 {
 	if (reads > 0)
-		ahead->watch = WATCH_SCANS;
-	else if (ahead->watch > 0)
-		ahead->watch--;
-	if (spent_ns >= 0)
-		ahead->calm = fbl_read_waited(spent_ns) ? 0 : ahead->calm + 1;
+		fbl_sampler_read(&ahead->sampler, spent_ns);
 	/* The near stage has come to this leaf before. */
 	if (ahead->leads || (spent_ns < 0 && !ahead->leaves_awake))
 		return;

@@ -30,8 +30,6 @@
 #include "nodes/tidbitmap.h"
 #include "utils/guc.h"
 
-/* Pages that are timed though none was read lately. */
-#define WATCH_PAGES 64
 /*
  * A request takes 32 blocks at most, and no gap is read through: in dense bitmaps that took a third as long again, and
  * in sparse ones nothing was won, as a disk of 1 GB/s moves a block in the time of a request.
@@ -64,8 +62,8 @@ typedef struct FbBitmap
 	/* NULL until a read waits for the first time. */
 	fbl_hints  *hints;
 	bool		awake;
-	/* So many pages are still timed though none is read. */
-	int			watch;
+	/* Which pages are timed. */
+	struct fbl_sampler sampler;
 	/* Our iterator came to the bitmap's end. */
 	bool		at_end;
 } FbBitmap;
@@ -182,7 +180,7 @@ next_page(FbBitmap *bitmap)
 	{
 		BlockNumber block = node->tbmres->blockno;
 		int64		reads = pgBufferUsage.shared_blks_read;
-		bool		timed = bitmap->awake || bitmap->watch > 0;
+		bool		timed = fbl_sampler_begin(&bitmap->sampler) || bitmap->awake;
 		int64		spent = -1;
 		bool		has_rows;
 		instr_time	since;
@@ -197,7 +195,6 @@ next_page(FbBitmap *bitmap)
 			node->lossy_pages++;
 		if (pgBufferUsage.shared_blks_read != reads)
 		{
-			bitmap->watch = WATCH_PAGES;
 			if (timed)
 			{
 				instr_time	now;
@@ -206,9 +203,8 @@ next_page(FbBitmap *bitmap)
 				INSTR_TIME_SUBTRACT(now, since);
 				spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 			}
+			fbl_sampler_read(&bitmap->sampler, spent);
 		}
-		else if (timed)
-			bitmap->watch--;
 		if (bitmap->awake || spent >= 0)
 			came(bitmap, block, spent);
 		if (bitmap->awake)
@@ -293,7 +289,7 @@ fb_bitmap_register(FbQuery *query, PlanState *state, bool whole)
 	bitmap->node = node;
 	bitmap->whole = whole;
 	bitmap->most = most;
-	bitmap->watch = WATCH_PAGES;
+	bitmap->sampler = fbl_sampler_new();
 	dlist_push_head(&bitmaps, &bitmap->link);
 }
 

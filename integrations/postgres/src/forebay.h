@@ -37,8 +37,8 @@ typedef struct fbl_hints fbl_hints;
 typedef struct FbAhead FbAhead;
 typedef struct FbProbe FbProbe;
 
-/* No scan looks ahead by more blocks, whatever is set: what the library remembers. */
-#define FB_DISTANCE_MOST 1024
+/* No scan looks ahead by more blocks, whatever is set. */
+#define FB_DISTANCE_MOST FBL_HINTS_MOST
 /* A request takes 16 blocks at most, reads through gaps of 2, and wastes one block in 4. */
 #define FB_COMBINE_BLOCKS 16
 #define FB_GAP_BLOCKS 2
@@ -97,12 +97,10 @@ typedef struct FbScan
 	/* NULL until a read waits for the first time. */
 	fbl_hints  *hints;
 	bool		awake;
-	/* So many rows are still timed though none is read. */
-	int			watch;
+	/* Which rows are timed. */
+	struct fbl_sampler sampler;
 	/* Nothing was read for a while: rows are only counted until something is. */
 	bool		idle;
-	/* Timed reads in a row that did not wait. */
-	uint32		calm;
 	/* The row returned last: its heap block, and what stood then. */
 	BlockNumber block;
 	/* The heap block that it came to last: it keeps that pinned. */
@@ -209,10 +207,8 @@ struct FbAhead
 
 	fbl_hints  *leaves;			/* NULL until a leaf is waited for */
 	bool		leaves_awake;
-	/* So many scans are still timed though none read a leaf; timed reads in a row that did not wait. */
-	int			watch;
-	uint32		calm;
-	uint32		begun;
+	/* Which scans are timed as they begin. */
+	struct fbl_sampler sampler;
 
 	/* By the value's number modulo FB_VALUES_MOST. */
 	FbPlace    *places;

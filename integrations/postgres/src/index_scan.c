@@ -25,11 +25,6 @@
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 
-/* Rows that are timed though none was read lately. */
-#define WATCH_ROWS 64
-/* So many reads in a row that did not wait make it enough to time every fourth row. */
-#define CALM_READS 64
-
 /* The scans that are noted, by their descriptor; NULL for one that is to pass through. */
 typedef struct Entry
 {
@@ -169,18 +164,16 @@ came(FbScan *scan)
 	spent = scan->spent;
 	scan->block = InvalidBlockNumber;
 	if (reads > 0)
-		scan->watch = WATCH_ROWS;
+		fbl_sampler_read(&scan->sampler, spent);
 	else if (!scan->awake)
 		return;
-	if (spent >= 0)
-		scan->calm = fbl_read_waited(spent) ? 0 : scan->calm + 1;
 	if (scan->hints == NULL)
 	{
 		IndexScanDesc desc = *scan->scan;
 		int			most = fb_distance_of(desc->heapRelation);
 		uint8	   *memory;
 
-		if (most == 0 || scan->calm > 0 || spent < 0)
+		if (most == 0 || !fbl_read_waited(spent))
 			return;
 		if (scan->ahead != NULL && !fb_ahead_prepare(scan->ahead))
 			scan->ahead = NULL;
@@ -342,27 +335,17 @@ get_tuple_anew(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	return found;
 }
 
-/* In the place of btgettuple. */
-static bool
-get_tuple(IndexScanDesc desc, ScanDirection direction)
+/* btgettuple for a scan that is watched. */
+static pg_noinline bool
+get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
-	FbScan	   *scan = find(desc, false);
 	BlockNumber block;
 
-	if (scan == NULL)
-		return btgettuple(desc, direction);
 	if (scan->idle)
 	{
-		if (pgBufferUsage.shared_blks_read == scan->reads)
-		{
-			if (!btgettuple(desc, direction))
-				return false;
-			scan->row_total++;
-			scan->reads = pgBufferUsage.shared_blks_read;
-			return true;
-		}
+		/* The row before was read. */
 		scan->idle = false;
-		scan->watch = WATCH_ROWS;
+		fbl_sampler_read(&scan->sampler, -1);
 		time_node(scan, true);
 	}
 	/* Another's, if that has a node that somebody else carries out. */
@@ -393,20 +376,35 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 		scan->rescanned = true; /* where it is will be looked up when it wakes */
 	scan->reads = pgBufferUsage.shared_blks_read;
 	scan->spent = -1;
-	scan->timed = scan->awake ||
-		(scan->watch > 0 && (scan->calm < CALM_READS || scan->row_total % 4 == 0));
-	if (scan->watch > 0)
-		scan->watch--;
+	scan->timed = fbl_sampler_begin(&scan->sampler) || scan->awake;
 	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
-	fetching = scan;
-	if (scan->watch == 0 && !scan->awake && scan->ahead == NULL)
+	else if (scan->ahead == NULL && fbl_sampler_rests(&scan->sampler))
 	{
-		fetching = NULL;
 		scan->block = scan->last = InvalidBlockNumber;
 		scan->idle = true;
 		time_node(scan, false);
+		return true;
 	}
+	fetching = scan;
+	return true;
+}
+
+/* In the place of btgettuple. */
+static bool
+get_tuple(IndexScanDesc desc, ScanDirection direction)
+{
+	/* Whoever is begun is looked up then: what was found last holds until that. */
+	FbScan	   *scan = likely(desc == last_desc) ? last_scan : find(desc, false);
+
+	if (scan == NULL)
+		return btgettuple(desc, direction);
+	if (!scan->idle || pgBufferUsage.shared_blks_read != scan->reads)
+		return get_tuple_watched(scan, desc, direction);
+	if (!btgettuple(desc, direction))
+		return false;
+	scan->row_total++;
+	scan->reads = pgBufferUsage.shared_blks_read;
 	return true;
 }
 
@@ -560,7 +558,7 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	scan->scan = index_only ? &((IndexOnlyScanState *) node)->ioss_ScanDesc : &((IndexScanState *) node)->iss_ScanDesc;
 	scan->index_only = index_only;
 	scan->whole = whole;
-	scan->watch = WATCH_ROWS;
+	scan->sampler = fbl_sampler_new();
 	scan->block = InvalidBlockNumber;
 	scan->last = InvalidBlockNumber;
 	scan->rescanned = true;

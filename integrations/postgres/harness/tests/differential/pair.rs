@@ -43,7 +43,9 @@ pub(crate) struct Tally {
     rows: usize,
     notices: usize,
     /// Blocks that the kernel was asked for ahead of their reads, without and with the extension.
-    pub(crate) hints: [u64; 2],
+    hints: [u64; 2],
+    /// Those of the statements for which the extension asks for more than the server, whose bitmap scans ask too.
+    pub(crate) gained: u64,
     /// By SQLSTATE.
     errors: BTreeMap<String, usize>,
 }
@@ -63,6 +65,7 @@ impl Tally {
         self.rows += other.rows;
         self.notices += other.notices;
         self.hints = [0, 1].map(|side| self.hints[side] + other.hints[side]);
+        self.gained += other.gained;
         for (code, count) in other.errors {
             *self.errors.entry(code).or_default() += count;
         }
@@ -225,8 +228,9 @@ impl Pair {
             let ours = carry_out(&mut self.sessions[1], step);
             let after = self.hints.now().map_err(text)?;
             self.tally.count(&stock);
-            self.tally.hints[0] += between - before;
-            self.tally.hints[1] += after - between;
+            let hints = [between - before, after - between];
+            self.tally.hints = [0, 1].map(|side| self.tally.hints[side] + hints[side]);
+            self.tally.gained += hints[1].saturating_sub(hints[0]);
             if let Err(why) = compare(&stock, &ours, step.how) {
                 let done = &script.steps[..=index];
                 return Err(self.describe(script, varied, done, &why));

@@ -1,0 +1,64 @@
+//! [`Sampler`] for C, which keeps it by value: it is called for each row.
+
+use std::time::Duration;
+
+use forebay_lookahead::Sampler;
+
+/// A sampler that has all steps timed at first.
+#[unsafe(no_mangle)]
+pub extern "C" fn fbl_sampler_new() -> Sampler {
+    Sampler::default()
+}
+
+/// A step begins: whether to time it.
+///
+/// # Safety
+/// `sampler` is null or was made by `fbl_sampler_new`, and no other thread uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_sampler_begin(sampler: *mut Sampler) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { sampler.as_mut() }.is_some_and(Sampler::begin)
+}
+
+/// That step has read something, which took `read_ns` nanoseconds; less than 0 if it was not timed.
+///
+/// # Safety
+/// As for `fbl_sampler_begin`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_sampler_read(sampler: *mut Sampler, read_ns: i64) {
+    // SAFETY: as the caller promises.
+    if let Some(sampler) = unsafe { sampler.as_mut() } {
+        sampler.read(u64::try_from(read_ns).ok().map(Duration::from_nanos));
+    }
+}
+
+/// Whether none has read for a while, and none is timed until one does.
+///
+/// # Safety
+/// As for `fbl_sampler_begin`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_sampler_rests(sampler: *const Sampler) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { sampler.as_ref() }.is_none_or(Sampler::rests)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    #[test]
+    fn it_rests_where_nothing_is_read_and_where_there_is_none() {
+        let mut sampler = fbl_sampler_new();
+        // SAFETY: null is allowed, and the other outlives the calls; one thread.
+        unsafe {
+            assert!(fbl_sampler_begin(&raw mut sampler));
+            fbl_sampler_read(&raw mut sampler, 100_000);
+            let timed = (0..1_000).filter(|_| fbl_sampler_begin(&raw mut sampler)).count();
+            assert!(timed > 0 && fbl_sampler_rests(&raw const sampler));
+            assert!(!fbl_sampler_begin(ptr::null_mut()) && fbl_sampler_rests(ptr::null()));
+            fbl_sampler_read(ptr::null_mut(), 1);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The sampler, by property.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const FAST: Duration = Duration::from_micros(4);
+const SLOW: Duration = Duration::from_micros(100);
+
+/// Takes so many steps, all of which read; says how many were timed.
+fn steps(sampler: &mut Sampler, count: u32, read: Duration) -> u32 {
+    (0..count)
+        .filter(|_| {
+            let timed = sampler.begin();
+            sampler.read(timed.then_some(read));
+            timed
+        })
+        .count() as u32
+}
+
+#[test]
+fn reads_that_do_not_wait_are_timed_ever_more_rarely() {
+    let mut sampler = Sampler::default();
+    assert_eq!(steps(&mut sampler, 504, FAST), 48);
+    assert_eq!(steps(&mut sampler, 6_400, FAST), 100);
+}
+
+#[test]
+fn all_reads_that_wait_are_timed() {
+    let mut sampler = Sampler::default();
+    steps(&mut sampler, 10_000, FAST);
+    // One is seen to wait sooner or later, and from then on each.
+    assert!(steps(&mut sampler, 1_000, SLOW) > 1_000 - PART_MOST);
+}
+
+#[test]
+fn without_reads_it_rests_until_one_comes() {
+    let mut sampler = Sampler::default();
+    for _ in 0..RESTS_AFTER {
+        assert!(!sampler.rests());
+        sampler.begin();
+    }
+    assert!(sampler.rests() && !sampler.begin());
+    sampler.read(None);
+    assert!(!sampler.rests() && sampler.begin());
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_one_step_in_so_many_is_timed(
+        steps in prop::collection::vec((any::<bool>(), any::<bool>()), 1..4_000),
+    ) {
+        let mut sampler = Sampler::default();
+        let (mut untimed, mut unread, mut waited) = (0, 0, false);
+        for (reads, waits) in steps {
+            prop_assert_eq!(sampler.rests(), unread >= RESTS_AFTER, "[SMP-3]");
+            let timed = sampler.begin();
+            prop_assert!(timed || !waited || unread >= RESTS_AFTER, "[SMP-2]");
+            untimed = if timed || unread >= RESTS_AFTER { 0 } else { untimed + 1 };
+            prop_assert!(untimed < PART_MOST, "[SMP-1]");
+            (unread, waited) = if reads { (0, false) } else { (unread + 1, waited && !timed) };
+            if reads {
+                sampler.read(timed.then_some(if waits { SLOW } else { FAST }));
+                waited = timed && waits;
+            }
+        }
+    }
+}
