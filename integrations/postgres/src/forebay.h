@@ -127,6 +127,7 @@ typedef struct FbScan
 	Oid			index;
 	uint64		start_total;
 	uint64		row_total;
+	uint64		rows_before;	/* when it was begun last */
 } FbScan;
 
 /* What is counted for each index, in the order of the view's columns. */

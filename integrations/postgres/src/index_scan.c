@@ -55,6 +55,7 @@ static FbScan *fetching = NULL;
 static ExecProcNodeMtd scan_node = NULL;
 static ExecProcNodeMtd index_only_node = NULL;
 
+static bool get_tuple(IndexScanDesc desc, ScanDirection direction);
 static TupleTableSlot *exec_scan(PlanState *node);
 static TupleTableSlot *exec_index_only(PlanState *node);
 
@@ -335,6 +336,15 @@ get_tuple_anew(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	return found;
 }
 
+/* Idle, a row is counted before it is there: the one that the scan has ended at is none. */
+static void
+count_rows(FbScan *scan, IndexScanDesc desc)
+{
+	if (scan->idle && scan->row_total > scan->rows_before && !BTScanPosIsValid(((BTScanOpaque) desc->opaque)->currPos))
+		scan->row_total--;
+	scan->rows_before = scan->row_total;
+}
+
 /* btgettuple for a scan that is watched. */
 static pg_noinline bool
 get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
@@ -343,7 +353,17 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 
 	if (scan->idle)
 	{
-		/* The row before was read. */
+		BlockNumber leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
+
+		/* What was read is the leaf that it came to, or the row before. */
+		scan->reads = pgBufferUsage.shared_blks_read;
+		if (scan->leaf != leaf)
+		{
+			scan->leaf = leaf;
+			scan->row_total++;
+			return btgettuple(desc, direction);
+		}
+		count_rows(scan, desc);
 		scan->idle = false;
 		fbl_sampler_read(&scan->sampler, -1);
 		time_node(scan, true);
@@ -383,6 +403,7 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	{
 		scan->block = scan->last = InvalidBlockNumber;
 		scan->idle = true;
+		scan->leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
 		time_node(scan, false);
 		return true;
 	}
@@ -390,22 +411,28 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	return true;
 }
 
-/* In the place of btgettuple. */
+/* btgettuple for another scan than the last. */
+static pg_noinline bool
+get_tuple_elsewhere(IndexScanDesc desc, ScanDirection direction)
+{
+	return find(desc, false) != NULL ? get_tuple(desc, direction) : btgettuple(desc, direction);
+}
+
+/* In the place of btgettuple. Each instruction before the server's own counts here: nothing is saved, nothing awaited. */
 static bool
 get_tuple(IndexScanDesc desc, ScanDirection direction)
 {
-	/* Whoever is begun is looked up then: what was found last holds until that. */
-	FbScan	   *scan = likely(desc == last_desc) ? last_scan : find(desc, false);
+	FbScan	   *scan = last_scan;
 
+	/* A scan is looked up when it is begun: what was found last holds until then. */
+	if (unlikely(desc != last_desc))
+		return get_tuple_elsewhere(desc, direction);
 	if (scan == NULL)
 		return btgettuple(desc, direction);
 	if (!scan->idle || pgBufferUsage.shared_blks_read != scan->reads)
 		return get_tuple_watched(scan, desc, direction);
-	if (!btgettuple(desc, direction))
-		return false;
 	scan->row_total++;
-	scan->reads = pgBufferUsage.shared_blks_read;
-	return true;
+	return btgettuple(desc, direction);
 }
 
 /* In the place of btrescan. */
@@ -418,6 +445,7 @@ rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int orde
 	{
 		if (scan->block != InvalidBlockNumber)
 			came(scan);
+		count_rows(scan, desc);
 		scan->rescanned = true;
 		scan->last = InvalidBlockNumber;
 		scan->start_total++;
@@ -475,6 +503,7 @@ end_scan(IndexScanDesc desc)
 			fetching = NULL;
 		/* Its descriptor's place may be another scan's before the query's memory goes. */
 		dlist_delete(&scan->link);
+		count_rows(scan, desc);
 		add_counts(scan);
 		fb_explain_log(scan);
 	}

@@ -19,6 +19,7 @@ const TESTS: &[Test] = &[
     ("an_open_cursor_survives_what_happens_to_its_index", an_open_cursor_survives),
     ("no_pin_and_no_lock_is_kept_between_calls", nothing_is_kept_between_calls),
     ("the_view_counts_scans_of_the_server_or_the_session", the_view_counts_scans),
+    ("rows_in_memory_are_counted_one_by_one", rows_in_memory),
     ("an_index_without_room_is_counted_among_others", an_index_without_room_is_counted),
     ("explain_or_the_log_tells_of_each_scan", explain_or_the_log_tells),
     ("an_unknown_server_version_is_refused_by_a_sentence", an_unknown_version_is_refused),
@@ -353,6 +354,34 @@ fn the_view_counts_scans(case: &Case) -> Result<(), String> {
         clean(&server)?;
     }
     Ok(())
+}
+
+/// Where nothing is read for long, little is done for a row; the scan's end must not count as one.
+fn rows_in_memory(case: &Case) -> Result<(), String> {
+    let server = serve(case, PRELOADED)?;
+    let mut session = connect(&server, &[])?;
+    must(
+        &mut session,
+        "create table few as select g id from generate_series(1, 3000) g;
+         create index few_key on few (hashint4(id)); vacuum analyze few; create extension forebay",
+    )?;
+    must(&mut session, BY_INDEX)?;
+    let each = "select id from few where hashint4(id) > o.bound offset 0";
+    let mut rows = 0;
+    let mut scans = 0;
+    for (bounds, cut) in
+        [("(0)", ""), ("(0), (1000), (7), (2147483647), (9)", ""), ("(-9)", "limit 1000")]
+    {
+        let query = format!(
+            "select count(id) from (select q.id from (values {bounds}) o (bound), lateral ({each}) q {cut}) s"
+        );
+        let counted = must(&mut session, &query)?;
+        rows += counted.join("").parse::<u64>().map_err(text)?;
+        scans += bounds.split("), ").count();
+        let sql = "select scans, rows from forebay_stat_indexes where indexrelname = 'few_key'";
+        equal(&query, must(&mut session, sql)?, vec![format!("{scans}|{rows}")])?;
+    }
+    clean(&server)
 }
 
 fn an_index_without_room_is_counted(case: &Case) -> Result<(), String> {
