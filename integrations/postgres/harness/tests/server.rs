@@ -366,18 +366,14 @@ fn rows_in_memory(case: &Case) -> Result<(), String> {
          create index few_key on few (hashint4(id)); vacuum analyze few; create extension forebay",
     )?;
     must(&mut session, BY_INDEX)?;
-    let each = "select id from few where hashint4(id) > o.bound offset 0";
-    let mut rows = 0;
-    let mut scans = 0;
-    for (bounds, cut) in
-        [("(0)", ""), ("(0), (1000), (7), (2147483647), (9)", ""), ("(-9)", "limit 1000")]
-    {
+    let (mut scans, mut rows) = (0, 0);
+    // The first has to read the table.
+    for bounds in ["(0)", "(0)", "(0), (1000), (7), (2147483647), (9)", "(0)"] {
         let query = format!(
-            "select count(id) from (select q.id from (values {bounds}) o (bound), lateral ({each}) q {cut}) s"
+            "select sum((select count(id) from few where hashint4(id) > bound)) from (values {bounds}) o (bound)"
         );
-        let counted = must(&mut session, &query)?;
-        rows += counted.join("").parse::<u64>().map_err(text)?;
         scans += bounds.split("), ").count();
+        rows += must(&mut session, &query)?.join("").parse::<u64>().map_err(text)?;
         let sql = "select scans, rows from forebay_stat_indexes where indexrelname = 'few_key'";
         equal(&query, must(&mut session, sql)?, vec![format!("{scans}|{rows}")])?;
     }
