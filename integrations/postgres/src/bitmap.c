@@ -30,14 +30,6 @@
 #include "nodes/tidbitmap.h"
 #include "utils/guc.h"
 
-/*
- * A request takes 32 blocks at most, and no gap is read through: in dense bitmaps that took a third as long again, and
- * in sparse ones nothing was won, as a disk of 1 GB/s moves a block in the time of a request.
- */
-#define COMBINE_BLOCKS 32
-#define GAP_BLOCKS 0
-#define OVER_READ_PERCENT 0
-
 /* The first minor release that reads pages even where no column is wanted. */
 #if PG_VERSION_NUM >= 170000
 #define READS_ALL_SINCE 170005
@@ -124,7 +116,7 @@ came(FbBitmap *bitmap, BlockNumber block, int64 spent)
 			return;
 		bitmap->hints = fbl_hints_init(MemoryContextAlloc(bitmap->query->estate->es_query_cxt, fbl_hints_size()),
 									   bitmap->most, bitmap->whole && !bitmap->query->may_stop,
-									   COMBINE_BLOCKS, GAP_BLOCKS, OVER_READ_PERCENT);
+									   FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
 	}
 	fbl_hints_came(bitmap->hints, block, spent);
 	bitmap->awake = !fbl_hints_asleep(bitmap->hints);

@@ -39,10 +39,13 @@ typedef struct FbProbe FbProbe;
 
 /* No scan looks ahead by more blocks, whatever is set. */
 #define FB_DISTANCE_MOST FBL_HINTS_MOST
-/* A request takes 16 blocks at most, reads through gaps of 2, and wastes one block in 4. */
-#define FB_COMBINE_BLOCKS 16
-#define FB_GAP_BLOCKS 2
-#define FB_OVER_READ_PERCENT 25
+/*
+ * A request takes 32 blocks at most, and no gap is read through: a disk of 1 GB/s moves a block in the time of a
+ * request. With gaps of 2, dense bitmaps took a third as long again, locally shuffled index scans an eighth.
+ */
+#define FB_COMBINE_BLOCKS 32
+#define FB_GAP_BLOCKS 0
+#define FB_OVER_READ_PERCENT 0
 
 /* Settings. */
 extern bool fb_enabled;
