@@ -25,14 +25,14 @@ const TESTS: &[Test] = &[
     ("taking_back_keeps_what_others_have_set", taking_back),
 ];
 
-/// 800 blocks in an order that is not the key's.
+/// 543 blocks in an order that is not the key's.
 const TABLE: &str = "create table rows (id int, key int, note text);
-    insert into rows select g, hashint4(g), repeat('x', 200) from generate_series(1, 28000) g;
+    insert into rows select g, hashint4(g), repeat('x', 200) from generate_series(1, 19000) g;
     create index rows_key on rows (key);
     vacuum analyze rows";
 
 /// Runs that are interrupted, where nobody says otherwise.
-const INTERRUPTS: u64 = 8;
+const INTERRUPTS: u64 = 6;
 
 fn main() -> ExitCode {
     suite::run("advise", Path::new(env!("CARGO_TARGET_TMPDIR")), TESTS)
@@ -149,7 +149,7 @@ fn bad_input(case: &Case) -> Result<(), String> {
         (&["--dsn", &tls], "no TLS"),
         (&["--dsn", "host"], "it looks like"),
         (&["--rollback"], "nothing is noted"),
-        (&["--from", "missing.json"], "--from missing.json"),
+        (&["--from", "missing.json", "--apply"], "--from missing.json"),
         (&["--queries", "missing.sql"], "--queries missing.sql"),
         (&["--json", "missing/advice.json"], "there is no directory"),
     ] {
@@ -244,7 +244,7 @@ fn what_helps(case: &Case) -> Result<(), String> {
     if case.installation.major >= 18 {
         return Ok(());
     }
-    let mut site = site(case, Disk::Steady(40))?;
+    let mut site = site(case, Disk::Steady(20))?;
     site.set("work_mem = '8MB'")?;
     site.set("effective_io_concurrency = 0")?;
     site.set("statement_timeout = '1min'")?;

@@ -277,6 +277,12 @@ fn refused(config: &Config, error: &postgres::Error) -> anyhow::Error {
     };
     let port = config.get_ports().first().copied().unwrap_or(5432);
     let said = said(error);
+    if said == "password missing" {
+        return BadInput(format!(
+            "the server at {host}, port {port}, asks for a password: set PGPASSWORD"
+        ))
+        .into();
+    }
     BadInput(if error.as_db_error().is_some() {
         format!("the server at {host}, port {port}, refuses the connection: {said}")
     } else {

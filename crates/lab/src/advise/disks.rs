@@ -4,7 +4,6 @@
 //! beside the server's own, on the same filesystem: nothing is ever made inside of a data directory, where a backup
 //! would take it along.
 
-use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,6 @@ use super::server::Server;
 use crate::cli::CommonArgs;
 use crate::experiment::Choice;
 use crate::facts::Storage;
-use crate::interrupt;
 use crate::output;
 use crate::report::{AppliesTo, Report};
 use crate::run;
@@ -29,8 +27,8 @@ pub(super) struct Disk {
     pub(super) tablespaces: Vec<u32>,
     /// Whether what has no tablespace of its own is here.
     pub(super) is_main: bool,
-    /// A directory of its that is in no data directory, or why there is none.
-    pub(super) room: Result<PathBuf, String>,
+    /// A directory on it that is in no data directory, or why there is none, unless that is told already.
+    pub(super) room: Result<PathBuf, Option<String>>,
     pub(super) report: Option<Report>,
 }
 
@@ -53,8 +51,8 @@ pub(super) fn of(server: &Server) -> Vec<Disk> {
                 let directory =
                     tablespace.directory.as_deref().filter(|_| tablespace.storage.is_some());
                 let room = directory.map_or_else(
-                    || Err("it cannot be seen from here".to_owned()),
-                    |directory| beside(directory, closed.unwrap_or(directory)),
+                    || Err(None),
+                    |directory| beside(directory, closed.unwrap_or(directory)).map_err(Some),
                 );
                 let tablespaces = vec![tablespace.oid];
                 disks.push(Disk { name, tablespaces, is_main, room, report: None });
@@ -100,7 +98,10 @@ impl Disk {
     ) -> anyhow::Result<Option<String>> {
         let room = match &self.room {
             Ok(room) => room.clone(),
-            Err(why) => return Ok(Some(format!("{} is not measured: {why}.", self.name))),
+            Err(why) => {
+                let told = |why| format!("{} is not measured: {why}.", self.name);
+                return Ok(why.as_ref().map(told));
+            }
         };
         // What PostgreSQL has its reads made by: hints up to 17 and with io_method=sync, else processes or io_uring.
         let method = server.setting("io_method").map(|setting| setting.value.as_str());
@@ -119,7 +120,7 @@ impl Disk {
             room.display(),
             shown_size(bytes)
         );
-        if !yes && !ask(&what)? {
+        if !yes && !output::ask(&format!("measure {what}?"))? {
             return Ok(Some(format!(
                 "{} is not measured: that would take --yes ({what}).",
                 self.name
@@ -152,19 +153,6 @@ pub(super) fn applies_to(server: &Server) -> AppliesTo {
         Some("io_uring") => AppliesTo::Postgres18Uring,
         _ => AppliesTo::Postgres18Sync,
     }
-}
-
-/// Asks whether to measure; without a terminal nobody agrees.
-fn ask(what: &str) -> anyhow::Result<bool> {
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return Ok(false);
-    }
-    // Who cannot be asked has not agreed.
-    let _ = write!(std::io::stderr(), "forebay: measure {what}? [y/N] ");
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line)?;
-    interrupt::check()?;
-    Ok(["y", "yes"].contains(&line.trim().to_lowercase().as_str()))
 }
 
 #[cfg(test)]

@@ -23,6 +23,12 @@ const LADDER: [u32; 3] = [16, 64, 256];
 /// Tables of a disk by which its settings are proved.
 const TABLES: usize = 2;
 
+/// Shapes that use effective_io_concurrency on every version; of somebody's own queries any may.
+const USING_CONCURRENCY: &[Shape] = &[Shape::Bitmap, Shape::Given];
+
+/// Shapes that use the extension.
+const USING_EXTENSION: &[Shape] = &[Shape::IndexRange, Shape::Bitmap, Shape::Join, Shape::Given];
+
 /// What was found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -101,6 +107,7 @@ fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
     }
     let mut queries = Vec::new();
     for table in tables_of(site.server, disk) {
+        site.tell_if_cached(table);
         if table.index.is_none() {
             site.remark(format!(
                 "{} has no plain b-tree on a number or a time with statistics: only stretches of it are read.",
@@ -135,9 +142,8 @@ fn concurrency(
     values.sort_unstable();
     values.dedup();
     let values: Vec<String> = values.iter().map(u32::to_string).collect();
-    // Only they use it on every version; of somebody's own queries any may.
-    let is_used = |query: &&Query| matches!(query.shape, Shape::Bitmap | Shape::Given);
-    let mut using: Vec<Query> = queries.iter().filter(is_used).cloned().collect();
+    let is_using = |query: &&Query| USING_CONCURRENCY.contains(&query.shape);
+    let mut using: Vec<Query> = queries.iter().filter(is_using).cloned().collect();
     if using.is_empty() {
         site.remark(format!(
             "{EFFECTIVE} is not tried on {}: no table there has a bitmap scan.",
@@ -166,7 +172,7 @@ fn concurrency(
     let proof = site.prove(
         (applies_to(server), &[]),
         [&change[0], &change[1]],
-        queries,
+        (queries, USING_CONCURRENCY),
         args.rounds,
         &mut progress,
     )?;
@@ -225,8 +231,13 @@ fn extension(
     let change = ["off", "on"].map(|value| ("forebay.enabled".to_owned(), value.to_owned()));
     let mut progress = Progress::new(u64::from(args.rounds) * 2 * queries.len() as u64);
     let [off, on] = &change;
-    let proof =
-        site.prove((applies_to(server), &beside), [off, on], queries, args.rounds, &mut progress)?;
+    let proof = site.prove(
+        (applies_to(server), &beside),
+        [off, on],
+        (queries, USING_EXTENSION),
+        args.rounds,
+        &mut progress,
+    )?;
     std::mem::swap(&mut site.connection, &mut connection);
     let Some(advice) = kept(proof, on, found) else { return Ok(()) };
     let before = preloaded.value.as_str();
@@ -252,7 +263,7 @@ fn kept(proof: Proof, (setting, value): &Value, found: &mut Found) -> Option<Adv
             proof.verdicts.iter().find(|it| it.verdict == crate::statistics::Judgement::Misses);
         let why = match harmed {
             Some(it) => format!("it makes {} surely slower", it.row),
-            None => "no query surely gained enough by it".to_owned(),
+            None => "the queries that use it did not surely gain enough".to_owned(),
         };
         found.remarks.push(format!("{setting} = {value} is not proposed: {why}."));
     }

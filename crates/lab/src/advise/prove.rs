@@ -11,6 +11,8 @@
 //! Invariants:  [PRV-1] a query runs in a read-only transaction that is rolled back, with a time limit
 //!              [PRV-2] the rounds of a proof are not those of the search
 //!              [PRV-3] what makes any query surely slower is not proposed, whatever it gains in another
+//!              [PRV-4] a gain is that of all queries together that can use the setting: among several, one gains
+//!              by chance
 //! Failure:     a query that the server refuses or that takes too long is left out, and why is told.
 
 use std::path::PathBuf;
@@ -24,7 +26,7 @@ use super::query::{self, Query, Shape};
 use super::server::{Server, Table};
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::report::{Advice, AppliesTo, Record, Verdict};
+use crate::report::{Advice, AppliesTo, Record, Verdict, numbers};
 use crate::statistics::{Judgement, knee, median, paired_ratio};
 
 /// The experiment's name in records.
@@ -36,6 +38,9 @@ const SEARCH_ROUNDS: u32 = 3;
 /// A proof that is open after its rounds gets more: so many times as many, within this time.
 const MORE: u32 = 4;
 const MORE_TIME: Duration = Duration::from_secs(60);
+
+/// A table of which more than this share is in the page cache says little of a disk.
+const CACHED: f64 = 0.3;
 
 /// A setting and its value, as one candidate has it.
 pub(super) type Value = (String, String);
@@ -114,11 +119,10 @@ pub(super) struct Proof {
 }
 
 impl Proof {
-    /// What follows from the comparisons, and from those that gained.
-    fn of(verdicts: Vec<Verdict>, gains: Vec<Advice>) -> Proof {
+    /// What follows from the comparisons, and from what is gained on the whole.
+    fn of(verdicts: Vec<Verdict>, gain: Option<Advice>) -> Proof {
         let harms = verdicts.iter().any(|verdict| verdict.verdict == Judgement::Misses);
-        let best = gains.into_iter().max_by(|a, b| a.gain_low.total_cmp(&b.gain_low));
-        Proof { verdicts, advice: best.filter(|_| !harms) } // [PRV-3]
+        Proof { verdicts, advice: gain.filter(|_| !harms) } // [PRV-3]
     }
 }
 
@@ -138,20 +142,12 @@ impl Site<'_> {
         let arms: Vec<Vec<Value>> =
             values.iter().map(|value| vec![(setting.to_owned(), value.clone())]).collect();
         let found = self.rounds(Phase::Search, queries, &arms, SEARCH_ROUNDS, progress)?;
-        // Of all queries together: each counts as much as any other.
-        let rounds = found.iter().map(|rates| rates.of_arms[0].len()).min().unwrap_or(0);
-        let together = |arm: usize, round: usize| {
-            let logs = found.iter().map(|rates| rates.of_arms[arm][round].ln());
-            (logs.sum::<f64>() / found.len() as f64).exp()
-        };
-        let cells: Vec<Vec<f64>> = (0..arms.len())
-            .map(|arm| (0..rounds).map(|round| together(arm, round)).collect())
-            .collect();
+        let cells = together(&found.iter().collect::<Vec<_>>());
         Ok(knee(&cells).map(|knee| values[knee].clone()))
     }
 
-    /// What `advised` gains for `queries` in place of `current`, both with the settings `beside`, in rounds of
-    /// their own [PRV-2].
+    /// What `advised` gains in place of `current`, both with the settings `beside`, for those of `queries` whose
+    /// shape is `using` it, in rounds of their own [PRV-2].
     ///
     /// # Errors
     /// As [`Site::search`].
@@ -159,35 +155,39 @@ impl Site<'_> {
         &mut self,
         (applies_to, beside): (AppliesTo, &[Value]),
         [current, advised]: [&Value; 2],
-        queries: &mut [Query],
+        (queries, using): (&mut [Query], &[Shape]),
         rounds: u32,
         progress: &mut Progress,
     ) -> anyhow::Result<Proof> {
         let arms = [current, advised].map(|value| [beside, std::slice::from_ref(value)].concat());
         let found = self.rounds(Phase::Proof, queries, &arms, rounds, progress)?;
-        let mut verdicts = Vec::new();
-        let mut gains = Vec::new();
-        for rates in &found {
-            let [now, then] = [&rates.of_arms[0], &rates.of_arms[1]];
-            let Some(ratio) = paired_ratio(then, now) else { continue };
-            let of = [
-                format!("{} = {}", advised.0, advised.1),
-                format!("{} = {}", current.0, current.1),
-            ];
-            verdicts.push(Verdict::new(NAME, rates.query.label.clone(), of, ratio));
-            let evidence = format!(
-                "{}: {} a second with {}, {} with {} ({} rounds).",
-                rates.query.label,
-                rates.query.told(then),
-                advised.1,
-                rates.query.told(now),
-                current.1,
-                ratio.rounds
-            );
-            let change = [current.1.clone(), advised.1.clone()];
-            gains.extend(Advice::worth_it(NAME, (applies_to, &advised.0), change, ratio, evidence));
-        }
-        Ok(Proof::of(verdicts, gains))
+        let of = || [advised, current].map(|(name, value)| format!("{name} = {value}"));
+        let verdict = |rates: &Rates<'_>| {
+            let ratio = paired_ratio(&rates.of_arms[1], &rates.of_arms[0])?;
+            Some(Verdict::new(NAME, rates.query.label.clone(), of(), ratio))
+        };
+        let verdicts = found.iter().filter_map(verdict).collect();
+        let using: Vec<&Rates<'_>> =
+            found.iter().filter(|rates| using.contains(&rates.query.shape)).collect();
+        let gain = match &together(&using)[..] {
+            [now, then] => paired_ratio(then, now).and_then(|ratio| {
+                let what = match &using[..] {
+                    [one] => one.query.label.clone(),
+                    more => format!("{} queries together", more.len()),
+                };
+                let unit = if using[0].query.shape == Shape::Given { "runs" } else { "rows" };
+                let [now, then] =
+                    [now, then].map(|rates| numbers::number(median(rates).unwrap_or(0.0)));
+                let evidence = format!(
+                    "{what}: {then} {unit} a second with {}, {now} with {} ({} rounds).",
+                    advised.1, current.1, ratio.rounds
+                );
+                let change = [current.1.clone(), advised.1.clone()];
+                Advice::worth_it(NAME, (applies_to, &advised.0), change, ratio, evidence)
+            }),
+            _ => None,
+        };
+        Ok(Proof::of(verdicts, gain))
     }
 
     /// Runs each of `queries` under each of `arms` in each of `rounds`. Who cannot be run any more is left out.
@@ -396,6 +396,28 @@ impl Site<'_> {
             .collect()
     }
 
+    /// Tells of `table` if most of it is in the page cache and stays there, for then no disk is waited for.
+    pub(super) fn tell_if_cached(&mut self, table: &Table) {
+        let segments =
+            if self.drop_caches { Vec::new() } else { self.segments(table.file.as_ref()) };
+        let cached = |path: &PathBuf| {
+            let file = File::open(path, &OpenOptions::new().read_only(true)).ok()?;
+            let found = file.residency(0..u64::MAX).ok()?;
+            Some((found.pages_resident, found.pages))
+        };
+        let sums =
+            segments.iter().filter_map(cached).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+        let share = sums.0 as f64 / sums.1.max(1) as f64;
+        if share > CACHED {
+            self.remark(format!(
+                "{} is to {} % in the kernel's page cache, so that this is about memory and not the disk; --drop-caches \
+                 lets go of it.",
+                table.name,
+                numbers::percent(share)
+            ));
+        }
+    }
+
     /// Notes what a reader has to know.
     pub(super) fn remark(&mut self, told: String) {
         if !self.remarks.contains(&told) {
@@ -404,12 +426,15 @@ impl Site<'_> {
     }
 }
 
-impl Query {
-    /// The middle of these rates with what they count.
-    fn told(&self, rates: &[f64]) -> String {
-        let middle = crate::report::numbers::number(median(rates).unwrap_or(0.0));
-        format!("{middle} {}", if self.shape == Shape::Given { "runs" } else { "rows" })
-    }
+/// For each arm the rates of all queries together, round by round: of each as much as of any other [PRV-4].
+fn together(found: &[&Rates<'_>]) -> Vec<Vec<f64>> {
+    let arms = found.first().map_or(0, |rates| rates.of_arms.len());
+    let rounds = found.iter().map(|rates| rates.of_arms[0].len()).min().unwrap_or(0);
+    let mean = |arm: usize, round: usize| {
+        let logs = found.iter().map(|rates| rates.of_arms[arm][round].ln());
+        (logs.sum::<f64>() / found.len() as f64).exp()
+    };
+    (0..arms).map(|arm| (0..rounds).map(|round| mean(arm, round)).collect()).collect()
 }
 
 #[cfg(test)]
@@ -436,13 +461,25 @@ mod tests {
                     String::new(),
                 )
             };
-            Proof::of(
-                ratios.iter().map(verdict).collect(),
-                ratios.iter().filter_map(gain).collect(),
-            )
+            Proof::of(ratios.iter().map(verdict).collect(), gain(&ratios[0]))
         };
-        assert_eq!(proof(&[2.0, 3.0, 1.0]).advice.map(|advice| advice.gain), Some(3.0));
+        assert_eq!(proof(&[2.0, 1.0]).advice.map(|advice| advice.gain), Some(2.0));
         assert!(proof(&[2.0, 0.8]).advice.is_none(), "[PRV-3]");
-        assert!(proof(&[1.0, 1.02]).advice.is_none());
+        assert!(proof(&[1.02, 1.0]).advice.is_none());
+    }
+
+    #[test]
+    fn prv_4_one_query_of_many_that_gains_by_chance_is_no_gain() {
+        let query = Query::made(Shape::Bitmap, &query::sample::table()).unwrap();
+        let rates =
+            |gain: f64| Rates { query: &query, of_arms: vec![vec![10.0; 3], vec![10.0 * gain; 3]] };
+        let all = [rates(1.1), rates(0.96), rates(0.98), rates(0.99)];
+        let gain = |all: &[&Rates<'_>]| {
+            let arms = together(all);
+            paired_ratio(&arms[1], &arms[0]).unwrap().value
+        };
+        assert!((gain(&[&all[0]]) - 1.1).abs() < 1e-9);
+        assert!(gain(&all.iter().collect::<Vec<_>>()) < 1.01, "[PRV-4]");
+        assert!(together(&[]).is_empty());
     }
 }

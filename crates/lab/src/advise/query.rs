@@ -374,10 +374,10 @@ pub(super) fn root(explained: &Value) -> anyhow::Result<&Value> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod sample {
     use super::*;
 
-    fn table() -> Table {
+    pub(in crate::advise) fn table() -> Table {
         let index = Index {
             oid: 2,
             name: "i".to_owned(),
@@ -391,6 +391,12 @@ mod tests {
         let (name, index) = ("public.t".to_owned(), Some(index));
         Table { oid: 1, name, tablespace: 1663, blocks: 1000, rows: 60_000.0, file: None, index }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sample::table;
+    use super::*;
 
     #[test]
     fn qry_2_every_part_is_read_once_before_any_is_read_again() {

@@ -10,7 +10,7 @@ use super::{Findings, Proposal};
 use crate::report::Advice;
 use crate::report::numbers;
 use crate::report::tables;
-use crate::report::terminal::text::{push_line, push_wrapped};
+use crate::report::terminal::text::push_wrapped;
 use crate::report::terminal::{Look, drawn};
 use crate::units::shown_size;
 
@@ -87,7 +87,6 @@ fn value(setting: &Setting) -> String {
 
 /// What was tried, what follows, and what to paste.
 pub(super) fn findings(findings: &Findings, look: Look) -> String {
-    let mut text = String::from("\n");
     let mut verdicts = findings.verdicts.clone();
     for verdict in &mut verdicts {
         // It heads the group, in place of the experiment's name, which is the same for all.
@@ -98,31 +97,26 @@ pub(super) fn findings(findings: &Findings, look: Look) -> String {
         row.cells.drain(1..3);
     }
     table.columns.drain(1..3);
-    if !table.rows.is_empty() {
-        push_line(
-            &mut text,
-            "Speed on this server of the new setting, of what it is with the old one:",
-        );
-        text += &drawn(&table, look);
-        text.push('\n');
-    }
-    for remark in &findings.remarks {
-        push_wrapped(&mut text, "* ", remark, look.width);
-    }
+    let wrapped = |lead: &str, sentences: &mut dyn Iterator<Item = String>| {
+        let mut text = String::new();
+        sentences.for_each(|sentence| push_wrapped(&mut text, lead, &sentence, look.width));
+        text
+    };
     let (proved, unproved): (Vec<&Proposal>, _) =
         findings.proposals.iter().partition(|it| it.proved);
-    if !proved.is_empty() {
-        text += "\n";
-    }
-    for proposal in proved {
-        push_wrapped(&mut text, "", &evidence(proposal), look.width);
-    }
-    text.push('\n');
-    text += &to_paste(&findings.proposals);
-    for proposal in unproved {
-        push_wrapped(&mut text, "* ", &evidence(proposal), look.width);
-    }
-    text
+    let parts = [
+        match drawn(&table, look) {
+            drawn if drawn.is_empty() => drawn,
+            drawn => format!(
+                "Speed on this server with the new setting, of what it is with the old one:\n{drawn}"
+            ),
+        },
+        wrapped("* ", &mut findings.remarks.iter().cloned()),
+        wrapped("", &mut proved.into_iter().map(evidence)),
+        to_paste(&findings.proposals),
+        wrapped("* ", &mut unproved.into_iter().map(evidence)),
+    ];
+    parts.iter().filter(|part| !part.is_empty()).map(|part| format!("\n{part}")).collect()
 }
 
 fn evidence(proposal: &Proposal) -> String {
@@ -135,12 +129,13 @@ fn evidence(proposal: &Proposal) -> String {
         .map_or_else(String::new, |name| format!(" of tablespace {name}"));
     let current = current.as_deref().filter(|it| !it.is_empty()).unwrap_or("nothing");
     let times = tables::times(*gain, *gain_low, *gain_high);
+    let evidence = evidence.trim_end_matches('.');
     let not = proposal
         .not_applied
         .as_ref()
         .map_or_else(String::new, |why| format!(" Not set by --apply: {why}."));
     format!(
-        "{setting}{place}: {advised} in place of {current}: {times}, confidence {confidence}. {evidence}{not}"
+        "{setting}{place}: {advised} in place of {current}: {times}, confidence {confidence}. {evidence}.{not}"
     )
 }
 
@@ -174,7 +169,7 @@ fn to_paste(proposals: &[Proposal]) -> String {
             .to_owned();
     }
     format!(
-        "To paste into psql, or set by --apply and take back by --rollback:\n\n{statements}SELECT pg_reload_conf();\n\n"
+        "To paste into psql, or set by --apply and take back by --rollback:\n\n{statements}SELECT pg_reload_conf();\n"
     )
 }
 
