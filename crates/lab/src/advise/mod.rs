@@ -1,8 +1,8 @@
 //! `forebay advise postgres`: settings for a running server, measured, proved on it, set and taken back.
 //!
-//! How a run goes: [`connection`] reaches the server, [`server`] looks at it, [`disks`] measures what is under
-//! its tablespaces if the user agrees, [`propose`] tries values that follow from that by the queries of [`query`]
-//! as [`prove`] has it, and [`told`] says what came of it. Only [`apply`] changes anything, and only when asked.
+//! How a run goes: `connection` reaches the server, `server` looks at it, `disks` measures what is under
+//! its tablespaces if the user agrees, `propose` tries values that follow from that by the queries of `query`
+//! as `prove` has it, and `told` says what came of it. Only `apply` changes anything, and only when asked.
 //!
 //! Invariants:  [ADP-1] what was not proved on the server is told, and never set
 
