@@ -43,8 +43,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// May be a dev-dependency of any package: it only implements io's traits.
-const TEST_DISK: &str = "forebay-sim";
+/// May be dev-dependencies of any package: one only implements io's traits, the other starts servers.
+const OF_TESTS: [&str; 2] = ["forebay-sim", "forebay-postgres-harness"];
 
 /// Text files by their paths, `/`-separated and relative to the root.
 type Texts = BTreeMap<String, String>;
@@ -137,7 +137,7 @@ fn shape(path: &str, text: &str) -> Vec<String> {
 /// Whether `package` may depend on `dependency`, another of ours.
 fn layer(package: &str, dependency: &str, in_tests: bool) -> Option<String> {
     let below = LAYERS.iter().find(|(name, _)| *name == package).map_or(&[][..], |it| it.1);
-    let allowed = below.contains(&dependency) || (in_tests && dependency == TEST_DISK);
+    let allowed = below.contains(&dependency) || (in_tests && OF_TESTS.contains(&dependency));
     (!allowed).then(|| {
         format!("{package} may not depend on {dependency}: see LAYERS in xtask/src/tidy.rs")
     })

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod advise;
 mod compare;
 mod emulate;
 mod explain;
@@ -17,6 +18,7 @@ use crate::experiment::{Choice, Ground, quoted};
 use crate::workfile::Naming;
 
 pub use crate::device::DeviceArgs;
+pub use advise::{AdviseArgs, PostgresArgs, Product};
 pub use compare::CompareArgs;
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
@@ -63,6 +65,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Compare two reports: which figures really changed, and which advice
     Compare(CompareArgs),
+    /// Find settings for a running server, and prove them on it
+    Advise(AdviseArgs),
 }
 
 /// `forebay lab`.

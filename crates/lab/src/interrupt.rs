@@ -88,6 +88,11 @@ pub fn install() -> anyhow::Result<()> {
     .context("cannot listen for Ctrl-C")
 }
 
+/// Whether the user has asked to stop; does not wait, for whoever has something to end first.
+pub(crate) fn is_requested() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
 /// Whether a second signal has come, and cleanups are being done.
 pub(crate) fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst)
@@ -107,7 +112,7 @@ pub fn wait_if_ending() {
 /// [`Interrupted`].
 pub fn check() -> Result<(), Interrupted> {
     wait_if_ending();
-    if INTERRUPTED.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
+    if is_requested() { Err(Interrupted) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ macro_rules! shown_by_name {
     )+};
 }
 
+pub mod advise;
 pub mod cli;
 pub mod compare;
 pub mod device;

@@ -110,6 +110,29 @@ pub fn tell(what: &str) {
     let _ = writeln!(std::io::stderr(), "forebay: {what}");
 }
 
+/// Whether the user answers `question` with yes; without a terminal nobody does.
+///
+/// # Errors
+/// [`Interrupted`](crate::interrupt::Interrupted); or standard input cannot be read.
+pub(crate) fn ask(question: &str) -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Ok(false);
+    }
+    let _ = write!(std::io::stderr(), "forebay: {question} [y/N] ");
+    // On a thread of its own, which ends with the process: Ctrl-C does not end a read.
+    let (answer, answered) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let _ = answer.send(std::io::stdin().read_line(&mut line).map(|_| line));
+    });
+    loop {
+        crate::interrupt::check()?;
+        if let Ok(line) = answered.recv_timeout(std::time::Duration::from_millis(20)) {
+            return Ok(["y", "yes"].contains(&line?.trim().to_lowercase().as_str()));
+        }
+    }
+}
+
 /// What standard output can show.
 pub(crate) fn look() -> Look {
     let stdout = std::io::stdout();

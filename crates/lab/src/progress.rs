@@ -45,6 +45,11 @@ impl Progress {
         }
     }
 
+    /// One more step is begun, with what is `doing`.
+    pub(crate) fn step(&mut self, doing: &str) {
+        self.reach(self.bar.position() + 1, doing);
+    }
+
     fn line(&self, position: u64, doing: &str) -> String {
         format!("{doing}: {position} of {}", self.len)
     }

@@ -4,6 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
 
+use crate::advise;
 use crate::cli::{Cli, Command, LabArgs, repeated};
 use crate::compare;
 use crate::device::{self, DeviceArgs};
@@ -30,6 +31,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
     let lab = match &cli.command {
         Command::Emulate(args) => return emulate::run(args),
         Command::Compare(args) => return compare::run(args),
+        Command::Advise(args) => return advise::run(args),
         Command::Explain(args) => {
             prepare()?;
             return explain::run(args, &repeated(typed, None, args.seed));
@@ -73,6 +75,21 @@ fn measure(
         None => (Outputs::within(&lab.report)?, lab.device),
         Some(_) => (Outputs::files(choices[0].args().1.clone())?, lab.device.short()),
     };
+    let (report, sections) = measured(&experiments, device, on, command)?;
+    // The files first, and the summary also if they could not be written: it took a minute.
+    let written = outputs.write(&report, &sections);
+    let files = written.as_deref().unwrap_or("");
+    output::print(&(terminal::summary(&report, &sections, output::look()) + files))?;
+    written.map(drop)
+}
+
+/// What `experiments` find on the disk under the directory of the first, or on the emulated disk `on`.
+fn measured(
+    experiments: &[Box<dyn Experiment>],
+    device: DeviceArgs,
+    on: Option<&OnDisk>,
+    command: String,
+) -> anyhow::Result<(Report, Vec<Section>)> {
     let clock = Instant::now();
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let directory = experiments[0].ground().directory;
@@ -96,19 +113,25 @@ fn measure(
         ..Report::default()
     };
     let mut run = Run { on, counters, device, report, sections: Vec::new() };
-    for experiment in &experiments {
+    for experiment in experiments {
         run.measure(&**experiment)?;
     }
     run.report.seconds = clock.elapsed().as_secs_f64();
-    // The files first, and the summary also if they could not be written: it took a minute.
-    let written = outputs.write(&run.report, &run.sections);
-    let files = written.as_deref().unwrap_or("");
-    output::print(&(terminal::summary(&run.report, &run.sections, output::look()) + files))?;
-    written.map(drop)
+    Ok((run.report, run.sections))
+}
+
+/// What is advised for a disk, by the experiments that `choices` are.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
+pub(crate) fn of_disk(choices: &[Choice], seed: u64) -> anyhow::Result<Report> {
+    let directory = experiments(choices)?.first().map(|one| one.ground().directory);
+    let command = repeated(["forebay".to_owned(), "lab".to_owned()], directory.as_deref(), seed);
+    Ok(measured(&experiments(choices)?, DeviceArgs::default().short(), None, command)?.0)
 }
 
 /// What comes before anything is looked at: what a killed run left would be measured.
-fn prepare() -> anyhow::Result<()> {
+pub(crate) fn prepare() -> anyhow::Result<()> {
     interrupt::install()?;
     for told in ledger::sweep() {
         output::tell(&told);

@@ -57,7 +57,11 @@ const ORDINARY: &[Step] = &[
     Step { name: "tidy", what: "our own style rules", run: steps::tidy },
     Step { name: "clippy", what: "no warning in any target", run: steps::clippy },
     Step { name: "test", what: "the README's test command", run: steps::test },
-    Step { name: "postgres", what: "the extension, on each server here", run: steps::postgres },
+    Step {
+        name: "postgres",
+        what: "the extension and advice, on each server",
+        run: steps::postgres,
+    },
     Step { name: "no-uring", what: "what can differ, io_uring blocked", run: again::no_uring },
     Step { name: "user", what: "what can differ, as an ordinary user", run: again::user },
     Step { name: "portable", what: "without Linux's own calls", run: steps::portable },
@@ -78,6 +82,11 @@ const LONG: &[Step] = &[
         name: "pg-queries",
         what: "two thousand queries on each server",
         run: steps::pg_queries,
+    },
+    Step {
+        name: "pg-interrupts",
+        what: "advice interrupted fifty times on each server",
+        run: steps::pg_interrupts,
     },
     Step { name: "loom-full", what: "interleavings to the models' bounds", run: steps::loom_full },
 ];

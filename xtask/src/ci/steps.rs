@@ -29,10 +29,19 @@ const PORTABLE: &[&str] = &[
 /// The integration tests that go through such code. Documentation and measurements do not differ.
 const PORTABLE_TESTS: &[&str] = &["conformance", "pool", "engine", "kv", "kill", "stress", "power"];
 
-/// The tests of the extension; the whole workspace is selected for dependencies to have the features that they have
+/// The tests of the extension, and of advice to a server; the whole workspace is selected for dependencies to have the features that they have
 /// been built with.
-const POSTGRES: &[&str] =
-    &["--workspace", "--test", "differential", "--test", "server", "--test", "strategy"];
+const POSTGRES: &[&str] = &[
+    "--workspace",
+    "--test",
+    "differential",
+    "--test",
+    "server",
+    "--test",
+    "strategy",
+    "--test",
+    "advise",
+];
 
 pub(super) fn fmt(run: &mut Run) -> Result<()> {
     run.command(run.cargo(&["fmt", "--all", "--check"]))
@@ -54,6 +63,12 @@ pub(super) fn test(run: &mut Run) -> Result<()> {
 /// Always the same queries, so that a failure is a change's.
 pub(super) fn postgres(run: &mut Run) -> Result<()> {
     run.tests(POSTGRES, None, &[("FOREBAY_PG_SEED", "1")])
+}
+
+/// As many interruptions as docs/advise.md promises.
+pub(super) fn pg_interrupts(run: &mut Run) -> Result<()> {
+    let selected = ["--workspace", "--test", "advise"];
+    run.tests(&selected, Some("interrupted"), &[("FOREBAY_ADVISE_INTERRUPTS", "50")])
 }
 
 /// As many queries as the extension's issue asks for, from a new seed.

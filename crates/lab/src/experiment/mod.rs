@@ -74,6 +74,17 @@ impl Choice {
         all
     }
 
+    /// What settings of PostgreSQL and its disk rest on, measured in the directory that `common` names.
+    pub(crate) fn of_postgres(common: &CommonArgs, backends: &str) -> Vec<Choice> {
+        let depth = format!("--quick --cache buffered --backends {backends}");
+        let readahead = "--quick --parts throughput --files own --by descriptor";
+        let mut all = vec![Choice::Depth(typed(&depth)), Choice::Readahead(typed(readahead))];
+        for choice in &mut all {
+            choice.args().0.clone_from(common);
+        }
+        all
+    }
+
     /// Settings of every experiment, and the files that one alone writes.
     pub fn args(&mut self) -> (&mut CommonArgs, &OutputArgs) {
         match self {

@@ -50,9 +50,11 @@ pub enum Disk {
     Real,
     /// A read that was not hinted takes this many microseconds at least, but for one stretch in five; needs `cc`.
     Slow(u32),
+    /// The same without such a stretch, for what compares runs.
+    Steady(u32),
 }
 
-/// For how many blocks the processes of a server with a [`Disk::Slow`] have given the kernel hints.
+/// For how many blocks the processes of a server whose disk is not real have given the kernel hints.
 #[derive(Debug)]
 pub struct HintCount(File);
 
@@ -130,7 +132,7 @@ impl Server {
         for name in ["data", "s", "l"] {
             self.owner.make_directory(&self.path(name))?;
         }
-        if let Disk::Slow(_) = self.disk {
+        if self.disk != Disk::Real {
             self.build_slow_reads()?;
         }
         let mut initdb = self.owner.command(&self.program("initdb"));
@@ -174,10 +176,13 @@ impl Server {
         for (name, value) in BASE.iter().chain(settings) {
             command.arg("-c").arg(format!("{name}={value}"));
         }
-        if let Disk::Slow(us) = self.disk {
+        if let Disk::Slow(us) | Disk::Steady(us) = self.disk {
             command.env("LD_PRELOAD", self.path("slow_reads.so"));
             command.env("FOREBAY_SLOW_READ_US", us.to_string());
             command.env("FOREBAY_SLOW_READ_HINTS", self.path("hints"));
+        }
+        if let Disk::Steady(_) = self.disk {
+            command.env("FOREBAY_SLOW_READ_STEADY", "1");
         }
         let errors = log.try_clone().map_err(Error::file(&log_path))?;
         command.stdout(log).stderr(errors).stdin(Stdio::null());

@@ -4,7 +4,7 @@
  * Test data is small, so the kernel has all of it and no read waits; an extension that acts on waiting would not act.
  * Here a read of blocks takes at least FOREBAY_SLOW_READ_US microseconds, spent spinning, unless that block was
  * hinted (POSIX_FADV_WILLNEED) by the same process; and in one stretch of five all reads are quick, so that
- * backing off is tried as well. Advice is counted in the file that FOREBAY_SLOW_READ_HINTS names: 64-bit
+ * backing off is tried as well, unless FOREBAY_SLOW_READ_STEADY is set. Advice is counted in the file that FOREBAY_SLOW_READ_HINTS names: 64-bit
  * numbers in the machine's order, of NORMAL, RANDOM, SEQUENTIAL and WILLNEED (0 to 3 on Linux).
  *
  * It relies on PostgreSQL reading blocks by pread and preadv, and on 64-bit Linux. The file of the count lives as
@@ -31,6 +31,7 @@
 #define ADVICES 4
 static _Atomic uint64_t *advice_count;
 static long slow_ns;
+static int	steady;
 static uint64_t hinted[HINTED];
 static unsigned long reads;
 
@@ -40,6 +41,7 @@ begin(void)
 	const char *us = getenv("FOREBAY_SLOW_READ_US");
 	const char *path = getenv("FOREBAY_SLOW_READ_HINTS");
 
+	steady = getenv("FOREBAY_SLOW_READ_STEADY") != NULL;
 	if (us != NULL)
 		slow_ns = atol(us) * 1000;
 	if (path != NULL)
@@ -83,7 +85,7 @@ spin(int fd, off_t at)
 		*place = 0;
 		return;
 	}
-	if (slow_ns == 0 || reads++ % STRETCH >= STRETCH_SLOW)
+	if (slow_ns == 0 || (reads++ % STRETCH >= STRETCH_SLOW && !steady))
 		return;
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	do

@@ -60,7 +60,7 @@ pub fn run(suite: &'static str, scratch: &Path, tests: &'static [Test]) -> ExitC
                 let case = Case { installation, extension, queries, seed };
                 let replay = format!(
                     "FOREBAY_PG_CONFIGS={} FOREBAY_PG_SEED={seed} FOREBAY_PG_QUERIES={queries} \
-                     cargo test -p forebay-postgres-harness --test {suite} {name}",
+                     cargo test --workspace --test {suite} {name}",
                     case.installation.pg_config.display()
                 );
                 trials.push(Trial::test(format!("{major}/{name}"), move || {

@@ -1,0 +1,292 @@
+//! A session on the server: how it is reached, and statements that end by Ctrl-C.
+//!
+//! The whole session is read-only, so that whatever the server counts as a change fails. What the server
+//! is told comes as text and goes as text; statements of somebody else's go by the extended protocol, which
+//! takes one statement at a time and so none behind a `;`.
+//!
+//! Invariants:  [CON-1] every session of ours is read-only from its first statement on
+//! Concurrency: a thread looks for Ctrl-C while a statement runs and cancels it; a cancel that comes late
+//!              meets a session that does nothing more.
+//! Failure:     whatever keeps us from a session is [`BadInput`](crate::BadInput), one sentence.
+
+use std::env;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use postgres::config::{Config, Host, SslMode};
+use postgres::types::{FromSql, Kind, Type};
+use postgres::{Client, NoTls, SimpleQueryMessage};
+
+use crate::interrupt::{self, Interrupted};
+use crate::{BadInput, bad_input};
+
+/// Where servers of Linux distributions, and of PostgreSQL's own build, have their sockets.
+const SOCKET_DIRECTORIES: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
+
+/// What the settings of our sessions are: a server that loses us gives up within a second, and nobody waits for our
+/// locks or we long for theirs.
+pub(super) const SESSION: &str = "set standard_conforming_strings = on; set client_connection_check_interval = '1s'; set idle_in_transaction_session_timeout = '60s'; \
+                       set lock_timeout = '1s'; set statement_timeout = '30s'";
+
+/// How often it is looked for Ctrl-C while a statement runs.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How to reach the server, from `dsn` and, for what it leaves open, from the variables that libpq takes.
+///
+/// # Errors
+/// [`BadInput`].
+pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
+    let mut config = match dsn.map(str::parse::<Config>) {
+        None => Config::new(),
+        Some(Ok(config)) => config,
+        Some(Err(error)) => bad_input!(
+            "--dsn: {}; it looks like 'host=/run/postgresql dbname=shop' or postgresql://user@host/shop",
+            said(&error)
+        ),
+    };
+    let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    if config.get_ports().is_empty() {
+        let port = variable("PGPORT").unwrap_or_else(|| "5432".to_owned());
+        let Ok(port) = port.parse() else { bad_input!("PGPORT={port}: that is no port") };
+        config.port(port);
+    }
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        let port = config.get_ports()[0];
+        let socket =
+            |directory: &&&str| Path::new(directory).join(format!(".s.PGSQL.{port}")).exists();
+        let found = SOCKET_DIRECTORIES.iter().find(socket).unwrap_or(&SOCKET_DIRECTORIES[0]);
+        config.host(variable("PGHOST").as_deref().unwrap_or(found));
+    }
+    if let Some(user) = variable("PGUSER").filter(|_| config.get_user().is_none()) {
+        config.user(&user);
+    }
+    if let Some(password) = variable("PGPASSWORD").filter(|_| config.get_password().is_none()) {
+        config.password(password);
+    }
+    if let Some(database) = variable("PGDATABASE").filter(|_| config.get_dbname().is_none()) {
+        config.dbname(&database);
+    }
+    if let Some(options) = variable("PGOPTIONS").filter(|_| config.get_options().is_none()) {
+        config.options(&options);
+    }
+    let wants_tls = variable("PGSSLMODE")
+        .is_some_and(|mode| mode.starts_with("require") || mode.starts_with("verify"));
+    if config.get_ssl_mode() == SslMode::Require || wants_tls {
+        bad_input!(
+            "this command speaks no TLS: connect through a Unix socket, or through an ssh tunnel"
+        );
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(Duration::from_secs(10));
+    }
+    config.application_name("forebay advise");
+    Ok(config)
+}
+
+/// True if `config` leads to this machine.
+pub(super) fn is_local(config: &Config) -> bool {
+    let local = |host: &Host| match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse().is_ok_and(|it: std::net::IpAddr| it.is_loopback())
+        }
+    };
+    let addresses = config.get_hostaddrs();
+    if addresses.is_empty() {
+        config.get_hosts().iter().all(local)
+    } else {
+        addresses.iter().all(std::net::IpAddr::is_loopback)
+    }
+}
+
+/// A session.
+pub(super) struct Connection {
+    client: Client,
+    running: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
+    canceller: Option<JoinHandle<()>>,
+}
+
+/// A row as text; columns by number.
+#[derive(Debug)]
+pub(super) struct Row(Vec<Option<String>>);
+
+impl Row {
+    /// A column; null is `""`.
+    pub(super) fn text(&self, column: usize) -> &str {
+        self.0[column].as_deref().unwrap_or("")
+    }
+
+    /// A column that is not null and not empty.
+    pub(super) fn some(&self, column: usize) -> Option<String> {
+        self.0[column].clone().filter(|it| !it.is_empty())
+    }
+
+    /// A number, if it is one.
+    pub(super) fn number<T: std::str::FromStr>(&self, column: usize) -> Option<T> {
+        self.text(column).parse().ok()
+    }
+
+    pub(super) fn is_true(&self, column: usize) -> bool {
+        self.text(column) == "t"
+    }
+}
+
+/// JSON, taken as it is.
+struct Json(String);
+
+impl<'a> FromSql<'a> for Json {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Json, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Json(std::str::from_utf8(raw)?.to_owned()))
+    }
+
+    fn accepts(given: &Type) -> bool {
+        *given == Type::JSON && *given.kind() == Kind::Simple
+    }
+}
+
+impl Connection {
+    /// A read-only session.
+    ///
+    /// # Errors
+    /// [`BadInput`], or [`Interrupted`].
+    pub(super) fn open(config: &Config) -> anyhow::Result<Connection> {
+        interrupt::check()?;
+        let (running, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let mut client = config.connect(NoTls).map_err(|error| refused(config, &error))?;
+        // In one message with the rest, and the first statement of all.
+        client
+            .batch_execute("set default_transaction_read_only = on")
+            .map_err(|error| failed(&error))?; // [CON-1]
+        client.batch_execute(SESSION).map_err(|error| failed(&error))?;
+        let token = client.cancel_token();
+        let looks = (Arc::clone(&running), Arc::clone(&ended));
+        let canceller = std::thread::spawn(move || {
+            while !looks.1.load(Ordering::SeqCst) {
+                if looks.0.load(Ordering::SeqCst) && interrupt::is_requested() {
+                    // One that fails is tried again.
+                    let _ = token.cancel_query(NoTls);
+                }
+                std::thread::park_timeout(LOOK);
+            }
+        });
+        Ok(Connection { client, running, ended, canceller: Some(canceller) })
+    }
+
+    /// Runs `work`, which ends soon after Ctrl-C.
+    fn during<T>(
+        &mut self,
+        work: impl FnOnce(&mut Client) -> Result<T, postgres::Error>,
+    ) -> anyhow::Result<T> {
+        self.running.store(true, Ordering::SeqCst);
+        let done = interrupt::check().map_err(anyhow::Error::from);
+        let done = done.and_then(|()| work(&mut self.client).map_err(|error| failed(&error)));
+        self.running.store(false, Ordering::SeqCst);
+        if done.is_err() {
+            interrupt::check()?;
+        }
+        done
+    }
+
+    /// The rows of the last of our own statements in `sql` that has any.
+    ///
+    /// # Errors
+    /// [`Refused`], or [`Interrupted`].
+    pub(super) fn rows(&mut self, sql: &str) -> anyhow::Result<Vec<Row>> {
+        let messages = self.during(|client| client.simple_query(sql))?;
+        let row = |message| match message {
+            SimpleQueryMessage::Row(row) => {
+                Some(Row((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect()))
+            }
+            _ => None,
+        };
+        Ok(messages.into_iter().filter_map(row).collect())
+    }
+
+    /// The one row that `sql` has.
+    ///
+    /// # Errors
+    /// As [`Connection::rows`]; or there is none.
+    pub(super) fn row(&mut self, sql: &str) -> anyhow::Result<Row> {
+        let row = self.rows(sql)?.pop();
+        row.ok_or_else(|| anyhow::anyhow!("the server has no answer to: {sql}"))
+    }
+
+    /// The plan of `sql`, which is one EXPLAIN (FORMAT JSON) and may hold somebody else's text.
+    ///
+    /// # Errors
+    /// As [`Connection::rows`].
+    pub(super) fn plan(&mut self, sql: &str) -> anyhow::Result<serde_json::Value> {
+        let statement = self.during(|client| client.prepare(sql))?;
+        if !statement.params().is_empty() {
+            let message = "it has parameters, and nobody to fill them in".to_owned();
+            return Err(Refused { message, code: String::new() }.into());
+        }
+        let rows = self.during(|client| client.query(&statement, &[]))?;
+        let Some(row) = rows.first() else { anyhow::bail!("the server has no plan of: {sql}") };
+        let Json(plan) = row.try_get(0)?;
+        Ok(serde_json::from_str(&plan)?)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        if let Some(canceller) = self.canceller.take() {
+            canceller.thread().unpark();
+            // After a second Ctrl-C the process ends from another thread.
+            let _ = canceller.join();
+        }
+    }
+}
+
+/// The server has refused a statement.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(super) struct Refused {
+    /// In the server's words.
+    pub(super) message: String,
+    /// SQLSTATE; empty where the connection was lost.
+    pub(super) code: String,
+}
+
+fn failed(error: &postgres::Error) -> anyhow::Error {
+    let code = error.code().map_or("", postgres::error::SqlState::code).to_owned();
+    Refused { message: said(error), code }.into()
+}
+
+/// The words of the server, or else of the system.
+fn said(error: &postgres::Error) -> String {
+    if let Some(refusal) = error.as_db_error() {
+        return refusal.message().to_owned();
+    }
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+fn refused(config: &Config, error: &postgres::Error) -> anyhow::Error {
+    if interrupt::check().is_err() {
+        return Interrupted.into();
+    }
+    let host = match config.get_hosts().first() {
+        Some(Host::Unix(path)) => path.display().to_string(),
+        Some(Host::Tcp(name)) => name.clone(),
+        None => config.get_hostaddrs().first().map_or_else(String::new, ToString::to_string),
+    };
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    let said = said(error);
+    if said == "password missing" {
+        return BadInput(format!(
+            "the server at {host}, port {port}, asks for a password: set PGPASSWORD"
+        ))
+        .into();
+    }
+    BadInput(if error.as_db_error().is_some() {
+        format!("the server at {host}, port {port}, refuses the connection: {said}")
+    } else {
+        format!("cannot connect to a server at {host}, port {port}: {said}; name another with --dsn or PGHOST and PGPORT")
+    })
+    .into()
+}

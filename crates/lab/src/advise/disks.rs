@@ -1,0 +1,179 @@
+//! The disks under a server's tablespaces, and what the laboratory says of them.
+//!
+//! Tablespaces on one device share it, so one setting is right for all of them. A disk is measured in a directory
+//! beside the server's own, on the same filesystem: nothing is ever made inside of a data directory, where a backup
+//! would take it along.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::server::Server;
+use crate::cli::CommonArgs;
+use crate::experiment::Choice;
+use crate::facts::Storage;
+use crate::output;
+use crate::report::{AppliesTo, Report};
+use crate::run;
+use crate::units::shown_size;
+
+/// How long the experiments take on a disk, in seconds, about.
+const SECONDS: u32 = 60;
+
+/// Tablespaces on one device.
+#[derive(Debug)]
+pub(super) struct Disk {
+    /// What it is called: the device, or else the filesystem.
+    pub(super) name: String,
+    pub(super) tablespaces: Vec<u32>,
+    /// Whether what has no tablespace of its own is here.
+    pub(super) is_main: bool,
+    /// A directory on it that is in no data directory, or why there is none, unless that is told already.
+    pub(super) room: Result<PathBuf, Option<String>>,
+    pub(super) report: Option<Report>,
+}
+
+/// Each disk with its tablespaces, the main one first. Where disks cannot be seen all are taken for one.
+pub(super) fn of(server: &Server) -> Vec<Disk> {
+    let mut disks: Vec<Disk> = Vec::new();
+    for tablespace in &server.tablespaces {
+        let name = tablespace
+            .storage
+            .as_ref()
+            .map_or_else(|| "a disk that cannot be seen".to_owned(), name);
+        let is_main = tablespace.oid == DEFAULT_TABLESPACE;
+        match disks.iter_mut().find(|disk| disk.name == name) {
+            Some(disk) => {
+                disk.tablespaces.push(tablespace.oid);
+                disk.is_main |= is_main;
+            }
+            None => {
+                let closed = server.data_directory.as_deref();
+                let directory =
+                    tablespace.directory.as_deref().filter(|_| tablespace.storage.is_some());
+                let room = directory.map_or_else(
+                    || Err(None),
+                    |directory| beside(directory, closed.unwrap_or(directory)).map_err(Some),
+                );
+                let tablespaces = vec![tablespace.oid];
+                disks.push(Disk { name, tablespaces, is_main, room, report: None });
+            }
+        }
+    }
+    disks.sort_by_key(|disk| !disk.is_main);
+    disks
+}
+
+/// Number of pg_default.
+const DEFAULT_TABLESPACE: u32 = 1663;
+
+fn name(storage: &Storage) -> String {
+    let profile = storage.profile().map(|profile| format!("the emulated {profile}"));
+    let device = || storage.device.as_ref().map(|device| device.name.clone());
+    let mount = || storage.mount_point.clone();
+    profile.or_else(device).or_else(mount).unwrap_or_else(|| storage.directory.clone())
+}
+
+/// The nearest directory above both `directory` and the data directory `closed` that is on the filesystem of the first.
+fn beside(directory: &Path, closed: &Path) -> Result<PathBuf, String> {
+    let device = |path: &Path| std::fs::metadata(path).map(|facts| facts.dev()).ok();
+    let own = directory.ancestors().find_map(device);
+    let outside = |path: &&Path| !path.starts_with(closed) && *path != directory;
+    let found = directory.ancestors().find(outside).filter(|path| device(path) == own);
+    let found =
+        found.ok_or("it is all the server's own: nothing is written into a data directory")?;
+    output::check_directory(found, found).map_err(|error| error.to_string())?;
+    Ok(found.to_owned())
+}
+
+impl Disk {
+    /// Measures it, if the user agrees. Returns why not, if it is not measured.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput) where there is no room, or an interruption.
+    pub(super) fn measure(
+        &mut self,
+        server: &Server,
+        yes: bool,
+        seed: u64,
+    ) -> anyhow::Result<Option<String>> {
+        let room = match &self.room {
+            Ok(room) => room.clone(),
+            Err(why) => {
+                let told = |why| format!("{} is not measured: {why}.", self.name);
+                return Ok(why.as_ref().map(told));
+            }
+        };
+        // What PostgreSQL has its reads made by: hints up to 17 and with io_method=sync, else processes or io_uring.
+        let method = server.setting("io_method").map(|setting| setting.value.as_str());
+        let backends = match method {
+            Some("worker") => "threads",
+            Some("io_uring") => "uring",
+            _ => "sync",
+        };
+        let common = CommonArgs { dir: room.clone(), seed };
+        let choices = Choice::of_postgres(&common, backends);
+        let bytes = choices.iter().map(Choice::experiment).map(|one| Ok(one?.space_bytes()));
+        let bytes = bytes.collect::<anyhow::Result<Vec<u64>>>()?.into_iter().max().unwrap_or(0);
+        let what = format!(
+            "{} under {}: about {SECONDS} s of reading as fast as it goes, and {} that are gone afterwards",
+            self.name,
+            room.display(),
+            shown_size(bytes)
+        );
+        if !yes && !output::ask(&format!("measure {what}?"))? {
+            return Ok(Some(format!(
+                "{} is not measured: that would take --yes ({what}).",
+                self.name
+            )));
+        }
+        output::tell(&format!("measuring {what}"));
+        self.report = Some(run::of_disk(&choices, seed)?);
+        Ok(None)
+    }
+
+    /// The value of `setting` that its measurement advises for `server`, or that it found to be good already.
+    pub(super) fn advised(&self, server: &Server, setting: &str) -> Option<String> {
+        self.advice(server, setting).map(|advice| advice.advised.clone())
+    }
+
+    /// What its measurement advises about `setting`.
+    pub(super) fn advice(&self, server: &Server, setting: &str) -> Option<&crate::report::Advice> {
+        let applies = applies_to(server);
+        let fits = |to: AppliesTo| to == applies || to == AppliesTo::BlockDevice;
+        let advice = &self.report.as_ref()?.advice;
+        advice.iter().find(|one| one.setting == setting && fits(one.applies_to))
+    }
+}
+
+/// Which of the laboratory's advice is for `server`.
+pub(super) fn applies_to(server: &Server) -> AppliesTo {
+    match server.setting("io_method").map(|setting| setting.value.as_str()) {
+        _ if server.major < 18 => AppliesTo::Postgres14To17,
+        Some("worker") => AppliesTo::Postgres18Worker,
+        Some("io_uring") => AppliesTo::Postgres18Uring,
+        _ => AppliesTo::Postgres18Sync,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_measured_inside_of_a_data_directory() {
+        let scratch = tempfile::tempdir().unwrap();
+        let data = scratch.path().join("data");
+        std::fs::create_dir_all(data.join("base")).unwrap();
+        let whole = |path: PathBuf| path.canonicalize().unwrap();
+        let room = beside(&whole(data.join("base")), &whole(data.clone())).unwrap();
+        assert_eq!(room, whole(scratch.path().to_owned()));
+        // A tablespace elsewhere: beside it.
+        let elsewhere = scratch.path().join("fast/space");
+        std::fs::create_dir_all(&elsewhere).unwrap();
+        assert_eq!(beside(&elsewhere, &data).unwrap(), scratch.path().join("fast"));
+        // On a filesystem of its own there is no room beside it.
+        let told = beside(Path::new("/proc/sys"), Path::new("/proc/sys"))
+            .and_then(|_| beside(Path::new("/proc"), Path::new("/proc")));
+        assert!(told.is_err());
+    }
+}

@@ -1,0 +1,186 @@
+//! `forebay advise postgres`: settings for a running server, measured, proved on it, set and taken back.
+//!
+//! How a run goes: `connection` reaches the server, `server` looks at it, `disks` measures what is under
+//! its tablespaces if the user agrees, `propose` tries values that follow from that by the queries of `query`
+//! as `prove` has it, and `told` says what came of it. Only `apply` changes anything, and only when asked.
+//!
+//! Invariants:  [ADP-1] what was not proved on the server is told, and never set
+
+mod apply;
+mod connection;
+mod disks;
+mod propose;
+mod prove;
+mod query;
+mod server;
+mod told;
+
+use std::time::{Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use crate::bad_input;
+use crate::cli::{AdviseArgs, PostgresArgs, Product};
+use crate::interrupt;
+use crate::output::{self, tell};
+use crate::report::{Advice, Record, Report, Verdict};
+use crate::run;
+use connection::Connection;
+use server::Server;
+
+/// The schema of `--json`.
+const SCHEMA: &str = "forebay-advise/1";
+
+/// What a run found.
+#[derive(Debug, Serialize)]
+struct Findings {
+    schema: &'static str,
+    /// Version of forebay.
+    forebay: &'static str,
+    /// Start of the run, RFC 3339, UTC.
+    started: String,
+    seconds: f64,
+    server: Server,
+    proposals: Vec<Proposal>,
+    /// Every comparison of a proof, new with old.
+    verdicts: Vec<Verdict>,
+    records: Vec<Record>,
+    /// The laboratory's reports of the disks.
+    disks: Vec<Report>,
+    /// What was tried and is not proposed, what was left out, and why.
+    remarks: Vec<String>,
+}
+
+/// What `--from` takes of it.
+#[derive(Debug, Deserialize)]
+struct Earlier {
+    schema: String,
+    server: Identity,
+    proposals: Vec<Proposal>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Identity {
+    system_identifier: String,
+    port: String,
+}
+
+/// A setting to change.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Proposal {
+    /// The tablespace whose setting it is, quoted; none of the whole server's.
+    tablespace: Option<String>,
+    /// Whether queries on this server have shown it.
+    proved: bool,
+    /// Why `--apply` does not set it.
+    not_applied: Option<String>,
+    #[serde(flatten)]
+    advice: Advice,
+}
+
+/// Carries it out.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
+pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
+    let Product::Postgres(args) = &args.product;
+    run::prepare()?;
+    if let Some(path) = &args.json {
+        output::check_file(path)?;
+    }
+    let config = connection::config(args.dsn.as_deref())?;
+    let mut connection = Connection::open(&config)?;
+    let server = Server::read(&mut connection, &config, args.data_dir.as_deref())?;
+    let file = apply::state_file(&server, args.state.as_deref());
+    if args.rollback {
+        apply::rollback(&config, &server, &file?)?;
+        return output::print("Everything is set as it was before --apply.\n");
+    }
+    let proposals = match &args.from {
+        Some(path) => earlier(path, &server)?,
+        None => measured(args, &config, connection, server)?,
+    };
+    if !args.apply {
+        return Ok(());
+    }
+    let mut connection = Connection::open(&config)?;
+    let server = Server::read(&mut connection, &config, args.data_dir.as_deref())?;
+    let changes: Vec<(String, String)> = proposals
+        .iter()
+        .filter(|it| it.proved && it.tablespace.is_none() && it.not_applied.is_none()) // [ADP-1]
+        .map(|it| (it.advice.setting.clone(), it.advice.advised.clone()))
+        .collect();
+    if changes.is_empty() {
+        return output::print(
+            "Nothing is set: no proposal is proved and can be set by ALTER SYSTEM.\n",
+        );
+    }
+    let file = file?;
+    apply::apply(&mut connection, &config, &server, &file, &changes)?;
+    output::print(&told::applied(&changes, &file))
+}
+
+/// Looks, measures, proves, and says what came of it.
+fn measured(
+    args: &PostgresArgs,
+    config: &postgres::Config,
+    mut connection: Connection,
+    server: Server,
+) -> anyhow::Result<Vec<Proposal>> {
+    let (clock, started) = (Instant::now(), SystemTime::now());
+    output::print(&told::server(&server, output::look()))?;
+    let queries =
+        args.queries.as_ref().map(|path| query::given(&mut connection, path)).transpose()?;
+    let mut disks = disks::of(&server);
+    let mut remarks = Vec::new();
+    for disk in &mut disks {
+        remarks.extend(disk.measure(&server, args.yes, args.seed)?);
+        interrupt::check()?;
+    }
+    let found = propose::all(args, config, connection, &server, &disks, queries.as_deref())?;
+    remarks.extend(found.remarks);
+    let findings = Findings {
+        schema: SCHEMA,
+        forebay: env!("FOREBAY_VERSION"),
+        started: humantime::format_rfc3339_seconds(started).to_string(),
+        seconds: clock.elapsed().as_secs_f64(),
+        proposals: found.proposals,
+        verdicts: found.verdicts,
+        records: found.records,
+        disks: disks.into_iter().filter_map(|disk| disk.report).collect(),
+        server,
+        remarks,
+    };
+    if let Some(path) = &args.json {
+        output::save(path, &(serde_json::to_string_pretty(&findings)? + "\n"))?;
+    }
+    output::print(&told::findings(&findings, output::look()))?;
+    if let Some(path) = &args.json {
+        tell(&format!("everything that was found is in {}", path.display()));
+    }
+    Ok(findings.proposals)
+}
+
+/// The proposals of an earlier run on this server.
+fn earlier(path: &std::path::Path, server: &Server) -> anyhow::Result<Vec<Proposal>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => bad_input!("--from {}: {error}", path.display()),
+    };
+    let earlier: Earlier = match serde_json::from_str(&text) {
+        Ok(earlier) => earlier,
+        Err(error) => {
+            bad_input!("--from {}: no file of --json of this command: {error}", path.display())
+        }
+    };
+    let Identity { system_identifier, port } = &earlier.server;
+    if earlier.schema != SCHEMA
+        || (system_identifier, port) != (&server.system_identifier, &server.port)
+    {
+        bad_input!(
+            "--from {}: it is of another server, or of another version of this command",
+            path.display()
+        );
+    }
+    Ok(earlier.proposals)
+}

@@ -1,0 +1,332 @@
+//! What is tried on the server, and what comes of it.
+//!
+//! effective_io_concurrency is searched on a ladder to which the disk's measurement adds its own value, for each disk
+//! that has tables, and proved. The extension `forebay`, where it can be loaded, is proved by switching it off
+//! and on. What no query can show, since no read-only statement uses it or since it needs a restart, is
+//! told with the disk's measurement as its evidence, and stays unproved.
+
+use postgres::config::Config;
+
+use super::Proposal;
+use super::connection::{Connection, Refused};
+use super::disks::{Disk, applies_to};
+use super::prove::{Proof, Site, Value};
+use super::query::{MADE, Query, Shape};
+use super::server::{EFFECTIVE, MAINTENANCE, Server, Setting, Table};
+use crate::cli::PostgresArgs;
+use crate::progress::Progress;
+use crate::report::{Advice, Record, Verdict};
+
+/// Values of effective_io_concurrency that are tried besides what is set and what the disk's measurement advises.
+const LADDER: [u32; 3] = [16, 64, 256];
+
+/// Tables of a disk by which its settings are proved.
+const TABLES: usize = 2;
+
+/// Shapes that use effective_io_concurrency on every version; of somebody's own queries any may.
+const USING_CONCURRENCY: &[Shape] = &[Shape::Bitmap, Shape::Given];
+
+/// Shapes that use the extension.
+const USING_EXTENSION: &[Shape] = &[Shape::IndexRange, Shape::Bitmap, Shape::Join, Shape::Given];
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) proposals: Vec<Proposal>,
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) records: Vec<Record>,
+    pub(super) remarks: Vec<String>,
+}
+
+/// Tries everything that may be advised.
+///
+/// # Errors
+/// What the server says of our own statements, or an interruption.
+pub(super) fn all(
+    args: &PostgresArgs,
+    config: &Config,
+    connection: Connection,
+    server: &Server,
+    disks: &[Disk],
+    given: Option<&[Query]>,
+) -> anyhow::Result<Found> {
+    let mut site = Site {
+        connection,
+        server,
+        statement_timeout: args.statement_timeout,
+        drop_caches: args.drop_caches,
+        random: fastrand::Rng::with_seed(args.seed),
+        remarks: Vec::new(),
+        records: Vec::new(),
+    };
+    let mut found = Found::default();
+    let several = disks.iter().filter(|disk| !tables_of(server, disk).is_empty()).count() > 1;
+    for disk in disks {
+        let mut queries = match given {
+            // Somebody's own queries read where they read: they are for the whole server's setting.
+            Some(given) if disk.is_main => given.to_vec(),
+            Some(_) => continue,
+            None => made(&mut site, disk)?,
+        };
+        if queries.is_empty() {
+            continue;
+        }
+        let of_tablespaces = if several && given.is_none() { Some(disk) } else { None };
+        concurrency(args, &mut site, disk, of_tablespaces, &mut queries, &mut found)?;
+        if disk.is_main {
+            extension(args, config, &mut site, &mut queries, &mut found)?;
+        }
+    }
+    for disk in disks {
+        found.proposals.extend(unproved(server, disk));
+    }
+    found.records = std::mem::take(&mut site.records);
+    found.remarks.extend(site.remarks);
+    Ok(found)
+}
+
+/// The largest tables on `disk` for which the server's setting counts.
+fn tables_of<'s>(server: &'s Server, disk: &Disk) -> Vec<&'s Table> {
+    let is_here = |table: &&Table| {
+        let own = server.tablespace(table.tablespace).and_then(|it| it.own_concurrency.as_ref());
+        disk.tablespaces.contains(&table.tablespace) && own.is_none()
+    };
+    server.tables.iter().filter(is_here).take(TABLES).collect()
+}
+
+/// Queries of every shape on the largest tables of `disk` that the server plans as they are meant.
+fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
+    for tablespace in site.server.tablespaces.iter().filter(|it| disk.tablespaces.contains(&it.oid))
+    {
+        if let Some(own) = &tablespace.own_concurrency {
+            site.remark(format!(
+                "Tablespace {} has its own {EFFECTIVE} ({own}), which hides the server's: its tables are left out.",
+                tablespace.name
+            ));
+        }
+    }
+    let mut queries = Vec::new();
+    for table in tables_of(site.server, disk) {
+        site.tell_if_cached(table);
+        if table.index.is_none() {
+            site.remark(format!(
+                "{} has no plain b-tree on a number or a time with statistics: only stretches of it are read.",
+                table.name
+            ));
+        }
+        for shape in MADE {
+            if let Some(mut query) = Query::made(shape, table)
+                && site.is_planned(&mut query)?
+            {
+                queries.push(query);
+            }
+        }
+    }
+    Ok(queries)
+}
+
+/// effective_io_concurrency, of the server or of the tablespaces on a disk of their own.
+fn concurrency(
+    args: &PostgresArgs,
+    site: &mut Site<'_>,
+    disk: &Disk,
+    of_tablespaces: Option<&Disk>,
+    queries: &mut [Query],
+    found: &mut Found,
+) -> anyhow::Result<()> {
+    let server = site.server;
+    let Some(setting) = server.setting(EFFECTIVE) else { return Ok(()) };
+    let mut values: Vec<u32> = LADDER.to_vec();
+    values.extend(setting.value.parse::<u32>());
+    values.extend(disk.advised(server, EFFECTIVE).and_then(|value| value.parse::<u32>().ok()));
+    values.sort_unstable();
+    values.dedup();
+    let values: Vec<String> = values.iter().map(u32::to_string).collect();
+    let is_using = |query: &&Query| USING_CONCURRENCY.contains(&query.shape);
+    let mut using: Vec<Query> = queries.iter().filter(is_using).cloned().collect();
+    if using.is_empty() {
+        site.remark(format!(
+            "{EFFECTIVE} is not tried on {}: no table there has a bitmap scan.",
+            disk.name
+        ));
+        return Ok(());
+    }
+    let mut progress =
+        Progress::new(u64::from(args.rounds) * 2 * queries.len() as u64 + 12 * using.len() as u64);
+    let best = site.search(EFFECTIVE, &values, &mut using, &mut progress)?;
+    // What the search has read is not read again.
+    for query in queries.iter_mut() {
+        if let Some(used) = using.iter().find(|used| used.label == query.label) {
+            query.clone_from(used);
+        }
+    }
+    let Some(best) = best else { return Ok(()) };
+    if best == setting.value {
+        found.remarks.push(format!(
+            "{EFFECTIVE} = {best} on {} is as good as any that was tried.",
+            disk.name
+        ));
+        return Ok(());
+    }
+    let change = [(EFFECTIVE.to_owned(), setting.value.clone()), (EFFECTIVE.to_owned(), best)];
+    let proof = site.prove(
+        (applies_to(server), &[]),
+        [&change[0], &change[1]],
+        (queries, USING_CONCURRENCY),
+        args.rounds,
+        &mut progress,
+    )?;
+    let Some(mut advice) = kept(proof, &change[1], found) else { return Ok(()) };
+    if let Some(on_disk) = disk.advice(server, EFFECTIVE) {
+        advice.evidence += &format!(" On the disk: {}", on_disk.evidence);
+    }
+    match of_tablespaces.filter(|disk| !disk.is_main) {
+        None => found.proposals.push(Proposal {
+            tablespace: None,
+            proved: true,
+            not_applied: overridden(setting),
+            advice,
+        }),
+        Some(disk) => {
+            let names = server.tablespaces.iter().filter(|it| disk.tablespaces.contains(&it.oid));
+            found.proposals.extend(names.map(|tablespace| Proposal {
+                tablespace: Some(tablespace.name.clone()),
+                proved: true,
+                not_applied: Some(
+                    "it is a tablespace's own setting, which --apply leaves alone".to_owned(),
+                ),
+                advice: advice.clone(),
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// The extension, where it is installed and is not loaded already.
+fn extension(
+    args: &PostgresArgs,
+    config: &Config,
+    site: &mut Site<'_>,
+    queries: &mut [Query],
+    found: &mut Found,
+) -> anyhow::Result<()> {
+    let server = site.server;
+    let Some(preloaded) =
+        server.setting(PRELOAD).filter(|_| server.setting("forebay.enabled").is_none())
+    else {
+        return Ok(());
+    };
+    // In a session of its own: what was loaded stays loaded.
+    let mut connection = Connection::open(config)?;
+    match connection.rows("load 'forebay'") {
+        Ok(_) => {}
+        Err(error) if error.is::<Refused>() => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    std::mem::swap(&mut site.connection, &mut connection);
+    let proposed =
+        found.proposals.iter().find(|it| it.advice.setting == EFFECTIVE && it.tablespace.is_none());
+    let beside: Vec<Value> =
+        proposed.map(|it| (EFFECTIVE.to_owned(), it.advice.advised.clone())).into_iter().collect();
+    let change = ["off", "on"].map(|value| ("forebay.enabled".to_owned(), value.to_owned()));
+    let mut progress = Progress::new(u64::from(args.rounds) * 2 * queries.len() as u64);
+    let [off, on] = &change;
+    let proof = site.prove(
+        (applies_to(server), &beside),
+        [off, on],
+        (queries, USING_EXTENSION),
+        args.rounds,
+        &mut progress,
+    )?;
+    std::mem::swap(&mut site.connection, &mut connection);
+    let Some(advice) = kept(proof, on, found) else { return Ok(()) };
+    let before = preloaded.value.as_str();
+    let advised =
+        if before.is_empty() { "forebay".to_owned() } else { format!("{before}, forebay") };
+    let advice =
+        Advice { setting: PRELOAD.to_owned(), current: Some(before.to_owned()), advised, ..advice };
+    found.proposals.push(Proposal {
+        tablespace: None,
+        proved: true,
+        not_applied: overridden(preloaded),
+        advice,
+    });
+    Ok(())
+}
+
+const PRELOAD: &str = "session_preload_libraries";
+
+/// What a proof advises; where that is nothing, it is said why.
+fn kept(proof: Proof, (setting, value): &Value, found: &mut Found) -> Option<Advice> {
+    if proof.advice.is_none() {
+        let harmed =
+            proof.verdicts.iter().find(|it| it.verdict == crate::statistics::Judgement::Misses);
+        let why = match harmed {
+            Some(it) => format!("it makes {} surely slower", it.row),
+            None => "the queries that use it did not surely gain enough".to_owned(),
+        };
+        found.remarks.push(format!("{setting} = {value} is not proposed: {why}."));
+    }
+    found.verdicts.extend(proof.verdicts);
+    proof.advice
+}
+
+/// Why ALTER SYSTEM would not count for `setting`.
+fn overridden(setting: &Setting) -> Option<String> {
+    let counts = matches!(setting.source.as_str(), "default" | "configuration file");
+    (!counts).then(|| {
+        format!("its value comes from: {}, which hides what ALTER SYSTEM sets", setting.source)
+    })
+}
+
+/// What the measurement of `disk` advises and no query can show.
+fn unproved(server: &Server, disk: &Disk) -> Vec<Proposal> {
+    let settings = [
+        (MAINTENANCE, "no read-only statement uses it"),
+        ("io_workers", "it is not a session's"),
+        ("read_ahead_kb", "it is the disk's"),
+    ];
+    let proposal = |(name, why): (&str, &str)| {
+        let advice = disk.advice(server, name)?.clone();
+        // The laboratory compares with the default, which may not be what is set.
+        let current = match server.setting(name) {
+            Some(setting) if Some(&setting.value) != advice.current.as_ref() => return None,
+            Some(setting) => Some(setting.value.clone()),
+            None => advice.current.clone(),
+        };
+        let not_applied =
+            Some(format!("measured on {} and not proved on the server: {why}", disk.name));
+        Some(Proposal {
+            tablespace: None,
+            proved: false,
+            not_applied,
+            advice: Advice { current, ..advice },
+        })
+    };
+    if disk.is_main { settings.into_iter().filter_map(proposal).collect() } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_place_sets_is_not_set_by_alter_system() {
+        let from = |source: &str| {
+            let text = |it: &str| it.to_owned();
+            let setting = Setting {
+                name: text(EFFECTIVE),
+                value: text("1"),
+                unit: String::new(),
+                source: text(source),
+                context: text("user"),
+                file: None,
+            };
+            overridden(&setting)
+        };
+        assert_eq!((from("default"), from("configuration file")), (None, None));
+        for source in ["command line", "database", "user", "client", "environment variable"] {
+            assert!(from(source).is_some_and(|why| why.contains(source)), "{source}");
+        }
+    }
+}

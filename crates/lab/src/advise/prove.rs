@@ -1,0 +1,485 @@
+//! Proof on the server: queries run under settings as they are and as they would be, in turn.
+//!
+//! In a round each query runs once under each candidate ("arm"), one after the other in an order that is shuffled
+//! anew, so that what slows the server down for a while slows all of them. Which value is tried is found first
+//! (*search*: the knee of a ladder); what it gains is then measured anew against the present one (*proof*), since
+//! the rounds by which the best was chosen are the lucky ones.
+//!
+//! Made queries are compared by rows a second, for two parts of a table are not quite as large; somebody's own by
+//! how often they could be run a second.
+//!
+//! Invariants:  [PRV-1] a query runs in a read-only transaction that is rolled back, with a time limit
+//!              [PRV-2] the rounds of a proof are not those of the search
+//!              [PRV-3] what makes any query surely slower is not proposed, whatever it gains in another
+//!              [PRV-4] a gain is that of all queries together that can use the setting: among several, one gains
+//!              by chance
+//! Failure:     a query that the server refuses or that takes too long is left out, and why is told.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use forebay_io::{Advice as Hint, File, OpenOptions};
+use serde::Serialize;
+
+use super::connection::{Connection, Refused};
+use super::query::{self, Query, Shape};
+use super::server::{Server, Table};
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::report::{Advice, AppliesTo, Record, Verdict, numbers};
+use crate::statistics::{Judgement, knee, median, paired_ratio};
+
+/// The experiment's name in records.
+pub(super) const NAME: &str = "advise";
+
+/// Rounds of a search: a knee is judged, not a gain.
+const SEARCH_ROUNDS: u32 = 3;
+
+/// A proof that is open after its rounds gets more: so many times as many, within this time.
+const MORE: u32 = 4;
+const MORE_TIME: Duration = Duration::from_secs(60);
+
+/// A table of which more than this share is in the page cache says little of a disk.
+const CACHED: f64 = 0.3;
+
+/// A setting and its value, as one candidate has it.
+pub(super) type Value = (String, String);
+
+/// How queries are run.
+pub(super) struct Site<'a> {
+    pub(super) connection: Connection,
+    pub(super) server: &'a Server,
+    pub(super) statement_timeout: Duration,
+    /// Whether pages are let go before each query.
+    pub(super) drop_caches: bool,
+    pub(super) random: fastrand::Rng,
+    /// What was left out, and why; each once.
+    pub(super) remarks: Vec<String>,
+    pub(super) records: Vec<Record>,
+}
+
+/// One query, once.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Run {
+    per_s: f64,
+    seconds: f64,
+    rows: f64,
+    blocks_read: f64,
+    blocks_hit: f64,
+}
+
+/// What came of a query: a figure, or why there is none.
+enum Ran {
+    Done(Run),
+    LeftOut(String),
+}
+
+/// Why queries are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Phase {
+    Search,
+    Proof,
+}
+
+shown_by_name!(Phase);
+
+/// A query, and its runs: for each arm, of each round.
+struct Trial<'q> {
+    query: &'q mut Query,
+    runs: Vec<Vec<Run>>,
+    left_out: bool,
+}
+
+impl Trial<'_> {
+    fn rates(&self) -> Vec<Vec<f64>> {
+        self.runs.iter().map(|runs| runs.iter().map(|run| run.per_s).collect()).collect()
+    }
+
+    /// Whether it is not clear yet that the second arm is about as fast as the first, or faster.
+    fn is_open(&self) -> bool {
+        let rates = self.rates();
+        let ratio = paired_ratio(&rates[1], &rates[0]);
+        !self.left_out && ratio.is_none_or(|ratio| ratio.judgement() != Judgement::Keeps)
+    }
+}
+
+/// The rates of a query: for each arm, of each round.
+struct Rates<'q> {
+    query: &'q Query,
+    of_arms: Vec<Vec<f64>>,
+}
+
+/// What a proof came to.
+#[derive(Debug)]
+pub(super) struct Proof {
+    pub(super) verdicts: Vec<Verdict>,
+    /// None where nothing surely helps, or something surely harms.
+    pub(super) advice: Option<Advice>,
+}
+
+impl Proof {
+    /// What follows from the comparisons, and from what is gained on the whole.
+    fn of(verdicts: Vec<Verdict>, gain: Option<Advice>) -> Proof {
+        let harms = verdicts.iter().any(|verdict| verdict.verdict == Judgement::Misses);
+        Proof { verdicts, advice: gain.filter(|_| !harms) } // [PRV-3]
+    }
+}
+
+impl Site<'_> {
+    /// The one of `values` of `setting` that is the first to be as good as the best, for `queries`; none where
+    /// nothing could be measured.
+    ///
+    /// # Errors
+    /// What the server says of our own statements, or an interruption.
+    pub(super) fn search(
+        &mut self,
+        setting: &str,
+        values: &[String],
+        queries: &mut [Query],
+        progress: &mut Progress,
+    ) -> anyhow::Result<Option<String>> {
+        let arms: Vec<Vec<Value>> =
+            values.iter().map(|value| vec![(setting.to_owned(), value.clone())]).collect();
+        let found = self.rounds(Phase::Search, queries, &arms, SEARCH_ROUNDS, progress)?;
+        let cells = together(&found.iter().collect::<Vec<_>>());
+        Ok(knee(&cells).map(|knee| values[knee].clone()))
+    }
+
+    /// What `advised` gains in place of `current`, both with the settings `beside`, for those of `queries` whose
+    /// shape is `using` it, in rounds of their own [PRV-2].
+    ///
+    /// # Errors
+    /// As [`Site::search`].
+    pub(super) fn prove(
+        &mut self,
+        (applies_to, beside): (AppliesTo, &[Value]),
+        [current, advised]: [&Value; 2],
+        (queries, using): (&mut [Query], &[Shape]),
+        rounds: u32,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Proof> {
+        let arms = [current, advised].map(|value| [beside, std::slice::from_ref(value)].concat());
+        let found = self.rounds(Phase::Proof, queries, &arms, rounds, progress)?;
+        let of = || [advised, current].map(|(name, value)| format!("{name} = {value}"));
+        let verdict = |rates: &Rates<'_>| {
+            let ratio = paired_ratio(&rates.of_arms[1], &rates.of_arms[0])?;
+            Some(Verdict::new(NAME, rates.query.label.clone(), of(), ratio))
+        };
+        let verdicts = found.iter().filter_map(verdict).collect();
+        let using: Vec<&Rates<'_>> =
+            found.iter().filter(|rates| using.contains(&rates.query.shape)).collect();
+        let gain = match &together(&using)[..] {
+            [now, then] => paired_ratio(then, now).and_then(|ratio| {
+                let what = match &using[..] {
+                    [one] => one.query.label.clone(),
+                    more => format!("{} queries together", more.len()),
+                };
+                let unit = if using[0].query.shape == Shape::Given { "runs" } else { "rows" };
+                let [now, then] =
+                    [now, then].map(|rates| numbers::number(median(rates).unwrap_or(0.0)));
+                let evidence = format!(
+                    "{what}: {then} {unit} a second with {}, {now} with {} ({} rounds).",
+                    advised.1, current.1, ratio.rounds
+                );
+                let change = [current.1.clone(), advised.1.clone()];
+                Advice::worth_it(NAME, (applies_to, &advised.0), change, ratio, evidence)
+            }),
+            _ => None,
+        };
+        Ok(Proof::of(verdicts, gain))
+    }
+
+    /// Runs each of `queries` under each of `arms` in each of `rounds`. Who cannot be run any more is left out.
+    fn rounds<'q>(
+        &mut self,
+        phase: Phase,
+        queries: &'q mut [Query],
+        arms: &[Vec<Value>],
+        rounds: u32,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Vec<Rates<'q>>> {
+        let trial = |query| Trial { query, runs: vec![Vec::new(); arms.len()], left_out: false };
+        let mut trials: Vec<Trial<'q>> = queries.iter_mut().map(trial).collect();
+        let clock = Instant::now();
+        for round in 0.. {
+            let is_open = phase == Phase::Proof && trials.iter().any(Trial::is_open);
+            let may_go_on = round < rounds * MORE && clock.elapsed() < MORE_TIME;
+            if round >= rounds && !(is_open && may_go_on) {
+                break;
+            }
+            for trial in trials.iter_mut().filter(|trial| !trial.left_out) {
+                self.round(phase, trial, arms, progress)?;
+            }
+        }
+        trials.retain(|trial| !trial.left_out);
+        for trial in &trials {
+            for (arm, runs) in arms.iter().zip(&trial.runs) {
+                let mut cell = serde_json::Map::new();
+                cell.insert("phase".to_owned(), serde_json::json!(phase));
+                cell.insert("query".to_owned(), trial.query.label.clone().into());
+                cell.extend(arm.iter().map(|(name, value)| (name.clone(), value.clone().into())));
+                self.records.push(Record::new(NAME, &cell, runs));
+            }
+            if trial.query.given_again > 0 {
+                self.remark(format!(
+                    "{}: parts of it were read more than once, so from memory.",
+                    trial.query.label
+                ));
+            }
+        }
+        let rates = |trial: Trial<'q>| Rates { of_arms: trial.rates(), query: trial.query };
+        Ok(trials.into_iter().map(rates).collect())
+    }
+
+    /// One round of `trial`, which counts only if each arm has a figure.
+    fn round(
+        &mut self,
+        phase: Phase,
+        trial: &mut Trial<'_>,
+        arms: &[Vec<Value>],
+        progress: &mut Progress,
+    ) -> anyhow::Result<()> {
+        let mut order: Vec<usize> = (0..arms.len()).collect();
+        self.random.shuffle(&mut order);
+        let mut round = vec![None; arms.len()];
+        for arm in order {
+            progress.step(&format!("{phase}: {}", trial.query.label));
+            match self.run(trial.query, &arms[arm])? {
+                Ran::Done(run) => round[arm] = Some(run),
+                Ran::LeftOut(why) => {
+                    self.remark(format!("{} is left out: {why}.", trial.query.label));
+                    trial.left_out = true;
+                    return Ok(());
+                }
+            }
+        }
+        let round: Vec<Run> = round.into_iter().flatten().collect();
+        // Rows that nobody found say nothing of how fast they are found.
+        if round.iter().all(|run| run.per_s > 0.0) {
+            for (runs, run) in trial.runs.iter_mut().zip(round) {
+                runs.push(run);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the server plans `query` as it is meant; what it does in place of it is told.
+    ///
+    /// # Errors
+    /// What the server says of our own statements, or an interruption.
+    pub(super) fn is_planned(&mut self, query: &mut Query) -> anyhow::Result<bool> {
+        let Some(node) = query.node() else { return Ok(true) };
+        // A part of its own: this one is only planned, not read.
+        let text = query.clone().next(&mut self.random.clone());
+        self.begin(query, &[])?;
+        let plan = self.connection.plan(&format!("explain (costs off, format json) {text}"));
+        self.connection.rows("rollback")?;
+        let plan = plan?;
+        if query::find(query::root(&plan)?, node).is_some() {
+            return Ok(true);
+        }
+        self.remark(format!("{} is left out: the server plans it without a {node}.", query.label));
+        Ok(false)
+    }
+
+    /// Begins a transaction in which `query` runs [PRV-1].
+    fn begin(&mut self, query: &Query, arm: &[Value]) -> anyhow::Result<()> {
+        let mut sql = format!(
+            "begin transaction read only; set local statement_timeout = {}; set local lock_timeout = '1s'",
+            self.statement_timeout.as_millis().max(1)
+        );
+        for (name, value) in query.planned_by() {
+            sql += &format!("; set local {name} = {value}");
+        }
+        for (name, value) in arm {
+            sql += &format!("; set local {name} = '{}'", value.replace('\'', "''"));
+        }
+        self.connection.rows(&sql)?;
+        Ok(())
+    }
+
+    /// Runs `query` once, on parts of its table that come next.
+    fn run(&mut self, query: &mut Query, arm: &[Value]) -> anyhow::Result<Ran> {
+        interrupt::check()?;
+        let text = query.next(&mut self.random);
+        if self.drop_caches {
+            self.forget(query.table.as_ref())?;
+        }
+        self.begin(query, arm)?;
+        let explained = self
+            .connection
+            .plan(&format!("explain (analyze, buffers, timing off, format json) {text}"));
+        // What has a transaction number has written.
+        let wrote = match &explained {
+            Ok(_) => self
+                .connection
+                .row("select pg_current_xact_id_if_assigned() is not null")?
+                .is_true(0),
+            Err(_) => false,
+        };
+        self.connection.rows("rollback")?;
+        let explained = match explained {
+            _ if wrote => return Ok(Ran::LeftOut("it writes".to_owned())),
+            Ok(explained) => explained,
+            Err(error) => match error.downcast::<Refused>() {
+                Ok(refused) if !refused.code.is_empty() => {
+                    return Ok(Ran::LeftOut(refused.message));
+                }
+                Ok(lost) => return Err(lost.into()),
+                Err(error) => return Err(error),
+            },
+        };
+        let root = query::root(&explained)?;
+        let number =
+            |plan: &serde_json::Value, key: &str| plan.get(key).and_then(serde_json::Value::as_f64);
+        let seconds = number(&explained[0], "Execution Time").unwrap_or(0.0) / 1e3;
+        let rows = match query.node() {
+            None => 1.0,
+            Some(node) => query::find(root, node).map_or(0.0, |plan| {
+                number(plan, "Actual Rows").unwrap_or(0.0)
+                    * number(plan, "Actual Loops").unwrap_or(1.0)
+            }),
+        };
+        let blocks = |key| number(root, key).unwrap_or(0.0);
+        let (blocks_read, blocks_hit) = (blocks("Shared Read Blocks"), blocks("Shared Hit Blocks"));
+        let per_s = if seconds > 0.0 { rows / seconds } else { 0.0 };
+        Ok(Ran::Done(Run { per_s, seconds, rows, blocks_read, blocks_hit }))
+    }
+
+    /// Lets go of the pages of `table` and its index, or for somebody's own query of all tables that are known:
+    /// the server's, where it can do that, and the kernel's.
+    fn forget(&mut self, table: Option<&Table>) -> anyhow::Result<()> {
+        let server = self.server;
+        let tables: Vec<&Table> =
+            table.map_or_else(|| server.tables.iter().collect(), |table| vec![table]);
+        for table in tables {
+            let indexes = table.index.iter().map(|index| (index.oid, &index.file));
+            for (oid, file) in [(table.oid, &table.file)].into_iter().chain(indexes) {
+                if let Some(evict) = self.evict(oid) {
+                    self.connection.rows(&evict)?;
+                }
+                for path in self.segments(file.as_ref()) {
+                    let forgotten = File::open(&path, &OpenOptions::new().read_only(true))
+                        .and_then(|file| file.advise(0..u64::MAX, Hint::DontNeed));
+                    if let Err(error) = forgotten {
+                        self.remark(format!("not cold: {error}."));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// SQL that has the server let go of a relation's pages, where it can.
+    fn evict(&self, oid: u32) -> Option<String> {
+        let by = self.server.evicts_by.as_ref()?;
+        Some(match self.server.major {
+            18.. => format!("select {by}.pg_buffercache_evict_relation({oid}::regclass)"),
+            _ => format!(
+                "select count({by}.pg_buffercache_evict(bufferid)) from {by}.pg_buffercache \
+                 where relfilenode = pg_relation_filenode({oid}) \
+                 and reldatabase = (select oid from pg_database where datname = current_database())"
+            ),
+        })
+    }
+
+    /// The files of a relation, of which the first is `file` below the data directory.
+    fn segments(&self, file: Option<&PathBuf>) -> Vec<PathBuf> {
+        let directory = self.server.data_directory.as_ref().filter(|_| self.server.local);
+        let Some((directory, file)) = directory.zip(file) else { return Vec::new() };
+        let first = directory.join(file);
+        let numbered = |number: u32| PathBuf::from(format!("{}.{number}", first.display()));
+        std::iter::once(first.clone())
+            .chain((1..).map(numbered))
+            .take_while(|path| path.exists())
+            .collect()
+    }
+
+    /// Tells of `table` if most of it is in the page cache and stays there, for then no disk is waited for.
+    pub(super) fn tell_if_cached(&mut self, table: &Table) {
+        let segments =
+            if self.drop_caches { Vec::new() } else { self.segments(table.file.as_ref()) };
+        let cached = |path: &PathBuf| {
+            let file = File::open(path, &OpenOptions::new().read_only(true)).ok()?;
+            let found = file.residency(0..u64::MAX).ok()?;
+            Some((found.pages_resident, found.pages))
+        };
+        let sums =
+            segments.iter().filter_map(cached).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+        let share = sums.0 as f64 / sums.1.max(1) as f64;
+        if share > CACHED {
+            self.remark(format!(
+                "{} is to {} % in the kernel's page cache, so that this is about memory and not the disk; --drop-caches \
+                 lets go of it.",
+                table.name,
+                numbers::percent(share)
+            ));
+        }
+    }
+
+    /// Notes what a reader has to know.
+    pub(super) fn remark(&mut self, told: String) {
+        if !self.remarks.contains(&told) {
+            self.remarks.push(told);
+        }
+    }
+}
+
+/// For each arm the rates of all queries together, round by round: of each as much as of any other [PRV-4].
+fn together(found: &[&Rates<'_>]) -> Vec<Vec<f64>> {
+    let arms = found.first().map_or(0, |rates| rates.of_arms.len());
+    let rounds = found.iter().map(|rates| rates.of_arms[0].len()).min().unwrap_or(0);
+    let mean = |arm: usize, round: usize| {
+        let logs = found.iter().map(|rates| rates.of_arms[arm][round].ln());
+        (logs.sum::<f64>() / found.len() as f64).exp()
+    };
+    (0..arms).map(|arm| (0..rounds).map(|round| mean(arm, round)).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::Estimate;
+
+    #[test]
+    fn prv_3_what_harms_one_query_is_not_proposed_for_anothers_gain() {
+        let proof = |ratios: &[f64]| {
+            let estimate =
+                |value: f64| Estimate { value, low: value - 0.01, high: value + 0.01, rounds: 5 };
+            let name = |text: &str| text.to_owned();
+            let verdict = |value: &f64| {
+                Verdict::new(NAME, name("row"), [name("new"), name("old")], estimate(*value))
+            };
+            let gain = |value: &f64| {
+                let change = [name("1"), name("64")];
+                Advice::worth_it(
+                    NAME,
+                    (AppliesTo::Postgres, "s"),
+                    change,
+                    estimate(*value),
+                    String::new(),
+                )
+            };
+            Proof::of(ratios.iter().map(verdict).collect(), gain(&ratios[0]))
+        };
+        assert_eq!(proof(&[2.0, 1.0]).advice.map(|advice| advice.gain), Some(2.0));
+        assert!(proof(&[2.0, 0.8]).advice.is_none(), "[PRV-3]");
+        assert!(proof(&[1.02, 1.0]).advice.is_none());
+    }
+
+    #[test]
+    fn prv_4_one_query_of_many_that_gains_by_chance_is_no_gain() {
+        let query = Query::made(Shape::Bitmap, &query::sample::table()).unwrap();
+        let rates =
+            |gain: f64| Rates { query: &query, of_arms: vec![vec![10.0; 3], vec![10.0 * gain; 3]] };
+        let all = [rates(1.1), rates(0.96), rates(0.98), rates(0.99)];
+        let gain = |all: &[&Rates<'_>]| {
+            let arms = together(all);
+            paired_ratio(&arms[1], &arms[0]).unwrap().value
+        };
+        assert!((gain(&[&all[0]]) - 1.1).abs() < 1e-9);
+        assert!(gain(&all.iter().collect::<Vec<_>>()) < 1.01, "[PRV-4]");
+        assert!(together(&[]).is_empty());
+    }
+}

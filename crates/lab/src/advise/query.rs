@@ -1,0 +1,455 @@
+//! The queries by which settings are proved: made for a table, or somebody's own.
+//!
+//! A made query reads a part of a table that no query of the run has read before, as long as there are
+//! any: a stretch of its blocks, or a range of an index's keys. So it is as cold as it can be without taking
+//! anything out of anybody's memory. Worked example: of 100,000 blocks, stretches of 500 are 200 parts, every other of
+//! which is drawn in random order, 20 for old and new in ten rounds.
+//!
+//! Somebody's own query is run only if the server says that it reads and no more: it is a subquery's text, its plan
+//! changes and locks no row, and calls nothing that the catalogue has as volatile. What still writes, a function that
+//! is wrongly called stable say, fails in the read-only transaction.
+//!
+//! Invariants:  [QRY-1] a query of somebody else's runs only after the server has found it to read and no more
+//!              [QRY-2] no part is given twice before each was given once
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use super::connection::{Connection, Refused};
+use super::server::{Index, Table};
+use crate::bad_input;
+
+/// Blocks of a stretch that is read in sequence, and rows of a range of keys: at most so many, for a slow disk's sake.
+const STRETCH_BLOCKS_MAX: u64 = 4096;
+const RANGE_ROWS_MAX: f64 = 1000.0;
+
+/// Parts of a table, half of them for one shape and half for another; of a small one fewer, each of so many blocks.
+const PARTS: u64 = 200;
+const PART_BLOCKS_MIN: u64 = 32;
+
+/// Volatile functions of the server's own that change nothing.
+const HARMLESS: [&str; 4] = ["random", "clock_timestamp", "timeofday", "pg_sleep"];
+
+/// What a query is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// A stretch of blocks in their order.
+    Sequential,
+    /// The rows of a range of keys, in the index's order.
+    IndexRange,
+    /// The same, in the order of the blocks.
+    Bitmap,
+    /// For each row of a stretch, its key looked up in the index.
+    Join,
+    /// Somebody's own.
+    Given,
+}
+
+/// The shapes that are made.
+pub(super) const MADE: [Shape; 4] =
+    [Shape::Sequential, Shape::IndexRange, Shape::Bitmap, Shape::Join];
+
+/// A query, and what of the table it has not read yet.
+#[derive(Debug, Clone)]
+pub(super) struct Query {
+    pub(super) shape: Shape,
+    /// What it is called in what is told.
+    pub(super) label: String,
+    /// What it reads; none of somebody's own.
+    pub(super) table: Option<Table>,
+    text: String,
+    parts: u64,
+    /// Parts that are left, and how many were given again.
+    deck: Vec<u64>,
+    begun: u32,
+    pub(super) given_again: u64,
+}
+
+impl Query {
+    /// A query of that shape on `table`; `None` where the table has no index for it.
+    pub(super) fn made(shape: Shape, table: &Table) -> Option<Query> {
+        let distinct = |index: &&Index| shape != Shape::Join || index.distinct;
+        let index = table.index.as_ref().filter(distinct);
+        let label = match (shape, index) {
+            (Shape::Given, _) => return None,
+            (Shape::Sequential, _) => format!("stretch of {}", table.name),
+            (_, None) => return None,
+            (Shape::IndexRange, Some(index)) => {
+                format!("index range of {} by {}", table.name, index.column)
+            }
+            (Shape::Bitmap, Some(index)) => format!("bitmap of {} by {}", table.name, index.column),
+            (Shape::Join, Some(index)) => format!("join with {} by {}", table.name, index.column),
+        };
+        let parts = (table.blocks / PART_BLOCKS_MIN).clamp(16, PARTS);
+        let table = Some(table.clone());
+        Some(Query {
+            shape,
+            label,
+            table,
+            text: String::new(),
+            parts,
+            deck: Vec::new(),
+            begun: 0,
+            given_again: 0,
+        })
+    }
+
+    /// The SQL of another part; how many rows that has is for the plan to say.
+    pub(super) fn next(&mut self, random: &mut fastrand::Rng) -> String {
+        let Some(table) = &self.table else { return self.text.clone() };
+        if self.deck.is_empty() {
+            // The two shapes that read a table by the same order share no part.
+            let is_first = matches!(self.shape, Shape::Sequential | Shape::Bitmap);
+            self.deck = (0..self.parts).filter(|part| part.is_multiple_of(2) == is_first).collect();
+            random.shuffle(&mut self.deck);
+            self.begun += 1;
+        }
+        let part = self.deck.pop().unwrap_or(0); // [QRY-2]
+        self.given_again += u64::from(self.begun > 1);
+        let name = &table.name;
+        match (self.shape, &table.index) {
+            (Shape::Sequential, _) => {
+                let blocks = (table.blocks / self.parts).clamp(1, STRETCH_BLOCKS_MAX);
+                format!(
+                    "select count(*) from {name} t where {}",
+                    stretch(table, part, self.parts, blocks)
+                )
+            }
+            (Shape::Join, Some(index)) => {
+                let rows_in_block = (table.rows / table.blocks as f64).max(1.0);
+                let blocks = ((self.rows_of(table) / rows_in_block) as u64).max(1);
+                let (column, stretch) = (&index.column, stretch(table, part, self.parts, blocks));
+                format!(
+                    "select count(b.ctid) from (select t.{column} from {name} t where {stretch} offset 0) a \
+                     join {name} b on b.{column} = a.{column}"
+                )
+            }
+            (_, Some(index)) => {
+                let (low, high) =
+                    index.range(part as f64 / self.parts as f64, self.rows_of(table) / table.rows);
+                let column = &index.column;
+                // Asking for the row's place keeps the server from being content with the index.
+                format!(
+                    "select count(t.ctid) from {name} t where t.{column} >= {low} and t.{column} < {high}"
+                )
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// How many rows a range of keys of `table` is to have.
+    fn rows_of(&self, table: &Table) -> f64 {
+        (table.rows / self.parts as f64).clamp(1.0, RANGE_ROWS_MAX)
+    }
+
+    /// Settings that make the server plan it as it is meant.
+    pub(super) fn planned_by(&self) -> &'static [(&'static str, &'static str)] {
+        match self.shape {
+            Shape::Given => &[],
+            Shape::Sequential => &[("max_parallel_workers_per_gather", "0"), ("jit", "off")],
+            Shape::IndexRange => &[
+                ("max_parallel_workers_per_gather", "0"),
+                ("jit", "off"),
+                ("enable_seqscan", "off"),
+                ("enable_bitmapscan", "off"),
+            ],
+            Shape::Bitmap => &[
+                ("max_parallel_workers_per_gather", "0"),
+                ("jit", "off"),
+                ("enable_seqscan", "off"),
+                ("enable_indexscan", "off"),
+            ],
+            Shape::Join => &[
+                ("max_parallel_workers_per_gather", "0"),
+                ("jit", "off"),
+                ("enable_hashjoin", "off"),
+                ("enable_mergejoin", "off"),
+                ("enable_material", "off"),
+                ("enable_bitmapscan", "off"),
+            ],
+        }
+    }
+
+    /// The node of its plan whose rows are counted; none of somebody's own.
+    pub(super) fn node(&self) -> Option<&'static str> {
+        match self.shape {
+            Shape::Sequential => Some("Tid Range Scan"),
+            Shape::IndexRange => Some("Index Scan"),
+            Shape::Bitmap => Some("Bitmap Heap Scan"),
+            Shape::Join => Some("Nested Loop"),
+            Shape::Given => None,
+        }
+    }
+}
+
+/// The blocks from the beginning of a part on.
+fn stretch(table: &Table, part: u64, parts: u64, blocks: u64) -> String {
+    let start = table.blocks * part / parts;
+    format!("t.ctid >= '({start},0)' and t.ctid < '({},0)'", start + blocks)
+}
+
+impl Index {
+    /// The keys from the share `from` of the rows on, for so large a `share` of them, as SQL.
+    fn range(&self, from: f64, share: f64) -> (String, String) {
+        (self.at(from), self.at(from + share))
+    }
+
+    /// The key below which so large a share of the rows is, between the two bounds about it.
+    fn at(&self, share: f64) -> String {
+        let steps = self.bounds.len() - 1;
+        let at = share.clamp(0.0, 1.0) * steps as f64;
+        let step = (at as usize).min(steps - 1);
+        let rest = at - step as f64;
+        let bound =
+            |number: usize| format!("'{}'::{}", self.bounds[number].replace('\'', "''"), self.kind);
+        let (low, high) = (bound(step), bound(step + 1));
+        match self.kind.as_str() {
+            "timestamp" | "timestamptz" => format!("({low} + ({high} - {low}) * {rest:.9})"),
+            "date" => format!("({low} + round(({high} - {low}) * {rest:.9})::int)"),
+            "numeric" => format!("({low} + ({high} - {low}) * {rest:.9})"),
+            kind => format!(
+                "round({low}::numeric + ({high}::numeric - {low}::numeric) * {rest:.9})::{kind}"
+            ),
+        }
+    }
+}
+
+/// The queries of the file `path`, each found by the server to read and no more.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput), with the line at which the query begins.
+pub(super) fn given(connection: &mut Connection, path: &Path) -> anyhow::Result<Vec<Query>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => bad_input!("--queries {}: {error}", path.display()),
+    };
+    let mut queries = Vec::new();
+    for (line, text) in split(&text) {
+        let place = format!("--queries {}, line {line}", path.display());
+        match check(connection, &text) {
+            Ok(None) => {}
+            Ok(Some(why)) => {
+                bad_input!("{place}: refused, for it {why}; only queries that read are run")
+            }
+            Err(error) if error.is::<Refused>() => {
+                bad_input!("{place}: the server refuses it: {error}")
+            }
+            Err(error) => return Err(error),
+        }
+        let label = format!("query in line {line}");
+        queries.push(Query {
+            shape: Shape::Given,
+            label,
+            table: None,
+            text,
+            parts: 1,
+            deck: Vec::new(),
+            begun: 0,
+            given_again: 0,
+        });
+    }
+    if queries.is_empty() {
+        bad_input!("--queries {}: there is no query in it", path.display());
+    }
+    Ok(queries)
+}
+
+/// The statements of a file, each with the line where it begins. A statement ends in a line that ends in `;`.
+fn split(text: &str) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim_end();
+        let is_idle = line.trim_start().is_empty() || line.trim_start().starts_with("--");
+        if open.is_none() && is_idle {
+            continue;
+        }
+        let (_, statement) = open.get_or_insert((number + 1, String::new()));
+        statement.push_str(line.strip_suffix(';').unwrap_or(line));
+        statement.push('\n');
+        if line.ends_with(';') {
+            found.extend(open.take());
+        }
+    }
+    found.extend(open);
+    found
+}
+
+/// What keeps the query from being run; none if the server finds that it reads and no more [QRY-1].
+fn check(connection: &mut Connection, text: &str) -> anyhow::Result<Option<String>> {
+    // A statement that is no query is no subquery, and ends nothing that was begun here.
+    let plan = connection
+        .plan(&format!("explain (verbose, costs off, format json) select * from (\n{text}\n) q"))?;
+    if let Some(node) =
+        nodes(&plan).into_iter().find(|node| ["ModifyTable", "LockRows"].contains(node))
+    {
+        return Ok(Some(format!("changes or locks rows ({node})")));
+    }
+    let called = called(&plan);
+    let names: Vec<String> =
+        called.iter().map(|name| format!("'{}'", name.replace('\'', "''"))).collect();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let volatile = connection.rows(&format!(
+        "select distinct proname from pg_proc where provolatile = 'v' and proname in ({}) order by 1",
+        names.join(",")
+    ))?;
+    let mut volatile =
+        volatile.iter().map(|row| row.text(0)).filter(|name| !HARMLESS.contains(name));
+    Ok(volatile.next().map(|name| format!("calls {name}, which the server has as volatile")))
+}
+
+/// The types of all nodes of a plan.
+pub(super) fn nodes(plan: &Value) -> Vec<&str> {
+    let mut found = Vec::new();
+    walk(plan, &mut |key, text| {
+        if key == "Node Type" {
+            found.push(text);
+        }
+    });
+    found
+}
+
+/// Whatever stands before a bracket in the texts of a plan: functions, and more that is none.
+fn called(plan: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    walk(plan, &mut |_, text| {
+        for (at, _) in text.match_indices('(') {
+            let before = &text[..at];
+            let name = match before.strip_suffix('"') {
+                Some(before) => before.rsplit('"').next(),
+                None => before
+                    .rsplit(|letter: char| {
+                        !letter.is_alphanumeric() && letter != '_' && letter != '$'
+                    })
+                    .next(),
+            };
+            found.extend(name.filter(|name| !name.is_empty()).map(str::to_owned));
+        }
+    });
+    found
+}
+
+fn walk<'p>(value: &'p Value, look: &mut impl FnMut(&'p str, &'p str)) {
+    match value {
+        Value::Array(items) => {
+            for item in items {
+                // Items of lists, such as of Output, have no key of their own.
+                if let Value::String(text) = item {
+                    look("", text);
+                }
+                walk(item, look);
+            }
+        }
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                if let Value::String(text) = value {
+                    look(key, text);
+                }
+                walk(value, look);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The first node of that type, with its children.
+pub(super) fn find<'p>(plan: &'p Value, node: &str) -> Option<&'p Value> {
+    if plan.get("Node Type").and_then(Value::as_str) == Some(node) {
+        return Some(plan);
+    }
+    plan.get("Plans")?.as_array()?.iter().find_map(|child| find(child, node))
+}
+
+/// The plan itself in what EXPLAIN answers.
+///
+/// # Errors
+/// It holds none.
+pub(super) fn root(explained: &Value) -> anyhow::Result<&Value> {
+    explained.get(0).and_then(|one| one.get("Plan")).context("the server's plan cannot be read")
+}
+
+#[cfg(test)]
+pub(super) mod sample {
+    use super::*;
+
+    pub(in crate::advise) fn table() -> Table {
+        let index = Index {
+            oid: 2,
+            name: "i".to_owned(),
+            file: None,
+            column: "k".to_owned(),
+            kind: "int4".to_owned(),
+            correlation: 0.0,
+            distinct: true,
+            bounds: ["-10", "0", "100"].map(str::to_owned).to_vec(),
+        };
+        let (name, index) = ("public.t".to_owned(), Some(index));
+        Table { oid: 1, name, tablespace: 1663, blocks: 1000, rows: 60_000.0, file: None, index }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sample::table;
+    use super::*;
+
+    #[test]
+    fn qry_2_every_part_is_read_once_before_any_is_read_again() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for shape in MADE {
+            let mut query = Query::made(shape, &table()).unwrap();
+            let all: Vec<String> = (0..15).map(|_| query.next(&mut random)).collect();
+            let different: BTreeSet<&String> = all.iter().collect();
+            assert_eq!(
+                (query.parts, different.len(), query.given_again),
+                (31, 15, 0),
+                "[QRY-2] {shape:?}"
+            );
+            query.deck.clear();
+            assert!(all.contains(&query.next(&mut random)), "{shape:?}");
+            assert_eq!(query.given_again, 1);
+        }
+    }
+
+    #[test]
+    fn a_range_lies_between_the_bounds_about_it() {
+        let index = table().index.unwrap();
+        let at = |share| index.at(share);
+        assert_eq!(
+            at(0.25),
+            "round('-10'::int4::numeric + ('0'::int4::numeric - '-10'::int4::numeric) * 0.500000000)::int4"
+        );
+        assert!(
+            at(0.75).starts_with("round('0'::int4") && at(0.75).contains("* 0.5"),
+            "{}",
+            at(0.75)
+        );
+        assert!(at(1.0).contains("* 1.000"), "{}", at(1.0));
+    }
+
+    #[test]
+    fn statements_end_in_lines_that_end_in_a_semicolon() {
+        let text = "-- first\n\nselect ';';\nselect 1\n  from t -- here\n;\n\nselect 2";
+        let expected =
+            [(3, "select ';'\n"), (4, "select 1\n  from t -- here\n\n"), (8, "select 2\n")];
+        assert_eq!(split(text), expected.map(|(line, text)| (line, text.to_owned())));
+        assert!(split("\n-- nothing\n").is_empty());
+    }
+
+    #[test]
+    fn what_a_plan_calls_is_found_however_it_is_quoted() {
+        let plan = serde_json::json!([{"Plan": {
+            "Node Type": "Result", "Output": ["s.\"my F\"(x)", "count(*)"], "Filter": "(a.b > lower_it(y))",
+            "Plans": [{"Node Type": "Function Scan", "Function Call": "ns.f$1()"}],
+        }}]);
+        let names: Vec<String> = called(&plan).into_iter().collect();
+        assert_eq!(names, ["count", "f$1", "lower_it", "my F"]);
+        assert_eq!(nodes(&plan), ["Result", "Function Scan"]);
+        assert!(find(root(&plan).unwrap(), "Function Scan").is_some());
+    }
+}

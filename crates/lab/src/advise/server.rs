@@ -1,0 +1,373 @@
+//! What there is: the server's version, settings, tablespaces with the disks under them, memory and tables.
+//!
+//! Each role and each place sees a part of it. What cannot be seen is left out, and told in [`Server::missing`].
+//!
+//! Source:      PostgreSQL's documentation, "System Views", for pg_settings.source and pg_file_settings.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use postgres::config::Config;
+use serde::Serialize;
+
+use super::connection::{Connection, Row, is_local};
+use crate::bad_input;
+use crate::facts::{Host, Storage};
+
+/// Settings that are read: those that may be advised, and those that say what a measurement means.
+const SETTINGS: [&str; 12] = [
+    EFFECTIVE,
+    MAINTENANCE,
+    "random_page_cost",
+    "seq_page_cost",
+    "shared_buffers",
+    "effective_cache_size",
+    "io_method",
+    "io_workers",
+    "io_combine_limit",
+    "huge_pages",
+    "session_preload_libraries",
+    "forebay.enabled",
+];
+pub(super) const EFFECTIVE: &str = "effective_io_concurrency";
+pub(super) const MAINTENANCE: &str = "maintenance_io_concurrency";
+
+/// Tables smaller than so many blocks tell nothing of a disk.
+const TABLE_BLOCKS_MIN: u64 = 512;
+/// So many of the largest tables are looked at.
+const TABLES_MAX: usize = 20;
+
+/// Everything that was found.
+#[derive(Debug, Serialize)]
+pub(super) struct Server {
+    /// As the server says it, such as `15.14 (Debian 15.14-0+deb12u1)`.
+    pub(super) version: String,
+    pub(super) major: u32,
+    /// Identifies the cluster, with the port: a standby has its primary's.
+    pub(super) system_identifier: String,
+    pub(super) port: String,
+    pub(super) database: String,
+    pub(super) superuser: bool,
+    pub(super) standby: bool,
+    /// Whether its files are on this machine.
+    pub(super) local: bool,
+    pub(super) data_directory: Option<PathBuf>,
+    /// Of the machine, in bytes.
+    pub(super) memory_bytes: Option<u64>,
+    /// What the server's control group may take of it, in bytes.
+    pub(super) memory_limit_bytes: Option<u64>,
+    pub(super) settings: Vec<Setting>,
+    pub(super) tablespaces: Vec<Tablespace>,
+    /// The largest that may be read, largest first.
+    pub(super) tables: Vec<Table>,
+    /// Version of the extension `forebay`: installed in this database, and available to it.
+    pub(super) forebay: [Option<String>; 2],
+    /// The schema of pg_buffercache, if it can let go of pages (from 17 on, for superusers).
+    pub(super) evicts_by: Option<String>,
+    /// What is not possible here, and why.
+    pub(super) missing: Vec<String>,
+}
+
+/// A setting as it is in our session.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Setting {
+    pub(super) name: String,
+    pub(super) value: String,
+    pub(super) unit: String,
+    /// Where the value comes from, such as `default`, `configuration file`, `command line`, `database`.
+    pub(super) source: String,
+    /// When it may be changed, such as `user`, `sighup`, `postmaster`.
+    pub(super) context: String,
+    pub(super) file: Option<String>,
+}
+
+/// A tablespace, and where it is.
+#[derive(Debug, Serialize)]
+pub(super) struct Tablespace {
+    pub(super) oid: u32,
+    pub(super) name: String,
+    pub(super) directory: Option<PathBuf>,
+    /// Its own effective_io_concurrency, which comes before everybody's.
+    pub(super) own_concurrency: Option<String>,
+    pub(super) storage: Option<Storage>,
+}
+
+/// A table that may be read.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Table {
+    pub(super) oid: u32,
+    /// With its schema, quoted.
+    pub(super) name: String,
+    pub(super) tablespace: u32,
+    pub(super) blocks: u64,
+    pub(super) rows: f64,
+    /// From the data directory.
+    pub(super) file: Option<PathBuf>,
+    pub(super) index: Option<Index>,
+}
+
+/// A plain b-tree, on a column whose ranges can be made.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Index {
+    pub(super) oid: u32,
+    pub(super) name: String,
+    pub(super) file: Option<PathBuf>,
+    /// Its first column, quoted, and that column's type.
+    pub(super) column: String,
+    pub(super) kind: String,
+    /// How far the order of the rows is the index's, 0 to 1.
+    pub(super) correlation: f64,
+    /// Whether a value has one row or a few.
+    pub(super) distinct: bool,
+    /// Values with as many rows between any two as between any other two.
+    pub(super) bounds: Vec<String>,
+}
+
+impl Server {
+    /// Looks at everything.
+    ///
+    /// # Errors
+    /// A version that is not 14 to 18 is [`BadInput`](crate::BadInput); whatever the server or an interruption says.
+    pub(super) fn read(
+        connection: &mut Connection,
+        config: &Config,
+        data: Option<&Path>,
+    ) -> anyhow::Result<Server> {
+        let row = connection.row(
+            "select current_setting('server_version_num')::int / 10000, current_setting('server_version'), \
+             pg_is_in_recovery(), rolsuper, (select system_identifier from pg_control_system()), \
+             current_setting('port'), current_setting('data_directory', true), current_database(), \
+             extract(epoch from pg_postmaster_start_time())::bigint \
+             from pg_roles where rolname = current_user",
+        );
+        let row = match row {
+            // data_directory is for superusers and pg_read_all_settings.
+            Err(error) if is_refusal(&error, "42501") => connection.row(
+                "select current_setting('server_version_num')::int / 10000, current_setting('server_version'), \
+                 pg_is_in_recovery(), false, (select system_identifier from pg_control_system()), \
+                 current_setting('port'), null, current_database(), \
+                 extract(epoch from pg_postmaster_start_time())::bigint",
+            )?,
+            row => row?,
+        };
+        let version = row.text(1).to_owned();
+        let major = row.number(0).unwrap_or(0);
+        if !(14..=18).contains(&major) {
+            bad_input!("the server is PostgreSQL {version}; this command knows 14 to 18");
+        }
+        let mut missing = Vec::new();
+        let data_directory = data.map(Path::to_owned).or_else(|| row.some(6).map(PathBuf::from));
+        let local = is_local(config).then_some(()).ok_or("it is on another machine");
+        let local = local.and_then(|()| match &data_directory {
+            None => Err("this role may not see where its files are (name them with --data-dir, or be a superuser)"),
+            Some(directory) => is_of(directory, row.number(8)),
+        });
+        if let Err(why) = local {
+            missing.push(format!("The disks are not looked at: {why}."));
+        }
+        let mut server = Server {
+            version,
+            major,
+            standby: row.is_true(2),
+            superuser: row.is_true(3),
+            system_identifier: row.text(4).to_owned(),
+            port: row.text(5).to_owned(),
+            database: row.text(7).to_owned(),
+            local: local.is_ok(),
+            data_directory,
+            memory_bytes: None,
+            memory_limit_bytes: None,
+            settings: settings(connection)?,
+            tablespaces: Vec::new(),
+            tables: tables(connection)?,
+            forebay: [None, None],
+            evicts_by: None,
+            missing,
+        };
+        let forebay = "select installed_version, default_version from pg_available_extensions where name = 'forebay'";
+        if let Some(row) = connection.rows(forebay)?.first() {
+            server.forebay = [row.some(0), row.some(1)];
+        }
+        if server.major >= 17 && server.superuser {
+            let schema = "select quote_ident(nspname) from pg_extension e join pg_namespace n on n.oid = extnamespace \
+                          where extname = 'pg_buffercache'";
+            server.evicts_by = connection.rows(schema)?.first().and_then(|row| row.some(0));
+        }
+        server.look_at_disks(connection)?;
+        if server.local {
+            server.memory_bytes = Host::read().memory_bytes;
+            server.memory_limit_bytes = server.data_directory.as_deref().and_then(memory_limit);
+        }
+        if server.standby {
+            server.missing.push(
+                "The server is a standby: what is advised here is for its own queries.".to_owned(),
+            );
+        }
+        if !server.superuser {
+            let told = "This role is no superuser: --apply may be refused, and tables that it may not read are left out.";
+            server.missing.push(told.to_owned());
+        }
+        if server.tables.is_empty() {
+            let told = format!(
+                "No table of 4 MiB or more that this role may read is in the database {}: connect to another one.",
+                server.database
+            );
+            server.missing.push(told);
+        }
+        Ok(server)
+    }
+
+    /// A setting, if this version has it.
+    pub(super) fn setting(&self, name: &str) -> Option<&Setting> {
+        self.settings.iter().find(|setting| setting.name == name)
+    }
+
+    /// The tablespace with that number.
+    pub(super) fn tablespace(&self, oid: u32) -> Option<&Tablespace> {
+        self.tablespaces.iter().find(|tablespace| tablespace.oid == oid)
+    }
+
+    fn look_at_disks(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
+        let found = connection.rows(
+            "select oid, quote_ident(spcname), pg_tablespace_location(oid), (select split_part(o, '=', 2) \
+             from unnest(spcoptions) o where o like 'effective_io_concurrency=%') from pg_tablespace \
+             where spcname <> 'pg_global' order by oid",
+        )?;
+        for row in found {
+            let directory = row
+                .some(2)
+                .map(PathBuf::from)
+                .or_else(|| Some(self.data_directory.as_ref()?.join("base")));
+            let directory = directory.filter(|_| self.local);
+            // A directory that may not be entered lies, with its own server's others, where its parent does.
+            let storage = directory.as_ref().and_then(|directory| {
+                directory.ancestors().take(2).find_map(|path| Storage::read(path).ok())
+            });
+            if let (Some(directory), None) = (&directory, &storage) {
+                self.missing.push(format!(
+                    "The disk under {} cannot be seen by this user.",
+                    directory.display()
+                ));
+            }
+            self.tablespaces.push(Tablespace {
+                oid: row.number(0).unwrap_or(0),
+                name: row.text(1).to_owned(),
+                directory,
+                own_concurrency: row.some(3),
+                storage,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn is_refusal(error: &anyhow::Error, code: &str) -> bool {
+    error.downcast_ref::<super::connection::Refused>().is_some_and(|refused| refused.code == code)
+}
+
+/// Whether the server that was started then is the one whose files are in `directory`, as far as can be seen.
+fn is_of(directory: &Path, started: Option<i64>) -> Result<(), &'static str> {
+    if !directory.is_dir() {
+        return Err("its data directory is not on this machine");
+    }
+    // Its third line is when the postmaster was started, to the second. Only its own user may read it.
+    let Ok(text) = fs::read_to_string(directory.join("postmaster.pid")) else { return Ok(()) };
+    let written = text.lines().nth(2).and_then(|line| line.trim().parse::<i64>().ok());
+    match (written, started) {
+        (Some(written), Some(started)) if (written - started).abs() > 5 => {
+            Err("another server's files are in that directory on this machine")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What the control group of the server whose files are in `directory` may take of the memory, in bytes.
+fn memory_limit(directory: &Path) -> Option<u64> {
+    let text = fs::read_to_string(directory.join("postmaster.pid")).ok()?;
+    let process = text.lines().next()?.trim().parse::<u32>().ok()?;
+    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let group = Path::new("/sys/fs/cgroup").join(group);
+    let limit = |path: &Path| fs::read_to_string(path.join("memory.max")).ok()?.trim().parse().ok();
+    group.ancestors().filter_map(limit).min()
+}
+
+fn settings(connection: &mut Connection) -> anyhow::Result<Vec<Setting>> {
+    let names = SETTINGS.map(|name| format!("'{name}'")).join(",");
+    let rows = connection.rows(&format!(
+        "select name, setting, unit, source, context, sourcefile from pg_settings where name in ({names})"
+    ))?;
+    let setting = |row: &Row| Setting {
+        name: row.text(0).to_owned(),
+        value: row.text(1).to_owned(),
+        unit: row.text(2).to_owned(),
+        source: row.text(3).to_owned(),
+        context: row.text(4).to_owned(),
+        file: row.some(5),
+    };
+    Ok(rows.iter().map(setting).collect())
+}
+
+/// Tables that are permanent, plain, not too small, and of which this role sees all rows.
+fn tables(connection: &mut Connection) -> anyhow::Result<Vec<Table>> {
+    let rows = connection.rows(&format!(
+        "select c.oid, format('%I.%I', n.nspname, c.relname), coalesce(nullif(c.reltablespace, 0), d.dattablespace), \
+         c.relpages, c.reltuples, pg_relation_filepath(c.oid) \
+         from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+         join pg_database d on d.datname = current_database() \
+         where c.relkind in ('r', 'm') and c.relpersistence = 'p' and not c.relrowsecurity and c.relispopulated \
+         and c.relpages >= {TABLE_BLOCKS_MIN} and c.reltuples > 0 \
+         and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname not like 'pg\\_toast%' \
+         and has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select') \
+         order by c.relpages desc, c.oid limit {TABLES_MAX}"
+    ))?;
+    let mut tables = Vec::new();
+    for row in rows {
+        let oid = row.number(0).unwrap_or(0);
+        tables.push(Table {
+            oid,
+            name: row.text(1).to_owned(),
+            tablespace: row.number(2).unwrap_or(0),
+            blocks: row.number(3).unwrap_or(0),
+            rows: row.number(4).unwrap_or(0.0),
+            file: row.some(5).map(PathBuf::from),
+            index: index(connection, oid)?,
+        });
+    }
+    Ok(tables)
+}
+
+/// The index of the table whose order is the furthest from that of the rows.
+fn index(connection: &mut Connection, table: u32) -> anyhow::Result<Option<Index>> {
+    let rows = connection.rows(&format!(
+        "select i.oid, format('%I.%I', n.nspname, i.relname), pg_relation_filepath(i.oid), quote_ident(a.attname), \
+         t.typname, abs(coalesce(s.correlation, 1)), s.n_distinct < -0.1 or s.n_distinct > 10000, \
+         s.histogram_bounds::text::text[] is not null \
+         from pg_index x join pg_class i on i.oid = x.indexrelid join pg_am m on m.oid = i.relam \
+         join pg_class c on c.oid = x.indrelid join pg_namespace n on n.oid = c.relnamespace \
+         join pg_attribute a on a.attrelid = c.oid and a.attnum = x.indkey[0] \
+         join pg_type t on t.oid = a.atttypid \
+         join pg_stats s on s.schemaname = n.nspname and s.tablename = c.relname and s.attname = a.attname \
+              and not s.inherited \
+         where x.indrelid = {table} and x.indisvalid and x.indpred is null and x.indkey[0] > 0 \
+         and m.amname = 'btree' and t.typname in ('int2', 'int4', 'int8', 'numeric', 'date', 'timestamp', 'timestamptz') \
+         order by 6, i.oid limit 1"
+    ))?;
+    let Some(row) = rows.first().filter(|row| row.is_true(7)) else { return Ok(None) };
+    let bounds = connection.rows(&format!(
+        "select unnest(histogram_bounds::text::text[]) from pg_stats s join pg_class c on c.relname = s.tablename \
+         join pg_namespace n on n.oid = c.relnamespace and n.nspname = s.schemaname \
+         where c.oid = {table} and quote_ident(s.attname) = '{}' and not s.inherited",
+        row.text(3).replace('\'', "''")
+    ))?;
+    Ok(Some(Index {
+        oid: row.number(0).unwrap_or(0),
+        name: row.text(1).to_owned(),
+        file: row.some(2).map(PathBuf::from),
+        column: row.text(3).to_owned(),
+        kind: row.text(4).to_owned(),
+        correlation: row.number(5).unwrap_or(1.0),
+        distinct: row.is_true(6),
+        bounds: bounds.iter().map(|row| row.text(0).to_owned()).collect(),
+    }))
+}

@@ -1,0 +1,229 @@
+//! What is told: the server, what was tried, and what to paste.
+//!
+//! Invariants:  [TLD-1] what is to be pasted sets what is proved; the rest is a comment
+//!              [TLD-2] no text of the server ends a comment or a string
+
+use std::path::Path;
+
+use super::server::{EFFECTIVE, MAINTENANCE, Server, Setting, Table};
+use super::{Findings, Proposal};
+use crate::report::Advice;
+use crate::report::numbers;
+use crate::report::tables;
+use crate::report::terminal::text::push_wrapped;
+use crate::report::terminal::{Look, drawn};
+use crate::units::shown_size;
+
+/// The server, in a few lines.
+pub(super) fn server(server: &Server, look: Look) -> String {
+    let mut text = String::new();
+    let memory = match (server.memory_bytes, server.memory_limit_bytes) {
+        (Some(all), Some(limit)) if limit < all => {
+            format!(", {} of memory of which it may take {}", shown_size(all), shown_size(limit))
+        }
+        (Some(all), _) => format!(", {} of memory", shown_size(all)),
+        _ => String::new(),
+    };
+    let what = if server.standby { "standby" } else { "server" };
+    let lead = format!(
+        "PostgreSQL {}, {what} on port {}, database {}{memory}.",
+        server.version, server.port, server.database
+    );
+    push_wrapped(&mut text, "", &lead, look.width);
+    for tablespace in &server.tablespaces {
+        let Some((storage, directory)) =
+            tablespace.storage.as_ref().zip(tablespace.directory.as_ref())
+        else {
+            continue;
+        };
+        let device = storage.device.as_ref();
+        let device = device.map_or_else(
+            || storage.device_remark.clone(),
+            |device| {
+                let readahead = device
+                    .readahead_bytes
+                    .map(|bytes| format!(", readahead {}", shown_size(bytes)));
+                format!("device {}{}", device.name, readahead.unwrap_or_default())
+            },
+        );
+        let filesystem = storage.filesystem.as_deref().unwrap_or("an unknown filesystem");
+        let told =
+            format!("{}: {} on {filesystem}, {device}", tablespace.name, directory.display());
+        push_wrapped(&mut text, "  ", &told, look.width);
+    }
+    let shown =
+        [EFFECTIVE, MAINTENANCE, "io_method", "io_workers", "random_page_cost", "shared_buffers"];
+    let told =
+        |setting: &Setting| format!("{} = {} ({})", setting.name, value(setting), setting.source);
+    let settings: Vec<String> =
+        shown.iter().filter_map(|name| server.setting(name)).map(told).collect();
+    push_wrapped(&mut text, "  ", &settings.join(", "), look.width);
+    if !server.tables.is_empty() {
+        let told = |table: &Table| {
+            let index = table.index.as_ref();
+            let index = index.map_or_else(String::new, |index| format!(", by {}", index.column));
+            format!("{} ({}{index})", table.name, shown_size(table.blocks * 8192))
+        };
+        let tables: Vec<String> = server.tables.iter().take(5).map(told).collect();
+        push_wrapped(
+            &mut text,
+            "  ",
+            &format!("largest tables: {}", tables.join(", ")),
+            look.width,
+        );
+    }
+    for missing in &server.missing {
+        push_wrapped(&mut text, "* ", missing, look.width);
+    }
+    text
+}
+
+fn value(setting: &Setting) -> String {
+    match (setting.unit.as_str(), setting.value.parse::<u64>()) {
+        ("8kB", Ok(blocks)) => shown_size(blocks * 8192),
+        (unit, _) => format!("{}{unit}", setting.value),
+    }
+}
+
+/// What was tried, what follows, and what to paste.
+pub(super) fn findings(findings: &Findings, look: Look) -> String {
+    let mut verdicts = findings.verdicts.clone();
+    for verdict in &mut verdicts {
+        // It heads the group, in place of the experiment's name, which is the same for all.
+        verdict.experiment = format!("{} in place of {}", verdict.entrant, verdict.rival);
+    }
+    let mut table = tables::verdicts(&verdicts);
+    for row in &mut table.rows {
+        row.cells.drain(1..3);
+    }
+    table.columns.drain(1..3);
+    let wrapped = |lead: &str, sentences: &mut dyn Iterator<Item = String>| {
+        let mut text = String::new();
+        sentences.for_each(|sentence| push_wrapped(&mut text, lead, &sentence, look.width));
+        text
+    };
+    let (proved, unproved): (Vec<&Proposal>, _) =
+        findings.proposals.iter().partition(|it| it.proved);
+    let parts = [
+        match drawn(&table, look) {
+            drawn if drawn.is_empty() => drawn,
+            drawn => format!(
+                "Speed on this server with the new setting, of what it is with the old one:\n{drawn}"
+            ),
+        },
+        wrapped("* ", &mut findings.remarks.iter().cloned()),
+        wrapped("", &mut proved.into_iter().map(evidence)),
+        to_paste(&findings.proposals),
+        wrapped("* ", &mut unproved.into_iter().map(evidence)),
+    ];
+    parts.iter().filter(|part| !part.is_empty()).map(|part| format!("\n{part}")).collect()
+}
+
+fn evidence(proposal: &Proposal) -> String {
+    let Advice {
+        setting, current, advised, gain, gain_low, gain_high, confidence, evidence, ..
+    } = &proposal.advice;
+    let place = proposal
+        .tablespace
+        .as_ref()
+        .map_or_else(String::new, |name| format!(" of tablespace {name}"));
+    let current = current.as_deref().filter(|it| !it.is_empty()).unwrap_or("nothing");
+    let times = tables::times(*gain, *gain_low, *gain_high);
+    let evidence = evidence.trim_end_matches('.');
+    let not = proposal
+        .not_applied
+        .as_ref()
+        .map_or_else(String::new, |why| format!(" Not set by --apply: {why}."));
+    format!(
+        "{setting}{place}: {advised} in place of {current}: {times}, confidence {confidence}. {evidence}.{not}"
+    )
+}
+
+/// SQL that sets what is proposed [TLD-1].
+fn to_paste(proposals: &[Proposal]) -> String {
+    let sql = |proposal: &Proposal| {
+        let Advice { setting, current, advised, gain, gain_low, gain_high, .. } = &proposal.advice;
+        // A list of libraries is plain words between commas, which need no quotes of their own.
+        let is_plain = |letter: char| letter.is_alphanumeric() || " ,._-$/".contains(letter);
+        if !advised.chars().all(is_plain) || !setting.chars().all(|it| is_plain(it) && it != ',') {
+            return None; // [TLD-2]
+        }
+        let value =
+            advised.split(", ").map(|word| format!("'{word}'")).collect::<Vec<_>>().join(", ");
+        let set = match &proposal.tablespace {
+            None => format!("ALTER SYSTEM SET {setting} = {value};"),
+            Some(name) => format!("ALTER TABLESPACE {name} SET ({setting} = {advised});"),
+        };
+        let was: String = current
+            .iter()
+            .flat_map(|it| it.chars())
+            .map(|it| if it.is_control() { ' ' } else { it })
+            .collect();
+        let [gain, low, high] = [gain, gain_low, gain_high].map(|it| numbers::number(*it));
+        Some(format!("{set}  -- was '{was}'; {gain} times as fast ({low} to {high})\n"))
+    };
+    let wanted = proposals.iter().filter(|it| it.proved);
+    let statements: String = wanted.filter_map(sql).collect();
+    if statements.is_empty() {
+        return "Nothing is proposed: no setting that was tried surely gains on this server.\n"
+            .to_owned();
+    }
+    format!(
+        "To paste into psql, or set by --apply and take back by --rollback:\n\n{statements}SELECT pg_reload_conf();\n"
+    )
+}
+
+/// What was set.
+pub(super) fn applied(changes: &[(String, String)], file: &Path) -> String {
+    let lines: String =
+        changes.iter().map(|(name, value)| format!("  {name} = {value}\n")).collect();
+    format!(
+        "Set, and in effect for new sessions:\n{lines}What was set before is in {}; --rollback takes it back.\n",
+        file.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    fn proposal(setting: &str, advised: &str, proved: bool) -> Proposal {
+        let advice = Advice {
+            setting: setting.to_owned(),
+            current: Some("1\n; drop".to_owned()),
+            advised: advised.to_owned(),
+            ..sample::advice()[0].clone()
+        };
+        Proposal { tablespace: None, proved, not_applied: None, advice }
+    }
+
+    #[test]
+    fn tld_1_only_what_is_proved_is_to_be_pasted() {
+        let text = to_paste(&[proposal(EFFECTIVE, "64", true), proposal(MAINTENANCE, "64", false)]);
+        assert!(
+            text.contains("\nALTER SYSTEM SET effective_io_concurrency = '64';  -- was '1 ; drop'"),
+            "[TLD-2] {text}"
+        );
+        assert!(!text.contains(MAINTENANCE), "[TLD-1] {text}");
+        assert!(to_paste(&[proposal(MAINTENANCE, "64", false)]).starts_with("Nothing"), "[TLD-1]");
+        let list =
+            to_paste(&[proposal("session_preload_libraries", "auto_explain, forebay", true)]);
+        assert!(list.contains("= 'auto_explain', 'forebay';"), "{list}");
+    }
+
+    #[test]
+    fn tld_2_hostile_text_is_not_pasted() {
+        assert!(
+            to_paste(&[proposal(EFFECTIVE, "64'; drop table t; --", true)]).starts_with("Nothing"),
+            "[TLD-2]"
+        );
+        let mut of_tablespace = proposal(EFFECTIVE, "64", true);
+        of_tablespace.tablespace = Some("fast".to_owned());
+        let text = to_paste(&[of_tablespace]);
+        assert!(
+            text.contains("ALTER TABLESPACE fast SET (effective_io_concurrency = 64);"),
+            "{text}"
+        );
+    }
+}

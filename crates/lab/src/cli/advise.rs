@@ -1,0 +1,75 @@
+//! The arguments of `forebay advise`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+/// `forebay advise`.
+#[derive(Debug, Clone, Args)]
+pub struct AdviseArgs {
+    /// Of whose settings.
+    #[command(subcommand)]
+    pub product: Product,
+}
+
+/// What advice there is.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Product {
+    /// Settings of a running PostgreSQL 14 to 18 that are proved on it by read-only queries
+    Postgres(Box<PostgresArgs>),
+}
+
+/// `forebay advise postgres`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Every setting that is proposed was tried on this server: queries in read-only transactions, \
+                  the settings as they are and as they would be in turn, on parts of the largest tables that \
+                  were not read before, and compared round by round. What did not surely help is not proposed. \
+                  Nothing is changed without --apply.\n\
+                  The server is found as by psql: PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, or --dsn.\n\n\
+                  Example: forebay advise postgres --dsn 'host=/run/postgresql dbname=shop' --json advice.json\n\
+                  then:    forebay advise postgres --dsn 'host=/run/postgresql dbname=shop' --from advice.json --apply"
+)]
+pub struct PostgresArgs {
+    /// Where the server is, such as 'host=/run/postgresql dbname=shop' or postgresql://user@host/shop
+    #[arg(long, value_name = "DSN")]
+    pub dsn: Option<String>,
+    /// The server's data directory, for a role that may not ask for it
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Prove with these queries in place of made ones: each ends in a line that ends in ;
+    #[arg(long, value_name = "FILE", conflicts_with = "rollback")]
+    pub queries: Option<PathBuf>,
+    /// Rounds in which a setting is proved, each on other parts of the tables
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=100))]
+    pub rounds: u32,
+    /// A query that takes longer is given up and left out
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub statement_timeout: Duration,
+    /// Let the kernel forget the pages of the tables that are read, before each query; from PostgreSQL 17 on
+    /// with pg_buffercache the server too. It makes the next reads of these tables slower for everybody
+    #[arg(long)]
+    pub drop_caches: bool,
+    /// Measure the disks without asking
+    #[arg(long)]
+    pub yes: bool,
+    /// Write everything that was found to this file as JSON
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "rollback"])]
+    pub json: Option<PathBuf>,
+    /// Take the proposals of an earlier --json FILE in place of measuring
+    #[arg(long, value_name = "FILE", requires = "apply", conflicts_with_all = ["queries", "rollback"])]
+    pub from: Option<PathBuf>,
+    /// Set what is proposed, by ALTER SYSTEM and a reload; what was set before is kept for --rollback
+    #[arg(long, conflicts_with = "rollback")]
+    pub apply: bool,
+    /// Take back what --apply has set
+    #[arg(long)]
+    pub rollback: bool,
+    /// Where --apply keeps what was set before [default: forebay/ in $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = fastrand::u64(..1 << 32), hide_default_value = true)]
+    pub seed: u64,
+}

@@ -1,0 +1,451 @@
+//! `forebay advise postgres` on servers of the test's own: what it refuses, what it proves, and what it leaves.
+//!
+//! Environment, besides that of the suite: `FOREBAY_ADVISE_INTERRUPTS`, how many runs are interrupted.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use forebay_postgres_harness::suite::{self, Case, Test};
+use forebay_postgres_harness::{Disk, Server, Session};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const TESTS: &[Test] = &[
+    ("bad_input_is_one_sentence_and_exit_code_2", bad_input),
+    ("only_queries_that_read_are_run", only_queries_that_read),
+    ("what_helps_is_proved_set_and_taken_back", what_helps),
+    ("what_does_not_help_is_not_proposed", what_does_not_help),
+    ("an_interrupted_run_leaves_every_setting_as_it_was", interrupted),
+    ("taking_back_keeps_what_others_have_set", taking_back),
+];
+
+/// 543 blocks in an order that is not the key's.
+const TABLE: &str = "create table rows (id int, key int, note text);
+    insert into rows select g, hashint4(g), repeat('x', 200) from generate_series(1, 19000) g;
+    create index rows_key on rows (key);
+    vacuum analyze rows";
+
+/// Runs that are interrupted, where nobody says otherwise.
+const INTERRUPTS: u64 = 6;
+
+fn main() -> ExitCode {
+    suite::run("advise", Path::new(env!("CARGO_TARGET_TMPDIR")), TESTS)
+}
+
+/// A server with a table, a directory of the test's own, and a session.
+struct Site {
+    server: Server,
+    session: Session,
+    scratch: TempDir,
+}
+
+fn site(case: &Case, disk: Disk) -> Result<Site, String> {
+    let server =
+        Server::new(&case.installation, None, disk, &[("shared_buffers", "1MB")]).map_err(text)?;
+    let session = server.connect("postgres", &[]).map_err(text)?;
+    let scratch = tempfile::tempdir().map_err(text)?;
+    let mut site = Site { server, session, scratch };
+    for statement in TABLE.split(";\n") {
+        site.rows(statement)?;
+    }
+    Ok(site)
+}
+
+impl Site {
+    fn rows(&mut self, sql: &str) -> Result<Vec<String>, String> {
+        self.session.rows(sql).map_err(|error| format!("{sql}: {error}"))
+    }
+
+    fn set(&mut self, setting: &str) -> Result<(), String> {
+        self.rows(&format!("alter system set {setting}"))?;
+        self.rows("select pg_reload_conf()").map(drop)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let socket = self.server.data_directory().with_file_name("s");
+        command.args(["advise", "postgres", "--state"]).arg(self.scratch.path().join("state"));
+        command
+            .args(["--dsn", &format!("host={} user=postgres dbname=postgres", socket.display())]);
+        command.args(arguments).stdin(Stdio::null()).current_dir(self.scratch.path());
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"PG"))
+        {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<Output, String> {
+        self.command(arguments).output().map_err(text)
+    }
+
+    /// What it prints and complains of, if it ends with `code`.
+    fn ends_with(&self, code: i32, arguments: &[&str]) -> Result<(String, String), String> {
+        let Output { status, stdout, stderr } = self.run(arguments)?;
+        let [printed, told] = [stdout, stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+        if status.code() == Some(code) {
+            return Ok((printed, told));
+        }
+        Err(format!("{arguments:?} ends with {status}, not {code}:\n{printed}\n{told}"))
+    }
+
+    /// Everything that a new session sees of the settings, and the file that ALTER SYSTEM writes.
+    fn settings(&self) -> Result<(Vec<String>, String), String> {
+        let mut session = self.server.connect("postgres", &[]).map_err(text)?;
+        let all = session.rows("select s::text from pg_settings s order by name").map_err(text)?;
+        let file = self.server.data_directory().join("postgresql.auto.conf");
+        Ok((all, fs::read_to_string(file).map_err(text)?))
+    }
+
+    fn is_as(&self, before: &(Vec<String>, String), when: &str) -> Result<(), String> {
+        let now = self.settings()?;
+        if let Some((now, before)) = now.0.iter().zip(&before.0).find(|(now, before)| now != before)
+        {
+            return Err(format!("{when}: {now}, and before {before}"));
+        }
+        if &now == before {
+            Ok(())
+        } else {
+            Err(format!("{when}: {}\nand before\n{}", now.1, before.1))
+        }
+    }
+
+    fn states(&self) -> usize {
+        fs::read_dir(self.scratch.path().join("state")).map_or(0, Iterator::count)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "so that map_err takes it")]
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+fn ensure(holds: bool, why: impl Into<String>) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(why.into()) }
+}
+
+fn bad_input(case: &Case) -> Result<(), String> {
+    let site = site(case, Disk::Real)?;
+    let nowhere = format!("host={} user=postgres", site.scratch.path().display());
+    let socket = site.server.data_directory().with_file_name("s");
+    let at = |rest: &str| format!("host={} {rest}", socket.display());
+    let (nobody, none) = (at("user=somebody dbname=postgres"), at("user=postgres dbname=none"));
+    let tls = at("user=postgres sslmode=require");
+    for (arguments, words) in [
+        (&["--dsn", &nowhere][..], "cannot connect"),
+        (&["--dsn", &nobody], "role \"somebody\" does not exist"),
+        (&["--dsn", &none], "database \"none\" does not exist"),
+        (&["--dsn", &tls], "no TLS"),
+        (&["--dsn", "host"], "it looks like"),
+        (&["--rollback"], "nothing is noted"),
+        (&["--from", "missing.json", "--apply"], "--from missing.json"),
+        (&["--queries", "missing.sql"], "--queries missing.sql"),
+        (&["--json", "missing/advice.json"], "there is no directory"),
+    ] {
+        // The last --dsn counts, and clap refuses two: so one of the test's own replaces the site's.
+        let output = if arguments[0] == "--dsn" {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+            command.args(["advise", "postgres"]).args(arguments).output().map_err(text)?
+        } else {
+            site.run(arguments)?
+        };
+        let told = String::from_utf8_lossy(&output.stderr);
+        ensure(
+            output.status.code() == Some(2),
+            format!("{arguments:?}: {} {told}", output.status),
+        )?;
+        ensure(
+            told.contains(words) && told.lines().count() == 1,
+            format!("{arguments:?}: {told}"),
+        )?;
+    }
+    Ok(())
+}
+
+fn only_queries_that_read(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.rows("create sequence numbers")?;
+    // One that says what it does, one that hides it, and one that reads.
+    site.rows("create function open() returns int language sql as 'insert into rows values (-1) returning 1'")?;
+    site.rows(
+        "create function hidden() returns int stable language plpgsql as \
+         $$ begin execute 'insert into rows values (-2)'; return 1; end $$",
+    )?;
+    site.rows("create function counts() returns bigint stable language sql as $$ select nextval('numbers') $$")?;
+    site.rows("create view through as select open() as it")?;
+    let all = "select count(*), min(id), (select last_value from numbers) from rows";
+    let (rows, settings) = (site.rows(all)?, site.settings()?);
+    let queries = site.path("queries.sql");
+    let file = queries.to_str().unwrap().to_owned();
+    for (sql, words) in [
+        ("insert into rows values (0)", "the server refuses it"),
+        (
+            "with new as (insert into rows values (0) returning id) select * from new",
+            "the server refuses it",
+        ),
+        ("delete from rows", "the server refuses it"),
+        ("select 1; delete from rows", "the server refuses it"),
+        ("commit", "the server refuses it"),
+        ("create table copy as select * from rows", "the server refuses it"),
+        ("select 1) q; delete from rows; select * from (select 1", "the server refuses it"),
+        ("select * from rows where id < 3 for update", "locks rows"),
+        ("select nextval('numbers')", "calls nextval"),
+        ("select open()", "calls open"),
+        ("select it from through", "calls open"),
+        ("select set_config('default_transaction_read_only', 'off', false)", "calls set_config"),
+        ("select $1::int", "parameters"),
+        ("select nothing from rows", "does not exist"),
+    ] {
+        fs::write(&queries, format!("-- of somebody\nselect 1;\n{sql};\n")).map_err(text)?;
+        let (_, told) = site.ends_with(2, &["--queries", &file])?;
+        let place = "line 3";
+        ensure(told.contains(words) && told.contains(place), format!("[QRY-1] {sql}: {told}"))?;
+    }
+    // A lie is found out by the read-only transaction; what else there is runs.
+    fs::write(&queries, "select hidden();\nselect counts();\nselect count(*) from rows;\n")
+        .map_err(text)?;
+    let (printed, _) = site.ends_with(0, &["--queries", &file, "--rounds", "3"])?;
+    for words in [
+        "line 1 is left out: INSERT is not allowed",
+        "line 2 is left out: cannot execute nextval()",
+    ] {
+        ensure(printed.contains(words), format!("{words}: {printed}"))?;
+    }
+    ensure(site.rows(all)? == rows, "[PRV-1] the table or the sequence has changed")?;
+    site.is_as(&settings, "after queries")
+}
+
+fn report(path: &Path) -> Result<Value, String> {
+    serde_json::from_str(&fs::read_to_string(path).map_err(text)?).map_err(text)
+}
+
+/// What is proposed, by setting.
+fn proposed(report: &Value) -> Vec<(String, String)> {
+    let field = |it: &Value, name: &str| it[name].as_str().unwrap_or("").to_owned();
+    let proposals = report["proposals"].as_array().cloned().unwrap_or_default();
+    proposals.iter().map(|it| (field(it, "setting"), field(it, "advised"))).collect()
+}
+
+const EFFECTIVE: &str = "effective_io_concurrency";
+
+fn what_helps(case: &Case) -> Result<(), String> {
+    // Up to 17 reads that are not hinted for are slow; 18 does not hint for what it reads by itself.
+    if case.installation.major >= 18 {
+        return Ok(());
+    }
+    let mut site = site(case, Disk::Steady(20))?;
+    site.set("work_mem = '8MB'")?;
+    site.set("effective_io_concurrency = 0")?;
+    site.set("statement_timeout = '1min'")?;
+    let before = site.settings()?;
+    let json = site.path("advice.json");
+    let json = json.to_str().unwrap();
+    let (printed, _) =
+        site.ends_with(0, &["--json", json, "--rounds", "3", "--seed", "1", "--apply"])?;
+    let found = report(Path::new(json))?;
+    let proposals = proposed(&found);
+    let [(setting, advised)] = &proposals[..] else {
+        return Err(format!("{proposals:?}\n{printed}"));
+    };
+    ensure(
+        setting == EFFECTIVE && ["16", "64", "256"].contains(&&**advised),
+        format!("{proposals:?}"),
+    )?;
+    let paste = format!("ALTER SYSTEM SET effective_io_concurrency = '{advised}';");
+    ensure(
+        printed.contains(&paste) && printed.contains("SELECT pg_reload_conf();"),
+        printed.clone(),
+    )?;
+    let bitmap = found["verdicts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["row"].as_str().unwrap().starts_with("bitmap"));
+    let gain = bitmap.and_then(|it| it["low"].as_f64()).unwrap_or(0.0);
+    ensure(gain > 1.2, format!("{found:#}"))?;
+    let records = found["records"].as_array().unwrap();
+    for phase in ["search", "proof"] {
+        let mut of_phase = records.iter().filter(|it| it["cell"]["phase"] == phase);
+        let rounds = of_phase.next().and_then(|it| it["rounds"].as_array()).map_or(0, Vec::len);
+        ensure(rounds >= 3, format!("[PRV-2] {phase}: {rounds} rounds"))?;
+    }
+    let mut fresh = site.server.connect("postgres", &[]).map_err(text)?;
+    let now = fresh.rows("show effective_io_concurrency").map_err(text)?;
+    ensure(now == [advised.clone()], format!("{now:?}"))?;
+    // The second finds the first.
+    let (_, told) = site.ends_with(2, &["--from", json, "--apply"])?;
+    ensure(told.contains("an earlier --apply"), told)?;
+    site.ends_with(0, &["--rollback"])?;
+    ensure(site.states() == 0, "a state is left")?;
+    site.is_as(&before, "after --rollback")
+}
+
+fn what_does_not_help(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.set("effective_io_concurrency = 64")?;
+    let before = site.settings()?;
+    let json = site.path("advice.json");
+    let (printed, _) =
+        site.ends_with(0, &["--json", json.to_str().unwrap(), "--rounds", "3", "--apply"])?;
+    let proposals = proposed(&report(&json)?);
+    ensure(proposals.is_empty(), format!("{proposals:?}\n{printed}"))?;
+    ensure(printed.contains("Nothing is set") && printed.contains("--yes"), printed)?;
+    site.is_as(&before, "after nothing was proposed")
+}
+
+/// A file of proposals as a run on this server writes it, to set so much of it.
+fn proposals(site: &mut Site, settings: &[(&str, &str)]) -> Result<String, String> {
+    let identity = site.rows("select system_identifier from pg_control_system()")?;
+    let port = site.rows("show port")?;
+    let proposal = |(setting, advised): &(&str, &str)| {
+        serde_json::json!({
+            "tablespace": null, "proved": true, "not_applied": null, "experiment": "advise", "setting": setting,
+            "applies_to": "PostgreSQL 14-18", "current": "1", "advised": advised, "gain": 2.0, "gain_low": 1.9,
+            "gain_high": 2.1, "confidence": "high", "evidence": "",
+        })
+    };
+    let all: Vec<Value> = settings.iter().map(proposal).collect();
+    let server = serde_json::json!({"system_identifier": identity[0], "port": port[0]});
+    let whole =
+        serde_json::json!({"schema": "forebay-advise/1", "server": server, "proposals": all});
+    let path = site.path("proposals.json");
+    fs::write(&path, whole.to_string()).map_err(text)?;
+    Ok(path.to_str().unwrap().to_owned())
+}
+
+/// What is set in tests of taking back: in the file already or not, a list, an empty one.
+const CHANGES: &[(&str, &str)] = &[
+    (EFFECTIVE, "128"),
+    ("maintenance_io_concurrency", "77"),
+    ("random_page_cost", "1.5"),
+    ("session_preload_libraries", "auto_explain, pg_stat_statements"),
+    ("work_mem", "5MB"),
+    ("seq_page_cost", "0.9"),
+];
+
+fn prepare(site: &mut Site) -> Result<String, String> {
+    site.set("work_mem = '7MB'")?;
+    site.set("random_page_cost = 3.5")?;
+    site.set("log_line_prefix = 'it''s \"%p\" '")?;
+    site.set("temp_tablespaces = ''")?;
+    site.set("search_path = \"$user\", public")?;
+    site.set("seq_page_cost = 1.1")?;
+    proposals(site, CHANGES)
+}
+
+fn interrupted(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    let file = prepare(&mut site)?;
+    let before = site.settings()?;
+    let apply = ["--from", &file, "--apply"];
+    let number =
+        std::env::var("FOREBAY_ADVISE_INTERRUPTS").map_or(INTERRUPTS, |it| it.parse().unwrap());
+    let mut random = fastrand::Rng::with_seed(case.seed);
+    // How long an undisturbed one takes.
+    let clock = Instant::now();
+    site.ends_with(0, &apply)?;
+    let whole = clock.elapsed();
+    ensure(site.settings()? != before, "nothing was set")?;
+    site.ends_with(0, &["--rollback"])?;
+    site.is_as(&before, "after --rollback")?;
+    let (mut early, mut late) = (0, 0);
+    for run in 0..number {
+        // Every fourth one is a run that measures; a second signal follows every other first.
+        let arguments = if run % 4 == 3 { &["--rounds", "100"][..] } else { &apply };
+        let mut child = site
+            .command(arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(text)?;
+        std::thread::sleep(whole.mul_f64(random.f64() * 1.1));
+        let kill = random.bool();
+        signal(&child, if kill { Signal::KILL } else { Signal::INT });
+        if !kill && random.bool() {
+            std::thread::sleep(Duration::from_millis(random.u64(0..20)));
+            signal(&child, Signal::INT);
+        }
+        let when = format!(
+            "run {run} of seed {}, {arguments:?}, {}",
+            case.seed,
+            if kill { "killed" } else { "interrupted" }
+        );
+        let status = child.wait().map_err(text)?;
+        let is_done = status.success();
+        // So early that nobody listened for it yet, it has ended the process as any other.
+        let is_early = status.signal() == Some(Signal::INT.as_raw());
+        ensure(
+            is_done || kill || is_early || status.code() == Some(130),
+            format!("{when}: {status}"),
+        )?;
+        // Interrupted, it has taken back by itself; killed, or over already, it has left its state.
+        if is_done || kill {
+            late += u32::from(is_done);
+            if site.states() > 0 {
+                site.ends_with(0, &["--rollback"]).map_err(|why| format!("{when}: {why}"))?;
+                early += u32::from(kill);
+            }
+        }
+        site.is_as(&before, &when)?;
+        ensure(site.states() == 0, format!("{when}: a state is left"))?;
+    }
+    // Nobody of ours is left on the server.
+    let until = Instant::now() + Duration::from_secs(5);
+    let left = "select 1 from pg_stat_activity where application_name = 'forebay advise'";
+    while !site.rows(left)?.is_empty() {
+        ensure(Instant::now() < until, "a session is left")?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Of many, some have come to their end, and some were killed with something to take back.
+    ensure(
+        number < 50 || (early > 0 && late > 0),
+        format!("{number} runs: {late} done, {early} killed in time"),
+    )?;
+    Ok(())
+}
+
+fn taking_back(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    let file = prepare(&mut site)?;
+    site.ends_with(0, &["--from", &file, "--apply"])?;
+    // An administrator goes on in the meantime.
+    site.set("log_line_prefix = '%t '")?;
+    site.set("geqo_threshold = 9")?;
+    site.ends_with(0, &["--rollback"])?;
+    let now = site.settings()?.1;
+    let entries: Vec<&str> = now.lines().filter(|line| !line.starts_with('#')).collect();
+    let expected = [
+        "work_mem = '7MB'",
+        "random_page_cost = '3.5'",
+        "log_line_prefix = '%t '",
+        "temp_tablespaces = '\"\"'",
+        "search_path = '\"$user\", public'",
+        "seq_page_cost = '1.1'",
+        "geqo_threshold = '9'",
+    ];
+    ensure(entries == expected, format!("{entries:#?}"))?;
+    // One that the server refuses is taken back with those before it.
+    let before = site.settings()?;
+    let file = proposals(&mut site, &[("work_mem", "9MB"), (EFFECTIVE, "100000")])?;
+    let (_, told) = site.ends_with(1, &["--from", &file, "--apply"])?;
+    ensure(told.contains("effective_io_concurrency = 100000"), told)?;
+    ensure(site.states() == 0, "a state is left")?;
+    site.is_as(&before, "after a refusal")
+}
+
+fn signal(child: &Child, signal: Signal) {
+    // It may be over already.
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    let _ = kill_process(pid, signal);
+}
