@@ -6,22 +6,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod client;
+mod differential;
 
-use client::{python, shell};
-
-/// Opens the database argv[2] with the extension argv[1], as `db`.
-const OPEN: &str = "
-import os, sqlite3, sys, threading
-library, path = sys.argv[1:3]
-def load(entry=None):
-    loader = sqlite3.connect(':memory:')
-    loader.enable_load_extension(True)
-    call = 'select load_extension(?)' if entry is None else 'select load_extension(?, ?)'
-    loader.execute(call, [library] if entry is None else [library, entry])
-    return loader
-def connect(arguments=''):
-    return sqlite3.connect(f'file:{path}?vfs=forebay{arguments}', uri=True, timeout=20, isolation_level=None)
-";
+use client::{OPEN, python, shell};
 
 fn python_says(test: &str, script: &str) -> Option<String> {
     let directory = tempfile::tempdir().unwrap();
@@ -307,80 +294,4 @@ print(first['wakes'], first['asked'], first['useful'], second['asked'])
     }
     assert!((3_000..=5_300).contains(&asked) && useful + 300 >= asked, "{says}");
     assert!(warm < 100, "{says}");
-}
-
-/// Two databases, one through each VFS, are told the same; what they answer and hold is compared.
-const DIFFERENTIAL: &str = "
-load()
-import hashlib, random
-base, statements = path, int(sys.argv[3])
-done = 0
-for size in 512, 1024, 4096, 65536:
-    for mode, vacuum in ('delete', 0), ('wal', 0), ('truncate', 1), ('wal', 2), ('memory', 0):
-        chance = random.Random(f'{size} {mode} {vacuum}')
-        path = f'{base}.{size}.{mode}.{vacuum}'
-        ours, stock = connect(), sqlite3.connect(path + '.stock', isolation_level=None)
-        both = [ours, stock]
-        for db in both:
-            for setting in f'page_size={size}', f'auto_vacuum={vacuum}', 'cache_size=10', 'synchronous=off':
-                db.execute('pragma ' + setting)
-            db.execute(f'pragma journal_mode={mode}')
-            db.execute('create table t(a integer primary key, k, b)')
-            db.execute('create index by_k on t(k, a % 7)')
-            db.execute('create table w(p text, q, r, primary key (p desc, q)) without rowid')
-            db.execute('create table j(a integer primary key, t_a, x)')
-        number = lambda: chance.randrange(3000)
-        text = lambda: 'text %d ' % number() * chance.choice([1, 5, 40, 300 if chance.random() < .1 else 2])
-        count = lambda: chance.choice([1, 1, 20, 200])
-        few = 'with recursive n(i) as (select 1 union all select i + 1 from n where i < ?)'
-        kinds = [
-            lambda: (few + 'insert or replace into t select abs(i * ? + ?) % 3000, i * ? % 1000, ? from n',
-                [count(), 2 * number() + 1, number(), number(), text()]),
-            lambda: (few + 'insert or replace into w select ? || (i % 50), i * ?, ? from n', [count(), text()[:40], number(), text()]),
-            lambda: (few + 'insert into j(t_a, x) select i * ? % 3000, ? from n', [count(), number(), text()[:30]]),
-            lambda: ('delete from t where k between ? and ? + 20', [number() // 3] * 2),
-            lambda: ('delete from w where q % 100 = ?', [number() % 100]),
-            lambda: ('update t set k = k + 1, b = ? where a between ? and ? + 30', [text(), *[number()] * 2]),
-            lambda: ('select * from t where k between ? and ? + 300 order by k', [number() // 3] * 2),
-            lambda: ('select a, length(b) from t where k > ? order by k desc limit ?', [number() // 3, count()]),
-            lambda: ('select count(*), sum(length(b)), max(k) from t', []),
-            lambda: ('select sum(length(t.b)), count(*) from j join t on t.a = j.t_a where j.a > ?', [number()]),
-            lambda: ('select p, r from w where p > ? limit 30', [text()[:8]]),
-            lambda: ('select * from w order by p, q', []),
-            lambda: ('select * from t order by a desc limit ?', [count()]),
-            lambda: (chance.choice(['begin', 'commit', 'rollback', 'begin immediate', 'analyze']), []),
-            lambda: (chance.choice(['vacuum', 'pragma incremental_vacuum(5)', 'pragma integrity_check', 'reindex',
-                'pragma wal_checkpoint(truncate)', 'delete from j', 'pragma shrink_memory']), []),
-        ]
-        for _ in range(statements):
-            sql, values = chance.choice(kinds)()
-            if chance.random() < .05:
-                cold(path)
-            answers = []
-            for db in both:
-                try:
-                    answers.append(db.execute(sql, values).fetchall())
-                except sqlite3.Error as error:
-                    answers.append(str(error))
-            assert answers[0] == answers[1], (path, sql, values, answers)
-            done += 1
-        hashes = []
-        for db in both:
-            if db.in_transaction: db.execute('commit')
-            assert db.execute('pragma integrity_check').fetchall() == [('ok',)]
-            hashes.append(hashlib.sha256('\\n'.join(db.iterdump()).encode()).hexdigest())
-        assert hashes[0] == hashes[1], path
-print('well')
-";
-
-#[test]
-fn generated_statements_have_the_answers_and_the_content_of_stock() {
-    let test = "generated_statements";
-    let Some(python) = python(test) else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let script = format!("{OPEN}{COLD}{DIFFERENTIAL}");
-    // Of each of 20 combinations; FOREBAY_STATEMENTS sets another number.
-    let statements = std::env::var("FOREBAY_STATEMENTS").unwrap_or("250".to_owned());
-    let path = directory.path().join("data.db");
-    assert_eq!(python.python_with(&script, &path, &[&statements]), "well\n");
 }
