@@ -79,11 +79,7 @@ const LONG: &[Step] = &[
         what: "two thousand queries on each server",
         run: steps::pg_queries,
     },
-    Step {
-        name: "sqlite",
-        what: "statements, kills and damaged pages, many",
-        run: steps::sqlite,
-    },
+    Step { name: "sqlite", what: "statements, kills and damaged pages, many", run: steps::sqlite },
     Step { name: "loom-full", what: "interleavings to the models' bounds", run: steps::loom_full },
 ];
 

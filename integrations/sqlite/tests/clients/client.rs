@@ -1,7 +1,7 @@
 //! Programs that load the extension, each run to its end.
 
 use std::fs::OpenOptions;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -52,7 +52,8 @@ pub(crate) fn skip(test: &str, reason: &str) {
     }
 }
 
-fn found(
+/// The first of these programs that takes these arguments.
+pub(crate) fn found(
     test: &str,
     missing: &str,
     programs: &[&'static str],
@@ -105,18 +106,9 @@ impl Client {
 
     /// The same with more arguments.
     pub(crate) fn python_with(&self, script: &str, database: &Path, more: &[&str]) -> String {
-        let mut command = self.command(script, database);
+        let mut command = self.command(script, &[self.library(), database]);
         command.args(more);
         succeed(command)
-    }
-
-    /// Kills a script once it has printed so many lines.
-    pub(crate) fn kill_after_lines(&self, script: &str, database: &Path, lines: usize) {
-        let mut child = self.command(script, database).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        assert_eq!(output.lines().take(lines).count(), lines);
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     /// Has the shell carry out lines, dot commands or SQL; returns what it prints.
@@ -126,9 +118,14 @@ impl Client {
         succeed(command)
     }
 
-    fn command(&self, script: &str, database: &Path) -> Command {
+    /// Runs Python's script with arguments; returns what it prints.
+    pub(crate) fn run(&self, script: &str, arguments: &[&Path]) -> String {
+        succeed(self.command(script, arguments))
+    }
+
+    fn command(&self, script: &str, arguments: &[&Path]) -> Command {
         let mut command = Command::new(self.program);
-        command.args(["-c", script]).arg(self.library()).arg(database);
+        command.args(["-c", script]).args(arguments);
         command.envs(self.preloaded.iter().map(|library| ("LD_PRELOAD", library)));
         command
     }

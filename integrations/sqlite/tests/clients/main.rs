@@ -7,6 +7,8 @@
 
 mod client;
 mod differential;
+mod own_tests;
+mod processes;
 
 use client::{OPEN, python, shell};
 
@@ -100,89 +102,6 @@ fn the_shell_loads_it_and_names_it() {
         "forebay/unix\n42\n"
     );
     assert_eq!(shell.shell(&[&format!(".open {}", path.display()), "select a from t"]), "42\n");
-}
-
-#[test]
-fn threads_and_processes_with_it_and_without_it_write_at_once() {
-    let says = python_says(
-        "threads_and_processes",
-        "
-load()
-import subprocess
-setup = connect()
-mode = setup.execute('pragma journal_mode=wal').fetchone()
-setup.execute('create table t(a integer primary key, who)')
-adder = '''
-import sqlite3, sys
-db = sqlite3.connect(sys.argv[1], timeout=60)
-for i in range(100):
-    db.execute('insert into t(who) values (?)', ['stock'])
-    db.commit()
-'''
-other = subprocess.Popen([sys.executable, '-c', adder, path])
-def work(who):
-    db = connect()
-    for i in range(100):
-        db.execute('insert into t(who) values (?)', [who])
-        db.execute('select sum(a) from t').fetchall()
-threads = [threading.Thread(target=work, args=[who]) for who in 'ab']
-for each in threads: each.start()
-for each in threads: each.join()
-assert other.wait() == 0
-print(setup.execute('select who, count(*) from t group by who').fetchall())
-print(setup.execute('pragma integrity_check').fetchall())
-",
-    );
-    assert!(
-        says.is_none_or(|says| { says == "[('a', 100), ('b', 100), ('stock', 100)]\n[('ok',)]\n" })
-    );
-}
-
-#[test]
-fn a_writer_killed_in_the_middle_leaves_whole_transactions() {
-    let test = "a_writer_killed_in_the_middle";
-    let Some(python) = python(test) else { return };
-    let writer = format!(
-        "{OPEN}
-load()
-db = connect()
-db.execute('pragma cache_size=4')
-db.execute('begin')
-for i in range(10**6):
-    db.executemany('insert into t(b) values (zeroblob(2000))', [()] * 64)
-    if i % 4 == 3:
-        db.execute('commit')
-        print(i, flush=True)
-        db.execute('begin')
-"
-    );
-    // Of each journal mode; FOREBAY_KILLS sets another number.
-    let kills = std::env::var("FOREBAY_KILLS").map_or(4, |kills| kills.parse().unwrap());
-    for mode in ["delete", "wal"] {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("data.db");
-        let setup = format!(
-            "{OPEN}
-load()
-db = connect()
-db.execute('pragma journal_mode={mode}')
-db.execute('create table t(a integer primary key, b)')
-"
-        );
-        python.python(&setup, &path);
-        for round in 0..kills {
-            python.kill_after_lines(&writer, &path, 1 + round % 3);
-            let check = "
-load()
-for db in connect(), sqlite3.connect(path):
-    assert db.execute('pragma integrity_check').fetchall() == [('ok',)]
-    assert db.execute('select count(*) from t').fetchone()[0] % 256 == 0
-db.execute('delete from t where a > 2048')
-print('well')
-";
-            assert_eq!(python.python(&format!("{OPEN}{check}"), &path), "well\n", "{mode}");
-        }
-    }
 }
 
 #[test]
