@@ -62,8 +62,13 @@ pub(super) fn pg_queries(run: &mut Run) -> Result<()> {
 
 /// As many of each as the VFS's issue asks for; 350 statements are 6,300 for a page size, 8,400 for a journal mode.
 pub(super) fn sqlite(run: &mut Run) -> Result<()> {
-    let set = [("FOREBAY_SQLITE_STATEMENTS", "350"), ("FOREBAY_SQLITE_KILLS", "300")];
-    run.tests(&["--workspace", "--test", "clients"], None, &set)
+    let set = [
+        ("FOREBAY_SQLITE_STATEMENTS", "350"),
+        ("FOREBAY_SQLITE_KILLS", "300"),
+        ("FOREBAY_SQLITE_FUZZ_SECONDS", "600"),
+    ];
+    run.tests(&["--workspace", "--test", "clients"], None, &set)?;
+    run.tests(&["-p", "forebay-sqlite", "--lib"], Some("damaged"), &set)
 }
 
 pub(super) fn portable(run: &mut Run) -> Result<()> {
