@@ -7,6 +7,7 @@
 
 mod client;
 mod differential;
+mod locks;
 mod own_tests;
 mod processes;
 
@@ -143,45 +144,6 @@ def cold(path):
     os.fsync(kept[path])
     os.posix_fadvise(kept[path], 0, 0, os.POSIX_FADV_DONTNEED)
 ";
-
-#[test]
-fn locks_are_kept_whatever_is_asked_for_and_closed() {
-    let script = "
-load()
-import subprocess
-db = connect()
-db.execute('pragma cache_size=20')
-db.execute('create table t(a integer primary key, k, b)')
-db.execute('create index by_k on t(k)')
-db.execute('begin')
-db.executemany('insert into t(k, b) values (?, zeroblob(900))', [[i * 7919 % 10007] for i in range(10000)])
-db.execute('commit')
-other = '''
-import sqlite3, sys
-db = sqlite3.connect(sys.argv[1], timeout=0)
-try:
-    db.execute('begin immediate')
-    print('got it')
-except sqlite3.OperationalError as error:
-    print(error)
-'''
-for mode in 'delete', 'wal':
-    assert db.execute(f'pragma journal_mode={mode}').fetchone() == (mode,)
-    cold(path)
-    db.execute('begin immediate')
-    db.execute('insert into t(k) values (-1)')
-    db.execute('select count(b) from t where k between 0 and 9000').fetchall()
-    second = connect()
-    second.execute('select count(b) from t where k between 0 and 9000').fetchall()
-    second.close()
-    print(subprocess.run([sys.executable, '-c', other, path], capture_output=True, text=True).stdout.strip())
-    db.execute('rollback')
-    print(subprocess.run([sys.executable, '-c', other, path], capture_output=True, text=True).stdout.strip())
-";
-    let says = python_says("locks_are_kept", &format!("{COLD}{script}"));
-    let expected = "database is locked\ngot it\n".repeat(2);
-    assert!(says.is_none_or(|says| says == expected));
-}
 
 #[test]
 fn cold_rows_of_an_index_are_asked_for_and_warm_ones_are_not() {
