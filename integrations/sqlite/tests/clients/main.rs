@@ -5,6 +5,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+#[path = "../client/mod.rs"]
 mod client;
 mod differential;
 mod locks;
