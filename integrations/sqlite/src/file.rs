@@ -281,3 +281,53 @@ const fn methods(version: c_int) -> IoMethods {
         unfetch: Some(unfetch),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::{Connection, ffi};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_look_ahead_for_its_file_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data.db");
+        // SAFETY: they are one SQLite's own functions, and it is linked for good.
+        unsafe {
+            ffi::sqlite3_initialize();
+            crate::register(
+                ffi::sqlite3_vfs_find,
+                ffi::sqlite3_vfs_register,
+                ffi::sqlite3_mprintf,
+                ffi::sqlite3_uri_parameter,
+                false,
+            )
+            .unwrap();
+        }
+        let open = || Connection::open(format!("file:{}?vfs=forebay", path.display())).unwrap();
+        let (db, other, stock) = (open(), open(), Connection::open(&path).unwrap());
+        stock.execute_batch("create table t(a)").unwrap();
+        let has_reader =
+            |db: &Connection| db.query_row("pragma forebay_stats", [], |_| Ok(())).is_ok();
+        let mut rows = 0;
+        while has_reader(&db) && rows < 100 {
+            let mut file: *mut File = ptr::null_mut();
+            // SAFETY: the operation gives the file that SQLite uses, which is ours and open, and has a reader.
+            unsafe {
+                let into = (&raw mut file).cast();
+                let operation = ffi::SQLITE_FCNTL_FILE_POINTER;
+                ffi::sqlite3_file_control(db.handle(), c"main".as_ptr(), operation, into);
+                tell(file, Reader::plant_panic).unwrap();
+            }
+            // What another has written SQLite reads again, by its own call of `read`.
+            stock.execute("insert into t values (1)", []).unwrap();
+            rows += 1;
+            let count = db.query_row("select count(*) from t", [], |row| row.get(0));
+            assert_eq!(count, Ok(rows));
+        }
+        assert!(!has_reader(&db) && has_reader(&other), "after {rows} reads");
+        db.execute("insert into t values (2)", []).unwrap();
+        let sound = db.query_row("pragma integrity_check", [], |row| row.get::<_, String>(0));
+        assert_eq!(sound.as_deref(), Ok("ok"));
+    }
+}

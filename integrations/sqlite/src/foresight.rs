@@ -29,6 +29,8 @@ const CURSORS_MAX: usize = 8;
 const OUTER_MAX: usize = 3;
 const COLUMNS_MAX: usize = 16;
 const STEPS_MAX: u32 = 1024;
+/// Integers that may be rowids of a leaf which are looked up: a hostile leaf claims all there are.
+const CANDIDATES_MAX: usize = 256;
 /// Leaves that SQLite may have passed over, having them itself.
 const PASSED_OVER_MAX: usize = 4;
 /// Trees of a schema that a leaf is looked for in.
@@ -310,7 +312,8 @@ impl Foresight {
         for outer in self.outer.iter_mut().filter(|outer| outer.number != leaf) {
             let Some(page) = Page::read(&outer.bytes, outer.number, geometry) else { continue };
             let integers = outer.integers.get_or_insert_with(|| integers_of(&page));
-            for &(row, link, at) in integers.iter().filter(|(row, ..)| rowids.contains(row)) {
+            let candidates = integers.iter().filter(|(row, ..)| rowids.contains(row));
+            for &(row, link, at) in candidates.take(CANDIDATES_MAX) {
                 if self.trees.table_path(table, row, leaf, pages).is_some() {
                     found.push((outer.number, page.rowid(0), link, at));
                 }
@@ -460,9 +463,13 @@ impl Cursor {
             self.lose_way();
             return Fit::First;
         }
-        // Several rows of a leaf may be in one leaf of the table: those near each other are meant.
-        let pairs =
-            self.seen.iter().flat_map(|first| places.iter().map(move |then| (*first, *then)));
+        // Several rows of a leaf may be in one leaf of the table: those near each other are meant. Both are in order, so
+        // only neighbours are compared.
+        let pairs = self.seen.iter().flat_map(|first| {
+            let at = places.partition_point(|then| then < first);
+            let neighbours = at.saturating_sub(1)..places.len().min(at + 2);
+            places[neighbours].iter().map(move |then| (*first, *then))
+        });
         let near = pairs.filter(|(first, then)| first != then && first.abs_diff(*then) <= NEAR);
         let Some((first, then)) = near.min_by_key(|(first, then)| first.abs_diff(*then)) else {
             self.seen = places;

@@ -15,6 +15,8 @@ pub(crate) const HEADER: usize = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// What a page has at least for its content.
 const USABLE_MIN: u32 = 480;
+/// Columns of an index's records, at most: all cells of a hostile page may be one record, of columns without end.
+const INDEX_COLUMNS_MAX: usize = 256;
 /// Bytes of a cell and its pointer, at least.
 const CELL_MIN: usize = 4;
 
@@ -192,7 +194,11 @@ impl<'a> Record<'a> {
 
     /// The last column, if it is an integer: in an index, the rowid of the row.
     pub(crate) fn last_integer(self) -> Option<i64> {
-        let (kind, start, size) = self.fields().last()?;
+        let mut fields = self.fields();
+        let (kind, start, size) = fields.by_ref().take(INDEX_COLUMNS_MAX).last()?;
+        if fields.next().is_some() {
+            return None;
+        }
         match value(kind, self.bytes.get(start..start.checked_add(size)?)?) {
             Value::Integer(integer) => Some(integer),
             Value::Text(_) | Value::Other => None,

@@ -321,6 +321,13 @@ impl Reader {
         };
     }
 
+    /// Has the next read that does not wait panic, where overflow does.
+    #[cfg(test)]
+    pub(crate) fn plant_panic(&mut self) {
+        let samples = Samples { part: u32::MAX, left: 1, calm: TIMED_CALM - 1 };
+        self.state = State::Asleep(samples);
+    }
+
     fn counts(&self) -> HintCounts {
         let State::Awake(_, foresight) = &self.state else { return self.counts };
         self.counts.and(foresight.counts())

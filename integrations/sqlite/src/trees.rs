@@ -21,6 +21,9 @@ use crate::page::{Geometry, Kind, Page, Record, Value};
 const DEPTH_MAX: usize = 20;
 /// Of the schema, so many pages are read at most.
 const SCHEMA_PAGES_MAX: usize = 256;
+/// Of a schema that says more, the rest is left out: so many trees, tables' names of so many bytes.
+const SCHEMA_TREES_MAX: usize = 4096;
+const NAME_MAX: usize = 512;
 /// Interior pages of indexes that one search for a leaf looks at.
 const SEARCH_PAGES_MAX: usize = 256;
 /// Such searches until everything is forgotten, or one finds something.
@@ -383,7 +386,7 @@ impl Trees {
                 }
                 Kind::TableLeaf => {
                     let rows = (0..page.cells()).filter_map(|at| named(&page, at));
-                    found.extend(rows);
+                    found.extend(rows.take(SCHEMA_TREES_MAX - found.len()));
                 }
                 Kind::IndexInterior | Kind::IndexLeaf => return None,
             }
@@ -416,6 +419,9 @@ fn named(page: &Page<'_>, at: usize) -> Option<Named> {
         return None;
     };
     let root = u32::try_from(root).ok().filter(|root| *root > 0)?;
+    if table.len() > NAME_MAX {
+        return None;
+    }
     matches!(kind, b"table" | b"index").then(|| Named {
         index: kind == b"index",
         table: table.to_vec(),

@@ -88,6 +88,7 @@ const LONG: &[Step] = &[
         what: "advice interrupted fifty times on each server",
         run: steps::pg_interrupts,
     },
+    Step { name: "sqlite", what: "statements, kills and damaged pages, many", run: steps::sqlite },
     Step { name: "loom-full", what: "interleavings to the models' bounds", run: steps::loom_full },
 ];
 

@@ -10,6 +10,8 @@ use std::process::Command;
 use super::*;
 use crate::page::{Geometry, Record};
 
+mod damage;
+
 const SLOW: Duration = Duration::from_micros(100);
 const FAST: Duration = Duration::from_micros(3);
 /// Pages that SQLite keeps.

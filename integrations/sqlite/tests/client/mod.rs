@@ -1,14 +1,30 @@
 //! Programs that load the extension, each run to its end.
 
 use std::fs::OpenOptions;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// Opens the database argv[2] with the extension argv[1], as `db`.
+pub(crate) const OPEN: &str = "
+import os, sqlite3, sys, threading
+library, path = sys.argv[1:3]
+def load(entry=None):
+    loader = sqlite3.connect(':memory:')
+    loader.enable_load_extension(True)
+    call = 'select load_extension(?)' if entry is None else 'select load_extension(?, ?)'
+    loader.execute(call, [library] if entry is None else [library, entry])
+    return loader
+def connect(arguments=''):
+    return sqlite3.connect(f'file:{path}?vfs=forebay{arguments}', uri=True, timeout=20, isolation_level=None)
+";
 
 /// A program, and how it is told to run a script.
 pub(crate) struct Client {
     program: &'static str,
     library: PathBuf,
+    /// Loaded before the program's own libraries.
+    preloaded: Option<PathBuf>,
 }
 
 /// A Python that loads extensions, which not every build does.
@@ -36,7 +52,8 @@ pub(crate) fn skip(test: &str, reason: &str) {
     }
 }
 
-fn found(
+/// The first of these programs that takes these arguments.
+pub(crate) fn found(
     test: &str,
     missing: &str,
     programs: &[&'static str],
@@ -54,10 +71,29 @@ fn found(
     // Cargo builds the library for tests into the directory of their programs.
     let library = std::env::current_exe().unwrap().with_file_name("libforebay_sqlite.so");
     assert!(library.exists(), "{} is built with the tests", library.display());
-    Some(Client { program, library })
+    Some(Client { program, library, preloaded: None })
 }
 
 impl Client {
+    /// Has the program's reads wait as those of a disk; `None`, and counted, where that cannot be had.
+    pub(crate) fn with_slow_reads(self, test: &str, directory: &Path) -> Option<Client> {
+        // Linux's magic number of tmpfs.
+        if rustix::fs::statfs(directory).unwrap().f_type == 0x0102_1994 {
+            skip(test, "the temporary directory is in memory");
+            return None;
+        }
+        let (source, built) = (directory.join("slow_reads.c"), directory.join("slow_reads.so"));
+        std::fs::write(&source, include_str!("slow_reads.c")).unwrap();
+        let mut compile = Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"]).arg(&built).arg(source);
+        let Ok(output) = compile.output() else {
+            skip(test, "no C compiler");
+            return None;
+        };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Some(Client { preloaded: Some(built), ..self })
+    }
+
     /// What SQLite is told to load.
     pub(crate) fn library(&self) -> &Path {
         &self.library
@@ -70,18 +106,9 @@ impl Client {
 
     /// The same with more arguments.
     pub(crate) fn python_with(&self, script: &str, database: &Path, more: &[&str]) -> String {
-        let mut command = self.command(script, database);
+        let mut command = self.command(script, &[self.library(), database]);
         command.args(more);
         succeed(command)
-    }
-
-    /// Kills a script once it has printed so many lines.
-    pub(crate) fn kill_after_lines(&self, script: &str, database: &Path, lines: usize) {
-        let mut child = self.command(script, database).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        assert_eq!(output.lines().take(lines).count(), lines);
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     /// Has the shell carry out lines, dot commands or SQL; returns what it prints.
@@ -91,9 +118,15 @@ impl Client {
         succeed(command)
     }
 
-    fn command(&self, script: &str, database: &Path) -> Command {
+    /// Runs Python's script with arguments; returns what it prints.
+    pub(crate) fn run(&self, script: &str, arguments: &[&Path]) -> String {
+        succeed(self.command(script, arguments))
+    }
+
+    fn command(&self, script: &str, arguments: &[&Path]) -> Command {
         let mut command = Command::new(self.program);
-        command.args(["-c", script]).arg(self.library()).arg(database);
+        command.args(["-c", script]).args(arguments);
+        command.envs(self.preloaded.iter().map(|library| ("LD_PRELOAD", library)));
         command
     }
 }

@@ -1,0 +1,16 @@
+//! Locks of a process live until it lets them go, whatever else it opens, reads and closes.
+
+use crate::client::{OPEN, python};
+
+/// A process that closes any descriptor of a file loses its POSIX locks on it, so a VFS that opened and closed one of its own
+/// would let another process in here.
+#[test]
+fn locks_are_kept_whatever_is_asked_for_and_closed() {
+    let test = "locks_are_kept";
+    let directory = tempfile::tempdir().unwrap();
+    let Some(python) = python(test) else { return };
+    let Some(python) = python.with_slow_reads(test, directory.path()) else { return };
+    let script = format!("{OPEN}{}{}", crate::COLD, include_str!("locks.py"));
+    let says = python.python(&script, &directory.path().join("data.db"));
+    assert!(says.trim().parse::<u32>().unwrap() > 0, "nothing was looked at");
+}
