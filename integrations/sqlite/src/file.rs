@@ -13,7 +13,26 @@ use std::ptr;
 use crate::abi::{ERROR, FCNTL_PRAGMA, FCNTL_VFSNAME, File, IOERR, IoMethods, NOTFOUND, OK};
 use crate::hint::Descriptor;
 use crate::reader::{Reader, Settings};
+use crate::tally::Counts;
 use crate::vfs::Shim;
+
+/// Asks a file of ours for its counts, in a `Report`. SQLite's own numbers are small, and those below 100 are its.
+pub(crate) const FCNTL_COUNTS: c_int = 0x0F0B_A700;
+
+/// The answer to `FCNTL_COUNTS`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Report {
+    /// Where this library's methods are: another copy of it may ask, whose `Report` is another type.
+    asker: *const IoMethods,
+    pub(crate) trees: Vec<(Option<String>, Counts)>,
+}
+
+impl Report {
+    pub(crate) fn new() -> Report {
+        Report { asker: METHODS.as_ptr(), trees: Vec::new() }
+    }
+}
 
 /// What is ours of a file.
 #[derive(Debug)]
@@ -201,12 +220,18 @@ unsafe extern "C" fn file_control(
     argument: *mut c_void,
 ) -> c_int {
     // SAFETY: SQLite calls it with a file that is open, so its head is there, and with what belongs to the operation:
-    // for a pragma three strings, the result, the name and a value or null; for the name of a VFS one.
+    // for a pragma three strings, the result, the name and a value or null; for the name of a VFS one; for counts a
+    // `Report`, if it is of this library.
     unsafe {
         if operation == FCNTL_PRAGMA
             && let Some(result) = pragma(file, argument.cast())
         {
             return result;
+        }
+        if operation == FCNTL_COUNTS && *argument.cast::<*const IoMethods>() == METHODS.as_ptr() {
+            let report = &mut *argument.cast::<Report>();
+            report.trees = tell(file, Reader::by_tree).unwrap_or_default();
+            return OK;
         }
         let result = control(file, operation, argument);
         if operation == FCNTL_VFSNAME && result == OK {

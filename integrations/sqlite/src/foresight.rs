@@ -22,6 +22,7 @@ use std::time::Duration;
 use forebay_lookahead::{HintCounts, Hints, Limits, Takes};
 
 use crate::page::{Kind, Page, Record, Value};
+use crate::tally::Tally;
 use crate::trees::{Lack, Link, NO_ROW, Pages, Path, Tree, Trees, rows_of};
 
 const CURSORS_MAX: usize = 8;
@@ -98,6 +99,7 @@ enum Next {
 #[derive(Debug)]
 pub(crate) struct Foresight {
     pub(crate) trees: Trees,
+    pub(crate) tally: Tally,
     scope: Scope,
     distance_max: u32,
     /// The one used last is the first.
@@ -122,6 +124,7 @@ impl Foresight {
         let counts = HintCounts::default();
         Foresight {
             trees,
+            tally: Tally::default(),
             scope,
             distance_max,
             cursors: Vec::new(),
@@ -137,13 +140,39 @@ impl Foresight {
 
     /// The file has changed.
     pub(crate) fn forget(&mut self) {
+        self.settle();
         self.retire(0);
         self.outer.clear();
         self.trees.forget();
     }
 
+    /// SQLite writes a page.
+    pub(crate) fn written(&mut self, page: u32) {
+        if page == 1 {
+            self.settle(); // the schema may change
+        }
+        self.trees.forget_page(page);
+    }
+
+    /// Moves what was counted to the trees' names, which stay.
+    pub(crate) fn settle(&mut self) {
+        self.tally.settle(|root| self.trees.name(root).map(str::to_owned));
+    }
+
     /// SQLite has read a page, which took so long. Returns whether it was foreseen, and looking ahead is of use.
     pub(crate) fn came(
+        &mut self,
+        number: u32,
+        bytes: &[u8],
+        read: Duration,
+        pages: &mut impl Pages,
+    ) -> bool {
+        let (useful, asked) = (self.counts().useful, self.foresee(number, bytes, read, pages));
+        self.tally.read(number, read, self.counts().useful > useful);
+        asked
+    }
+
+    fn foresee(
         &mut self,
         number: u32,
         bytes: &[u8],
@@ -195,7 +224,7 @@ impl Foresight {
         if hints.asleep() {
             return false;
         }
-        cursor.look_ahead(&mut self.trees, pages);
+        cursor.look_ahead(&mut self.trees, &mut self.tally, pages);
         true
     }
 
@@ -221,11 +250,13 @@ impl Foresight {
     ) -> bool {
         if let Some(at) = self.follow(number, |cursor| cursor.link == Link::Index, pages) {
             let cursor = &mut self.cursors[at];
+            self.tally.belongs(number, cursor.tree.root);
             cursor.enter(page);
             // One that goes to rows is counted by them.
             return if cursor.looks_up { true } else { self.take(at, number, read, pages) };
         }
         if let Some((path, tree)) = self.trees.index_path(number, pages) {
+            self.tally.belongs(number, tree.root);
             let mut cursor = Cursor::new(tree, Link::Index, path);
             cursor.enter(page);
             self.begin(cursor);
@@ -247,7 +278,11 @@ impl Foresight {
         if self.scope == Scope::Full {
             for at in 0..self.cursors.len() {
                 let cursor = &mut self.cursors[at];
-                match cursor.row_came(number, first..=last, &mut self.trees, pages) {
+                let fit = cursor.row_came(number, first..=last, &mut self.trees, pages);
+                if let (Fit::First | Fit::Again, Some(table)) = (&fit, cursor.tree.table) {
+                    self.tally.belongs(number, table);
+                }
+                match fit {
                     Fit::Not => {}
                     Fit::First => return false,
                     Fit::Again => return self.take(at, number, read, pages),
@@ -256,9 +291,11 @@ impl Foresight {
         }
         self.outer_leaf(number, page, bytes, pages);
         if let Some(at) = self.follow(number, Cursor::is_scan, pages) {
+            self.tally.belongs(number, self.cursors[at].tree.root);
             return self.take(at, number, read, pages);
         }
         if let Some((tree, path)) = self.locate(first, number, pages) {
+            self.tally.belongs(number, tree.root);
             if self.scope == Scope::Full {
                 self.find_link(tree.root, number, first..=last, pages);
             }
@@ -500,34 +537,37 @@ impl Cursor {
     }
 
     /// Asks for what comes next, as far as there is room for it.
-    fn look_ahead(&mut self, trees: &mut Trees, pages: &mut impl Pages) {
+    fn look_ahead(&mut self, trees: &mut Trees, tally: &mut Tally, pages: &mut impl Pages) {
         let Some(mut hints) = self.hints.take() else { return };
         let mut room = hints.room();
         if room > 0 {
-            let mut foresee_as = |page: u32, resident: bool, room: &mut u32| {
+            // Where its rows are, or else the tree that it goes through.
+            let (through, to) = (self.tree.root, self.tree.table.unwrap_or(self.tree.root));
+            let mut foresee_as = |page: u32, root: u32, resident: bool, room: &mut u32| {
                 if *room > 0 && !hints.knows(page) {
+                    tally.belongs(page, root);
                     hints.foresee(page, resident);
                     *room -= 1;
                 }
             };
-            self.try_deferred(trees, pages, |page| foresee_as(page, false, &mut room));
+            self.try_deferred(trees, pages, |page| foresee_as(page, to, false, &mut room));
             let mut steps = 0;
             while room > 0 && steps < STEPS_MAX && self.deferred.len() < DEFERRED_MAX {
                 steps += 1; // [FOR-2]
-                let mut foresee = |page| foresee_as(page, false, &mut room);
+                let mut foresee = |page, root| foresee_as(page, root, false, &mut room);
                 match self.advance(trees, pages) {
-                    Next::Page(page) => foresee(page),
-                    Next::Follows(page) => foresee_as(page, true, &mut room),
+                    Next::Page(page) => foresee(page, through),
+                    Next::Follows(page) => foresee_as(page, through, true, &mut room),
                     Next::Row(row) => match self.leaf_of(row, trees, pages) {
-                        Ok(leaf) => foresee(leaf),
+                        Ok(leaf) => foresee(leaf, to),
                         Err(Lack::Page(interior)) => {
-                            foresee(interior);
+                            foresee(interior, to);
                             self.deferred.push((row, interior));
                         }
                         Err(Lack::Answer) => {}
                     },
                     Next::Needs(page) => {
-                        foresee(page);
+                        foresee(page, through);
                         break;
                     }
                     Next::End => break,
@@ -535,6 +575,9 @@ impl Cursor {
             }
             for run in hints.due() {
                 pages.ask(run.first, run.blocks);
+                // Nothing is asked for that is not wanted.
+                (run.first..run.first.saturating_add(run.blocks))
+                    .for_each(|page| tally.asked(page));
             }
         }
         self.hints = Some(hints);

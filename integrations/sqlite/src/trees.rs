@@ -84,6 +84,8 @@ pub(crate) struct Trees {
     /// How many levels of interior pages a table has, by its root.
     heights: HashMap<u32, usize>,
     schema: Option<Vec<Tree>>,
+    /// Of the schema's trees, by root.
+    names: HashMap<u32, String>,
     searches_left: u32,
     bytes: usize,
     bytes_max: usize,
@@ -98,6 +100,7 @@ impl Trees {
             parents: HashMap::new(),
             heights: HashMap::new(),
             schema: None,
+            names: HashMap::new(),
             searches_left: SEARCHES_MAX,
             bytes: 0,
             bytes_max,
@@ -366,7 +369,12 @@ impl Trees {
         self.schema.as_deref()
     }
 
-    fn read_schema(&self, pages: &mut impl Pages) -> Option<Vec<Tree>> {
+    /// The name of a tree of the schema that was read last.
+    pub(crate) fn name(&self, root: u32) -> Option<&str> {
+        self.names.get(&root).map(String::as_str)
+    }
+
+    fn read_schema(&mut self, pages: &mut impl Pages) -> Option<Vec<Tree>> {
         let mut bytes = vec![0; self.geometry.page_size as usize];
         let mut found = Vec::new();
         let mut left = vec![1];
@@ -393,6 +401,8 @@ impl Trees {
             .filter(|named| !named.index)
             .map(|named| (named.table.clone(), named.root))
             .collect();
+        let names = found.iter().map(|named| (named.root, named.name.clone()));
+        self.names = names.chain([(1, "sqlite_schema".to_owned())]).collect();
         let tree = |named: &Named| {
             let table = named.index.then(|| tables.get(&named.table).copied()).flatten();
             Tree { root: named.root, table }
@@ -404,20 +414,22 @@ impl Trees {
 /// A row of the schema that has a tree.
 struct Named {
     index: bool,
+    name: String,
     table: Vec<u8>,
     root: u32,
 }
 
 fn named(page: &Page<'_>, at: usize) -> Option<Named> {
     let mut columns = page.record(at)?.columns();
-    let (kind, _name, table, root) =
-        (columns.next()?, columns.next()?, columns.next()?, columns.next()?);
-    let (Value::Text(kind), Value::Text(table), Value::Integer(root)) = (kind, table, root) else {
+    let [kind, name, table, root] = std::array::from_fn(|_| columns.next());
+    let (Value::Text(kind), Value::Text(name), Value::Text(table)) = (kind?, name?, table?) else {
         return None;
     };
+    let Value::Integer(root) = root? else { return None };
     let root = u32::try_from(root).ok().filter(|root| *root > 0)?;
     matches!(kind, b"table" | b"index").then(|| Named {
         index: kind == b"index",
+        name: String::from_utf8_lossy(name).into_owned(),
         table: table.to_vec(),
         root,
     })
