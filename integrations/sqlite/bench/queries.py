@@ -6,7 +6,8 @@
 
 --make writes a database of so many rows of about 800 bytes first: table `t` (id, k, payload) with an index on k, which is
 random; `j`, whose 40,000 rows lead to rows of `t`; `f`, a tenth of the rows, written in random order; and `v`, the same rows
-in order. Each entrant is `stock`, or `forebay` with URI arguments; the first one is what the others are compared with.
+in order; `m` and `w` (without rowids), 200,000 rows each in file order; `c`, 40,000 rows that lead to rows of `m`, which lead to
+rows of `t`, to rows of `w`, and by `k` to rows of `t` through its index. Each entrant is `stock`, or `forebay` with URI arguments; the first one is what the others are compared with.
 
   cold   the file is dropped from the page cache before each run (--drop-caches: all files are, which takes root)
   warm   the file is in the page cache, and SQLite's own cache is empty at first
@@ -27,6 +28,9 @@ QUERIES = {
     "index": "select count(*), sum(length(payload)) from t where k between 0 and 20000000",
     "index-desc": "select sum(length(payload)) from (select payload from t where k between 0 and 20000000 order by k desc)",
     "join": "select sum(length(payload)) from j cross join t on t.id = j.t_id",
+    "join-three": "select sum(length(m.payload)), sum(length(t.payload)) from c cross join m on m.id = c.m_id cross join t on t.id = m.t_id",
+    "join-index": "select sum(length(t.payload)) from c cross join t on t.k = c.k",
+    "join-without-rowid": "select sum(length(w.payload)) from c cross join w on w.k = c.w_k",
     "scan": "select sum(length(payload)) from v",
     "fragmented": "select sum(length(payload)) from f",
     "covering": "select count(k) from t where k between 0 and 500000000",
@@ -39,6 +43,7 @@ def arguments():
     parser.add_argument("--library", required=True, help="libforebay_sqlite.so")
     parser.add_argument("--database", required=True)
     parser.add_argument("--make", type=int, metavar="ROWS", help="write the database first")
+    parser.add_argument("--make-chain", type=int, metavar="ROWS", help="add the tables of the longer joins to one of so many rows")
     parser.add_argument("--mode", choices=["cold", "warm", "own"], default="cold")
     parser.add_argument("--drop-caches", action="store_true", help="drop all of the page cache, as root")
     parser.add_argument("--rounds", type=int, default=5)
@@ -81,6 +86,26 @@ def make(path, rows):
         db.execute("commit")
     db.execute("create table v(id integer primary key, payload blob)")
     db.execute("insert into v select * from f order by id")
+    db.close()
+    make_chain(path, rows)
+
+
+def make_chain(path, rows):
+    """The tables of the longer joins."""
+    chance = random.Random(15)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("pragma synchronous=off")
+    some = rows // 10
+    db.execute("create table m(id integer primary key, payload blob, t_id integer)")
+    db.execute("create table w(k integer primary key, payload blob) without rowid")
+    db.execute("create table c(id integer primary key, m_id integer, w_k integer, k integer)")
+    db.execute("begin")
+    middle = ((chance.randbytes(780), chance.randrange(rows) + 1) for _ in range(some))
+    db.executemany("insert into m(payload, t_id) values (?, ?)", middle)
+    db.executemany("insert into w values (?, ?)", ((row * 3, chance.randbytes(780)) for row in range(some)))
+    links = ((chance.randrange(some) + 1, 3 * chance.randrange(some), chance.randrange(rows) + 1) for _ in range(some // 5))
+    db.executemany("insert into c(m_id, w_k, k) select ?, ?, k from t where id = ?", links)
+    db.execute("commit")
     db.close()
 
 
@@ -132,6 +157,8 @@ def main():
     sql = QUERIES.get(args.query, args.query)
     if args.make:
         make(args.database, args.make)
+    if args.make_chain:
+        make_chain(args.database, args.make_chain)
     runs = {entrant: [] for entrant in args.entrants}
     for _ in range(args.rounds):
         for entrant in args.entrants:

@@ -87,11 +87,14 @@ impl Tally {
         self.by_name.entry(None).or_default()
     }
 
+    /// The root of a page's tree, if that was said lately.
+    pub(crate) fn root_of(&self, page: u32) -> Option<u32> {
+        let (owned, root) = *self.owners.get(page as usize % OWNERS)?;
+        (owned == page).then_some(root)
+    }
+
     fn of(&mut self, page: u32) -> &mut Counts {
-        let root = match self.owners.get(page as usize % OWNERS) {
-            Some((owned, root)) if *owned == page => *root,
-            _ => return self.unknown(),
-        };
+        let Some(root) = self.root_of(page) else { return self.unknown() };
         // [TAL-2]
         if self.by_root.len() >= TREES_MAX && !self.by_root.contains_key(&root) {
             return self.unknown();
