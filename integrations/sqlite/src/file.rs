@@ -15,6 +15,7 @@ use crate::hint::Descriptor;
 use crate::reader::{Reader, Settings};
 use crate::tally::Counts;
 use crate::vfs::Shim;
+use crate::wal::REGION;
 
 /// Asks a file of ours for its counts, in a `Report`. SQLite's own numbers are small, and those below 100 are its.
 pub(crate) const FCNTL_COUNTS: c_int = 0x0F0B_A700;
@@ -139,10 +140,10 @@ pass_on! {
     control = file_control(operation: c_int, argument: *mut c_void) -> c_int, or NOTFOUND;
     sector_size = sector_size() -> c_int, or 0;
     device_characteristics = device_characteristics() -> c_int, or 0;
-    shm_map = shm_map(page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void) -> c_int, or IOERR;
+    shm_map_real = shm_map(page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void) -> c_int, or IOERR;
     shm_lock = shm_lock(offset: c_int, count: c_int, flags: c_int) -> c_int, or IOERR;
     shm_barrier = shm_barrier(), or ();
-    shm_unmap = shm_unmap(delete: c_int) -> c_int, or IOERR;
+    shm_unmap_real = shm_unmap(delete: c_int) -> c_int, or IOERR;
     fetch = fetch(offset: i64, size: c_int, out: *mut *mut c_void) -> c_int, or {
         *out = ptr::null_mut(); // SQLite then reads
         OK
@@ -211,6 +212,32 @@ unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
     unsafe {
         tell(file, Reader::cut);
         truncate_real(file, size)
+    }
+}
+
+unsafe extern "C" fn shm_map(
+    file: *mut File,
+    region: c_int,
+    size: c_int,
+    extend: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: SQLite calls it with a file that is open. The region stays where it is until `shm_unmap`, or the
+    // file's end.
+    unsafe {
+        let result = shm_map_real(file, region, size, extend, out);
+        if result == OK && size as usize == REGION && !(*out).is_null() {
+            tell(file, |reader| reader.wal.mapped(region as usize, *out));
+        }
+        result
+    }
+}
+
+unsafe extern "C" fn shm_unmap(file: *mut File, delete: c_int) -> c_int {
+    // SAFETY: SQLite calls it with a file that is open.
+    unsafe {
+        tell(file, |reader| reader.wal.unmapped());
+        shm_unmap_real(file, delete)
     }
 }
 

@@ -223,10 +223,12 @@ impl Foresight {
         }
         self.outer_leaf(number, page, bytes, None, pages);
         if let Some((path, tree)) = self.trees.index_path(number, pages) {
-            if let Some(keys) = keys.filter(|_| self.scope == Scope::Full) {
-                self.find_link(tree.root, number, keys, pages);
-            }
             self.tally.belongs(number, tree.root);
+            if let Some(keys) = keys.filter(|_| self.scope == Scope::Full)
+                && let Some(at) = self.find_link(tree.root, number, keys, pages)
+            {
+                return self.take(at, number, read, pages);
+            }
             let mut cursor = Cursor::new(tree, Link::Index, path);
             cursor.enter(page);
             self.begin(cursor);
@@ -254,8 +256,10 @@ impl Foresight {
         }
         if let Some((tree, path)) = self.locate(*keys.start(), number, pages) {
             self.tally.belongs(number, tree.root);
-            if self.scope == Scope::Full {
-                self.find_link(tree.root, number, keys, pages);
+            if self.scope == Scope::Full
+                && let Some(at) = self.find_link(tree.root, number, keys, pages)
+            {
+                return self.take(at, number, read, pages);
             }
             if !path.is_empty() {
                 self.begin(Cursor::new(tree, Link::Rowid, path));
@@ -329,14 +333,15 @@ impl Foresight {
         }
     }
 
-    /// Finds in leaves read lately the rows that lead to one that was read now, which has these keys.
+    /// Finds in leaves read lately the rows that lead to one that was read now, which has these keys. Returns the
+    /// cursor that is known to lead there.
     fn find_link(
         &mut self,
         table: u32,
         leaf: u32,
         keys: RangeInclusive<i64>,
         pages: &mut impl Pages,
-    ) {
+    ) -> Option<usize> {
         let geometry = self.trees.geometry();
         let mut found = Vec::new();
         for outer in self.outer.iter_mut().filter(|outer| outer.number != leaf) {
@@ -347,13 +352,14 @@ impl Foresight {
                 if self.trees.path_to(table, row, leaf, pages).is_none() {
                     continue;
                 }
-                let mut known = self.cursors.iter_mut().filter(|cursor| {
-                    cursor.last_looked_up().is_some_and(|root| outer.looked_up == Some(root))
-                });
-                if let Some(cursor) = known.next() {
-                    cursor.may_lead_on(Stage { root: table, link });
-                } else if outer.looked_up.is_none() {
+                let Some(from) = outer.looked_up else {
                     found.push((outer.number, page.kind(), page.rowid(0), link, at));
+                    continue;
+                };
+                let stage = Stage { root: table, link };
+                let mut cursors = self.cursors.iter_mut();
+                if let Some(at) = cursors.position(|cursor| cursor.leads_on(from, stage)) {
+                    return Some(at);
                 }
             }
         }
@@ -377,6 +383,7 @@ impl Foresight {
             self.cursors.retain(|it| it.hints.is_some() || it.link != link || it.tree != tree);
             self.begin(cursor);
         }
+        None
     }
 
     /// The cursor, of those that `which` chooses, that goes from leaf to leaf and has come to this one.

@@ -15,6 +15,7 @@
 //! | `trees` | the b-trees, as far as their interior pages are known |
 //! | `page` | one page's bytes |
 //! | `tally` | what became of each b-tree's pages |
+//! | `wal` | which pages a write-ahead log holds |
 //! | `hint` | the file's descriptor: asks the kernel for pages, or for what it has at hand |
 //!
 //! From Rust, with the SQLite that a program is linked with (rusqlite's names here):
@@ -52,6 +53,7 @@ mod table;
 mod tally;
 mod trees;
 mod vfs;
+mod wal;
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -20,6 +20,7 @@ use crate::hint::Descriptor;
 use crate::page::{Geometry, HEADER, Kind};
 use crate::tally::{Counts, Tally};
 use crate::trees::{Pages, Trees};
+use crate::wal::WalIndex;
 
 /// The smallest page.
 const PAGE_MIN: usize = 512;
@@ -124,6 +125,9 @@ pub(crate) struct Reader {
     recent_next: usize,
     /// The bytes by which SQLite tells whether another process has changed the file.
     stamp: [u8; 16],
+    pub(crate) wal: WalIndex,
+    /// Of the log from which what is known was learnt.
+    salts: [u32; 2],
     /// Since the file was opened: times it woke, and pages that were asked for, or waited for, until it slept again.
     wakes: u64,
     counts: HintCounts,
@@ -135,6 +139,7 @@ pub(crate) struct Reader {
 /// The file, as its descriptor has it.
 struct Disk<'a> {
     descriptor: &'a Descriptor,
+    wal: &'a WalIndex,
     page_size: u64,
 }
 
@@ -146,6 +151,10 @@ impl Pages for Disk<'_> {
     fn ask(&mut self, first: u32, count: u32) {
         let offset = u64::from(first.saturating_sub(1)) * self.page_size;
         self.descriptor.ask(offset, u64::from(count) * self.page_size);
+    }
+
+    fn elsewhere(&self, page: u32) -> bool {
+        self.wal.holds(page)
     }
 }
 
@@ -169,6 +178,8 @@ impl Reader {
             recent: [0; RECENT],
             recent_next: 0,
             stamp: [0; 16],
+            wal: WalIndex::default(),
+            salts: [0; 2],
             wakes: 0,
             counts: HintCounts::default(),
             tally: Tally::default(),
@@ -280,7 +291,13 @@ impl Reader {
                 if bytes.len() != page_size as usize {
                     return;
                 }
-                let disk = &mut Disk { descriptor: &self.descriptor, page_size: page_size.into() };
+                let salts = self.wal.salts();
+                if salts != self.salts {
+                    self.salts = salts;
+                    foresight.forget(); // what the log held is in the file now
+                }
+                let (descriptor, wal) = (&self.descriptor, &self.wal);
+                let disk = &mut Disk { descriptor, wal, page_size: page_size.into() };
                 let foreseen = foresight.came(number, bytes, read, disk);
                 *calm = if waited || foreseen { 0 } else { *calm + 1 };
                 if *calm > CALM_READS {
@@ -333,11 +350,12 @@ impl Reader {
         let mut foresight = Box::new(Foresight::new(trees, scope, distance_max));
         foresight.tally = std::mem::take(&mut self.tally);
         let page_size = geometry.page_size.into();
-        let disk = &mut Disk { descriptor: &self.descriptor, page_size };
+        let disk = &mut Disk { descriptor: &self.descriptor, wal: &self.wal, page_size };
         for page in self.recent.into_iter().filter(|page| *page > 0) {
             let _ = foresight.trees.load(page, disk);
         }
         self.wakes += 1;
+        self.salts = self.wal.salts();
         self.state = State::Awake(0, foresight);
     }
 

@@ -38,6 +38,8 @@ pub(crate) trait Pages {
     fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool;
     /// Asks for `count` pages from `first` on, counted from 1.
     fn ask(&mut self, first: u32, count: u32);
+    /// Whether a page will not be read from the file, as a write-ahead log holds it.
+    fn elsewhere(&self, page: u32) -> bool;
 }
 
 /// Why there is no answer.

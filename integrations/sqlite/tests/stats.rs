@@ -125,3 +125,34 @@ print('w' in before, names <= {'w', 'rows of it', 'by_k', 'sqlite_schema'} or na
     }
     assert_eq!(says, "True True True\n");
 }
+
+#[test]
+fn pages_in_a_write_ahead_log_are_not_asked_for_in_the_file() {
+    let test = "pages_in_a_write_ahead_log";
+    let script = "
+stock = sqlite3.connect(path, isolation_level=None)
+stock.execute('pragma journal_mode=wal')
+stock.execute('pragma wal_autocheckpoint=0')
+stock.execute('update \"rows of it\" set b = zeroblob(3001) where a % 4 > 0')
+query = 'select sum(length(b)) from \"rows of it\" where k between 0 and 8000'
+def prefetched():
+    cold()
+    db = connect()
+    answer = db.execute(query).fetchall()
+    assert answer == stock.execute(query).fetchall()
+    row = db.execute('select prefetched, useful from forebay_stats where tree = ?', ['rows of it']).fetchone()
+    return row or (0, 0)
+print(*prefetched())
+stock.execute('pragma wal_checkpoint(truncate)')
+print(*prefetched())
+";
+    let Some(says) = python_says(test, script) else { return };
+    let counts: Vec<u64> = says.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    let [prefetched, useful, after, _] = counts[..] else { panic!("{says}") };
+    if after == 0 {
+        client::skip(test, "reads of this disk do not wait");
+        return;
+    }
+    assert!(after > 6_000, "{says}");
+    assert!(prefetched < 2_200 && useful + 300 > prefetched, "{says}");
+}

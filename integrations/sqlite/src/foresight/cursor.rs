@@ -242,7 +242,10 @@ impl Cursor {
             while asker.room > 0 && steps < STEPS_MAX && self.deferred.len() < DEFERRED_MAX {
                 steps += 1; // [FOR-2]
                 match self.advance(trees, pages) {
-                    Next::Page(page) => asker.foresee(page, through, false),
+                    // What has to be looked into is asked for though a log holds a newer one.
+                    Next::Page(page) => {
+                        asker.foresee(page, through, !self.looks_up && pages.elsewhere(page));
+                    }
                     Next::Follows(page) => asker.foresee(page, through, true),
                     Next::Row(key) => self.pursue(0, key, trees, &mut asker, pages),
                     Next::Needs(page) => {
@@ -270,15 +273,15 @@ impl Cursor {
         }
     }
 
-    /// The tree that its look-ups end in.
-    pub(super) fn last_looked_up(&self) -> Option<u32> {
-        self.looked_up(self.stages.len())
-    }
-
-    /// A leaf that its last look-ups read seems to lead on to another tree: the second time, it does.
-    pub(super) fn may_lead_on(&mut self, stage: Stage) {
-        if self.stages.len() >= STAGES_MAX {
-            return;
+    /// A leaf of its look-ups in the tree of this root seems to lead on to another tree: the second time, it does.
+    /// Returns whether that was known.
+    pub(super) fn leads_on(&mut self, from: u32, stage: Stage) -> bool {
+        let known = self.stages.iter().position(|it| *it == stage);
+        if known.is_some_and(|at| self.looked_up(at) == Some(from)) {
+            return true;
+        }
+        if self.stages.len() >= STAGES_MAX || self.looked_up(self.stages.len()) != Some(from) {
+            return false;
         }
         if self.guesses.contains(&stage) {
             self.stages.push(stage);
@@ -286,6 +289,7 @@ impl Cursor {
         } else if self.guesses.len() < GUESSES_MAX {
             self.guesses.push(stage);
         }
+        false
     }
 
     /// Follows a key from this stage on, as far as pages are at hand and there is room; the rest is deferred.
@@ -311,15 +315,20 @@ impl Cursor {
             }
             Err(Lack::Answer) => return,
         };
-        asker.foresee(leaf, root, false);
-        let Some(&Stage { link, .. }) = self.stages.get(stage) else { return };
+        let Some(&Stage { link, .. }) = self.stages.get(stage) else {
+            return asker.foresee(leaf, root, pages.elsewhere(leaf));
+        };
         match trees.led_to(leaf, key, link, pages) {
             Ok(keys) => {
+                asker.foresee(leaf, root, true);
                 for key in keys {
                     self.pursue(stage + 1, key, trees, asker, pages);
                 }
             }
-            Err(Lack::Page(_)) => self.deferred.push(Deferred { stage, key, page: Some(leaf) }),
+            Err(Lack::Page(_)) => {
+                asker.foresee(leaf, root, false);
+                self.deferred.push(Deferred { stage, key, page: Some(leaf) });
+            }
             Err(Lack::Answer) => {}
         }
     }

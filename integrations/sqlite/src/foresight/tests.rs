@@ -17,11 +17,13 @@ const FAST: Duration = Duration::from_micros(3);
 const OWN_CACHE: usize = 60;
 
 /// A file of which some pages are in the kernel's memory.
+#[derive(Default)]
 struct File {
     bytes: Vec<u8>,
     page_size: usize,
     there: HashSet<u32>,
     asked: HashSet<u32>,
+    in_log: HashSet<u32>,
 }
 
 impl File {
@@ -41,7 +43,7 @@ impl File {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let bytes = std::fs::read(path).unwrap();
         let page_size = Geometry::read(&bytes).unwrap().page_size as usize;
-        Some(File { bytes, page_size, there: HashSet::new(), asked: HashSet::new() })
+        Some(File { bytes, page_size, ..File::default() })
     }
 
     fn foresight(&self) -> Foresight {
@@ -83,6 +85,10 @@ impl Pages for File {
             into.copy_from_slice(self.page(page));
         }
         self.there.contains(&page)
+    }
+
+    fn elsewhere(&self, page: u32) -> bool {
+        self.in_log.contains(&page)
     }
 
     fn ask(&mut self, first: u32, count: u32) {
@@ -183,12 +189,7 @@ fn range(file: &File, foresight: &mut Foresight, forward: bool, rows: usize) -> 
 
 impl File {
     fn copy(&self) -> File {
-        File {
-            bytes: self.bytes.clone(),
-            page_size: self.page_size,
-            there: HashSet::new(),
-            asked: HashSet::new(),
-        }
+        File { bytes: self.bytes.clone(), page_size: self.page_size, ..File::default() }
     }
 }
 
@@ -216,6 +217,23 @@ fn the_rows_that_an_index_leads_to_are_foreseen_in_both_directions() {
             );
         }
     }
+}
+
+#[test]
+fn pages_that_a_log_holds_are_not_asked_for() {
+    let Some(mut file) = indexed("pages_that_a_log_holds", 4096) else { return };
+    let mut foresight = file.foresight();
+    let order = range(&file, &mut foresight, true, 5_000);
+    let logged = |page: &u32| {
+        page.is_multiple_of(3) && Kind::of(file.page(*page)[0]) == Some(Kind::TableLeaf)
+    };
+    let (logged, order): (Vec<u32>, Vec<u32>) = order.into_iter().partition(logged);
+    file.in_log = logged.into_iter().collect();
+    let mut foresight = file.foresight();
+    let (waits, _) = file.read(&mut foresight, &order);
+    let wanted: HashSet<u32> = order.iter().copied().collect();
+    assert!(waits * 6 < wanted.len(), "{waits} of {} waited", wanted.len());
+    assert_eq!(file.asked.intersection(&file.in_log).count(), 0);
 }
 
 #[test]
