@@ -156,3 +156,24 @@ print(*prefetched())
     assert!(after > 6_000, "{says}");
     assert!(prefetched < 2_200 && useful + 300 > prefetched, "{says}");
 }
+
+#[test]
+fn mapped_pages_are_served_as_ever() {
+    let script = "
+query = 'select sum(length(b)), count(*) from \"rows of it\" where k between 0 and 5000'
+answer = sqlite3.connect(path).execute(query).fetchone()
+db = connect()
+assert db.execute('pragma mmap_size=1000000000').fetchone()[0] > 10**8
+for _ in range(2):
+    cold()
+    assert db.execute(query).fetchone() == answer
+    db.execute('update \"rows of it\" set b = zeroblob(3000) where a < 100')
+assert db.execute('pragma integrity_check').fetchone() == ('ok',)
+reads = sum(reads for reads, in stats(db, 'reads'))
+print(reads < 1000 or reads)
+";
+    let says = python_says("mapped_pages_are_served_as_ever", script);
+    assert!(says.is_none_or(|says| says
+        == "True
+"));
+}
