@@ -1,4 +1,4 @@
-//! What of SQLite's C interface we use: files, file systems, and four functions.
+//! What of SQLite's C interface we use: files, file systems, a virtual table, and a few functions.
 //!
 //! Declared here rather than by libsqlite3-sys (docs/adr/0016-sqlite-vfs.md). SQLite has promised these layouts since
 //! 3.7.6 and only adds at their ends, under a version number of their own.
@@ -6,6 +6,7 @@
 //! A method that a version or a build lacks is null, so each is an `Option`.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
 
 pub(crate) const OK: c_int = 0;
 pub(crate) const ERROR: c_int = 1;
@@ -110,15 +111,111 @@ pub(crate) struct Functions {
     pub(crate) uri_parameter: UriParameter,
 }
 
-/// `sqlite3_api_routines`, which a loaded extension is handed: as far as we use it, by the functions' positions.
+/// `sqlite3_vtab`: the front of what a module keeps for a table.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Table {
+    _module: *const Module,
+    _references: c_int,
+    _message: *mut c_char,
+}
+
+impl Default for Table {
+    fn default() -> Table {
+        Table { _module: ptr::null(), _references: 0, _message: ptr::null_mut() }
+    }
+}
+
+/// `sqlite3_vtab_cursor`: the front of what a module keeps for a reader of a table.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Cursor {
+    pub(crate) table: *mut Table,
+}
+
+impl Default for Cursor {
+    fn default() -> Cursor {
+        Cursor { table: ptr::null_mut() }
+    }
+}
+
+/// `sqlite3_context`, where a result goes.
+pub(crate) enum Context {}
+
+/// `sqlite3_module` of version 0.
+#[repr(C)]
+pub(crate) struct Module {
+    pub(crate) version: c_int,
+    /// None: the table is there without being created.
+    pub(crate) create: Method<Connect>,
+    pub(crate) connect: Method<Connect>,
+    pub(crate) best_index: Method<unsafe extern "C" fn(*mut Table, *mut c_void) -> c_int>,
+    pub(crate) disconnect: Method<unsafe extern "C" fn(*mut Table) -> c_int>,
+    pub(crate) destroy: Method<unsafe extern "C" fn(*mut Table) -> c_int>,
+    pub(crate) open: Method<unsafe extern "C" fn(*mut Table, *mut *mut Cursor) -> c_int>,
+    pub(crate) close: Method<unsafe extern "C" fn(*mut Cursor) -> c_int>,
+    pub(crate) filter: Method<
+        unsafe extern "C" fn(*mut Cursor, c_int, *const c_char, c_int, *mut *mut c_void) -> c_int,
+    >,
+    pub(crate) next: Method<unsafe extern "C" fn(*mut Cursor) -> c_int>,
+    pub(crate) eof: Method<unsafe extern "C" fn(*mut Cursor) -> c_int>,
+    pub(crate) column: Method<unsafe extern "C" fn(*mut Cursor, *mut Context, c_int) -> c_int>,
+    pub(crate) rowid: Method<unsafe extern "C" fn(*mut Cursor, *mut i64) -> c_int>,
+    /// Writing, transactions, functions, renaming.
+    pub(crate) unused: [Method<Anything>; 7],
+}
+
+pub(crate) type Connect = unsafe extern "C" fn(
+    *mut c_void,
+    *mut c_void,
+    c_int,
+    *const *const c_char,
+    *mut *mut Table,
+    *mut *mut c_char,
+) -> c_int;
+
+/// An extension's entry point.
+pub(crate) type Extension =
+    unsafe extern "C" fn(*mut c_void, *mut *mut c_char, *const Routines) -> c_int;
+
+/// What `sqlite3_exec` calls for each row.
+type Each = unsafe extern "C" fn(*mut c_void, c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
+type Exec = unsafe extern "C" fn(
+    *mut c_void,
+    *const c_char,
+    Option<Each>,
+    *mut c_void,
+    *mut *mut c_char,
+) -> c_int;
+type CreateModule =
+    unsafe extern "C" fn(*mut c_void, *const c_char, *const Module, *mut c_void) -> c_int;
+type FileControl = unsafe extern "C" fn(*mut c_void, *const c_char, c_int, *mut c_void) -> c_int;
+
+/// `sqlite3_api_routines`, which a loaded extension is handed: as far as we use it, by the functions' positions. Builds
+/// without virtual tables have null for theirs.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Routines {
-    _before_mprintf: [*const c_void; 69],
+    _before_create_module: [*const c_void; 47],
+    pub(crate) create_module: Option<CreateModule>,
+    _before_declare_vtab: [*const c_void; 2],
+    pub(crate) declare_vtab: Option<unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int>,
+    _before_exec: [*const c_void; 4],
+    pub(crate) exec: Exec,
+    _before_mprintf: [*const c_void; 13],
     pub(crate) print: Print,
-    _before_vfs_find: [*const c_void; 71],
+    _before_result_int64: [*const c_void; 13],
+    pub(crate) result_int64: unsafe extern "C" fn(*mut Context, i64),
+    _before_result_text: [*const c_void; 1],
+    /// The last argument is a destructor, or -1 for a text that is to be copied.
+    pub(crate) result_text: unsafe extern "C" fn(*mut Context, *const c_char, c_int, isize),
+    _before_file_control: [*const c_void; 41],
+    pub(crate) file_control: FileControl,
+    _before_vfs_find: [*const c_void; 13],
     pub(crate) find: Find,
     pub(crate) register: Register,
     _before_uri_parameter: [*const c_void; 46],
     pub(crate) uri_parameter: UriParameter,
+    _before_auto_extension: [*const c_void; 2],
+    pub(crate) auto_extension: unsafe extern "C" fn(Option<Anything>) -> c_int,
 }

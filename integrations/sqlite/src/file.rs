@@ -13,7 +13,27 @@ use std::ptr;
 use crate::abi::{ERROR, FCNTL_PRAGMA, FCNTL_VFSNAME, File, IOERR, IoMethods, NOTFOUND, OK};
 use crate::hint::Descriptor;
 use crate::reader::{Reader, Settings};
+use crate::tally::Counts;
 use crate::vfs::Shim;
+use crate::wal::REGION;
+
+/// Asks a file of ours for its counts, in a `Report`. SQLite's own numbers are small, and those below 100 are its.
+pub(crate) const FCNTL_COUNTS: c_int = 0x0F0B_A700;
+
+/// The answer to `FCNTL_COUNTS`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Report {
+    /// Where this library's methods are: another copy of it may ask, whose `Report` is another type.
+    asker: *const IoMethods,
+    pub(crate) trees: Vec<(Option<String>, Counts)>,
+}
+
+impl Report {
+    pub(crate) fn new() -> Report {
+        Report { asker: METHODS.as_ptr(), trees: Vec::new() }
+    }
+}
 
 /// What is ours of a file.
 #[derive(Debug)]
@@ -120,10 +140,10 @@ pass_on! {
     control = file_control(operation: c_int, argument: *mut c_void) -> c_int, or NOTFOUND;
     sector_size = sector_size() -> c_int, or 0;
     device_characteristics = device_characteristics() -> c_int, or 0;
-    shm_map = shm_map(page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void) -> c_int, or IOERR;
+    shm_map_real = shm_map(page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void) -> c_int, or IOERR;
     shm_lock = shm_lock(offset: c_int, count: c_int, flags: c_int) -> c_int, or IOERR;
     shm_barrier = shm_barrier(), or ();
-    shm_unmap = shm_unmap(delete: c_int) -> c_int, or IOERR;
+    shm_unmap_real = shm_unmap(delete: c_int) -> c_int, or IOERR;
     fetch = fetch(offset: i64, size: c_int, out: *mut *mut c_void) -> c_int, or {
         *out = ptr::null_mut(); // SQLite then reads
         OK
@@ -195,18 +215,50 @@ unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
     }
 }
 
+unsafe extern "C" fn shm_map(
+    file: *mut File,
+    region: c_int,
+    size: c_int,
+    extend: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: SQLite calls it with a file that is open. The region stays where it is until `shm_unmap`, or the
+    // file's end.
+    unsafe {
+        let result = shm_map_real(file, region, size, extend, out);
+        if result == OK && size as usize == REGION && !(*out).is_null() {
+            tell(file, |reader| reader.wal.mapped(region as usize, *out));
+        }
+        result
+    }
+}
+
+unsafe extern "C" fn shm_unmap(file: *mut File, delete: c_int) -> c_int {
+    // SAFETY: SQLite calls it with a file that is open.
+    unsafe {
+        tell(file, |reader| reader.wal.unmapped());
+        shm_unmap_real(file, delete)
+    }
+}
+
 unsafe extern "C" fn file_control(
     file: *mut File,
     operation: c_int,
     argument: *mut c_void,
 ) -> c_int {
     // SAFETY: SQLite calls it with a file that is open, so its head is there, and with what belongs to the operation:
-    // for a pragma three strings, the result, the name and a value or null; for the name of a VFS one.
+    // for a pragma three strings, the result, the name and a value or null; for the name of a VFS one; for counts a
+    // `Report`, if it is of this library.
     unsafe {
         if operation == FCNTL_PRAGMA
             && let Some(result) = pragma(file, argument.cast())
         {
             return result;
+        }
+        if operation == FCNTL_COUNTS && *argument.cast::<*const IoMethods>() == METHODS.as_ptr() {
+            let report = &mut *argument.cast::<Report>();
+            report.trees = tell(file, Reader::by_tree).unwrap_or_default();
+            return OK;
         }
         let result = control(file, operation, argument);
         if operation == FCNTL_VFSNAME && result == OK {

@@ -9,10 +9,13 @@
 //! | `abi` | SQLite's C interface, as far as it is used |
 //! | `vfs` | the file system that SQLite sees: opens files, passes the rest on |
 //! | `file` | a database file that SQLite sees: passes all on, tells the reader of reads |
+//! | `table` | `forebay_stats`, as a table |
 //! | `reader` | when reads are looked at: where they wait |
 //! | `foresight` | what SQLite will read next |
 //! | `trees` | the b-trees, as far as their interior pages are known |
 //! | `page` | one page's bytes |
+//! | `tally` | what became of each b-tree's pages |
+//! | `wal` | which pages a write-ahead log holds |
 //! | `hint` | the file's descriptor: asks the kernel for pages, or for what it has at hand |
 //!
 //! From Rust, with the SQLite that a program is linked with (rusqlite's names here):
@@ -46,8 +49,11 @@ mod foresight;
 mod hint;
 mod page;
 mod reader;
+mod table;
+mod tally;
 mod trees;
 mod vfs;
+mod wal;
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -136,12 +142,12 @@ pub unsafe extern "C" fn forebay_sqlite_register(
 /// SQLite's: `routines` are its functions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_forebaysqlite_init(
-    _connection: *mut c_void,
+    connection: *mut c_void,
     _message: *mut *mut c_char,
     routines: *const Routines,
 ) -> c_int {
     // SAFETY: as SQLite promises.
-    unsafe { load(routines, false) }
+    unsafe { load(connection, routines, false) }
 }
 
 /// What SQLite looks for first in any extension.
@@ -150,12 +156,12 @@ pub unsafe extern "C" fn sqlite3_forebaysqlite_init(
 /// As for [`sqlite3_forebaysqlite_init`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_extension_init(
-    _connection: *mut c_void,
+    connection: *mut c_void,
     _message: *mut *mut c_char,
     routines: *const Routines,
 ) -> c_int {
     // SAFETY: as SQLite promises.
-    unsafe { load(routines, false) }
+    unsafe { load(connection, routines, false) }
 }
 
 /// The entry point that makes it the process's default VFS.
@@ -164,18 +170,45 @@ pub unsafe extern "C" fn sqlite3_extension_init(
 /// As for [`sqlite3_forebaysqlite_init`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_forebay_default_init(
-    _connection: *mut c_void,
+    connection: *mut c_void,
     _message: *mut *mut c_char,
     routines: *const Routines,
 ) -> c_int {
     // SAFETY: as SQLite promises.
-    unsafe { load(routines, true) }
+    unsafe { load(connection, routines, true) }
+}
+
+/// Gives a connection the table `forebay_stats`: for `sqlite3_auto_extension`, which calls it for each that is opened. A loaded
+/// extension has done so by itself.
+///
+/// # Safety
+/// As for [`sqlite3_forebaysqlite_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_sqlite_stats(
+    connection: *mut c_void,
+    _message: *mut *mut c_char,
+    routines: *const Routines,
+) -> c_int {
+    // SAFETY: as SQLite promises; a build that loads no extensions hands over none.
+    unsafe {
+        if !routines.is_null() {
+            table::add(connection, routines);
+        }
+    }
+    abi::OK
 }
 
 /// # Safety
-/// `routines` are the functions of the SQLite that calls.
-unsafe fn load(routines: *const Routines, as_default: bool) -> c_int {
-    // SAFETY: SQLite's table holds more functions than ours, in the same places (contract above).
+/// `routines` are the functions of the SQLite that calls, for `connection`.
+unsafe fn load(connection: *mut c_void, routines: *const Routines, as_default: bool) -> c_int {
+    // SAFETY: SQLite's table holds more functions than ours, in the same places (contract above); what it is to call
+    // for each connection takes what extensions take, whatever it is declared to.
+    unsafe {
+        table::add(connection, routines);
+        let each = std::mem::transmute::<abi::Extension, abi::Anything>(forebay_sqlite_stats);
+        ((*routines).auto_extension)(Some(each));
+    }
+    // SAFETY: as above.
     let routines = unsafe { &*routines };
     let functions = Functions {
         find: routines.find,

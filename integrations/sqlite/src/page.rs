@@ -130,6 +130,29 @@ impl<'a> Page<'a> {
         Some(varint(cell.get(before..)?)?.0 as i64)
     }
 
+    /// What a leaf's rows are found by: in a table the rowid, in an index the first column, if it is an integer.
+    pub(crate) fn key(&self, at: usize) -> Option<i64> {
+        match self.kind {
+            Kind::TableLeaf => self.rowid(at),
+            Kind::IndexLeaf => self.record(at)?.first_integer(),
+            Kind::TableInterior | Kind::IndexInterior => None,
+        }
+    }
+
+    /// The places of the rows of this key, in a leaf in order.
+    pub(crate) fn places(&self, key: i64) -> impl Iterator<Item = usize> {
+        let (mut first, mut end) = (0, self.cells());
+        while first < end {
+            let middle = first + (end - first) / 2;
+            if self.key(middle).is_some_and(|it| it >= key) {
+                end = middle;
+            } else {
+                first = middle + 1;
+            }
+        }
+        (first..self.cells()).take_while(move |at| self.key(*at) == Some(key))
+    }
+
     /// A cell's record, as far as it lies in this page.
     pub(crate) fn record(&self, at: usize) -> Option<Record<'a>> {
         let mut cell = self.cell(at)?;
@@ -190,6 +213,14 @@ impl<'a> Record<'a> {
             let bytes = self.bytes.get(start..start.checked_add(size)?)?;
             Some(value(kind, bytes))
         })
+    }
+
+    /// The first column, if it is an integer.
+    pub(crate) fn first_integer(self) -> Option<i64> {
+        match self.columns().next()? {
+            Value::Integer(integer) => Some(integer),
+            Value::Text(_) | Value::Other => None,
+        }
     }
 
     /// The last column, if it is an integer: in an index, the rowid of the row.
@@ -277,6 +308,7 @@ mod tests {
         let mut found = 0;
         for at in 0..page.cells() + 2 {
             found += usize::from(page.child(at).is_some()) + usize::from(page.rowid(at).is_some());
+            found += page.key(at).map_or(0, |key| page.places(key).count());
             if let Some(record) = page.record(at) {
                 found += record.columns().count() + usize::from(record.last_integer().is_some());
             }

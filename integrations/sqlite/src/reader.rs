@@ -18,7 +18,9 @@ use forebay_lookahead::{HINTS_MOST, HintCounts, read_waited};
 use crate::foresight::{Foresight, Scope};
 use crate::hint::Descriptor;
 use crate::page::{Geometry, HEADER, Kind};
+use crate::tally::{Counts, Tally};
 use crate::trees::{Pages, Trees};
+use crate::wal::WalIndex;
 
 /// The smallest page.
 const PAGE_MIN: usize = 512;
@@ -123,14 +125,21 @@ pub(crate) struct Reader {
     recent_next: usize,
     /// The bytes by which SQLite tells whether another process has changed the file.
     stamp: [u8; 16],
+    pub(crate) wal: WalIndex,
+    /// Of the log from which what is known was learnt.
+    salts: [u32; 2],
     /// Since the file was opened: times it woke, and pages that were asked for, or waited for, until it slept again.
     wakes: u64,
     counts: HintCounts,
+    /// By tree, while asleep; and what was read then.
+    tally: Tally,
+    asleep: Counts,
 }
 
 /// The file, as its descriptor has it.
 struct Disk<'a> {
     descriptor: &'a Descriptor,
+    wal: &'a WalIndex,
     page_size: u64,
 }
 
@@ -142,6 +151,10 @@ impl Pages for Disk<'_> {
     fn ask(&mut self, first: u32, count: u32) {
         let offset = u64::from(first.saturating_sub(1)) * self.page_size;
         self.descriptor.ask(offset, u64::from(count) * self.page_size);
+    }
+
+    fn elsewhere(&self, page: u32) -> bool {
+        self.wal.holds(page)
     }
 }
 
@@ -165,8 +178,12 @@ impl Reader {
             recent: [0; RECENT],
             recent_next: 0,
             stamp: [0; 16],
+            wal: WalIndex::default(),
+            salts: [0; 2],
             wakes: 0,
             counts: HintCounts::default(),
+            tally: Tally::default(),
+            asleep: Counts::default(),
         };
         reader.sleep();
         reader
@@ -193,6 +210,19 @@ impl Reader {
         )
     }
 
+    /// What came of it for each tree, and for the pages whose tree is not known.
+    pub(crate) fn by_tree(&mut self) -> Vec<(Option<String>, Counts)> {
+        let tally = match &mut self.state {
+            State::Awake(_, foresight) => {
+                foresight.settle();
+                &mut foresight.tally
+            }
+            _ => &mut self.tally,
+        };
+        tally.unknown().add(std::mem::take(&mut self.asleep));
+        tally.settled().map(|(name, counts)| (name.map(str::to_owned), counts)).collect()
+    }
+
     /// A read begins: when, if it is to be timed.
     pub(crate) fn begins(&mut self) -> Option<Instant> {
         match &mut self.state {
@@ -211,6 +241,11 @@ impl Reader {
 
     /// A read that was not timed has ended, and well.
     pub(crate) fn passed(&mut self, offset: i64, bytes: &[u8]) {
+        self.asleep.reads += u64::from(bytes.len() >= PAGE_MIN);
+        self.noted(offset, bytes);
+    }
+
+    fn noted(&mut self, offset: i64, bytes: &[u8]) {
         if bytes.len() < PAGE_MIN {
             if offset == 24 && bytes.len() == self.stamp.len() {
                 self.stamped(bytes);
@@ -226,7 +261,7 @@ impl Reader {
     /// A timed read has ended, and well.
     pub(crate) fn ended(&mut self, began: Instant, offset: i64, bytes: &[u8]) {
         let read = began.elapsed();
-        self.passed(offset, bytes);
+        self.noted(offset, bytes);
         if bytes.len() >= PAGE_MIN
             && let Some(number) = number_of(offset, bytes.len())
         {
@@ -236,6 +271,9 @@ impl Reader {
 
     fn timed(&mut self, number: u32, bytes: &[u8], read: Duration) {
         let waited = read_waited(read);
+        if !matches!(self.state, State::Awake(..)) {
+            self.asleep.read(read, false);
+        }
         match &mut self.state {
             State::LeftAlone => {}
             State::Asleep(_) if waited => self.state = State::Alert(ALERT_READS),
@@ -253,7 +291,13 @@ impl Reader {
                 if bytes.len() != page_size as usize {
                     return;
                 }
-                let disk = &mut Disk { descriptor: &self.descriptor, page_size: page_size.into() };
+                let salts = self.wal.salts();
+                if salts != self.salts {
+                    self.salts = salts;
+                    foresight.forget(); // what the log held is in the file now
+                }
+                let (descriptor, wal) = (&self.descriptor, &self.wal);
+                let disk = &mut Disk { descriptor, wal, page_size: page_size.into() };
                 let foreseen = foresight.came(number, bytes, read, disk);
                 *calm = if waited || foreseen { 0 } else { *calm + 1 };
                 if *calm > CALM_READS {
@@ -269,7 +313,7 @@ impl Reader {
             && let Some(page) = (offset as u64).checked_div(size as u64)
             && let Ok(page) = u32::try_from(page + 1)
         {
-            foresight.trees.forget_page(page);
+            foresight.written(page);
         }
     }
 
@@ -304,17 +348,23 @@ impl Reader {
         let trees = Trees::new(geometry, self.settings.memory);
         let Settings { scope, distance_max, .. } = self.settings;
         let mut foresight = Box::new(Foresight::new(trees, scope, distance_max));
+        foresight.tally = std::mem::take(&mut self.tally);
         let page_size = geometry.page_size.into();
-        let disk = &mut Disk { descriptor: &self.descriptor, page_size };
+        let disk = &mut Disk { descriptor: &self.descriptor, wal: &self.wal, page_size };
         for page in self.recent.into_iter().filter(|page| *page > 0) {
             let _ = foresight.trees.load(page, disk);
         }
         self.wakes += 1;
+        self.salts = self.wal.salts();
         self.state = State::Awake(0, foresight);
     }
 
     fn sleep(&mut self) {
         self.counts = self.counts();
+        if let State::Awake(_, foresight) = &mut self.state {
+            foresight.settle();
+            self.tally = std::mem::take(&mut foresight.tally);
+        }
         self.state = match self.settings.scope {
             Scope::Off => State::LeftAlone,
             Scope::Scan | Scope::Full => State::Asleep(Samples::ALL),

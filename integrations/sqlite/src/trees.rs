@@ -30,6 +30,8 @@ const SEARCH_PAGES_MAX: usize = 256;
 const SEARCHES_MAX: u32 = 16;
 /// A table's and an entry's own bytes, about.
 const ENTRY_BYTES: usize = 64;
+/// Of the rows of one key, so many are followed.
+const LED_MAX: usize = 64;
 /// An index's entry whose rowid is not in the page.
 pub(crate) const NO_ROW: i64 = i64::MIN;
 
@@ -39,6 +41,8 @@ pub(crate) trait Pages {
     fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool;
     /// Asks for `count` pages from `first` on, counted from 1.
     fn ask(&mut self, first: u32, count: u32);
+    /// Whether a page will not be read from the file, as a write-ahead log holds it.
+    fn elsewhere(&self, page: u32) -> bool;
 }
 
 /// Why there is no answer.
@@ -74,8 +78,11 @@ pub(crate) struct Tree {
 struct Interior {
     kind: Kind,
     children: Vec<u32>,
-    /// Between each two children: a table's largest rowid in the first of them, an index's row at this place.
+    /// Between each two children: a table's largest rowid in the first of them, of an index's row at this place the first
+    /// column; `NO_ROW` where that is no integer.
     keys: Vec<i64>,
+    /// Between each two children of an index, the row that the entry at this place leads to.
+    between: Vec<i64>,
 }
 
 #[derive(Debug)]
@@ -87,6 +94,8 @@ pub(crate) struct Trees {
     /// How many levels of interior pages a table has, by its root.
     heights: HashMap<u32, usize>,
     schema: Option<Vec<Tree>>,
+    /// Of the schema's trees, by root.
+    names: HashMap<u32, String>,
     searches_left: u32,
     bytes: usize,
     bytes_max: usize,
@@ -101,6 +110,7 @@ impl Trees {
             parents: HashMap::new(),
             heights: HashMap::new(),
             schema: None,
+            names: HashMap::new(),
             searches_left: SEARCHES_MAX,
             bytes: 0,
             bytes_max,
@@ -148,12 +158,20 @@ impl Trees {
         let kind = page.kind();
         let children: Option<Vec<u32>> = (0..=page.cells()).map(|at| page.child(at)).collect();
         let children = children.filter(|_| kind.is_interior())?;
-        let key = |at| match kind {
-            Kind::TableInterior => page.rowid(at),
-            _ => Some(page.record(at).and_then(Record::last_integer).unwrap_or(NO_ROW)),
+        let of_index = |which: &dyn Fn(Record<'_>) -> Option<i64>| {
+            let integer = |at| page.record(at).and_then(which).unwrap_or(NO_ROW);
+            (0..page.cells()).map(integer).collect::<Vec<_>>()
         };
-        let keys: Vec<i64> = (0..page.cells()).map(key).collect::<Option<_>>()?;
-        let each = if kind == Kind::TableInterior { 12 } else { 12 + ENTRY_BYTES / 2 };
+        let (keys, between, each) = match kind {
+            Kind::TableInterior => {
+                let rowids: Option<Vec<_>> = (0..page.cells()).map(|at| page.rowid(at)).collect();
+                (rowids?, Vec::new(), 12)
+            }
+            _ => {
+                let first = of_index(&|record| record.first_integer());
+                (first, of_index(&|record| record.last_integer()), 20 + ENTRY_BYTES / 2)
+            }
+        };
         let bytes = ENTRY_BYTES + children.len() * each;
         if self.bytes + bytes > self.bytes_max {
             self.forget_pages();
@@ -165,7 +183,7 @@ impl Trees {
         if kind == Kind::IndexInterior {
             self.parents.extend(children.iter().map(|child| (*child, number)));
         }
-        self.interiors.insert(number, Rc::new(Interior { kind, children, keys }));
+        self.interiors.insert(number, Rc::new(Interior { kind, children, keys, between }));
         Some(())
     }
 
@@ -206,26 +224,56 @@ impl Trees {
         rows_of(&page, link, into).ok_or(Lack::Answer)
     }
 
-    /// The leaf of a table that holds a rowid, once `table_path` has found one of its leaves.
+    /// The keys that a leaf's rows of a key lead to, if it is at hand.
+    pub(crate) fn led_to(
+        &mut self,
+        leaf: u32,
+        key: i64,
+        link: Link,
+        pages: &mut impl Pages,
+    ) -> Result<Vec<i64>, Lack> {
+        if !pages.at_hand(leaf, &mut self.page) {
+            return Err(Lack::Page(leaf));
+        }
+        let page = Page::read(&self.page, leaf, self.geometry).ok_or(Lack::Answer)?;
+        Ok(page.places(key).filter_map(|at| link.follow(&page, at)).take(LED_MAX).collect())
+    }
+
+    /// The leaf of a tree that holds a key, once `path_to` has found one of its leaves: a rowid of a table, the first
+    /// column of an index.
     pub(crate) fn leaf_of(
         &mut self,
         root: u32,
-        rowid: i64,
+        key: i64,
         pages: &mut impl Pages,
     ) -> Result<u32, Lack> {
         let height = *self.heights.get(&root).ok_or(Lack::Answer)?;
         let mut page = root;
         for _ in 0..height {
-            page = self.child_for(page, rowid, pages)?.1;
+            let (slot, child) = self.child_for(page, key, pages)?;
+            let interior = self.interior(page, pages)?;
+            // A table without rowids has the row here, and with a key of one column no other. An index may have more of
+            // it below.
+            let here =
+                interior.kind == Kind::IndexInterior && interior.keys.get(slot) == Some(&key);
+            if here && self.is_table(root) {
+                return Err(Lack::Answer);
+            }
+            page = child;
         }
         Ok(page)
     }
 
-    /// The way to a leaf of a table that holds a rowid, if the tree at this root has it.
-    pub(crate) fn table_path(
+    fn is_table(&self, root: u32) -> bool {
+        let mut trees = self.schema.iter().flatten();
+        trees.any(|tree| tree.root == root && tree.table.is_none())
+    }
+
+    /// The way to a leaf that holds a key, if it is of the tree at this root.
+    pub(crate) fn path_to(
         &mut self,
         root: u32,
-        rowid: i64,
+        key: i64,
         leaf: u32,
         pages: &mut impl Pages,
     ) -> Option<Path> {
@@ -236,7 +284,7 @@ impl Trees {
             if self.heights.get(&root).is_some_and(|height| *height == path.len()) {
                 return None;
             }
-            let (slot, child) = match self.child_for(page, rowid, pages) {
+            let (slot, child) = match self.child_for(page, key, pages) {
                 Ok(found) => found,
                 Err(lack) => {
                     lack.ask(pages);
@@ -256,14 +304,11 @@ impl Trees {
     fn child_for(
         &mut self,
         page: u32,
-        rowid: i64,
+        key: i64,
         pages: &mut impl Pages,
     ) -> Result<(usize, u32), Lack> {
         let interior = self.interior(page, pages)?;
-        if interior.kind != Kind::TableInterior {
-            return Err(Lack::Answer);
-        }
-        let slot = interior.keys.partition_point(|key| *key < rowid);
+        let slot = interior.keys.partition_point(|it| *it < key);
         Ok((slot, interior.children[slot]))
     }
 
@@ -348,7 +393,7 @@ impl Trees {
                 && let Some(&child) = interior.children.get(next)
             {
                 way.push((page, next));
-                break (child, interior.keys.get(slot.min(next)).copied().unwrap_or(NO_ROW));
+                break (child, interior.between.get(slot.min(next)).copied().unwrap_or(NO_ROW));
             }
         };
         while way.len() < path.len() {
@@ -369,7 +414,12 @@ impl Trees {
         self.schema.as_deref()
     }
 
-    fn read_schema(&self, pages: &mut impl Pages) -> Option<Vec<Tree>> {
+    /// The name of a tree of the schema that was read last.
+    pub(crate) fn name(&self, root: u32) -> Option<&str> {
+        self.names.get(&root).map(String::as_str)
+    }
+
+    fn read_schema(&mut self, pages: &mut impl Pages) -> Option<Vec<Tree>> {
         let mut bytes = vec![0; self.geometry.page_size as usize];
         let mut found = Vec::new();
         let mut left = vec![1];
@@ -396,6 +446,8 @@ impl Trees {
             .filter(|named| !named.index)
             .map(|named| (named.table.clone(), named.root))
             .collect();
+        let names = found.iter().map(|named| (named.root, named.name.clone()));
+        self.names = names.chain([(1, "sqlite_schema".to_owned())]).collect();
         let tree = |named: &Named| {
             let table = named.index.then(|| tables.get(&named.table).copied()).flatten();
             Tree { root: named.root, table }
@@ -407,23 +459,25 @@ impl Trees {
 /// A row of the schema that has a tree.
 struct Named {
     index: bool,
+    name: String,
     table: Vec<u8>,
     root: u32,
 }
 
 fn named(page: &Page<'_>, at: usize) -> Option<Named> {
     let mut columns = page.record(at)?.columns();
-    let (kind, _name, table, root) =
-        (columns.next()?, columns.next()?, columns.next()?, columns.next()?);
-    let (Value::Text(kind), Value::Text(table), Value::Integer(root)) = (kind, table, root) else {
+    let [kind, name, table, root] = std::array::from_fn(|_| columns.next());
+    let (Value::Text(kind), Value::Text(name), Value::Text(table)) = (kind?, name?, table?) else {
         return None;
     };
+    let Value::Integer(root) = root? else { return None };
     let root = u32::try_from(root).ok().filter(|root| *root > 0)?;
     if table.len() > NAME_MAX {
         return None;
     }
     matches!(kind, b"table" | b"index").then(|| Named {
         index: kind == b"index",
+        name: String::from_utf8_lossy(name).into_owned(),
         table: table.to_vec(),
         root,
     })
@@ -432,29 +486,36 @@ fn named(page: &Page<'_>, at: usize) -> Option<Named> {
 /// Where a leaf's rows say which rows of a table they lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// In an index: its last column is the rowid.
+    /// In an index: its last column is the rowid, or the key of a table without rowids.
     Index,
-    /// In a table that is joined with another: this column is the other's rowid.
+    /// In a table that is joined with another: this column is the other's rowid, or is looked for in its index.
     Column(usize),
     /// The table's rowid is the other's as well.
     Rowid,
 }
 
-/// The rows that a leaf leads to, in order.
-pub(crate) fn rows_of(page: &Page<'_>, link: Link, into: &mut Vec<i64>) -> Option<()> {
-    let expected = if link == Link::Index { Kind::IndexLeaf } else { Kind::TableLeaf };
-    if page.kind() != expected {
-        return None;
+impl Link {
+    /// The key that a leaf's row leads to.
+    fn follow(self, page: &Page<'_>, at: usize) -> Option<i64> {
+        match self {
+            Link::Index => page.record(at)?.last_integer(),
+            Link::Rowid => page.rowid(at),
+            Link::Column(column) => match page.record(at)?.columns().nth(column)? {
+                Value::Integer(row) => Some(row),
+                Value::Text(_) | Value::Other => None,
+            },
+        }
     }
-    let row = |at| match link {
-        Link::Index => page.record(at)?.last_integer(),
-        Link::Rowid => page.rowid(at),
-        Link::Column(column) => match page.record(at)?.columns().nth(column)? {
-            Value::Integer(row) => Some(row),
-            Value::Text(_) | Value::Other => None,
-        },
-    };
+}
+
+/// The keys that a leaf leads to, in order.
+pub(crate) fn rows_of(page: &Page<'_>, link: Link, into: &mut Vec<i64>) -> Option<()> {
+    match (page.kind(), link) {
+        (Kind::IndexLeaf, Link::Index | Link::Column(_)) => {}
+        (Kind::TableLeaf, Link::Rowid | Link::Column(_)) => {}
+        _ => return None,
+    }
     into.clear();
-    into.extend((0..page.cells()).map(|at| row(at).unwrap_or(NO_ROW)));
+    into.extend((0..page.cells()).map(|at| link.follow(page, at).unwrap_or(NO_ROW)));
     Some(())
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use super::*;
 use crate::page::{Geometry, Record};
+use crate::trees::rows_of;
 
 mod damage;
 
@@ -18,11 +19,13 @@ const FAST: Duration = Duration::from_micros(3);
 const OWN_CACHE: usize = 60;
 
 /// A file of which some pages are in the kernel's memory.
+#[derive(Default)]
 struct File {
     bytes: Vec<u8>,
     page_size: usize,
     there: HashSet<u32>,
     asked: HashSet<u32>,
+    in_log: HashSet<u32>,
 }
 
 impl File {
@@ -42,7 +45,7 @@ impl File {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let bytes = std::fs::read(path).unwrap();
         let page_size = Geometry::read(&bytes).unwrap().page_size as usize;
-        Some(File { bytes, page_size, there: HashSet::new(), asked: HashSet::new() })
+        Some(File { bytes, page_size, ..File::default() })
     }
 
     fn foresight(&self) -> Foresight {
@@ -84,6 +87,10 @@ impl Pages for File {
             into.copy_from_slice(self.page(page));
         }
         self.there.contains(&page)
+    }
+
+    fn elsewhere(&self, page: u32) -> bool {
+        self.in_log.contains(&page)
     }
 
     fn ask(&mut self, first: u32, count: u32) {
@@ -184,12 +191,7 @@ fn range(file: &File, foresight: &mut Foresight, forward: bool, rows: usize) -> 
 
 impl File {
     fn copy(&self) -> File {
-        File {
-            bytes: self.bytes.clone(),
-            page_size: self.page_size,
-            there: HashSet::new(),
-            asked: HashSet::new(),
-        }
+        File { bytes: self.bytes.clone(), page_size: self.page_size, ..File::default() }
     }
 }
 
@@ -217,6 +219,23 @@ fn the_rows_that_an_index_leads_to_are_foreseen_in_both_directions() {
             );
         }
     }
+}
+
+#[test]
+fn pages_that_a_log_holds_are_not_asked_for() {
+    let Some(mut file) = indexed("pages_that_a_log_holds", 4096) else { return };
+    let mut foresight = file.foresight();
+    let order = range(&file, &mut foresight, true, 5_000);
+    let logged = |page: &u32| {
+        page.is_multiple_of(3) && Kind::of(file.page(*page)[0]) == Some(Kind::TableLeaf)
+    };
+    let (logged, order): (Vec<u32>, Vec<u32>) = order.into_iter().partition(logged);
+    file.in_log = logged.into_iter().collect();
+    let mut foresight = file.foresight();
+    let (waits, _) = file.read(&mut foresight, &order);
+    let wanted: HashSet<u32> = order.iter().copied().collect();
+    assert!(waits * 6 < wanted.len(), "{waits} of {} waited", wanted.len());
+    assert_eq!(file.asked.intersection(&file.in_log).count(), 0);
 }
 
 #[test]
@@ -375,4 +394,93 @@ fn rows_that_share_leaves_are_foreseen_leaf_by_leaf() {
         let wanted = order.iter().collect::<HashSet<_>>().len();
         assert!(waits * 4 < wanted, "{forward}: {waits} of {wanted} waited");
     }
+}
+
+/// The way down an index, or a table without rowids, to an entry whose first column is this; with what it leads to.
+fn down_index(file: &File, root: u32, key: i64) -> (Vec<u32>, i64) {
+    let geometry = Geometry::read(&file.bytes).unwrap();
+    let mut way = vec![root];
+    loop {
+        let number = way[way.len() - 1];
+        let page = Page::read(file.page(number), number, geometry).unwrap();
+        let first = |at| page.record(at).unwrap().first_integer().unwrap();
+        let slot = (0..page.cells()).position(|at| first(at) >= key).unwrap_or(page.cells());
+        if slot < page.cells() && first(slot) == key {
+            return (way, page.record(slot).unwrap().last_integer().unwrap_or(0));
+        }
+        way.push(page.child(slot).expect("a leaf without the key"));
+    }
+}
+
+/// What waits when SQLite goes through all rows of the table at `outer`, and from each to the pages that `led_to` says.
+fn joined(file: &mut File, outer: u32, led_to: impl Fn(&File, i64) -> Vec<u32>) {
+    let mut leaves = Vec::new();
+    walk(file, outer, &mut leaves);
+    let mut order = Vec::new();
+    for (page, rows) in leaves {
+        order.push(page);
+        order.extend(rows.into_iter().flat_map(|row| led_to(file, row)));
+    }
+    let wanted: HashSet<u32> = order.iter().copied().collect();
+    let mut foresight = file.foresight();
+    file.there.insert(1);
+    let (waits, _) = file.read(&mut foresight, &order);
+    assert!(waits * 6 < wanted.len(), "{waits} of {} waited", wanted.len());
+    let unwanted = file.asked.difference(&wanted).count();
+    assert!(unwanted * 50 <= wanted.len() + 64, "{unwanted} of {} unwanted", wanted.len());
+}
+
+#[test]
+fn a_join_through_another_tables_index_is_foreseen_to_its_rows() {
+    let made = File::new(
+        "a_join_through_another_tables_index",
+        "create table j(a integer primary key, n, t_k);
+         create table t(a integer primary key, k, b);
+         create index by_k on t(k);
+         with recursive n(i) as (values (1) union all select i + 1 from n where i < 20000)
+         insert into t select i, i * 7919 % 20011 * 3, zeroblob(1500) from n;
+         insert into j select a, 7, (a * 104729 % 20000 + 1) * 7919 % 20011 * 3 from t where a < 5000;",
+    );
+    let Some(mut file) = made else { return };
+    joined(&mut file, 2, |file, row| {
+        let key = (row * 104_729 % 20_000 + 1) * 7919 % 20_011 * 3;
+        let (mut way, rowid) = down_index(file, 4, key);
+        way.extend(down(file, 3, rowid));
+        way
+    });
+}
+
+#[test]
+fn a_join_of_three_tables_is_foreseen_to_the_last() {
+    let made = File::new(
+        "a_join_of_three_tables",
+        "create table j(a integer primary key, n, m_a);
+         create table m(a integer primary key, b, t_a);
+         create table t(a integer primary key, b);
+         with recursive n(i) as (values (1) union all select i + 1 from n where i < 20000)
+         insert into t select i, zeroblob(1500) from n;
+         insert into m select a, zeroblob(900), a * 104729 % 20000 + 1 from t;
+         insert into j select a, 7, a * 7919 % 20000 + 1 from t where a < 5000;",
+    );
+    let Some(mut file) = made else { return };
+    joined(&mut file, 2, |file, row| {
+        let middle = row * 7919 % 20_000 + 1;
+        let mut way = down(file, 3, middle);
+        way.extend(down(file, 4, middle * 104_729 % 20_000 + 1));
+        way
+    });
+}
+
+#[test]
+fn a_join_with_a_table_without_rowids_is_foreseen() {
+    let made = File::new(
+        "a_join_with_a_table_without_rowids",
+        "create table j(a integer primary key, n, w_k);
+         create table w(k integer primary key, b) without rowid;
+         with recursive n(i) as (values (1) union all select i + 1 from n where i < 20000)
+         insert into w select i * 3, zeroblob(700) from n;
+         insert into j select k, 7, (k * 7919 % 20000 + 1) * 3 from w where k < 15000;",
+    );
+    let Some(mut file) = made else { return };
+    joined(&mut file, 2, |file, row| down_index(file, 3, (row * 7919 % 20_000 + 1) * 3).0);
 }

@@ -1,0 +1,410 @@
+//! One cursor of SQLite's, as far as its reads tell, and what it will come to.
+//!
+//! A cursor goes from leaf to leaf. Where its rows lead to other trees, each row's key is followed from stage to
+//! stage: the leaf that holds it is asked for, and once that is at hand, what the row there leads to. Worked example: rows
+//! of `orders` name customers, found in an index; its leaf names a rowid, and the leaf of that is the last.
+//!
+//! Invariants:  [FOR-2] one call looks at `STEPS_MAX` rows or leaves to come, at most
+//! Concurrency: one owner.
+//! Failure:     a row that leads nowhere known is passed over.
+
+use std::ops::RangeInclusive;
+
+use forebay_lookahead::Hints;
+
+use crate::page::Page;
+use crate::tally::Tally;
+use crate::trees::{Lack, Link, NO_ROW, Pages, Path, Tree, Trees, rows_of};
+
+const STEPS_MAX: u32 = 1024;
+/// Stages after the first, and what may be the next.
+const STAGES_MAX: usize = 3;
+const GUESSES_MAX: usize = 8;
+/// So many pages that are not at hand end a look at what was deferred: those after them were asked for later.
+const MISSING_MAX: usize = 4;
+/// So near to each other are rows whose leaves are read one after the other; SQLite has those between.
+const NEAR: usize = 16;
+/// Reads in a row that fit to no next row, and leave the cursor where it is thought to be.
+const ASTRAY_MAX: u32 = 8;
+/// So many leaves that lie one after the other are left to the kernel's own readahead: to ask for what it brings
+/// costs a third of a scan.
+const IN_ORDER: u32 = 4;
+/// Rows whose leaf is not known yet.
+const DEFERRED_MAX: usize = 256;
+/// The next leaf of an index is asked for when so few rows of this one are left.
+const ROWS_LEFT: usize = 128;
+/// A cursor of SQLite's, as far as its reads tell.
+#[derive(Debug)]
+pub(super) struct Cursor {
+    /// `table` is where its rows lead to, if they do.
+    pub(super) tree: Tree,
+    pub(super) link: Link,
+    /// The way to the leaf that SQLite has come to, or we ahead of it; its number, and how many leaves in a row up to it
+    /// lie one after the other in the file.
+    pub(super) path: Path,
+    pub(super) leaf: u32,
+    in_order: u32,
+    /// The rows that this leaf leads to, in the cursor's order; which of them is next.
+    rows: Vec<i64>,
+    next: usize,
+    /// It reads the table's leaves of these rows.
+    pub(super) looks_up: bool,
+    /// Before the direction is known: which of the rows may have been read last.
+    pub(super) seen: Vec<usize>,
+    /// Reads in a row that fit to none of the next rows.
+    pub(super) astray: u32,
+    pub(super) forward: Option<bool>,
+    next_leaf_asked: bool,
+    /// Where the looked-up rows lead on to, as joins of more tables do; and what may come after the last of these.
+    stages: Vec<Stage>,
+    guesses: Vec<Stage>,
+    deferred: Vec<Deferred>,
+    pub(super) hints: Option<Box<Hints>>,
+}
+
+/// Rows of the tree that was looked up before lead to this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stage {
+    pub(super) root: u32,
+    pub(super) link: Link,
+}
+
+/// A key that is to be followed from this stage on, once the page is at hand; none, once there is room.
+#[derive(Debug)]
+struct Deferred {
+    stage: usize,
+    key: i64,
+    page: Option<u32>,
+}
+
+/// Where foreseen pages go.
+struct Asker<'a> {
+    hints: &'a mut Hints,
+    tally: &'a mut Tally,
+    room: u32,
+}
+
+impl Asker<'_> {
+    /// Foresees a page of the tree of this root, unless it is known.
+    fn foresee(&mut self, page: u32, root: u32, resident: bool) {
+        if self.room > 0 && !self.hints.knows(page) {
+            self.tally.belongs(page, root);
+            self.hints.foresee(page, resident);
+            self.room -= 1;
+        }
+    }
+}
+
+/// What a cursor comes to next.
+enum Next {
+    Page(u32),
+    /// A leaf in a row of them, which the kernel reads ahead of by itself.
+    Follows(u32),
+    Row(i64),
+    /// This page has to be there before more is known.
+    Needs(u32),
+    End,
+}
+
+/// Whether a leaf is that of a cursor's row.
+pub(super) enum Fit {
+    Not,
+    /// For the first time: that may be chance, and the direction is open.
+    First,
+    Again,
+}
+
+impl Cursor {
+    pub(super) fn new(tree: Tree, link: Link, path: Path) -> Cursor {
+        Cursor {
+            tree,
+            link,
+            path,
+            leaf: 0,
+            in_order: 0,
+            rows: Vec::new(),
+            next: 0,
+            looks_up: false,
+            seen: Vec::new(),
+            astray: 0,
+            forward: None,
+            next_leaf_asked: false,
+            stages: Vec::new(),
+            guesses: Vec::new(),
+            deferred: Vec::new(),
+            hints: None,
+        }
+    }
+
+    /// It goes from leaf to leaf of a table, and nowhere else.
+    pub(super) fn is_scan(&self) -> bool {
+        self.link != Link::Index && !self.looks_up
+    }
+
+    /// SQLite has come to a leaf whose rows lead elsewhere.
+    pub(super) fn enter(&mut self, page: &Page<'_>) {
+        if rows_of(page, self.link, &mut self.rows).is_none() {
+            self.rows.clear();
+        }
+        if self.forward == Some(false) {
+            self.rows.reverse();
+        }
+        self.next = 0;
+        self.seen.clear();
+        self.next_leaf_asked = false;
+    }
+
+    /// SQLite has come to a leaf that holds these keys.
+    pub(super) fn row_came(
+        &mut self,
+        leaf: u32,
+        keys: &RangeInclusive<i64>,
+        trees: &mut Trees,
+        pages: &mut impl Pages,
+    ) -> Fit {
+        let Some(table) = self.tree.table else { return Fit::Not };
+        let places = self.rows.iter().enumerate().filter(|(_, row)| keys.contains(row));
+        let places: Vec<usize> = places.map(|(at, _)| at).collect();
+        let Some(&any) = places.first() else { return Fit::Not };
+        // Another tree may have the same keys.
+        if trees.path_to(table, self.rows[any], leaf, pages).is_none() {
+            return Fit::Not;
+        }
+        self.looks_up = true;
+        if self.forward.is_some() {
+            let next = self.next..self.next + NEAR;
+            match places.iter().find(|at| next.contains(at)) {
+                Some(at) => {
+                    self.astray = 0;
+                    self.pass(*at, keys);
+                }
+                None => self.astray += 1,
+            }
+            if self.astray <= ASTRAY_MAX {
+                return Fit::Again;
+            }
+            self.lose_way();
+            return Fit::First;
+        }
+        // Several rows of a leaf may be in one leaf of the table: those near each other are meant. Both are in order, so
+        // only neighbours are compared.
+        let pairs = self.seen.iter().flat_map(|first| {
+            let at = places.partition_point(|then| then < first);
+            let neighbours = at.saturating_sub(1)..places.len().min(at + 2);
+            places[neighbours].iter().map(move |then| (*first, *then))
+        });
+        let near = pairs.filter(|(first, then)| first != then && first.abs_diff(*then) <= NEAR);
+        let Some((first, then)) = near.min_by_key(|(first, then)| first.abs_diff(*then)) else {
+            self.seen = places;
+            return Fit::First;
+        };
+        self.forward = Some(then > first);
+        if then > first {
+            self.pass(then, keys);
+        } else {
+            self.rows.reverse();
+            self.pass(self.rows.len() - 1 - then, keys);
+        }
+        Fit::Again
+    }
+
+    /// SQLite has read the leaf of the row at this place: it has those of the next rows that are in it, too.
+    fn pass(&mut self, at: usize, keys: &RangeInclusive<i64>) {
+        self.next = at + 1;
+        while self.rows.get(self.next).is_some_and(|row| keys.contains(row)) {
+            self.next += 1;
+        }
+    }
+
+    /// It is somewhere else in its rows than was thought.
+    fn lose_way(&mut self) {
+        if self.forward == Some(false) {
+            self.rows.reverse();
+        }
+        (self.forward, self.next, self.astray) = (None, 0, 0);
+        self.seen.clear();
+        self.deferred.clear();
+        if let Some(hints) = &mut self.hints {
+            hints.jump();
+        }
+    }
+
+    /// Asks for what comes next, as far as there is room for it.
+    pub(super) fn look_ahead(
+        &mut self,
+        trees: &mut Trees,
+        tally: &mut Tally,
+        pages: &mut impl Pages,
+    ) {
+        let Some(mut hints) = self.hints.take() else { return };
+        let room = hints.room();
+        if room > 0 {
+            let through = self.tree.root;
+            let mut asker = Asker { hints: &mut hints, tally, room };
+            self.try_deferred(trees, &mut asker, pages);
+            let mut steps = 0;
+            while asker.room > 0 && steps < STEPS_MAX && self.deferred.len() < DEFERRED_MAX {
+                steps += 1; // [FOR-2]
+                match self.advance(trees, pages) {
+                    // What has to be looked into is asked for though a log holds a newer one.
+                    Next::Page(page) => {
+                        asker.foresee(page, through, !self.looks_up && pages.elsewhere(page));
+                    }
+                    Next::Follows(page) => asker.foresee(page, through, true),
+                    Next::Row(key) => self.pursue(0, key, trees, &mut asker, pages),
+                    Next::Needs(page) => {
+                        asker.foresee(page, through, false);
+                        break;
+                    }
+                    Next::End => break,
+                }
+            }
+            for run in hints.due() {
+                pages.ask(run.first, run.blocks);
+                // Nothing is asked for that is not wanted.
+                (run.first..run.first.saturating_add(run.blocks))
+                    .for_each(|page| tally.asked(page));
+            }
+        }
+        self.hints = Some(hints);
+    }
+
+    /// The tree that this stage's keys are looked up in.
+    fn looked_up(&self, stage: usize) -> Option<u32> {
+        match stage.checked_sub(1) {
+            None => self.tree.table,
+            Some(before) => self.stages.get(before).map(|stage| stage.root),
+        }
+    }
+
+    /// A leaf of its look-ups in the tree of this root seems to lead on to another tree: the second time, it does.
+    /// Returns whether that was known.
+    pub(super) fn leads_on(&mut self, from: u32, stage: Stage) -> bool {
+        let known = self.stages.iter().position(|it| *it == stage);
+        if known.is_some_and(|at| self.looked_up(at) == Some(from)) {
+            return true;
+        }
+        if self.stages.len() >= STAGES_MAX || self.looked_up(self.stages.len()) != Some(from) {
+            return false;
+        }
+        if self.guesses.contains(&stage) {
+            self.stages.push(stage);
+            self.guesses.clear();
+        } else if self.guesses.len() < GUESSES_MAX {
+            self.guesses.push(stage);
+        }
+        false
+    }
+
+    /// Follows a key from this stage on, as far as pages are at hand and there is room; the rest is deferred.
+    fn pursue(
+        &mut self,
+        stage: usize,
+        key: i64,
+        trees: &mut Trees,
+        asker: &mut Asker<'_>,
+        pages: &mut impl Pages,
+    ) {
+        let Some(root) = self.looked_up(stage) else { return };
+        if asker.room == 0 {
+            self.deferred.push(Deferred { stage, key, page: None });
+            return;
+        }
+        let leaf = match trees.leaf_of(root, key, pages) {
+            Ok(leaf) => leaf,
+            Err(Lack::Page(interior)) => {
+                asker.foresee(interior, root, false);
+                self.deferred.push(Deferred { stage, key, page: Some(interior) });
+                return;
+            }
+            Err(Lack::Answer) => return,
+        };
+        let Some(&Stage { link, .. }) = self.stages.get(stage) else {
+            return asker.foresee(leaf, root, pages.elsewhere(leaf));
+        };
+        match trees.led_to(leaf, key, link, pages) {
+            Ok(keys) => {
+                asker.foresee(leaf, root, true);
+                for key in keys {
+                    self.pursue(stage + 1, key, trees, asker, pages);
+                }
+            }
+            Err(Lack::Page(_)) => {
+                asker.foresee(leaf, root, false);
+                self.deferred.push(Deferred { stage, key, page: Some(leaf) });
+            }
+            Err(Lack::Answer) => {}
+        }
+    }
+
+    /// Goes on with what was deferred, in order, until several pages in turn are not at hand.
+    fn try_deferred(&mut self, trees: &mut Trees, asker: &mut Asker<'_>, pages: &mut impl Pages) {
+        let mut missing = Vec::new();
+        for one in std::mem::take(&mut self.deferred) {
+            let wait = one.page.is_some_and(|page| missing.contains(&page));
+            if wait || missing.len() >= MISSING_MAX {
+                self.deferred.push(one);
+                continue;
+            }
+            let before = self.deferred.len();
+            self.pursue(one.stage, one.key, trees, asker, pages);
+            missing.extend(self.deferred[before..].iter().filter_map(|it| it.page));
+        }
+    }
+
+    /// Moves on by a row or a leaf.
+    fn advance(&mut self, trees: &mut Trees, pages: &mut impl Pages) -> Next {
+        let forward = self.forward.unwrap_or(true);
+        let rows_left = self.rows.len() - self.next;
+        if self.looks_up && rows_left > 0 && (self.next_leaf_asked || rows_left > ROWS_LEFT) {
+            self.next += 1;
+            return Next::Row(self.rows[self.next - 1]);
+        }
+        let mut path = self.path.clone();
+        if !self.looks_up {
+            return match trees.step(&mut path, forward, pages) {
+                Ok((leaf, _)) => {
+                    let follows = forward && leaf.wrapping_sub(self.leaf) == 1;
+                    self.in_order = if follows { self.in_order.saturating_add(1) } else { 0 };
+                    (self.path, self.leaf) = (path, leaf);
+                    self.rows.clear();
+                    self.next = 0;
+                    if self.in_order >= IN_ORDER { Next::Follows(leaf) } else { Next::Page(leaf) }
+                }
+                Err(Lack::Page(page)) => Next::Needs(page),
+                Err(Lack::Answer) => Next::End,
+            };
+        }
+        if rows_left > 0 {
+            self.next_leaf_asked = true;
+            return match trees.step(&mut path, forward, pages) {
+                Ok((page, _)) | Err(Lack::Page(page)) => Next::Page(page),
+                Err(Lack::Answer) => self.advance(trees, pages),
+            };
+        }
+        let mut rows = std::mem::take(&mut self.rows);
+        let entered = trees.step(&mut path, forward, pages).and_then(|(leaf, between)| {
+            trees.rows_at_hand(leaf, self.link, &mut rows, pages)?;
+            Ok(between)
+        });
+        match entered {
+            Ok(between) => {
+                if !forward {
+                    rows.reverse();
+                }
+                if between != NO_ROW {
+                    rows.insert(0, between);
+                }
+                (self.rows, self.next, self.path) = (rows, 0, path);
+                self.next_leaf_asked = false;
+                if self.rows.is_empty() { Next::End } else { self.advance(trees, pages) }
+            }
+            Err(lack) => {
+                // What `rows` holds now is over: it was all foreseen.
+                rows.clear();
+                (self.rows, self.next) = (rows, 0);
+                if let Lack::Page(page) = lack { Next::Needs(page) } else { Next::End }
+            }
+        }
+    }
+}

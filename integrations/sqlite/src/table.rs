@@ -1,0 +1,247 @@
+//! The table `forebay_stats`: what look-ahead did for each b-tree of this connection's files.
+//!
+//! An eponymous virtual table, there on each connection opened after the extension was loaded. A row for each tree of each
+//! database that was opened through our VFS, and one without a name for the pages whose tree is not known. The
+//! file hands over its counts through xFileControl, which SQLite calls with the file's mutex held.
+//!
+//! Concurrency: SQLite calls a connection's tables from one thread at a time.
+//! Failure:     SQLite's result codes; a panic of ours is SQLITE_ERROR.
+
+#![expect(unsafe_code, reason = "SQLite calls a virtual table through C pointers")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use crate::abi::{Context, Cursor, ERROR, Module, OK, Routines, Table};
+use crate::file::{FCNTL_COUNTS, Report};
+use crate::tally::Counts;
+
+const NAME: &CStr = c"forebay_stats";
+const DECLARATION: &CStr =
+    c"create table x(\"schema\" text, tree text, reads integer, prefetched integer, \
+    useful integer, wasted integer, resident integer, waits integer, wait_ns integer)";
+/// Where the numbers begin.
+const FIRST_NUMBER: c_int = 2;
+const MAIN: c_int = 1;
+/// SQLite keeps the pointer it is given for a text until it has copied it.
+const TRANSIENT: isize = -1;
+
+/// A connection's table; SQLite sees its front.
+#[repr(C)]
+struct Stats {
+    table: Table,
+    connection: *mut c_void,
+    routines: *const Routines,
+}
+
+/// A reader of it.
+#[repr(C)]
+struct Reading {
+    cursor: Cursor,
+    rows: Vec<Row>,
+    at: usize,
+}
+
+struct Row {
+    schema: CString,
+    tree: Option<CString>,
+    counts: Counts,
+}
+
+static MODULE: Module = Module {
+    version: 0,
+    create: None,
+    connect: Some(connect),
+    best_index: Some(best_index),
+    disconnect: Some(disconnect),
+    destroy: None,
+    open: Some(open),
+    close: Some(close),
+    filter: Some(filter),
+    next: Some(next),
+    eof: Some(eof),
+    column: Some(column),
+    rowid: Some(rowid),
+    unused: [const { None }; 7],
+};
+
+/// Makes the table known to a connection. One that has no virtual tables goes without.
+///
+/// # Safety
+/// `connection` is open, and `routines` are its SQLite's, for as long as it is loaded.
+pub(crate) unsafe fn add(connection: *mut c_void, routines: *const Routines) {
+    // SAFETY: as the caller promises; the module lives as long as the process.
+    unsafe {
+        if let Some(create) = (*routines).create_module {
+            create(connection, NAME.as_ptr(), &raw const MODULE, routines.cast_mut().cast());
+        }
+    }
+}
+
+unsafe extern "C" fn connect(
+    connection: *mut c_void,
+    routines: *mut c_void,
+    _arguments: c_int,
+    _argument: *const *const c_char,
+    table: *mut *mut Table,
+    _message: *mut *mut c_char,
+) -> c_int {
+    let routines: *const Routines = routines.cast();
+    // SAFETY: they are what `add` gave.
+    unsafe {
+        let Some(declare) = (*routines).declare_vtab else { return ERROR };
+        let declared = declare(connection, DECLARATION.as_ptr());
+        if declared == OK {
+            let front = Table::default();
+            *table = Box::into_raw(Box::new(Stats { table: front, connection, routines })).cast();
+        }
+        declared
+    }
+}
+
+unsafe extern "C" fn disconnect(table: *mut Table) -> c_int {
+    // SAFETY: `connect` made it, and SQLite does not use it again.
+    drop(unsafe { Box::from_raw(table.cast::<Stats>()) });
+    OK
+}
+
+/// There is one way to read it: all of it.
+unsafe extern "C" fn best_index(_table: *mut Table, _constraints: *mut c_void) -> c_int {
+    OK
+}
+
+unsafe extern "C" fn open(_table: *mut Table, cursor: *mut *mut Cursor) -> c_int {
+    let reading = Reading { cursor: Cursor::default(), rows: Vec::new(), at: 0 };
+    // SAFETY: SQLite takes it there, and fills in its front.
+    unsafe { *cursor = Box::into_raw(Box::new(reading)).cast() };
+    OK
+}
+
+unsafe extern "C" fn close(cursor: *mut Cursor) -> c_int {
+    // SAFETY: `open` made it, and SQLite does not use it again.
+    drop(unsafe { Box::from_raw(cursor.cast::<Reading>()) });
+    OK
+}
+
+unsafe extern "C" fn filter(
+    cursor: *mut Cursor,
+    _way: c_int,
+    _way_name: *const c_char,
+    _values: c_int,
+    _value: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: `open` and `connect` made them, and SQLite has put the table into the cursor.
+    let (reading, stats) = unsafe {
+        let reading = &mut *cursor.cast::<Reading>();
+        (reading, &*(*cursor).table.cast::<Stats>())
+    };
+    // SAFETY: the connection is open, as SQLite calls for it.
+    let read = catch_unwind(AssertUnwindSafe(|| unsafe { rows(stats) }));
+    reading.at = 0;
+    match read {
+        Ok(Ok(rows)) => {
+            reading.rows = rows;
+            OK
+        }
+        Ok(Err(code)) => code,
+        Err(_) => ERROR,
+    }
+}
+
+/// # Safety
+/// The connection is open.
+unsafe fn rows(stats: &Stats) -> Result<Vec<Row>, c_int> {
+    // SAFETY: they are its SQLite's functions; the callback is given the list.
+    unsafe {
+        let routines = &*stats.routines;
+        let mut schemas: Vec<CString> = Vec::new();
+        let into: *mut c_void = (&raw mut schemas).cast();
+        let list = c"pragma database_list".as_ptr();
+        let listed =
+            (routines.exec)(stats.connection, list, Some(schema_named), into, ptr::null_mut());
+        if listed != OK {
+            return Err(listed);
+        }
+        let mut rows = Vec::new();
+        for schema in schemas {
+            let mut report = Report::new();
+            let argument = (&raw mut report).cast();
+            // A database that is not ours does not know what is asked for.
+            (routines.file_control)(stats.connection, schema.as_ptr(), FCNTL_COUNTS, argument);
+            let of_tree = |(tree, counts): (Option<String>, Counts)| Row {
+                schema: schema.clone(),
+                tree: tree.and_then(|tree| CString::new(tree).ok()),
+                counts,
+            };
+            rows.extend(report.trees.into_iter().map(of_tree));
+        }
+        Ok(rows)
+    }
+}
+
+/// Takes a row of `pragma database_list`: a number, a schema's name, a path.
+unsafe extern "C" fn schema_named(
+    into: *mut c_void,
+    columns: c_int,
+    values: *mut *mut c_char,
+    _names: *mut *mut c_char,
+) -> c_int {
+    // SAFETY: `rows` gave the list; a column's value is a string, or null.
+    unsafe {
+        let name = if columns > MAIN { *values.add(MAIN as usize) } else { ptr::null_mut() };
+        if !name.is_null() {
+            (*into.cast::<Vec<CString>>()).push(CStr::from_ptr(name).to_owned());
+        }
+    }
+    OK
+}
+
+unsafe extern "C" fn next(cursor: *mut Cursor) -> c_int {
+    // SAFETY: `open` made it.
+    unsafe { (*cursor.cast::<Reading>()).at += 1 };
+    OK
+}
+
+unsafe extern "C" fn eof(cursor: *mut Cursor) -> c_int {
+    // SAFETY: `open` made it.
+    let reading = unsafe { &*cursor.cast::<Reading>() };
+    c_int::from(reading.at >= reading.rows.len())
+}
+
+unsafe extern "C" fn column(cursor: *mut Cursor, context: *mut Context, column: c_int) -> c_int {
+    // SAFETY: `open` made the cursor, `connect` its table; a text is copied before this returns.
+    unsafe {
+        let reading = &*cursor.cast::<Reading>();
+        let routines = &*(*(*cursor).table.cast::<Stats>()).routines;
+        let Some(row) = reading.rows.get(reading.at) else { return ERROR };
+        let counts = row.counts;
+        let wasted = counts.prefetched.saturating_sub(counts.useful);
+        let text = |text: &CStr| (routines.result_text)(context, text.as_ptr(), -1, TRANSIENT);
+        let number = match column - FIRST_NUMBER {
+            0 => counts.reads,
+            1 => counts.prefetched,
+            2 => counts.useful,
+            3 => wasted,
+            4 => counts.resident,
+            5 => counts.waits,
+            6 => counts.wait_ns,
+            _ => {
+                match (column, &row.tree) {
+                    (0, _) => text(&row.schema),
+                    (_, Some(tree)) => text(tree),
+                    (_, None) => {} // a result that is not set is null
+                }
+                return OK;
+            }
+        };
+        (routines.result_int64)(context, number as i64);
+    }
+    OK
+}
+
+unsafe extern "C" fn rowid(cursor: *mut Cursor, into: *mut i64) -> c_int {
+    // SAFETY: `open` made the cursor.
+    unsafe { *into = (*cursor.cast::<Reading>()).at as i64 + 1 };
+    OK
+}

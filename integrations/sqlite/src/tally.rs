@@ -1,0 +1,180 @@
+//! What became of the pages of each b-tree, for `forebay_stats`.
+//!
+//! A read is credited to the tree that its page was foreseen in, or found to belong to. Trees are counted by root while
+//! the schema stays; before it may change, counts move to the trees' names, which is how they are asked for.
+//!
+//! Invariants:  [TAL-1] each page read is counted once, by a tree or by none  [TAL-2] at most `TREES_MAX` names and as
+//!              many roots are counted apart; more are counted as of no known tree
+//! Concurrency: one owner.
+//! Failure:     none.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use forebay_lookahead::read_waited;
+
+const TREES_MAX: usize = 1024;
+/// Pages whose tree is remembered; more than may be ahead of a cursor.
+const OWNERS: usize = 4096;
+/// In no file.
+const NO_PAGE: u32 = 0;
+
+/// Of one tree, or of the pages whose tree is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Pages that SQLite read from the file.
+    pub(crate) reads: u64,
+    /// Pages asked for, and those of them that SQLite came to.
+    pub(crate) prefetched: u64,
+    pub(crate) useful: u64,
+    /// Reads of pages that had not been asked for, and did not wait.
+    pub(crate) resident: u64,
+    /// Reads that waited for a device, and for how long.
+    pub(crate) waits: u64,
+    pub(crate) wait_ns: u64,
+}
+
+impl Counts {
+    /// A read that was timed; `asked` if its page had been asked for.
+    pub(crate) fn read(&mut self, read: Duration, asked: bool) {
+        self.reads += 1;
+        self.useful += u64::from(asked);
+        if read_waited(read) {
+            self.waits += 1;
+            self.wait_ns += read.as_nanos() as u64;
+        } else if !asked {
+            self.resident += 1;
+        }
+    }
+
+    pub(crate) fn add(&mut self, more: Counts) {
+        self.reads += more.reads;
+        self.prefetched += more.prefetched;
+        self.useful += more.useful;
+        self.resident += more.resident;
+        self.waits += more.waits;
+        self.wait_ns += more.wait_ns;
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    by_name: BTreeMap<Option<String>, Counts>,
+    by_root: HashMap<u32, Counts>,
+    /// Pages and the roots of their trees, each at its number's remainder. Empty before the first is known.
+    owners: Vec<(u32, u32)>,
+}
+
+impl Tally {
+    /// This page belongs to the tree of this root.
+    pub(crate) fn belongs(&mut self, page: u32, root: u32) {
+        if self.owners.is_empty() {
+            self.owners = vec![(NO_PAGE, 0); OWNERS];
+        }
+        self.owners[page as usize % OWNERS] = (page, root);
+    }
+
+    pub(crate) fn asked(&mut self, page: u32) {
+        self.of(page).prefetched += 1;
+    }
+
+    pub(crate) fn read(&mut self, page: u32, read: Duration, asked: bool) {
+        self.of(page).read(read, asked); // [TAL-1]
+    }
+
+    /// Counts of no tree.
+    pub(crate) fn unknown(&mut self) -> &mut Counts {
+        self.by_name.entry(None).or_default()
+    }
+
+    /// The root of a page's tree, if that was said lately.
+    pub(crate) fn root_of(&self, page: u32) -> Option<u32> {
+        let (owned, root) = *self.owners.get(page as usize % OWNERS)?;
+        (owned == page).then_some(root)
+    }
+
+    fn of(&mut self, page: u32) -> &mut Counts {
+        let Some(root) = self.root_of(page) else { return self.unknown() };
+        // [TAL-2]
+        if self.by_root.len() >= TREES_MAX && !self.by_root.contains_key(&root) {
+            return self.unknown();
+        }
+        self.by_root.entry(root).or_default()
+    }
+
+    /// Moves what was counted by root to the names that `name` knows.
+    pub(crate) fn settle(&mut self, name: impl Fn(u32) -> Option<String>) {
+        for (root, counts) in self.by_root.drain() {
+            let name = name(root).filter(|name| {
+                self.by_name.len() < TREES_MAX || self.by_name.contains_key(&Some(name.clone()))
+            });
+            self.by_name.entry(name).or_default().add(counts);
+        }
+        self.owners = Vec::new();
+    }
+
+    /// What was settled, by name; `None` are the pages of no known tree.
+    pub(crate) fn settled(&self) -> impl Iterator<Item = (Option<&str>, Counts)> {
+        self.by_name.iter().map(|(name, counts)| (name.as_deref(), *counts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOW: Duration = Duration::from_micros(100);
+    const FAST: Duration = Duration::from_micros(3);
+
+    fn all(tally: &Tally) -> Vec<(Option<&str>, Counts)> {
+        tally.settled().collect()
+    }
+
+    #[test]
+    fn each_read_is_credited_to_its_tree_or_to_none() {
+        let mut tally = Tally::default();
+        tally.belongs(7, 2);
+        tally.belongs(8, 3);
+        tally.asked(7);
+        tally.read(7, FAST, true);
+        tally.read(8, SLOW, false);
+        tally.read(9, FAST, false);
+        tally.read(7 + OWNERS as u32, FAST, false); // where page 7 is remembered
+        tally.settle(|root| (root == 2).then(|| "t".to_owned()));
+        let t = Counts { reads: 1, prefetched: 1, useful: 1, ..Counts::default() };
+        let none = Counts { reads: 3, resident: 2, waits: 1, wait_ns: 100_000, ..t };
+        let none = Counts { prefetched: 0, useful: 0, ..none };
+        assert_eq!(all(&tally), [(None, none), (Some("t"), t)], "[TAL-1]");
+    }
+
+    #[test]
+    fn a_name_keeps_its_counts_when_its_root_moves() {
+        let mut tally = Tally::default();
+        for root in [2, 9] {
+            tally.belongs(20, root);
+            tally.read(20, FAST, false);
+            tally.settle(|_| Some("t".to_owned()));
+            tally.read(20, FAST, false); // its tree is to be found anew
+        }
+        let reads: Vec<_> =
+            all(&tally).iter().map(|(name, counts)| (*name, counts.reads)).collect();
+        assert_eq!(reads, [(None, 2), (Some("t"), 2)]);
+    }
+
+    #[test]
+    fn trees_beyond_the_bound_are_counted_together() {
+        let mut tally = Tally::default();
+        for root in 0..3 * TREES_MAX as u32 {
+            tally.belongs(5, root);
+            tally.read(5, FAST, false);
+            assert!(tally.by_root.len() <= TREES_MAX, "[TAL-2]");
+            if root % 500 == 0 {
+                tally.settle(|root| Some(root.to_string()));
+            }
+        }
+        tally.settle(|root| Some(root.to_string()));
+        assert!(tally.by_name.len() <= TREES_MAX + 1, "[TAL-2]");
+        let reads: u64 = tally.settled().map(|(_, counts)| counts.reads).sum();
+        assert_eq!(reads, 3 * TREES_MAX as u64, "[TAL-1]");
+    }
+}

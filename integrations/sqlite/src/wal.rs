@@ -1,0 +1,169 @@
+//! Which pages a write-ahead log holds: the wal-index, as SQLite has mapped it.
+//!
+//! SQLite keeps in shared memory which pages the log holds, in regions of 32 KiB, each a list of page numbers and a hash
+//! table of places in it. It asks its VFS, and so us, to map them. We look without a lock: what is seen may be half of
+//! a change, and then a request is wasted, or not made. A log that a checkpoint has carried over as a whole is not read.
+//!
+//! Concurrency: other processes write while we read, so each word is read by itself, as an atomic one.
+//! Failure:     where nothing is mapped (exclusive locking), no page is said to be held.
+//! Source:      sqlite.org/walformat.html.
+
+#![expect(unsafe_code, reason = "the wal-index is memory that SQLite has mapped")]
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+/// Bytes of a region.
+pub(crate) const REGION: usize = 32 << 10;
+/// Places of the first region, in bytes: the header's count of frames and its salts; frames that a checkpoint
+/// has carried over; the list of page numbers, which in other regions begins at once.
+const FRAMES: usize = 16;
+const SALTS: usize = 32;
+const CARRIED_OVER: usize = 96;
+const FIRST_LIST: usize = 136;
+/// Where the hash table begins, and its slots.
+const TABLE: usize = 16 << 10;
+const SLOTS: usize = 8192;
+const HASH: u32 = 383;
+
+#[derive(Debug, Default)]
+pub(crate) struct WalIndex {
+    regions: Vec<*const c_void>,
+}
+
+impl WalIndex {
+    /// SQLite has had a region mapped.
+    ///
+    /// # Safety
+    /// `at` are `REGION` bytes, aligned to 4 and readable until `unmapped` is called.
+    pub(crate) unsafe fn mapped(&mut self, region: usize, at: *const c_void) {
+        // They come in order. One that is known already does not move.
+        if region == self.regions.len() {
+            self.regions.push(at);
+        }
+    }
+
+    /// The regions go.
+    pub(crate) fn unmapped(&mut self) {
+        self.regions.clear();
+    }
+
+    /// What changes when the log begins anew.
+    pub(crate) fn salts(&self) -> [u32; 2] {
+        match self.regions.first() {
+            None => [0; 2],
+            Some(first) => [word(*first, SALTS), word(*first, SALTS + 4)],
+        }
+    }
+
+    /// Whether a page is read from the log.
+    pub(crate) fn holds(&self, page: u32) -> bool {
+        let Some(first) = self.regions.first() else { return false };
+        if word(*first, CARRIED_OVER) >= word(*first, FRAMES) {
+            return false;
+        }
+        let list = |at: usize| if at == 0 { FIRST_LIST } else { 0 };
+        self.regions.iter().enumerate().any(|(at, region)| listed(*region, list(at), page))
+    }
+}
+
+fn listed(region: *const c_void, list: usize, page: u32) -> bool {
+    let start = page.wrapping_mul(HASH) as usize;
+    for slot in start..start + SLOTS {
+        let place = usize::from(half_word(region, TABLE + slot % SLOTS * 2));
+        let at = list + place.saturating_sub(1) * 4;
+        if place == 0 || at >= TABLE {
+            return false;
+        }
+        if word(region, at) == page {
+            return true;
+        }
+    }
+    false
+}
+
+fn word(region: *const c_void, at: usize) -> u32 {
+    debug_assert!(at + 4 <= REGION && at.is_multiple_of(4), "within a region");
+    // SAFETY: it lies in a region that is mapped (contract of `mapped`), aligned; all who share it write whole words.
+    unsafe { (*region.byte_add(at).cast::<AtomicU32>()).load(Ordering::Relaxed) }
+}
+
+fn half_word(region: *const c_void, at: usize) -> u16 {
+    debug_assert!(at + 2 <= REGION && at.is_multiple_of(2), "within a region");
+    // SAFETY: as above.
+    unsafe { (*region.byte_add(at).cast::<AtomicU16>()).load(Ordering::Relaxed) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regions in which these pages are listed, as SQLite lists them: 4,062 in the first, 4,096 in each other.
+    fn regions(pages: &[u32]) -> Vec<Vec<u32>> {
+        let mut regions = vec![vec![0_u32; REGION / 4]];
+        let mut list = FIRST_LIST;
+        for (frame, &page) in pages.iter().enumerate() {
+            if list == TABLE {
+                regions.push(vec![0; REGION / 4]);
+                list = 0;
+            }
+            let first = if regions.len() == 1 { FIRST_LIST } else { 0 };
+            let region = regions.last_mut().unwrap();
+            region[list / 4] = page;
+            list += 4;
+            let place = ((list - first) / 4) as u16;
+            let mut slot = page.wrapping_mul(HASH) as usize % SLOTS;
+            let half = |slot: usize| (TABLE / 4 + slot / 2, slot % 2 * 16);
+            while region[half(slot).0] >> half(slot).1 & 0xffff != 0 {
+                slot = (slot + 1) % SLOTS;
+            }
+            let (word, shift) = half(slot);
+            region[word] |= u32::from(place) << shift;
+            regions[0][FRAMES / 4] = frame as u32 + 1;
+        }
+        regions
+    }
+
+    fn index(regions: &[Vec<u32>]) -> WalIndex {
+        let mut index = WalIndex::default();
+        for (at, region) in regions.iter().enumerate() {
+            // SAFETY: the vectors have `REGION` bytes, and outlive what the tests do.
+            unsafe { index.mapped(at, region.as_ptr().cast()) };
+        }
+        index
+    }
+
+    #[test]
+    fn pages_of_the_log_are_found_and_no_others() {
+        let pages: Vec<u32> = (0..9_000).map(|at| at * 7 + 1).collect();
+        let mut regions = regions(&pages);
+        assert_eq!(regions.len(), 3);
+        let index = index(&regions);
+        for page in 0..63_100 {
+            assert_eq!(index.holds(page), page % 7 == 1 && page < 63_000, "{page}");
+        }
+        drop(index);
+        regions[0][CARRIED_OVER / 4] = 9_000;
+        assert!(!self::index(&regions).holds(8), "a checkpoint carried all over");
+    }
+
+    #[test]
+    fn any_bytes_are_answered() {
+        for bits in [1, 0x0101_0101, 0x7fff_7fff, u32::MAX, 0x1001_1001] {
+            let mut region = vec![bits; REGION / 4];
+            region[CARRIED_OVER / 4] = 0;
+            let regions = [region.clone(), region];
+            let index = index(&regions);
+            (0..20_000).for_each(|page| _ = index.holds(page));
+        }
+    }
+
+    #[test]
+    fn what_is_not_mapped_holds_nothing() {
+        let regions = regions(&[1, 2, 3]);
+        let mut index = index(&regions);
+        assert!(index.holds(2) && !index.holds(4));
+        index.unmapped();
+        assert!(!index.holds(2) && index.salts() == [0; 2]);
+    }
+}
