@@ -1,7 +1,7 @@
 //! When one file's reads are looked at.
 //!
 //! To time a read costs two looks at the clock, to take a page apart more, and where nothing waits neither is of use.
-//! So, asleep, one read in `TIMED_PART` is timed, and at first all are; one that waited has the next 16 timed, since a busy
+//! So, asleep, a few reads are timed, as a `Sampler` says; one that waited has the next 16 timed, since a busy
 //! machine lets any read wait now and then; a second one among those wakes. Awake, each page read goes to `foresight`, until 256 in a
 //! row neither waited nor were foreseen to good use. Then all that was learnt is forgotten: the file may be another
 //! one by the next time, and most of its interior pages are in the kernel's memory if they are needed again.
@@ -13,7 +13,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_lookahead::{HINTS_MOST, HintCounts, read_waited};
+use forebay_lookahead::{HINTS_MOST, HintCounts, Sampler, read_waited};
 
 use crate::foresight::{Foresight, Scope};
 use crate::hint::Descriptor;
@@ -24,10 +24,6 @@ use crate::wal::WalIndex;
 
 /// The smallest page.
 const PAGE_MIN: usize = 512;
-/// Asleep for long, one read in so many is timed.
-const TIMED_PART: u32 = 64;
-/// So many timed reads that did not wait make them half as frequent.
-const TIMED_CALM: u32 = 8;
 /// Reads timed after one that waited.
 const ALERT_READS: u32 = 16;
 /// Reads in a row without use that end being awake.
@@ -89,23 +85,9 @@ impl Settings {
     }
 }
 
-/// Which reads are timed.
-#[derive(Debug, Clone, Copy)]
-struct Samples {
-    /// One in so many, the next after so many.
-    part: u32,
-    left: u32,
-    /// Timed ones in a row that did not wait.
-    calm: u32,
-}
-
-impl Samples {
-    const ALL: Samples = Samples { part: 1, left: 1, calm: 0 };
-}
-
 #[derive(Debug)]
 enum State {
-    Asleep(Samples),
+    Asleep(Sampler),
     /// Reads that are still timed.
     Alert(u32),
     /// Reads in a row without use.
@@ -131,6 +113,8 @@ pub(crate) struct Reader {
     /// Since the file was opened: times it woke, and pages that were asked for, or waited for, until it slept again.
     wakes: u64,
     counts: HintCounts,
+    #[cfg(test)]
+    planted: bool,
     /// By tree, while asleep; and what was read then.
     tally: Tally,
     asleep: Counts,
@@ -182,6 +166,8 @@ impl Reader {
             salts: [0; 2],
             wakes: 0,
             counts: HintCounts::default(),
+            #[cfg(test)]
+            planted: false,
             tally: Tally::default(),
             asleep: Counts::default(),
         };
@@ -227,12 +213,12 @@ impl Reader {
     pub(crate) fn begins(&mut self) -> Option<Instant> {
         match &mut self.state {
             State::LeftAlone => return None,
-            State::Asleep(samples) => {
-                samples.left -= 1;
-                if samples.left > 0 {
+            State::Asleep(sampler) => {
+                let timed = sampler.begin();
+                sampler.read(None);
+                if !timed {
                     return None;
                 }
-                samples.left = samples.part;
             }
             State::Alert(_) | State::Awake(..) => {}
         }
@@ -270,6 +256,8 @@ impl Reader {
     }
 
     fn timed(&mut self, number: u32, bytes: &[u8], read: Duration) {
+        #[cfg(test)]
+        assert!(!self.planted, "planted");
         let waited = read_waited(read);
         if !matches!(self.state, State::Awake(..)) {
             self.asleep.read(read, false);
@@ -277,12 +265,7 @@ impl Reader {
         match &mut self.state {
             State::LeftAlone => {}
             State::Asleep(_) if waited => self.state = State::Alert(ALERT_READS),
-            State::Asleep(samples) => {
-                samples.calm = samples.calm.wrapping_add(1);
-                if samples.calm % TIMED_CALM == 0 {
-                    samples.part = (samples.part * 2).min(TIMED_PART);
-                }
-            }
+            State::Asleep(sampler) => sampler.read(Some(read)),
             State::Alert(_) if waited => self.wake(),
             State::Alert(0) => self.sleep(),
             State::Alert(left) => *left -= 1,
@@ -367,15 +350,15 @@ impl Reader {
         }
         self.state = match self.settings.scope {
             Scope::Off => State::LeftAlone,
-            Scope::Scan | Scope::Full => State::Asleep(Samples::ALL),
+            Scope::Scan | Scope::Full => State::Asleep(Sampler::default()),
         };
     }
 
-    /// Has the next read that does not wait panic, where overflow does.
+    /// Has the next read that is timed panic.
     #[cfg(test)]
     pub(crate) fn plant_panic(&mut self) {
-        let samples = Samples { part: u32::MAX, left: 1, calm: TIMED_CALM - 1 };
-        self.state = State::Asleep(samples);
+        self.planted = true;
+        self.state = State::Asleep(Sampler::default());
     }
 
     fn counts(&self) -> HintCounts {
