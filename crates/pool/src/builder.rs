@@ -9,16 +9,17 @@ use std::time::Duration;
 use forebay_io::{CacheMode, Io, IoOptions, Prefer};
 
 use crate::ahead::{Budget, Tracing};
+use crate::cache::Cache;
+use crate::cache::frame::{FrameMemory, Frames};
+use crate::cache::replacement::{ClockSweep, Replacement};
 use crate::checkpoint::{Desk, RedoPoint, Triggers};
 use crate::checksum::Checksum;
 use crate::clock::{Clock, SystemClock};
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::Files;
-use crate::frame::{FrameMemory, Frames};
 use crate::pool::BufferPool;
 use crate::profile::{Profile, TablespaceProfile};
-use crate::replacement::{ClockSweep, Replacement};
 use crate::size::Size;
 use crate::stats::Counters;
 use crate::stream::ReadaheadStrategy;
@@ -294,14 +295,17 @@ impl PoolBuilder {
         let wait_ms = profile.frame_wait_ms.map(Duration::from_millis);
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new()));
         let core = Core {
-            frames: Frames::new(frames_count)?,
+            cache: Cache {
+                frames: Frames::new(frames_count)?,
+                replacement: match make {
+                    Some(make) => make(frames as u32),
+                    None => Box::new(ClockSweep::new(frames as u32)),
+                },
+                frame_wait: self.frame_wait.or(wait_ms).unwrap_or(FRAME_WAIT_DEFAULT),
+            },
             memory,
             files: Files::default(),
             spaces,
-            replacement: match make {
-                Some(make) => make(frames as u32),
-                None => Box::new(ClockSweep::new(frames as u32)),
-            },
             buffers,
             bell: Bell::new(),
             wal: self.wal.take(),
@@ -310,7 +314,6 @@ impl PoolBuilder {
             checkpoint_queue,
             clock,
             counters: Counters::new(),
-            frame_wait: self.frame_wait.or(wait_ms).unwrap_or(FRAME_WAIT_DEFAULT),
             combine_pages: combine_bytes / page_bytes,
             readahead: self.readahead.or(profile.readahead).unwrap_or_default(),
             budget: Budget::new(frames_count),

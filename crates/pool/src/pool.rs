@@ -8,6 +8,8 @@ use forebay_io::{Io, Kind};
 use forebay_lookahead::DeviceCosts;
 
 use crate::builder::PoolBuilder;
+use crate::cache::frame::word::DIRTY;
+use crate::cache::replacement::AccessStrategy;
 use crate::checkpoint::{
     Checkpoint, CheckpointOptions, CheckpointReport, Keeper, Progress, Trigger, Triggers,
     checkpoint_bytes,
@@ -16,8 +18,6 @@ use crate::checksum::Checksum;
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::{FileCore, FileOptions, PagedFile};
-use crate::frame::word::DIRTY;
-use crate::replacement::AccessStrategy;
 use crate::size::Size;
 use crate::stats::Stats;
 use crate::strategy_kind::StrategyKind;
@@ -102,7 +102,7 @@ impl BufferPool {
     /// An access strategy for one scan, with a ring of the usual size.
     pub fn strategy(&self, kind: StrategyKind) -> AccessStrategy {
         let core = self.core();
-        AccessStrategy::new(kind, None, core.page_bytes(), core.frames.len())
+        AccessStrategy::new(kind, None, core.page_bytes(), core.cache.frames.len())
     }
 
     /// As [`BufferPool::strategy`], with a ring of `ring` bytes, but at most an eighth of the pool.
@@ -116,7 +116,7 @@ impl BufferPool {
     ) -> Result<AccessStrategy, Error> {
         let core = self.core();
         let bytes = ring.into().bytes("ring size")?;
-        Ok(AccessStrategy::new(kind, Some(bytes), core.page_bytes(), core.frames.len()))
+        Ok(AccessStrategy::new(kind, Some(bytes), core.page_bytes(), core.cache.frames.len()))
     }
 
     /// Writes every dirty page of every file, then syncs every file. Waits for whoever has a dirty
@@ -208,14 +208,15 @@ impl BufferPool {
     pub fn stats(&self) -> Stats {
         let core = self.core();
         let mut stats = core.counters.snapshot();
-        for (_, frame) in core.frames.iter() {
+        for (_, frame) in core.cache.frames.iter() {
             let word = frame.word();
             stats.frames_pinned += u64::from(word.holders() > 0);
             stats.frames_dirty += u64::from(word.has(DIRTY));
         }
-        (stats.pool.prefetches_useful, stats.pool.prefetches_wasted) = core.frames.ahead_outcomes();
-        stats.frames = core.frames.len() as u64;
-        stats.frames_free = core.frames.free_count() as u64;
+        (stats.pool.prefetches_useful, stats.pool.prefetches_wasted) =
+            core.cache.frames.ahead_outcomes();
+        stats.frames = core.cache.frames.len() as u64;
+        stats.frames_free = core.cache.frames.free_count() as u64;
         stats.page_bytes = core.page_bytes() as u64;
         stats
     }
@@ -255,7 +256,7 @@ impl BufferPool {
 
     /// Frames in the pool.
     pub fn frames(&self) -> usize {
-        self.core().frames.len()
+        self.core().cache.frames.len()
     }
 
     /// Bytes of bookkeeping: frames, page tables, counters and what protects pages from being torn, without
@@ -264,7 +265,7 @@ impl BufferPool {
         let core = self.core();
         let tables: usize = core.files.all().iter().map(|file| file.table.memory_bytes()).sum();
         let torn: usize = core.spaces.iter().map(|space| space.torn.memory_bytes()).sum();
-        core.frames.memory_bytes() + tables + core.counters.memory_bytes() + torn
+        core.cache.frames.memory_bytes() + tables + core.counters.memory_bytes() + torn
     }
 
     /// The backend that each tablespace uses for many requests at once.

@@ -11,10 +11,10 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use super::pin::Pin;
+use crate::cache::frame::word::Mode;
+use crate::cache::frame::{Frame, FrameIndex};
 use crate::core::Core;
 use crate::file::FileCore;
-use crate::frame::word::{DIRTY, Mode};
-use crate::frame::{Frame, FrameIndex};
 use crate::stats::PoolEvent;
 use crate::tag::{Block, Lsn};
 
@@ -71,7 +71,7 @@ impl<'p> PageRef<'p> {
         frame: FrameIndex,
         block: Block,
     ) -> PageRef<'p> {
-        PageRef::latched_at(core, file, core.frames.get(frame), frame, block)
+        PageRef::latched_at(core, file, core.cache.frames.get(frame), frame, block)
     }
 
     /// As [`PageRef::latched`]; `at` is the frame of that number.
@@ -95,7 +95,7 @@ impl<'p> PageRef<'p> {
     pub fn into_pin(self) -> Pin<'p> {
         let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
         std::mem::forget(self);
-        core.frames.unlatch_shared(frame);
+        core.cache.frames.unlatch_shared(frame);
         Pin::held(core, file, frame, block)
     }
 
@@ -104,7 +104,7 @@ impl<'p> PageRef<'p> {
     /// # Errors
     /// The guard itself, when somebody has, or the file is read-only.
     pub fn try_upgrade(self) -> Result<PageMut<'p>, PageRef<'p>> {
-        if self.file.check_writable().is_err() || !self.core.frames.try_upgrade(self.frame) {
+        if self.file.check_writable().is_err() || !self.core.cache.frames.try_upgrade(self.frame) {
             return Err(self);
         }
         let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
@@ -119,17 +119,17 @@ impl<'p> PageRef<'p> {
     /// # Errors
     /// As [`Pin::latch_exclusive`].
     pub fn upgrade(self) -> crate::Result<Upgraded<'p>> {
-        let version = self.core.frames.get(self.frame).version();
+        let version = self.core.cache.frames.get(self.frame).version();
         let pin = match self.try_upgrade() {
             Ok(page) => {
-                page.core.check_here(page.file, page.frame)?;
+                page.core.cache.check_here(page.file, page.frame)?;
                 return Ok(Upgraded { page, unchanged: true });
             }
             Err(page) => page.into_pin(),
         };
         let page = pin.into_exclusive()?;
         // This guard's own hold counts one.
-        let unchanged = page.core.frames.get(page.frame).version() == version + 1;
+        let unchanged = page.core.cache.frames.get(page.frame).version() == version + 1;
         Ok(Upgraded { page, unchanged })
     }
 }
@@ -148,7 +148,7 @@ impl Deref for PageRef<'_> {
 impl Drop for PageRef<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.core.frames.leave_shared_at(self.at, self.frame);
+        self.core.cache.frames.leave_shared_at(self.at, self.frame);
     }
 }
 
@@ -189,7 +189,7 @@ impl<'p> PageMut<'p> {
         self.settle();
         let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
         std::mem::forget(self);
-        core.frames.downgrade(frame);
+        core.cache.frames.downgrade(frame);
         PageRef::latched(core, file, frame, block)
     }
 
@@ -198,16 +198,8 @@ impl<'p> PageMut<'p> {
         self.downgrade().into_pin()
     }
 
-    /// The page is dirty from now on. It is counted first: whoever throws it away at this moment takes it off
-    /// the count ([TAB-3]).
     fn mark(&self, lsn: Lsn) {
-        let counts = !self.core.frames.get(self.frame).word().has(DIRTY);
-        if counts {
-            self.file.table.count_unsaved(self.block);
-        }
-        if !self.core.frames.mark_dirty(self.frame, lsn) && counts {
-            self.file.table.count_saved(self.block);
-        }
+        self.core.cache.mark_dirty(self.file, self.block, self.frame, lsn);
     }
 
     /// [GRD-2]
@@ -244,7 +236,7 @@ impl DerefMut for PageMut<'_> {
 impl Drop for PageMut<'_> {
     fn drop(&mut self) {
         self.settle();
-        self.core.frames.leave_exclusive(self.frame);
+        self.core.cache.frames.leave_exclusive(self.frame);
     }
 }
 
@@ -267,9 +259,9 @@ pub(super) fn latch_shared<'p>(
     frame: FrameIndex,
     block: Block,
 ) -> crate::Result<PageRef<'p>> {
-    core.latch_pinned(frame, Mode::Shared);
+    core.cache.latch_pinned(core, frame, Mode::Shared);
     let page = PageRef::latched(core, file, frame, block);
-    core.check_here(file, frame)?;
+    core.cache.check_here(file, frame)?;
     Ok(page)
 }
 
@@ -280,8 +272,8 @@ pub(super) fn latch_exclusive<'p>(
     frame: FrameIndex,
     block: Block,
 ) -> crate::Result<PageMut<'p>> {
-    core.latch_pinned(frame, Mode::Exclusive);
+    core.cache.latch_pinned(core, frame, Mode::Exclusive);
     let page = PageMut::latched(core, file, frame, block);
-    core.check_here(file, frame)?;
+    core.cache.check_here(file, frame)?;
     Ok(page)
 }

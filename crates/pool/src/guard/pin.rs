@@ -6,10 +6,10 @@
 use std::fmt;
 
 use super::page::{self, PageMut, PageRef};
+use crate::cache::frame::FrameIndex;
+use crate::cache::frame::word::Mode;
 use crate::core::Core;
 use crate::file::FileCore;
-use crate::frame::FrameIndex;
-use crate::frame::word::Mode;
 use crate::tag::Block;
 
 /// Keeps a page in its frame.
@@ -58,13 +58,13 @@ impl<'p> Pin<'p> {
     /// # Errors
     /// As [`Pin::latch_shared`].
     pub fn try_latch_shared(&self) -> crate::Result<Option<PageRef<'p>>> {
-        if !self.core.frames.try_latch(self.frame, Mode::Shared) {
+        if !self.core.cache.frames.try_latch(self.frame, Mode::Shared) {
             return Ok(None);
         }
         let pin = self.clone();
         std::mem::forget(pin);
         let page = PageRef::latched(self.core, self.file, self.frame, self.block);
-        self.core.check_here(self.file, self.frame)?;
+        self.core.cache.check_here(self.file, self.frame)?;
         Ok(Some(page))
     }
 
@@ -74,13 +74,13 @@ impl<'p> Pin<'p> {
     /// As [`Pin::latch_exclusive`].
     pub fn try_latch_exclusive(&self) -> crate::Result<Option<PageMut<'p>>> {
         self.file.check_writable()?;
-        if !self.core.frames.try_latch(self.frame, Mode::Exclusive) {
+        if !self.core.cache.frames.try_latch(self.frame, Mode::Exclusive) {
             return Ok(None);
         }
         let pin = self.clone();
         std::mem::forget(pin);
         let page = PageMut::latched(self.core, self.file, self.frame, self.block);
-        self.core.check_here(self.file, self.frame)?;
+        self.core.cache.check_here(self.file, self.frame)?;
         Ok(Some(page))
     }
 
@@ -112,14 +112,14 @@ impl<'p> Pin<'p> {
 
 impl Clone for Pin<'_> {
     fn clone(&self) -> Self {
-        self.core.frames.pin_again(self.frame);
+        self.core.cache.frames.pin_again(self.frame);
         Pin { ..*self }
     }
 }
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        self.core.frames.unpin(self.frame);
+        self.core.cache.frames.unpin(self.frame);
     }
 }
 

@@ -6,8 +6,8 @@ use forebay_lookahead::{Course, Limits, Run, Way, cached_batch_max, coalesce};
 use super::window::State;
 use super::{Means, Pace, ReadStream, Wanted};
 use crate::ahead::{Ahead, Departed};
-use crate::frame::word::{AHEAD, READING, Touch, VALID};
-use crate::frame::{Frame, FrameIndex, NO_FRAME};
+use crate::cache::frame::word::{AHEAD, READING, Touch, VALID};
+use crate::cache::frame::{Frame, FrameIndex, NO_FRAME};
 use crate::stats::Event;
 use crate::tag::Block;
 use crate::trace::{Action, TraceEvent, Why};
@@ -177,7 +177,7 @@ where
         for item in self.window.iter_mut() {
             if let State::Pinned { frame, .. } = item.state {
                 item.state = State::Later;
-                self.handle.core().frames.unpin(frame);
+                self.handle.core().cache.frames.unpin(frame);
                 self.share.give_back();
             }
         }
@@ -248,7 +248,7 @@ where
                 if frame == NO_FRAME || !share.take() {
                     continue;
                 }
-                if !core.frames.pin(frame, file.tag(item.block), Touch::Not) {
+                if !core.cache.frames.pin(frame, file.tag(item.block), Touch::Not) {
                     share.give_back();
                     continue;
                 }
@@ -257,7 +257,7 @@ where
                     .binary_search(&item.block)
                     .is_ok_and(|place| !std::mem::replace(&mut seen[place], true));
                 item.state = State::Pinned { frame, asked };
-                let word = core.frames.get(frame).word();
+                let word = core.cache.frames.get(frame).word();
                 let why = if asked {
                     continue;
                 } else if word.has(READING) && !word.has(VALID) {
@@ -289,7 +289,8 @@ where
             item.state = State::Later;
             let frame = file.table.lookup(item.block);
             // Not pinned: it may be another's page by now, which a figure can bear.
-            let word = core.frames.find(frame).map(Frame::word).filter(|word| word.has(VALID));
+            let word =
+                core.cache.frames.find(frame).map(Frame::word).filter(|word| word.has(VALID));
             self.stats.hits += u64::from(word.is_some());
             self.gaps.used += u32::from(word.is_some_and(|word| word.has(AHEAD)));
         }
@@ -362,7 +363,7 @@ where
         ahead.depart(&[run], &blocks, || {
             let frame = ahead.file.table.lookup(block);
             let tag = ahead.file.tag(block);
-            if frame != NO_FRAME && core.frames.pin(frame, tag, Touch::Not) {
+            if frame != NO_FRAME && core.cache.frames.pin(frame, tag, Touch::Not) {
                 pinned = Some(frame);
             }
         });

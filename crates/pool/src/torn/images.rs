@@ -18,6 +18,7 @@
 //!              docs/adr/0011-torn-pages.md for why it is the first write here.
 
 use super::Keeping;
+use crate::cache::Disk as _;
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;

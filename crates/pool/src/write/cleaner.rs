@@ -25,10 +25,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 
 use super::out::{Copy, Copying};
+use crate::cache::frame::word::{DIRTY, ORPHAN, READING, Touch, VALID, WRITING};
+use crate::cache::frame::{FrameIndex, Frames};
 use crate::core::Core;
 use crate::error::Error;
-use crate::frame::word::{DIRTY, ORPHAN, READING, Touch, VALID, WRITING};
-use crate::frame::{FrameIndex, Frames};
 use crate::stats::PoolEvent;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{FileId, PageTag};
@@ -143,7 +143,7 @@ impl Round {
         while core.bell.wait() {
             core.counters.count_pool(PoolEvent::CleanerWakes);
             let target = self.target(core.bell.allocations.load(Ordering::Relaxed));
-            let target = target.min(core.frames.len() as u64 / 4).max(1);
+            let target = target.min(core.cache.frames.len() as u64 / 4).max(1);
             let cleaning = AssertUnwindSafe(|| clean_ahead(core, target as usize));
             // A log or a policy of the user's that panics must not end the cleaning for good.
             let dirty = std::panic::catch_unwind(cleaning).unwrap_or_else(|_| {
@@ -168,8 +168,8 @@ impl Round {
 /// Writes dirty victims ahead of the hand until `target` frames there are clean. Gives how many
 /// were dirty.
 fn clean_ahead(core: &Core, target: usize) -> usize {
-    let hand = core.replacement.position() % core.frames.len() as FrameIndex;
-    let (mut dirty, _) = dirty_ahead(&core.frames, hand, target);
+    let hand = core.cache.replacement.position() % core.cache.frames.len() as FrameIndex;
+    let (mut dirty, _) = dirty_ahead(&core.cache.frames, hand, target);
     dirty.sort_unstable();
     let found = dirty.len();
     if found > 0 {
@@ -218,13 +218,13 @@ fn write(core: &Core, file: FileId, pages: &[(PageTag, FrameIndex)]) {
     for pages in pages.chunks(at_once) {
         let mut copies: Vec<Copy<'_>> = Vec::new();
         for &(tag, frame) in pages {
-            if !core.frames.pin(frame, tag, Touch::Not) {
+            if !core.cache.frames.pin(frame, tag, Touch::Not) {
                 continue;
             }
             match core.try_copy(&file, tag, frame) {
                 Copying::Copied(copy) => copies.push(copy),
                 // [CLN-1] Whoever has it will come by again, or keeps it in use.
-                Copying::Clean | Copying::NotNow => core.frames.unpin(frame),
+                Copying::Clean | Copying::NotNow => core.cache.frames.unpin(frame),
             }
         }
         let count = copies.len() as u64;

@@ -33,6 +33,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use forebay_io::{Arena, Batch, Completed, File, Lease, Op, OpenOptions, Preallocate, Request};
 
 use super::{Opening, Waiting};
+use crate::cache::Disk as _;
 use crate::checksum::Checksum;
 use crate::core::Core;
 use crate::error::Error;

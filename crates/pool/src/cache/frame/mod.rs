@@ -14,16 +14,8 @@
 //!              bars their way.
 
 mod life;
-#[cfg(test)]
-#[cfg(loom)]
-mod loom_tests;
 mod memory;
 mod parking;
-#[cfg(test)]
-mod small_pool;
-#[cfg(test)]
-#[cfg(not(loom))]
-mod stress_tests;
 #[cfg(test)]
 #[cfg(not(any(loom, shuttle)))]
 mod tests;
@@ -483,6 +475,15 @@ impl Frames {
     pub(crate) fn leave_exclusive(&self, frame: FrameIndex) {
         self.get(frame).end_change();
         self.release(frame, PIN + EXCLUSIVE);
+    }
+
+    /// Lets go of a pin and the latch in `mode`.
+    pub(crate) fn leave(&self, frame: FrameIndex, mode: Mode) {
+        match mode {
+            Mode::Pin => self.unpin(frame),
+            Mode::Shared => self.leave_shared(frame),
+            Mode::Exclusive => self.leave_exclusive(frame),
+        }
     }
 
     /// Lets go of the shared latch and keeps the pin.

@@ -15,7 +15,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::frame::FrameIndex;
+use crate::cache::frame::FrameIndex;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::PageTag;
 
