@@ -26,7 +26,7 @@ use crate::stream::ReadaheadStrategy;
 use crate::tablespace::{Space, SpaceDefaults, Tablespace};
 use crate::torn::TornPages;
 use crate::wal::Wal;
-use crate::write::{Bell, WriteBuffers};
+use crate::write::{Wakeup, WriteBuffers};
 
 const MEMORY_DEFAULT: u64 = 128 << 20;
 const PAGE_BYTES_DEFAULT: u64 = 8 << 10;
@@ -74,6 +74,13 @@ pub struct PoolBuilder {
     checkpoint_log: Option<Size>,
     checkpoint_target: Option<f64>,
     torn_pages: Option<TornPages>,
+}
+
+impl BufferPool {
+    /// How a pool is made.
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder::default()
+    }
 }
 
 impl PoolBuilder {
@@ -307,7 +314,7 @@ impl PoolBuilder {
             files: Files::default(),
             spaces,
             buffers,
-            bell: Bell::new(),
+            wakeup: Wakeup::new(),
             wal: self.wal.take(),
             checkpoints: Arc::new(Desk::new(Arc::clone(&clock))),
             redo: RedoPoint::new(),

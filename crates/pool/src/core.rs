@@ -14,7 +14,7 @@ use crate::stats::Counters;
 use crate::stream::ReadaheadStrategy;
 use crate::tablespace::Space;
 use crate::wal::Wal;
-use crate::write::{Bell, WriteBuffers};
+use crate::write::{Wakeup, WriteBuffers};
 
 pub(crate) struct Core {
     pub(crate) cache: Cache,
@@ -22,7 +22,7 @@ pub(crate) struct Core {
     pub(crate) files: Files,
     pub(crate) spaces: Vec<Arc<Space>>,
     pub(crate) buffers: WriteBuffers,
-    pub(crate) bell: Bell,
+    pub(crate) wakeup: Wakeup,
     pub(crate) wal: Option<Arc<dyn Wal>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Counters,
@@ -46,6 +46,12 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn page_bytes(&self) -> usize {
         self.memory.page_bytes()
+    }
+}
+
+impl AsRef<Budget> for Arc<Core> {
+    fn as_ref(&self) -> &Budget {
+        &self.budget
     }
 }
 

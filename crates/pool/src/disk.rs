@@ -151,9 +151,9 @@ impl Disk for Core {
 
     fn short_of_frames(&self, met_dirty: bool) {
         if met_dirty {
-            self.bell.ring();
+            self.wakeup.ring();
         } else {
-            self.bell.allocated();
+            self.wakeup.allocated();
         }
     }
 

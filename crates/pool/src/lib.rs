@@ -454,6 +454,7 @@ mod file;
 mod guard;
 mod pool;
 mod profile;
+mod shared;
 mod size;
 mod stats;
 mod strategy_kind;

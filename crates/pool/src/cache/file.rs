@@ -1,5 +1,5 @@
-//! A file as the cache knows it: its page table, its length and its fate; and how it is made shorter, closed
-//! and dropped while others read it.
+//! A file as the cache knows it: its page table, its length and its fate, while it is made shorter, closed or
+//! dropped and others read it.
 //!
 //! Whoever shortens a file first says so (the new length, or the fate), then goes through the page
 //! table and discards what lies beyond; whoever loads a page first lists it, then looks at the length.
@@ -23,15 +23,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::frame::word::{DIRTY, USAGE_MAX};
-use super::frame::{Discarded, NO_FRAME};
 use super::table::PageTable;
-use super::{Cache, Disk};
 use crate::error::{Error, Fate};
-use crate::stats::PoolEvent;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, fence, lock, yield_now};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::tag::{Block, FileId, PageTag};
 
 /// Fates, as kept in an atomic.
@@ -40,9 +35,6 @@ const DROPPED: u32 = 1;
 const CLOSED: u32 = 2;
 /// It will be closed, or open again: whoever has the right to resize it is about to find out.
 const CLOSING: u32 = 3;
-
-/// Pause before a page that somebody has is looked at again.
-const PAUSE: Duration = Duration::from_micros(100);
 
 /// What the cache knows of an open file.
 pub(crate) struct CachedFile {
@@ -72,9 +64,14 @@ impl CachedFile {
         self.blocks.load(Ordering::SeqCst) as Block
     }
 
-    /// The file is longer now. By whoever has the right to resize it.
-    pub(crate) fn grown_to(&self, blocks: u64) {
+    /// The file is so long now. By whoever has the right to resize it.
+    pub(crate) fn set_blocks(&self, blocks: u64) {
         self.blocks.store(blocks, Ordering::SeqCst);
+    }
+
+    /// The file is dropped. By whoever has the right to resize it.
+    pub(super) fn set_dropped(&self) {
+        self.fate.store(DROPPED, Ordering::SeqCst);
     }
 
     /// Refuses blocks that are not there. As [`CachedFile::check_open`], for callers with nothing half done.
@@ -135,82 +132,6 @@ impl CachedFile {
     /// Waits for whoever is changing the file's size or its fate.
     pub(crate) fn wait_resized(&self) {
         drop(self.resizing());
-    }
-}
-
-impl Cache {
-    /// The file is `blocks` blocks long now: throws away every page beyond. By whoever has the right to resize
-    /// it, before it is cut on disk.
-    pub(crate) fn cut<D: Disk>(&self, disk: &D, file: &D::File, blocks: Block) {
-        file.blocks.store(u64::from(blocks), Ordering::SeqCst);
-        self.discard_from(disk, file, blocks);
-    }
-
-    /// The file is dropped: throws away all its pages. By whoever has the right to resize it.
-    pub(crate) fn drop_pages<D: Disk>(&self, disk: &D, file: &D::File) {
-        file.fate.store(DROPPED, Ordering::SeqCst);
-        self.discard_from(disk, file, 0);
-    }
-
-    /// Throws away every page from `first` on.
-    fn discard_from<D: Disk>(&self, disk: &D, file: &D::File, first: Block) {
-        // With its counterpart in `Cache::list`: one of the two sees the other.
-        fence(Ordering::SeqCst);
-        for (block, frame) in file.table.listed_from(first) {
-            let entry = file.table.entry(block);
-            let mut frame = frame;
-            while frame != NO_FRAME {
-                let discarded = self.frames.discard(
-                    frame,
-                    file.tag(block),
-                    || entry.unlist(frame),
-                    |frame| self.wait_read(disk, file, frame),
-                );
-                match discarded {
-                    Some(Discarded { pinned, dirty }) => {
-                        if pinned {
-                            disk.counters().count_pool(PoolEvent::Doomed);
-                        }
-                        if dirty {
-                            file.table.count_saved(block);
-                        }
-                    }
-                    // Being evicted, or its load failing: its entry is about to go.
-                    None => yield_now(),
-                }
-                frame = entry.frame();
-            }
-        }
-    }
-
-    /// Evicts every page, which must be clean and unpinned. Waits for a limited time for those who have one
-    /// in passing.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] with the number of pages that stay.
-    pub(crate) fn evict_all<D: Disk>(&self, disk: &D, file: &D::File) -> Result<(), Error> {
-        // As in `discard_from`.
-        fence(Ordering::SeqCst);
-        let mut pages = 0;
-        // The cleaner, or a reader in passing, may have a page for a moment.
-        let start = disk.now();
-        for (block, frame) in file.table.listed_from(0) {
-            let (entry, tag) = (file.table.entry(block), file.tag(block));
-            while entry.frame() == frame {
-                let word = self.frames.get(frame).word();
-                if let Some(owned) = self.frames.claim_page(frame, tag, USAGE_MAX) {
-                    entry.unlist(frame);
-                    drop(owned);
-                } else if word.has(DIRTY) || disk.now().saturating_sub(start) >= self.frame_wait {
-                    pages += 1;
-                    break;
-                } else {
-                    // It may be on its way in, with nobody waiting for it.
-                    disk.pause(PAUSE);
-                }
-            }
-        }
-        if pages == 0 { Ok(()) } else { Err(Error::Busy { file: Arc::clone(&file.path), pages }) }
     }
 }
 

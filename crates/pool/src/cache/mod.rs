@@ -7,6 +7,7 @@
 //!
 //! Concurrency: everything here is called by any thread; what one step relies on is said where it is.
 
+mod discard;
 pub(crate) mod file;
 pub(crate) mod frame;
 mod load;

@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::disk::Reader;
 use crate::error::Error;
 use crate::guard::{Optimistic, PageMut, PageRef, Pin};
-use crate::pool::Pool;
+use crate::shared::Pool;
 use crate::stats::{PoolEvent, Wait};
 use crate::stream::ReadaheadStrategy;
 use crate::tag::{Block, FileId};

@@ -35,7 +35,7 @@ impl FileCore {
             Error::Io(error) if error.is_failed_sync() => self.space.sync_failed(error),
             error => error,
         })?;
-        self.grown_to(to);
+        self.set_blocks(to);
         *resized += 1;
         Ok((from as Block..to as Block, *resized))
     }

@@ -28,6 +28,7 @@
 //!              sort, the gaps and the courses are ours.
 
 mod deliver;
+mod noted;
 mod options;
 mod page;
 mod refill;
@@ -57,7 +58,7 @@ use crate::guard::PageRef;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::Block;
 use crate::trace::Trace;
-use refill::{Gaps, Noted};
+use noted::{Gaps, Noted};
 use window::{State, Window};
 
 /// Blocks ahead that a stream starts with, when it does not know how many are wanted.

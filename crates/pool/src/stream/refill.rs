@@ -3,6 +3,7 @@
 use forebay_io::Advice;
 use forebay_lookahead::{Course, Limits, Run, Way, cached_batch_max, coalesce};
 
+use super::noted::Noted;
 use super::window::State;
 use super::{Means, Pace, ReadStream, Wanted};
 use crate::ahead::{Ahead, Departed};
@@ -18,15 +19,6 @@ const OVER_READ_PERCENT: u32 = 25;
 
 /// Most runs to remember that are to be read later, before those of a batch are added.
 const NOTED_MOST: usize = 1024;
-
-/// Gap pages that a stream's memory of what became of them goes back.
-const GAP_MEMORY: u32 = 1024;
-
-/// What is taken for known before a stream has seen any: half of so many gap pages were wanted later.
-const GAP_PRIOR: u32 = 32;
-
-/// However useful gaps have been, they cost that much of what a request of them would, in percent.
-const GAP_LOST_MIN: u32 = 10;
 
 /// The part of the time since the last batch that the reader must have spent waiting for the batch to
 /// say anything about the device: then that was kept busy. In percent.
@@ -377,36 +369,5 @@ where
             self.distance.ready();
         }
         pinned
-    }
-}
-
-/// A run to be read when the reader comes to it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Noted {
-    pub(super) run: Run,
-    /// The kernel was told of it.
-    told: bool,
-}
-
-/// What became of the gaps of one stream.
-#[derive(Debug, Default)]
-pub(super) struct Gaps {
-    read: u32,
-    used: u32,
-}
-
-impl Gaps {
-    fn read(&mut self, blocks: u32) {
-        self.read += blocks;
-        if self.read > GAP_MEMORY {
-            self.read /= 2;
-            self.used /= 2;
-        }
-    }
-
-    /// Of a hundred pages read in gaps, how many were not wanted later; 50 before anything is known.
-    fn lost_percent(&self) -> u32 {
-        let (read, used) = (self.read + GAP_PRIOR, self.used + GAP_PRIOR / 2);
-        (100 - (100 * used.min(read) / read)).max(GAP_LOST_MIN)
     }
 }

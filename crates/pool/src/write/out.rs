@@ -361,7 +361,7 @@ impl Drop for Copy<'_> {
         }
         // Before the page may be written again: that write's slot is the newer one.
         if let Some(slot) = self.slot.take() {
-            self.file.space.torn.slot_ended(slot, &self.file, self.written);
+            self.file.space.torn.slot_ended(slot, self.file.changes(), self.written);
         }
         let failed = (!self.written).then_some(self.copied);
         self.core.cache.end_write(&self.file, self.block, self.frame, failed);

@@ -23,6 +23,7 @@ pub(crate) mod word;
 
 pub(crate) use life::{Copied, Detached, Discarded, Loaded, Loading};
 pub(crate) use memory::FrameMemory;
+pub(crate) use word::{FrameIndex, NO_FRAME};
 
 use std::collections::HashMap;
 
@@ -34,12 +35,6 @@ use word::{
     AHEAD, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, ORPHAN, OWNED, Obstacle, PIN, READING, SHARED,
     SLEEPERS, Touch, WRITING, Word,
 };
-
-/// A frame's place in the pool, from 0.
-pub(crate) type FrameIndex = u32;
-
-/// No frame has this number.
-pub(crate) const NO_FRAME: FrameIndex = FrameIndex::MAX;
 
 /// The tag of a frame that holds nothing. No file has this number.
 const NO_TAG: u64 = PageTag { file: FileId(u32::MAX), block: u32::MAX }.to_bits();

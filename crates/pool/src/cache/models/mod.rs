@@ -247,7 +247,7 @@ impl Model {
         let _right = self.file.resizing();
         let block = self.file.blocks();
         self.disk[block as usize].store(value, Ordering::Relaxed);
-        self.file.grown_to(u64::from(block) + 1);
+        self.file.set_blocks(u64::from(block) + 1);
     }
 
     /// Closes the file, as `FileCore::close` does in the cache; `synced`: whether the last sync ends well.
