@@ -11,7 +11,6 @@ use super::{Backend, Sink, sync::SyncBackend, threads::ThreadsBackend};
 use crate::error::Error;
 use crate::kind::{Kind, Refusal};
 use crate::options::{IoOptions, Prefer};
-use crate::os_error::OsError;
 
 /// Which backend was taken, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,6 +123,8 @@ fn open_linux(
     notes: &mut Vec<String>,
 ) -> Result<Box<dyn Backend>, Refusal> {
     use super::{aio::AioBackend, uring::UringBackend};
+    use crate::os_error::OsError;
+
     if kind == Kind::Aio {
         return Ok(Box::new(AioBackend::open(options.queue_depth, Arc::clone(sink))?));
     }
@@ -153,6 +154,7 @@ fn open_linux(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os_error::OsError;
 
     #[test]
     fn a_report_names_the_call_the_error_and_the_remedy() {
