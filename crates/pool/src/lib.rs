@@ -476,7 +476,7 @@ pub use checkpoint::{
 };
 pub use checksum::{Checksum, Mismatch, ZeroPages};
 pub use clock::{Clock, SystemClock};
-pub use error::{Error, Fate};
+pub use error::{Error, ErrorKind, Fate};
 pub use file::{FileOptions, PagedFile, Salvage};
 pub use guard::{Optimistic, PageMut, PageRef, Pin, Upgraded};
 pub use pool::BufferPool;

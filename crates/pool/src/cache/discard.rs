@@ -8,6 +8,7 @@ use super::frame::{Discarded, NO_FRAME};
 use super::{Cache, Disk};
 use crate::error::Error;
 use crate::stats::PoolEvent;
+use crate::strategy_kind::StrategyKind;
 use crate::sync::{Ordering, fence, yield_now};
 use crate::tag::Block;
 
@@ -57,6 +58,28 @@ impl Cache {
                 frame = entry.frame();
             }
         }
+    }
+
+    /// Takes the page `block` out of memory, written first if it is dirty. False if it is not there, or somebody
+    /// has it.
+    pub(crate) fn evict<D: Disk>(
+        &self,
+        disk: &D,
+        file: &D::File,
+        block: Block,
+    ) -> Result<bool, Error> {
+        let (entry, tag) = (file.table.entry(block), file.tag(block));
+        let frame = entry.frame();
+        if frame == NO_FRAME {
+            return Ok(false);
+        }
+        disk.write_page(tag, frame, StrategyKind::Normal)?;
+        let Some(owned) = self.frames.claim_page(frame, tag, USAGE_MAX) else {
+            return Ok(false);
+        };
+        entry.unlist(frame);
+        drop(owned);
+        Ok(true)
     }
 
     /// Evicts every page, which must be clean and unpinned. Waits for a limited time for those who have one

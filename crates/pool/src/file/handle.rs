@@ -147,6 +147,64 @@ impl PagedFile {
         Ok(PageMut::latched(core, &self.file, frame, block))
     }
 
+    /// The page `block`, to read, if it is in memory; waits while somebody changes it, but never for the disk.
+    /// `None` for a page that is not in memory, or still on its way in.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`].
+    pub fn read_if_resident(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
+        let core = self.core();
+        match core.hit(&self.file, block, Mode::Pin, &AccessStrategy::NORMAL) {
+            Some((_, frame)) => Pin::held(core, &self.file, frame, block).into_shared().map(Some),
+            None => self.nothing(block),
+        }
+    }
+
+    /// The page `block`, to read, if that takes no wait at all: it is in memory, and nobody changes it or is
+    /// about to.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`].
+    pub fn try_read(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
+        let core = self.core();
+        match core.hit(&self.file, block, Mode::Shared, &AccessStrategy::NORMAL) {
+            Some((it, frame)) => Ok(Some(PageRef::latched_at(core, &self.file, it, frame, block))),
+            None => self.nothing(block),
+        }
+    }
+
+    /// The page `block`, to change, if that takes no wait at all: it is in memory, and nobody has it latched.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`], [`Error::ReadOnly`].
+    pub fn try_write(&self, block: Block) -> Result<Option<PageMut<'_>>, Error> {
+        self.file.check_writable()?;
+        let core = self.core();
+        match core.hit(&self.file, block, Mode::Exclusive, &AccessStrategy::NORMAL) {
+            Some((_, frame)) => Ok(Some(PageMut::latched(core, &self.file, frame, block))),
+            None => self.nothing(block),
+        }
+    }
+
+    /// No page could be had without a wait: an error if `block` is not there at all.
+    fn nothing<T>(&self, block: Block) -> Result<Option<T>, Error> {
+        // A close under way that may still fail is a wait as well.
+        self.file.check_now(block).transpose()?;
+        Ok(None)
+    }
+
+    /// Takes the page `block` out of memory, written first if it is dirty: for a page that is known not to be
+    /// needed again. False if it is not in memory, or somebody has it, the caller included. Says nothing about
+    /// durability.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`]; what kept a dirty page from being written ([`Error::Log`],
+    /// [`Error::Failed`], [`Error::Io`]): the page then stays, dirty.
+    pub fn evict(&self, block: Block) -> Result<bool, Error> {
+        self.file.check(block)?;
+        self.core.cache.evict(&*self.core, &self.file, block)
+    }
+
     /// The page `block`, to change, all zero whatever it was: nothing is read. That is a change:
     /// with a log, mark it dirty with the record that says so.
     ///
