@@ -8,10 +8,10 @@ use std::time::Duration;
 use forebay_io::{File, Op, Request};
 
 use crate::ahead::Private;
+use crate::cache::Disk;
 use crate::cache::frame::word::Mode;
 use crate::cache::frame::{Frame, FrameIndex, Loading};
 use crate::cache::replacement::AccessStrategy;
-use crate::cache::{Disk, touch};
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
@@ -50,7 +50,7 @@ impl Core {
         mode: Mode,
         strategy: &AccessStrategy,
     ) -> Option<(&Frame, FrameIndex)> {
-        let found = self.cache.hit(file, block, mode, touch(strategy))?;
+        let found = self.cache.hit(file, block, mode, strategy)?;
         self.counters.hit(strategy.kind());
         Some(found)
     }

@@ -54,6 +54,7 @@ impl CachedFile {
         CachedFile { id, path, table, blocks, fate, resize: Mutex::new(0) }
     }
 
+    #[inline]
     pub(crate) fn tag(&self, block: Block) -> PageTag {
         PageTag { file: self.id, block }
     }

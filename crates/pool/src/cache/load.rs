@@ -60,10 +60,10 @@ impl Cache {
         file: &CachedFile,
         block: Block,
         mode: Mode,
-        touch: Touch,
+        strategy: &AccessStrategy,
     ) -> Option<(&Frame, FrameIndex)> {
         let frame = file.table.lookup(block);
-        let it = self.frames.enter(frame, file.tag(block), mode, touch)?;
+        let it = self.frames.enter(frame, file.tag(block), mode, touch(strategy))?;
         Some((it, frame))
     }
 
@@ -75,7 +75,7 @@ impl Cache {
         block: Block,
         asked: Asked<'a, D::Reader<'a>>,
     ) -> Result<FrameIndex, Error> {
-        match self.hit(file, block, asked.mode, touch(asked.strategy)) {
+        match self.hit(file, block, asked.mode, asked.strategy) {
             Some((_, frame)) => {
                 disk.counters().hit(asked.strategy.kind());
                 Ok(frame)

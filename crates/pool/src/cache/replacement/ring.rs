@@ -78,6 +78,7 @@ impl AccessStrategy {
     }
 
     /// What the scan does.
+    #[inline]
     pub fn kind(&self) -> StrategyKind {
         self.kind
     }
