@@ -16,6 +16,7 @@
 
 mod bugs;
 mod ci;
+mod circles;
 mod figures;
 mod no_uring;
 mod tidy;

@@ -15,9 +15,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::completion::{Completed, Recipient, TicketState};
-use crate::io::{Io, Shared};
+use crate::answer::{Completed, Recipient, TicketState};
+use crate::io::Io;
 use crate::request::{Request, Transfer};
+use crate::shared::Shared;
 
 /// Requests under way on one queue. See [`Io::batch`].
 pub struct Batch {

@@ -13,15 +13,18 @@
 //! Concurrency: any thread may finish; one thread waits for an answer.
 //! Failure:     an error belongs to its request alone, except a failed sync, which latches the file.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{self, Thread};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
 
+use crate::answer::Completed;
 use crate::backend::{Next, Sink};
-use crate::error::{Error, OsError};
-use crate::file::{CacheMode, SyncAnswer};
-use crate::memory::Lease;
-use crate::request::{Op, Transfer};
+use crate::error::Error;
+use crate::file::SyncAnswer;
+use crate::op::Op;
+use crate::os_error::OsError;
+use crate::properties::CacheMode;
+use crate::request::Transfer;
 use crate::waiters::Waiters;
 
 /// Attempts in a row that may move nothing before a request is given up.
@@ -32,104 +35,6 @@ const IDLE_ATTEMPTS_MAX: u32 = 256;
 
 /// After this many, the thread lets others run before the next attempt.
 const IDLE_ATTEMPTS_BEFORE_YIELD: u32 = 4;
-
-/// An ended request: its memory, and whether it did what was asked.
-#[derive(Debug)]
-pub struct Completed {
-    /// The leases of the request, in their order.
-    pub leases: Vec<Lease>,
-    /// Whether every byte was moved.
-    pub result: Result<(), Error>,
-}
-
-impl Completed {
-    /// The leases, or the error (the leases are then dropped).
-    ///
-    /// # Errors
-    /// Whatever the request ended with.
-    pub fn into_result(self) -> Result<Vec<Lease>, Error> {
-        self.result.map(|()| self.leases)
-    }
-}
-
-/// What to do with a request that has ended, see [`Io::submit_all_then`](crate::Io::submit_all_then).
-pub type Then = Box<dyn FnOnce(Completed) + Send>;
-
-/// Who is told of the end of a request.
-pub(crate) enum Recipient {
-    /// Whoever has the ticket.
-    Ticket(Arc<TicketState>),
-    /// Nobody waits: this is done instead.
-    Then(Then),
-}
-
-impl Recipient {
-    pub(crate) fn tell(self, completed: Completed) {
-        match self {
-            // If nobody holds the ticket any more, this gives the leases back.
-            Recipient::Ticket(state) => state.complete(completed),
-            Recipient::Then(then) => then(completed),
-        }
-    }
-}
-
-impl std::fmt::Debug for Recipient {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(match self {
-            Recipient::Ticket(_) => "Ticket",
-            Recipient::Then(_) => "Then",
-        })
-    }
-}
-
-/// What a ticket and its transfer share.
-#[derive(Debug, Default)]
-pub(crate) struct TicketState {
-    done: AtomicBool,
-    answer: Mutex<Answer>,
-}
-
-#[derive(Debug, Default)]
-struct Answer {
-    completed: Option<Completed>,
-    /// The thread that sleeps on this ticket.
-    waiter: Option<Thread>,
-}
-
-impl TicketState {
-    pub(crate) fn is_done(&self) -> bool {
-        self.done.load(Ordering::Acquire)
-    }
-
-    /// Stores the answer and wakes the waiter.
-    pub(crate) fn complete(&self, completed: Completed) {
-        let mut answer = self.answer();
-        let answered_before = self.done.swap(true, Ordering::AcqRel);
-        assert!(!answered_before, "[CMP-1] a request was answered twice");
-        answer.completed = Some(completed);
-        let waiter = answer.waiter.take();
-        drop(answer);
-        if let Some(waiter) = waiter {
-            waiter.unpark();
-        }
-    }
-
-    /// From now on the calling thread is woken when the answer is there.
-    pub(crate) fn expect_answer(&self) {
-        self.answer().waiter = Some(thread::current());
-    }
-
-    /// Takes the answer of a request that [is done](Self::is_done). It is there only once.
-    pub(crate) fn take(&self) -> Completed {
-        let completed = self.answer().completed.take();
-        completed.expect("[CMP-1] a done request has its answer, and only its owner takes it")
-    }
-
-    fn answer(&self) -> MutexGuard<'_, Answer> {
-        // The only panic under the lock is [CMP-1], which stores nothing.
-        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The sink of every backend.
 #[derive(Debug)]
@@ -324,5 +229,5 @@ impl Sink for Desk {
 }
 
 fn failure(transfer: &Transfer, reason: OsError) -> Error {
-    Error::system(transfer.op.into(), &transfer.file, transfer.offset, transfer.len, reason)
+    transfer.file.refusal(transfer.op.into(), transfer.offset, transfer.len, reason)
 }

@@ -10,90 +10,10 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backend::Kind;
-use crate::request::Op;
-
-/// An error number of the operating system, kept as it came.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct OsError(i32);
-
-impl OsError {
-    /// No space left on device.
-    pub const ENOSPC: OsError = OsError(libc::ENOSPC);
-    /// Input/output error.
-    pub const EIO: OsError = OsError(libc::EIO);
-    /// Invalid argument; on direct I/O nearly always alignment.
-    pub const EINVAL: OsError = OsError(libc::EINVAL);
-    /// Interrupted by a signal.
-    pub const EINTR: OsError = OsError(libc::EINTR);
-    /// Try again.
-    pub const EAGAIN: OsError = OsError(libc::EAGAIN);
-    /// Something needed is in use.
-    pub const EBUSY: OsError = OsError(libc::EBUSY);
-    /// The operation was cancelled.
-    pub const ECANCELED: OsError = OsError(libc::ECANCELED);
-    /// Out of disk quota.
-    pub const EDQUOT: OsError = OsError(libc::EDQUOT);
-    /// The file would become too large.
-    pub const EFBIG: OsError = OsError(libc::EFBIG);
-    /// Not permitted.
-    pub const EPERM: OsError = OsError(libc::EPERM);
-    /// Permission denied.
-    pub const EACCES: OsError = OsError(libc::EACCES);
-    /// Read-only filesystem.
-    pub const EROFS: OsError = OsError(libc::EROFS);
-    /// System call not implemented.
-    pub const ENOSYS: OsError = OsError(libc::ENOSYS);
-    /// Out of memory; for io_uring often the memlock limit.
-    pub const ENOMEM: OsError = OsError(libc::ENOMEM);
-    /// Operation not supported.
-    pub const EOPNOTSUPP: OsError = OsError(libc::EOPNOTSUPP);
-
-    /// The error of number `raw`.
-    pub const fn from_raw(raw: i32) -> Self {
-        OsError(raw)
-    }
-
-    /// The number itself.
-    pub const fn raw(self) -> i32 {
-        self.0
-    }
-
-    /// True for what goes away by itself: trying again is all there is to do.
-    pub(crate) fn passes(self) -> bool {
-        matches!(self, OsError::EINTR | OsError::EAGAIN | OsError::ECANCELED)
-    }
-
-    /// True when the system or the filesystem does not have what was asked for.
-    pub(crate) fn is_unsupported(self) -> bool {
-        matches!(self, OsError::EOPNOTSUPP | OsError::ENOSYS)
-    }
-}
-
-impl From<std::io::Error> for OsError {
-    /// An error without a number (there is none in what this crate calls) counts as EIO.
-    fn from(error: std::io::Error) -> Self {
-        OsError(error.raw_os_error().unwrap_or(libc::EIO))
-    }
-}
-
-impl From<rustix::io::Errno> for OsError {
-    fn from(error: rustix::io::Errno) -> Self {
-        OsError(error.raw_os_error())
-    }
-}
-
-impl fmt::Display for OsError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        std::io::Error::from_raw_os_error(self.0).fmt(out)
-    }
-}
-
-impl fmt::Debug for OsError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "OsError({self})")
-    }
-}
+use crate::kind::{Kind, Refusal};
+use crate::op::Op;
+use crate::os_error::OsError;
+use crate::properties::CacheMode;
 
 impl std::error::Error for OsError {}
 
@@ -302,9 +222,9 @@ pub enum Error {
         /// The file.
         file: Arc<Path>,
         /// The mode it is open in.
-        open_as: crate::CacheMode,
+        open_as: CacheMode,
         /// The mode asked for.
-        asked: crate::CacheMode,
+        asked: CacheMode,
     },
     /// The rights of this process or of the descriptor do not allow it.
     #[error(
@@ -357,7 +277,7 @@ pub enum Error {
         /// The backend.
         backend: Kind,
         /// Why, and what would change it.
-        why: crate::backend::Refusal,
+        why: Refusal,
     },
     /// The operation does not exist here.
     #[error("{what} is not supported for {} ({source}); {instead}", file.display())]
@@ -418,38 +338,6 @@ impl Error {
             Error::Failed { .. } => true,
             Error::Io { op, .. } => sync(op),
             _ => false,
-        }
-    }
-
-    /// The typed error for something on `file` that the system refused with `source`.
-    pub(crate) fn system(
-        op: Action,
-        file: &crate::File,
-        offset: u64,
-        len: u64,
-        source: OsError,
-    ) -> Error {
-        let path = file.path_shared();
-        let moves_data = matches!(op, Action::Request(Op::Read | Op::Write));
-        let syncs = matches!(op, Action::Request(Op::SyncData | Op::SyncAll) | Action::Writeback);
-        match source {
-            // After a failed sync there is nothing to try again: the bytes may be gone already.
-            _ if syncs => Error::Io { op, file: path, offset, len, source },
-            OsError::ENOSPC | OsError::EDQUOT => {
-                Error::NoSpace { op, file: path, offset, len, source }
-            }
-            OsError::EFBIG => Error::TooLarge { file: path, end: offset.saturating_add(len) },
-            OsError::EPERM | OsError::EACCES | OsError::EROFS => {
-                Error::Permission { op, file: path, source }
-            }
-            OsError::EINVAL if moves_data && file.cache_mode() == crate::CacheMode::Direct => {
-                Error::DirectRefused {
-                    file: path,
-                    filesystem: file.filesystem(),
-                    why: format!("{op} of {len} bytes at offset {offset}: {source}"),
-                }
-            }
-            _ => Error::Io { op, file: path, offset, len, source },
         }
     }
 }

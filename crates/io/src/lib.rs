@@ -41,6 +41,7 @@
 //! This crate knows no pages, no log and no transactions; it prints nothing and reads no clock.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod answer;
 pub mod backend;
 mod batch;
 #[cfg(forebay_bug)]
@@ -49,24 +50,33 @@ mod completion;
 mod error;
 mod file;
 mod io;
+mod kind;
 mod memory;
+mod op;
+mod options;
+mod os_error;
+mod properties;
 mod request;
+mod shared;
 mod sys;
 mod ticket;
 mod volume;
 mod waiters;
 
-pub use backend::Kind;
+pub use answer::{Completed, Then};
 pub use batch::Batch;
-pub use completion::{Completed, Then};
-pub use error::{Action, Error, NameOp, OsError, Part};
-pub use file::{
-    Advice, Alignment, AlignmentSource, AtomicWrite, CacheMode, File, Hint, OpenOptions,
-    Preallocate, Residency, sync_directory,
-};
-pub use io::{Io, IoOptions, IoStats, Prefer};
+pub use error::{Action, Error, NameOp, Part};
+pub use file::{File, OpenOptions, sync_directory};
+pub use io::{Io, IoStats};
+pub use kind::Kind;
 pub use memory::{Arena, Keeper, Lease, Mapping};
-pub use request::{Op, Request};
+pub use op::Op;
+pub use options::{IoOptions, Prefer};
+pub use os_error::OsError;
+pub use properties::{
+    Advice, Alignment, AlignmentSource, AtomicWrite, CacheMode, Hint, Preallocate, Residency,
+};
+pub use request::Request;
 pub use ticket::Ticket;
 pub use volume::{Change, DirectFiles, Interpose, Volume};
 

@@ -20,7 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::error::{Error, OsError};
+use crate::error::Error;
+use crate::os_error::OsError;
 
 /// Whoever lends memory out and wants it back.
 ///

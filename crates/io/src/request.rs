@@ -8,44 +8,13 @@
 //! Invariants:  [REQ-1] `done` never exceeds the bytes asked for
 //! Failure:     a transfer leaves a backend only through `Sink::finished`, once per start.
 
-use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, RawFd};
 
-use crate::completion::Recipient;
+use crate::answer::Recipient;
 use crate::file::{File, RunningSync};
 use crate::memory::Lease;
-
-/// What a request does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Op {
-    /// From file to memory.
-    Read,
-    /// From memory to file.
-    Write,
-    /// Make the data of all completed writes durable, with the metadata needed to read it.
-    SyncData,
-    /// Make data and all metadata durable.
-    SyncAll,
-}
-
-impl Op {
-    /// True for reads and writes, false for syncs.
-    pub fn moves_data(self) -> bool {
-        matches!(self, Op::Read | Op::Write)
-    }
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Op::Read => "read",
-            Op::Write => "write",
-            Op::SyncData => "data sync",
-            Op::SyncAll => "sync",
-        })
-    }
-}
+use crate::op::Op;
 
 /// One read, write or sync, with the memory it needs.
 ///

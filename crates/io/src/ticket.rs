@@ -8,8 +8,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::completion::{Completed, TicketState};
-use crate::io::Shared;
+use crate::answer::{Completed, TicketState};
+use crate::shared::Shared;
 
 /// Stands for a request in flight. Dropping it gives up the answer, not the transfer.
 #[must_use = "a dropped ticket can never tell whether its request succeeded"]

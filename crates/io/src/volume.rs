@@ -32,9 +32,11 @@ use std::sync::Arc;
 
 use rustix::fs;
 
-use crate::error::{Error, NameOp, OsError};
-use crate::file::{AtomicWrite, File, OpenOptions, Preallocate, open_file, sync_names};
-use crate::request::Op;
+use crate::error::{Error, NameOp};
+use crate::file::{File, OpenOptions, open_file, sync_names};
+use crate::op::Op;
+use crate::os_error::OsError;
+use crate::properties::{AtomicWrite, Preallocate};
 
 /// A change of a name or of a file.
 #[derive(Debug, Clone)]

@@ -9,23 +9,24 @@ use std::time::Duration;
 use forebay_io::{CacheMode, Io, IoOptions, Prefer};
 
 use crate::ahead::{Budget, Tracing};
+use crate::cache::Cache;
+use crate::cache::frame::{FrameMemory, Frames};
+use crate::cache::replacement::{ClockSweep, Replacement};
 use crate::checkpoint::{Desk, RedoPoint, Triggers};
 use crate::checksum::Checksum;
 use crate::clock::{Clock, SystemClock};
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::Files;
-use crate::frame::{FrameMemory, Frames};
 use crate::pool::BufferPool;
 use crate::profile::{Profile, TablespaceProfile};
-use crate::replacement::{ClockSweep, Replacement};
 use crate::size::Size;
 use crate::stats::Counters;
 use crate::stream::ReadaheadStrategy;
 use crate::tablespace::{Space, SpaceDefaults, Tablespace};
 use crate::torn::TornPages;
 use crate::wal::Wal;
-use crate::write::{Bell, WriteBuffers};
+use crate::write::{Wakeup, WriteBuffers};
 
 const MEMORY_DEFAULT: u64 = 128 << 20;
 const PAGE_BYTES_DEFAULT: u64 = 8 << 10;
@@ -73,6 +74,13 @@ pub struct PoolBuilder {
     checkpoint_log: Option<Size>,
     checkpoint_target: Option<f64>,
     torn_pages: Option<TornPages>,
+}
+
+impl BufferPool {
+    /// How a pool is made.
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder::default()
+    }
 }
 
 impl PoolBuilder {
@@ -294,23 +302,25 @@ impl PoolBuilder {
         let wait_ms = profile.frame_wait_ms.map(Duration::from_millis);
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new()));
         let core = Core {
-            frames: Frames::new(frames_count)?,
+            cache: Cache {
+                frames: Frames::new(frames_count)?,
+                replacement: match make {
+                    Some(make) => make(frames as u32),
+                    None => Box::new(ClockSweep::new(frames as u32)),
+                },
+                frame_wait: self.frame_wait.or(wait_ms).unwrap_or(FRAME_WAIT_DEFAULT),
+            },
             memory,
             files: Files::default(),
             spaces,
-            replacement: match make {
-                Some(make) => make(frames as u32),
-                None => Box::new(ClockSweep::new(frames as u32)),
-            },
             buffers,
-            bell: Bell::new(),
+            wakeup: Wakeup::new(),
             wal: self.wal.take(),
             checkpoints: Arc::new(Desk::new(Arc::clone(&clock))),
             redo: RedoPoint::new(),
             checkpoint_queue,
             clock,
             counters: Counters::new(),
-            frame_wait: self.frame_wait.or(wait_ms).unwrap_or(FRAME_WAIT_DEFAULT),
             combine_pages: combine_bytes / page_bytes,
             readahead: self.readahead.or(profile.readahead).unwrap_or_default(),
             budget: Budget::new(frames_count),

@@ -1,36 +1,31 @@
 //! What all handles of one pool share.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use forebay_io::{Arena, Io};
 
 use crate::ahead::{Budget, Tracing};
+use crate::cache::Cache;
+use crate::cache::frame::FrameMemory;
 use crate::checkpoint::{Desk, RedoPoint};
 use crate::clock::Clock;
 use crate::file::Files;
-use crate::frame::{FrameIndex, FrameMemory, Frames};
-use crate::replacement::Replacement;
-use crate::stats::{Counters, Wait};
+use crate::stats::Counters;
 use crate::stream::ReadaheadStrategy;
 use crate::tablespace::Space;
-use crate::tag::PageTag;
 use crate::wal::Wal;
-use crate::write::{Bell, WriteBuffers};
+use crate::write::{Wakeup, WriteBuffers};
 
 pub(crate) struct Core {
-    pub(crate) frames: Frames,
+    pub(crate) cache: Cache,
     pub(crate) memory: Arc<FrameMemory>,
     pub(crate) files: Files,
     pub(crate) spaces: Vec<Arc<Space>>,
-    pub(crate) replacement: Box<dyn Replacement>,
     pub(crate) buffers: WriteBuffers,
-    pub(crate) bell: Bell,
+    pub(crate) wakeup: Wakeup,
     pub(crate) wal: Option<Arc<dyn Wal>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Counters,
-    /// How long a thread waits for a frame before it gives up.
-    pub(crate) frame_wait: Duration,
     /// Most pages in one request.
     pub(crate) combine_pages: usize,
     /// What handles do that do not say otherwise.
@@ -52,28 +47,18 @@ impl Core {
     pub(crate) fn page_bytes(&self) -> usize {
         self.memory.page_bytes()
     }
+}
 
-    /// Does `work` and books the time as waiting.
-    pub(crate) fn waiting<T>(&self, wait: Wait, work: impl FnOnce() -> T) -> T {
-        let start = self.clock.now();
-        let result = work();
-        self.counters.waited(wait, self.clock.now().saturating_sub(start));
-        result
-    }
-
-    /// The page table no longer leads to `frame` for `tag`.
-    pub(crate) fn unlist(&self, tag: PageTag, frame: FrameIndex) {
-        // A file that is gone has taken its page table with it.
-        if let Some(file) = self.files.get(tag.file) {
-            file.table.entry(tag.block).unlist(frame);
-        }
+impl AsRef<Budget> for Arc<Core> {
+    fn as_ref(&self) -> &Budget {
+        &self.budget
     }
 }
 
 impl std::fmt::Debug for Core {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Core")
-            .field("frames", &self.frames.len())
+            .field("frames", &self.cache.frames.len())
             .field("page_bytes", &self.page_bytes())
             .finish_non_exhaustive()
     }

@@ -2,7 +2,7 @@
 //!
 //! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoFreeFrame`], [`Error::Busy`]), *data*
 //! ([`Error::Corrupt`], [`Error::PastEnd`], [`Error::Gone`]), *device* ([`Error::Io`]) and
-//! *latched* ([`Error::Failed`]). Errors are cheap to clone: one failed read is told to every
+//! *latched* ([`Error::Failed`]); besides, what was asked for may make no sense. [`Error::kind`] tells. Errors are cheap to clone: one failed read is told to every
 //! thread that waited for it.
 
 use std::path::Path;
@@ -256,6 +256,80 @@ pub enum Error {
     },
 }
 
+/// What kind of move an error asks its caller for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Something was short or in use: the same call may succeed later, or once there is room.
+    Retry,
+    /// The file does not have what was asked for, or has it damaged: another call, or a repair.
+    Data,
+    /// The disk or the log refused. Nothing is lost in memory; the cause has to be mended.
+    Device,
+    /// An earlier failure is final for the tablespace: close the pool and recover.
+    Latched,
+    /// The call or a setting makes no sense here: a bug of the caller's, or a matter for the administrator.
+    Usage,
+}
+
+impl Error {
+    /// What kind of move this asks for.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::NoFreeFrame { .. } | Error::Busy { .. } => ErrorKind::Retry,
+            Error::Corrupt { .. }
+            | Error::PastEnd { .. }
+            | Error::Gone { .. }
+            | Error::SegmentSize { .. }
+            | Error::PartialPage { .. } => ErrorKind::Data,
+            Error::Failed { .. } => ErrorKind::Latched,
+            Error::Io(error) => of_io(error),
+            // What is retried is the whole of it, so the worst that happened in it counts.
+            Error::Checkpoint { failed, .. } => {
+                let kinds = failed.iter().map(|(_, error)| error.kind());
+                kinds.max_by_key(|kind| *kind as u8).unwrap_or(ErrorKind::Device)
+            }
+            Error::Log { .. }
+            | Error::Image { .. }
+            | Error::Unprotected { .. }
+            | Error::DoubleWrite { .. } => ErrorKind::Device,
+            Error::Elevator { .. }
+            | Error::CheckpointPanicked
+            | Error::InUse { .. }
+            | Error::Setting { .. }
+            | Error::Profile { .. }
+            | Error::Closed
+            | Error::NoTablespace { .. }
+            | Error::ReadOnly { .. }
+            | Error::OpenOtherwise { .. } => ErrorKind::Usage,
+        }
+    }
+
+    /// True when the same call may succeed later without anything being mended.
+    pub fn is_retryable(&self) -> bool {
+        self.kind() == ErrorKind::Retry
+    }
+}
+
+fn of_io(error: &forebay_io::Error) -> ErrorKind {
+    use forebay_io::Error as Io;
+    match error {
+        _ if error.is_failed_sync() => ErrorKind::Latched,
+        Io::NoSpace { .. } | Io::Memlock { .. } | Io::Memory { .. } => ErrorKind::Retry,
+        Io::PastEnd { .. } => ErrorKind::Data,
+        Io::TooLarge { .. }
+        | Io::Misaligned { .. }
+        | Io::DirectRefused { .. }
+        | Io::MixedModes { .. }
+        | Io::Permission { .. }
+        | Io::Setting { .. }
+        | Io::Unavailable { .. }
+        | Io::Unsupported { .. }
+        | Io::Closed => ErrorKind::Usage,
+        _ => ErrorKind::Device,
+    }
+}
+
 /// How a page or a file came to be gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -299,4 +373,43 @@ fn corrupt(expected: u32, found: u32, all_zeroes: bool) -> String {
         return format!("it is all zeroes, as if never written; {advice}");
     }
     format!("its bytes give checksum {expected:#010x}, but it carries {found:#010x}; {advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_io::{Action, Error as Io, Op, OsError};
+
+    #[test]
+    fn an_error_says_whether_the_same_call_may_succeed_later() {
+        let file: Arc<Path> = Path::new("t").into();
+        let io = |op: Op, source: OsError| {
+            Error::Io(Io::Io {
+                op: Action::Request(op),
+                file: file.clone(),
+                offset: 0,
+                len: 1,
+                source,
+            })
+        };
+        let no_space = Error::Io(Io::NoSpace {
+            op: Action::Request(Op::Write),
+            file: file.clone(),
+            offset: 0,
+            len: 1,
+            source: OsError::ENOSPC,
+        });
+        let no_frame = Error::NoFreeFrame { pinned: 8, capacity: 8, waited: Duration::ZERO };
+        for (error, kind) in [
+            (no_frame, ErrorKind::Retry),
+            (no_space, ErrorKind::Retry),
+            (Error::PastEnd { file: file.clone(), block: 1, blocks: 1 }, ErrorKind::Data),
+            (io(Op::Read, OsError::EIO), ErrorKind::Device),
+            (io(Op::SyncData, OsError::EIO), ErrorKind::Latched),
+            (Error::ReadOnly { file: file.clone() }, ErrorKind::Usage),
+        ] {
+            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!(error.is_retryable(), kind == ErrorKind::Retry, "{error}");
+        }
+    }
 }

@@ -442,25 +442,24 @@
 
 mod ahead;
 mod builder;
+mod cache;
 mod checkpoint;
 mod checksum;
 mod clock;
 mod core;
 mod directory_lock;
+mod disk;
 mod error;
 mod file;
-mod frame;
 mod guard;
-mod load;
 mod pool;
 mod profile;
-mod replacement;
+mod shared;
 mod size;
 mod stats;
 mod strategy_kind;
 mod stream;
 mod sync;
-mod table;
 mod tablespace;
 mod tag;
 mod torn;
@@ -470,18 +469,18 @@ mod wal;
 mod write;
 
 pub use builder::PoolBuilder;
+pub use cache::replacement::{AccessStrategy, ClockSweep, Replacement, Verdict};
 pub use checkpoint::{
     Arrival, Balanced, Checkpoint, CheckpointOptions, CheckpointReport, Elevator, Pages, Phase,
     Progress, Sorted, TablespaceReport, Trigger,
 };
 pub use checksum::{Checksum, Mismatch, ZeroPages};
 pub use clock::{Clock, SystemClock};
-pub use error::{Error, Fate};
+pub use error::{Error, ErrorKind, Fate};
 pub use file::{FileOptions, PagedFile, Salvage};
 pub use guard::{Optimistic, PageMut, PageRef, Pin, Upgraded};
 pub use pool::BufferPool;
 pub use profile::{Profile, TablespaceProfile};
-pub use replacement::{AccessStrategy, ClockSweep, Replacement, Verdict};
 pub use size::Size;
 pub use stats::{PoolStats, Stats, StrategyStats, Wait, WaitTimes};
 pub use strategy_kind::StrategyKind;

@@ -1,13 +1,13 @@
 //! The pool: the handle that everything else is had from.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex};
 
 use forebay_io::{Io, Kind};
 use forebay_lookahead::DeviceCosts;
 
-use crate::builder::PoolBuilder;
+use crate::cache::frame::word::DIRTY;
+use crate::cache::replacement::AccessStrategy;
 use crate::checkpoint::{
     Checkpoint, CheckpointOptions, CheckpointReport, Keeper, Progress, Trigger, Triggers,
     checkpoint_bytes,
@@ -15,9 +15,8 @@ use crate::checkpoint::{
 use crate::checksum::Checksum;
 use crate::core::Core;
 use crate::error::Error;
-use crate::file::{FileCore, FileOptions, PagedFile};
-use crate::frame::word::DIRTY;
-use crate::replacement::AccessStrategy;
+use crate::file::{FileOptions, PagedFile};
+use crate::shared::Pool;
 use crate::size::Size;
 use crate::stats::Stats;
 use crate::strategy_kind::StrategyKind;
@@ -36,23 +35,7 @@ pub struct BufferPool {
     pool: Arc<Pool>,
 }
 
-/// What the handles share; the last one to go writes what is dirty.
-pub(crate) struct Pool {
-    core: Arc<Core>,
-    /// `None` in a pool without, and once it is closed.
-    cleaner: Mutex<Option<Cleaner>>,
-    /// The checkpoint thread; `None` once the pool is closed.
-    keeper: Mutex<Option<Keeper>>,
-    checksum: Checksum,
-    notes: Vec<String>,
-}
-
 impl BufferPool {
-    /// How a pool is made.
-    pub fn builder() -> PoolBuilder {
-        PoolBuilder::default()
-    }
-
     pub(crate) fn assemble(
         core: Core,
         with_cleaner: bool,
@@ -102,7 +85,7 @@ impl BufferPool {
     /// An access strategy for one scan, with a ring of the usual size.
     pub fn strategy(&self, kind: StrategyKind) -> AccessStrategy {
         let core = self.core();
-        AccessStrategy::new(kind, None, core.page_bytes(), core.frames.len())
+        AccessStrategy::new(kind, None, core.page_bytes(), core.cache.frames.len())
     }
 
     /// As [`BufferPool::strategy`], with a ring of `ring` bytes, but at most an eighth of the pool.
@@ -116,7 +99,7 @@ impl BufferPool {
     ) -> Result<AccessStrategy, Error> {
         let core = self.core();
         let bytes = ring.into().bytes("ring size")?;
-        Ok(AccessStrategy::new(kind, Some(bytes), core.page_bytes(), core.frames.len()))
+        Ok(AccessStrategy::new(kind, Some(bytes), core.page_bytes(), core.cache.frames.len()))
     }
 
     /// Writes every dirty page of every file, then syncs every file. Waits for whoever has a dirty
@@ -208,14 +191,15 @@ impl BufferPool {
     pub fn stats(&self) -> Stats {
         let core = self.core();
         let mut stats = core.counters.snapshot();
-        for (_, frame) in core.frames.iter() {
+        for (_, frame) in core.cache.frames.iter() {
             let word = frame.word();
             stats.frames_pinned += u64::from(word.holders() > 0);
             stats.frames_dirty += u64::from(word.has(DIRTY));
         }
-        (stats.pool.prefetches_useful, stats.pool.prefetches_wasted) = core.frames.ahead_outcomes();
-        stats.frames = core.frames.len() as u64;
-        stats.frames_free = core.frames.free_count() as u64;
+        (stats.pool.prefetches_useful, stats.pool.prefetches_wasted) =
+            core.cache.frames.ahead_outcomes();
+        stats.frames = core.cache.frames.len() as u64;
+        stats.frames_free = core.cache.frames.free_count() as u64;
         stats.page_bytes = core.page_bytes() as u64;
         stats
     }
@@ -255,7 +239,7 @@ impl BufferPool {
 
     /// Frames in the pool.
     pub fn frames(&self) -> usize {
-        self.core().frames.len()
+        self.core().cache.frames.len()
     }
 
     /// Bytes of bookkeeping: frames, page tables, counters and what protects pages from being torn, without
@@ -264,7 +248,7 @@ impl BufferPool {
         let core = self.core();
         let tables: usize = core.files.all().iter().map(|file| file.table.memory_bytes()).sum();
         let torn: usize = core.spaces.iter().map(|space| space.torn.memory_bytes()).sum();
-        core.frames.memory_bytes() + tables + core.counters.memory_bytes() + torn
+        core.cache.frames.memory_bytes() + tables + core.counters.memory_bytes() + torn
     }
 
     /// The backend that each tablespace uses for many requests at once.
@@ -284,54 +268,6 @@ impl BufferPool {
             notes.extend(of_space.map(|note| format!("tablespace {}: {note}", space.name)));
         }
         notes
-    }
-}
-
-impl Pool {
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
-    }
-
-    /// Ends the pool's own threads; a checkpoint under way is broken off.
-    fn stop_threads(&self) {
-        drop(self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take());
-        drop(self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take());
-    }
-
-    fn write_all(&self, sync: bool) -> Result<u64, Error> {
-        self.write_files(sync, |_| true)
-    }
-
-    fn write_files(&self, sync: bool, which: impl Fn(&FileCore) -> bool) -> Result<u64, Error> {
-        let (mut pages, mut result) = (0, Ok(()));
-        let files = self.core.files.all();
-        for file in files.iter().filter(|file| !file.is_read_only() && which(file)) {
-            let written = self.core.flush_file(file).map(|written| pages += written);
-            // Synced even so: of a file that could not be written whole, some pages were.
-            let written = written.and(if sync { self.core.sync_file(file) } else { Ok(()) });
-            // A file that was dropped meanwhile has nothing left to write.
-            if file.check_open().is_ok() {
-                result = result.and(written);
-            }
-        }
-        result.map(|()| pages)
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        self.stop_threads();
-        // What is still being read ahead keeps the core alive, and nobody else will take it in.
-        self.core.spaces.iter().for_each(|space| space.drain());
-        if thread::panicking() {
-            // Pages may be half changed; what the log says is safer than what they say.
-            tracing::error!("the pool is dropped by a panic: dirty pages are not written");
-            return;
-        }
-        if let Err(error) = self.write_all(false) {
-            tracing::error!(%error, "dirty pages could not be written as the pool was dropped");
-        }
-        self.core.files.all().iter().for_each(|file| file.give_back_space());
     }
 }
 

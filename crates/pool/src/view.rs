@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use crate::cache::frame::word::{DIRTY, EXCLUSIVE, ORPHAN, READING, VALID, WRITING};
 use crate::core::Core;
-use crate::frame::word::{DIRTY, EXCLUSIVE, ORPHAN, READING, VALID, WRITING};
 use crate::tag::{Block, FileId, Lsn};
 
 /// How a page is latched.
@@ -57,7 +57,7 @@ pub struct FrameView {
 }
 
 pub(crate) fn of(core: &Core) -> Vec<FrameView> {
-    let frames = core.frames.iter().filter_map(|(number, frame)| {
+    let frames = core.cache.frames.iter().filter_map(|(number, frame)| {
         let (word, tag) = (frame.word(), frame.tag()?);
         let here = word.has(VALID | READING | ORPHAN);
         let latch = match word.shared() {

@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use super::in_flight::InFlight;
 use super::{Backend, Driven, Kind, Next, Refusal, Sink, Want};
-use crate::error::OsError;
-use crate::request::{Op, Transfer};
+use crate::op::Op;
+use crate::os_error::OsError;
+use crate::request::Transfer;
 
 /// Completions taken from the kernel in one call.
 const REAP_BATCH: usize = 64;

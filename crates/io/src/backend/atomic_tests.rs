@@ -6,12 +6,14 @@
 use std::sync::{Arc, Mutex};
 
 use super::{Kind, Next, Sink, Want, open_raw};
-use crate::completion::Recipient;
-use crate::error::OsError;
-use crate::file::{CacheMode, File, OpenOptions};
-use crate::io::IoOptions;
+use crate::answer::Recipient;
+use crate::file::{File, OpenOptions};
 use crate::memory::Arena;
-use crate::request::{Op, Transfer};
+use crate::op::Op;
+use crate::options::IoOptions;
+use crate::os_error::OsError;
+use crate::properties::CacheMode;
+use crate::request::Transfer;
 
 /// What came of the attempts.
 #[derive(Default)]

@@ -4,8 +4,9 @@ use std::io::IoSlice;
 
 use rustix::io::{preadv, pwritev};
 
-use crate::error::OsError;
-use crate::request::{Op, Transfer};
+use crate::op::Op;
+use crate::os_error::OsError;
+use crate::request::Transfer;
 use crate::sys;
 
 /// Most pieces of memory written in one call; what is beyond them goes in the next attempt.

@@ -7,66 +7,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Backend, Kind, Sink, sync::SyncBackend, threads::ThreadsBackend};
-use crate::error::{Error, OsError};
-use crate::io::{IoOptions, Prefer};
-
-/// Why a backend could not be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The backend.
-    pub backend: Kind,
-    /// What was tried, such as `io_uring_setup`.
-    pub step: &'static str,
-    /// What the system said; `None` where the system was not asked.
-    pub source: Option<OsError>,
-}
-
-impl Refusal {
-    pub(super) fn os(backend: Kind, step: &'static str, source: OsError) -> Refusal {
-        Refusal { backend, step, source: Some(source) }
-    }
-
-    pub(crate) fn buffered(backend: Kind) -> Refusal {
-        Refusal { backend, step: "serves direct files only", source: None }
-    }
-
-    /// What would make it work.
-    pub fn remedy(&self) -> &'static str {
-        match (self.backend, self.source) {
-            (Kind::Uring, Some(OsError::EPERM)) => {
-                "allow it with sysctl kernel.io_uring_disabled=0, or in the container's seccomp \
-                 profile"
-            }
-            (Kind::Uring, Some(OsError::EACCES)) => "allow it in the security module's policy",
-            (Kind::Uring, Some(OsError::ENOSYS)) => {
-                "needs Linux 5.11 or newer, and a seccomp profile that knows the call"
-            }
-            (Kind::Uring, Some(OsError::ENOMEM)) => {
-                "raise the locked-memory limit (ulimit -l, LimitMEMLOCK=) or ask for a shorter \
-                 queue"
-            }
-            (Kind::Uring, Some(OsError::EOPNOTSUPP)) => "needs Linux 5.11 or newer",
-            (Kind::Aio, Some(OsError::EAGAIN)) => {
-                "raise sysctl fs.aio-max-nr or ask for a shorter queue"
-            }
-            (Kind::Aio, Some(OsError::ENOSYS)) => "needs a kernel built with CONFIG_AIO",
-            (Kind::Aio, None) => "open the files direct, or use uring or threads",
-            (Kind::Threads, Some(_)) => "raise the limit on processes (ulimit -u, pids.max)",
-            (_, None) => "needs Linux; use threads or sync here",
-            (_, Some(_)) => "use another backend",
-        }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.source {
-            Some(source) => write!(out, "{}: {source}; {}", self.step, self.remedy()),
-            None => write!(out, "{}; {}", self.step, self.remedy()),
-        }
-    }
-}
+use super::{Backend, Sink, sync::SyncBackend, threads::ThreadsBackend};
+use crate::error::Error;
+use crate::kind::{Kind, Refusal};
+use crate::options::{IoOptions, Prefer};
 
 /// Which backend was taken, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,6 +123,8 @@ fn open_linux(
     notes: &mut Vec<String>,
 ) -> Result<Box<dyn Backend>, Refusal> {
     use super::{aio::AioBackend, uring::UringBackend};
+    use crate::os_error::OsError;
+
     if kind == Kind::Aio {
         return Ok(Box::new(AioBackend::open(options.queue_depth, Arc::clone(sink))?));
     }
@@ -208,6 +154,7 @@ fn open_linux(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os_error::OsError;
 
     #[test]
     fn a_report_names_the_call_the_error_and_the_remedy() {

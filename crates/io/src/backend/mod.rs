@@ -62,67 +62,15 @@ mod in_flight;
 mod uring;
 
 use std::fmt;
-use std::str::FromStr;
 
 pub use blocking::attempt;
 pub(crate) use ladder::open;
-pub use ladder::{Refusal, Report, open_raw};
+pub use ladder::{Report, open_raw};
 
+pub use crate::kind::{Kind, Refusal, UnknownKind};
 pub use crate::request::Transfer;
 
-use crate::error::OsError;
-
-/// The backends there are, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// io_uring: one system call for many requests, buffered and direct.
-    Uring,
-    /// Linux native AIO: direct files only.
-    Aio,
-    /// A pool of threads that block in `preadv` and `pwritev`. Everywhere.
-    Threads,
-    /// The caller's own thread, when it waits; look-ahead through WILLNEED. Everywhere.
-    Sync,
-}
-
-impl Kind {
-    /// All of them, best first.
-    pub const ALL: [Kind; 4] = [Kind::Uring, Kind::Aio, Kind::Threads, Kind::Sync];
-
-    /// `uring`, `aio`, `threads` or `sync`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Uring => "uring",
-            Kind::Aio => "aio",
-            Kind::Threads => "threads",
-            Kind::Sync => "sync",
-        }
-    }
-
-    /// False for `aio` on buffered files: the kernel would carry those out inside the submission.
-    pub fn serves(self, cache: crate::CacheMode) -> bool {
-        self != Kind::Aio || cache == crate::CacheMode::Direct
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for Kind {
-    type Err = UnknownKind;
-
-    fn from_str(name: &str) -> Result<Kind, UnknownKind> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or(UnknownKind)
-    }
-}
-
-/// The name is not one of a backend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("unknown backend; there are uring, aio, threads and sync")]
-pub struct UnknownKind;
+use crate::os_error::OsError;
 
 /// Where a backend hands in what it has finished.
 pub trait Sink: Send + Sync {

@@ -16,8 +16,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Backend, Driven, Kind, Next, Sink, Want, blocking};
-use crate::file::{Advice, CacheMode, File};
-use crate::request::{Op, Transfer};
+use crate::file::File;
+use crate::op::Op;
+use crate::properties::{Advice, CacheMode};
+use crate::request::Transfer;
 
 /// Transfers that there is room for before any has come.
 const ROOM: usize = 256;
@@ -136,7 +138,7 @@ fn hints(transfers: &[Transfer]) -> Vec<Hint> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::completion::Recipient;
+    use crate::answer::Recipient;
     use crate::file::OpenOptions;
     use crate::memory::Arena;
 

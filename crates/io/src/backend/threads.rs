@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::{Backend, Driven, Kind, Next, Sink, Want, blocking};
-use crate::error::OsError;
+use crate::os_error::OsError;
 use crate::request::Transfer;
 
 pub(super) struct ThreadsBackend {

@@ -31,9 +31,10 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use super::in_flight::InFlight;
 use super::{Backend, Driven, Kind, Next, Refusal, Sink, Want};
-use crate::error::OsError;
 use crate::memory::Mapping;
-use crate::request::{Op, Transfer};
+use crate::op::Op;
+use crate::os_error::OsError;
+use crate::request::Transfer;
 
 /// Entries come out of the completion queue this many at a time.
 const REAP_BATCH: usize = 64;

@@ -19,9 +19,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use super::CacheMode;
 use crate::completion::Desk;
 use crate::error::Error;
+use crate::properties::CacheMode;
 use crate::request::Transfer;
 
 /// Device and inode number.
@@ -215,7 +215,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::OsError;
+    use crate::os_error::OsError;
     use std::sync::mpsc::{Receiver, channel};
 
     fn begin(identity: &Identity) -> RunningSync {

@@ -27,8 +27,10 @@ use rustix::fs::{fstat, ftruncate};
 pub use open::{OpenOptions, sync_directory};
 pub(crate) use open::{open_file, sync_names};
 
-use crate::error::{Action, Error, OsError};
-use crate::request::Op;
+use crate::error::{Action, Error};
+use crate::op::Op;
+use crate::os_error::OsError;
+use crate::properties::{Advice, Alignment, AtomicWrite, CacheMode, Hint, Preallocate, Residency};
 use crate::sys;
 use crate::volume::{Change, Volume};
 use identity::Identity;
@@ -36,126 +38,6 @@ pub(crate) use identity::{RunningSync, SyncAnswer};
 
 /// Descriptors kept open for the next private stream, per open file.
 const SPARE_DESCRIPTORS_MAX: usize = 8;
-
-/// Through the kernel's page cache, or past it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum CacheMode {
-    /// Through the page cache.
-    #[default]
-    Buffered,
-    /// O_DIRECT (macOS: F_NOCACHE): between device and caller's memory. Needs alignment.
-    Direct,
-}
-
-impl fmt::Display for CacheMode {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            CacheMode::Buffered => "buffered",
-            CacheMode::Direct => "direct",
-        })
-    }
-}
-
-/// What to tell the kernel about all reads through one descriptor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Hint {
-    /// The kernel's own readahead.
-    #[default]
-    Normal,
-    /// No readahead (POSIX_FADV_RANDOM).
-    Random,
-    /// Twice the readahead (POSIX_FADV_SEQUENTIAL).
-    Sequential,
-}
-
-/// What to tell the kernel about a range of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Advice {
-    /// Take back `Random` or `Sequential`. For the whole descriptor, whatever the range.
-    Normal,
-    /// No readahead. For the whole descriptor, whatever the range.
-    Random,
-    /// Twice the readahead. For the whole descriptor, whatever the range.
-    Sequential,
-    /// Start reading the range into the page cache.
-    WillNeed,
-    /// Drop the clean, unmapped pages of the range from the page cache.
-    DontNeed,
-}
-
-impl From<Hint> for Advice {
-    fn from(hint: Hint) -> Advice {
-        match hint {
-            Hint::Normal => Advice::Normal,
-            Hint::Random => Advice::Random,
-            Hint::Sequential => Advice::Sequential,
-        }
-    }
-}
-
-/// What direct requests on a file have to be multiples of, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Alignment {
-    /// For the address of each lease.
-    pub memory: u32,
-    /// For the offset of a request and the length of each lease.
-    pub offset: u32,
-    /// Where the numbers come from.
-    pub source: AlignmentSource,
-}
-
-/// Where an [`Alignment`] comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AlignmentSource {
-    /// A buffered file: anything goes.
-    Buffered,
-    /// The filesystem said so (statx, STATX_DIOALIGN; Linux 6.1).
-    Filesystem,
-    /// It did not say, so 4096 is assumed, which suits every common disk.
-    Assumed,
-}
-
-/// Writes of a direct file that survive a power cut whole or not at all, as far as the filesystem and the
-/// device prove them (statx, STATX_WRITE_ATOMIC; Linux 6.11). See [`Request::atomic`](crate::Request::atomic).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AtomicWrite {
-    /// Smallest such write, in bytes.
-    pub bytes_min: u32,
-    /// Largest such write, in bytes.
-    pub bytes_max: u32,
-    /// Most pieces of memory that it may come from.
-    pub pieces_max: u32,
-}
-
-impl AtomicWrite {
-    /// Whether a write of `len` bytes can be one: a power of two within the limits.
-    pub fn takes(&self, len: u64) -> bool {
-        let within = u64::from(self.bytes_min)..=u64::from(self.bytes_max);
-        len.is_power_of_two() && within.contains(&len)
-    }
-}
-
-/// How to reserve space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Preallocate {
-    /// Leave the size of the file as it is.
-    KeepSize,
-    /// Grow the file to the end of the range; the new bytes read as zero.
-    Extend,
-}
-
-/// How much of a range is in the page cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Residency {
-    /// Size of a page, in bytes.
-    pub page_bytes: u64,
-    /// Pages that the range touches, up to the end of the file.
-    pub pages: u64,
-    /// Those of them in the page cache.
-    pub pages_resident: u64,
-    /// Those of them not written back; `None` where the system does not tell.
-    pub pages_dirty: Option<u64>,
-}
 
 /// An open file. Cheap to clone; clones share a descriptor.
 ///
@@ -558,11 +440,39 @@ impl File {
 
     fn failure(&self, action: Action, range: Range<u64>, source: OsError) -> Error {
         let len = range.end.saturating_sub(range.start);
-        Error::system(action, self, range.start, len, source)
+        self.refusal(action, range.start, len, source)
     }
 
     fn unsupported(&self, what: &'static str, source: OsError, instead: &'static str) -> Error {
         Error::Unsupported { what, file: self.path_shared(), source, instead }
+    }
+}
+
+impl File {
+    /// The typed error for something that the system refused with `source`.
+    pub(crate) fn refusal(&self, op: Action, offset: u64, len: u64, source: OsError) -> Error {
+        let path = self.path_shared();
+        let moves_data = matches!(op, Action::Request(Op::Read | Op::Write));
+        let syncs = matches!(op, Action::Request(Op::SyncData | Op::SyncAll) | Action::Writeback);
+        match source {
+            // After a failed sync there is nothing to try again: the bytes may be gone already.
+            _ if syncs => Error::Io { op, file: path, offset, len, source },
+            OsError::ENOSPC | OsError::EDQUOT => {
+                Error::NoSpace { op, file: path, offset, len, source }
+            }
+            OsError::EFBIG => Error::TooLarge { file: path, end: offset.saturating_add(len) },
+            OsError::EPERM | OsError::EACCES | OsError::EROFS => {
+                Error::Permission { op, file: path, source }
+            }
+            OsError::EINVAL if moves_data && self.cache_mode() == CacheMode::Direct => {
+                Error::DirectRefused {
+                    file: path,
+                    filesystem: self.filesystem(),
+                    why: format!("{op} of {len} bytes at offset {offset}: {source}"),
+                }
+            }
+            _ => Error::Io { op, file: path, offset, len, source },
+        }
     }
 }
 

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex};
 use rustix::fs::{self, Mode, OFlags};
 
 use super::identity::Identity;
-use super::{Advice, Alignment, AlignmentSource, CacheMode, Descriptor, File, Hint, Opened};
-use crate::error::{Error, OsError};
-use crate::request::Op;
+use super::{Descriptor, File, Opened};
+use crate::error::Error;
+use crate::op::Op;
+use crate::os_error::OsError;
+use crate::properties::{Advice, Alignment, AlignmentSource, CacheMode, Hint};
 use crate::sys::{self, DirectSupport};
 use crate::volume::{DirectFiles, Volume};
 

@@ -14,9 +14,9 @@ use rustix::fs::{self, AtFlags, FallocateFlags, OFlags, StatxFlags};
 use rustix::io::{ReadWriteFlags, pwritev2};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::{CachedPages, DirectSupport};
-use crate::error::OsError;
-use crate::file::{Advice, AtomicWrite};
+use super::answers::{CachedPages, DirectSupport};
+use crate::os_error::OsError;
+use crate::properties::{Advice, AtomicWrite};
 
 const SYS_CACHESTAT: libc::c_long = 451;
 

@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs;
 
-use super::{CachedPages, DirectSupport};
-use crate::error::OsError;
-use crate::file::{Advice, AtomicWrite};
+use super::answers::{CachedPages, DirectSupport};
+use crate::os_error::OsError;
+use crate::properties::{Advice, AtomicWrite};
 
 #[cfg(target_vendor = "apple")]
 pub(crate) fn sync_data(file: BorrowedFd<'_>) -> Result<(), OsError> {

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::backend::Kind;
-use crate::file::Hint;
+use crate::properties::Hint;
 use crate::{Arena, Io, IoOptions, Prefer, Request};
 
 /// Writes down what it is told, and refuses what it is asked to.

@@ -9,7 +9,6 @@
 //! Concurrency: any thread; two atomic counts.
 //! Source:      PostgreSQL's LimitAdditionalPins for the idea of a share for each.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Look-ahead may have one frame in this many. Source: what leaves most of a small pool to its users;
@@ -83,12 +82,6 @@ impl<C: AsRef<Budget>> Drop for Share<C> {
         let budget = self.budget.as_ref();
         budget.pins.fetch_sub(self.held, Ordering::Relaxed);
         budget.streams.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl AsRef<Budget> for Arc<crate::core::Core> {
-    fn as_ref(&self) -> &Budget {
-        &self.budget
     }
 }
 

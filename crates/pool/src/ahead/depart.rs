@@ -20,13 +20,13 @@ use forebay_lookahead::Run;
 
 use super::land::{Landing, Piece, Watch};
 use super::private::Private;
+use crate::cache::Disk as _;
+use crate::cache::frame::{NO_FRAME, Owned};
+use crate::cache::replacement::{AccessStrategy, Slot};
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
-use crate::frame::{NO_FRAME, Owned};
-use crate::replacement::{AccessStrategy, Slot};
 use crate::stats::{Event, Wait};
-use crate::sync::{Ordering, fence};
 use crate::tag::Block;
 use crate::trace::{Action, Trace, TraceEvent, Why};
 
@@ -152,7 +152,8 @@ impl Ahead<'_> {
     fn supply(&self, runs: &[Run]) -> Supply<'_> {
         let wanted: usize = runs.iter().map(|run| run.wanted as usize).sum();
         let blocks: usize = runs.iter().map(|run| run.blocks as usize).sum();
-        let found = (0..blocks).map_while(|_| self.core.allocate_clean(self.strategy));
+        let found =
+            (0..blocks).map_while(|_| self.core.cache.allocate_clean(&**self.core, self.strategy));
         let mut frames: Vec<_> = found.collect();
         // The ring's order is that of the blocks.
         frames.reverse();
@@ -164,10 +165,8 @@ impl Ahead<'_> {
         tracing::debug!(%error, "a segment went while its pages were to be read ahead");
         for (piece, lease) in draft.pieces.into_iter().zip(draft.leases) {
             if let Piece::Page(block, load) = piece {
-                let mut loading = self.core.frames.resume(load);
-                self.core.memory.take_back(&mut loading, lease);
-                self.file.table.entry(block).unlist(loading.frame());
-                loading.give_up();
+                let mut listed = self.core.cache.resume(self.file, block, load);
+                self.core.memory.take_back(listed.loading(), lease);
             }
         }
     }
@@ -219,25 +218,20 @@ impl Making<'_> {
     fn take_in(&mut self, block: Block, frame: (Owned<'_>, Option<Slot>), departed: &mut Departed) {
         let (core, file) = (self.ahead.core, self.ahead.file);
         let (owned, slot) = frame;
-        let (entry, tag) = (file.table.entry(block), file.tag(block));
-        let Some(mut loading) = owned.load(tag, self.ahead.carrier, |frame| entry.list(frame))
-        else {
+        let carrier = self.ahead.carrier;
+        let Some(mut listed) = core.cache.list(file, block, owned, carrier) else {
             // [DPT-1]: somebody else has it, or is reading it.
             return self.read_through(block, departed);
         };
-        let frame = loading.frame();
-        // Listed first, looked second: see `file::resize`.
-        fence(Ordering::SeqCst);
         if !matches!(file.check_now(block), Some(Ok(()))) {
-            entry.unlist(frame);
-            loading.give_up();
+            drop(listed);
             return self.read_through(block, departed);
         }
         if let Some(slot) = slot {
-            self.ahead.strategy.fill_slot(slot, frame, tag);
+            self.ahead.strategy.fill_slot(slot, listed.loading().frame(), file.tag(block));
         }
-        let lease = core.memory.lend(&mut loading);
-        self.draft.push(block, Piece::Page(block, loading.detach()), lease);
+        let lease = core.memory.lend(listed.loading());
+        self.draft.push(block, Piece::Page(block, listed.detach()), lease);
         departed.pages += 1;
         core.counters.count(self.ahead.strategy.kind(), Event::Prefetch);
     }

@@ -11,10 +11,10 @@ use std::sync::{Arc, PoisonError};
 use forebay_lookahead::{Detected, Limits, Run, coalesce};
 
 use super::depart::Ahead;
+use crate::cache::frame::NO_FRAME;
+use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::file::FileCore;
-use crate::frame::NO_FRAME;
-use crate::replacement::AccessStrategy;
 use crate::tablespace::CARRIER_OWN;
 use crate::tag::Block;
 

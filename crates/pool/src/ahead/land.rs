@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use forebay_io::{Completed, Error as IoError, Io};
 
+use crate::cache::frame::Detached;
 use crate::core::Core;
 use crate::file::FileCore;
-use crate::frame::Detached;
 use crate::stats::Event;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::Block;
@@ -116,16 +116,13 @@ impl Landing {
             let Piece::Page(block, load) = piece else {
                 continue;
             };
-            let mut loading = core.frames.resume(load);
-            core.memory.take_back(&mut loading, lease);
-            let page = core.memory.bytes_mut(&mut loading);
-            let sound = place < whole
-                && self.file.checksum.verify(page, block, self.file.zero_pages).is_ok();
-            if sound {
-                loading.land();
-            } else {
-                self.file.table.entry(block).unlist(loading.frame());
-                loading.give_up();
+            let mut listed = core.cache.resume(&self.file, block, load);
+            core.memory.take_back(listed.loading(), lease);
+            let page = core.memory.bytes_mut(listed.loading());
+            let (checksum, zero_pages) = (self.file.checksum, self.file.zero_pages);
+            // Else it is dropped, and with that taken out of the page table again.
+            if place < whole && checksum.verify(page, block, zero_pages).is_ok() {
+                listed.land();
             }
         }
         if let Some(watch) = &self.watch {

@@ -69,7 +69,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     pub(crate) fn start(core: &Arc<Core>, triggers: Triggers) -> Result<Keeper, Error> {
         // Memory for a checkpoint is taken now, not when it is needed.
-        let room = Room::new(core.frames.len(), core.spaces.len());
+        let room = Room::new(core.cache.frames.len(), core.spaces.len());
         let shared = Arc::clone(core);
         let run = move || Checkpoints::new(&shared, room, triggers).run();
         let thread = thread::Builder::new().name("forebay-checkpoint".to_owned()).spawn(run);
@@ -182,7 +182,7 @@ impl<'c> Checkpoints<'c> {
     fn is_worth_it(&self, position: Lsn) -> bool {
         let unsynced = |file: &FileCore| !file.is_read_only() && file.unsynced().is_some();
         position > self.desk.redo()
-            || self.core.frames.iter().any(|(_, frame)| frame.word().is_unsaved())
+            || self.core.cache.frames.iter().any(|(_, frame)| frame.word().is_unsaved())
             || self.core.files.next_after(None, unsynced).is_some()
     }
 
@@ -294,8 +294,8 @@ impl<'c> Checkpoints<'c> {
     /// Notes every page that is to be written.
     fn scan(&mut self) {
         self.room.clear();
-        for (frame, _) in self.core.frames.iter() {
-            if let Some(tag) = self.core.frames.mark_due(frame) {
+        for (frame, _) in self.core.cache.frames.iter() {
+            if let Some(tag) = self.core.cache.frames.mark_due(frame) {
                 self.room.push(tag);
             }
         }

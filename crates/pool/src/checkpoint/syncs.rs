@@ -15,6 +15,7 @@ use std::time::Duration;
 use super::desk::Desk;
 use super::flight::{Flight, Syncing, UnderWay};
 use super::lane::Lane;
+use crate::cache::Disk as _;
 use crate::core::Core;
 use crate::file::FileCore;
 use crate::stats::{PoolEvent, Wait};

@@ -19,11 +19,14 @@ use super::flight::{Flight, Run, UnderWay};
 use super::lane::Lane;
 use super::pacing::{Pacing, Step};
 use super::pages::{Pages, Room};
+use crate::cache::Disk as _;
+use crate::cache::frame::NO_FRAME;
+use crate::cache::frame::word::{
+    CHECKPOINT, DIRTY, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, Touch, WRITING,
+};
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
-use crate::frame::NO_FRAME;
-use crate::frame::word::{CHECKPOINT, DIRTY, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, Touch, WRITING};
 use crate::stats::{Event, Wait};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, FileId, Lsn, PageTag};
@@ -298,7 +301,7 @@ impl<'c> Writer<'c> {
 
     /// Takes one page; `patient`: if it is latched or being written, after waiting for that.
     fn take_page(&self, file: &Arc<FileCore>, tag: PageTag, patient: bool) -> Taken<'c> {
-        let frames = &self.core.frames;
+        let frames = &self.core.cache.frames;
         let frame = file.table.lookup(tag.block);
         if frame == NO_FRAME || !frames.pin(frame, tag, Touch::Not) {
             let gone = matches!(file.check_now(tag.block), Some(Err(_)));
@@ -317,7 +320,7 @@ impl<'c> Writer<'c> {
             Taken::ByOthers
         } else if patient && word.has(EXCLUSIVE | EXCLUSIVE_WAITS) {
             // In the queue of those who wait for the latch, or one writer after the other would come first.
-            self.core.latch_pinned(frame, Mode::Shared);
+            self.core.cache.latch_pinned(self.core, frame, Mode::Shared);
             match self.core.copy_latched(file, tag, frame) {
                 Copying::Copied(copy) => return Taken::Copied(copy),
                 Copying::Clean => {

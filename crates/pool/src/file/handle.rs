@@ -8,14 +8,16 @@ use std::sync::Arc;
 use forebay_io::{Arena, Op, Request};
 
 use super::FileCore;
+use crate::cache::Disk as _;
+use crate::cache::frame::word::{Mode, VALID};
+use crate::cache::replacement::AccessStrategy;
+use crate::cache::{Absent, Asked};
 use crate::checksum::Mismatch;
 use crate::core::Core;
+use crate::disk::Reader;
 use crate::error::Error;
-use crate::frame::word::{Mode, VALID};
 use crate::guard::{Optimistic, PageMut, PageRef, Pin};
-use crate::load::{Absent, How};
-use crate::pool::Pool;
-use crate::replacement::AccessStrategy;
+use crate::shared::Pool;
 use crate::stats::{PoolEvent, Wait};
 use crate::stream::ReadaheadStrategy;
 use crate::tag::{Block, FileId};
@@ -66,9 +68,17 @@ impl PagedFile {
         self.readahead.unwrap_or(self.core.readahead)
     }
 
-    /// How this handle reads a page by itself.
-    fn how<'a>(&self, strategy: &'a AccessStrategy) -> How<'a> {
-        How::plain(strategy, self.readahead_strategy().detects())
+    /// How this handle asks for a page by itself.
+    fn asked<'a>(
+        &'a self,
+        mode: Mode,
+        strategy: &'a AccessStrategy,
+        absent: Absent,
+    ) -> Asked<'a, Reader<'a>> {
+        let detects = self.readahead_strategy().detects();
+        let reader =
+            Reader { detect: detects.then_some((&self.core, &self.file)), ..Reader::default() };
+        Asked { mode, strategy, absent, reader }
     }
 
     /// A handle to the same file whose streams look ahead by `strategy`, unless they say otherwise: for a
@@ -108,8 +118,8 @@ impl PagedFile {
     #[inline(never)]
     fn read_slowly(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
         let core = self.core();
-        let mode = Mode::Shared;
-        let frame = core.enter_slowly(&self.file, block, mode, self.how(strategy), Absent::Read)?;
+        let asked = self.asked(Mode::Shared, strategy, Absent::Read);
+        let frame = core.cache.enter_slowly(&**core, &self.file, block, asked)?;
         Ok(PageRef::latched(core, &self.file, frame, block))
     }
 
@@ -132,8 +142,67 @@ impl PagedFile {
     ) -> Result<PageMut<'_>, Error> {
         self.file.check_writable()?;
         let core = self.core();
-        let frame = core.enter(&self.file, block, Mode::Exclusive, self.how(strategy))?;
+        let asked = self.asked(Mode::Exclusive, strategy, Absent::Read);
+        let frame = core.cache.enter(&**core, &self.file, block, asked)?;
         Ok(PageMut::latched(core, &self.file, frame, block))
+    }
+
+    /// The page `block`, to read, if it is in memory; waits while somebody changes it, but never for the disk.
+    /// `None` for a page that is not in memory, or still on its way in.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`].
+    pub fn read_if_resident(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
+        let core = self.core();
+        match core.hit(&self.file, block, Mode::Pin, &AccessStrategy::NORMAL) {
+            Some((_, frame)) => Pin::held(core, &self.file, frame, block).into_shared().map(Some),
+            None => self.nothing(block),
+        }
+    }
+
+    /// The page `block`, to read, if that takes no wait at all: it is in memory, and nobody changes it or is
+    /// about to.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`].
+    pub fn try_read(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
+        let core = self.core();
+        match core.hit(&self.file, block, Mode::Shared, &AccessStrategy::NORMAL) {
+            Some((it, frame)) => Ok(Some(PageRef::latched_at(core, &self.file, it, frame, block))),
+            None => self.nothing(block),
+        }
+    }
+
+    /// The page `block`, to change, if that takes no wait at all: it is in memory, and nobody has it latched.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`], [`Error::ReadOnly`].
+    pub fn try_write(&self, block: Block) -> Result<Option<PageMut<'_>>, Error> {
+        self.file.check_writable()?;
+        let core = self.core();
+        match core.hit(&self.file, block, Mode::Exclusive, &AccessStrategy::NORMAL) {
+            Some((_, frame)) => Ok(Some(PageMut::latched(core, &self.file, frame, block))),
+            None => self.nothing(block),
+        }
+    }
+
+    /// No page could be had without a wait: an error if `block` is not there at all.
+    fn nothing<T>(&self, block: Block) -> Result<Option<T>, Error> {
+        // A close under way that may still fail is a wait as well.
+        self.file.check_now(block).transpose()?;
+        Ok(None)
+    }
+
+    /// Takes the page `block` out of memory, written first if it is dirty: for a page that is known not to be
+    /// needed again. False if it is not in memory, or somebody has it, the caller included. Says nothing about
+    /// durability.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`]; what kept a dirty page from being written ([`Error::Log`],
+    /// [`Error::Failed`], [`Error::Io`]): the page then stays, dirty.
+    pub fn evict(&self, block: Block) -> Result<bool, Error> {
+        self.file.check(block)?;
+        self.core.cache.evict(&*self.core, &self.file, block)
     }
 
     /// The page `block`, to change, all zero whatever it was: nothing is read. That is a change:
@@ -152,8 +221,8 @@ impl PagedFile {
     pub fn init_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageMut<'_>, Error> {
         self.file.check_writable()?;
         let core = self.core();
-        let mode = Mode::Exclusive;
-        let frame = core.enter_slowly(&self.file, block, mode, self.how(strategy), Absent::Zero)?;
+        let asked = self.asked(Mode::Exclusive, strategy, Absent::Zero);
+        let frame = core.cache.enter_slowly(&**core, &self.file, block, asked)?;
         let mut page = PageMut::latched(core, &self.file, frame, block).touched();
         page.fill(0);
         Ok(page)
@@ -196,7 +265,8 @@ impl PagedFile {
     /// As [`PagedFile::read`].
     pub fn pin_with(&self, block: Block, strategy: &AccessStrategy) -> Result<Pin<'_>, Error> {
         let core = self.core();
-        let frame = core.enter(&self.file, block, Mode::Pin, self.how(strategy))?;
+        let asked = self.asked(Mode::Pin, strategy, Absent::Read);
+        let frame = core.cache.enter(&**core, &self.file, block, asked)?;
         Ok(Pin::held(core, &self.file, frame, block))
     }
 
@@ -208,12 +278,24 @@ impl PagedFile {
     /// As [`PagedFile::read`].
     #[inline]
     pub fn optimistic(&self, block: Block) -> Result<Optimistic<'_>, Error> {
-        match self.core().look(&self.file, block) {
+        match Optimistic::now(&self.core, &self.file, block) {
             Some(look) => Ok(look),
-            None => {
-                let detect = self.readahead_strategy().detects();
-                self.core().look_slowly(&self.file, block, detect)
+            None => self.optimistic_slowly(block),
+        }
+    }
+
+    /// As [`PagedFile::optimistic`], after waiting for whoever changes the page, or reading it in.
+    #[cold]
+    #[inline(never)]
+    fn optimistic_slowly(&self, block: Block) -> Result<Optimistic<'_>, Error> {
+        loop {
+            let page = self.read(block)?;
+            let look = Optimistic::now(&self.core, &self.file, block);
+            drop(page);
+            if let Some(look) = look {
+                return Ok(look);
             }
+            self.core.counters.count_pool(PoolEvent::OptimisticRetries);
         }
     }
 
@@ -227,7 +309,7 @@ impl PagedFile {
     /// The range passes the end of the page.
     #[inline(always)]
     pub fn copy(&self, block: Block, offset: usize, into: &mut [u8]) -> Result<(), Error> {
-        if let Some(look) = self.core().look(&self.file, block)
+        if let Some(look) = Optimistic::now(&self.core, &self.file, block)
             && look.read(offset, into)
         {
             return Ok(());
@@ -274,7 +356,7 @@ impl PagedFile {
 
     /// True when the page `block` is in memory now.
     pub fn is_resident(&self, block: Block) -> bool {
-        let frame = self.core().frames.find(self.file.table.lookup(block));
+        let frame = self.core().cache.frames.find(self.file.table.lookup(block));
         frame.is_some_and(|frame| frame.holds(self.file.tag(block)) && frame.word().has(VALID))
     }
 

@@ -9,8 +9,9 @@ mod registry;
 mod resize;
 mod segments;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay_io::File;
@@ -20,11 +21,11 @@ pub use handle::{PagedFile, Salvage};
 pub use options::FileOptions;
 pub(crate) use registry::Files;
 
+use crate::cache::file::CachedFile;
 use crate::checksum::{Checksum, ZeroPages};
-use crate::error::{Error, Fate};
-use crate::table::PageTable;
+use crate::error::Error;
 use crate::tablespace::Space;
-use crate::tag::{Block, FileId, PageTag};
+use crate::tag::Block;
 use segments::Segments;
 
 /// Most blocks in a file: block numbers are 32 bits, and a count has to fit as well.
@@ -37,49 +38,36 @@ const READAHEADS_MIN: u64 = 8;
 /// What Linux sets where nobody else does, in bytes. Source: VM_READAHEAD_PAGES in linux/mm.h.
 const KERNEL_READAHEAD_USUAL: u64 = 128 << 10;
 
-/// Fates, as kept in an atomic.
-const OPEN: u8 = 0;
-const DROPPED: u8 = 1;
-const CLOSED: u8 = 2;
-/// It will be closed, or open again: whoever has the right to resize it is about to find out.
-const CLOSING: u8 = 3;
-
 /// What the pool knows of an open file.
 pub(crate) struct FileCore {
-    pub(crate) id: FileId,
+    cached: CachedFile,
     pub(crate) space: Arc<Space>,
     pub(crate) name: String,
-    pub(crate) path: Arc<Path>,
     /// The real path, links followed, when it was opened.
     place: PathBuf,
-    pub(crate) table: PageTable,
     pub(crate) checksum: Checksum,
     pub(crate) zero_pages: ZeroPages,
     read_only: bool,
-    blocks: AtomicU64,
-    fate: AtomicU8,
     segments: Segments,
     /// Sequences among the misses of plain reads.
     pub(crate) detector: Mutex<Detector>,
-    /// The right to change the file's size or its fate; counts the changes of its size.
-    resize: Mutex<u64>,
     /// What has been done to the file that only a sync makes durable: writes, changes of its size.
     changes: AtomicU64,
     /// As many of them are durable.
     changes_synced: AtomicU64,
 }
 
+/// What the cache knows of it is read as its own.
+impl Deref for FileCore {
+    type Target = CachedFile;
+
+    #[inline]
+    fn deref(&self) -> &CachedFile {
+        &self.cached
+    }
+}
+
 impl FileCore {
-    pub(crate) fn tag(&self, block: Block) -> PageTag {
-        PageTag { file: self.id, block }
-    }
-
-    /// Blocks in the file, at most [`BLOCKS_MAX`].
-    pub(crate) fn blocks(&self) -> Block {
-        // SeqCst: see `Entry::list`.
-        self.blocks.load(Ordering::SeqCst) as Block
-    }
-
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -89,55 +77,6 @@ impl FileCore {
             return Ok(());
         }
         Err(Error::ReadOnly { file: Arc::clone(&self.path) })
-    }
-
-    /// Refuses blocks that are not there. As [`FileCore::check_open`], for callers with nothing half done.
-    pub(crate) fn check(&self, block: Block) -> Result<(), Error> {
-        self.check_open()?;
-        self.check_length(block)
-    }
-
-    /// As [`FileCore::check`], and never waits; `None` while the file is being closed ([RSZ-2]).
-    pub(crate) fn check_now(&self, block: Block) -> Option<Result<(), Error>> {
-        Some(self.check_open_now()?.and_then(|()| self.check_length(block)))
-    }
-
-    fn check_length(&self, block: Block) -> Result<(), Error> {
-        let blocks = self.blocks();
-        if block < blocks {
-            return Ok(());
-        }
-        Err(Error::PastEnd { file: Arc::clone(&self.path), block, blocks })
-    }
-
-    /// Refuses a file that is gone. Waits for what comes of a close that is under way.
-    pub(crate) fn check_open(&self) -> Result<(), Error> {
-        loop {
-            match self.check_open_now() {
-                Some(checked) => return checked,
-                None => self.wait_resized(),
-            }
-        }
-    }
-
-    /// As [`FileCore::check_open`], and never waits; `None` while the file is being closed ([RSZ-2]).
-    pub(crate) fn check_open_now(&self) -> Option<Result<(), Error>> {
-        match self.fate.load(Ordering::SeqCst) {
-            OPEN => Some(Ok(())),
-            CLOSING => None,
-            DROPPED => Some(Err(self.gone(Fate::Dropped))),
-            _ => Some(Err(self.gone(Fate::Closed))),
-        }
-    }
-
-    /// For a page that the table no longer leads to.
-    pub(crate) fn page_gone(&self) -> Error {
-        let gone = self.check_open_now().and_then(Result::err);
-        gone.unwrap_or_else(|| self.gone(Fate::Truncated))
-    }
-
-    fn gone(&self, how: Fate) -> Error {
-        Error::Gone { file: Arc::clone(&self.path), how }
     }
 
     /// The segment that holds `block`, and the byte offset there.

@@ -11,17 +11,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use forebay_io::OpenOptions;
 use forebay_lookahead::Detector;
 
 use super::segments::{Segments, directory};
-use super::{BLOCKS_MAX, FileCore, FileOptions, OPEN};
+use super::{BLOCKS_MAX, FileCore, FileOptions};
+use crate::cache::file::CachedFile;
+use crate::cache::table::PageTable;
 use crate::checksum::Checksum;
 use crate::error::Error;
-use crate::table::PageTable;
 use crate::tablespace::Space;
 use crate::tag::FileId;
 use crate::torn::DOUBLE_WRITE_NAME;
@@ -172,20 +173,20 @@ impl Files {
         // The highest bit is for checkpoints, see `Pages`.
         assert!(id.0 < 1 << 31, "[REG-2] a pool opens fewer than 2^31 files in its life");
         Ok(FileCore {
-            id,
+            cached: CachedFile::new(
+                id,
+                path,
+                PageTable::with_images(space.torn.has_images()),
+                len / page,
+            ),
             space: Arc::clone(space),
             name: name.to_owned(),
-            path,
             place,
-            table: PageTable::with_images(space.torn.has_images()),
             checksum,
             zero_pages: options.zero_pages,
             read_only: options.read_only,
-            blocks: AtomicU64::new(len / page),
-            fate: AtomicU8::new(OPEN),
             segments,
             detector: Mutex::new(Detector::default()),
-            resize: Mutex::new(0),
             // A file that was just made, or extended by somebody who then died, is not durable.
             changes: AtomicU64::new(1),
             changes_synced: AtomicU64::new(0),

@@ -5,8 +5,6 @@
 
 mod optimistic;
 mod page;
-mod pin;
 
 pub use optimistic::Optimistic;
-pub use page::{PageMut, PageRef, Upgraded};
-pub use pin::Pin;
+pub use page::{PageMut, PageRef, Pin, Upgraded};

@@ -9,8 +9,9 @@
 
 use std::fmt;
 
+use crate::cache::file::CachedFile;
+use crate::cache::frame::FrameIndex;
 use crate::core::Core;
-use crate::frame::FrameIndex;
 use crate::stats::PoolEvent;
 use crate::tag::Block;
 
@@ -28,14 +29,12 @@ pub struct Optimistic<'p> {
 }
 
 impl<'p> Optimistic<'p> {
-    #[inline]
-    pub(crate) fn at(
-        core: &'p Core,
-        frame: FrameIndex,
-        block: Block,
-        version: u64,
-    ) -> Optimistic<'p> {
-        Optimistic { core, frame, block, version }
+    /// A look at the page `block`, if it is in memory and not being changed.
+    #[inline(always)]
+    pub(crate) fn now(core: &'p Core, file: &CachedFile, block: Block) -> Option<Optimistic<'p>> {
+        let (frame, version) = core.cache.look(file, block)?;
+        core.counters.optimistic();
+        Some(Optimistic { core, frame, block, version })
     }
 
     /// The page's position in its file.
@@ -76,7 +75,7 @@ impl<'p> Optimistic<'p> {
     /// True while everything read so far is still what the page says.
     #[inline]
     pub fn still_valid(&self) -> bool {
-        self.core.frames.get(self.frame).still_as_of(self.version)
+        self.core.cache.frames.get(self.frame).still_as_of(self.version)
     }
 }
 

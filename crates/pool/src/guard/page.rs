@@ -1,4 +1,7 @@
-//! Latched pages: shared to read, exclusive to change.
+//! Pins and latched pages: kept in the frame, shared to read, exclusive to change.
+//!
+//! A pin says nothing about the contents. It is for going back to a page soon (the inner nodes on a tree's path)
+//! without looking it up anew, and without keeping others from changing it.
 //!
 //! Invariants:  [GRD-1] a guard holds one pin and one latch of its frame from its making to its drop
 //!              [GRD-2] a page that was changed is dirty when its guard is gone
@@ -10,13 +13,20 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use super::pin::Pin;
+use crate::cache::frame::word::Mode;
+use crate::cache::frame::{Frame, FrameIndex};
 use crate::core::Core;
 use crate::file::FileCore;
-use crate::frame::word::{DIRTY, Mode};
-use crate::frame::{Frame, FrameIndex};
 use crate::stats::PoolEvent;
 use crate::tag::{Block, Lsn};
+
+/// Keeps a page in its frame.
+pub struct Pin<'p> {
+    core: &'p Core,
+    file: &'p FileCore,
+    frame: FrameIndex,
+    block: Block,
+}
 
 /// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile.
 pub struct PageRef<'p> {
@@ -71,7 +81,7 @@ impl<'p> PageRef<'p> {
         frame: FrameIndex,
         block: Block,
     ) -> PageRef<'p> {
-        PageRef::latched_at(core, file, core.frames.get(frame), frame, block)
+        PageRef::latched_at(core, file, core.cache.frames.get(frame), frame, block)
     }
 
     /// As [`PageRef::latched`]; `at` is the frame of that number.
@@ -95,7 +105,7 @@ impl<'p> PageRef<'p> {
     pub fn into_pin(self) -> Pin<'p> {
         let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
         std::mem::forget(self);
-        core.frames.unlatch_shared(frame);
+        core.cache.frames.unlatch_shared(frame);
         Pin::held(core, file, frame, block)
     }
 
@@ -104,7 +114,7 @@ impl<'p> PageRef<'p> {
     /// # Errors
     /// The guard itself, when somebody has, or the file is read-only.
     pub fn try_upgrade(self) -> Result<PageMut<'p>, PageRef<'p>> {
-        if self.file.check_writable().is_err() || !self.core.frames.try_upgrade(self.frame) {
+        if self.file.check_writable().is_err() || !self.core.cache.frames.try_upgrade(self.frame) {
             return Err(self);
         }
         let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
@@ -119,17 +129,17 @@ impl<'p> PageRef<'p> {
     /// # Errors
     /// As [`Pin::latch_exclusive`].
     pub fn upgrade(self) -> crate::Result<Upgraded<'p>> {
-        let version = self.core.frames.get(self.frame).version();
+        let version = self.core.cache.frames.get(self.frame).version();
         let pin = match self.try_upgrade() {
             Ok(page) => {
-                page.core.check_here(page.file, page.frame)?;
+                page.core.cache.check_here(page.file, page.frame)?;
                 return Ok(Upgraded { page, unchanged: true });
             }
             Err(page) => page.into_pin(),
         };
         let page = pin.into_exclusive()?;
         // This guard's own hold counts one.
-        let unchanged = page.core.frames.get(page.frame).version() == version + 1;
+        let unchanged = page.core.cache.frames.get(page.frame).version() == version + 1;
         Ok(Upgraded { page, unchanged })
     }
 }
@@ -148,7 +158,7 @@ impl Deref for PageRef<'_> {
 impl Drop for PageRef<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.core.frames.leave_shared_at(self.at, self.frame);
+        self.core.cache.frames.leave_shared_at(self.at, self.frame);
     }
 }
 
@@ -189,7 +199,7 @@ impl<'p> PageMut<'p> {
         self.settle();
         let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
         std::mem::forget(self);
-        core.frames.downgrade(frame);
+        core.cache.frames.downgrade(frame);
         PageRef::latched(core, file, frame, block)
     }
 
@@ -198,16 +208,8 @@ impl<'p> PageMut<'p> {
         self.downgrade().into_pin()
     }
 
-    /// The page is dirty from now on. It is counted first: whoever throws it away at this moment takes it off
-    /// the count ([TAB-3]).
     fn mark(&self, lsn: Lsn) {
-        let counts = !self.core.frames.get(self.frame).word().has(DIRTY);
-        if counts {
-            self.file.table.count_unsaved(self.block);
-        }
-        if !self.core.frames.mark_dirty(self.frame, lsn) && counts {
-            self.file.table.count_saved(self.block);
-        }
+        self.core.cache.mark_dirty(self.file, self.block, self.frame, lsn);
     }
 
     /// [GRD-2]
@@ -244,7 +246,7 @@ impl DerefMut for PageMut<'_> {
 impl Drop for PageMut<'_> {
     fn drop(&mut self) {
         self.settle();
-        self.core.frames.leave_exclusive(self.frame);
+        self.core.cache.frames.leave_exclusive(self.frame);
     }
 }
 
@@ -261,27 +263,136 @@ impl fmt::Debug for PageMut<'_> {
 }
 
 /// Latches a pinned frame, and takes ownership of the pin.
-pub(super) fn latch_shared<'p>(
+fn latch_shared<'p>(
     core: &'p Core,
     file: &'p FileCore,
     frame: FrameIndex,
     block: Block,
 ) -> crate::Result<PageRef<'p>> {
-    core.latch_pinned(frame, Mode::Shared);
+    core.cache.latch_pinned(core, frame, Mode::Shared);
     let page = PageRef::latched(core, file, frame, block);
-    core.check_here(file, frame)?;
+    core.cache.check_here(file, frame)?;
     Ok(page)
 }
 
 /// Latches a pinned frame exclusively, and takes ownership of the pin.
-pub(super) fn latch_exclusive<'p>(
+fn latch_exclusive<'p>(
     core: &'p Core,
     file: &'p FileCore,
     frame: FrameIndex,
     block: Block,
 ) -> crate::Result<PageMut<'p>> {
-    core.latch_pinned(frame, Mode::Exclusive);
+    core.cache.latch_pinned(core, frame, Mode::Exclusive);
     let page = PageMut::latched(core, file, frame, block);
-    core.check_here(file, frame)?;
+    core.cache.check_here(file, frame)?;
     Ok(page)
+}
+
+impl<'p> Pin<'p> {
+    /// Makes the guard for a pin that is held already.
+    pub(crate) fn held(
+        core: &'p Core,
+        file: &'p FileCore,
+        frame: FrameIndex,
+        block: Block,
+    ) -> Pin<'p> {
+        Pin { core, file, frame, block }
+    }
+
+    /// The page's position in its file.
+    pub fn block(&self) -> Block {
+        self.block
+    }
+
+    /// The page to read, waiting while somebody changes it. The pin remains.
+    ///
+    /// # Errors
+    /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated away meanwhile.
+    pub fn latch_shared(&self) -> crate::Result<PageRef<'p>> {
+        self.clone().into_shared()
+    }
+
+    /// The page to change, waiting while somebody else has it. The pin remains.
+    ///
+    /// # Errors
+    /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated away meanwhile,
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly).
+    pub fn latch_exclusive(&self) -> crate::Result<PageMut<'p>> {
+        self.clone().into_exclusive()
+    }
+
+    /// The page to read, if that can be had without waiting.
+    ///
+    /// # Errors
+    /// As [`Pin::latch_shared`].
+    pub fn try_latch_shared(&self) -> crate::Result<Option<PageRef<'p>>> {
+        if !self.core.cache.frames.try_latch(self.frame, Mode::Shared) {
+            return Ok(None);
+        }
+        let pin = self.clone();
+        std::mem::forget(pin);
+        let page = PageRef::latched(self.core, self.file, self.frame, self.block);
+        self.core.cache.check_here(self.file, self.frame)?;
+        Ok(Some(page))
+    }
+
+    /// The page to change, if that can be had without waiting.
+    ///
+    /// # Errors
+    /// As [`Pin::latch_exclusive`].
+    pub fn try_latch_exclusive(&self) -> crate::Result<Option<PageMut<'p>>> {
+        self.file.check_writable()?;
+        if !self.core.cache.frames.try_latch(self.frame, Mode::Exclusive) {
+            return Ok(None);
+        }
+        let pin = self.clone();
+        std::mem::forget(pin);
+        let page = PageMut::latched(self.core, self.file, self.frame, self.block);
+        self.core.cache.check_here(self.file, self.frame)?;
+        Ok(Some(page))
+    }
+
+    /// Turns the pin into the page to read.
+    ///
+    /// # Errors
+    /// As [`Pin::latch_shared`].
+    pub fn into_shared(self) -> crate::Result<PageRef<'p>> {
+        let (core, file, frame, block) = self.into_parts();
+        latch_shared(core, file, frame, block)
+    }
+
+    /// Turns the pin into the page to change.
+    ///
+    /// # Errors
+    /// As [`Pin::latch_exclusive`].
+    pub fn into_exclusive(self) -> crate::Result<PageMut<'p>> {
+        self.file.check_writable()?;
+        let (core, file, frame, block) = self.into_parts();
+        latch_exclusive(core, file, frame, block)
+    }
+
+    fn into_parts(self) -> (&'p Core, &'p FileCore, FrameIndex, Block) {
+        let parts = (self.core, self.file, self.frame, self.block);
+        std::mem::forget(self);
+        parts
+    }
+}
+
+impl Clone for Pin<'_> {
+    fn clone(&self) -> Self {
+        self.core.cache.frames.pin_again(self.frame);
+        Pin { ..*self }
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.core.cache.frames.unpin(self.frame);
+    }
+}
+
+impl fmt::Debug for Pin<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Pin(block {} of {})", self.block, self.file.path.display())
+    }
 }

@@ -7,13 +7,14 @@ use forebay_lookahead::cached_read_max;
 
 use super::window::{Item, State};
 use super::{Means, Order, ReadStream, StreamError, Streamed, Wanted};
+use crate::cache::frame::FrameIndex;
+use crate::cache::frame::Loaded;
+use crate::cache::frame::word::{AHEAD, Mode, READING, VALID};
+use crate::cache::{Absent, Asked, touch};
+use crate::disk::Reader;
 use crate::error::Error;
 use crate::file::PagedFile;
-use crate::frame::FrameIndex;
-use crate::frame::Loaded;
-use crate::frame::word::{AHEAD, Mode, READING, VALID};
 use crate::guard::PageRef;
-use crate::load::{How, touch};
 use crate::stats::{Event, Wait};
 use crate::tag::Block;
 use crate::trace::{Action, TraceEvent, Why};
@@ -77,7 +78,7 @@ where
         let core = self.handle.core();
         let ready = || {
             self.window.position(|item| match item.state {
-                State::Pinned { frame, .. } => !core.frames.get(frame).word().has(READING),
+                State::Pinned { frame, .. } => !core.cache.frames.get(frame).word().has(READING),
                 State::Named | State::Later => false,
             })
         };
@@ -91,7 +92,9 @@ where
         // A read of another stream's queue is waited for only where there is none of those: that queue
         // has to be driven then, and nobody else may be doing it.
         let own = self.window.position(|item| match item.state {
-            State::Pinned { frame, .. } => core.frames.get(frame).word().carrier() == self.carrier,
+            State::Pinned { frame, .. } => {
+                core.cache.frames.get(frame).word().carrier() == self.carrier
+            }
             State::Named | State::Later => false,
         });
         let Some(State::Pinned { frame, .. }) = self.window.state(own.unwrap_or(0)) else {
@@ -100,10 +103,10 @@ where
         let space = &self.handle.file().space;
         let start = core.clock.now();
         match own {
-            Some(_) => core.frames.rest_while_reading(frame, || {
+            Some(_) => core.cache.frames.rest_while_reading(frame, || {
                 self.watch.wait_until(space.carrier(self.carrier), &|| ready().is_some());
             }),
-            None => core.wait_read(space, frame),
+            None => core.cache.wait_read(&**core, self.handle.file(), frame),
         }
         let (waited, found) = (core.clock.now().saturating_sub(start), ready());
         self.book_wait(waited);
@@ -151,13 +154,13 @@ where
     ) -> Result<PageRef<'f>, Error> {
         let handle: &'f PagedFile = self.handle;
         let (core, file) = (handle.core(), handle.file());
-        let late = !core.frames.get(frame).word().has(VALID);
+        let late = !core.cache.frames.get(frame).word().has(VALID);
         if late {
             self.wait_for(frame);
         }
-        if !matches!(core.frames.loaded(frame), Loaded::Here) {
+        if !matches!(core.cache.frames.loaded(frame), Loaded::Here) {
             // A combined read that failed, or another's: this page is read by itself.
-            core.frames.unpin(frame);
+            core.cache.frames.unpin(frame);
             return self.read_alone(block);
         }
         if !late {
@@ -173,14 +176,14 @@ where
         if self.trace.is_some() {
             self.trace_delivery(block, if late { Why::Late } else { Why::Hit });
         }
-        if !core.frames.deliver(frame, touch(&self.strategy)) {
-            core.latch_pinned(frame, Mode::Shared);
-            if core.check_here(file, frame).is_err() {
+        if !core.cache.frames.deliver(frame, touch(&self.strategy)) {
+            core.cache.latch_pinned(&**core, frame, Mode::Shared);
+            if core.cache.check_here(file, frame).is_err() {
                 // Cut off meanwhile; there may be a new page of that number.
-                core.leave(frame, Mode::Shared);
+                core.cache.frames.leave(frame, Mode::Shared);
                 return self.read_alone(block);
             }
-            core.frames.touch(frame);
+            core.cache.frames.touch(frame);
         }
         Ok(PageRef::latched(core, file, frame, block))
     }
@@ -188,7 +191,7 @@ where
     fn wait_for(&mut self, frame: FrameIndex) {
         let core = self.handle.core();
         let start = core.clock.now();
-        core.wait_read(&self.handle.file().space, frame);
+        core.cache.wait_read(&**core, self.handle.file(), frame);
         let waited = core.clock.now().saturating_sub(start);
         self.book_wait(waited);
     }
@@ -210,9 +213,9 @@ where
         let handle: &'f PagedFile = self.handle;
         let (core, file) = (handle.core(), handle.file());
         let (frame, tag) = (file.table.lookup(block), file.tag(block));
-        let ahead = core.frames.find(frame).is_some_and(|it| it.word().has(AHEAD));
+        let ahead = core.cache.frames.find(frame).is_some_and(|it| it.word().has(AHEAD));
         let use_once = touch(&self.strategy);
-        if let Some(it) = core.frames.enter(frame, tag, Mode::Shared, use_once) {
+        if let Some(it) = core.cache.frames.enter(frame, tag, Mode::Shared, use_once) {
             // What was read together with a neighbour was read from disk all the same.
             match ahead {
                 true => {
@@ -237,13 +240,11 @@ where
     fn read_alone(&mut self, block: Block) -> Result<PageRef<'f>, Error> {
         let handle: &'f PagedFile = self.handle;
         let took = Cell::new(Duration::ZERO);
-        let how = How {
-            strategy: &self.strategy,
-            through: self.private.as_ref(),
-            took: Some(&took),
-            detect: false,
-        };
-        let frame = handle.core().enter(handle.file(), block, Mode::Shared, how)?;
+        let reader = Reader { through: self.private.as_ref(), took: Some(&took), detect: None };
+        let (mode, strategy, absent) = (Mode::Shared, &self.strategy, Absent::Read);
+        let asked = Asked { mode, strategy, absent, reader };
+        let core = handle.core();
+        let frame = core.cache.enter(&**core, handle.file(), block, asked)?;
         if !took.get().is_zero() {
             self.stats.read_alone += 1;
             self.pace.read += 1;

@@ -28,6 +28,7 @@
 //!              sort, the gaps and the courses are ours.
 
 mod deliver;
+mod noted;
 mod options;
 mod page;
 mod refill;
@@ -48,16 +49,16 @@ pub use page::{StreamError, Streamed, Wanted};
 pub use stats::StreamStats;
 
 use crate::ahead::{Private, Share, Watch};
+use crate::cache::frame::word::Mode;
+use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::PagedFile;
-use crate::frame::word::Mode;
 use crate::guard::PageRef;
-use crate::replacement::AccessStrategy;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::Block;
 use crate::trace::Trace;
-use refill::{Gaps, Noted};
+use noted::{Gaps, Noted};
 use window::{State, Window};
 
 /// Blocks ahead that a stream starts with, when it does not know how many are wanted.
@@ -229,7 +230,7 @@ impl Plan {
     /// `scan`: how many blocks a scan goes over; `None` when it is no scan.
     fn new(handle: &PagedFile, options: &StreamOptions, scan: Option<u64>) -> Plan {
         let (core, cache) = (handle.core(), handle.file().space.cache);
-        let frames = core.frames.len();
+        let frames = core.cache.frames.len();
         let bulk = scan.is_some_and(|blocks| blocks > frames as u64 / BULK_SHARE);
         let usual = if bulk { StrategyKind::BulkRead } else { StrategyKind::Normal };
         let kind = options.access.unwrap_or(usual);
@@ -422,7 +423,7 @@ where
         for item in self.window.iter_mut() {
             if let State::Pinned { frame, asked } = item.state {
                 item.state = State::Later;
-                self.handle.core().frames.unpin(frame);
+                self.handle.core().cache.frames.unpin(frame);
                 self.share.give_back();
                 wasted += u32::from(asked);
             }

@@ -3,11 +3,12 @@
 use forebay_io::Advice;
 use forebay_lookahead::{Course, Limits, Run, Way, cached_batch_max, coalesce};
 
+use super::noted::Noted;
 use super::window::State;
 use super::{Means, Pace, ReadStream, Wanted};
 use crate::ahead::{Ahead, Departed};
-use crate::frame::word::{AHEAD, READING, Touch, VALID};
-use crate::frame::{Frame, FrameIndex, NO_FRAME};
+use crate::cache::frame::word::{AHEAD, READING, Touch, VALID};
+use crate::cache::frame::{Frame, FrameIndex, NO_FRAME};
 use crate::stats::Event;
 use crate::tag::Block;
 use crate::trace::{Action, TraceEvent, Why};
@@ -18,15 +19,6 @@ const OVER_READ_PERCENT: u32 = 25;
 
 /// Most runs to remember that are to be read later, before those of a batch are added.
 const NOTED_MOST: usize = 1024;
-
-/// Gap pages that a stream's memory of what became of them goes back.
-const GAP_MEMORY: u32 = 1024;
-
-/// What is taken for known before a stream has seen any: half of so many gap pages were wanted later.
-const GAP_PRIOR: u32 = 32;
-
-/// However useful gaps have been, they cost that much of what a request of them would, in percent.
-const GAP_LOST_MIN: u32 = 10;
 
 /// The part of the time since the last batch that the reader must have spent waiting for the batch to
 /// say anything about the device: then that was kept busy. In percent.
@@ -177,7 +169,7 @@ where
         for item in self.window.iter_mut() {
             if let State::Pinned { frame, .. } = item.state {
                 item.state = State::Later;
-                self.handle.core().frames.unpin(frame);
+                self.handle.core().cache.frames.unpin(frame);
                 self.share.give_back();
             }
         }
@@ -248,7 +240,7 @@ where
                 if frame == NO_FRAME || !share.take() {
                     continue;
                 }
-                if !core.frames.pin(frame, file.tag(item.block), Touch::Not) {
+                if !core.cache.frames.pin(frame, file.tag(item.block), Touch::Not) {
                     share.give_back();
                     continue;
                 }
@@ -257,7 +249,7 @@ where
                     .binary_search(&item.block)
                     .is_ok_and(|place| !std::mem::replace(&mut seen[place], true));
                 item.state = State::Pinned { frame, asked };
-                let word = core.frames.get(frame).word();
+                let word = core.cache.frames.get(frame).word();
                 let why = if asked {
                     continue;
                 } else if word.has(READING) && !word.has(VALID) {
@@ -289,7 +281,8 @@ where
             item.state = State::Later;
             let frame = file.table.lookup(item.block);
             // Not pinned: it may be another's page by now, which a figure can bear.
-            let word = core.frames.find(frame).map(Frame::word).filter(|word| word.has(VALID));
+            let word =
+                core.cache.frames.find(frame).map(Frame::word).filter(|word| word.has(VALID));
             self.stats.hits += u64::from(word.is_some());
             self.gaps.used += u32::from(word.is_some_and(|word| word.has(AHEAD)));
         }
@@ -362,7 +355,7 @@ where
         ahead.depart(&[run], &blocks, || {
             let frame = ahead.file.table.lookup(block);
             let tag = ahead.file.tag(block);
-            if frame != NO_FRAME && core.frames.pin(frame, tag, Touch::Not) {
+            if frame != NO_FRAME && core.cache.frames.pin(frame, tag, Touch::Not) {
                 pinned = Some(frame);
             }
         });
@@ -376,36 +369,5 @@ where
             self.distance.ready();
         }
         pinned
-    }
-}
-
-/// A run to be read when the reader comes to it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Noted {
-    pub(super) run: Run,
-    /// The kernel was told of it.
-    told: bool,
-}
-
-/// What became of the gaps of one stream.
-#[derive(Debug, Default)]
-pub(super) struct Gaps {
-    read: u32,
-    used: u32,
-}
-
-impl Gaps {
-    fn read(&mut self, blocks: u32) {
-        self.read += blocks;
-        if self.read > GAP_MEMORY {
-            self.read /= 2;
-            self.used /= 2;
-        }
-    }
-
-    /// Of a hundred pages read in gaps, how many were not wanted later; 50 before anything is known.
-    fn lost_percent(&self) -> u32 {
-        let (read, used) = (self.read + GAP_PRIOR, self.used + GAP_PRIOR / 2);
-        (100 - (100 * used.min(read) / read)).max(GAP_LOST_MIN)
     }
 }

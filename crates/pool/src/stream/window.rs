@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use crate::frame::FrameIndex;
+use crate::cache::frame::FrameIndex;
 use crate::tag::Block;
 
 /// How far a block has come.

@@ -14,7 +14,7 @@
 use forebay_io::{CacheMode, File, OpenOptions, Request};
 use rustix::fs::{fstat, major, minor};
 
-use super::Opening;
+use super::opening::Opening;
 use crate::directory_lock;
 use crate::error::Error;
 

@@ -17,7 +17,7 @@
 //! Source:      PostgreSQL's full_page_writes, which logs a page at its first change; see
 //!              docs/adr/0011-torn-pages.md for why it is the first write here.
 
-use super::Keeping;
+use crate::cache::Disk as _;
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
@@ -26,7 +26,7 @@ use crate::tag::Lsn;
 use crate::wal::{PageImage, Wal};
 use crate::write::Copy;
 
-/// Logs the images that are missing of pages that are about to be written.
+/// Logs the images that are missing of pages that are about to be written; raises `newest` to the last of them.
 ///
 /// # Errors
 /// [`Error::Image`].
@@ -34,7 +34,7 @@ pub(super) fn append_missing(
     core: &Core,
     file: &FileCore,
     copies: &[Copy<'_>],
-    keeping: &mut Keeping,
+    newest: &mut Lsn,
 ) -> Result<(), Error> {
     // By the number of when each was copied, not by that of now: a page may have been changed between the
     // two, before a redo point, and an image without that change must not count as one after it.
@@ -43,7 +43,7 @@ pub(super) fn append_missing(
         let wal = wal.expect("[IMG-1] images without a log are refused by the builder");
         let lsn = core.waiting(Wait::Log, || append(wal, file, copy));
         let lsn = lsn.inspect_err(|_| core.counters.count_pool(PoolEvent::LogErrors))?;
-        keeping.newest = keeping.newest.max(lsn);
+        *newest = lsn.max(*newest);
     }
     Ok(())
 }

@@ -21,23 +21,22 @@
 mod atomic;
 mod double_write;
 mod images;
+mod opening;
+mod protect;
 
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
 
-use forebay_io::{CacheMode, File, Io, Request, Volume};
+use forebay_io::{File, Request};
 
 pub(crate) use double_write::{NAME as DOUBLE_WRITE_NAME, Slot};
+pub(crate) use opening::Opening;
+pub(crate) use protect::{Keeping, Waiting};
 
 use crate::checksum::Checksum;
-use crate::core::Core;
 use crate::error::Error;
-use crate::file::FileCore;
-use crate::tablespace::Space;
-use crate::tag::{Block, FileId, Lsn};
-use crate::write::Copy;
-use double_write::{DoubleWrite, Groups};
+use crate::tag::{Block, FileId};
+use double_write::DoubleWrite;
 
 /// What keeps pages from being left half written by a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -96,21 +95,6 @@ impl FromStr for TornPages {
     }
 }
 
-/// Whether to wait for writes in place that are under way. Only who has none of its own under way may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waiting {
-    ForWrites,
-    Never,
-}
-
-/// What has been kept of some batches of a tablespace, and is not durable yet.
-#[derive(Debug, Default)]
-pub(crate) struct Keeping {
-    /// The newest image.
-    newest: Lsn,
-    groups: Groups,
-}
-
 /// What protects the pages of one tablespace.
 #[derive(Debug)]
 pub(crate) enum Torn {
@@ -118,19 +102,6 @@ pub(crate) enum Torn {
     Images,
     DoubleWrite(Box<DoubleWrite>),
     Atomic,
-}
-
-/// What [`Torn::open`] needs to know.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Opening<'a> {
-    pub(crate) volume: &'a Volume,
-    pub(crate) directory: &'a Path,
-    pub(crate) cache: CacheMode,
-    pub(crate) lone: &'a Io,
-    pub(crate) queue: &'a Io,
-    pub(crate) page_bytes: usize,
-    /// Pages that can be on their way out at once.
-    pub(crate) write_buffers: usize,
 }
 
 impl Torn {
@@ -229,66 +200,6 @@ impl Torn {
         if let Torn::Atomic = self { atomic::whole(request) } else { request }
     }
 
-    /// Makes sure that pages of `file` which are about to be written in place can be repaired. Called
-    /// with their log flushed, and with no write in place of the caller's own under way.
-    ///
-    /// # Errors
-    /// Whatever keeps it from that: the pages must not be written then.
-    pub(crate) fn protect(
-        &self,
-        core: &Core,
-        file: &FileCore,
-        copies: &mut [Copy<'_>],
-    ) -> Result<(), Error> {
-        let mut keeping = Keeping::default();
-        let kept = self.keep(core, file, copies, Waiting::ForWrites, &mut keeping)?;
-        assert!(kept, "[DBW-1] whoever may wait is protected, or told why not");
-        self.seal(core, &file.space, &keeping)?;
-        self.sealed(file, copies);
-        Ok(())
-    }
-
-    /// The first step of [`Torn::protect`], for several batches of one tablespace: puts the pages where they
-    /// can be repaired from. False when writes in place have to end first and the caller must not wait
-    /// for them: nothing is done then.
-    ///
-    /// # Errors
-    /// As [`Torn::protect`].
-    pub(crate) fn keep(
-        &self,
-        core: &Core,
-        file: &FileCore,
-        copies: &mut [Copy<'_>],
-        waiting: Waiting,
-        keeping: &mut Keeping,
-    ) -> Result<bool, Error> {
-        match self {
-            _ if copies.is_empty() => Ok(true),
-            Torn::Unprotected | Torn::Atomic => Ok(true),
-            Torn::Images => images::append_missing(core, file, copies, keeping).map(|()| true),
-            Torn::DoubleWrite(it) => it.keep(core, file, copies, waiting, &mut keeping.groups),
-        }
-    }
-
-    /// The second step: makes that durable.
-    ///
-    /// # Errors
-    /// As [`Torn::protect`], for all the batches.
-    pub(crate) fn seal(&self, core: &Core, space: &Space, keeping: &Keeping) -> Result<(), Error> {
-        match self {
-            Torn::Unprotected | Torn::Atomic => Ok(()),
-            Torn::Images => core.flush_log_to(keeping.newest),
-            Torn::DoubleWrite(it) => it.seal(core, space, keeping.groups),
-        }
-    }
-
-    /// The third step, of each batch: the pages may be written.
-    pub(crate) fn sealed(&self, file: &FileCore, copies: &[Copy<'_>]) {
-        if let Torn::Images = self {
-            images::note(file, copies);
-        }
-    }
-
     /// Whether several batches are better made durable together than one after the other.
     pub(crate) fn prefers_company(&self) -> bool {
         matches!(self, Torn::Images | Torn::DoubleWrite(_))
@@ -299,11 +210,11 @@ impl Torn {
         matches!(self, Torn::Images)
     }
 
-    /// The write in place of a page of `file` that is kept in `slot` has ended, for good or ill. Said after
-    /// the file has counted that as a change.
-    pub(crate) fn slot_ended(&self, slot: Slot, file: &FileCore, written: bool) {
+    /// The write in place of the page that is kept in `slot` has ended, well if `written`: when its file had so
+    /// many changes, that one included.
+    pub(crate) fn slot_ended(&self, slot: Slot, changes: u64, written: bool) {
         if let Torn::DoubleWrite(it) = self {
-            it.slot_ended(slot, file.changes(), written);
+            it.slot_ended(slot, changes, written);
         }
     }
 

@@ -20,15 +20,15 @@
 //!              rather than every 200 ms is ours.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
 
 use super::out::{Copy, Copying};
+use crate::cache::frame::word::{DIRTY, ORPHAN, READING, Touch, VALID, WRITING};
+use crate::cache::frame::{FrameIndex, Frames};
 use crate::core::Core;
 use crate::error::Error;
-use crate::frame::word::{DIRTY, ORPHAN, READING, Touch, VALID, WRITING};
-use crate::frame::{FrameIndex, Frames};
 use crate::stats::PoolEvent;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{FileId, PageTag};
@@ -42,55 +42,6 @@ const LOOKS_MAX: usize = 16;
 /// What the peak of allocations fades by each round: one part in this many.
 const FADE: u64 = 8;
 
-/// How the cleaner is told that it is needed.
-#[derive(Debug)]
-pub(crate) struct Bell {
-    /// Frames taken by sweeps so far.
-    allocations: AtomicU64,
-    /// Wake the cleaner when that many have been taken.
-    wake_at: AtomicU64,
-    rung: AtomicBool,
-    stop: AtomicBool,
-    thread: OnceLock<Thread>,
-}
-
-impl Bell {
-    pub(crate) fn new() -> Bell {
-        Bell {
-            allocations: AtomicU64::new(0),
-            wake_at: AtomicU64::new(u64::MAX),
-            rung: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            thread: OnceLock::new(),
-        }
-    }
-
-    /// A frame was taken from the sweep.
-    pub(crate) fn allocated(&self) {
-        let count = self.allocations.fetch_add(1, Ordering::Relaxed) + 1;
-        if count >= self.wake_at.load(Ordering::Relaxed) {
-            self.ring();
-        }
-    }
-
-    /// A sweep met a dirty victim.
-    pub(crate) fn ring(&self) {
-        if !self.rung.swap(true, Ordering::AcqRel)
-            && let Some(thread) = self.thread.get()
-        {
-            thread.unpark();
-        }
-    }
-
-    /// Sleeps until the bell is rung. False when it is for stopping.
-    fn wait(&self) -> bool {
-        while !self.rung.swap(false, Ordering::AcqRel) {
-            thread::park();
-        }
-        !self.stop.load(Ordering::Acquire)
-    }
-}
-
 /// The cleaner's thread, stopped when dropped.
 #[derive(Debug)]
 pub(crate) struct Cleaner {
@@ -102,7 +53,7 @@ impl Cleaner {
     pub(crate) fn start(core: &Arc<Core>) -> Result<Cleaner, Error> {
         let shared = Arc::clone(core);
         let run = move || {
-            let _ = shared.bell.thread.set(thread::current());
+            let _ = shared.wakeup.thread.set(thread::current());
             Round::default().run(&shared);
         };
         let thread = thread::Builder::new().name("forebay-cleaner".to_owned()).spawn(run);
@@ -117,9 +68,9 @@ impl Cleaner {
 
 impl Drop for Cleaner {
     fn drop(&mut self) {
-        self.core.bell.stop.store(true, Ordering::Release);
+        self.core.wakeup.stop.store(true, Ordering::Release);
         // Rung anew even if it was rung already: the thread may have taken that one.
-        self.core.bell.rung.store(true, Ordering::Release);
+        self.core.wakeup.rung.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             if thread.join().is_err() {
@@ -140,10 +91,10 @@ struct Round {
 
 impl Round {
     fn run(mut self, core: &Core) {
-        while core.bell.wait() {
+        while core.wakeup.wait() {
             core.counters.count_pool(PoolEvent::CleanerWakes);
-            let target = self.target(core.bell.allocations.load(Ordering::Relaxed));
-            let target = target.min(core.frames.len() as u64 / 4).max(1);
+            let target = self.target(core.wakeup.allocations.load(Ordering::Relaxed));
+            let target = target.min(core.cache.frames.len() as u64 / 4).max(1);
             let cleaning = AssertUnwindSafe(|| clean_ahead(core, target as usize));
             // A log or a policy of the user's that panics must not end the cleaning for good.
             let dirty = std::panic::catch_unwind(cleaning).unwrap_or_else(|_| {
@@ -152,7 +103,7 @@ impl Round {
             });
             // Where nothing was dirty there is nothing to keep ahead of, until a sweep says so.
             let wake_at = if dirty == 0 { u64::MAX } else { self.seen + target / 2 };
-            core.bell.wake_at.store(wake_at, Ordering::Relaxed);
+            core.wakeup.wake_at.store(wake_at, Ordering::Relaxed);
         }
     }
 
@@ -168,8 +119,8 @@ impl Round {
 /// Writes dirty victims ahead of the hand until `target` frames there are clean. Gives how many
 /// were dirty.
 fn clean_ahead(core: &Core, target: usize) -> usize {
-    let hand = core.replacement.position() % core.frames.len() as FrameIndex;
-    let (mut dirty, _) = dirty_ahead(&core.frames, hand, target);
+    let hand = core.cache.replacement.position() % core.cache.frames.len() as FrameIndex;
+    let (mut dirty, _) = dirty_ahead(&core.cache.frames, hand, target);
     dirty.sort_unstable();
     let found = dirty.len();
     if found > 0 {
@@ -218,13 +169,13 @@ fn write(core: &Core, file: FileId, pages: &[(PageTag, FrameIndex)]) {
     for pages in pages.chunks(at_once) {
         let mut copies: Vec<Copy<'_>> = Vec::new();
         for &(tag, frame) in pages {
-            if !core.frames.pin(frame, tag, Touch::Not) {
+            if !core.cache.frames.pin(frame, tag, Touch::Not) {
                 continue;
             }
             match core.try_copy(&file, tag, frame) {
                 Copying::Copied(copy) => copies.push(copy),
                 // [CLN-1] Whoever has it will come by again, or keeps it in use.
-                Copying::Clean | Copying::NotNow => core.frames.unpin(frame),
+                Copying::Clean | Copying::NotNow => core.cache.frames.unpin(frame),
             }
         }
         let count = copies.len() as u64;

@@ -15,7 +15,9 @@
 mod buffers;
 mod cleaner;
 mod out;
+mod wakeup;
 
 pub(crate) use buffers::WriteBuffers;
-pub(crate) use cleaner::{Bell, Cleaner};
+pub(crate) use cleaner::Cleaner;
 pub(crate) use out::{Copy, Copying};
+pub(crate) use wakeup::Wakeup;

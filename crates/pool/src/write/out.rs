@@ -11,11 +11,12 @@ use std::sync::Arc;
 use forebay_io::{Lease, Op, Request, Ticket};
 
 use super::buffers::Buffer;
+use crate::cache::Disk as _;
+use crate::cache::frame::word::{DIRTY, EXCLUSIVE, Touch, WRITING};
+use crate::cache::frame::{Copied, FrameIndex};
 use crate::core::Core;
 use crate::error::Error;
 use crate::file::FileCore;
-use crate::frame::word::{DIRTY, EXCLUSIVE, Touch, WRITING};
-use crate::frame::{Copied, FrameIndex};
 use crate::guard::PageRef;
 use crate::stats::{Event, PoolEvent, Wait};
 use crate::strategy_kind::StrategyKind;
@@ -58,14 +59,14 @@ impl Core {
         tag: PageTag,
         frame: FrameIndex,
     ) -> Copying<'_> {
-        let word = self.frames.get(frame).word();
+        let word = self.cache.frames.get(frame).word();
         if word.has(WRITING) {
             return Copying::NotNow;
         }
         if !word.has(DIRTY) {
             return Copying::Clean;
         }
-        if !self.frames.try_latch_passing(frame) {
+        if !self.cache.frames.try_latch_passing(frame) {
             return Copying::NotNow;
         }
         self.copy_latched(file, tag, frame)
@@ -78,20 +79,20 @@ impl Core {
         tag: PageTag,
         frame: FrameIndex,
     ) -> Copying<'_> {
-        self.frames.pin_again(frame);
+        self.cache.frames.pin_again(frame);
         let page = PageRef::latched(self, file, frame, tag.block);
         let Some(mut buffer) = self.buffers.try_take() else {
             return Copying::NotNow;
         };
-        if !self.frames.begin_write(frame) {
-            let writing = self.frames.get(frame).word().has(WRITING);
+        if !self.cache.frames.begin_write(frame) {
+            let writing = self.cache.frames.get(frame).word().has(WRITING);
             return if writing { Copying::NotNow } else { Copying::Clean };
         }
         // After WRITING was set (see `RedoPoint`), and under the latch before the bytes are taken: whoever has
         // logged a change of the page before that redo point has let go of it.
         let redo = self.redo.now();
         buffer.bytes_mut().copy_from_slice(&page);
-        let copied = self.frames.copied(frame);
+        let copied = self.cache.frames.copied(frame);
         drop(page);
         file.checksum.stamp(buffer.bytes_mut(), tag.block);
         let file = Arc::clone(file);
@@ -118,7 +119,7 @@ impl Core {
         let Some(file) = self.files.get(tag.file) else {
             return Ok(false);
         };
-        if !self.frames.pin(frame, tag, Touch::Not) {
+        if !self.cache.frames.pin(frame, tag, Touch::Not) {
             return Ok(false);
         }
         loop {
@@ -128,7 +129,7 @@ impl Core {
                 }
                 Copying::NotNow if self.buffers_are_out(frame) => self.buffers.wait(),
                 Copying::Clean | Copying::NotNow => {
-                    self.frames.unpin(frame);
+                    self.cache.frames.unpin(frame);
                     return Ok(false);
                 }
             }
@@ -137,7 +138,7 @@ impl Core {
 
     /// True when only the lack of a buffer kept a page from being copied.
     fn buffers_are_out(&self, frame: FrameIndex) -> bool {
-        let word = self.frames.get(frame).word();
+        let word = self.cache.frames.get(frame).word();
         word.has(DIRTY) && !word.has(WRITING | EXCLUSIVE)
     }
 
@@ -159,8 +160,8 @@ impl Core {
         };
         for (block, frame) in file.table.listed_beside_unsaved() {
             let tag = PageTag { file: file.id, block };
-            let word = self.frames.get(frame).word();
-            if !word.has(DIRTY | WRITING) || !self.frames.pin(frame, tag, Touch::Not) {
+            let word = self.cache.frames.get(frame).word();
+            if !word.has(DIRTY | WRITING) || !self.cache.frames.pin(frame, tag, Touch::Not) {
                 continue;
             }
             loop {
@@ -173,7 +174,7 @@ impl Core {
                         break;
                     }
                     Copying::Clean => {
-                        self.frames.unpin(frame);
+                        self.cache.frames.unpin(frame);
                         break;
                     }
                     // Wait with empty hands: first get rid of what is in them.
@@ -190,9 +191,9 @@ impl Core {
 
     /// Sleeps until the pinned page might be copied.
     fn wait_to_copy(&self, frame: FrameIndex) {
-        self.frames.wait_written(frame);
-        if self.frames.get(frame).word().has(DIRTY) {
-            self.frames.wait_readable(frame);
+        self.cache.frames.wait_written(frame);
+        if self.cache.frames.get(frame).word().has(DIRTY) {
+            self.cache.frames.wait_readable(frame);
             self.buffers.wait();
         }
     }
@@ -360,11 +361,9 @@ impl Drop for Copy<'_> {
         }
         // Before the page may be written again: that write's slot is the newer one.
         if let Some(slot) = self.slot.take() {
-            self.file.space.torn.slot_ended(slot, &self.file, self.written);
+            self.file.space.torn.slot_ended(slot, self.file.changes(), self.written);
         }
-        if self.core.frames.end_write(self.frame, (!self.written).then_some(self.copied)) {
-            self.file.table.count_saved(self.block);
-        }
-        self.core.frames.unpin(self.frame);
+        let failed = (!self.written).then_some(self.copied);
+        self.core.cache.end_write(&self.file, self.block, self.frame, failed);
     }
 }

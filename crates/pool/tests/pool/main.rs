@@ -31,3 +31,4 @@ mod site;
 mod soak;
 mod streams;
 mod torn;
+mod without_waiting;

@@ -28,7 +28,7 @@ use super::ring::{GROUPS, Table};
 use crate::checksum::{Checksum, ZeroPages};
 use crate::error::Error;
 use crate::tag::Block;
-use crate::torn::Opening;
+use crate::torn::opening::Opening;
 
 /// What became of it.
 #[derive(Debug, Default)]

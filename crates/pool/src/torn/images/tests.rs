@@ -154,9 +154,9 @@ fn rdo_1_a_write_that_a_checkpoint_does_not_see_has_an_image_after_its_redo_poin
             log.images.lock().unwrap().clear();
             let number = file.core().redo.begin();
             let mut written = 0;
-            for (_, frame) in file.core().frames.iter() {
+            for (_, frame) in file.core().cache.frames.iter() {
                 let word = frame.word();
-                written += u32::from(word.has(crate::frame::word::WRITING));
+                written += u32::from(word.has(crate::cache::frame::word::WRITING));
             }
             file.flush_file().unwrap();
             // Whoever went by the old number has ended by now: what is noted is of this one, and logged.

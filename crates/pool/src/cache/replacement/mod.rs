@@ -2,11 +2,10 @@
 //!
 //! Three sources, in order: the access strategy's own ring, the free list, and a sweep over all
 //! frames by the pool's replacement policy. The policy is a trait of pure decisions (which frame to
-//! look at next, whether its page may go); everything that touches frames is in `victim`.
+//! look at next, whether its page may go); everything that touches frames is in `cache::victim`.
 
 mod clock_sweep;
-pub(crate) mod ring;
-pub(crate) mod victim;
+mod ring;
 
 use std::fmt;
 

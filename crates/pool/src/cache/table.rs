@@ -23,7 +23,7 @@
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
 
-use crate::frame::{FrameIndex, NO_FRAME};
+use crate::cache::frame::{FrameIndex, NO_FRAME};
 use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 use crate::tag::Block;
 

@@ -14,16 +14,8 @@
 //!              bars their way.
 
 mod life;
-#[cfg(test)]
-#[cfg(loom)]
-mod loom_tests;
 mod memory;
 mod parking;
-#[cfg(test)]
-mod small_pool;
-#[cfg(test)]
-#[cfg(not(loom))]
-mod stress_tests;
 #[cfg(test)]
 #[cfg(not(any(loom, shuttle)))]
 mod tests;
@@ -31,6 +23,7 @@ pub(crate) mod word;
 
 pub(crate) use life::{Copied, Detached, Discarded, Loaded, Loading};
 pub(crate) use memory::FrameMemory;
+pub(crate) use word::{FrameIndex, NO_FRAME};
 
 use std::collections::HashMap;
 
@@ -42,12 +35,6 @@ use word::{
     AHEAD, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, ORPHAN, OWNED, Obstacle, PIN, READING, SHARED,
     SLEEPERS, Touch, WRITING, Word,
 };
-
-/// A frame's place in the pool, from 0.
-pub(crate) type FrameIndex = u32;
-
-/// No frame has this number.
-pub(crate) const NO_FRAME: FrameIndex = FrameIndex::MAX;
 
 /// The tag of a frame that holds nothing. No file has this number.
 const NO_TAG: u64 = PageTag { file: FileId(u32::MAX), block: u32::MAX }.to_bits();
@@ -483,6 +470,15 @@ impl Frames {
     pub(crate) fn leave_exclusive(&self, frame: FrameIndex) {
         self.get(frame).end_change();
         self.release(frame, PIN + EXCLUSIVE);
+    }
+
+    /// Lets go of a pin and the latch in `mode`.
+    pub(crate) fn leave(&self, frame: FrameIndex, mode: Mode) {
+        match mode {
+            Mode::Pin => self.unpin(frame),
+            Mode::Shared => self.leave_shared(frame),
+            Mode::Exclusive => self.leave_exclusive(frame),
+        }
     }
 
     /// Lets go of the shared latch and keeps the pin.

@@ -11,8 +11,7 @@
 //! Concurrency: a stripe's lock is held for a few instructions, never across a sleep.
 //! Source:      the idea of the lot is WebKit's (Pizlo, "Locking in WebKit", 2016).
 
-use super::FrameIndex;
-use super::word::{SLEEPERS, Word};
+use super::word::{FrameIndex, SLEEPERS, Word};
 use crate::sync::{AtomicU64, Mutex, Ordering, Thread, current, lock, park};
 
 /// Sleepers are few; this keeps unrelated frames out of each other's way.

@@ -15,7 +15,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::frame::FrameIndex;
+use crate::cache::frame::FrameIndex;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::PageTag;
 
@@ -78,6 +78,7 @@ impl AccessStrategy {
     }
 
     /// What the scan does.
+    #[inline]
     pub fn kind(&self) -> StrategyKind {
         self.kind
     }

@@ -13,19 +13,15 @@
 //!              those of other tablespaces, and the error is the caller's only if there is none.
 //! Rejected:    waking whoever waits for a frame at each unpin: every hit would pay for it.
 
-use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use super::Verdict;
-use super::ring::{AccessStrategy, Slot};
-use crate::core::Core;
+use super::frame::word::{DIRTY, ORPHAN, READING, VALID, WRITING, Word};
+use super::frame::{FrameIndex, Owned};
+use super::replacement::{AccessStrategy, Slot, Verdict};
+use super::{Cache, Disk};
 use crate::error::Error;
-use crate::frame::word::{DIRTY, ORPHAN, READING, VALID, WRITING};
-use crate::frame::{FrameIndex, Owned};
 use crate::stats::{Event, Wait};
 use crate::strategy_kind::StrategyKind;
-use crate::tablespace::Space;
 use crate::tag::PageTag;
 
 /// Victims looked at beyond a dirty one before that is written.
@@ -48,8 +44,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(5);
 #[derive(Default)]
 struct Unwritable {
     first: Option<Error>,
-    /// Where that happened: victims there are left alone for the rest of the search.
-    spaces: Vec<Arc<Space>>,
+    /// Tablespaces where that happened: victims there are left alone for the rest of the search.
+    tablespaces: Vec<usize>,
 }
 
 /// What one sweep came to.
@@ -61,38 +57,40 @@ enum Swept<'a> {
     AllBusy,
 }
 
-impl Core {
+impl Cache {
     /// A frame for a page of `strategy`'s, with the ring's place to note it in.
     ///
     /// # Errors
     /// [`Error::NoFreeFrame`] after the stated wait; what kept the last victim from being
     /// written, when only dirty ones are left.
-    pub(crate) fn allocate(
+    pub(crate) fn allocate<D: Disk>(
         &self,
+        disk: &D,
         strategy: &AccessStrategy,
     ) -> Result<(Owned<'_>, Option<Slot>), Error> {
         let slot = strategy.next_slot();
         if let Some((frame, tag)) = slot.and_then(|slot| slot.last) {
-            if let Some(owned) = self.reuse(frame, tag, strategy.kind()) {
-                self.counters.count(strategy.kind(), Event::RingReuse);
+            if let Some(owned) = self.reuse(disk, frame, tag, strategy.kind()) {
+                disk.counters().count(strategy.kind(), Event::RingReuse);
                 return Ok((owned, slot));
             }
-            self.counters.count(strategy.kind(), Event::RingRefused);
+            disk.counters().count(strategy.kind(), Event::RingRefused);
         }
-        Ok((self.search(strategy.kind())?, slot))
+        Ok((self.search(disk, strategy.kind())?, slot))
     }
 
-    /// As [`Core::allocate`], for a page that nobody waits for yet: writes nothing out but the pages of
+    /// As [`Cache::allocate`], for a page that nobody waits for yet: writes nothing out but the pages of
     /// the strategy's own ring, and does not wait for a frame. `None` when there is no clean one near
     /// the hand that nobody uses.
-    pub(crate) fn allocate_clean(
+    pub(crate) fn allocate_clean<D: Disk>(
         &self,
+        disk: &D,
         strategy: &AccessStrategy,
     ) -> Option<(Owned<'_>, Option<Slot>)> {
         let slot = strategy.next_slot();
         if let Some((frame, tag)) = slot.and_then(|slot| slot.last) {
-            if let Some(owned) = self.reuse(frame, tag, strategy.kind()) {
-                self.counters.count(strategy.kind(), Event::RingReuse);
+            if let Some(owned) = self.reuse(disk, frame, tag, strategy.kind()) {
+                disk.counters().count(strategy.kind(), Event::RingReuse);
                 return Some((owned, slot));
             }
             let it = self.frames.find(frame).filter(|it| it.holds(tag));
@@ -104,18 +102,18 @@ impl Core {
                 strategy.fill_slot(slot, frame, tag);
                 return None;
             }
-            self.counters.count(strategy.kind(), Event::RingRefused);
+            disk.counters().count(strategy.kind(), Event::RingRefused);
         }
         if let Some(owned) = self.frames.take_free() {
             return Some((owned, slot));
         }
-        self.bell.allocated();
-        let owned = self.sweep_clean(strategy.kind())?;
+        disk.short_of_frames(false);
+        let owned = self.sweep_clean(disk, strategy.kind())?;
         Some((owned, slot))
     }
 
     /// Part of a round of the hand, for clean pages only.
-    fn sweep_clean(&self, kind: StrategyKind) -> Option<Owned<'_>> {
+    fn sweep_clean<D: Disk>(&self, disk: &D, kind: StrategyKind) -> Option<Owned<'_>> {
         let mut dirty = false;
         let steps = self.frames.len().min(AHEAD_SEARCH_FRAMES);
         let found = (0..steps).find_map(|_| {
@@ -129,19 +127,25 @@ impl Core {
                 return None;
             }
             dirty |= word.has(DIRTY);
-            self.claim(frame, word.usage())
+            self.claim(disk, frame, word.usage())
         });
         match found {
-            Some(_) => self.counters.count(kind, Event::Eviction),
+            Some(_) => disk.counters().count(kind, Event::Eviction),
             // The cleaner can make some, for the next time.
-            None if dirty => self.bell.ring(),
+            None if dirty => disk.short_of_frames(true),
             None => {}
         }
         found
     }
 
     /// Takes a frame of a ring again, writing its page first if that may be done.
-    fn reuse(&self, frame: FrameIndex, tag: PageTag, kind: StrategyKind) -> Option<Owned<'_>> {
+    fn reuse<D: Disk>(
+        &self,
+        disk: &D,
+        frame: FrameIndex,
+        tag: PageTag,
+        kind: StrategyKind,
+    ) -> Option<Owned<'_>> {
         // `None` for a strategy that another, larger pool has made.
         let it = self.frames.find(frame)?;
         let word = it.word();
@@ -151,53 +155,59 @@ impl Core {
         if word.has(DIRTY) {
             // Reading in bulk must not wait for the log; the others made the page dirty
             // themselves, and it is theirs to flush.
-            let flushed = self.wal.as_ref().is_none_or(|wal| it.lsn() <= wal.flushed());
-            if kind == StrategyKind::BulkRead && !flushed {
+            if kind == StrategyKind::BulkRead && !disk.is_logged(it.lsn()) {
                 return None;
             }
             // An error is not this page's caller's: the frame is left, with its page dirty.
-            if !self.write_page(tag, frame, kind).unwrap_or(false) {
+            if !disk.write_page(tag, frame, kind).unwrap_or(false) {
                 return None;
             }
         }
         let owned = self.frames.claim_page(frame, tag, 1)?;
-        self.unlist(tag, frame);
+        unlist(disk, tag, frame);
         Some(owned)
     }
 
-    fn claim(&self, frame: FrameIndex, usage_most: u64) -> Option<Owned<'_>> {
+    /// Takes a frame from its page, if that is clean, unheld and not used more often than `usage_most`.
+    pub(super) fn claim<D: Disk>(
+        &self,
+        disk: &D,
+        frame: FrameIndex,
+        usage_most: u64,
+    ) -> Option<Owned<'_>> {
         let (owned, tag) = self.frames.claim(frame, usage_most)?;
-        self.unlist(tag, frame);
+        unlist(disk, tag, frame);
         Some(owned)
     }
 
-    fn search(&self, kind: StrategyKind) -> Result<Owned<'_>, Error> {
+    fn search<D: Disk>(&self, disk: &D, kind: StrategyKind) -> Result<Owned<'_>, Error> {
         if let Some(owned) = self.frames.take_free() {
             return Ok(owned);
         }
-        self.bell.allocated();
+        disk.short_of_frames(false);
         let mut failed = Unwritable::default();
-        match self.sweep(kind, &mut failed) {
+        match self.sweep(disk, kind, &mut failed) {
             Swept::Found(owned) => return Ok(owned),
             Swept::Again | Swept::AllBusy => {}
         }
-        self.search_patiently(kind, failed)
+        self.search_patiently(disk, kind, failed)
     }
 
-    /// As [`Core::search`], after a first sweep without success.
+    /// As [`Cache::search`], after a first sweep without success.
     #[cold]
-    fn search_patiently(
+    fn search_patiently<D: Disk>(
         &self,
+        disk: &D,
         kind: StrategyKind,
         mut failed: Unwritable,
     ) -> Result<Owned<'_>, Error> {
-        let start = self.clock.now();
+        let start = disk.now();
         let (mut pause, mut slept, mut rounds) = (PAUSE_MIN, false, 0);
         let found = loop {
             if let Some(owned) = self.frames.take_free() {
                 break Ok(owned);
             }
-            match self.sweep(kind, &mut failed) {
+            match self.sweep(disk, kind, &mut failed) {
                 Swept::Found(owned) => break Ok(owned),
                 Swept::Again if rounds < ROUNDS_MAX => {
                     rounds += 1;
@@ -208,33 +218,30 @@ impl Core {
             if let Some(error) = failed.first.take() {
                 break Err(error);
             }
-            let waited = self.clock.now().saturating_sub(start);
+            let waited = disk.now().saturating_sub(start);
             if waited >= self.frame_wait {
                 let (capacity, pinned) = (self.frames.len(), self.frames_in_use());
                 break Err(Error::NoFreeFrame { pinned, capacity, waited });
             }
             // Pages that were read ahead hold their frames until somebody takes them in.
-            self.spaces.iter().for_each(|space| space.poll());
-            thread::sleep(pause.min(self.frame_wait - waited));
+            disk.pause(pause.min(self.frame_wait - waited));
             slept = true;
             pause = (pause * 2).min(PAUSE_MAX);
         };
         if slept {
-            self.counters.waited(Wait::Frame, self.clock.now().saturating_sub(start));
+            disk.counters().waited(Wait::Frame, disk.now().saturating_sub(start));
         }
         found
     }
 
     /// Frames that could not be victims now: pinned, or with I/O under way.
     fn frames_in_use(&self) -> usize {
-        let in_use = |word: crate::frame::word::Word| {
-            word.pins() > 0 || word.has(READING | WRITING | ORPHAN)
-        };
+        let in_use = |word: Word| word.pins() > 0 || word.has(READING | WRITING | ORPHAN);
         self.frames.iter().filter(|(_, frame)| in_use(frame.word())).count()
     }
 
     /// One round of the hand.
-    fn sweep(&self, kind: StrategyKind, failed: &mut Unwritable) -> Swept<'_> {
+    fn sweep<D: Disk>(&self, disk: &D, kind: StrategyKind, failed: &mut Unwritable) -> Swept<'_> {
         let mut dirty: Option<FrameIndex> = None;
         let mut patience = CLEAN_SEARCH_FRAMES;
         let mut spared = false;
@@ -247,57 +254,57 @@ impl Core {
                     self.frames.age(frame);
                     spared = true;
                 } else if !word.has(DIRTY) {
-                    if let Some(owned) = self.claim(frame, word.usage()) {
-                        self.counters.count(kind, Event::Eviction);
+                    if let Some(owned) = self.claim(disk, frame, word.usage()) {
+                        disk.counters().count(kind, Event::Eviction);
                         return Swept::Found(owned);
                     }
                     spared = true;
-                } else if self.may_be_writable(frame, failed) {
+                } else if self.may_be_writable(disk, frame, failed) {
                     dirty.get_or_insert(frame);
                 }
             }
             if let Some(victim) = dirty {
                 patience -= 1;
                 if patience == 0 {
-                    return self.take_dirty(victim, kind, failed);
+                    return self.take_dirty(disk, victim, kind, failed);
                 }
             }
         }
         match dirty {
-            Some(victim) => self.take_dirty(victim, kind, failed),
+            Some(victim) => self.take_dirty(disk, victim, kind, failed),
             None if spared => Swept::Again,
             None => Swept::AllBusy,
         }
     }
 
     /// The tablespace of the page in `frame`, if there is one.
-    fn space_of(&self, frame: FrameIndex) -> Option<Arc<Space>> {
-        let file = self.files.get(self.frames.get(frame).tag()?.file)?;
-        Some(Arc::clone(&file.space))
+    fn tablespace_of<D: Disk>(&self, disk: &D, frame: FrameIndex) -> Option<usize> {
+        let file = disk.file(self.frames.get(frame).tag()?.file)?;
+        Some(disk.tablespace(&file))
     }
 
-    fn may_be_writable(&self, frame: FrameIndex, failed: &Unwritable) -> bool {
-        failed.spaces.is_empty()
-            || self.space_of(frame).is_some_and(|space| {
-                failed.spaces.iter().all(|unwritable| !Arc::ptr_eq(unwritable, &space))
-            })
+    fn may_be_writable<D: Disk>(&self, disk: &D, frame: FrameIndex, failed: &Unwritable) -> bool {
+        failed.tablespaces.is_empty()
+            || self.tablespace_of(disk, frame).is_some_and(|it| !failed.tablespaces.contains(&it))
     }
 
-    fn take_dirty(
+    fn take_dirty<D: Disk>(
         &self,
+        disk: &D,
         frame: FrameIndex,
         kind: StrategyKind,
         failed: &mut Unwritable,
     ) -> Swept<'_> {
-        self.bell.ring();
-        let space = self.space_of(frame);
-        match self.write_victim(frame, kind) {
+        disk.short_of_frames(true);
+        let tablespace = self.tablespace_of(disk, frame);
+        let tag = self.frames.get(frame).tag();
+        match tag.map_or(Ok(false), |tag| disk.write_page(tag, frame, kind)) {
             Ok(true) => {
-                self.counters.count(kind, Event::VictimWrite);
+                disk.counters().count(kind, Event::VictimWrite);
                 // Somebody may have come to want the page meanwhile; then it stays.
-                match self.claim(frame, 0) {
+                match self.claim(disk, frame, 0) {
                     Some(owned) => {
-                        self.counters.count(kind, Event::Eviction);
+                        disk.counters().count(kind, Event::Eviction);
                         Swept::Found(owned)
                     }
                     None => Swept::Again,
@@ -306,18 +313,17 @@ impl Core {
             Ok(false) => Swept::Again,
             Err(error) => {
                 failed.first.get_or_insert(error);
-                failed.spaces.extend(space);
+                failed.tablespaces.extend(tablespace);
                 Swept::Again
             }
         }
     }
+}
 
-    /// Writes the page in `frame` if nobody holds its latch. False when there was nothing to
-    /// write, or somebody had the page.
-    fn write_victim(&self, frame: FrameIndex, kind: StrategyKind) -> Result<bool, Error> {
-        let Some(tag) = self.frames.get(frame).tag() else {
-            return Ok(false);
-        };
-        self.write_page(tag, frame, kind)
+/// The page table no longer leads to `frame` for `tag`.
+fn unlist<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex) {
+    // A file that is gone has taken its page table with it.
+    if let Some(file) = disk.file(tag.file) {
+        file.table.entry(tag.block).unlist(frame);
     }
 }

@@ -396,15 +396,9 @@ impl Loading<'_> {
         self.frames.wake_if_asleep(self.frame, old);
     }
 
-    /// The read came to nothing that concerns whoever waits, and the page table no longer leads here:
-    /// they are sent to look again, and read for themselves.
-    pub(crate) fn give_up(self) {
-        assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
-        self.frames.orphan_load(self.frame);
-    }
-
-    /// The loading thread panics, and the page table no longer leads here. As [`Loading::give_up`]; but a
-    /// frame whose bytes are still lent is lost to the pool, as a transfer may yet write to them.
+    /// The load comes to nothing that concerns whoever waits, and the page table no longer leads here: they
+    /// are sent to look again, and read for themselves. A frame whose bytes are still lent, as the loading
+    /// thread panics, is lost to the pool: a transfer may yet write to them.
     pub(crate) fn abandon(self) {
         if self.leased {
             self.frames.pin_again(self.frame);

@@ -11,12 +11,11 @@ use shuttle::thread;
 #[cfg(not(shuttle))]
 use std::thread;
 
-use super::NO_FRAME;
-use super::small_pool::SmallPool;
-use super::word::Mode;
+use super::Model;
+use crate::cache::frame::word::Mode;
 use crate::error::Error;
 use crate::sync::{AtomicU64, Ordering};
-use crate::tag::Block;
+use crate::tag::{Block, Lsn};
 
 const THREADS: u64 = 4;
 const FRAMES: usize = 3;
@@ -25,52 +24,54 @@ const BLOCKS: u64 = 4;
 /// What a run comes to: for each block, how often it was changed.
 type Changes = Vec<AtomicU64>;
 
-fn step(pool: &SmallPool, changes: &Changes, random: &mut fastrand::Rng) {
+fn step(pool: &Model, changes: &Changes, random: &mut fastrand::Rng) {
     let block = random.u32(0..BLOCKS as Block);
     let count = |block: Block| changes[block as usize].fetch_add(1, Ordering::Relaxed);
     // The count of a block is changed under its exclusive latch, and so can be compared under it.
     let said =
         |block: Block| 10 + u64::from(block) + changes[block as usize].load(Ordering::Relaxed);
-    match random.u32(0..8) {
+    match random.u32(0..9) {
         0 | 1 => {
             let frame = pool.enter(block, Mode::Exclusive).unwrap();
             assert_eq!(pool.read(frame), said(block), "[FRM-4] block {block} lost a change");
             pool.add(frame, 1);
             count(block);
-            pool.frames.mark_dirty(frame, crate::tag::Lsn::NONE);
-            pool.frames.leave_exclusive(frame);
+            pool.mark_dirty(block, frame, Lsn::NONE);
+            pool.frames().leave_exclusive(frame);
         }
         2 | 3 => {
             let frame = pool.enter(block, Mode::Shared).unwrap();
             assert_eq!(pool.read(frame), said(block), "[FRM-1] not block {block}, or an old one");
-            pool.frames.leave_shared(frame);
+            pool.frames().leave_shared(frame);
         }
         4 => {
             let frame = pool.enter(block, Mode::Shared).unwrap();
-            if pool.frames.try_upgrade(frame) {
+            if pool.frames().try_upgrade(frame) {
                 pool.add(frame, 1);
                 count(block);
-                pool.frames.mark_dirty(frame, crate::tag::Lsn::NONE);
-                pool.frames.downgrade(frame);
+                pool.mark_dirty(block, frame, Lsn::NONE);
+                pool.frames().downgrade(frame);
             }
             assert_eq!(pool.read(frame), said(block), "[FRM-2] block {block}");
-            pool.frames.leave_shared(frame);
+            pool.frames().leave_shared(frame);
         }
         5 => {
+            pool.prefetch(block);
+            pool.end_request();
+        }
+        6 => {
             let frame = random.u32(0..FRAMES as u32);
             pool.write_out(frame);
             pool.evict(frame);
         }
-        6 => {
+        7 => {
             let frame = pool.enter(block, Mode::Pin).unwrap();
             pool.latch_pinned(frame, Mode::Exclusive);
             assert_eq!(pool.read(frame), said(block), "[FRM-1] not block {block}, or an old one");
-            pool.frames.leave_exclusive(frame);
+            pool.frames().leave_exclusive(frame);
         }
         _ => {
-            let frame = pool.table.lookup(block);
-            if frame != NO_FRAME
-                && let Some(look) = pool.look(frame, block)
+            if let Some(look) = pool.look(block)
                 && let Some(value) = pool.read_by(look)
             {
                 // A change is counted before its latch goes, so no less than is seen.
@@ -82,7 +83,7 @@ fn step(pool: &SmallPool, changes: &Changes, random: &mut fastrand::Rng) {
 }
 
 fn random_steps(steps: usize, seed: u64) {
-    let pool = SmallPool::new(FRAMES, BLOCKS);
+    let pool = Model::new(FRAMES, BLOCKS);
     let changes: Arc<Changes> = Arc::new((0..BLOCKS).map(|_| AtomicU64::new(0)).collect());
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
@@ -94,6 +95,7 @@ fn random_steps(steps: usize, seed: u64) {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+    while pool.end_request() {}
     pool.assert_settled();
     for block in 0..BLOCKS as Block {
         let expected = 10 + u64::from(block) + changes[block as usize].load(Ordering::Relaxed);
@@ -103,7 +105,7 @@ fn random_steps(steps: usize, seed: u64) {
 
 /// Blocks come and go, and some cannot be read: whoever asks is told, and no frame is lost.
 fn truncations(steps: usize, seed: u64) {
-    let pool = SmallPool::new(FRAMES, BLOCKS);
+    let pool = Model::new(FRAMES, BLOCKS);
     pool.spoil(1);
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
@@ -117,6 +119,7 @@ fn truncations(steps: usize, seed: u64) {
                         continue;
                     }
                     let block = random.u32(0..BLOCKS as Block);
+                    pool.prefetch(random.u32(0..BLOCKS as Block));
                     match pool.value(block) {
                         Ok(value) => assert!(block != 1 && value >= 10 + u64::from(block)),
                         Err(Error::Corrupt { .. }) => assert_eq!(block, 1, "[LOD-2]"),
@@ -129,9 +132,10 @@ fn truncations(steps: usize, seed: u64) {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+    while pool.end_request() {}
     pool.assert_settled();
     pool.truncate(0);
-    assert_eq!(pool.frames.free_count(), FRAMES, "[FRM-3]");
+    assert_eq!(pool.frames().free_count(), FRAMES, "[FRM-3]");
 }
 
 /// A seed that belongs to the schedule, so that a failed one can be run again.

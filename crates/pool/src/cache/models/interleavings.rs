@@ -8,12 +8,16 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::small_pool::{BAD, SmallPool, tag};
-use super::word::{Mode, USAGE_MAX, VALID};
-use super::{Frame, FrameIndex};
-use crate::error::Error;
+use super::{BAD, Model};
+use crate::cache::frame::word::{Mode, Touch, USAGE_MAX, VALID};
+use crate::cache::frame::{Frame, FrameIndex, NO_FRAME};
+use crate::error::{Error, Fate};
 use crate::sync::Ordering;
-use crate::tag::Lsn;
+use crate::tag::{Block, FileId, Lsn, PageTag};
+
+fn tag(block: Block) -> PageTag {
+    PageTag { file: FileId(7), block }
+}
 
 /// Runs a model with at most this many switches away from a thread that could go on.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
@@ -25,37 +29,37 @@ fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
 
 type Job<R> = thread::JoinHandle<R>;
 
-fn run<R: 'static>(pool: &Arc<SmallPool>, job: impl FnOnce(&SmallPool) -> R + 'static) -> Job<R> {
+fn run<R: 'static>(pool: &Arc<Model>, job: impl FnOnce(&Model) -> R + 'static) -> Job<R> {
     let pool = Arc::clone(pool);
     thread::spawn(move || job(&pool))
 }
 
 /// A pool with block 0 in frame 0, held by nobody.
-fn with_block_0(frames: usize, blocks: u64) -> Arc<SmallPool> {
-    let pool = SmallPool::new(frames, blocks);
+fn with_block_0(frames: usize, blocks: u64) -> Arc<Model> {
+    let pool = Model::new(frames, blocks);
     assert_eq!(pool.enter(0, Mode::Pin).unwrap(), 0);
-    pool.frames.unpin(0);
+    pool.frames().unpin(0);
     pool
 }
 
-fn add_one_by_latch(pool: &SmallPool) {
-    assert!(pool.frames.pin(0, tag(0), super::Touch::Not));
+fn add_one_by_latch(pool: &Model) {
+    assert!(pool.frames().pin(0, tag(0), Touch::Not));
     pool.latch_pinned(0, Mode::Exclusive);
-    assert!(!pool.frames.get(0).version().is_multiple_of(2), "[FRM-2] held exclusively");
+    assert!(!pool.frames().get(0).version().is_multiple_of(2), "[FRM-2] held exclusively");
     pool.add(0, 1);
-    pool.frames.leave_exclusive(0);
+    pool.frames().leave_exclusive(0);
 }
 
 #[test]
 fn loom_one_holder_of_the_exclusive_latch_at_a_time() {
     check(4, || {
         let pool = with_block_0(1, 1);
-        let version = pool.frames.get(0).version();
+        let version = pool.frames().get(0).version();
         let other = run(&pool, add_one_by_latch);
         add_one_by_latch(&pool);
         other.join().unwrap();
         assert_eq!(pool.value(0).unwrap(), 12, "[FRM-2] a change was lost");
-        assert_eq!(pool.frames.get(0).version(), version + 4, "[FRM-2]");
+        assert_eq!(pool.frames().get(0).version(), version + 4, "[FRM-2]");
         pool.assert_settled();
     });
 }
@@ -96,7 +100,7 @@ fn loom_a_reader_kept_out_by_a_waiting_writer_comes_after_it() {
         let writer = run(&pool, add_one_by_latch);
         let reader = run(&pool, |pool| pool.value(0).unwrap());
         assert_eq!(pool.read(0), 10);
-        pool.frames.leave_shared(0);
+        pool.frames().leave_shared(0);
         writer.join().unwrap();
         reader.join().unwrap();
         assert_eq!(pool.value(0).unwrap(), 11);
@@ -108,11 +112,11 @@ fn loom_a_reader_kept_out_by_a_waiting_writer_comes_after_it() {
 #[test]
 fn loom_prk_1_the_end_of_a_load_wakes_those_who_wait_for_it() {
     check(4, || {
-        let pool = SmallPool::new(2, 1);
+        let pool = Model::new(2, 1);
         let visitor = run(&pool, |pool| pool.value(0).unwrap());
         let frame = pool.enter(0, Mode::Pin).unwrap();
         assert_eq!(visitor.join().unwrap(), 10, "[PRK-1]");
-        pool.frames.unpin(frame);
+        pool.frames().unpin(frame);
         pool.assert_settled();
     });
 }
@@ -124,9 +128,9 @@ fn loom_prk_1_a_downgrade_wakes_readers() {
         pool.enter(0, Mode::Exclusive).unwrap();
         let reader = run(&pool, |pool| pool.value(0).unwrap());
         pool.add(0, 1);
-        pool.frames.downgrade(0);
+        pool.frames().downgrade(0);
         assert_eq!(reader.join().unwrap(), 11, "[PRK-1]");
-        pool.frames.leave_shared(0);
+        pool.frames().leave_shared(0);
         pool.assert_settled();
     });
 }
@@ -137,34 +141,33 @@ fn loom_prk_1_the_end_of_a_write_wakes_a_truncation() {
         let pool = with_block_0(1, 1);
         pool.change(0, 1).unwrap();
         pool.enter(0, Mode::Shared).unwrap();
-        assert!(pool.frames.begin_write(0));
+        assert!(pool.frames().begin_write(0));
         let truncation = run(&pool, |pool| pool.truncate(0));
-        pool.frames.copied(0);
-        pool.frames.unlatch_shared(0);
-        pool.frames.end_write(0, None);
+        pool.frames().copied(0);
+        pool.frames().unlatch_shared(0);
+        pool.cache.end_write(&pool.file, 0, 0, None);
         truncation.join().unwrap();
-        pool.frames.unpin(0);
-        assert_eq!(pool.frames.free_count(), 1, "[FRM-3]");
+        assert_eq!(pool.frames().free_count(), 1, "[FRM-3]");
         pool.assert_settled();
     });
 }
 
-fn add_one_by_upgrade(pool: &SmallPool) {
+fn add_one_by_upgrade(pool: &Model) {
     pool.enter(0, Mode::Shared).unwrap();
     let seen = pool.read(0);
-    let version = pool.frames.get(0).version();
-    if pool.frames.try_upgrade(0) {
+    let version = pool.frames().get(0).version();
+    if pool.frames().try_upgrade(0) {
         assert_eq!(pool.read(0), seen, "[WRD-1] changed between shared and exclusive");
     } else {
-        pool.frames.unlatch_shared(0);
-        pool.frames.latch(0, Mode::Exclusive);
-        let unchanged = pool.frames.get(0).version() == version + 1;
+        pool.frames().unlatch_shared(0);
+        pool.frames().latch(0, Mode::Exclusive);
+        let unchanged = pool.frames().get(0).version() == version + 1;
         assert!(!unchanged || pool.read(0) == seen, "[FRM-2] a change without a version");
     }
     pool.add(0, 1);
-    pool.frames.downgrade(0);
+    pool.frames().downgrade(0);
     assert!(pool.read(0) > seen);
-    pool.frames.leave_shared(0);
+    pool.frames().leave_shared(0);
 }
 
 #[test]
@@ -190,11 +193,11 @@ fn loom_frm_1_a_pinned_frame_keeps_its_page() {
                     assert_eq!(pool.value(1).unwrap(), 11);
                 }
             });
-            let frame = pool.table.lookup(0);
-            if pool.frames.enter(frame, tag(0), mode, super::Touch::Count).is_some() {
+            let frame = pool.lookup(0);
+            if pool.frames().enter(frame, tag(0), mode, Touch::Count).is_some() {
                 assert_eq!(pool.read(frame), 10, "[FRM-1] another page in a pinned frame");
-                assert!(pool.frames.get(frame).holds(tag(0)), "[FRM-1]");
-                pool.leave(frame, mode);
+                assert!(pool.frames().get(frame).holds(tag(0)), "[FRM-1]");
+                pool.frames().leave(frame, mode);
             }
             other.join().unwrap();
             pool.assert_settled();
@@ -223,7 +226,7 @@ fn loom_an_old_entry_leads_to_the_page_or_nowhere() {
 #[test]
 fn loom_lod_1_a_page_that_two_ask_for_is_read_once() {
     check(3, || {
-        let pool = SmallPool::new(2, 1);
+        let pool = Model::new(2, 1);
         let other = run(&pool, |pool| pool.value(0).unwrap());
         assert_eq!(pool.value(0).unwrap(), 10);
         assert_eq!(other.join().unwrap(), 10);
@@ -235,14 +238,14 @@ fn loom_lod_1_a_page_that_two_ask_for_is_read_once() {
 #[test]
 fn loom_lod_2_a_failed_read_is_told_to_all_and_frees_its_frame_once() {
     check(3, || {
-        let pool = SmallPool::new(2, 1);
+        let pool = Model::new(2, 1);
         pool.spoil(0);
         let other = run(&pool, |pool| pool.value(0).unwrap_err());
         let errors = [pool.value(0).unwrap_err(), other.join().unwrap()];
         for error in errors {
             assert!(matches!(error, Error::Corrupt { .. }), "[LOD-2] {error}");
         }
-        assert_eq!(pool.frames.free_count(), 2, "[FRM-3]");
+        assert_eq!(pool.frames().free_count(), 2, "[FRM-3]");
         pool.assert_settled();
     });
 }
@@ -274,7 +277,7 @@ fn loom_lod_2_a_visitor_who_saw_the_latch_is_told_of_the_failed_read() {
         pool.enter(0, Mode::Exclusive).unwrap();
         pool.spoil(0);
         let visitor = run(&pool, |pool| pool.value(0));
-        pool.frames.leave_exclusive(0);
+        pool.frames().leave_exclusive(0);
         if pool.evict(0) {
             let error = pool.value(0).unwrap_err();
             assert!(matches!(error, Error::Corrupt { .. }), "[LOD-2] {error}");
@@ -293,14 +296,14 @@ fn loom_a_discarded_page_is_freed_by_the_last_who_has_it() {
         pool.enter(0, Mode::Pin).unwrap();
         let other = run(&pool, |pool| drop(pool.change(0, 1)));
         let truncation = run(&pool, |pool| pool.truncate(0));
-        pool.frames.pin_again(0);
-        pool.frames.unpin(0);
-        assert!(pool.frames.get(0).holds(tag(0)), "[FRM-1] discarded under a pin");
-        pool.frames.unpin(0);
+        pool.frames().pin_again(0);
+        pool.frames().unpin(0);
+        assert!(pool.frames().get(0).holds(tag(0)), "[FRM-1] discarded under a pin");
+        pool.frames().unpin(0);
         other.join().unwrap();
         truncation.join().unwrap();
-        assert_eq!(pool.table.lookup(0), super::NO_FRAME, "[RSZ-1]");
-        assert_eq!(pool.frames.free_count(), 1, "[FRM-3]");
+        assert_eq!(pool.lookup(0), NO_FRAME, "[RSZ-1]");
+        assert_eq!(pool.frames().free_count(), 1, "[FRM-3]");
         pool.assert_settled();
     });
 }
@@ -310,7 +313,7 @@ fn loom_a_discarded_page_is_freed_by_the_last_who_has_it() {
 fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
     for blocks in [0, 1] {
         check(4, move || {
-            let pool = SmallPool::new(1, 1);
+            let pool = Model::new(1, 1);
             if blocks == 0 {
                 pool.spoil(0);
             }
@@ -318,8 +321,8 @@ fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
             pool.truncate(0);
             // Who listed it too late is about to take it out again.
             other.join().unwrap();
-            assert_eq!(pool.table.lookup(0), super::NO_FRAME, "[RSZ-1] a page beyond the end");
-            assert_eq!(pool.frames.free_count(), 1, "[FRM-3]");
+            assert_eq!(pool.lookup(0), NO_FRAME, "[RSZ-1] a page beyond the end");
+            assert_eq!(pool.frames().free_count(), 1, "[FRM-3]");
             pool.assert_settled();
         });
     }
@@ -336,9 +339,148 @@ fn loom_rsz_1_nothing_is_written_after_a_truncation() {
         let written = writer.join().unwrap();
         assert_eq!(pool.on_disk(0), disk, "[RSZ-1] written after a truncation");
         assert_eq!(disk, if written { 11 } else { 10 });
-        assert_eq!(pool.frames.free_count(), 1, "[FRM-3]");
+        assert_eq!(pool.frames().free_count(), 1, "[FRM-3]");
         pool.assert_settled();
     });
+}
+
+/// One frame for two pages: each miss has the sweep take it from the other page.
+#[test]
+fn loom_vic_1_two_pages_that_share_a_frame_take_turns() {
+    check(2, || {
+        let pool = with_block_0(1, 2);
+        let other = run(&pool, |pool| pool.value(1).unwrap());
+        assert_eq!(pool.value(0).unwrap(), 10, "[FRM-1]");
+        assert_eq!(other.join().unwrap(), 11, "[FRM-1]");
+        pool.assert_settled();
+    });
+}
+
+/// As above, with a page that has to be written first.
+#[test]
+fn loom_vic_1_a_dirty_victim_is_written_before_its_frame_is_taken() {
+    check(2, || {
+        let pool = with_block_0(1, 2);
+        let other = run(&pool, |pool| pool.value(1).unwrap());
+        pool.change(0, 5).unwrap();
+        assert_eq!(other.join().unwrap(), 11, "[FRM-1]");
+        assert_eq!(pool.value(0).unwrap(), 15, "[VIC-1] a change was lost");
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_lnd_2_a_page_that_lands_on_another_thread_wakes_who_waits() {
+    check(3, || {
+        let pool = Model::new(2, 1);
+        assert!(pool.prefetch(0));
+        let lander = run(&pool, |pool| pool.end_request());
+        assert_eq!(pool.value(0).unwrap(), 10);
+        lander.join().unwrap();
+        assert_eq!(pool.reads.load(Ordering::Relaxed), 0, "[LOD-1] read twice");
+        pool.assert_settled();
+    });
+}
+
+/// Whoever comes first lands it for the other, too.
+#[test]
+fn loom_lnd_2_two_that_wait_for_a_page_read_ahead_drive_its_queue() {
+    check(3, || {
+        let pool = Model::new(2, 1);
+        assert!(pool.prefetch(0));
+        let other = run(&pool, |pool| pool.value(0).unwrap());
+        assert_eq!(pool.value(0).unwrap(), 10);
+        assert_eq!(other.join().unwrap(), 10);
+        assert_eq!(pool.reads.load(Ordering::Relaxed), 0, "[LOD-1] read twice");
+        pool.assert_settled();
+    });
+}
+
+/// Listed, and not submitted yet: who comes then waits for both.
+#[test]
+fn loom_lod_1_a_page_is_read_ahead_or_by_who_wants_it_and_not_by_both() {
+    check(3, || {
+        let pool = Model::new(2, 1);
+        let ahead = run(&pool, |pool| pool.prefetch(0));
+        assert_eq!(pool.value(0).unwrap(), 10);
+        let begun = ahead.join().unwrap();
+        let read = pool.reads.load(Ordering::Relaxed);
+        assert_eq!(read + u64::from(begun), 1, "[LOD-1] read twice, or not at all");
+        pool.assert_settled();
+    });
+}
+
+/// Its error is nobody's: who waited reads by itself, and is told what is wrong then.
+#[test]
+fn loom_lnd_2_a_read_ahead_that_fails_leaves_nothing_behind() {
+    check(3, || {
+        let pool = Model::new(2, 1);
+        pool.spoil(0);
+        assert!(pool.prefetch(0));
+        let lander = run(&pool, |pool| pool.end_request());
+        let error = pool.value(0).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "[LND-1] {error}");
+        lander.join().unwrap();
+        assert_eq!(pool.reads.load(Ordering::Relaxed), 1, "told of another's read");
+        assert_eq!(pool.frames().free_count(), 2, "[FRM-3]");
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_rsz_1_a_page_read_ahead_during_a_truncation_does_not_stay() {
+    check(3, || {
+        let pool = Model::new(1, 1);
+        let ahead = run(&pool, |pool| pool.prefetch(0));
+        pool.truncate(0);
+        ahead.join().unwrap();
+        while pool.end_request() {}
+        assert_eq!(pool.lookup(0), NO_FRAME, "[RSZ-1] a page beyond the end");
+        assert_eq!(pool.frames().free_count(), 1, "[FRM-3]");
+        pool.assert_settled();
+    });
+}
+
+/// The truncation has to drive the queue: nobody else does.
+#[test]
+fn loom_rsz_1_a_truncation_ends_while_a_hit_and_a_read_ahead_are_under_way() {
+    check(2, || {
+        let pool = Model::new(2, 2);
+        pool.enter(1, Mode::Pin).unwrap();
+        pool.frames().unpin(0);
+        assert!(pool.prefetch(0));
+        let hit = run(&pool, |pool| pool.value(1));
+        pool.truncate(0);
+        let seen = hit.join().unwrap();
+        let gone = |error: &Error| matches!(error, Error::Gone { how: Fate::Truncated, .. });
+        match seen {
+            Ok(value) => assert_eq!(value, 11),
+            Err(error) => {
+                assert!(gone(&error) || matches!(error, Error::PastEnd { .. }), "{error}");
+            }
+        }
+        assert_eq!(pool.frames().free_count(), 2, "[FRM-3]");
+        pool.assert_settled();
+    });
+}
+
+/// Whoever reads during a close that fails sees nothing of it; of one that ends well, at most that.
+#[test]
+fn loom_rsz_2_nobody_is_told_of_a_close_that_fails() {
+    for synced in [false, true] {
+        check(2, move || {
+            let pool = with_block_0(2, 1);
+            let closing = run(&pool, move |pool| pool.close(synced));
+            match pool.value(0) {
+                Ok(value) => assert_eq!(value, 10),
+                Err(Error::Gone { how: Fate::Closed, .. }) => assert!(synced, "[RSZ-2]"),
+                Err(error) => panic!("[RSZ-2] {error}"),
+            }
+            closing.join().unwrap().unwrap();
+            assert_eq!(pool.value(0).is_ok(), !synced, "[RSZ-2]");
+            pool.assert_settled();
+        });
+    }
 }
 
 #[test]
@@ -366,25 +508,24 @@ fn loom_frm_4_a_failed_write_leaves_the_page_dirty() {
         let user = run(&pool, |pool| {
             pool.enter(0, Mode::Exclusive).unwrap();
             pool.add(0, 1);
-            pool.frames.mark_dirty(0, Lsn(3));
-            pool.frames.leave_exclusive(0);
+            pool.mark_dirty(0, 0, Lsn(3));
+            pool.frames().leave_exclusive(0);
         });
         pool.enter(0, Mode::Shared).unwrap();
-        assert!(pool.frames.begin_write(0));
-        let lsn = pool.frames.copied(0);
-        pool.frames.unlatch_shared(0);
-        pool.frames.end_write(0, Some(lsn));
-        pool.frames.unpin(0);
+        assert!(pool.frames().begin_write(0));
+        let lsn = pool.frames().copied(0);
+        pool.frames().unlatch_shared(0);
+        pool.cache.end_write(&pool.file, 0, 0, Some(lsn));
         user.join().unwrap();
         assert!(!evictor.join().unwrap(), "[FRM-4] a page newer than on disk was taken");
-        assert_eq!(pool.frames.get(0).lsn(), Lsn(3));
+        assert_eq!(pool.frames().get(0).lsn(), Lsn(3));
         assert_eq!(pool.value(0).unwrap(), 12);
     });
 }
 
-/// Looks at block 0 in frame 0 as somebody whose entry may be old, and reads it twice by one look.
-fn look_twice(pool: &SmallPool, allowed: &[u64]) {
-    let Some(look) = pool.look(0, 0) else { return };
+/// Looks at block 0 as somebody whose entry may be old by then, and reads it twice by one look.
+fn look_twice(pool: &Model, allowed: &[u64]) {
+    let Some(look) = pool.look(0) else { return };
     let Some(one) = pool.read_by(look) else { return };
     assert!(allowed.contains(&one), "[OPT-1] {one} is not what the page ever said");
     if let Some(two) = pool.read_by(look) {
@@ -400,12 +541,12 @@ fn loom_opt_1_an_optimistic_reader_sees_one_state_while_a_writer_works() {
             for _ in 0..2 {
                 pool.enter(0, Mode::Exclusive).unwrap();
                 pool.add(0, 1);
-                pool.frames.leave_exclusive(0);
+                pool.frames().leave_exclusive(0);
             }
         });
         look_twice(&pool, &[10, 11, 12]);
         writer.join().unwrap();
-        assert_eq!(pool.read_by(pool.look(0, 0).unwrap()), Some(12));
+        assert_eq!(pool.read_by(pool.look(0).unwrap()), Some(12));
     });
 }
 
@@ -428,11 +569,11 @@ fn loom_opt_1_an_optimistic_reader_never_takes_another_page_for_its_own() {
 #[test]
 fn loom_opt_1_an_optimistic_reader_never_gets_a_page_that_failed_its_check() {
     check(4, || {
-        let pool = SmallPool::new(1, 1);
+        let pool = Model::new(1, 1);
         pool.spoil(0);
         let other = run(&pool, |pool| drop(pool.value(0).unwrap_err()));
         let waiter = run(&pool, |pool| drop(pool.value(0).unwrap_err()));
-        if let Some(look) = pool.look(0, 0) {
+        if let Some(look) = pool.look(0) {
             assert_ne!(pool.read_by(look), Some(BAD), "[OPT-1] a page that failed its check");
         }
         other.join().unwrap();
@@ -447,11 +588,11 @@ fn loom_opt_1_an_optimistic_reader_never_gets_a_page_that_failed_its_check() {
 fn loom_opt_1_a_look_at_a_discarded_page_is_over() {
     check(3, || {
         let pool = with_block_0(2, 1);
-        let look = pool.look(0, 0).unwrap();
+        let look = pool.look(0).unwrap();
         let pinned = run(&pool, |pool| {
             if let Ok(frame) = pool.enter(0, Mode::Pin) {
                 thread::yield_now();
-                pool.frames.unpin(frame);
+                pool.frames().unpin(frame);
             }
         });
         pool.truncate(0);
@@ -467,19 +608,19 @@ fn loom_opt_1_a_look_at_a_discarded_page_is_over() {
 #[test]
 fn loom_frm_1_the_tag_is_as_new_as_the_pin() {
     check(4, || {
-        let pool = SmallPool::new(1, 2);
+        let pool = Model::new(1, 2);
         let loader = run(&pool, |pool| pool.value(1).unwrap());
-        let it: &Frame = pool.frames.get(0);
+        let it: &Frame = pool.frames().get(0);
         if it.word().has(VALID) {
             assert!(it.holds(tag(1)), "[FRM-1] a resident frame without its tag");
         }
-        if pool.frames.pin(0, tag(1), super::Touch::Not) {
-            pool.frames.wait_loaded(0);
+        if pool.frames().pin(0, tag(1), Touch::Not) {
+            pool.frames().wait_loaded(0);
             assert_eq!(pool.read(0), 11, "[FRM-1]");
-            pool.frames.unpin(0);
+            pool.frames().unpin(0);
         }
         loader.join().unwrap();
-        let claimed: Option<FrameIndex> = pool.frames.claim(0, USAGE_MAX).map(|_| 0);
+        let claimed: Option<FrameIndex> = pool.frames().claim(0, USAGE_MAX).map(|_| 0);
         assert_eq!(claimed, Some(0));
     });
 }

@@ -53,6 +53,12 @@ const USAGE: u64 = 7 << USAGE_SHIFT;
 /// The word of a frame that nobody uses.
 pub(crate) const OWNED: Word = Word(EXCLUSIVE);
 
+/// A frame's place in the pool, from 0.
+pub(crate) type FrameIndex = u32;
+
+/// No frame has this number.
+pub(crate) const NO_FRAME: FrameIndex = FrameIndex::MAX;
+
 /// How a page is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {

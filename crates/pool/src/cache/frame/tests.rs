@@ -1,12 +1,15 @@
 //! A frame's life with one thread: each promise of `life`, step by step.
 
-use super::small_pool::tag;
 use super::word::{
     AHEAD, CHECKPOINT, DIRTY, Mode, ORPHAN, Obstacle, Touch, USAGE_MAX, VALID, WRITING,
 };
 use super::{Copied, Discarded, Frames, Loaded};
 use crate::error::Error;
-use crate::tag::Lsn;
+use crate::tag::{Block, FileId, Lsn, PageTag};
+
+fn tag(block: Block) -> PageTag {
+    PageTag { file: FileId(7), block }
+}
 
 /// Frames of which the first holds block 3, unpinned and never used.
 fn with_a_page(count: usize) -> Frames {

@@ -1,0 +1,223 @@
+//! What the handles and tickets of one queue share: requests checked and accepted, threads that wait and drive.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crate::answer::{Completed, Recipient};
+use crate::backend::{Backend, Driven, Report, Want};
+use crate::completion::Desk;
+use crate::error::{Error, Part};
+use crate::file::RunningSync;
+use crate::kind::{Kind, Refusal};
+use crate::op::Op;
+use crate::properties::CacheMode;
+use crate::request::{Request, Transfer};
+
+/// What the handles and tickets of one queue share.
+pub(crate) struct Shared {
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) report: Report,
+    pub(crate) closed: AtomicBool,
+    pub(crate) next_id: AtomicU64,
+}
+
+impl Shared {
+    /// Adds a transfer to `batch` unless the request can be answered at once. Gives its number.
+    pub(crate) fn accept(
+        &self,
+        request: Request,
+        recipient: Recipient,
+        batch: &mut Vec<Transfer>,
+    ) -> u64 {
+        let counters = &self.desk.counters;
+        counters.requests.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let len = request.len();
+        let admitted = self.admit(&request, len, batch);
+        let Request { op, file, offset, leases, atomic } = request;
+        match admitted {
+            Ok(Admitted::InFlight(sync)) => batch.push(Transfer {
+                id,
+                op,
+                file,
+                offset,
+                leases,
+                len,
+                done: 0,
+                limit: None,
+                atomic,
+                idle_attempts: 0,
+                sync,
+                recipient,
+            }),
+            Ok(Admitted::NothingToDo) => recipient.tell(Completed { leases, result: Ok(()) }),
+            Err(error) => {
+                counters.failed.fetch_add(1, Ordering::Relaxed);
+                recipient.tell(Completed { leases, result: Err(error) });
+            }
+        }
+        id
+    }
+
+    /// Checks a request and books a place for it.
+    fn admit(
+        &self,
+        request: &Request,
+        len: u64,
+        batch: &mut Vec<Transfer>,
+    ) -> Result<Admitted, Error> {
+        self.check_open()?;
+        self.check_served(request)?;
+        check(request, len)?;
+        if len == 0 && request.op.moves_data() {
+            return Ok(Admitted::NothingToDo);
+        }
+        self.enter(batch);
+        // Again, now that the place is booked: a closing thread has either seen this place taken
+        // and waits for it, or has closed the queue before this look.
+        let sync = self.check_open().and_then(|()| {
+            let by_kernel = matches!(self.backend.kind(), Kind::Uring | Kind::Aio);
+            let syncs = !request.op.moves_data();
+            (syncs && by_kernel).then(|| request.file.begin_sync()).transpose()
+        });
+        if sync.is_err() {
+            self.desk.leave();
+        }
+        sync.map(Admitted::InFlight)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Refuses files of a cache mode that the backend does not serve.
+    pub(crate) fn check_served(&self, request: &Request) -> Result<(), Error> {
+        let backend = self.backend.kind();
+        if backend.serves(request.file.cache_mode()) {
+            return Ok(());
+        }
+        Err(Error::Unavailable { backend, why: Refusal::buffered(backend) })
+    }
+
+    /// Books a place, first starting what the caller has booked but not started: waiting for room
+    /// while holding places that nobody works on would be a deadlock.
+    pub(crate) fn enter(&self, batch: &mut Vec<Transfer>) {
+        if self.desk.try_enter() {
+            return;
+        }
+        self.start(batch);
+        self.desk.counters.held_back.fetch_add(1, Ordering::Relaxed);
+        let _registered = self.desk.room.register();
+        while !self.desk.try_enter() {
+            self.wait_until(None, &|| self.desk.has_room());
+        }
+    }
+
+    pub(crate) fn start(&self, batch: &mut Vec<Transfer>) {
+        if batch.is_empty() {
+            return;
+        }
+        self.backend.start(batch);
+        if self.backend.kind() == Kind::Sync {
+            // What `sync` was given runs when somebody drives. Threads that came before it was
+            // there, and found nothing to carry out, sleep.
+            self.desk.room.wake_one();
+            self.desk.drained.wake_one();
+            self.desk.sleepers.wake_one();
+        }
+    }
+
+    /// Sleeps or drives until `satisfied`, see the module's documentation.
+    pub(crate) fn wait_until(&self, id: Option<u64>, satisfied: &dyn Fn() -> bool) {
+        if satisfied() {
+            return;
+        }
+        let registered = self.desk.sleepers.register();
+        let mut self_driven = false;
+        while !satisfied() {
+            match self.backend.drive(&Want { id, satisfied, block: true }) {
+                Driven::Progress => {}
+                Driven::SelfDriven => {
+                    self_driven = true;
+                    thread::park();
+                }
+                Driven::OtherDrives | Driven::Nothing => thread::park(),
+            }
+        }
+        drop(registered);
+        if !self_driven {
+            // This thread may have been the one that drives, or have been woken to become it.
+            self.desk.sleepers.wake_one();
+        }
+    }
+
+    /// Hands out what has finished already, without sleeping.
+    pub(crate) fn poll(&self, id: Option<u64>) {
+        self.backend.drive(&Want { id, satisfied: &|| false, block: false });
+        // Whoever tried to drive meanwhile was told that another thread does, and went to sleep.
+        self.desk.sleepers.wake_one();
+    }
+
+    pub(crate) fn drain(&self) {
+        let _registered = self.desk.drained.register();
+        self.wait_until(None, &|| self.desk.in_flight() == 0);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.drain();
+        assert_eq!(self.desk.in_flight(), 0, "[IO-1] requests were left unanswered");
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Shared").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}
+
+/// A request that has passed the checks.
+enum Admitted {
+    /// It has a place in the queue; a sync that the kernel runs is noted at its file.
+    InFlight(Option<RunningSync>),
+    /// There are no bytes to move.
+    NothingToDo,
+}
+
+/// What can be known to be wrong before the system is asked.
+fn check(request: &Request, len: u64) -> Result<(), Error> {
+    let file = &request.file;
+    if request.op != Op::Read {
+        file.check_writable(request.op)?;
+    }
+    let end = request.offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok());
+    if end.is_none() {
+        return Err(Error::TooLarge {
+            file: file.path_shared(),
+            end: request.offset.saturating_add(len),
+        });
+    }
+    if request.atomic && request.op == Op::Write {
+        file.check_atomic(request.offset, len, request.leases.len())?;
+    }
+    if file.cache_mode() == CacheMode::Buffered {
+        return Ok(());
+    }
+    let alignment = file.alignment();
+    let aligned = |what, value: u64, required: u32| {
+        if value.is_multiple_of(u64::from(required)) {
+            return Ok(());
+        }
+        let required = u64::from(required);
+        Err(Error::Misaligned { file: file.path_shared(), what, value, required })
+    };
+    aligned(Part::Offset, request.offset, alignment.offset)?;
+    request.leases.iter().try_for_each(|lease| {
+        aligned(Part::Length, lease.len() as u64, alignment.offset)?;
+        aligned(Part::Memory, lease.as_ptr() as u64, alignment.memory)
+    })
+}

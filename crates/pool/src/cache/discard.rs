@@ -1,0 +1,114 @@
+//! Pages that have to go: their file is cut, dropped or closed. See `file` for how loads are kept out meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::frame::word::{DIRTY, USAGE_MAX};
+use super::frame::{Discarded, NO_FRAME};
+use super::{Cache, Disk};
+use crate::error::Error;
+use crate::stats::PoolEvent;
+use crate::strategy_kind::StrategyKind;
+use crate::sync::{Ordering, fence, yield_now};
+use crate::tag::Block;
+
+/// Pause before a page that somebody has is looked at again.
+const PAUSE: Duration = Duration::from_micros(100);
+
+impl Cache {
+    /// The file is `blocks` blocks long now: throws away every page beyond. By whoever has the right to resize
+    /// it, before it is cut on disk.
+    pub(crate) fn cut<D: Disk>(&self, disk: &D, file: &D::File, blocks: Block) {
+        file.set_blocks(u64::from(blocks));
+        self.discard_from(disk, file, blocks);
+    }
+
+    /// The file is dropped: throws away all its pages. By whoever has the right to resize it.
+    pub(crate) fn drop_pages<D: Disk>(&self, disk: &D, file: &D::File) {
+        file.set_dropped();
+        self.discard_from(disk, file, 0);
+    }
+
+    /// Throws away every page from `first` on.
+    fn discard_from<D: Disk>(&self, disk: &D, file: &D::File, first: Block) {
+        // With its counterpart in `Cache::list`: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        for (block, frame) in file.table.listed_from(first) {
+            let entry = file.table.entry(block);
+            let mut frame = frame;
+            while frame != NO_FRAME {
+                let discarded = self.frames.discard(
+                    frame,
+                    file.tag(block),
+                    || entry.unlist(frame),
+                    |frame| self.wait_read(disk, file, frame),
+                );
+                match discarded {
+                    Some(Discarded { pinned, dirty }) => {
+                        if pinned {
+                            disk.counters().count_pool(PoolEvent::Doomed);
+                        }
+                        if dirty {
+                            file.table.count_saved(block);
+                        }
+                    }
+                    // Being evicted, or its load failing: its entry is about to go.
+                    None => yield_now(),
+                }
+                frame = entry.frame();
+            }
+        }
+    }
+
+    /// Takes the page `block` out of memory, written first if it is dirty. False if it is not there, or somebody
+    /// has it.
+    pub(crate) fn evict<D: Disk>(
+        &self,
+        disk: &D,
+        file: &D::File,
+        block: Block,
+    ) -> Result<bool, Error> {
+        let (entry, tag) = (file.table.entry(block), file.tag(block));
+        let frame = entry.frame();
+        if frame == NO_FRAME {
+            return Ok(false);
+        }
+        disk.write_page(tag, frame, StrategyKind::Normal)?;
+        let Some(owned) = self.frames.claim_page(frame, tag, USAGE_MAX) else {
+            return Ok(false);
+        };
+        entry.unlist(frame);
+        drop(owned);
+        Ok(true)
+    }
+
+    /// Evicts every page, which must be clean and unpinned. Waits for a limited time for those who have one
+    /// in passing.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] with the number of pages that stay.
+    pub(crate) fn evict_all<D: Disk>(&self, disk: &D, file: &D::File) -> Result<(), Error> {
+        // As in `discard_from`.
+        fence(Ordering::SeqCst);
+        let mut pages = 0;
+        // The cleaner, or a reader in passing, may have a page for a moment.
+        let start = disk.now();
+        for (block, frame) in file.table.listed_from(0) {
+            let (entry, tag) = (file.table.entry(block), file.tag(block));
+            while entry.frame() == frame {
+                let word = self.frames.get(frame).word();
+                if let Some(owned) = self.frames.claim_page(frame, tag, USAGE_MAX) {
+                    entry.unlist(frame);
+                    drop(owned);
+                } else if word.has(DIRTY) || disk.now().saturating_sub(start) >= self.frame_wait {
+                    pages += 1;
+                    break;
+                } else {
+                    // It may be on its way in, with nobody waiting for it.
+                    disk.pause(PAUSE);
+                }
+            }
+        }
+        if pages == 0 { Ok(()) } else { Err(Error::Busy { file: Arc::clone(&file.path), pages }) }
+    }
+}

@@ -1,0 +1,160 @@
+//! A file as the cache knows it: its page table, its length and its fate, while it is made shorter, closed or
+//! dropped and others read it.
+//!
+//! Whoever shortens a file first says so (the new length, or the fate), then goes through the page
+//! table and discards what lies beyond; whoever loads a page first lists it, then looks at the length.
+//! So one of the two sees the other, and no page beyond the end stays behind.
+//!
+//! Those who have a discarded page pinned keep what they have, until they let go; it is never written.
+//!
+//! A close may fail when it is nearly done: a page is in use, or the last sync fails. Until it cannot fail
+//! any more the file is *closing*: a thread that asks whether it is open waits for the right to resize it
+//! and asks again. The closing thread in turn waits for the pages of the file. Therefore
+//! - a thread that has listed a page as loading, has copies in hand, or has the right to open files asks
+//!   without waiting; a loader that is told "closing" takes its page out again, then waits empty-handed;
+//! - a caller may hold pages of this file, or of another one that is closing, while it waits here. The close
+//!   waits for pages for a limited time, so it fails (`Busy`) and the caller goes on.
+//!
+//! Invariants:  [RSZ-1] after a truncation no page beyond the end is in the table, and none is written
+//!              [RSZ-2] nobody is told that a file is closed by a close that may fail, and no load is waited
+//!              for by a close that its loader waits for
+//! Concurrency: one thread at a time resizes or closes a file; it waits for the I/O of the pages it
+//!              discards, and for no latch.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::table::PageTable;
+use crate::error::{Error, Fate};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::tag::{Block, FileId, PageTag};
+
+/// Fates, as kept in an atomic.
+const OPEN: u32 = 0;
+const DROPPED: u32 = 1;
+const CLOSED: u32 = 2;
+/// It will be closed, or open again: whoever has the right to resize it is about to find out.
+const CLOSING: u32 = 3;
+
+/// What the cache knows of an open file.
+pub(crate) struct CachedFile {
+    pub(crate) id: FileId,
+    pub(crate) path: Arc<Path>,
+    pub(crate) table: PageTable,
+    blocks: AtomicU64,
+    fate: AtomicU32,
+    /// The right to change the file's size or its fate; counts the changes of its size.
+    resize: Mutex<u64>,
+}
+
+impl CachedFile {
+    /// An open file of so many blocks, none of them in memory.
+    pub(crate) fn new(id: FileId, path: Arc<Path>, table: PageTable, blocks: u64) -> CachedFile {
+        let (blocks, fate) = (AtomicU64::new(blocks), AtomicU32::new(OPEN));
+        CachedFile { id, path, table, blocks, fate, resize: Mutex::new(0) }
+    }
+
+    #[inline]
+    pub(crate) fn tag(&self, block: Block) -> PageTag {
+        PageTag { file: self.id, block }
+    }
+
+    /// Blocks in the file; block numbers are 32 bits, and so is their count.
+    pub(crate) fn blocks(&self) -> Block {
+        // SeqCst: see `Entry::list`.
+        self.blocks.load(Ordering::SeqCst) as Block
+    }
+
+    /// The file is so long now. By whoever has the right to resize it.
+    pub(crate) fn set_blocks(&self, blocks: u64) {
+        self.blocks.store(blocks, Ordering::SeqCst);
+    }
+
+    /// The file is dropped. By whoever has the right to resize it.
+    pub(super) fn set_dropped(&self) {
+        self.fate.store(DROPPED, Ordering::SeqCst);
+    }
+
+    /// Refuses blocks that are not there. As [`CachedFile::check_open`], for callers with nothing half done.
+    pub(crate) fn check(&self, block: Block) -> Result<(), Error> {
+        self.check_open()?;
+        self.check_length(block)
+    }
+
+    /// As [`CachedFile::check`], and never waits; `None` while the file is being closed ([RSZ-2]).
+    pub(crate) fn check_now(&self, block: Block) -> Option<Result<(), Error>> {
+        Some(self.check_open_now()?.and_then(|()| self.check_length(block)))
+    }
+
+    fn check_length(&self, block: Block) -> Result<(), Error> {
+        let blocks = self.blocks();
+        if block < blocks {
+            return Ok(());
+        }
+        Err(Error::PastEnd { file: Arc::clone(&self.path), block, blocks })
+    }
+
+    /// Refuses a file that is gone. Waits for what comes of a close that is under way.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        loop {
+            match self.check_open_now() {
+                Some(checked) => return checked,
+                None => self.wait_resized(),
+            }
+        }
+    }
+
+    /// As [`CachedFile::check_open`], and never waits; `None` while the file is being closed ([RSZ-2]).
+    pub(crate) fn check_open_now(&self) -> Option<Result<(), Error>> {
+        match self.fate.load(Ordering::SeqCst) {
+            OPEN => Some(Ok(())),
+            CLOSING => None,
+            DROPPED => Some(Err(self.gone(Fate::Dropped))),
+            _ => Some(Err(self.gone(Fate::Closed))),
+        }
+    }
+
+    /// For a page that the table no longer leads to.
+    pub(crate) fn page_gone(&self) -> Error {
+        let gone = self.check_open_now().and_then(Result::err);
+        gone.unwrap_or_else(|| self.gone(Fate::Truncated))
+    }
+
+    fn gone(&self, how: Fate) -> Error {
+        Error::Gone { file: Arc::clone(&self.path), how }
+    }
+
+    /// The right to change the file's size or its fate. Held across I/O.
+    pub(crate) fn resizing(&self) -> MutexGuard<'_, u64> {
+        // The count is whole after any panic.
+        lock(&self.resize)
+    }
+
+    /// Waits for whoever is changing the file's size or its fate.
+    pub(crate) fn wait_resized(&self) {
+        drop(self.resizing());
+    }
+}
+
+/// A close that may still fail; if it does, by an error or a panic, the file is open again.
+pub(crate) struct Closing<'f>(&'f CachedFile);
+
+impl<'f> Closing<'f> {
+    /// From here on nothing is loaded. By whoever has the right to resize the file, which is open.
+    pub(crate) fn begin(file: &'f CachedFile) -> Closing<'f> {
+        let before = file.fate.swap(CLOSING, Ordering::SeqCst);
+        assert_eq!(before, OPEN, "[RSZ-2] a close of a file that is not open");
+        Closing(file)
+    }
+
+    pub(crate) fn succeeded(self) {
+        self.0.fate.store(CLOSED, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        let (from, to, order) = (CLOSING, OPEN, Ordering::SeqCst);
+        let _ = self.0.fate.compare_exchange(from, to, order, order);
+    }
+}

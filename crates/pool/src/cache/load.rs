@@ -1,0 +1,323 @@
+//! From a block to a page: the hit, the wait for somebody else's read, the miss, and the page that is read
+//! ahead.
+//!
+//! A hit is a lookup and one compare-and-swap. A miss takes a frame, lists it in the page table as
+//! loading, reads, checks, and makes it resident. Whoever asks for a page that is loading pins the
+//! frame and sleeps on that read instead of issuing another.
+//!
+//! Invariants:  [LOD-1] of one page at most one read is under way (its entry is listed once)
+//!              [LOD-2] a read that fails, or whose thread panics, leaves no page behind; its error
+//!              reaches everyone who waited, and after a panic they read for themselves
+//!              [LOD-3] while a page is listed as loading, its loader waits for nothing but its read
+//! Concurrency: no latch is held across a read but that of the frame being filled, which nobody can
+//!              have: READING bars the way.
+//! Failure:     the error of a read is that of each caller who asked while it was under way; whoever
+//!              asks later tries anew. A read ahead that fails is nobody's error: who waited is sent to look
+//!              again.
+
+use super::file::CachedFile;
+use super::frame::word::{AHEAD, Mode, ORPHAN, Obstacle, Touch, VALID};
+use super::frame::{Detached, Frame, FrameIndex, Loaded, Loading, NO_FRAME, Owned};
+use super::replacement::AccessStrategy;
+use super::table::Entry;
+use super::{Cache, Disk};
+use crate::error::Error;
+use crate::stats::{Event, Wait};
+use crate::strategy_kind::StrategyKind;
+use crate::sync::{Ordering, fence, spin_loop, yield_now};
+use crate::tag::Block;
+
+/// What to do about a page that is not in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// Read it.
+    Read,
+    /// Make it, all zero.
+    Zero,
+}
+
+/// How a page is asked for, and on whose behalf.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a, R> {
+    pub(crate) mode: Mode,
+    pub(crate) strategy: &'a AccessStrategy,
+    pub(crate) absent: Absent,
+    pub(crate) reader: R,
+}
+
+/// How often a page is counted as used once it has come in.
+const USAGE_LOADED: u64 = 1;
+
+/// Looks at an entry that leads to a frame without its page before letting others run.
+const SPINS_BEFORE_YIELD: u32 = 32;
+
+impl Cache {
+    /// The page `block` of `file`, pinned and latched in `mode`, if it is in memory and nothing is
+    /// in the way.
+    #[inline(always)]
+    pub(crate) fn hit(
+        &self,
+        file: &CachedFile,
+        block: Block,
+        mode: Mode,
+        strategy: &AccessStrategy,
+    ) -> Option<(&Frame, FrameIndex)> {
+        let frame = file.table.lookup(block);
+        let it = self.frames.enter(frame, file.tag(block), mode, touch(strategy))?;
+        Some((it, frame))
+    }
+
+    /// The page `block` of `file`, pinned and latched as asked.
+    pub(crate) fn enter<'a, D: Disk>(
+        &self,
+        disk: &D,
+        file: &D::File,
+        block: Block,
+        asked: Asked<'a, D::Reader<'a>>,
+    ) -> Result<FrameIndex, Error> {
+        match self.hit(file, block, asked.mode, asked.strategy) {
+            Some((_, frame)) => {
+                disk.counters().hit(asked.strategy.kind());
+                Ok(frame)
+            }
+            None => self.enter_slowly(disk, file, block, asked),
+        }
+    }
+
+    /// As [`Cache::enter`], after a first look that did not succeed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn enter_slowly<'a, D: Disk>(
+        &self,
+        disk: &D,
+        file: &D::File,
+        block: Block,
+        asked: Asked<'a, D::Reader<'a>>,
+    ) -> Result<FrameIndex, Error> {
+        let Asked { mode, strategy, absent, .. } = asked;
+        let tag = file.tag(block);
+        let mut looks = 0;
+        loop {
+            file.check(block)?;
+            let frame = file.table.lookup(block);
+            if frame == NO_FRAME {
+                match self.bring_in(disk, file, block, asked)? {
+                    Some(frame) => return Ok(frame),
+                    None => continue, // Another thread was first.
+                }
+            }
+            if self.frames.enter(frame, tag, mode, touch(strategy)).is_some() {
+                disk.counters().hit(strategy.kind());
+                return Ok(frame);
+            }
+            let obstacle = self.frames.obstacle(frame, tag);
+            let pinned =
+                obstacle != Obstacle::NotHere && self.frames.pin(frame, tag, touch(strategy));
+            if !pinned {
+                // The entry leads to a frame that has just lost the page, and is about to go.
+                looks += 1;
+                if looks % SPINS_BEFORE_YIELD == 0 {
+                    yield_now();
+                } else {
+                    spin_loop();
+                }
+                continue;
+            }
+            // Not what the obstacle was: since then the page may have left the frame and be on its
+            // way in again. A page that is here stays, now that it is pinned.
+            if self.frames.get(frame).word().has(VALID) {
+                disk.counters().hit(strategy.kind());
+            } else {
+                disk.counters().count(strategy.kind(), Event::HitInFlight);
+                disk.waiting(Wait::InFlightRead, || self.wait_read(disk, file, frame));
+                let loaded = self.frames.loaded(frame);
+                if !matches!(loaded, Loaded::Here) {
+                    self.frames.unpin(frame);
+                }
+                match loaded {
+                    Loaded::Here => {}
+                    // Who wants no bytes does not mind that they could not be read.
+                    Loaded::Failed(error) if absent == Absent::Read => return Err(error),
+                    Loaded::Failed(_) | Loaded::LookAgain => continue,
+                }
+            }
+            self.latch_pinned(disk, frame, mode);
+            return match self.check_here(file, frame) {
+                Ok(()) => Ok(frame),
+                Err(error) => {
+                    self.frames.leave(frame, mode);
+                    Err(error)
+                }
+            };
+        }
+    }
+
+    /// Waits until the page of `file` that is on its way into the pinned `frame` is there, or has failed to
+    /// come, driving the queue that carries it.
+    pub(crate) fn wait_read<D: Disk>(&self, disk: &D, file: &D::File, frame: FrameIndex) {
+        match self.frames.get(frame).word().carrier() {
+            0 => self.frames.wait_loaded(frame),
+            carrier => self.frames.wait_carried(frame, |done| disk.drive(file, carrier, done)),
+        }
+    }
+
+    /// Latches a pinned frame; the time is booked if there was anything to wait for.
+    pub(crate) fn latch_pinned<D: Disk>(&self, disk: &D, frame: FrameIndex, mode: Mode) {
+        if !self.frames.try_latch(frame, mode) {
+            disk.waiting(Wait::Latch, || self.frames.latch(frame, mode));
+        }
+    }
+
+    /// An error if the page in a frame that the caller holds was discarded.
+    pub(crate) fn check_here(&self, file: &CachedFile, frame: FrameIndex) -> Result<(), Error> {
+        let gone = self.frames.get(frame).word().has(ORPHAN);
+        if gone { Err(file.page_gone()) } else { Ok(()) }
+    }
+
+    /// Loads a page that nobody has. `None` when another thread's load was listed first.
+    fn bring_in<'a, D: Disk>(
+        &self,
+        disk: &D,
+        file: &D::File,
+        block: Block,
+        asked: Asked<'a, D::Reader<'a>>,
+    ) -> Result<Option<FrameIndex>, Error> {
+        let Asked { mode, strategy, absent, reader } = asked;
+        let (owned, slot) = self.allocate(disk, strategy)?;
+        if absent == Absent::Read {
+            // Before this thread waits for its own page, so that both are read at once; and before that
+            // page is listed, as this may wait for the log ([LOD-3]).
+            disk.missed(file, block, strategy, reader);
+        }
+        let Some(mut listed) = self.list(file, block, owned, 0) else {
+            return Ok(None);
+        };
+        let Some(checked) = file.check_now(block) else {
+            // Being closed: with the page out of the way, wait for what comes of that ([RSZ-2]).
+            return Ok(None);
+        };
+        let loading = listed.loading();
+        let frame = loading.frame();
+        let filled = checked.and_then(|()| match absent {
+            Absent::Read => disk.read(file, block, loading, strategy.kind(), reader),
+            Absent::Zero => {
+                disk.zero(loading);
+                disk.counters().count(strategy.kind(), Event::Init);
+                Ok(())
+            }
+        });
+        match filled {
+            Ok(()) => {
+                listed.finish(mode);
+                if let Some(slot) = slot {
+                    strategy.fill_slot(slot, frame, file.tag(block));
+                }
+                Ok(Some(frame))
+            }
+            Err(error) => {
+                listed.fail(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Lists the page `block` as on its way into `owned`, by the queue `carrier` (0: by this thread). `None`
+    /// when it is listed already. The caller then looks whether the block is still there.
+    pub(crate) fn list<'a>(
+        &self,
+        file: &'a CachedFile,
+        block: Block,
+        owned: Owned<'a>,
+        carrier: u8,
+    ) -> Option<Listed<'a>> {
+        let entry = file.table.entry(block);
+        let loading = owned.load(file.tag(block), carrier, |frame| entry.list(frame))?;
+        // Listed first, looked second: see `file`.
+        fence(Ordering::SeqCst);
+        Some(Listed { entry, loading: Some(loading) })
+    }
+
+    /// Goes on with the load of `block` that was on its way through a queue.
+    pub(crate) fn resume<'a>(
+        &'a self,
+        file: &'a CachedFile,
+        block: Block,
+        load: Detached,
+    ) -> Listed<'a> {
+        let loading = Some(self.frames.resume(load));
+        Listed { entry: file.table.entry(block), loading }
+    }
+
+    /// The frame of the page `block` and the version of its bytes, if it is in memory and not being changed:
+    /// for a reader who holds nothing.
+    #[inline(always)]
+    pub(crate) fn look(&self, file: &CachedFile, block: Block) -> Option<(FrameIndex, u64)> {
+        let frame = file.table.lookup(block);
+        let it = self.frames.find(frame)?;
+        let version = it.version();
+        // An even version from before the tag was seen: the tag is that of the bytes which the
+        // version stands for.
+        if !version.is_multiple_of(2) || !it.holds(file.tag(block)) {
+            return None;
+        }
+        if it.word().usage() == 0 || it.word().has(AHEAD) {
+            self.frames.touch(frame);
+        }
+        Some((frame, version))
+    }
+}
+
+/// A page on its way in, listed. Dropped before its load has ended, by a panic for one, it is taken out of the
+/// page table again, and whoever waits is sent to look again ([LOD-2]).
+#[must_use]
+pub(crate) struct Listed<'a> {
+    entry: &'a Entry,
+    loading: Option<Loading<'a>>,
+}
+
+impl<'a> Listed<'a> {
+    /// The load, for filling its frame.
+    pub(crate) fn loading(&mut self) -> &mut Loading<'a> {
+        self.loading.as_mut().expect("[LOD-1] a load ends once")
+    }
+
+    /// Sends the load through the queue that it was listed for; it comes back by [`Cache::resume`].
+    pub(crate) fn detach(mut self) -> Detached {
+        self.take().detach()
+    }
+
+    /// The page is here, for the loader, who keeps it in `mode`.
+    fn finish(mut self, mode: Mode) {
+        self.take().finish(mode, USAGE_LOADED);
+    }
+
+    /// The page is here, read ahead.
+    pub(crate) fn land(mut self) {
+        self.take().land();
+    }
+
+    /// The page did not come in: `error` is that of everyone who waits.
+    fn fail(mut self, error: Error) {
+        let loading = self.take();
+        self.entry.unlist(loading.frame());
+        loading.fail(error);
+    }
+
+    fn take(&mut self) -> Loading<'a> {
+        self.loading.take().expect("[LOD-1] a load ends once")
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        if let Some(loading) = self.loading.take() {
+            self.entry.unlist(loading.frame());
+            loading.abandon();
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn touch(strategy: &AccessStrategy) -> Touch {
+    if strategy.kind() == StrategyKind::Normal { Touch::Count } else { Touch::Once }
+}

@@ -1,0 +1,18 @@
+//! What is known of a tablespace when its protection is set up.
+
+use std::path::Path;
+
+use forebay_io::{CacheMode, Io, Volume};
+
+/// What `Torn::open` needs to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) directory: &'a Path,
+    pub(crate) cache: CacheMode,
+    pub(crate) lone: &'a Io,
+    pub(crate) queue: &'a Io,
+    pub(crate) page_bytes: usize,
+    /// Pages that can be on their way out at once.
+    pub(crate) write_buffers: usize,
+}
