@@ -16,7 +16,7 @@ use std::io::IoSliceMut;
 use std::os::fd::{BorrowedFd, RawFd};
 
 use rustix::fs::{Advice, FileType};
-use rustix::io::ReadWriteFlags;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::abi::{File, Vfs};
 
@@ -73,12 +73,15 @@ impl Descriptor {
         let _ = rustix::fs::fadvise(self.borrow(), offset, size, Advice::WillNeed);
     }
 
-    /// Fills `into` from `offset` on, if the kernel has all of that in memory.
+    /// Fills `into` from `offset` on, if the kernel has all of that in memory. A filesystem that does not say so (a
+    /// container's overlay, FUSE, NFS) is read, and may wait: for a page that SQLite would wait for soon.
     pub(crate) fn at_hand(&self, offset: u64, into: &mut [u8]) -> bool {
         let size = into.len();
-        let into = &mut [IoSliceMut::new(into)];
-        let read = rustix::io::preadv2(self.borrow(), into, offset, ReadWriteFlags::NOWAIT);
-        read == Ok(size)
+        let vector = &mut [IoSliceMut::new(into)];
+        match rustix::io::preadv2(self.borrow(), vector, offset, ReadWriteFlags::NOWAIT) {
+            Err(Errno::OPNOTSUPP) => rustix::io::pread(self.borrow(), into, offset) == Ok(size),
+            read => read == Ok(size),
+        }
     }
 
     fn borrow(&self) -> BorrowedFd<'_> {

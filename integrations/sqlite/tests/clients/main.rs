@@ -12,6 +12,10 @@ mod locks;
 mod own_tests;
 mod processes;
 
+use std::panic::catch_unwind;
+use std::path::Path;
+use std::process::Command;
+
 use client::{OPEN, python, shell};
 
 fn python_says(test: &str, script: &str) -> Option<String> {
@@ -146,10 +150,8 @@ def cold(path):
     os.posix_fadvise(kept[path], 0, 0, os.POSIX_FADV_DONTNEED)
 ";
 
-#[test]
-fn cold_rows_of_an_index_are_asked_for_and_warm_ones_are_not() {
-    let test = "cold_rows_of_an_index_are_asked_for";
-    let script = "
+/// A table whose rows lie elsewhere than its index's: half of it, cold, and again.
+const BY_INDEX: &str = "
 load()
 db = connect()
 db.execute('create table t(a integer primary key, k, b)')
@@ -167,7 +169,39 @@ first = asked(lambda: cold(path))
 second = asked(lambda: None)
 print(first['wakes'], first['asked'], first['useful'], second['asked'])
 ";
-    let Some(says) = python_says(test, &format!("{COLD}{script}")) else { return };
+
+#[test]
+fn cold_rows_of_an_index_are_asked_for_and_warm_ones_are_not() {
+    let directory = tempfile::tempdir().unwrap();
+    cold_rows_are_asked_for("cold_rows_of_an_index_are_asked_for", directory.path());
+}
+
+/// It does not say what is in memory.
+#[test]
+fn so_they_are_in_the_overlay_of_a_container() {
+    let test = "so_they_are_in_the_overlay_of_a_container";
+    let directory = tempfile::tempdir().unwrap();
+    let [lower, upper, work, merged] =
+        ["lower", "upper", "work", "merged"].map(|name| directory.path().join(name));
+    for made in [&lower, &upper, &work, &merged] {
+        std::fs::create_dir(made).unwrap();
+    }
+    let options = [("lowerdir", &lower), ("upperdir", &upper), ("workdir", &work)]
+        .map(|(name, path)| format!("{name}={}", path.display()));
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "overlay", "overlay", "-o", &options.join(",")]).arg(&merged);
+    if !mount.output().is_ok_and(|output| output.status.success()) {
+        client::skip(test, "no overlay can be mounted");
+        return;
+    }
+    let outcome = catch_unwind(|| cold_rows_are_asked_for(test, &merged));
+    assert!(Command::new("umount").arg(&merged).status().unwrap().success());
+    outcome.unwrap();
+}
+
+fn cold_rows_are_asked_for(test: &str, directory: &Path) {
+    let Some(python) = python(test) else { return };
+    let says = python.python(&format!("{OPEN}{COLD}{BY_INDEX}"), &directory.join("data.db"));
     let counts: Vec<u32> = says.split_whitespace().map(|word| word.parse().unwrap()).collect();
     let [wakes, asked, useful, warm] = counts[..] else { panic!("{says}") };
     if wakes == 0 {
