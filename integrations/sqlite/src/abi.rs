@@ -14,6 +14,7 @@ pub(crate) const ERROR: c_int = 1;
 pub(crate) const OK_LOAD_PERMANENTLY: c_int = 256;
 pub(crate) const NOTFOUND: c_int = 12;
 pub(crate) const IOERR: c_int = 10;
+pub(crate) const OPEN_URI: c_int = 0x40;
 pub(crate) const OPEN_MAIN_DB: c_int = 0x100;
 pub(crate) const FCNTL_VFSNAME: c_int = 12;
 pub(crate) const FCNTL_PRAGMA: c_int = 14;

@@ -65,11 +65,13 @@ pub(crate) unsafe fn begin(file: *mut File) -> *mut File {
 /// The wrapped VFS has opened its file, or not: SQLite closes whatever has methods.
 ///
 /// # Safety
-/// `file` was prepared by `begin`, and the wrapped VFS's open has returned `result` for `name`.
+/// `file` was prepared by `begin`, and the wrapped VFS's open has returned `result` for `name`, behind which lie URI
+/// parameters if `has_parameters`.
 pub(crate) unsafe fn opened(
     file: *mut File,
     shim: &'static Shim,
     name: *const c_char,
+    has_parameters: bool,
     result: c_int,
 ) {
     // SAFETY: the memory is ours (contract above); a file with methods has a version in them.
@@ -79,8 +81,10 @@ pub(crate) unsafe fn opened(
         if methods.is_null() {
             return;
         }
+        // SQLite takes shared memory that is there as leave to write a log, whatever the version.
         let methods = match (*methods).version {
             ..2 => &METHODS[0],
+            _ if (*methods).shm_map.is_none() => &METHODS[0],
             2 => &METHODS[1],
             _ => &METHODS[2],
         };
@@ -88,7 +92,7 @@ pub(crate) unsafe fn opened(
         let descriptor = if result == OK { Descriptor::find(real, shim.base, path) } else { None };
         let reader = descriptor.map(|descriptor| {
             let mut settings = Settings::new();
-            for setting in Settings::NAMES {
+            for setting in Settings::NAMES.into_iter().filter(|_| has_parameters) {
                 let Ok(setting_name) = CString::new(setting) else { continue };
                 let value = (shim.functions.uri_parameter)(name, setting_name.as_ptr());
                 if !value.is_null() {

@@ -35,7 +35,8 @@
 //! let db = rusqlite::Connection::open("file:data.db?vfs=forebay")?;
 //! ```
 //!
-//! Invariants:  no read, write, lock or sync is ours: what SQLite asks for is passed on, and its answer returned.
+//! Invariants:  no read that SQLite gets, no write, lock or sync is ours: what it asks for is passed on, and the answer
+//!              returned.
 //! Concurrency: SQLite uses a file from one thread at a time; nothing is shared between files.
 //! Failure:     what cannot be foreseen or asked for is read as ever. A panic of ours ends look-ahead for its file.
 
@@ -68,6 +69,8 @@ pub enum RegisterError {
     NoDefault,
     /// The default VFS is of a version before 3: register over another, as this one lacks methods.
     OldDefault,
+    /// It is registered, over another VFS than the one that is the default now.
+    OtherDefault,
     /// SQLite refused it, by this result code.
     Refused(c_int),
 }
@@ -80,6 +83,9 @@ impl std::fmt::Display for RegisterError {
             }
             RegisterError::OldDefault => f.write_str(
                 "the default VFS is older than version 3: make another the default first",
+            ),
+            RegisterError::OtherDefault => f.write_str(
+                "another VFS has become the default since forebay was registered: make forebay the default before it",
             ),
             RegisterError::Refused(code) => write!(f, "SQLite refused the VFS: result code {code}"),
         }
@@ -99,7 +105,7 @@ impl std::error::Error for RegisterError {}
 ///
 /// # Safety
 /// The functions are `sqlite3_vfs_find`, `sqlite3_vfs_register`, `sqlite3_mprintf` and `sqlite3_uri_parameter` of one
-/// and the same SQLite, which stays loaded.
+/// and the same SQLite, which stays loaded. The VFS that is its default now is never unregistered.
 pub unsafe fn register<V>(
     find: unsafe extern "C" fn(*const c_char) -> *mut V,
     register: unsafe extern "C" fn(*mut V, c_int) -> c_int,
@@ -201,29 +207,28 @@ pub unsafe extern "C" fn forebay_sqlite_stats(
 /// # Safety
 /// `routines` are the functions of the SQLite that calls, for `connection`.
 unsafe fn load(connection: *mut c_void, routines: *const Routines, as_default: bool) -> c_int {
-    // SAFETY: SQLite's table holds more functions than ours, in the same places (contract above); what it is to call
-    // for each connection takes what extensions take, whatever it is declared to.
-    unsafe {
-        table::add(connection, routines);
-        let each = std::mem::transmute::<abi::Extension, abi::Anything>(forebay_sqlite_stats);
-        ((*routines).auto_extension)(Some(each));
-    }
-    // SAFETY: as above.
-    let routines = unsafe { &*routines };
-    let functions = Functions {
-        find: routines.find,
-        register: routines.register,
-        print: routines.print,
-        uri_parameter: routines.uri_parameter,
+    // SAFETY: SQLite's table holds more functions than ours, in the same places (contract above).
+    let registered = unsafe {
+        let Routines { find, register, print, uri_parameter, .. } = *routines;
+        vfs::register(Functions { find, register, print, uri_parameter }, as_default)
     };
-    // SAFETY: they are SQLite's.
-    code(unsafe { vfs::register(functions, as_default) }, abi::OK_LOAD_PERMANENTLY)
+    // Only then does the library stay: what SQLite keeps of it before would lead nowhere.
+    if registered.is_ok() {
+        // SAFETY: as above; what SQLite is to call for each connection takes what extensions take, whatever it is
+        // declared to.
+        unsafe {
+            table::add(connection, routines);
+            let each = std::mem::transmute::<abi::Extension, abi::Anything>(forebay_sqlite_stats);
+            ((*routines).auto_extension)(Some(each));
+        }
+    }
+    code(registered, abi::OK_LOAD_PERMANENTLY)
 }
 
 fn code(registered: Result<(), RegisterError>, well: c_int) -> c_int {
     match registered {
         Ok(()) => well,
-        Err(RegisterError::NoDefault | RegisterError::OldDefault) => abi::ERROR,
         Err(RegisterError::Refused(code)) => code,
+        Err(_) => abi::ERROR,
     }
 }

@@ -272,7 +272,9 @@ impl Reader {
             State::Awake(calm, foresight) => {
                 let page_size = foresight.trees.geometry().page_size;
                 if bytes.len() != page_size as usize {
-                    return;
+                    // A VACUUM may give the file another page size.
+                    self.asleep.read(read, false);
+                    return self.sleep();
                 }
                 let salts = self.wal.salts();
                 if salts != self.salts {

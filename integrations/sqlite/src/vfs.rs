@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 use crate::RegisterError;
-use crate::abi::{Anything, ERROR, File, Functions, OK, OPEN_MAIN_DB, Vfs};
+use crate::abi::{Anything, ERROR, File, Functions, OK, OPEN_MAIN_DB, OPEN_URI, Vfs};
 use crate::file;
 
 const NAME: &CStr = c"forebay";
@@ -26,6 +26,8 @@ pub(crate) struct Shim {
     pub(crate) functions: Functions,
 }
 
+type Open = unsafe extern "C" fn(*mut Vfs, *const c_char, *mut File, c_int, *mut c_int) -> c_int;
+
 /// Registers the VFS, or makes the one that is registered the default.
 ///
 /// # Safety
@@ -33,17 +35,22 @@ pub(crate) struct Shim {
 pub(crate) unsafe fn register(functions: Functions, as_default: bool) -> Result<(), RegisterError> {
     let given = |code| if code == OK { Ok(()) } else { Err(RegisterError::Refused(code)) };
     let as_default = c_int::from(as_default);
-    // SAFETY: the name is a C string.
-    let there = unsafe { (functions.find)(NAME.as_ptr()) };
+    // SAFETY: the name is a C string, and null asks for the default.
+    let (there, base) = unsafe { ((functions.find)(NAME.as_ptr()), (functions.find)(ptr::null())) };
     if !there.is_null() {
-        if as_default == 0 {
+        if as_default == 0 || base == there {
             return Ok(());
         }
-        // SAFETY: SQLite has just named it, and ours are never unregistered.
-        return given(unsafe { (functions.register)(there, as_default) });
+        // SAFETY: SQLite has just named it, and ours are never unregistered; only ours has a shim of this library's.
+        return unsafe {
+            let is_ours = (*there).open.is_some_and(|of| ptr::fn_addr_eq(of, open as Open));
+            // What is the default now may be there to encrypt: it is not to be passed by.
+            if !is_ours || shim(there).base != base {
+                return Err(RegisterError::OtherDefault);
+            }
+            given((functions.register)(there, as_default))
+        };
     }
-    // SAFETY: null asks for the default.
-    let base = unsafe { (functions.find)(ptr::null()) };
     if base.is_null() {
         return Err(RegisterError::NoDefault);
     }
@@ -110,7 +117,7 @@ unsafe extern "C" fn open(
         }
         let real = file::begin(file);
         let result = base_open(shim.base, name, real, flags, out_flags);
-        file::opened(file, shim, name, result);
+        file::opened(file, shim, name, flags & OPEN_URI != 0, result);
         result
     }
 }

@@ -76,6 +76,44 @@ print(sqlite3.connect(':memory:').execute('select 1').fetchall())
     assert!(says.is_none_or(|says| says == "0\n[(1,)]\n[(1,)]\n"));
 }
 
+/// Those that come with SQLite, or such as a program brings.
+#[test]
+fn over_other_default_file_systems_it_is_as_they_are_or_refuses() {
+    let says = python_says(
+        "over_other_default_file_systems",
+        "
+import ctypes, ctypes.util
+sqlite = ctypes.CDLL(ctypes.util.find_library('sqlite3') or 'libsqlite3.so.0')
+find, register = sqlite.sqlite3_vfs_find, sqlite.sqlite3_vfs_register
+find.restype = ctypes.c_void_p
+register.argtypes = [ctypes.c_void_p, ctypes.c_int]
+sqlite3.connect(':memory:')
+def refused(entry=None):
+    try: load(entry)
+    except sqlite3.OperationalError: return True
+# One of version 1: the library goes again, and leaves nothing behind.
+unix = find(None)
+old = ctypes.create_string_buffer(ctypes.string_at(unix, 168))
+ctypes.cast(old, ctypes.POINTER(ctypes.c_int))[0] = 1
+name = ctypes.create_string_buffer(b'old')
+ctypes.cast(old, ctypes.POINTER(ctypes.c_void_p))[3] = ctypes.addressof(name)
+register(ctypes.addressof(old), 1)
+print(refused(), sqlite3.connect(':memory:').execute('select 1').fetchall())
+# One without shared memory: no write-ahead log, as without us.
+register(find(b'unix-none'), 1)
+load()
+print(connect().execute('pragma journal_mode=wal').fetchone())
+# Another has become the default since.
+register(unix, 1)
+print(refused('sqlite3_forebay_default_init'), find(None) == unix)
+register(find(b'unix-none'), 1)
+print(refused('sqlite3_forebay_default_init'), find(None) == find(b'forebay'))
+",
+    );
+    let expected = "True [(1,)]\n('delete',)\nTrue True\nNone True\n";
+    assert!(says.as_deref().is_none_or(|says| says == expected), "{says:?}");
+}
+
 #[test]
 fn c_programs_register_it_by_one_function() {
     let says = python_says(
