@@ -50,6 +50,8 @@ pub(crate) fn serve(case: &Case) -> Result<Server, String> {
         // Where one scan has stopped, the next would begin: another order for one of two databases.
         ("synchronize_seqscans", "off"),
         ("max_parallel_workers", "4"),
+        // Rows that sort alike come as workers bring them: scripts that bear that ask for workers.
+        ("max_parallel_workers_per_gather", "0"),
         ("deadlock_timeout", "100ms"),
     ];
     if case.installation.major >= 18 && case.seed % 2 == 1 {
