@@ -94,6 +94,8 @@ pub(crate) struct Trees {
     /// How many levels of interior pages a table has, by its root.
     heights: HashMap<u32, usize>,
     schema: Option<Vec<Tree>>,
+    /// What was read of it before a page that was not at hand.
+    reading: Option<Reading>,
     /// Of the schema's trees, by root.
     names: HashMap<u32, String>,
     searches_left: u32,
@@ -110,6 +112,7 @@ impl Trees {
             parents: HashMap::new(),
             heights: HashMap::new(),
             schema: None,
+            reading: None,
             names: HashMap::new(),
             searches_left: SEARCHES_MAX,
             bytes: 0,
@@ -132,15 +135,16 @@ impl Trees {
     pub(crate) fn forget(&mut self) {
         self.forget_pages();
         self.heights.clear();
-        self.schema = None;
+        (self.schema, self.reading) = (None, None);
         self.searches_left = SEARCHES_MAX;
     }
 
     /// SQLite writes this page.
     pub(crate) fn forget_page(&mut self, page: u32) {
         self.interiors.remove(&page);
+        self.heights.remove(&page);
         if page == 1 {
-            self.schema = None;
+            (self.schema, self.reading) = (None, None);
         }
     }
 
@@ -288,6 +292,10 @@ impl Trees {
                 Ok(found) => found,
                 Err(lack) => {
                     lack.ask(pages);
+                    // A small table is all root: not to be looked into for each leaf of others.
+                    if lack == Lack::Answer && page == root {
+                        self.heights.insert(root, 0);
+                    }
                     return None;
                 }
             };
@@ -421,26 +429,37 @@ impl Trees {
 
     fn read_schema(&mut self, pages: &mut impl Pages) -> Option<Vec<Tree>> {
         let mut bytes = vec![0; self.geometry.page_size as usize];
-        let mut found = Vec::new();
-        let mut left = vec![1];
-        for _ in 0..SCHEMA_PAGES_MAX {
-            let Some(number) = left.pop() else { break };
+        let begin = || Reading { left: vec![1], pages_left: SCHEMA_PAGES_MAX, found: Vec::new() };
+        let mut reading = self.reading.take().unwrap_or_else(begin);
+        while reading.pages_left > 0
+            && let Some(&number) = reading.left.last()
+        {
             if !pages.at_hand(number, &mut bytes) {
                 pages.ask(number, 1);
+                self.reading = Some(reading);
                 return None;
             }
-            let page = Page::read(&bytes, number, self.geometry)?;
-            match page.kind() {
-                Kind::TableInterior => {
-                    left.extend((0..=page.cells()).filter_map(|at| page.child(at)));
+            reading.left.pop();
+            reading.pages_left -= 1;
+            let Reading { left, found, .. } = &mut reading;
+            let page = Page::read(&bytes, number, self.geometry);
+            match page.map(|page| (page, page.kind())) {
+                Some((page, Kind::TableInterior)) => {
+                    let children = (0..=page.cells()).filter_map(|at| page.child(at));
+                    left.extend(children.take(SCHEMA_PAGES_MAX));
                 }
-                Kind::TableLeaf => {
+                Some((page, Kind::TableLeaf)) => {
                     let rows = (0..page.cells()).filter_map(|at| named(&page, at));
                     found.extend(rows.take(SCHEMA_TREES_MAX - found.len()));
                 }
-                Kind::IndexInterior | Kind::IndexLeaf => return None,
+                // It is no schema, and is not read again before the file changes.
+                Some((_, Kind::IndexInterior | Kind::IndexLeaf)) | None => {
+                    left.clear();
+                    found.clear();
+                }
             }
         }
+        let found = reading.found;
         let tables: HashMap<Vec<u8>, u32> = found
             .iter()
             .filter(|named| !named.index)
@@ -456,7 +475,17 @@ impl Trees {
     }
 }
 
+/// A schema that is read in parts.
+#[derive(Debug)]
+struct Reading {
+    /// Pages to be looked into, the next one last, and how many may be.
+    left: Vec<u32>,
+    pages_left: usize,
+    found: Vec<Named>,
+}
+
 /// A row of the schema that has a tree.
+#[derive(Debug)]
 struct Named {
     index: bool,
     name: String,
@@ -472,7 +501,7 @@ fn named(page: &Page<'_>, at: usize) -> Option<Named> {
     };
     let Value::Integer(root) = root? else { return None };
     let root = u32::try_from(root).ok().filter(|root| *root > 0)?;
-    if table.len() > NAME_MAX {
+    if name.len().max(table.len()) > NAME_MAX {
         return None;
     }
     matches!(kind, b"table" | b"index").then(|| Named {

@@ -543,3 +543,25 @@ fn a_join_in_which_each_row_leads_to_many_known_ones_is_looked_at_in_parts() {
     }
     assert!((100..5_000).contains(&most), "{most} [FOR-2]");
 }
+
+#[test]
+fn a_schema_and_small_tables_are_looked_into_once_page_by_page() {
+    let tables: String =
+        (0..60).map(|at| format!("create table t{at}(a, {});", "x".repeat(500))).collect();
+    let made = File::new("a_schema_and_small_tables_are_looked_into_once", &tables);
+    let Some(mut file) = made else { return };
+    file.there = HashSet::new();
+    let mut foresight = file.foresight();
+    let mut file = Counting(file, 0);
+    let mut calls = 0;
+    while foresight.trees.schema(&mut file).is_none() {
+        calls += 1;
+    }
+    assert!(calls > 5 && file.1 == 2 * calls, "{} pages looked into, {calls} times", file.1);
+    file.0.there = (1..100).collect();
+    for expected in [60, 0] {
+        file.1 = 0;
+        assert!(foresight.locate(1, 99, &mut file).is_none());
+        assert!(file.1.abs_diff(expected) < 10, "{} of {expected}", file.1);
+    }
+}
