@@ -97,6 +97,7 @@ impl Foresight {
     /// The file has changed.
     pub(crate) fn forget(&mut self) {
         self.settle();
+        self.tally.forget();
         self.retire(0);
         self.outer.clear();
         self.trees.forget();
@@ -106,6 +107,7 @@ impl Foresight {
     pub(crate) fn written(&mut self, page: u32) {
         if page == 1 {
             self.settle(); // the schema may change
+            self.tally.forget();
         }
         self.trees.forget_page(page);
     }

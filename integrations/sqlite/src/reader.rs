@@ -353,6 +353,7 @@ impl Reader {
         self.counts = self.counts();
         if let State::Awake(_, foresight) = &mut self.state {
             foresight.settle();
+            foresight.tally.forget();
             self.tally = std::mem::take(&mut foresight.tally);
         }
         self.state = match self.settings.scope {
