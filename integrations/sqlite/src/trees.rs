@@ -24,8 +24,12 @@ const SCHEMA_PAGES_MAX: usize = 256;
 /// Of a schema that says more, the rest is left out: so many trees, tables' names of so many bytes.
 const SCHEMA_TREES_MAX: usize = 4096;
 const NAME_MAX: usize = 512;
-/// Interior pages of indexes that one search for a leaf looks at.
+/// Interior pages of indexes that one search for a leaf looks at: few large ones, which take as long as many small.
 const SEARCH_PAGES_MAX: usize = 256;
+const SEARCH_PAGES_MIN: usize = 16;
+const SEARCH_BYTES: usize = 1 << 20;
+/// Pages asked for in trees that no leaf is known of, until everything is forgotten: SQLite may not be there.
+const GUESSED_MAX: u32 = 256;
 /// Such searches until everything is forgotten, or one finds something.
 const SEARCHES_MAX: u32 = 16;
 /// A table's and an entry's own bytes, about.
@@ -52,15 +56,6 @@ pub(crate) enum Lack {
     Page(u32),
     /// There is none.
     Answer,
-}
-
-impl Lack {
-    /// SQLite has read a missing page long ago, and will not again: it is at hand the next time.
-    fn ask(self, pages: &mut impl Pages) {
-        if let Lack::Page(page) = self {
-            pages.ask(page, 1);
-        }
-    }
 }
 
 /// A way down a tree: interior pages from the root on, and which child is taken at each.
@@ -99,6 +94,7 @@ pub(crate) struct Trees {
     /// Of the schema's trees, by root.
     names: HashMap<u32, String>,
     searches_left: u32,
+    guesses_left: u32,
     bytes: usize,
     bytes_max: usize,
     page: Vec<u8>,
@@ -115,6 +111,7 @@ impl Trees {
             reading: None,
             names: HashMap::new(),
             searches_left: SEARCHES_MAX,
+            guesses_left: GUESSED_MAX,
             bytes: 0,
             bytes_max,
             page: vec![0; geometry.page_size as usize],
@@ -137,6 +134,7 @@ impl Trees {
         self.heights.clear();
         (self.schema, self.reading) = (None, None);
         self.searches_left = SEARCHES_MAX;
+        self.guesses_left = GUESSED_MAX;
     }
 
     /// SQLite writes this page.
@@ -291,7 +289,7 @@ impl Trees {
             let (slot, child) = match self.child_for(page, key, pages) {
                 Ok(found) => found,
                 Err(lack) => {
-                    lack.ask(pages);
+                    self.ask(lack, self.heights.contains_key(&root), pages);
                     // A small table is all root: not to be looked into for each leaf of others.
                     if lack == Lack::Answer && page == root {
                         self.heights.insert(root, 0);
@@ -353,11 +351,24 @@ impl Trees {
         None
     }
 
-    /// Looks for a leaf below the roots of all indexes, level by level.
+    /// SQLite has read a missing page long ago, and will not again: it is at hand the next time.
+    fn ask(&mut self, lack: Lack, tree_known: bool, pages: &mut impl Pages) {
+        if let Lack::Page(page) = lack
+            && (tree_known || self.guesses_left > 0)
+        {
+            self.guesses_left -= u32::from(!tree_known);
+            pages.ask(page, 1);
+        }
+    }
+
+    /// Looks for a leaf below the roots of all indexes, and of tables without rowids, level by level.
     fn search(&mut self, leaf: u32, pages: &mut impl Pages) -> bool {
         let Some(schema) = self.schema(pages) else { return false };
-        let mut level: Vec<u32> = schema.iter().map(|tree| tree.root).collect();
-        let mut left = SEARCH_PAGES_MAX;
+        let (indexes, tables): (Vec<&Tree>, Vec<&Tree>) =
+            schema.iter().partition(|tree| tree.table.is_some());
+        let mut level: Vec<u32> = indexes.iter().chain(&tables).map(|tree| tree.root).collect();
+        let page_size = self.geometry.page_size as usize;
+        let mut left = (SEARCH_BYTES / page_size).clamp(SEARCH_PAGES_MIN, SEARCH_PAGES_MAX);
         while !level.is_empty() {
             let mut below = Vec::new();
             for page in level {
@@ -368,7 +379,7 @@ impl Trees {
                 let interior = match self.interior(page, pages) {
                     Ok(interior) => interior,
                     Err(lack) => {
-                        lack.ask(pages);
+                        self.ask(lack, false, pages);
                         continue;
                     }
                 };

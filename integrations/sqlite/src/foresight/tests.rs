@@ -565,3 +565,26 @@ fn a_schema_and_small_tables_are_looked_into_once_page_by_page() {
         assert!(file.1.abs_diff(expected) < 10, "{} of {expected}", file.1);
     }
 }
+
+#[test]
+fn a_leaf_is_looked_for_and_pages_are_asked_for_in_trees_unknown_within_bounds() {
+    let tables: String = (0..50)
+        .map(|at| format!("create table t{at}(a); create index i{at} on t{at}(a);"))
+        .collect();
+    let sql = format!("pragma page_size=65536; {tables}");
+    let Some(mut file) = File::new("a_leaf_is_looked_for_in_bounds", &sql) else { return };
+    file.there = (1..200).collect();
+    let mut foresight = file.foresight();
+    assert!(foresight.trees.schema(&mut file).is_some_and(|trees| trees.len() == 101));
+    let mut file = Counting(file, 0);
+    assert!(foresight.trees.index_path(999, &mut file).is_none());
+    assert_eq!(file.1, 16, "1 MiB");
+    let mut asked = 0;
+    for _ in 0..40 {
+        file.0.there.clear();
+        assert!(foresight.locate(1, 999, &mut file).is_none());
+        assert!(foresight.trees.index_path(999, &mut file).is_none());
+        asked += std::mem::take(&mut file.0.asked).len();
+    }
+    assert!((50..=256).contains(&asked), "{asked}");
+}

@@ -378,3 +378,12 @@ fn a_leaf_that_claims_all_rowids_is_looked_for_in_others_in_bounds() {
     }
     assert!(foresight.trees.path_to(2, 1, 4, &mut file).is_some(), "the leaf is found");
 }
+
+#[test]
+fn of_a_leaf_full_of_integers_a_part_is_kept() {
+    let record = [&[17][..], &[1; 16], &[77; 16]].concat();
+    let leaf = repeated(13, &[&[record.len() as u8, 1], &record[..]].concat());
+    let page = Page::read(&leaf, 2, Geometry { page_size: 65_536, usable: 65_536 }).unwrap();
+    let found = integers_of(&page).len();
+    assert!((INTEGERS_MAX..INTEGERS_MAX + 17).contains(&found), "{found}");
+}
