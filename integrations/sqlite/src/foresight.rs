@@ -31,6 +31,8 @@ const CURSORS_MAX: usize = 8;
 /// Leaves read lately whose columns may be keys of another tree, and how many columns are looked at.
 const OUTER_MAX: usize = 4;
 const COLUMNS_MAX: usize = 16;
+/// Integers of a leaf that are held against others' keys, about.
+const INTEGERS_MAX: usize = 4096;
 /// Rows that may lead to a leaf, of those of one leaf.
 const LEADING_MAX: usize = 16;
 /// Leaves that SQLite may have passed over, having them itself.
@@ -97,6 +99,7 @@ impl Foresight {
     /// The file has changed.
     pub(crate) fn forget(&mut self) {
         self.settle();
+        self.tally.forget();
         self.retire(0);
         self.outer.clear();
         self.trees.forget();
@@ -106,6 +109,7 @@ impl Foresight {
     pub(crate) fn written(&mut self, page: u32) {
         if page == 1 {
             self.settle(); // the schema may change
+            self.tally.forget();
         }
         self.trees.forget_page(page);
     }
@@ -428,6 +432,9 @@ fn keys_of(page: &Page<'_>) -> Option<RangeInclusive<i64>> {
 fn integers_of(page: &Page<'_>) -> Vec<(i64, Link, usize)> {
     let mut found = Vec::new();
     for at in 0..page.cells() {
+        if found.len() >= INTEGERS_MAX {
+            break;
+        }
         found.extend(page.rowid(at).map(|rowid| (rowid, Link::Rowid, at)));
         let columns = page.record(at).into_iter().flat_map(Record::columns);
         for (column, value) in columns.enumerate().take(COLUMNS_MAX) {

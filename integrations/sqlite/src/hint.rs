@@ -74,12 +74,15 @@ impl Descriptor {
     }
 
     /// Fills `into` from `offset` on, if the kernel has all of that in memory. A filesystem that does not say so (a
-    /// container's overlay, FUSE, NFS) is read, and may wait: for a page that SQLite would wait for soon.
-    pub(crate) fn at_hand(&self, offset: u64, into: &mut [u8]) -> bool {
+    /// container's overlay, FUSE, NFS) is read, and may wait: so often as `waits` says, which is counted down.
+    pub(crate) fn at_hand(&self, offset: u64, into: &mut [u8], waits: &mut u32) -> bool {
         let size = into.len();
         let vector = &mut [IoSliceMut::new(into)];
         match rustix::io::preadv2(self.borrow(), vector, offset, ReadWriteFlags::NOWAIT) {
-            Err(Errno::OPNOTSUPP) => rustix::io::pread(self.borrow(), into, offset) == Ok(size),
+            Err(Errno::OPNOTSUPP) if *waits > 0 => {
+                *waits -= 1;
+                rustix::io::pread(self.borrow(), into, offset) == Ok(size)
+            }
             read => read == Ok(size),
         }
     }
@@ -87,5 +90,18 @@ impl Descriptor {
     fn borrow(&self) -> BorrowedFd<'_> {
         // SAFETY: the wrapped VFS keeps it open for longer than this is used (contract of `find`).
         unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filesystem_that_does_not_say_what_it_has_is_read_so_often_and_no_more() {
+        let file = std::fs::File::open("/proc/version").unwrap();
+        let (descriptor, into, mut waits) = (Descriptor::of(&file), &mut [0; 5], 2);
+        let read: Vec<bool> = (0..4).map(|_| descriptor.at_hand(0, into, &mut waits)).collect();
+        assert_eq!((read, &into[..]), (vec![true, true, false, false], &b"Linux"[..]));
     }
 }

@@ -31,6 +31,8 @@ const CALM_READS: u32 = 256;
 /// Interior pages read lately.
 const RECENT: usize = 8;
 const DISTANCE_MAX: u32 = 128;
+/// Where the kernel does not say what it has in memory, so many pages are read, and may wait, for one that SQLite reads.
+const WAITS_MAX: u32 = 16;
 const MEMORY: usize = 16 << 20;
 const MEMORY_MIN: usize = 64 << 10;
 
@@ -125,11 +127,14 @@ struct Disk<'a> {
     descriptor: &'a Descriptor,
     wal: &'a WalIndex,
     page_size: u64,
+    /// Reads that may wait.
+    waits: u32,
 }
 
 impl Pages for Disk<'_> {
     fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool {
-        page > 0 && self.descriptor.at_hand(u64::from(page - 1) * self.page_size, into)
+        let offset = u64::from(page.saturating_sub(1)) * self.page_size;
+        page > 0 && self.descriptor.at_hand(offset, into, &mut self.waits)
     }
 
     fn ask(&mut self, first: u32, count: u32) {
@@ -282,7 +287,8 @@ impl Reader {
                     foresight.forget(); // what the log held is in the file now
                 }
                 let (descriptor, wal) = (&self.descriptor, &self.wal);
-                let disk = &mut Disk { descriptor, wal, page_size: page_size.into() };
+                let disk =
+                    &mut Disk { descriptor, wal, page_size: page_size.into(), waits: WAITS_MAX };
                 let foreseen = foresight.came(number, bytes, read, disk);
                 *calm = if waited || foreseen { 0 } else { *calm + 1 };
                 if *calm > CALM_READS {
@@ -322,7 +328,8 @@ impl Reader {
 
     fn wake(&mut self) {
         let mut header = [0; HEADER];
-        if !self.descriptor.at_hand(0, &mut header) {
+        let mut waits = WAITS_MAX;
+        if !self.descriptor.at_hand(0, &mut header, &mut waits) {
             self.descriptor.ask(0, HEADER as u64); // SQLite has had it for long
             return self.sleep();
         }
@@ -335,7 +342,7 @@ impl Reader {
         let mut foresight = Box::new(Foresight::new(trees, scope, distance_max));
         foresight.tally = std::mem::take(&mut self.tally);
         let page_size = geometry.page_size.into();
-        let disk = &mut Disk { descriptor: &self.descriptor, wal: &self.wal, page_size };
+        let disk = &mut Disk { descriptor: &self.descriptor, wal: &self.wal, page_size, waits };
         for page in self.recent.into_iter().filter(|page| *page > 0) {
             let _ = foresight.trees.load(page, disk);
         }
@@ -348,6 +355,7 @@ impl Reader {
         self.counts = self.counts();
         if let State::Awake(_, foresight) = &mut self.state {
             foresight.settle();
+            foresight.tally.forget();
             self.tally = std::mem::take(&mut foresight.tally);
         }
         self.state = match self.settings.scope {

@@ -102,6 +102,11 @@ impl Tally {
         self.by_root.entry(root).or_default()
     }
 
+    /// Forgets which pages belong to which tree: that may change.
+    pub(crate) fn forget(&mut self) {
+        self.owners = Vec::new();
+    }
+
     /// Moves what was counted by root to the names that `name` knows.
     pub(crate) fn settle(&mut self, name: impl Fn(u32) -> Option<String>) {
         for (root, counts) in self.by_root.drain() {
@@ -110,7 +115,6 @@ impl Tally {
             });
             self.by_name.entry(name).or_default().add(counts);
         }
-        self.owners = Vec::new();
     }
 
     /// What was settled, by name; `None` are the pages of no known tree.
@@ -154,11 +158,14 @@ mod tests {
             tally.belongs(20, root);
             tally.read(20, FAST, false);
             tally.settle(|_| Some("t".to_owned()));
+            tally.read(20, FAST, false); // that somebody asked for counts changes none
+            tally.settle(|_| Some("t".to_owned()));
+            tally.forget();
             tally.read(20, FAST, false); // its tree is to be found anew
         }
         let reads: Vec<_> =
             all(&tally).iter().map(|(name, counts)| (*name, counts.reads)).collect();
-        assert_eq!(reads, [(None, 2), (Some("t"), 2)]);
+        assert_eq!(reads, [(None, 2), (Some("t"), 4)]);
     }
 
     #[test]

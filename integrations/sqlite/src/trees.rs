@@ -24,8 +24,12 @@ const SCHEMA_PAGES_MAX: usize = 256;
 /// Of a schema that says more, the rest is left out: so many trees, tables' names of so many bytes.
 const SCHEMA_TREES_MAX: usize = 4096;
 const NAME_MAX: usize = 512;
-/// Interior pages of indexes that one search for a leaf looks at.
+/// Interior pages of indexes that one search for a leaf looks at: few large ones, which take as long as many small.
 const SEARCH_PAGES_MAX: usize = 256;
+const SEARCH_PAGES_MIN: usize = 16;
+const SEARCH_BYTES: usize = 1 << 20;
+/// Pages asked for in trees that no leaf is known of, until everything is forgotten: SQLite may not be there.
+const GUESSED_MAX: u32 = 256;
 /// Such searches until everything is forgotten, or one finds something.
 const SEARCHES_MAX: u32 = 16;
 /// A table's and an entry's own bytes, about.
@@ -52,15 +56,6 @@ pub(crate) enum Lack {
     Page(u32),
     /// There is none.
     Answer,
-}
-
-impl Lack {
-    /// SQLite has read a missing page long ago, and will not again: it is at hand the next time.
-    fn ask(self, pages: &mut impl Pages) {
-        if let Lack::Page(page) = self {
-            pages.ask(page, 1);
-        }
-    }
 }
 
 /// A way down a tree: interior pages from the root on, and which child is taken at each.
@@ -94,9 +89,12 @@ pub(crate) struct Trees {
     /// How many levels of interior pages a table has, by its root.
     heights: HashMap<u32, usize>,
     schema: Option<Vec<Tree>>,
+    /// What was read of it before a page that was not at hand.
+    reading: Option<Reading>,
     /// Of the schema's trees, by root.
     names: HashMap<u32, String>,
     searches_left: u32,
+    guesses_left: u32,
     bytes: usize,
     bytes_max: usize,
     page: Vec<u8>,
@@ -110,8 +108,10 @@ impl Trees {
             parents: HashMap::new(),
             heights: HashMap::new(),
             schema: None,
+            reading: None,
             names: HashMap::new(),
             searches_left: SEARCHES_MAX,
+            guesses_left: GUESSED_MAX,
             bytes: 0,
             bytes_max,
             page: vec![0; geometry.page_size as usize],
@@ -132,15 +132,17 @@ impl Trees {
     pub(crate) fn forget(&mut self) {
         self.forget_pages();
         self.heights.clear();
-        self.schema = None;
+        (self.schema, self.reading) = (None, None);
         self.searches_left = SEARCHES_MAX;
+        self.guesses_left = GUESSED_MAX;
     }
 
     /// SQLite writes this page.
     pub(crate) fn forget_page(&mut self, page: u32) {
         self.interiors.remove(&page);
+        self.heights.remove(&page);
         if page == 1 {
-            self.schema = None;
+            (self.schema, self.reading) = (None, None);
         }
     }
 
@@ -287,7 +289,11 @@ impl Trees {
             let (slot, child) = match self.child_for(page, key, pages) {
                 Ok(found) => found,
                 Err(lack) => {
-                    lack.ask(pages);
+                    self.ask(lack, self.heights.contains_key(&root), pages);
+                    // A small table is all root: not to be looked into for each leaf of others.
+                    if lack == Lack::Answer && page == root {
+                        self.heights.insert(root, 0);
+                    }
                     return None;
                 }
             };
@@ -345,11 +351,24 @@ impl Trees {
         None
     }
 
-    /// Looks for a leaf below the roots of all indexes, level by level.
+    /// SQLite has read a missing page long ago, and will not again: it is at hand the next time.
+    fn ask(&mut self, lack: Lack, tree_known: bool, pages: &mut impl Pages) {
+        if let Lack::Page(page) = lack
+            && (tree_known || self.guesses_left > 0)
+        {
+            self.guesses_left -= u32::from(!tree_known);
+            pages.ask(page, 1);
+        }
+    }
+
+    /// Looks for a leaf below the roots of all indexes, and of tables without rowids, level by level.
     fn search(&mut self, leaf: u32, pages: &mut impl Pages) -> bool {
         let Some(schema) = self.schema(pages) else { return false };
-        let mut level: Vec<u32> = schema.iter().map(|tree| tree.root).collect();
-        let mut left = SEARCH_PAGES_MAX;
+        let (indexes, tables): (Vec<&Tree>, Vec<&Tree>) =
+            schema.iter().partition(|tree| tree.table.is_some());
+        let mut level: Vec<u32> = indexes.iter().chain(&tables).map(|tree| tree.root).collect();
+        let page_size = self.geometry.page_size as usize;
+        let mut left = (SEARCH_BYTES / page_size).clamp(SEARCH_PAGES_MIN, SEARCH_PAGES_MAX);
         while !level.is_empty() {
             let mut below = Vec::new();
             for page in level {
@@ -360,7 +379,7 @@ impl Trees {
                 let interior = match self.interior(page, pages) {
                     Ok(interior) => interior,
                     Err(lack) => {
-                        lack.ask(pages);
+                        self.ask(lack, false, pages);
                         continue;
                     }
                 };
@@ -421,26 +440,37 @@ impl Trees {
 
     fn read_schema(&mut self, pages: &mut impl Pages) -> Option<Vec<Tree>> {
         let mut bytes = vec![0; self.geometry.page_size as usize];
-        let mut found = Vec::new();
-        let mut left = vec![1];
-        for _ in 0..SCHEMA_PAGES_MAX {
-            let Some(number) = left.pop() else { break };
+        let begin = || Reading { left: vec![1], pages_left: SCHEMA_PAGES_MAX, found: Vec::new() };
+        let mut reading = self.reading.take().unwrap_or_else(begin);
+        while reading.pages_left > 0
+            && let Some(&number) = reading.left.last()
+        {
             if !pages.at_hand(number, &mut bytes) {
                 pages.ask(number, 1);
+                self.reading = Some(reading);
                 return None;
             }
-            let page = Page::read(&bytes, number, self.geometry)?;
-            match page.kind() {
-                Kind::TableInterior => {
-                    left.extend((0..=page.cells()).filter_map(|at| page.child(at)));
+            reading.left.pop();
+            reading.pages_left -= 1;
+            let Reading { left, found, .. } = &mut reading;
+            let page = Page::read(&bytes, number, self.geometry);
+            match page.map(|page| (page, page.kind())) {
+                Some((page, Kind::TableInterior)) => {
+                    let children = (0..=page.cells()).filter_map(|at| page.child(at));
+                    left.extend(children.take(SCHEMA_PAGES_MAX));
                 }
-                Kind::TableLeaf => {
+                Some((page, Kind::TableLeaf)) => {
                     let rows = (0..page.cells()).filter_map(|at| named(&page, at));
                     found.extend(rows.take(SCHEMA_TREES_MAX - found.len()));
                 }
-                Kind::IndexInterior | Kind::IndexLeaf => return None,
+                // It is no schema, and is not read again before the file changes.
+                Some((_, Kind::IndexInterior | Kind::IndexLeaf)) | None => {
+                    left.clear();
+                    found.clear();
+                }
             }
         }
+        let found = reading.found;
         let tables: HashMap<Vec<u8>, u32> = found
             .iter()
             .filter(|named| !named.index)
@@ -456,7 +486,17 @@ impl Trees {
     }
 }
 
+/// A schema that is read in parts.
+#[derive(Debug)]
+struct Reading {
+    /// Pages to be looked into, the next one last, and how many may be.
+    left: Vec<u32>,
+    pages_left: usize,
+    found: Vec<Named>,
+}
+
 /// A row of the schema that has a tree.
+#[derive(Debug)]
 struct Named {
     index: bool,
     name: String,
@@ -472,7 +512,7 @@ fn named(page: &Page<'_>, at: usize) -> Option<Named> {
     };
     let Value::Integer(root) = root? else { return None };
     let root = u32::try_from(root).ok().filter(|root| *root > 0)?;
-    if table.len() > NAME_MAX {
+    if name.len().max(table.len()) > NAME_MAX {
         return None;
     }
     matches!(kind, b"table" | b"index").then(|| Named {

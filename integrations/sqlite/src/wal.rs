@@ -26,9 +26,13 @@ const TABLE: usize = 16 << 10;
 const SLOTS: usize = 8192;
 const HASH: u32 = 383;
 
+/// More than the frames of any log need: a frame has a number of 32 bits.
+const REGIONS_MAX: usize = 1 << 20;
+
 #[derive(Debug, Default)]
 pub(crate) struct WalIndex {
-    regions: Vec<*const c_void>,
+    /// By number; `None` are not mapped yet. SQLite looks for a page from the last region down, and maps them so.
+    regions: Vec<Option<*const c_void>>,
 }
 
 impl WalIndex {
@@ -37,10 +41,13 @@ impl WalIndex {
     /// # Safety
     /// `at` are `REGION` bytes, aligned to 4 and readable until `unmapped` is called.
     pub(crate) unsafe fn mapped(&mut self, region: usize, at: *const c_void) {
-        // They come in order. One that is known already does not move.
-        if region == self.regions.len() {
-            self.regions.push(at);
+        if region >= REGIONS_MAX {
+            return;
         }
+        if region >= self.regions.len() {
+            self.regions.resize(region + 1, None);
+        }
+        self.regions[region] = Some(at);
     }
 
     /// The regions go.
@@ -50,20 +57,21 @@ impl WalIndex {
 
     /// What changes when the log begins anew.
     pub(crate) fn salts(&self) -> [u32; 2] {
-        match self.regions.first() {
+        match self.regions.first().copied().flatten() {
             None => [0; 2],
-            Some(first) => [word(*first, SALTS), word(*first, SALTS + 4)],
+            Some(first) => [word(first, SALTS), word(first, SALTS + 4)],
         }
     }
 
     /// Whether a page is read from the log.
     pub(crate) fn holds(&self, page: u32) -> bool {
-        let Some(first) = self.regions.first() else { return false };
-        if word(*first, CARRIED_OVER) >= word(*first, FRAMES) {
+        let Some(first) = self.regions.first().copied().flatten() else { return false };
+        if word(first, CARRIED_OVER) >= word(first, FRAMES) {
             return false;
         }
         let list = |at: usize| if at == 0 { FIRST_LIST } else { 0 };
-        self.regions.iter().enumerate().any(|(at, region)| listed(*region, list(at), page))
+        let mut regions = self.regions.iter().enumerate();
+        regions.any(|(at, region)| region.is_some_and(|region| listed(region, list(at), page)))
     }
 }
 
@@ -145,6 +153,20 @@ mod tests {
         drop(index);
         regions[0][CARRIED_OVER / 4] = 9_000;
         assert!(!self::index(&regions).holds(8), "a checkpoint carried all over");
+    }
+
+    #[test]
+    fn regions_are_looked_into_in_whatever_order_they_are_mapped() {
+        let pages: Vec<u32> = (1..16_000).collect();
+        let regions = regions(&pages);
+        assert_eq!(regions.len(), 4);
+        let (mut index, mut held) = (WalIndex::default(), Vec::new());
+        for at in [0, 3, 2, 1] {
+            // SAFETY: as above.
+            unsafe { index.mapped(at, regions[at].as_ptr().cast()) };
+            held.push(pages.iter().filter(|page| index.holds(**page)).count());
+        }
+        assert_eq!(held, [4_062, 7_807, 11_903, 15_999]);
     }
 
     #[test]

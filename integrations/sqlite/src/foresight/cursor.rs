@@ -4,7 +4,8 @@
 //! stage: the leaf that holds it is asked for, and once that is at hand, what the row there leads to. Worked example: rows
 //! of `orders` name customers, found in an index; its leaf names a rowid, and the leaf of that is the last.
 //!
-//! Invariants:  [FOR-2] one call looks at `STEPS_MAX` rows or leaves to come, at most
+//! Invariants:  [FOR-2] one call looks at `STEPS_MAX` rows or leaves to come, and looks up `LOOKS_MAX`
+//!              keys, at most
 //! Concurrency: one owner.
 //! Failure:     a row that leads nowhere known is passed over.
 
@@ -17,6 +18,8 @@ use crate::tally::Tally;
 use crate::trees::{Lack, Link, NO_ROW, Pages, Path, Tree, Trees, rows_of};
 
 const STEPS_MAX: u32 = 1024;
+/// Each row may lead to many, and each of those, and all to pages that are known and take no room.
+const LOOKS_MAX: u32 = 4096;
 /// Stages after the first, and what may be the next.
 const STAGES_MAX: usize = 3;
 const GUESSES_MAX: usize = 8;
@@ -82,6 +85,7 @@ struct Asker<'a> {
     hints: &'a mut Hints,
     tally: &'a mut Tally,
     room: u32,
+    looks: u32,
 }
 
 impl Asker<'_> {
@@ -92,6 +96,17 @@ impl Asker<'_> {
             self.hints.foresee(page, resident);
             self.room -= 1;
         }
+    }
+
+    /// Takes a look-up, if one is left, and room for what it finds.
+    fn look(&mut self) -> bool {
+        let goes_on = self.goes_on();
+        self.looks -= u32::from(goes_on); // [FOR-2]
+        goes_on
+    }
+
+    fn goes_on(&self) -> bool {
+        self.room > 0 && self.looks > 0
     }
 }
 
@@ -240,10 +255,10 @@ impl Cursor {
         let room = hints.room();
         if room > 0 {
             let through = self.tree.root;
-            let mut asker = Asker { hints: &mut hints, tally, room };
+            let mut asker = Asker { hints: &mut hints, tally, room, looks: LOOKS_MAX };
             self.try_deferred(trees, &mut asker, pages);
             let mut steps = 0;
-            while asker.room > 0 && steps < STEPS_MAX && self.deferred.len() < DEFERRED_MAX {
+            while asker.goes_on() && steps < STEPS_MAX && self.deferred.len() < DEFERRED_MAX {
                 steps += 1; // [FOR-2]
                 match self.advance(trees, pages) {
                     // What has to be looked into is asked for though a log holds a newer one.
@@ -306,7 +321,7 @@ impl Cursor {
         pages: &mut impl Pages,
     ) {
         let Some(root) = self.looked_up(stage) else { return };
-        if asker.room == 0 {
+        if !asker.look() {
             self.deferred.push(Deferred { stage, key, page: None });
             return;
         }
@@ -341,7 +356,7 @@ impl Cursor {
     fn try_deferred(&mut self, trees: &mut Trees, asker: &mut Asker<'_>, pages: &mut impl Pages) {
         let mut missing = Vec::new();
         for one in std::mem::take(&mut self.deferred) {
-            let wait = one.page.is_some_and(|page| missing.contains(&page));
+            let wait = !asker.goes_on() || one.page.is_some_and(|page| missing.contains(&page));
             if wait || missing.len() >= MISSING_MAX {
                 self.deferred.push(one);
                 continue;

@@ -484,3 +484,107 @@ fn a_join_with_a_table_without_rowids_is_foreseen() {
     let Some(mut file) = made else { return };
     joined(&mut file, 2, |file, row| down_index(file, 3, (row * 7919 % 20_000 + 1) * 3).0);
 }
+
+/// A file that counts the pages looked into.
+struct Counting(File, u32);
+
+impl Pages for Counting {
+    fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool {
+        self.1 += 1;
+        self.0.at_hand(page, into)
+    }
+
+    fn elsewhere(&self, page: u32) -> bool {
+        self.0.elsewhere(page)
+    }
+
+    fn ask(&mut self, first: u32, count: u32) {
+        self.0.ask(first, count);
+    }
+}
+
+#[test]
+fn a_join_in_which_each_row_leads_to_many_known_ones_is_looked_at_in_parts() {
+    let made = File::new(
+        "a_join_in_which_each_row_leads_to_many",
+        "create table j(a integer primary key, k);
+         create table t(a integer primary key, k, m);
+         create table s(a integer primary key, m);
+         create index by_k on t(k);
+         create index by_m on s(m);
+         with recursive n(i) as (values (1) union all select i + 1 from n where i < 2000)
+         insert into t select i, i % 10, i / 10 % 10 from n;
+         insert into s select a, k from t;
+         insert into j select a, k from t;",
+    );
+    let Some(mut file) = made else { return };
+    file.there = (1..100).collect();
+    let mut foresight = file.foresight();
+    let mut first_path = Path::new();
+    // Of each tree, the leaf of the least key.
+    for root in [6, 5, 4, 3, 2] {
+        let mut pages = Vec::new();
+        walk(&file, root, &mut pages);
+        let leaf = pages.iter().find(|(_, rows)| rows.len() > 1).unwrap().0;
+        first_path = foresight.trees.path_to(root, 0, leaf, &mut file).unwrap();
+    }
+    let mut cursor = Cursor::new(Tree { root: 2, table: Some(5) }, Link::Column(1), first_path);
+    cursor.looks_up = true;
+    for (from, root, link) in [(5, 3, Link::Index), (3, 6, Link::Column(2)), (6, 4, Link::Index)] {
+        assert!((0..3).any(|_| cursor.leads_on(from, Stage { root, link })), "known now");
+    }
+    foresight.begin(cursor);
+    let mut file = Counting(file, 0);
+    let mut most = 0;
+    for number in 1_000..1_100 {
+        file.1 = 0;
+        foresight.take(0, number, SLOW, &mut file);
+        most = most.max(file.1);
+    }
+    assert!((100..5_000).contains(&most), "{most} [FOR-2]");
+}
+
+#[test]
+fn a_schema_and_small_tables_are_looked_into_once_page_by_page() {
+    let tables: String =
+        (0..60).map(|at| format!("create table t{at}(a, {});", "x".repeat(500))).collect();
+    let made = File::new("a_schema_and_small_tables_are_looked_into_once", &tables);
+    let Some(mut file) = made else { return };
+    file.there = HashSet::new();
+    let mut foresight = file.foresight();
+    let mut file = Counting(file, 0);
+    let mut calls = 0;
+    while foresight.trees.schema(&mut file).is_none() {
+        calls += 1;
+    }
+    assert!(calls > 5 && file.1 == 2 * calls, "{} pages looked into, {calls} times", file.1);
+    file.0.there = (1..100).collect();
+    for expected in [60, 0] {
+        file.1 = 0;
+        assert!(foresight.locate(1, 99, &mut file).is_none());
+        assert!(file.1.abs_diff(expected) < 10, "{} of {expected}", file.1);
+    }
+}
+
+#[test]
+fn a_leaf_is_looked_for_and_pages_are_asked_for_in_trees_unknown_within_bounds() {
+    let tables: String = (0..50)
+        .map(|at| format!("create table t{at}(a); create index i{at} on t{at}(a);"))
+        .collect();
+    let sql = format!("pragma page_size=65536; {tables}");
+    let Some(mut file) = File::new("a_leaf_is_looked_for_in_bounds", &sql) else { return };
+    file.there = (1..200).collect();
+    let mut foresight = file.foresight();
+    assert!(foresight.trees.schema(&mut file).is_some_and(|trees| trees.len() == 101));
+    let mut file = Counting(file, 0);
+    assert!(foresight.trees.index_path(999, &mut file).is_none());
+    assert_eq!(file.1, 16, "1 MiB");
+    let mut asked = 0;
+    for _ in 0..40 {
+        file.0.there.clear();
+        assert!(foresight.locate(1, 999, &mut file).is_none());
+        assert!(foresight.trees.index_path(999, &mut file).is_none());
+        asked += std::mem::take(&mut file.0.asked).len();
+    }
+    assert!((50..=256).contains(&asked), "{asked}");
+}

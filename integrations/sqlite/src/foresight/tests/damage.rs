@@ -272,12 +272,37 @@ fn an_index_leaf_of_rows_with_endless_columns_is_read_in_bounds() {
 
 #[test]
 fn a_schema_of_tables_with_endless_names_is_read_in_bounds() {
-    let name = 30_000;
-    let types = [&three(13 + 2 * 5)[..], &[13], &three(13 + 2 * name), &[1]].concat();
-    let record =
-        [&[types.len() as u8 + 1], &types[..], b"table", &vec![b'n'; name as usize], &[2]].concat();
-    let cell = [&three(record.len() as u32)[..], &[1], &record].concat();
-    let leaf = repeated(13, &cell);
+    for [name, table] in [[0, 30_000], [30_000, 0]] {
+        let text = |size: u32| three(13 + 2 * size);
+        let types = [&text(5)[..], &text(name), &text(table), &[1]].concat();
+        let names = vec![b'n'; (name + table) as usize];
+        let record = [&[types.len() as u8 + 1], &types[..], b"table", &names, &[2]].concat();
+        let cell = [&three(record.len() as u32)[..], &[1], &record].concat();
+        let mut file = hostile(&[schema_root(), repeated(13, &cell)]);
+        let mut foresight = foresight(&file);
+        let (began, before) = (processor_time(), memory_most());
+        let trees = foresight.trees.schema(&mut file).map(<[Tree]>::len);
+        let (took, more) = (processor_time() - began, memory_most() - before);
+        assert!(took < 4 * CAME_MOST && more < 512 << 20, "{took:?}, {more} bytes [TRE-1]");
+        assert_eq!(trees, Some(1), "the schema's own");
+    }
+}
+
+#[test]
+fn what_is_no_schema_is_looked_into_once() {
+    // Leaves of an index, and no page.
+    for kind in [10, 77] {
+        let mut file = hostile(&[schema_root(), repeated(kind, &[3, 2, 1, 1])]);
+        let mut foresight = foresight(&file);
+        assert_eq!(foresight.trees.schema(&mut file).map(<[Tree]>::len), Some(1));
+        let calls = file.calls;
+        assert!(foresight.trees.schema(&mut file).is_some());
+        assert_eq!(file.calls, calls);
+    }
+}
+
+/// Page 1, whose schema is page 2 over and over.
+fn schema_root() -> Vec<u8> {
     let mut root = vec![0; 65_536];
     root[100] = 5;
     root[103..105].copy_from_slice(&100_u16.to_be_bytes());
@@ -287,12 +312,7 @@ fn a_schema_of_tables_with_endless_names_is_read_in_bounds() {
     }
     root[108..112].copy_from_slice(&2_u32.to_be_bytes());
     root[cells..cells + 5].copy_from_slice(&[0, 0, 0, 2, 1]);
-    let mut file = hostile(&[root, leaf]);
-    let mut foresight = foresight(&file);
-    let (began, before) = (processor_time(), memory_most());
-    let trees = foresight.trees.schema(&mut file).map(<[Tree]>::len);
-    let (took, more) = (processor_time() - began, memory_most() - before);
-    assert!(took < 4 * CAME_MOST && more < 512 << 20, "{trees:?}: {took:?}, {more} bytes [TRE-1]");
+    root
 }
 
 /// What this process has had in memory at most, in bytes.
@@ -357,4 +377,13 @@ fn a_leaf_that_claims_all_rowids_is_looked_for_in_others_in_bounds() {
         file.came(&mut foresight, number, 0);
     }
     assert!(foresight.trees.path_to(2, 1, 4, &mut file).is_some(), "the leaf is found");
+}
+
+#[test]
+fn of_a_leaf_full_of_integers_a_part_is_kept() {
+    let record = [&[17][..], &[1; 16], &[77; 16]].concat();
+    let leaf = repeated(13, &[&[record.len() as u8, 1], &record[..]].concat());
+    let page = Page::read(&leaf, 2, Geometry { page_size: 65_536, usable: 65_536 }).unwrap();
+    let found = integers_of(&page).len();
+    assert!((INTEGERS_MAX..INTEGERS_MAX + 17).contains(&found), "{found}");
 }
