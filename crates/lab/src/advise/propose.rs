@@ -12,7 +12,7 @@ use super::connection::{Connection, Refused};
 use super::disks::{Disk, applies_to};
 use super::prove::{Proof, Site, Value};
 use super::query::{MADE, Query, Shape};
-use super::server::{EFFECTIVE, MAINTENANCE, Server, Setting, Table};
+use super::server::{EFFECTIVE, MAINTENANCE, Server, Table};
 use crate::cli::PostgresArgs;
 use crate::progress::Progress;
 use crate::report::{Advice, Record, Verdict};
@@ -184,7 +184,7 @@ fn concurrency(
         None => found.proposals.push(Proposal {
             tablespace: None,
             proved: true,
-            not_applied: overridden(setting),
+            not_applied: overridden(&setting.source),
             advice,
         }),
         Some(disk) => {
@@ -248,7 +248,7 @@ fn extension(
     found.proposals.push(Proposal {
         tablespace: None,
         proved: true,
-        not_applied: overridden(preloaded),
+        not_applied: overridden(&preloaded.source),
         advice,
     });
     Ok(())
@@ -271,12 +271,10 @@ fn kept(proof: Proof, (setting, value): &Value, found: &mut Found) -> Option<Adv
     proof.advice
 }
 
-/// Why ALTER SYSTEM would not count for `setting`.
-fn overridden(setting: &Setting) -> Option<String> {
-    let counts = matches!(setting.source.as_str(), "default" | "configuration file");
-    (!counts).then(|| {
-        format!("its value comes from: {}, which hides what ALTER SYSTEM sets", setting.source)
-    })
+/// Why ALTER SYSTEM would not count for a setting whose value comes from `source`.
+pub(super) fn overridden(source: &str) -> Option<String> {
+    let counts = matches!(source, "default" | "configuration file");
+    (!counts).then(|| format!("its value comes from: {source}, which hides what ALTER SYSTEM sets"))
 }
 
 /// What the measurement of `disk` advises and no query can show.
@@ -312,21 +310,9 @@ mod tests {
 
     #[test]
     fn what_another_place_sets_is_not_set_by_alter_system() {
-        let from = |source: &str| {
-            let text = |it: &str| it.to_owned();
-            let setting = Setting {
-                name: text(EFFECTIVE),
-                value: text("1"),
-                unit: String::new(),
-                source: text(source),
-                context: text("user"),
-                file: None,
-            };
-            overridden(&setting)
-        };
-        assert_eq!((from("default"), from("configuration file")), (None, None));
+        assert_eq!((overridden("default"), overridden("configuration file")), (None, None));
         for source in ["command line", "database", "user", "client", "environment variable"] {
-            assert!(from(source).is_some_and(|why| why.contains(source)), "{source}");
+            assert!(overridden(source).is_some_and(|why| why.contains(source)), "{source}");
         }
     }
 }
