@@ -23,6 +23,7 @@ const TESTS: &[Test] = &[
     ("only_queries_that_read_are_run", only_queries_that_read),
     ("what_helps_is_proved_set_and_taken_back", what_helps),
     ("what_does_not_help_is_not_proposed", what_does_not_help),
+    ("what_takes_too_long_with_the_new_setting_is_a_harm", takes_too_long),
     ("an_interrupted_run_leaves_every_setting_as_it_was", interrupted),
     ("taking_back_keeps_what_others_have_set", taking_back),
     ("taking_back_keeps_entries_that_are_there_twice", there_twice),
@@ -320,6 +321,38 @@ fn what_does_not_help(case: &Case) -> Result<(), String> {
     ensure(proposals.is_empty(), format!("{proposals:?}\n{printed}"))?;
     ensure(printed.contains("Nothing is set") && printed.contains("--yes"), printed)?;
     site.is_as(&before, "after nothing was proposed")
+}
+
+fn takes_too_long(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.set("effective_io_concurrency = 1")?;
+    let queries = site.path("queries.sql");
+    let pause = |old: &str, new: &str| {
+        format!(
+            "select pg_sleep(case current_setting('{EFFECTIVE}') when '1' then {old} else {new} end);\n"
+        )
+    };
+    let json = site.path("advice.json");
+    let arguments = [
+        "--queries",
+        queries.to_str().unwrap(),
+        "--json",
+        json.to_str().unwrap(),
+        "--rounds",
+        "3",
+        "--statement-timeout",
+        "400ms",
+    ];
+    // What gains is proposed, but not if it keeps another one from its end.
+    fs::write(&queries, pause("0.05", "0.01")).map_err(text)?;
+    let (printed, _) = site.ends_with(0, &arguments)?;
+    ensure(proposed(&report(&json)?).len() == 1, printed)?;
+    fs::write(&queries, pause("0.05", "0.01") + &pause("0.01", "9")).map_err(text)?;
+    let (printed, _) = site.ends_with(0, &arguments)?;
+    let found = report(&json)?;
+    let misses = found["verdicts"].as_array().unwrap().iter().any(|it| it["verdict"] == "misses");
+    ensure(misses && proposed(&found).is_empty(), format!("[PRV-3] {printed}"))?;
+    ensure(printed.contains("line 2 takes longer than --statement-timeout"), printed)
 }
 
 /// A file of proposals as a run on this server writes it, to set so much of it.
