@@ -187,6 +187,13 @@ fn bad_input(case: &Case) -> Result<(), String> {
             format!("{arguments:?}: {told}"),
         )?;
     }
+    // Without a place for the state nothing is measured first.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(["advise", "postgres", "--apply", "--dsn", &at("user=postgres dbname=postgres")]);
+    let output = command.env_remove("HOME").env_remove("XDG_STATE_HOME").output().map_err(text)?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure(output.status.code() == Some(2) && told.contains("no HOME"), told)?;
+    ensure(output.stdout.is_empty(), "it has looked at the server first")?;
     Ok(())
 }
 

@@ -138,13 +138,13 @@ pub(super) fn apply(
         })
         .collect();
     let state = State { schema: SCHEMA.to_owned(), server: here, before, set };
-    write_durably(file, &state)?; // [APL-1]
-    let turn = Arc::new(Mutex::new(Turn { ended: false }));
+    let turn = Arc::new(Mutex::new(Turn { noted: false, ended: false }));
     let guard = {
         let (turn, config, file) = (Arc::clone(&turn), config.clone(), file.to_owned());
         Cleanup::new(move || {
             let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
             if !std::mem::replace(&mut turn.ended, true)
+                && turn.noted
                 && let Err(error) = session(&config).and_then(|mut it| take_back(&mut it, &file))
             {
                 tell(&format!(
@@ -153,28 +153,40 @@ pub(super) fn apply(
             }
         })
     };
-    let done = set_all(&mut client, config, &state, &turn);
+    let done = set_all(&mut client, config, file, &state, &turn);
     {
         let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         // What was set may keep anybody from a new session: by the one that is open, if it is. Else by a new one, below.
-        turn.ended = turn.ended || done.is_ok() || take_back(&mut client, file).is_ok();
+        turn.ended =
+            turn.ended || !turn.noted || done.is_ok() || take_back(&mut client, file).is_ok();
     }
     drop(guard); // [APL-2]
     done
 }
 
-/// Whether taking back, or the end, has come.
+/// How far it is.
 struct Turn {
+    /// Whether the state is written, so that there is something to take back.
+    noted: bool,
+    /// Whether taking back, or the end, has come.
     ended: bool,
 }
 
-/// Sets what `state` has, and sees to it that it counts.
+/// Notes `state` in `file`, sets what it has, and sees to it that it counts.
 fn set_all(
     client: &mut Client,
     config: &Config,
+    file: &Path,
     state: &State,
     turn: &Mutex<Turn>,
 ) -> anyhow::Result<()> {
+    interrupt::check()?;
+    {
+        let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        anyhow::ensure!(!turn.ended, "[APL-3]");
+        write_durably(file, state)?; // [APL-1]
+        turn.noted = true;
+    }
     for Entry { name, value } in &state.set {
         interrupt::check()?;
         let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);

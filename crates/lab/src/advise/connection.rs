@@ -135,7 +135,6 @@ fn read(client: &mut Client, sql: &str) -> Result<Vec<Row>, postgres::Error> {
     let mut rows = Vec::new();
     for message in client.simple_query(sql)? {
         if let SimpleQueryMessage::Row(row) = message {
-            // A database without an encoding may hold what is no UTF-8.
             let columns = (0..row.len()).map(|column| Ok(row.try_get(column)?.map(str::to_owned)));
             rows.push(Row(columns.collect::<Result<_, postgres::Error>>()?));
         }
