@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
@@ -21,8 +23,13 @@ const TESTS: &[Test] = &[
     ("only_queries_that_read_are_run", only_queries_that_read),
     ("what_helps_is_proved_set_and_taken_back", what_helps),
     ("what_does_not_help_is_not_proposed", what_does_not_help),
+    ("what_takes_too_long_with_the_new_setting_is_a_harm", takes_too_long),
     ("an_interrupted_run_leaves_every_setting_as_it_was", interrupted),
     ("taking_back_keeps_what_others_have_set", taking_back),
+    ("taking_back_keeps_entries_that_are_there_twice", there_twice),
+    ("another_server_is_left_alone", another_server),
+    ("what_keeps_everybody_out_is_taken_back", keeps_out),
+    ("what_drops_the_sessions_options_is_refused", drops_options),
 ];
 
 /// 543 blocks in an order that is not the key's.
@@ -64,7 +71,17 @@ impl Site {
 
     fn set(&mut self, setting: &str) -> Result<(), String> {
         self.rows(&format!("alter system set {setting}"))?;
-        self.rows("select pg_reload_conf()").map(drop)
+        self.reload()
+    }
+
+    fn reload(&mut self) -> Result<(), String> {
+        let loaded = self.rows("select pg_conf_load_time()")?;
+        self.rows("select pg_reload_conf()")?;
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.rows("select pg_conf_load_time()")? == loaded {
+            ensure(Instant::now() < until, "the server does not reload")?;
+        }
+        Ok(())
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -170,6 +187,13 @@ fn bad_input(case: &Case) -> Result<(), String> {
             format!("{arguments:?}: {told}"),
         )?;
     }
+    // Without a place for the state nothing is measured first.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(["advise", "postgres", "--apply", "--dsn", &at("user=postgres dbname=postgres")]);
+    let output = command.env_remove("HOME").env_remove("XDG_STATE_HOME").output().map_err(text)?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure(output.status.code() == Some(2) && told.contains("no HOME"), told)?;
+    ensure(output.stdout.is_empty(), "it has looked at the server first")?;
     Ok(())
 }
 
@@ -245,6 +269,10 @@ fn what_helps(case: &Case) -> Result<(), String> {
         return Ok(());
     }
     let mut site = site(case, Disk::Steady(20))?;
+    // One in which nothing is found any more does not keep the others from being compared.
+    for statement in TABLE.replace("rows", "gone").split(";\n").chain(["delete from gone"]) {
+        site.rows(statement)?;
+    }
     site.set("work_mem = '8MB'")?;
     site.set("effective_io_concurrency = 0")?;
     site.set("statement_timeout = '1min'")?;
@@ -262,6 +290,8 @@ fn what_helps(case: &Case) -> Result<(), String> {
         setting == EFFECTIVE && ["16", "64", "256"].contains(&&**advised),
         format!("{proposals:?}"),
     )?;
+    let gone = "bitmap of public.gone by key is left out: it has found no rows";
+    ensure(printed.replace("\n ", "").contains(gone), printed.clone())?;
     let paste = format!("ALTER SYSTEM SET effective_io_concurrency = '{advised}';");
     ensure(
         printed.contains(&paste) && printed.contains("SELECT pg_reload_conf();"),
@@ -283,9 +313,11 @@ fn what_helps(case: &Case) -> Result<(), String> {
     let mut fresh = site.server.connect("postgres", &[]).map_err(text)?;
     let now = fresh.rows("show effective_io_concurrency").map_err(text)?;
     ensure(now == [advised.clone()], format!("{now:?}"))?;
-    // The second finds the first.
-    let (_, told) = site.ends_with(2, &["--from", json, "--apply"])?;
-    ensure(told.contains("an earlier --apply"), told)?;
+    // The second finds the first, before it measures.
+    for arguments in [&["--from", json, "--apply"][..], &["--apply"]] {
+        let (printed, told) = site.ends_with(2, arguments)?;
+        ensure(told.contains("an earlier --apply") && printed.is_empty(), printed + &told)?;
+    }
     site.ends_with(0, &["--rollback"])?;
     ensure(site.states() == 0, "a state is left")?;
     site.is_as(&before, "after --rollback")
@@ -304,21 +336,59 @@ fn what_does_not_help(case: &Case) -> Result<(), String> {
     site.is_as(&before, "after nothing was proposed")
 }
 
+fn takes_too_long(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.set("effective_io_concurrency = 1")?;
+    let queries = site.path("queries.sql");
+    let pause = |old: &str, new: &str| {
+        format!(
+            "select pg_sleep(case current_setting('{EFFECTIVE}') when '1' then {old} else {new} end);\n"
+        )
+    };
+    let json = site.path("advice.json");
+    let arguments = [
+        "--queries",
+        queries.to_str().unwrap(),
+        "--json",
+        json.to_str().unwrap(),
+        "--rounds",
+        "3",
+        "--statement-timeout",
+        "400ms",
+    ];
+    // What gains is proposed, but not if it keeps another one from its end.
+    fs::write(&queries, pause("0.05", "0.01")).map_err(text)?;
+    let (printed, _) = site.ends_with(0, &arguments)?;
+    ensure(proposed(&report(&json)?).len() == 1, printed)?;
+    fs::write(&queries, pause("0.05", "0.01") + &pause("0.01", "9")).map_err(text)?;
+    let (printed, _) = site.ends_with(0, &arguments)?;
+    let found = report(&json)?;
+    let misses = found["verdicts"].as_array().unwrap().iter().any(|it| it["verdict"] == "misses");
+    ensure(misses && proposed(&found).is_empty(), format!("[PRV-3] {printed}"))?;
+    ensure(printed.contains("line 2 takes longer than --statement-timeout"), printed)
+}
+
 /// A file of proposals as a run on this server writes it, to set so much of it.
 fn proposals(site: &mut Site, settings: &[(&str, &str)]) -> Result<String, String> {
-    let identity = site.rows("select system_identifier from pg_control_system()")?;
-    let port = site.rows("show port")?;
-    let proposal = |(setting, advised): &(&str, &str)| {
-        serde_json::json!({
+    let identity = site.rows(
+        "select json_build_object('system_identifier', system_identifier::text, 'port', current_setting('port'), \
+         'data_directory', current_setting('data_directory'), 'address', current_setting('unix_socket_directories'), \
+         'standby', false) from pg_control_system()",
+    )?;
+    let identity: Value = serde_json::from_str(&identity[0]).map_err(text)?;
+    let mut all: Vec<Value> = Vec::new();
+    for (setting, advised) in settings {
+        let current =
+            site.rows(&format!("select setting from pg_settings where name = '{setting}'"))?;
+        all.push(serde_json::json!({
             "tablespace": null, "proved": true, "not_applied": null, "experiment": "advise", "setting": setting,
-            "applies_to": "PostgreSQL 14-18", "current": "1", "advised": advised, "gain": 2.0, "gain_low": 1.9,
+            "applies_to": "PostgreSQL 14-18", "current": current[0], "advised": advised, "gain": 2.0, "gain_low": 1.9,
             "gain_high": 2.1, "confidence": "high", "evidence": "",
-        })
-    };
-    let all: Vec<Value> = settings.iter().map(proposal).collect();
-    let server = serde_json::json!({"system_identifier": identity[0], "port": port[0]});
+        }));
+    }
+    let server = serde_json::json!({"identity": identity});
     let whole =
-        serde_json::json!({"schema": "forebay-advise/1", "server": server, "proposals": all});
+        serde_json::json!({"schema": "forebay-advise/2", "server": server, "proposals": all});
     let path = site.path("proposals.json");
     fs::write(&path, whole.to_string()).map_err(text)?;
     Ok(path.to_str().unwrap().to_owned())
@@ -422,7 +492,16 @@ fn taking_back(case: &Case) -> Result<(), String> {
     // An administrator goes on in the meantime.
     site.set("log_line_prefix = '%t '")?;
     site.set("geqo_threshold = 9")?;
-    site.ends_with(0, &["--rollback"])?;
+    site.set("session_preload_libraries = 'auto_explain'")?;
+    site.rows("alter system reset seq_page_cost")?;
+    let (_, told) = site.ends_with(0, &["--rollback"])?;
+    let left = [
+        "session_preload_libraries is left",
+        "'auto_explain'",
+        "seq_page_cost is left",
+        "no value",
+    ];
+    ensure(left.iter().all(|words| told.contains(words)), told)?;
     let now = site.settings()?.1;
     let entries: Vec<&str> = now.lines().filter(|line| !line.starts_with('#')).collect();
     let expected = [
@@ -431,10 +510,23 @@ fn taking_back(case: &Case) -> Result<(), String> {
         "log_line_prefix = '%t '",
         "temp_tablespaces = '\"\"'",
         "search_path = '\"$user\", public'",
-        "seq_page_cost = '1.1'",
         "geqo_threshold = '9'",
+        "session_preload_libraries = 'auto_explain'",
     ];
     ensure(entries == expected, format!("{entries:#?}"))?;
+    // What has changed since it was measured is not set.
+    let file = proposals(&mut site, &[("geqo_threshold", "10"), ("work_mem", "9MB")])?;
+    site.set("work_mem = '6MB'")?;
+    let before = site.settings()?;
+    let (_, told) = site.ends_with(2, &["--from", &file, "--apply"])?;
+    ensure(told.contains("work_mem is '6144' by now"), told)?;
+    site.is_as(&before, "after a change of somebody's")?;
+    // Nor what is hidden by now.
+    let file = proposals(&mut site, &[("work_mem", "9MB")])?;
+    site.rows("alter role postgres set work_mem = '6MB'")?;
+    let (_, told) = site.ends_with(2, &["--from", &file, "--apply"])?;
+    ensure(told.contains("its value comes from: user"), told)?;
+    site.rows("alter role postgres reset work_mem")?;
     // One that the server refuses is taken back with those before it.
     let before = site.settings()?;
     let file = proposals(&mut site, &[("work_mem", "9MB"), (EFFECTIVE, "100000")])?;
@@ -442,6 +534,144 @@ fn taking_back(case: &Case) -> Result<(), String> {
     ensure(told.contains("effective_io_concurrency = 100000"), told)?;
     ensure(site.states() == 0, "a state is left")?;
     site.is_as(&before, "after a refusal")
+}
+
+fn there_twice(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    let path = site.server.data_directory().join("postgresql.auto.conf");
+    let by_hand = "Log_Line_Prefix = 'a '\nwork_mem = 5MB\nCluster_Name = 'no'\nlog_line_prefix = 'b '\n\
+                   geqo_threshold = 5\nWork_Mem = '6MB'\n";
+    fs::write(&path, by_hand).map_err(text)?;
+    site.reload()?;
+    let file = proposals(&mut site, &[("work_mem", "9MB")])?;
+    site.ends_with(0, &["--from", &file, "--apply"])?;
+    // So that the entries before it are put in order.
+    site.rows("alter system set log_line_prefix = 'c '")?;
+    let entries = fs::read_to_string(&path).map_err(text)? + "geqo_threshold = 6\n";
+    fs::write(&path, entries).map_err(text)?;
+    site.ends_with(0, &["--rollback"])?;
+    let now = site.settings()?.1;
+    let entries: Vec<&str> = now.lines().filter(|line| !line.starts_with('#')).collect();
+    let value = |name: &str| {
+        let named = |line: &&&str| line.to_lowercase().starts_with(name);
+        entries.iter().rfind(named).and_then(|line| line.split('\'').nth(1))
+    };
+    let values = ["log_line_prefix", "work_mem", "cluster_name", "geqo_threshold"].map(value);
+    ensure(
+        values == [Some("c "), Some("6MB"), Some("no"), Some("6")],
+        format!("[APL-5] {values:?}\n{now}"),
+    )
+}
+
+fn another_server(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.set("work_mem = '7MB'")?;
+    let file = proposals(&mut site, &[("work_mem", "9MB")])?;
+    // As if it were of another server, which differs in no more than this.
+    let others = |path: &Path, at: &str, field: &str, value: Value| -> Result<String, String> {
+        let whole = fs::read_to_string(path).map_err(text)?;
+        let mut edited: Value = serde_json::from_str(&whole).map_err(text)?;
+        edited.pointer_mut(at).unwrap()[field] = value;
+        fs::write(path, edited.to_string()).map_err(text)?;
+        Ok(whole)
+    };
+    let before = site.settings()?;
+    let fields = || {
+        [
+            ("standby", Value::Bool(true), "a standby"),
+            ("data_directory", "/elsewhere".into(), "/elsewhere"),
+            ("address", "192.0.2.1".into(), "192.0.2.1"),
+        ]
+    };
+    for (field, value, words) in fields() {
+        let whole = others(Path::new(&file), "/server/identity", field, value)?;
+        let (_, told) = site.ends_with(2, &["--from", &file, "--apply"])?;
+        ensure(
+            told.contains("of another server") && told.contains(words),
+            format!("[APL-4] {told}"),
+        )?;
+        fs::write(&file, whole).map_err(text)?;
+    }
+    site.is_as(&before, "after another server's advice")?;
+    site.ends_with(0, &["--from", &file, "--apply"])?;
+    let set = site.settings()?;
+    let states = fs::read_dir(site.path("state")).map_err(text)?;
+    let state = states.flatten().next().ok_or("there is no state")?.path();
+    for (field, value, words) in fields() {
+        let whole = others(&state, "/server", field, value)?;
+        let (_, told) = site.ends_with(2, &["--rollback"])?;
+        ensure(
+            told.contains("of another server") && told.contains(words),
+            format!("[APL-4] {told}"),
+        )?;
+        ensure(state.exists(), "[APL-4] the state is gone")?;
+        site.is_as(&set, "after another server's --rollback")?;
+        fs::write(&state, whole).map_err(text)?;
+    }
+    site.ends_with(0, &["--rollback"])?;
+    site.is_as(&before, "after --rollback")
+}
+
+fn keeps_out(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.set("work_mem = '7MB'")?;
+    let before = site.settings()?;
+    let file =
+        proposals(&mut site, &[("session_preload_libraries", "not_there"), ("work_mem", "9MB")])?;
+    let (_, told) = site.ends_with(2, &["--from", &file, "--apply"])?;
+    ensure(told.contains("no new session") && told.contains("not_there"), told)?;
+    ensure(site.states() == 0, "a state is left")?;
+    site.is_as(&before, "after a library that is not there")
+}
+
+/// Hands connections on to the server, without the options that a session is to start with.
+fn drop_options(listener: &UnixListener, server: &Path) -> std::io::Result<()> {
+    loop {
+        let mut client = listener.accept()?.0;
+        let mut length = [0; 4];
+        client.read_exact(&mut length)?;
+        let mut start = vec![0; u32::from_be_bytes(length) as usize - 4];
+        client.read_exact(&mut start)?;
+        let words: Vec<&[u8]> = start[4..].split(|byte| *byte == 0).collect();
+        let mut kept = start[..4].to_vec();
+        for pair in words.chunks(2).filter(|pair| pair.len() == 2 && !pair[0].is_empty()) {
+            if pair[0] != b"options" {
+                kept.extend([pair[0], b"\0", pair[1], b"\0"].concat());
+            }
+        }
+        kept.push(0);
+        let mut upstream = UnixStream::connect(server)?;
+        upstream.write_all(&u32::try_from(kept.len() + 4).unwrap().to_be_bytes())?;
+        upstream.write_all(&kept)?;
+        let (mut from, mut to) = (upstream.try_clone()?, client.try_clone()?);
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut client, &mut upstream);
+            upstream.shutdown(std::net::Shutdown::Both)
+        });
+    }
+}
+
+fn drops_options(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    let port = site.rows("show port")?.remove(0);
+    let name = format!(".s.PGSQL.{port}");
+    let server = site.server.data_directory().with_file_name("s").join(&name);
+    let listener = UnixListener::bind(site.path(&name)).map_err(text)?;
+    std::thread::spawn(move || drop_options(&listener, &server));
+    let dsn =
+        format!("host={} port={port} user=postgres dbname=postgres", site.scratch.path().display());
+    for arguments in [&["--rounds", "3"][..], &["--rollback"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(["advise", "postgres", "--dsn", &dsn, "--state"]).arg(site.path("state"));
+        let output = command.args(arguments).output().map_err(text)?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        ensure(
+            output.status.code() == Some(2) && told.contains("connect to the server itself"),
+            format!("[CON-1] {}: {told}", output.status),
+        )?;
+    }
+    Ok(())
 }
 
 fn signal(child: &Child, signal: Signal) {

@@ -2,16 +2,20 @@
 //!
 //! ALTER SYSTEM writes postgresql.auto.conf, whole and at once, and a reload makes it count. Before the first one, the
 //! file's entries as the server reads them are written to a state file and synced, with what is about to be
-//! set. Taking back means: our settings as they were there, or gone, and the entries in the order in which they
-//! were, for a setting's line in that file is part of pg_settings. What somebody else has set there since stays.
+//! set. Taking back means: our settings as they were there, or gone; what somebody else has set there since
+//! stays, also where it is one of ours. Then the entries are put in the order in which they were, for a
+//! setting's line in that file is part of pg_settings; that much is done as far as it goes.
 //!
 //! Invariants:  [APL-1] the state file is durable before anything is set, and goes only after all is taken back
 //!              [APL-2] an --apply that does not come to its end, by an error or Ctrl-C, takes back what it has set
 //!              [APL-3] nothing is set once taking back has begun
+//!              [APL-4] the session that writes is on the server that is meant
+//!              [APL-5] an entry that is not ours is never set to another value than it has
 //! Concurrency: a second Ctrl-C takes back on another thread, by a session of its own; the lock around each
 //!              change keeps the two apart.
 //! Failure:     a kill leaves the state file, by which --rollback, as often as it takes, takes back.
-//! Source:      PostgreSQL, guc.c: ALTER SYSTEM replaces an entry by one at the end of the file.
+//! Source:      PostgreSQL, guc.c: ALTER SYSTEM replaces all entries of a name, in any case, by one at the end of
+//!              the file; of several the last counts. utility.c: ALTER SYSTEM is no change that a read-only transaction refuses.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -20,20 +24,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use postgres::Client;
 use postgres::config::Config;
-use postgres::{Client, NoTls};
 use serde::{Deserialize, Serialize};
 
-use super::connection::{Connection, Row, SESSION};
-use super::server::Server;
+use super::connection::{Refused, Row, rows, session};
+use super::propose::overridden;
+use super::server::Identity;
 use crate::bad_input;
 use crate::interrupt::{self, Cleanup};
 use crate::output::tell;
+use crate::report::Advice;
 
 /// Settings that are lists of names: each name is a word of its own to ALTER SYSTEM. Source: GUC_LIST_QUOTE in
 /// PostgreSQL's guc_tables.c.
-const LISTS: [&str; 6] = [
+const LISTS: [&str; 7] = [
     "local_preload_libraries",
+    "oauth_validator_libraries",
     "search_path",
     "session_preload_libraries",
     "shared_preload_libraries",
@@ -45,7 +52,7 @@ const LISTS: [&str; 6] = [
 const RELOAD: Duration = Duration::from_secs(10);
 
 /// The schema of a state file.
-const SCHEMA: &str = "forebay-advise-state/1";
+const SCHEMA: &str = "forebay-advise-state/2";
 
 /// An entry of postgresql.auto.conf.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,19 +61,11 @@ struct Entry {
     value: String,
 }
 
-/// A session that may change settings.
-fn writing(config: &Config) -> anyhow::Result<Client> {
-    let mut client = config.connect(NoTls)?;
-    client.batch_execute(SESSION)?;
-    Ok(client)
-}
-
 /// What there was before, and what is set.
 #[derive(Debug, Serialize, Deserialize)]
 struct State {
     schema: String,
-    system_identifier: String,
-    port: String,
+    server: Identity,
     /// All entries of postgresql.auto.conf, in their order.
     before: Vec<Entry>,
     set: Vec<Entry>,
@@ -76,7 +75,7 @@ struct State {
 ///
 /// # Errors
 /// There is no home directory.
-pub(super) fn state_file(server: &Server, directory: Option<&Path>) -> anyhow::Result<PathBuf> {
+pub(super) fn state_file(server: &Identity, directory: Option<&Path>) -> anyhow::Result<PathBuf> {
     let variable =
         |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let standard = || {
@@ -90,52 +89,63 @@ pub(super) fn state_file(server: &Server, directory: Option<&Path>) -> anyhow::R
     Ok(directory.join(format!("advise-{}-{}.json", server.system_identifier, server.port)))
 }
 
-/// Sets `changes`, each a name and a value, for good. Returns what can only count after a restart.
-///
 /// # Errors
-/// [`BadInput`](crate::BadInput) where something is applied already, or entries cannot be seen; else what went wrong,
-/// after all was taken back.
-pub(super) fn apply(
-    connection: &mut Connection,
-    config: &Config,
-    server: &Server,
-    file: &Path,
-    changes: &[(String, String)],
-) -> anyhow::Result<()> {
+/// [`BadInput`](crate::BadInput) where something is applied already.
+pub(super) fn is_free(file: &Path) -> anyhow::Result<()> {
     if file.exists() {
         bad_input!(
             "an earlier --apply is noted in {}: take it back with --rollback, or remove that file to keep what it has set",
             file.display()
         );
     }
-    let before = match connection.rows(ENTRIES) {
-        Ok(rows) => rows.iter().map(entry).collect(),
-        Err(error) if error.is::<super::connection::Refused>() => {
+    Ok(())
+}
+
+/// Sets `changes` for good on `server`.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput) where something is applied already, the server is another one or not as it was when it
+/// was measured, or entries cannot be seen; else what went wrong, after all was taken back.
+pub(super) fn apply(
+    config: &Config,
+    server: &Identity,
+    file: &Path,
+    changes: &[&Advice],
+) -> anyhow::Result<()> {
+    is_free(file)?;
+    let mut client = session(config)?;
+    let here = Identity::read(&mut client)?;
+    if let Some(how) = server.differs(&here) {
+        bad_input!("the advice is of another server: {how}"); // [APL-4]
+    }
+    let before = match entries(&mut client) {
+        Ok(entries) => entries,
+        Err(error) if error.is::<Refused>() => {
             bad_input!(
                 "--apply: this role may not see what is set in postgresql.auto.conf ({error}); connect as a superuser"
             )
         }
         Err(error) => return Err(error),
     };
+    for change in changes {
+        is_as_measured(&mut client, change)?;
+    }
     let set: Vec<Entry> = changes
         .iter()
-        .map(|(name, value)| Entry { name: name.clone(), value: value.clone() })
+        .map(|change| Entry {
+            name: change.setting.to_ascii_lowercase(),
+            value: change.advised.clone(),
+        })
         .collect();
-    let state = State {
-        schema: SCHEMA.to_owned(),
-        system_identifier: server.system_identifier.clone(),
-        port: server.port.clone(),
-        before,
-        set,
-    };
-    write_durably(file, &state)?; // [APL-1]
-    let turn = Arc::new(Mutex::new(Turn { ended: false }));
+    let state = State { schema: SCHEMA.to_owned(), server: here, before, set };
+    let turn = Arc::new(Mutex::new(Turn { noted: false, ended: false }));
     let guard = {
         let (turn, config, file) = (Arc::clone(&turn), config.clone(), file.to_owned());
         Cleanup::new(move || {
             let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
             if !std::mem::replace(&mut turn.ended, true)
-                && let Err(error) = take_back(&config, &file)
+                && turn.noted
+                && let Err(error) = session(&config).and_then(|mut it| take_back(&mut it, &file))
             {
                 tell(&format!(
                     "not taken back: {error:#}; once the server can be reached: --rollback"
@@ -143,100 +153,199 @@ pub(super) fn apply(
             }
         })
     };
-    let done = (|| {
-        let mut client = writing(config)?;
-        for Entry { name, value } in &state.set {
-            interrupt::check()?;
-            let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-            anyhow::ensure!(!turn.ended, "[APL-3]");
-            client
-                .batch_execute(&alter(name, Some(value)))
-                .with_context(|| format!("the server does not take {name} = {value}"))?;
-        }
-        client.batch_execute("select pg_reload_conf()")?;
-        counts(&mut client, &state.set)?;
-        interrupt::check()?;
-        anyhow::Ok(())
-    })();
-    if done.is_ok() {
-        turn.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+    let done = set_all(&mut client, config, file, &state, &turn);
+    {
+        let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was set may keep anybody from a new session: by the one that is open, if it is. Else by a new one, below.
+        turn.ended =
+            turn.ended || !turn.noted || done.is_ok() || take_back(&mut client, file).is_ok();
     }
     drop(guard); // [APL-2]
     done
 }
 
-/// Whether taking back, or the end, has come.
+/// How far it is.
 struct Turn {
+    /// Whether the state is written, so that there is something to take back.
+    noted: bool,
+    /// Whether taking back, or the end, has come.
     ended: bool,
+}
+
+/// Notes `state` in `file`, sets what it has, and sees to it that it counts.
+fn set_all(
+    client: &mut Client,
+    config: &Config,
+    file: &Path,
+    state: &State,
+    turn: &Mutex<Turn>,
+) -> anyhow::Result<()> {
+    interrupt::check()?;
+    {
+        let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        anyhow::ensure!(!turn.ended, "[APL-3]");
+        write_durably(file, state)?; // [APL-1]
+        turn.noted = true;
+    }
+    for Entry { name, value } in &state.set {
+        interrupt::check()?;
+        let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        anyhow::ensure!(!turn.ended, "[APL-3]");
+        rows(client, &alter(name, Some(value)))
+            .with_context(|| format!("the server does not take {name} = {value}"))?;
+    }
+    wait_for_reload(client)?;
+    for Entry { name, value } in &state.set {
+        let taken = setting(client, name)?;
+        anyhow::ensure!(
+            taken.is_some_and(|(_, source)| source == "configuration file"),
+            "the server does not take {name} = {value} from its files"
+        );
+    }
+    if state.set.iter().any(|entry| entry.name.ends_with("_preload_libraries")) {
+        session(config).context("with these libraries there is no new session")?;
+    }
+    interrupt::check()?;
+    Ok(())
+}
+
+/// The value of a setting, and where it comes from.
+fn setting(client: &mut Client, name: &str) -> anyhow::Result<Option<(String, String)>> {
+    let name = quoted(name);
+    let found = rows(
+        client,
+        &format!("select setting, source from pg_settings where lower(name) = lower({name})"),
+    )?;
+    Ok(found.first().map(|row| (row.text(0).to_owned(), row.text(1).to_owned())))
+}
+
+/// Refuses what was not measured against the value that the server has now, or would not count any more.
+fn is_as_measured(client: &mut Client, change: &Advice) -> anyhow::Result<()> {
+    let name = &change.setting;
+    let Some((value, source)) = setting(client, name)? else {
+        bad_input!("the server has no setting {name}");
+    };
+    let current = change.current.as_deref().unwrap_or("");
+    if !is_same(name, current, &value) {
+        bad_input!("{name} is '{value}' by now, and the advice is for '{current}': measure again");
+    }
+    if let Some(why) = overridden(&source) {
+        bad_input!("{name} is not to be set: {why}");
+    }
+    Ok(())
 }
 
 /// Takes back what --apply has noted in `file`.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) where nothing is noted; else what went wrong.
-pub(super) fn rollback(config: &Config, server: &Server, file: &Path) -> anyhow::Result<()> {
+/// [`BadInput`](crate::BadInput) where nothing is noted, or for another server; else what went wrong.
+pub(super) fn rollback(config: &Config, file: &Path) -> anyhow::Result<()> {
     if !file.exists() {
         bad_input!(
             "nothing is noted in {}: no --apply of this user's is in effect on this server",
             file.display()
         );
     }
-    let state = read(file)?;
-    if (&state.system_identifier, &state.port) != (&server.system_identifier, &server.port) {
-        bad_input!("{} is of another server", file.display());
-    }
-    take_back(config, file)
+    take_back(&mut session(config)?, file)
 }
 
 /// Takes back what `file` has noted. As good a second time, also from the middle.
-fn take_back(config: &Config, file: &Path) -> anyhow::Result<()> {
+fn take_back(client: &mut Client, file: &Path) -> anyhow::Result<()> {
     let state = read(file)?;
-    let mut client = writing(config)?;
-    let current = entries(&mut client)?;
-    for statement in steps(&state, &current) {
-        client.batch_execute(&statement)?;
+    if let Some(how) = state.server.differs(&Identity::read(client)?) {
+        bad_input!("{} is of another server: {how}", file.display()); // [APL-4]
     }
-    client.batch_execute("select pg_reload_conf()")?;
-    let ours = |entry: &&Entry| state.set.iter().any(|set| set.name == entry.name);
-    let wanted: Vec<Entry> = state.before.iter().filter(ours).cloned().collect();
-    anyhow::ensure!(
-        entries(&mut client)?.iter().filter(ours).eq(&wanted),
-        "the server has not taken it back"
-    );
-    wait_for_reload(&mut client)?;
+    let current = entries(client)?;
+    let mut ours = Vec::new();
+    for set in &state.set {
+        let (now, before) = (find(&current, &set.name), find(&state.before, &set.name));
+        if same(now, before) {
+            ours.push(set);
+        } else if same(now, Some(set)) {
+            rows(client, &alter(&set.name, before.map(|it| it.value.as_str())))?;
+            ours.push(set);
+        } else {
+            let now = now.map_or("no value there".to_owned(), |it| format!("'{}'", it.value));
+            tell(&format!(
+                "{} is left as it is: somebody has given it {now} since --apply",
+                set.name
+            ));
+        }
+    }
+    wait_for_reload(client)?;
+    let current = entries(client)?;
+    for set in ours {
+        anyhow::ensure!(
+            same(find(&current, &set.name), find(&state.before, &set.name)),
+            "the server has not taken back {}",
+            set.name
+        );
+    }
+    if let Err(error) = put_in_order(client, &state.before, current) {
+        tell(&format!(
+            "the entries of postgresql.auto.conf are not in the order in which they were: {error:#}"
+        ));
+    }
     fs::remove_file(file).with_context(|| format!("cannot remove {}", file.display()))?;
     sync_directory(file)
 }
 
-/// The statements that lead from the entries `current` to those before, with what others have set since.
-fn steps(state: &State, current: &[Entry]) -> Vec<String> {
-    let is_ours = |entry: &Entry| state.set.iter().any(|set| set.name == entry.name);
-    // As before, with others' values of now, and with what others have added at the end.
-    let mut wanted: Vec<Entry> = Vec::new();
-    for entry in &state.before {
-        if is_ours(entry) {
-            wanted.push(entry.clone());
-        } else {
-            wanted.extend(current.iter().find(|now| now.name == entry.name).cloned());
-        }
-    }
-    let is_new =
-        |entry: &&Entry| !is_ours(entry) && wanted.iter().all(|other| other.name != entry.name);
-    let new: Vec<Entry> = current.iter().filter(is_new).cloned().collect();
-    wanted.extend(new);
-    let mut statements: Vec<String> = Vec::new();
-    let gone = |entry: &&Entry| wanted.iter().all(|other| other.name != entry.name);
-    statements.extend(current.iter().filter(gone).map(|entry| alter(&entry.name, None)));
+/// Puts the entries in the order that those before had, and those that are new behind them, all with the values that they have.
+fn put_in_order(
+    client: &mut Client,
+    before: &[Entry],
+    mut current: Vec<Entry>,
+) -> anyhow::Result<()> {
+    let wanted = in_order(before, &current);
     // Who is set goes to the end: from the first entry that is not in its place on, all are set in their order.
-    let left: Vec<&Entry> = current.iter().filter(|entry| !gone(entry)).collect();
-    let kept = left.iter().zip(&wanted).take_while(|(now, wanted)| *now == wanted).count();
-    statements.extend(wanted[kept..].iter().map(|entry| alter(&entry.name, Some(&entry.value))));
-    statements
+    let kept = current.iter().zip(&wanted).take_while(|(now, wanted)| now == wanted).count();
+    if kept == wanted.len() {
+        return Ok(());
+    }
+    // Somebody's entry may hold a password, which is for no log. Only superusers may say so, and no one else goes on.
+    rows(
+        client,
+        "set log_statement = 'none'; set log_min_duration_statement = -1; set log_min_error_statement = 'panic'",
+    )?;
+    for entry in &wanted[kept..] {
+        anyhow::ensure!(
+            find(&current, &entry.name) == Some(entry),
+            "somebody is changing them" // [APL-5]
+        );
+        rows(client, &alter(&entry.name, Some(&entry.value)))
+            .with_context(|| entry.name.clone())?;
+        current = entries(client)?;
+    }
+    wait_for_reload(client)
+}
+
+/// The entries `current` in the order of those before; new ones at the end.
+fn in_order(before: &[Entry], current: &[Entry]) -> Vec<Entry> {
+    let mut wanted: Vec<Entry> =
+        before.iter().filter_map(|entry| find(current, &entry.name)).cloned().collect();
+    wanted.extend(current.iter().filter(|entry| find(before, &entry.name).is_none()).cloned());
+    wanted
+}
+
+fn find<'e>(entries: &'e [Entry], name: &str) -> Option<&'e Entry> {
+    entries.iter().find(|entry| entry.name == name)
+}
+
+/// Whether an entry is as another, or both are none.
+fn same(one: Option<&Entry>, other: Option<&Entry>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => is_same(&one.name, &one.value, &other.value),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+/// Whether two values of the setting `name` are the same: of a list, word by word.
+fn is_same(name: &str, one: &str, other: &str) -> bool {
+    one == other || LISTS.contains(&name) && words(one) == words(other)
 }
 
 /// ALTER SYSTEM, to a value or to none.
 fn alter(name: &str, value: Option<&str>) -> String {
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     // A name may have a dot between two words.
     let name = name
         .split('.')
@@ -254,6 +363,10 @@ fn alter(name: &str, value: Option<&str>) -> String {
     }
 }
 
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
 /// The names of a list, which are between double quotes where they need be.
 fn words(list: &str) -> Vec<String> {
     let mut words = vec![String::new()];
@@ -269,46 +382,30 @@ fn words(list: &str) -> Vec<String> {
     words
 }
 
-/// The entries of postgresql.auto.conf, in their order.
-const ENTRIES: &str = "select name, setting from pg_file_settings where sourcefile ~ '/postgresql\\.auto\\.conf$' order by sourceline";
-
-fn entry(row: &Row) -> Entry {
-    Entry { name: row.text(0).to_owned(), value: row.text(1).to_owned() }
-}
-
+/// The entries of postgresql.auto.conf, in their order: of several of one name the last, which counts.
 fn entries(client: &mut Client) -> anyhow::Result<Vec<Entry>> {
-    let rows = client.query(ENTRIES, &[])?;
-    Ok(rows
-        .iter()
-        .map(|row| Entry {
-            name: row.get(0),
-            value: row.get::<_, Option<String>>(1).unwrap_or_default(),
-        })
-        .collect())
-}
-
-/// Waits until what was `set` counts.
-fn counts(client: &mut Client, set: &[Entry]) -> anyhow::Result<()> {
-    wait_for_reload(client)?;
-    for Entry { name, value } in set {
-        let row = client.query_one(
-            "select exists (select from pg_settings where name = $1 and source = 'configuration file')",
-            &[name],
-        )?;
-        let taken: bool = row.get(0);
-        anyhow::ensure!(taken, "the server does not take {name} = {value} from its files");
-    }
-    Ok(())
+    let found = rows(
+        client,
+        "select distinct on (lower(name)) lower(name), setting, sourceline from pg_file_settings \
+         where sourcefile ~ '/postgresql\\.auto\\.conf$' and name is not null order by lower(name), sourceline desc",
+    )?;
+    let line = |row: &Row| row.number::<i64>(2);
+    let mut found: Vec<&Row> = found.iter().collect();
+    found.sort_by_key(|row| line(row));
+    let entry = |row: &Row| Entry { name: row.text(0).to_owned(), value: row.text(1).to_owned() };
+    Ok(found.into_iter().map(entry).collect())
 }
 
 /// Waits until the server has read its files again, which it does a moment after it was asked.
 fn wait_for_reload(client: &mut Client) -> anyhow::Result<()> {
     let until = Instant::now() + RELOAD;
-    let before: String = client.query_one("select pg_conf_load_time()::text", &[])?.get(0);
-    client.batch_execute("select pg_reload_conf()")?;
+    let loaded = |client: &mut Client| -> anyhow::Result<Option<String>> {
+        Ok(rows(client, "select pg_conf_load_time()")?.first().and_then(|row| row.some(0)))
+    };
+    let before = loaded(client)?;
+    rows(client, "select pg_reload_conf()")?;
     loop {
-        let now: String = client.query_one("select pg_conf_load_time()::text", &[])?.get(0);
-        if now != before {
+        if loaded(client)? != before {
             return Ok(());
         }
         anyhow::ensure!(
@@ -336,7 +433,7 @@ fn write_durably(file: &Path, state: &State) -> anyhow::Result<()> {
         let mut unnamed = tempfile::NamedTempFile::new_in(directory)?;
         unnamed.write_all(serde_json::to_string_pretty(state)?.as_bytes())?;
         unnamed.as_file().sync_all()?;
-        unnamed.persist(file)?;
+        unnamed.persist_noclobber(file)?;
         Ok(())
     };
     if let Err(error) = kept() {

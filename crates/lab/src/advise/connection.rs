@@ -26,10 +26,13 @@ use crate::{BadInput, bad_input};
 /// Where servers of Linux distributions, and of PostgreSQL's own build, have their sockets.
 const SOCKET_DIRECTORIES: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
 
-/// What the settings of our sessions are: a server that loses us gives up within a second, and nobody waits for our
-/// locks or we long for theirs.
-pub(super) const SESSION: &str = "set standard_conforming_strings = on; set client_connection_check_interval = '1s'; set idle_in_transaction_session_timeout = '60s'; \
-                       set lock_timeout = '1s'; set statement_timeout = '30s'";
+/// The settings of our sessions, as startup options: nobody's session behind a pooler has them left. A server that loses us
+/// gives up within a second, and nobody waits for our locks or we long for theirs.
+const OPTIONS: &str = "-c default_transaction_read_only=on -c standard_conforming_strings=on -c client_connection_check_interval=1s \
+                       -c idle_in_transaction_session_timeout=60s -c lock_timeout=1s -c statement_timeout=30s";
+
+/// The one of them that PostgreSQL 13 and older refuse to know.
+const SINCE_14: &str = "client_connection_check_interval";
 
 /// How often it is looked for Ctrl-C while a statement runs.
 const LOOK: Duration = Duration::from_millis(20);
@@ -83,6 +86,9 @@ pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
         config.connect_timeout(Duration::from_secs(10));
     }
     config.application_name("forebay advise");
+    // After the user's own, of which the last counts.
+    let options = config.get_options().map_or_else(String::new, |given| format!("{given} "));
+    config.options(&(options + OPTIONS));
     Ok(config)
 }
 
@@ -100,6 +106,40 @@ pub(super) fn is_local(config: &Config) -> bool {
     } else {
         addresses.iter().all(std::net::IpAddr::is_loopback)
     }
+}
+
+/// A session of which it is sure that it has its [`OPTIONS`] [CON-1].
+///
+/// # Errors
+/// [`BadInput`], [`Interrupted`], or [`Refused`].
+pub(super) fn session(config: &Config) -> anyhow::Result<Client> {
+    let mut client = config.connect(NoTls).map_err(|error| refused(config, &error))?;
+    let shown = rows(&mut client, "show default_transaction_read_only")?;
+    if shown.first().is_none_or(|row| row.text(0) != "on") {
+        bad_input!(
+            "what is there does not hand the session's options on to the server, as poolers do: connect to the server itself"
+        );
+    }
+    Ok(client)
+}
+
+/// The rows of the last of our own statements in `sql` that has any.
+///
+/// # Errors
+/// [`Refused`].
+pub(super) fn rows(client: &mut Client, sql: &str) -> anyhow::Result<Vec<Row>> {
+    read(client, sql).map_err(|error| failed(&error))
+}
+
+fn read(client: &mut Client, sql: &str) -> Result<Vec<Row>, postgres::Error> {
+    let mut rows = Vec::new();
+    for message in client.simple_query(sql)? {
+        if let SimpleQueryMessage::Row(row) = message {
+            let columns = (0..row.len()).map(|column| Ok(row.try_get(column)?.map(str::to_owned)));
+            rows.push(Row(columns.collect::<Result<_, postgres::Error>>()?));
+        }
+    }
+    Ok(rows)
 }
 
 /// A session.
@@ -156,12 +196,7 @@ impl Connection {
     pub(super) fn open(config: &Config) -> anyhow::Result<Connection> {
         interrupt::check()?;
         let (running, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let mut client = config.connect(NoTls).map_err(|error| refused(config, &error))?;
-        // In one message with the rest, and the first statement of all.
-        client
-            .batch_execute("set default_transaction_read_only = on")
-            .map_err(|error| failed(&error))?; // [CON-1]
-        client.batch_execute(SESSION).map_err(|error| failed(&error))?;
+        let client = session(config)?;
         let token = client.cancel_token();
         let looks = (Arc::clone(&running), Arc::clone(&ended));
         let canceller = std::thread::spawn(move || {
@@ -196,14 +231,7 @@ impl Connection {
     /// # Errors
     /// [`Refused`], or [`Interrupted`].
     pub(super) fn rows(&mut self, sql: &str) -> anyhow::Result<Vec<Row>> {
-        let messages = self.during(|client| client.simple_query(sql))?;
-        let row = |message| match message {
-            SimpleQueryMessage::Row(row) => {
-                Some(Row((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect()))
-            }
-            _ => None,
-        };
-        Ok(messages.into_iter().filter_map(row).collect())
+        self.during(|client| read(client, sql))
     }
 
     /// The one row that `sql` has.
@@ -283,10 +311,40 @@ fn refused(config: &Config, error: &postgres::Error) -> anyhow::Error {
         ))
         .into();
     }
+    if is_too_old(error.code().map_or("", postgres::error::SqlState::code), &said) {
+        return BadInput(format!(
+            "the server at {host}, port {port}, is older than PostgreSQL 14; this command knows 14 to 18"
+        ))
+        .into();
+    }
     BadInput(if error.as_db_error().is_some() {
         format!("the server at {host}, port {port}, refuses the connection: {said}")
     } else {
         format!("cannot connect to a server at {host}, port {port}: {said}; name another with --dsn or PGHOST and PGPORT")
     })
     .into()
+}
+
+/// Whether a refused connection means that the server does not know [`SINCE_14`] yet.
+fn is_too_old(code: &str, said: &str) -> bool {
+    code == postgres::error::SqlState::UNDEFINED_OBJECT.code() && said.contains(SINCE_14)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_ours_come_after_the_users_and_tell_of_an_old_server() {
+        let config = config(Some("options='-c work_mem=1MB'")).unwrap();
+        let options = config.get_options().unwrap();
+        assert!(
+            options.starts_with("-c work_mem=1MB -c default_transaction_read_only=on "),
+            "[CON-1] {options}"
+        );
+        assert!(options.contains(&format!("-c {SINCE_14}=1s")));
+        let said = |name: &str| format!("unrecognized configuration parameter \"{name}\"");
+        assert!(is_too_old("42704", &said(SINCE_14)));
+        assert!(!is_too_old("42704", &said("work_memory")) && !is_too_old("22023", SINCE_14));
+    }
 }

@@ -26,10 +26,10 @@ use crate::output::{self, tell};
 use crate::report::{Advice, Record, Report, Verdict};
 use crate::run;
 use connection::Connection;
-use server::Server;
+use server::{Identity, Server};
 
 /// The schema of `--json`.
-const SCHEMA: &str = "forebay-advise/1";
+const SCHEMA: &str = "forebay-advise/2";
 
 /// What a run found.
 #[derive(Debug, Serialize)]
@@ -55,14 +55,13 @@ struct Findings {
 #[derive(Debug, Deserialize)]
 struct Earlier {
     schema: String,
-    server: Identity,
+    server: Measured,
     proposals: Vec<Proposal>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Identity {
-    system_identifier: String,
-    port: String,
+struct Measured {
+    identity: Identity,
 }
 
 /// A setting to change.
@@ -91,32 +90,31 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     let config = connection::config(args.dsn.as_deref())?;
     let mut connection = Connection::open(&config)?;
     let server = Server::read(&mut connection, &config, args.data_dir.as_deref())?;
-    let file = apply::state_file(&server, args.state.as_deref());
-    if args.rollback {
-        apply::rollback(&config, &server, &file?)?;
-        return output::print("Everything is set as it was before --apply.\n");
+    let identity = server.identity.clone();
+    if !args.apply && !args.rollback {
+        return measured(args, &config, connection, server).map(drop);
     }
+    let file = apply::state_file(&identity, args.state.as_deref())?;
+    if args.rollback {
+        apply::rollback(&config, &file)?;
+        return output::print("What --apply has set is taken back.\n");
+    }
+    apply::is_free(&file)?;
     let proposals = match &args.from {
-        Some(path) => earlier(path, &server)?,
+        Some(path) => earlier(path, &identity)?,
         None => measured(args, &config, connection, server)?,
     };
-    if !args.apply {
-        return Ok(());
-    }
-    let mut connection = Connection::open(&config)?;
-    let server = Server::read(&mut connection, &config, args.data_dir.as_deref())?;
-    let changes: Vec<(String, String)> = proposals
+    let changes: Vec<&Advice> = proposals
         .iter()
         .filter(|it| it.proved && it.tablespace.is_none() && it.not_applied.is_none()) // [ADP-1]
-        .map(|it| (it.advice.setting.clone(), it.advice.advised.clone()))
+        .map(|it| &it.advice)
         .collect();
     if changes.is_empty() {
         return output::print(
             "Nothing is set: no proposal is proved and can be set by ALTER SYSTEM.\n",
         );
     }
-    let file = file?;
-    apply::apply(&mut connection, &config, &server, &file, &changes)?;
+    apply::apply(&config, &identity, &file, &changes)?;
     output::print(&told::applied(&changes, &file))
 }
 
@@ -162,7 +160,7 @@ fn measured(
 }
 
 /// The proposals of an earlier run on this server.
-fn earlier(path: &std::path::Path, server: &Server) -> anyhow::Result<Vec<Proposal>> {
+fn earlier(path: &std::path::Path, server: &Identity) -> anyhow::Result<Vec<Proposal>> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) => bad_input!("--from {}: {error}", path.display()),
@@ -173,14 +171,11 @@ fn earlier(path: &std::path::Path, server: &Server) -> anyhow::Result<Vec<Propos
             bad_input!("--from {}: no file of --json of this command: {error}", path.display())
         }
     };
-    let Identity { system_identifier, port } = &earlier.server;
-    if earlier.schema != SCHEMA
-        || (system_identifier, port) != (&server.system_identifier, &server.port)
-    {
-        bad_input!(
-            "--from {}: it is of another server, or of another version of this command",
-            path.display()
-        );
+    if earlier.schema != SCHEMA {
+        bad_input!("--from {}: it is of another version of this command", path.display());
+    }
+    if let Some(how) = earlier.server.identity.differs(server) {
+        bad_input!("--from {}: it is of another server: {how}", path.display());
     }
     Ok(earlier.proposals)
 }

@@ -12,7 +12,7 @@ use super::connection::{Connection, Refused};
 use super::disks::{Disk, applies_to};
 use super::prove::{Proof, Site, Value};
 use super::query::{MADE, Query, Shape};
-use super::server::{EFFECTIVE, MAINTENANCE, Server, Setting, Table};
+use super::server::{EFFECTIVE, MAINTENANCE, Server, Table, Tablespace};
 use crate::cli::PostgresArgs;
 use crate::progress::Progress;
 use crate::report::{Advice, Record, Verdict};
@@ -60,7 +60,6 @@ pub(super) fn all(
         records: Vec::new(),
     };
     let mut found = Found::default();
-    let several = disks.iter().filter(|disk| !tables_of(server, disk).is_empty()).count() > 1;
     for disk in disks {
         let mut queries = match given {
             // Somebody's own queries read where they read: they are for the whole server's setting.
@@ -71,8 +70,7 @@ pub(super) fn all(
         if queries.is_empty() {
             continue;
         }
-        let of_tablespaces = if several && given.is_none() { Some(disk) } else { None };
-        concurrency(args, &mut site, disk, of_tablespaces, &mut queries, &mut found)?;
+        concurrency(args, &mut site, disk, &mut queries, &mut found)?;
         if disk.is_main {
             extension(args, config, &mut site, &mut queries, &mut found)?;
         }
@@ -130,7 +128,6 @@ fn concurrency(
     args: &PostgresArgs,
     site: &mut Site<'_>,
     disk: &Disk,
-    of_tablespaces: Option<&Disk>,
     queries: &mut [Query],
     found: &mut Found,
 ) -> anyhow::Result<()> {
@@ -180,26 +177,32 @@ fn concurrency(
     if let Some(on_disk) = disk.advice(server, EFFECTIVE) {
         advice.evidence += &format!(" On the disk: {}", on_disk.evidence);
     }
-    match of_tablespaces.filter(|disk| !disk.is_main) {
-        None => found.proposals.push(Proposal {
-            tablespace: None,
-            proved: true,
-            not_applied: overridden(setting),
-            advice,
-        }),
-        Some(disk) => {
-            let names = server.tablespaces.iter().filter(|it| disk.tablespaces.contains(&it.oid));
-            found.proposals.extend(names.map(|tablespace| Proposal {
-                tablespace: Some(tablespace.name.clone()),
-                proved: true,
-                not_applied: Some(
-                    "it is a tablespace's own setting, which --apply leaves alone".to_owned(),
-                ),
-                advice: advice.clone(),
-            }));
-        }
-    }
+    found.proposals.extend(placed(&server.tablespaces, disk, overridden(&setting.source), &advice));
     Ok(())
+}
+
+/// What was proved on `disk`, for the whole server only if that is the main one; else for its tablespaces, but not for
+/// those with a value of their own, whose tables were left out.
+fn placed(
+    tablespaces: &[Tablespace],
+    disk: &Disk,
+    overridden: Option<String>,
+    advice: &Advice,
+) -> Vec<Proposal> {
+    let proposal = |tablespace, not_applied| Proposal {
+        tablespace,
+        proved: true,
+        not_applied,
+        advice: advice.clone(),
+    };
+    if disk.is_main {
+        return vec![proposal(None, overridden)];
+    }
+    let why = "it is a tablespace's own setting, which --apply leaves alone";
+    let is_here =
+        |it: &&Tablespace| disk.tablespaces.contains(&it.oid) && it.own_concurrency.is_none();
+    let here = tablespaces.iter().filter(is_here);
+    here.map(|it| proposal(Some(it.name.clone()), Some(why.to_owned()))).collect()
 }
 
 /// The extension, where it is installed and is not loaded already.
@@ -248,7 +251,7 @@ fn extension(
     found.proposals.push(Proposal {
         tablespace: None,
         proved: true,
-        not_applied: overridden(preloaded),
+        not_applied: overridden(&preloaded.source),
         advice,
     });
     Ok(())
@@ -271,12 +274,10 @@ fn kept(proof: Proof, (setting, value): &Value, found: &mut Found) -> Option<Adv
     proof.advice
 }
 
-/// Why ALTER SYSTEM would not count for `setting`.
-fn overridden(setting: &Setting) -> Option<String> {
-    let counts = matches!(setting.source.as_str(), "default" | "configuration file");
-    (!counts).then(|| {
-        format!("its value comes from: {}, which hides what ALTER SYSTEM sets", setting.source)
-    })
+/// Why ALTER SYSTEM would not count for a setting whose value comes from `source`.
+pub(super) fn overridden(source: &str) -> Option<String> {
+    let counts = matches!(source, "default" | "configuration file");
+    (!counts).then(|| format!("its value comes from: {source}, which hides what ALTER SYSTEM sets"))
 }
 
 /// What the measurement of `disk` advises and no query can show.
@@ -312,21 +313,37 @@ mod tests {
 
     #[test]
     fn what_another_place_sets_is_not_set_by_alter_system() {
-        let from = |source: &str| {
-            let text = |it: &str| it.to_owned();
-            let setting = Setting {
-                name: text(EFFECTIVE),
-                value: text("1"),
-                unit: String::new(),
-                source: text(source),
-                context: text("user"),
-                file: None,
-            };
-            overridden(&setting)
-        };
-        assert_eq!((from("default"), from("configuration file")), (None, None));
+        assert_eq!((overridden("default"), overridden("configuration file")), (None, None));
         for source in ["command line", "database", "user", "client", "environment variable"] {
-            assert!(from(source).is_some_and(|why| why.contains(source)), "{source}");
+            assert!(overridden(source).is_some_and(|why| why.contains(source)), "{source}");
         }
+    }
+
+    #[test]
+    fn what_is_proved_on_another_disk_is_for_its_tablespaces_without_a_value_of_their_own() {
+        let tablespace = |oid, name: &str, own: Option<&str>| Tablespace {
+            oid,
+            name: name.to_owned(),
+            directory: None,
+            own_concurrency: own.map(str::to_owned),
+            storage: None,
+        };
+        let all = [
+            tablespace(1663, "pg_default", None),
+            tablespace(2, "fast", None),
+            tablespace(3, "own", Some("1")),
+        ];
+        let on = |is_main, tablespaces: &[u32]| {
+            let name = "vdb".to_owned();
+            let tablespaces = tablespaces.to_vec();
+            let disk = Disk { name, tablespaces, is_main, room: Err(None), report: None };
+            let proposals = placed(&all, &disk, None, &crate::report::sample::advice()[0]);
+            proposals
+                .into_iter()
+                .map(|it| (it.tablespace, it.not_applied.is_some()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(on(false, &[2, 3]), [(Some("fast".to_owned()), true)]);
+        assert_eq!(on(true, &[1663]), [(None, false)]);
     }
 }

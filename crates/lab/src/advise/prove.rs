@@ -27,7 +27,7 @@ use super::server::{Server, Table};
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::{Advice, AppliesTo, Record, Verdict, numbers};
-use crate::statistics::{Judgement, knee, median, paired_ratio};
+use crate::statistics::{Estimate, Judgement, knee, median, paired_ratio};
 
 /// The experiment's name in records.
 pub(super) const NAME: &str = "advise";
@@ -71,8 +71,11 @@ struct Run {
 /// What came of a query: a figure, or why there is none.
 enum Ran {
     Done(Run),
-    LeftOut(String),
+    LeftOut(Refused),
 }
+
+/// SQLSTATE of a statement that took too long.
+const CANCELED: &str = "57014";
 
 /// Why queries are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -89,6 +92,8 @@ struct Trial<'q> {
     query: &'q mut Query,
     runs: Vec<Vec<Run>>,
     left_out: bool,
+    /// Where it runs as it is and takes too long as it would be: at most so fast it is then.
+    harm: Option<f64>,
 }
 
 impl Trial<'_> {
@@ -108,6 +113,7 @@ impl Trial<'_> {
 struct Rates<'q> {
     query: &'q Query,
     of_arms: Vec<Vec<f64>>,
+    harm: Option<f64>,
 }
 
 /// What a proof came to.
@@ -142,7 +148,7 @@ impl Site<'_> {
         let arms: Vec<Vec<Value>> =
             values.iter().map(|value| vec![(setting.to_owned(), value.clone())]).collect();
         let found = self.rounds(Phase::Search, queries, &arms, SEARCH_ROUNDS, progress)?;
-        let cells = together(&found.iter().collect::<Vec<_>>());
+        let cells = together(&found.iter().filter(|it| it.harm.is_none()).collect::<Vec<_>>());
         Ok(knee(&cells).map(|knee| values[knee].clone()))
     }
 
@@ -163,12 +169,19 @@ impl Site<'_> {
         let found = self.rounds(Phase::Proof, queries, &arms, rounds, progress)?;
         let of = || [advised, current].map(|(name, value)| format!("{name} = {value}"));
         let verdict = |rates: &Rates<'_>| {
+            if let Some(value) = rates.harm {
+                let most = Estimate { value, low: 0.0, high: value, rounds: 1 };
+                let verdict = Verdict::new(NAME, rates.query.label.clone(), of(), most);
+                return Some(Verdict { verdict: Judgement::Misses, ..verdict });
+            }
             let ratio = paired_ratio(&rates.of_arms[1], &rates.of_arms[0])?;
             Some(Verdict::new(NAME, rates.query.label.clone(), of(), ratio))
         };
         let verdicts = found.iter().filter_map(verdict).collect();
-        let using: Vec<&Rates<'_>> =
-            found.iter().filter(|rates| using.contains(&rates.query.shape)).collect();
+        let using: Vec<&Rates<'_>> = found
+            .iter()
+            .filter(|it| it.harm.is_none() && using.contains(&it.query.shape))
+            .collect();
         let gain = match &together(&using)[..] {
             [now, then] => paired_ratio(then, now).and_then(|ratio| {
                 let what = match &using[..] {
@@ -199,7 +212,10 @@ impl Site<'_> {
         rounds: u32,
         progress: &mut Progress,
     ) -> anyhow::Result<Vec<Rates<'q>>> {
-        let trial = |query| Trial { query, runs: vec![Vec::new(); arms.len()], left_out: false };
+        let trial = |query| {
+            let runs = vec![Vec::new(); arms.len()];
+            Trial { query, runs, left_out: false, harm: None }
+        };
         let mut trials: Vec<Trial<'q>> = queries.iter_mut().map(trial).collect();
         let clock = Instant::now();
         for round in 0.. {
@@ -212,8 +228,12 @@ impl Site<'_> {
                 self.round(phase, trial, arms, progress)?;
             }
         }
-        trials.retain(|trial| !trial.left_out);
-        for trial in &trials {
+        for trial in trials.iter_mut().filter(|it| !it.left_out && it.runs[0].is_empty()) {
+            trial.left_out = true;
+            self.remark(format!("{} is left out: it has found no rows.", trial.query.label));
+        }
+        trials.retain(|trial| !trial.left_out || trial.harm.is_some());
+        for trial in trials.iter().filter(|trial| !trial.runs[0].is_empty()) {
             for (arm, runs) in arms.iter().zip(&trial.runs) {
                 let mut cell = serde_json::Map::new();
                 cell.insert("phase".to_owned(), serde_json::json!(phase));
@@ -228,7 +248,11 @@ impl Site<'_> {
                 ));
             }
         }
-        let rates = |trial: Trial<'q>| Rates { of_arms: trial.rates(), query: trial.query };
+        let rates = |trial: Trial<'q>| Rates {
+            of_arms: trial.rates(),
+            query: trial.query,
+            harm: trial.harm,
+        };
         Ok(trials.into_iter().map(rates).collect())
     }
 
@@ -243,16 +267,32 @@ impl Site<'_> {
         let mut order: Vec<usize> = (0..arms.len()).collect();
         self.random.shuffle(&mut order);
         let mut round = vec![None; arms.len()];
+        let mut refusals = Vec::new();
         for arm in order {
+            // Who takes too long as it would be is run as it is all the same, to see whether it can be run at all.
+            let is_to_see = phase == Phase::Proof
+                && matches!(&refusals[..], [(1, Refused { code, .. })] if code == CANCELED);
+            if !refusals.is_empty() && !is_to_see {
+                break;
+            }
             progress.step(&format!("{phase}: {}", trial.query.label));
             match self.run(trial.query, &arms[arm])? {
                 Ran::Done(run) => round[arm] = Some(run),
-                Ran::LeftOut(why) => {
-                    self.remark(format!("{} is left out: {why}.", trial.query.label));
-                    trial.left_out = true;
-                    return Ok(());
-                }
+                Ran::LeftOut(why) => refusals.push((arm, why)),
             }
+        }
+        if let [(arm, why), ..] = &refusals[..] {
+            trial.left_out = true;
+            let is_late = phase == Phase::Proof && *arm == 1 && why.code == CANCELED;
+            let earlier = round[0].as_ref().filter(|_| is_late);
+            trial.harm = earlier.map(|run| run.seconds / self.statement_timeout.as_secs_f64());
+            if trial.harm.is_some() {
+                let told = "takes longer than --statement-timeout with the new setting, and not with the old one";
+                self.remark(format!("{} {told}.", trial.query.label));
+            } else {
+                self.remark(format!("{} is left out: {why}.", trial.query.label));
+            }
+            return Ok(());
         }
         let round: Vec<Run> = round.into_iter().flatten().collect();
         // Rows that nobody found say nothing of how fast they are found.
@@ -272,10 +312,17 @@ impl Site<'_> {
         let Some(node) = query.node() else { return Ok(true) };
         // A part of its own: this one is only planned, not read.
         let text = query.clone().next(&mut self.random.clone());
-        self.begin(query, &[])?;
-        let plan = self.connection.plan(&format!("explain (costs off, format json) {text}"));
+        let plan = self.begin(query, &[]).and_then(|()| {
+            self.connection.plan(&format!("explain (costs off, format json) {text}"))
+        });
         self.connection.rows("rollback")?;
-        let plan = plan?;
+        let plan = match refusal(plan)? {
+            Ok(plan) => plan,
+            Err(why) => {
+                self.remark(format!("{} is left out: {why}.", query.label));
+                return Ok(false);
+            }
+        };
         if query::find(query::root(&plan)?, node).is_some() {
             return Ok(true);
         }
@@ -304,12 +351,15 @@ impl Site<'_> {
         interrupt::check()?;
         let text = query.next(&mut self.random);
         if self.drop_caches {
-            self.forget(query.table.as_ref())?;
+            let forgotten = self.forget(query.table.as_ref());
+            if let Err(why) = refusal(forgotten)? {
+                return Ok(Ran::LeftOut(why));
+            }
         }
-        self.begin(query, arm)?;
-        let explained = self
-            .connection
-            .plan(&format!("explain (analyze, buffers, timing off, format json) {text}"));
+        let explained = self.begin(query, arm).and_then(|()| {
+            self.connection
+                .plan(&format!("explain (analyze, buffers, timing off, format json) {text}"))
+        });
         // What has a transaction number has written.
         let wrote = match &explained {
             Ok(_) => self
@@ -319,16 +369,13 @@ impl Site<'_> {
             Err(_) => false,
         };
         self.connection.rows("rollback")?;
-        let explained = match explained {
-            _ if wrote => return Ok(Ran::LeftOut("it writes".to_owned())),
+        if wrote {
+            let message = "it writes".to_owned();
+            return Ok(Ran::LeftOut(Refused { message, code: String::new() }));
+        }
+        let explained = match refusal(explained)? {
             Ok(explained) => explained,
-            Err(error) => match error.downcast::<Refused>() {
-                Ok(refused) if !refused.code.is_empty() => {
-                    return Ok(Ran::LeftOut(refused.message));
-                }
-                Ok(lost) => return Err(lost.into()),
-                Err(error) => return Err(error),
-            },
+            Err(why) => return Ok(Ran::LeftOut(why)),
         };
         let root = query::root(&explained)?;
         let number =
@@ -359,7 +406,14 @@ impl Site<'_> {
                 if let Some(evict) = self.evict(oid) {
                     self.connection.rows(&evict)?;
                 }
-                for path in self.segments(file.as_ref()) {
+                let segments = self.segments(file.as_ref());
+                if segments.is_empty() {
+                    self.remark(
+                        "not cold: the server's files cannot be read, so the kernel's pages of them stay."
+                            .to_owned(),
+                    );
+                }
+                for path in segments {
                     let forgotten = File::open(&path, &OpenOptions::new().read_only(true))
                         .and_then(|file| file.advise(0..u64::MAX, Hint::DontNeed));
                     if let Err(error) = forgotten {
@@ -426,6 +480,19 @@ impl Site<'_> {
     }
 }
 
+/// What was done, or what the server has against it.
+///
+/// # Errors
+/// Any other, of which a lost connection is one.
+fn refusal<T>(done: anyhow::Result<T>) -> anyhow::Result<Result<T, Refused>> {
+    match done.map_err(anyhow::Error::downcast::<Refused>) {
+        Ok(done) => Ok(Ok(done)),
+        Err(Ok(refused)) if !refused.code.is_empty() => Ok(Err(refused)),
+        Err(Ok(lost)) => Err(lost.into()),
+        Err(Err(error)) => Err(error),
+    }
+}
+
 /// For each arm the rates of all queries together, round by round: of each as much as of any other [PRV-4].
 fn together(found: &[&Rates<'_>]) -> Vec<Vec<f64>> {
     let arms = found.first().map_or(0, |rates| rates.of_arms.len());
@@ -440,7 +507,6 @@ fn together(found: &[&Rates<'_>]) -> Vec<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::Estimate;
 
     #[test]
     fn prv_3_what_harms_one_query_is_not_proposed_for_anothers_gain() {
@@ -471,8 +537,11 @@ mod tests {
     #[test]
     fn prv_4_one_query_of_many_that_gains_by_chance_is_no_gain() {
         let query = Query::made(Shape::Bitmap, &query::sample::table()).unwrap();
-        let rates =
-            |gain: f64| Rates { query: &query, of_arms: vec![vec![10.0; 3], vec![10.0 * gain; 3]] };
+        let rates = |gain: f64| Rates {
+            query: &query,
+            of_arms: vec![vec![10.0; 3], vec![10.0 * gain; 3]],
+            harm: None,
+        };
         let all = [rates(1.1), rates(0.96), rates(0.98), rates(0.99)];
         let gain = |all: &[&Rates<'_>]| {
             let arms = together(all);

@@ -7,10 +7,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
+use postgres::Client;
 use postgres::config::Config;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::connection::{Connection, Row, is_local};
+use super::connection::{Connection, Row, is_local, rows};
 use crate::bad_input;
 use crate::facts::{Host, Storage};
 
@@ -43,9 +45,7 @@ pub(super) struct Server {
     /// As the server says it, such as `15.14 (Debian 15.14-0+deb12u1)`.
     pub(super) version: String,
     pub(super) major: u32,
-    /// Identifies the cluster, with the port: a standby has its primary's.
-    pub(super) system_identifier: String,
-    pub(super) port: String,
+    pub(super) identity: Identity,
     pub(super) database: String,
     pub(super) superuser: bool,
     pub(super) standby: bool,
@@ -66,6 +66,64 @@ pub(super) struct Server {
     pub(super) evicts_by: Option<String>,
     /// What is not possible here, and why.
     pub(super) missing: Vec<String>,
+}
+
+/// Which server it is. A standby has its primary's system identifier, and often its port and directory.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Identity {
+    pub(super) system_identifier: String,
+    pub(super) port: String,
+    /// As the server has it, where this role may see it.
+    data_directory: Option<String>,
+    /// The address at which it is reached, or the directories of its sockets, where this role may see them.
+    address: Option<String>,
+    standby: bool,
+}
+
+/// What tells servers apart. What a role may not see is not in pg_settings for it.
+const IDENTITY: &str = "select (select system_identifier from pg_control_system()), current_setting('port'), \
+     (select setting from pg_settings where name = 'data_directory'), \
+     coalesce(host(inet_server_addr()), (select setting from pg_settings where name = 'unix_socket_directories')), \
+     pg_is_in_recovery()";
+
+impl Identity {
+    fn of(row: &Row) -> Identity {
+        Identity {
+            system_identifier: row.text(0).to_owned(),
+            port: row.text(1).to_owned(),
+            data_directory: row.some(2),
+            address: row.some(3),
+            standby: row.is_true(4),
+        }
+    }
+
+    /// The server at the other end of `client`.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(super) fn read(client: &mut Client) -> anyhow::Result<Identity> {
+        let rows = rows(client, IDENTITY)?;
+        Ok(Identity::of(rows.first().context("the server does not say who it is")?))
+    }
+
+    /// What shows that `other` is another server, as words; none where nothing does.
+    pub(super) fn differs(&self, other: &Identity) -> Option<String> {
+        let role = |it: &Identity| if it.standby { "a standby" } else { "no standby" }.to_owned();
+        let told = |it: &Identity| {
+            [
+                ("system identifier", Some(it.system_identifier.clone())),
+                ("port", Some(it.port.clone())),
+                ("data directory", it.data_directory.clone()),
+                ("address", it.address.clone()),
+                ("state", Some(role(it))),
+            ]
+        };
+        let both = told(self).into_iter().zip(told(other));
+        both.into_iter().find_map(|((what, one), (_, other))| {
+            let (one, other) = (one?, other?);
+            (one != other).then(|| format!("its {what} is {one}, and here it is {other}"))
+        })
+    }
 }
 
 /// A setting as it is in our session.
@@ -135,8 +193,7 @@ impl Server {
     ) -> anyhow::Result<Server> {
         let row = connection.row(
             "select current_setting('server_version_num')::int / 10000, current_setting('server_version'), \
-             pg_is_in_recovery(), rolsuper, (select system_identifier from pg_control_system()), \
-             current_setting('port'), current_setting('data_directory', true), current_database(), \
+             pg_is_in_recovery(), rolsuper, current_setting('data_directory', true), current_database(), \
              extract(epoch from pg_postmaster_start_time())::bigint \
              from pg_roles where rolname = current_user",
         );
@@ -144,8 +201,7 @@ impl Server {
             // data_directory is for superusers and pg_read_all_settings.
             Err(error) if is_refusal(&error, "42501") => connection.row(
                 "select current_setting('server_version_num')::int / 10000, current_setting('server_version'), \
-                 pg_is_in_recovery(), false, (select system_identifier from pg_control_system()), \
-                 current_setting('port'), null, current_database(), \
+                 pg_is_in_recovery(), false, null, current_database(), \
                  extract(epoch from pg_postmaster_start_time())::bigint",
             )?,
             row => row?,
@@ -156,11 +212,11 @@ impl Server {
             bad_input!("the server is PostgreSQL {version}; this command knows 14 to 18");
         }
         let mut missing = Vec::new();
-        let data_directory = data.map(Path::to_owned).or_else(|| row.some(6).map(PathBuf::from));
+        let data_directory = data.map(Path::to_owned).or_else(|| row.some(4).map(PathBuf::from));
         let local = is_local(config).then_some(()).ok_or("it is on another machine");
         let local = local.and_then(|()| match &data_directory {
             None => Err("this role may not see where its files are (name them with --data-dir, or be a superuser)"),
-            Some(directory) => is_of(directory, row.number(8)),
+            Some(directory) => is_of(directory, row.number(6)),
         });
         if let Err(why) = local {
             missing.push(format!("The disks are not looked at: {why}."));
@@ -170,9 +226,8 @@ impl Server {
             major,
             standby: row.is_true(2),
             superuser: row.is_true(3),
-            system_identifier: row.text(4).to_owned(),
-            port: row.text(5).to_owned(),
-            database: row.text(7).to_owned(),
+            identity: Identity::of(&connection.row(IDENTITY)?),
+            database: row.text(5).to_owned(),
             local: local.is_ok(),
             data_directory,
             memory_bytes: None,
@@ -341,19 +396,18 @@ fn tables(connection: &mut Connection) -> anyhow::Result<Vec<Table>> {
 fn index(connection: &mut Connection, table: u32) -> anyhow::Result<Option<Index>> {
     let rows = connection.rows(&format!(
         "select i.oid, format('%I.%I', n.nspname, i.relname), pg_relation_filepath(i.oid), quote_ident(a.attname), \
-         t.typname, abs(coalesce(s.correlation, 1)), s.n_distinct < -0.1 or s.n_distinct > 10000, \
-         s.histogram_bounds::text::text[] is not null \
+         t.typname, abs(coalesce(s.correlation, 1)), s.n_distinct < -0.1 or s.n_distinct > 10000 \
          from pg_index x join pg_class i on i.oid = x.indexrelid join pg_am m on m.oid = i.relam \
          join pg_class c on c.oid = x.indrelid join pg_namespace n on n.oid = c.relnamespace \
          join pg_attribute a on a.attrelid = c.oid and a.attnum = x.indkey[0] \
          join pg_type t on t.oid = a.atttypid \
          join pg_stats s on s.schemaname = n.nspname and s.tablename = c.relname and s.attname = a.attname \
               and not s.inherited \
-         where x.indrelid = {table} and x.indisvalid and x.indpred is null and x.indkey[0] > 0 \
+         where x.indrelid = {table} and s.histogram_bounds is not null and x.indisvalid and x.indpred is null and x.indkey[0] > 0 \
          and m.amname = 'btree' and t.typname in ('int2', 'int4', 'int8', 'numeric', 'date', 'timestamp', 'timestamptz') \
          order by 6, i.oid limit 1"
     ))?;
-    let Some(row) = rows.first().filter(|row| row.is_true(7)) else { return Ok(None) };
+    let Some(row) = rows.first() else { return Ok(None) };
     let bounds = connection.rows(&format!(
         "select unnest(histogram_bounds::text::text[]) from pg_stats s join pg_class c on c.relname = s.tablename \
          join pg_namespace n on n.oid = c.relnamespace and n.nspname = s.schemaname \

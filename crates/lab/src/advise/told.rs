@@ -27,7 +27,7 @@ pub(super) fn server(server: &Server, look: Look) -> String {
     let what = if server.standby { "standby" } else { "server" };
     let lead = format!(
         "PostgreSQL {}, {what} on port {}, database {}{memory}.",
-        server.version, server.port, server.database
+        server.version, server.identity.port, server.database
     );
     push_wrapped(&mut text, "", &lead, look.width);
     for tablespace in &server.tablespaces {
@@ -174,9 +174,9 @@ fn to_paste(proposals: &[Proposal]) -> String {
 }
 
 /// What was set.
-pub(super) fn applied(changes: &[(String, String)], file: &Path) -> String {
-    let lines: String =
-        changes.iter().map(|(name, value)| format!("  {name} = {value}\n")).collect();
+pub(super) fn applied(changes: &[&Advice], file: &Path) -> String {
+    let line = |it: &&Advice| format!("  {} = {}\n", it.setting, it.advised);
+    let lines: String = changes.iter().map(line).collect();
     format!(
         "Set, and in effect for new sessions:\n{lines}What was set before is in {}; --rollback takes it back.\n",
         file.display()

@@ -24,7 +24,7 @@ pub enum Product {
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Every setting that is proposed was tried on this server: queries in read-only transactions, \
-                  the settings as they are and as they would be in turn, on parts of the largest tables that \
+                  the settings as they are and as they would be in turn, made ones on parts of the largest tables that \
                   were not read before, and compared round by round. What did not surely help is not proposed. \
                   Nothing is changed without --apply.\n\
                   The server is found as by psql: PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, or --dsn.\n\n\
@@ -38,7 +38,8 @@ pub struct PostgresArgs {
     /// The server's data directory, for a role that may not ask for it
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Prove with these queries in place of made ones: each ends in a line that ends in ;
+    /// Prove with these queries in place of made ones: each ends in a line that ends in ; and is run as it stands again
+    /// and again, so that without --drop-caches it reads from memory
     #[arg(long, value_name = "FILE", conflicts_with = "rollback")]
     pub queries: Option<PathBuf>,
     /// Rounds in which a setting is proved, each on other parts of the tables
@@ -47,8 +48,9 @@ pub struct PostgresArgs {
     /// A query that takes longer is given up and left out
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
     pub statement_timeout: Duration,
-    /// Let the kernel forget the pages of the tables that are read, before each query; from PostgreSQL 17 on
-    /// with pg_buffercache the server too. It makes the next reads of these tables slower for everybody
+    /// Let the kernel forget the pages of the table and index that a made query reads, before each; with --queries those of the
+    /// 20 largest tables, each with one index. From PostgreSQL 17 on with pg_buffercache the server too. It makes the next
+    /// reads of these tables slower for everybody
     #[arg(long)]
     pub drop_caches: bool,
     /// Measure the disks without asking
