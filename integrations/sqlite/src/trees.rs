@@ -28,10 +28,10 @@ const NAME_MAX: usize = 512;
 const SEARCH_PAGES_MAX: usize = 256;
 const SEARCH_PAGES_MIN: usize = 16;
 const SEARCH_BYTES: usize = 1 << 20;
-/// Pages asked for in trees that no leaf is known of, until everything is forgotten: SQLite may not be there.
-const GUESSED_MAX: u32 = 256;
 /// Such searches until everything is forgotten, or one finds something.
 const SEARCHES_MAX: u32 = 16;
+/// Pages asked for in trees that no leaf is known of, until everything is forgotten: SQLite may not be there.
+const GUESSED_MAX: u32 = 256;
 /// A table's and an entry's own bytes, about.
 const ENTRY_BYTES: usize = 64;
 /// Of the rows of one key, so many are followed.
