@@ -35,9 +35,6 @@ pub enum Error {
         /// The end of its log.
         log: String,
     },
-    /// Only root may drop the page cache.
-    #[error("only root may drop the page cache ({0})")]
-    PageCache(io::Error),
     /// A connection or a statement of the harness's own fails.
     #[error("{}", said(.0))]
     Sql(#[from] postgres::Error),

@@ -1,7 +1,6 @@
 //! A cluster of its own: made, started, restarted, stopped, removed.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -238,16 +237,6 @@ impl Server {
     pub fn restart(&mut self, settings: Settings<'_>) -> Result<()> {
         self.stop()?;
         self.start(settings)
-    }
-
-    /// Lets the kernel forget every clean page, of all files: the next read of any comes from the device.
-    ///
-    /// # Errors
-    /// [`Error::PageCache`] where one is not root, or may not.
-    pub fn drop_page_cache() -> Result<()> {
-        rustix::fs::sync();
-        let written: io::Result<()> = fs::write("/proc/sys/vm/drop_caches", "3");
-        written.map_err(Error::PageCache)
     }
 
     /// A new session in `database`, as the superuser, with `settings` of its own from its start.
