@@ -134,8 +134,10 @@ impl Site {
         }
     }
 
+    /// Killed while it writes one, before anything is set, it leaves that under another name.
     fn states(&self) -> usize {
-        fs::read_dir(self.scratch.path().join("state")).map_or(0, Iterator::count)
+        let names = fs::read_dir(self.scratch.path().join("state")).into_iter().flatten();
+        names.filter(|it| it.as_ref().is_ok_and(|it| it.path().extension().is_some())).count()
     }
 
     fn path(&self, name: &str) -> PathBuf {
