@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_postgres_harness::suite::{self, Case, Test};
+use forebay_postgres_harness::suite::{self, Case, Test, text};
 use forebay_postgres_harness::{Disk, Server, Session};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -143,11 +143,6 @@ impl Site {
     fn path(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "so that map_err takes it")]
-fn text(error: impl ToString) -> String {
-    error.to_string()
 }
 
 fn ensure(holds: bool, why: impl Into<String>) -> Result<(), String> {

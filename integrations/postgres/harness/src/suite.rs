@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use crate::{Extension, Found, Installation, find};
+use crate::{Extension, Found, Installation, Session, find};
 
 /// Scripts for each version where nobody says otherwise: some seconds.
 const QUERIES: usize = 150;
@@ -33,6 +33,31 @@ pub struct Case {
 
 /// A test: its name, and what it does for one version.
 pub type Test = (&'static str, fn(&Case) -> Result<(), String>);
+
+/// What went wrong, as a test says it.
+#[expect(clippy::needless_pass_by_value, reason = "so that map_err takes it")]
+pub fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+/// # Errors
+/// They differ; `what` says in what.
+#[expect(clippy::needless_pass_by_value, reason = "what is compared is made for it")]
+pub fn equal<T: PartialEq + std::fmt::Debug>(what: &str, left: T, right: T) -> Result<(), String> {
+    if left == right { Ok(()) } else { Err(format!("{what}: {left:?}, not {right:?}")) }
+}
+
+/// Runs statements, split at each `;`; returns the rows of the last.
+///
+/// # Errors
+/// The server refuses one of them, which the text begins with.
+pub fn must(session: &mut Session, sql: &str) -> Result<Vec<String>, String> {
+    let mut rows = Vec::new();
+    for statement in sql.split(';').filter(|it| !it.trim().is_empty()) {
+        rows = session.rows(statement).map_err(|error| format!("{statement}: {error}"))?;
+    }
+    Ok(rows)
+}
 
 /// Runs `tests`, each on every version that this machine has, as the arguments of the program say.
 ///

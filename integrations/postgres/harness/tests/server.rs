@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use forebay_postgres_harness::suite::{self, Case, Test};
+use forebay_postgres_harness::suite::{self, Case, Test, equal, must, text};
 use forebay_postgres_harness::{Disk, Extension, Server, Session, Settings};
 
 const TESTS: &[Test] = &[
@@ -57,24 +57,6 @@ fn extension(case: &Case) -> Result<&Extension, String> {
 
 fn connect(server: &Server, settings: Settings<'_>) -> Result<Session, String> {
     server.connect("postgres", settings).map_err(text)
-}
-
-fn must(session: &mut Session, sql: &str) -> Result<Vec<String>, String> {
-    let mut rows = Vec::new();
-    for statement in sql.split(';').filter(|it| !it.trim().is_empty()) {
-        rows = session.rows(statement).map_err(|error| format!("{statement}: {error}"))?;
-    }
-    Ok(rows)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "so that map_err takes it")]
-fn text(error: impl ToString) -> String {
-    error.to_string()
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "so that literals are read as they stand")]
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, left: T, right: T) -> Result<(), String> {
-    if left == right { Ok(()) } else { Err(format!("{what}: {left:?}, not {right:?}")) }
 }
 
 /// Rows of the scan, and how many hints it took.

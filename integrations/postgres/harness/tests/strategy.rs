@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use forebay_postgres_harness::suite::{self, Case, Test};
+use forebay_postgres_harness::suite::{self, Case, Test, equal, must, text};
 use forebay_postgres_harness::{Disk, HintCount, Server, Session};
 
 const TESTS: &[Test] = &[
@@ -58,11 +58,7 @@ impl Bench {
     }
 
     fn must(&mut self, sql: &str) -> Result<Vec<String>, String> {
-        let mut rows = Vec::new();
-        for statement in sql.split(';').filter(|it| !it.trim().is_empty()) {
-            rows = self.session.rows(statement).map_err(|error| format!("{statement}: {error}"))?;
-        }
-        Ok(rows)
+        must(&mut self.session, sql)
     }
 
     /// What `sql` has the kernel told.
@@ -78,16 +74,6 @@ impl Bench {
         let after = self.count.advice().map_err(text)?;
         Ok(std::array::from_fn(|at| after[at] - before[at]))
     }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "so that map_err takes it")]
-fn text(error: impl ToString) -> String {
-    error.to_string()
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "what is compared is made for it")]
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, left: T, right: T) -> Result<(), String> {
-    if left == right { Ok(()) } else { Err(format!("{what}: {left:?}, not {right:?}")) }
 }
 
 fn each_access_is_told_of(case: &Case) -> Result<(), String> {

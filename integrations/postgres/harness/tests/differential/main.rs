@@ -19,10 +19,10 @@ mod scripts;
 use std::path::Path;
 use std::process::ExitCode;
 
-use forebay_postgres_harness::suite::{self, Case, Test};
+use forebay_postgres_harness::suite::{self, Case, Test, text};
 use forebay_postgres_harness::{Disk, Mark, Server};
 
-use pair::{Load, Pair, Tally, connect, must, text};
+use pair::{Load, Pair, Tally, connect, must};
 use scripts::Scripts;
 
 /// A device, as far as the extension can tell: a read from the page cache takes a few microseconds.

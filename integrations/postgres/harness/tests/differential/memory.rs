@@ -1,9 +1,9 @@
 //! A backend that scans a hundred thousand times.
 
 use forebay_postgres_harness::Session;
-use forebay_postgres_harness::suite::Case;
+use forebay_postgres_harness::suite::{Case, text};
 
-use crate::pair::{Load, connect, make_database, must, text};
+use crate::pair::{Load, connect, make_database, must};
 use crate::{clean_log, load, no_pins, serve};
 
 /// Scans of one round, before and after which memory is read.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use fastrand::Rng;
+use forebay_postgres_harness::suite::text;
 use forebay_postgres_harness::{HintCount, Outcome, Server, Session};
 
 use crate::scripts::{How, Script, Step};
@@ -120,11 +121,6 @@ pub(crate) fn connect(server: &Server, database: &str, load: Load) -> Result<Ses
 /// Runs what has to succeed.
 pub(crate) fn must(session: &mut Session, sql: &str) -> Result<(), String> {
     session.rows(sql).map(drop).map_err(|error| format!("{sql}: {error}"))
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "so that map_err takes it")]
-pub(crate) fn text(error: impl ToString) -> String {
-    error.to_string()
 }
 
 impl Pair {

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use fastrand::Rng;
-use forebay_postgres_harness::suite::Case;
+use forebay_postgres_harness::suite::{Case, text};
 use forebay_postgres_harness::{Server, Session};
 
-use crate::pair::{Load, Pair, connect, make_database, must, text};
+use crate::pair::{Load, Pair, connect, make_database, must};
 use crate::scripts::Scripts;
 use crate::{clean_log, load, no_pins, serve};
 
