@@ -252,23 +252,11 @@ impl Trees {
         let height = *self.heights.get(&root).ok_or(Lack::Answer)?;
         let mut page = root;
         for _ in 0..height {
-            let (slot, child) = self.child_for(page, key, pages)?;
-            let interior = self.interior(page, pages)?;
-            // A table without rowids has the row here, and with a key of one column no other. An index may have more of
-            // it below.
-            let here =
-                interior.kind == Kind::IndexInterior && interior.keys.get(slot) == Some(&key);
-            if here && self.is_table(root) {
-                return Err(Lack::Answer);
-            }
-            page = child;
+            // An index, or a table without rowids, may have the row here; SQLite looks for the first of its key, and goes
+            // down for that all the same.
+            page = self.child_for(page, key, pages)?.1;
         }
         Ok(page)
-    }
-
-    fn is_table(&self, root: u32) -> bool {
-        let mut trees = self.schema.iter().flatten();
-        trees.any(|tree| tree.root == root && tree.table.is_none())
     }
 
     /// The way to a leaf that holds a key, if it is of the tree at this root.

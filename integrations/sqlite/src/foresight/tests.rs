@@ -396,19 +396,23 @@ fn rows_that_share_leaves_are_foreseen_leaf_by_leaf() {
     }
 }
 
-/// The way down an index, or a table without rowids, to an entry whose first column is this; with what it leads to.
+/// The way down an index, or a table without rowids, to an entry whose first column is this; with what it leads to. SQLite
+/// looks for the first of such, so it goes down to a leaf though an interior page has one.
 fn down_index(file: &File, root: u32, key: i64) -> (Vec<u32>, i64) {
     let geometry = Geometry::read(&file.bytes).unwrap();
-    let mut way = vec![root];
+    let (mut way, mut found) = (vec![root], None);
     loop {
         let number = way[way.len() - 1];
         let page = Page::read(file.page(number), number, geometry).unwrap();
         let first = |at| page.record(at).unwrap().first_integer().unwrap();
         let slot = (0..page.cells()).position(|at| first(at) >= key).unwrap_or(page.cells());
         if slot < page.cells() && first(slot) == key {
-            return (way, page.record(slot).unwrap().last_integer().unwrap_or(0));
+            found = page.record(slot).unwrap().last_integer().or(found);
         }
-        way.push(page.child(slot).expect("a leaf without the key"));
+        match page.child(slot) {
+            Some(child) => way.push(child),
+            None => return (way, found.unwrap_or(0)),
+        }
     }
 }
 
@@ -425,7 +429,7 @@ fn joined(file: &mut File, outer: u32, led_to: impl Fn(&File, i64) -> Vec<u32>) 
     let mut foresight = file.foresight();
     file.there.insert(1);
     let (waits, _) = file.read(&mut foresight, &order);
-    assert!(waits * 6 < wanted.len(), "{waits} of {} waited", wanted.len());
+    assert!(waits * 12 < wanted.len(), "{waits} of {} waited", wanted.len());
     let unwanted = file.asked.difference(&wanted).count();
     assert!(unwanted * 50 <= wanted.len() + 64, "{unwanted} of {} unwanted", wanted.len());
 }
