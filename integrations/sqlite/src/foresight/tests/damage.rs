@@ -52,7 +52,7 @@ impl Pages for Counted {
     fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool {
         self.called();
         let Some(bytes) = self.page(page) else { return false };
-        into.copy_from_slice(bytes);
+        into.copy_from_slice(&bytes[..into.len()]);
         true
     }
 
