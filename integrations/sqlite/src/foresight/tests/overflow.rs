@@ -185,8 +185,10 @@ fn of_long_rows_no_more_is_asked_for_than_is_read() {
                     let ahead = if name == "all, then none" { DISTANCE } else { 2 };
                     assert!(unwanted <= wanted / 50 + ahead, "{said}");
                     assert!(name != "none" || unwanted == 0, "{said}");
-                    if name == "the first two pages" && page_size < 65_536 {
-                        assert!(waits * 5 < wanted, "{said}, {waits} waited");
+                    if name == "the first two pages" {
+                        // Of 64 KiB many rows have no second page.
+                        let most = if page_size < 65_536 { wanted / 5 } else { wanted * 2 / 3 };
+                        assert!(waits < most, "{said}, {waits} waited");
                     }
                 }
             }
@@ -198,13 +200,12 @@ fn of_long_rows_no_more_is_asked_for_than_is_read() {
 fn a_long_row_whose_next_page_a_log_holds_is_not_followed_in_the_file() {
     let Some(file) = long_rows("a_long_row_in_a_log", 4096, 250, true) else { return };
     let order = look_ups(&file, ALL);
-    // The log has the fifth page of each row and those after it, with other links than the file's.
+    // The log has the fifth page of some rows and those after it, with other links than the file's.
     let (mut in_log, mut leaves) = (HashSet::new(), Vec::new());
     walk(&file, 2, &mut leaves);
     for (leaf, _) in leaves.iter().filter(|(_, rows)| !rows.is_empty()) {
-        in_log.extend(
-            chains(&file, *leaf).into_iter().flat_map(|(_, pages)| pages.into_iter().skip(4)),
-        );
+        let some = chains(&file, *leaf).into_iter().filter(|(row, _)| row % 3 == 0);
+        in_log.extend(some.flat_map(|(_, pages)| pages.into_iter().skip(4)));
     }
     let order: Vec<u32> = order.into_iter().filter(|page| !in_log.contains(page)).collect();
     let mut file = file.copy();
