@@ -39,7 +39,7 @@ fn numbered(rows: u32, then: &str) -> String {
 }
 
 /// The overflow pages of a leaf's rows, by rowid.
-fn chains(file: &File, leaf: u32) -> Vec<(i64, Vec<u32>)> {
+pub(super) fn chains(file: &File, leaf: u32) -> Vec<(i64, Vec<u32>)> {
     let geometry = Geometry::read(&file.bytes).unwrap();
     let page = Page::read(file.page(leaf), leaf, geometry).unwrap();
     let chain = |at: usize| {
