@@ -79,8 +79,10 @@ pub(super) struct Chains {
 struct Chain {
     turn: u32,
     pages: u32,
-    /// How many of them, from the first on: SQLite has come to, were asked for, are known.
+    first: u32,
+    /// How many of them, from the first on: SQLite has come to, and now comes to, were asked for, are known.
     came: u32,
+    at: u32,
     asked: u32,
     known: u32,
     /// The last that is known.
@@ -94,7 +96,9 @@ struct Chain {
 impl Chain {
     fn new(turn: u32, overflow: Overflow, in_order: bool) -> Chain {
         let Overflow { first, pages } = overflow;
-        Chain { turn, pages, came: 0, asked: 0, known: 1, last_known: first, next: first, in_order }
+        let (came, at, asked, known) = (0, 0, 0, 1);
+        let (last_known, next) = (first, first);
+        Chain { turn, pages, first, came, at, asked, known, last_known, next, in_order }
     }
 
     /// The last page that was known names this one. Returns how many pages were guessed otherwise.
@@ -149,6 +153,9 @@ impl Chains {
 
     /// SQLite has read a page, which names this one as the next. Returns whether it is one of a row that is known.
     pub(super) fn page_came(&mut self, page: u32, link: u32) -> bool {
+        if let Some(chain) = self.current.as_mut().filter(|chain| chain.first == page) {
+            (chain.at, chain.next) = (0, page); // it is read once more
+        }
         let goes_on = self.current.as_ref().is_some_and(|chain| chain.next == page);
         if !goes_on {
             let Some(at) = self.ahead.iter().position(|chain| chain.next == page) else {
@@ -177,10 +184,14 @@ impl Chains {
 
     fn goes_on(&mut self, link: u32) {
         let Some(chain) = &mut self.current else { return };
+        chain.at += 1;
+        chain.next = if chain.at < chain.pages { link } else { 0 };
+        if chain.at <= chain.came {
+            return;
+        }
         self.came += 1;
         chain.came += 1;
         chain.asked = chain.asked.max(chain.came);
-        chain.next = if chain.came < chain.pages { link } else { 0 };
         if chain.next > 0 && chain.known == chain.came {
             self.straight = straight(self.straight, chain.last_known, link);
             self.unwanted += u64::from(chain.is_next(link));

@@ -197,6 +197,37 @@ fn of_long_rows_no_more_is_asked_for_than_is_read() {
 }
 
 #[test]
+fn a_long_row_that_is_read_twice_is_looked_into_once() {
+    let Some(file) = long_rows("a_long_row_that_is_read_twice", 32_768, 250, true) else { return };
+    let (mut foresight, mut file) = (file.foresight(), Counting(file.copy(), 0));
+    file.0.there.insert(1);
+    let mut pages_of = std::collections::HashMap::new();
+    let mut leaves = Vec::new();
+    walk(&file.0, 2, &mut leaves);
+    for (leaf, _) in leaves.iter().filter(|(_, rows)| !rows.is_empty()) {
+        pages_of.extend(chains(&file.0, *leaf));
+    }
+    let mut rows = Vec::new();
+    walk(&file.0, 3, &mut rows);
+    let mut reads = 0;
+    for (leaf, rows) in rows {
+        let mut order = vec![leaf];
+        for row in rows {
+            order.extend(down(&file.0, 2, row));
+            order.extend([&pages_of[&row][..], &pages_of[&row]].concat());
+        }
+        // Past SQLite's own cache.
+        for number in order {
+            reads += 1;
+            let read = if file.0.there.insert(number) { SLOW } else { FAST };
+            let bytes = file.0.page(number).to_vec();
+            foresight.came(number, &bytes, read, &mut file);
+        }
+    }
+    assert!(file.1 < reads, "{} pages looked into for {reads} reads", file.1);
+}
+
+#[test]
 fn a_long_row_whose_next_page_a_log_holds_is_not_followed_in_the_file() {
     let Some(file) = long_rows("a_long_row_in_a_log", 4096, 250, true) else { return };
     let order = look_ups(&file, ALL);
