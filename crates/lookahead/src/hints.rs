@@ -207,18 +207,23 @@ impl Hints {
         if self.asleep {
             return 0; // [HNT-3]
         }
-        let most = match self.takes {
-            Takes::All => self.distance.blocks(),
-            // [HNT-2]
-            Takes::MayStop => {
-                (self.took / TAKEN_FOR_EACH).min(u64::from(self.distance.blocks())) as u32
-            }
-        };
+        let most = self.most();
         let free = most.saturating_sub(self.ahead());
         if free < (most / BATCH_PART).max(1) {
             return 0;
         }
         free.min((BATCH_MAX - self.batched) as u32)
+    }
+
+    /// How many blocks it may be ahead of the consumer now.
+    pub fn most(&self) -> u32 {
+        match self.takes {
+            Takes::All => self.distance.blocks(),
+            // [HNT-2]
+            Takes::MayStop => {
+                (self.took / TAKEN_FOR_EACH).min(u64::from(self.distance.blocks())) as u32
+            }
+        }
     }
 
     /// Whether this block was foreseen lately: there is nothing to do for it.
@@ -243,6 +248,16 @@ impl Hints {
                 self.distance.wasted(1);
             }
             *oldest = Foreseen { block, number, state };
+        }
+    }
+
+    /// The same of one that belongs to the block before, as a part of something that the consumer takes as a whole. That
+    /// they follow each other makes no sequence: the kernel would notice half through it.
+    pub fn foresee_part(&mut self, block: Block) {
+        let sequence = self.sequence;
+        self.foresee(block, false);
+        if sequence < SEQUENCE_ASKED {
+            self.sequence = sequence;
         }
     }
 
@@ -324,6 +339,16 @@ impl Hints {
             }
             (Some(_), None) => {}
             (None, None) => self.distance.hits(1),
+        }
+    }
+
+    /// The consumer came to a block that is none of its sequence of blocks, and that nobody foresees: a part of something
+    /// that begins in one of those.
+    pub fn came_besides(&mut self, read: Duration) {
+        self.took += 1;
+        if read_waited(read) {
+            self.counts.waited_ns += read.as_nanos() as u64;
+            self.distance.waited(read);
         }
     }
 

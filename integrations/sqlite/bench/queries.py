@@ -7,7 +7,8 @@
 --make writes a database of so many rows of about 800 bytes first: table `t` (id, k, payload) with an index on k, which is
 random; `j`, whose 40,000 rows lead to rows of `t`; `f`, a tenth of the rows, written in random order; and `v`, the same rows
 in order; `m` and `w` (without rowids), 200,000 rows each in file order; `c`, 40,000 rows that lead to rows of `m`, which lead to
-rows of `t`, to rows of `w`, and by `k` to rows of `t` through its index. Each entrant is `stock`, or `forebay` with URI arguments; the first one is what the others are compared with.
+rows of `t`, to rows of `w`, and by `k` to rows of `t` through its index; `o`, 2,000 rows of 5 to 200 KiB with an index on a
+random column, and `p`, the same written in random order, half deleted and written again. Each entrant is `stock`, or `forebay` with URI arguments; the first one is what the others are compared with.
 
   cold   the file is dropped from the page cache before each run (--drop-caches: all files are, which takes root)
   warm   the file is in the page cache, and SQLite's own cache is empty at first
@@ -34,6 +35,9 @@ QUERIES = {
     "join-three": "select sum(length(m.payload)), sum(length(t.payload)) from c cross join m on m.id = c.m_id cross join t on t.id = m.t_id",
     "join-index": "select sum(length(t.payload)) from c cross join t on t.k = c.k",
     "join-without-rowid": "select sum(length(w.payload)) from c cross join w on w.k = c.w_k",
+    "overflow": "select sum(length(payload || '')) from o where k between 0 and 500000000",
+    "overflow-fragmented": "select sum(length(payload || '')) from p where k between 0 and 500000000",
+    "overflow-scan": "select sum(length(payload || '')) from p",
     "scan": "select sum(length(payload)) from v",
     "fragmented": "select sum(length(payload)) from f",
     "covering": "select count(k) from t where k between 0 and 500000000",
@@ -47,6 +51,7 @@ def arguments():
     parser.add_argument("--database", required=True)
     parser.add_argument("--make", type=int, metavar="ROWS", help="write the database first")
     parser.add_argument("--make-chain", type=int, metavar="ROWS", help="add the tables of the longer joins to one of so many rows")
+    parser.add_argument("--make-long", action="store_true", help="add the tables of long rows to one made before they were")
     parser.add_argument("--mode", choices=["cold", "warm", "own"], default="cold")
     parser.add_argument("--drop-caches", action="store_true", help="drop all of the page cache, as root")
     parser.add_argument("--rounds", type=int, default=5)
@@ -92,6 +97,7 @@ def make(path, rows):
     db.execute("insert into v select * from f order by id")
     db.close()
     make_chain(path, rows)
+    make_long(path)
 
 
 def make_chain(path, rows):
@@ -110,6 +116,27 @@ def make_chain(path, rows):
     links = ((chance.randrange(some) + 1, 3 * chance.randrange(some), chance.randrange(rows) + 1) for _ in range(some // 5))
     db.executemany("insert into c(m_id, w_k, k) select ?, ?, k from t where id = ?", links)
     db.execute("commit")
+    db.close()
+
+
+def make_long(path, rows=2000):
+    """Rows that go on in overflow pages, which follow each other in the file, and such as do not."""
+    chance = random.Random(16)
+    row = lambda id: (id, chance.randrange(10**9), chance.randbytes(chance.randrange(5 << 10, 200 << 10)))
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("pragma synchronous=off")
+    for table, ids in ("o", range(rows)), ("p", chance.sample(range(rows), rows)):
+        db.execute(f"create table {table}(id integer primary key, k integer, payload blob)")
+        db.execute("begin")
+        db.executemany(f"insert into {table} values (?, ?, ?)", map(row, ids))
+        db.execute("commit")
+    for some in chance.sample(range(rows), rows // 2), chance.sample(range(rows), rows // 2):
+        db.execute("begin")
+        db.executemany("delete from p where id = ?", ([id] for id in some))
+        db.executemany("insert into p values (?, ?, ?)", map(row, some))
+        db.execute("commit")
+    for table in "op":
+        db.execute(f"create index {table}_k on {table}(k)")
     db.close()
 
 
@@ -203,6 +230,8 @@ def main():
         make(args.database, args.make)
     if args.make_chain:
         make_chain(args.database, args.make_chain)
+    if args.make_long:
+        make_long(args.database)
     runs = {entrant: [] for entrant in args.entrants}
     for _ in range(args.rounds):
         for entrant in args.entrants:

@@ -15,6 +15,7 @@
 //! Failure:     a page that fits nowhere is not looked ahead of.
 
 mod cursor;
+mod overflow;
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -22,9 +23,9 @@ use std::time::Duration;
 
 use forebay_lookahead::{HintCounts, Hints, Limits, Takes};
 
-use crate::page::{Kind, Page, Record, Value};
+use crate::page::{Kind, Overflow, Page, Record, Value, link_of};
 use crate::tally::Tally;
-use crate::trees::{Link, Pages, Path, Tree, Trees};
+use crate::trees::{Link, Pages, Path, Tree, Trees, overflow_of};
 use cursor::{Cursor, Fit, Stage};
 
 const CURSORS_MAX: usize = 8;
@@ -75,6 +76,8 @@ struct Outer {
     bytes: Vec<u8>,
     /// Its integers, once they are asked for: where each stands, and in which row.
     integers: Option<Vec<(i64, Link, usize)>>,
+    /// Its rows that go on in overflow pages, once such a page was read.
+    long_rows: Option<Vec<(usize, Overflow)>>,
 }
 
 impl Foresight {
@@ -128,8 +131,17 @@ impl Foresight {
         pages: &mut impl Pages,
     ) -> bool {
         let (useful, asked) = (self.counts().useful, self.foresee(number, bytes, read, pages));
+        // SQLite has had these, or never will.
+        let besides = self.trees.take_asked();
+        self.counts.asked += besides;
+        self.tally.unknown().prefetched += besides;
         self.tally.read(number, read, self.counts().useful > useful);
         asked
+    }
+
+    /// SQLite read this page before, and may not be done with it.
+    pub(crate) fn read_before(&mut self, number: u32, bytes: &[u8], pages: &mut impl Pages) {
+        self.foresee(number, bytes, Duration::ZERO, pages);
     }
 
     fn foresee(
@@ -141,12 +153,16 @@ impl Foresight {
     ) -> bool {
         let geometry = self.trees.geometry();
         let page = || Page::read(bytes, number, geometry);
+        // SQLite may read a part of an overflow page.
+        let whole = bytes.len() == geometry.page_size as usize;
+        let kind = bytes.first().filter(|_| whole).and_then(|first| Kind::of(*first));
+        let overflow = self.overflow_came(number, bytes, kind, pages);
         let known = self
             .cursors
             .iter()
             .position(|cursor| cursor.hints.as_ref().is_some_and(|hints| hints.knows(number)));
         if let Some(at) = known {
-            match bytes.first().and_then(|first| Kind::of(*first)) {
+            match kind.filter(|_| overflow.is_none()) {
                 Some(Kind::TableInterior | Kind::IndexInterior) => {
                     page().and_then(|page| self.trees.learn(number, &page));
                 }
@@ -162,6 +178,14 @@ impl Foresight {
             }
             self.cursors[at].astray = 0;
             return self.take(at, number, read, pages);
+        }
+        if let Some(at) = overflow {
+            let cursor = &mut self.cursors[at];
+            let awake = cursor.hints.as_mut().filter(|hints| !hints.asleep());
+            let Some(hints) = awake else { return self.take(at, number, read, pages) };
+            hints.came_besides(read);
+            cursor.look_ahead(&mut self.trees, &mut self.tally, pages);
+            return false;
         }
         let Some(page) = page() else { return false };
         match page.kind() {
@@ -179,6 +203,7 @@ impl Foresight {
         self.cursors[..=at].rotate_right(1);
         let cursor = &mut self.cursors[0];
         let distance_max = self.distance_max;
+        cursor.page_came(page);
         let hints = cursor
             .hints
             .get_or_insert_with(|| Box::new(Hints::new(distance_max, Takes::MayStop, LIMITS)));
@@ -251,6 +276,9 @@ impl Foresight {
     ) -> bool {
         let Some(keys) = keys_of(page) else { return false };
         if let Some(fits) = self.row_came(number, &keys, read, pages) {
+            if let Some(root) = self.tally.root_of(number) {
+                self.outer_leaf(number, page, bytes, Some(root), pages);
+            }
             return fits;
         }
         self.outer_leaf(number, page, bytes, None, pages);
@@ -317,17 +345,16 @@ impl Foresight {
         looked_up: Option<u32>,
         pages: &mut impl Pages,
     ) {
-        if self.scope != Scope::Full {
-            return;
-        }
         let oldest = if self.outer.len() < OUTER_MAX { None } else { self.outer.pop_back() };
-        let new = || Outer { number, looked_up, bytes: Vec::new(), integers: None };
+        let new =
+            || Outer { number, looked_up, bytes: Vec::new(), integers: None, long_rows: None };
         let mut outer = oldest.unwrap_or_else(new);
         outer.bytes.clear();
         outer.bytes.extend_from_slice(bytes);
-        (outer.number, outer.looked_up, outer.integers) = (number, looked_up, None);
+        (outer.number, outer.looked_up) = (number, looked_up);
+        (outer.integers, outer.long_rows) = (None, None);
         self.outer.push_front(outer);
-        if looked_up.is_some() {
+        if looked_up.is_some() || self.scope != Scope::Full {
             return;
         }
         // Those that know a link already, and are not ahead yet.
@@ -335,6 +362,56 @@ impl Foresight {
         if let Some(at) = self.follow(number, leads, pages) {
             self.cursors[at].enter(page);
         }
+    }
+
+    /// Holds a page against the rows that go on in overflow pages. Returns the cursor that reads them, if it is one.
+    fn overflow_came(
+        &mut self,
+        number: u32,
+        bytes: &[u8],
+        kind: Option<Kind>,
+        pages: &mut impl Pages,
+    ) -> Option<usize> {
+        let link = link_of(bytes)?;
+        let mut cursors = self.cursors.iter_mut().enumerate();
+        let of_known = cursors.find_map(|(at, it)| Some((at, it.overflow_came(number, link)?)));
+        if let Some((at, root)) = of_known {
+            self.tally.belongs(number, root);
+            return Some(at);
+        }
+        if kind.is_some() || number == 1 {
+            return None;
+        }
+        let geometry = self.trees.geometry();
+        let (leaf, place, row) = self.outer.iter_mut().enumerate().find_map(|(at, outer)| {
+            let page = || Page::read(&outer.bytes, outer.number, geometry);
+            let read = || page().map_or(Vec::new(), |page| overflow_of(&page, 0..page.cells()));
+            let rows = outer.long_rows.get_or_insert_with(read);
+            let (place, row) = rows.iter().find(|(_, row)| row.first == number)?;
+            Some((at, *place, *row))
+        })?;
+        let leaf = &self.outer[leaf];
+        let root = self.tally.root_of(leaf.number)?;
+        let at = self.cursors.iter().position(|cursor| cursor.reads_rows_of(root))?;
+        self.tally.belongs(number, root);
+        let cursor = &mut self.cursors[at];
+        let page = Page::read(&leaf.bytes, leaf.number, geometry)?;
+        if cursor.long_row_came(root, page.key(place), row, link) {
+            let path = match page.rowid(0) {
+                Some(rowid) => self.trees.path_to(root, rowid, leaf.number, pages),
+                None => self.trees.index_path(leaf.number, pages).map(|(path, _)| path),
+            };
+            let forward = cursor.forward.unwrap_or(true);
+            let mut left: Vec<(usize, Overflow)> = leaf.long_rows.clone().unwrap_or_default();
+            left.retain(|(at, _)| if forward { *at > place } else { *at < place });
+            if !forward {
+                left.reverse();
+            }
+            if let Some(path) = path {
+                cursor.go_on_from(leaf.number, path, left.into_iter().map(|(_, row)| row));
+            }
+        }
+        Some(at)
     }
 
     /// Finds in leaves read lately the rows that lead to one that was read now, which has these keys. Returns the
@@ -407,9 +484,7 @@ impl Foresight {
                 for _ in 0..PASSED_OVER_MAX {
                     let Ok((next, _)) = self.trees.step(&mut path, forward, pages) else { break };
                     if next == leaf {
-                        cursor.path = path;
-                        cursor.leaf = leaf;
-                        cursor.forward = Some(forward);
+                        cursor.found_at(leaf, path, forward);
                         return Some(at);
                     }
                 }

@@ -155,6 +155,22 @@ impl<'a> Page<'a> {
 
     /// A cell's record, as far as it lies in this page.
     pub(crate) fn record(&self, at: usize) -> Option<Record<'a>> {
+        let (payload, _, here) = self.payload(at)?;
+        Some(Record { bytes: payload.get(..here)? })
+    }
+
+    /// Where a cell's record goes on, if it does not end in this page.
+    pub(crate) fn overflow(&self, at: usize) -> Option<Overflow> {
+        let (payload, size, here) = self.payload(at)?;
+        let elsewhere = size.checked_sub(here).filter(|bytes| *bytes > 0)?;
+        let first = u32_at(payload, here).filter(|first| *first > 0)?;
+        // Each overflow page begins with the number of the next.
+        let pages = elsewhere.div_ceil(self.bytes.len() - 4).try_into().unwrap_or(u32::MAX);
+        Some(Overflow { first, pages })
+    }
+
+    /// A cell from its record on, the record's size in bytes, and how much of that lies in this page.
+    fn payload(&self, at: usize) -> Option<(&'a [u8], usize, usize)> {
         let mut cell = self.cell(at)?;
         match self.kind {
             Kind::TableInterior => return None,
@@ -166,8 +182,8 @@ impl<'a> Page<'a> {
         if self.kind == Kind::TableLeaf {
             cell = cell.get(varint(cell)?.1..)?;
         }
-        let here = self.payload_here(usize::try_from(size).ok()?);
-        Some(Record { bytes: cell.get(..here)? })
+        let size = usize::try_from(size).ok()?;
+        Some((cell, size, self.payload_here(size)))
     }
 
     /// How much of a payload of `size` bytes lies in the page rather than in overflow pages.
@@ -189,6 +205,14 @@ impl<'a> Page<'a> {
         let place = usize::from(u16_at(self.bytes, self.pointers.0 + 2 * at)?);
         if place < self.pointers.1 { None } else { self.bytes.get(place..) }
     }
+}
+
+/// The overflow pages of a record, as its cell tells of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Overflow {
+    /// The first one; each names the next.
+    pub(crate) first: u32,
+    pub(crate) pages: u32,
 }
 
 /// A record: columns, the last of which may lie elsewhere.
@@ -287,6 +311,11 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
+/// The page that an overflow page, of which these are the first bytes, names as the next; 0 if it is the last.
+pub(crate) fn link_of(bytes: &[u8]) -> Option<u32> {
+    u32_at(bytes, 0)
+}
+
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..)?.first_chunk().copied()?))
 }
@@ -309,6 +338,7 @@ mod tests {
         for at in 0..page.cells() + 2 {
             found += usize::from(page.child(at).is_some()) + usize::from(page.rowid(at).is_some());
             found += page.key(at).map_or(0, |key| page.places(key).count());
+            found += usize::from(page.overflow(at).is_some());
             if let Some(record) = page.record(at) {
                 found += record.columns().count() + usize::from(record.last_integer().is_some());
             }

@@ -28,8 +28,9 @@ const PAGE_MIN: usize = 512;
 const ALERT_READS: u32 = 16;
 /// Reads in a row without use that end being awake.
 const CALM_READS: u32 = 256;
-/// Interior pages read lately.
+/// Interior pages read lately, and leaves of indexes: one may lead to more rows than SQLite reads before it wakes.
 const RECENT: usize = 8;
+const RECENT_LEAVES: usize = 2;
 const DISTANCE_MAX: u32 = 128;
 /// Where the kernel does not say what it has in memory, so many pages are read, and may wait, for one that SQLite reads.
 const WAITS_MAX: u32 = 16;
@@ -104,9 +105,11 @@ pub(crate) struct Reader {
     descriptor: Descriptor,
     settings: Settings,
     state: State,
-    /// Numbers of interior pages, and where the next goes.
+    /// Numbers of pages, and where the next goes.
     recent: [u32; RECENT],
     recent_next: usize,
+    /// The last is the first.
+    recent_leaves: [u32; RECENT_LEAVES],
     /// The bytes by which SQLite tells whether another process has changed the file.
     stamp: [u8; 16],
     pub(crate) wal: WalIndex,
@@ -166,6 +169,7 @@ impl Reader {
             state: State::LeftAlone,
             recent: [0; RECENT],
             recent_next: 0,
+            recent_leaves: [0; RECENT_LEAVES],
             stamp: [0; 16],
             wal: WalIndex::default(),
             salts: [0; 2],
@@ -241,11 +245,16 @@ impl Reader {
             if offset == 24 && bytes.len() == self.stamp.len() {
                 self.stamped(bytes);
             }
-        } else if Kind::of(bytes[0]).is_some_and(Kind::is_interior)
+        } else if let Some(kind) = Kind::of(bytes[0])
             && let Some(number) = number_of(offset, bytes.len())
         {
-            self.recent[self.recent_next % RECENT] = number;
-            self.recent_next = (self.recent_next + 1) % RECENT;
+            if kind.is_interior() {
+                self.recent[self.recent_next % RECENT] = number;
+                self.recent_next = (self.recent_next + 1) % RECENT;
+            } else if kind == Kind::IndexLeaf {
+                self.recent_leaves.rotate_right(1);
+                self.recent_leaves[0] = number;
+            }
         }
     }
 
@@ -253,14 +262,24 @@ impl Reader {
     pub(crate) fn ended(&mut self, began: Instant, offset: i64, bytes: &[u8]) {
         let read = began.elapsed();
         self.noted(offset, bytes);
-        if bytes.len() >= PAGE_MIN
-            && let Some(number) = number_of(offset, bytes.len())
+        let part_of = self.part_of(offset, bytes.len());
+        if (bytes.len() >= PAGE_MIN || part_of.is_some())
+            && let Some(number) = number_of(offset, part_of.unwrap_or(bytes.len()))
         {
-            self.timed(number, bytes, read);
+            self.timed(number, bytes, read, part_of.is_some());
         }
     }
 
-    fn timed(&mut self, number: u32, bytes: &[u8], read: Duration) {
+    /// The size of the page that so many bytes are the first ones of: of an overflow page, SQLite from 3.45 on reads as
+    /// much as the value needs that it reads.
+    fn part_of(&self, offset: i64, size: usize) -> Option<usize> {
+        let State::Awake(_, foresight) = &self.state else { return None };
+        let page_size = foresight.trees.geometry().page_size;
+        let is_part = size < page_size as usize && offset > 0 && offset % i64::from(page_size) == 0;
+        is_part.then_some(page_size as usize)
+    }
+
+    fn timed(&mut self, number: u32, bytes: &[u8], read: Duration, is_part: bool) {
         #[cfg(test)]
         assert!(!self.planted, "planted");
         let waited = read_waited(read);
@@ -276,7 +295,7 @@ impl Reader {
             State::Alert(left) => *left -= 1,
             State::Awake(calm, foresight) => {
                 let page_size = foresight.trees.geometry().page_size;
-                if bytes.len() != page_size as usize {
+                if bytes.len() != page_size as usize && !is_part {
                     // A VACUUM may give the file another page size.
                     self.asleep.read(read, false);
                     return self.sleep();
@@ -346,6 +365,12 @@ impl Reader {
         for page in self.recent.into_iter().filter(|page| *page > 0) {
             let _ = foresight.trees.load(page, disk);
         }
+        let mut bytes = vec![0; geometry.page_size as usize];
+        for leaf in self.recent_leaves.into_iter().rev().filter(|leaf| *leaf > 0) {
+            if disk.at_hand(leaf, &mut bytes) {
+                foresight.read_before(leaf, &bytes, disk);
+            }
+        }
         self.wakes += 1;
         self.salts = self.wal.salts();
         self.state = State::Awake(0, foresight);
@@ -405,14 +430,14 @@ mod tests {
         for number in 1..10_000 {
             if reader.begins().is_some() {
                 timed += 1;
-                reader.timed(number, &[13; 4096], FAST);
+                reader.timed(number, &[13; 4096], FAST, false);
             }
             assert!(matches!(reader.state, State::Asleep(_)), "[RDR-1]");
         }
         assert!((150..250).contains(&timed), "{timed}");
         // One that waits now and then does not wake it.
         for number in 1..1_000 {
-            reader.timed(number, &[13; 4096], if number % 40 == 0 { SLOW } else { FAST });
+            reader.timed(number, &[13; 4096], if number % 40 == 0 { SLOW } else { FAST }, false);
             assert!(!matches!(reader.state, State::Awake(..)));
         }
     }
@@ -420,25 +445,74 @@ mod tests {
     #[test]
     fn it_wakes_by_two_reads_that_wait_and_sleeps_when_nothing_comes_of_it() {
         let (mut reader, _file) = reader(&database());
-        reader.timed(1, &[13; 4096], SLOW);
-        reader.timed(2, &[13; 4096], SLOW);
+        reader.timed(1, &[13; 4096], SLOW, false);
+        reader.timed(2, &[13; 4096], SLOW, false);
         let awake = matches!(reader.state, State::Awake(..));
         if !awake {
             return; // the kernel does not say what it has of this filesystem
         }
         for number in 0..CALM_READS + 2 {
             assert!(reader.begins().is_some(), "awake, each read is timed");
-            reader.timed(number % 90 + 1, &[13; 4096], FAST);
+            reader.timed(number % 90 + 1, &[13; 4096], FAST, false);
         }
         assert!(matches!(reader.state, State::Asleep(_)));
         assert!(reader.stats().starts_with("wakes=1 asked=0"), "{}", reader.stats());
     }
 
     #[test]
+    fn a_part_of_a_page_is_a_read_of_that_page_and_a_page_of_another_size_is_not() {
+        let (mut reader, _file) = reader(&database());
+        for _ in 0..2 {
+            reader.timed(1, &[13; 4096], SLOW, false);
+        }
+        if !matches!(reader.state, State::Awake(..)) {
+            return; // the kernel does not say what it has of this filesystem
+        }
+        for (offset, size) in [(5 * 4096, 100), (9 * 4096, 1024), (7 * 4096, 4095)] {
+            reader.ended(now(), offset, &[0; 4096][..size]);
+            assert!(matches!(reader.state, State::Awake(..)), "{size} bytes at {offset}");
+        }
+        reader.ended(now(), 24, &[1; 16]);
+        let reads: u64 = reader.by_tree().iter().map(|(_, counts)| counts.reads).sum();
+        assert_eq!(reads, 2 + 3, "three parts of pages, and not the header");
+        for offset in [1024, 2 * 8192] {
+            reader.timed(1, &[13; 4096], SLOW, false);
+            reader.timed(1, &[13; 4096], SLOW, false);
+            assert!(matches!(reader.state, State::Awake(..)));
+            reader.ended(now(), offset, &[0; 8192][..if offset == 1024 { 1024 } else { 8192 }]);
+            assert!(matches!(reader.state, State::Asleep(_)), "at {offset}");
+        }
+    }
+
+    #[test]
+    fn what_is_known_is_forgotten_when_the_log_begins_anew() {
+        let (mut reader, _file) = reader(&database());
+        let set_salt = reader.wal.mapped_for_test();
+        let mut interior = [0; 4096];
+        (interior[0], interior[11]) = (5, 9); // no cell, and a last child
+        let known = |reader: &Reader| match &reader.state {
+            State::Awake(_, foresight) => Some(foresight.trees.bytes()),
+            _ => None,
+        };
+        for number in [2, 3, 4] {
+            reader.timed(number, &interior, SLOW, false);
+        }
+        let Some(before) = known(&reader) else {
+            return; // the kernel does not say what it has of this filesystem
+        };
+        assert!(before > 0);
+        reader.timed(5, &[13; 4096], SLOW, false);
+        assert_eq!(known(&reader), Some(before));
+        set_salt(2);
+        reader.timed(5, &[13; 4096], SLOW, false);
+        assert_eq!(known(&reader), Some(0));
+    }
+
+    #[test]
     fn what_is_not_sqlites_is_left_alone() {
         let (mut reader, _file) = reader(&[7; 8 * 4096]);
         for _ in 0..20 {
-            reader.timed(1, &[7; 4096], SLOW);
+            reader.timed(1, &[7; 4096], SLOW, false);
         }
         assert!(!matches!(reader.state, State::Awake(..)) && reader.wakes == 0, "[RDR-2]");
         if matches!(reader.state, State::LeftAlone) {

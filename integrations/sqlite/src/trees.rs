@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::page::{Geometry, Kind, Page, Record, Value};
+use crate::page::{Geometry, Kind, Overflow, Page, Record, Value};
 
 /// SQLite goes no deeper itself.
 const DEPTH_MAX: usize = 20;
@@ -24,6 +24,8 @@ const SCHEMA_PAGES_MAX: usize = 256;
 /// Of a schema that says more, the rest is left out: so many trees, tables' names of so many bytes.
 const SCHEMA_TREES_MAX: usize = 4096;
 const NAME_MAX: usize = 512;
+/// Where page 1 says how text is written: the last of four bytes.
+const TEXT_ENCODING: usize = 59;
 /// Interior pages of indexes that one search for a leaf looks at: few large ones, which take as long as many small.
 const SEARCH_PAGES_MAX: usize = 256;
 const SEARCH_PAGES_MIN: usize = 16;
@@ -36,12 +38,14 @@ const GUESSED_MAX: u32 = 256;
 const ENTRY_BYTES: usize = 64;
 /// Of the rows of one key, so many are followed.
 const LED_MAX: usize = 64;
+/// Rows of a leaf that go on in overflow pages: SQLite puts no more into 64 KiB.
+const OVERFLOW_MAX: usize = 16;
 /// An index's entry whose rowid is not in the page.
 pub(crate) const NO_ROW: i64 = i64::MIN;
 
 /// The file, as far as it takes no waiting.
 pub(crate) trait Pages {
-    /// Fills `into` with a page, counted from 1, if it is at hand.
+    /// Fills `into` with a page, counted from 1, or its first bytes, if it is at hand.
     fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool;
     /// Asks for `count` pages from `first` on, counted from 1.
     fn ask(&mut self, first: u32, count: u32);
@@ -95,6 +99,8 @@ pub(crate) struct Trees {
     names: HashMap<u32, String>,
     searches_left: u32,
     guesses_left: u32,
+    /// Pages asked for since that was taken down.
+    asked: u64,
     bytes: usize,
     bytes_max: usize,
     page: Vec<u8>,
@@ -112,6 +118,7 @@ impl Trees {
             names: HashMap::new(),
             searches_left: SEARCHES_MAX,
             guesses_left: GUESSED_MAX,
+            asked: 0,
             bytes: 0,
             bytes_max,
             page: vec![0; geometry.page_size as usize],
@@ -126,6 +133,11 @@ impl Trees {
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// How many pages were asked for to answer by, since the last call.
+    pub(crate) fn take_asked(&mut self) -> u64 {
+        std::mem::take(&mut self.asked)
     }
 
     /// The file has changed.
@@ -241,6 +253,23 @@ impl Trees {
         Ok(page.places(key).filter_map(|at| link.follow(&page, at)).take(LED_MAX).collect())
     }
 
+    /// Where rows of a leaf go on, if it is at hand: the rows of a key, or all, with their places.
+    pub(crate) fn overflow_at_hand(
+        &mut self,
+        leaf: u32,
+        key: Option<i64>,
+        pages: &mut impl Pages,
+    ) -> Result<Vec<(usize, Overflow)>, Lack> {
+        if !pages.at_hand(leaf, &mut self.page) {
+            return Err(Lack::Page(leaf));
+        }
+        let page = Page::read(&self.page, leaf, self.geometry).ok_or(Lack::Answer)?;
+        Ok(match key {
+            None => overflow_of(&page, 0..page.cells()),
+            Some(key) => overflow_of(&page, page.places(key).take(LED_MAX)),
+        })
+    }
+
     /// The leaf of a tree that holds a key, once `path_to` has found one of its leaves: a rowid of a table, the first
     /// column of an index.
     pub(crate) fn leaf_of(
@@ -252,23 +281,11 @@ impl Trees {
         let height = *self.heights.get(&root).ok_or(Lack::Answer)?;
         let mut page = root;
         for _ in 0..height {
-            let (slot, child) = self.child_for(page, key, pages)?;
-            let interior = self.interior(page, pages)?;
-            // A table without rowids has the row here, and with a key of one column no other. An index may have more of
-            // it below.
-            let here =
-                interior.kind == Kind::IndexInterior && interior.keys.get(slot) == Some(&key);
-            if here && self.is_table(root) {
-                return Err(Lack::Answer);
-            }
-            page = child;
+            // An index, or a table without rowids, may have the row here; SQLite looks for the first of its key, and goes
+            // down for that all the same.
+            page = self.child_for(page, key, pages)?.1;
         }
         Ok(page)
-    }
-
-    fn is_table(&self, root: u32) -> bool {
-        let mut trees = self.schema.iter().flatten();
-        trees.any(|tree| tree.root == root && tree.table.is_none())
     }
 
     /// The way to a leaf that holds a key, if it is of the tree at this root.
@@ -357,6 +374,7 @@ impl Trees {
             && (tree_known || self.guesses_left > 0)
         {
             self.guesses_left -= u32::from(!tree_known);
+            self.asked += 1;
             pages.ask(page, 1);
         }
     }
@@ -440,19 +458,28 @@ impl Trees {
 
     fn read_schema(&mut self, pages: &mut impl Pages) -> Option<Vec<Tree>> {
         let mut bytes = vec![0; self.geometry.page_size as usize];
-        let begin = || Reading { left: vec![1], pages_left: SCHEMA_PAGES_MAX, found: Vec::new() };
+        let begin = || Reading {
+            left: vec![1],
+            pages_left: SCHEMA_PAGES_MAX,
+            utf16: None,
+            found: Vec::new(),
+        };
         let mut reading = self.reading.take().unwrap_or_else(begin);
         while reading.pages_left > 0
             && let Some(&number) = reading.left.last()
         {
             if !pages.at_hand(number, &mut bytes) {
+                self.asked += 1;
                 pages.ask(number, 1);
                 self.reading = Some(reading);
                 return None;
             }
             reading.left.pop();
             reading.pages_left -= 1;
-            let Reading { left, found, .. } = &mut reading;
+            if number == 1 {
+                reading.utf16 = utf16(&bytes);
+            }
+            let Reading { left, found, utf16, .. } = &mut reading;
             let page = Page::read(&bytes, number, self.geometry);
             match page.map(|page| (page, page.kind())) {
                 Some((page, Kind::TableInterior)) => {
@@ -460,7 +487,7 @@ impl Trees {
                     left.extend(children.take(SCHEMA_PAGES_MAX));
                 }
                 Some((page, Kind::TableLeaf)) => {
-                    let rows = (0..page.cells()).filter_map(|at| named(&page, at));
+                    let rows = (0..page.cells()).filter_map(|at| named(&page, at, *utf16));
                     found.extend(rows.take(SCHEMA_TREES_MAX - found.len()));
                 }
                 // It is no schema, and is not read again before the file changes.
@@ -471,7 +498,7 @@ impl Trees {
             }
         }
         let found = reading.found;
-        let tables: HashMap<Vec<u8>, u32> = found
+        let tables: HashMap<String, u32> = found
             .iter()
             .filter(|named| !named.index)
             .map(|named| (named.table.clone(), named.root))
@@ -492,7 +519,26 @@ struct Reading {
     /// Pages to be looked into, the next one last, and how many may be.
     left: Vec<u32>,
     pages_left: usize,
+    /// How two bytes of its text are read, where they are a unit of it.
+    utf16: Option<FromBytes>,
     found: Vec<Named>,
+}
+
+type FromBytes = fn([u8; 2]) -> u16;
+
+/// How page 1 says that all text is written.
+fn utf16(page_1: &[u8]) -> Option<FromBytes> {
+    match page_1.get(TEXT_ENCODING)? {
+        2 => Some(u16::from_le_bytes),
+        3 => Some(u16::from_be_bytes),
+        _ => None,
+    }
+}
+
+fn text(bytes: &[u8], utf16: Option<FromBytes>) -> String {
+    let Some(from_bytes) = utf16 else { return String::from_utf8_lossy(bytes).into_owned() };
+    let (units, _) = bytes.as_chunks();
+    String::from_utf16_lossy(&units.iter().map(|unit| from_bytes(*unit)).collect::<Vec<u16>>())
 }
 
 /// A row of the schema that has a tree.
@@ -500,11 +546,11 @@ struct Reading {
 struct Named {
     index: bool,
     name: String,
-    table: Vec<u8>,
+    table: String,
     root: u32,
 }
 
-fn named(page: &Page<'_>, at: usize) -> Option<Named> {
+fn named(page: &Page<'_>, at: usize, utf16: Option<FromBytes>) -> Option<Named> {
     let mut columns = page.record(at)?.columns();
     let [kind, name, table, root] = std::array::from_fn(|_| columns.next());
     let (Value::Text(kind), Value::Text(name), Value::Text(table)) = (kind?, name?, table?) else {
@@ -512,15 +558,15 @@ fn named(page: &Page<'_>, at: usize) -> Option<Named> {
     };
     let Value::Integer(root) = root? else { return None };
     let root = u32::try_from(root).ok().filter(|root| *root > 0)?;
-    if name.len().max(table.len()) > NAME_MAX {
+    if name.len().max(table.len()) > NAME_MAX || kind.len() > NAME_MAX {
         return None;
     }
-    matches!(kind, b"table" | b"index").then(|| Named {
-        index: kind == b"index",
-        name: String::from_utf8_lossy(name).into_owned(),
-        table: table.to_vec(),
-        root,
-    })
+    let index = match text(kind, utf16).as_str() {
+        "table" => false,
+        "index" => true,
+        _ => return None,
+    };
+    Some(Named { index, name: text(name, utf16), table: text(table, utf16), root })
 }
 
 /// Where a leaf's rows say which rows of a table they lead to.
@@ -558,4 +604,13 @@ pub(crate) fn rows_of(page: &Page<'_>, link: Link, into: &mut Vec<i64>) -> Optio
     into.clear();
     into.extend((0..page.cells()).map(|at| link.follow(page, at).unwrap_or(NO_ROW)));
     Some(())
+}
+
+/// Where the rows at these places of a leaf go on, as far as they do.
+pub(crate) fn overflow_of(
+    page: &Page<'_>,
+    places: impl Iterator<Item = usize>,
+) -> Vec<(usize, Overflow)> {
+    let found = places.filter_map(|at| Some((at, page.overflow(at)?)));
+    found.take(OVERFLOW_MAX).collect()
 }

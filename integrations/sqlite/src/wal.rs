@@ -50,6 +50,16 @@ impl WalIndex {
         self.regions[region] = Some(at);
     }
 
+    /// Has an empty region mapped, for good. Returns what sets its first salt.
+    #[cfg(test)]
+    pub(crate) fn mapped_for_test(&mut self) -> impl Fn(u32) + use<> {
+        let region: &'static [AtomicU32] =
+            Vec::leak((0..REGION / 4).map(|_| AtomicU32::new(0)).collect());
+        // SAFETY: it has `REGION` bytes, aligned to 4, and stays.
+        unsafe { self.mapped(0, region.as_ptr().cast()) };
+        move |salt| region[SALTS / 4].store(salt, Ordering::Relaxed)
+    }
+
     /// The regions go.
     pub(crate) fn unmapped(&mut self) {
         self.regions.clear();

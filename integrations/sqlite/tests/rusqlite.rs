@@ -98,6 +98,40 @@ fn a_program_that_links_rusqlite_looks_ahead_and_stays_right() {
     );
 }
 
+/// This SQLite reads overflow pages past its cache, those of a value once for each use of it, and of the last one a part.
+#[test]
+fn overflow_pages_are_asked_for_where_sqlite_reads_them_past_its_cache() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    ffi_initialize();
+    register(false);
+    let db = open(&path);
+    db.execute_batch(
+        "pragma synchronous=off;
+         create table t(a integer primary key, k, b);
+         create index by_k on t(k);
+         begin;
+         with recursive n(i) as (values (1) union all select i + 1 from n where i < 1000)
+         insert into t select i * 7919 % 1009, i * 104729 % 1000003, randomblob(18000 + i * 31 % 9000) from n;
+         commit;",
+    )
+    .unwrap();
+    let stock = Connection::open(&path).unwrap();
+    let sql = "select sum(length(b || 'x')) + sum(unicode(substr(hex(b), -1))) from t where k > 0";
+    let expected = number(&stock, sql);
+    let db = open(&path);
+    cold(&path);
+    assert_eq!(number(&db, sql), expected);
+    let stats = text(&db, "pragma forebay_stats");
+    if stats.starts_with("wakes=0") {
+        println!("skipped: reads of this disk do not wait");
+        return;
+    }
+    // A leaf and five or six overflow pages for each row.
+    let asked = asked(&db);
+    assert!((500..7_500).contains(&asked), "{stats}");
+}
+
 fn ffi_initialize() {
     // SAFETY: it takes nothing, and may be called at any time.
     assert_eq!(unsafe { ffi::sqlite3_initialize() }, ffi::SQLITE_OK);

@@ -173,6 +173,41 @@ fn a_long_sequence_is_left_to_the_kernel() {
 }
 
 #[test]
+fn parts_of_a_thing_are_asked_for_all_though_they_follow_each_other() {
+    let mut hints = Hints::new(256, Takes::All, LIMITS);
+    for block in 0..400 {
+        hints.came(1_000_000 + block * 50, SLOW);
+    }
+    let asked = |hints: &mut Hints| hints.due().iter().map(|run| run.blocks).sum::<u32>();
+    hints.foresee(100, false);
+    (101..180).for_each(|block| hints.foresee_part(block));
+    let (most, left_out) = (80, 80 / LEAVE_OUT_FIRST + 1);
+    let parts = asked(&mut hints);
+    assert!((most - left_out..=most).contains(&parts), "{parts}");
+    // What goes on with a long sequence is left to the kernel.
+    (1_000..1_000 + SEQUENCE_ASKED + 1).for_each(|block| hints.foresee(block, false));
+    asked(&mut hints);
+    (1_000 + SEQUENCE_ASKED + 1..1_100).for_each(|block| hints.foresee_part(block));
+    assert_eq!(asked(&mut hints), 0);
+}
+
+#[test]
+fn blocks_that_nobody_foresees_count_as_taken_and_lead_nowhere_else() {
+    let mut hints = Hints::new(64, Takes::MayStop, LIMITS);
+    hints.came(1, SLOW);
+    let Some(slow) = SLOW else { unreachable!() };
+    for _ in 0..99 {
+        hints.came_besides(slow);
+    }
+    assert_eq!(hints.most(), 10);
+    (1_000..1_010).for_each(|block| hints.foresee(block * 7, false));
+    for _ in 0..30 {
+        hints.came_besides(slow);
+    }
+    assert_eq!((hints.most(), hints.room()), (13, 3), "it has not gone elsewhere");
+}
+
+#[test]
 fn a_consumer_that_went_elsewhere_is_followed() {
     let mut hints = Hints::new(64, Takes::All, LIMITS);
     consume(&mut hints, &far_apart(1_000), |_, _| SLOW);

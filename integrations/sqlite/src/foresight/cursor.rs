@@ -9,11 +9,13 @@
 //! Concurrency: one owner.
 //! Failure:     a row that leads nowhere known is passed over.
 
+use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
-use forebay_lookahead::Hints;
+use forebay_lookahead::{HINTS_MOST, Hints};
 
-use crate::page::Page;
+use super::overflow::Chains;
+use crate::page::{Overflow, Page};
 use crate::tally::Tally;
 use crate::trees::{Lack, Link, NO_ROW, Pages, Path, Tree, Trees, rows_of};
 
@@ -34,6 +36,8 @@ const ASTRAY_MAX: u32 = 8;
 const IN_ORDER: u32 = 4;
 /// Rows whose leaf is not known yet.
 const DEFERRED_MAX: usize = 256;
+/// Keys that may be followed once more: as many as may be ahead.
+const PAST_MAX: usize = HINTS_MOST as usize;
 /// The next leaf of an index is asked for when so few rows of this one are left.
 const ROWS_LEFT: usize = 128;
 /// A cursor of SQLite's, as far as its reads tell.
@@ -62,6 +66,12 @@ pub(super) struct Cursor {
     stages: Vec<Stage>,
     guesses: Vec<Stage>,
     deferred: Vec<Deferred>,
+    /// Trees whose rows have overflow pages that SQLite reads, and how many leaves or rows were looked into for those.
+    chains: Vec<Chains>,
+    turns: u32,
+    /// Keys that were followed last, and those of them to be followed once more.
+    past: VecDeque<i64>,
+    again: VecDeque<i64>,
     pub(super) hints: Option<Box<Hints>>,
 }
 
@@ -77,11 +87,12 @@ pub(super) struct Stage {
 struct Deferred {
     stage: usize,
     key: i64,
+    turn: u32,
     page: Option<u32>,
 }
 
 /// Where foreseen pages go.
-struct Asker<'a> {
+pub(super) struct Asker<'a> {
     hints: &'a mut Hints,
     tally: &'a mut Tally,
     room: u32,
@@ -98,8 +109,20 @@ impl Asker<'_> {
         }
     }
 
+    /// Foresees an overflow page; `goes_on` if the row has one before it.
+    pub(super) fn foresee_part(&mut self, page: u32, root: u32, goes_on: bool, in_order: bool) {
+        if !goes_on || in_order {
+            return self.foresee(page, root, in_order);
+        }
+        if self.room > 0 && !self.hints.knows(page) {
+            self.tally.belongs(page, root);
+            self.hints.foresee_part(page);
+            self.room -= 1;
+        }
+    }
+
     /// Takes a look-up, if one is left, and room for what it finds.
-    fn look(&mut self) -> bool {
+    pub(super) fn look(&mut self) -> bool {
         let goes_on = self.goes_on();
         self.looks -= u32::from(goes_on); // [FOR-2]
         goes_on
@@ -116,6 +139,8 @@ enum Next {
     /// A leaf in a row of them, which the kernel reads ahead of by itself.
     Follows(u32),
     Row(i64),
+    /// Rows that go on in overflow pages.
+    LongRows,
     /// This page has to be there before more is known.
     Needs(u32),
     End,
@@ -147,6 +172,10 @@ impl Cursor {
             stages: Vec::new(),
             guesses: Vec::new(),
             deferred: Vec::new(),
+            chains: Vec::new(),
+            turns: 0,
+            past: VecDeque::new(),
+            again: VecDeque::new(),
             hints: None,
         }
     }
@@ -185,13 +214,17 @@ impl Cursor {
         if trees.path_to(table, self.rows[any], leaf, pages).is_none() {
             return Fit::Not;
         }
-        self.looks_up = true;
+        if !self.looks_up {
+            self.looks_up = true;
+            self.chains.clear();
+        }
         if self.forward.is_some() {
             let next = self.next..self.next + NEAR;
             match places.iter().find(|at| next.contains(at)) {
                 Some(at) => {
                     self.astray = 0;
                     self.pass(*at, keys);
+                    self.chains.iter_mut().for_each(Chains::overtaken);
                 }
                 None => self.astray += 1,
             }
@@ -239,6 +272,9 @@ impl Cursor {
         (self.forward, self.next, self.astray) = (None, 0, 0);
         self.seen.clear();
         self.deferred.clear();
+        self.past.clear();
+        self.again.clear();
+        self.chains.iter_mut().for_each(Chains::clear);
         if let Some(hints) = &mut self.hints {
             hints.jump();
         }
@@ -255,24 +291,40 @@ impl Cursor {
         let room = hints.room();
         if room > 0 {
             let through = self.tree.root;
+            let most = hints.most();
             let mut asker = Asker { hints: &mut hints, tally, room, looks: LOOKS_MAX };
             self.try_deferred(trees, &mut asker, pages);
+            self.ask_for_chains(most, &mut asker, pages);
             let mut steps = 0;
             while asker.goes_on() && steps < STEPS_MAX && self.deferred.len() < DEFERRED_MAX {
                 steps += 1; // [FOR-2]
-                match self.advance(trees, pages) {
+                if self.looks_up && self.are_chains_enough(most) {
+                    break;
+                }
+                match self.advance(most, trees, pages) {
                     // What has to be looked into is asked for though a log holds a newer one.
                     Next::Page(page) => {
                         asker.foresee(page, through, !self.looks_up && pages.elsewhere(page));
                     }
                     Next::Follows(page) => asker.foresee(page, through, true),
-                    Next::Row(key) => self.pursue(0, key, trees, &mut asker, pages),
+                    Next::Row(key) => {
+                        if self.past.len() >= PAST_MAX {
+                            self.past.pop_front();
+                        }
+                        self.past.push_back(key);
+                        self.turns = self.turns.wrapping_add(1);
+                        self.pursue(0, key, self.turns, trees, &mut asker, pages);
+                    }
+                    Next::LongRows => self.ask_for_chains(most, &mut asker, pages),
                     Next::Needs(page) => {
                         asker.foresee(page, through, false);
                         break;
                     }
                     Next::End => break,
                 }
+            }
+            if self.looks_up {
+                self.ask_for_chains(most, &mut asker, pages);
             }
             for run in hints.due() {
                 pages.ask(run.first, run.blocks);
@@ -316,40 +368,194 @@ impl Cursor {
         &mut self,
         stage: usize,
         key: i64,
+        turn: u32,
         trees: &mut Trees,
         asker: &mut Asker<'_>,
         pages: &mut impl Pages,
     ) {
         let Some(root) = self.looked_up(stage) else { return };
         if !asker.look() {
-            self.deferred.push(Deferred { stage, key, page: None });
+            self.deferred.push(Deferred { stage, key, turn, page: None });
             return;
         }
         let leaf = match trees.leaf_of(root, key, pages) {
             Ok(leaf) => leaf,
             Err(Lack::Page(interior)) => {
                 asker.foresee(interior, root, false);
-                self.deferred.push(Deferred { stage, key, page: Some(interior) });
+                self.deferred.push(Deferred { stage, key, turn, page: Some(interior) });
                 return;
             }
             Err(Lack::Answer) => return,
         };
         let Some(&Stage { link, .. }) = self.stages.get(stage) else {
-            return asker.foresee(leaf, root, pages.elsewhere(leaf));
+            let long = self.chains.iter_mut().find(|it| it.root == root && it.are_read());
+            asker.foresee(leaf, root, long.is_none() && pages.elsewhere(leaf));
+            match long.map(|chains| (trees.overflow_at_hand(leaf, Some(key), pages), chains)) {
+                Some((Ok(rows), chains)) => {
+                    chains.looked_into(leaf, turn, rows.into_iter().map(|(_, row)| row));
+                }
+                Some((Err(Lack::Page(_)), _)) => {
+                    self.deferred.push(Deferred { stage, key, turn, page: Some(leaf) });
+                }
+                Some((Err(Lack::Answer), _)) | None => {}
+            }
+            return;
         };
         match trees.led_to(leaf, key, link, pages) {
             Ok(keys) => {
                 asker.foresee(leaf, root, true);
                 for key in keys {
-                    self.pursue(stage + 1, key, trees, asker, pages);
+                    self.pursue(stage + 1, key, turn, trees, asker, pages);
                 }
             }
             Err(Lack::Page(_)) => {
                 asker.foresee(leaf, root, false);
-                self.deferred.push(Deferred { stage, key, page: Some(leaf) });
+                self.deferred.push(Deferred { stage, key, turn, page: Some(leaf) });
             }
             Err(Lack::Answer) => {}
         }
+    }
+
+    fn ask_for_chains(&mut self, most: u32, asker: &mut Asker<'_>, pages: &mut impl Pages) {
+        self.chains.iter_mut().for_each(|chains| chains.ask(most, asker, pages));
+    }
+
+    /// Rows that are looked up have so many overflow pages that more rows are not to be looked into yet.
+    fn are_chains_enough(&self, most: u32) -> bool {
+        let mut read = self.chains.iter().filter(|chains| chains.are_read());
+        read.any(|chains| {
+            let rows = self.deferred.len() + chains.rows_ahead();
+            rows >= chains.lead(most) || !chains.have_room(most)
+        })
+    }
+
+    /// SQLite has come to a page, a leaf or another.
+    pub(super) fn page_came(&mut self, page: u32) {
+        self.chains.iter_mut().for_each(|chains| chains.leaf_came(page));
+    }
+
+    /// SQLite has read a page, which may be an overflow page that names this one as the next. Returns the root of its
+    /// tree, if it is one of a row that is known.
+    pub(super) fn overflow_came(&mut self, page: u32, link: u32) -> Option<u32> {
+        self.chains.iter_mut().find_map(|it| it.page_came(page, link).then_some(it.root))
+    }
+
+    /// Whether rows of this tree are what it reads.
+    pub(super) fn reads_rows_of(&self, root: u32) -> bool {
+        if self.looks_up {
+            (0..=self.stages.len()).any(|stage| self.looked_up(stage) == Some(root))
+        } else {
+            self.tree.root == root && self.forward.is_some()
+        }
+    }
+
+    /// SQLite has read the first overflow page of a row of this key that was not known, of a tree whose rows this one reads.
+    /// Returns whether the way to its leaf is wanted, to go on from there.
+    pub(super) fn long_row_came(
+        &mut self,
+        root: u32,
+        key: Option<i64>,
+        row: Overflow,
+        link: u32,
+    ) -> bool {
+        if !self.chains.iter().any(|chains| chains.root == root) && self.chains.len() <= STAGES_MAX
+        {
+            self.chains.push(Chains::new(root));
+        }
+        let Some(chains) = self.chains.iter_mut().find(|chains| chains.root == root) else {
+            return false;
+        };
+        chains.row_begins(row, link);
+        if let Some(at) = self.again.iter().position(|row| key == Some(*row)) {
+            self.again.drain(..=at);
+        } else if self.looks_up
+            && chains.are_read()
+            && self.tree.table == Some(root)
+            && let Some(at) = self.past.iter().rposition(|row| key == Some(*row))
+        {
+            // Those after it were looked up before it was known that their overflow pages are read.
+            let after = self.past.drain(at..).skip(1).collect::<Vec<_>>();
+            after.into_iter().rev().for_each(|row| self.again.push_front(row));
+            self.deferred.clear();
+            chains.look_again();
+            // Leaves that are far ahead leave no room for what is between.
+            if let Some(hints) = &mut self.hints {
+                hints.jump();
+            }
+        }
+        !self.looks_up && chains.are_read()
+    }
+
+    /// A scan goes on from this leaf, in which these rows with overflow pages are left.
+    pub(super) fn go_on_from(
+        &mut self,
+        leaf: u32,
+        path: Path,
+        rows: impl Iterator<Item = Overflow>,
+    ) {
+        (self.path, self.leaf, self.in_order) = (path, leaf, 0);
+        if let Some(hints) = &mut self.hints {
+            hints.jump();
+        }
+        self.turns = self.turns.wrapping_add(1);
+        let (root, turn) = (self.tree.root, self.turns);
+        if let Some(chains) = self.chains.iter_mut().find(|chains| chains.root == root) {
+            chains.look_again();
+            chains.looked_into(leaf, turn, rows);
+        }
+    }
+
+    /// It was found to be at this leaf, which was not foreseen.
+    pub(super) fn found_at(&mut self, leaf: u32, path: Path, forward: bool) {
+        (self.path, self.leaf, self.forward) = (path, leaf, Some(forward));
+        for chains in &mut self.chains {
+            if !self.looks_up {
+                chains.leaf_came(leaf);
+                chains.clear();
+                chains.leaves.push_back(leaf);
+            }
+        }
+    }
+
+    /// A scan of rows with overflow pages moves on: the next leaves are read before the rows of this one are asked for.
+    fn advance_long(
+        &mut self,
+        at: usize,
+        most: u32,
+        trees: &mut Trees,
+        pages: &mut impl Pages,
+    ) -> Next {
+        let forward = self.forward.unwrap_or(true);
+        let chains = &mut self.chains[at];
+        let mut needs = None;
+        if chains.leaves.len() <= chains.lead(most) {
+            let mut path = self.path.clone();
+            match trees.step(&mut path, forward, pages) {
+                Ok((leaf, _)) => {
+                    (self.path, self.leaf) = (path, leaf);
+                    chains.leaves.push_back(leaf);
+                    return Next::Page(leaf);
+                }
+                Err(Lack::Page(page)) => needs = Some(page),
+                Err(Lack::Answer) => {}
+            }
+        }
+        let Some(&leaf) = chains.leaves.front().filter(|_| chains.have_room(most)) else {
+            return needs.map_or(Next::End, Next::Needs);
+        };
+        match trees.overflow_at_hand(leaf, None, pages) {
+            Err(Lack::Page(_)) => return Next::Needs(needs.unwrap_or(leaf)),
+            Ok(mut rows) => {
+                if !forward {
+                    rows.reverse();
+                }
+                self.turns = self.turns.wrapping_add(1);
+                chains.looked_into(leaf, self.turns, rows.into_iter().map(|(_, row)| row));
+            }
+            Err(Lack::Answer) => {}
+        }
+        chains.leaves.pop_front();
+        Next::LongRows
     }
 
     /// Goes on with what was deferred, in order, until several pages in turn are not at hand.
@@ -362,18 +568,26 @@ impl Cursor {
                 continue;
             }
             let before = self.deferred.len();
-            self.pursue(one.stage, one.key, trees, asker, pages);
+            self.pursue(one.stage, one.key, one.turn, trees, asker, pages);
             missing.extend(self.deferred[before..].iter().filter_map(|it| it.page));
         }
     }
 
     /// Moves on by a row or a leaf.
-    fn advance(&mut self, trees: &mut Trees, pages: &mut impl Pages) -> Next {
+    fn advance(&mut self, most: u32, trees: &mut Trees, pages: &mut impl Pages) -> Next {
+        if let Some(key) = self.again.pop_front() {
+            return Next::Row(key);
+        }
         let forward = self.forward.unwrap_or(true);
         let rows_left = self.rows.len() - self.next;
         if self.looks_up && rows_left > 0 && (self.next_leaf_asked || rows_left > ROWS_LEFT) {
             self.next += 1;
             return Next::Row(self.rows[self.next - 1]);
+        }
+        if !self.looks_up
+            && let Some(at) = self.chains.iter().position(Chains::are_read)
+        {
+            return self.advance_long(at, most, trees, pages);
         }
         let mut path = self.path.clone();
         if !self.looks_up {
@@ -394,7 +608,7 @@ impl Cursor {
             self.next_leaf_asked = true;
             return match trees.step(&mut path, forward, pages) {
                 Ok((page, _)) | Err(Lack::Page(page)) => Next::Page(page),
-                Err(Lack::Answer) => self.advance(trees, pages),
+                Err(Lack::Answer) => self.advance(most, trees, pages),
             };
         }
         let mut rows = std::mem::take(&mut self.rows);
@@ -412,7 +626,7 @@ impl Cursor {
                 }
                 (self.rows, self.next, self.path) = (rows, 0, path);
                 self.next_leaf_asked = false;
-                if self.rows.is_empty() { Next::End } else { self.advance(trees, pages) }
+                if self.rows.is_empty() { Next::End } else { self.advance(most, trees, pages) }
             }
             Err(lack) => {
                 // What `rows` holds now is over: it was all foreseen.

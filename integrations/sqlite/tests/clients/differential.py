@@ -19,7 +19,15 @@ def kinds_of(chance, mode):
     text = lambda: ('text %d ' % number() * chance.choice([1, 1, 5, 20, min(size, 4096) // 20]))
     # Some lie in several overflow pages, and of some only the end does.
     blob = lambda: chance.randbytes(int(size * chance.choice([.1, .3, .9, 1.1, 3.3])))
+    # From many pages to a few, whatever their size.
+    long = lambda: chance.randbytes(chance.randrange(5 << 10, 200 << 10))
     kinds = [
+        lambda: (few + 'insert or replace into t select abs(i * ? + ?) % 3000, ?, ? from n', [chance.choice([1, 2, 5]), number(), number() // 3, long()]),
+        lambda: ('insert or replace into w values (?, ?, ?)', ['long', number(), long()]),
+        lambda: ("select a, length(b || '') from t where k between ? and ? + 300 order by k", [number() // 3] * 2),
+        lambda: ("select count(*), sum(length(b || '')), max(substr(b, -9)) from t where a % ? = 0", [chance.choice([1, 2, 9])]),
+        lambda: ('select max(substr(b, ?, 50)) from t', [number() * 3]),
+        lambda: ("select sum(length(t.b || '')), count(*) from j join t on t.a = j.t_a where j.a > ?", [number()]),
         lambda: (few + 'insert or replace into t select abs(i * ? + ?) % 3000, i * ? % 1000, ? from n',
             [count(), 2 * number() + 1, number(), number(), text()]),
         lambda: (few + 'insert or replace into t select abs(i * ? + ?) % 3000, null, ? from n', [chance.choice([1, 2, 5]), number(), number(), blob()]),
@@ -74,13 +82,14 @@ for mode, (vacuum, vacuuming) in itertools.product(['delete', 'truncate', 'persi
     chance = random.Random(f'{size} {mode} {vacuum} {sys.argv[5]}')
     path = f'{base}.{size}.{mode}.{vacuuming}'
     reserved = chance.choice([0, 0, 8, 32])
+    encoding = chance.choice(['UTF-8', 'UTF-8', 'UTF-16le', 'UTF-16be'])
     ours, stock = connect(), sqlite3.connect(path + '.stock', isolation_level=None)
     both = [ours, stock]
     kinds = kinds_of(chance, mode)
     for db in both:
         bytes_reserved = ctypes.c_int(reserved)
         assert library.sqlite3_file_control(handle(db), b'main', RESERVE_BYTES, ctypes.byref(bytes_reserved)) == 0
-        for setting in f'page_size={size}', f'auto_vacuum={vacuuming}', 'cache_size=10', 'synchronous=off':
+        for setting in f'encoding="{encoding}"', f'page_size={size}', f'auto_vacuum={vacuuming}', 'cache_size=10', 'synchronous=off':
             db.execute('pragma ' + setting)
         assert db.execute(f'pragma journal_mode={mode}').fetchone() == (mode,)
         db.execute('create table t(a integer primary key, k, b)')

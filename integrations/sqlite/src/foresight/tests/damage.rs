@@ -52,7 +52,7 @@ impl Pages for Counted {
     fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool {
         self.called();
         let Some(bytes) = self.page(page) else { return false };
-        into.copy_from_slice(bytes);
+        into.copy_from_slice(&bytes[..into.len()]);
         true
     }
 
@@ -90,7 +90,7 @@ fn made(page_size: u32, vacuum: &str) -> Option<(File, Vec<Vec<u32>>)> {
              create table w(p, q, primary key (p, q)) without rowid;
              with recursive n(i) as (values (1) union all select i + 1 from n where i < {rows})
              insert into t select i * 7919 % 20011, i * 104729 % 10007,
-                 zeroblob(case when i % 50 then {bytes} else 3 * {page_size} end) from n;
+                 zeroblob(case when i % 5 then {bytes} else 3 * {page_size} end) from n;
              create index by_k on t(k);
              create index by_b on t(b, k);
              insert into j select a, k, 1 + k % {rows} from t limit {rows} / 4;
@@ -110,6 +110,9 @@ fn made(page_size: u32, vacuum: &str) -> Option<(File, Vec<Vec<u32>>)> {
         let mut order = Vec::new();
         for (page, rows) in pages(tree).into_iter().take(400) {
             order.push(page);
+            if Kind::of(file.page(page)[0]) == Some(Kind::TableLeaf) {
+                order.extend(overflow::chains(&file, page).into_iter().flat_map(|(_, it)| it));
+            }
             let Some(table) = tree.table else { continue };
             for row in rows.into_iter().filter(|row| *row != NO_ROW).take(20) {
                 if orders.len() % 2 == 0 {
