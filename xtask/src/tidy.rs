@@ -55,7 +55,7 @@ const CIRCLE_FREE: [&str; 3] = ["crates/io/src/", "crates/lookahead/src/", "crat
 /// Circles that are left, each with what it is made of; they may get smaller.
 const KNOTS: &[&[&str]] = &[
     // A report holds errors, and the error of a checkpoint its report.
-    &["crates/pool/src/checkpoint/report.rs", "crates/pool/src/error.rs"],
+    &["crates/pool/src/writeback/checkpoint/report.rs", "crates/pool/src/error.rs"],
     // A file tells its volume what becomes of it, and a volume is told of files; a sync that is held back
     // is a transfer that its file keeps.
     &[

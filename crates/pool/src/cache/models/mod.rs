@@ -25,7 +25,7 @@ use super::replacement::{AccessStrategy, ClockSweep};
 use super::table::PageTable;
 use super::{Absent, Asked, Cache, Disk};
 use crate::error::Error;
-use crate::stats::Counters;
+use crate::observe::stats::Counters;
 use crate::strategy_kind::StrategyKind;
 use crate::sync::{AtomicU64, Mutex, Ordering, Thread, current, lock, park, yield_now};
 use crate::tag::{Block, FileId, Lsn, PageTag};
