@@ -56,16 +56,6 @@ const CIRCLE_FREE: [&str; 3] = ["crates/io/src/", "crates/lookahead/src/", "crat
 const KNOTS: &[&[&str]] = &[
     // A report holds errors, and the error of a checkpoint its report.
     &["crates/pool/src/writeback/checkpoint/report.rs", "crates/pool/src/error.rs"],
-    // A file tells its volume what becomes of it, and a volume is told of files; a sync that is held back
-    // is a transfer that its file keeps.
-    &[
-        "crates/io/src/completion.rs",
-        "crates/io/src/file/identity.rs",
-        "crates/io/src/file/mod.rs",
-        "crates/io/src/file/open.rs",
-        "crates/io/src/request.rs",
-        "crates/io/src/volume.rs",
-    ],
 ];
 
 /// Text files by their paths, `/`-separated and relative to the root.
