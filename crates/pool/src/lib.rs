@@ -458,11 +458,14 @@ mod writeback;
 pub use api::builder::PoolBuilder;
 pub use api::guard::{Optimistic, PageMut, PageRef, Pin, Upgraded};
 pub use api::handle::{PagedFile, Salvage};
-pub use api::options::{FileOptions, Order, ReadaheadStrategy, StreamOptions, UnknownReadahead};
+pub use api::options::{
+    CheckpointOptions, Elevator, FileOptions, Order, ReadaheadStrategy, StreamOptions,
+    UnknownReadahead,
+};
 pub use api::pool::BufferPool;
 pub use api::profile::{Profile, TablespaceProfile};
 pub use api::size::Size;
-pub use cache::replacement::{AccessStrategy, ClockSweep, Replacement, Verdict};
+pub use cache::replacement::AccessStrategy;
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind, Fate};
 pub use observe::stats::{PoolStats, Stats, StrategyStats, Wait, WaitTimes};
@@ -476,8 +479,7 @@ pub use strategy_kind::StrategyKind;
 pub use tag::{Block, FileId, Lsn, PageTag};
 pub use wal::{PageImage, Wal};
 pub use writeback::checkpoint::{
-    Arrival, Balanced, Checkpoint, CheckpointOptions, CheckpointReport, Elevator, Pages, Phase,
-    Progress, Sorted, TablespaceReport, Trigger,
+    Checkpoint, CheckpointReport, Phase, Progress, TablespaceReport, Trigger,
 };
 
 /// The I/O layer, whose types are in some signatures here.

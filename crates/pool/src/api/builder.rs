@@ -14,7 +14,7 @@ use crate::api::profile::{Profile, TablespaceProfile};
 use crate::api::size::Size;
 use crate::cache::Cache;
 use crate::cache::frame::{FrameMemory, Frames};
-use crate::cache::replacement::{ClockSweep, Replacement};
+use crate::cache::replacement::ClockSweep;
 use crate::clock::{Clock, SystemClock};
 use crate::core::Core;
 use crate::error::Error;
@@ -48,9 +48,6 @@ const TARGET_DEFAULT: f64 = 0.9;
 /// Memory for pages on their way out, unless the pool is tiny.
 const WRITE_BUFFER_BYTES: usize = 4 << 20;
 
-/// Makes the replacement policy for so many frames.
-type MakeReplacement = Box<dyn FnOnce(u32) -> Box<dyn Replacement>>;
-
 /// What a pool is to be. Made by [`BufferPool::builder`].
 #[derive(Default)]
 pub struct PoolBuilder {
@@ -68,7 +65,6 @@ pub struct PoolBuilder {
     no_cleaner: bool,
     checksum: Checksum,
     clock: Option<Arc<dyn Clock>>,
-    replacement: Option<MakeReplacement>,
     readahead: Option<ReadaheadStrategy>,
     combine_limit: Option<Size>,
     checkpoint_every: Option<Duration>,
@@ -245,13 +241,6 @@ impl PoolBuilder {
         self
     }
 
-    /// The replacement policy, made for the number of frames it is given. Default: [`ClockSweep`].
-    #[must_use]
-    pub fn replacement(mut self, make: impl FnOnce(u32) -> Box<dyn Replacement> + 'static) -> Self {
-        self.replacement = Some(Box::new(make));
-        self
-    }
-
     /// Makes the pool: takes its directories, maps its memory, opens its I/O queues.
     ///
     /// # Errors
@@ -299,16 +288,12 @@ impl PoolBuilder {
         let spaces = tablespaces.iter().map(|asked| Space::open(asked, &defaults).map(Arc::new));
         let spaces = spaces.collect::<Result<Vec<_>, _>>()?;
         let checkpoint_queue = self.checkpoint_queue(&tablespaces, &spaces, &defaults)?;
-        let make = self.replacement.take();
         let wait_ms = profile.frame_wait_ms.map(Duration::from_millis);
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new()));
         let core = Core {
             cache: Cache {
                 frames: Frames::new(frames_count)?,
-                replacement: match make {
-                    Some(make) => make(frames as u32),
-                    None => Box::new(ClockSweep::new(frames as u32)),
-                },
+                replacement: ClockSweep::new(frames as u32),
                 frame_wait: self.frame_wait.or(wait_ms).unwrap_or(FRAME_WAIT_DEFAULT),
             },
             memory,

@@ -1,7 +1,9 @@
-//! How to open a file, and what a read stream is told: whose frames, how far, in which order, by which means.
+//! How to open a file; what a read stream is told (whose frames, how far, in which order, by which means), and what a
+//! checkpoint.
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use forebay_io::Prefer;
 
@@ -223,6 +225,82 @@ impl StreamOptions {
     pub fn backend(mut self, prefer: Prefer) -> Self {
         self.backend = Some(prefer);
         self
+    }
+}
+
+/// How a checkpoint is to be carried out.
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub struct CheckpointOptions {
+    pub(crate) over: Option<Duration>,
+    pub(crate) elevator: Elevator,
+    pub(crate) combine: bool,
+    pub(crate) depth: Option<usize>,
+}
+
+impl CheckpointOptions {
+    /// As fast as the disks take it.
+    pub fn now() -> CheckpointOptions {
+        CheckpointOptions { over: None, elevator: Elevator::Balanced, combine: true, depth: None }
+    }
+
+    /// Spread over so much time, at a steady pace: written by the [target share] of it, synced by its
+    /// end.
+    ///
+    /// [target share]: crate::PoolBuilder::checkpoint_target
+    pub fn spread(over: Duration) -> CheckpointOptions {
+        CheckpointOptions { over: Some(over), ..CheckpointOptions::now() }
+    }
+
+    /// In this order. Default: [`Elevator::Balanced`].
+    pub fn elevator(mut self, elevator: Elevator) -> Self {
+        self.elevator = elevator;
+        self
+    }
+
+    /// Whether neighbours leave in one request. Default: yes. What it is worth is seen without.
+    pub fn combine(mut self, combine: bool) -> Self {
+        self.combine = combine;
+        self
+    }
+
+    /// Most write requests in flight in each tablespace, from 1. Default: 32, and as many pages as there
+    /// are write buffers for.
+    pub fn depth(mut self, requests: usize) -> Self {
+        self.depth = Some(requests.max(1));
+        self
+    }
+}
+
+/// In which order a checkpoint writes pages. Neighbours that follow one another leave in one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Elevator {
+    /// In the order of frames, as a clock hand comes by: what the others are compared with.
+    Arrival,
+    /// By tablespace, file and block, one after the other. For one disk.
+    Sorted,
+    /// Each tablespace by file and block, and all of them in proportion. For several disks.
+    #[default]
+    Balanced,
+}
+
+impl Elevator {
+    /// All of them.
+    pub const ALL: [Elevator; 3] = [Elevator::Arrival, Elevator::Sorted, Elevator::Balanced];
+
+    /// Returns the name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Elevator::Arrival => "arrival",
+            Elevator::Sorted => "sorted",
+            Elevator::Balanced => "balanced",
+        }
+    }
+}
+
+impl fmt::Display for Elevator {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
     }
 }
 

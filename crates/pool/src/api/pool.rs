@@ -7,7 +7,7 @@ use forebay_io::{Io, Kind};
 use forebay_lookahead::DeviceCosts;
 
 use crate::api::handle::PagedFile;
-use crate::api::options::FileOptions;
+use crate::api::options::{CheckpointOptions, FileOptions};
 use crate::api::size::Size;
 use crate::cache::frame::word::DIRTY;
 use crate::cache::replacement::AccessStrategy;
@@ -22,8 +22,7 @@ use crate::store::tablespace::Space;
 use crate::strategy_kind::StrategyKind;
 use crate::writeback::Cleaner;
 use crate::writeback::checkpoint::{
-    Checkpoint, CheckpointOptions, CheckpointReport, Keeper, Progress, Trigger, Triggers,
-    checkpoint_bytes,
+    Checkpoint, CheckpointReport, Keeper, Progress, Trigger, Triggers, checkpoint_bytes,
 };
 
 /// A buffer pool: frames in memory for the pages of files. Cheap to clone; may be used from any
@@ -148,8 +147,8 @@ impl BufferPool {
     ///
     /// # Errors
     /// [`Error::Checkpoint`] with what went wrong in each tablespace; [`Error::Log`] when the log would
-    /// not take the new redo point; [`Error::Elevator`], [`Error::CheckpointPanicked`] for bugs of the
-    /// caller's; [`Error::Closed`]. The redo point stays where it was, and no change is lost by it.
+    /// not take the new redo point; [`Error::CheckpointPanicked`] for a bug of the
+    /// log's; [`Error::Closed`]. The redo point stays where it was, and no change is lost by it.
     pub fn checkpoint(&self, options: CheckpointOptions) -> Result<CheckpointReport, Error> {
         self.start_checkpoint(options)?.wait()
     }

@@ -30,12 +30,12 @@ use crate::tag::{Block, FileId, Lsn, PageTag};
 use file::CachedFile;
 use frame::word::DIRTY;
 use frame::{Copied, FrameIndex, Frames, Loading};
-use replacement::{AccessStrategy, Replacement};
+use replacement::{AccessStrategy, ClockSweep};
 
 /// Pages in frames.
 pub(crate) struct Cache {
     pub(crate) frames: Frames,
-    pub(crate) replacement: Box<dyn Replacement>,
+    pub(crate) replacement: ClockSweep,
     /// How long a thread waits for a frame before it gives up.
     pub(crate) frame_wait: Duration,
 }

@@ -288,6 +288,23 @@ fn check_options(options: &FileOptions) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{BufferPool, Tablespace};
+
+    #[test]
+    #[cfg_attr(any(loom, shuttle), ignore = "outside a model")]
+    fn a_file_that_has_gone_stays_in_its_tablespace() {
+        let directory = tempfile::tempdir().unwrap();
+        let spaces = ["a", "b"].map(|name| Tablespace::new(name, directory.path().join(name)));
+        let [a, b] = spaces;
+        let pool = BufferPool::builder().frames(8).tablespace(a).tablespace(b).build().unwrap();
+        let options = FileOptions::new().create(true);
+        let files = ["a", "b"]
+            .map(|space| pool.open_file("f", &options.clone().tablespace(space)).unwrap());
+        let numbers = || files.each_ref().map(|file| file.core().files.tablespace(file.id()));
+        assert_eq!(numbers(), [0, 1]);
+        files[1].drop_file().unwrap();
+        assert_eq!(numbers(), [0, 1], "a checkpoint that has noted its pages sorts by it");
+    }
 
     #[test]
     fn reg_1_a_name_has_one_spelling() {

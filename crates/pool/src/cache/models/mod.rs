@@ -99,7 +99,7 @@ impl Model {
         Arc::new(Model {
             cache: Cache {
                 frames: Frames::new(frames).expect("memory for a few frames"),
-                replacement: Box::new(ClockSweep::new(frames as u32)),
+                replacement: ClockSweep::new(frames as u32),
                 frame_wait: Duration::MAX,
             },
             file: Arc::new(File(file)),

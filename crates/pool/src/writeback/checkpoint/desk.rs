@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::options::{CheckpointOptions, Phase, Progress, Trigger};
-use super::report::CheckpointReport;
+use super::report::{CheckpointReport, Phase, Progress, Trigger};
+use crate::api::options::CheckpointOptions;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::tag::Lsn;

@@ -21,15 +21,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::desk::{Ask, Call, Desk};
-use super::elevator::{Balanced, Elevator};
+use super::elevator::Order;
 use super::lane::Lane;
-use super::options::{CheckpointOptions, Phase, Trigger};
 use super::pacer::Plan;
 use super::pacing::{Pacing, Reads};
 use super::pages::Room;
-use super::report::{CheckpointReport, TablespaceReport};
+use super::report::{CheckpointReport, Phase, TablespaceReport, Trigger};
 use super::syncs::{SyncTimes, Syncs};
 use super::writer::Writer;
+use crate::api::options::CheckpointOptions;
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{PoolEvent, Wait, WaitTimes};
@@ -105,7 +105,7 @@ struct Checkpoints<'c> {
     triggers: Triggers,
     room: Room,
     writer: Writer<'c>,
-    elevator: Box<dyn Elevator>,
+    order: Order,
     /// When the last one began, by the pool's clock; `None` while those that begin by themselves wait for
     /// the first that is asked for: until then the engine recovers.
     began: Option<Duration>,
@@ -126,7 +126,7 @@ impl<'c> Checkpoints<'c> {
             triggers,
             room,
             writer: Writer::new(core, DEPTH_MAX),
-            elevator: Box::new(Balanced::new(core.spaces.len())),
+            order: Order::new(core.spaces.len()),
             began: None,
             redo_is_known: false,
             reads: Reads::now(core),
@@ -187,24 +187,16 @@ impl<'c> Checkpoints<'c> {
     }
 
     /// Carries one out, and answers whoever asked.
-    fn one(&mut self, mut ask: Option<Ask>, trigger: Option<Trigger>) {
-        let mut options = match &mut ask {
-            Some(ask) => std::mem::replace(&mut ask.options, CheckpointOptions::now()),
+    fn one(&mut self, ask: Option<Ask>, trigger: Option<Trigger>) {
+        let options = match &ask {
+            Some(ask) => ask.options,
             None => CheckpointOptions::spread(self.triggers.every.unwrap_or(INTERVAL)),
         };
         let asked_for = ask.as_ref().map(|ask| ask.trigger);
         let trigger = trigger.or(asked_for).unwrap_or(Trigger::Request);
-        let mut own = options.elevator.take();
-        let mut usual = std::mem::replace(&mut self.elevator, Box::new(Balanced::default()));
-        let elevator = own.as_deref_mut().unwrap_or(&mut *usual);
-        // An elevator or a log of the user's may panic. That must not end checkpoints for good.
-        let carried_out = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            self.carry_out(&options, trigger, elevator)
-        }));
-        self.elevator = usual;
-        if std::panic::catch_unwind(AssertUnwindSafe(|| drop(own))).is_err() {
-            tracing::error!("a panic as an elevator was dropped");
-        }
+        // A log of the user's may panic. That must not end checkpoints for good.
+        let carry_out = AssertUnwindSafe(|| self.carry_out(&options, trigger));
+        let carried_out = std::panic::catch_unwind(carry_out);
         let answer = carried_out.unwrap_or_else(|_| {
             tracing::error!("a panic in a checkpoint");
             self.writer = Writer::new(self.core, DEPTH_MAX);
@@ -221,7 +213,6 @@ impl<'c> Checkpoints<'c> {
         &mut self,
         options: &CheckpointOptions,
         trigger: Trigger,
-        elevator: &mut dyn Elevator,
     ) -> Result<CheckpointReport, Error> {
         let core = self.core;
         let spaces = || core.spaces.iter();
@@ -251,7 +242,8 @@ impl<'c> Checkpoints<'c> {
         let depth = options.depth.unwrap_or(DEPTH).min(DEPTH_MAX);
         self.writer.begin(started, depth, options.combine);
         let mut pacing = Pacing::new(core, &self.desk, plan, usual, redo);
-        self.writer.write(&mut self.room, elevator, &mut pacing, &self.desk)?;
+        self.order.elevator = options.elevator;
+        self.writer.write(&mut self.room, &mut self.order, &mut pacing, &self.desk)?;
         report.write = core.clock.now().saturating_sub(started);
         (report.slip, report.yielded) = (pacing.slip(), pacing.yielded());
 
@@ -270,7 +262,7 @@ impl<'c> Checkpoints<'c> {
         // Before the first it is not known where recovery began.
         let known = self.redo_is_known;
         report.log_bytes = if known { redo.0.saturating_sub(log_before.0) } else { 0 };
-        report.elevator = elevator.name();
+        report.elevator = options.elevator.name();
         report.interval = options.over;
         report.files_synced = u64::from(times.files);
         report.sync_longest = times.longest;
@@ -283,10 +275,14 @@ impl<'c> Checkpoints<'c> {
             report.bytes += lane.report.bytes;
         }
         self.core.counters.add_pool(PoolEvent::CheckpointPages, report.pages);
-        report.tablespaces.extend(self.writer.lanes.drain(..).map(|lane| lane.report));
+        let mut failed = Vec::new();
+        for lane in self.writer.lanes.drain(..) {
+            failed.extend(lane.error.map(|error| (Arc::clone(&lane.report.name), error)));
+            report.tablespaces.push(lane.report);
+        }
         report.read_p99_during = self.reads_p99();
         self.reads = Reads::now(core);
-        let settled = self.settle(report);
+        let settled = self.settle(report, failed);
         self.redo_is_known |= settled.is_ok();
         settled
     }
@@ -325,12 +321,11 @@ impl<'c> Checkpoints<'c> {
     }
 
     /// Moves the redo point, if everything went well.
-    fn settle(&self, report: CheckpointReport) -> Result<CheckpointReport, Error> {
-        let failed: Vec<_> = report
-            .tablespaces
-            .iter()
-            .filter_map(|space| Some((Arc::clone(&space.name), space.error.clone()?)))
-            .collect();
+    fn settle(
+        &self,
+        report: CheckpointReport,
+        failed: Vec<(Arc<str>, Error)>,
+    ) -> Result<CheckpointReport, Error> {
         if !failed.is_empty() {
             return Err(Error::Checkpoint { failed, report: Arc::new(report) });
         }

@@ -21,6 +21,8 @@ const WRITEBACK_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) report: TablespaceReport,
+    /// What went wrong here first.
+    pub(super) error: Option<Error>,
     failures: u32,
     /// A part of a segment that was written and not handed to the kernel yet.
     written: Option<(File, Range<u64>)>,
@@ -35,6 +37,7 @@ impl Lane {
     pub(super) fn new(report: TablespaceReport, cache: CacheMode) -> Lane {
         Lane {
             report,
+            error: None,
             failures: 0,
             written: None,
             buffered: cache == CacheMode::Buffered,
@@ -54,7 +57,7 @@ impl Lane {
         let last = matches!(error, Error::Failed { .. });
         self.failures = if last { FAILURES_MAX } else { self.failures + 1 };
         tracing::warn!(tablespace = %self.report.name, %error, "a checkpoint cannot write");
-        self.report.error.get_or_insert(error);
+        self.error.get_or_insert(error);
     }
 
     /// `range` of `segment` has been written, at the checkpoint's `now`.

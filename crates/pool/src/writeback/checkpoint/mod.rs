@@ -8,34 +8,29 @@
 //! |---|---|
 //! | `desk` | where checkpoints are asked for, watched and waited for |
 //! | `keeper` | the thread that carries them out, step by step |
-//! | `pages`, `sort` | what is dirty, noted in memory set aside, and sorted there: pure |
+//! | `pages` | what is dirty, noted in memory set aside, and sorted there: pure |
 //! | `elevator` | in which order: pure |
 //! | `pacer`, `pacing` | when: pure, and what connects it to the pool |
 //! | `writer`, `flight` | pages taken and copied; requests under way |
 //! | `lane`, `syncs` | a tablespace's part; every file synced once |
-//! | `report` | what it did |
+//! | `report` | what it is doing, and what it did |
 
 mod desk;
 mod elevator;
 mod flight;
 mod keeper;
 mod lane;
-mod options;
 mod pacer;
 mod pacing;
 mod pages;
 mod redo;
 mod report;
-mod sort;
 mod syncs;
 mod writer;
 
 pub use desk::Checkpoint;
 pub(crate) use desk::Desk;
-pub use elevator::{Arrival, Balanced, Elevator, Sorted};
 pub(crate) use keeper::{Keeper, Triggers};
-pub use options::{CheckpointOptions, Phase, Progress, Trigger};
-pub use pages::Pages;
 pub(crate) use pages::checkpoint_bytes;
 pub(crate) use redo::RedoPoint;
-pub use report::{CheckpointReport, TablespaceReport};
+pub use report::{CheckpointReport, Phase, Progress, TablespaceReport, Trigger};

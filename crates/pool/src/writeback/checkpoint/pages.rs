@@ -1,8 +1,8 @@
 //! The pages of a checkpoint: noted once, in memory set aside, and ordered there.
 //!
 //! A page is noted as its tag, 8 bytes; which frame holds it shows when its turn comes, by the page
-//! table, for until then it may have gone. Sorting needs as much again, so a checkpoint has 16 bytes for
-//! each frame of the pool, taken when the pool is built: a checkpoint must not fail for want of memory.
+//! table, for until then it may have gone. Pages that are come back to, and those of several tablespaces, need as much again, so a
+//! checkpoint has 16 bytes for each frame of the pool, taken when the pool is built: a checkpoint must not fail for want of memory.
 //!
 //! Worked example: frames hold, in their order, pages 1/7, 0/3, 1/2, 0/4 (file/block), file 0 is in
 //! tablespace `b` and file 1 in `a`, which was given first. By place that is 1/2, 1/7, 0/3, 0/4: the lane
@@ -10,12 +10,11 @@
 //!
 //! Invariants:  [CKP-2] nothing is allocated here once the pool is built
 //!              [CPG-2] lanes follow one another and hold every page once
-//!              [CPG-3] a page is taken once, whatever an elevator names
+//!              [CPG-3] a page is taken once
 //! Source:      the doubts of the discussion on sorted checkpoints (memory taken at the wrong moment).
 
 use std::ops::Range;
 
-use super::sort::radix_sort;
 use crate::tag::{FileId, PageTag};
 
 /// Set in the tag of a page that was taken. No file has a number as high as that.
@@ -75,14 +74,14 @@ impl Room {
     }
 }
 
-/// Bytes set aside for the checkpoints of a pool with so many frames: the pages, and as much again to
-/// sort them.
+/// Bytes set aside for the checkpoints of a pool with so many frames: the pages, and as much again
+/// to bring them together by tablespaces and to come back to some.
 pub(crate) const fn checkpoint_bytes(frames: usize) -> usize {
     2 * size_of::<u64>() * frames
 }
 
 /// The pages that a checkpoint is to write, in the order of their frames until they are sorted.
-pub struct Pages<'a> {
+pub(super) struct Pages<'a> {
     tags: &'a mut [u64],
     scratch: &'a mut [u64],
     aside: &'a mut usize,
@@ -92,17 +91,12 @@ pub struct Pages<'a> {
 
 impl Pages<'_> {
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.tags.len()
     }
 
-    /// True when there is nothing to write.
-    pub fn is_empty(&self) -> bool {
-        self.tags.is_empty()
-    }
-
     /// The page at `index`, which is less than [`Pages::len`].
-    pub fn get(&self, index: usize) -> PageTag {
+    pub(super) fn get(&self, index: usize) -> PageTag {
         PageTag::from_bits(self.tags[index] & !TAKEN)
     }
 
@@ -120,18 +114,18 @@ impl Pages<'_> {
     }
 
     /// The number of the tablespace of the page at `index`, in the order in which tablespaces were given.
-    pub fn tablespace(&self, index: usize) -> usize {
+    pub(super) fn tablespace(&self, index: usize) -> usize {
         (self.tablespace_of)(self.get(index).file)
     }
 
     /// Tablespaces of the pool.
-    pub fn tablespaces(&self) -> usize {
+    pub(super) fn tablespaces(&self) -> usize {
         self.lanes.len()
     }
 
     /// Sorts by tablespace, then file, then block. Files come in the order in which they were opened.
-    pub fn sort_by_place(&mut self) {
-        radix_sort(self.tags, self.scratch);
+    pub(super) fn sort_by_place(&mut self) {
+        self.tags.sort_unstable();
         let mut counts_end = 0;
         if self.lanes.len() > 1 {
             self.gather_tablespaces();
@@ -170,19 +164,13 @@ impl Pages<'_> {
     }
 
     /// Where the pages of a tablespace are, once they are sorted by place.
-    pub fn lane(&self, tablespace: usize) -> Range<usize> {
+    pub(super) fn lane(&self, tablespace: usize) -> Range<usize> {
         self.lanes[tablespace].clone()
     }
 }
 
 fn file(tag: u64) -> FileId {
     PageTag::from_bits(tag).file
-}
-
-impl std::fmt::Debug for Pages<'_> {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Pages").field("len", &self.len()).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a checkpoint did, as a struct and as one line of a log.
+//! What a checkpoint is doing, and what it did, as a struct and as one line of a log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,9 +6,70 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use super::options::Trigger;
-use crate::error::Error;
 use crate::tag::Lsn;
+
+/// Why a checkpoint was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trigger {
+    /// Somebody asked for it.
+    Request,
+    /// The interval had passed.
+    Time,
+    /// The log had grown by so much.
+    Log,
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Trigger::Request => "request",
+            Trigger::Time => "time",
+            Trigger::Log => "log",
+        })
+    }
+}
+
+/// What a checkpoint is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Phase {
+    /// It is asked for, and waits for the one before it.
+    Waiting,
+    /// Finding and ordering what is dirty.
+    Scanning,
+    /// Writing pages.
+    Writing,
+    /// Syncing files.
+    Syncing,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Phase::Waiting => "waiting",
+            Phase::Scanning => "scanning",
+            Phase::Writing => "writing",
+            Phase::Syncing => "syncing",
+        })
+    }
+}
+
+/// How far a checkpoint has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// What it is doing.
+    pub phase: Phase,
+    /// Pages that were dirty when it began.
+    pub pages: u64,
+    /// Those of them that are dealt with: written, by it or by others, gone, or failed.
+    pub pages_done: u64,
+    /// Files it has synced.
+    pub files_synced: u64,
+    /// Since its beginning.
+    pub elapsed: Duration,
+}
 
 /// What a checkpoint did. Displayed, it is one line.
 #[derive(Debug, Clone)]
@@ -21,7 +82,7 @@ pub struct CheckpointReport {
     /// Log since the redo point before, in bytes (the difference of the two); 0 for a pool's first, before
     /// which none is known.
     pub log_bytes: u64,
-    /// The elevator's name.
+    /// The name of the [order](crate::Elevator) in which it wrote.
     pub elevator: &'static str,
     /// Pages it wrote.
     pub pages: u64,
@@ -79,8 +140,6 @@ pub struct TablespaceReport {
     pub writes_ended: Duration,
     /// When its last sync had ended, counted so, too.
     pub ended: Duration,
-    /// What went wrong there first.
-    pub error: Option<Error>,
 }
 
 impl TablespaceReport {
@@ -92,7 +151,6 @@ impl TablespaceReport {
             bytes: 0,
             writes_ended: Duration::ZERO,
             ended: Duration::ZERO,
-            error: None,
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The writing part of a checkpoint: from noted pages to requests, as the elevator and the pacer say.
+//! The writing part of a checkpoint: from noted pages to requests, in the elevator's order, at the pacer's pace.
 //!
-//! Pages are taken in runs of neighbours, each copied under its shared latch (see [`crate::write`]), and
+//! Pages are taken in runs of neighbours, each copied under its shared latch (see [`crate::writeback`]), and
 //! sent off together: one look at the log and one submission for as many runs as there is room for. A
 //! page that is latched exclusively, or being written by somebody else, is put aside; those are come back
 //! to when everything else is written, with empty hands.
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::desk::Desk;
-use super::elevator::Elevator;
+use super::elevator::Order;
 use super::flight::{Flight, Run, UnderWay};
 use super::lane::Lane;
 use super::pacing::{Pacing, Step};
@@ -108,14 +108,14 @@ impl<'c> Writer<'c> {
     pub(super) fn write(
         &mut self,
         room: &mut Room,
-        elevator: &mut dyn Elevator,
+        order: &mut Order,
         pacing: &mut Pacing<'_>,
         desk: &Desk,
     ) -> Result<(), Error> {
         let core = self.core;
         let tablespace_of = |id: FileId| core.files.tablespace(id);
         loop {
-            let round = self.round(&mut room.pages(&tablespace_of), elevator, pacing, desk);
+            let round = self.round(&mut room.pages(&tablespace_of), order, pacing, desk);
             if round.is_err() {
                 self.break_off(desk);
                 return round;
@@ -144,11 +144,11 @@ impl<'c> Writer<'c> {
     fn round(
         &mut self,
         pages: &mut Pages<'_>,
-        elevator: &mut dyn Elevator,
+        order: &mut Order,
         pacing: &mut Pacing<'_>,
         desk: &Desk,
     ) -> Result<(), Error> {
-        elevator.begin(pages);
+        order.begin(pages);
         let mut left = pages.len();
         loop {
             self.reap(desk);
@@ -163,7 +163,7 @@ impl<'c> Writer<'c> {
                 Step::Rested => continue,
             };
             let before = left;
-            let starved = self.fill(pages, elevator, most, &mut left, desk)?;
+            let starved = self.fill(pages, order, most, &mut left, desk);
             self.send(desk);
             if !self.flight.is_empty() {
                 self.core.waiting(Wait::Write, || self.flight.wait());
@@ -173,50 +173,39 @@ impl<'c> Writer<'c> {
                 return Ok(());
             } else if starved {
                 self.core.buffers.wait();
-            } else if left == before && most > 0 {
-                return Err(Error::Elevator { elevator: elevator.name(), left: left as u64 });
+            } else {
+                assert!(left < before || most == 0, "[ELV-1] pages are left, and none is named");
             }
         }
     }
 
     /// Takes pages until `most` are in hand (or a few more, to finish a run of neighbours), there is no room for more, or none is `left`. True when it
     /// ended for want of a write buffer.
-    ///
-    /// # Errors
-    /// [`Error::Elevator`] when a page is named that was taken already, or is none: there is another one
-    /// then that it will not name.
     fn fill(
         &mut self,
         pages: &mut Pages<'_>,
-        elevator: &mut dyn Elevator,
+        order: &mut Order,
         most: usize,
         left: &mut usize,
         desk: &Desk,
-    ) -> Result<bool, Error> {
+    ) -> bool {
         let mut taken = 0;
         while *left > 0 && taken < most {
-            let Some(at) = elevator.next(pages, &|lane| self.has_room(lane)) else {
-                return Ok(false);
+            let Some(at) = order.next(pages, |lane| self.has_room(lane)) else {
+                return false;
             };
-            if !pages.is_left(at) {
-                return Err(Error::Elevator { elevator: elevator.name(), left: *left as u64 });
-            }
-            if !self.has_room(pages.tablespace(at)) {
-                // The elevator did not ask. It will name it again when something has ended.
-                return Ok(false);
-            }
             let (count, copied, no_buffer) = self.take(pages, at, desk);
             if count > 0 {
                 pages.take(at, count);
-                elevator.took(at, count);
+                order.took(at, count);
                 *left -= count;
                 taken += copied;
             }
             if no_buffer {
-                return Ok(true);
+                return true;
             }
         }
-        Ok(false)
+        false
     }
 
     fn has_room(&self, lane: usize) -> bool {
