@@ -52,22 +52,6 @@ const OF_TESTS: [&str; 2] = ["forebay-sim", "forebay-postgres-harness"];
 /// Where files must not import each other in a circle.
 const CIRCLE_FREE: [&str; 3] = ["crates/io/src/", "crates/lookahead/src/", "crates/pool/src/"];
 
-/// Circles that are left, each with what it is made of; they may get smaller.
-const KNOTS: &[&[&str]] = &[
-    // A report holds errors, and the error of a checkpoint its report.
-    &["crates/pool/src/checkpoint/report.rs", "crates/pool/src/error.rs"],
-    // A file tells its volume what becomes of it, and a volume is told of files; a sync that is held back
-    // is a transfer that its file keeps.
-    &[
-        "crates/io/src/completion.rs",
-        "crates/io/src/file/identity.rs",
-        "crates/io/src/file/mod.rs",
-        "crates/io/src/file/open.rs",
-        "crates/io/src/request.rs",
-        "crates/io/src/volume.rs",
-    ],
-];
-
 /// Text files by their paths, `/`-separated and relative to the root.
 type Texts = BTreeMap<String, String>;
 
@@ -86,9 +70,7 @@ pub(crate) fn run(workspace: &Metadata) -> Result<()> {
     }
     for source in CIRCLE_FREE {
         let circles = circles::find(source, texts.iter());
-        let known =
-            |it: &Vec<&str>| KNOTS.iter().any(|knot| it.iter().all(|file| knot.contains(file)));
-        findings.extend(circles.iter().filter(|it| !known(it)).map(|circle| {
+        findings.extend(circles.iter().map(|circle| {
             format!("{}: imported by what it imports: {}", circle[0], circle[1..].join(", "))
         }));
     }

@@ -56,6 +56,24 @@ impl std::fmt::Debug for Recipient {
     }
 }
 
+/// A sync that is answered when it is known what it may claim: who is told, and the queue that counts it.
+pub(crate) struct SyncAnswer {
+    pub(crate) queue: Arc<dyn CountSyncs>,
+    pub(crate) recipient: Recipient,
+}
+
+/// The queue that a sync came by.
+pub(crate) trait CountSyncs: Send + Sync {
+    /// Tells what came of a sync, and then counts it as ended.
+    fn answer_sync(&self, recipient: Recipient, result: Result<(), Error>);
+}
+
+impl SyncAnswer {
+    pub(crate) fn tell(self, result: Result<(), Error>) {
+        self.queue.answer_sync(self.recipient, result);
+    }
+}
+
 /// What a ticket and its transfer share.
 #[derive(Debug, Default)]
 pub(crate) struct TicketState {

@@ -17,10 +17,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use crate::answer::Completed;
+use crate::answer::{Completed, CountSyncs, Recipient, SyncAnswer};
 use crate::backend::{Next, Sink};
 use crate::error::Error;
-use crate::file::SyncAnswer;
 use crate::op::Op;
 use crate::os_error::OsError;
 use crate::properties::CacheMode;
@@ -114,9 +113,9 @@ impl Desk {
     fn end(&self, mut transfer: Transfer, result: Result<(), Error>) -> Next {
         match transfer.sync.take() {
             Some(sync) => {
-                let file = transfer.file.clone();
-                let desk = self.me.upgrade().expect("a transfer's desk outlives its backend");
-                file.end_sync(&sync, result, SyncAnswer::Request(desk, transfer));
+                let queue = self.me.upgrade().expect("a transfer's desk outlives its backend");
+                let Transfer { file, recipient, .. } = transfer;
+                file.end_sync(&sync, result, SyncAnswer { queue, recipient });
             }
             None if transfer.op.moves_data() => self.answer(transfer, result),
             None => {
@@ -129,9 +128,6 @@ impl Desk {
 
     /// Answers a request, then gives its place back.
     pub(crate) fn answer(&self, transfer: Transfer, result: Result<(), Error>) {
-        if result.is_err() {
-            self.counters.failed.fetch_add(1, Ordering::Relaxed);
-        }
         let counter = match transfer.op {
             Op::Read => &self.counters.bytes_read,
             Op::Write => &self.counters.bytes_written,
@@ -145,7 +141,14 @@ impl Desk {
         drop(file);
         // Before the request counts as ended ([CMP-3]): a thread that drains may count on the leases
         // being back where nobody holds the ticket any more, and on continuations having run.
-        recipient.tell(Completed { leases, result });
+        self.tell(recipient, Completed { leases, result });
+    }
+
+    fn tell(&self, recipient: Recipient, completed: Completed) {
+        if completed.result.is_err() {
+            self.counters.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        recipient.tell(completed);
         self.leave();
     }
 
@@ -210,6 +213,13 @@ impl Desk {
             got: transfer.done,
         };
         self.end(transfer, Err(error))
+    }
+}
+
+impl CountSyncs for Desk {
+    fn answer_sync(&self, recipient: Recipient, result: Result<(), Error>) {
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        self.tell(recipient, Completed { leases: Vec::new(), result });
     }
 }
 

@@ -66,7 +66,7 @@ mod waiters;
 pub use answer::{Completed, Then};
 pub use batch::Batch;
 pub use error::{Action, Error, NameOp, Part};
-pub use file::{File, OpenOptions, sync_directory};
+pub use file::{Change, DirectFiles, File, Interpose, OpenOptions, Volume, sync_directory};
 pub use io::{Io, IoStats};
 pub use kind::Kind;
 pub use memory::{Arena, Keeper, Lease, Mapping};
@@ -78,7 +78,6 @@ pub use properties::{
 };
 pub use request::Request;
 pub use ticket::Ticket;
-pub use volume::{Change, DirectFiles, Interpose, Volume};
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -25,144 +25,22 @@
 //!              except the right to sync of the file being synced.
 //! Failure:     a refused change is the typed error that the same refusal by the system would be.
 
-use std::fmt;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::fs;
 
 use crate::error::{Error, NameOp};
-use crate::file::{File, OpenOptions, open_file, sync_names};
+use crate::file::{Change, File, OpenOptions, Volume, open_file, sync_names};
 use crate::op::Op;
 use crate::os_error::OsError;
-use crate::properties::{AtomicWrite, Preallocate};
-
-/// A change of a name or of a file.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum Change<'a> {
-    /// An empty file appears under a name that led nowhere.
-    Create {
-        /// The name.
-        path: &'a Path,
-    },
-    /// An empty directory appears.
-    MakeDirectory {
-        /// Its name.
-        path: &'a Path,
-    },
-    /// A name of a file goes.
-    Remove {
-        /// The name.
-        path: &'a Path,
-    },
-    /// A file gets another name, and what had that name before loses it, in one step.
-    Rename {
-        /// The name it had.
-        from: &'a Path,
-        /// The name it gets.
-        to: &'a Path,
-    },
-    /// The names in a directory become durable.
-    SyncDirectory {
-        /// The directory.
-        path: &'a Path,
-    },
-    /// The size of a file changes; new bytes read as zero.
-    SetLen {
-        /// The file.
-        file: &'a File,
-        /// Its new size, in bytes.
-        len: u64,
-    },
-    /// Space is reserved, and with [`Preallocate::Extend`] the file grows to the end of the range.
-    Preallocate {
-        /// The file.
-        file: &'a File,
-        /// The range, in bytes.
-        range: Range<u64>,
-        /// Whether the file grows.
-        mode: Preallocate,
-    },
-    /// What was written to a file before becomes durable.
-    Sync {
-        /// The file.
-        file: &'a File,
-        /// [`Op::SyncData`] or [`Op::SyncAll`].
-        op: Op,
-    },
-    /// The kernel writes what is dirty in the page cache. Not durability.
-    Writeback {
-        /// The file.
-        file: &'a File,
-        /// The range, in bytes.
-        range: Range<u64>,
-        /// Whether it is waited for; then a failed writeback is told here.
-        wait: bool,
-    },
-}
-
-/// Stands between the library and the system, for changes of names and files.
-///
-/// Source: redb's storage backend, through which its tests build crash images; here for names too.
-pub trait Interpose: fmt::Debug + Send + Sync {
-    /// Carries out `change` by calling `make`, at most once, or refuses it with an error of its own.
-    /// What it returns is what whoever asked for the change is told.
-    ///
-    /// # Errors
-    /// The system's, as `make` returns them, or one that the system might have returned. EINTR,
-    /// EAGAIN and ECANCELED of a sync are answered by another attempt, as another call.
-    fn carry_out(
-        &self,
-        change: &Change<'_>,
-        make: &mut dyn FnMut() -> Result<(), OsError>,
-    ) -> Result<(), OsError>;
-
-    /// What files are like that are opened direct here, where the interposer and its backend stand for a
-    /// disk of their own: the kernel is not asked then, and its page cache not bypassed. Default: the
-    /// system's files are what they are.
-    fn direct_files(&self) -> Option<DirectFiles> {
-        None
-    }
-}
-
-/// What direct files are like on a disk that is not the system's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DirectFiles {
-    /// What addresses, offsets and lengths have to be multiples of, in bytes.
-    pub alignment: u32,
-    /// The atomic writes that the backend carries out, if it does any.
-    pub atomic_write: Option<AtomicWrite>,
-}
-
-/// Where files and their names are. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct Volume {
-    interpose: Option<Arc<dyn Interpose>>,
-}
 
 impl Volume {
-    /// The system's own files.
-    pub fn system() -> Volume {
-        Volume { interpose: None }
-    }
-
-    /// The system's files, with `interpose` told of every change.
-    pub fn over(interpose: Arc<dyn Interpose>) -> Volume {
-        Volume { interpose: Some(interpose) }
-    }
-
-    pub(crate) fn direct_files(&self) -> Option<DirectFiles> {
-        self.interpose.as_ref()?.direct_files()
-    }
-
     /// Opens `path` as `options` say.
     ///
     /// # Errors
     /// As for [`File::open`].
     pub fn open(&self, path: &Path, options: &OpenOptions) -> Result<File, Error> {
-        if self.interpose.is_none() || !options.makes_files() || self.exists(path)? {
+        if !self.is_interposed() || !options.makes_files() || self.exists(path)? {
             return open_file(path, options, self);
         }
         let (mut opened, mut failed) = (None, None);
@@ -265,22 +143,6 @@ impl Volume {
             })
         })
     }
-
-    /// Makes a change, by way of the interposer where there is one.
-    pub(crate) fn carry_out(
-        &self,
-        change: &Change<'_>,
-        make: impl FnOnce() -> Result<(), OsError>,
-    ) -> Result<(), OsError> {
-        let Some(interpose) = &self.interpose else {
-            return make();
-        };
-        let mut make = Some(make);
-        interpose.carry_out(change, &mut || {
-            let make = make.take();
-            make.expect("[VOL-1] an interposer makes a change at most once")()
-        })
-    }
 }
 
 /// The directory that a name is in.
@@ -290,15 +152,6 @@ fn directory_of(path: &Path) -> &Path {
 
 fn name_failure(op: NameOp, path: &Path, source: OsError) -> Error {
     Error::Name { op, file: path.into(), source }
-}
-
-impl fmt::Debug for Volume {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.interpose {
-            None => out.write_str("Volume(system)"),
-            Some(interpose) => out.debug_tuple("Volume").field(interpose).finish(),
-        }
-    }
 }
 
 #[cfg(test)]

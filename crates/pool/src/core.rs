@@ -4,17 +4,18 @@ use std::sync::{Arc, OnceLock};
 
 use forebay_io::{Arena, Io};
 
-use crate::ahead::{Budget, Tracing};
+use crate::api::options::ReadaheadStrategy;
 use crate::cache::Cache;
 use crate::cache::frame::FrameMemory;
-use crate::checkpoint::{Desk, RedoPoint};
 use crate::clock::Clock;
-use crate::file::Files;
-use crate::stats::Counters;
-use crate::stream::ReadaheadStrategy;
-use crate::tablespace::Space;
+use crate::observe::stats::Counters;
+use crate::observe::trace::Tracing;
+use crate::readahead::Budget;
+use crate::store::files::Files;
+use crate::store::tablespace::Space;
 use crate::wal::Wal;
-use crate::write::{Wakeup, WriteBuffers};
+use crate::writeback::checkpoint::{Desk, RedoPoint};
+use crate::writeback::{Wakeup, WriteBuffers};
 
 pub(crate) struct Core {
     pub(crate) cache: Cache,

@@ -118,22 +118,8 @@ pub enum Error {
         /// What was done all the same.
         report: Arc<crate::CheckpointReport>,
     },
-    /// An elevator named no page although there were some left and nothing stood in its way, or one that it
-    /// had named before.
-    #[error(
-        "the elevator `{elevator}` names no page, or none that is left, with {left} pages to go; mend it, or \
-         use another one; the redo point stays where it was"
-    )]
-    Elevator {
-        /// Its name.
-        elevator: &'static str,
-        /// Pages it has not named.
-        left: u64,
-    },
-    /// The log or an elevator panicked in a checkpoint. The redo point has not moved.
-    #[error(
-        "the log or the elevator panicked in the checkpoint; the redo point stays where it was"
-    )]
+    /// The log panicked in a checkpoint. The redo point has not moved.
+    #[error("the log panicked in the checkpoint; the redo point stays where it was")]
     CheckpointPanicked,
     /// So many writes in place have failed that there is no room for more copies. The pages stay dirty.
     #[error(
@@ -293,8 +279,7 @@ impl Error {
             | Error::Image { .. }
             | Error::Unprotected { .. }
             | Error::DoubleWrite { .. } => ErrorKind::Device,
-            Error::Elevator { .. }
-            | Error::CheckpointPanicked
+            Error::CheckpointPanicked
             | Error::InUse { .. }
             | Error::Setting { .. }
             | Error::Profile { .. }

@@ -440,60 +440,47 @@
 //! Ask [`Stats::explain`] before changing anything.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
-mod ahead;
-mod builder;
+mod api;
 mod cache;
-mod checkpoint;
-mod checksum;
 mod clock;
 mod core;
-mod directory_lock;
-mod disk;
 mod error;
-mod file;
-mod guard;
-mod pool;
-mod profile;
+mod observe;
+mod readahead;
 mod shared;
-mod size;
-mod stats;
+mod store;
 mod strategy_kind;
-mod stream;
 mod sync;
-mod tablespace;
 mod tag;
-mod torn;
-mod trace;
-mod view;
 mod wal;
-mod write;
+mod writeback;
 
-pub use builder::PoolBuilder;
-pub use cache::replacement::{AccessStrategy, ClockSweep, Replacement, Verdict};
-pub use checkpoint::{
-    Arrival, Balanced, Checkpoint, CheckpointOptions, CheckpointReport, Elevator, Pages, Phase,
-    Progress, Sorted, TablespaceReport, Trigger,
+pub use api::builder::PoolBuilder;
+pub use api::guard::{Optimistic, PageMut, PageRef, Pin, Upgraded};
+pub use api::handle::{PagedFile, Salvage};
+pub use api::options::{
+    CheckpointOptions, Elevator, FileOptions, Order, ReadaheadStrategy, StreamOptions,
+    UnknownReadahead,
 };
-pub use checksum::{Checksum, Mismatch, ZeroPages};
+pub use api::pool::BufferPool;
+pub use api::profile::{Profile, TablespaceProfile};
+pub use api::size::Size;
+pub use cache::replacement::AccessStrategy;
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind, Fate};
-pub use file::{FileOptions, PagedFile, Salvage};
-pub use guard::{Optimistic, PageMut, PageRef, Pin, Upgraded};
-pub use pool::BufferPool;
-pub use profile::{Profile, TablespaceProfile};
-pub use size::Size;
-pub use stats::{PoolStats, Stats, StrategyStats, Wait, WaitTimes};
+pub use observe::stats::{PoolStats, Stats, StrategyStats, Wait, WaitTimes};
+pub use observe::trace::{Action, Trace, TraceEvent, Why};
+pub use observe::view::{FrameView, IoView, LatchView};
+pub use readahead::stream::{ReadStream, StreamError, StreamStats, Streamed, Wanted};
+pub use store::checksum::{Checksum, Mismatch, ZeroPages};
+pub use store::tablespace::Tablespace;
+pub use store::torn::{TornPages, UnknownTornPages};
 pub use strategy_kind::StrategyKind;
-pub use stream::{
-    Order, ReadStream, ReadaheadStrategy, StreamError, StreamOptions, StreamStats, Streamed,
-    UnknownReadahead, Wanted,
-};
-pub use tablespace::Tablespace;
 pub use tag::{Block, FileId, Lsn, PageTag};
-pub use torn::{TornPages, UnknownTornPages};
-pub use trace::{Action, Trace, TraceEvent, Why};
-pub use view::{FrameView, IoView, LatchView};
 pub use wal::{PageImage, Wal};
+pub use writeback::checkpoint::{
+    Checkpoint, CheckpointReport, Phase, Progress, TablespaceReport, Trigger,
+};
 
 /// The I/O layer, whose types are in some signatures here.
 pub use forebay_io as io;

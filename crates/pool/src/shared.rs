@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use crate::checkpoint::Keeper;
-use crate::checksum::Checksum;
 use crate::core::Core;
 use crate::error::Error;
-use crate::file::FileCore;
-use crate::write::Cleaner;
+use crate::store::checksum::Checksum;
+use crate::store::file::FileCore;
+use crate::writeback::Cleaner;
+use crate::writeback::checkpoint::Keeper;
 
 /// What the handles share; the last one to go writes what is dirty.
 pub(crate) struct Pool {

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay::{
-    Balanced, BufferPool, CacheMode, CheckpointOptions, Checksum, FileOptions, Kind, Lsn,
-    PageImage, Prefer, Sorted, Tablespace, TornPages, Wal,
+    BufferPool, CacheMode, CheckpointOptions, Checksum, Elevator, FileOptions, Kind, Lsn,
+    PageImage, Prefer, Tablespace, TornPages, Wal,
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
@@ -152,8 +152,8 @@ fn ckp_2_a_checkpoint_allocates_nothing_from_its_redo_point_to_its_end() {
             let paced = CheckpointOptions::spread(Duration::from_millis(300));
             let kinds = [
                 CheckpointOptions::now(),
-                CheckpointOptions::now().elevator(Sorted::default()).combine(false),
-                CheckpointOptions::now().elevator(Balanced::new(2)),
+                CheckpointOptions::now().elevator(Elevator::Sorted).combine(false),
+                CheckpointOptions::now().elevator(Elevator::Balanced),
                 paced,
             ];
             for options in kinds {

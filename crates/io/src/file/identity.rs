@@ -19,31 +19,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use crate::completion::Desk;
+use crate::answer::SyncAnswer;
 use crate::error::Error;
 use crate::properties::CacheMode;
-use crate::request::Transfer;
 
 /// Device and inode number.
 type Key = (u64, u64);
-
-/// Told whether a sync succeeded.
-pub(crate) enum SyncAnswer {
-    /// A request of that queue.
-    Request(Arc<Desk>, Transfer),
-    #[cfg(test)]
-    Test(std::sync::mpsc::Sender<Result<(), Error>>),
-}
-
-impl SyncAnswer {
-    fn tell(self, result: Result<(), Error>) {
-        match self {
-            SyncAnswer::Request(desk, transfer) => desk.answer(transfer, result),
-            #[cfg(test)]
-            SyncAnswer::Test(told) => told.send(result).expect("the test waits for it"),
-        }
-    }
-}
 
 /// The files open in this process. Entries of closed files are swept when the next one is opened.
 static OPEN_FILES: Mutex<BTreeMap<Key, Weak<Identity>>> = Mutex::new(BTreeMap::new());
@@ -215,6 +196,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::{Completed, CountSyncs, Recipient};
     use crate::os_error::OsError;
     use std::sync::mpsc::{Receiver, channel};
 
@@ -229,8 +211,17 @@ mod tests {
         result: Result<(), Error>,
     ) -> Receiver<Result<(), Error>> {
         let (told, answer) = channel();
-        identity.end_sync(sync, result, SyncAnswer::Test(told));
+        let recipient = Recipient::Then(Box::new(move |done| told.send(done.result).unwrap()));
+        identity.end_sync(sync, result, SyncAnswer { queue: Arc::new(Uncounted), recipient });
         answer
+    }
+
+    struct Uncounted;
+
+    impl CountSyncs for Uncounted {
+        fn answer_sync(&self, recipient: Recipient, result: Result<(), Error>) {
+            recipient.tell(Completed { leases: Vec::new(), result });
+        }
     }
 
     fn failure() -> Error {

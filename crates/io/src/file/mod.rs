@@ -8,6 +8,9 @@
 //! the cache mode, because mixing modes on one file lets them see each other's stale bytes, and
 //! the latch of a failed sync, because a second sync that succeeds proves nothing about the first.
 //!
+//! A file keeps the [`Volume`] that it was opened through, and an [`Interpose`] there is told of every change of
+//! the file ([`crate::volume`]). The two name each other, so they are here together.
+//!
 //! Invariants:  [FIL-1] all opens of one file in this process have one cache mode
 //!              [FIL-2] after a failed sync no write or sync of that file succeeds
 //! Concurrency: everything may be called from any thread; nothing here is asynchronous.
@@ -27,14 +30,14 @@ use rustix::fs::{fstat, ftruncate};
 pub use open::{OpenOptions, sync_directory};
 pub(crate) use open::{open_file, sync_names};
 
+use crate::answer::SyncAnswer;
 use crate::error::{Action, Error};
 use crate::op::Op;
 use crate::os_error::OsError;
-use crate::properties::{Advice, Alignment, AtomicWrite, CacheMode, Hint, Preallocate, Residency};
+use crate::properties::{Advice, Alignment, AtomicWrite, CacheMode, Preallocate, Residency};
 use crate::sys;
-use crate::volume::{Change, Volume};
 use identity::Identity;
-pub(crate) use identity::{RunningSync, SyncAnswer};
+pub(crate) use identity::RunningSync;
 
 /// Descriptors kept open for the next private stream, per open file.
 const SPARE_DESCRIPTORS_MAX: usize = 8;
@@ -76,45 +79,156 @@ struct Opened {
     spare: Mutex<Vec<OwnedFd>>,
 }
 
-impl File {
-    /// Opens `path` of [`Volume::system`] as `options` say.
+/// A change of a name or of a file.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Change<'a> {
+    /// An empty file appears under a name that led nowhere.
+    Create {
+        /// The name.
+        path: &'a Path,
+    },
+    /// An empty directory appears.
+    MakeDirectory {
+        /// Its name.
+        path: &'a Path,
+    },
+    /// A name of a file goes.
+    Remove {
+        /// The name.
+        path: &'a Path,
+    },
+    /// A file gets another name, and what had that name before loses it, in one step.
+    Rename {
+        /// The name it had.
+        from: &'a Path,
+        /// The name it gets.
+        to: &'a Path,
+    },
+    /// The names in a directory become durable.
+    SyncDirectory {
+        /// The directory.
+        path: &'a Path,
+    },
+    /// The size of a file changes; new bytes read as zero.
+    SetLen {
+        /// The file.
+        file: &'a File,
+        /// Its new size, in bytes.
+        len: u64,
+    },
+    /// Space is reserved, and with [`Preallocate::Extend`] the file grows to the end of the range.
+    Preallocate {
+        /// The file.
+        file: &'a File,
+        /// The range, in bytes.
+        range: Range<u64>,
+        /// Whether the file grows.
+        mode: Preallocate,
+    },
+    /// What was written to a file before becomes durable.
+    Sync {
+        /// The file.
+        file: &'a File,
+        /// [`Op::SyncData`] or [`Op::SyncAll`].
+        op: Op,
+    },
+    /// The kernel writes what is dirty in the page cache. Not durability.
+    Writeback {
+        /// The file.
+        file: &'a File,
+        /// The range, in bytes.
+        range: Range<u64>,
+        /// Whether it is waited for; then a failed writeback is told here.
+        wait: bool,
+    },
+}
+
+/// Stands between the library and the system, for changes of names and files.
+///
+/// Source: redb's storage backend, through which its tests build crash images; here for names too.
+pub trait Interpose: fmt::Debug + Send + Sync {
+    /// Carries out `change` by calling `make`, at most once, or refuses it with an error of its own.
+    /// What it returns is what whoever asked for the change is told.
     ///
     /// # Errors
-    /// [`Error::Open`] with the system's reason; [`Error::DirectRefused`] where direct I/O was
-    /// asked for and cannot be had; [`Error::MixedModes`] when this process has the same file
-    /// open in the other mode.
-    pub fn open(path: &Path, options: &OpenOptions) -> Result<File, Error> {
-        open_file(path, options, &Volume::system())
+    /// The system's, as `make` returns them, or one that the system might have returned. EINTR,
+    /// EAGAIN and ECANCELED of a sync are answered by another attempt, as another call.
+    fn carry_out(
+        &self,
+        change: &Change<'_>,
+        make: &mut dyn FnMut() -> Result<(), OsError>,
+    ) -> Result<(), OsError>;
+
+    /// What files are like that are opened direct here, where the interposer and its backend stand for a
+    /// disk of their own: the kernel is not asked then, and its page cache not bypassed. Default: the
+    /// system's files are what they are.
+    fn direct_files(&self) -> Option<DirectFiles> {
+        None
+    }
+}
+
+/// What direct files are like on a disk that is not the system's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectFiles {
+    /// What addresses, offsets and lengths have to be multiples of, in bytes.
+    pub alignment: u32,
+    /// The atomic writes that the backend carries out, if it does any.
+    pub atomic_write: Option<AtomicWrite>,
+}
+
+/// Where files and their names are. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Volume {
+    interpose: Option<Arc<dyn Interpose>>,
+}
+
+impl Volume {
+    /// The system's own files.
+    pub fn system() -> Volume {
+        Volume { interpose: None }
     }
 
-    /// The same file through a descriptor of its own, with its own readahead state and `hint`.
-    ///
-    /// Taken from a few spares where there is one; its descriptor becomes a spare when the last
-    /// clone goes.
-    ///
-    /// # Errors
-    /// [`Error::Open`] when the system gives no further descriptor, or (outside Linux) when the
-    /// path now names another file; [`Error::Unsupported`] for a hint other than `Normal` where
-    /// there are none.
-    pub fn private(&self, hint: Hint) -> Result<File, Error> {
-        let opened = Arc::clone(&self.descriptor.opened);
-        let spare = opened.spare().pop();
-        let (file, used) = match spare {
-            Some(file) => (file, true),
-            None => (open::again(self, &opened)?, false),
+    /// The system's files, with `interpose` told of every change.
+    pub fn over(interpose: Arc<dyn Interpose>) -> Volume {
+        Volume { interpose: Some(interpose) }
+    }
+
+    pub(crate) fn direct_files(&self) -> Option<DirectFiles> {
+        self.interpose.as_ref()?.direct_files()
+    }
+
+    pub(crate) fn is_interposed(&self) -> bool {
+        self.interpose.is_some()
+    }
+
+    /// Makes a change, by way of the interposer where there is one.
+    pub(crate) fn carry_out(
+        &self,
+        change: &Change<'_>,
+        make: impl FnOnce() -> Result<(), OsError>,
+    ) -> Result<(), OsError> {
+        let Some(interpose) = &self.interpose else {
+            return make();
         };
-        let descriptor = Descriptor { file: Some(file), private: true, opened };
-        let file = File { descriptor: Arc::new(descriptor) };
-        if used || hint != Hint::Normal {
-            match file.advise(0..u64::MAX, hint.into()) {
-                // Where there are no hints, a used descriptor has none to be taken back.
-                Err(Error::Unsupported { .. }) if hint == Hint::Normal => {}
-                advised => advised?,
-            }
-        }
-        Ok(file)
+        let mut make = Some(make);
+        interpose.carry_out(change, &mut || {
+            let make = make.take();
+            make.expect("[VOL-1] an interposer makes a change at most once")()
+        })
     }
+}
 
+impl fmt::Debug for Volume {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.interpose {
+            None => out.write_str("Volume(system)"),
+            Some(interpose) => out.debug_tuple("Volume").field(interpose).finish(),
+        }
+    }
+}
+
+impl File {
     /// True when this is the same open as `other`, or a private descriptor made from it: both lead to
     /// one file, whatever their paths lead to by now.
     pub fn is_of(&self, other: &File) -> bool {
@@ -323,12 +437,6 @@ impl File {
             identity.latch(self.failure(action, range, source));
         }
         result
-    }
-
-    /// Notes a sync that the kernel is about to run by itself.
-    pub(crate) fn begin_sync(&self) -> Result<RunningSync, Error> {
-        let opened = &self.descriptor.opened;
-        opened.identity.begin_sync(|| open::again(self, opened))
     }
 
     /// Notes the end of such a sync. `answer` is told what it may claim, perhaps later on.

@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{self, Mode, OFlags};
 
-use super::identity::Identity;
-use super::{Descriptor, File, Opened};
+use super::identity::{Identity, RunningSync};
+use super::{Descriptor, DirectFiles, File, Opened, Volume};
 use crate::error::Error;
 use crate::op::Op;
 use crate::os_error::OsError;
 use crate::properties::{Advice, Alignment, AlignmentSource, CacheMode, Hint};
 use crate::sys::{self, DirectSupport};
-use crate::volume::{DirectFiles, Volume};
 
 /// Alignment where the filesystem does not say: the sector size of the coarsest common disks.
 const ALIGNMENT_ASSUMED: u32 = 4096;
@@ -163,6 +162,52 @@ pub(crate) fn open_file(
     Ok(file)
 }
 
+impl File {
+    /// Opens `path` of [`Volume::system`] as `options` say.
+    ///
+    /// # Errors
+    /// [`Error::Open`] with the system's reason; [`Error::DirectRefused`] where direct I/O was
+    /// asked for and cannot be had; [`Error::MixedModes`] when this process has the same file
+    /// open in the other mode.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<File, Error> {
+        open_file(path, options, &Volume::system())
+    }
+
+    /// The same file through a descriptor of its own, with its own readahead state and `hint`.
+    ///
+    /// Taken from a few spares where there is one; its descriptor becomes a spare when the last
+    /// clone goes.
+    ///
+    /// # Errors
+    /// [`Error::Open`] when the system gives no further descriptor, or (outside Linux) when the
+    /// path now names another file; [`Error::Unsupported`] for a hint other than `Normal` where
+    /// there are none.
+    pub fn private(&self, hint: Hint) -> Result<File, Error> {
+        let opened = Arc::clone(&self.descriptor.opened);
+        let spare = opened.spare().pop();
+        let (file, used) = match spare {
+            Some(file) => (file, true),
+            None => (again(self, &opened)?, false),
+        };
+        let descriptor = Descriptor { file: Some(file), private: true, opened };
+        let file = File { descriptor: Arc::new(descriptor) };
+        if used || hint != Hint::Normal {
+            match file.advise(0..u64::MAX, hint.into()) {
+                // Where there are no hints, a used descriptor has none to be taken back.
+                Err(Error::Unsupported { .. }) if hint == Hint::Normal => {}
+                advised => advised?,
+            }
+        }
+        Ok(file)
+    }
+
+    /// Notes a sync that the kernel is about to run by itself.
+    pub(crate) fn begin_sync(&self) -> Result<RunningSync, Error> {
+        let opened = &self.descriptor.opened;
+        opened.identity.begin_sync(|| again(self, opened))
+    }
+}
+
 fn alignment_of(claimed: DirectFiles) -> Alignment {
     let DirectFiles { alignment, .. } = claimed;
     Alignment { memory: alignment, offset: alignment, source: AlignmentSource::Filesystem }
@@ -227,7 +272,7 @@ fn refused(file: &OwnedFd, path: &Path, why: &dyn std::fmt::Display) -> Error {
 }
 
 /// A second open file description of an open file.
-pub(super) fn again(file: &File, opened: &Opened) -> Result<OwnedFd, Error> {
+fn again(file: &File, opened: &Opened) -> Result<OwnedFd, Error> {
     let failed = |source: OsError| Error::Open { file: Arc::clone(&opened.path), source };
     match sys::reopen(file.descriptor()) {
         Ok(descriptor) => return Ok(descriptor),

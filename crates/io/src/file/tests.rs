@@ -1,6 +1,7 @@
 //! What files promise: modes, the latch, private descriptors, space, residency.
 
 use super::*;
+use crate::properties::Hint;
 
 fn scratch() -> (tempfile::TempDir, File) {
     let directory = tempfile::tempdir().unwrap();

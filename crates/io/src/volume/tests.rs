@@ -2,9 +2,13 @@
 
 use std::sync::Mutex;
 
+use std::sync::Arc;
+
 use super::*;
 use crate::backend::Kind;
+use crate::file::Interpose;
 use crate::properties::Hint;
+use crate::properties::Preallocate;
 use crate::{Arena, Io, IoOptions, Prefer, Request};
 
 /// Writes down what it is told, and refuses what it is asked to.

@@ -7,7 +7,7 @@ use super::frame::word::{DIRTY, USAGE_MAX};
 use super::frame::{Discarded, NO_FRAME};
 use super::{Cache, Disk};
 use crate::error::Error;
-use crate::stats::PoolEvent;
+use crate::observe::stats::PoolEvent;
 use crate::strategy_kind::StrategyKind;
 use crate::sync::{Ordering, fence, yield_now};
 use crate::tag::Block;

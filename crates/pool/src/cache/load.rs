@@ -22,7 +22,7 @@ use super::replacement::AccessStrategy;
 use super::table::Entry;
 use super::{Cache, Disk};
 use crate::error::Error;
-use crate::stats::{Event, Wait};
+use crate::observe::stats::{Event, Wait};
 use crate::strategy_kind::StrategyKind;
 use crate::sync::{Ordering, fence, spin_loop, yield_now};
 use crate::tag::Block;

@@ -24,18 +24,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::stats::{Counters, Wait};
+use crate::observe::stats::{Counters, Wait};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, FileId, Lsn, PageTag};
 use file::CachedFile;
 use frame::word::DIRTY;
 use frame::{Copied, FrameIndex, Frames, Loading};
-use replacement::{AccessStrategy, Replacement};
+use replacement::{AccessStrategy, ClockSweep};
 
 /// Pages in frames.
 pub(crate) struct Cache {
     pub(crate) frames: Frames,
-    pub(crate) replacement: Box<dyn Replacement>,
+    pub(crate) replacement: ClockSweep,
     /// How long a thread waits for a frame before it gives up.
     pub(crate) frame_wait: Duration,
 }

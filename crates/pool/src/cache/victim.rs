@@ -20,7 +20,7 @@ use super::frame::{FrameIndex, Owned};
 use super::replacement::{AccessStrategy, Slot, Verdict};
 use super::{Cache, Disk};
 use crate::error::Error;
-use crate::stats::{Event, Wait};
+use crate::observe::stats::{Event, Wait};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::PageTag;
 

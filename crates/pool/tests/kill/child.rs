@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 use std::{env, io};
 
-use forebay::{Arrival, CheckpointOptions, Sorted};
+use forebay::{CheckpointOptions, Elevator};
 
 use crate::Variant;
 use crate::engine::worker::{Mix, Witness, Worker};
@@ -99,8 +99,8 @@ fn options(random: &mut fastrand::Rng) -> CheckpointOptions {
     };
     let options = options.combine(random.bool()).depth(random.usize(1..8));
     match random.u32(0..4) {
-        0 => options.elevator(Arrival::default()),
-        1 => options.elevator(Sorted::default()),
+        0 => options.elevator(Elevator::Arrival),
+        1 => options.elevator(Elevator::Sorted),
         _ => options,
     }
 }

@@ -157,60 +157,6 @@ fn threads_that_need_more_frames_than_there_are_get_a_page_or_a_typed_error() {
 }
 
 #[test]
-fn a_policy_of_ones_own_decides_who_goes() {
-    /// Takes the frames in turn, whatever their use.
-    #[derive(Debug)]
-    struct InTurn(std::sync::atomic::AtomicU32, u32);
-    impl forebay::Replacement for InTurn {
-        fn advance(&self) -> u32 {
-            self.0.fetch_add(1, Ordering::Relaxed) % self.1
-        }
-        fn position(&self) -> u32 {
-            self.0.load(Ordering::Relaxed) % self.1
-        }
-        fn judge(&self, _usage: u8) -> forebay::Verdict {
-            forebay::Verdict::Take
-        }
-    }
-    let site = Site::new();
-    let made = |frames| Box::new(InTurn(0.into(), frames)) as Box<dyn forebay::Replacement>;
-    let pool = site.builder(8).cleaner(false).replacement(made).build().unwrap();
-    let file = numbered(&pool, "table", 16, 0);
-    let file = reopened(&pool, file);
-    (0..8).for_each(|block| drop(file.read(block).unwrap()));
-    (0..10).for_each(|_| drop(file.read(0).unwrap()));
-    (8..16).for_each(|block| drop(file.read(block).unwrap()));
-    assert!((0..8).all(|block| !file.is_resident(block)));
-}
-
-#[test]
-fn a_policy_that_spares_every_page_ends_in_an_error_and_not_in_a_hang() {
-    #[derive(Debug)]
-    struct SparesAll(forebay::ClockSweep);
-    impl forebay::Replacement for SparesAll {
-        fn advance(&self) -> u32 {
-            self.0.advance()
-        }
-        fn position(&self) -> u32 {
-            self.0.position()
-        }
-        fn judge(&self, _usage: u8) -> forebay::Verdict {
-            forebay::Verdict::Spare
-        }
-    }
-    let site = Site::with_patience(Duration::from_secs(20));
-    let made = |frames| {
-        Box::new(SparesAll(forebay::ClockSweep::new(frames))) as Box<dyn forebay::Replacement>
-    };
-    let pool = site.builder(8).replacement(made).build().unwrap();
-    let file = pool.open_file("table", &create()).unwrap();
-    file.extend(9).unwrap();
-    (0..8).for_each(|block| drop(file.read(block).unwrap()));
-    let error = file.read(8).unwrap_err();
-    assert!(matches!(error, Error::NoFreeFrame { .. }), "[VIC-2] {error}");
-}
-
-#[test]
 fn once_the_pool_is_full_each_new_page_evicts_one_and_every_frame_is_used() {
     let site = Site::new();
     let (pool, _disk) = site.rigged(8);

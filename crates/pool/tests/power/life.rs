@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
-use forebay::{Arrival, CheckpointOptions, Lsn, Sorted};
+use forebay::{CheckpointOptions, Elevator, Lsn};
 use forebay_sim::{Disk, Image, Journal};
 
 use crate::engine::op::{Entry, WORKERS};
@@ -178,8 +178,8 @@ fn checkpoint(random: &mut Rng) -> CheckpointOptions {
     };
     let options = options.combine(random.bool()).depth(random.usize(1..=16));
     match random.u32(0..4) {
-        0 => options.elevator(Arrival::default()),
-        1 => options.elevator(Sorted::default()),
+        0 => options.elevator(Elevator::Arrival),
+        1 => options.elevator(Elevator::Sorted),
         _ => options,
     }
 }

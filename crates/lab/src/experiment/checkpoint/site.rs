@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use forebay::{
-    Arrival, Balanced, BufferPool, CheckpointOptions, CheckpointReport, FileOptions, Lsn,
-    PagedFile, Sorted, Tablespace,
+    BufferPool, CheckpointOptions, CheckpointReport, Elevator, FileOptions, Lsn, PagedFile,
+    Tablespace,
 };
 use forebay_io::{CacheMode, Kind, Prefer};
 
@@ -188,9 +188,9 @@ impl<'a> Site<'a> {
         let cell = self.row.cell;
         let depth = if cell.backend == Kind::Sync { 1 } else { self.settings.depth as usize };
         let options = match cell.elevator {
-            Order::Arrival => options.elevator(Arrival::default()),
-            Order::Sorted => options.elevator(Sorted::default()),
-            Order::Balanced => options.elevator(Balanced::new(self.files.len())),
+            Order::Arrival => options.elevator(Elevator::Arrival),
+            Order::Sorted => options.elevator(Elevator::Sorted),
+            Order::Balanced => options.elevator(Elevator::Balanced),
         };
         let options = options.combine(cell.combine).depth(depth);
         let counters = || self.means.counters(self.bench, cell.dirty);

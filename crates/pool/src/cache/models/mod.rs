@@ -25,7 +25,7 @@ use super::replacement::{AccessStrategy, ClockSweep};
 use super::table::PageTable;
 use super::{Absent, Asked, Cache, Disk};
 use crate::error::Error;
-use crate::stats::Counters;
+use crate::observe::stats::Counters;
 use crate::strategy_kind::StrategyKind;
 use crate::sync::{AtomicU64, Mutex, Ordering, Thread, current, lock, park, yield_now};
 use crate::tag::{Block, FileId, Lsn, PageTag};
@@ -99,7 +99,7 @@ impl Model {
         Arc::new(Model {
             cache: Cache {
                 frames: Frames::new(frames).expect("memory for a few frames"),
-                replacement: Box::new(ClockSweep::new(frames as u32)),
+                replacement: ClockSweep::new(frames as u32),
                 frame_wait: Duration::MAX,
             },
             file: Arc::new(File(file)),

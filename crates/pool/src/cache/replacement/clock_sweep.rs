@@ -9,37 +9,41 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Replacement, Verdict};
+/// What to do with a page that nobody holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It goes.
+    Take,
+    /// It stays this time, and counts as used once less.
+    Spare,
+}
 
-/// The default policy.
 #[derive(Debug)]
-pub struct ClockSweep {
+pub(crate) struct ClockSweep {
     frames: u64,
     /// Steps so far; the hand is at this, modulo `frames`.
     steps: AtomicU64,
 }
 
 impl ClockSweep {
-    /// For a pool of `frames` frames.
-    ///
-    /// # Panics
-    /// There are none.
-    pub fn new(frames: u32) -> ClockSweep {
+    /// For a pool of `frames` frames, of which there is one at least.
+    pub(crate) fn new(frames: u32) -> ClockSweep {
         assert!(frames > 0, "a clock needs a frame to point at");
         ClockSweep { frames: u64::from(frames), steps: AtomicU64::new(0) }
     }
-}
 
-impl Replacement for ClockSweep {
-    fn advance(&self) -> u32 {
+    /// The frame to look at next, from 0 to the pool's frames.
+    pub(crate) fn advance(&self) -> u32 {
         (self.steps.fetch_add(1, Ordering::Relaxed) % self.frames) as u32
     }
 
-    fn position(&self) -> u32 {
+    /// Where the next call of [`advance`](ClockSweep::advance) will look, for the cleaner to work ahead of it.
+    pub(crate) fn position(&self) -> u32 {
         (self.steps.load(Ordering::Relaxed) % self.frames) as u32
     }
 
-    fn judge(&self, usage: u8) -> Verdict {
+    /// Whether a page goes that nobody holds and that was used `usage` times lately (0 to 5).
+    pub(crate) fn judge(&self, usage: u8) -> Verdict {
         if usage == 0 { Verdict::Take } else { Verdict::Spare }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay::{Arrival, CheckpointOptions, Lsn, Sorted, Wal};
+use forebay::{CheckpointOptions, Elevator, Lsn, Wal};
 use forebay_io::Op;
 
 use crate::site::{PAGE, Site, create, fill, on_disk, read, wait_until, write};
@@ -65,10 +65,10 @@ fn elevators_write_in_their_order_and_without_combining_page_by_page() {
     };
     let one_by_one = || CheckpointOptions::now().combine(false).depth(1);
     let expected: Vec<_> = scattered.iter().map(|&block| (u64::from(block), 1)).collect();
-    assert_eq!(order(one_by_one().elevator(Arrival::default())), expected);
+    assert_eq!(order(one_by_one().elevator(Elevator::Arrival)), expected);
     let mut sorted = expected.clone();
     sorted.sort_unstable();
-    assert_eq!(order(one_by_one().elevator(Sorted::default())), sorted);
+    assert_eq!(order(one_by_one().elevator(Elevator::Sorted)), sorted);
     assert_eq!(order(one_by_one()), sorted, "balanced, of one tablespace");
     let combined = [(0, 1), (3, 3), (7, 1), (12, 1), (19, 1)];
     assert_eq!(order(CheckpointOptions::now().depth(1)), combined);

@@ -2,7 +2,6 @@
 //! whatever fails.
 
 mod basics;
-mod elevators;
 mod faults;
 mod images;
 mod log;

@@ -1,14 +1,10 @@
 //! Streams in corners: scans that dirty their pages, slow blocks, foreign queues, policies that panic.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use forebay::{
-    BufferPool, Lsn, Order, ReadaheadStrategy, Replacement, StrategyKind, StreamOptions, Verdict,
-};
+use forebay::{BufferPool, Lsn, Order, ReadaheadStrategy, StrategyKind, StreamOptions};
 use forebay_io::{Kind, Prefer};
 
 use super::{FIRST, ahead, assert_says, at, stage};
@@ -133,66 +129,6 @@ fn every_page_read_ahead_and_taken_is_a_miss() {
         stage.pool.close().unwrap();
         std::fs::remove_dir_all(site.path("main sync")).unwrap();
     }
-}
-
-#[derive(Debug)]
-struct Moody {
-    next: AtomicU32,
-    frames: u32,
-    panics: Arc<AtomicBool>,
-    calls: AtomicU32,
-}
-impl Replacement for Moody {
-    fn advance(&self) -> u32 {
-        if self.panics.load(Ordering::SeqCst) && self.calls.fetch_add(1, Ordering::SeqCst) == 40 {
-            self.panics.store(false, Ordering::SeqCst);
-            panic!("a bug of the user's policy");
-        }
-        self.next.fetch_add(1, Ordering::SeqCst) % self.frames
-    }
-    fn position(&self) -> u32 {
-        self.next.load(Ordering::SeqCst) % self.frames
-    }
-    fn judge(&self, usage: u8) -> Verdict {
-        if usage > 0 { Verdict::Spare } else { Verdict::Take }
-    }
-}
-
-#[test]
-fn a_policy_that_panics_once_leaves_no_page_loading_for_ever() {
-    let site = Site::new();
-    let panics = Arc::new(AtomicBool::new(false));
-    let mine = Arc::clone(&panics);
-    let pool = Site::bare(64)
-        .directory(site.path("main"))
-        .cleaner(false)
-        .readahead(ReadaheadStrategy::Os)
-        .replacement(move |frames| {
-            Box::new(Moody {
-                next: AtomicU32::new(0),
-                frames,
-                panics: mine,
-                calls: AtomicU32::new(0),
-            })
-        })
-        .build()
-        .unwrap();
-    let file = reopened(&pool, numbered(&pool, "t", 400, FIRST));
-    for block in 0..64 {
-        drop(file.read_with(399 - block, &pool.strategy(StrategyKind::Normal)).unwrap());
-    }
-    panics.store(true, Ordering::SeqCst);
-    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        file.stream_with(0..32, &ahead()).unwrap().count()
-    }));
-    let loading: Vec<_> = pool
-        .view()
-        .into_iter()
-        .filter(|f| f.io != forebay::IoView::None)
-        .map(|f| f.block)
-        .collect();
-    assert!(unwound.is_err(), "the policy was not asked");
-    assert_eq!(loading, [], "[DPT-2]");
 }
 
 #[test]

@@ -1,0 +1,491 @@
+//! The builder: what a pool is made of, checked before anything is made.
+//!
+//! What is set in code goes before what the profile says, and that before the defaults.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use forebay_io::{CacheMode, Io, IoOptions, Prefer};
+
+use crate::api::options::ReadaheadStrategy;
+use crate::api::pool::BufferPool;
+use crate::api::profile::{Profile, TablespaceProfile};
+use crate::api::size::Size;
+use crate::cache::Cache;
+use crate::cache::frame::{FrameMemory, Frames};
+use crate::cache::replacement::ClockSweep;
+use crate::clock::{Clock, SystemClock};
+use crate::core::Core;
+use crate::error::Error;
+use crate::observe::stats::Counters;
+use crate::observe::trace::Tracing;
+use crate::readahead::Budget;
+use crate::store::checksum::Checksum;
+use crate::store::files::Files;
+use crate::store::tablespace::{Space, SpaceDefaults, Tablespace};
+use crate::store::torn::TornPages;
+use crate::wal::Wal;
+use crate::writeback::checkpoint::{Desk, RedoPoint, Triggers};
+use crate::writeback::{Wakeup, WriteBuffers};
+
+const MEMORY_DEFAULT: u64 = 128 << 20;
+const PAGE_BYTES_DEFAULT: u64 = 8 << 10;
+const PAGE_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
+/// Fewer, and two threads with two pages each are in each other's way.
+const FRAMES_MIN: u64 = 8;
+/// Frame numbers are 32 bits, and the page table keeps one of them for "none".
+const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
+const FRAME_WAIT_DEFAULT: Duration = Duration::from_secs(1);
+/// Most bytes in one request. Source: PostgreSQL's io_combine_limit.
+const COMBINE_BYTES: u64 = 128 << 10;
+/// Larger ones gain nothing, and hold a frame each longer.
+const COMBINE_BYTES_MAX: u64 = 1 << 20;
+/// Most requests in the queue of checkpoints.
+const QUEUE_DEPTH_MAX: usize = 4096;
+/// Source: PostgreSQL's checkpoint_completion_target.
+const TARGET_DEFAULT: f64 = 0.9;
+/// Memory for pages on their way out, unless the pool is tiny.
+const WRITE_BUFFER_BYTES: usize = 4 << 20;
+
+/// What a pool is to be. Made by [`BufferPool::builder`].
+#[derive(Default)]
+pub struct PoolBuilder {
+    memory: Option<Size>,
+    frames: Option<u64>,
+    page_size: Option<Size>,
+    backend: Option<Prefer>,
+    queue_depth: Option<usize>,
+    tablespaces: Vec<Tablespace>,
+    wal: Option<Arc<dyn Wal>>,
+    profile: Option<PathBuf>,
+    frame_wait: Option<Duration>,
+    huge_pages: Option<bool>,
+    register_memory: bool,
+    no_cleaner: bool,
+    checksum: Checksum,
+    clock: Option<Arc<dyn Clock>>,
+    readahead: Option<ReadaheadStrategy>,
+    combine_limit: Option<Size>,
+    checkpoint_every: Option<Duration>,
+    checkpoint_log: Option<Size>,
+    checkpoint_target: Option<f64>,
+    torn_pages: Option<TornPages>,
+}
+
+impl BufferPool {
+    /// How a pool is made.
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder::default()
+    }
+}
+
+impl PoolBuilder {
+    /// Memory for pages, such as `"2 GiB"` or a number of bytes. Default: 128 MiB.
+    #[must_use]
+    pub fn memory(mut self, memory: impl Into<Size>) -> Self {
+        self.memory = Some(memory.into());
+        self
+    }
+
+    /// Frames for pages, instead of [`PoolBuilder::memory`].
+    #[must_use]
+    pub fn frames(mut self, frames: u64) -> Self {
+        self.frames = Some(frames);
+        self
+    }
+
+    /// Size of a page: a power of two, 4 to 64 KiB. Default: 8 KiB.
+    #[must_use]
+    pub fn page_size(mut self, size: impl Into<Size>) -> Self {
+        self.page_size = Some(size.into());
+        self
+    }
+
+    /// The I/O backend for work of many requests: reading ahead, cleaning, flushing, syncing. A thread that misses
+    /// a page reads it by itself. Default: the best that works here.
+    #[must_use]
+    pub fn backend(mut self, prefer: Prefer) -> Self {
+        self.backend = Some(prefer);
+        self
+    }
+
+    /// Most requests in flight in each tablespace that does not say itself. Default: 256.
+    #[must_use]
+    pub fn queue_depth(mut self, requests: usize) -> Self {
+        self.queue_depth = Some(requests);
+        self
+    }
+
+    /// One more tablespace. The first one is where files go that name none.
+    #[must_use]
+    pub fn tablespace(mut self, tablespace: Tablespace) -> Self {
+        self.tablespaces.push(tablespace);
+        self
+    }
+
+    /// A tablespace named `main` in `directory`, as good as [`PoolBuilder::tablespace`].
+    #[must_use]
+    pub fn directory(self, directory: impl Into<PathBuf>) -> Self {
+        self.tablespace(Tablespace::new("main", directory))
+    }
+
+    /// The log that has to be flushed before pages are written. Default: none.
+    #[must_use]
+    pub fn wal(mut self, wal: Arc<dyn Wal>) -> Self {
+        self.wal = Some(wal);
+        self
+    }
+
+    /// A file with settings, such as `forebay.toml`; see [`Profile`]. What is set in code goes
+    /// before it.
+    #[must_use]
+    pub fn profile(mut self, file: impl AsRef<Path>) -> Self {
+        self.profile = Some(file.as_ref().to_owned());
+        self
+    }
+
+    /// How long a thread waits for a frame when all are pinned, before it is told so. Default: one
+    /// second.
+    #[must_use]
+    pub fn frame_wait(mut self, wait: Duration) -> Self {
+        self.frame_wait = Some(wait);
+        self
+    }
+
+    /// Ask for huge pages behind the frames: a page is found faster, and memory is taken from the
+    /// system 2 MiB at a time. Default: yes; where they cannot be had, small ones do. Source: the
+    /// default of PostgreSQL's `huge_pages`, `try`.
+    #[must_use]
+    pub fn huge_pages(mut self, huge: bool) -> Self {
+        self.huge_pages = Some(huge);
+        self
+    }
+
+    /// Register the write buffers with the kernel where the backend can (uring): they are locked in
+    /// memory, and writes of the queue cost less. Default: no.
+    #[must_use]
+    pub fn register_memory(mut self, register: bool) -> Self {
+        self.register_memory = register;
+        self
+    }
+
+    /// Most bytes in one request of reading ahead or writing, one page to 1 MiB. Default: 128 KiB.
+    /// Source: PostgreSQL's io_combine_limit.
+    #[must_use]
+    pub fn combine_limit(mut self, limit: impl Into<Size>) -> Self {
+        self.combine_limit = Some(limit.into());
+        self
+    }
+
+    /// How streams look ahead that do not say otherwise. Default: adaptively. Plain reads have sequences
+    /// detected and read ahead by `Async` and `Adaptive`, and by the others not.
+    #[must_use]
+    pub fn readahead(mut self, strategy: ReadaheadStrategy) -> Self {
+        self.readahead = Some(strategy);
+        self
+    }
+
+    /// Take a checkpoint by itself whenever so much time has passed since the last one began, spread over
+    /// as much. In a pool with a log the first one has to be asked for: only the engine knows when it has
+    /// recovered, and a checkpoint before that would have recovery begin too late. Default: never.
+    #[must_use]
+    pub fn checkpoint_every(mut self, interval: Duration) -> Self {
+        self.checkpoint_every = Some(interval);
+        self
+    }
+
+    /// Take a checkpoint by itself whenever the log has grown by so many bytes since the last redo point
+    /// (see [`Wal::position`]), and have those under way keep up with the log. The first one has to be asked
+    /// for, as for [`PoolBuilder::checkpoint_every`]. Default: never.
+    #[must_use]
+    pub fn checkpoint_log(mut self, bytes: impl Into<Size>) -> Self {
+        self.checkpoint_log = Some(bytes.into());
+        self
+    }
+
+    /// The share of its interval, and of the log until the next, by which a spread checkpoint has written
+    /// its pages; the rest is for its syncs. More than 0, at most 1. Default: 0.9, as PostgreSQL's
+    /// checkpoint_completion_target.
+    #[must_use]
+    pub fn checkpoint_target(mut self, share: f64) -> Self {
+        self.checkpoint_target = Some(share);
+        self
+    }
+
+    /// Whether a thread cleans victims ahead of need. Default: yes.
+    #[must_use]
+    pub fn cleaner(mut self, cleaner: bool) -> Self {
+        self.no_cleaner = !cleaner;
+        self
+    }
+
+    /// The checksum of files that do not say. Default: off.
+    #[must_use]
+    pub fn checksum(mut self, checksum: Checksum) -> Self {
+        self.checksum = checksum;
+        self
+    }
+
+    /// What keeps pages from being left half written by a crash. Default: nothing.
+    #[must_use]
+    pub fn torn_pages(mut self, way: TornPages) -> Self {
+        self.torn_pages = Some(way);
+        self
+    }
+
+    /// The clock by which waits are measured. Default: the system's.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Makes the pool: takes its directories, maps its memory, opens its I/O queues.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for what makes no sense, with the reason; [`Error::Profile`];
+    /// [`Error::InUse`] when another pool has one of the directories; [`Error::Io`] for memory or
+    /// a backend that cannot be had.
+    pub fn build(mut self) -> Result<BufferPool, Error> {
+        let profile = self.profile.as_deref().map(Profile::load).transpose()?.unwrap_or_default();
+        let page_bytes = self.page_bytes(&profile)?;
+        self.checksum.check_setting(page_bytes as usize)?;
+        let frames = self.frame_count(&profile, page_bytes)?;
+        let tablespaces = self.all_tablespaces(&profile)?;
+        let combine_bytes = self.combine_bytes(&profile, page_bytes)?;
+        let triggers = self.triggers(&profile)?;
+        let torn_pages = self.torn_pages.or(profile.torn_pages).unwrap_or_default();
+        if torn_pages == TornPages::Images && self.wal.is_none() {
+            return Err(Error::Setting {
+                setting: "torn pages",
+                value: torn_pages.to_string(),
+                expected:
+                    "images of pages go to the log, and this pool has none: give it one with \
+                           `wal`, or protect pages in another way"
+                        .to_owned(),
+            });
+        }
+        let (frames_count, page_bytes) = (frames as usize, page_bytes as usize);
+
+        let memory = FrameMemory::new(frames_count, page_bytes)?;
+        let mut notes = Vec::new();
+        if self.huge_pages.or(profile.huge_pages).unwrap_or(true)
+            && let Err(error) = memory.mapping().use_huge_pages()
+        {
+            notes.push(format!("huge pages were asked for and refused ({error})"));
+        }
+        let buffers = (WRITE_BUFFER_BYTES / page_bytes).min(frames_count / 2).max(2);
+        let buffers = WriteBuffers::new(buffers, page_bytes)?;
+        let defaults = SpaceDefaults {
+            prefer: self.backend.or(profile.backend).unwrap_or_default(),
+            queue_depth: self.queue_depth.or(profile.queue_depth),
+            page_bytes,
+            register: self.register_memory.then(|| Arc::clone(buffers.mapping())),
+            torn_pages,
+            write_buffers: buffers.count(),
+        };
+        let spaces = tablespaces.iter().map(|asked| Space::open(asked, &defaults).map(Arc::new));
+        let spaces = spaces.collect::<Result<Vec<_>, _>>()?;
+        let checkpoint_queue = self.checkpoint_queue(&tablespaces, &spaces, &defaults)?;
+        let wait_ms = profile.frame_wait_ms.map(Duration::from_millis);
+        let clock = self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new()));
+        let core = Core {
+            cache: Cache {
+                frames: Frames::new(frames_count)?,
+                replacement: ClockSweep::new(frames as u32),
+                frame_wait: self.frame_wait.or(wait_ms).unwrap_or(FRAME_WAIT_DEFAULT),
+            },
+            memory,
+            files: Files::default(),
+            spaces,
+            buffers,
+            wakeup: Wakeup::new(),
+            wal: self.wal.take(),
+            checkpoints: Arc::new(Desk::new(Arc::clone(&clock))),
+            redo: RedoPoint::new(),
+            checkpoint_queue,
+            clock,
+            counters: Counters::new(),
+            combine_pages: combine_bytes / page_bytes,
+            readahead: self.readahead.or(profile.readahead).unwrap_or_default(),
+            budget: Budget::new(frames_count),
+            gaps: OnceLock::new(),
+            tracing: Tracing::default(),
+        };
+        BufferPool::assemble(core, !self.no_cleaner, triggers, self.checksum, notes)
+    }
+
+    fn triggers(&self, profile: &Profile) -> Result<Triggers, Error> {
+        let target = self.checkpoint_target.or(profile.checkpoint_target).unwrap_or(TARGET_DEFAULT);
+        if !(target > 0.0 && target <= 1.0) {
+            return Err(Error::Setting {
+                setting: "the target share of checkpoints",
+                value: target.to_string(),
+                expected: "it should be more than 0 and at most 1".to_owned(),
+            });
+        }
+        let seconds = profile.checkpoint_seconds.map(Duration::from_secs);
+        let every = self.checkpoint_every.or(seconds);
+        if every.is_some_and(|every| every.is_zero()) {
+            return Err(Error::Setting {
+                setting: "the interval of checkpoints",
+                value: "0".to_owned(),
+                expected: "give it some time, or leave it out for none by time".to_owned(),
+            });
+        }
+        let log = self.checkpoint_log.as_ref().or(profile.checkpoint_log.as_ref());
+        let log_bytes = log.map(|size| size.bytes("log between checkpoints")).transpose()?;
+        if log_bytes == Some(0) || (log_bytes.is_some() && self.wal.is_none()) {
+            return Err(Error::Setting {
+                setting: "the log between checkpoints",
+                value: log_bytes.unwrap_or_default().to_string(),
+                expected: "it should be more than 0, and the pool should have a log".to_owned(),
+            });
+        }
+        Ok(Triggers { every, log_bytes, target })
+    }
+
+    /// One queue for the checkpoints of several tablespaces.
+    fn checkpoint_queue(
+        &self,
+        asked: &[Tablespace],
+        spaces: &[Arc<Space>],
+        defaults: &SpaceDefaults,
+    ) -> Result<Option<Io>, Error> {
+        if spaces.len() < 2 || asked.iter().any(|space| space.io.is_some()) {
+            return Ok(None);
+        }
+        let direct = spaces.iter().all(|space| space.cache == CacheMode::Direct);
+        Ok(Some(Io::open(&IoOptions {
+            prefer: defaults.prefer,
+            cache: if direct { CacheMode::Direct } else { CacheMode::Buffered },
+            register: defaults.register.clone(),
+            // Room for all of them; what each tablespace may have under way is kept to by the checkpoint.
+            queue_depth: spaces
+                .iter()
+                .map(|space| space.depth())
+                .sum::<usize>()
+                .min(QUEUE_DEPTH_MAX),
+            ..IoOptions::default()
+        })?))
+    }
+
+    fn page_bytes(&self, profile: &Profile) -> Result<u64, Error> {
+        let asked = self.page_size.as_ref().or(profile.page_size.as_ref());
+        let bytes = asked.map_or(Ok(PAGE_BYTES_DEFAULT), |size| size.bytes("page size"))?;
+        if PAGE_BYTES.contains(&bytes) && bytes.is_power_of_two() {
+            return Ok(bytes);
+        }
+        Err(Error::Setting {
+            setting: "page size",
+            value: bytes.to_string(),
+            expected: "it should be a power of two from 4096 to 65536 bytes".to_owned(),
+        })
+    }
+
+    fn combine_bytes(&self, profile: &Profile, page_bytes: u64) -> Result<usize, Error> {
+        let asked = self.combine_limit.as_ref().or(profile.combine_limit.as_ref());
+        let usual = COMBINE_BYTES.max(page_bytes);
+        let bytes = asked.map_or(Ok(usual), |size| size.bytes("combine limit"))?;
+        if (page_bytes..=COMBINE_BYTES_MAX).contains(&bytes) {
+            return Ok(bytes as usize);
+        }
+        Err(Error::Setting {
+            setting: "combine limit",
+            value: bytes.to_string(),
+            expected: format!("it should be from one page, {page_bytes}, to {COMBINE_BYTES_MAX}"),
+        })
+    }
+
+    fn frame_count(&self, profile: &Profile, page_bytes: u64) -> Result<u64, Error> {
+        let frames = match (self.frames, &self.memory) {
+            (Some(_), Some(_)) => {
+                return Err(Error::Setting {
+                    setting: "memory",
+                    value: "given as well as a number of frames".to_owned(),
+                    expected: "give one of the two".to_owned(),
+                });
+            }
+            (Some(frames), None) => frames,
+            (None, memory) => {
+                let memory = memory.as_ref().or(profile.memory.as_ref());
+                let bytes = memory.map_or(Ok(MEMORY_DEFAULT), |size| size.bytes("memory"))?;
+                bytes / page_bytes
+            }
+        };
+        let fits = usize::try_from(frames.saturating_mul(page_bytes))
+            .is_ok_and(|bytes| isize::try_from(bytes).is_ok());
+        if (FRAMES_MIN..=FRAMES_MAX).contains(&frames) && fits {
+            return Ok(frames);
+        }
+        Err(Error::Setting {
+            setting: "the number of frames",
+            value: frames.to_string(),
+            expected: format!(
+                "it should be from {FRAMES_MIN} to {FRAMES_MAX} pages of {page_bytes} bytes, and \
+                 fit the address space; give more memory, or less"
+            ),
+        })
+    }
+
+    /// The tablespaces made in code, completed from the profile, and those of the profile alone.
+    fn all_tablespaces(&mut self, profile: &Profile) -> Result<Vec<Tablespace>, Error> {
+        let mut all = std::mem::take(&mut self.tablespaces);
+        for space in &mut all {
+            if let Some(more) = profile.tablespaces.get(&space.name) {
+                complete(space, more);
+            }
+        }
+        for (name, more) in &profile.tablespaces {
+            if all.iter().any(|space| space.name == *name) {
+                continue;
+            }
+            let directory = more.directory.as_ref().ok_or_else(|| Error::Setting {
+                setting: "the directory of a tablespace",
+                value: format!("not given for `{name}`"),
+                expected: "give it in the profile, or make the tablespace in code".to_owned(),
+            })?;
+            let mut space = Tablespace::new(name, directory);
+            complete(&mut space, more);
+            all.push(space);
+        }
+        let twice = all
+            .iter()
+            .enumerate()
+            .find(|(at, space)| all[..*at].iter().any(|earlier| earlier.name == space.name));
+        if let Some((_, space)) = twice {
+            return Err(Error::Setting {
+                setting: "the name of a tablespace",
+                value: format!("`{}` twice", space.name),
+                expected: "each needs a name of its own".to_owned(),
+            });
+        }
+        if all.is_empty() {
+            return Err(Error::Setting {
+                setting: "the number of tablespaces",
+                value: "0".to_owned(),
+                expected: "name a directory with `directory` or `tablespace`".to_owned(),
+            });
+        }
+        Ok(all)
+    }
+}
+
+fn complete(space: &mut Tablespace, more: &TablespaceProfile) {
+    space.cache = space.cache.or(more.cache);
+    space.queue_depth = space.queue_depth.or(more.queue_depth);
+    space.costs = space.costs.or(more.costs);
+    space.segment = space.segment.take().or_else(|| more.segment_size.clone());
+}
+
+impl std::fmt::Debug for PoolBuilder {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("PoolBuilder")
+            .field("memory", &self.memory)
+            .field("frames", &self.frames)
+            .field("page_size", &self.page_size)
+            .field("tablespaces", &self.tablespaces)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,86 @@
+//! Optimistic reads: look without holding, and notice when what was seen has changed.
+//!
+//! The inner nodes of an index are read by everyone and changed by hardly anyone. A latch on them,
+//! even a shared one, is a write to one cache line by every thread. An optimistic reader writes
+//! nothing: it notes the frame's version, copies the bytes it needs, and looks at the version again.
+//!
+//! Invariants:  [OPT-1] bytes are handed out only after the version has proved them unchanged
+//! Source:      LeanStore and vmcache (Leis et al., 2018 and 2023) for the use in a buffer manager.
+
+use std::fmt;
+
+use crate::cache::file::CachedFile;
+use crate::cache::frame::FrameIndex;
+use crate::core::Core;
+use crate::observe::stats::PoolEvent;
+use crate::tag::Block;
+
+/// A look at a page that holds nothing: no pin, no latch.
+///
+/// All that is read through one of these comes from one state of the page. When that has passed,
+/// every read says so, and the caller begins again with a new look.
+#[derive(Clone, Copy)]
+pub struct Optimistic<'p> {
+    core: &'p Core,
+    frame: FrameIndex,
+    block: Block,
+    /// Even: nobody was changing the page.
+    version: u64,
+}
+
+impl<'p> Optimistic<'p> {
+    /// A look at the page `block`, if it is in memory and not being changed.
+    #[inline(always)]
+    pub(crate) fn now(core: &'p Core, file: &CachedFile, block: Block) -> Option<Optimistic<'p>> {
+        let (frame, version) = core.cache.look(file, block)?;
+        core.counters.optimistic();
+        Some(Optimistic { core, frame, block, version })
+    }
+
+    /// The page's position in its file.
+    pub fn block(&self) -> Block {
+        self.block
+    }
+
+    /// Copies `into.len()` bytes from byte `offset` of the page. False when the page has changed,
+    /// or left its frame, since the look began: `into` then holds nothing of use.
+    ///
+    /// # Panics
+    /// The range passes the end of the page.
+    #[inline]
+    #[must_use = "what was read means nothing if the page has changed"]
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
+        // Looked at before as well: a caller whose `into` is that very page, latched exclusively, has
+        // moved the version by that, and nothing is copied onto itself.
+        if !self.still_valid() {
+            self.disturbed(into);
+            return false;
+        }
+        self.core.memory.copy_out(self.frame, offset, into);
+        let whole = self.still_valid();
+        if !whole {
+            self.disturbed(into);
+        }
+        whole
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn disturbed(&self, into: &mut [u8]) {
+        // [OPT-1] Even a caller that does not look is not given a torn page.
+        into.fill(0);
+        self.core.counters.count_pool(PoolEvent::OptimisticRetries);
+    }
+
+    /// True while everything read so far is still what the page says.
+    #[inline]
+    pub fn still_valid(&self) -> bool {
+        self.core.cache.frames.get(self.frame).still_as_of(self.version)
+    }
+}
+
+impl fmt::Debug for Optimistic<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Optimistic(block {}, version {})", self.block, self.version)
+    }
+}

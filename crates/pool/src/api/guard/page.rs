@@ -1,0 +1,398 @@
+//! Pins and latched pages: kept in the frame, shared to read, exclusive to change.
+//!
+//! A pin says nothing about the contents. It is for going back to a page soon (the inner nodes on a tree's path)
+//! without looking it up anew, and without keeping others from changing it.
+//!
+//! Invariants:  [GRD-1] a guard holds one pin and one latch of its frame from its making to its drop
+//!              [GRD-2] a page that was changed is dirty when its guard is gone
+//! Concurrency: a guard may be sent to another thread; its latch belongs to the guard, not the thread.
+//!              A thread that latches a page it holds already may wait for itself.
+#![expect(unsafe_code, reason = "a latch's right to the bytes of its frame")]
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crate::cache::frame::word::Mode;
+use crate::cache::frame::{Frame, FrameIndex};
+use crate::core::Core;
+use crate::observe::stats::PoolEvent;
+use crate::store::file::FileCore;
+use crate::tag::{Block, Lsn};
+
+/// Keeps a page in its frame.
+pub struct Pin<'p> {
+    core: &'p Core,
+    file: &'p FileCore,
+    frame: FrameIndex,
+    block: Block,
+}
+
+/// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile.
+pub struct PageRef<'p> {
+    core: &'p Core,
+    file: &'p FileCore,
+    bytes: NonNull<[u8]>,
+    /// The frame of number `frame`, so that letting go need not look it up.
+    at: &'p Frame,
+    frame: FrameIndex,
+    block: Block,
+}
+
+/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them.
+///
+/// [`PageMut::mark_dirty`] says with which log record. A page changed without it is dirty all the
+/// same when the guard goes, but the pool then knows of no log record to wait for. That holds for a
+/// panic with the guard in hand, too: the pool undoes nothing.
+pub struct PageMut<'p> {
+    core: &'p Core,
+    file: &'p FileCore,
+    bytes: NonNull<u8>,
+    frame: FrameIndex,
+    block: Block,
+    /// The bytes may have been changed since the page was last marked dirty.
+    touched: bool,
+}
+
+// SAFETY: `bytes` points to the page in `frame`, which the guard's pin keeps there and its latch
+// keeps from changing ([GRD-1]); both may be let go on any thread. The rest is Send and Sync.
+unsafe impl Send for PageRef<'_> {}
+// SAFETY: as above; `&PageRef` only reads the bytes.
+unsafe impl Sync for PageRef<'_> {}
+// SAFETY: as for `PageRef`; the latch is exclusive, so this is the only access.
+unsafe impl Send for PageMut<'_> {}
+// SAFETY: `&PageMut` only reads the bytes.
+unsafe impl Sync for PageMut<'_> {}
+
+/// What became of a shared latch that was to be exclusive.
+#[derive(Debug)]
+pub struct Upgraded<'p> {
+    /// The page, latched exclusively.
+    pub page: PageMut<'p>,
+    /// False when somebody else may have changed the page in between: look again.
+    pub unchanged: bool,
+}
+
+impl<'p> PageRef<'p> {
+    /// Makes the guard for a pin and a shared latch that are held already.
+    pub(crate) fn latched(
+        core: &'p Core,
+        file: &'p FileCore,
+        frame: FrameIndex,
+        block: Block,
+    ) -> PageRef<'p> {
+        PageRef::latched_at(core, file, core.cache.frames.get(frame), frame, block)
+    }
+
+    /// As [`PageRef::latched`]; `at` is the frame of that number.
+    #[inline(always)]
+    pub(crate) fn latched_at(
+        core: &'p Core,
+        file: &'p FileCore,
+        at: &'p Frame,
+        frame: FrameIndex,
+        block: Block,
+    ) -> PageRef<'p> {
+        PageRef { core, file, bytes: core.memory.page_bytes_at(frame), at, frame, block }
+    }
+
+    /// The page's position in its file.
+    pub fn block(&self) -> Block {
+        self.block
+    }
+
+    /// Lets go of the latch and keeps the page in its frame.
+    pub fn into_pin(self) -> Pin<'p> {
+        let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
+        std::mem::forget(self);
+        core.cache.frames.unlatch_shared(frame);
+        Pin::held(core, file, frame, block)
+    }
+
+    /// The exclusive latch, if nobody else has the page latched; never waits.
+    ///
+    /// # Errors
+    /// The guard itself, when somebody has, or the file is read-only.
+    pub fn try_upgrade(self) -> Result<PageMut<'p>, PageRef<'p>> {
+        if self.file.check_writable().is_err() || !self.core.cache.frames.try_upgrade(self.frame) {
+            return Err(self);
+        }
+        let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
+        std::mem::forget(self);
+        Ok(PageMut::latched(core, file, frame, block))
+    }
+
+    /// The exclusive latch, waiting for the other readers if need be. Others may then come first
+    /// and change the page; `unchanged` tells. (Two readers that both insisted on keeping their
+    /// latch until they have the exclusive one would wait for each other for ever.)
+    ///
+    /// # Errors
+    /// As [`Pin::latch_exclusive`].
+    pub fn upgrade(self) -> crate::Result<Upgraded<'p>> {
+        let version = self.core.cache.frames.get(self.frame).version();
+        let pin = match self.try_upgrade() {
+            Ok(page) => {
+                page.core.cache.check_here(page.file, page.frame)?;
+                return Ok(Upgraded { page, unchanged: true });
+            }
+            Err(page) => page.into_pin(),
+        };
+        let page = pin.into_exclusive()?;
+        // This guard's own hold counts one.
+        let unchanged = page.core.cache.frames.get(page.frame).version() == version + 1;
+        Ok(Upgraded { page, unchanged })
+    }
+}
+
+impl Deref for PageRef<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `bytes` is a page of the pool's memory, initialised (it was mapped
+        // as zeroes). The pin keeps it this page's, the shared latch keeps writers away ([GRD-1]).
+        unsafe { self.bytes.as_ref() }
+    }
+}
+
+impl Drop for PageRef<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.core.cache.frames.leave_shared_at(self.at, self.frame);
+    }
+}
+
+impl<'p> PageMut<'p> {
+    /// Makes the guard for a pin and an exclusive latch that are held already.
+    pub(crate) fn latched(
+        core: &'p Core,
+        file: &'p FileCore,
+        frame: FrameIndex,
+        block: Block,
+    ) -> PageMut<'p> {
+        let bytes = core.memory.page(frame);
+        PageMut { core, file, bytes, frame, block, touched: false }
+    }
+
+    /// As if the bytes had been changed: for a page that was made without being read.
+    pub(crate) fn touched(mut self) -> PageMut<'p> {
+        self.touched = true;
+        self
+    }
+
+    /// The page's position in its file.
+    pub fn block(&self) -> Block {
+        self.block
+    }
+
+    /// Says that the page has been changed, by the log record at `lsn`: it is not written before
+    /// the log is durable up to there. [`Lsn::NONE`] where there is no log. Say it before letting
+    /// go, after the last change; as often as there are records.
+    pub fn mark_dirty(&mut self, lsn: Lsn) {
+        self.touched = false;
+        self.mark(lsn);
+        self.core.checkpoints.log_reached(lsn);
+    }
+
+    /// Lets others read the page; nobody else changes it in between.
+    pub fn downgrade(mut self) -> PageRef<'p> {
+        self.settle();
+        let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
+        std::mem::forget(self);
+        core.cache.frames.downgrade(frame);
+        PageRef::latched(core, file, frame, block)
+    }
+
+    /// Lets go of the latch and keeps the page in its frame.
+    pub fn into_pin(self) -> Pin<'p> {
+        self.downgrade().into_pin()
+    }
+
+    fn mark(&self, lsn: Lsn) {
+        self.core.cache.mark_dirty(self.file, self.block, self.frame, lsn);
+    }
+
+    /// [GRD-2]
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.touched) {
+            if self.core.wal.is_some() {
+                self.core.counters.count_pool(PoolEvent::UnloggedChanges);
+            }
+            self.mark(Lsn::NONE);
+        }
+    }
+}
+
+impl Deref for PageMut<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: as for `PageRef`; the latch is exclusive, so nobody else writes.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr(), self.core.page_bytes()) }
+    }
+}
+
+impl DerefMut for PageMut<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.touched = true;
+        // SAFETY: as for `deref`, and the exclusive latch and `&mut self` make this the only
+        // reference; optimistic readers make none ([MEM-4] in `frame::memory`).
+        unsafe { std::slice::from_raw_parts_mut(self.bytes.as_ptr(), self.core.page_bytes()) }
+    }
+}
+
+impl Drop for PageMut<'_> {
+    fn drop(&mut self) {
+        self.settle();
+        self.core.cache.frames.leave_exclusive(self.frame);
+    }
+}
+
+impl fmt::Debug for PageRef<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "PageRef(block {} of {})", self.block, self.file.path.display())
+    }
+}
+
+impl fmt::Debug for PageMut<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "PageMut(block {} of {})", self.block, self.file.path.display())
+    }
+}
+
+/// Latches a pinned frame, and takes ownership of the pin.
+fn latch_shared<'p>(
+    core: &'p Core,
+    file: &'p FileCore,
+    frame: FrameIndex,
+    block: Block,
+) -> crate::Result<PageRef<'p>> {
+    core.cache.latch_pinned(core, frame, Mode::Shared);
+    let page = PageRef::latched(core, file, frame, block);
+    core.cache.check_here(file, frame)?;
+    Ok(page)
+}
+
+/// Latches a pinned frame exclusively, and takes ownership of the pin.
+fn latch_exclusive<'p>(
+    core: &'p Core,
+    file: &'p FileCore,
+    frame: FrameIndex,
+    block: Block,
+) -> crate::Result<PageMut<'p>> {
+    core.cache.latch_pinned(core, frame, Mode::Exclusive);
+    let page = PageMut::latched(core, file, frame, block);
+    core.cache.check_here(file, frame)?;
+    Ok(page)
+}
+
+impl<'p> Pin<'p> {
+    /// Makes the guard for a pin that is held already.
+    pub(crate) fn held(
+        core: &'p Core,
+        file: &'p FileCore,
+        frame: FrameIndex,
+        block: Block,
+    ) -> Pin<'p> {
+        Pin { core, file, frame, block }
+    }
+
+    /// The page's position in its file.
+    pub fn block(&self) -> Block {
+        self.block
+    }
+
+    /// The page to read, waiting while somebody changes it. The pin remains.
+    ///
+    /// # Errors
+    /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated away meanwhile.
+    pub fn latch_shared(&self) -> crate::Result<PageRef<'p>> {
+        self.clone().into_shared()
+    }
+
+    /// The page to change, waiting while somebody else has it. The pin remains.
+    ///
+    /// # Errors
+    /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated away meanwhile,
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly).
+    pub fn latch_exclusive(&self) -> crate::Result<PageMut<'p>> {
+        self.clone().into_exclusive()
+    }
+
+    /// The page to read, if that can be had without waiting.
+    ///
+    /// # Errors
+    /// As [`Pin::latch_shared`].
+    pub fn try_latch_shared(&self) -> crate::Result<Option<PageRef<'p>>> {
+        if !self.core.cache.frames.try_latch(self.frame, Mode::Shared) {
+            return Ok(None);
+        }
+        let pin = self.clone();
+        std::mem::forget(pin);
+        let page = PageRef::latched(self.core, self.file, self.frame, self.block);
+        self.core.cache.check_here(self.file, self.frame)?;
+        Ok(Some(page))
+    }
+
+    /// The page to change, if that can be had without waiting.
+    ///
+    /// # Errors
+    /// As [`Pin::latch_exclusive`].
+    pub fn try_latch_exclusive(&self) -> crate::Result<Option<PageMut<'p>>> {
+        self.file.check_writable()?;
+        if !self.core.cache.frames.try_latch(self.frame, Mode::Exclusive) {
+            return Ok(None);
+        }
+        let pin = self.clone();
+        std::mem::forget(pin);
+        let page = PageMut::latched(self.core, self.file, self.frame, self.block);
+        self.core.cache.check_here(self.file, self.frame)?;
+        Ok(Some(page))
+    }
+
+    /// Turns the pin into the page to read.
+    ///
+    /// # Errors
+    /// As [`Pin::latch_shared`].
+    pub fn into_shared(self) -> crate::Result<PageRef<'p>> {
+        let (core, file, frame, block) = self.into_parts();
+        latch_shared(core, file, frame, block)
+    }
+
+    /// Turns the pin into the page to change.
+    ///
+    /// # Errors
+    /// As [`Pin::latch_exclusive`].
+    pub fn into_exclusive(self) -> crate::Result<PageMut<'p>> {
+        self.file.check_writable()?;
+        let (core, file, frame, block) = self.into_parts();
+        latch_exclusive(core, file, frame, block)
+    }
+
+    fn into_parts(self) -> (&'p Core, &'p FileCore, FrameIndex, Block) {
+        let parts = (self.core, self.file, self.frame, self.block);
+        std::mem::forget(self);
+        parts
+    }
+}
+
+impl Clone for Pin<'_> {
+    fn clone(&self) -> Self {
+        self.core.cache.frames.pin_again(self.frame);
+        Pin { ..*self }
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.core.cache.frames.unpin(self.frame);
+    }
+}
+
+impl fmt::Debug for Pin<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Pin(block {} of {})", self.block, self.file.path.display())
+    }
+}

@@ -1,0 +1,487 @@
+//! The handle to a file of pages.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_io::{Arena, Op, Request};
+
+use crate::api::guard::{Optimistic, PageMut, PageRef, Pin};
+use crate::api::options::ReadaheadStrategy;
+use crate::cache::Disk as _;
+use crate::cache::frame::word::{Mode, VALID};
+use crate::cache::replacement::AccessStrategy;
+use crate::cache::{Absent, Asked};
+use crate::core::Core;
+use crate::error::Error;
+use crate::observe::stats::{PoolEvent, Wait};
+use crate::shared::Pool;
+use crate::store::checksum::Mismatch;
+use crate::store::disk::Reader;
+use crate::store::file::FileCore;
+use crate::tag::{Block, FileId};
+
+/// Tries at an undisturbed optimistic copy before a latch is taken.
+const OPTIMISTIC_TRIES: u32 = 4;
+
+/// An open file of pages. Cheap to clone; may be used from any thread.
+///
+/// Dropping a handle does not close the file: it stays open in its pool, with its dirty pages, and
+/// opening it again gives it back. [`PagedFile::close`] closes it.
+#[derive(Clone)]
+pub struct PagedFile {
+    /// The pool's, once more: a hit should not go through `pool` for it.
+    core: Arc<Core>,
+    file: Arc<FileCore>,
+    /// What streams of this handle do unless they say otherwise; `None`: as the pool.
+    readahead: Option<ReadaheadStrategy>,
+    /// Keeps the pool from closing.
+    _pool: Arc<Pool>,
+}
+
+/// A page as it is on disk or in memory, whatever its checksum says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Salvage {
+    /// The page's bytes.
+    pub bytes: Box<[u8]>,
+    /// What is wrong with its checksum.
+    pub mismatch: Option<Mismatch>,
+}
+
+impl PagedFile {
+    pub(crate) fn new(pool: Arc<Pool>, file: Arc<FileCore>) -> PagedFile {
+        PagedFile { core: Arc::clone(pool.core()), file, readahead: None, _pool: pool }
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(crate) fn file(&self) -> &Arc<FileCore> {
+        &self.file
+    }
+
+    /// What this handle's streams do unless they say otherwise.
+    pub(crate) fn readahead_strategy(&self) -> ReadaheadStrategy {
+        self.readahead.unwrap_or(self.core.readahead)
+    }
+
+    /// How this handle asks for a page by itself.
+    fn asked<'a>(
+        &'a self,
+        mode: Mode,
+        strategy: &'a AccessStrategy,
+        absent: Absent,
+    ) -> Asked<'a, Reader<'a>> {
+        let detects = self.readahead_strategy().detects();
+        let reader =
+            Reader { detect: detects.then_some((&self.core, &self.file)), ..Reader::default() };
+        Asked { mode, strategy, absent, reader }
+    }
+
+    /// A handle to the same file whose streams look ahead by `strategy`, unless they say otherwise: for a
+    /// session or a transaction. Its plain reads have sequences detected and read ahead by `Async` and
+    /// `Adaptive`, and by the others not.
+    #[must_use]
+    pub fn with_readahead(&self, strategy: ReadaheadStrategy) -> PagedFile {
+        PagedFile { readahead: Some(strategy), ..self.clone() }
+    }
+
+    /// The page `block`, to read: pinned and latched shared, read in if need be. Whoever has the
+    /// page latched exclusively waits here for itself, as with any lock.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`] and [`Error::Io`] from reading it;
+    /// [`Error::NoFreeFrame`], or what kept another, dirty page from being written
+    /// ([`Error::Log`], [`Error::Failed`], [`Error::Io`]), when there was no frame for it.
+    #[inline(always)]
+    pub fn read(&self, block: Block) -> Result<PageRef<'_>, Error> {
+        self.read_with(block, &AccessStrategy::NORMAL)
+    }
+
+    /// As [`PagedFile::read`], by an access strategy.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`].
+    #[inline(always)]
+    pub fn read_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
+        let core = self.core();
+        match core.hit(&self.file, block, Mode::Shared, strategy) {
+            Some((it, frame)) => Ok(PageRef::latched_at(core, &self.file, it, frame, block)),
+            None => self.read_slowly(block, strategy),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_slowly(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
+        let core = self.core();
+        let asked = self.asked(Mode::Shared, strategy, Absent::Read);
+        let frame = core.cache.enter_slowly(&**core, &self.file, block, asked)?;
+        Ok(PageRef::latched(core, &self.file, frame, block))
+    }
+
+    /// The page `block`, to change: pinned and latched exclusively, read in if need be.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`], and [`Error::ReadOnly`].
+    pub fn write(&self, block: Block) -> Result<PageMut<'_>, Error> {
+        self.write_with(block, &AccessStrategy::NORMAL)
+    }
+
+    /// As [`PagedFile::write`], by an access strategy.
+    ///
+    /// # Errors
+    /// As [`PagedFile::write`].
+    pub fn write_with(
+        &self,
+        block: Block,
+        strategy: &AccessStrategy,
+    ) -> Result<PageMut<'_>, Error> {
+        self.file.check_writable()?;
+        let core = self.core();
+        let asked = self.asked(Mode::Exclusive, strategy, Absent::Read);
+        let frame = core.cache.enter(&**core, &self.file, block, asked)?;
+        Ok(PageMut::latched(core, &self.file, frame, block))
+    }
+
+    /// The page `block`, to read, if it is in memory; waits while somebody changes it, but never for the disk.
+    /// `None` for a page that is not in memory, or still on its way in.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`].
+    pub fn read_if_resident(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
+        let core = self.core();
+        match core.hit(&self.file, block, Mode::Pin, &AccessStrategy::NORMAL) {
+            Some((_, frame)) => Pin::held(core, &self.file, frame, block).into_shared().map(Some),
+            None => self.nothing(block),
+        }
+    }
+
+    /// The page `block`, to read, if that takes no wait at all: it is in memory, and nobody changes it or is
+    /// about to.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`].
+    pub fn try_read(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
+        let core = self.core();
+        match core.hit(&self.file, block, Mode::Shared, &AccessStrategy::NORMAL) {
+            Some((it, frame)) => Ok(Some(PageRef::latched_at(core, &self.file, it, frame, block))),
+            None => self.nothing(block),
+        }
+    }
+
+    /// The page `block`, to change, if that takes no wait at all: it is in memory, and nobody has it latched.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`], [`Error::ReadOnly`].
+    pub fn try_write(&self, block: Block) -> Result<Option<PageMut<'_>>, Error> {
+        self.file.check_writable()?;
+        let core = self.core();
+        match core.hit(&self.file, block, Mode::Exclusive, &AccessStrategy::NORMAL) {
+            Some((_, frame)) => Ok(Some(PageMut::latched(core, &self.file, frame, block))),
+            None => self.nothing(block),
+        }
+    }
+
+    /// No page could be had without a wait: an error if `block` is not there at all.
+    fn nothing<T>(&self, block: Block) -> Result<Option<T>, Error> {
+        // A close under way that may still fail is a wait as well.
+        self.file.check_now(block).transpose()?;
+        Ok(None)
+    }
+
+    /// Takes the page `block` out of memory, written first if it is dirty: for a page that is known not to be
+    /// needed again. False if it is not in memory, or somebody has it, the caller included. Says nothing about
+    /// durability.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`], [`Error::Gone`]; what kept a dirty page from being written ([`Error::Log`],
+    /// [`Error::Failed`], [`Error::Io`]): the page then stays, dirty.
+    pub fn evict(&self, block: Block) -> Result<bool, Error> {
+        self.file.check(block)?;
+        self.core.cache.evict(&*self.core, &self.file, block)
+    }
+
+    /// The page `block`, to change, all zero whatever it was: nothing is read. That is a change:
+    /// with a log, mark it dirty with the record that says so.
+    ///
+    /// # Errors
+    /// As [`PagedFile::write`], but for those of reading.
+    pub fn init(&self, block: Block) -> Result<PageMut<'_>, Error> {
+        self.init_with(block, &AccessStrategy::NORMAL)
+    }
+
+    /// As [`PagedFile::init`], by an access strategy.
+    ///
+    /// # Errors
+    /// As [`PagedFile::init`].
+    pub fn init_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageMut<'_>, Error> {
+        self.file.check_writable()?;
+        let core = self.core();
+        let asked = self.asked(Mode::Exclusive, strategy, Absent::Zero);
+        let frame = core.cache.enter_slowly(&**core, &self.file, block, asked)?;
+        let mut page = PageMut::latched(core, &self.file, frame, block).touched();
+        page.fill(0);
+        Ok(page)
+    }
+
+    /// Makes the file one block longer and gives that page, all zero, to change.
+    ///
+    /// # Errors
+    /// As [`PagedFile::extend`] and [`PagedFile::init`].
+    pub fn append(&self) -> Result<PageMut<'_>, Error> {
+        self.append_with(&AccessStrategy::NORMAL)
+    }
+
+    /// As [`PagedFile::append`], by an access strategy.
+    ///
+    /// # Errors
+    /// As [`PagedFile::append`]. When there is no frame for the new page, the file is as long as
+    /// before, unless somebody has resized it meanwhile.
+    pub fn append_with(&self, strategy: &AccessStrategy) -> Result<PageMut<'_>, Error> {
+        let (blocks, extension) = self.file.extend_counted(1)?;
+        let block = blocks.start;
+        self.init_with(block, strategy).inspect_err(|_| {
+            if let Err(error) = self.file.retract(self.core(), block, extension) {
+                tracing::warn!(%error, block, "an empty block stays at the end of a file");
+            }
+        })
+    }
+
+    /// Keeps the page `block` in its frame, read in if need be, without latching it.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`].
+    pub fn pin(&self, block: Block) -> Result<Pin<'_>, Error> {
+        self.pin_with(block, &AccessStrategy::NORMAL)
+    }
+
+    /// As [`PagedFile::pin`], by an access strategy.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`].
+    pub fn pin_with(&self, block: Block, strategy: &AccessStrategy) -> Result<Pin<'_>, Error> {
+        let core = self.core();
+        let asked = self.asked(Mode::Pin, strategy, Absent::Read);
+        let frame = core.cache.enter(&**core, &self.file, block, asked)?;
+        Ok(Pin::held(core, &self.file, frame, block))
+    }
+
+    /// A look at the page `block` that holds nothing and writes nothing shared: for pages that
+    /// many read and few change. Read in if need be. A look ends when the page changes, and also
+    /// when it is evicted: in a pool too small for what is looked at, try a few times, then read.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`].
+    #[inline]
+    pub fn optimistic(&self, block: Block) -> Result<Optimistic<'_>, Error> {
+        match Optimistic::now(&self.core, &self.file, block) {
+            Some(look) => Ok(look),
+            None => self.optimistic_slowly(block),
+        }
+    }
+
+    /// As [`PagedFile::optimistic`], after waiting for whoever changes the page, or reading it in.
+    #[cold]
+    #[inline(never)]
+    fn optimistic_slowly(&self, block: Block) -> Result<Optimistic<'_>, Error> {
+        loop {
+            let page = self.read(block)?;
+            let look = Optimistic::now(&self.core, &self.file, block);
+            drop(page);
+            if let Some(look) = look {
+                return Ok(look);
+            }
+            self.core.counters.count_pool(PoolEvent::OptimisticRetries);
+        }
+    }
+
+    /// Copies `into.len()` bytes from byte `offset` of the page `block`, all from one state of it.
+    /// Optimistic at first; where the page keeps changing, with the latch.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`].
+    ///
+    /// # Panics
+    /// The range passes the end of the page.
+    #[inline(always)]
+    pub fn copy(&self, block: Block, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        if let Some(look) = Optimistic::now(&self.core, &self.file, block)
+            && look.read(offset, into)
+        {
+            return Ok(());
+        }
+        self.copy_slowly(block, offset, into)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn copy_slowly(&self, block: Block, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        for _ in 0..OPTIMISTIC_TRIES {
+            if self.optimistic(block)?.read(offset, into) {
+                return Ok(());
+            }
+        }
+        let page = self.read(block)?;
+        into.copy_from_slice(&page[offset..offset + into.len()]);
+        Ok(())
+    }
+
+    /// The page `block`, even if its checksum is wrong: for saving what can be saved. A sound page
+    /// is read through the pool and given as it is there (where the checksum in its bytes is that
+    /// of its last write); an unsound one is read past the pool.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`], but never [`Error::Corrupt`].
+    pub fn salvage(&self, block: Block) -> Result<Salvage, Error> {
+        match self.read(block) {
+            Ok(page) => return Ok(Salvage { bytes: page.to_vec().into(), mismatch: None }),
+            Err(Error::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let core = self.core();
+        let (segment, offset) = self.file.place(block)?;
+        let lease = Arena::new(1, core.page_bytes())?.take();
+        let request = Request::read(&segment, offset, lease.into_iter().collect());
+        let done = self.file.space.lone.submit(request).wait();
+        let leases =
+            done.into_result().map_err(|error| self.file.space.failure(Op::Read, error))?;
+        let bytes: Box<[u8]> = leases[0].to_vec().into();
+        let mismatch = self.file.checksum.verify(&bytes, block, self.file.zero_pages).err();
+        Ok(Salvage { bytes, mismatch })
+    }
+
+    /// True when the page `block` is in memory now.
+    pub fn is_resident(&self, block: Block) -> bool {
+        let frame = self.core().cache.frames.find(self.file.table.lookup(block));
+        frame.is_some_and(|frame| frame.holds(self.file.tag(block)) && frame.word().has(VALID))
+    }
+
+    /// Blocks in the file.
+    pub fn blocks(&self) -> Block {
+        self.file.blocks()
+    }
+
+    /// Makes the file longer by `count` blocks of zeroes, with space reserved for them where the
+    /// filesystem can. Gives the new blocks. They are durable with the next sync.
+    ///
+    /// If recovery relies on a log record that says "the file is longer": first extend the file, then
+    /// append the record. Nothing tells a checkpoint of an extension that has not happened yet. With the
+    /// record first, the redo point may come to lie after it while the file is synced without the new
+    /// blocks, and after a crash neither the file nor the log has them.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the filesystem said: the file is then as long as before.
+    pub fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
+        self.file.extend(count)
+    }
+
+    /// Makes the file `blocks` blocks long, if it is longer. The pages beyond are gone, changed or
+    /// not: whoever waits for one is told ([`Error::Gone`]), and who has one pinned keeps it, as it
+    /// is and for nothing, until letting go. Waits for the I/O of those pages.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the filesystem said: the pages are gone from the pool all the same.
+    pub fn truncate(&self, blocks: Block) -> Result<(), Error> {
+        self.file.truncate(self.core(), blocks)
+    }
+
+    /// Removes the file, from the pool as [`PagedFile::truncate`] does and from the disk. All its
+    /// handles say [`Error::Gone`] from then on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the filesystem said: the file is gone from the pool all the same.
+    pub fn drop_file(&self) -> Result<(), Error> {
+        self.file.drop_file(self.core())
+    }
+
+    /// Writes every page that is dirty now. Says nothing about durability: see
+    /// [`PagedFile::sync`]. Waits for whoever has a dirty page latched exclusively: do not call it
+    /// with a page of this file latched so. Gives the number of pages written.
+    ///
+    /// # Errors
+    /// The first one; pages that could not be written stay dirty, and the others are written.
+    pub fn flush_file(&self) -> Result<u64, Error> {
+        self.file.check_open()?;
+        self.core().flush_file(&self.file)
+    }
+
+    /// Makes durable what has been written, by [`PagedFile::flush_file`] and before, and the
+    /// file's length.
+    ///
+    /// # Errors
+    /// [`Error::Failed`]: what was written since the last good sync may be lost, and nothing in
+    /// the tablespace is written from now on.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.file.check_open()?;
+        self.core().sync_file(&self.file)
+    }
+
+    /// Writes what is dirty, syncs, and closes the file for all its handles, which say
+    /// [`Error::Gone`] from then on. Reads that need the disk, and writes, wait while it is being closed,
+    /// and go on if that fails.
+    ///
+    /// # Errors
+    /// Those of [`PagedFile::flush_file`] and [`PagedFile::sync`]; [`Error::Busy`] when pages are
+    /// still in use after the time that the pool waits for a frame. The file then stays open.
+    pub fn close(&self) -> Result<(), Error> {
+        self.core().close_file(&self.file)
+    }
+
+    /// The number that page tags have for this file.
+    pub fn id(&self) -> FileId {
+        self.file.id
+    }
+
+    /// Where the file (its first segment) is.
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
+}
+
+impl Core {
+    pub(crate) fn close_file(&self, file: &Arc<FileCore>) -> Result<(), Error> {
+        file.check_open()?;
+        if !file.is_read_only() {
+            self.flush_file(file)?;
+            self.sync_file(file)?;
+        }
+        file.close(self)
+    }
+
+    /// Syncs every segment of a file.
+    pub(crate) fn sync_file(&self, file: &FileCore) -> Result<(), Error> {
+        file.space.check_sound()?;
+        let changes = file.changes();
+        let requests = file.segment_files().into_iter();
+        let requests: Vec<Request> = requests.map(|file| Request::sync_data(&file)).collect();
+        let result = self.waiting(Wait::Sync, || {
+            let tickets = file.space.queue.submit_all(requests);
+            let mut result = Ok(());
+            for ticket in tickets {
+                self.counters.count_pool(PoolEvent::Syncs);
+                if let Err(error) = ticket.wait().result {
+                    self.counters.count_pool(PoolEvent::SyncErrors);
+                    result = Err(file.space.sync_failed(error));
+                }
+            }
+            result
+        });
+        if result.is_ok() {
+            file.synced(changes);
+        }
+        result
+    }
+}
+
+impl fmt::Debug for PagedFile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("PagedFile")
+            .field("path", &self.file.path)
+            .field("blocks", &self.file.blocks())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,10 @@
+//! What users of the pool hold and set: handles, guards, options. Nothing else imports the handles; the options import
+//! nothing.
+
+pub(crate) mod builder;
+pub(crate) mod guard;
+pub(crate) mod handle;
+pub(crate) mod options;
+pub(crate) mod pool;
+pub(crate) mod profile;
+pub(crate) mod size;

@@ -1,0 +1,318 @@
+//! How to open a file; what a read stream is told (whose frames, how far, in which order, by which means), and what a
+//! checkpoint.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use forebay_io::Prefer;
+
+use crate::store::checksum::{Checksum, ZeroPages};
+use crate::strategy_kind::StrategyKind;
+
+/// How to open a file. The default reads and writes a file that must exist, in the first
+/// tablespace, with the pool's checksum.
+#[derive(Debug, Clone, Default)]
+pub struct FileOptions {
+    pub(crate) tablespace: Option<String>,
+    pub(crate) create: bool,
+    pub(crate) create_new: bool,
+    pub(crate) read_only: bool,
+    pub(crate) checksum: Option<Checksum>,
+    pub(crate) zero_pages: ZeroPages,
+    pub(crate) ignore_partial_page: bool,
+}
+
+impl FileOptions {
+    /// The default.
+    pub fn new() -> FileOptions {
+        FileOptions::default()
+    }
+
+    /// In the tablespace of this name.
+    #[must_use]
+    pub fn tablespace(mut self, name: impl Into<String>) -> Self {
+        self.tablespace = Some(name.into());
+        self
+    }
+
+    /// Make the file if it is not there.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Make the file, and fail if it is there already.
+    #[must_use]
+    pub fn create_new(mut self, create_new: bool) -> Self {
+        self.create_new = create_new;
+        self
+    }
+
+    /// For reading only.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Checksums stamped on write and checked on read. Default: the pool's.
+    #[must_use]
+    pub fn checksum(mut self, checksum: Checksum) -> Self {
+        self.checksum = Some(checksum);
+        self
+    }
+
+    /// Whether a page of zeroes, which carries no checksum, is accepted as one that was never
+    /// written. Default: it is.
+    #[must_use]
+    pub fn zero_pages(mut self, zero_pages: ZeroPages) -> Self {
+        self.zero_pages = zero_pages;
+        self
+    }
+
+    /// Leave a part of a page at the end of the file unread, rather than refuse the file.
+    #[must_use]
+    pub fn ignore_partial_page(mut self, ignore: bool) -> Self {
+        self.ignore_partial_page = ignore;
+        self
+    }
+}
+
+/// How blocks are asked for before they are needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ReadaheadStrategy {
+    /// Say nothing and read a block when it is needed: the kernel's own readahead, through a descriptor
+    /// of the stream's own.
+    Os,
+    /// Tell the kernel by access strategy: no readahead (RANDOM) for pages that compete for the whole
+    /// pool, its own (NORMAL) for scans. Document 000 of the sources.
+    Hint,
+    /// Tell the kernel to read ahead twice as far (SEQUENTIAL), whatever is read.
+    Max,
+    /// Have the kernel fetch what is known to come into its page cache (WILLNEED), sorted and merged.
+    Prefetch,
+    /// Read what is known to come straight into frames, sorted and merged, many requests at once.
+    Async,
+    /// Choose, and change one's mind on evidence. Direct files are read as by `Async`. In the page cache, plain
+    /// reads while the kernel has everything in memory; else a trial of two ways, the cheaper of which is
+    /// kept: for scans the kernel's own readahead, with large reads, against `Prefetch` (only for scans
+    /// over eight times that readahead, so that little is read behind their end), for others `Prefetch`
+    /// against `Async`.
+    #[default]
+    Adaptive,
+}
+
+impl ReadaheadStrategy {
+    /// All of them.
+    pub const ALL: [ReadaheadStrategy; 6] = [
+        ReadaheadStrategy::Os,
+        ReadaheadStrategy::Hint,
+        ReadaheadStrategy::Max,
+        ReadaheadStrategy::Prefetch,
+        ReadaheadStrategy::Async,
+        ReadaheadStrategy::Adaptive,
+    ];
+
+    /// The name in profiles, tables and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReadaheadStrategy::Os => "os",
+            ReadaheadStrategy::Hint => "hint",
+            ReadaheadStrategy::Max => "max",
+            ReadaheadStrategy::Prefetch => "prefetch",
+            ReadaheadStrategy::Async => "async",
+            ReadaheadStrategy::Adaptive => "adaptive",
+        }
+    }
+
+    /// Whether plain reads that go on a sequence have what follows read.
+    pub(crate) fn detects(self) -> bool {
+        matches!(self, ReadaheadStrategy::Async | ReadaheadStrategy::Adaptive)
+    }
+}
+
+impl fmt::Display for ReadaheadStrategy {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+/// The name is not one of a readahead strategy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("unknown readahead strategy; there are os, hint, max, prefetch, async and adaptive")]
+pub struct UnknownReadahead;
+
+impl FromStr for ReadaheadStrategy {
+    type Err = UnknownReadahead;
+
+    fn from_str(name: &str) -> Result<ReadaheadStrategy, UnknownReadahead> {
+        let all = ReadaheadStrategy::ALL.into_iter();
+        all.into_iter().find(|strategy| strategy.name() == name).ok_or(UnknownReadahead)
+    }
+}
+
+/// In which order a stream gives its pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Order {
+    /// As the blocks were named.
+    #[default]
+    InOrder,
+    /// As they come in: each once for each time it was named.
+    Any,
+}
+
+/// How a stream is to read. The default reads in order, adaptively, for pages that compete for the
+/// whole pool.
+#[derive(Debug, Clone, Default)]
+pub struct StreamOptions {
+    pub(crate) access: Option<StrategyKind>,
+    pub(crate) readahead: Option<ReadaheadStrategy>,
+    pub(crate) order: Order,
+    pub(crate) expected_rows: Option<u64>,
+    pub(crate) distance: Option<u32>,
+    pub(crate) backend: Option<Prefer>,
+}
+
+impl StreamOptions {
+    /// The default.
+    pub fn new() -> StreamOptions {
+        StreamOptions::default()
+    }
+
+    /// What the stream does with the pages, and with it whose frames they take. A kind other than
+    /// `Normal` gets a ring that covers the look-ahead, up to an eighth of the pool. Default: `Normal`;
+    /// for a scan of more than a quarter of the pool, `BulkRead`.
+    #[must_use]
+    pub fn access(mut self, kind: StrategyKind) -> Self {
+        self.access = Some(kind);
+        self
+    }
+
+    /// How blocks are asked for ahead. Default: as the file's handle says, then as the pool does.
+    #[must_use]
+    pub fn readahead(mut self, strategy: ReadaheadStrategy) -> Self {
+        self.readahead = Some(strategy);
+        self
+    }
+
+    /// In which order pages are given. Default: in that of the blocks.
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// How many blocks are likely to be taken before the stream is dropped, as for a query with a
+    /// LIMIT: little more than that is asked for (for 10, at most 16), until it proves wrong.
+    #[must_use]
+    pub fn expected_rows(mut self, rows: u64) -> Self {
+        self.expected_rows = Some(rows);
+        self
+    }
+
+    /// Most blocks ahead; 1 for none. Default: as far as the pool, the ring and the disk make sense of.
+    #[must_use]
+    pub fn distance(mut self, blocks: u32) -> Self {
+        self.distance = Some(blocks.max(1));
+        self
+    }
+
+    /// The I/O backend to read ahead by. Default: the tablespace's. With it, an adaptive stream leaves nothing
+    /// to the kernel.
+    #[must_use]
+    pub fn backend(mut self, prefer: Prefer) -> Self {
+        self.backend = Some(prefer);
+        self
+    }
+}
+
+/// How a checkpoint is to be carried out.
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub struct CheckpointOptions {
+    pub(crate) over: Option<Duration>,
+    pub(crate) elevator: Elevator,
+    pub(crate) combine: bool,
+    pub(crate) depth: Option<usize>,
+}
+
+impl CheckpointOptions {
+    /// As fast as the disks take it.
+    pub fn now() -> CheckpointOptions {
+        CheckpointOptions { over: None, elevator: Elevator::Balanced, combine: true, depth: None }
+    }
+
+    /// Spread over so much time, at a steady pace: written by the [target share] of it, synced by its
+    /// end.
+    ///
+    /// [target share]: crate::PoolBuilder::checkpoint_target
+    pub fn spread(over: Duration) -> CheckpointOptions {
+        CheckpointOptions { over: Some(over), ..CheckpointOptions::now() }
+    }
+
+    /// In this order. Default: [`Elevator::Balanced`].
+    pub fn elevator(mut self, elevator: Elevator) -> Self {
+        self.elevator = elevator;
+        self
+    }
+
+    /// Whether neighbours leave in one request. Default: yes. What it is worth is seen without.
+    pub fn combine(mut self, combine: bool) -> Self {
+        self.combine = combine;
+        self
+    }
+
+    /// Most write requests in flight in each tablespace, from 1. Default: 32, and as many pages as there
+    /// are write buffers for.
+    pub fn depth(mut self, requests: usize) -> Self {
+        self.depth = Some(requests.max(1));
+        self
+    }
+}
+
+/// In which order a checkpoint writes pages. Neighbours that follow one another leave in one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Elevator {
+    /// In the order of frames, as a clock hand comes by: what the others are compared with.
+    Arrival,
+    /// By tablespace, file and block, one after the other. For one disk.
+    Sorted,
+    /// Each tablespace by file and block, and all of them in proportion. For several disks.
+    #[default]
+    Balanced,
+}
+
+impl Elevator {
+    /// All of them.
+    pub const ALL: [Elevator; 3] = [Elevator::Arrival, Elevator::Sorted, Elevator::Balanced];
+
+    /// Returns the name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Elevator::Arrival => "arrival",
+            Elevator::Sorted => "sorted",
+            Elevator::Balanced => "balanced",
+        }
+    }
+}
+
+impl fmt::Display for Elevator {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strategy_goes_by_its_name() {
+        for strategy in ReadaheadStrategy::ALL {
+            assert_eq!(strategy.to_string().parse(), Ok(strategy));
+        }
+        assert_eq!("fast".parse::<ReadaheadStrategy>(), Err(UnknownReadahead));
+    }
+}

@@ -1,0 +1,281 @@
+//! The pool: the handle that everything else is had from.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use forebay_io::{Io, Kind};
+use forebay_lookahead::DeviceCosts;
+
+use crate::api::handle::PagedFile;
+use crate::api::options::{CheckpointOptions, FileOptions};
+use crate::api::size::Size;
+use crate::cache::frame::word::DIRTY;
+use crate::cache::replacement::AccessStrategy;
+use crate::core::Core;
+use crate::error::Error;
+use crate::observe::stats::Stats;
+use crate::observe::trace::Trace;
+use crate::observe::view::FrameView;
+use crate::shared::Pool;
+use crate::store::checksum::Checksum;
+use crate::store::tablespace::Space;
+use crate::strategy_kind::StrategyKind;
+use crate::writeback::Cleaner;
+use crate::writeback::checkpoint::{
+    Checkpoint, CheckpointReport, Keeper, Progress, Trigger, Triggers, checkpoint_bytes,
+};
+
+/// A buffer pool: frames in memory for the pages of files. Cheap to clone; may be used from any
+/// thread.
+///
+/// When the last handle to it and to its files goes, what is dirty is written (not synced), with
+/// nobody to tell if that fails. [`BufferPool::close`] tells.
+#[derive(Clone)]
+pub struct BufferPool {
+    pool: Arc<Pool>,
+}
+
+impl BufferPool {
+    pub(crate) fn assemble(
+        core: Core,
+        with_cleaner: bool,
+        triggers: Triggers,
+        checksum: Checksum,
+        notes: Vec<String>,
+    ) -> Result<BufferPool, Error> {
+        let core = Arc::new(core);
+        let cleaner = with_cleaner.then(|| Cleaner::start(&core)).transpose()?;
+        let keeper = Keeper::start(&core, triggers)?;
+        let (cleaner, keeper) = (Mutex::new(cleaner), Mutex::new(Some(keeper)));
+        Ok(BufferPool { pool: Arc::new(Pool { core, cleaner, keeper, checksum, notes }) })
+    }
+
+    fn core(&self) -> &Core {
+        &self.pool.core
+    }
+
+    /// Opens the file `name`, a path relative to its tablespace's directory. A file that is open
+    /// already is the same file.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the system's reason; [`Error::NoTablespace`]; [`Error::PartialPage`];
+    /// [`Error::OpenOtherwise`] when it is open already with other options.
+    pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
+        let core = self.core();
+        let (number, space) = self.space(options.tablespace.as_deref())?;
+        let checksum = options.checksum.unwrap_or(self.pool.checksum);
+        checksum.check_setting(core.page_bytes())?;
+        if !options.read_only {
+            space.torn.check_file(name, checksum)?;
+        }
+        let file = core.files.open((number, space), name, core.page_bytes(), checksum, options)?;
+        Ok(PagedFile::new(Arc::clone(&self.pool), file))
+    }
+
+    /// A tablespace, with its number.
+    fn space(&self, name: Option<&str>) -> Result<(usize, &Arc<Space>), Error> {
+        let mut spaces = self.core().spaces.iter().enumerate();
+        let found = match name {
+            None => spaces.next(),
+            Some(name) => spaces.find(|(_, space)| &*space.name == name),
+        };
+        found.ok_or_else(|| Error::NoTablespace { name: name.unwrap_or_default().to_owned() })
+    }
+
+    /// An access strategy for one scan, with a ring of the usual size.
+    pub fn strategy(&self, kind: StrategyKind) -> AccessStrategy {
+        let core = self.core();
+        AccessStrategy::new(kind, None, core.page_bytes(), core.cache.frames.len())
+    }
+
+    /// As [`BufferPool::strategy`], with a ring of `ring` bytes, but at most an eighth of the pool.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] when `ring` is not a size.
+    pub fn strategy_with_ring(
+        &self,
+        kind: StrategyKind,
+        ring: impl Into<Size>,
+    ) -> Result<AccessStrategy, Error> {
+        let core = self.core();
+        let bytes = ring.into().bytes("ring size")?;
+        Ok(AccessStrategy::new(kind, Some(bytes), core.page_bytes(), core.cache.frames.len()))
+    }
+
+    /// Writes every dirty page of every file, then syncs every file. Waits for whoever has a dirty
+    /// page latched exclusively: do not call it with a page latched so. Gives the number of pages written.
+    ///
+    /// # Errors
+    /// The first one. What could not be written stays dirty; what could is written and synced.
+    pub fn flush_and_sync(&self) -> Result<u64, Error> {
+        self.pool.write_all(true)
+    }
+
+    /// Writes what is dirty, syncs, closes all files and lets go of the directories. Handles that
+    /// are left say [`Error::Gone`] and [`Error::Closed`] from then on. Gives the number of pages
+    /// written.
+    ///
+    /// # Errors
+    /// The first one, as [`BufferPool::flush_and_sync`] and [`PagedFile::close`]: the pool stays
+    /// open, with the files that could not be closed.
+    pub fn close(&self) -> Result<u64, Error> {
+        let pages = self.flush_and_sync()?;
+        let core = self.core();
+        while !core.files.shut_if_empty() {
+            for file in core.files.all() {
+                match core.close_file(&file) {
+                    // Somebody else closes or drops it: wait for what comes of that.
+                    Err(Error::Gone { .. }) => file.wait_resized(),
+                    result => result?,
+                }
+            }
+        }
+        self.pool.stop_threads();
+        for space in &core.spaces {
+            space.torn.rest();
+            space.unlock();
+        }
+        Ok(pages)
+    }
+
+    /// Takes a checkpoint and waits for its end: writes every page that is dirty now, in the disk's order,
+    /// and syncs every file changed since its last sync. Do not call it with a page latched exclusively.
+    ///
+    /// One runs at a time. If one is under way this asks for the next, together with all others who ask
+    /// meanwhile: the first of them says how it is carried out, the most urgent how fast.
+    /// [`CheckpointOptions::now`] hurries the one under way as well.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] with what went wrong in each tablespace; [`Error::Log`] when the log would
+    /// not take the new redo point; [`Error::CheckpointPanicked`] for a bug of the
+    /// log's; [`Error::Closed`]. The redo point stays where it was, and no change is lost by it.
+    pub fn checkpoint(&self, options: CheckpointOptions) -> Result<CheckpointReport, Error> {
+        self.start_checkpoint(options)?.wait()
+    }
+
+    /// Asks for a checkpoint, to be waited for later, or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn start_checkpoint(&self, options: CheckpointOptions) -> Result<Checkpoint, Error> {
+        self.core().checkpoints.ask(options, Trigger::Request)
+    }
+
+    /// How far the checkpoint under way is, if there is one.
+    pub fn checkpoint_progress(&self) -> Option<Progress> {
+        self.core().checkpoints.progress()
+    }
+
+    /// What came of the last checkpoint, whoever or whatever began it.
+    pub fn last_checkpoint(&self) -> Option<Result<CheckpointReport, Error>> {
+        self.core().checkpoints.last()
+    }
+
+    /// Bytes set aside to note and sort the pages of a checkpoint: 16 for each frame. Besides, each
+    /// tablespace has lists for its requests under way: about 1 MiB for each 128 KiB of the combine limit.
+    pub fn checkpoint_bytes(&self) -> usize {
+        checkpoint_bytes(self.frames())
+    }
+
+    /// Writes every page of a tablespace that is dirty now. Waits as [`BufferPool::flush_and_sync`].
+    /// Gives the number of pages written.
+    ///
+    /// # Errors
+    /// [`Error::NoTablespace`]; else the first one. What could not be written stays dirty.
+    pub fn flush_tablespace(&self, name: &str) -> Result<u64, Error> {
+        let (_, space) = self.space(Some(name))?;
+        self.pool.write_files(false, |file| Arc::ptr_eq(&file.space, space))
+    }
+
+    /// What the pool has done so far, and how it stands.
+    pub fn stats(&self) -> Stats {
+        let core = self.core();
+        let mut stats = core.counters.snapshot();
+        for (_, frame) in core.cache.frames.iter() {
+            let word = frame.word();
+            stats.frames_pinned += u64::from(word.holders() > 0);
+            stats.frames_dirty += u64::from(word.has(DIRTY));
+        }
+        (stats.pool.prefetches_useful, stats.pool.prefetches_wasted) =
+            core.cache.frames.ahead_outcomes();
+        stats.frames = core.cache.frames.len() as u64;
+        stats.frames_free = core.cache.frames.free_count() as u64;
+        stats.page_bytes = core.page_bytes() as u64;
+        stats
+    }
+
+    /// Every frame that holds a page or is getting one: which, who has it and how. A picture taken
+    /// frame by frame while the pool goes on. Source: PostgreSQL's pg_buffercache.
+    pub fn view(&self) -> Vec<FrameView> {
+        crate::observe::view::of(self.core())
+    }
+
+    /// Records the decisions of look-ahead, the last `capacity` of them, from streams that are made
+    /// from now on and from plain reads. Costs nothing while it is off.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a capacity out of range.
+    pub fn start_trace(&self, capacity: usize) -> Result<Trace, Error> {
+        let trace = Trace::new(capacity)?;
+        self.core().tracing.set(Some(trace.clone()));
+        Ok(trace)
+    }
+
+    /// Ends what [`BufferPool::start_trace`] began; streams that are under way go on recording.
+    pub fn stop_trace(&self) {
+        self.core().tracing.set(None);
+    }
+
+    /// What a request and a byte cost on each tablespace's device, as far as the pool knows by now.
+    pub fn device_costs(&self) -> Vec<(String, DeviceCosts)> {
+        let spaces = self.core().spaces.iter();
+        spaces.map(|space| (space.name.to_string(), space.device_costs())).collect()
+    }
+
+    /// Size of a page, in bytes.
+    pub fn page_bytes(&self) -> usize {
+        self.core().page_bytes()
+    }
+
+    /// Frames in the pool.
+    pub fn frames(&self) -> usize {
+        self.core().cache.frames.len()
+    }
+
+    /// Bytes of bookkeeping: frames, page tables, counters and what protects pages from being torn, without
+    /// the pages themselves and the write buffers.
+    pub fn bookkeeping_bytes(&self) -> usize {
+        let core = self.core();
+        let tables: usize = core.files.all().iter().map(|file| file.table.memory_bytes()).sum();
+        let torn: usize = core.spaces.iter().map(|space| space.torn.memory_bytes()).sum();
+        core.cache.frames.memory_bytes() + tables + core.counters.memory_bytes() + torn
+    }
+
+    /// The backend that each tablespace uses for many requests at once.
+    pub fn backends(&self) -> Vec<(String, Kind)> {
+        let spaces = self.core().spaces.iter();
+        spaces.map(|space| (space.name.to_string(), space.queue.kind())).collect()
+    }
+
+    /// What a user should know: what was asked for and could not be had, and what was taken
+    /// instead.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.pool.notes.clone();
+        let of_checkpoints = self.core().checkpoint_queue.iter().flat_map(Io::notes);
+        notes.extend(of_checkpoints.map(|note| format!("checkpoints: {note}")));
+        for space in &self.core().spaces {
+            let of_space = space.queue.notes().into_iter().chain(space.notes.iter().cloned());
+            notes.extend(of_space.map(|note| format!("tablespace {}: {note}", space.name)));
+        }
+        notes
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("BufferPool")
+            .field("frames", &self.frames())
+            .field("page_bytes", &self.page_bytes())
+            .finish_non_exhaustive()
+    }
+}

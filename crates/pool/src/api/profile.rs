@@ -1,0 +1,502 @@
+//! Profile: a pool's settings from a file, `forebay.toml`.
+//!
+//! Everything in it is optional, and what is set in code goes before it; both are the affair of
+//! whoever builds the pool. Worked example:
+//!
+//! ```toml
+//! memory = "2 GiB"
+//! page_size = "8k"
+//! backend = "auto"            # or uring, aio, threads, sync
+//! queue_depth = 256
+//! frame_wait_ms = 500
+//! huge_pages = true
+//! combine_limit = "128 KiB"
+//! readahead = "adaptive"      # or os, hint, max, prefetch, async
+//! checkpoint_seconds = 300    # with a log: once a first one has been asked for
+//! checkpoint_log = "1 GiB"
+//! checkpoint_target = 0.9
+//! torn_pages = "double-write" # or images, atomic, unprotected
+//!
+//! [tablespace.main]
+//! directory = "/var/lib/engine"
+//! cache = "direct"            # or buffered
+//! queue_depth = 64
+//! segment_size = "1 GiB"
+//!
+//! [tablespace.main.costs]     # of the device, kept busy; all three or none
+//! request_ns = 7400
+//! mebibyte_us = 807
+//! useful_depth = 64
+//! ```
+//!
+//! A key that is not known is refused rather than passed over: a misspelt `memory` would leave
+//! the pool at its default size, and nobody would know why it is slow.
+//!
+//! Invariants:  [PRO-1] a profile is understood as a whole or refused as a whole
+//!              [PRO-2] what is refused is told with its line
+//! Failure:     [`Error::Profile`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_io::{CacheMode, Kind, Prefer};
+use forebay_lookahead::DeviceCosts;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{
+    self, Deserialize, Deserializer, IntoDeserializer, MapAccess, Unexpected, Visitor,
+};
+
+use crate::api::options::ReadaheadStrategy;
+use crate::store::torn::TornPages;
+use crate::{Error, Size};
+
+/// Most of a wrong line that is quoted, in characters.
+const QUOTED_CHARS_MAX: usize = 80;
+
+/// What a profile sets, each part `None` where it says nothing.
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Profile {
+    /// Memory for pages.
+    pub memory: Option<Size>,
+    /// Size of a page.
+    pub page_size: Option<Size>,
+    /// Which I/O backend.
+    #[serde(deserialize_with = "backend")]
+    pub backend: Option<Prefer>,
+    /// Most I/O requests in flight in each tablespace.
+    #[serde(deserialize_with = "count")]
+    pub queue_depth: Option<usize>,
+    /// How long to wait for a frame to come free, in milliseconds.
+    #[serde(deserialize_with = "count")]
+    pub frame_wait_ms: Option<u64>,
+    /// Whether to ask for huge pages.
+    pub huge_pages: Option<bool>,
+    /// Most bytes in one request.
+    pub combine_limit: Option<Size>,
+    /// Seconds from the beginning of one checkpoint to that of the next.
+    #[serde(deserialize_with = "count")]
+    pub checkpoint_seconds: Option<u64>,
+    /// Log from the redo point of one checkpoint to that of the next.
+    pub checkpoint_log: Option<Size>,
+    /// The share of its interval by which a checkpoint has written its pages.
+    pub checkpoint_target: Option<f64>,
+    /// How streams look ahead that do not say otherwise.
+    #[serde(deserialize_with = "readahead")]
+    pub readahead: Option<ReadaheadStrategy>,
+    /// What keeps pages from being left half written by a crash.
+    #[serde(deserialize_with = "torn_pages")]
+    pub torn_pages: Option<TornPages>,
+    /// Its tablespaces, by name.
+    #[serde(rename = "tablespace", deserialize_with = "tablespaces")]
+    pub tablespaces: BTreeMap<String, TablespaceProfile>,
+}
+
+/// What a profile sets for one tablespace, each part `None` where it says nothing.
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct TablespaceProfile {
+    /// Where its files are, as written: a relative path counts from the process's working
+    /// directory, not from the profile. Never empty.
+    #[serde(deserialize_with = "directory")]
+    pub directory: Option<PathBuf>,
+    /// Through the kernel's page cache, or past it.
+    #[serde(deserialize_with = "cache")]
+    pub cache: Option<CacheMode>,
+    /// Most I/O requests in flight, in place of the pool's own figure.
+    #[serde(deserialize_with = "count")]
+    pub queue_depth: Option<usize>,
+    /// Size at which a file goes on in another segment.
+    pub segment_size: Option<Size>,
+    /// What requests and bytes cost on the device.
+    #[serde(deserialize_with = "costs")]
+    pub costs: Option<DeviceCosts>,
+}
+
+impl Profile {
+    /// Reads the profile at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Profile`] when it cannot be read, or for what [`Profile::parse`] refuses.
+    pub fn load(path: &Path) -> Result<Profile, Error> {
+        let refused = |why| Error::Profile { file: path.into(), why };
+        let bytes = std::fs::read(path).map_err(|error| {
+            refused(format!("{error}; check the path, or build the pool without a profile"))
+        })?;
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            let line = line_at(&bytes, error.valid_up_to());
+            refused(format!("line {line}: this is not UTF-8; save the file as UTF-8"))
+        })?;
+        Profile::parse(text, path)
+    }
+
+    /// Understands `text`, which was read from `path`. The path is only for the error's message.
+    ///
+    /// # Errors
+    /// [`Error::Profile`] with the line: it is not TOML, a key is not known, or a value is not of
+    /// its kind. Whether a value makes sense (a page size that is no power of two, say) is found
+    /// when the pool is built.
+    pub fn parse(text: &str, path: &Path) -> Result<Profile, Error> {
+        toml::from_str(text)
+            .map_err(|error| Error::Profile { file: path.into(), why: why(text, &error) })
+    }
+}
+
+/// What is wrong with `text`: the line with its number, the complaint, and what to do.
+fn why(text: &str, error: &toml::de::Error) -> String {
+    let at = error.span().map_or(0, |span| span.start);
+    let number = line_at(text.as_bytes(), at);
+    let line = text.lines().nth(number - 1).unwrap_or_default().trim();
+    let mut quoted: String = line.chars().take(QUOTED_CHARS_MAX).collect();
+    if quoted.len() < line.len() {
+        quoted.push_str("...");
+    }
+    format!("line {number}, `{quoted}`: {}; correct or remove it", error.message())
+}
+
+/// The line, from 1, of the byte at `at`; the last line for the end of the file.
+fn line_at(text: &[u8], at: usize) -> usize {
+    let before = &text[..at.min(text.len().saturating_sub(1))];
+    1 + before.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// The words for a [`Prefer`].
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum BackendWord {
+    Auto,
+    Uring,
+    Aio,
+    Threads,
+    Sync,
+}
+
+fn backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Prefer>, D::Error> {
+    Ok(Some(match word(deserializer)? {
+        BackendWord::Auto => Prefer::Auto,
+        BackendWord::Uring => Prefer::Only(Kind::Uring),
+        BackendWord::Aio => Prefer::Only(Kind::Aio),
+        BackendWord::Threads => Prefer::Only(Kind::Threads),
+        BackendWord::Sync => Prefer::Only(Kind::Sync),
+    }))
+}
+
+/// [`DeviceCosts`] as a profile has them.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CostsTable {
+    request_ns: u32,
+    mebibyte_us: u32,
+    useful_depth: u32,
+}
+
+fn costs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DeviceCosts>, D::Error> {
+    let Table(costs): Table<CostsTable> = Table::deserialize(deserializer)?;
+    Ok(Some(DeviceCosts {
+        request: Duration::from_nanos(costs.request_ns.into()),
+        mebibyte: Duration::from_micros(costs.mebibyte_us.into()),
+        useful_depth: costs.useful_depth,
+    }))
+}
+
+fn readahead<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<ReadaheadStrategy>, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    let expected = "os, hint, max, prefetch, async or adaptive";
+    let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &expected);
+    word.parse().map(Some).map_err(unknown)
+}
+
+fn torn_pages<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TornPages>, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &TORN_PAGES_WORDS);
+    word.parse().map(Some).map_err(unknown)
+}
+
+const TORN_PAGES_WORDS: &str = "unprotected, images, double-write or atomic";
+
+/// The words for a [`CacheMode`].
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CacheWord {
+    Buffered,
+    Direct,
+}
+
+fn cache<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CacheMode>, D::Error> {
+    Ok(Some(match word(deserializer)? {
+        CacheWord::Buffered => CacheMode::Buffered,
+        CacheWord::Direct => CacheMode::Direct,
+    }))
+}
+
+/// One of an enum's words, from a string only: the toml crate would take a table as well, such as
+/// `[backend.uring]`, and pass over what is in it.
+fn word<'de, D, W>(deserializer: D) -> Result<W, D::Error>
+where
+    D: Deserializer<'de>,
+    W: Deserialize<'de>,
+{
+    W::deserialize(String::deserialize(deserializer)?.into_deserializer())
+}
+
+/// An empty path would mean the working directory to all who join a name to it.
+fn directory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    let path = String::deserialize(deserializer)?;
+    if path.is_empty() {
+        return Err(de::Error::invalid_value(Unexpected::Str(""), &"the path of a directory"));
+    }
+    Ok(Some(path.into()))
+}
+
+fn tablespaces<'de, D>(deserializer: D) -> Result<BTreeMap<String, TablespaceProfile>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let Table(named): Table<BTreeMap<String, Table<_>>> = Table::deserialize(deserializer)?;
+    Ok(named.into_iter().map(|(name, Table(tablespace))| (name, tablespace)).collect())
+}
+
+/// A table and nothing else: a derived struct would take an array as well, its fields unnamed.
+struct Table<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Table<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Table<T>, D::Error> {
+        deserializer.deserialize_any(TableVisitor(PhantomData))
+    }
+}
+
+struct TableVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for TableVisitor<T> {
+    type Value = Table<T>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a table under a heading such as [tablespace.main]")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Table<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Table)
+    }
+}
+
+/// A count; serde by itself would ask people for "a usize".
+fn count<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<u64>,
+{
+    let count = deserializer.deserialize_any(CountVisitor)?;
+    let too_large = |_| de::Error::invalid_value(Unexpected::Unsigned(count), &CountVisitor);
+    T::try_from(count).map(Some).map_err(too_large)
+}
+
+struct CountVisitor;
+
+impl Visitor<'_> for CountVisitor {
+    type Value = u64;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a whole number, not negative and without quotes")
+    }
+
+    fn visit_u64<E: de::Error>(self, count: u64) -> Result<u64, E> {
+        Ok(count)
+    }
+
+    fn visit_i64<E: de::Error>(self, count: i64) -> Result<u64, E> {
+        let refused = |_| E::invalid_value(Unexpected::Signed(count), &self);
+        u64::try_from(count).map_err(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Profile, Error> {
+        Profile::parse(text, Path::new("forebay.toml"))
+    }
+
+    /// What is said of a profile that is refused.
+    fn why_not(text: &str) -> String {
+        match parse(text) {
+            Err(Error::Profile { file, why }) => {
+                assert_eq!(&*file, Path::new("forebay.toml"));
+                why
+            }
+            other => panic!("[PRO-1] it is not refused: {other:?}"),
+        }
+    }
+
+    /// The worked example of this module's head.
+    fn example() -> String {
+        let head = include_str!("profile.rs").lines().map_while(|line| line.strip_prefix("//!"));
+        let example = head.skip_while(|line| *line != " ```toml").skip(1);
+        example
+            .take_while(|line| *line != " ```")
+            .fold(String::new(), |text, line| text + line.trim_start() + "\n")
+    }
+
+    #[test]
+    fn the_worked_example_is_understood() {
+        let profile = parse(&example()).unwrap();
+        assert_eq!(profile.memory.unwrap().bytes("memory").unwrap(), 2 << 30);
+        assert_eq!(profile.page_size.unwrap().bytes("page size").unwrap(), 8192);
+        assert_eq!(profile.backend, Some(Prefer::Auto));
+        assert_eq!(profile.queue_depth, Some(256));
+        assert_eq!(profile.frame_wait_ms, Some(500));
+        assert_eq!(profile.huge_pages, Some(true));
+        assert_eq!(profile.tablespaces.keys().collect::<Vec<_>>(), ["main"]);
+        let main = &profile.tablespaces["main"];
+        assert_eq!(main.directory.as_deref(), Some(Path::new("/var/lib/engine")));
+        assert_eq!(main.cache, Some(CacheMode::Direct));
+        assert_eq!(main.queue_depth, Some(64));
+        let segment_size = main.segment_size.as_ref().unwrap();
+        assert_eq!(segment_size.bytes("segment size").unwrap(), 1 << 30);
+        assert_eq!(main.costs, Some(DeviceCosts::default()));
+        assert_eq!(profile.readahead, Some(ReadaheadStrategy::Adaptive));
+        assert_eq!(profile.torn_pages, Some(TornPages::DoubleWrite));
+    }
+
+    #[test]
+    fn what_is_not_said_is_not_set() {
+        let profile = parse("# nothing\n[tablespace.a]\n[tablespace.b]\n").unwrap();
+        assert!(profile.memory.is_none() && profile.page_size.is_none());
+        assert_eq!(profile.backend, None);
+        assert_eq!((profile.queue_depth, profile.frame_wait_ms), (None, None));
+        assert_eq!(profile.huge_pages, None);
+        assert_eq!(profile.tablespaces.keys().collect::<Vec<_>>(), ["a", "b"]);
+        let a = &profile.tablespaces["a"];
+        assert!(a.directory.is_none() && a.segment_size.is_none());
+        assert_eq!((a.cache, a.queue_depth), (None, None));
+        assert!(parse("").unwrap().tablespaces.is_empty());
+    }
+
+    #[test]
+    fn every_backend_and_cache_mode_goes_by_its_own_name() {
+        for kind in Kind::ALL {
+            let profile = parse(&format!("backend = \"{kind}\"")).unwrap();
+            assert_eq!(profile.backend, Some(Prefer::Only(kind)));
+        }
+        for cache in [CacheMode::Buffered, CacheMode::Direct] {
+            let profile = parse(&format!("[tablespace.a]\ncache = \"{cache}\"")).unwrap();
+            assert_eq!(profile.tablespaces["a"].cache, Some(cache));
+        }
+    }
+
+    #[test]
+    fn pro_2_an_unknown_key_is_told_with_its_line_and_all_the_known_ones() {
+        let told = why_not("# mine\nqueue_depth = 1\nmemry = \"2GiB\" # much\nhuge_pages = true");
+        let expected = "line 3, `memry = \"2GiB\" # much`: unknown field `memry`, expected one of \
+                        `memory`, `page_size`, `backend`, `queue_depth`, `frame_wait_ms`, \
+                        `huge_pages`, `combine_limit`, `checkpoint_seconds`, \
+                        `checkpoint_log`, `checkpoint_target`, `readahead`, `torn_pages`, `tablespace`; \
+                        correct or remove it";
+        assert_eq!(told, expected, "[PRO-2]");
+        let told = why_not("\n[tablespace.a]\ndirectory = \"a\"\nmemory = \"2GiB\"\n");
+        let expected = "line 4, `memory = \"2GiB\"`: unknown field `memory`, expected one of \
+                        `directory`, `cache`, `queue_depth`, `segment_size`, `costs`; correct or remove it";
+        assert_eq!(told, expected, "[PRO-2]");
+        assert!(why_not("\n[tablespaces.a]").starts_with("line 2, `[tablespaces.a]`: unknown"));
+        assert!(
+            why_not("tablespace.a = {\n cach = 1}").starts_with("line 2, `cach = 1}`: unknown")
+        );
+    }
+
+    #[test]
+    fn pro_1_a_wrong_value_is_refused_with_what_is_expected() {
+        let (size, count) = ("expected a size such as", "expected a whole number, not negative");
+        let backends = "expected one of `auto`, `uring`, `aio`, `threads`, `sync`";
+        for (line, complaint) in [
+            ("memory = \"2 gigs\"", "\"2 gigs\" is no size: write a size such as 8KiB"),
+            ("memory = \"16EiB\"", "write a size of less than 16 EiB"),
+            ("memory = -1", size),
+            ("page_size = 1.5", size),
+            ("page_size = true", size),
+            ("page_size = [8192]", size),
+            ("backend = \"io_uring\"", backends),
+            ("backend = \"Uring\"", backends),
+            ("backend = 3", "expected a string"),
+            ("backend = { uring = {} }", "expected a string"),
+            ("queue_depth = -1", count),
+            ("queue_depth = 1.5", count),
+            ("queue_depth = \"64\"", count),
+            ("queue_depth = 99999999999999999999", count),
+            ("frame_wait_ms = \"1s\"", count),
+            ("frame_wait_ms = 1979-05-27", count),
+            ("huge_pages = \"yes\"", "expected a boolean"),
+            ("huge_pages = 1", "expected a boolean"),
+            ("tablespace = 5", "expected a table under a heading such as [tablespace.main]"),
+            ("tablespace.a = 5", "expected a table under a heading such as [tablespace.main]"),
+            ("tablespace.a = []", "expected a table under a heading such as [tablespace.main]"),
+            ("tablespace.a.cache = \"raw\"", "expected `buffered` or `direct`"),
+            ("tablespace.a.cache = true", "expected a string"),
+            ("tablespace.a.directory = 5", "expected a string"),
+            ("tablespace.a.directory = \"\"", "expected the path of a directory"),
+            ("tablespace.a.queue_depth = -1", count),
+            ("readahead = \"fast\"", "expected os, hint, max, prefetch, async or adaptive"),
+            ("torn_pages = \"never\"", "expected unprotected, images, double-write or atomic"),
+            ("tablespace.a.costs = 5", "expected a table under a heading such as"),
+            ("tablespace.a.costs = { request_ns = 1, mebibyte_us = 2 }", "missing field"),
+            ("tablespace.a.segment_size = \"big\"", "write a size such as 8KiB"),
+        ] {
+            let told = why_not(&format!("# first\n\n{line}\n# last\n"));
+            assert!(told.starts_with(&format!("line 3, `{line}`: ")), "[PRO-2] {told}");
+            assert!(told.contains(complaint), "{line}: {told}");
+            assert!(told.ends_with("; correct or remove it"), "{told}");
+        }
+    }
+
+    #[test]
+    fn pro_2_what_is_no_toml_is_told_with_its_line() {
+        for (text, line) in [
+            ("\nmemory 5\n", "line 2, `memory 5`: "),
+            ("\n\nmemory =", "line 3, `memory =`: "),
+            ("\nmemory = \"2GiB\n", "line 2, `memory = \"2GiB`: "),
+            ("memory = 1\r\nmemory = 2\r\n", "line 2, `memory = 2`: "),
+            ("[tablespace.a]\n[tablespace.b]\n[tablespace.a]", "line 3, `[tablespace.a]`: "),
+            ("\n[tablespace.a", "line 2, `[tablespace.a`: "),
+            ("a = [1,\n2,\n", "line 2, `2,`: "),
+            ("\nmemory = \"\"\"\n2GiB\n", "line 3, `2GiB`: "),
+        ] {
+            let told = why_not(text);
+            assert!(told.starts_with(line), "[PRO-2] {text:?}: {told}");
+        }
+    }
+
+    #[test]
+    fn of_a_long_line_the_beginning_is_quoted() {
+        let told = why_not(&format!("x = \"{}\"", "\u{e9}".repeat(1000)));
+        let quoted = format!("`x = \"{}...`", "\u{e9}".repeat(QUOTED_CHARS_MAX - 5));
+        assert!(told.contains(&quoted), "{told}");
+        assert!(told.len() < 500, "{told}");
+    }
+
+    #[test]
+    fn a_file_is_loaded_or_its_error_names_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("forebay.toml");
+        let why_not = |expected_file: &Path| match Profile::load(expected_file) {
+            Err(Error::Profile { file, why }) if *file == *expected_file => why,
+            other => panic!("[PRO-1] {other:?}"),
+        };
+        let missing = why_not(&path);
+        assert!(missing.contains("No such file"), "{missing}");
+        assert!(missing.ends_with("; check the path, or build the pool without a profile"));
+        assert!(why_not(directory.path()).contains("directory"));
+
+        std::fs::write(&path, b"memory = 8192\n\nbackend = \"\xff\"\n").unwrap();
+        assert_eq!(why_not(&path), "line 3: this is not UTF-8; save the file as UTF-8", "[PRO-2]");
+
+        std::fs::write(&path, "\u{feff}memory = 8192\r\n").unwrap();
+        let profile = Profile::load(&path).unwrap();
+        assert_eq!(profile.memory.unwrap().bytes("memory").unwrap(), 8192);
+    }
+}

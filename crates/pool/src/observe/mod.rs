@@ -1,0 +1,5 @@
+//! What the pool did, is doing, and decided.
+
+pub(crate) mod stats;
+pub(crate) mod trace;
+pub(crate) mod view;

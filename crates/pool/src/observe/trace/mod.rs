@@ -1,0 +1,296 @@
+//! Trace: what look-ahead decided, one event for each decision, the newest ones kept.
+//!
+//! "Why was this read slow" often means "what was asked for, and as what". A pool that is handed a
+//! [`Trace`] records there each request, each hint and each block handed over; one that is not
+//! (the usual case) looks at an empty option and does nothing else. The memory is set aside when
+//! the trace is made, 40 bytes an event, so recording never allocates. Worked example: a capacity
+//! of 16 and 20 events leave the last 16, and a count of 4 that were overwritten.
+//!
+//! There are two ways out: [`Trace::strip`], a letter for each request, for people, and
+//! [`Trace::write_json_lines`] for programs. Recording through `tracing` was rejected: a subscriber
+//! that keeps up with a scan is harder to write than this ring, and the events are wanted
+//! afterwards, as data.
+//!
+//! Invariants:  [TRC-1] never more events than the capacity; what is overwritten is counted
+//!              [TRC-2] events come out in the order in which they were recorded
+//!              [TRC-3] recording does not allocate
+//!              [TRC-4] each line of JSON is one whole object with the same seven fields
+//!              [TRC-5] no line of a strip is wider than asked for, and each colour is switched off
+//!              on the line that switches it on
+//! Concurrency: any thread records and reads. Recording takes a lock for one copy of an event; the
+//!              lock is held neither while text is made nor while it is written. Threads that
+//!              record at once may take the lock in another order than they looked at the clock.
+//! Failure:     a writer's error is handed on; the events stay.
+//! Source:      the strip is document 000's: S and R printed as a buffer was read.
+
+mod json;
+mod strip;
+mod switch;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub(crate) use switch::Tracing;
+
+use crate::error::Error;
+use crate::tag::{Block, FileId};
+
+/// The fewest events that a trace may keep.
+const CAPACITY_MIN: usize = 16;
+
+/// The most events that a trace may keep: 640 MiB of them.
+const CAPACITY_MAX: usize = 16 << 20;
+
+/// One decision of look-ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceEvent {
+    /// When: time since the zero of the pool's clock.
+    pub at: Duration,
+    /// Which read stream, numbered from 1; 0 for plain reads.
+    pub stream: u32,
+    /// The file.
+    pub file: FileId,
+    /// The first block.
+    pub first: Block,
+    /// How many blocks, from 1; gaps that are read through are counted.
+    pub blocks: u32,
+    /// What was done.
+    pub action: Action,
+    /// What it was done for, or how it went.
+    pub why: Why,
+}
+
+/// What was done about some blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Action {
+    /// They were asked for, to be read into frames.
+    Request,
+    /// The kernel was told that they will be wanted.
+    Hint,
+    /// A block was handed to the consumer.
+    Deliver,
+}
+
+/// Why it was done so, or how it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Why {
+    /// The blocks follow those before.
+    Sequential,
+    /// The blocks precede those before.
+    Backward,
+    /// The blocks lie in equal steps.
+    Strided,
+    /// The blocks beside these are in memory, which looks like a reader coming along.
+    Context,
+    /// Nothing is known about them.
+    Random,
+    /// Several wanted blocks made one request.
+    Merged,
+    /// As merged, with blocks between them that nobody asked for.
+    Gap,
+    /// Somebody else's read of them was under way.
+    Joined,
+    /// They were in memory.
+    Hit,
+    /// A wanted block with nothing beside it.
+    Single,
+    /// The consumer came before the block did, and waited.
+    Late,
+}
+
+impl From<forebay_lookahead::Why> for Why {
+    fn from(why: forebay_lookahead::Why) -> Why {
+        match why {
+            forebay_lookahead::Why::Random => Why::Random,
+            forebay_lookahead::Why::Sequential => Why::Sequential,
+            forebay_lookahead::Why::Backward => Why::Backward,
+            forebay_lookahead::Why::Strided => Why::Strided,
+            forebay_lookahead::Why::Context => Why::Context,
+        }
+    }
+}
+
+/// A record of the newest decisions of look-ahead. Clones share it.
+///
+/// Two handles on one trace: one for the pool to record in, one to look at it with.
+#[derive(Clone)]
+pub struct Trace {
+    ring: Arc<Mutex<Ring>>,
+    capacity: usize,
+}
+
+struct Ring {
+    /// Never more than the trace's capacity.
+    events: VecDeque<TraceEvent>,
+    dropped: u64,
+}
+
+impl Action {
+    /// All actions.
+    pub const ALL: [Action; 3] = [Action::Request, Action::Hint, Action::Deliver];
+
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Action::Request => "request",
+            Action::Hint => "hint",
+            Action::Deliver => "deliver",
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+impl Why {
+    /// All reasons.
+    pub const ALL: [Why; 11] = [
+        Why::Sequential,
+        Why::Backward,
+        Why::Strided,
+        Why::Context,
+        Why::Random,
+        Why::Merged,
+        Why::Gap,
+        Why::Joined,
+        Why::Hit,
+        Why::Single,
+        Why::Late,
+    ];
+
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Why::Sequential => "sequential",
+            Why::Backward => "backward",
+            Why::Strided => "strided",
+            Why::Context => "context",
+            Why::Random => "random",
+            Why::Merged => "merged",
+            Why::Gap => "gap",
+            Why::Joined => "joined",
+            Why::Hit => "hit",
+            Why::Single => "single",
+            Why::Late => "late",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+impl Trace {
+    /// An empty trace of at most `capacity` events, 16 to 16,777,216, of 40 bytes each.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] when the capacity is outside these bounds, or there is no memory for it:
+    /// ask for another one.
+    pub fn new(capacity: usize) -> Result<Trace, Error> {
+        let refused = |expected: String| Error::Setting {
+            setting: "trace capacity",
+            value: capacity.to_string(),
+            expected,
+        };
+        if !(CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity) {
+            return Err(refused(format!("it has to be {CAPACITY_MIN} to {CAPACITY_MAX} events")));
+        }
+        let mut events = VecDeque::new();
+        events.try_reserve_exact(capacity).map_err(|_| {
+            let bytes = capacity * size_of::<TraceEvent>();
+            refused(format!("there is no memory for its {bytes} bytes; ask for fewer events"))
+        })?;
+        Ok(Trace { ring: Arc::new(Mutex::new(Ring { events, dropped: 0 })), capacity })
+    }
+
+    /// How many events are kept at most.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// A copy of the events, the oldest first.
+    pub fn events(&self) -> Vec<TraceEvent> {
+        self.copy().0
+    }
+
+    /// How many events were overwritten by newer ones since the trace was made or cleared.
+    pub fn dropped(&self) -> u64 {
+        self.locked().dropped
+    }
+
+    /// Forgets all events, and how many were overwritten.
+    pub fn clear(&self) {
+        let mut ring = self.locked();
+        ring.events.clear();
+        ring.dropped = 0;
+    }
+
+    /// Adds an event; the oldest one goes if there is no room.
+    pub(crate) fn record(&self, event: TraceEvent) {
+        let mut ring = self.locked();
+        if ring.events.len() == self.capacity {
+            ring.events.pop_front();
+            ring.dropped += 1;
+        }
+        ring.events.push_back(event);
+        debug_assert!(ring.events.len() <= self.capacity, "[TRC-1]");
+    }
+
+    /// The events as a strip of letters, one for each request, hint, hit and late block, grouped by
+    /// stream, with a legend under it. Ends in a newline.
+    ///
+    /// `columns`: width of the terminal, in characters; lines are at most so long (40 at least).
+    /// `color`: whether to colour the letters, with ANSI escape sequences.
+    pub fn strip(&self, columns: usize, color: bool) -> String {
+        let (events, dropped) = self.copy();
+        strip::draw(&events, dropped, columns, color)
+    }
+
+    /// Writes the events as JSON, one object on a line, the oldest first.
+    ///
+    /// The fields are `at_seconds`, `stream` (0: plain reads), `file`, `first` (block), `blocks`,
+    /// `action` and `why`.
+    ///
+    /// # Errors
+    /// The writer's; what was written until then stays written.
+    pub fn write_json_lines(&self, out: &mut impl io::Write) -> io::Result<()> {
+        self.events().iter().try_for_each(|event| json::write_line(event, out))
+    }
+
+    fn copy(&self) -> (Vec<TraceEvent>, u64) {
+        let ring = self.locked();
+        (ring.events.iter().copied().collect(), ring.dropped)
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Ring> {
+        // Nothing under the lock panics half-way, so a poisoned ring is still whole.
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (events, dropped) = {
+            let ring = self.locked();
+            (ring.events.len(), ring.dropped)
+        };
+        out.debug_struct("Trace")
+            .field("capacity", &self.capacity)
+            .field("events", &events)
+            .field("dropped", &dropped)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! Whether look-ahead is traced, and where to.
+//!
+//! Off, it costs one relaxed load for each decision (a request, not a page).
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::Trace;
+
+/// The trace that is on, if one is.
+#[derive(Debug, Default)]
+pub(crate) struct Tracing {
+    on: AtomicBool,
+    trace: Mutex<Option<Trace>>,
+    streams: AtomicU32,
+}
+
+impl Tracing {
+    /// Where to record now.
+    pub(crate) fn now(&self) -> Option<Trace> {
+        if !self.on.load(Ordering::Relaxed) {
+            return None;
+        }
+        // Each change is one assignment, so a poisoned place is still whole.
+        self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records to `trace` from now on, or no longer.
+    pub(crate) fn set(&self, trace: Option<Trace>) {
+        let mut place = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        self.on.store(trace.is_some(), Ordering::Relaxed);
+        *place = trace;
+    }
+
+    /// A number for a stream, from 1 on; 0 stands for plain reads.
+    pub(crate) fn stream_number(&self) -> u32 {
+        self.streams.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1)
+    }
+}

@@ -1,0 +1,132 @@
+//! The end of a read ahead: its pages become resident, on whichever thread noticed.
+//!
+//! A combined read that fails says little about the pages in it: fifteen of sixteen may be sound. So no
+//! error is kept. The pages of a failed read are given up, as if nobody had tried; whoever wants one
+//! reads it by itself and gets an error, if there is one, that is that page's own. The same for pages
+//! whose checksum is wrong.
+//!
+//! Invariants:  [LND-1] a page becomes resident only if every byte of it came in and its checksum is
+//!              right   [LND-2] every page of a read that has ended is resident or not listed
+//! Concurrency: runs in the middle of somebody else's wait: it neither submits nor waits.
+//! Source:      the subdivision around latent sector errors is TigerBeetle's.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use forebay_io::{Completed, Error as IoError, Io};
+
+use crate::cache::frame::Detached;
+use crate::core::Core;
+use crate::observe::stats::Event;
+use crate::store::file::FileCore;
+use crate::strategy_kind::StrategyKind;
+use crate::tag::Block;
+
+/// What one lease of a read is for.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// A page on its way into a frame.
+    Page(Block, Detached),
+    /// A page that is read through and thrown away.
+    Gap,
+}
+
+/// A read on its way, with all that is needed to take it in.
+pub(crate) struct Landing {
+    pub(super) core: Arc<Core>,
+    pub(super) file: Arc<FileCore>,
+    pub(super) pieces: Vec<Piece>,
+    pub(super) kind: StrategyKind,
+    pub(super) submitted: Duration,
+    pub(super) watch: Option<Arc<Watch>>,
+}
+
+/// What a stream wants to know of its reads that have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// The thread that waits for any of them to end.
+    waiting: Mutex<Option<Thread>>,
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    latency_ns: AtomicU64,
+}
+
+/// Reads that have ended since one last looked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Landed {
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+    /// Of all of them together, from submission to end.
+    pub(crate) latency: Duration,
+}
+
+impl Watch {
+    fn note(&self, bytes: u64, latency: Duration) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let latency = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.latency_ns.fetch_add(latency, Ordering::Relaxed);
+        if let Some(thread) = &*self.waiting() {
+            thread.unpark();
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<Thread>> {
+        // Each change is one assignment, so a poisoned place is still whole.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drives `io` until `ready`, which a read with this watch makes true as it ends.
+    pub(crate) fn wait_until(&self, io: &Io, ready: &dyn Fn() -> bool) {
+        *self.waiting() = Some(thread::current());
+        io.wait_until(ready);
+        *self.waiting() = None;
+    }
+
+    /// What has ended since the last call.
+    pub(crate) fn take(&self) -> Landed {
+        Landed {
+            requests: self.requests.swap(0, Ordering::Relaxed),
+            bytes: self.bytes.swap(0, Ordering::Relaxed),
+            latency: Duration::from_nanos(self.latency_ns.swap(0, Ordering::Relaxed)),
+        }
+    }
+}
+
+impl Landing {
+    /// Takes in what came of the read.
+    pub(crate) fn land(self, done: Completed) {
+        let core = &*self.core;
+        let page_bytes = core.page_bytes() as u64;
+        let bytes = match &done.result {
+            Ok(()) => self.pieces.len() as u64 * page_bytes,
+            // The pages before the end are whole.
+            Err(IoError::PastEnd { got, .. }) => *got,
+            Err(_) => 0,
+        };
+        core.counters.add(self.kind, Event::BytesRead, bytes);
+        if let Err(error) = &done.result {
+            core.counters.count(self.kind, Event::ReadErrors);
+            tracing::debug!(%error, "a read ahead failed; its pages are read one by one");
+        }
+        let whole = (bytes / page_bytes) as usize;
+        for (place, (piece, lease)) in self.pieces.into_iter().zip(done.leases).enumerate() {
+            let Piece::Page(block, load) = piece else {
+                continue;
+            };
+            let mut listed = core.cache.resume(&self.file, block, load);
+            core.memory.take_back(listed.loading(), lease);
+            let page = core.memory.bytes_mut(listed.loading());
+            let (checksum, zero_pages) = (self.file.checksum, self.file.zero_pages);
+            // Else it is dropped, and with that taken out of the page table again.
+            if place < whole && checksum.verify(page, block, zero_pages).is_ok() {
+                listed.land();
+            }
+        }
+        if let Some(watch) = &self.watch {
+            watch.note(bytes, core.clock.now().saturating_sub(self.submitted));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Plain reads that turn out to be a sequence: what follows is read as well.
+//!
+//! A hit costs nothing extra and tells nothing. So a sequence is looked for among the misses, and what
+//! is read ahead is read in growing batches: the reader finds them in memory, and its next miss is at
+//! their end. Read streams do better, as they know what comes; this is for those who cannot say.
+//!
+//! Concurrency: the detector's lock is held for a look at a few entries, never across I/O.
+
+use std::sync::{Arc, PoisonError};
+
+use forebay_lookahead::{Detected, Limits, Run, coalesce};
+
+use super::submit::Ahead;
+use crate::cache::frame::NO_FRAME;
+use crate::cache::replacement::AccessStrategy;
+use crate::core::Core;
+use crate::store::file::FileCore;
+use crate::store::tablespace::CARRIER_OWN;
+use crate::tag::Block;
+
+/// Most bytes read ahead at a miss: two of the largest requests, so that the second is read while the
+/// first is used.
+const FOLLOW_REQUESTS: u32 = 2;
+
+impl Core {
+    /// `block` is about to be read for a plain read or write: if it goes on a sequence, starts reading
+    /// what follows.
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        file: &Arc<FileCore>,
+        block: Block,
+        strategy: &AccessStrategy,
+    ) {
+        let combine = self.combine_pages as u32;
+        let ring = strategy.ring_frames().map_or(u32::MAX, |frames| frames as u32 / 2);
+        let most = (FOLLOW_REQUESTS * combine).min(self.budget.most()).min(ring);
+        if most < 2 {
+            return;
+        }
+        let resident = |block| file.table.lookup(block) != NO_FRAME;
+        let found = {
+            // Whatever a panic left there: it is only a guess at what comes.
+            let mut detector = file.detector.lock().unwrap_or_else(PoisonError::into_inner);
+            detector.missed(block, file.blocks(), most, resident)
+        };
+        if found.count < 2 {
+            return;
+        }
+        let mut wanted = ahead_of(&found);
+        wanted.retain(|&block| file.table.lookup(block) == NO_FRAME);
+        let limits = Limits { combine_blocks: combine, gap_blocks: 0, over_read_percent: 0 };
+        let mut runs: Vec<Run> = Vec::new();
+        let room = |block| u32::try_from(file.run_length_max(block)).unwrap_or(u32::MAX);
+        coalesce(&wanted, limits, room, &mut runs);
+        let trace = self.tracing.now();
+        let ahead = Ahead {
+            core: self,
+            file,
+            strategy,
+            through: None,
+            carrier: CARRIER_OWN,
+            watch: None,
+            trace: trace.as_ref().map(|trace| (trace, 0)),
+            why: Some(found.why.into()),
+        };
+        ahead.depart(&runs, &wanted, || {});
+    }
+}
+
+/// The blocks after the missed one, ascending.
+fn ahead_of(found: &Detected) -> Vec<Block> {
+    let at = |step: u32| i64::from(found.first) + found.stride * i64::from(step);
+    let blocks = (1..found.count).filter_map(|step| Block::try_from(at(step)).ok());
+    let mut blocks: Vec<Block> = blocks.collect();
+    blocks.sort_unstable();
+    blocks
+}

@@ -1,0 +1,276 @@
+//! Handing out: from a block of the window to a page in the caller's hand.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use forebay_lookahead::cached_read_max;
+
+use super::window::{Item, State};
+use super::{Means, ReadStream, StreamError, Streamed, Wanted};
+use crate::api::guard::PageRef;
+use crate::api::handle::PagedFile;
+use crate::api::options::Order;
+use crate::cache::frame::FrameIndex;
+use crate::cache::frame::Loaded;
+use crate::cache::frame::word::{AHEAD, Mode, READING, VALID};
+use crate::cache::{Absent, Asked, touch};
+use crate::error::Error;
+use crate::observe::stats::{Event, Wait};
+use crate::observe::trace::{Action, TraceEvent, Why};
+use crate::store::disk::Reader;
+use crate::tag::Block;
+
+type Given<'f, D> = Result<Streamed<'f, D>, StreamError<D>>;
+
+impl<'f, I> ReadStream<'f, I>
+where
+    I: Iterator<Item: Wanted>,
+{
+    /// The first block that is not in memory, or any while decisions are traced: begins a window with
+    /// it. `hit`: the frame, if it was in memory after all, pinned and latched.
+    #[cold]
+    pub(super) fn first_of_window(
+        &mut self,
+        block: Block,
+        data: <I::Item as Wanted>::Data,
+        hit: Option<FrameIndex>,
+    ) -> Given<'f, <I::Item as Wanted>::Data> {
+        let handle: &'f PagedFile = self.handle;
+        self.found += u64::from(hit.is_some());
+        self.book_found();
+        if let Some(frame) = hit {
+            self.trace_delivery(block, Why::Hit);
+            let page = PageRef::latched(handle.core(), handle.file(), frame, block);
+            return Ok(Streamed { page, data });
+        }
+        if !self.looks_ahead() {
+            let page = self.read_alone(block);
+            return self.given(block, data, page);
+        }
+        self.window.push(block, data);
+        self.refill_behind_first();
+        let place = self.place();
+        let item = self.window.take(place).expect("[WIN-1] a block was decided on just now");
+        self.deliver(item)
+    }
+
+    /// Where the block is that is next.
+    fn place(&mut self) -> usize {
+        match self.order {
+            Order::InOrder => 0,
+            Order::Any => self.any_place(),
+        }
+    }
+
+    /// The next of the blocks known.
+    pub(super) fn next_known(&mut self) -> Option<Given<'f, <I::Item as Wanted>::Data>> {
+        self.refill();
+        if self.window.has_named() {
+            // The iterator panicked while it was asked for more.
+            self.ask();
+        }
+        let place = self.place();
+        let item = self.window.take(place)?;
+        Some(self.deliver(item))
+    }
+
+    /// Where a page is that has come in; waits for one if need be.
+    fn any_place(&mut self) -> usize {
+        let core = self.handle.core();
+        let ready = || {
+            self.window.position(|item| match item.state {
+                State::Pinned { frame, .. } => !core.cache.frames.get(frame).word().has(READING),
+                State::Named | State::Later => false,
+            })
+        };
+        if let Some(place) = ready() {
+            return place;
+        }
+        if !matches!(self.window.state(0), Some(State::Pinned { .. })) {
+            return 0; // The oldest is not on its way.
+        }
+        // What this stream's own queue carries ends as it is driven, and wakes this thread whoever drives it.
+        // A read of another stream's queue is waited for only where there is none of those: that queue
+        // has to be driven then, and nobody else may be doing it.
+        let own = self.window.position(|item| match item.state {
+            State::Pinned { frame, .. } => {
+                core.cache.frames.get(frame).word().carrier() == self.carrier
+            }
+            State::Named | State::Later => false,
+        });
+        let Some(State::Pinned { frame, .. }) = self.window.state(own.unwrap_or(0)) else {
+            return 0;
+        };
+        let space = &self.handle.file().space;
+        let start = core.clock.now();
+        match own {
+            Some(_) => core.cache.frames.rest_while_reading(frame, || {
+                self.watch.wait_until(space.carrier(self.carrier), &|| ready().is_some());
+            }),
+            None => core.cache.wait_read(&**core, self.handle.file(), frame),
+        }
+        let (waited, found) = (core.clock.now().saturating_sub(start), ready());
+        self.book_wait(waited);
+        found.unwrap_or(0)
+    }
+
+    fn deliver(
+        &mut self,
+        item: Item<<I::Item as Wanted>::Data>,
+    ) -> Given<'f, <I::Item as Wanted>::Data> {
+        let Item { block, data, state } = item;
+        let page = match state {
+            State::Pinned { frame, asked } => {
+                self.share.give_back();
+                self.hand_over(block, frame, asked)
+            }
+            State::Named | State::Later => self.come_to(block),
+        };
+        self.given(block, data, page)
+    }
+
+    fn given(
+        &mut self,
+        block: Block,
+        data: <I::Item as Wanted>::Data,
+        page: Result<PageRef<'f>, Error>,
+    ) -> Given<'f, <I::Item as Wanted>::Data> {
+        self.stats.delivered += 1;
+        self.pace.delivered += 1;
+        match page {
+            Ok(page) => Ok(Streamed { page, data }),
+            Err(error) => {
+                self.stats.errors += 1;
+                Err(StreamError { block, data, error })
+            }
+        }
+    }
+
+    /// Turns the stream's pin into the caller's page.
+    fn hand_over(
+        &mut self,
+        block: Block,
+        frame: FrameIndex,
+        asked: bool,
+    ) -> Result<PageRef<'f>, Error> {
+        let handle: &'f PagedFile = self.handle;
+        let (core, file) = (handle.core(), handle.file());
+        let late = !core.cache.frames.get(frame).word().has(VALID);
+        if late {
+            self.wait_for(frame);
+        }
+        if !matches!(core.cache.frames.loaded(frame), Loaded::Here) {
+            // A combined read that failed, or another's: this page is read by itself.
+            core.cache.frames.unpin(frame);
+            return self.read_alone(block);
+        }
+        if !late {
+            self.distance.ready();
+        }
+        let kind = self.strategy.kind();
+        if asked {
+            self.pace.read += 1;
+            core.counters.count(kind, Event::Miss);
+        } else {
+            core.counters.hit(kind);
+        }
+        if self.trace.is_some() {
+            self.trace_delivery(block, if late { Why::Late } else { Why::Hit });
+        }
+        if !core.cache.frames.deliver(frame, touch(&self.strategy)) {
+            core.cache.latch_pinned(&**core, frame, Mode::Shared);
+            if core.cache.check_here(file, frame).is_err() {
+                // Cut off meanwhile; there may be a new page of that number.
+                core.cache.frames.leave(frame, Mode::Shared);
+                return self.read_alone(block);
+            }
+            core.cache.frames.touch(frame);
+        }
+        Ok(PageRef::latched(core, file, frame, block))
+    }
+
+    fn wait_for(&mut self, frame: FrameIndex) {
+        let core = self.handle.core();
+        let start = core.clock.now();
+        core.cache.wait_read(&**core, self.handle.file(), frame);
+        let waited = core.clock.now().saturating_sub(start);
+        self.book_wait(waited);
+    }
+
+    fn book_wait(&mut self, waited: Duration) {
+        let core = self.handle.core();
+        core.counters.waited(Wait::InFlightRead, waited);
+        core.counters.count(self.strategy.kind(), Event::PrefetchLate);
+        self.distance.waited(waited);
+        self.stats.waits += 1;
+        self.stats.waited += waited;
+        self.pace.waited += waited;
+        self.pace.waited_for_reads += waited;
+    }
+
+    /// Gives a block that was not read ahead into a frame: it may be in memory by now, or in the page
+    /// cache together with its neighbours, and else is read by itself.
+    fn come_to(&mut self, block: Block) -> Result<PageRef<'f>, Error> {
+        let handle: &'f PagedFile = self.handle;
+        let (core, file) = (handle.core(), handle.file());
+        let (frame, tag) = (file.table.lookup(block), file.tag(block));
+        let ahead = core.cache.frames.find(frame).is_some_and(|it| it.word().has(AHEAD));
+        let use_once = touch(&self.strategy);
+        if let Some(it) = core.cache.frames.enter(frame, tag, Mode::Shared, use_once) {
+            // What was read together with a neighbour was read from disk all the same.
+            match ahead {
+                true => {
+                    self.pace.read += 1;
+                    core.counters.count(self.strategy.kind(), Event::Miss);
+                }
+                false => core.counters.hit(self.strategy.kind()),
+            }
+            self.trace_delivery(block, Why::Hit);
+            return Ok(PageRef::latched_at(core, file, it, frame, block));
+        }
+        match self.take_noted(block) {
+            Some(noted) if noted.run.blocks > 1 => match self.read_noted(noted, block) {
+                Some(frame) => self.hand_over(block, frame, true),
+                None => self.read_alone(block),
+            },
+            _ => self.read_alone(block),
+        }
+    }
+
+    /// Reads a block by itself, as a plain read does, through the stream's descriptor.
+    fn read_alone(&mut self, block: Block) -> Result<PageRef<'f>, Error> {
+        let handle: &'f PagedFile = self.handle;
+        let took = Cell::new(Duration::ZERO);
+        let reader = Reader { through: self.private.as_ref(), took: Some(&took), detect: None };
+        let (mode, strategy, absent) = (Mode::Shared, &self.strategy, Absent::Read);
+        let asked = Asked { mode, strategy, absent, reader };
+        let core = handle.core();
+        let frame = core.cache.enter(&**core, handle.file(), block, asked)?;
+        if !took.get().is_zero() {
+            self.stats.read_alone += 1;
+            self.pace.read += 1;
+            self.pace.waited += took.get();
+            match &mut self.means {
+                Means::Adaptive(adaptive) => adaptive.read_plain(took.get()),
+                // What had been fetched in time came from the page cache.
+                Means::Prefetch if took.get() <= cached_read_max(handle.core().page_bytes()) => {
+                    self.distance.ready();
+                }
+                Means::Prefetch | Means::Async => self.distance.waited(took.get()),
+                Means::Plain => {}
+            }
+        }
+        if self.trace.is_some() {
+            self.trace_delivery(block, Why::Single);
+        }
+        Ok(PageRef::latched(handle.core(), handle.file(), frame, block))
+    }
+
+    fn trace_delivery(&self, first: Block, why: Why) {
+        if let Some((trace, stream)) = &self.trace {
+            let (at, file) = (self.handle.core().clock.now(), self.handle.file().id);
+            let (stream, blocks, action) = (*stream, 1, Action::Deliver);
+            trace.record(TraceEvent { at, stream, file, first, blocks, action, why });
+        }
+    }
+}

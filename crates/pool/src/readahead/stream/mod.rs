@@ -1,0 +1,490 @@
+//! Read stream: look-ahead over a sequence of blocks.
+//!
+//! One pin at a time stalls on every miss; here the next blocks are asked for while the caller works on
+//! this one. The caller names its blocks by an iterator, in whatever order it wants them; inside the
+//! known window they are *asked for* sorted and merged. Worked example: 1, 3, 2, 6, 4, 9 asks for
+//! [1..=4], [6], [9], or for [1..=6], [9] where reading 5 as well costs less than another request; and
+//! gives 1, 3, 2, 6, 4, 9.
+//!
+//! The window is refilled when half of it has been given out, so blocks are asked for in batches that
+//! are worth sorting, and half of the window is on its way while the next batch is put together. While
+//! pages are found in memory there is no window: such a page costs what a plain read costs.
+//!
+//! | part | its one idea |
+//! |---|---|
+//! | `window` | what is known and not given out yet |
+//! | `refill` | from named blocks to requests |
+//! | `deliver` | from a block of the window to a page in the caller's hand |
+//! | `winners` | which way of reading was the cheaper one, among streams |
+//!
+//! How far ahead, by which way and in which requests is decided in [`forebay_lookahead`].
+//!
+//! Invariants:  [RS-1] pinned <= the stream's share of the budget   [RS-2] blocks return in the caller's
+//!              order, each once for each time it was named   [RS-3] a dropped stream leaves no pin
+//! Concurrency: one owner; may be sent between threads. Between calls, and while the caller's iterator
+//!              runs, it holds pins, never latches or locks; what it has asked for comes in without it.
+//! Failure:     a failed block is returned as that block's error; the stream goes on.
+//! Source:      PostgreSQL read_stream.c for growing by doubling, pause, resume and reset; the window
+//!              sort, the gaps and the courses are ours.
+
+mod deliver;
+mod noted;
+mod page;
+mod refill;
+mod stats;
+mod window;
+pub(crate) mod winners;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_io::{CacheMode, Hint, Kind};
+use forebay_lookahead::{Adaptive, Course, Distance, Reading, Run};
+
+pub use page::{StreamError, Streamed, Wanted};
+pub use stats::StreamStats;
+
+use crate::api::guard::PageRef;
+use crate::api::handle::PagedFile;
+use crate::api::options::{Order, ReadaheadStrategy, StreamOptions};
+use crate::cache::frame::word::Mode;
+use crate::cache::replacement::AccessStrategy;
+use crate::core::Core;
+use crate::error::Error;
+use crate::observe::trace::Trace;
+use crate::readahead::{Private, Share, Watch};
+use crate::strategy_kind::StrategyKind;
+use crate::tag::Block;
+use noted::{Gaps, Noted};
+use window::{State, Window};
+
+/// Blocks ahead that a stream starts with, when it does not know how many are wanted.
+const START_BLOCKS: u32 = 32;
+
+/// Most blocks ahead, whatever the device has a use for.
+const DISTANCE_MOST: u32 = 8192;
+
+/// A scan of more than one part in this many of the pool reads in bulk. Source: PostgreSQL, heapam.c.
+const BULK_SHARE: u64 = 4;
+
+/// How a stream reads what it looks ahead at.
+#[derive(Debug)]
+enum Means {
+    /// Not at all: each block when it is its turn.
+    Plain,
+    /// By having the kernel fetch it.
+    Prefetch,
+    /// Into frames.
+    Async,
+    /// As the evidence says.
+    Adaptive(Adaptive),
+}
+
+/// Pages of a file in the order of an iterator of their blocks, read ahead.
+///
+/// Made by [`PagedFile::stream`] and [`PagedFile::scan`]. An `Iterator` of pages, each with what the
+/// caller gave along with its block. Dropping it lets go of everything: what was not asked for yet is
+/// not, and what was comes in as ordinary pages.
+pub struct ReadStream<'f, I: Iterator>
+where
+    I::Item: Wanted,
+{
+    handle: &'f PagedFile,
+    blocks: I,
+    /// The iterator is not asked again: it has ended, or has panicked.
+    ended: bool,
+    paused: bool,
+    window: Window<<I::Item as Wanted>::Data>,
+    /// The window is refilled when no more than this is left of it.
+    low: usize,
+    distance: Distance,
+    means: Means,
+    order: Order,
+    expected_rows: Option<u64>,
+    distance_most: u32,
+    strategy: AccessStrategy,
+    /// Runs that are to be read when the reader comes to them, ascending.
+    noted: Vec<Noted>,
+    gaps: Gaps,
+    private: Option<Private>,
+    carrier: u8,
+    share: Share<Arc<Core>>,
+    watch: Arc<Watch>,
+    trace: Option<(Trace, u32)>,
+    stats: StreamStats,
+    /// Pages found in memory since the last that was not; they are in no other figure yet.
+    found: u64,
+    /// What is read now comes from the device for certain, so that its time says what that costs.
+    from_device: bool,
+    pace: Pace,
+    /// Scratch of `refill`.
+    wanted: Vec<Block>,
+    seen: Vec<bool>,
+    runs: Vec<Run>,
+}
+
+/// How the time went since the last batch.
+#[derive(Debug, Default)]
+struct Pace {
+    refilled: Duration,
+    /// Time in which the reader stood still, whatever for.
+    waited: Duration,
+    /// The part of it spent waiting for reads under way: what came from the page cache says nothing of
+    /// the device.
+    waited_for_reads: Duration,
+    delivered: u32,
+    /// Blocks given out that had to be read.
+    read: u32,
+    /// Time spent on asking for blocks.
+    asking: Duration,
+}
+
+impl PagedFile {
+    /// The pages of `blocks`, in that order, read ahead: an iterator of block numbers, or of pairs of
+    /// a block number and whatever is to come back with its page.
+    ///
+    /// ```
+    /// # use forebay::{BufferPool, FileOptions};
+    /// # fn main() -> forebay::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let pool = BufferPool::builder().frames(256).directory(directory.path()).build()?;
+    /// # let heap = pool.open_file("heap", &FileOptions::new().create(true))?;
+    /// # heap.extend(50)?;
+    /// let index = [(17, "ada"), (3, "bob"), (17, "cyd")]; // block of the row, and its key
+    /// for row in heap.stream(index) {
+    ///     let row = row?; // derefs to the page's bytes
+    ///     println!("{} is on block {}: {:?}", row.data, row.page.block(), &row[0..4]);
+    /// }
+    /// # pool.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The iterator is asked on the caller's thread, inside the stream's `next`, for blocks some way
+    /// ahead. It may read pages itself, of this file too. While it runs the stream holds pins and nothing
+    /// else, so an iterator that blocks keeps nobody from the pages that are on their way. One that
+    /// panics is not asked again; what it named before is still given. An iterator whose next block
+    /// depends on a page that this stream has not given yet waits for itself: give it
+    /// [`StreamOptions::distance`] 1, or read such pages by themselves.
+    pub fn stream<B>(&self, blocks: B) -> ReadStream<'_, B::IntoIter>
+    where
+        B: IntoIterator<Item: Wanted>,
+    {
+        let plan = Plan::new(self, &StreamOptions::default(), None);
+        ReadStream::new(self, blocks.into_iter(), plan)
+    }
+
+    /// As [`PagedFile::stream`], as `options` say.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the backend asked for does not work here.
+    pub fn stream_with<B>(
+        &self,
+        blocks: B,
+        options: &StreamOptions,
+    ) -> Result<ReadStream<'_, B::IntoIter>, Error>
+    where
+        B: IntoIterator<Item: Wanted>,
+    {
+        let plan = Plan::new(self, options, None).by_backend(self, options)?;
+        Ok(ReadStream::new(self, blocks.into_iter(), plan))
+    }
+
+    /// The pages of a range of blocks, one after the other, read ahead. Blocks past the end of the file
+    /// are errors, each for itself: `0..file.blocks()` is the whole file.
+    pub fn scan(&self, range: Range<Block>) -> ReadStream<'_, Range<Block>> {
+        let plan = Plan::new(self, &StreamOptions::default(), Some(range.len() as u64));
+        ReadStream::new(self, range, plan)
+    }
+
+    /// As [`PagedFile::scan`], as `options` say.
+    ///
+    /// # Errors
+    /// As [`PagedFile::stream_with`].
+    pub fn scan_with(
+        &self,
+        range: Range<Block>,
+        options: &StreamOptions,
+    ) -> Result<ReadStream<'_, Range<Block>>, Error> {
+        let plan = Plan::new(self, options, Some(range.len() as u64)).by_backend(self, options)?;
+        Ok(ReadStream::new(self, range, plan))
+    }
+}
+
+/// What a stream is to be, with every default filled in.
+struct Plan {
+    strategy: AccessStrategy,
+    means: Means,
+    hint: Option<Hint>,
+    order: Order,
+    expected_rows: Option<u64>,
+    distance_most: u32,
+    start: u32,
+    carrier: u8,
+}
+
+impl Plan {
+    /// `scan`: how many blocks a scan goes over; `None` when it is no scan.
+    fn new(handle: &PagedFile, options: &StreamOptions, scan: Option<u64>) -> Plan {
+        let (core, cache) = (handle.core(), handle.file().space.cache);
+        let frames = core.cache.frames.len();
+        let bulk = scan.is_some_and(|blocks| blocks > frames as u64 / BULK_SHARE);
+        let usual = if bulk { StrategyKind::BulkRead } else { StrategyKind::Normal };
+        let kind = options.access.unwrap_or(usual);
+        // As many requests as the device has a use for, each of the largest size.
+        let useful = handle.file().space.device_costs().useful_depth.max(1);
+        let useful = useful.saturating_mul(core.combine_pages as u32).min(DISTANCE_MOST);
+        let most = options.distance.unwrap_or(useful).min(core.budget.most());
+        // Twice the look-ahead: the half that was given out may still be in the caller's hands.
+        let ring = 2 * u64::from(most) * core.page_bytes() as u64;
+        let strategy = AccessStrategy::covering(kind, ring, core.page_bytes(), frames);
+        let ring_most = strategy.ring_frames().map_or(u32::MAX, |frames| frames as u32 / 2);
+        let distance_most = most.min(ring_most).max(1);
+        let readahead = options.readahead.unwrap_or(handle.readahead_strategy());
+        let start = if scan.is_some() { 2 * core.combine_pages as u32 } else { START_BLOCKS };
+        let start = options.expected_rows.map_or(start, refill::rows_asked);
+        // Of a LIMIT, what follows is not wanted.
+        let whole = scan.filter(|_| options.expected_rows.is_none());
+        let by_kernel = whole.is_some_and(|blocks| {
+            cache == CacheMode::Buffered && blocks >= handle.file().scan_blocks_min()
+        });
+        Plan {
+            means: Means::new(readahead, handle, by_kernel),
+            hint: hint(readahead, cache, kind, whole.is_some(), by_kernel),
+            strategy,
+            order: options.order,
+            expected_rows: options.expected_rows,
+            distance_most,
+            start: start.clamp(1, distance_most),
+            carrier: crate::store::tablespace::CARRIER_OWN,
+        }
+    }
+
+    fn by_backend(self, handle: &PagedFile, options: &StreamOptions) -> Result<Plan, Error> {
+        let carrier = handle.file().space.carrier_of(options.backend.unwrap_or_default())?;
+        let mut plan = Plan { carrier, ..self };
+        if let (Some(_), Means::Adaptive(adaptive)) = (options.backend, &mut plan.means) {
+            adaptive.by_queue_only();
+        }
+        Ok(plan)
+    }
+}
+
+impl Means {
+    fn new(strategy: ReadaheadStrategy, handle: &PagedFile, scan: bool) -> Means {
+        let space = &handle.file().space;
+        match (strategy, space.cache) {
+            (ReadaheadStrategy::Async, _) => Means::Async,
+            (ReadaheadStrategy::Adaptive, cache) => {
+                let reading = Reading {
+                    buffered: cache == CacheMode::Buffered,
+                    page_bytes: handle.core().page_bytes(),
+                    batches: space.queue.kind() == Kind::Uring,
+                    scan,
+                };
+                Means::Adaptive(Adaptive::new(reading, space.winners.get(scan)))
+            }
+            (ReadaheadStrategy::Prefetch, CacheMode::Buffered) => Means::Prefetch,
+            // What the kernel could do for them it does in its page cache, which a direct file has not.
+            _ => Means::Plain,
+        }
+    }
+}
+
+/// What to tell the kernel of a stream's own descriptor; `None` where it has no use for one.
+fn hint(
+    strategy: ReadaheadStrategy,
+    cache: CacheMode,
+    kind: StrategyKind,
+    scan: bool,
+    by_kernel: bool,
+) -> Option<Hint> {
+    if cache == CacheMode::Direct {
+        return None;
+    }
+    Some(match strategy {
+        ReadaheadStrategy::Os => Hint::Normal,
+        ReadaheadStrategy::Hint if scan || kind != StrategyKind::Normal => Hint::Normal,
+        ReadaheadStrategy::Max => Hint::Sequential,
+        ReadaheadStrategy::Hint => Hint::Random,
+        ReadaheadStrategy::Adaptive if !by_kernel => Hint::Random,
+        // Of a sequence the kernel's guesses are right, and in its cache it makes larger pages of what
+        // it reads ahead by itself.
+        _ if scan => Hint::Normal,
+        // What is to be read is said exactly; what the kernel guessed beside would be too much.
+        _ => Hint::Random,
+    })
+}
+
+impl<'f, I> ReadStream<'f, I>
+where
+    I: Iterator<Item: Wanted>,
+{
+    fn new(handle: &'f PagedFile, blocks: I, plan: Plan) -> ReadStream<'f, I> {
+        let core = handle.core();
+        let trace = core.tracing.now().map(|trace| (trace, core.tracing.stream_number()));
+        ReadStream {
+            handle,
+            blocks,
+            ended: false,
+            paused: false,
+            window: Window::new(),
+            low: 0,
+            distance: Distance::new(plan.start, plan.distance_most),
+            means: plan.means,
+            order: plan.order,
+            expected_rows: plan.expected_rows,
+            distance_most: plan.distance_most,
+            strategy: plan.strategy,
+            noted: Vec::new(),
+            gaps: Gaps::default(),
+            private: plan.hint.map(Private::new),
+            carrier: plan.carrier,
+            share: Share::new(Arc::clone(core)),
+            watch: Arc::default(),
+            trace,
+            stats: StreamStats::default(),
+            found: 0,
+            from_device: plan.hint.is_none(),
+            pace: Pace::default(),
+            wanted: Vec::new(),
+            seen: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// Names no further blocks until [`ReadStream::resume`]: those known are still given, then `None`.
+    pub fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Goes on after [`ReadStream::pause`].
+    pub fn resume(&mut self) {
+        self.paused = false;
+        // The time in between was not the reader's.
+        self.pace = Pace { refilled: self.handle.core().clock.now(), ..Pace::default() };
+    }
+
+    /// Begins anew with other blocks. What is known of the old ones and not given out is forgotten; the
+    /// look-ahead distance is kept, less for what was asked for in vain.
+    pub fn reset<B>(&mut self, blocks: B)
+    where
+        B: IntoIterator<IntoIter = I>,
+    {
+        self.book_found();
+        let wasted = self.let_go();
+        self.distance.wasted(wasted);
+        self.blocks = blocks.into_iter();
+        self.ended = false;
+        self.paused = false;
+        self.stats.delivered_before_reset = self.stats.delivered;
+    }
+
+    /// What the stream has done so far.
+    pub fn stats(&self) -> StreamStats {
+        StreamStats {
+            delivered: self.stats.delivered + self.found,
+            hits: self.stats.hits + self.found,
+            distance: self.distance.blocks(),
+            ..self.stats
+        }
+    }
+
+    /// Books the pages that were found in memory, which is put off so that each costs no more than it
+    /// has to.
+    fn book_found(&mut self) {
+        let found = std::mem::take(&mut self.found);
+        self.stats.delivered += found;
+        self.stats.hits += found;
+        self.distance.hits(u32::try_from(found).unwrap_or(u32::MAX));
+    }
+
+    /// The next block that the caller's iterator names.
+    #[inline]
+    fn pull(&mut self) -> Option<(Block, <I::Item as Wanted>::Data)> {
+        if self.ended || self.paused {
+            return None;
+        }
+        // Should the iterator panic, it is not asked again.
+        self.ended = true;
+        let wanted = self.blocks.next()?;
+        self.ended = false;
+        Some(wanted.into_parts())
+    }
+
+    /// Lets go of every page that is known. Gives how many had been asked for in vain.
+    fn let_go(&mut self) -> u32 {
+        let mut wasted = 0;
+        self.noted.clear();
+        // All pins first: what the caller gave along may panic as it is dropped.
+        for item in self.window.iter_mut() {
+            if let State::Pinned { frame, asked } = item.state {
+                item.state = State::Later;
+                self.handle.core().cache.frames.unpin(frame);
+                self.share.give_back();
+                wasted += u32::from(asked);
+            }
+        }
+        self.window.clear();
+        wasted
+    }
+
+    /// Whether blocks are looked at ahead at all now.
+    fn looks_ahead(&self) -> bool {
+        match &self.means {
+            Means::Plain => false,
+            Means::Prefetch | Means::Async => true,
+            Means::Adaptive(adaptive) => adaptive.course() != Course::Plain,
+        }
+    }
+}
+
+impl<'f, I> Iterator for ReadStream<'f, I>
+where
+    I: Iterator<Item: Wanted>,
+{
+    type Item =
+        Result<Streamed<'f, <I::Item as Wanted>::Data>, StreamError<<I::Item as Wanted>::Data>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if !self.window.is_empty() {
+            return self.next_known();
+        }
+        let (block, data) = self.pull()?;
+        let handle: &'f PagedFile = self.handle;
+        let core = handle.core();
+        match core.hit(handle.file(), block, Mode::Shared, &self.strategy) {
+            Some((it, frame)) if self.trace.is_none() => {
+                self.found += 1;
+                let page = PageRef::latched_at(core, handle.file(), it, frame, block);
+                Some(Ok(Streamed { page, data }))
+            }
+            hit => Some(self.first_of_window(block, data, hit.map(|(_, frame)| frame))),
+        }
+    }
+}
+
+impl<I> Drop for ReadStream<'_, I>
+where
+    I: Iterator<Item: Wanted>,
+{
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+impl<I> fmt::Debug for ReadStream<'_, I>
+where
+    I: Iterator<Item: Wanted>,
+{
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ReadStream")
+            .field("file", self.handle)
+            .field("known", &self.window.len())
+            .field("distance", &self.distance.blocks())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,374 @@
+//! Refilling the window: blocks are named, those not in memory are asked for, sorted and merged.
+
+use forebay_io::Advice;
+use forebay_lookahead::{Course, Limits, Run, Way, cached_batch_max, coalesce};
+
+use super::noted::Noted;
+use super::window::State;
+use super::{Means, Pace, ReadStream, Wanted};
+use crate::api::options::Order;
+use crate::cache::frame::word::{AHEAD, READING, Touch, VALID};
+use crate::cache::frame::{Frame, FrameIndex, NO_FRAME};
+use crate::observe::stats::Event;
+use crate::observe::trace::{Action, TraceEvent, Why};
+use crate::readahead::{Ahead, Departed};
+use crate::tag::Block;
+
+/// Most blocks read through for a hundred that are wanted. Source: Seastar steers read-ahead to 25 % of
+/// waste; that is a good deal for whoever pays by the byte as well.
+const OVER_READ_PERCENT: u32 = 25;
+
+/// Most runs to remember that are to be read later, before those of a batch are added.
+const NOTED_MOST: usize = 1024;
+
+/// The part of the time since the last batch that the reader must have spent waiting for the batch to
+/// say anything about the device: then that was kept busy. In percent.
+const BUSY_PERCENT: u32 = 70;
+
+/// Blocks to ask for when `rows` are expected to be taken: some more, as a row may be passed over, and
+/// 16 for 10. Source: the issue of LIMIT queries that PostgreSQL's index prefetching ran into.
+pub(super) fn rows_asked(rows: u64) -> u32 {
+    u32::try_from(rows.saturating_add(rows / 5 * 3)).unwrap_or(u32::MAX).max(1)
+}
+
+impl<I> ReadStream<'_, I>
+where
+    I: Iterator<Item: Wanted>,
+{
+    /// Blocks that may be known now.
+    fn window_most(&mut self) -> usize {
+        let most = self.distance_most.min(self.share.most());
+        self.distance.set_most(most);
+        let mut ahead = self.distance.blocks();
+        if let Means::Adaptive(adaptive) = &self.means {
+            ahead = adaptive.window(ahead).min(most);
+        }
+        let delivered = self.stats.delivered - self.stats.delivered_before_reset;
+        let by_rows = match self.expected_rows {
+            Some(rows) if delivered < rows => u64::from(rows_asked(rows)).saturating_sub(delivered),
+            // More than was expected: then as much again, and so on.
+            Some(_) => delivered,
+            None => u64::MAX,
+        };
+        u64::from(ahead).min(by_rows).max(1) as usize
+    }
+
+    /// True while fewer rows have been taken than were expected.
+    fn counts_rows(&self) -> bool {
+        let delivered = self.stats.delivered - self.stats.delivered_before_reset;
+        self.expected_rows.is_some_and(|rows| delivered < rows)
+    }
+
+    /// Names and asks for more blocks, if half of what may be known is gone.
+    #[inline]
+    pub(super) fn refill(&mut self) {
+        if !self.ended && !self.paused && self.window.len() <= self.low {
+            self.refill_behind_first();
+        }
+    }
+
+    /// Names as many blocks as may be known, and asks for those that have not been decided on.
+    pub(super) fn refill_behind_first(&mut self) {
+        let most = self.window_most();
+        self.low = most / 2;
+        self.take_stock();
+        while self.window.len() < most {
+            let Some((block, data)) = self.pull() else { break };
+            self.window.push(block, data);
+        }
+        let start = self.handle.core().clock.now();
+        self.ask();
+        self.pace.asking += self.handle.core().clock.now().saturating_sub(start);
+    }
+
+    /// What the time since the last batch says about device and reader.
+    fn take_stock(&mut self) {
+        let now = self.handle.core().clock.now();
+        let elapsed = now.saturating_sub(self.pace.refilled);
+        let landed = self.watch.take();
+        if landed.requests > 0 {
+            self.distance.latency(landed.latency / u32::try_from(landed.requests).unwrap_or(1));
+            let requests = u32::try_from(landed.requests).unwrap_or(u32::MAX);
+            if self.from_device && self.pace.waited_for_reads >= elapsed / 100 * BUSY_PERCENT {
+                self.handle.file().space.observe(requests, landed.bytes, elapsed);
+            }
+        }
+        if self.pace.delivered > 0 {
+            let own = elapsed.saturating_sub(self.pace.waited);
+            self.distance.interval(own / self.pace.delivered);
+        }
+        if let Means::Adaptive(adaptive) = &mut self.means {
+            let known = u32::try_from(self.window.len()).unwrap_or(u32::MAX);
+            let spent = self.pace.asking + self.pace.waited;
+            if let Some(winner) = adaptive.spent(self.pace.read, spent, known) {
+                self.handle.file().space.winners.set(adaptive.is_scan(), winner);
+            }
+        }
+        self.pace = Pace { refilled: now, ..Pace::default() };
+    }
+
+    /// Decides on every block that was named: asks for those that are absent.
+    pub(super) fn ask(&mut self) {
+        if self.order == Order::Any {
+            self.window.sort_named();
+        }
+        let file = self.handle.file();
+        let blocks = file.blocks();
+        self.window.named_sorted(&mut self.wanted);
+        self.wanted.retain(|&block| block < blocks && file.table.lookup(block) == NO_FRAME);
+        self.runs.clear();
+        let limits = self.limits();
+        let room = |block| u32::try_from(file.run_length_max(block)).unwrap_or(u32::MAX);
+        coalesce(&self.wanted, limits, room, &mut self.runs);
+
+        let (course, way) = match &mut self.means {
+            Means::Plain => (Course::Plain, Way::Queue),
+            Means::Prefetch => (Course::Ahead, Way::Hint),
+            Means::Async => (Course::Ahead, Way::Queue),
+            Means::Adaptive(_) => self.choose(),
+        };
+        let departed = match (course, way) {
+            (Course::Plain, _) => {
+                self.runs.clear();
+                self.read_runs(0)
+            }
+            (Course::Beside, _) => self.read_beside(),
+            (Course::Ahead, Way::Kernel | Way::Hint) => return self.note_runs(way == Way::Hint),
+            (Course::Queue, _) | (Course::Ahead, Way::Queue) => self.read_runs(self.carrier),
+        };
+        self.stats.requests += u64::from(departed.requests);
+        self.stats.asked += u64::from(departed.pages);
+        self.stats.gap_blocks += u64::from(departed.gaps);
+        self.gaps.read(departed.gaps);
+        if departed.stood_down {
+            self.stats.stood_down += 1;
+            self.unpin_all();
+            self.distance.halve();
+        }
+    }
+
+    /// What bounds the requests of the next batch.
+    fn limits(&self) -> Limits {
+        let (core, file) = (self.handle.core(), self.handle.file());
+        let combine_blocks = core.combine_pages as u32;
+        if self.counts_rows() {
+            return Limits { combine_blocks, gap_blocks: 0, over_read_percent: 0 };
+        }
+        let gap_blocks = file.space.gap_blocks();
+        // What a gap costs is what is not wanted of it later on.
+        let lost = if self.window.ascends() { 100 } else { self.gaps.lost_percent() };
+        Limits {
+            combine_blocks,
+            gap_blocks: if lost < 100 { (gap_blocks + 1) * 100 / lost } else { gap_blocks },
+            over_read_percent: OVER_READ_PERCENT * 100 / lost,
+        }
+    }
+
+    /// There was no frame for all that was to be read: gives up the pins on what was, or this stream
+    /// itself would have the frame that the block it comes to next is in need of.
+    fn unpin_all(&mut self) {
+        for item in self.window.iter_mut() {
+            if let State::Pinned { frame, .. } = item.state {
+                item.state = State::Later;
+                self.handle.core().cache.frames.unpin(frame);
+                self.share.give_back();
+            }
+        }
+    }
+
+    fn choose(&mut self) -> (Course, Way) {
+        let Means::Adaptive(adaptive) = &mut self.means else {
+            return (Course::Ahead, Way::Queue);
+        };
+        let way = adaptive.way();
+        if adaptive.course() == Course::Beside {
+            // As long as its reads are fast.
+            return (Course::Beside, way);
+        }
+        let Some(first) = self.runs.first() else {
+            return (Course::Ahead, way);
+        };
+        let middle = self.runs[self.runs.len() / 2];
+        let (file, page_bytes) = (self.handle.file(), self.handle.core().page_bytes() as u64);
+        let cached = |run: &Run| {
+            let (segment, offset) = file.place(run.first).ok()?;
+            let range = offset..offset + u64::from(run.blocks) * page_bytes;
+            let residency = segment.residency(range).ok()?;
+            Some(residency.pages_resident >= residency.pages)
+        };
+        let wanted = adaptive.wants_sample().then_some(first);
+        let cached = wanted.and_then(cached).and_then(|first| Some(first && cached(&middle)?));
+        self.from_device = self.private.is_none() || cached == Some(false);
+        let course = adaptive.batch(cached, self.wanted.len() as u32, self.runs.len() as u32);
+        (course, way)
+    }
+
+    /// Reads `runs` here and now, all at once.
+    fn read_beside(&mut self) -> Departed {
+        let start = self.handle.core().clock.now();
+        let departed = self.read_runs(0);
+        let took = self.handle.core().clock.now().saturating_sub(start);
+        self.pace.waited += took;
+        if let Means::Adaptive(adaptive) = &mut self.means {
+            adaptive.read_beside(took, departed.requests, departed.pages + departed.gaps);
+        }
+        departed
+    }
+
+    /// Reads `runs` into frames, by the queue `carrier` or, for 0, here and now; pins what was named.
+    fn read_runs(&mut self, carrier: u8) -> Departed {
+        let ahead = Ahead {
+            core: self.handle.core(),
+            file: self.handle.file(),
+            strategy: &self.strategy,
+            through: self.private.as_ref(),
+            carrier,
+            watch: Some(&self.watch),
+            trace: self.trace.as_ref().map(|(trace, stream)| (trace, *stream)),
+            why: None,
+        };
+        let (window, share, stats) = (&mut self.window, &mut self.share, &mut self.stats);
+        let gaps = &mut self.gaps;
+        let (wanted, runs) = (&self.wanted, &self.runs);
+        let seen = &mut self.seen;
+        seen.clear();
+        seen.resize(wanted.len(), runs.is_empty());
+        ahead.depart(runs, wanted, || {
+            let (core, file) = (ahead.core, ahead.file);
+            for item in window.newly_named() {
+                item.state = State::Later;
+                let frame = file.table.lookup(item.block);
+                if frame == NO_FRAME || !share.take() {
+                    continue;
+                }
+                if !core.cache.frames.pin(frame, file.tag(item.block), Touch::Not) {
+                    share.give_back();
+                    continue;
+                }
+                // Of a block that is named twice, the second is a hit.
+                let asked = wanted
+                    .binary_search(&item.block)
+                    .is_ok_and(|place| !std::mem::replace(&mut seen[place], true));
+                item.state = State::Pinned { frame, asked };
+                let word = core.cache.frames.get(frame).word();
+                let why = if asked {
+                    continue;
+                } else if word.has(READING) && !word.has(VALID) {
+                    core.counters.count(ahead.strategy.kind(), Event::PrefetchJoined);
+                    stats.joined += 1;
+                    // Its own gaps, as likely as not; if another stream's, gaps seem better than they are.
+                    gaps.used += u32::from(word.carrier() > 0);
+                    Why::Joined
+                } else {
+                    stats.hits += 1;
+                    gaps.used += u32::from(word.has(AHEAD));
+                    Why::Hit
+                };
+                if let Some((trace, stream)) = ahead.trace {
+                    let at = core.clock.now();
+                    let action = Action::Request;
+                    let (file, first, blocks) = (file.id, item.block, 1);
+                    trace.record(TraceEvent { at, stream, file, first, blocks, action, why });
+                }
+            }
+        })
+    }
+
+    /// Leaves `runs` to be read when the reader comes to them; has the kernel fetch them into its page
+    /// cache meanwhile, if it is to be `told` of them.
+    fn note_runs(&mut self, told: bool) {
+        let (core, file) = (self.handle.core(), self.handle.file());
+        for item in self.window.newly_named() {
+            item.state = State::Later;
+            let frame = file.table.lookup(item.block);
+            // Not pinned: it may be another's page by now, which a figure can bear.
+            let word =
+                core.cache.frames.find(frame).map(Frame::word).filter(|word| word.has(VALID));
+            self.stats.hits += u64::from(word.is_some());
+            self.gaps.used += u32::from(word.is_some_and(|word| word.has(AHEAD)));
+        }
+        let page_bytes = core.page_bytes() as u64;
+        if self.noted.len() > NOTED_MOST {
+            // Of blocks that were found in memory after all. To forget one costs a smaller read.
+            self.noted.clear();
+        }
+        self.stats.asked += self.wanted.len() as u64;
+        self.stats.requests += self.runs.len() as u64;
+        for &run in &self.runs {
+            self.noted.push(Noted { run, told });
+            self.stats.gap_blocks += u64::from(run.blocks - run.wanted);
+            self.gaps.read(run.blocks - run.wanted);
+            if !told {
+                continue;
+            }
+            let place = match &self.private {
+                Some(private) => private.place(file, run.first),
+                None => file.place(run.first),
+            };
+            let Ok((segment, offset)) = place else { continue };
+            let range = offset..offset + u64::from(run.blocks) * page_bytes;
+            if let Err(error) = segment.advise(range, Advice::WillNeed) {
+                tracing::warn!(%error, "the kernel cannot be asked to fetch");
+                if let Means::Adaptive(adaptive) = &mut self.means {
+                    adaptive.without_hints();
+                }
+            }
+            if let Some((trace, stream)) = &self.trace {
+                let why = if run.blocks == 1 { Why::Single } else { Why::Merged };
+                let (at, stream, file) = (core.clock.now(), *stream, file.id);
+                let (first, blocks, action) = (run.first, run.blocks, Action::Hint);
+                trace.record(TraceEvent { at, stream, file, first, blocks, action, why });
+            }
+        }
+        // Batches overlap when their blocks do; the later note is as good as the earlier.
+        self.noted.sort_unstable_by_key(|noted| noted.run.first);
+        self.noted.dedup_by_key(|noted| noted.run.first);
+    }
+
+    /// The run with `block` that was left to be read now, if nobody has read it since.
+    pub(super) fn take_noted(&mut self, block: Block) -> Option<Noted> {
+        let place = self.noted.partition_point(|it| it.run.first <= block).checked_sub(1)?;
+        let run = self.noted[place].run;
+        (block - run.first < run.blocks).then(|| self.noted.remove(place))
+    }
+
+    /// Reads a run that the kernel has fetched, or is about to, into frames. Gives the frame of
+    /// `block`, pinned for the moment until it is handed out; `None` if there was none for it.
+    pub(super) fn read_noted(&mut self, noted: Noted, block: Block) -> Option<FrameIndex> {
+        let Noted { run, told } = noted;
+        let core = self.handle.core();
+        let start = core.clock.now();
+        let trace = self.trace.as_ref().filter(|_| !told); // or else the hint stands for it
+        let ahead = Ahead {
+            core,
+            file: self.handle.file(),
+            strategy: &self.strategy,
+            through: self.private.as_ref(),
+            carrier: 0,
+            watch: None,
+            trace: trace.map(|(trace, stream)| (trace, *stream)),
+            why: None,
+        };
+        let blocks: Vec<Block> = (run.first..run.first + run.blocks)
+            .filter(|&block| ahead.file.table.lookup(block) == NO_FRAME)
+            .collect();
+        let mut pinned = None;
+        ahead.depart(&[run], &blocks, || {
+            let frame = ahead.file.table.lookup(block);
+            let tag = ahead.file.tag(block);
+            if frame != NO_FRAME && core.cache.frames.pin(frame, tag, Touch::Not) {
+                pinned = Some(frame);
+            }
+        });
+        let took = core.clock.now().saturating_sub(start);
+        self.pace.waited += took;
+        if took > cached_batch_max(1, run.blocks, core.page_bytes()) {
+            self.stats.waits += 1;
+            self.stats.waited += took;
+            self.distance.waited(took);
+        } else {
+            self.distance.ready();
+        }
+        pinned
+    }
+}

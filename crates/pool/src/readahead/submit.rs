@@ -1,0 +1,309 @@
+//! From runs of blocks to reads under way: frames found, pages listed as loading, requests submitted.
+//!
+//! Look-ahead takes what is free. It finds frames in its ring, on the free list, or under clean pages
+//! that nobody holds; but for the pages of its own ring, it writes nothing out for that. When there is
+//! none, the rest of the batch stays undone (it *stands down*), and whoever wants such a page reads it
+//! by itself.
+//!
+//! Invariants:  [DPT-1] of one page at most one read is under way: what is listed already is read through
+//!              like any gap   [DPT-2] every page listed here is part of a request that is submitted
+//! Concurrency: others may wait for a page from its listing on, so between that and the submission of
+//!              its read nobody else's code is called and no frame is waited for: those of the whole
+//!              batch are found first. What is waited for is room in a full queue, which whoever waits
+//!              drives, and with carrier 0 the batch's earlier reads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_io::{Arena, Kind, Lease, Request, Then};
+use forebay_lookahead::Run;
+
+use super::complete::{Landing, Piece, Watch};
+use super::private::Private;
+use crate::cache::Disk as _;
+use crate::cache::frame::{NO_FRAME, Owned};
+use crate::cache::replacement::{AccessStrategy, Slot};
+use crate::core::Core;
+use crate::error::Error;
+use crate::observe::stats::{Event, Wait};
+use crate::observe::trace::{Action, Trace, TraceEvent, Why};
+use crate::store::file::FileCore;
+use crate::tag::Block;
+
+/// Memory for pages that are read through and thrown away, in one pool, in bytes.
+const GAP_BYTES: usize = 1 << 20;
+
+/// On whose behalf pages are read ahead, and by which way.
+pub(crate) struct Ahead<'a> {
+    pub(crate) core: &'a Arc<Core>,
+    pub(crate) file: &'a Arc<FileCore>,
+    pub(crate) strategy: &'a AccessStrategy,
+    /// Descriptors of the reader's own.
+    pub(crate) through: Option<&'a Private>,
+    /// The queue to use; 0: this thread reads, and has read when it returns.
+    pub(crate) carrier: u8,
+    pub(crate) watch: Option<&'a Arc<Watch>>,
+    /// Where decisions are recorded, and the stream's number there.
+    pub(crate) trace: Option<(&'a Trace, u32)>,
+    /// Why this is read, as far as the trace is concerned; `None`: as the runs themselves say.
+    pub(crate) why: Option<Why>,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Departed {
+    pub(crate) requests: u32,
+    /// Pages on their way into frames.
+    pub(crate) pages: u32,
+    /// Pages read though nobody wanted them, whether they are kept or not.
+    pub(crate) gaps: u32,
+    /// True when there was no frame for the rest.
+    pub(crate) stood_down: bool,
+}
+
+impl Departed {
+    fn add(&mut self, run: Departed) {
+        self.requests += run.requests;
+        self.pages += run.pages;
+        self.gaps += run.gaps;
+        self.stood_down |= run.stood_down;
+    }
+}
+
+/// One request in the making.
+#[derive(Default)]
+struct Draft {
+    first: Block,
+    pieces: Vec<Piece>,
+    leases: Vec<Lease>,
+    /// Pages in it that somebody wants.
+    wanted: usize,
+    /// Pieces up to the last page: what follows are gaps so far.
+    used: usize,
+}
+
+type Prepared = (Request, Landing);
+
+/// Frames for a batch, found before anything is listed.
+struct Supply<'a> {
+    frames: Vec<(Owned<'a>, Option<Slot>)>,
+    /// Wanted pages that have not been given one yet.
+    wanted: usize,
+}
+
+impl<'a> Supply<'a> {
+    fn for_wanted(&mut self) -> Option<(Owned<'a>, Option<Slot>)> {
+        self.wanted = self.wanted.saturating_sub(1);
+        self.frames.pop()
+    }
+
+    /// For a page that nobody wants yet: only what the wanted ones leave.
+    fn for_gap(&mut self) -> Option<(Owned<'a>, Option<Slot>)> {
+        if self.frames.len() > self.wanted { self.frames.pop() } else { None }
+    }
+}
+
+impl Ahead<'_> {
+    /// Reads `runs`, of whose blocks those in `wanted` (ascending) go into frames. `listed` is called
+    /// once all pages are listed and before anything is submitted.
+    pub(crate) fn depart(&self, runs: &[Run], wanted: &[Block], listed: impl FnOnce()) -> Departed {
+        let mut supply = self.supply(runs);
+        let now = self.core.clock.now();
+        let mut all = Departed::default();
+        let mut prepared = Vec::with_capacity(runs.len());
+        let mut wanted = wanted.iter().copied().peekable();
+        for run in runs {
+            let mut making = Making { ahead: self, now, draft: Draft::default(), prepared };
+            let mut departed = Departed::default();
+            for step in 0..run.blocks {
+                let block = run.first + step;
+                if wanted.next_if_eq(&block).is_some() {
+                    let Some(frame) = supply.for_wanted() else {
+                        departed.stood_down = true;
+                        break;
+                    };
+                    making.take_in(block, frame, &mut departed);
+                    making.draft.wanted += 1;
+                    continue;
+                }
+                // Kept if there is room: what was not wanted yet may be soon.
+                let absent = self.file.table.lookup(block) == NO_FRAME;
+                match absent.then(|| supply.for_gap()).flatten() {
+                    Some(frame) => making.take_in(block, frame, &mut departed),
+                    None => making.read_through(block, &mut departed),
+                }
+            }
+            making.close(&mut departed);
+            prepared = making.prepared;
+            all.add(departed);
+            if all.stood_down {
+                self.core.counters.count(self.strategy.kind(), Event::StoodDown);
+                break;
+            }
+        }
+        self.core.counters.add(self.strategy.kind(), Event::GapPage, u64::from(all.gaps));
+        listed();
+        self.submit(prepared);
+        all
+    }
+
+    /// Frames for as many pages of `runs` as there are. Here the replacement policy, the log and the
+    /// clock of others are called; they may wait, and may panic.
+    fn supply(&self, runs: &[Run]) -> Supply<'_> {
+        let wanted: usize = runs.iter().map(|run| run.wanted as usize).sum();
+        let blocks: usize = runs.iter().map(|run| run.blocks as usize).sum();
+        let found =
+            (0..blocks).map_while(|_| self.core.cache.allocate_clean(&**self.core, self.strategy));
+        let mut frames: Vec<_> = found.collect();
+        // The ring's order is that of the blocks.
+        frames.reverse();
+        Supply { frames, wanted }
+    }
+
+    /// The segment has gone meanwhile: nothing is read.
+    fn abandon(&self, draft: Draft, error: &Error) {
+        tracing::debug!(%error, "a segment went while its pages were to be read ahead");
+        for (piece, lease) in draft.pieces.into_iter().zip(draft.leases) {
+            if let Piece::Page(block, load) = piece {
+                let mut listed = self.core.cache.resume(self.file, block, load);
+                self.core.memory.take_back(listed.loading(), lease);
+            }
+        }
+    }
+
+    fn submit(&self, prepared: Vec<Prepared>) {
+        if self.carrier > 0 {
+            let submit = |(request, landing): Prepared| {
+                let then: Then = Box::new(move |done| landing.land(done));
+                (request, then)
+            };
+            let requests = prepared.into_iter().map(submit).collect();
+            let io = self.file.space.carrier(self.carrier);
+            io.submit_all_then(requests);
+            if io.kind() == Kind::Uring {
+                // What the page cache had has ended within the submission: nobody is to wait for it.
+                io.poll();
+            }
+            return;
+        }
+        for (request, landing) in prepared {
+            let done =
+                self.core.waiting(Wait::Read, || self.file.space.lone.submit(request).wait());
+            landing.land(done);
+        }
+    }
+
+    fn record(&self, now: Duration, first: Block, blocks: u32, gaps: u32) {
+        let Some((trace, stream)) = self.trace else { return };
+        let why = self.why.unwrap_or(match (blocks, gaps) {
+            (1, _) => Why::Single,
+            (_, 0) => Why::Merged,
+            _ => Why::Gap,
+        });
+        let (at, file) = (now, self.file.id);
+        trace.record(TraceEvent { at, stream, file, first, blocks, action: Action::Request, why });
+    }
+}
+
+/// Requests of one batch in the making. Between here and the submission no foreign code runs.
+struct Making<'a> {
+    ahead: &'a Ahead<'a>,
+    now: Duration,
+    draft: Draft,
+    prepared: Vec<Prepared>,
+}
+
+impl Making<'_> {
+    /// Adds a page that goes into `frame`.
+    fn take_in(&mut self, block: Block, frame: (Owned<'_>, Option<Slot>), departed: &mut Departed) {
+        let (core, file) = (self.ahead.core, self.ahead.file);
+        let (owned, slot) = frame;
+        let carrier = self.ahead.carrier;
+        let Some(mut listed) = core.cache.list(file, block, owned, carrier) else {
+            // [DPT-1]: somebody else has it, or is reading it.
+            return self.read_through(block, departed);
+        };
+        if !matches!(file.check_now(block), Some(Ok(()))) {
+            drop(listed);
+            return self.read_through(block, departed);
+        }
+        if let Some(slot) = slot {
+            self.ahead.strategy.fill_slot(slot, listed.loading().frame(), file.tag(block));
+        }
+        let lease = core.memory.lend(listed.loading());
+        self.draft.push(block, Piece::Page(block, listed.detach()), lease);
+        departed.pages += 1;
+        core.counters.count(self.ahead.strategy.kind(), Event::Prefetch);
+    }
+
+    /// Adds a page that is thrown away, if anything is in the draft yet; without memory for it the draft
+    /// ends here.
+    fn read_through(&mut self, block: Block, departed: &mut Departed) {
+        if self.draft.pieces.is_empty() {
+            return;
+        }
+        match self.ahead.core.gap_lease() {
+            Some(lease) => self.draft.push(block, Piece::Gap, lease),
+            None => self.close(departed),
+        }
+    }
+
+    /// Makes a request of the draft, without the gaps at its end.
+    fn close(&mut self, departed: &mut Departed) {
+        let mut draft = std::mem::take(&mut self.draft);
+        draft.pieces.truncate(draft.used);
+        draft.leases.truncate(draft.used);
+        if draft.used == 0 {
+            return;
+        }
+        let ahead = self.ahead;
+        let place = match ahead.through {
+            Some(private) => private.place(ahead.file, draft.first),
+            None => ahead.file.place(draft.first),
+        };
+        let (file, offset) = match place {
+            Ok(place) => place,
+            Err(error) => return ahead.abandon(draft, &error),
+        };
+        let gaps = (draft.used - draft.wanted.min(draft.used)) as u32;
+        departed.gaps += gaps;
+        departed.requests += 1;
+        let kind = ahead.strategy.kind();
+        ahead.core.counters.count(kind, Event::Reads);
+        ahead.record(self.now, draft.first, draft.used as u32, gaps);
+        let landing = Landing {
+            core: Arc::clone(ahead.core),
+            file: Arc::clone(ahead.file),
+            pieces: draft.pieces,
+            kind,
+            submitted: self.now,
+            watch: ahead.watch.cloned(),
+        };
+        self.prepared.push((Request::read(&file, offset, draft.leases), landing));
+    }
+}
+
+impl Draft {
+    fn push(&mut self, block: Block, piece: Piece, lease: Lease) {
+        if self.pieces.is_empty() {
+            self.first = block;
+        }
+        let page = matches!(piece, Piece::Page(..));
+        self.pieces.push(piece);
+        self.leases.push(lease);
+        if page {
+            self.used = self.pieces.len();
+        }
+    }
+}
+
+impl Core {
+    fn gap_lease(&self) -> Option<Lease> {
+        let make = || {
+            let pages = (GAP_BYTES / self.page_bytes()).max(1);
+            let made = Arena::new(pages, self.page_bytes());
+            made.inspect_err(|error| tracing::warn!(%error, "no memory to read gaps through")).ok()
+        };
+        self.gaps.get_or_init(make).as_ref()?.take()
+    }
+}

@@ -1,0 +1,164 @@
+//! The disk below the cache, as the pool has it: one page read by the thread that misses it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use forebay_io::{File, Op, Request};
+
+use crate::cache::Disk;
+use crate::cache::frame::word::Mode;
+use crate::cache::frame::{Frame, FrameIndex, Loading};
+use crate::cache::replacement::AccessStrategy;
+use crate::core::Core;
+use crate::error::Error;
+use crate::observe::stats::{Counters, Event, Wait};
+use crate::readahead::Private;
+use crate::store::file::FileCore;
+use crate::strategy_kind::StrategyKind;
+use crate::tag::{Block, FileId, Lsn, PageTag};
+
+/// On whose behalf a page is read, and how. The default is a plain read.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Reader<'a> {
+    /// Descriptors of the reader's own, which the kernel keeps apart from everyone else's.
+    pub(crate) through: Option<&'a Private>,
+    /// Where to say how long a read took, if one was needed.
+    pub(crate) took: Option<&'a Cell<Duration>>,
+    /// Where a miss that looks like one of a sequence has what follows read as well.
+    pub(crate) detect: Option<(&'a Arc<Core>, &'a Arc<FileCore>)>,
+}
+
+impl Reader<'_> {
+    fn place(&self, file: &FileCore, block: Block) -> Result<(File, u64), Error> {
+        match self.through {
+            Some(private) => private.place(file, block),
+            None => file.place(block),
+        }
+    }
+}
+
+impl Core {
+    /// The page `block` of `file`, pinned and latched in `mode`, if it is in memory and nothing is
+    /// in the way.
+    #[inline(always)]
+    pub(crate) fn hit(
+        &self,
+        file: &FileCore,
+        block: Block,
+        mode: Mode,
+        strategy: &AccessStrategy,
+    ) -> Option<(&Frame, FrameIndex)> {
+        let found = self.cache.hit(file, block, mode, strategy)?;
+        self.counters.hit(strategy.kind());
+        Some(found)
+    }
+}
+
+impl Disk for Core {
+    type File = FileCore;
+    type Reader<'a> = Reader<'a>;
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    fn file(&self, id: FileId) -> Option<Arc<FileCore>> {
+        self.files.get(id)
+    }
+
+    fn tablespace(&self, file: &FileCore) -> usize {
+        Arc::as_ptr(&file.space).addr()
+    }
+
+    fn missed(
+        &self,
+        _file: &FileCore,
+        block: Block,
+        strategy: &AccessStrategy,
+        reader: Reader<'_>,
+    ) {
+        if let Some((core, file)) = reader.detect {
+            core.follow(file, block, strategy);
+        }
+    }
+
+    fn read(
+        &self,
+        file: &FileCore,
+        block: Block,
+        loading: &mut Loading<'_>,
+        kind: StrategyKind,
+        reader: Reader<'_>,
+    ) -> Result<(), Error> {
+        let (segment, offset) = reader.place(file, block)?;
+        self.counters.count(kind, Event::Miss);
+        self.counters.count(kind, Event::Reads);
+        let start = self.clock.now();
+        let lease = self.memory.lend(loading);
+        let done = file.space.lone.submit(Request::read(&segment, offset, vec![lease])).wait();
+        for lease in done.leases {
+            self.memory.take_back(loading, lease);
+        }
+        let took = self.clock.now().saturating_sub(start);
+        self.counters.waited(Wait::Read, took);
+        if let Some(cell) = reader.took {
+            cell.set(took);
+        }
+        if let Err(error) = done.result {
+            self.counters.count(kind, Event::ReadErrors);
+            return Err(file.space.failure(Op::Read, error));
+        }
+        self.counters.add(kind, Event::BytesRead, self.page_bytes() as u64);
+        let page = self.memory.bytes_mut(loading);
+        file.checksum.verify(page, block, file.zero_pages).map_err(|mismatch| {
+            self.counters.count(kind, Event::CorruptPages);
+            Error::Corrupt {
+                file: Arc::clone(&file.path),
+                block,
+                expected: mismatch.expected,
+                found: mismatch.found,
+                all_zeroes: mismatch.all_zeroes,
+            }
+        })
+    }
+
+    fn zero(&self, loading: &mut Loading<'_>) {
+        self.memory.bytes_mut(loading).fill(0);
+    }
+
+    fn drive(&self, file: &FileCore, carrier: u8, done: &dyn Fn() -> bool) {
+        file.space.carrier(carrier).wait_until(done);
+    }
+
+    fn write_page(
+        &self,
+        tag: PageTag,
+        frame: FrameIndex,
+        kind: StrategyKind,
+    ) -> Result<bool, Error> {
+        Core::write_page(self, tag, frame, kind)
+    }
+
+    fn is_logged(&self, lsn: Lsn) -> bool {
+        self.wal.as_ref().is_none_or(|wal| lsn <= wal.flushed())
+    }
+
+    fn short_of_frames(&self, met_dirty: bool) {
+        if met_dirty {
+            self.wakeup.ring();
+        } else {
+            self.wakeup.allocated();
+        }
+    }
+
+    fn pause(&self, pause: Duration) {
+        self.spaces.iter().for_each(|space| space.poll());
+        thread::sleep(pause);
+    }
+}

@@ -1,0 +1,137 @@
+//! What the pool knows of a file of pages.
+//!
+//! A file is a row of pages, perhaps cut into segments. It stays open in the pool until it is closed
+//! or dropped, whether or not anyone has a handle: its pages may be dirty.
+
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use forebay_io::File;
+use forebay_lookahead::Detector;
+
+use super::segments::Segments;
+use crate::cache::file::CachedFile;
+use crate::error::Error;
+use crate::store::checksum::{Checksum, ZeroPages};
+use crate::store::tablespace::Space;
+use crate::tag::Block;
+
+/// Most blocks in a file: block numbers are 32 bits, and a count has to fit as well.
+pub(crate) const BLOCKS_MAX: u64 = Block::MAX as u64;
+
+/// Readaheads of the kernel that a scan has to go over to be left to it: then what it reads too much is at
+/// most an eighth.
+const READAHEADS_MIN: u64 = 8;
+
+/// What Linux sets where nobody else does, in bytes. Source: VM_READAHEAD_PAGES in linux/mm.h.
+const KERNEL_READAHEAD_USUAL: u64 = 128 << 10;
+
+/// What the pool knows of an open file.
+pub(crate) struct FileCore {
+    pub(super) cached: CachedFile,
+    pub(crate) space: Arc<Space>,
+    pub(crate) name: String,
+    /// The real path, links followed, when it was opened.
+    pub(super) place: PathBuf,
+    pub(crate) checksum: Checksum,
+    pub(crate) zero_pages: ZeroPages,
+    pub(super) read_only: bool,
+    pub(super) segments: Segments,
+    /// Sequences among the misses of plain reads.
+    pub(crate) detector: Mutex<Detector>,
+    /// What has been done to the file that only a sync makes durable: writes, changes of its size.
+    pub(super) changes: AtomicU64,
+    /// As many of them are durable.
+    pub(super) changes_synced: AtomicU64,
+}
+
+/// What the cache knows of it is read as its own.
+impl Deref for FileCore {
+    type Target = CachedFile;
+
+    #[inline]
+    fn deref(&self) -> &CachedFile {
+        &self.cached
+    }
+}
+
+impl FileCore {
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if !self.read_only {
+            return Ok(());
+        }
+        Err(Error::ReadOnly { file: Arc::clone(&self.path) })
+    }
+
+    /// The segment that holds `block`, and the byte offset there.
+    pub(crate) fn place(&self, block: Block) -> Result<(File, u64), Error> {
+        self.segments.place(block)
+    }
+
+    /// The number of the segment that holds `block`.
+    pub(crate) fn segment(&self, block: Block) -> usize {
+        self.segments.number(block)
+    }
+
+    /// Blocks from `block` to the end of its segment.
+    pub(crate) fn run_length_max(&self, block: Block) -> usize {
+        self.segments.run_length_max(block)
+    }
+
+    /// Fewest blocks of a scan that may be left to the kernel, which reads on by up to its readahead behind
+    /// the last of them.
+    pub(crate) fn scan_blocks_min(&self) -> u64 {
+        let readahead = || self.place(0).ok().and_then(|(file, _)| file.kernel_readahead());
+        let readahead = self.space.kernel_readahead(readahead).unwrap_or(KERNEL_READAHEAD_USUAL);
+        (readahead * READAHEADS_MIN).div_ceil(self.space.page_bytes())
+    }
+
+    /// Something was done to the file that only a sync makes durable. Said before anybody may take it for
+    /// done.
+    pub(crate) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// What a sync that is submitted after this makes durable, for [`FileCore::synced`].
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// As [`FileCore::changes`]; `None` when all of that is durable.
+    pub(crate) fn unsynced(&self) -> Option<u64> {
+        let changes = self.changes();
+        (changes > self.changes_synced.load(Ordering::SeqCst)).then_some(changes)
+    }
+
+    /// A sync that was submitted after so many changes has ended well.
+    pub(crate) fn synced(&self, changes: u64) {
+        self.changes_synced.fetch_max(changes, Ordering::SeqCst);
+        self.space.torn.synced(self.id, changes);
+    }
+
+    /// The segment of that number, from 0, if there is one.
+    pub(crate) fn segment_file(&self, number: usize) -> Option<File> {
+        self.segments.get(number)
+    }
+
+    /// All segments, for syncing.
+    pub(crate) fn segment_files(&self) -> Vec<File> {
+        self.segments.all()
+    }
+}
+
+impl std::fmt::Debug for FileCore {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("FileCore")
+            .field("id", &self.id)
+            .field("path", &self.path)
+            .field("blocks", &self.blocks())
+            .finish_non_exhaustive()
+    }
+}

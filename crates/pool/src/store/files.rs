@@ -1,0 +1,336 @@
+//! The registry: which files are open, by number and by place.
+//!
+//! A file is known by its real path, links followed, so that no two spellings of a name (`a/b`,
+//! `a//b`, through a link, or through a tablespace inside another) give two caches of one file.
+//!
+//! Invariants:  [REG-2] files' numbers have 31 bits, and none is given twice
+//!              [REG-1] a file on disk is open once in a pool
+//! Concurrency: looked up by whoever evicts or writes a page; changed by opening, closing, dropping.
+//!              `places` is also the right to open: a file is opened by one thread at a time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use forebay_io::OpenOptions;
+use forebay_lookahead::Detector;
+
+use super::file::{BLOCKS_MAX, FileCore};
+use super::segments::{Segments, directory};
+use crate::api::options::FileOptions;
+use crate::cache::file::CachedFile;
+use crate::cache::table::PageTable;
+use crate::error::Error;
+use crate::store::checksum::Checksum;
+use crate::store::tablespace::Space;
+use crate::store::torn::DOUBLE_WRITE_NAME;
+use crate::tag::FileId;
+
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    by_id: RwLock<BTreeMap<FileId, Arc<FileCore>>>,
+    places: Mutex<Places>,
+    next: AtomicU32,
+    /// By number, of every file that was ever open: the number of its tablespace. A checkpoint that sorts
+    /// by tablespaces has to be told the same of a file each time, also when the file has gone since.
+    tablespaces: RwLock<Vec<u16>>,
+}
+
+/// Which file is where, and whether any more may be opened.
+#[derive(Debug, Default)]
+struct Places {
+    by_path: HashMap<PathBuf, FileId>,
+    closed: bool,
+}
+
+impl Files {
+    /// Lets no file be opened any more, if none is open. Decided under the right to open, so that
+    /// no file slips in between.
+    pub(crate) fn shut_if_empty(&self) -> bool {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_id = self.by_id.read().unwrap_or_else(PoisonError::into_inner);
+        places.closed |= by_id.is_empty();
+        places.closed
+    }
+
+    pub(crate) fn get(&self, id: FileId) -> Option<Arc<FileCore>> {
+        self.by_id.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<FileCore>> {
+        self.by_id.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// The first file after that of number `id`, or of all, for which `which` holds.
+    pub(crate) fn next_after(
+        &self,
+        id: Option<FileId>,
+        which: impl Fn(&FileCore) -> bool,
+    ) -> Option<Arc<FileCore>> {
+        let by_id = self.by_id.read().unwrap_or_else(PoisonError::into_inner);
+        let after = id.map_or(Bound::Unbounded, Bound::Excluded);
+        by_id.range((after, Bound::Unbounded)).map(|(_, file)| file).find(|it| which(it)).cloned()
+    }
+
+    /// The number of the tablespace that the file is in, or was in.
+    pub(crate) fn tablespace(&self, id: FileId) -> usize {
+        let tablespaces = self.tablespaces.read().unwrap_or_else(PoisonError::into_inner);
+        tablespaces.get(id.get() as usize).copied().unwrap_or(0).into()
+    }
+
+    /// Opens the file `name` in `space`, the tablespace of that number, or gives the one that is open already.
+    pub(crate) fn open(
+        &self,
+        (number, space): (usize, &Arc<Space>),
+        name: &str,
+        page_bytes: usize,
+        checksum: Checksum,
+        options: &FileOptions,
+    ) -> Result<Arc<FileCore>, Error> {
+        let name = &check_name(name, space.segment_bytes.is_some())?;
+        check_options(options)?;
+        let path = space.directory.join(name);
+        let mut places = loop {
+            let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            if places.closed {
+                return Err(Error::Closed);
+            }
+            let place = space.volume.canonicalize(&path).ok();
+            // What is not there has none, but may be open: somebody has removed it since.
+            let there = place.clone().or_else(|| {
+                let above = space.volume.canonicalize(directory(&path)).ok()?;
+                Some(above.join(path.file_name()?))
+            });
+            let open = there.and_then(|there| self.get(*places.by_path.get(&there)?));
+            let Some(file) = open else {
+                break places;
+            };
+            if matches!(file.check_open_now(), Some(Ok(()))) {
+                if place.is_none() {
+                    let what = "file of this name, which is no longer in its directory";
+                    return Err(Error::OpenOtherwise { file: Arc::clone(&file.path), what });
+                }
+                return same(file, space, checksum, options);
+            }
+            // Somebody is closing or dropping it: wait for the end of that.
+            drop(places);
+            file.wait_resized();
+        };
+        let file = self.open_new(space, name, page_bytes, checksum, options)?;
+        let file = Arc::new(file);
+        let before = places.by_path.insert(file.place.clone(), file.id);
+        assert!(before.and_then(|id| self.get(id)).is_none(), "[REG-1] {path:?} is open twice");
+        let mut tablespaces = self.tablespaces.write().unwrap_or_else(PoisonError::into_inner);
+        // Files get their numbers one by one, under the right to open.
+        tablespaces.resize(file.id.get() as usize + 1, number as u16);
+        drop(tablespaces);
+        let mut by_id = self.by_id.write().unwrap_or_else(PoisonError::into_inner);
+        by_id.insert(file.id, Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn open_new(
+        &self,
+        space: &Arc<Space>,
+        name: &str,
+        page_bytes: usize,
+        checksum: Checksum,
+        options: &FileOptions,
+    ) -> Result<FileCore, Error> {
+        let path = space.directory.join(name);
+        let open = OpenOptions::new().create(options.create).create_new(options.create_new);
+        let segments = Segments::open(
+            &space.volume,
+            path.clone(),
+            page_bytes,
+            space.segment_bytes,
+            space.cache,
+            options.read_only,
+            &open,
+        )?;
+        if !options.read_only {
+            space.torn.check_segments(&segments.all(), page_bytes)?;
+        }
+        // Also of a file that was there already: whoever made it may not have come to this, or may have
+        // been told that it failed.
+        let sync_directory = !options.read_only;
+        #[cfg(forebay_bug)]
+        let sync_directory = sync_directory && !forebay_io::bug::is_planted("skip_directory_sync");
+        if sync_directory {
+            space.volume.sync_directory(directory(&path))?;
+        }
+        let place = space.volume.canonicalize(&path)?;
+        let path: Arc<Path> = path.into();
+        let (len, page) = (segments.len()?, page_bytes as u64);
+        if !len.is_multiple_of(page) && !options.ignore_partial_page {
+            return Err(Error::PartialPage { file: path, len, page_bytes: page });
+        }
+        if len / page > BLOCKS_MAX {
+            return Err(Error::Io(forebay_io::Error::TooLarge { file: path, end: len }));
+        }
+        let id = FileId(self.next.fetch_add(1, Ordering::Relaxed));
+        // The highest bit is for checkpoints, see `Pages`.
+        assert!(id.0 < 1 << 31, "[REG-2] a pool opens fewer than 2^31 files in its life");
+        Ok(FileCore {
+            cached: CachedFile::new(
+                id,
+                path,
+                PageTable::with_images(space.torn.has_images()),
+                len / page,
+            ),
+            space: Arc::clone(space),
+            name: name.to_owned(),
+            place,
+            checksum,
+            zero_pages: options.zero_pages,
+            read_only: options.read_only,
+            segments,
+            detector: Mutex::new(Detector::default()),
+            // A file that was just made, or extended by somebody who then died, is not durable.
+            changes: AtomicU64::new(1),
+            changes_synced: AtomicU64::new(0),
+        })
+    }
+
+    /// Forgets a file that is closed or dropped, after `finish`: until then nobody opens anew what
+    /// is still there under its name.
+    pub(super) fn forget(
+        &self,
+        file: &FileCore,
+        finish: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let finished = finish();
+        file.space.torn.forget(file.id);
+        if places.by_path.get(&file.place) == Some(&file.id) {
+            places.by_path.remove(&file.place);
+        }
+        self.by_id.write().unwrap_or_else(PoisonError::into_inner).remove(&file.id);
+        finished
+    }
+}
+
+/// An open file can be opened again only in the same way.
+fn same(
+    file: Arc<FileCore>,
+    space: &Arc<Space>,
+    checksum: Checksum,
+    options: &FileOptions,
+) -> Result<Arc<FileCore>, Error> {
+    if options.create_new {
+        let source = forebay_io::OsError::from_raw(17); // EEXIST
+        return Err(Error::Io(forebay_io::Error::Open { file: Arc::clone(&file.path), source }));
+    }
+    let differs = [
+        (!Arc::ptr_eq(&file.space, space), "tablespace"),
+        (file.read_only != options.read_only, "access (read-only or not)"),
+        (file.checksum != checksum, "checksum"),
+        (file.zero_pages != options.zero_pages, "rule for pages of zeroes"),
+    ];
+    match differs.into_iter().find(|(differs, _)| *differs) {
+        None => Ok(file),
+        Some((_, what)) => Err(Error::OpenOtherwise { file: Arc::clone(&file.path), what }),
+    }
+}
+
+/// A name stays inside its tablespace, and is no other file's. Gives it without needless parts.
+fn check_name(name: &str, segmented: bool) -> Result<String, Error> {
+    let refused = |expected: &str| Error::Setting {
+        setting: "the name of a file",
+        value: format!("{name:?}"),
+        expected: expected.to_owned(),
+    };
+    let mut parts = Vec::new();
+    for part in Path::new(name).components() {
+        match part {
+            Component::Normal(part) => parts.extend(part.to_str()),
+            Component::CurDir => {}
+            _ => {
+                return Err(refused(
+                    "it should be a relative path inside the tablespace's directory, without `..`",
+                ));
+            }
+        }
+    }
+    let clean = parts.join("/");
+    if clean.is_empty() || name.ends_with('/') {
+        return Err(refused("it should name a file inside the tablespace's directory"));
+    }
+    let own = [crate::store::directory_lock::NAME, DOUBLE_WRITE_NAME];
+    if clean.rsplit('/').next().is_some_and(|last| own.contains(&last)) {
+        return Err(refused("a file of the pool's own has this name; choose another"));
+    }
+    let number = clean.rsplit_once('.').map(|(_, number)| number);
+    let like_segment =
+        number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()));
+    if segmented && like_segment {
+        return Err(refused(
+            "in a tablespace with segments it should not end in a dot and a number: that is how \
+             the segments of other files are named",
+        ));
+    }
+    Ok(clean)
+}
+
+fn check_options(options: &FileOptions) -> Result<(), Error> {
+    if options.read_only && (options.create || options.create_new) {
+        return Err(Error::Setting {
+            setting: "read-only",
+            value: "asked for together with making the file".to_owned(),
+            expected: "open for reading what exists, or make it for writing".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BufferPool, Tablespace};
+
+    #[test]
+    #[cfg_attr(any(loom, shuttle), ignore = "outside a model")]
+    fn a_file_that_has_gone_stays_in_its_tablespace() {
+        let directory = tempfile::tempdir().unwrap();
+        let spaces = ["a", "b"].map(|name| Tablespace::new(name, directory.path().join(name)));
+        let [a, b] = spaces;
+        let pool = BufferPool::builder().frames(8).tablespace(a).tablespace(b).build().unwrap();
+        let options = FileOptions::new().create(true);
+        let files = ["a", "b"]
+            .map(|space| pool.open_file("f", &options.clone().tablespace(space)).unwrap());
+        let numbers = || files.each_ref().map(|file| file.core().files.tablespace(file.id()));
+        assert_eq!(numbers(), [0, 1]);
+        files[1].drop_file().unwrap();
+        assert_eq!(numbers(), [0, 1], "a checkpoint that has noted its pages sorts by it");
+    }
+
+    #[test]
+    fn reg_1_a_name_has_one_spelling() {
+        for name in ["a/b", "a//b", "./a/b", "a/./b"] {
+            assert_eq!(check_name(name, true).unwrap(), "a/b", "[REG-1] {name}");
+        }
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_or_are_taken_are_refused() {
+        for name in [
+            "",
+            "/",
+            "/etc/passwd",
+            "../a",
+            "a/../../b",
+            ".",
+            "a/",
+            "forebay.lock",
+            "in/forebay.lock",
+            "forebay.doublewrite",
+        ] {
+            assert!(check_name(name, false).is_err(), "{name}");
+        }
+        assert!(check_name("t.1", false).is_ok());
+        assert!(check_name("t.1", true).is_err());
+        assert!(check_name("t.v1", true).is_ok());
+    }
+}

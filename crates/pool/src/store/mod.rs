@@ -1,0 +1,11 @@
+//! What is below the cache: files of pages, cut into segments, in tablespaces that may be lost or torn.
+
+pub(crate) mod checksum;
+mod directory_lock;
+pub(crate) mod disk;
+pub(crate) mod file;
+pub(crate) mod files;
+mod resize;
+mod segments;
+pub(crate) mod tablespace;
+pub(crate) mod torn;

@@ -1,0 +1,113 @@
+//! Making files longer, shorter, and gone: on disk, and with that in the cache (`cache::file` says how others are
+//! kept from what goes).
+//!
+//! Concurrency: one thread at a time resizes or closes a file.
+
+use std::ops::Range;
+
+use super::file::{BLOCKS_MAX, FileCore};
+use crate::cache::file::Closing;
+use crate::core::Core;
+use crate::error::Error;
+use crate::tag::Block;
+
+impl FileCore {
+    /// Makes the file longer by `count` blocks of zeroes. Gives the new blocks.
+    pub(crate) fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
+        self.extend_counted(count).map(|(blocks, _)| blocks)
+    }
+
+    /// As [`FileCore::extend`]; also gives how often the file has been resized, this time included.
+    pub(crate) fn extend_counted(&self, count: Block) -> Result<(Range<Block>, u64), Error> {
+        self.check_writable()?;
+        let mut resized = self.resizing();
+        self.check_open()?;
+        self.space.check_sound()?;
+        let from = u64::from(self.blocks());
+        let to = from + u64::from(count);
+        if to > BLOCKS_MAX {
+            let (file, end) = (self.path.clone(), to.saturating_mul(self.segments.page_bytes()));
+            return Err(Error::Io(forebay_io::Error::TooLarge { file, end }));
+        }
+        let extended = self.segments.extend(from, to);
+        self.changed();
+        extended.map_err(|error| match error {
+            Error::Io(error) if error.is_failed_sync() => self.space.sync_failed(error),
+            error => error,
+        })?;
+        self.set_blocks(to);
+        *resized += 1;
+        Ok((from as Block..to as Block, *resized))
+    }
+
+    /// Makes the file `blocks` blocks long, if it is longer.
+    pub(crate) fn truncate(&self, core: &Core, blocks: Block) -> Result<(), Error> {
+        self.check_writable()?;
+        let mut resized = self.resizing();
+        self.check_open()?;
+        self.space.check_sound()?;
+        if blocks >= self.blocks() {
+            return Ok(());
+        }
+        *resized += 1;
+        core.cache.cut(core, self, blocks);
+        let truncated = self.segments.truncate(u64::from(blocks));
+        self.changed();
+        self.space.torn.truncated(self.id, blocks, self.changes());
+        self.table.forget_images_from(blocks);
+        truncated
+    }
+
+    /// Takes back the extension by `block`, if nobody has resized the file since it was counted as
+    /// number `extension`.
+    pub(crate) fn retract(&self, core: &Core, block: Block, extension: u64) -> Result<(), Error> {
+        let mut resized = self.resizing();
+        self.check_open()?;
+        self.space.check_sound()?;
+        if *resized != extension {
+            return Ok(());
+        }
+        *resized += 1;
+        core.cache.cut(core, self, block);
+        let truncated = self.segments.truncate(u64::from(block));
+        self.changed();
+        self.space.torn.truncated(self.id, block, self.changes());
+        self.table.forget_images_from(block);
+        truncated
+    }
+
+    /// Takes the file out of the pool and off the disk.
+    pub(crate) fn drop_file(&self, core: &Core) -> Result<(), Error> {
+        self.check_writable()?;
+        let _right = self.resizing();
+        self.check_open()?;
+        core.cache.drop_pages(core, self);
+        core.files.forget(self, || self.segments.remove())
+    }
+
+    /// Closes the file, which has been written and synced: takes its pages out of the pool.
+    pub(crate) fn close(&self, core: &Core) -> Result<(), Error> {
+        let _right = self.resizing();
+        self.check_open()?;
+        core.cache.evict_all(core, self)?;
+        // From here on nothing is loaded; what was loaded since the first pass goes in a second.
+        let closing = Closing::begin(self);
+        core.cache.evict_all(core, self)?;
+        // What was written since the caller's sync: no checkpoint will know this file any more.
+        let written = !self.is_read_only() && self.unsynced().is_some();
+        if written || self.space.torn.awaits_sync(self.id) {
+            core.sync_file(self)?;
+        }
+        self.give_back_space();
+        closing.succeeded();
+        core.files.forget(self, || Ok(()))
+    }
+
+    /// Gives back the space that is reserved beyond the end, if the filesystem lets it. By who has the right
+    /// to resize, or when nobody has the pool any more.
+    pub(crate) fn give_back_space(&self) {
+        if let Err(error) = self.segments.give_back() {
+            tracing::debug!(%error, "space stays reserved beyond the end of a file");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Tablespaces: where files live, and how they are read and written there.
+//!
+//! A tablespace is a directory with one cache mode, one set of I/O limits and one fate: when a sync
+//! fails in it, nothing more is written to any of its files, because what the device has lost need not
+//! be in the file whose sync told.
+//!
+//! Two queues. A thread that misses one page has nothing else to do than to wait for it, so it reads
+//! with a plain `preadv` of its own; the queue of the best backend is for work that is many requests
+//! at once (reading ahead, cleaning, flushing). A read stream may ask for a backend of its own choosing;
+//! its queue is opened then and kept.
+//!
+//! Whoever waits for a page that was read ahead has to drive the queue that carries the read, so queues
+//! have numbers, which a frame notes while its page is on its way in: the *carrier*.
+//!
+//! Invariants:  [TBS-1] after a failed sync nothing in the tablespace is written or synced
+//!              [TBS-2] a carrier's number leads to one queue as long as the tablespace is open
+//! Source:      PostgreSQL's "fsync errors" (2018).
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use forebay_io::{CacheMode, Io, IoOptions, Kind, Mapping, Op, Prefer, Volume};
+use forebay_lookahead::{Costs, DeviceCosts};
+
+use crate::api::size::Size;
+use crate::error::Error;
+use crate::readahead::stream::winners::Winners;
+use crate::store::directory_lock::DirectoryLock;
+use crate::store::torn::{Opening, Torn, TornPages};
+
+/// Requests in flight in a tablespace that does not say how many: as many as a fast disk has a use
+/// for (a virtual one here is best at 64 to 256 random reads, see results/), and a few large ones beside.
+const QUEUE_DEPTH_DEFAULT: usize = 256;
+
+/// Threads of the `threads` backend, which block one by one: more of them are mostly in each other's way.
+const WORKERS_MAX: usize = 64;
+
+/// The carrier that is the tablespace's own queue; those of chosen backends follow.
+pub(crate) const CARRIER_OWN: u8 = 1;
+
+/// Where files live, as a pool is told.
+#[derive(Debug, Clone)]
+pub struct Tablespace {
+    pub(crate) name: String,
+    pub(crate) directory: PathBuf,
+    pub(crate) cache: Option<CacheMode>,
+    pub(crate) queue_depth: Option<usize>,
+    pub(crate) segment: Option<Size>,
+    pub(crate) io: Option<Io>,
+    pub(crate) volume: Volume,
+    pub(crate) costs: Option<DeviceCosts>,
+    pub(crate) must_exist: bool,
+}
+
+impl Tablespace {
+    /// Files in `directory`, which is made if need be; buffered.
+    pub fn new(name: impl Into<String>, directory: impl Into<PathBuf>) -> Tablespace {
+        Tablespace {
+            name: name.into(),
+            directory: directory.into(),
+            cache: None,
+            queue_depth: None,
+            segment: None,
+            io: None,
+            volume: Volume::system(),
+            costs: None,
+            must_exist: false,
+        }
+    }
+
+    /// Refuse a directory that is not there, rather than make it.
+    #[must_use]
+    pub fn must_exist(mut self, must_exist: bool) -> Self {
+        self.must_exist = must_exist;
+        self
+    }
+
+    /// Past the kernel's page cache, or through it. Default: through it.
+    #[must_use]
+    pub fn cache(mut self, cache: CacheMode) -> Self {
+        self.cache = Some(cache);
+        self
+    }
+
+    /// Most requests of reading ahead, cleaning, flushing and syncing in flight at once, 1 to 32,768.
+    /// Default: 256.
+    #[must_use]
+    pub fn queue_depth(mut self, requests: usize) -> Self {
+        self.queue_depth = Some(requests);
+        self
+    }
+
+    /// Files larger than this are cut into segments `name`, `name.1`, `name.2`, ... of this size.
+    /// Default: never. The same every time a file is opened, or its blocks are not found.
+    #[must_use]
+    pub fn segment_size(mut self, size: impl Into<Size>) -> Self {
+        self.segment = Some(size.into());
+        self
+    }
+
+    /// Reads and writes through this queue alone, such as one over a simulated disk.
+    #[must_use]
+    pub fn io(mut self, io: Io) -> Self {
+        self.io = Some(io);
+        self
+    }
+
+    /// Makes, cuts, removes and syncs its files and directories through this volume, such as that of a
+    /// simulated disk. Default: [`Volume::system`].
+    #[must_use]
+    pub fn volume(mut self, volume: Volume) -> Self {
+        self.volume = volume;
+        self
+    }
+
+    /// What a request and a byte cost on the device, as `forebay lab` measures it; what streams learn
+    /// while they run corrects it. Default: see [`DeviceCosts`].
+    #[must_use]
+    pub fn costs(mut self, costs: DeviceCosts) -> Self {
+        self.costs = Some(costs);
+        self
+    }
+
+    fn depth(&self, defaults: &SpaceDefaults) -> usize {
+        self.queue_depth.or(defaults.queue_depth).unwrap_or(QUEUE_DEPTH_DEFAULT)
+    }
+}
+
+/// A tablespace in use.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) name: Arc<str>,
+    pub(crate) directory: PathBuf,
+    /// Through which everything about its files is done but reading and writing them.
+    pub(crate) volume: Volume,
+    pub(crate) cache: CacheMode,
+    pub(crate) segment_bytes: Option<u64>,
+    /// For one page that a thread waits for.
+    pub(crate) lone: Io,
+    /// For many requests at once.
+    pub(crate) queue: Io,
+    /// Queues of backends that streams have asked for, in the order of [`Kind::ALL`].
+    chosen: [OnceLock<Io>; Kind::ALL.len()],
+    queue_depth: usize,
+    /// The queue was given, and stands for whatever is behind it.
+    only_queue: bool,
+    page_bytes: u32,
+    costs: Mutex<Costs>,
+    /// By which way streams read ahead through the page cache at the least cost.
+    pub(crate) winners: Winners,
+    /// The kernel's readahead, in bytes, as it was when somebody asked first.
+    readahead: OnceLock<Option<u64>>,
+    failed: OnceLock<Arc<forebay_io::Error>>,
+    pub(crate) torn: Torn,
+    /// What a user should know of its opening.
+    pub(crate) notes: Vec<String>,
+    /// `None` once the pool is closed.
+    lock: Mutex<Option<DirectoryLock>>,
+}
+
+/// What the pool says about all tablespaces.
+#[derive(Debug)]
+pub(crate) struct SpaceDefaults {
+    pub(crate) prefer: Prefer,
+    pub(crate) queue_depth: Option<usize>,
+    pub(crate) page_bytes: usize,
+    pub(crate) register: Option<Arc<Mapping>>,
+    pub(crate) torn_pages: TornPages,
+    /// Pages that can be on their way out at once.
+    pub(crate) write_buffers: usize,
+}
+
+impl Space {
+    pub(crate) fn open(asked: &Tablespace, defaults: &SpaceDefaults) -> Result<Space, Error> {
+        let page_bytes = defaults.page_bytes as u64;
+        let segment_bytes = asked.segment.as_ref().map(|size| size.bytes("segment size"));
+        let segment_bytes = segment_bytes.transpose()?;
+        if let Some(bytes) = segment_bytes
+            && (bytes == 0 || !bytes.is_multiple_of(page_bytes))
+        {
+            return Err(Error::Setting {
+                setting: "segment size",
+                value: bytes.to_string(),
+                expected: format!("it should be a multiple of the page size, {page_bytes}"),
+            });
+        }
+        if !asked.must_exist {
+            asked.volume.make_directory(&asked.directory)?;
+        }
+        // Absolute from here on: the process may change its working directory.
+        let directory = asked.volume.canonicalize(&asked.directory)?;
+        let lock = DirectoryLock::take(&directory)?;
+        let cache = asked.cache.unwrap_or_default();
+        let (lone, queue) = match &asked.io {
+            Some(io) => (io.clone(), io.clone()),
+            None => queues(asked, defaults, cache)?,
+        };
+        let opening = Opening {
+            volume: &asked.volume,
+            directory: &directory,
+            cache,
+            lone: &lone,
+            queue: &queue,
+            page_bytes: defaults.page_bytes,
+            write_buffers: defaults.write_buffers,
+        };
+        let (torn, notes) = Torn::open(defaults.torn_pages, &opening)?;
+        Ok(Space {
+            name: asked.name.as_str().into(),
+            directory,
+            volume: asked.volume.clone(),
+            cache,
+            segment_bytes,
+            lone,
+            queue,
+            chosen: Default::default(),
+            queue_depth: asked.depth(defaults),
+            only_queue: asked.io.is_some(),
+            page_bytes: defaults.page_bytes as u32,
+            costs: Mutex::new(Costs::new(asked.costs.unwrap_or_default())),
+            winners: Winners::default(),
+            readahead: OnceLock::new(),
+            failed: OnceLock::new(),
+            torn,
+            notes,
+            lock: Mutex::new(Some(lock)),
+        })
+    }
+
+    /// Most requests in flight.
+    pub(crate) fn depth(&self) -> usize {
+        if self.only_queue { self.queue.queue_depth() } else { self.queue_depth }
+    }
+
+    /// The queue with that number; see [`Space::carrier_of`].
+    pub(crate) fn carrier(&self, number: u8) -> &Io {
+        match number {
+            CARRIER_OWN => &self.queue,
+            number => {
+                let chosen = self.chosen.get(usize::from(number - CARRIER_OWN - 1));
+                chosen.and_then(OnceLock::get).expect("[TBS-2] a carrier is open")
+            }
+        }
+    }
+
+    /// The number of the queue to read ahead by: the tablespace's own, or that of the backend that
+    /// somebody insists on, opened if need be.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when that backend does not work here.
+    pub(crate) fn carrier_of(&self, prefer: Prefer) -> Result<u8, Error> {
+        let kind = match prefer {
+            Prefer::Only(kind) if kind != self.queue.kind() => kind,
+            _ => return Ok(CARRIER_OWN),
+        };
+        if self.only_queue {
+            return Err(Error::Setting {
+                setting: "the backend of a stream",
+                value: kind.to_string(),
+                expected: format!(
+                    "tablespace {} reads by the queue it was given, which is {}; leave it out",
+                    self.name,
+                    self.queue.kind()
+                ),
+            });
+        }
+        let place = Kind::ALL.iter().position(|it| *it == kind).unwrap_or_default();
+        if self.chosen[place].get().is_none() {
+            let io = Io::open(&queue_options(prefer, self.cache, self.queue_depth, None))?;
+            // If another thread was first, this one is closed again.
+            let _ = self.chosen[place].set(io);
+        }
+        Ok(CARRIER_OWN + 1 + place as u8)
+    }
+
+    /// The device, kept busy, took so long for so many requests of so many bytes in all.
+    pub(crate) fn observe(&self, requests: u32, bytes: u64, busy: Duration) {
+        self.costs().observe(requests, bytes, busy);
+    }
+
+    /// Most blocks to read through rather than make another request.
+    pub(crate) fn gap_blocks(&self) -> u32 {
+        self.costs().gap_blocks(self.page_bytes)
+    }
+
+    /// What requests and bytes cost on the device, as far as it is known by now.
+    pub(crate) fn device_costs(&self) -> DeviceCosts {
+        self.costs().now()
+    }
+
+    pub(crate) fn page_bytes(&self) -> u64 {
+        u64::from(self.page_bytes)
+    }
+
+    /// How far the kernel reads ahead in this tablespace, in bytes, which `ask` finds out once; `None` where
+    /// the system does not tell.
+    pub(crate) fn kernel_readahead(&self, ask: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        *self.readahead.get_or_init(ask)
+    }
+
+    fn costs(&self) -> MutexGuard<'_, Costs> {
+        // Whatever a panic left there: it is only an estimate.
+        self.costs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn carriers(&self) -> impl Iterator<Item = &Io> {
+        std::iter::once(&self.queue).chain(self.chosen.iter().filter_map(OnceLock::get))
+    }
+
+    /// Takes in what has been read ahead by now.
+    pub(crate) fn poll(&self) {
+        self.carriers().filter(|io| io.in_flight() > 0).for_each(Io::poll);
+    }
+
+    /// Waits for everything that is being read ahead or written.
+    pub(crate) fn drain(&self) {
+        self.carriers().for_each(Io::drain);
+    }
+
+    /// Lets others have the directory.
+    pub(crate) fn unlock(&self) {
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Refuses once a sync has failed.
+    pub(crate) fn check_sound(&self) -> Result<(), Error> {
+        match self.failed.get() {
+            None => Ok(()),
+            Some(first) => {
+                Err(Error::Failed { tablespace: Arc::clone(&self.name), first: Arc::clone(first) })
+            }
+        }
+    }
+
+    /// A sync failed: the tablespace is failed from now on ([TBS-1]).
+    pub(crate) fn sync_failed(&self, error: forebay_io::Error) -> Error {
+        let first = match error {
+            forebay_io::Error::Failed { first } => first,
+            other => Arc::new(other),
+        };
+        let first = Arc::clone(self.failed.get_or_init(|| first));
+        tracing::error!(tablespace = %self.name, error = %first, "a sync failed");
+        Error::Failed { tablespace: Arc::clone(&self.name), first }
+    }
+
+    /// The error of a request, as the pool's callers see it.
+    pub(crate) fn failure(&self, op: Op, error: forebay_io::Error) -> Error {
+        match error {
+            error @ forebay_io::Error::Failed { .. } if op != Op::Read => self.sync_failed(error),
+            error => Error::Io(error),
+        }
+    }
+}
+
+fn queues(
+    asked: &Tablespace,
+    defaults: &SpaceDefaults,
+    cache: CacheMode,
+) -> Result<(Io, Io), Error> {
+    let depth = asked.depth(defaults);
+    let register = defaults.register.clone();
+    let queue = Io::open(&queue_options(defaults.prefer, cache, depth, register))?;
+    let lone = Io::open(&IoOptions {
+        prefer: Prefer::Only(Kind::Sync),
+        cache,
+        // Every thread that misses has one request here, and none should wait for another.
+        queue_depth: 32_768,
+        // Whoever submits here waits at once: a hint would only be one system call more.
+        advise: false,
+        ..IoOptions::default()
+    })?;
+    Ok((lone, queue))
+}
+
+fn queue_options(
+    prefer: Prefer,
+    cache: CacheMode,
+    queue_depth: usize,
+    register: Option<Arc<Mapping>>,
+) -> IoOptions {
+    let workers = queue_depth.min(WORKERS_MAX);
+    IoOptions { prefer, cache, queue_depth, workers, register, advise: true }
+}

@@ -1,0 +1,267 @@
+//! Pages on their way into the double-write file: room taken, groups written, the file synced.
+
+use std::sync::{Arc, PoisonError};
+
+use forebay_io::{Completed, Op, Request};
+
+use super::format::{Entry, GroupHeader};
+use super::ring::{Groups, Obstacle, Table};
+use super::{Desk, DoubleWrite, Slot, carry_out, ended, wait};
+use crate::cache::Disk as _;
+use crate::core::Core;
+use crate::error::Error;
+use crate::observe::stats::{PoolEvent, Wait};
+use crate::store::checksum::Checksum;
+use crate::store::file::FileCore;
+use crate::store::tablespace::Space;
+use crate::store::torn::protect::Waiting;
+use crate::writeback::Copy;
+
+impl DoubleWrite {
+    /// Puts copies of pages of one file here and gives each its slot; adds their groups to `kept`, all of
+    /// which [`DoubleWrite::seal`] makes durable. False when there is no room and the caller must not wait
+    /// for it.
+    ///
+    /// # Errors
+    /// What writing failed with, or the sync of a file to make room; [`Error::Unprotected`].
+    pub(in crate::store::torn) fn keep(
+        &self,
+        core: &Core,
+        file: &FileCore,
+        copies: &mut [Copy<'_>],
+        waiting: Waiting,
+        kept: &mut Groups,
+    ) -> Result<bool, Error> {
+        let Some((reserved, table)) = self.reserve(core, file, copies, waiting)? else {
+            return Ok(false);
+        };
+        core.waiting(Wait::Write, || self.write(file, copies, reserved.groups, &table))?;
+        let groups = reserved.keep();
+        for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
+            for (slot, copy) in (0..).zip(copies) {
+                copy.put_in_slot(Slot { group: group as u8, slot });
+            }
+        }
+        kept.add(groups);
+        Ok(true)
+    }
+
+    /// Makes durable what has been put into these groups.
+    ///
+    /// # Errors
+    /// [`Error::Failed`]: the tablespace has failed.
+    pub(in crate::store::torn) fn seal(
+        &self,
+        core: &Core,
+        space: &Space,
+        groups: Groups,
+    ) -> Result<(), Error> {
+        if groups.count() > 0 {
+            core.waiting(Wait::Sync, || self.sync(space))?;
+            self.state().ring.protected(groups);
+        }
+        Ok(())
+    }
+
+    /// Takes groups for a batch, having files synced while there are none. Gives them, and the table for
+    /// their headers.
+    fn reserve(
+        &self,
+        core: &Core,
+        file: &FileCore,
+        copies: &[Copy<'_>],
+        waiting: Waiting,
+    ) -> Result<Option<(Reserved<'_>, Table)>, Error> {
+        let Some(_turn) = self.turn(waiting) else {
+            return Ok(None);
+        };
+        loop {
+            let mut state = self.state();
+            let obstacle = loop {
+                let blocks = copies.iter().map(Copy::block);
+                match state.ring.take(file.id, blocks) {
+                    Ok(groups) => {
+                        let table = state.ring.table();
+                        return Ok(Some((Reserved { of: self, groups }, table)));
+                    }
+                    Err(Obstacle::Writes) if waiting == Waiting::ForWrites => {
+                        state = wait(&self.changed, state);
+                    }
+                    Err(obstacle) => break obstacle,
+                }
+            };
+            let pages = state.ring.failed_pages();
+            drop(state);
+            match obstacle {
+                Obstacle::Sync(id) => match core.files.get(id) {
+                    Some(file) => core.waiting(Wait::Sync, || self.sync_file(core, &file))?,
+                    None => self.forget(id),
+                },
+                Obstacle::Writes => return Ok(None),
+                Obstacle::Failures => {
+                    let tablespace = Arc::clone(&file.space.name);
+                    return Err(Error::Unprotected { tablespace, pages });
+                }
+            }
+        }
+    }
+
+    /// Syncs a file to make room, as the only thread that does: it has the turn. As [`Core::sync_file`]
+    /// does, but without asking for memory.
+    fn sync_file(&self, core: &Core, file: &FileCore) -> Result<(), Error> {
+        file.space.check_sound()?;
+        let changes = file.changes();
+        let desk = || self.room_desk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = desk().take().expect("[DWR-1] one thread makes room at a time");
+        let mut synced = Ok(());
+        let segments = (0..).map_while(|number| file.segment_file(number));
+        for segment in segments {
+            core.counters.count_pool(PoolEvent::Syncs);
+            let done = carry_out(&mut batch, Request::sync_data(&segment));
+            if let Err(error) = done.result {
+                core.counters.count_pool(PoolEvent::SyncErrors);
+                synced = Err(file.space.sync_failed(error));
+                break;
+            }
+        }
+        *desk() = Some(batch);
+        synced?;
+        file.synced(changes);
+        Ok(())
+    }
+
+    /// Waits for the right to take groups. `None` when others are before and the caller must not wait.
+    fn turn(&self, waiting: Waiting) -> Option<Turn<'_>> {
+        let mut state = self.state();
+        let mine = state.turn_next;
+        if state.turn_now != mine && waiting == Waiting::Never {
+            return None;
+        }
+        state.turn_next += 1;
+        while state.turn_now != mine {
+            state = wait(&self.changed, state);
+        }
+        Some(Turn(self))
+    }
+
+    /// Writes each group's header and pages in one request.
+    fn write(
+        &self,
+        file: &FileCore,
+        copies: &mut [Copy<'_>],
+        groups: Groups,
+        table: &Table,
+    ) -> Result<(), Error> {
+        for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
+            let mut desk = self.desk(group);
+            let request = self.request(file, copies, group, table, &mut desk);
+            desk.batch.stage(request);
+            desk.batch.start();
+            self.put_back(group, desk);
+        }
+        let mut result = Ok(());
+        for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
+            let mut desk = self.desk(group);
+            let Completed { mut leases, result: written } = ended(&mut desk.batch);
+            for (copy, lease) in copies.iter_mut().zip(leases.drain(1..)) {
+                copy.give_back(lease);
+            }
+            desk.header = leases.pop();
+            desk.leases = leases;
+            self.put_back(group, desk);
+            let written = written.map_err(|error| file.space.failure(Op::Write, error));
+            result = result.and(written);
+        }
+        result
+    }
+
+    fn request(
+        &self,
+        file: &FileCore,
+        copies: &mut [Copy<'_>],
+        group: usize,
+        table: &Table,
+        desk: &mut Desk,
+    ) -> Request {
+        let Checksum::Crc32c { offset } = file.checksum else {
+            panic!("[DBW-1] a page without a checksum cannot be told from a torn one");
+        };
+        let it = GroupHeader {
+            group: group as u32,
+            number: table.0[group].0,
+            checksum_offset: offset as u32,
+            segment_bytes: file.space.segment_bytes.unwrap_or(0),
+            table: *table,
+            name: &*file.name,
+        };
+        let entries = copies.iter().map(|copy| {
+            let sum = *copy.bytes()[offset..].first_chunk().expect("[CHK-1] checked at opening");
+            Entry { block: copy.block(), sum: u32::from_le_bytes(sum) }
+        });
+        let mut header = desk.header.take().expect("[DWR-1] a group has one user");
+        it.encode(entries, &mut header);
+        let mut leases = std::mem::take(&mut desk.leases);
+        leases.push(header);
+        leases.extend(copies.iter_mut().map(Copy::lend));
+        Request::write(&self.file, self.head.group_offset(group), leases)
+    }
+
+    /// Returns when a sync that began after this thread's writes has ended well: its own or another's.
+    fn sync(&self, space: &Space) -> Result<(), Error> {
+        let mut state = self.state();
+        state.written += 1;
+        let mine = state.written;
+        while state.synced < mine {
+            if state.syncing {
+                state = wait(&self.changed, state);
+                continue;
+            }
+            state.syncing = true;
+            let covered = state.written;
+            drop(state);
+            let done = self.sync_now();
+            state = self.state();
+            let alone = std::mem::take(&mut state.syncing);
+            assert!(alone, "[DBW-2] two threads sync the double-write file at once");
+            self.changed.notify_all();
+            match done {
+                Ok(()) => state.synced = state.synced.max(covered),
+                Err(error) => return Err(space.sync_failed(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Groups that are taken and whose pages are not durable in them yet; given back when dropped.
+struct Reserved<'a> {
+    of: &'a DoubleWrite,
+    groups: Groups,
+}
+
+impl Reserved<'_> {
+    fn keep(self) -> Groups {
+        let groups = self.groups;
+        std::mem::forget(self);
+        groups
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        // In a panic the kernel may still be writing there: then nobody is to have them again.
+        let lost = std::thread::panicking();
+        self.of
+            .change(|ring| if lost { ring.lose(self.groups) } else { ring.release(self.groups) });
+    }
+}
+
+/// The right to take groups.
+struct Turn<'a>(&'a DoubleWrite);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.state().turn_now += 1;
+        self.0.changed.notify_all();
+    }
+}

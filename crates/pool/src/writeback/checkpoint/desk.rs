@@ -1,0 +1,399 @@
+//! The desk of checkpoints: where they are asked for, watched and waited for.
+//!
+//! One checkpoint runs at a time. Whoever asks while one is under way asks for the next: its redo point
+//! has to lie after the asking. All who ask before that begins share it, and the most urgent of them
+//! says how fast it goes; one who wants it now hurries the one under way as well, for it stands before.
+//!
+//! Invariants:  [DSK-1] everyone who asks is answered: with a checkpoint that began after the asking, or
+//!              with an error
+//! Concurrency: any thread; the lock is never held across I/O.
+//! Source:      PostgreSQL's RequestCheckpoint for who shares what.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::report::{CheckpointReport, Phase, Progress, Trigger};
+use crate::api::options::CheckpointOptions;
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::tag::Lsn;
+
+type Answer = Result<CheckpointReport, Error>;
+
+/// A checkpoint that was asked for.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) options: CheckpointOptions,
+    pub(super) trigger: Trigger,
+    outcome: Arc<Outcome>,
+}
+
+/// What will have come of it.
+#[derive(Debug, Default)]
+struct Outcome {
+    answer: Mutex<Option<Answer>>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    asked: Option<Ask>,
+    running: Option<Arc<Outcome>>,
+    last: Option<Answer>,
+    /// The log has grown by as much as there may be between two checkpoints.
+    log_is_due: bool,
+    stopped: bool,
+}
+
+/// Everything about a pool's checkpoints that several threads see.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    state: Mutex<State>,
+    changed: Condvar,
+    hurried: AtomicBool,
+    /// From this position of the log on a checkpoint is due.
+    log_due: AtomicU64,
+    log_seen: AtomicU64,
+    /// Where recovery begins, as far as this pool knows.
+    redo: AtomicU64,
+    phase: AtomicU8,
+    pages: AtomicU64,
+    pages_done: AtomicU64,
+    files_synced: AtomicU64,
+    /// By the pool's clock, in nanoseconds.
+    started: AtomicU64,
+    clock: Arc<dyn Clock>,
+}
+
+/// Why the checkpoint thread was woken.
+pub(super) enum Call {
+    Asked(Ask),
+    /// One of its own triggers.
+    Due(Trigger),
+    Stop,
+}
+
+impl Desk {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Desk {
+        Desk {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            hurried: AtomicBool::new(false),
+            log_due: AtomicU64::new(u64::MAX),
+            log_seen: AtomicU64::new(0),
+            redo: AtomicU64::new(0),
+            phase: AtomicU8::new(0),
+            pages: AtomicU64::new(0),
+            pages_done: AtomicU64::new(0),
+            files_synced: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            clock,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change leaves the state whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a checkpoint; gives what to wait for.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        options: CheckpointOptions,
+        trigger: Trigger,
+    ) -> Result<Checkpoint, Error> {
+        let mut state = self.state();
+        if state.stopped {
+            return Err(Error::Closed);
+        }
+        let now = options.over.is_none();
+        let outcome = match &mut state.asked {
+            Some(ask) => {
+                ask.options.over = match (ask.options.over, options.over) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    _ => None,
+                };
+                Arc::clone(&ask.outcome)
+            }
+            None => {
+                let outcome = Arc::default();
+                state.asked = Some(Ask { options, trigger, outcome: Arc::clone(&outcome) });
+                outcome
+            }
+        };
+        if now && state.running.is_some() {
+            self.hurried.store(true, Ordering::SeqCst);
+        }
+        drop(state);
+        self.changed.notify_all();
+        Ok(Checkpoint { desk: Arc::clone(self), outcome })
+    }
+
+    /// The log has a record at `lsn`.
+    #[inline]
+    pub(crate) fn log_reached(&self, lsn: Lsn) {
+        if lsn.0 >= self.log_due.load(Ordering::Relaxed) {
+            self.log_is_due(lsn);
+        }
+    }
+
+    #[cold]
+    fn log_is_due(&self, lsn: Lsn) {
+        self.log_due.store(u64::MAX, Ordering::Relaxed);
+        self.log_seen.fetch_max(lsn.0, Ordering::Relaxed);
+        self.state().log_is_due = true;
+        self.changed.notify_all();
+    }
+
+    /// The newest record that made a checkpoint due.
+    pub(super) fn log_seen(&self) -> Lsn {
+        Lsn(self.log_seen.load(Ordering::Relaxed))
+    }
+
+    /// From this position of the log on a checkpoint is due, and not before.
+    pub(super) fn set_log_due(&self, lsn: Lsn) {
+        self.state().log_is_due = false;
+        self.log_due.store(lsn.0, Ordering::Relaxed);
+    }
+
+    /// Sleeps until there is something to do; at most until `due`, by the pool's clock, when an interval
+    /// ends.
+    pub(super) fn wait(&self, due: Option<Duration>) -> Call {
+        let mut state = self.state();
+        loop {
+            if state.stopped {
+                return Call::Stop;
+            }
+            if let Some(ask) = state.asked.take() {
+                state.log_is_due = false;
+                state.running = Some(Arc::clone(&ask.outcome));
+                self.hurried.store(false, Ordering::SeqCst);
+                return Call::Asked(ask);
+            }
+            let rest = due.map(|due| due.saturating_sub(self.clock.now()));
+            let by_log = std::mem::take(&mut state.log_is_due);
+            if by_log || rest == Some(Duration::ZERO) {
+                state.running = Some(Arc::default());
+                self.hurried.store(false, Ordering::SeqCst);
+                return Call::Due(if by_log { Trigger::Log } else { Trigger::Time });
+            }
+            state = match rest {
+                Some(rest) => {
+                    let woken = self.changed.wait_timeout(state, rest);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Rests until `until`, by the pool's clock, unless it is hurried or stopped.
+    pub(super) fn rest(&self, until: Duration) {
+        let mut state = self.state();
+        while !state.stopped && !self.is_hurried() {
+            let rest = until.saturating_sub(self.clock.now());
+            if rest.is_zero() {
+                return;
+            }
+            let woken = self.changed.wait_timeout(state, rest);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// A checkpoint begins, of which nothing is known yet.
+    pub(super) fn begin(&self, started: Duration) {
+        let nanos = u64::try_from(started.as_nanos()).unwrap_or(u64::MAX);
+        self.started.store(nanos, Ordering::Relaxed);
+        self.pages.store(0, Ordering::Relaxed);
+        self.pages_done.store(0, Ordering::Relaxed);
+        self.files_synced.store(0, Ordering::Relaxed);
+        self.enter(Phase::Scanning);
+    }
+
+    pub(super) fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
+    }
+
+    pub(super) fn found(&self, pages: u64) {
+        self.pages.store(pages, Ordering::Relaxed);
+    }
+
+    /// So many pages are dealt with.
+    pub(super) fn settled(&self, pages: u64) {
+        self.pages_done.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    pub(super) fn pages_done(&self) -> u64 {
+        self.pages_done.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn synced_one(&self) {
+        self.files_synced.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn files_synced(&self) -> u64 {
+        self.files_synced.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_hurried(&self) -> bool {
+        self.hurried.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state().stopped
+    }
+
+    pub(super) fn redo(&self) -> Lsn {
+        Lsn(self.redo.load(Ordering::SeqCst))
+    }
+
+    pub(super) fn set_redo(&self, redo: Lsn) {
+        self.redo.store(redo.0, Ordering::SeqCst);
+    }
+
+    /// The checkpoint under way, begun by `ask` or by a trigger, has ended.
+    pub(super) fn end(&self, ask: Option<Ask>, answer: Answer) {
+        self.enter(Phase::Waiting);
+        let mut state = self.state();
+        state.running = None;
+        state.last = Some(answer.clone());
+        drop(state);
+        if let Some(ask) = ask {
+            ask.outcome.tell(answer);
+        }
+    }
+
+    /// What was due by a trigger is not worth a checkpoint.
+    pub(super) fn skip(&self) {
+        self.state().running = None;
+    }
+
+    /// No more checkpoints: who waits for one is told so.
+    pub(crate) fn stop(&self) {
+        let mut state = self.state();
+        state.stopped = true;
+        let asked = state.asked.take();
+        drop(state);
+        self.changed.notify_all();
+        if let Some(ask) = asked {
+            ask.outcome.tell(Err(Error::Closed));
+        }
+    }
+
+    /// No more checkpoints, as the thread that carries them out has ended: also who waits for the one
+    /// under way is told so.
+    pub(super) fn end_all(&self) {
+        self.stop();
+        if let Some(running) = self.state().running.take() {
+            let mut answer = running.answer.lock().unwrap_or_else(PoisonError::into_inner);
+            answer.get_or_insert(Err(Error::Closed));
+            drop(answer);
+            running.ended.notify_all();
+        }
+    }
+
+    /// What came of the last one.
+    pub(crate) fn last(&self) -> Option<Answer> {
+        self.state().last.clone()
+    }
+
+    /// How far the one under way is.
+    pub(crate) fn progress(&self) -> Option<Progress> {
+        let phase = [Phase::Waiting, Phase::Scanning, Phase::Writing, Phase::Syncing]
+            .into_iter()
+            .find(|phase| *phase as u8 == self.phase.load(Ordering::Relaxed))?;
+        if phase == Phase::Waiting {
+            return None;
+        }
+        let started = Duration::from_nanos(self.started.load(Ordering::Relaxed));
+        let pages = self.pages.load(Ordering::Relaxed);
+        Some(Progress {
+            phase,
+            pages,
+            pages_done: self.pages_done().min(pages),
+            files_synced: self.files_synced(),
+            elapsed: self.clock.now().saturating_sub(started),
+        })
+    }
+
+    fn hurry(&self, outcome: &Arc<Outcome>) {
+        let mut state = self.state();
+        let is_it = |it: &Arc<Outcome>| Arc::ptr_eq(it, outcome);
+        let asked = state.asked.as_mut().filter(|ask| is_it(&ask.outcome));
+        let waits = asked.map(|ask| ask.options.over = None).is_some();
+        // If it waits, the one under way stands before it.
+        if state.running.as_ref().is_some_and(|running| waits || is_it(running)) {
+            self.hurried.store(true, Ordering::SeqCst);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+impl Outcome {
+    fn tell(&self, answer: Answer) {
+        let mut place = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(place.is_none(), "[DSK-1] a checkpoint was answered twice");
+        *place = Some(answer);
+        drop(place);
+        self.ended.notify_all();
+    }
+}
+
+/// The progress of a checkpoint that has not begun.
+const AT_FIRST: Progress = Progress {
+    phase: Phase::Waiting,
+    pages: 0,
+    pages_done: 0,
+    files_synced: 0,
+    elapsed: Duration::ZERO,
+};
+
+/// A checkpoint that was asked for. Dropping it does not call it off.
+pub struct Checkpoint {
+    desk: Arc<Desk>,
+    outcome: Arc<Outcome>,
+}
+
+impl Checkpoint {
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// As [`BufferPool::checkpoint`](crate::BufferPool::checkpoint).
+    pub fn wait(&self) -> Result<CheckpointReport, Error> {
+        let answer = self.outcome.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.outcome.ended.wait_while(answer, |answer| answer.is_none());
+        let answer = ended.unwrap_or_else(PoisonError::into_inner);
+        answer.clone().unwrap_or(Err(Error::Closed))
+    }
+
+    /// What came of it, if it has ended.
+    pub fn result(&self) -> Option<Result<CheckpointReport, Error>> {
+        self.outcome.answer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on as fast as the disks take it, whatever it was to be spread over.
+    pub fn hurry(&self) {
+        self.desk.hurry(&self.outcome);
+    }
+
+    /// How far it is; `None` when it has ended.
+    pub fn progress(&self) -> Option<Progress> {
+        let state = self.desk.state();
+        if state.running.as_ref().is_some_and(|running| Arc::ptr_eq(running, &self.outcome)) {
+            drop(state);
+            return Some(self.desk.progress().unwrap_or(AT_FIRST));
+        }
+        let waiting = state.asked.as_ref();
+        let waits = waiting.is_some_and(|ask| Arc::ptr_eq(&ask.outcome, &self.outcome));
+        waits.then_some(AT_FIRST)
+    }
+}
+
+impl fmt::Debug for Checkpoint {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Checkpoint").field("progress", &self.progress()).finish_non_exhaustive()
+    }
+}

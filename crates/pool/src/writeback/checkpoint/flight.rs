@@ -1,0 +1,192 @@
+//! Requests of a checkpoint under way: runs of pages and syncs, on one queue or several.
+//!
+//! One thread looks after all of them and goes on when any has ended. Tablespaces share one queue unless
+//! they were given queues of their own ([`Tablespace::io`](crate::Tablespace::io)); a thread can sleep in
+//! one queue only, so with several it looks at each in turn and rests a moment in between.
+//!
+//! Invariants:  [FLT-1] what is under way has ended before its copies go: of one page two writes are never
+//!              under way at a time
+//!              [CKP-2] nothing is allocated here while a checkpoint runs: lists are used again
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use forebay_io::{Batch, Completed, File, Io, Lease, Request};
+
+use crate::core::Core;
+use crate::store::file::FileCore;
+use crate::writeback::Copy;
+
+/// Between two looks at several queues.
+const REST_MIN: Duration = Duration::from_micros(20);
+const REST_MAX: Duration = Duration::from_millis(1);
+
+/// Pages that leave in one request.
+pub(super) struct Run<'c> {
+    pub(super) lane: usize,
+    pub(super) copies: Vec<Copy<'c>>,
+    pub(super) segment: File,
+    /// In the segment, in bytes.
+    pub(super) offset: u64,
+    /// Should the write be torn, the pages can be repaired.
+    pub(super) kept: bool,
+}
+
+/// What is under way in one place of a queue.
+pub(super) enum UnderWay<'c> {
+    Write(Run<'c>),
+    Sync { lane: usize },
+}
+
+struct Queue<'c> {
+    /// Dropped first, and waits for what is under way ([FLT-1]).
+    batch: Batch,
+    places: Vec<Option<UnderWay<'c>>>,
+}
+
+pub(super) struct Flight<'c> {
+    queues: Vec<Queue<'c>>,
+    /// The queue of each tablespace.
+    queue_of: Vec<usize>,
+    spare_copies: Vec<Vec<Copy<'c>>>,
+    spare_leases: Vec<Vec<Lease>>,
+    /// Requests staged or under way, of each tablespace.
+    requests: Vec<usize>,
+}
+
+impl<'c> Flight<'c> {
+    /// For the tablespaces of `core`, with at most `depth` requests each.
+    pub(super) fn new(core: &'c Core, depth: usize) -> Flight<'c> {
+        let tablespaces = core.spaces.len();
+        let shared = core.checkpoint_queue.as_ref();
+        let (mut ios, mut queue_of): (Vec<&Io>, Vec<usize>) = (Vec::new(), Vec::new());
+        for space in &core.spaces {
+            let io = shared.unwrap_or(&space.queue);
+            let known = ios.iter().position(|it| it.is_same(io));
+            queue_of.push(known.unwrap_or(ios.len()));
+            if known.is_none() {
+                ios.push(io);
+            }
+        }
+        let queues = ios.iter().map(|io| {
+            let places = (depth * tablespaces).min(io.queue_depth());
+            Queue { batch: io.batch(places), places: (0..places).map(|_| None).collect() }
+        });
+        let runs = depth * tablespaces;
+        let room = core.combine_pages;
+        Flight {
+            queues: queues.collect(),
+            queue_of,
+            spare_copies: (0..runs).map(|_| Vec::with_capacity(room)).collect(),
+            spare_leases: (0..runs).map(|_| Vec::with_capacity(room)).collect(),
+            requests: vec![0; tablespaces],
+        }
+    }
+
+    /// Requests of the tablespace that have not ended.
+    pub(super) fn requests(&self, lane: usize) -> usize {
+        self.requests[lane]
+    }
+
+    /// Whether a further request of the tablespace has a place beside `staged` others.
+    pub(super) fn has_room(&self, lane: usize, staged: usize) -> bool {
+        self.queues[self.queue_of[lane]].batch.room() > staged
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queues.iter().all(|queue| queue.batch.is_empty())
+    }
+
+    /// An empty list of copies.
+    pub(super) fn copies(&mut self) -> Vec<Copy<'c>> {
+        self.spare_copies.pop().unwrap_or_default()
+    }
+
+    /// Takes a list of copies back, and lets go of what is in it.
+    pub(super) fn give_back(&mut self, mut copies: Vec<Copy<'c>>) {
+        copies.clear();
+        self.spare_copies.push(copies);
+    }
+
+    pub(super) fn stage_write(&mut self, mut run: Run<'c>) {
+        let mut leases = self.spare_leases.pop().unwrap_or_default();
+        leases.extend(run.copies.iter_mut().map(Copy::lend));
+        let request = Request::write(&run.segment, run.offset, leases);
+        let request = run.copies[0].file().space.torn.in_place(request);
+        self.stage(run.lane, request, UnderWay::Write(run));
+    }
+
+    pub(super) fn stage_sync(&mut self, lane: usize, segment: &File) {
+        self.stage(lane, Request::sync_data(segment), UnderWay::Sync { lane });
+    }
+
+    fn stage(&mut self, lane: usize, request: Request, under_way: UnderWay<'c>) {
+        let queue = &mut self.queues[self.queue_of[lane]];
+        let place = queue.batch.stage(request);
+        queue.places[place] = Some(under_way);
+        self.requests[lane] += 1;
+    }
+
+    pub(super) fn start(&mut self) {
+        self.queues.iter_mut().for_each(|queue| queue.batch.start());
+    }
+
+    /// One that has ended, with what came of it. The copies of a write are settled.
+    pub(super) fn take_ended(&mut self) -> Option<(UnderWay<'c>, Result<(), forebay_io::Error>)> {
+        let (queue, (place, done)) = self
+            .queues
+            .iter_mut()
+            .enumerate()
+            .find_map(|(number, queue)| Some((number, queue.batch.take_ended()?)))?;
+        let Completed { mut leases, result } = done;
+        let mut ended = self.queues[queue].places[place].take().expect("[FLT-1] a place is in use");
+        let lane = match &mut ended {
+            UnderWay::Write(run) => {
+                for (copy, lease) in run.copies.iter_mut().zip(leases.drain(..)) {
+                    copy.settle(lease, result.is_ok());
+                }
+                self.spare_leases.push(leases);
+                run.lane
+            }
+            UnderWay::Sync { lane } => *lane,
+        };
+        self.requests[lane] -= 1;
+        Some((ended, result))
+    }
+
+    /// Waits until one has ended.
+    pub(super) fn wait(&self) {
+        let mut busy = self.queues.iter().filter(|queue| !queue.batch.is_empty());
+        let (Some(first), None) = (busy.next(), busy.next()) else {
+            return self.wait_for_several();
+        };
+        first.batch.wait();
+    }
+
+    fn wait_for_several(&self) {
+        let mut rest = REST_MIN;
+        while !self.is_empty() && !self.queues.iter().any(|queue| queue.batch.has_ended()) {
+            self.queues.iter().for_each(|queue| queue.batch.poll());
+            if self.queues.iter().any(|queue| queue.batch.has_ended()) {
+                return;
+            }
+            thread::park_timeout(rest);
+            rest = (rest * 2).min(REST_MAX);
+        }
+    }
+}
+
+/// A file that is being synced, and how far that is.
+#[derive(Debug)]
+pub(super) struct Syncing {
+    pub(super) file: Arc<FileCore>,
+    /// What this sync makes durable.
+    pub(super) changes: u64,
+    /// The segment to sync next.
+    pub(super) next: usize,
+    /// Segments whose sync is under way.
+    pub(super) left: usize,
+    pub(super) failed: bool,
+    pub(super) started: Duration,
+}

@@ -1,0 +1,349 @@
+//! The keeper: the thread that carries checkpoints out, from the redo point to the last sync.
+//!
+//! 1. The redo point: where the log is now. Every change logged before it has to be in the files when the
+//!    checkpoint ends; recovery then begins there.
+//! 2. A look at every frame. What is dirty, being written, or latched exclusively is noted: a holder of
+//!    the latch may have logged a change before the redo point that it has not marked yet.
+//! 3. What was noted is written, in the elevator's order and at the pacer's pace ([`super::writer`]).
+//! 4. Every file changed since its last sync is synced ([`super::syncs`]).
+//! 5. The log is told ([`Wal::checkpointed`](crate::Wal::checkpointed)).
+//!
+//! Pages that become dirty after 2 are the next checkpoint's business.
+//!
+//! Invariants:  [CKP-1] a change logged up to the redo point is on disk and synced before the log is told
+//!              [CKP-2] from the redo point to the end of the last write nothing is allocated
+//! Failure:     if anything could not be written or synced the redo point stays where it was; what could
+//!              is written and synced all the same.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::desk::{Ask, Call, Desk};
+use super::elevator::Order;
+use super::lane::Lane;
+use super::pacer::Plan;
+use super::pacing::{Pacing, Reads};
+use super::pages::Room;
+use super::report::{CheckpointReport, Phase, TablespaceReport, Trigger};
+use super::syncs::{SyncTimes, Syncs};
+use super::writer::Writer;
+use crate::api::options::CheckpointOptions;
+use crate::core::Core;
+use crate::error::Error;
+use crate::observe::stats::{PoolEvent, Wait, WaitTimes};
+use crate::store::file::FileCore;
+use crate::tag::Lsn;
+use crate::wal::Wal;
+
+/// Write requests under way in each tablespace, unless a checkpoint says otherwise. As many as a fast disk
+/// has a use for; a slow one has them in its queue, so that it can sort them.
+const DEPTH: usize = 32;
+
+/// The most of them.
+const DEPTH_MAX: usize = 256;
+
+/// What a checkpoint begun by the growth of the log is spread over at most, where no interval is given.
+/// Source: PostgreSQL's checkpoint_timeout.
+const INTERVAL: Duration = Duration::from_secs(300);
+
+/// When checkpoints begin by themselves, and at what pace they go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Triggers {
+    /// Time from the beginning of one to that of the next.
+    pub(crate) every: Option<Duration>,
+    /// Bytes of log from the redo point of one to that of the next.
+    pub(crate) log_bytes: Option<u64>,
+    /// The share of that time, or log, by which a paced one is written.
+    pub(crate) target: f64,
+}
+
+/// The thread, stopped when dropped.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub(crate) fn start(core: &Arc<Core>, triggers: Triggers) -> Result<Keeper, Error> {
+        // Memory for a checkpoint is taken now, not when it is needed.
+        let room = Room::new(core.cache.frames.len(), core.spaces.len());
+        let shared = Arc::clone(core);
+        let run = move || Checkpoints::new(&shared, room, triggers).run();
+        let thread = thread::Builder::new().name("forebay-checkpoint".to_owned()).spawn(run);
+        let thread = thread.map_err(|error| Error::Setting {
+            setting: "the checkpoint thread",
+            value: "not started".to_owned(),
+            expected: format!("the system refused it ({error}); raise the limit on threads"),
+        })?;
+        Ok(Keeper { desk: Arc::clone(&core.checkpoints), thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.desk.stop();
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the checkpoint thread panicked");
+        }
+    }
+}
+
+impl Drop for Checkpoints<'_> {
+    fn drop(&mut self) {
+        // Also by a panic of a log or a clock: whoever asks from now on is told ([DSK-1]).
+        self.desk.end_all();
+    }
+}
+
+/// The checkpoints of a pool, one after the other.
+struct Checkpoints<'c> {
+    core: &'c Core,
+    desk: Arc<Desk>,
+    triggers: Triggers,
+    room: Room,
+    writer: Writer<'c>,
+    order: Order,
+    /// When the last one began, by the pool's clock; `None` while those that begin by themselves wait for
+    /// the first that is asked for: until then the engine recovers.
+    began: Option<Duration>,
+    /// One has ended well.
+    redo_is_known: bool,
+    /// What the foreground had waited for by the end of the last one.
+    reads: Reads,
+    read_times: WaitTimes,
+    /// The same, for looking up a difference.
+    scratch: [WaitTimes; 2],
+}
+
+impl<'c> Checkpoints<'c> {
+    fn new(core: &'c Core, room: Room, triggers: Triggers) -> Checkpoints<'c> {
+        Checkpoints {
+            core,
+            desk: Arc::clone(&core.checkpoints),
+            triggers,
+            room,
+            writer: Writer::new(core, DEPTH_MAX),
+            order: Order::new(core.spaces.len()),
+            began: None,
+            redo_is_known: false,
+            reads: Reads::now(core),
+            read_times: WaitTimes::default(),
+            scratch: Default::default(),
+        }
+    }
+
+    fn run(mut self) {
+        if self.core.wal.is_none() {
+            // Nothing has to be recovered, so the first interval begins now.
+            self.began = Some(self.core.clock.now());
+        }
+        loop {
+            let due = self.triggers.every.and_then(|every| self.began?.checked_add(every));
+            let (ask, trigger) = match self.desk.wait(due) {
+                Call::Stop => return,
+                Call::Asked(ask) => (Some(ask), None),
+                Call::Due(trigger) => (None, Some(trigger)),
+            };
+            let position = self.position();
+            self.began = Some(self.core.clock.now());
+            self.expect_log(position);
+            if trigger.is_some() && !self.is_worth_it(position) {
+                self.desk.skip();
+            } else {
+                self.one(ask, trigger);
+            }
+        }
+    }
+
+    /// Where the log is; where it was when the last checkpoint began, if it panics: the next one finds that out,
+    /// and tells.
+    fn position(&self) -> Lsn {
+        let position = |wal: &Arc<dyn Wal>| {
+            let asked = std::panic::catch_unwind(AssertUnwindSafe(|| wal.position()));
+            asked.unwrap_or_else(|_| self.desk.redo())
+        };
+        self.core.wal.as_ref().map_or(Lsn::NONE, position)
+    }
+
+    /// When the log has grown by so much from `position`, where it is as this one begins, the next is due:
+    /// also if this one fails, for the next may fail again.
+    fn expect_log(&self, position: Lsn) {
+        if let (Some(bytes), true) = (self.triggers.log_bytes, self.core.wal.is_some()) {
+            // A log that only says how far it is durable may be behind what it was marked with.
+            let from = position.max(self.desk.log_seen());
+            self.desk.set_log_due(Lsn(from.0.saturating_add(bytes)));
+        }
+    }
+
+    /// If nothing has happened since the last one there is no use in another.
+    fn is_worth_it(&self, position: Lsn) -> bool {
+        let unsynced = |file: &FileCore| !file.is_read_only() && file.unsynced().is_some();
+        position > self.desk.redo()
+            || self.core.cache.frames.iter().any(|(_, frame)| frame.word().is_unsaved())
+            || self.core.files.next_after(None, unsynced).is_some()
+    }
+
+    /// Carries one out, and answers whoever asked.
+    fn one(&mut self, ask: Option<Ask>, trigger: Option<Trigger>) {
+        let options = match &ask {
+            Some(ask) => ask.options,
+            None => CheckpointOptions::spread(self.triggers.every.unwrap_or(INTERVAL)),
+        };
+        let asked_for = ask.as_ref().map(|ask| ask.trigger);
+        let trigger = trigger.or(asked_for).unwrap_or(Trigger::Request);
+        // A log of the user's may panic. That must not end checkpoints for good.
+        let carry_out = AssertUnwindSafe(|| self.carry_out(&options, trigger));
+        let carried_out = std::panic::catch_unwind(carry_out);
+        let answer = carried_out.unwrap_or_else(|_| {
+            tracing::error!("a panic in a checkpoint");
+            self.writer = Writer::new(self.core, DEPTH_MAX);
+            Err(Error::CheckpointPanicked)
+        });
+        match &answer {
+            Ok(report) => tracing::info!("{report}"),
+            Err(error) => tracing::error!(%error, "a checkpoint failed"),
+        }
+        self.desk.end(ask, answer);
+    }
+
+    fn carry_out(
+        &mut self,
+        options: &CheckpointOptions,
+        trigger: Trigger,
+    ) -> Result<CheckpointReport, Error> {
+        let core = self.core;
+        let spaces = || core.spaces.iter();
+        let mut report = CheckpointReport::new(trigger, Vec::with_capacity(core.spaces.len()));
+        self.writer.lanes.clear();
+        self.writer.lanes.extend(
+            spaces().map(|space| Lane::new(TablespaceReport::new(&space.name), space.cache)),
+        );
+        let usual = self.reads.advance(Reads::now(core));
+        report.read_p99_before = self.reads_p99();
+
+        // From here on nothing is allocated ([CKP-2]).
+        let started = core.clock.now();
+        self.desk.begin(started);
+        let redo = core.wal.as_ref().map_or(Lsn::NONE, |wal| wal.position());
+        core.redo.begin();
+        self.scan();
+        self.desk.found(self.room.len() as u64);
+        self.desk.enter(Phase::Writing);
+        let log_before = self.desk.redo();
+        let plan = options.over.map(|over| Plan {
+            pages: self.room.len() as u64,
+            over: self.share_of(over),
+            log_budget: self.log_budget(),
+            started,
+        });
+        let depth = options.depth.unwrap_or(DEPTH).min(DEPTH_MAX);
+        self.writer.begin(started, depth, options.combine);
+        let mut pacing = Pacing::new(core, &self.desk, plan, usual, redo);
+        self.order.elevator = options.elevator;
+        self.writer.write(&mut self.room, &mut self.order, &mut pacing, &self.desk)?;
+        report.write = core.clock.now().saturating_sub(started);
+        (report.slip, report.yielded) = (pacing.slip(), pacing.yielded());
+
+        self.desk.enter(Phase::Syncing);
+        let due =
+            options.over.filter(|_| pacing.is_paced()).map(|over| started.saturating_add(over));
+        let times = self.sync(started, due);
+        let ended = core.clock.now();
+        if let Some(due) = due {
+            report.slip = report.slip.max(ended.saturating_sub(due));
+        }
+
+        report.total = ended.saturating_sub(started);
+        report.sync = report.total.saturating_sub(report.write);
+        report.redo = redo;
+        // Before the first it is not known where recovery began.
+        let known = self.redo_is_known;
+        report.log_bytes = if known { redo.0.saturating_sub(log_before.0) } else { 0 };
+        report.elevator = options.elevator.name();
+        report.interval = options.over;
+        report.files_synced = u64::from(times.files);
+        report.sync_longest = times.longest;
+        report.sync_average = times.sum.checked_div(times.files).unwrap_or_default();
+        report.pages_by_others = self.writer.pages_by_others;
+        report.pages_gone = self.writer.pages_gone;
+        for lane in &self.writer.lanes {
+            report.pages += lane.report.pages;
+            report.requests += lane.report.requests;
+            report.bytes += lane.report.bytes;
+        }
+        self.core.counters.add_pool(PoolEvent::CheckpointPages, report.pages);
+        let mut failed = Vec::new();
+        for lane in self.writer.lanes.drain(..) {
+            failed.extend(lane.error.map(|error| (Arc::clone(&lane.report.name), error)));
+            report.tablespaces.push(lane.report);
+        }
+        report.read_p99_during = self.reads_p99();
+        self.reads = Reads::now(core);
+        let settled = self.settle(report, failed);
+        self.redo_is_known |= settled.is_ok();
+        settled
+    }
+
+    /// Notes every page that is to be written.
+    fn scan(&mut self) {
+        self.room.clear();
+        for (frame, _) in self.core.cache.frames.iter() {
+            if let Some(tag) = self.core.cache.frames.mark_due(frame) {
+                self.room.push(tag);
+            }
+        }
+    }
+
+    /// The part of an interval by which pages are to be written.
+    fn share_of(&self, over: Duration) -> Duration {
+        Duration::try_from_secs_f64(over.as_secs_f64() * self.triggers.target).unwrap_or(over)
+    }
+
+    /// The log that may be written until all pages have to be.
+    fn log_budget(&self) -> Option<u64> {
+        self.triggers.log_bytes.map(|bytes| (bytes as f64 * self.triggers.target) as u64)
+    }
+
+    fn sync(&mut self, started: Duration, due: Option<Duration>) -> SyncTimes {
+        let mut syncs = Syncs {
+            core: self.core,
+            flight: &mut self.writer.flight,
+            lanes: &mut self.writer.lanes,
+            started,
+            due,
+            times: SyncTimes::default(),
+        };
+        syncs.run(&self.desk);
+        syncs.times
+    }
+
+    /// Moves the redo point, if everything went well.
+    fn settle(
+        &self,
+        report: CheckpointReport,
+        failed: Vec<(Arc<str>, Error)>,
+    ) -> Result<CheckpointReport, Error> {
+        if !failed.is_empty() {
+            return Err(Error::Checkpoint { failed, report: Arc::new(report) });
+        }
+        if let Some(wal) = &self.core.wal {
+            let told = wal.checkpointed(report.redo);
+            told.map_err(|source| Error::Log { lsn: report.redo, source: source.into() })?;
+        }
+        self.core.counters.count_pool(PoolEvent::Checkpoints);
+        self.desk.set_redo(report.redo);
+        Ok(report)
+    }
+
+    /// 99 of a hundred reads since this was asked last took no longer.
+    fn reads_p99(&mut self) -> Option<Duration> {
+        let [now, between] = &mut self.scratch;
+        self.core.counters.copy_waits(Wait::Read, now);
+        between.set_difference(now, &self.read_times);
+        std::mem::swap(&mut self.read_times, now);
+        (between.count() > 0).then(|| between.p99())
+    }
+}

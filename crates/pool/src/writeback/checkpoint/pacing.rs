@@ -1,0 +1,172 @@
+//! The pacer at work: what it wants to know, gathered; what it says, obeyed.
+
+use std::time::Duration;
+
+use super::desk::Desk;
+use super::pacer::{Latency, Observed, Pacer, Plan, Verdict, Waits};
+use crate::core::Core;
+use crate::observe::stats::{Counters, Wait};
+use crate::tag::Lsn;
+
+/// What a writer is to do.
+pub(super) enum Step {
+    /// Send at most so many pages.
+    Go(usize),
+    /// Send nothing, and rest when nothing is under way any more.
+    RestWhenEmpty,
+    /// There was a rest. Look again.
+    Rested,
+}
+
+/// The pace of one checkpoint.
+pub(super) struct Pacing<'a> {
+    core: &'a Core,
+    desk: &'a Desk,
+    /// `None`: as fast as the disks take it.
+    pacer: Option<Pacer>,
+    redo: Lsn,
+    reads: Reads,
+    pages_under_way: u32,
+}
+
+/// What the foreground waited for, as counted so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Reads {
+    own: Waited,
+    ahead: Waited,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Waited {
+    /// Reads, or pages.
+    count: u64,
+    sum: Duration,
+}
+
+impl Reads {
+    pub(super) fn now(core: &Core) -> Reads {
+        Reads::counted(&core.counters)
+    }
+
+    fn counted(counters: &Counters) -> Reads {
+        let (count, sum) = counters.waited_so_far(Wait::Read);
+        let (_, sum_ahead) = counters.waited_so_far(Wait::InFlightRead);
+        let ahead = Waited { count: counters.pages_ahead(), sum: sum_ahead };
+        Reads { own: Waited { count, sum }, ahead }
+    }
+
+    /// What came since the moment that this is of, up to `now`, the moment that it is of from then on. A
+    /// wait that no page was counted for yet is told together with the next page.
+    pub(super) fn advance(&mut self, now: Reads) -> Waits {
+        Waits { own: self.own.advance(now.own), ahead: self.ahead.advance(now.ahead) }
+    }
+}
+
+impl Waited {
+    fn advance(&mut self, now: Waited) -> Option<Latency> {
+        let reads = now.count.saturating_sub(self.count);
+        let sum = now.sum.saturating_sub(self.sum);
+        let mean_ns = sum.as_nanos().checked_div(reads.into())?;
+        *self = now;
+        Some(Latency { reads, mean: Duration::from_nanos(mean_ns as u64) })
+    }
+}
+
+impl<'a> Pacing<'a> {
+    /// `plan`: what to keep to; `usual`: what the foreground waited before.
+    pub(super) fn new(
+        core: &'a Core,
+        desk: &'a Desk,
+        plan: Option<Plan>,
+        usual: Waits,
+        redo: Lsn,
+    ) -> Pacing<'a> {
+        let mut pacer = plan.map(Pacer::new);
+        if let Some(pacer) = &mut pacer {
+            pacer.baseline(usual);
+        }
+        Pacing { core, desk, pacer, redo, reads: Reads::now(core), pages_under_way: 0 }
+    }
+
+    /// So many pages are under way.
+    pub(super) fn under_way(&mut self, pages: usize) {
+        self.pages_under_way = u32::try_from(pages).unwrap_or(u32::MAX);
+    }
+
+    /// What to do now; rests if that is to rest and nothing is under way.
+    pub(super) fn step(&mut self) -> Step {
+        let Some(pacer) = &mut self.pacer else { return Step::Go(usize::MAX) };
+        let now = self.core.clock.now();
+        if self.desk.is_hurried() {
+            pacer.hurry(now);
+        }
+        let foreground = self.reads.advance(Reads::now(self.core));
+        let position = self.core.wal.as_ref().map_or(Lsn::NONE, |wal| wal.position());
+        let verdict = pacer.step(&Observed {
+            now,
+            pages_done: self.desk.pages_done(),
+            log_bytes: position.0.saturating_sub(self.redo.0),
+            foreground,
+            in_flight: self.pages_under_way,
+        });
+        match verdict {
+            Verdict::Go { pages_max } => Step::Go(pages_max as usize),
+            Verdict::Rest { .. } if self.pages_under_way > 0 => Step::RestWhenEmpty,
+            Verdict::Rest { until } => {
+                self.desk.rest(until);
+                Step::Rested
+            }
+        }
+    }
+
+    /// By how much the plan was missed so far.
+    pub(super) fn slip(&self) -> Duration {
+        self.pacer.as_ref().map_or(Duration::ZERO, Pacer::slip)
+    }
+
+    /// By how much writes were put off for the foreground's sake.
+    pub(super) fn yielded(&self) -> Duration {
+        self.pacer.as_ref().map_or(Duration::ZERO, Pacer::yielded)
+    }
+
+    pub(super) fn is_paced(&self) -> bool {
+        self.pacer.is_some() && !self.desk.is_hurried()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::stats::Event;
+    use crate::strategy_kind::StrategyKind;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn told(latency: Option<Latency>) -> Option<(u64, Duration)> {
+        latency.map(|Latency { reads, mean }| (reads, mean))
+    }
+
+    #[test]
+    fn waits_for_pages_read_ahead_are_told_by_the_page_and_apart_from_reads() {
+        let counters = Counters::new();
+        let mut reads = Reads::counted(&counters);
+        counters.waited(Wait::Read, ms(4));
+        counters.waited(Wait::Read, ms(6));
+        counters.add(StrategyKind::BulkRead, Event::Prefetch, 8);
+        counters.count(StrategyKind::BulkRead, Event::PrefetchJoined);
+        counters.count(StrategyKind::Normal, Event::HitInFlight);
+        counters.waited(Wait::InFlightRead, ms(30));
+        counters.waited(Wait::InFlightRead, ms(20));
+        let waits = reads.advance(Reads::counted(&counters));
+        assert_eq!((told(waits.own), told(waits.ahead)), (Some((2, ms(5))), Some((10, ms(5)))));
+        // A long wait for the last of them, and then the next.
+        counters.waited(Wait::InFlightRead, ms(12));
+        let waits = reads.advance(Reads::counted(&counters));
+        assert_eq!((told(waits.own), told(waits.ahead)), (None, None));
+        counters.add(StrategyKind::BulkRead, Event::Prefetch, 2);
+        let waits = reads.advance(Reads::counted(&counters));
+        assert_eq!(told(waits.ahead), Some((2, ms(6))));
+    }
+}

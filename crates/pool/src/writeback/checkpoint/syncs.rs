@@ -1,0 +1,164 @@
+//! The syncs of a checkpoint: every file that was changed since its last sync, once.
+//!
+//! Also files that this checkpoint has written nothing of: the cleaner may have, or a thread in need of a
+//! frame, or the file was made longer. In each tablespace one file after the other, the tablespaces side
+//! by side. Where the checkpoint is paced, so are its syncs: each is followed by a rest as long as itself,
+//! if the time that is left allows it, for a sync is what the disk's other users notice most.
+//!
+//! Invariants:  [CKS-1] a file counts as synced only when a sync has succeeded that was submitted after
+//!              the write
+//! Failure:     a failed sync latches its tablespace ([TBS-1](crate::tablespace)).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::desk::Desk;
+use super::flight::{Flight, Syncing, UnderWay};
+use super::lane::Lane;
+use crate::cache::Disk as _;
+use crate::core::Core;
+use crate::observe::stats::{PoolEvent, Wait};
+use crate::store::file::FileCore;
+
+/// Figures of the syncs of one checkpoint.
+#[derive(Debug, Default)]
+pub(super) struct SyncTimes {
+    pub(super) files: u32,
+    pub(super) longest: Duration,
+    pub(super) sum: Duration,
+}
+
+pub(super) struct Syncs<'s, 'c> {
+    pub(super) core: &'c Core,
+    pub(super) flight: &'s mut Flight<'c>,
+    pub(super) lanes: &'s mut [Lane],
+    /// When the checkpoint began.
+    pub(super) started: Duration,
+    /// When it should have ended, if it is paced.
+    pub(super) due: Option<Duration>,
+    pub(super) times: SyncTimes,
+}
+
+impl Syncs<'_, '_> {
+    pub(super) fn run(&mut self, desk: &Desk) {
+        loop {
+            for lane in 0..self.lanes.len() {
+                self.go_on(lane, desk);
+            }
+            self.flight.start();
+            if self.flight.is_empty() {
+                if self.lanes.iter().all(|lane| lane.all_synced || lane.is_lost()) {
+                    return;
+                }
+                // A file whose end was cut off meanwhile needed no more syncs.
+                continue;
+            }
+            self.core.waiting(Wait::Sync, || self.flight.wait());
+            let before = self.times.sum;
+            while let Some((ended, result)) = self.flight.take_ended() {
+                if let UnderWay::Sync { lane } = ended {
+                    self.ended(lane, result, desk);
+                }
+            }
+            self.rest(self.times.sum.saturating_sub(before), desk);
+        }
+    }
+
+    /// Goes on with the sync of a file of a tablespace, or begins that of the next.
+    fn go_on(&mut self, number: usize, desk: &Desk) {
+        if self.lanes[number].syncing.is_none() {
+            self.begin_next(number);
+        }
+        let Some(syncing) = &mut self.lanes[number].syncing else { return };
+        while !syncing.failed
+            && self.flight.requests(number) < self.core.spaces[number].depth()
+            && self.flight.has_room(number, 0)
+            && let Some(segment) = syncing.file.segment_file(syncing.next)
+        {
+            self.flight.stage_sync(number, &segment);
+            syncing.next += 1;
+            syncing.left += 1;
+        }
+        if syncing.left == 0 && !syncing.failed && self.flight.has_room(number, 0) {
+            // The segments that were left have gone since: their end was cut off.
+            self.finish(number, desk);
+        }
+    }
+
+    /// Finds the next file of a tablespace that has to be synced.
+    fn begin_next(&mut self, number: usize) {
+        let lane = &mut self.lanes[number];
+        let space = &self.core.spaces[number];
+        let here = |file: &FileCore| Arc::ptr_eq(&file.space, space) && !file.is_read_only();
+        while !lane.all_synced && !lane.is_lost() {
+            let Some(file) = self.core.files.next_after(lane.synced_to, here) else {
+                lane.all_synced = true;
+                return;
+            };
+            lane.synced_to = Some(file.id);
+            if let Err(error) = space.check_sound() {
+                lane.failed(error);
+                return;
+            }
+            #[cfg(forebay_bug)]
+            if forebay_io::bug::is_planted("skip_sync") {
+                continue;
+            }
+            // [CKS-1]
+            if let Some(changes) = file.unsynced() {
+                let started = self.core.clock.now();
+                lane.syncing =
+                    Some(Syncing { file, changes, next: 0, left: 0, failed: false, started });
+                return;
+            }
+        }
+    }
+
+    /// One segment's sync has ended.
+    fn ended(&mut self, number: usize, result: Result<(), forebay_io::Error>, desk: &Desk) {
+        let lane = &mut self.lanes[number];
+        self.core.counters.count_pool(PoolEvent::Syncs);
+        let Some(syncing) = &mut lane.syncing else { return };
+        syncing.left -= 1;
+        if let Err(error) = result {
+            self.core.counters.count_pool(PoolEvent::SyncErrors);
+            syncing.failed = true;
+            // Of a file that was dropped meanwhile nothing is left to lose, but its sync's failure
+            // tells of the device all the same.
+            let error = self.core.spaces[number].sync_failed(error);
+            lane.failed(error);
+        }
+        let Some(syncing) = &lane.syncing else { return };
+        let more = !syncing.failed && syncing.file.segment_file(syncing.next).is_some();
+        if syncing.left > 0 || more {
+            return;
+        }
+        self.finish(number, desk);
+    }
+
+    /// The file's last sync has ended.
+    fn finish(&mut self, number: usize, desk: &Desk) {
+        let lane = &mut self.lanes[number];
+        let Some(syncing) = lane.syncing.take() else { return };
+        let now = self.core.clock.now();
+        if !syncing.failed {
+            let took = now.saturating_sub(syncing.started);
+            syncing.file.synced(syncing.changes);
+            self.times.files += 1;
+            self.times.sum += took;
+            self.times.longest = self.times.longest.max(took);
+            desk.synced_one();
+        }
+        lane.report.ended = now.saturating_sub(self.started);
+    }
+
+    /// Leaves the disk alone for as long as it was just kept busy, if there is time.
+    fn rest(&self, busy: Duration, desk: &Desk) {
+        let (Some(due), true) = (self.due, self.flight.is_empty()) else { return };
+        let now = self.core.clock.now();
+        let left = due.saturating_sub(now);
+        if !busy.is_zero() && !left.is_zero() && self.lanes.iter().any(|lane| !lane.all_synced) {
+            desk.rest(now + busy.min(left / 4));
+        }
+    }
+}

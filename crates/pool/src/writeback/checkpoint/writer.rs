@@ -1,0 +1,454 @@
+//! The writing part of a checkpoint: from noted pages to requests, in the elevator's order, at the pacer's pace.
+//!
+//! Pages are taken in runs of neighbours, each copied under its shared latch (see [`crate::writeback`]), and
+//! sent off together: one look at the log and one submission for as many runs as there is room for. A
+//! page that is latched exclusively, or being written by somebody else, is put aside; those are come back
+//! to when everything else is written, with empty hands.
+//!
+//! Invariants:  [CKW-1] a latch is waited for with no copy in hand and none under way
+//!              [CKW-2] a page counts as done only when a write of it has succeeded, or it is clean, or
+//!              gone; else its tablespace has an error
+//! Failure:     an error belongs to its tablespace: the others are written to the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::desk::Desk;
+use super::elevator::Order;
+use super::flight::{Flight, Run, UnderWay};
+use super::lane::Lane;
+use super::pacing::{Pacing, Step};
+use super::pages::{Pages, Room};
+use crate::cache::Disk as _;
+use crate::cache::frame::NO_FRAME;
+use crate::cache::frame::word::{
+    CHECKPOINT, DIRTY, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, Touch, WRITING,
+};
+use crate::core::Core;
+use crate::error::Error;
+use crate::observe::stats::{Event, Wait};
+use crate::store::file::FileCore;
+use crate::store::torn::{Keeping, Waiting};
+use crate::strategy_kind::StrategyKind;
+use crate::tag::{Block, FileId, Lsn, PageTag};
+use crate::writeback::{Copy, Copying};
+
+/// Pages of a tablespace in which nothing can be written, passed over at a time.
+const PASSED_AT_ONCE: usize = 1024;
+
+/// What is needed to write, kept from one checkpoint to the next.
+pub(super) struct Writer<'c> {
+    core: &'c Core,
+    pub(super) flight: Flight<'c>,
+    staged: Vec<Run<'c>>,
+    pub(super) lanes: Vec<Lane>,
+    /// Most requests under way in each tablespace.
+    depth: usize,
+    /// Most pages in a request.
+    combine: usize,
+    /// Copies that are in hand or under way, by tablespace.
+    copies: Vec<usize>,
+    /// Most of them in each.
+    copies_most: usize,
+    pub(super) pages_by_others: u64,
+    pub(super) pages_gone: u64,
+    /// Pages that were put aside are come back to: with empty hands they are waited for.
+    patient: bool,
+    /// When the checkpoint began, by the pool's clock.
+    started: Duration,
+}
+
+/// What came of one page.
+enum Taken<'c> {
+    Copied(Copy<'c>),
+    /// Somebody else has written it.
+    ByOthers,
+    /// It went with its file, or with the end of it.
+    Gone,
+    /// Latched, or being written.
+    Busy,
+    /// There is no write buffer.
+    NoBuffer,
+}
+
+impl<'c> Writer<'c> {
+    pub(super) fn new(core: &'c Core, depth_most: usize) -> Writer<'c> {
+        let tablespaces = core.spaces.len();
+        Writer {
+            core,
+            flight: Flight::new(core, depth_most),
+            staged: Vec::with_capacity(depth_most * tablespaces),
+            lanes: Vec::with_capacity(tablespaces),
+            depth: depth_most,
+            combine: core.combine_pages,
+            copies: vec![0; tablespaces],
+            // Others need buffers, too: threads in need of a frame, and the cleaner.
+            copies_most: (core.buffers.count() / 2 / tablespaces).max(1),
+            pages_by_others: 0,
+            pages_gone: 0,
+            patient: false,
+            started: Duration::ZERO,
+        }
+    }
+
+    /// Begins another checkpoint.
+    pub(super) fn begin(&mut self, started: Duration, depth: usize, combine: bool) {
+        self.started = started;
+        self.depth = depth;
+        self.combine = if combine { self.core.combine_pages } else { 1 };
+        (self.pages_by_others, self.pages_gone) = (0, 0);
+        self.patient = false;
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.core.clock.now().saturating_sub(self.started)
+    }
+
+    /// Writes everything that `room` holds.
+    pub(super) fn write(
+        &mut self,
+        room: &mut Room,
+        order: &mut Order,
+        pacing: &mut Pacing<'_>,
+        desk: &Desk,
+    ) -> Result<(), Error> {
+        let core = self.core;
+        let tablespace_of = |id: FileId| core.files.tablespace(id);
+        loop {
+            let round = self.round(&mut room.pages(&tablespace_of), order, pacing, desk);
+            if round.is_err() {
+                self.break_off(desk);
+                return round;
+            }
+            if room.turn_to_aside() == 0 {
+                self.lanes.iter_mut().for_each(Lane::start_writeback);
+                return Ok(());
+            }
+            // Everything under way has ended, so the first page of the next round may be waited for.
+            self.patient = true;
+        }
+    }
+
+    /// Lets go of what is in hand, and waits for what is under way.
+    fn break_off(&mut self, desk: &Desk) {
+        for run in self.staged.drain(..) {
+            self.copies[run.lane] -= run.copies.len();
+            self.flight.give_back(run.copies);
+        }
+        while !self.flight.is_empty() {
+            self.flight.wait();
+            self.reap(desk);
+        }
+    }
+
+    fn round(
+        &mut self,
+        pages: &mut Pages<'_>,
+        order: &mut Order,
+        pacing: &mut Pacing<'_>,
+        desk: &Desk,
+    ) -> Result<(), Error> {
+        order.begin(pages);
+        let mut left = pages.len();
+        loop {
+            self.reap(desk);
+            if desk.is_stopped() {
+                return Err(Error::Closed);
+            }
+            pacing.under_way(self.copies.iter().sum());
+            let most = match pacing.step() {
+                Step::Go(most) => most,
+                // Whoever holds buffers does not rest.
+                Step::RestWhenEmpty => 0,
+                Step::Rested => continue,
+            };
+            let before = left;
+            let starved = self.fill(pages, order, most, &mut left, desk);
+            self.send(desk);
+            if !self.flight.is_empty() {
+                self.core.waiting(Wait::Write, || self.flight.wait());
+            } else if !self.staged.is_empty() {
+                // Some of it could not go; now the rest is tried.
+            } else if left == 0 {
+                return Ok(());
+            } else if starved {
+                self.core.buffers.wait();
+            } else {
+                assert!(left < before || most == 0, "[ELV-1] pages are left, and none is named");
+            }
+        }
+    }
+
+    /// Takes pages until `most` are in hand (or a few more, to finish a run of neighbours), there is no room for more, or none is `left`. True when it
+    /// ended for want of a write buffer.
+    fn fill(
+        &mut self,
+        pages: &mut Pages<'_>,
+        order: &mut Order,
+        most: usize,
+        left: &mut usize,
+        desk: &Desk,
+    ) -> bool {
+        let mut taken = 0;
+        while *left > 0 && taken < most {
+            let Some(at) = order.next(pages, |lane| self.has_room(lane)) else {
+                return false;
+            };
+            let (count, copied, no_buffer) = self.take(pages, at, desk);
+            if count > 0 {
+                pages.take(at, count);
+                order.took(at, count);
+                *left -= count;
+                taken += copied;
+            }
+            if no_buffer {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn has_room(&self, lane: usize) -> bool {
+        let requests =
+            self.flight.requests(lane) + self.staged.iter().filter(|run| run.lane == lane).count();
+        let staged = self.staged.len();
+        self.lanes[lane].is_lost()
+            || (requests < self.depth.min(self.core.spaces[lane].depth())
+                && self.copies[lane] < self.copies_most
+                && self.flight.has_room(lane, staged))
+    }
+
+    /// Takes the page at `at` and its neighbours. Gives how many are dealt with, how many of them were
+    /// copied, and whether it ended for want of a buffer.
+    fn take(&mut self, pages: &mut Pages<'_>, at: usize, desk: &Desk) -> (usize, usize, bool) {
+        let (first, lane) = (pages.get(at), pages.tablespace(at));
+        if self.lanes[lane].is_lost() {
+            let lost = |it: &usize| pages.is_left(*it) && pages.get(*it).file == first.file;
+            let passed = (at..pages.len()).take_while(lost).take(PASSED_AT_ONCE).count();
+            desk.settled(passed as u64);
+            return (passed, 0, false);
+        }
+        let Some(file) = self.core.files.get(first.file) else {
+            self.pages_gone += 1;
+            desk.settled(1);
+            return (1, 0, false);
+        };
+        let most = self
+            .combine
+            .min(file.run_length_max(first.block))
+            .min(file.space.torn.run_pages_max())
+            .min(self.copies_most - self.copies[lane]);
+        let mut copies = self.flight.copies();
+        let (mut count, mut no_buffer) = (0, false);
+        while count < most && pages.is_left(at + count) {
+            let tag = pages.get(at + count);
+            if tag.file != first.file || tag.block != first.block + count as Block {
+                break;
+            }
+            let empty_hands = copies.is_empty() && self.staged.is_empty() && self.flight.is_empty();
+            match self.take_page(&file, tag, self.patient && empty_hands) {
+                Taken::Copied(copy) => {
+                    copies.push(copy);
+                    count += 1;
+                    continue;
+                }
+                Taken::ByOthers => {
+                    self.pages_by_others += 1;
+                    desk.settled(1);
+                }
+                Taken::Gone => {
+                    self.pages_gone += 1;
+                    desk.settled(1);
+                }
+                Taken::Busy => pages.put_aside(tag),
+                Taken::NoBuffer => {
+                    no_buffer = true;
+                    break;
+                }
+            }
+            count += 1;
+            break;
+        }
+        let copied = copies.len();
+        if copied == 0 {
+            self.flight.give_back(copies);
+            return (count, 0, no_buffer);
+        }
+        match file.place(first.block) {
+            Ok((segment, offset)) => {
+                self.copies[lane] += copied;
+                self.staged.push(Run { lane, copies, segment, offset, kept: false });
+            }
+            Err(error) => {
+                self.flight.give_back(copies);
+                desk.settled(copied as u64);
+                self.lanes[lane].failed(error);
+            }
+        }
+        (count, copied, no_buffer)
+    }
+
+    /// Takes one page; `patient`: if it is latched or being written, after waiting for that.
+    fn take_page(&self, file: &Arc<FileCore>, tag: PageTag, patient: bool) -> Taken<'c> {
+        let frames = &self.core.cache.frames;
+        let frame = file.table.lookup(tag.block);
+        if frame == NO_FRAME || !frames.pin(frame, tag, Touch::Not) {
+            let gone = matches!(file.check_now(tag.block), Some(Err(_)));
+            return if gone { Taken::Gone } else { Taken::ByOthers };
+        }
+        if patient {
+            let empty_hands = self.flight.is_empty() && self.staged.is_empty();
+            assert!(empty_hands, "[CKW-1] a checkpoint waits for a latch with copies in hand");
+            frames.wait_written(frame);
+        }
+        let word = frames.get(frame).word();
+        // A write under way first: should it fail, the page is due again.
+        let taken = if word.has(WRITING) {
+            Taken::Busy
+        } else if !word.has(CHECKPOINT) {
+            Taken::ByOthers
+        } else if patient && word.has(EXCLUSIVE | EXCLUSIVE_WAITS) {
+            // In the queue of those who wait for the latch, or one writer after the other would come first.
+            self.core.cache.latch_pinned(self.core, frame, Mode::Shared);
+            match self.core.copy_latched(file, tag, frame) {
+                Copying::Copied(copy) => return Taken::Copied(copy),
+                Copying::Clean => {
+                    frames.unmark_due(frame);
+                    Taken::ByOthers
+                }
+                Copying::NotNow if frames.get(frame).word().has(WRITING) => Taken::Busy,
+                Copying::NotNow => Taken::NoBuffer,
+            }
+        } else if word.has(EXCLUSIVE) {
+            Taken::Busy
+        } else if !word.has(DIRTY) {
+            // Whoever had it exclusively when it was noted has changed nothing.
+            frames.unmark_due(frame);
+            Taken::ByOthers
+        } else {
+            match self.core.try_copy(file, tag, frame) {
+                Copying::Copied(copy) => return Taken::Copied(copy),
+                Copying::Clean => Taken::Busy,
+                Copying::NotNow => {
+                    let word = frames.get(frame).word();
+                    let barred = word.has(EXCLUSIVE | WRITING) || !word.has(DIRTY);
+                    if barred { Taken::Busy } else { Taken::NoBuffer }
+                }
+            }
+        };
+        frames.unpin(frame);
+        taken
+    }
+
+    /// Sends off what was taken, its log first. What has to wait for writes under way stays in hand.
+    fn send(&mut self, desk: &Desk) {
+        for lane in 0..self.lanes.len() {
+            if !self.waits_for_company(lane) {
+                self.send_of(lane, Waiting::Never, desk);
+            }
+        }
+        for lane in 0..self.lanes.len() {
+            // Only those of others are in the way.
+            if self.flight.is_empty() {
+                self.send_of(lane, Waiting::ForWrites, desk);
+            }
+        }
+        self.flight.start();
+    }
+
+    /// A few pages are better protected from being torn together with others, while there is time.
+    fn waits_for_company(&self, lane: usize) -> bool {
+        let in_hand = self.staged.iter().filter(|run| run.lane == lane);
+        let pages: usize = in_hand.map(|run| run.copies.len()).sum();
+        self.core.spaces[lane].torn.prefers_company()
+            && self.flight.requests(lane) > 0
+            && pages < self.copies_most / 2
+    }
+
+    fn send_of(&mut self, lane: usize, waiting: Waiting, desk: &Desk) {
+        let of_lane = self.staged.iter().filter(|run| run.lane == lane);
+        let newest = of_lane.flat_map(|run| &run.copies).map(Copy::lsn).max();
+        let Some(newest) = newest else { return };
+        let ready = self.ready(lane, newest).and_then(|()| self.keep(lane, waiting, desk));
+        if let Err(error) = ready {
+            self.lanes[lane].failed(error);
+            // Latched or not, these cannot go.
+            self.give_up(|run| run.lane == lane, desk);
+            return;
+        }
+        for run in self.staged.extract_if(.., |run| run.lane == lane && run.kept) {
+            self.core.counters.count(StrategyKind::Normal, Event::Writes);
+            self.flight.stage_write(run);
+        }
+    }
+
+    /// Lets go of runs in hand.
+    fn give_up(&mut self, which: impl Fn(&Run<'c>) -> bool, desk: &Desk) {
+        for run in self.staged.extract_if(.., |run| which(run)) {
+            self.copies[run.lane] -= run.copies.len();
+            desk.settled(run.copies.len() as u64);
+            self.flight.give_back(run.copies);
+        }
+    }
+
+    /// Does what has to be done before the copies in hand of a tablespace may be written.
+    fn ready(&self, lane: usize, newest: Lsn) -> Result<(), Error> {
+        self.core.spaces[lane].check_sound()?;
+        self.core.flush_log_to(newest)
+    }
+
+    /// Sees to it that the runs in hand of a tablespace can be repaired should they be torn, as many as
+    /// there is room for.
+    fn keep(&mut self, lane: usize, mut waiting: Waiting, desk: &Desk) -> Result<(), Error> {
+        let (core, space) = (self.core, &self.core.spaces[lane]);
+        let mut keeping = Keeping::default();
+        let mut failed = None;
+        for run in self.staged.iter_mut().filter(|run| run.lane == lane) {
+            let file = Arc::clone(run.copies[0].file());
+            match space.torn.keep(core, &file, &mut run.copies, waiting, &mut keeping) {
+                Ok(true) => run.kept = true,
+                Ok(false) => break,
+                Err(error) => {
+                    failed = Some((run.offset, run.segment.clone(), error));
+                    break;
+                }
+            }
+            // From here on others may be waiting for this thread.
+            waiting = Waiting::Never;
+        }
+        if let Some((offset, segment, error)) = failed {
+            self.lanes[lane].failed(error);
+            self.give_up(|run| run.offset == offset && run.segment.is_of(&segment), desk);
+        }
+        space.torn.seal(core, space, &keeping)?;
+        for run in self.staged.iter().filter(|run| run.lane == lane && run.kept) {
+            space.torn.sealed(run.copies[0].file(), &run.copies);
+        }
+        Ok(())
+    }
+
+    /// Takes in what has ended.
+    fn reap(&mut self, desk: &Desk) {
+        while let Some((ended, result)) = self.flight.take_ended() {
+            let UnderWay::Write(run) = ended else { continue };
+            let Run { lane, copies, segment, offset, .. } = run;
+            let pages = copies.len();
+            self.copies[lane] -= pages;
+            self.flight.give_back(copies);
+            desk.settled(pages as u64);
+            match result {
+                Ok(()) => {
+                    let bytes = (pages * self.core.page_bytes()) as u64;
+                    self.core.counters.add(StrategyKind::Normal, Event::BytesWritten, bytes);
+                    let now = self.elapsed();
+                    self.lanes[lane].wrote(pages, &segment, offset..offset + bytes, now);
+                }
+                Err(error) => {
+                    self.core.counters.count(StrategyKind::Normal, Event::WriteErrors);
+                    let error = self.core.spaces[lane].failure(forebay_io::Op::Write, error);
+                    self.lanes[lane].failed(error);
+                }
+            }
+        }
+    }
+}

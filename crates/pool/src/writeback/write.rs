@@ -1,0 +1,369 @@
+//! Writing pages: copied one by one, written in runs.
+//!
+//! Invariants:  [OUT-1] no page is written before the log up to its newest change is durable
+//!              [OUT-2] a page whose write failed is dirty, and in its frame
+//!              [OUT-3] of one page at most one write is under way (WRITING in its word)
+//! Concurrency: any thread. Latches are waited for only with empty hands (no buffer, no other
+//!              page's WRITING): see [WBF-1].
+
+use std::sync::Arc;
+
+use forebay_io::{Lease, Op, Request, Ticket};
+
+use super::buffers::Buffer;
+use crate::api::guard::PageRef;
+use crate::cache::Disk as _;
+use crate::cache::frame::word::{DIRTY, EXCLUSIVE, Touch, WRITING};
+use crate::cache::frame::{Copied, FrameIndex};
+use crate::core::Core;
+use crate::error::Error;
+use crate::observe::stats::{Event, PoolEvent, Wait};
+use crate::store::file::FileCore;
+use crate::store::torn::Slot;
+use crate::strategy_kind::StrategyKind;
+use crate::tag::{Block, Lsn, PageTag};
+
+/// A page on its way out, with the pin that its frame was copied under.
+///
+/// Dropped before its write has ended well, it leaves the page as dirty as it was ([OUT-2]); also
+/// when the log panics.
+pub(crate) struct Copy<'c> {
+    core: &'c Core,
+    file: Arc<FileCore>,
+    written: bool,
+    frame: FrameIndex,
+    block: Block,
+    copied: Copied,
+    /// The number of the redo point before which every change is in the copy.
+    redo: u64,
+    buffer: Buffer<'c>,
+    /// Where the page is kept in case that its write is torn.
+    slot: Option<Slot>,
+}
+
+/// What came of trying to copy a page.
+pub(crate) enum Copying<'c> {
+    Copied(Copy<'c>),
+    /// It is clean, or gone: there is nothing to write.
+    Clean,
+    /// Somebody holds the latch, or writes it already, or there is no buffer.
+    NotNow,
+}
+
+impl Core {
+    /// Copies the page `tag` out of `frame`, where the caller has it pinned, if that can be done at
+    /// once.
+    pub(crate) fn try_copy(
+        &self,
+        file: &Arc<FileCore>,
+        tag: PageTag,
+        frame: FrameIndex,
+    ) -> Copying<'_> {
+        let word = self.cache.frames.get(frame).word();
+        if word.has(WRITING) {
+            return Copying::NotNow;
+        }
+        if !word.has(DIRTY) {
+            return Copying::Clean;
+        }
+        if !self.cache.frames.try_latch_passing(frame) {
+            return Copying::NotNow;
+        }
+        self.copy_latched(file, tag, frame)
+    }
+
+    /// As [`Core::try_copy`], with the latch shared already; lets go of the latch.
+    pub(crate) fn copy_latched(
+        &self,
+        file: &Arc<FileCore>,
+        tag: PageTag,
+        frame: FrameIndex,
+    ) -> Copying<'_> {
+        self.cache.frames.pin_again(frame);
+        let page = PageRef::latched(self, file, frame, tag.block);
+        let Some(mut buffer) = self.buffers.try_take() else {
+            return Copying::NotNow;
+        };
+        if !self.cache.frames.begin_write(frame) {
+            let writing = self.cache.frames.get(frame).word().has(WRITING);
+            return if writing { Copying::NotNow } else { Copying::Clean };
+        }
+        // After WRITING was set (see `RedoPoint`), and under the latch before the bytes are taken: whoever has
+        // logged a change of the page before that redo point has let go of it.
+        let redo = self.redo.now();
+        buffer.bytes_mut().copy_from_slice(&page);
+        let copied = self.cache.frames.copied(frame);
+        drop(page);
+        file.checksum.stamp(buffer.bytes_mut(), tag.block);
+        let file = Arc::clone(file);
+        Copying::Copied(Copy {
+            core: self,
+            file,
+            written: false,
+            frame,
+            block: tag.block,
+            copied,
+            redo,
+            buffer,
+            slot: None,
+        })
+    }
+
+    /// Writes one page if that can be begun at once. False when it was clean, or somebody had it.
+    pub(crate) fn write_page(
+        &self,
+        tag: PageTag,
+        frame: FrameIndex,
+        kind: StrategyKind,
+    ) -> Result<bool, Error> {
+        let Some(file) = self.files.get(tag.file) else {
+            return Ok(false);
+        };
+        if !self.cache.frames.pin(frame, tag, Touch::Not) {
+            return Ok(false);
+        }
+        loop {
+            match self.try_copy(&file, tag, frame) {
+                Copying::Copied(copy) => {
+                    return self.write_copies(&file, vec![copy], kind).map(|()| true);
+                }
+                Copying::NotNow if self.buffers_are_out(frame) => self.buffers.wait(),
+                Copying::Clean | Copying::NotNow => {
+                    self.cache.frames.unpin(frame);
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// True when only the lack of a buffer kept a page from being copied.
+    fn buffers_are_out(&self, frame: FrameIndex) -> bool {
+        let word = self.cache.frames.get(frame).word();
+        word.has(DIRTY) && !word.has(WRITING | EXCLUSIVE)
+    }
+
+    /// Writes every page of `file` that is dirty now, in the order of blocks. Waits for exclusive
+    /// latches: the caller must hold none of this file's.
+    ///
+    /// # Errors
+    /// The first one. The pages that could not be written stay dirty; the others are written.
+    pub(crate) fn flush_file(&self, file: &Arc<FileCore>) -> Result<u64, Error> {
+        let mut batch: Vec<Copy<'_>> = Vec::new();
+        let batch_most = (self.buffers.count() / 2).max(1);
+        let (mut pages, mut first_error) = (0, None);
+        let mut write = |batch: &mut Vec<Copy<'_>>| {
+            pages += batch.len() as u64;
+            let result = self.write_copies(file, std::mem::take(batch), StrategyKind::Normal);
+            if let Err(error) = result {
+                first_error.get_or_insert(error);
+            }
+        };
+        for (block, frame) in file.table.listed_beside_unsaved() {
+            let tag = PageTag { file: file.id, block };
+            let word = self.cache.frames.get(frame).word();
+            if !word.has(DIRTY | WRITING) || !self.cache.frames.pin(frame, tag, Touch::Not) {
+                continue;
+            }
+            loop {
+                match self.try_copy(file, tag, frame) {
+                    Copying::Copied(copy) => {
+                        batch.push(copy);
+                        if batch.len() >= batch_most {
+                            write(&mut batch);
+                        }
+                        break;
+                    }
+                    Copying::Clean => {
+                        self.cache.frames.unpin(frame);
+                        break;
+                    }
+                    // Wait with empty hands: first get rid of what is in them.
+                    Copying::NotNow if !batch.is_empty() => write(&mut batch),
+                    Copying::NotNow => self.wait_to_copy(frame),
+                }
+            }
+        }
+        if !batch.is_empty() {
+            write(&mut batch);
+        }
+        first_error.map_or(Ok(pages), Err)
+    }
+
+    /// Sleeps until the pinned page might be copied.
+    fn wait_to_copy(&self, frame: FrameIndex) {
+        self.cache.frames.wait_written(frame);
+        if self.cache.frames.get(frame).word().has(DIRTY) {
+            self.cache.frames.wait_readable(frame);
+            self.buffers.wait();
+        }
+    }
+
+    /// Writes copies of pages of one file, in the order of their blocks, neighbours together, and
+    /// lets go of the pins.
+    pub(crate) fn write_copies(
+        &self,
+        file: &FileCore,
+        mut copies: Vec<Copy<'_>>,
+        kind: StrategyKind,
+    ) -> Result<(), Error> {
+        let ready = file.space.check_sound().and_then(|()| self.flush_log(&copies));
+        ready.and_then(|()| file.space.torn.protect(self, file, &mut copies))?;
+        copies.sort_unstable_by_key(|copy| copy.block);
+        let lone = copies.len() == 1;
+        let io = if lone { &file.space.lone } else { &file.space.queue };
+        let mut first_error = None;
+        self.waiting(Wait::Write, || {
+            let (requests, lens): (Vec<_>, Vec<_>) =
+                self.runs(file, &mut copies, &mut first_error).into_iter().unzip();
+            let tickets = io.submit_all(requests);
+            let mut copies = copies.into_iter();
+            for (ticket, pages) in tickets.into_iter().zip(lens) {
+                let run = copies.by_ref().take(pages).collect();
+                if let Err(error) = self.end_run(file, run, ticket, kind) {
+                    first_error.get_or_insert(error);
+                }
+            }
+        });
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// The requests that write `copies`, each with its count of pages; as far as the file's
+    /// segments can be had.
+    fn runs(
+        &self,
+        file: &FileCore,
+        copies: &mut [Copy<'_>],
+        first_error: &mut Option<Error>,
+    ) -> Vec<(Request, usize)> {
+        let mut runs = Vec::new();
+        let mut start = 0;
+        while start < copies.len() {
+            let first = copies[start].block;
+            let most = self.combine_pages.min(file.space.torn.run_pages_max());
+            let most = file.run_length_max(first).min(most);
+            let run = (start..copies.len())
+                .zip(first..)
+                .take(most)
+                .take_while(|&(at, block)| copies[at].block == block)
+                .count();
+            let leases = copies[start..start + run].iter_mut().map(Copy::lend);
+            let leases = leases.collect();
+            match file.place(first) {
+                Ok((segment, offset)) => {
+                    let request = Request::write(&segment, offset, leases);
+                    runs.push((file.space.torn.in_place(request), run));
+                }
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                    return runs;
+                }
+            }
+            start += run;
+        }
+        runs
+    }
+
+    fn end_run(
+        &self,
+        file: &FileCore,
+        mut run: Vec<Copy<'_>>,
+        ticket: Ticket,
+        kind: StrategyKind,
+    ) -> Result<(), Error> {
+        let done = ticket.wait();
+        let failed = done.result.is_err();
+        self.counters.count(kind, Event::Writes);
+        if failed {
+            self.counters.count(kind, Event::WriteErrors);
+        } else {
+            let bytes = run.len() * self.page_bytes();
+            self.counters.add(kind, Event::BytesWritten, bytes as u64);
+        }
+        for (copy, lease) in run.iter_mut().zip(done.leases) {
+            copy.settle(lease, !failed);
+        }
+        done.result.map_err(|error| file.space.failure(Op::Write, error))
+    }
+
+    /// [OUT-1]
+    fn flush_log(&self, copies: &[Copy<'_>]) -> Result<(), Error> {
+        self.flush_log_to(copies.iter().map(Copy::lsn).max().unwrap_or(Lsn::NONE))
+    }
+
+    /// Makes the log durable up to `newest`, if it is not.
+    pub(crate) fn flush_log_to(&self, newest: Lsn) -> Result<(), Error> {
+        let Some(wal) = self.wal.as_ref().filter(|wal| newest > wal.flushed()) else {
+            return Ok(());
+        };
+        #[cfg(forebay_bug)]
+        if forebay_io::bug::is_planted("skip_log_flush") {
+            return Ok(());
+        }
+        let flushed = self.waiting(Wait::Log, || wal.flush_to(newest));
+        flushed.map_err(|source| {
+            self.counters.count_pool(PoolEvent::LogErrors);
+            Error::Log { lsn: newest, source: source.into() }
+        })
+    }
+}
+
+impl Copy<'_> {
+    /// How far the log has to be durable before the copy may be written.
+    pub(crate) fn lsn(&self) -> Lsn {
+        self.copied.lsn
+    }
+
+    pub(crate) fn file(&self) -> &Arc<FileCore> {
+        &self.file
+    }
+
+    pub(crate) fn block(&self) -> Block {
+        self.block
+    }
+
+    /// The number of the redo point before which every change is in the copy.
+    pub(crate) fn redo(&self) -> u64 {
+        self.redo
+    }
+
+    /// The page, stamped with its checksum.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.buffer.bytes()
+    }
+
+    /// The copy's memory, for a transfer; to be given back by [`Copy::settle`].
+    pub(crate) fn lend(&mut self) -> Lease {
+        self.buffer.lend()
+    }
+
+    /// Its transfer has ended: well if `written`.
+    pub(crate) fn settle(&mut self, lease: Lease, written: bool) {
+        self.give_back(lease);
+        self.written = written;
+    }
+
+    /// A transfer that was not that of the page itself has ended.
+    pub(crate) fn give_back(&mut self, lease: Lease) {
+        self.buffer.give_back(lease);
+    }
+
+    /// The page is kept in `slot` until its write has ended, and beyond.
+    pub(crate) fn put_in_slot(&mut self, slot: Slot) {
+        self.slot = Some(slot);
+    }
+}
+
+impl Drop for Copy<'_> {
+    fn drop(&mut self) {
+        if self.written {
+            // Before the page counts as saved: whoever finds it so has to find the file in want of a sync.
+            self.file.changed();
+        }
+        // Before the page may be written again: that write's slot is the newer one.
+        if let Some(slot) = self.slot.take() {
+            self.file.space.torn.slot_ended(slot, self.file.changes(), self.written);
+        }
+        let failed = (!self.written).then_some(self.copied);
+        self.core.cache.end_write(&self.file, self.block, self.frame, failed);
+    }
+}
