@@ -334,7 +334,9 @@ impl Chains {
         for chain in self.current.iter_mut().chain(&mut self.ahead) {
             let end = chain.pages.min(self.reach).min(chain.came.saturating_add(left));
             while chain.asked < end && asker.look() {
-                if chain.asked >= chain.known {
+                // To look costs a call for each page, so it is left where all of a row may be guessed.
+                let guess = self.straight / LINKS_FOR_EACH;
+                if chain.asked >= chain.known && guess < chain.pages.min(self.reach) - chain.known {
                     let mut link = [0; 4];
                     let known = pages.at_hand(chain.last_known, &mut link).then(|| link_of(&link));
                     match known.flatten() {
@@ -349,7 +351,7 @@ impl Chains {
                             self.unwanted += u64::from(chain.is_next(link));
                             continue;
                         }
-                        None if chain.asked - chain.known >= self.straight / LINKS_FOR_EACH => {
+                        None if chain.asked - chain.known >= guess => {
                             missing += 1;
                             break;
                         }
