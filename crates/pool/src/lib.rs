@@ -435,7 +435,7 @@
 //! - [`Tablespace::costs`] says what a request and a byte cost on the device; streams then know which
 //!   gaps to read through from the first page on, and not only when they have seen some reads.
 //! - Memory, page size, backend, queue depths, the wait for a frame, huge pages, readahead, costs and
-//!   tablespaces can also come from a file, the [`Profile`]. What is set in code goes before it.
+//!   tablespaces can also come from a file ([`PoolBuilder::profile`]). What is set in code goes before it.
 //!
 //! Ask [`Stats::explain`] before changing anything.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -463,7 +463,6 @@ pub use api::options::{
     UnknownReadahead,
 };
 pub use api::pool::BufferPool;
-pub use api::profile::{Profile, TablespaceProfile};
 pub use api::size::Size;
 pub use cache::replacement::AccessStrategy;
 pub use clock::{Clock, SystemClock};
