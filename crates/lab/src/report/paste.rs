@@ -181,7 +181,7 @@ mod tests {
         std::fs::write(&file, &toml.text).unwrap();
         let main = forebay::Tablespace::new("main", directory.path());
         forebay::BufferPool::builder().frames(64).tablespace(main).profile(file).build().unwrap();
-        for set in ["queue_depth = 64", "[tablespace.main]", "queue_depth = 32", "readahead = "] {
+        for set in ["queue_depth = 64", "tablespace.main.queue_depth = 32", "readahead = "] {
             assert!(toml.text.contains(set), "{set} is not in {}", toml.text);
         }
     }

@@ -17,7 +17,6 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{PoolEvent, Wait};
 use crate::shared::Pool;
-use crate::store::checksum::Mismatch;
 use crate::store::disk::Reader;
 use crate::store::file::FileCore;
 use crate::tag::{Block, FileId};
@@ -41,12 +40,12 @@ pub struct PagedFile {
 }
 
 /// A page as it is on disk or in memory, whatever its checksum says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Salvage {
     /// The page's bytes.
     pub bytes: Box<[u8]>,
     /// What is wrong with its checksum.
-    pub mismatch: Option<Mismatch>,
+    pub damage: Option<Error>,
 }
 
 impl PagedFile {
@@ -338,7 +337,7 @@ impl PagedFile {
     /// As [`PagedFile::read`], but never [`Error::Corrupt`].
     pub fn salvage(&self, block: Block) -> Result<Salvage, Error> {
         match self.read(block) {
-            Ok(page) => return Ok(Salvage { bytes: page.to_vec().into(), mismatch: None }),
+            Ok(page) => return Ok(Salvage { bytes: page.to_vec().into(), damage: None }),
             Err(Error::Corrupt { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -350,8 +349,8 @@ impl PagedFile {
         let leases =
             done.into_result().map_err(|error| self.file.space.failure(Op::Read, error))?;
         let bytes: Box<[u8]> = leases[0].to_vec().into();
-        let mismatch = self.file.checksum.verify(&bytes, block, self.file.zero_pages).err();
-        Ok(Salvage { bytes, mismatch })
+        let damage = self.file.check_page(&bytes, block).err();
+        Ok(Salvage { bytes, damage })
     }
 
     /// True when the page `block` is in memory now.

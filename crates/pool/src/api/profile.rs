@@ -22,10 +22,10 @@ use serde::de::{
 
 use super::builder::PoolBuilder;
 use super::size::{self, Size};
-use crate::api::options::ReadaheadStrategy;
+use crate::api::options::{READAHEAD_NAMES, ReadaheadStrategy};
 use crate::error::Error;
 use crate::store::tablespace::Tablespace;
-use crate::store::torn::TornPages;
+use crate::store::torn::{TORN_PAGES_NAMES, TornPages};
 
 /// Most of a wrong line that is quoted, in characters.
 const QUOTED_CHARS_MAX: usize = 80;
@@ -262,18 +262,15 @@ fn readahead<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<ReadaheadStrategy>, D::Error> {
     let word = String::deserialize(deserializer)?;
-    let expected = "os, hint, max, prefetch, async or adaptive";
-    let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &expected);
+    let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &READAHEAD_NAMES);
     word.parse().map(Some).map_err(unknown)
 }
 
 fn torn_pages<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TornPages>, D::Error> {
     let word = String::deserialize(deserializer)?;
-    let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &TORN_PAGES_WORDS);
+    let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &TORN_PAGES_NAMES);
     word.parse().map(Some).map_err(unknown)
 }
-
-const TORN_PAGES_WORDS: &str = "unprotected, images, double-write or atomic";
 
 /// The words for a [`CacheMode`].
 #[derive(serde::Deserialize)]
