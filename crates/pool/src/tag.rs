@@ -9,7 +9,7 @@ use std::fmt;
 pub struct FileId(pub(crate) u32);
 
 impl FileId {
-    /// The number itself.
+    /// Returns the number itself.
     pub fn get(self) -> u32 {
         self.0
     }

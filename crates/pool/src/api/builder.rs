@@ -74,7 +74,7 @@ pub struct PoolBuilder {
 }
 
 impl BufferPool {
-    /// How a pool is made.
+    /// Returns a builder with every default.
     pub fn builder() -> PoolBuilder {
         PoolBuilder::default()
     }

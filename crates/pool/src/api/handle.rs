@@ -80,7 +80,7 @@ impl PagedFile {
         Asked { mode, strategy, absent, reader }
     }
 
-    /// A handle to the same file whose streams look ahead by `strategy`, unless they say otherwise: for a
+    /// Returns a handle to the same file whose streams look ahead by `strategy`, unless they say otherwise: for a
     /// session or a transaction. Its plain reads have sequences detected and read ahead by `Async` and
     /// `Adaptive`, and by the others not.
     #[must_use]
@@ -88,7 +88,7 @@ impl PagedFile {
         PagedFile { readahead: Some(strategy), ..self.clone() }
     }
 
-    /// The page `block`, to read: pinned and latched shared, read in if need be. Whoever has the
+    /// Returns the page `block`, to read: pinned and latched shared, read in if need be. Whoever has the
     /// page latched exclusively waits here for itself, as with any lock.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl PagedFile {
         Ok(PageRef::latched(core, &self.file, frame, block))
     }
 
-    /// The page `block`, to change: pinned and latched exclusively, read in if need be.
+    /// Returns the page `block`, to change: pinned and latched exclusively, read in if need be.
     ///
     /// # Errors
     /// As [`PagedFile::read`], and [`Error::ReadOnly`].
@@ -159,7 +159,7 @@ impl PagedFile {
         }
     }
 
-    /// The page `block`, to read, if that takes no wait at all: it is in memory, and nobody changes it or is
+    /// Returns the page `block`, to read, if that takes no wait at all: it is in memory, and nobody changes it or is
     /// about to.
     ///
     /// # Errors
@@ -172,7 +172,7 @@ impl PagedFile {
         }
     }
 
-    /// The page `block`, to change, if that takes no wait at all: it is in memory, and nobody has it latched.
+    /// Returns the page `block`, to change, if that takes no wait at all: it is in memory, and nobody has it latched.
     ///
     /// # Errors
     /// [`Error::PastEnd`], [`Error::Gone`], [`Error::ReadOnly`].
@@ -204,7 +204,7 @@ impl PagedFile {
         self.core.cache.evict(&*self.core, &self.file, block)
     }
 
-    /// The page `block`, to change, all zero whatever it was: nothing is read. That is a change:
+    /// Returns the page `block`, to change, all zero whatever it was: nothing is read. That is a change:
     /// with a log, mark it dirty with the record that says so.
     ///
     /// # Errors
@@ -269,7 +269,7 @@ impl PagedFile {
         Ok(Pin::held(core, &self.file, frame, block))
     }
 
-    /// A look at the page `block` that holds nothing and writes nothing shared: for pages that
+    /// Returns a look at the page `block` that holds nothing and writes nothing shared: for pages that
     /// many read and few change. Read in if need be. A look ends when the page changes, and also
     /// when it is evicted: in a pool too small for what is looked at, try a few times, then read.
     ///
@@ -329,7 +329,7 @@ impl PagedFile {
         Ok(())
     }
 
-    /// The page `block`, even if its checksum is wrong: for saving what can be saved. A sound page
+    /// Returns the page `block`, even if its checksum is wrong: for saving what can be saved. A sound page
     /// is read through the pool and given as it is there (where the checksum in its bytes is that
     /// of its last write); an unsound one is read past the pool.
     ///
@@ -353,13 +353,13 @@ impl PagedFile {
         Ok(Salvage { bytes, damage })
     }
 
-    /// True when the page `block` is in memory now.
+    /// Returns true when the page `block` is in memory now.
     pub fn is_resident(&self, block: Block) -> bool {
         let frame = self.core().cache.frames.find(self.file.table.lookup(block));
         frame.is_some_and(|frame| frame.holds(self.file.tag(block)) && frame.word().has(VALID))
     }
 
-    /// Blocks in the file.
+    /// Returns the number of blocks in the file.
     pub fn blocks(&self) -> Block {
         self.file.blocks()
     }
@@ -430,12 +430,12 @@ impl PagedFile {
         self.core().close_file(&self.file)
     }
 
-    /// The number that page tags have for this file.
+    /// Returns the number that page tags have for this file.
     pub fn id(&self) -> FileId {
         self.file.id
     }
 
-    /// Where the file (its first segment) is.
+    /// Returns where the file (its first segment) is.
     pub fn path(&self) -> &Path {
         &self.file.path
     }

@@ -25,7 +25,7 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
-    /// The default.
+    /// Returns the default.
     pub fn new() -> FileOptions {
         FileOptions::default()
     }
@@ -116,7 +116,7 @@ impl ReadaheadStrategy {
         ReadaheadStrategy::Adaptive,
     ];
 
-    /// The name in profiles, tables and reports.
+    /// Returns the name in profiles, tables and reports.
     pub const fn name(self) -> &'static str {
         match self {
             ReadaheadStrategy::Os => "os",
@@ -178,7 +178,7 @@ pub struct StreamOptions {
 }
 
 impl StreamOptions {
-    /// The default.
+    /// Returns the default.
     pub fn new() -> StreamOptions {
         StreamOptions::default()
     }

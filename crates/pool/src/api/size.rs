@@ -36,7 +36,7 @@ enum Written {
 }
 
 impl Size {
-    /// The amount in bytes. `setting` is the name to complain under.
+    /// Returns the amount in bytes. `setting` is the name to complain under.
     ///
     /// # Errors
     /// [`Error::Setting`] when it was written as text that is no size, or is a negative number.
