@@ -1,7 +1,7 @@
 //! The clock: handed to the pool, because nothing below the lab reads one by itself.
 //!
 //! The pool needs to know how long a thread has waited, never what time it is. Whoever builds a
-//! pool may hand it another clock, such as a simulation's; [`SystemClock`] is the default and the
+//! pool may hand it another clock, such as a simulation's; `SystemClock` is the default and the
 //! one place in this crate that asks the system.
 #![expect(clippy::disallowed_methods, reason = "the default clock")]
 
@@ -16,20 +16,14 @@ pub trait Clock: fmt::Debug + Send + Sync {
 
 /// The system's monotonic clock, counted from when this was made.
 #[derive(Debug, Clone, Copy)]
-pub struct SystemClock {
+pub(crate) struct SystemClock {
     start: Instant,
 }
 
 impl SystemClock {
     /// Starts at 0 now.
-    pub fn new() -> SystemClock {
+    pub(crate) fn new() -> SystemClock {
         SystemClock { start: Instant::now() }
-    }
-}
-
-impl Default for SystemClock {
-    fn default() -> SystemClock {
-        SystemClock::new()
     }
 }
 

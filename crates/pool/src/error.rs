@@ -259,7 +259,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// What kind of move this asks for.
+    /// Returns what kind of move this asks for.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NoFreeFrame { .. } | Error::Busy { .. } => ErrorKind::Retry,
@@ -290,7 +290,7 @@ impl Error {
         }
     }
 
-    /// True when the same call may succeed later without anything being mended.
+    /// Returns true when the same call may succeed later without anything being mended.
     pub fn is_retryable(&self) -> bool {
         self.kind() == ErrorKind::Retry
     }

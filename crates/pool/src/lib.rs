@@ -277,7 +277,7 @@
 //! let file = pool.open_file("ledger", &FileOptions::new())?;
 //! assert!(matches!(file.read(0), Err(Error::Corrupt { block: 0, .. })));
 //! let saved = file.salvage(0)?; // the bytes as they are, for whoever can make something of them
-//! assert!(saved.mismatch.is_some());
+//! assert!(saved.damage.is_some());
 //! assert_eq!((saved.bytes[100], saved.bytes[5000]), (42, 1));
 //!
 //! let mut page = file.init(0)?; // and a new page in place of the damaged one
@@ -435,7 +435,7 @@
 //! - [`Tablespace::costs`] says what a request and a byte cost on the device; streams then know which
 //!   gaps to read through from the first page on, and not only when they have seen some reads.
 //! - Memory, page size, backend, queue depths, the wait for a frame, huge pages, readahead, costs and
-//!   tablespaces can also come from a file, the [`Profile`]. What is set in code goes before it.
+//!   tablespaces can also come from a file ([`PoolBuilder::profile`]). What is set in code goes before it.
 //!
 //! Ask [`Stats::explain`] before changing anything.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -460,31 +460,28 @@ pub use api::guard::{Optimistic, PageMut, PageRef, Pin, Upgraded};
 pub use api::handle::{PagedFile, Salvage};
 pub use api::options::{
     CheckpointOptions, Elevator, FileOptions, Order, ReadaheadStrategy, StreamOptions,
-    UnknownReadahead,
 };
 pub use api::pool::BufferPool;
-pub use api::profile::{Profile, TablespaceProfile};
 pub use api::size::Size;
 pub use cache::replacement::AccessStrategy;
-pub use clock::{Clock, SystemClock};
+pub use clock::Clock;
 pub use error::{Error, ErrorKind, Fate};
 pub use observe::stats::{PoolStats, Stats, StrategyStats, Wait, WaitTimes};
 pub use observe::trace::{Action, Trace, TraceEvent, Why};
-pub use observe::view::{FrameView, IoView, LatchView};
+pub use observe::view::FrameView;
 pub use readahead::stream::{ReadStream, StreamError, StreamStats, Streamed, Wanted};
-pub use store::checksum::{Checksum, Mismatch, ZeroPages};
+pub use store::checksum::{Checksum, ZeroPages};
 pub use store::tablespace::Tablespace;
-pub use store::torn::{TornPages, UnknownTornPages};
+pub use store::torn::TornPages;
 pub use strategy_kind::StrategyKind;
-pub use tag::{Block, FileId, Lsn, PageTag};
+pub use tag::{Block, FileId, Lsn};
 pub use wal::{PageImage, Wal};
 pub use writeback::checkpoint::{
     Checkpoint, CheckpointReport, Phase, Progress, TablespaceReport, Trigger,
 };
 
-/// The I/O layer, whose types are in some signatures here.
+/// The I/O layer, of which [`CacheMode`](io::CacheMode), [`Prefer`](io::Prefer) and others are in some signatures here.
 pub use forebay_io as io;
-pub use forebay_io::{CacheMode, Kind, Prefer};
 /// Costs of a device, which a profile and a tablespace take.
 pub use forebay_lookahead::DeviceCosts;
 

@@ -33,7 +33,7 @@ impl StrategyKind {
         self as usize
     }
 
-    /// The name in tables, metrics and profiles.
+    /// Returns the name in tables, metrics and profiles.
     pub const fn name(self) -> &'static str {
         match self {
             StrategyKind::Normal => "normal",

@@ -9,7 +9,7 @@ use std::fmt;
 pub struct FileId(pub(crate) u32);
 
 impl FileId {
-    /// The number itself.
+    /// Returns the number itself.
     pub fn get(self) -> u32 {
         self.0
     }
@@ -25,11 +25,10 @@ pub use forebay_lookahead::Block;
 
 /// What a page is called: its file and its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PageTag {
-    /// The file.
-    pub file: FileId,
+pub(crate) struct PageTag {
+    pub(crate) file: FileId,
     /// The position in it, in pages.
-    pub block: Block,
+    pub(crate) block: Block,
 }
 
 impl PageTag {

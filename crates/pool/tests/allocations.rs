@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay::{
-    BufferPool, CacheMode, CheckpointOptions, Checksum, Elevator, FileOptions, Kind, Lsn,
-    PageImage, Prefer, Tablespace, TornPages, Wal,
+    BufferPool, CheckpointOptions, Checksum, Elevator, FileOptions, Lsn, PageImage, Tablespace,
+    TornPages, Wal,
 };
+use forebay_io::{CacheMode, Kind, Prefer};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]

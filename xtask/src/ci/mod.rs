@@ -68,6 +68,7 @@ const ORDINARY: &[Step] = &[
     Step { name: "bugs", what: "power cuts find each planted bug", run: steps::bugs },
     Step { name: "loom", what: "interleavings of the pool's frames", run: steps::loom },
     Step { name: "doc", what: "documentation without warnings", run: steps::doc },
+    Step { name: "package", what: "crates as they are published, and lean", run: steps::package },
 ];
 
 /// Only with `--full`, or by name.

@@ -147,3 +147,13 @@ pub(super) fn cuts(run: &mut Run) -> Result<()> {
     let selected = ["--release", "-p", "forebay", "--test", "power"];
     run.tests(&selected, None, &[("FOREBAY_POWER_CUTS", "100000")])
 }
+
+/// What is published is built from its packages, which lack what is not in them; and the pool without its features.
+/// Everything has been fetched by now.
+pub(super) fn package(run: &mut Run) -> Result<()> {
+    let lean = ["clippy", "-p", "forebay", "--no-default-features", "--", "-D", "warnings"];
+    run.build(run.cargo(&lean))?;
+    let mut command = run.cargo(&["package", "--quiet", "--allow-dirty", "--offline"]);
+    command.args(["-p", "forebay-io", "-p", "forebay-lookahead", "-p", "forebay"]);
+    run.build(command)
+}

@@ -176,11 +176,14 @@ mod tests {
     #[test]
     fn a_profile_is_one_that_the_pool_loads() {
         let toml = snippet(&sample::advice(), "forebay.advised.toml").unwrap();
-        let read =
-            forebay::Profile::parse(&toml.text, std::path::Path::new("forebay.toml")).unwrap();
-        assert_eq!(read.queue_depth, Some(64));
-        assert_eq!(read.tablespaces["main"].queue_depth, Some(32));
-        assert!(read.readahead.is_some());
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("forebay.toml");
+        std::fs::write(&file, &toml.text).unwrap();
+        let main = forebay::Tablespace::new("main", directory.path());
+        forebay::BufferPool::builder().frames(64).tablespace(main).profile(file).build().unwrap();
+        for set in ["queue_depth = 64", "tablespace.main.queue_depth = 32", "readahead = "] {
+            assert!(toml.text.contains(set), "{set} is not in {}", toml.text);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! What is set in code goes before what the profile says, and that before the defaults.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use forebay_io::{CacheMode, Io, IoOptions, Prefer};
 
 use crate::api::options::ReadaheadStrategy;
 use crate::api::pool::BufferPool;
-use crate::api::profile::{Profile, TablespaceProfile};
 use crate::api::size::Size;
 use crate::cache::Cache;
 use crate::cache::frame::{FrameMemory, Frames};
@@ -51,30 +50,31 @@ const WRITE_BUFFER_BYTES: usize = 4 << 20;
 /// What a pool is to be. Made by [`BufferPool::builder`].
 #[derive(Default)]
 pub struct PoolBuilder {
-    memory: Option<Size>,
-    frames: Option<u64>,
-    page_size: Option<Size>,
-    backend: Option<Prefer>,
-    queue_depth: Option<usize>,
-    tablespaces: Vec<Tablespace>,
+    pub(super) memory: Option<Size>,
+    pub(super) frames: Option<u64>,
+    pub(super) page_size: Option<Size>,
+    pub(super) backend: Option<Prefer>,
+    pub(super) queue_depth: Option<usize>,
+    pub(super) tablespaces: Vec<Tablespace>,
     wal: Option<Arc<dyn Wal>>,
-    profile: Option<PathBuf>,
-    frame_wait: Option<Duration>,
-    huge_pages: Option<bool>,
+    #[cfg(feature = "config")]
+    pub(super) profile: Option<PathBuf>,
+    pub(super) frame_wait: Option<Duration>,
+    pub(super) huge_pages: Option<bool>,
     register_memory: bool,
     no_cleaner: bool,
     checksum: Checksum,
     clock: Option<Arc<dyn Clock>>,
-    readahead: Option<ReadaheadStrategy>,
-    combine_limit: Option<Size>,
-    checkpoint_every: Option<Duration>,
-    checkpoint_log: Option<Size>,
-    checkpoint_target: Option<f64>,
-    torn_pages: Option<TornPages>,
+    pub(super) readahead: Option<ReadaheadStrategy>,
+    pub(super) combine_limit: Option<Size>,
+    pub(super) checkpoint_every: Option<Duration>,
+    pub(super) checkpoint_log: Option<Size>,
+    pub(super) checkpoint_target: Option<f64>,
+    pub(super) torn_pages: Option<TornPages>,
 }
 
 impl BufferPool {
-    /// How a pool is made.
+    /// Returns a builder with every default.
     pub fn builder() -> PoolBuilder {
         PoolBuilder::default()
     }
@@ -134,14 +134,6 @@ impl PoolBuilder {
     #[must_use]
     pub fn wal(mut self, wal: Arc<dyn Wal>) -> Self {
         self.wal = Some(wal);
-        self
-    }
-
-    /// A file with settings, such as `forebay.toml`; see [`Profile`]. What is set in code goes
-    /// before it.
-    #[must_use]
-    pub fn profile(mut self, file: impl AsRef<Path>) -> Self {
-        self.profile = Some(file.as_ref().to_owned());
         self
     }
 
@@ -248,14 +240,15 @@ impl PoolBuilder {
     /// [`Error::InUse`] when another pool has one of the directories; [`Error::Io`] for memory or
     /// a backend that cannot be had.
     pub fn build(mut self) -> Result<BufferPool, Error> {
-        let profile = self.profile.as_deref().map(Profile::load).transpose()?.unwrap_or_default();
-        let page_bytes = self.page_bytes(&profile)?;
+        #[cfg(feature = "config")]
+        self.fill_in()?;
+        let page_bytes = self.page_bytes()?;
         self.checksum.check_setting(page_bytes as usize)?;
-        let frames = self.frame_count(&profile, page_bytes)?;
-        let tablespaces = self.all_tablespaces(&profile)?;
-        let combine_bytes = self.combine_bytes(&profile, page_bytes)?;
-        let triggers = self.triggers(&profile)?;
-        let torn_pages = self.torn_pages.or(profile.torn_pages).unwrap_or_default();
+        let frames = self.frame_count(page_bytes)?;
+        let tablespaces = self.all_tablespaces()?;
+        let combine_bytes = self.combine_bytes(page_bytes)?;
+        let triggers = self.triggers()?;
+        let torn_pages = self.torn_pages.unwrap_or_default();
         if torn_pages == TornPages::Images && self.wal.is_none() {
             return Err(Error::Setting {
                 setting: "torn pages",
@@ -270,7 +263,7 @@ impl PoolBuilder {
 
         let memory = FrameMemory::new(frames_count, page_bytes)?;
         let mut notes = Vec::new();
-        if self.huge_pages.or(profile.huge_pages).unwrap_or(true)
+        if self.huge_pages.unwrap_or(true)
             && let Err(error) = memory.mapping().use_huge_pages()
         {
             notes.push(format!("huge pages were asked for and refused ({error})"));
@@ -278,8 +271,8 @@ impl PoolBuilder {
         let buffers = (WRITE_BUFFER_BYTES / page_bytes).min(frames_count / 2).max(2);
         let buffers = WriteBuffers::new(buffers, page_bytes)?;
         let defaults = SpaceDefaults {
-            prefer: self.backend.or(profile.backend).unwrap_or_default(),
-            queue_depth: self.queue_depth.or(profile.queue_depth),
+            prefer: self.backend.unwrap_or_default(),
+            queue_depth: self.queue_depth,
             page_bytes,
             register: self.register_memory.then(|| Arc::clone(buffers.mapping())),
             torn_pages,
@@ -288,13 +281,12 @@ impl PoolBuilder {
         let spaces = tablespaces.iter().map(|asked| Space::open(asked, &defaults).map(Arc::new));
         let spaces = spaces.collect::<Result<Vec<_>, _>>()?;
         let checkpoint_queue = self.checkpoint_queue(&tablespaces, &spaces, &defaults)?;
-        let wait_ms = profile.frame_wait_ms.map(Duration::from_millis);
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new()));
         let core = Core {
             cache: Cache {
                 frames: Frames::new(frames_count)?,
                 replacement: ClockSweep::new(frames as u32),
-                frame_wait: self.frame_wait.or(wait_ms).unwrap_or(FRAME_WAIT_DEFAULT),
+                frame_wait: self.frame_wait.unwrap_or(FRAME_WAIT_DEFAULT),
             },
             memory,
             files: Files::default(),
@@ -308,7 +300,7 @@ impl PoolBuilder {
             clock,
             counters: Counters::new(),
             combine_pages: combine_bytes / page_bytes,
-            readahead: self.readahead.or(profile.readahead).unwrap_or_default(),
+            readahead: self.readahead.unwrap_or_default(),
             budget: Budget::new(frames_count),
             gaps: OnceLock::new(),
             tracing: Tracing::default(),
@@ -316,8 +308,8 @@ impl PoolBuilder {
         BufferPool::assemble(core, !self.no_cleaner, triggers, self.checksum, notes)
     }
 
-    fn triggers(&self, profile: &Profile) -> Result<Triggers, Error> {
-        let target = self.checkpoint_target.or(profile.checkpoint_target).unwrap_or(TARGET_DEFAULT);
+    fn triggers(&self) -> Result<Triggers, Error> {
+        let target = self.checkpoint_target.unwrap_or(TARGET_DEFAULT);
         if !(target > 0.0 && target <= 1.0) {
             return Err(Error::Setting {
                 setting: "the target share of checkpoints",
@@ -325,8 +317,7 @@ impl PoolBuilder {
                 expected: "it should be more than 0 and at most 1".to_owned(),
             });
         }
-        let seconds = profile.checkpoint_seconds.map(Duration::from_secs);
-        let every = self.checkpoint_every.or(seconds);
+        let every = self.checkpoint_every;
         if every.is_some_and(|every| every.is_zero()) {
             return Err(Error::Setting {
                 setting: "the interval of checkpoints",
@@ -334,7 +325,7 @@ impl PoolBuilder {
                 expected: "give it some time, or leave it out for none by time".to_owned(),
             });
         }
-        let log = self.checkpoint_log.as_ref().or(profile.checkpoint_log.as_ref());
+        let log = self.checkpoint_log.as_ref();
         let log_bytes = log.map(|size| size.bytes("log between checkpoints")).transpose()?;
         if log_bytes == Some(0) || (log_bytes.is_some() && self.wal.is_none()) {
             return Err(Error::Setting {
@@ -371,8 +362,8 @@ impl PoolBuilder {
         })?))
     }
 
-    fn page_bytes(&self, profile: &Profile) -> Result<u64, Error> {
-        let asked = self.page_size.as_ref().or(profile.page_size.as_ref());
+    fn page_bytes(&self) -> Result<u64, Error> {
+        let asked = self.page_size.as_ref();
         let bytes = asked.map_or(Ok(PAGE_BYTES_DEFAULT), |size| size.bytes("page size"))?;
         if PAGE_BYTES.contains(&bytes) && bytes.is_power_of_two() {
             return Ok(bytes);
@@ -384,8 +375,8 @@ impl PoolBuilder {
         })
     }
 
-    fn combine_bytes(&self, profile: &Profile, page_bytes: u64) -> Result<usize, Error> {
-        let asked = self.combine_limit.as_ref().or(profile.combine_limit.as_ref());
+    fn combine_bytes(&self, page_bytes: u64) -> Result<usize, Error> {
+        let asked = self.combine_limit.as_ref();
         let usual = COMBINE_BYTES.max(page_bytes);
         let bytes = asked.map_or(Ok(usual), |size| size.bytes("combine limit"))?;
         if (page_bytes..=COMBINE_BYTES_MAX).contains(&bytes) {
@@ -398,7 +389,7 @@ impl PoolBuilder {
         })
     }
 
-    fn frame_count(&self, profile: &Profile, page_bytes: u64) -> Result<u64, Error> {
+    fn frame_count(&self, page_bytes: u64) -> Result<u64, Error> {
         let frames = match (self.frames, &self.memory) {
             (Some(_), Some(_)) => {
                 return Err(Error::Setting {
@@ -409,7 +400,7 @@ impl PoolBuilder {
             }
             (Some(frames), None) => frames,
             (None, memory) => {
-                let memory = memory.as_ref().or(profile.memory.as_ref());
+                let memory = memory.as_ref();
                 let bytes = memory.map_or(Ok(MEMORY_DEFAULT), |size| size.bytes("memory"))?;
                 bytes / page_bytes
             }
@@ -429,27 +420,8 @@ impl PoolBuilder {
         })
     }
 
-    /// The tablespaces made in code, completed from the profile, and those of the profile alone.
-    fn all_tablespaces(&mut self, profile: &Profile) -> Result<Vec<Tablespace>, Error> {
-        let mut all = std::mem::take(&mut self.tablespaces);
-        for space in &mut all {
-            if let Some(more) = profile.tablespaces.get(&space.name) {
-                complete(space, more);
-            }
-        }
-        for (name, more) in &profile.tablespaces {
-            if all.iter().any(|space| space.name == *name) {
-                continue;
-            }
-            let directory = more.directory.as_ref().ok_or_else(|| Error::Setting {
-                setting: "the directory of a tablespace",
-                value: format!("not given for `{name}`"),
-                expected: "give it in the profile, or make the tablespace in code".to_owned(),
-            })?;
-            let mut space = Tablespace::new(name, directory);
-            complete(&mut space, more);
-            all.push(space);
-        }
+    fn all_tablespaces(&mut self) -> Result<Vec<Tablespace>, Error> {
+        let all = std::mem::take(&mut self.tablespaces);
         let twice = all
             .iter()
             .enumerate()
@@ -470,13 +442,6 @@ impl PoolBuilder {
         }
         Ok(all)
     }
-}
-
-fn complete(space: &mut Tablespace, more: &TablespaceProfile) {
-    space.cache = space.cache.or(more.cache);
-    space.queue_depth = space.queue_depth.or(more.queue_depth);
-    space.costs = space.costs.or(more.costs);
-    space.segment = space.segment.take().or_else(|| more.segment_size.clone());
 }
 
 impl std::fmt::Debug for PoolBuilder {

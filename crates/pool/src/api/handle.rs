@@ -17,7 +17,6 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{PoolEvent, Wait};
 use crate::shared::Pool;
-use crate::store::checksum::Mismatch;
 use crate::store::disk::Reader;
 use crate::store::file::FileCore;
 use crate::tag::{Block, FileId};
@@ -41,12 +40,12 @@ pub struct PagedFile {
 }
 
 /// A page as it is on disk or in memory, whatever its checksum says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Salvage {
     /// The page's bytes.
     pub bytes: Box<[u8]>,
     /// What is wrong with its checksum.
-    pub mismatch: Option<Mismatch>,
+    pub damage: Option<Error>,
 }
 
 impl PagedFile {
@@ -81,7 +80,7 @@ impl PagedFile {
         Asked { mode, strategy, absent, reader }
     }
 
-    /// A handle to the same file whose streams look ahead by `strategy`, unless they say otherwise: for a
+    /// Returns a handle to the same file whose streams look ahead by `strategy`, unless they say otherwise: for a
     /// session or a transaction. Its plain reads have sequences detected and read ahead by `Async` and
     /// `Adaptive`, and by the others not.
     #[must_use]
@@ -89,7 +88,7 @@ impl PagedFile {
         PagedFile { readahead: Some(strategy), ..self.clone() }
     }
 
-    /// The page `block`, to read: pinned and latched shared, read in if need be. Whoever has the
+    /// Returns the page `block`, to read: pinned and latched shared, read in if need be. Whoever has the
     /// page latched exclusively waits here for itself, as with any lock.
     ///
     /// # Errors
@@ -123,7 +122,7 @@ impl PagedFile {
         Ok(PageRef::latched(core, &self.file, frame, block))
     }
 
-    /// The page `block`, to change: pinned and latched exclusively, read in if need be.
+    /// Returns the page `block`, to change: pinned and latched exclusively, read in if need be.
     ///
     /// # Errors
     /// As [`PagedFile::read`], and [`Error::ReadOnly`].
@@ -160,7 +159,7 @@ impl PagedFile {
         }
     }
 
-    /// The page `block`, to read, if that takes no wait at all: it is in memory, and nobody changes it or is
+    /// Returns the page `block`, to read, if that takes no wait at all: it is in memory, and nobody changes it or is
     /// about to.
     ///
     /// # Errors
@@ -173,7 +172,7 @@ impl PagedFile {
         }
     }
 
-    /// The page `block`, to change, if that takes no wait at all: it is in memory, and nobody has it latched.
+    /// Returns the page `block`, to change, if that takes no wait at all: it is in memory, and nobody has it latched.
     ///
     /// # Errors
     /// [`Error::PastEnd`], [`Error::Gone`], [`Error::ReadOnly`].
@@ -205,7 +204,7 @@ impl PagedFile {
         self.core.cache.evict(&*self.core, &self.file, block)
     }
 
-    /// The page `block`, to change, all zero whatever it was: nothing is read. That is a change:
+    /// Returns the page `block`, to change, all zero whatever it was: nothing is read. That is a change:
     /// with a log, mark it dirty with the record that says so.
     ///
     /// # Errors
@@ -270,7 +269,7 @@ impl PagedFile {
         Ok(Pin::held(core, &self.file, frame, block))
     }
 
-    /// A look at the page `block` that holds nothing and writes nothing shared: for pages that
+    /// Returns a look at the page `block` that holds nothing and writes nothing shared: for pages that
     /// many read and few change. Read in if need be. A look ends when the page changes, and also
     /// when it is evicted: in a pool too small for what is looked at, try a few times, then read.
     ///
@@ -330,7 +329,7 @@ impl PagedFile {
         Ok(())
     }
 
-    /// The page `block`, even if its checksum is wrong: for saving what can be saved. A sound page
+    /// Returns the page `block`, even if its checksum is wrong: for saving what can be saved. A sound page
     /// is read through the pool and given as it is there (where the checksum in its bytes is that
     /// of its last write); an unsound one is read past the pool.
     ///
@@ -338,7 +337,7 @@ impl PagedFile {
     /// As [`PagedFile::read`], but never [`Error::Corrupt`].
     pub fn salvage(&self, block: Block) -> Result<Salvage, Error> {
         match self.read(block) {
-            Ok(page) => return Ok(Salvage { bytes: page.to_vec().into(), mismatch: None }),
+            Ok(page) => return Ok(Salvage { bytes: page.to_vec().into(), damage: None }),
             Err(Error::Corrupt { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -350,17 +349,17 @@ impl PagedFile {
         let leases =
             done.into_result().map_err(|error| self.file.space.failure(Op::Read, error))?;
         let bytes: Box<[u8]> = leases[0].to_vec().into();
-        let mismatch = self.file.checksum.verify(&bytes, block, self.file.zero_pages).err();
-        Ok(Salvage { bytes, mismatch })
+        let damage = self.file.check_page(&bytes, block).err();
+        Ok(Salvage { bytes, damage })
     }
 
-    /// True when the page `block` is in memory now.
+    /// Returns true when the page `block` is in memory now.
     pub fn is_resident(&self, block: Block) -> bool {
         let frame = self.core().cache.frames.find(self.file.table.lookup(block));
         frame.is_some_and(|frame| frame.holds(self.file.tag(block)) && frame.word().has(VALID))
     }
 
-    /// Blocks in the file.
+    /// Returns the number of blocks in the file.
     pub fn blocks(&self) -> Block {
         self.file.blocks()
     }
@@ -431,12 +430,12 @@ impl PagedFile {
         self.core().close_file(&self.file)
     }
 
-    /// The number that page tags have for this file.
+    /// Returns the number that page tags have for this file.
     pub fn id(&self) -> FileId {
         self.file.id
     }
 
-    /// Where the file (its first segment) is.
+    /// Returns where the file (its first segment) is.
     pub fn path(&self) -> &Path {
         &self.file.path
     }

@@ -6,5 +6,6 @@ pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod options;
 pub(crate) mod pool;
-pub(crate) mod profile;
+#[cfg(feature = "config")]
+mod profile;
 pub(crate) mod size;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_io::Prefer;
 
+use crate::error::Error;
 use crate::store::checksum::{Checksum, ZeroPages};
 use crate::strategy_kind::StrategyKind;
 
@@ -24,7 +25,7 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
-    /// The default.
+    /// Returns the default.
     pub fn new() -> FileOptions {
         FileOptions::default()
     }
@@ -115,7 +116,7 @@ impl ReadaheadStrategy {
         ReadaheadStrategy::Adaptive,
     ];
 
-    /// The name in profiles, tables and reports.
+    /// Returns the name in profiles, tables and reports.
     pub const fn name(self) -> &'static str {
         match self {
             ReadaheadStrategy::Os => "os",
@@ -139,17 +140,18 @@ impl fmt::Display for ReadaheadStrategy {
     }
 }
 
-/// The name is not one of a readahead strategy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("unknown readahead strategy; there are os, hint, max, prefetch, async and adaptive")]
-pub struct UnknownReadahead;
+pub(super) const READAHEAD_NAMES: &str = "os, hint, max, prefetch, async or adaptive";
 
 impl FromStr for ReadaheadStrategy {
-    type Err = UnknownReadahead;
+    type Err = Error;
 
-    fn from_str(name: &str) -> Result<ReadaheadStrategy, UnknownReadahead> {
-        let all = ReadaheadStrategy::ALL.into_iter();
-        all.into_iter().find(|strategy| strategy.name() == name).ok_or(UnknownReadahead)
+    fn from_str(name: &str) -> Result<ReadaheadStrategy, Error> {
+        let found = ReadaheadStrategy::ALL.into_iter().find(|it| it.name() == name);
+        found.ok_or_else(|| Error::Setting {
+            setting: "the readahead strategy",
+            value: format!("{name:?}"),
+            expected: format!("it should be {READAHEAD_NAMES}"),
+        })
     }
 }
 
@@ -176,7 +178,7 @@ pub struct StreamOptions {
 }
 
 impl StreamOptions {
-    /// The default.
+    /// Returns the default.
     pub fn new() -> StreamOptions {
         StreamOptions::default()
     }
@@ -311,8 +313,12 @@ mod tests {
     #[test]
     fn a_strategy_goes_by_its_name() {
         for strategy in ReadaheadStrategy::ALL {
-            assert_eq!(strategy.to_string().parse(), Ok(strategy));
+            assert_eq!(strategy.to_string().parse::<ReadaheadStrategy>().unwrap(), strategy);
         }
-        assert_eq!("fast".parse::<ReadaheadStrategy>(), Err(UnknownReadahead));
+        let told = "fast".parse::<ReadaheadStrategy>().unwrap_err().to_string();
+        assert_eq!(
+            told,
+            format!("the readahead strategy is \"fast\": it should be {READAHEAD_NAMES}")
+        );
     }
 }

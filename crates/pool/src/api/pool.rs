@@ -82,7 +82,7 @@ impl BufferPool {
         found.ok_or_else(|| Error::NoTablespace { name: name.unwrap_or_default().to_owned() })
     }
 
-    /// An access strategy for one scan, with a ring of the usual size.
+    /// Returns an access strategy for one scan, with a ring of the usual size.
     pub fn strategy(&self, kind: StrategyKind) -> AccessStrategy {
         let core = self.core();
         AccessStrategy::new(kind, None, core.page_bytes(), core.cache.frames.len())
@@ -161,12 +161,12 @@ impl BufferPool {
         self.core().checkpoints.ask(options, Trigger::Request)
     }
 
-    /// How far the checkpoint under way is, if there is one.
+    /// Returns how far the checkpoint under way is, if there is one.
     pub fn checkpoint_progress(&self) -> Option<Progress> {
         self.core().checkpoints.progress()
     }
 
-    /// What came of the last checkpoint, whoever or whatever began it.
+    /// Returns what came of the last checkpoint, whoever or whatever began it.
     pub fn last_checkpoint(&self) -> Option<Result<CheckpointReport, Error>> {
         self.core().checkpoints.last()
     }
@@ -187,7 +187,7 @@ impl BufferPool {
         self.pool.write_files(false, |file| Arc::ptr_eq(&file.space, space))
     }
 
-    /// What the pool has done so far, and how it stands.
+    /// Returns what the pool has done so far, and how it stands.
     pub fn stats(&self) -> Stats {
         let core = self.core();
         let mut stats = core.counters.snapshot();
@@ -226,7 +226,7 @@ impl BufferPool {
         self.core().tracing.set(None);
     }
 
-    /// What a request and a byte cost on each tablespace's device, as far as the pool knows by now.
+    /// Returns what a request and a byte cost on each tablespace's device, as far as the pool knows by now.
     pub fn device_costs(&self) -> Vec<(String, DeviceCosts)> {
         let spaces = self.core().spaces.iter();
         spaces.map(|space| (space.name.to_string(), space.device_costs())).collect()
@@ -251,13 +251,13 @@ impl BufferPool {
         core.cache.frames.memory_bytes() + tables + core.counters.memory_bytes() + torn
     }
 
-    /// The backend that each tablespace uses for many requests at once.
+    /// Returns the backend that each tablespace uses for many requests at once.
     pub fn backends(&self) -> Vec<(String, Kind)> {
         let spaces = self.core().spaces.iter();
         spaces.map(|space| (space.name.to_string(), space.queue.kind())).collect()
     }
 
-    /// What a user should know: what was asked for and could not be had, and what was taken
+    /// Returns what a user should know: what was asked for and could not be had, and what was taken
     /// instead.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.pool.notes.clone();

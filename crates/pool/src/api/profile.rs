@@ -1,34 +1,5 @@
 //! Profile: a pool's settings from a file, `forebay.toml`.
 //!
-//! Everything in it is optional, and what is set in code goes before it; both are the affair of
-//! whoever builds the pool. Worked example:
-//!
-//! ```toml
-//! memory = "2 GiB"
-//! page_size = "8k"
-//! backend = "auto"            # or uring, aio, threads, sync
-//! queue_depth = 256
-//! frame_wait_ms = 500
-//! huge_pages = true
-//! combine_limit = "128 KiB"
-//! readahead = "adaptive"      # or os, hint, max, prefetch, async
-//! checkpoint_seconds = 300    # with a log: once a first one has been asked for
-//! checkpoint_log = "1 GiB"
-//! checkpoint_target = 0.9
-//! torn_pages = "double-write" # or images, atomic, unprotected
-//!
-//! [tablespace.main]
-//! directory = "/var/lib/engine"
-//! cache = "direct"            # or buffered
-//! queue_depth = 64
-//! segment_size = "1 GiB"
-//!
-//! [tablespace.main.costs]     # of the device, kept busy; all three or none
-//! request_ns = 7400
-//! mebibyte_us = 807
-//! useful_depth = 64
-//! ```
-//!
 //! A key that is not known is refused rather than passed over: a misspelt `memory` would leave
 //! the pool at its default size, and nobody would know why it is slow.
 //!
@@ -49,9 +20,12 @@ use serde::de::{
     self, Deserialize, Deserializer, IntoDeserializer, MapAccess, Unexpected, Visitor,
 };
 
-use crate::api::options::ReadaheadStrategy;
-use crate::store::torn::TornPages;
-use crate::{Error, Size};
+use super::builder::PoolBuilder;
+use super::size::{self, Size};
+use crate::api::options::{READAHEAD_NAMES, ReadaheadStrategy};
+use crate::error::Error;
+use crate::store::tablespace::Tablespace;
+use crate::store::torn::{TORN_PAGES_NAMES, TornPages};
 
 /// Most of a wrong line that is quoted, in characters.
 const QUOTED_CHARS_MAX: usize = 80;
@@ -59,63 +33,143 @@ const QUOTED_CHARS_MAX: usize = 80;
 /// What a profile sets, each part `None` where it says nothing.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct Profile {
+struct Profile {
     /// Memory for pages.
-    pub memory: Option<Size>,
+    memory: Option<Size>,
     /// Size of a page.
-    pub page_size: Option<Size>,
+    page_size: Option<Size>,
     /// Which I/O backend.
     #[serde(deserialize_with = "backend")]
-    pub backend: Option<Prefer>,
+    backend: Option<Prefer>,
     /// Most I/O requests in flight in each tablespace.
     #[serde(deserialize_with = "count")]
-    pub queue_depth: Option<usize>,
+    queue_depth: Option<usize>,
     /// How long to wait for a frame to come free, in milliseconds.
     #[serde(deserialize_with = "count")]
-    pub frame_wait_ms: Option<u64>,
+    frame_wait_ms: Option<u64>,
     /// Whether to ask for huge pages.
-    pub huge_pages: Option<bool>,
+    huge_pages: Option<bool>,
     /// Most bytes in one request.
-    pub combine_limit: Option<Size>,
+    combine_limit: Option<Size>,
     /// Seconds from the beginning of one checkpoint to that of the next.
     #[serde(deserialize_with = "count")]
-    pub checkpoint_seconds: Option<u64>,
+    checkpoint_seconds: Option<u64>,
     /// Log from the redo point of one checkpoint to that of the next.
-    pub checkpoint_log: Option<Size>,
+    checkpoint_log: Option<Size>,
     /// The share of its interval by which a checkpoint has written its pages.
-    pub checkpoint_target: Option<f64>,
+    checkpoint_target: Option<f64>,
     /// How streams look ahead that do not say otherwise.
     #[serde(deserialize_with = "readahead")]
-    pub readahead: Option<ReadaheadStrategy>,
+    readahead: Option<ReadaheadStrategy>,
     /// What keeps pages from being left half written by a crash.
     #[serde(deserialize_with = "torn_pages")]
-    pub torn_pages: Option<TornPages>,
+    torn_pages: Option<TornPages>,
     /// Its tablespaces, by name.
     #[serde(rename = "tablespace", deserialize_with = "tablespaces")]
-    pub tablespaces: BTreeMap<String, TablespaceProfile>,
+    tablespaces: BTreeMap<String, TablespaceProfile>,
 }
 
 /// What a profile sets for one tablespace, each part `None` where it says nothing.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct TablespaceProfile {
+struct TablespaceProfile {
     /// Where its files are, as written: a relative path counts from the process's working
     /// directory, not from the profile. Never empty.
     #[serde(deserialize_with = "directory")]
-    pub directory: Option<PathBuf>,
+    directory: Option<PathBuf>,
     /// Through the kernel's page cache, or past it.
     #[serde(deserialize_with = "cache")]
-    pub cache: Option<CacheMode>,
+    cache: Option<CacheMode>,
     /// Most I/O requests in flight, in place of the pool's own figure.
     #[serde(deserialize_with = "count")]
-    pub queue_depth: Option<usize>,
+    queue_depth: Option<usize>,
     /// Size at which a file goes on in another segment.
-    pub segment_size: Option<Size>,
+    segment_size: Option<Size>,
     /// What requests and bytes cost on the device.
     #[serde(deserialize_with = "costs")]
-    pub costs: Option<DeviceCosts>,
+    costs: Option<DeviceCosts>,
+}
+
+impl PoolBuilder {
+    /// A file with settings, such as `forebay.toml`. What is set in code goes before it.
+    ///
+    /// Everything in it is optional; a key that is not known is refused. Needs the feature `config`, which is on
+    /// by default.
+    ///
+    /// ```toml
+    /// memory = "2 GiB"
+    /// page_size = "8k"
+    /// backend = "auto"            # or uring, aio, threads, sync
+    /// queue_depth = 256
+    /// frame_wait_ms = 500
+    /// huge_pages = true
+    /// combine_limit = "128 KiB"
+    /// readahead = "adaptive"      # or os, hint, max, prefetch, async
+    /// checkpoint_seconds = 300    # with a log: once a first one has been asked for
+    /// checkpoint_log = "1 GiB"
+    /// checkpoint_target = 0.9
+    /// torn_pages = "double-write" # or images, atomic, unprotected
+    ///
+    /// [tablespace.main]
+    /// directory = "/var/lib/engine"
+    /// cache = "direct"            # or buffered
+    /// queue_depth = 64
+    /// segment_size = "1 GiB"
+    ///
+    /// [tablespace.main.costs]     # of the device, kept busy; all three or none
+    /// request_ns = 7400
+    /// mebibyte_us = 807
+    /// useful_depth = 64
+    /// ```
+    #[must_use]
+    pub fn profile(mut self, file: impl AsRef<Path>) -> Self {
+        self.profile = Some(file.as_ref().to_owned());
+        self
+    }
+
+    /// Takes from the profile what was not said in code.
+    pub(super) fn fill_in(&mut self) -> Result<(), Error> {
+        let Some(file) = self.profile.take() else { return Ok(()) };
+        let profile = Profile::load(&file)?;
+        if self.frames.is_none() {
+            self.memory = self.memory.take().or(profile.memory);
+        }
+        self.page_size = self.page_size.take().or(profile.page_size);
+        self.backend = self.backend.or(profile.backend);
+        self.queue_depth = self.queue_depth.or(profile.queue_depth);
+        let frame_wait = profile.frame_wait_ms.map(Duration::from_millis);
+        self.frame_wait = self.frame_wait.or(frame_wait);
+        self.huge_pages = self.huge_pages.or(profile.huge_pages);
+        self.combine_limit = self.combine_limit.take().or(profile.combine_limit);
+        let every = profile.checkpoint_seconds.map(Duration::from_secs);
+        self.checkpoint_every = self.checkpoint_every.or(every);
+        self.checkpoint_log = self.checkpoint_log.take().or(profile.checkpoint_log);
+        self.checkpoint_target = self.checkpoint_target.or(profile.checkpoint_target);
+        self.readahead = self.readahead.or(profile.readahead);
+        self.torn_pages = self.torn_pages.or(profile.torn_pages);
+        for (name, more) in profile.tablespaces {
+            let known = self.tablespaces.iter().position(|space| space.name == name);
+            let at = match known {
+                Some(at) => at,
+                None => {
+                    let directory = more.directory.ok_or_else(|| Error::Setting {
+                        setting: "the directory of a tablespace",
+                        value: format!("not given for `{name}`"),
+                        expected: "give it in the profile, or make the tablespace in code"
+                            .to_owned(),
+                    })?;
+                    self.tablespaces.push(Tablespace::new(name, directory));
+                    self.tablespaces.len() - 1
+                }
+            };
+            let space = &mut self.tablespaces[at];
+            space.cache = space.cache.or(more.cache);
+            space.queue_depth = space.queue_depth.or(more.queue_depth);
+            space.costs = space.costs.or(more.costs);
+            space.segment = space.segment.take().or(more.segment_size);
+        }
+        Ok(())
+    }
 }
 
 impl Profile {
@@ -123,7 +177,7 @@ impl Profile {
     ///
     /// # Errors
     /// [`Error::Profile`] when it cannot be read, or for what [`Profile::parse`] refuses.
-    pub fn load(path: &Path) -> Result<Profile, Error> {
+    fn load(path: &Path) -> Result<Profile, Error> {
         let refused = |why| Error::Profile { file: path.into(), why };
         let bytes = std::fs::read(path).map_err(|error| {
             refused(format!("{error}; check the path, or build the pool without a profile"))
@@ -141,7 +195,7 @@ impl Profile {
     /// [`Error::Profile`] with the line: it is not TOML, a key is not known, or a value is not of
     /// its kind. Whether a value makes sense (a page size that is no power of two, say) is found
     /// when the pool is built.
-    pub fn parse(text: &str, path: &Path) -> Result<Profile, Error> {
+    fn parse(text: &str, path: &Path) -> Result<Profile, Error> {
         toml::from_str(text)
             .map_err(|error| Error::Profile { file: path.into(), why: why(text, &error) })
     }
@@ -208,18 +262,15 @@ fn readahead<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<ReadaheadStrategy>, D::Error> {
     let word = String::deserialize(deserializer)?;
-    let expected = "os, hint, max, prefetch, async or adaptive";
-    let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &expected);
+    let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &READAHEAD_NAMES);
     word.parse().map(Some).map_err(unknown)
 }
 
 fn torn_pages<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TornPages>, D::Error> {
     let word = String::deserialize(deserializer)?;
-    let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &TORN_PAGES_WORDS);
+    let unknown = |_| de::Error::invalid_value(Unexpected::Str(&word), &TORN_PAGES_NAMES);
     word.parse().map(Some).map_err(unknown)
 }
-
-const TORN_PAGES_WORDS: &str = "unprotected, images, double-write or atomic";
 
 /// The words for a [`CacheMode`].
 #[derive(serde::Deserialize)]
@@ -316,9 +367,42 @@ impl Visitor<'_> for CountVisitor {
     }
 }
 
+/// From an integer or a string. Text that is no size fails here, so that the error has the place
+/// in the file.
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+struct SizeVisitor;
+
+impl Visitor<'_> for SizeVisitor {
+    type Value = Size;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a size such as \"8KiB\", \"64k\", \"1.5 GiB\" or 8192")
+    }
+
+    fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
+        Ok(Size::from(bytes))
+    }
+
+    fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
+        let refused = |_| E::invalid_value(Unexpected::Signed(bytes), &self);
+        u64::try_from(bytes).map(Size::from).map_err(refused)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+        let refused = |expected| E::custom(format_args!("{text:?} is no size: {expected}"));
+        size::parse(text).map(|_| Size::from(text)).map_err(refused)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::de::value::{Error as PlainError, F64Deserializer};
 
     fn parse(text: &str) -> Result<Profile, Error> {
         Profile::parse(text, Path::new("forebay.toml"))
@@ -335,10 +419,11 @@ mod tests {
         }
     }
 
-    /// The worked example of this module's head.
+    /// The worked example of [`PoolBuilder::profile`].
     fn example() -> String {
-        let head = include_str!("profile.rs").lines().map_while(|line| line.strip_prefix("//!"));
-        let example = head.skip_while(|line| *line != " ```toml").skip(1);
+        let docs = include_str!("profile.rs").lines().map(str::trim_start);
+        let docs = docs.filter_map(|line| line.strip_prefix("///"));
+        let example = docs.skip_while(|line| *line != " ```toml").skip(1);
         example
             .take_while(|line| *line != " ```")
             .fold(String::new(), |text, line| text + line.trim_start() + "\n")
@@ -498,5 +583,24 @@ mod tests {
         std::fs::write(&path, "\u{feff}memory = 8192\r\n").unwrap();
         let profile = Profile::load(&path).unwrap();
         assert_eq!(profile.memory.unwrap().bytes("memory").unwrap(), 8192);
+    }
+
+    #[test]
+    fn it_deserializes_from_an_integer_or_a_string_and_from_nothing_else() {
+        let from_text = |text: &str| Size::deserialize(text.into_deserializer());
+        let told: Result<Size, PlainError> = from_text("64k");
+        assert_eq!(told.unwrap().bytes("memory").unwrap(), 64 << 10);
+        let told = from_text("2 gigs").unwrap_err().to_string();
+        assert!(told.contains("\"2 gigs\" is no size: write a size such as"), "{told}");
+
+        let from_number = |number: i64| Size::deserialize(number.into_deserializer());
+        let told: Result<Size, PlainError> = from_number(8192);
+        assert_eq!(told.unwrap().bytes("memory").unwrap(), 8192);
+        let told = from_number(-1).unwrap_err().to_string();
+        assert!(told.contains("`-1`, expected a size such as"), "{told}");
+
+        let fraction: F64Deserializer<PlainError> = 1.5.into_deserializer();
+        let told = Size::deserialize(fraction).unwrap_err().to_string();
+        assert!(told.contains("`1.5`, expected a size such as"), "{told}");
     }
 }

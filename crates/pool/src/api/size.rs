@@ -13,19 +13,17 @@
 //!              included, is for the setting to judge.
 
 use std::fmt;
-use std::str::FromStr;
-
-use bytesize::ByteSize;
-use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 
 use crate::Error;
 
+#[cfg(feature = "config")]
 const EXPECTED: &str = "write a size such as 8KiB, 64k, 1.5 GiB, or a plain number of bytes";
 
 /// An amount of bytes as a person wrote it: `2GiB`, `512 MiB`, `64k`, `8192`, or a number.
 ///
 /// `k`, `m`, `g`, `t`, `p` and `e` alone count in powers of 1024, as `KiB` and the like do; `KB`
-/// and the like count in powers of 1000. A fraction is cut down to whole bytes.
+/// and the like count in powers of 1000. A fraction is cut down to whole bytes. Without the feature `config` there are
+/// numbers of bytes only.
 #[derive(Debug, Clone)]
 pub struct Size {
     written: Written,
@@ -38,7 +36,7 @@ enum Written {
 }
 
 impl Size {
-    /// The amount in bytes. `setting` is the name to complain under.
+    /// Returns the amount in bytes. `setting` is the name to complain under.
     ///
     /// # Errors
     /// [`Error::Setting`] when it was written as text that is no size, or is a negative number.
@@ -55,14 +53,21 @@ impl Size {
 }
 
 /// What a size looks like, if `text` is none.
+#[cfg(not(feature = "config"))]
 fn parse(text: &str) -> Result<u64, &'static str> {
+    text.trim().parse().map_err(|_| "write a number of bytes; units need the feature `config`")
+}
+
+/// What a size looks like, if `text` is none.
+#[cfg(feature = "config")]
+pub(super) fn parse(text: &str) -> Result<u64, &'static str> {
     let trimmed = text.trim();
     // To bytesize a letter alone is a power of 1000.
     let binary = match trimmed.to_ascii_lowercase().strip_suffix(['k', 'm', 'g', 't', 'p', 'e']) {
         Some(_) => format!("{trimmed}iB"),
         None => trimmed.to_owned(),
     };
-    match ByteSize::from_str(&binary) {
+    match binary.parse::<bytesize::ByteSize>() {
         // bytesize answers with the largest it has, whatever was too large ([SIZ-1]).
         Ok(size) if size.as_u64() == u64::MAX => Err("write a size of less than 16 EiB"),
         Ok(size) => Ok(size.as_u64()),
@@ -112,43 +117,9 @@ impl fmt::Display for Size {
     }
 }
 
-/// From an integer or a string. Text that is no size fails here, so that the error has the place
-/// in the file.
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
-        deserializer.deserialize_any(SizeVisitor)
-    }
-}
-
-struct SizeVisitor;
-
-impl Visitor<'_> for SizeVisitor {
-    type Value = Size;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a size such as \"8KiB\", \"64k\", \"1.5 GiB\" or 8192")
-    }
-
-    fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
-        Ok(Size::from(bytes))
-    }
-
-    fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
-        let refused = |_| E::invalid_value(Unexpected::Signed(bytes), &self);
-        u64::try_from(bytes).map(Size::from).map_err(refused)
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
-        let refused = |expected| E::custom(format_args!("{text:?} is no size: {expected}"));
-        parse(text).map(|_| Size::from(text)).map_err(refused)
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "config"))]
 mod tests {
     use proptest::prelude::*;
-    use serde::de::IntoDeserializer;
-    use serde::de::value::{Error as PlainError, F64Deserializer};
 
     use super::*;
 
@@ -231,25 +202,6 @@ mod tests {
     fn a_size_is_shown_as_it_was_written() {
         assert_eq!(Size::from("2 GiB").to_string(), "2 GiB");
         assert_eq!(Size::from(8192).to_string(), "8192");
-    }
-
-    #[test]
-    fn it_deserializes_from_an_integer_or_a_string_and_from_nothing_else() {
-        let from_text = |text: &str| Size::deserialize(text.into_deserializer());
-        let told: Result<Size, PlainError> = from_text("64k");
-        assert_eq!(bytes(told.unwrap()).unwrap(), 64 << 10);
-        let told = from_text("2 gigs").unwrap_err().to_string();
-        assert!(told.contains("\"2 gigs\" is no size: write a size such as"), "{told}");
-
-        let from_number = |number: i64| Size::deserialize(number.into_deserializer());
-        let told: Result<Size, PlainError> = from_number(8192);
-        assert_eq!(bytes(told.unwrap()).unwrap(), 8192);
-        let told = from_number(-1).unwrap_err().to_string();
-        assert!(told.contains("`-1`, expected a size such as"), "{told}");
-
-        let fraction: F64Deserializer<PlainError> = 1.5.into_deserializer();
-        let told = Size::deserialize(fraction).unwrap_err().to_string();
-        assert!(told.contains("`1.5`, expected a size such as"), "{told}");
     }
 
     proptest! {

@@ -53,13 +53,13 @@ pub enum ZeroPages {
     "the page's bytes give checksum {expected:#010x}, but it carries {found:#010x}; restore it \
      from the log or a backup"
 )]
-pub struct Mismatch {
+pub(crate) struct Mismatch {
     /// What the page's bytes and block number give.
-    pub expected: u32,
+    pub(crate) expected: u32,
     /// What is stored in the page.
-    pub found: u32,
+    pub(crate) found: u32,
     /// True when every byte of the page is zero.
-    pub all_zeroes: bool,
+    pub(crate) all_zeroes: bool,
 }
 
 impl Checksum {
@@ -94,6 +94,11 @@ impl Checksum {
         page[offset..offset + FIELD_BYTES].copy_from_slice(&sum.to_le_bytes());
     }
 
+    /// Returns true when `page` is what was last stamped for this block, or has no checksum.
+    pub fn matches(&self, page: &[u8], block: Block, zero_pages: ZeroPages) -> bool {
+        self.verify(page, block, zero_pages).is_ok()
+    }
+
     /// Compares the checksum in `page`, which was read from `block`, with its bytes.
     ///
     /// # Errors
@@ -101,7 +106,12 @@ impl Checksum {
     ///
     /// # Panics
     /// When the checksum does not lie inside the page.
-    pub fn verify(&self, page: &[u8], block: Block, zero_pages: ZeroPages) -> Result<(), Mismatch> {
+    pub(crate) fn verify(
+        &self,
+        page: &[u8],
+        block: Block,
+        zero_pages: ZeroPages,
+    ) -> Result<(), Mismatch> {
         let Checksum::Crc32c { offset } = *self else {
             return Ok(());
         };

@@ -116,16 +116,7 @@ impl Disk for Core {
         }
         self.counters.add(kind, Event::BytesRead, self.page_bytes() as u64);
         let page = self.memory.bytes_mut(loading);
-        file.checksum.verify(page, block, file.zero_pages).map_err(|mismatch| {
-            self.counters.count(kind, Event::CorruptPages);
-            Error::Corrupt {
-                file: Arc::clone(&file.path),
-                block,
-                expected: mismatch.expected,
-                found: mismatch.found,
-                all_zeroes: mismatch.all_zeroes,
-            }
-        })
+        file.check_page(page, block).inspect_err(|_| self.counters.count(kind, Event::CorruptPages))
     }
 
     fn zero(&self, loading: &mut Loading<'_>) {

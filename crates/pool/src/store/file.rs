@@ -69,6 +69,17 @@ impl FileCore {
         Err(Error::ReadOnly { file: Arc::clone(&self.path) })
     }
 
+    /// Refuses a page whose checksum is not right for `block`.
+    pub(crate) fn check_page(&self, page: &[u8], block: Block) -> Result<(), Error> {
+        self.checksum.verify(page, block, self.zero_pages).map_err(|it| Error::Corrupt {
+            file: Arc::clone(&self.path),
+            block,
+            expected: it.expected,
+            found: it.found,
+            all_zeroes: it.all_zeroes,
+        })
+    }
+
     /// The segment that holds `block`, and the byte offset there.
     pub(crate) fn place(&self, block: Block) -> Result<(File, u64), Error> {
         self.segments.place(block)

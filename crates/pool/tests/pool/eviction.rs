@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{Error, IoView, StrategyKind};
+use forebay::{Error, StrategyKind};
 use forebay_io::Op;
 
 use crate::site::{Site, create, numbered, on_disk, read, reopened, write};
@@ -89,7 +89,7 @@ fn a_dirty_victim_that_is_wanted_again_during_its_write_is_kept() {
     thread::scope(|scope| {
         let faulting = scope.spawn(|| read(&file, 15));
         gate.wait_for(1);
-        let victim = pool.view().into_iter().find(|frame| frame.io == IoView::Writing).unwrap();
+        let victim = pool.view().into_iter().find(|frame| frame.writing).unwrap();
         let pin = file.pin(victim.block).unwrap();
         crate::site::set(&mut pin.latch_exclusive().unwrap(), 500);
         gate.open();

@@ -37,7 +37,7 @@ impl<'p> Optimistic<'p> {
         Some(Optimistic { core, frame, block, version })
     }
 
-    /// The page's position in its file.
+    /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
     }

@@ -96,7 +96,7 @@ impl<'p> PageRef<'p> {
         PageRef { core, file, bytes: core.memory.page_bytes_at(frame), at, frame, block }
     }
 
-    /// The page's position in its file.
+    /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
     }
@@ -109,7 +109,7 @@ impl<'p> PageRef<'p> {
         Pin::held(core, file, frame, block)
     }
 
-    /// The exclusive latch, if nobody else has the page latched; never waits.
+    /// Returns the exclusive latch, if nobody else has the page latched; never waits.
     ///
     /// # Errors
     /// The guard itself, when somebody has, or the file is read-only.
@@ -122,7 +122,7 @@ impl<'p> PageRef<'p> {
         Ok(PageMut::latched(core, file, frame, block))
     }
 
-    /// The exclusive latch, waiting for the other readers if need be. Others may then come first
+    /// Returns the exclusive latch, waiting for the other readers if need be. Others may then come first
     /// and change the page; `unchanged` tells. (Two readers that both insisted on keeping their
     /// latch until they have the exclusive one would wait for each other for ever.)
     ///
@@ -180,7 +180,7 @@ impl<'p> PageMut<'p> {
         self
     }
 
-    /// The page's position in its file.
+    /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
     }
@@ -299,12 +299,12 @@ impl<'p> Pin<'p> {
         Pin { core, file, frame, block }
     }
 
-    /// The page's position in its file.
+    /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
     }
 
-    /// The page to read, waiting while somebody changes it. The pin remains.
+    /// Returns the page to read, waiting while somebody changes it. The pin remains.
     ///
     /// # Errors
     /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated away meanwhile.
@@ -312,7 +312,7 @@ impl<'p> Pin<'p> {
         self.clone().into_shared()
     }
 
-    /// The page to change, waiting while somebody else has it. The pin remains.
+    /// Returns the page to change, waiting while somebody else has it. The pin remains.
     ///
     /// # Errors
     /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated away meanwhile,
@@ -321,7 +321,7 @@ impl<'p> Pin<'p> {
         self.clone().into_exclusive()
     }
 
-    /// The page to read, if that can be had without waiting.
+    /// Returns the page to read, if that can be had without waiting.
     ///
     /// # Errors
     /// As [`Pin::latch_shared`].
@@ -336,7 +336,7 @@ impl<'p> Pin<'p> {
         Ok(Some(page))
     }
 
-    /// The page to change, if that can be had without waiting.
+    /// Returns the page to change, if that can be had without waiting.
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`].

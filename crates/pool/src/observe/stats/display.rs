@@ -20,8 +20,6 @@
 
 use std::fmt;
 
-use bytesize::ByteSize;
-
 use super::snapshot::{Stats, StrategyStats};
 use super::waits::Wait;
 use crate::strategy_kind::StrategyKind;
@@ -132,8 +130,15 @@ fn number(name: &str, value: u64) -> String {
     if name.ends_with("_bytes") { bytes(value) } else { value.to_string() }
 }
 
-fn bytes(count: u64) -> String {
-    ByteSize::b(count).display().iec().to_string()
+/// Returns an amount of bytes as people read it, in powers of 1024.
+pub(crate) fn bytes(count: u64) -> String {
+    match count.max(1).ilog2() / 10 {
+        0 => format!("{count} B"),
+        power => {
+            let unit = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][power as usize - 1];
+            format!("{:.1} {unit}", count as f64 / (1_u64 << (10 * power)) as f64)
+        }
+    }
 }
 
 fn ratio(share: Option<f64>) -> String {

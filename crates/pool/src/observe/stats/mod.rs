@@ -22,5 +22,6 @@ mod thread_number;
 mod waits;
 
 pub(crate) use counters::{Counters, Event, PoolEvent};
+pub(crate) use display::bytes;
 pub use snapshot::{PoolStats, Stats, StrategyStats};
 pub use waits::{Wait, WaitTimes};

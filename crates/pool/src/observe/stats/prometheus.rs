@@ -18,7 +18,7 @@ use super::waits::Wait;
 use crate::strategy_kind::StrategyKind;
 
 impl Stats {
-    /// The statistics as text for Prometheus to scrape, to be served as
+    /// Returns the statistics as text for Prometheus to scrape, to be served as
     /// `text/plain; version=0.0.4`. Take it from a whole [`Stats`], not from a difference:
     /// counters must not go down.
     pub fn prometheus(&self) -> String {

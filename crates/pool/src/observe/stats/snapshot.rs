@@ -105,7 +105,7 @@ impl StrategyStats {
         share(self.found(), self.asked())
     }
 
-    /// True when this strategy was not used.
+    /// Returns true when this strategy was not used.
     pub fn is_empty(&self) -> bool {
         *self == StrategyStats::default()
     }
@@ -141,17 +141,17 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// What was done for one strategy.
+    /// Returns what was done for one strategy.
     pub fn strategy(&self, kind: StrategyKind) -> &StrategyStats {
         &self.strategies[kind.index()]
     }
 
-    /// How long threads waited for one kind of thing.
+    /// Returns how long threads waited for one kind of thing.
     pub fn wait(&self, wait: Wait) -> &WaitTimes {
         &self.waits[wait.index()]
     }
 
-    /// What was done after `earlier` was taken from the same pool. Numbers of frames are those
+    /// Returns what was done after `earlier` was taken from the same pool. Numbers of frames are those
     /// of `self`; a count that was larger in `earlier` becomes 0.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
@@ -165,7 +165,7 @@ impl Stats {
         }
     }
 
-    /// What was done for all strategies together.
+    /// Returns what was done for all strategies together.
     pub fn total(&self) -> StrategyStats {
         self.strategies.iter().fold(StrategyStats::default(), |total, strategy| {
             total.combine(strategy, u64::saturating_add)

@@ -50,7 +50,7 @@ impl Wait {
         Wait::Sync,
     ];
 
-    /// The name in tables and metrics.
+    /// Returns the name in tables and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Wait::Read => "read",
@@ -99,32 +99,32 @@ impl WaitTimes {
         self.sum_ns = self.sum_ns.saturating_add(time_ns);
     }
 
-    /// How many times a thread waited.
+    /// Returns how many times a thread waited.
     pub fn count(&self) -> u64 {
         self.times_ns.len()
     }
 
-    /// Time waited, of all threads together.
+    /// Returns the time waited, of all threads together.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns)
     }
 
-    /// Half of the waits were no longer than this; zero when there were none.
+    /// Returns the time that half of the waits did not exceed; zero when there were none.
     pub fn p50(&self) -> Duration {
         self.quantile(0.5)
     }
 
-    /// All but a hundredth of the waits were no longer than this; zero when there were none.
+    /// Returns the time that all but a hundredth of the waits did not exceed; zero when there were none.
     pub fn p99(&self) -> Duration {
         self.quantile(0.99)
     }
 
-    /// The longest wait; zero when there were none.
+    /// Returns the longest wait; zero when there were none.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.times_ns.max())
     }
 
-    /// The time that `share` (from 0 to 1) of the waits did not exceed, at most 1/16 too long.
+    /// Returns the time that `share` (from 0 to 1) of the waits did not exceed, at most 1/16 too long.
     pub fn quantile(&self, share: f64) -> Duration {
         Duration::from_nanos(self.times_ns.value_at_quantile(share))
     }

@@ -134,7 +134,7 @@ impl Action {
     /// All actions.
     pub const ALL: [Action; 3] = [Action::Request, Action::Hint, Action::Deliver];
 
-    /// The name in JSON.
+    /// Returns the name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Action::Request => "request",
@@ -166,7 +166,7 @@ impl Why {
         Why::Late,
     ];
 
-    /// The name in JSON.
+    /// Returns the name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Why::Sequential => "sequential",
@@ -191,7 +191,7 @@ impl fmt::Display for Why {
 }
 
 impl Trace {
-    /// An empty trace of at most `capacity` events, 16 to 16,777,216, of 40 bytes each.
+    /// Returns an empty trace of at most `capacity` events, 16 to 16,777,216, of 40 bytes each.
     ///
     /// # Errors
     /// [`Error::Setting`] when the capacity is outside these bounds, or there is no memory for it:
@@ -213,17 +213,17 @@ impl Trace {
         Ok(Trace { ring: Arc::new(Mutex::new(Ring { events, dropped: 0 })), capacity })
     }
 
-    /// How many events are kept at most.
+    /// Returns how many events are kept at most.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// A copy of the events, the oldest first.
+    /// Returns a copy of the events, the oldest first.
     pub fn events(&self) -> Vec<TraceEvent> {
         self.copy().0
     }
 
-    /// How many events were overwritten by newer ones since the trace was made or cleared.
+    /// Returns how many events were overwritten by newer ones since the trace was made or cleared.
     pub fn dropped(&self) -> u64 {
         self.locked().dropped
     }
@@ -246,7 +246,7 @@ impl Trace {
         debug_assert!(ring.events.len() <= self.capacity, "[TRC-1]");
     }
 
-    /// The events as a strip of letters, one for each request, hint, hit and late block, grouped by
+    /// Returns the events as a strip of letters, one for each request, hint, hit and late block, grouped by
     /// stream, with a legend under it. Ends in a newline.
     ///
     /// `columns`: width of the terminal, in characters; lines are at most so long (40 at least).

@@ -142,7 +142,7 @@ struct Pace {
 }
 
 impl PagedFile {
-    /// The pages of `blocks`, in that order, read ahead: an iterator of block numbers, or of pairs of
+    /// Returns the pages of `blocks`, in that order, read ahead: an iterator of block numbers, or of pairs of
     /// a block number and whatever is to come back with its page.
     ///
     /// ```
@@ -192,7 +192,7 @@ impl PagedFile {
         Ok(ReadStream::new(self, blocks.into_iter(), plan))
     }
 
-    /// The pages of a range of blocks, one after the other, read ahead. Blocks past the end of the file
+    /// Returns the pages of a range of blocks, one after the other, read ahead. Blocks past the end of the file
     /// are errors, each for itself: `0..file.blocks()` is the whole file.
     pub fn scan(&self, range: Range<Block>) -> ReadStream<'_, Range<Block>> {
         let plan = Plan::new(self, &StreamOptions::default(), Some(range.len() as u64));
@@ -382,7 +382,7 @@ where
         self.stats.delivered_before_reset = self.stats.delivered;
     }
 
-    /// What the stream has done so far.
+    /// Returns what the stream has done so far.
     pub fn stats(&self) -> StreamStats {
         StreamStats {
             delivered: self.stats.delivered + self.found,

@@ -80,18 +80,18 @@ impl fmt::Display for TornPages {
     }
 }
 
-/// The name is not one of a [`TornPages`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown protection from torn pages; there are unprotected, images, double-write and atomic"
-)]
-pub struct UnknownTornPages;
+pub(crate) const TORN_PAGES_NAMES: &str = "unprotected, images, double-write or atomic";
 
 impl FromStr for TornPages {
-    type Err = UnknownTornPages;
+    type Err = Error;
 
-    fn from_str(name: &str) -> Result<TornPages, UnknownTornPages> {
-        TornPages::ALL.into_iter().find(|it| it.name() == name).ok_or(UnknownTornPages)
+    fn from_str(name: &str) -> Result<TornPages, Error> {
+        let found = TornPages::ALL.into_iter().find(|it| it.name() == name);
+        found.ok_or_else(|| Error::Setting {
+            setting: "torn pages",
+            value: format!("{name:?}"),
+            expected: format!("it should be {TORN_PAGES_NAMES}"),
+        })
     }
 }
 

@@ -369,7 +369,7 @@ impl Checkpoint {
         answer.clone().unwrap_or(Err(Error::Closed))
     }
 
-    /// What came of it, if it has ended.
+    /// Returns what came of it, if it has ended.
     pub fn result(&self) -> Option<Result<CheckpointReport, Error>> {
         self.outcome.answer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -379,7 +379,7 @@ impl Checkpoint {
         self.desk.hurry(&self.outcome);
     }
 
-    /// How far it is; `None` when it has ended.
+    /// Returns how far it is; `None` when it has ended.
     pub fn progress(&self) -> Option<Progress> {
         let state = self.desk.state();
         if state.running.as_ref().is_some_and(|running| Arc::ptr_eq(running, &self.outcome)) {

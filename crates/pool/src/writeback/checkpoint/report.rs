@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytesize::ByteSize;
-
+use crate::observe::stats::bytes;
 use crate::tag::Lsn;
 
 /// Why a checkpoint was begun.
@@ -188,10 +187,6 @@ impl CheckpointReport {
     }
 }
 
-fn iec(bytes: u64) -> impl fmt::Display {
-    ByteSize::b(bytes).display().iec()
-}
-
 impl fmt::Display for CheckpointReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -201,8 +196,8 @@ impl fmt::Display for CheckpointReport {
             self.trigger,
             self.pages,
             self.requests,
-            iec(self.bytes),
-            iec(self.bytes_per_request()),
+            bytes(self.bytes),
+            bytes(self.bytes_per_request()),
             self.pages_by_others,
             self.files_synced,
             self.sync_longest,
@@ -210,7 +205,7 @@ impl fmt::Display for CheckpointReport {
             self.write,
             self.sync,
             self.total,
-            iec(self.log_bytes),
+            bytes(self.log_bytes),
             self.redo,
         )?;
         if let Some(interval) = self.interval {

@@ -18,7 +18,7 @@ mod soak;
 mod ways;
 
 use forebay::{
-    BufferPool, DeviceCosts, Error, IoView, PagedFile, ReadaheadStrategy, StreamOptions, Tablespace,
+    BufferPool, DeviceCosts, Error, PagedFile, ReadaheadStrategy, StreamOptions, Tablespace,
 };
 use forebay_io::{CacheMode, Kind};
 use std::time::Duration;
@@ -101,8 +101,8 @@ fn assert_settled(stage: &Stage) {
     let view = pool.view();
     for frame in &view {
         assert_eq!(
-            (frame.pins, frame.io, frame.orphan),
-            (0, IoView::None, false),
+            (frame.pins, frame.reading || frame.writing, frame.orphan),
+            (0, false, false),
             "[DPT-2] {frame}"
         );
     }

@@ -14,10 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay::{
-    BufferPool, Error, FileOptions, Order, PagedFile, Prefer, ReadaheadStrategy, StrategyKind,
+    BufferPool, Error, FileOptions, Order, PagedFile, ReadaheadStrategy, StrategyKind,
     StreamOptions, Tablespace,
 };
-use forebay_io::Kind;
+use forebay_io::{Kind, Prefer};
 
 use crate::site::{Ends, PAGE, SUMS, Site, create, number_in, set, wait_until};
 

@@ -6,10 +6,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay::{
-    BufferPool, CacheMode, CheckpointOptions, Error, FileOptions, Tablespace, TornPages,
-};
-use forebay_io::Op;
+use forebay::{BufferPool, CheckpointOptions, Error, FileOptions, Tablespace, TornPages};
+use forebay_io::{CacheMode, Op};
 
 use crate::disk::Disk;
 use crate::site::{PAGE, Site, numbered, read, reopened, skip, write};
