@@ -29,6 +29,7 @@ impl StrategyKind {
     ];
 
     /// Position in [`StrategyKind::ALL`], from 0.
+    #[inline]
     pub const fn index(self) -> usize {
         self as usize
     }

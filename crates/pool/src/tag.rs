@@ -32,10 +32,12 @@ pub(crate) struct PageTag {
 }
 
 impl PageTag {
+    #[inline]
     pub(crate) const fn to_bits(self) -> u64 {
         (self.file.0 as u64) << 32 | self.block as u64
     }
 
+    #[inline]
     pub(crate) const fn from_bits(bits: u64) -> PageTag {
         PageTag { file: FileId((bits >> 32) as u32), block: bits as u32 }
     }

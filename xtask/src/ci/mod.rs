@@ -67,6 +67,7 @@ const ORDINARY: &[Step] = &[
     Step { name: "portable", what: "without Linux's own calls", run: steps::portable },
     Step { name: "bugs", what: "power cuts find each planted bug", run: steps::bugs },
     Step { name: "loom", what: "interleavings of the pool's frames", run: steps::loom },
+    Step { name: "hits", what: "instructions of a hit", run: steps::hits },
     Step { name: "doc", what: "documentation without warnings", run: steps::doc },
     Step { name: "package", what: "crates as they are published, and lean", run: steps::package },
 ];

@@ -122,6 +122,13 @@ fn models(run: &mut Run, bound: &[(&str, &str)]) -> Result<()> {
     run.tests(&["-p", "forebay", "--profile", "loom", "--lib"], Some("loom_"), &set)
 }
 
+/// Optimised as a user's program is: what is counted is the compiler's work as well.
+pub(super) fn hits(run: &mut Run) -> Result<()> {
+    let selected = ["bench", "--quiet", "-p", "forebay", "--bench", "instructions"];
+    run.build(run.cargo(&[&selected[..], &["--no-run"]].concat()))?;
+    run.command(run.cargo(&selected))
+}
+
 pub(super) fn doc(run: &mut Run) -> Result<()> {
     let mut command = run.cargo(&["doc", "--workspace", "--no-deps"]);
     command.env("RUSTDOCFLAGS", with_flags("RUSTDOCFLAGS", "-D warnings"));

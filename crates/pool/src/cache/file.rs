@@ -41,6 +41,8 @@ pub(crate) struct CachedFile {
     pub(crate) id: FileId,
     pub(crate) path: Arc<Path>,
     pub(crate) table: PageTable,
+    /// The bits of its pages' tags, but for the block: made once, as every hit compares them.
+    tag_bits: u64,
     blocks: AtomicU64,
     fate: AtomicU32,
     /// The right to change the file's size or its fate; counts the changes of its size.
@@ -51,12 +53,19 @@ impl CachedFile {
     /// An open file of so many blocks, none of them in memory.
     pub(crate) fn new(id: FileId, path: Arc<Path>, table: PageTable, blocks: u64) -> CachedFile {
         let (blocks, fate) = (AtomicU64::new(blocks), AtomicU32::new(OPEN));
-        CachedFile { id, path, table, blocks, fate, resize: Mutex::new(0) }
+        let tag_bits = PageTag { file: id, block: 0 }.to_bits();
+        CachedFile { id, path, table, tag_bits, blocks, fate, resize: Mutex::new(0) }
     }
 
     #[inline]
     pub(crate) fn tag(&self, block: Block) -> PageTag {
         PageTag { file: self.id, block }
+    }
+
+    /// As [`CachedFile::tag`], as frames have it.
+    #[inline]
+    pub(super) fn tag_bits(&self, block: Block) -> u64 {
+        self.tag_bits | u64::from(block)
     }
 
     /// Blocks in the file; block numbers are 32 bits, and so is their count.

@@ -62,8 +62,8 @@ impl Cache {
         mode: Mode,
         strategy: &AccessStrategy,
     ) -> Option<(&Frame, FrameIndex)> {
-        let frame = file.table.lookup(block);
-        let it = self.frames.enter(frame, file.tag(block), mode, touch(strategy))?;
+        let frame = file.table.find(block)?;
+        let it = self.frames.enter_by_bits(frame, file.tag_bits(block), mode, touch(strategy))?;
         Some((it, frame))
     }
 
@@ -248,22 +248,27 @@ impl Cache {
         Listed { entry: file.table.entry(block), loading }
     }
 
-    /// The frame of the page `block` and the version of its bytes, if it is in memory and not being changed:
-    /// for a reader who holds nothing.
+    /// The page `block` if it is in memory and not being changed, and the version of its bytes: for a
+    /// reader who holds nothing.
     #[inline(always)]
-    pub(crate) fn look(&self, file: &CachedFile, block: Block) -> Option<(FrameIndex, u64)> {
-        let frame = file.table.lookup(block);
+    pub(crate) fn look(
+        &self,
+        file: &CachedFile,
+        block: Block,
+    ) -> Option<(&Frame, FrameIndex, u64)> {
+        let frame = file.table.find(block)?;
         let it = self.frames.find(frame)?;
         let version = it.version();
         // An even version from before the tag was seen: the tag is that of the bytes which the
         // version stands for.
-        if !version.is_multiple_of(2) || !it.holds(file.tag(block)) {
+        if !version.is_multiple_of(2) || !it.holds_bits(file.tag_bits(block)) {
             return None;
         }
-        if it.word().usage() == 0 || it.word().has(AHEAD) {
+        let word = it.word();
+        if word.usage() == 0 || word.has(AHEAD) {
             self.frames.touch(frame);
         }
-        Some((frame, version))
+        Some((it, frame, version))
     }
 }
 

@@ -16,10 +16,11 @@
 //!              from frame to frame   [TAB-2] directories and chunks live as long as the table
 //!              [TAB-3] while a page is unsaved and not latched exclusively, its chunk counts it
 //! Memory:      4 bytes a page, taken 512 pages at a time, and 20 to 44 bytes a chunk; 80 more where
-//!              images are remembered.
+//!              images are remembered. A chunk more for each table, which stands for those that are not there.
 //! Rejected:    a partitioned hash table: see docs/adr/0006-page-table.md for the figures.
 #![expect(unsafe_code, reason = "chunks that are read without a lock")]
 
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
 
@@ -47,7 +48,8 @@ struct Images {
     had: [u64; CHUNK_ENTRIES.div_ceil(64)],
 }
 
-/// Pointers to chunks, by chunk number; null where there is none yet.
+/// Pointers to chunks, by chunk number; to the table's empty one where there is none yet, which spares every
+/// lookup a look for it.
 struct Directory {
     chunks: Box<[AtomicPtr<Chunk>]>,
 }
@@ -83,6 +85,8 @@ impl Entry {
 pub(crate) struct PageTable {
     /// The present directory; one of those in `owned`.
     directory: AtomicPtr<Directory>,
+    /// A chunk in which no block has a frame; one of those in `owned`.
+    empty: AtomicPtr<Chunk>,
     owned: Mutex<Owned>,
     images: bool,
 }
@@ -101,10 +105,12 @@ unsafe impl Send for Owned {}
 
 impl PageTable {
     pub(crate) fn new() -> PageTable {
-        let first = Box::into_raw(Directory::new(CHUNKS_MIN));
+        let empty = Box::into_raw(Chunk::new(false));
+        let first = Box::into_raw(Directory::new(CHUNKS_MIN, empty));
         PageTable {
             directory: AtomicPtr::new(first),
-            owned: Mutex::new(Owned { directories: vec![first], chunks: Vec::new() }),
+            empty: AtomicPtr::new(empty),
+            owned: Mutex::new(Owned { directories: vec![first], chunks: vec![empty] }),
             images: false,
         }
     }
@@ -131,17 +137,26 @@ impl PageTable {
     /// The frame that holds `block`; [`NO_FRAME`] if it has none.
     #[inline]
     pub(crate) fn lookup(&self, block: Block) -> FrameIndex {
-        let (chunk, entry) = Self::place(block);
-        match self.directory().get(chunk) {
-            Some(chunk) => chunk.entries[entry].frame(),
-            None => NO_FRAME,
-        }
+        self.find(block).unwrap_or(NO_FRAME)
+    }
+
+    /// As [`PageTable::lookup`]; also `None` for a block beyond all that have been asked for.
+    #[inline]
+    pub(crate) fn find(&self, block: Block) -> Option<FrameIndex> {
+        let (number, entry) = Self::place(block);
+        Some(self.directory().get(number)?.get().entries[entry].frame())
+    }
+
+    /// The chunk of that number, if it has been made.
+    fn chunk<'t>(&'t self, directory: &'t Directory, number: usize) -> Option<&'t Chunk> {
+        let chunk = directory.get(number)?.get();
+        (!ptr::eq(chunk, self.empty.load(Ordering::Relaxed))).then_some(chunk)
     }
 
     /// The entry of `block`, made if there is none yet.
     pub(crate) fn entry(&self, block: Block) -> &Entry {
         let (number, entry) = Self::place(block);
-        let chunk = match self.directory().get(number) {
+        let chunk = match self.chunk(self.directory(), number) {
             Some(chunk) => chunk,
             None => self.make(number),
         };
@@ -155,17 +170,18 @@ impl PageTable {
             self.grow(number, &mut owned);
         }
         let directory = self.directory();
-        if directory.get(number).is_none() {
+        if self.chunk(directory, number).is_none() {
             let chunk = Box::into_raw(Chunk::new(self.images));
             owned.chunks.push(chunk);
             directory.chunks[number].store(chunk, Ordering::Release);
         }
-        directory.get(number).expect("[TAB-2] a chunk that was made stays")
+        self.chunk(directory, number).expect("[TAB-2] a chunk that was made stays")
     }
 
     /// Replaces the directory by one that has a place for chunk `number`.
     fn grow(&self, number: usize, owned: &mut MutexGuard<'_, Owned>) {
-        let larger = Directory::new((number + 1).next_power_of_two());
+        let larger =
+            Directory::new((number + 1).next_power_of_two(), self.empty.load(Ordering::Relaxed));
         for (to, from) in larger.chunks.iter().zip(&self.directory().chunks) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -196,7 +212,7 @@ impl PageTable {
             self.directory()
         };
         (first_chunk..directory.chunks.len())
-            .filter_map(|number| Some((number, directory.get(number)?)))
+            .filter_map(move |number| Some((number, self.chunk(directory, number)?)))
             .filter(move |(_, chunk)| which(chunk))
             .flat_map(|(number, chunk)| {
                 // Chunk numbers come from block numbers, so this is one again.
@@ -210,14 +226,14 @@ impl PageTable {
 
     /// A page that was saved is dirty now. Its entry is there.
     pub(crate) fn count_unsaved(&self, block: Block) {
-        if let Some(chunk) = self.directory().get(Self::place(block).0) {
+        if let Some(chunk) = self.chunk(self.directory(), Self::place(block).0) {
             chunk.unsaved.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     /// A page that was unsaved is saved, or was thrown away.
     pub(crate) fn count_saved(&self, block: Block) {
-        if let Some(chunk) = self.directory().get(Self::place(block).0) {
+        if let Some(chunk) = self.chunk(self.directory(), Self::place(block).0) {
             let before = chunk.unsaved.fetch_sub(1, Ordering::AcqRel);
             assert!(before > 0, "[TAB-3] more pages were saved than were dirty");
         }
@@ -259,7 +275,8 @@ impl PageTable {
             self.directory()
         };
         for number in first_chunk..directory.chunks.len() {
-            let Some(images) = directory.get(number).and_then(|chunk| chunk.images.as_deref())
+            let Some(images) =
+                self.chunk(directory, number).and_then(|chunk| chunk.images.as_deref())
             else {
                 continue;
             };
@@ -271,7 +288,7 @@ impl PageTable {
 
     fn images_of(&self, block: Block) -> Option<(&Mutex<Images>, usize)> {
         let (chunk, entry) = Self::place(block);
-        Some((self.directory().get(chunk)?.images.as_deref()?, entry))
+        Some((self.chunk(self.directory(), chunk)?.images.as_deref()?, entry))
     }
 
     /// Bytes taken so far.
@@ -287,17 +304,27 @@ impl PageTable {
 }
 
 impl Directory {
-    fn new(chunks: usize) -> Box<Directory> {
-        let chunks = (0..chunks).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+    fn new(chunks: usize, empty: *mut Chunk) -> Box<Directory> {
+        let chunks = (0..chunks).map(|_| AtomicPtr::new(empty)).collect();
         Box::new(Directory { chunks })
     }
 
     #[inline]
-    fn get(&self, number: usize) -> Option<&Chunk> {
+    fn get(&self, number: usize) -> Option<ChunkAt<'_>> {
         let chunk = self.chunks.get(number)?.load(Ordering::Acquire);
-        // SAFETY: null or a chunk of the table that owns this directory too; both live as long as
-        // the table ([TAB-2]), and a chunk is only ever shared.
-        unsafe { chunk.as_ref() }
+        Some(ChunkAt(chunk, PhantomData))
+    }
+}
+
+/// A pointer of a directory. No reference yet: an `Option` of one would be looked at for null in every lookup.
+struct ChunkAt<'t>(*const Chunk, PhantomData<&'t Chunk>);
+
+impl<'t> ChunkAt<'t> {
+    #[inline]
+    fn get(self) -> &'t Chunk {
+        // SAFETY: a chunk of the table that owns the directory too; both live as long as the table
+        // ([TAB-2]), and a chunk is only ever shared.
+        unsafe { &*self.0 }
     }
 }
 

@@ -10,7 +10,7 @@
 use std::fmt;
 
 use crate::cache::file::CachedFile;
-use crate::cache::frame::FrameIndex;
+use crate::cache::frame::{Frame, FrameIndex};
 use crate::core::Core;
 use crate::observe::stats::PoolEvent;
 use crate::tag::Block;
@@ -22,6 +22,8 @@ use crate::tag::Block;
 #[derive(Clone, Copy)]
 pub struct Optimistic<'p> {
     core: &'p Core,
+    /// The frame of number `frame`, so that a read need not look it up.
+    at: &'p Frame,
     frame: FrameIndex,
     block: Block,
     /// Even: nobody was changing the page.
@@ -32,9 +34,9 @@ impl<'p> Optimistic<'p> {
     /// A look at the page `block`, if it is in memory and not being changed.
     #[inline(always)]
     pub(crate) fn now(core: &'p Core, file: &CachedFile, block: Block) -> Option<Optimistic<'p>> {
-        let (frame, version) = core.cache.look(file, block)?;
+        let (at, frame, version) = core.cache.look(file, block)?;
         core.counters.optimistic();
-        Some(Optimistic { core, frame, block, version })
+        Some(Optimistic { core, at, frame, block, version })
     }
 
     /// Returns the page's position in its file.
@@ -75,7 +77,7 @@ impl<'p> Optimistic<'p> {
     /// True while everything read so far is still what the page says.
     #[inline]
     pub fn still_valid(&self) -> bool {
-        self.core.cache.frames.get(self.frame).still_as_of(self.version)
+        self.at.still_as_of(self.version)
     }
 }
 

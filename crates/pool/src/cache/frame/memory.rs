@@ -121,9 +121,18 @@ impl FrameMemory {
 /// pages would make it twice: see docs/adr/0006-page-table.md for what that costs.
 #[cfg(not(loom))]
 pub(super) struct Descriptors {
-    mapping: Mapping,
+    /// The first of them, in `_mapping`.
+    start: NonNull<Frame>,
     count: usize,
+    _mapping: Mapping,
 }
+
+// SAFETY: `start` is the address of atomics that `_mapping` keeps.
+#[cfg(not(loom))]
+unsafe impl Send for Descriptors {}
+// SAFETY: as above.
+#[cfg(not(loom))]
+unsafe impl Sync for Descriptors {}
 
 #[cfg(not(loom))]
 impl Descriptors {
@@ -140,7 +149,7 @@ impl Descriptors {
             // else knows of yet.
             unsafe { start.add(index).write(Frame::new()) };
         }
-        Ok(Descriptors { mapping, count })
+        Ok(Descriptors { start, count, _mapping: mapping })
     }
 }
 
@@ -152,7 +161,7 @@ impl std::ops::Deref for Descriptors {
     fn deref(&self) -> &[Frame] {
         // SAFETY: `new` has written that many frames there; they are only ever shared, change
         // through atomics, and need no drop. The mapping lives as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.mapping.start().cast().as_ptr(), self.count) }
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }
 

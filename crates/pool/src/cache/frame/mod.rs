@@ -79,7 +79,12 @@ impl Frame {
 
     #[inline]
     pub(crate) fn holds(&self, tag: PageTag) -> bool {
-        self.tag.load(Ordering::Relaxed) == tag.to_bits()
+        self.holds_bits(tag.to_bits())
+    }
+
+    #[inline]
+    pub(crate) fn holds_bits(&self, tag: u64) -> bool {
+        self.tag.load(Ordering::Relaxed) == tag
     }
 
     #[inline]
@@ -250,9 +255,7 @@ impl Frames {
 
     /// Pins the page `tag` in `frame`, with the latch in `mode`, in one atomic step. `None` when
     /// something is in the way, or there is no such frame; nothing is held then.
-    ///
-    /// This is the whole of a hit, so what happens rarely is elsewhere.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn enter(
         &self,
         frame: FrameIndex,
@@ -260,22 +263,59 @@ impl Frames {
         mode: Mode,
         touch: Touch,
     ) -> Option<&Frame> {
+        self.enter_by_bits(frame, tag.to_bits(), mode, touch)
+    }
+
+    /// As [`Frames::enter`], by the bits of the tag.
+    ///
+    /// This is the whole of a hit, so what happens rarely is elsewhere.
+    #[inline(always)]
+    pub(crate) fn enter_by_bits(
+        &self,
+        frame: FrameIndex,
+        tag: u64,
+        mode: Mode,
+        touch: Touch,
+    ) -> Option<&Frame> {
         let it = self.frames.get(frame as usize)?;
-        let mut now = it.guess();
-        loop {
-            let next = Word(now).entered(mode, touch)?;
-            match it.word.compare_exchange_weak(now, next.0, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(changed) => now = changed,
-            }
-        }
+        let now = it.guess();
+        let entered = Word(now).entered_again(mode, touch).is_some_and(|next| {
+            it.word.compare_exchange(now, next.0, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        });
         // Only now that it is pinned does the frame keep its page ([FRM-1]): it may have been
         // given to another one since the page table was looked up.
-        if !it.holds(tag) {
-            self.back_out(frame, PIN + latch_held(mode), Word(now), touch);
+        if !entered || !it.holds_bits(tag) {
+            return self.enter_otherwise(entered.then_some(Word(now)), frame, tag, mode, touch);
+        }
+        if mode == Mode::Exclusive {
+            it.begin_change();
+        }
+        Some(it)
+    }
+
+    /// As [`Frames::enter`], after a first try. The frame, which another page was found in, was
+    /// `pinned` by that: its word before.
+    #[cold]
+    #[inline(never)]
+    fn enter_otherwise(
+        &self,
+        pinned: Option<Word>,
+        frame: FrameIndex,
+        tag: u64,
+        mode: Mode,
+        touch: Touch,
+    ) -> Option<&Frame> {
+        let it = self.get(frame);
+        let old = match pinned {
+            Some(old) => old,
+            // Something was in the way, another thread was first, or the page was read ahead.
+            None => it.change(|word| word.entered(mode, touch)).ok()?,
+        };
+        if !it.holds_bits(tag) {
+            self.back_out(frame, PIN + latch_held(mode), old, touch);
             return None;
         }
-        if Word(now).has(AHEAD) {
+        if old.has(AHEAD) {
             self.ahead.used();
         }
         if mode == Mode::Exclusive {

@@ -2,25 +2,29 @@
 //!
 //! | bits | | |
 //! |---|---|---|
-//! | 0..20 | pins | holds that keep the page in its frame |
-//! | 20..40 | shared | threads that hold the latch shared |
-//! | 40 | EXCLUSIVE | one thread holds the latch exclusively, or owns the frame altogether |
-//! | 41 | EXCLUSIVE_WAITS | somebody wants it exclusively: nobody new gets it shared |
-//! | 42 | SLEEPERS | a thread sleeps on this frame and is to be woken |
-//! | 43 | VALID | the frame holds the page that its tag names |
-//! | 44 | DIRTY | the page is newer than on disk |
-//! | 45 | READING | the page is on its way in |
-//! | 46 | WRITING | a copy of the page is on its way out |
-//! | 47 | ORPHAN | the page table no longer leads here; the last unpin frees the frame |
-//! | 48 | AHEAD | the page was read ahead, and nobody has asked for it since |
-//! | 49..52 | carrier | while READING: the queue that carries the read, or 0 when the loading thread does |
-//! | 52 | CHECKPOINT | the checkpoint under way waits for a copy of the page to be made and written |
-//! | 61..64 | usage | how often it was asked for lately, 0 to 5 |
+//! | 0..3 | usage | how often it was asked for lately, 0 to 5 |
+//! | 3..23 | pins | holds that keep the page in its frame |
+//! | 23..43 | shared | threads that hold the latch shared |
+//! | 43 | EXCLUSIVE | one thread holds the latch exclusively, or owns the frame altogether |
+//! | 44 | EXCLUSIVE_WAITS | somebody wants it exclusively: nobody new gets it shared |
+//! | 45 | VALID | the frame holds the page that its tag names |
+//! | 46 | DIRTY | the page is newer than on disk |
+//! | 47 | READING | the page is on its way in |
+//! | 48 | WRITING | a copy of the page is on its way out |
+//! | 49 | AHEAD | the page was read ahead, and nobody has asked for it since |
+//! | 50 | CHECKPOINT | the checkpoint under way waits for a copy of the page to be made and written |
+//! | 51..54 | carrier | while READING: the queue that carries the read, or 0 when the loading thread does |
+//! | 62 | SLEEPERS | a thread sleeps on this frame and is to be woken |
+//! | 63 | ORPHAN | the page table no longer leads here; the last unpin frees the frame |
+//!
+//! The order is for a hit to be short: what it adds lies in the lower half, the usage where a comparison's
+//! carry is added by the same instruction, and what a release looks for at the top.
 //!
 //! A frame nobody uses is `OWNED`: latched exclusively, not pinned, not valid. No lookup can pin it, no
 //! sweep can take it. This module is the arithmetic; `frame::Frame` applies it atomically.
 //!
 //! Invariants:  [WRD-1] exclusive excludes shared   [WRD-2] a count never overflows into its neighbour
+//!              [WRD-3] without VALID there is EXCLUSIVE or ORPHAN
 //! Rejected:    a separate latch as in PostgreSQL: two atomic changes a hit where one will do.
 
 /// Most pins or shared holders of one frame at a time. The top bit of each count is never set: it
@@ -29,26 +33,29 @@ const COUNT_MAX: u64 = (1 << 19) - 1;
 /// A page asked for this often is as hot as it gets. Source: PostgreSQL, BM_MAX_USAGE_COUNT.
 pub(crate) const USAGE_MAX: u64 = 5;
 
-pub(crate) const PIN: u64 = 1;
-const PINS: u64 = (1 << 20) - 1;
-pub(crate) const SHARED: u64 = 1 << 20;
-const SHAREDS: u64 = PINS << 20;
+const USAGE: u64 = 7;
+/// One use.
+const USE: u64 = 1;
+const PIN_SHIFT: u32 = 3;
+pub(crate) const PIN: u64 = 1 << PIN_SHIFT;
+const PINS: u64 = ((1 << 20) - 1) << PIN_SHIFT;
+const SHARED_SHIFT: u32 = 23;
+pub(crate) const SHARED: u64 = 1 << SHARED_SHIFT;
+const SHAREDS: u64 = ((1 << 20) - 1) << SHARED_SHIFT;
 /// More holders than there may be.
 const FULL: u64 = (COUNT_MAX + 1) * (PIN + SHARED);
-pub(crate) const EXCLUSIVE: u64 = 1 << 40;
-pub(crate) const EXCLUSIVE_WAITS: u64 = 1 << 41;
-pub(crate) const SLEEPERS: u64 = 1 << 42;
-pub(crate) const VALID: u64 = 1 << 43;
-pub(crate) const DIRTY: u64 = 1 << 44;
-pub(crate) const READING: u64 = 1 << 45;
-pub(crate) const WRITING: u64 = 1 << 46;
-pub(crate) const ORPHAN: u64 = 1 << 47;
-pub(crate) const AHEAD: u64 = 1 << 48;
-const CARRIER_SHIFT: u32 = 49;
+pub(crate) const EXCLUSIVE: u64 = 1 << 43;
+pub(crate) const EXCLUSIVE_WAITS: u64 = 1 << 44;
+pub(crate) const VALID: u64 = 1 << 45;
+pub(crate) const DIRTY: u64 = 1 << 46;
+pub(crate) const READING: u64 = 1 << 47;
+pub(crate) const WRITING: u64 = 1 << 48;
+pub(crate) const AHEAD: u64 = 1 << 49;
+pub(crate) const CHECKPOINT: u64 = 1 << 50;
+const CARRIER_SHIFT: u32 = 51;
 const CARRIER: u64 = 7 << CARRIER_SHIFT;
-pub(crate) const CHECKPOINT: u64 = 1 << 52;
-const USAGE_SHIFT: u32 = 61;
-const USAGE: u64 = 7 << USAGE_SHIFT;
+pub(crate) const SLEEPERS: u64 = 1 << 62;
+pub(crate) const ORPHAN: u64 = 1 << 63;
 
 /// The word of a frame that nobody uses.
 pub(crate) const OWNED: Word = Word(EXCLUSIVE);
@@ -98,12 +105,14 @@ pub(crate) enum Obstacle {
 pub(crate) struct Word(pub(crate) u64);
 
 impl Word {
+    #[inline]
     pub(crate) fn has(self, flag: u64) -> bool {
         self.0 & flag != 0
     }
 
+    #[inline]
     pub(crate) fn pins(self) -> u64 {
-        self.0 & PINS
+        (self.0 & PINS) >> PIN_SHIFT
     }
 
     /// Pins but the one that a queue has as long as it carries the read of the page.
@@ -112,11 +121,12 @@ impl Word {
     }
 
     pub(crate) fn shared(self) -> u64 {
-        (self.0 & SHAREDS) >> 20
+        (self.0 & SHAREDS) >> SHARED_SHIFT
     }
 
+    #[inline]
     pub(crate) fn usage(self) -> u64 {
-        (self.0 & USAGE) >> USAGE_SHIFT
+        self.0 & USAGE
     }
 
     /// The queue that carries the read of a page on its way in; 0 when the loading thread does.
@@ -137,6 +147,7 @@ impl Word {
     }
 
     /// True when nobody holds the latch.
+    #[inline]
     pub(crate) fn is_unlatched(self) -> bool {
         self.0 & (SHAREDS | EXCLUSIVE) == 0
     }
@@ -149,14 +160,13 @@ impl Word {
             Touch::Once => 1,
             Touch::Not => 0,
         };
-        // The usage stands at the top of the word, so that the whole of it can be compared.
-        if self.0 < most << USAGE_SHIFT { 1 << USAGE_SHIFT } else { 0 }
+        u64::from(self.usage() < most) * USE
     }
 
     /// As if the use that [`Word::entered`] or [`Word::pinned`] made of the page, when its word was `old`,
     /// had not been.
     pub(crate) fn unused(self, old: Word, touch: Touch) -> Word {
-        let used = old.used(touch).min(self.0 & USAGE);
+        let used = old.used(touch).min(self.usage());
         Word((self.0 - used) | (old.0 & AHEAD))
     }
 
@@ -164,13 +174,22 @@ impl Word {
     /// something is in the way.
     #[inline]
     pub(crate) fn entered(self, mode: Mode, touch: Touch) -> Option<Word> {
+        Word(self.0 & !AHEAD).entered_again(mode, touch)
+    }
+
+    /// As [`Word::entered`], and `None` as well for a page that was read ahead: for the short way, which
+    /// checks all that may be in the way with one comparison.
+    #[inline]
+    pub(crate) fn entered_again(self, mode: Mode, touch: Touch) -> Option<Word> {
         let (bars, latch) = match mode {
             Mode::Pin => (0, 0),
             Mode::Shared => (EXCLUSIVE | EXCLUSIVE_WAITS, SHARED),
             Mode::Exclusive => (EXCLUSIVE | SHAREDS, EXCLUSIVE),
         };
-        let free = self.0 & (VALID | ORPHAN | FULL | bars) == VALID;
-        free.then(|| Word((self.0 & !AHEAD) + PIN + latch + self.used(touch)))
+        // Whoever takes a latch need not look for VALID ([WRD-3]), and looks for nothing but zeroes.
+        let here = mode != Mode::Pin || self.has(VALID);
+        let free = here && self.0 & (ORPHAN | AHEAD | FULL | bars) == 0;
+        free.then(|| Word(self.0 + PIN + latch + self.used(touch)))
     }
 
     /// Handed to a reader who has the page pinned: latched shared, and asked for. `None` as for
@@ -271,12 +290,12 @@ impl Word {
 
     /// With one use less.
     pub(crate) fn aged(self) -> Word {
-        Word(if self.usage() > 0 { self.0 - (1 << USAGE_SHIFT) } else { self.0 })
+        Word(if self.usage() > 0 { self.0 - USE } else { self.0 })
     }
 
     /// With its use set.
     pub(crate) fn with_usage(self, usage: u64) -> Word {
-        Word(self.0 & !USAGE | usage.min(USAGE_MAX) << USAGE_SHIFT)
+        Word(self.0 & !USAGE | usage.min(USAGE_MAX))
     }
 
     /// True when letting go of this much (what was held before the release) calls for a wake.
@@ -289,11 +308,12 @@ impl Word {
         assert!(!self.has(FULL), "[WRD-2] more than {COUNT_MAX} holders of one page");
     }
 
-    /// This word, if it keeps [WRD-1].
+    /// This word, if it keeps [WRD-1] and [WRD-3].
     #[inline]
     pub(crate) fn checked(self) -> Word {
         let both = self.has(EXCLUSIVE) && self.shared() > 0;
         debug_assert!(!both, "[WRD-1] latched shared and exclusively: {self:?}");
+        debug_assert!(self.has(VALID | EXCLUSIVE | ORPHAN), "[WRD-3] no page, and open: {self:?}");
         self
     }
 }
@@ -348,6 +368,26 @@ mod tests {
         assert_eq!(word.downgraded().shared(), 1);
     }
 
+    /// A hit with a latch relies on it.
+    #[test]
+    fn wrd_3_a_frame_without_its_page_gives_no_latch_and_no_pin() {
+        let failed = Word(Word::loading(3).loaded().0 | ORPHAN);
+        for word in [OWNED, Word::loading(0), Word::loading(7), failed] {
+            assert!(!word.has(VALID));
+            assert_eq!(word.checked(), word);
+            for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {
+                assert_eq!(word.entered(mode, Touch::Count), None, "[WRD-3] {word:?}");
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "[WRD-3]")]
+    fn wrd_3_a_word_that_bars_nobody_from_no_page_is_a_bug() {
+        let _ = Word(PIN).checked();
+    }
+
     #[test]
     fn a_waiting_writer_keeps_new_readers_out() {
         let word = Word(VALID | PIN | SHARED | EXCLUSIVE_WAITS);
@@ -397,7 +437,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "[WRD-2]")]
     fn wrd_2_too_many_pins_are_refused_before_they_overflow() {
-        let full = Word(VALID + COUNT_MAX + 1);
+        let full = Word(VALID + (COUNT_MAX + 1) * PIN);
         assert_eq!(full.entered(Mode::Pin, Touch::Count), None);
         full.obstacle();
     }

@@ -223,7 +223,7 @@ impl Model {
     }
 
     fn look(&self, block: Block) -> Option<Look> {
-        self.cache.look(&self.file, block).map(|(frame, version)| Look { frame, version })
+        self.cache.look(&self.file, block).map(|(_, frame, version)| Look { frame, version })
     }
 
     /// As `Optimistic::read`.
