@@ -39,7 +39,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-sqlite", &["forebay-lookahead"]),
     ("forebay", &["forebay-io", "forebay-lookahead"]),
     ("forebay-sim", &["forebay-io"]),
-    ("forebay-object", &["forebay-io", "forebay-lookahead"]),
+    // The pool in its tests alone.
+    ("forebay-object", &["forebay", "forebay-io", "forebay-lookahead"]),
     ("forebay-emulate", &[]),
     ("forebay-lab", &["forebay", "forebay-emulate", "forebay-io"]),
     ("forebay-compare", &["forebay", "forebay-io", "forebay-lab"]),

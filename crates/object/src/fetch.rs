@@ -35,6 +35,13 @@ pub(crate) struct Fetch {
     pages: Vec<(u32, usize)>,
 }
 
+impl Fetch {
+    /// The places of its pages in the list of wanted ones.
+    pub(crate) fn indexes(&self) -> impl Iterator<Item = usize> + '_ {
+        self.pages.iter().map(|(_, index)| *index)
+    }
+}
+
 /// The requests that fetch `wanted`; what is in none of them was never written.
 pub(crate) fn plan(
     snapshot: &Snapshot,

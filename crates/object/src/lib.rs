@@ -36,6 +36,9 @@
 //! # }
 //! ```
 //!
+//! Below a page cache it is a [`Mount`]: `Tablespace::new(name, mount.directory()).volume(mount.volume())` with
+//! `.io(mount.io(256)?)` and `.costs(mount.costs())`, and nothing else of an engine changes.
+//!
 //! Calls block their thread. They are not for threads of an asynchronous runtime, but for those that may block
 //! there (`spawn_blocking`).
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -50,6 +53,7 @@ mod latency;
 mod leases;
 mod map;
 mod merge;
+mod mount;
 mod options;
 mod reader;
 mod snapshot;
@@ -62,6 +66,7 @@ use std::fmt;
 pub use bucket::{Bucket, Takeover};
 pub use client::Op;
 pub use error::{Error, Result};
+pub use mount::Mount;
 pub use object_store;
 pub use options::{Options, Prices};
 pub use reader::Reader;

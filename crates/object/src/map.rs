@@ -88,6 +88,8 @@ impl FileMap {
 
     /// Those of `count` blocks from `first` on that are somewhere, in order.
     pub(crate) fn places(&self, first: u32, count: u32) -> impl Iterator<Item = Place> + '_ {
+        let blocks = self.rows.len() as u64 * u64::from(ROW_BLOCKS);
+        let count = blocks.saturating_sub(first.into()).min(count.into()) as u32;
         rows(first, count).filter_map(|it| Some((self.rows.get(it.0)?, it))).flat_map(
             |(runs, (row, first, end, _))| {
                 let from = runs.partition_point(|run| run.end() <= first);

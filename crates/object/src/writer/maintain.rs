@@ -48,9 +48,10 @@ impl Writer {
     /// [`Error::Unreachable`], [`Error::Fenced`], [`Error::Refused`], [`Error::Corrupt`]; what was done by then stays.
     pub fn maintain(&self) -> Result<Maintained> {
         self.runtime.block_on(async {
-            let mut state = self.state.lock().await;
             let mut done = Maintained::default();
             loop {
+                // Commits come in between.
+                let mut state = self.state.lock().await;
                 self.delete_obsolete(&mut state, &mut done).await?;
                 let merged = self.merge(&mut state).await?;
                 done.merged += merged;

@@ -50,8 +50,8 @@ pub type Fill<'a> = dyn FnMut(PageId, &mut [u8]) -> Result<()> + 'a;
 
 /// A tablespace, open for writing.
 pub struct Writer {
-    client: Arc<Client>,
-    runtime: Arc<Runtime>,
+    pub(crate) client: Arc<Client>,
+    pub(crate) runtime: Arc<Runtime>,
     epoch: u32,
     /// Ahead of the manifest.
     pending: RwLock<Arc<Snapshot>>,
@@ -183,6 +183,15 @@ impl Writer {
         self.change(|snapshot| snapshot.set_len(file, bytes))
     }
 
+    /// Sets the size of a file to `bytes`, if it is smaller and there.
+    pub(crate) fn grow(&self, file: FileId, bytes: u64) -> Result<()> {
+        self.check()?;
+        self.change(|snapshot| match snapshot.file(file) {
+            Ok(now) if now.bytes < bytes => snapshot.set_len(file, bytes),
+            _ => Ok(()),
+        })
+    }
+
     /// Puts pages, which ascend by file and block, into objects; `fill` is asked for the bytes of each. They are read
     /// from there from now on, and durable after the next [`Writer::publish`].
     ///
@@ -242,10 +251,23 @@ impl Writer {
     /// # Errors
     /// Those of [`Writer::publish`].
     pub fn close(self) -> Result<()> {
+        self.release()
+    }
+
+    pub(crate) fn release(&self) -> Result<()> {
         self.runtime.block_on(async {
             let mut state = self.state.lock().await;
-            self.replace_manifest(&mut state, false).await.map(drop)
+            self.replace_manifest(&mut state, false).await?;
+            // If it was fenced just now, that stays.
+            let _ = self.fenced.set(Error::Closed);
+            Ok(())
         })
+    }
+
+    /// The version that was published last.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.runtime.block_on(async { self.state.lock().await.base.version })
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
