@@ -6,7 +6,6 @@ use bytes::Bytes;
 use futures_util::stream::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, PutMode, UpdateVersion};
-use tokio::runtime::{Builder, Runtime};
 
 use crate::client::{Client, Swap};
 use crate::error::{Error, Result};
@@ -15,6 +14,7 @@ use crate::format::manifest::{Manifest, ObjectEntry};
 use crate::format::object::{FOOTER_BYTES, IndexRun, RUN_BYTES, decode_tail};
 use crate::options::{Options, check_page_bytes};
 use crate::reader::Reader;
+use crate::runtime::Executor;
 use crate::snapshot::Snapshot;
 use crate::stats::{Stats, count};
 use crate::writer::Writer;
@@ -32,7 +32,7 @@ pub enum Takeover {
 #[derive(Debug, Clone)]
 pub struct Bucket {
     client: Arc<Client>,
-    runtime: Arc<Runtime>,
+    runtime: Executor,
 }
 
 impl Bucket {
@@ -42,18 +42,7 @@ impl Bucket {
     /// # Errors
     /// [`Error::Setting`].
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str, options: Options) -> Result<Bucket> {
-        let runtime = match options.runtime.clone() {
-            Some(runtime) => runtime,
-            None => {
-                let mut builder = Builder::new_multi_thread();
-                builder.worker_threads(2).thread_name("forebay-object").enable_all();
-                let built = builder.build().map_err(|error| Error::Local {
-                    path: "threads for requests".to_owned(),
-                    what: error.to_string(),
-                });
-                Arc::new(built?)
-            }
-        };
+        let runtime = Executor::new(options.runtime.clone())?;
         let client = Arc::new(Client::new(store, prefix, options)?);
         Ok(Bucket { client, runtime })
     }
@@ -94,7 +83,7 @@ impl Bucket {
     /// [`Error::Absent`]; [`Error::Held`] if another writer has not closed it and `takeover` does not fence that off;
     /// [`Error::NotConditional`], [`Error::Corrupt`], [`Error::Format`], [`Error::Unreachable`], [`Error::Refused`].
     pub fn writer(&self, takeover: Takeover) -> Result<Writer> {
-        Writer::open(Arc::clone(&self.client), Arc::clone(&self.runtime), takeover)
+        Writer::open(Arc::clone(&self.client), self.runtime.clone(), takeover)
     }
 
     /// Opens the tablespace for reading, as it is now. The writer keeps what the reader needs as long as the reader
@@ -103,7 +92,7 @@ impl Bucket {
     /// # Errors
     /// [`Error::Absent`], [`Error::Corrupt`], [`Error::Format`], [`Error::Unreachable`], [`Error::Refused`].
     pub fn reader(&self) -> Result<Reader> {
-        Reader::open(Arc::clone(&self.client), Arc::clone(&self.runtime))
+        Reader::open(Arc::clone(&self.client), self.runtime.clone())
     }
 
     /// Ends the requests of all who were opened here, on whichever threads they are waited for, with [`Error::Closed`],

@@ -56,6 +56,7 @@ mod merge;
 mod mount;
 mod options;
 mod reader;
+mod runtime;
 mod snapshot;
 mod stats;
 mod view;

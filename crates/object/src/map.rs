@@ -188,6 +188,20 @@ mod tests {
         assert_eq!(places, [place(10, 3, 1, 0), place(13, 2, 2, 7), place(15, 5, 1, 5)]);
     }
 
+    /// What docs/format-object.md says of memory: each page a run by itself, put in any order.
+    #[test]
+    fn scattered_pages_take_at_most_32_bytes_each() {
+        let mut map = FileMap::default();
+        let mut blocks: Vec<u32> = (0..100_000).map(|at| at * 2).collect();
+        fastrand::Rng::with_seed(1).shuffle(&mut blocks);
+        for block in &blocks {
+            map.set(place(*block, 1, u64::from(*block), 0), |_, _| unreachable!());
+        }
+        assert_eq!(map.runs(), blocks.len());
+        let runs: usize = map.rows.iter().map(|row| row.capacity() * size_of::<Run>()).sum();
+        assert!(runs <= 32 * blocks.len(), "{runs} bytes");
+    }
+
     #[test]
     fn map_1_a_run_takes_16_bytes() {
         assert_eq!(size_of::<Run>(), 16, "[MAP-1]");

@@ -4,7 +4,6 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tokio::runtime::Runtime;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -13,6 +12,7 @@ use crate::bucket::{read_indexes, read_manifest};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::leases::Leases;
+use crate::runtime::Executor;
 use crate::snapshot::Snapshot;
 use crate::view::{View, Whose};
 
@@ -20,7 +20,7 @@ use crate::view::{View, Whose};
 #[derive(Debug)]
 pub struct Reader {
     client: Arc<Client>,
-    runtime: Arc<Runtime>,
+    runtime: Executor,
     leases: Arc<Leases>,
     current: RwLock<View>,
     /// The right to refresh.
@@ -29,7 +29,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn open(client: Arc<Client>, runtime: Arc<Runtime>) -> Result<Reader> {
+    pub(crate) fn open(client: Arc<Client>, runtime: Executor) -> Result<Reader> {
         let leases = Arc::new(Leases::new(Arc::clone(&client)));
         // Whatever version there is when the manifest is read ([LEA-1]).
         let any = leases.hold(0);
@@ -55,7 +55,7 @@ impl Reader {
         drop(any);
         let view = View {
             client: Arc::clone(&client),
-            runtime: Arc::clone(&runtime),
+            runtime: runtime.clone(),
             snapshot: Arc::new(snapshot),
             whose,
         };
@@ -108,7 +108,7 @@ impl Reader {
     pub fn close(self) -> Result<()> {
         self.renewal.abort();
         let leases = Arc::clone(&self.leases);
-        let runtime = Arc::clone(&self.runtime);
+        let runtime = self.runtime.clone();
         drop(self);
         runtime.block_on(leases.renew())
     }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use tokio::runtime::Runtime;
-
 use crate::bucket::read_manifest;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::fetch::fetch;
+use crate::runtime::Executor;
 use crate::snapshot::Snapshot;
 use crate::{FileId, PageId};
 
@@ -35,7 +34,7 @@ pub(crate) enum Whose {
 #[derive(Debug, Clone)]
 pub struct View {
     pub(crate) client: Arc<Client>,
-    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) runtime: Executor,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) whose: Whose,
 }

@@ -272,6 +272,12 @@ mod tests {
         built(&[page(1, 4), page(1, 4)]);
     }
 
+    /// With the manifest fewer than the 80 PUTs that a checkpoint of 512 MiB may take.
+    #[test]
+    fn a_checkpoint_of_65536_scattered_pages_is_65_objects() {
+        assert_eq!(65_536_u32.div_ceil(slots_max(8 << 20, 8192)), 65);
+    }
+
     #[test]
     fn an_object_of_as_many_slots_as_fit_is_not_larger() {
         let slots = slots_max(4096, PAGE);

@@ -69,7 +69,7 @@ impl Fetching {
         }
         let view = self.inner.shared.writer.view();
         let (wanted, owners): (Vec<PageId>, Vec<_>) = self.wanted.into_iter().unzip();
-        let runtime = Arc::clone(&view.runtime);
+        let runtime = view.runtime.clone();
         // All are there already if they were brought in since they were looked for.
         let reads = Mutex::new(self.reads.into_iter().map(Some).collect());
         let plan = plan(&view.snapshot, &wanted, &view.client.options);

@@ -21,7 +21,6 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use object_store::{PutMode, UpdateVersion};
-use tokio::runtime::Runtime;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
@@ -32,6 +31,7 @@ use crate::fetch::data_path;
 use crate::format::manifest::ObjectEntry;
 use crate::format::object::{Builder, Built, IndexRun, ObjectId, slots_max};
 use crate::options::check_page_bytes;
+use crate::runtime::Executor;
 use crate::snapshot::Snapshot;
 use crate::stats::count;
 use crate::view::{View, Whose};
@@ -51,7 +51,7 @@ pub type Fill<'a> = dyn FnMut(PageId, &mut [u8]) -> Result<()> + 'a;
 /// A tablespace, open for writing.
 pub struct Writer {
     pub(crate) client: Arc<Client>,
-    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) runtime: Executor,
     epoch: u32,
     /// Ahead of the manifest.
     pending: RwLock<Arc<Snapshot>>,
@@ -101,10 +101,10 @@ struct Base {
 impl Writer {
     pub(crate) fn open(
         client: Arc<Client>,
-        runtime: Arc<Runtime>,
+        runtime: Executor,
         takeover: Takeover,
     ) -> Result<Writer> {
-        let opened = Arc::clone(&runtime);
+        let opened = runtime.clone();
         opened.block_on(async {
             let (epoch, base, snapshot) = take_over(&client, takeover).await?;
             let credit = client.options.object_bytes;
@@ -141,7 +141,7 @@ impl Writer {
     pub fn view(&self) -> View {
         View {
             client: Arc::clone(&self.client),
-            runtime: Arc::clone(&self.runtime),
+            runtime: self.runtime.clone(),
             snapshot: self.snapshot(),
             whose: Whose::Writer(self.epoch),
         }
@@ -365,10 +365,10 @@ impl Writer {
 async fn take_over(client: &Client, takeover: Takeover) -> Result<(u32, Base, Snapshot)> {
     prove_conditions(client).await?;
     let path = manifest_path(client);
-    let mut mine = None;
+    let mut mine = Vec::new();
     for attempt in 1..=TAKEOVERS_MAX {
         let (found, tag) = read_manifest(client).await?;
-        if Some(found.stamp) == mine {
+        if mine.contains(&found.stamp) {
             // An answer was lost, and this is what it would have said.
             let new = read_indexes(client, &found, &Snapshot::empty(found.page_bytes)).await?;
             let mut snapshot = Snapshot::empty(found.page_bytes);
@@ -387,7 +387,7 @@ async fn take_over(client: &Client, takeover: Takeover) -> Result<(u32, Base, Sn
         manifest.epoch += 1;
         manifest.stamp = stamp;
         manifest.held = true;
-        mine = Some(stamp);
+        mine.push(stamp);
         let bytes = manifest.encode();
         match client.swap(&path, bytes.into(), PutMode::Update(tag)).await? {
             Swap::Done(tag) => {

@@ -59,15 +59,14 @@ impl Writer {
                 return Err(self.fenced.get_or_init(|| error).clone());
             }
             let spent = begun.elapsed();
-            if let Some(source) = source
-                && spent >= self.client.options.deadline
-            {
-                return Err(Error::Unreachable {
-                    op: Op::Put,
-                    path,
-                    attempts: attempt,
-                    spent,
-                    source,
+            if spent >= self.client.options.deadline {
+                return Err(match source {
+                    Some(source) => {
+                        Error::Unreachable { op: Op::Put, path, attempts: attempt, spent, source }
+                    }
+                    None => Error::NotConditional {
+                        why: "it refuses to replace a manifest that has not changed".to_owned(),
+                    },
                 });
             }
             self.client.pause(attempt).await;

@@ -1,6 +1,7 @@
 //! What is durable when, and what is kept here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -8,10 +9,11 @@ use forebay::{BufferPool, FileOptions, Tablespace};
 use forebay_io::{Arena, File, OpenOptions, Request};
 use forebay_object::object_store::memory::InMemory;
 use forebay_object::{Bucket, Error, Mount, Options, Takeover};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::place::mount;
 use crate::site::{PAGE, Site, create, number_in, read, try_write, write};
-use crate::store::{Faults, World};
+use crate::store::{Faults, Handle, World};
 
 fn pool(mount: &Mount, frames: u64) -> BufferPool {
     let main = Tablespace::new("main", mount.directory());
@@ -90,18 +92,7 @@ fn a_pool_and_a_buffer_smaller_than_the_data_lose_nothing() {
 #[test]
 fn a_full_buffer_over_a_store_that_is_gone_refuses_writes_and_keeps_what_it_has() {
     let site = Site::new();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
-    let runtime = Arc::new(runtime.unwrap());
-    let handle = World::new(&runtime).handle(Faults::default(), 1);
-    let options = Options {
-        object_bytes: 64 << 10,
-        attempt_timeout: Duration::from_millis(50),
-        deadline: Duration::from_millis(100),
-        runtime: Some(runtime),
-        ..Options::default()
-    };
-    let bucket = Bucket::new(Arc::clone(&handle) as Arc<_>, "space", options).unwrap();
+    let (bucket, handle, _runtime) = faulty(Duration::from_millis(100));
     bucket.create(PAGE as u32).unwrap();
     let writer = bucket.writer(Takeover::Refuse).unwrap();
     let mount = Mount::new(writer, &site.path("main"), 64 * PAGE as u64).unwrap();
@@ -127,6 +118,89 @@ fn a_full_buffer_over_a_store_that_is_gone_refuses_writes_and_keeps_what_it_has(
     let mut bytes = vec![0; 200 * PAGE];
     view.read(view.file("one").unwrap(), 0, &mut bytes).unwrap();
     assert!((7..).zip(bytes.chunks(PAGE)).all(|(number, page)| number_in(page) == number));
+}
+
+/// Threads count in pages of their own, over a store that fails, is late and damages what it gives; whoever takes over finds
+/// at least what had been counted before the last sync began, and no page torn.
+#[test]
+fn counters_survive_a_store_that_fails_now_and_then() {
+    let site = Site::new();
+    let (bucket, handle, runtime) = faulty(Duration::from_secs(20));
+    bucket.create(PAGE as u32).unwrap();
+    let writer = bucket.writer(Takeover::Refuse).unwrap();
+    handle.set_faults(Faults {
+        unavailable: 50,
+        answer_lost: 20,
+        late: 5,
+        truncated: 20,
+        damaged: 10,
+        latency: (Duration::from_millis(1), Duration::from_millis(20)),
+        ..Faults::default()
+    });
+    let mount = Mount::new(writer, &site.path("main"), 64 * PAGE as u64).unwrap();
+    let pool = pool(&mount, 32);
+    let file = pool.open_file("one", &create()).unwrap();
+    file.extend(400).unwrap();
+    let counted: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+    let stop = AtomicBool::new(false);
+    let mut promised = Vec::new();
+    thread::scope(|scope| {
+        for (own, counted) in (0..4_u32).zip(&counted) {
+            let (file, stop) = (&file, &stop);
+            scope.spawn(move || {
+                let mut rng = fastrand::Rng::with_seed(own.into());
+                let mut pages = [0_u64; 100];
+                for count in 1.. {
+                    if stop.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    let at = rng.usize(0..100);
+                    let block = own * 100 + at as u32;
+                    assert_eq!(read(file, block), pages[at]);
+                    pages[at] = count;
+                    write(file, block, count);
+                    counted.store(count, Ordering::SeqCst);
+                }
+            });
+        }
+        for _ in 0..12 {
+            thread::sleep(Duration::from_millis(20));
+            let before = counted.iter().map(|it| it.load(Ordering::SeqCst)).collect();
+            file.flush_file().unwrap();
+            file.sync().unwrap();
+            promised = before;
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    assert!(bucket.stats().retries > 10, "{:?}", bucket.stats());
+    handle.set_faults(Faults::default());
+    let options = Options { runtime: Some(runtime), ..Options::default() };
+    let other = Bucket::new(Arc::clone(&handle) as Arc<_>, "space", options).unwrap();
+    let taken_over = other.writer(Takeover::Force).unwrap();
+    let view = taken_over.view();
+    let mut bytes = vec![0; 400 * PAGE];
+    view.read(view.file("one").unwrap(), 0, &mut bytes).unwrap();
+    let found: Vec<u64> = bytes.chunks(PAGE).map(number_in).collect();
+    for (found, promised) in found.chunks(100).zip(&promised) {
+        let newest = found.iter().max().unwrap();
+        assert!(*promised > 0 && newest >= promised, "{newest} of {promised}");
+    }
+}
+
+/// A bucket on a store that fails when told, over threads and time that are real.
+fn faulty(deadline: Duration) -> (Bucket, Arc<Handle>, Arc<Runtime>) {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    let runtime = Arc::new(runtime.unwrap());
+    let handle = World::new(&runtime).handle(Faults::default(), 1);
+    let options = Options {
+        object_bytes: 64 << 10,
+        attempt_timeout: deadline / 2,
+        deadline,
+        runtime: Some(Arc::clone(&runtime)),
+        ..Options::default()
+    };
+    let bucket = Bucket::new(Arc::clone(&handle) as Arc<_>, "space", options).unwrap();
+    (bucket, handle, runtime)
 }
 
 /// Files that are cut, renamed and removed, and pages written in part, past the pool.
