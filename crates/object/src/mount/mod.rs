@@ -50,7 +50,8 @@ const FILES: &str = "files";
 /// The file that says whose directory it is, and is locked while it is in use.
 const LOCK: &str = "forebay-object.lock";
 
-/// A tablespace, mounted below a pool.
+/// A tablespace, mounted below a pool. Dropping it ends maintenance; its queues and its volume can be used further, and what was not
+/// synced stays where it is.
 pub struct Mount {
     shared: Arc<Shared>,
     maintenance: Option<JoinHandle<()>>,

@@ -12,21 +12,20 @@ use forebay_object::{Bucket, Error, Mount, Options, Takeover};
 use crate::disk::Disk;
 use crate::site::{PAGE, Site};
 
-static STORES: Mutex<Option<HashMap<PathBuf, Arc<InMemory>>>> = Mutex::new(None);
+/// By the path of the tablespace: its store, and its newest mount, which merges and deletes meanwhile.
+static PLACES: Mutex<Option<HashMap<PathBuf, (Arc<InMemory>, Option<Mount>)>>> = Mutex::new(None);
 
 /// The disk, and the tablespaces `main` and `cut` on it.
 pub(crate) fn tablespaces(site: &Site) -> (Arc<Disk>, Tablespace, Tablespace) {
     let (_, disk) = Disk::open();
     let mounted = |name: &str| {
         let path = site.path(name);
-        let store = {
-            let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(stores.get_or_insert_default().entry(path.clone()).or_default())
-        };
-        let (mount, _) = mount(store, &path, 64);
+        let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let (store, newest) = places.get_or_insert_default().entry(path.clone()).or_default();
+        let (mount, _) = mount(Arc::clone(store), &path, 64);
+        let mount = newest.insert(mount);
         let io =
             disk.around(|options, sink| Ok(mount.backend(options.queue_depth, Arc::clone(sink))));
-        // Its queue and its volume keep what they need of it.
         Tablespace::new(name, mount.directory()).io(io).volume(mount.volume()).costs(mount.costs())
     };
     let (main, cut) = (mounted("main"), mounted("cut"));
