@@ -39,6 +39,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-sqlite", &["forebay-lookahead"]),
     ("forebay", &["forebay-io", "forebay-lookahead"]),
     ("forebay-sim", &["forebay-io"]),
+    // The pool in its tests alone.
+    ("forebay-object", &["forebay", "forebay-io", "forebay-lookahead"]),
     ("forebay-emulate", &[]),
     ("forebay-lab", &["forebay", "forebay-emulate", "forebay-io"]),
     ("forebay-compare", &["forebay", "forebay-io", "forebay-lab"]),

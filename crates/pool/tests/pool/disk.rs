@@ -60,13 +60,22 @@ impl Disk {
             watcher: Box::new(watcher),
             seen: Mutex::default(),
         });
+        let io = disk.around(|options, sink| backend::open_raw(Kind::Sync, options, sink));
+        (io, disk)
+    }
+
+    /// A queue over another backend, whose transfers obey as well.
+    pub(crate) fn around(
+        self: &Arc<Self>,
+        inner: impl FnOnce(&IoOptions, &Arc<dyn Sink>) -> forebay_io::Result<Box<dyn Backend>>,
+    ) -> Io {
         let options = IoOptions { queue_depth: 1024, ..IoOptions::default() };
         let io = Io::over(options.queue_depth, |queue| {
-            let sink: Arc<dyn Sink> = Arc::new(DiskSink { queue, disk: Arc::clone(&disk) });
-            let inner = backend::open_raw(Kind::Sync, &options, &sink)?;
-            Ok(Box::new(FaultyBackend { inner, sink, disk: Arc::clone(&disk) }))
+            let sink: Arc<dyn Sink> = Arc::new(DiskSink { queue, disk: Arc::clone(self) });
+            let inner = inner(&options, &sink)?;
+            Ok(Box::new(FaultyBackend { inner, sink, disk: Arc::clone(self) }))
         });
-        (io.unwrap(), disk)
+        io.unwrap()
     }
 
     /// From now on `rule` decides.

@@ -23,6 +23,7 @@ mod log;
 mod model;
 mod optimistic;
 mod pages;
+mod place;
 mod resizing;
 mod rings;
 mod segments;

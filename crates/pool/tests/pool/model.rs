@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 
-use forebay::{
-    BufferPool, Checksum, Error, Fate, FileOptions, PagedFile, StrategyKind, Tablespace,
-};
+use forebay::{BufferPool, Checksum, Error, Fate, FileOptions, PagedFile, StrategyKind};
 use forebay_io::{Op, OsError};
 use proptest::prelude::*;
 
 use crate::disk::{Disk, Fault};
+use crate::place::tablespaces;
 use crate::site::{PAGE, SUMS, Site, number_in, set};
 
 const FILES: [(&str, &str); 3] = [("one", "main"), ("two", "main"), ("one", "cut")];
@@ -133,9 +132,8 @@ impl Trial {
     }
 
     fn open_pool(&mut self) {
-        let (io, disk) = Disk::open();
-        let main = Tablespace::new("main", self.site.path("main")).io(io.clone());
-        let cut = Tablespace::new("cut", self.site.path("cut")).segment_size(4 * PAGE).io(io);
+        let (disk, main, cut) = tablespaces(&self.site);
+        let cut = cut.segment_size(4 * PAGE);
         let builder = Site::bare(self.frames).cleaner(self.cleaner).checksum(self.sums);
         let pool = builder.tablespace(main).tablespace(cut).build().unwrap();
         self.rings = StrategyKind::ALL.map(|kind| pool.strategy(kind)).into();

@@ -1,0 +1,191 @@
+//! A bucket: a store and a prefix where one tablespace is, or is to be.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{ObjectStore, PutMode, UpdateVersion};
+
+use crate::client::{Client, Swap};
+use crate::error::{Error, Result};
+use crate::fetch::{READS_MAX, corrupt, data_path, get_verified};
+use crate::format::manifest::{Manifest, ObjectEntry};
+use crate::format::object::{FOOTER_BYTES, IndexRun, RUN_BYTES, decode_tail};
+use crate::options::{Options, check_page_bytes};
+use crate::reader::Reader;
+use crate::runtime::Executor;
+use crate::snapshot::Snapshot;
+use crate::stats::{Stats, count};
+use crate::writer::Writer;
+
+/// What to do when another writer has the tablespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takeover {
+    /// Leave it to it.
+    Refuse,
+    /// Fence it off: whatever it does from now on is refused, and what it had acknowledged stays.
+    Force,
+}
+
+/// Where a tablespace is. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Bucket {
+    client: Arc<Client>,
+    runtime: Executor,
+}
+
+impl Bucket {
+    /// The tablespace below `prefix`. Nothing is asked of the store yet. Its own retries, where it has some, are best
+    /// switched off: `options` are for that.
+    ///
+    /// # Errors
+    /// [`Error::Setting`].
+    pub fn new(store: Arc<dyn ObjectStore>, prefix: &str, options: Options) -> Result<Bucket> {
+        let runtime = Executor::new(options.runtime.clone())?;
+        let client = Arc::new(Client::new(store, prefix, options)?);
+        Ok(Bucket { client, runtime })
+    }
+
+    /// Makes an empty tablespace of pages of `page_bytes`, a power of two from 512 to 65,536.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NotConditional`], [`Error::Setting`], [`Error::Unreachable`], [`Error::Refused`].
+    pub fn create(&self, page_bytes: u32) -> Result<()> {
+        check_page_bytes(page_bytes, self.client.options.object_bytes)?;
+        self.runtime.block_on(self.create_empty(page_bytes))
+    }
+
+    async fn create_empty(&self, page_bytes: u32) -> Result<()> {
+        let client = &self.client;
+        prove_conditions(client).await?;
+        let path = manifest_path(client);
+        let stamp = client.draw();
+        let manifest = Snapshot::empty(page_bytes).manifest(1, stamp, 0, false).encode();
+        for attempt in 1.. {
+            match client.swap(&path, manifest.clone().into(), PutMode::Create).await? {
+                Swap::Done(_) => return Ok(()),
+                Swap::Lost | Swap::Unknown(_) => {}
+            }
+            match read_manifest(client).await {
+                Ok((found, _)) if found.stamp == stamp => return Ok(()),
+                Ok(_) => return Err(Error::Exists { path }),
+                Err(Error::Absent { .. }) if attempt < 10 => client.pause(attempt).await,
+                Err(error) => return Err(error),
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    /// Opens the tablespace for writing, as the only one.
+    ///
+    /// # Errors
+    /// [`Error::Absent`]; [`Error::Held`] if another writer has not closed it and `takeover` does not fence that off;
+    /// [`Error::NotConditional`], [`Error::Corrupt`], [`Error::Format`], [`Error::Unreachable`], [`Error::Refused`].
+    pub fn writer(&self, takeover: Takeover) -> Result<Writer> {
+        Writer::open(Arc::clone(&self.client), self.runtime.clone(), takeover)
+    }
+
+    /// Opens the tablespace for reading, as it is now. The writer keeps what the reader needs as long as the reader
+    /// is there, and waits for it never.
+    ///
+    /// # Errors
+    /// [`Error::Absent`], [`Error::Corrupt`], [`Error::Format`], [`Error::Unreachable`], [`Error::Refused`].
+    pub fn reader(&self) -> Result<Reader> {
+        Reader::open(Arc::clone(&self.client), self.runtime.clone())
+    }
+
+    /// Ends the requests of all who were opened here, on whichever threads they are waited for, with [`Error::Closed`],
+    /// and refuses what comes. What was acknowledged stays; a writer that was not closed before has to be taken over.
+    pub fn cancel(&self) {
+        self.client.cancel();
+    }
+
+    /// What has been asked of the store so far, by all who were opened here.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.client.stats()
+    }
+}
+
+pub(crate) fn manifest_path(client: &Client) -> Path {
+    client.path(&["manifest"])
+}
+
+pub(crate) async fn read_manifest(client: &Client) -> Result<(Manifest, UpdateVersion)> {
+    let path = manifest_path(client);
+    let mut reads = 0;
+    loop {
+        reads += 1;
+        let Some((bytes, tag)) = client.get(&path).await? else {
+            return Err(Error::Absent { path });
+        };
+        match Manifest::decode(&bytes) {
+            Ok(manifest) => return Ok((manifest, tag)),
+            Err(broken) if reads == READS_MAX => return Err(corrupt(path, broken)),
+            Err(_) => count(&client.counters.retries, 1),
+        }
+    }
+}
+
+/// The indexes of those objects of `manifest` that `snapshot` does not have.
+pub(crate) async fn read_indexes(
+    client: &Client,
+    manifest: &Manifest,
+    snapshot: &Snapshot,
+) -> Result<Vec<(ObjectEntry, Arc<Vec<IndexRun>>)>> {
+    let new = manifest.objects.iter().filter(|it| !snapshot.objects.contains_key(&it.id.number));
+    let index = |entry: ObjectEntry| async move {
+        let path = data_path(client, entry.id);
+        let tail = u64::from(entry.runs) * RUN_BYTES as u64 + FOOTER_BYTES as u64;
+        let range = entry.bytes.saturating_sub(tail)..entry.bytes;
+        let decode = |bytes: &Bytes| decode_tail(entry.id, manifest.page_bytes, entry.slots, bytes);
+        Ok((entry, Arc::new(get_verified(client, &path, range, decode).await?)))
+    };
+    let entries: Vec<ObjectEntry> = new.copied().collect();
+    let indexes = futures_util::stream::iter(entries).map(index);
+    indexes.buffered(client.options.in_flight).try_collect().await
+}
+
+/// Refuses a store whose conditions do not hold: two writers could both be acknowledged there.
+pub(crate) async fn prove_conditions(client: &Client) -> Result<()> {
+    let refuse = |why: &str| Err(Error::NotConditional { why: why.to_owned() });
+    let path = client.path(&["probes", &format!("{:016x}", client.draw())]);
+    let put = async |bytes: &'static str, mode: PutMode| {
+        for attempt in 1..10 {
+            match client.swap(&path, bytes.into(), mode.clone()).await? {
+                Swap::Unknown(_) => client.pause(attempt).await,
+                known => return Ok(known),
+            }
+        }
+        let why = "it did not answer conditional requests often enough to tell".to_owned();
+        Err(Error::NotConditional { why })
+    };
+    // Each step in a state that repeating it does not change: an answer that was lost proves nothing.
+    client.put(&path, "first".into()).await?;
+    let Some((_, old)) = client.get(&path).await? else {
+        return refuse("an object that was put is not there");
+    };
+    if old.e_tag.is_none() && old.version.is_none() {
+        return refuse("its objects have neither an ETag nor a version");
+    }
+    if let Swap::Done(_) = put("created", PutMode::Create).await? {
+        return refuse("it creates an object that is there (If-None-Match is ignored)");
+    }
+    client.put(&path, "second".into()).await?;
+    if let Swap::Done(_) = put("updated", PutMode::Update(old)).await? {
+        return refuse("it replaces an object that has changed (If-Match is ignored)");
+    }
+    let Some((_, new)) = client.get(&path).await? else {
+        return refuse("an object that was put is not there");
+    };
+    let updated = put("updated", PutMode::Update(new)).await?;
+    let held = matches!(updated, Swap::Done(_));
+    // The condition does not hold any more after an update whose answer was lost.
+    let late =
+        async || Ok::<_, Error>(client.get(&path).await?.is_some_and(|it| it.0 == "updated"));
+    if !held && !late().await? {
+        return refuse("it does not replace an object that has not changed");
+    }
+    client.delete(&path).await
+}

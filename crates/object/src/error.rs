@@ -1,0 +1,155 @@
+//! Everything that can go wrong, each with what to do.
+//!
+//! Four kinds: *retry* (the store did not answer in time), *data* (what it gave is not what was put there),
+//! *refused* (it cannot do what is needed, or may not), and *latched* (another writer has taken over, and this one
+//! writes nothing any more).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::path::Path;
+
+use crate::client::Op;
+
+/// The result of everything here that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting that cannot be.
+    #[error("{setting} is {value}: {expected}")]
+    Setting {
+        /// Which one.
+        setting: &'static str,
+        /// What it was set to.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// The store did not answer in time, again and again. Nothing that was acknowledged is lost; try later.
+    #[error(
+        "{op} {path} failed {attempts} times in {spent:.1?}, the last time with: {source}; try again later"
+    )]
+    Unreachable {
+        /// What was asked for.
+        op: Op,
+        /// Of which object.
+        path: Path,
+        /// How often.
+        attempts: u32,
+        /// For how long.
+        spent: Duration,
+        /// The last failure.
+        source: Arc<object_store::Error>,
+    },
+    /// The store refuses the request for good: credentials, permissions, a name that it does not take.
+    #[error("{op} {path} is refused: {source}; mend the credentials or the store's settings")]
+    Refused {
+        /// What was asked for.
+        op: Op,
+        /// Of which object.
+        path: Path,
+        /// How the store says it.
+        source: Arc<object_store::Error>,
+    },
+    /// The store has no conditional PUT, or has one that does not hold.
+    #[error(
+        "this store cannot hold a tablespace: {why}; without that, two writers could both be acknowledged"
+    )]
+    NotConditional {
+        /// What it lacks.
+        why: String,
+    },
+    /// Bytes that are not what was put there, also when read again.
+    #[error("{path}: {what}; restore the object from a copy")]
+    Corrupt {
+        /// The object.
+        path: Path,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// An object that the manifest names is not there.
+    #[error("{path} is named by the manifest and is not in the store; restore it from a copy")]
+    Missing {
+        /// The object.
+        path: Path,
+    },
+    /// A reader's snapshot is older than its lease, and what it needs has been deleted.
+    #[error("the snapshot of version {version} has expired: refresh, and renew the lease in time")]
+    Expired {
+        /// The snapshot's version.
+        version: u64,
+    },
+    /// A tablespace of a format that this build does not know.
+    #[error("{path} has format version {found}, and this build knows {known}; use a later build")]
+    Format {
+        /// The object.
+        path: Path,
+        /// Its version.
+        found: u16,
+        /// The newest one known.
+        known: u16,
+    },
+    /// There is no tablespace at this prefix.
+    #[error("there is no manifest at {path}; create the tablespace first, or mend the prefix")]
+    Absent {
+        /// Where its manifest would be.
+        path: Path,
+    },
+    /// There is a tablespace at this prefix already.
+    #[error("there is a tablespace at {path} already; open it, or choose another prefix")]
+    Exists {
+        /// Its manifest.
+        path: Path,
+    },
+    /// Another writer has the tablespace, or had it when it died.
+    #[error(
+        "a writer of epoch {epoch} has the tablespace and has not closed it; if it is dead or may be fenced \
+         off, take over"
+    )]
+    Held {
+        /// The other writer's epoch.
+        epoch: u32,
+    },
+    /// Another writer has taken over. This one writes nothing any more; what it had acknowledged is kept.
+    #[error("the writer of epoch {epoch} was fenced off by one of epoch {by}; open again to go on")]
+    Fenced {
+        /// This writer's epoch.
+        epoch: u32,
+        /// The other one's.
+        by: u32,
+    },
+    /// No file of that number or name.
+    #[error("there is no file {file}")]
+    NoFile {
+        /// Its name, or number.
+        file: String,
+    },
+    /// A file of that name is there.
+    #[error("there is a file {file} already")]
+    NameTaken {
+        /// The name.
+        file: String,
+    },
+    /// It has been closed.
+    #[error("the tablespace is closed; open it again")]
+    Closed,
+    /// The local directory of a mount fails, or is not one to be used.
+    #[error("{path}: {what}")]
+    Local {
+        /// The file or directory.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl Error {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Unreachable { .. })
+    }
+}

@@ -1,0 +1,174 @@
+//! The backend: local pages at once, others by fetching, for all requests that were submitted together.
+//!
+//! Invariants:  [OBK-1] a transfer is handed to the sink once, when the last of its pages is there or one cannot be had
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+use forebay_io::backend::{Backend, Driven, Next, Sink, Transfer, Want, attempt};
+use forebay_io::{Kind, Op, OsError};
+
+use super::Shared;
+use super::fetching::{Fetching, Piece};
+use super::local::LocalFile;
+
+pub(super) struct ObjectBackend(Arc<Inner>);
+
+/// What fetches under way hold on to.
+pub(super) struct Inner {
+    pub(super) shared: Arc<Shared>,
+    capacity: usize,
+    sink: Arc<dyn Sink>,
+}
+
+impl ObjectBackend {
+    pub(super) fn new(shared: Arc<Shared>, capacity: usize, sink: Arc<dyn Sink>) -> ObjectBackend {
+        ObjectBackend(Arc::new(Inner { shared, capacity, sink }))
+    }
+}
+
+impl Inner {
+    fn start(self: &Arc<Self>, transfers: impl Iterator<Item = Transfer>) {
+        let mut remote = Fetching::new(Arc::clone(self));
+        for transfer in transfers {
+            self.start_one(transfer, &mut remote);
+        }
+        remote.start();
+    }
+
+    fn start_one(self: &Arc<Self>, mut transfer: Transfer, remote: &mut Fetching) {
+        loop {
+            let local = self.shared.locals.by_number(transfer.file().number());
+            let result = match (transfer.op(), local) {
+                (Op::SyncData | Op::SyncAll, _) => return self.sync(transfer),
+                (Op::Write, Some(local)) => self.write(&local, &mut transfer),
+                (Op::Read, Some(local)) => match self.read(&local, &mut transfer) {
+                    Some(result) => result,
+                    None => match self.pieces(&local, &transfer) {
+                        Ok(pieces) => return remote.add(transfer, local.id, pieces),
+                        Err(error) => Err(error),
+                    },
+                },
+                // Not a file of the tablespace: what it is, the system knows.
+                (_, None) => attempt(&mut transfer),
+            };
+            match self.sink.finished(transfer, result) {
+                Next::Done => return,
+                Next::Again(rest) => transfer = rest,
+            }
+        }
+    }
+
+    /// Answers a transfer, and starts what is left of it.
+    pub(super) fn finished(self: &Arc<Self>, transfer: Transfer, result: Result<u64, OsError>) {
+        if let Next::Again(rest) = self.sink.finished(transfer, result) {
+            self.start(std::iter::once(rest));
+        }
+    }
+
+    fn sync(self: &Arc<Self>, mut transfer: Transfer) {
+        let inner = Arc::clone(self);
+        self.shared.writer.runtime.spawn_blocking(move || {
+            // It comes back as a change of its file, after that one's own latch was looked at.
+            let result = attempt(&mut transfer);
+            inner.finished(transfer, result);
+        });
+    }
+
+    fn write(&self, local: &LocalFile, transfer: &mut Transfer) -> Result<u64, OsError> {
+        let shared = &self.shared;
+        let page = shared.locals.page_bytes;
+        let range = transfer.position()..transfer.position() + transfer.remaining();
+        // Pages that are written in part have to be here.
+        for edge in [range.start, range.end] {
+            if edge % page != 0 {
+                shared.bring_in(local, edge / page).map_err(|error| shared.failed(&error))?;
+            }
+        }
+        if shared.locals.is_full() {
+            shared.make_room().map_err(|error| {
+                shared.failed(&error);
+                OsError::ENOSPC
+            })?;
+        }
+        let (moved, grown) = {
+            let _io = local.io.read().unwrap_or_else(PoisonError::into_inner);
+            let mut moved = attempt(transfer)?;
+            let end = range.start + moved;
+            if end < range.end && end % page != 0 {
+                // Of a page that was begun nobody knows what is there; it is written again.
+                moved -= moved.min(end % page);
+            }
+            let written = range.start..range.start + moved;
+            (moved, shared.locals.written(local, &written))
+        };
+        if let Some(bytes) = grown {
+            shared.writer.grow(local.id, bytes).map_err(|error| shared.failed(&error))?;
+        }
+        Ok(moved)
+    }
+
+    /// Reads what is all here; `None` if something has to be fetched.
+    fn read(&self, local: &LocalFile, transfer: &mut Transfer) -> Option<Result<u64, OsError>> {
+        let locals = &self.shared.locals;
+        let range = transfer.position()..transfer.position() + transfer.remaining();
+        let end = range.end.min(local.bytes());
+        let _io = local.io.read().unwrap_or_else(PoisonError::into_inner);
+        let view = self.shared.writer.view();
+        let is_here = |block: u64| {
+            let page = crate::PageId { file: local.id, block: block as u32 };
+            // What was never written is a hole here, too.
+            local.has(block) || view.snapshot.locate(page).is_ok_and(|place| place.is_none())
+        };
+        let here = local.is_removed() || locals.blocks(&(range.start..end)).all(is_here);
+        here.then(|| attempt(transfer))
+    }
+
+    /// The pages of a read: the bytes of those that are here, and which have to be fetched.
+    fn pieces(&self, local: &LocalFile, transfer: &Transfer) -> Result<Vec<Piece>, OsError> {
+        let locals = &self.shared.locals;
+        let end = (transfer.position() + transfer.remaining()).min(local.bytes());
+        let _io = local.io.read().unwrap_or_else(PoisonError::into_inner);
+        let piece = |block: u64| {
+            if !local.has(block) {
+                return Ok(Piece::Wanted(block as u32));
+            }
+            let start = block * locals.page_bytes;
+            let len = local.bytes().saturating_sub(start).min(locals.page_bytes);
+            let mut bytes = vec![0; len as usize];
+            local.read(start, &mut bytes)?;
+            Ok(Piece::Here(bytes.into()))
+        };
+        locals.blocks(&(transfer.position()..end)).map(piece).collect()
+    }
+}
+
+impl Backend for ObjectBackend {
+    /// As `threads` it delivers without anybody driving.
+    fn kind(&self) -> Kind {
+        Kind::Threads
+    }
+
+    fn capacity(&self) -> usize {
+        self.0.capacity
+    }
+
+    fn start(&self, transfers: &mut Vec<Transfer>) {
+        self.0.start(transfers.drain(..));
+    }
+
+    fn drive(&self, _: &Want<'_>) -> Driven {
+        Driven::SelfDriven
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let failure = self.0.shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.iter().map(ToString::to_string).collect()
+    }
+}
+
+impl fmt::Debug for ObjectBackend {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("ObjectBackend").field(&self.0.shared).finish()
+    }
+}

@@ -1,0 +1,174 @@
+//! Fetching for requests: those that were submitted together share GETs, and each ends when its own pages are there.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use forebay_io::OsError;
+use forebay_io::backend::Transfer;
+
+use super::backend::Inner;
+use crate::error::Error;
+use crate::fetch::{Fetch, carry_out, plan};
+use crate::view::View;
+use crate::{FileId, PageId};
+
+/// A page of a read.
+pub(super) enum Piece {
+    Here(Bytes),
+    Wanted(u32),
+}
+
+/// Reads that wait for pages.
+pub(super) struct Fetching {
+    inner: Arc<Inner>,
+    reads: Vec<Read>,
+    /// Which pages of which reads a page is.
+    wanted: BTreeMap<PageId, Vec<(usize, usize)>>,
+}
+
+struct Read {
+    transfer: Transfer,
+    /// `None` of one that is on its way.
+    pieces: Vec<Option<Bytes>>,
+    left: usize,
+}
+
+/// The same under way.
+struct UnderWay {
+    inner: Arc<Inner>,
+    view: View,
+    wanted: Vec<PageId>,
+    owners: Vec<Vec<(usize, usize)>>,
+    reads: Mutex<Vec<Option<Read>>>,
+}
+
+impl Fetching {
+    pub(super) fn new(inner: Arc<Inner>) -> Fetching {
+        Fetching { inner, reads: Vec::new(), wanted: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, transfer: Transfer, file: FileId, pieces: Vec<Piece>) {
+        let read = self.reads.len();
+        let mut left = 0;
+        let mut fetched = |(at, piece)| match piece {
+            Piece::Here(bytes) => Some(bytes),
+            Piece::Wanted(block) => {
+                left += 1;
+                self.wanted.entry(PageId { file, block }).or_default().push((read, at));
+                None
+            }
+        };
+        let pieces = pieces.into_iter().enumerate().map(&mut fetched).collect();
+        self.reads.push(Read { transfer, pieces, left });
+    }
+
+    pub(super) fn start(self) {
+        if self.reads.is_empty() {
+            return;
+        }
+        let view = self.inner.shared.writer.view();
+        let (wanted, owners): (Vec<PageId>, Vec<_>) = self.wanted.into_iter().unzip();
+        let runtime = view.runtime.clone();
+        // All are there already if they were brought in since they were looked for.
+        let reads = Mutex::new(self.reads.into_iter().map(Some).collect());
+        let plan = plan(&view.snapshot, &wanted, &view.client.options);
+        let under_way = Arc::new(UnderWay { inner: self.inner, view, wanted, owners, reads });
+        let fetches = match plan {
+            Ok(fetches) => fetches,
+            Err(error) => return under_way.fail(0..under_way.wanted.len(), &error),
+        };
+        let mut unwritten = vec![true; under_way.wanted.len()];
+        fetches.iter().flat_map(Fetch::indexes).for_each(|index| unwritten[index] = false);
+        let zeros = Bytes::from(vec![0; under_way.view.page_bytes() as usize]);
+        let arrived = (0..unwritten.len()).filter(|index| unwritten[*index]);
+        under_way.arrived(arrived.map(|index| (index, zeros.clone())).collect());
+        for fetch in fetches {
+            let under_way = Arc::clone(&under_way);
+            runtime.spawn(async move {
+                let view = &under_way.view;
+                match carry_out(&view.client, view.page_bytes(), &fetch, &under_way.wanted).await {
+                    Ok(pages) => under_way.arrived(pages),
+                    Err(error) => {
+                        let error = match error {
+                            error @ Error::Missing { .. } => view.missing(error).await,
+                            error => error,
+                        };
+                        under_way.fail(fetch.indexes(), &error);
+                    }
+                }
+            });
+        }
+    }
+}
+
+impl UnderWay {
+    /// Pages are there; reads that have all of theirs end.
+    fn arrived(&self, pages: Vec<(usize, Bytes)>) {
+        let mut done = Vec::new();
+        {
+            let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+            for (index, bytes) in pages {
+                for (read, at) in &self.owners[index] {
+                    // One that is gone has failed by another of its pages.
+                    let Some(own) = &mut reads[*read] else {
+                        continue;
+                    };
+                    own.pieces[*at] = Some(bytes.clone());
+                    own.left -= 1;
+                    if own.left == 0 {
+                        done.extend(reads[*read].take());
+                    }
+                }
+            }
+        }
+        for mut read in done {
+            let moved = fill(&mut read, u64::from(self.view.page_bytes()));
+            self.inner.finished(read.transfer, Ok(moved));
+        }
+    }
+
+    fn fail(&self, indexes: impl Iterator<Item = usize>, error: &Error) {
+        let code = self.inner.shared.failed(error);
+        let failed: Vec<Read> = {
+            let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+            let owners = indexes.flat_map(|index| &self.owners[index]);
+            owners.filter_map(|(read, _)| reads[*read].take()).collect()
+        };
+        for read in failed {
+            self.inner.finished(read.transfer, Err::<u64, OsError>(code));
+        }
+    }
+}
+
+/// Copies the pages to where the read wants them; gives how many bytes that is.
+fn fill(read: &mut Read, page_bytes: u64) -> u64 {
+    let (start, remaining) = (read.transfer.position(), read.transfer.remaining());
+    let mut skip = (start % page_bytes) as usize;
+    let len = read.transfer.file().len().unwrap_or(u64::MAX);
+    // As a read of a file does, it ends where the file does.
+    let mut left = remaining.min(len.saturating_sub(start)) as usize;
+    let moved = left as u64;
+    let mut slices = read.transfer.slices_mut();
+    let mut target = slices.iter_mut().map(|it| &mut **it);
+    let mut into = target.next().unwrap_or_default();
+    for piece in &read.pieces {
+        let piece = piece.as_deref().expect("[OBK-1] all of its pages are there");
+        let mut from = &piece[skip.min(piece.len())..];
+        skip = 0;
+        while !from.is_empty() && left > 0 {
+            if into.is_empty() {
+                match target.next() {
+                    Some(next) => into = next,
+                    None => return moved,
+                }
+            }
+            let count = from.len().min(into.len()).min(left);
+            let (head, rest) = std::mem::take(&mut into).split_at_mut(count);
+            head.copy_from_slice(&from[..count]);
+            (into, from) = (rest, &from[count..]);
+            left -= count;
+        }
+    }
+    moved - left as u64
+}

@@ -1,0 +1,303 @@
+//! Local files: which of their pages are here, and which of these are dirty.
+//!
+//! A page is *present* when the local file has its bytes, and *dirty* when no object has them. What is not present is in
+//! an object, or was never written and is zeros in both places.
+//!
+//! Invariants:  [LOC-1] a dirty page is present: only clean ones are dropped
+//!              [LOC-2] no byte of a page is written while it is taken for an object, so that none is torn there
+//! Concurrency: a file's `io` is shared by reads and writes of its bytes, and exclusive for taking and dropping pages
+//!              and for changing its size; its `pages` is held for looking only.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use crate::error::{Error, Result};
+use crate::{FileId, PageId};
+
+/// Device and inode.
+pub(super) type Number = (u64, u64);
+
+pub(super) struct Locals {
+    pub(super) page_bytes: u64,
+    pages_max: u64,
+    present: AtomicU64,
+    dirty: AtomicU64,
+    files: Mutex<Files>,
+}
+
+#[derive(Default)]
+struct Files {
+    by_number: HashMap<Number, Arc<LocalFile>>,
+    by_id: BTreeMap<FileId, Arc<LocalFile>>,
+}
+
+pub(super) struct LocalFile {
+    pub(super) id: FileId,
+    /// A descriptor of the mount's own.
+    file: File,
+    pub(super) io: RwLock<()>,
+    pages: Mutex<Pages>,
+}
+
+#[derive(Default)]
+struct Pages {
+    present: Bits,
+    dirty: Bits,
+    bytes: u64,
+    removed: bool,
+}
+
+/// A set of blocks.
+#[derive(Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn has(&self, block: u64) -> bool {
+        self.0.get((block / 64) as usize).is_some_and(|word| word >> (block % 64) & 1 == 1)
+    }
+
+    /// Tells whether it is new.
+    fn insert(&mut self, block: u64) -> bool {
+        let (word, bit) = ((block / 64) as usize, 1 << (block % 64));
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        let new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        new
+    }
+
+    /// Tells whether it was there.
+    fn remove(&mut self, block: u64) -> bool {
+        let was = self.has(block);
+        if was {
+            self.0[(block / 64) as usize] &= !(1 << (block % 64));
+        }
+        was
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..).zip(&self.0).flat_map(|(at, word)| {
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit)
+        })
+    }
+}
+
+impl Locals {
+    pub(super) fn new(page_bytes: u64, pages_max: u64) -> Locals {
+        Locals {
+            page_bytes,
+            pages_max,
+            present: AtomicU64::new(0),
+            dirty: AtomicU64::new(0),
+            files: Mutex::default(),
+        }
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file of the tablespace, with none of its pages here.
+    pub(super) fn add(&self, id: FileId, file: File, bytes: u64) -> io::Result<()> {
+        let facts = file.metadata()?;
+        let pages = Mutex::new(Pages { bytes, ..Pages::default() });
+        let local = Arc::new(LocalFile { id, file, io: RwLock::default(), pages });
+        let mut files = self.files();
+        // A number that is used again belonged to a file that is gone.
+        files.by_number.insert((facts.dev(), facts.ino()), Arc::clone(&local));
+        files.by_id.insert(id, local);
+        Ok(())
+    }
+
+    pub(super) fn by_number(&self, number: Number) -> Option<Arc<LocalFile>> {
+        self.files().by_number.get(&number).cloned()
+    }
+
+    pub(super) fn remove(&self, id: FileId) {
+        let removed = {
+            let mut files = self.files();
+            let removed = files.by_id.remove(&id);
+            // Whoever has it open still reads and writes it as the system does.
+            files.by_number.retain(|_, local| local.id != id);
+            removed
+        };
+        if let Some(local) = removed {
+            let mut pages = local.pages();
+            pages.removed = true;
+            self.forget(&mut pages, 0);
+        }
+    }
+
+    fn forget(&self, pages: &mut Pages, from: u64) {
+        let Pages { present, dirty, .. } = pages;
+        for (bits, count) in [(present, &self.present), (dirty, &self.dirty)] {
+            let gone: Vec<u64> = bits.iter().filter(|it| *it >= from).collect();
+            for block in &gone {
+                bits.remove(*block);
+            }
+            count.fetch_sub(gone.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// The blocks of which bytes `range` has a part.
+    pub(super) fn blocks(&self, range: &Range<u64>) -> Range<u64> {
+        range.start / self.page_bytes..range.end.div_ceil(self.page_bytes)
+    }
+
+    /// Bytes `range` of a file are written here; its size is `range.end` at least. Returns the size if that is new.
+    pub(super) fn written(&self, local: &LocalFile, range: &Range<u64>) -> Option<u64> {
+        let mut pages = local.pages();
+        if pages.removed {
+            return None;
+        }
+        for block in self.blocks(range) {
+            self.present.fetch_add(u64::from(pages.present.insert(block)), Ordering::Relaxed);
+            self.dirty.fetch_add(u64::from(pages.dirty.insert(block)), Ordering::Relaxed);
+        }
+        let grown = range.end > pages.bytes;
+        pages.bytes = pages.bytes.max(range.end);
+        grown.then_some(range.end)
+    }
+
+    /// A page that was fetched becomes present, if it is not yet and its file is that long.
+    pub(super) fn bring_in(&self, local: &LocalFile, block: u64, bytes: &[u8]) -> io::Result<()> {
+        let _alone = local.io.write().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = local.pages();
+        let start = block * self.page_bytes;
+        if pages.present.has(block) || pages.removed || start >= pages.bytes {
+            return Ok(());
+        }
+        let len = (pages.bytes - start).min(self.page_bytes) as usize;
+        local.file.write_all_at(&bytes[..len], start)?;
+        pages.present.insert(block);
+        self.present.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The size has changed, under the exclusive `io`.
+    pub(super) fn resized(&self, local: &LocalFile, bytes: u64) {
+        let mut pages = local.pages();
+        pages.bytes = bytes;
+        self.forget(&mut pages, bytes.div_ceil(self.page_bytes));
+    }
+
+    /// All dirty pages, by file and block.
+    pub(super) fn dirty(&self) -> Vec<PageId> {
+        let files = self.files();
+        let of = |(id, local): (&FileId, &Arc<LocalFile>)| {
+            let dirty: Vec<u64> = local.pages().dirty.iter().collect();
+            let id = *id;
+            dirty.into_iter().map(move |block| PageId { file: id, block: block as u32 })
+        };
+        files.by_id.iter().flat_map(of).collect()
+    }
+
+    /// The bytes of a page for an object; it is clean then, unless it is written again ([LOC-2]).
+    pub(super) fn take(&self, page: PageId, into: &mut [u8]) -> Result<()> {
+        into.fill(0);
+        // What was cut or removed meanwhile is cut or removed in the store as well, whatever the object says.
+        let Some(local) = self.files().by_id.get(&page.file).cloned() else {
+            return Ok(());
+        };
+        let _alone = local.io.write().unwrap_or_else(PoisonError::into_inner);
+        let block = u64::from(page.block);
+        let bytes = {
+            let mut pages = local.pages();
+            let was = pages.dirty.remove(block);
+            assert!(!was || pages.present.has(block), "[LOC-1] {page} is dirty and not here");
+            self.dirty.fetch_sub(u64::from(was), Ordering::Relaxed);
+            pages.bytes
+        };
+        let start = block * self.page_bytes;
+        let len = bytes.saturating_sub(start).min(self.page_bytes) as usize;
+        local.file.read_exact_at(&mut into[..len], start).map_err(|error| Error::Local {
+            path: format!("the local copy of {page}"),
+            what: error.to_string(),
+        })
+    }
+
+    pub(super) fn mark_dirty(&self, dirty: &[PageId]) {
+        for page in dirty {
+            let Some(local) = self.files().by_id.get(&page.file).cloned() else {
+                continue;
+            };
+            let mut pages = local.pages();
+            if pages.present.has(page.block.into()) {
+                let new = pages.dirty.insert(page.block.into());
+                self.dirty.fetch_add(u64::from(new), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether there are as many dirty pages as there may be.
+    pub(super) fn is_full(&self) -> bool {
+        self.dirty.load(Ordering::Relaxed) > self.pages_max / 2
+    }
+
+    /// Drops clean pages when there are more than there may be, until there are half as many.
+    pub(super) fn shrink(&self) {
+        if self.present.load(Ordering::Relaxed) <= self.pages_max {
+            return;
+        }
+        let files: Vec<_> = self.files().by_id.values().cloned().collect();
+        for local in files {
+            let clean: Vec<u64> = {
+                let pages = local.pages();
+                pages.present.iter().filter(|block| !pages.dirty.has(*block)).collect()
+            };
+            for block in clean {
+                if self.present.load(Ordering::Relaxed) <= self.pages_max / 2 {
+                    return;
+                }
+                let _alone = local.io.write().unwrap_or_else(PoisonError::into_inner);
+                let mut pages = local.pages();
+                // Where no hole can be made the page stays, and is as good as another.
+                if !pages.dirty.has(block) && pages.present.has(block) && self.punch(&local, block)
+                {
+                    pages.present.remove(block);
+                    self.present.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn punch(&self, local: &LocalFile, block: u64) -> bool {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&local.file, flags, block * self.page_bytes, self.page_bytes).is_ok()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn punch(&self, _: &LocalFile, _: u64) -> bool {
+        false
+    }
+}
+
+impl LocalFile {
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn has(&self, block: u64) -> bool {
+        self.pages().present.has(block)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.pages().bytes
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        self.pages().removed
+    }
+
+    pub(super) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, at)
+    }
+}

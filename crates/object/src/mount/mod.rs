@@ -1,0 +1,307 @@
+//! A mount: a tablespace of a store as a disk below the pool.
+//!
+//! [`Mount::volume`] and [`Mount::io`] stand in for the system below `forebay_io`, as a simulated disk does: an engine
+//! gives them to a tablespace and changes nothing else. Files are real ones in a local directory, sparse, with what was
+//! written there and not dropped since; what they do not have is fetched.
+//!
+//! ```text
+//! pool --- Io ------> backend --- has it? ---> local file (a write buffer, and what fits of the rest)
+//!    |                   +------- no --------> ranged GETs
+//!    +---- Volume --> interpose: names and sizes --> Writer's snapshot
+//!                          \---- sync of any file --> all dirty pages: data objects, then the manifest
+//! ```
+//!
+//! **What is durable when.** A write is in the local file alone. A sync of any file, or of the directory, makes durable what
+//! was written, made, cut, renamed or removed in the whole tablespace before it, in one step: a crash finds the state
+//! of such a sync, never a part of one. A checkpoint of many files costs one commit, with its first sync; the others
+//! find nothing left. What was not synced is gone after a crash of the process, as the local directory is not read again.
+//! So pages are never torn and never older than others: protection against torn pages
+//! can be switched off. When the buffer is full of dirty pages, they are put into objects that no manifest names yet.
+//!
+//! Concurrency: reads of local pages and writes run on the thread that submits them; fetches on the runtime; a sync
+//! on a thread that may block. A thread of the mount's own merges and deletes after commits.
+//! Failure:     an error of the store ends a request with EIO, a full buffer that cannot be emptied a write with ENOSPC;
+//!              [`Mount::failure`] has the store's own words. A failed sync fails the tablespace, as everywhere.
+
+mod backend;
+mod fetching;
+mod interpose;
+mod local;
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+
+use forebay_io::backend::{Backend, Sink};
+use forebay_io::{Interpose, Io, OsError, Volume};
+use forebay_lookahead::DeviceCosts;
+
+use crate::error::{Error, Result};
+use crate::mount::backend::ObjectBackend;
+use crate::mount::local::Locals;
+use crate::writer::Writer;
+
+/// The directory of the files, within that of the mount.
+const FILES: &str = "files";
+/// The file that says whose directory it is, and is locked while it is in use.
+const LOCK: &str = "forebay-object.lock";
+
+/// A tablespace, mounted below a pool. Dropping it ends maintenance; its queues and its volume can be used further, and what was not
+/// synced stays where it is.
+pub struct Mount {
+    shared: Arc<Shared>,
+    maintenance: Option<JoinHandle<()>>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) writer: Writer,
+    /// Where the files are; real and absolute.
+    root: PathBuf,
+    locals: Locals,
+    /// The right to commit.
+    committing: Mutex<()>,
+    failure: Mutex<Option<Error>>,
+    /// Whom to tell of a commit; `None` once the mount is closed.
+    wake: Mutex<Option<Sender<()>>>,
+    _lock: File,
+}
+
+impl Mount {
+    /// Mounts the tablespace of `writer` in `directory`, which is made if need be and is the mount's alone: files that a
+    /// mount before has left there are removed. At most `local_bytes` of pages are kept there; half of that may be
+    /// dirty.
+    ///
+    /// # Errors
+    /// [`Error::Local`] when the directory cannot be used: it is in use, is not a mount's, or the disk fails.
+    pub fn new(writer: Writer, directory: &Path, local_bytes: u64) -> Result<Mount> {
+        let page_bytes = u64::from(writer.view().page_bytes());
+        if local_bytes < 64 * page_bytes {
+            return Err(Error::Setting {
+                setting: "local bytes",
+                value: local_bytes.to_string(),
+                expected: "it should have room for at least 64 pages",
+            });
+        }
+        let (lock, root) = prepare(directory)?;
+        let locals = Locals::new(page_bytes, local_bytes / page_bytes);
+        for info in writer.view().files() {
+            let path = root.join(&info.name);
+            let made = (|| {
+                fs::create_dir_all(path.parent().unwrap_or(&root))?;
+                let file = open_new(&path)?;
+                file.set_len(info.bytes)?;
+                locals.add(info.id, file, info.bytes)
+            })();
+            made.map_err(|error| local_error(&path, &error))?;
+        }
+        let (wake, woken) = channel();
+        let shared = Arc::new(Shared {
+            writer,
+            root,
+            locals,
+            committing: Mutex::default(),
+            failure: Mutex::default(),
+            wake: Mutex::new(Some(wake)),
+            _lock: lock,
+        });
+        let weak = Arc::downgrade(&shared);
+        let maintain = move || {
+            while woken.recv().is_ok() {
+                // Commits that came meanwhile are served by the same round.
+                while woken.try_recv().is_ok() {}
+                maintain(&weak);
+            }
+        };
+        let named = thread::Builder::new().name("forebay-object-merge".to_owned());
+        let thread = named.spawn(maintain).map_err(|error| local_error(directory, &error))?;
+        Ok(Mount { shared, maintenance: Some(thread) })
+    }
+
+    /// Where the files are: the directory of the tablespace.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.shared.root
+    }
+
+    /// For names, sizes and syncs.
+    #[must_use]
+    pub fn volume(&self) -> Volume {
+        Volume::over(Arc::clone(&self.shared) as Arc<dyn Interpose>)
+    }
+
+    /// For bytes: a queue of `queue_depth` requests. There may be several.
+    ///
+    /// # Errors
+    /// [`forebay_io::Error::Setting`] for a depth of 0.
+    pub fn io(&self, queue_depth: usize) -> Result<Io, forebay_io::Error> {
+        Io::over(queue_depth, |sink| Ok(self.backend(queue_depth, sink)))
+    }
+
+    /// The same without a queue of its own, to be wrapped by another backend.
+    #[must_use]
+    pub fn backend(&self, capacity: usize, sink: Arc<dyn Sink>) -> Box<dyn Backend> {
+        Box::new(ObjectBackend::new(Arc::clone(&self.shared), capacity, sink))
+    }
+
+    /// What a request and a byte take, for the look-ahead of the tablespace.
+    #[must_use]
+    pub fn costs(&self) -> DeviceCosts {
+        self.shared.writer.client.options.costs
+    }
+
+    /// The writer below. Pages that are staged past the mount are not seen by those who have them in their files.
+    #[must_use]
+    pub fn writer(&self) -> &Writer {
+        &self.shared.writer
+    }
+
+    /// The newest error of the store, which requests could only tell as EIO.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Commits what is left, ends maintenance, and gives the tablespace back. The pool is closed before.
+    ///
+    /// # Errors
+    /// Those of [`Writer::publish`].
+    pub fn close(mut self) -> Result<()> {
+        self.shared.commit()?;
+        self.stop();
+        self.shared.writer.release()
+    }
+
+    fn stop(&mut self) {
+        drop(self.shared.wake.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if let Some(thread) = self.maintenance.take() {
+            // It has told of its errors, and a panic of it is not ours to hand on while dropping.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn maintain(shared: &Weak<Shared>) {
+    if let Some(shared) = shared.upgrade()
+        && let Err(error) = shared.writer.maintain()
+    {
+        tracing::warn!(%error, "maintenance of a tablespace failed; it is tried again after the next commit");
+        shared.note(&error);
+    }
+}
+
+impl Shared {
+    /// Puts all dirty pages into objects and publishes everything.
+    pub(crate) fn commit(&self) -> Result<()> {
+        let _alone = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.stage()?;
+        let before = self.writer.version();
+        let after = self.writer.publish()?;
+        self.locals.shrink();
+        if after != before
+            && let Some(wake) = &*self.wake.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            // The thread is gone only if it has panicked, and then there is nobody to tell.
+            let _ = wake.send(());
+        }
+        Ok(())
+    }
+
+    /// Puts dirty pages into objects until the buffer has room.
+    fn make_room(&self) -> Result<()> {
+        let _alone = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.locals.is_full() {
+            self.stage()?;
+            self.locals.shrink();
+        }
+        Ok(())
+    }
+
+    fn stage(&self) -> Result<()> {
+        let dirty = self.locals.dirty();
+        if dirty.is_empty() {
+            return Ok(());
+        }
+        let staged = self.writer.stage(&dirty, &mut |page, bytes| self.locals.take(page, bytes));
+        if staged.is_err() {
+            // Taken or not: what is not in an object for sure is dirty.
+            self.locals.mark_dirty(&dirty);
+        }
+        staged
+    }
+
+    /// Keeps an error for [`Mount::failure`], and says what the system would.
+    fn failed(&self, error: &Error) -> OsError {
+        tracing::error!(%error, "a tablespace on an object store");
+        self.note(error);
+        OsError::EIO
+    }
+
+    fn note(&self, error: &Error) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+    }
+}
+
+/// Locks `directory` and empties the directory of its files.
+fn prepare(directory: &Path) -> Result<(File, PathBuf)> {
+    let refuse = |what: &str| {
+        let path = directory.display().to_string();
+        Err(Error::Local { path, what: what.to_owned() })
+    };
+    let lock_path = directory.join(LOCK);
+    let files = directory.join(FILES);
+    if files.exists() && !lock_path.exists() {
+        return refuse("it has files that are no mount's; choose another directory");
+    }
+    let opened = (|| {
+        fs::create_dir_all(directory)?;
+        OpenOptions::new().write(true).create(true).truncate(false).open(&lock_path)
+    })();
+    let lock = opened.map_err(|error| local_error(&lock_path, &error))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => return refuse("another mount uses it"),
+        Err(fs::TryLockError::Error(error)) => return Err(local_error(&lock_path, &error)),
+    }
+    let emptied = (|| {
+        if files.exists() {
+            fs::remove_dir_all(&files)?;
+        }
+        fs::create_dir(&files)?;
+        files.canonicalize()
+    })();
+    let root = emptied.map_err(|error| local_error(&files, &error))?;
+    Ok((lock, root))
+}
+
+fn open_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).open(path)
+}
+
+fn local_error(path: &Path, error: &io::Error) -> Error {
+    Error::Local { path: path.display().to_string(), what: error.to_string() }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Mount")
+            .field("writer", &self.writer)
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Mount {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.fmt(out)
+    }
+}

@@ -1,0 +1,109 @@
+//! What can be set, and what it is if it is not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_lookahead::DeviceCosts;
+use tokio::runtime::Runtime;
+
+use crate::error::{Error, Result};
+
+/// Settings of a tablespace's client. What belongs to the data, the page size, is set when it is created.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Most bytes of a data object. Default: 8 MiB.
+    pub object_bytes: u64,
+    /// Most requests in flight. Default: 64.
+    pub in_flight: usize,
+    /// Longest time of one attempt at a request. Default: 15 s.
+    pub attempt_timeout: Duration,
+    /// How long a request is tried again before it fails. Default: 2 min.
+    pub deadline: Duration,
+    /// Whether a small read that takes longer than 95 of 100 is asked for once more beside. Default: yes.
+    pub hedge: bool,
+    /// What a request and a byte take: gaps between wanted pages are read through where that is cheaper than
+    /// another request. Default: 20 ms and 1 ms a MiB.
+    pub costs: DeviceCosts,
+    /// Most unneeded pages read, of 100 wanted. Default: 5.
+    pub over_read_percent: u32,
+    /// How long a reader's lease holds what it needs after the reader was last heard of. Default: 60 s.
+    pub lease: Duration,
+    /// How long an object stays after nothing needs it any more: longer than lists of the store are out of date, where
+    /// they can be. Default: 0, for stores whose lists are exact, as S3, GCS and Azure have them.
+    pub grace: Duration,
+    /// What requests and bytes cost, for the statistics. Default: nothing.
+    pub prices: Prices,
+    /// Decides what has to differ between two clients, and jitter. Default: drawn.
+    pub seed: Option<u64>,
+    /// Where requests run. Default: two threads of its own.
+    pub runtime: Option<Arc<Runtime>>,
+}
+
+/// Prices, in any currency.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Prices {
+    /// Of 1,000 PUT and LIST requests.
+    pub thousand_puts: f64,
+    /// Of 1,000 GET requests.
+    pub thousand_gets: f64,
+    /// Of a GiB read.
+    pub gibibyte_read: f64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            object_bytes: 8 << 20,
+            in_flight: 64,
+            attempt_timeout: Duration::from_secs(15),
+            deadline: Duration::from_secs(120),
+            hedge: true,
+            costs: DeviceCosts {
+                request: Duration::from_millis(20),
+                mebibyte: Duration::from_millis(1),
+                useful_depth: 64,
+            },
+            over_read_percent: 5,
+            lease: Duration::from_secs(60),
+            grace: Duration::ZERO,
+            prices: Prices::default(),
+            seed: None,
+            runtime: None,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<()> {
+        let sound = |ok: bool, setting, value: String, expected| {
+            if ok { Ok(()) } else { Err(Error::Setting { setting, value, expected }) }
+        };
+        let object = (64 << 10..=1 << 30).contains(&self.object_bytes);
+        let expected = "it should be between 64 KiB and 1 GiB";
+        sound(object, "the size of objects", self.object_bytes.to_string(), expected)?;
+        let in_flight = (1..=4096).contains(&self.in_flight);
+        let expected = "it should be between 1 and 4096";
+        sound(in_flight, "requests in flight", self.in_flight.to_string(), expected)?;
+        let expected = "it should be at least a second";
+        let lease = self.lease >= Duration::from_secs(1);
+        sound(lease, "the lease of readers", format!("{:?}", self.lease), expected)?;
+        let expected = "it should be more than nothing and at most the deadline";
+        let attempt = !self.attempt_timeout.is_zero() && self.attempt_timeout <= self.deadline;
+        sound(attempt, "the time of an attempt", format!("{:?}", self.attempt_timeout), expected)
+    }
+}
+
+/// Pages are a power of two from 512 bytes to 64 KiB.
+pub(crate) fn check_page_bytes(page_bytes: u32, object_bytes: u64) -> Result<()> {
+    let fits = (512..=65_536).contains(&page_bytes)
+        && page_bytes.is_power_of_two()
+        && object_bytes >= 4 * u64::from(page_bytes);
+    if fits {
+        return Ok(());
+    }
+    Err(Error::Setting {
+        setting: "the page size",
+        value: page_bytes.to_string(),
+        expected: "it should be a power of two from 512 to 65536, and a quarter of an object at most",
+    })
+}

@@ -1,0 +1,142 @@
+//! A reader: a snapshot of a manifest, followed when asked to.
+//!
+//! Concurrency: any thread; views of older versions stay good while they are held.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::bucket::{read_indexes, read_manifest};
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::leases::Leases;
+use crate::runtime::Executor;
+use crate::snapshot::Snapshot;
+use crate::view::{View, Whose};
+
+/// A tablespace, open for reading at one version.
+#[derive(Debug)]
+pub struct Reader {
+    client: Arc<Client>,
+    runtime: Executor,
+    leases: Arc<Leases>,
+    current: RwLock<View>,
+    /// The right to refresh.
+    refreshing: AsyncMutex<()>,
+    renewal: JoinHandle<()>,
+}
+
+impl Reader {
+    pub(crate) fn open(client: Arc<Client>, runtime: Executor) -> Result<Reader> {
+        let leases = Arc::new(Leases::new(Arc::clone(&client)));
+        // Whatever version there is when the manifest is read ([LEA-1]).
+        let any = leases.hold(0);
+        let opened = runtime.block_on(async {
+            leases.renew().await?;
+            let renewal = tokio::spawn(renew(Arc::clone(&client), Arc::clone(&leases)));
+            let loaded = load(&client, None).await;
+            if loaded.is_err() {
+                renewal.abort();
+            }
+            loaded.map(|loaded| (loaded, renewal))
+        });
+        let ((snapshot, version), renewal) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                drop(any);
+                // It would expire by itself.
+                let _ = runtime.block_on(leases.renew());
+                return Err(error);
+            }
+        };
+        let whose = Whose::Reader { version, _lease: leases.hold(version) };
+        drop(any);
+        let view = View {
+            client: Arc::clone(&client),
+            runtime: runtime.clone(),
+            snapshot: Arc::new(snapshot),
+            whose,
+        };
+        let current = RwLock::new(view);
+        let refreshing = AsyncMutex::default();
+        let reader = Reader { client, runtime, leases, current, refreshing, renewal };
+        reader.runtime.block_on(reader.leases.renew())?;
+        Ok(reader)
+    }
+
+    /// The pages of the version that the reader is at. A view that is held keeps its version.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The version that the reader is at.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        match self.view().whose {
+            Whose::Reader { version, .. } => version,
+            Whose::Writer(_) => unreachable!("a reader's view is a reader's"),
+        }
+    }
+
+    /// Goes to the newest version. Tells whether there was a newer one.
+    ///
+    /// # Errors
+    /// Those of [`Bucket::reader`](crate::Bucket::reader); then the reader stays where it is.
+    pub fn refresh(&self) -> Result<bool> {
+        self.runtime.block_on(async {
+            let _alone = self.refreshing.lock().await;
+            let before = self.view();
+            let (snapshot, version) = load(&self.client, Some(&before.snapshot)).await?;
+            if version < before.snapshot.next_version {
+                return Ok(false);
+            }
+            let whose = Whose::Reader { version, _lease: self.leases.hold(version) };
+            let view = View { snapshot: Arc::new(snapshot), whose, ..before };
+            *self.current.write().unwrap_or_else(PoisonError::into_inner) = view;
+            self.leases.renew().await?;
+            Ok(true)
+        })
+    }
+
+    /// Tells the writer that nothing is needed any more. A reader that is dropped has its lease expire.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Refused`].
+    pub fn close(self) -> Result<()> {
+        self.renewal.abort();
+        let leases = Arc::clone(&self.leases);
+        let runtime = self.runtime.clone();
+        drop(self);
+        runtime.block_on(leases.renew())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.renewal.abort();
+    }
+}
+
+async fn renew(client: Arc<Client>, leases: Arc<Leases>) {
+    loop {
+        sleep(client.options.lease / 3).await;
+        if let Err(error) = leases.renew().await {
+            tracing::warn!(%error, "a reader's lease could not be renewed");
+            if matches!(error, Error::Closed) {
+                return;
+            }
+        }
+    }
+}
+
+/// The newest manifest's snapshot, made from an earlier one if there is one, and its version.
+pub(crate) async fn load(client: &Client, before: Option<&Snapshot>) -> Result<(Snapshot, u64)> {
+    let (manifest, _) = read_manifest(client).await?;
+    let mut snapshot = before.cloned().unwrap_or_else(|| Snapshot::empty(manifest.page_bytes));
+    let new = read_indexes(client, &manifest, &snapshot).await?;
+    snapshot.advance(&manifest, &new);
+    Ok((snapshot, manifest.version))
+}

@@ -1,0 +1,73 @@
+//! Where requests run.
+//!
+//! The last one to let go of the runtime may be one of its own tasks, and a runtime that is dropped there panics, since
+//! it would wait for itself. So it is told to end, and not waited for.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::error::{Error, Result};
+
+/// Threads for requests: what they do is to wait and to copy.
+const THREADS: usize = 2;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Executor {
+    /// `None` while it is dropped.
+    runtime: Option<Arc<Runtime>>,
+}
+
+impl Executor {
+    /// The runtime given, or one of its own.
+    pub(crate) fn new(given: Option<Arc<Runtime>>) -> Result<Executor> {
+        if given.is_some() {
+            return Ok(Executor { runtime: given });
+        }
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(THREADS).thread_name("forebay-object").enable_all();
+        let built = builder.build().map_err(|error| Error::Local {
+            path: "threads for requests".to_owned(),
+            what: error.to_string(),
+        });
+        Ok(Executor { runtime: Some(Arc::new(built?)) })
+    }
+}
+
+impl Deref for Executor {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        self.runtime.as_ref().expect("taken only while being dropped")
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take().and_then(Arc::into_inner) {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_may_be_the_last_to_let_go() {
+        let executor = Executor::new(None).unwrap();
+        let (told, ended) = std::sync::mpsc::channel();
+        let (go, may_go) = std::sync::mpsc::channel::<()>();
+        let last = executor.clone();
+        executor.spawn(async move {
+            may_go.recv().unwrap();
+            let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(last)));
+            told.send(dropped.is_ok()).unwrap();
+        });
+        drop(executor);
+        go.send(()).unwrap();
+        assert!(ended.recv().unwrap(), "no panic");
+    }
+}

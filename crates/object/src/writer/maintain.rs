@@ -1,0 +1,236 @@
+//! Maintenance: objects with many dead pages are merged, and what nothing needs is deleted.
+//!
+//! Between checkpoints, on a thread that has the time: a merge reads and puts as much as it merges. Objects leave in three
+//! steps: a manifest without them is published; the leases of readers, listed after that, need no version before it, and the
+//! reads of this process that began before have ended; then they are deleted ([WRT-2]).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{FuturesUnordered, TryStreamExt};
+use tokio::time::{Instant, sleep};
+
+use super::{State, Writer};
+use crate::PageId;
+use crate::error::{Error, Result};
+use crate::fetch::{data_path, get_verified};
+use crate::format::Broken;
+use crate::format::manifest::ObjectEntry;
+use crate::format::object::{
+    Builder, Built, FOOTER_BYTES, ObjectId, RUN_BYTES, decode_tail, slot_bytes, slots_max, verify,
+};
+use crate::leases::oldest_needed;
+use crate::merge::{Candidate, Limits, choose};
+use crate::snapshot::Snapshot;
+use crate::stats::count;
+
+/// How long deleting waits for reads of this process that began before, the first time.
+const READS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What maintenance did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Maintained {
+    /// Objects merged into others.
+    pub merged: usize,
+    /// Objects deleted.
+    pub deleted: usize,
+    /// Objects that nothing needs but readers at older versions, or that are in their grace.
+    pub waiting: usize,
+}
+
+impl Writer {
+    /// Publishes what is pending, merges objects with many dead pages and deletes what is not needed.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Fenced`], [`Error::Refused`], [`Error::Corrupt`]; what was done by then stays.
+    pub fn maintain(&self) -> Result<Maintained> {
+        self.runtime.block_on(async {
+            let mut done = Maintained::default();
+            loop {
+                // Commits come in between.
+                let mut state = self.state.lock().await;
+                self.delete_obsolete(&mut state, &mut done).await?;
+                let merged = self.merge(&mut state).await?;
+                done.merged += merged;
+                if merged == 0 {
+                    done.waiting = self.snapshot().obsolete.len();
+                    return Ok(done);
+                }
+            }
+        })
+    }
+
+    async fn delete_obsolete(&self, state: &mut State, done: &mut Maintained) -> Result<()> {
+        self.publish_changes(state).await?;
+        if self.snapshot().obsolete.iter().any(|it| it.since > state.base.version) {
+            self.replace_manifest(state, true).await?;
+        }
+        let now = Instant::now();
+        let grace = self.client.options.grace;
+        // Of objects that were obsolete when this was opened nobody knows since when: they count from then.
+        let ripe = state.published_at.iter().rposition(|it| now - it.1 >= grace);
+        // What is older than the newest that is old enough tells nothing more.
+        state.published_at.drain(..ripe.unwrap_or_default());
+        let ripe = ripe.map_or(0, |_| state.published_at[0].0);
+        let published = state.base.version.min(ripe);
+        if !self.snapshot().obsolete.iter().any(|it| it.since <= published) {
+            return self.delete_strays(state).await;
+        }
+        // After the publishing: whoever reads a manifest from now on does not find these objects in it.
+        let needed = oldest_needed(&self.client).await?.unwrap_or(u64::MAX);
+        let gone: Vec<ObjectId> = {
+            let snapshot = self.snapshot();
+            let free = snapshot.obsolete.iter().filter(|it| it.since <= published.min(needed));
+            free.map(|it| it.id).collect()
+        };
+        if gone.is_empty() || !self.reads_have_ended(state).await {
+            return self.delete_strays(state).await;
+        }
+        self.delete_all(&gone).await?;
+        done.deleted += gone.len();
+        self.change(|snapshot| snapshot.obsolete.retain(|it| !gone.contains(&it.id)));
+        self.delete_strays(state).await
+    }
+
+    async fn delete_strays(&self, state: &mut State) -> Result<()> {
+        let strays = std::mem::take(&mut state.strays);
+        let deleted = self.delete_all(&strays).await;
+        if deleted.is_err() {
+            state.strays = strays;
+        }
+        deleted
+    }
+
+    async fn delete_all(&self, ids: &[ObjectId]) -> Result<()> {
+        let paths: Vec<_> = ids.iter().map(|id| data_path(&self.client, *id)).collect();
+        let deletes: FuturesUnordered<_> =
+            paths.iter().map(|path| self.client.delete(path)).collect();
+        deletes.try_collect::<()>().await
+    }
+
+    /// Waits until no read of this process goes by a snapshot of before; not for long, as commits wait meanwhile.
+    async fn reads_have_ended(&self, state: &mut State) -> bool {
+        if state.old_tokens.iter().any(|token| token.strong_count() > 0) {
+            return false;
+        }
+        let old = self.change(|snapshot| std::mem::take(&mut snapshot.token));
+        state.old_tokens.push(Arc::downgrade(&old));
+        drop(old);
+        let begun = Instant::now();
+        loop {
+            state.old_tokens.retain(|token| token.strong_count() > 0);
+            if state.old_tokens.is_empty() {
+                return true;
+            }
+            if begun.elapsed() >= READS_PATIENCE {
+                return false;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// One step of merging; tells how many objects were merged.
+    async fn merge(&self, state: &mut State) -> Result<usize> {
+        let snapshot = self.snapshot();
+        let limits = Limits {
+            page_bytes: snapshot.page_bytes,
+            object_bytes: self.client.options.object_bytes,
+            slots_max: slots_max(self.client.options.object_bytes, snapshot.page_bytes),
+            credit: state.credit,
+        };
+        let candidate = |(number, object): (&u64, &crate::snapshot::Object)| Candidate {
+            number: *number,
+            bytes: object.entry.bytes,
+            live: object.live,
+        };
+        let candidates: Vec<Candidate> = snapshot.objects.iter().map(candidate).collect();
+        let groups = choose(&candidates, limits);
+        let mut merged = 0;
+        for group in groups {
+            let victims: Vec<ObjectEntry> =
+                group.iter().map(|number| snapshot.objects[number].entry).collect();
+            let built = self.build(&snapshot, &victims).await?;
+            let cost = built.bytes.len() as u64;
+            // Nothing else puts pages meanwhile; what was cut or removed stays so.
+            let made = self.put_objects(state, std::iter::once(Ok(built))).await?;
+            count(&self.client.counters.bytes_merged, cost);
+            state.credit = state.credit.saturating_sub(cost);
+            self.change(|now| {
+                made.iter().for_each(|(entry, runs)| now.add_newest(*entry, runs));
+            });
+            merged += victims.len();
+        }
+        Ok(merged)
+    }
+
+    /// One object of the live pages of `victims`.
+    async fn build(&self, snapshot: &Snapshot, victims: &[ObjectEntry]) -> Result<Built> {
+        let reads: FuturesUnordered<_> =
+            victims.iter().map(|victim| self.live_pages(snapshot, *victim)).collect();
+        let pages: Vec<BTreeMap<PageId, Bytes>> = reads.try_collect().await?;
+        let pages: BTreeMap<PageId, Bytes> = pages.into_iter().flatten().collect();
+        let mut builder = Builder::new(self.new_object(), snapshot.page_bytes, pages.len());
+        for (page, from) in &pages {
+            builder.push(*page, |bytes| {
+                bytes.copy_from_slice(from);
+                Ok::<(), Error>(())
+            })?;
+        }
+        Ok(builder.finish())
+    }
+
+    async fn live_pages(
+        &self,
+        snapshot: &Snapshot,
+        victim: ObjectEntry,
+    ) -> Result<BTreeMap<PageId, Bytes>> {
+        let path = data_path(&self.client, victim.id);
+        let slot = slot_bytes(snapshot.page_bytes) as usize;
+        let live = |bytes: &Bytes| {
+            let tail = bytes.len().saturating_sub(victim.runs as usize * RUN_BYTES + FOOTER_BYTES);
+            let runs = decode_tail(victim.id, snapshot.page_bytes, victim.slots, &bytes[tail..])?;
+            let mut live = BTreeMap::new();
+            let mut slots = bytes.chunks_exact(slot).enumerate();
+            for run in &runs {
+                for block in run.first..run.first + run.count {
+                    let page = PageId { file: run.file, block };
+                    let (at, own) =
+                        slots.next().ok_or(Broken::Damaged("it has too few slots".to_owned()))?;
+                    let here = Some((victim.id, at as u32));
+                    // A file that is gone has no pages.
+                    if snapshot.locate(page).is_ok_and(|it| it == here) {
+                        live.insert(page, bytes.slice_ref(verify(victim.id, page, own)?));
+                    }
+                }
+            }
+            Ok(live)
+        };
+        match get_verified(&self.client, &path, 0..victim.bytes, live).await {
+            Err(error @ Error::Missing { .. }) => Err(self.view().missing(error).await),
+            done => done,
+        }
+    }
+
+    /// Deletes what writers before have put and no manifest names.
+    pub(super) async fn sweep_strays(&self) -> Result<()> {
+        let mut state = self.state.lock().await;
+        let base = state.base.version;
+        state.published_at.push((base, Instant::now()));
+        let snapshot = self.snapshot();
+        let all = self.client.list(&self.client.path(&["data"])).await?;
+        let named = |id: &ObjectId| {
+            snapshot.objects.get(&id.number).is_some_and(|it| it.entry.id == *id)
+                || snapshot.obsolete.iter().any(|it| it.id == *id)
+        };
+        let strays = all
+            .iter()
+            .filter_map(|it| ObjectId::parse(it.location.filename()?))
+            // What is of a later epoch belongs to a writer that has taken over from this one.
+            .filter(|id| id.epoch < self.epoch && !named(id));
+        state.strays.extend(strays);
+        self.delete_strays(&mut state).await
+    }
+}

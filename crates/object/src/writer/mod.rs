@@ -1,0 +1,414 @@
+//! The writer: one at a time, fenced by its epoch.
+//!
+//! Opening replaces the manifest by one of the next epoch. From then on whatever the writer before tries fails on its
+//! condition, since the manifest is another one than it knows. It finds that out when it publishes, and loses nothing that it
+//! had acknowledged: that is in the manifest which was taken over.
+//!
+//! Names, sizes and pages change in a snapshot that runs ahead of the manifest. [`Writer::stage`] puts pages into
+//! objects that no manifest names yet; [`Writer::publish`] makes all of it durable in one step.
+//!
+//! Invariants:  [WRT-1] what was acknowledged is in every later manifest, whoever writes it
+//!              [WRT-2] an object is deleted only after a manifest without it was published, no lease and no read of
+//!              this process needs it, and the grace is over
+//!              [WRT-3] after it was fenced a writer publishes nothing
+//! Concurrency: any thread. `state` is held across requests: it is the right to write.
+
+mod maintain;
+mod publish;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use object_store::{PutMode, UpdateVersion};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::Instant;
+
+use crate::bucket::{Takeover, manifest_path, prove_conditions, read_indexes, read_manifest};
+use crate::client::{Client, Swap};
+use crate::error::{Error, Result};
+use crate::fetch::data_path;
+use crate::format::manifest::ObjectEntry;
+use crate::format::object::{Builder, Built, IndexRun, ObjectId, slots_max};
+use crate::options::check_page_bytes;
+use crate::runtime::Executor;
+use crate::snapshot::Snapshot;
+use crate::stats::count;
+use crate::view::{View, Whose};
+use crate::{FileId, PageId};
+
+pub use maintain::Maintained;
+
+/// Objects on their way into the store at once: as many as are in memory.
+const PUTS_IN_FLIGHT: usize = 8;
+
+/// How often taking over is tried when others do the same.
+const TAKEOVERS_MAX: u32 = 10;
+
+/// Writes the bytes of a page that is about to be put.
+pub type Fill<'a> = dyn FnMut(PageId, &mut [u8]) -> Result<()> + 'a;
+
+/// A tablespace, open for writing.
+pub struct Writer {
+    pub(crate) client: Arc<Client>,
+    pub(crate) runtime: Executor,
+    epoch: u32,
+    /// Ahead of the manifest.
+    pending: RwLock<Arc<Snapshot>>,
+    state: AsyncMutex<State>,
+    fenced: OnceLock<Error>,
+}
+
+/// What a tablespace takes, in the store and in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Space {
+    /// Bytes of pages that are live, with 16 for each.
+    pub live_bytes: u64,
+    /// Bytes of objects, those included that wait for being deleted.
+    pub stored_bytes: u64,
+    /// Of those, bytes that wait.
+    pub obsolete_bytes: u64,
+    /// Objects that are needed.
+    pub objects: usize,
+    /// Runs in memory, of 16 bytes each.
+    pub runs: usize,
+}
+
+struct State {
+    base: Base,
+    /// Manifests that may have taken effect, or may still: their stamps, and the changes that they tell.
+    attempts: Vec<(u64, u64)>,
+    /// Changes that the manifest tells.
+    published: u64,
+    /// Bytes that may be merged.
+    credit: u64,
+    /// Objects that may be in the store and are named by nothing.
+    strays: Vec<ObjectId>,
+    /// Tokens of snapshots that reads may still go by.
+    old_tokens: Vec<Weak<()>>,
+    /// Versions and when they were published, oldest first, as far as the grace needs them.
+    published_at: Vec<(u64, Instant)>,
+}
+
+/// The manifest that the next one replaces.
+struct Base {
+    version: u64,
+    stamp: u64,
+    tag: UpdateVersion,
+}
+
+impl Writer {
+    pub(crate) fn open(
+        client: Arc<Client>,
+        runtime: Executor,
+        takeover: Takeover,
+    ) -> Result<Writer> {
+        let opened = runtime.clone();
+        opened.block_on(async {
+            let (epoch, base, snapshot) = take_over(&client, takeover).await?;
+            let credit = client.options.object_bytes;
+            let published = snapshot.changes;
+            let writer = Writer {
+                client,
+                runtime,
+                epoch,
+                pending: RwLock::new(Arc::new(snapshot)),
+                state: AsyncMutex::new(State {
+                    base,
+                    attempts: Vec::new(),
+                    published,
+                    credit,
+                    strays: Vec::new(),
+                    old_tokens: Vec::new(),
+                    published_at: Vec::new(),
+                }),
+                fenced: OnceLock::new(),
+            };
+            writer.sweep_strays().await?;
+            Ok(writer)
+        })
+    }
+
+    /// Its epoch: higher than that of any writer before.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// The pages as they are now, staged ones included.
+    #[must_use]
+    pub fn view(&self) -> View {
+        View {
+            client: Arc::clone(&self.client),
+            runtime: self.runtime.clone(),
+            snapshot: self.snapshot(),
+            whose: Whose::Writer(self.epoch),
+        }
+    }
+
+    /// Makes an empty file. As all changes of names and sizes, durable after the next [`Writer::publish`].
+    ///
+    /// # Errors
+    /// [`Error::NameTaken`], [`Error::Fenced`].
+    pub fn create_file(&self, name: &str) -> Result<FileId> {
+        self.check()?;
+        self.change(|snapshot| snapshot.create_file(name))
+    }
+
+    /// Removes a file and its pages.
+    ///
+    /// # Errors
+    /// [`Error::NoFile`], [`Error::Fenced`].
+    pub fn remove_file(&self, file: FileId) -> Result<()> {
+        self.check()?;
+        self.change(|snapshot| snapshot.remove_file(file))
+    }
+
+    /// Gives a file another name; the file that had it is removed in the same step.
+    ///
+    /// # Errors
+    /// [`Error::NoFile`], [`Error::Fenced`].
+    pub fn rename_file(&self, file: FileId, name: &str) -> Result<()> {
+        self.check()?;
+        self.change(|snapshot| snapshot.rename_file(file, name))
+    }
+
+    /// Sets the size of a file, in bytes. Pages beyond are gone, also if it grows again.
+    ///
+    /// # Errors
+    /// [`Error::NoFile`], [`Error::Fenced`].
+    pub fn set_len(&self, file: FileId, bytes: u64) -> Result<()> {
+        self.check()?;
+        self.change(|snapshot| snapshot.set_len(file, bytes))
+    }
+
+    /// Sets the size of a file to `bytes`, if it is smaller and there.
+    pub(crate) fn grow(&self, file: FileId, bytes: u64) -> Result<()> {
+        self.check()?;
+        self.change(|snapshot| match snapshot.file(file) {
+            Ok(now) if now.bytes < bytes => snapshot.set_len(file, bytes),
+            _ => Ok(()),
+        })
+    }
+
+    /// Puts pages, which ascend by file and block, into objects; `fill` is asked for the bytes of each. They are read
+    /// from there from now on, and durable after the next [`Writer::publish`].
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Fenced`], and what `fill` fails with; then none of them is
+    /// there.
+    ///
+    /// # Panics
+    /// The pages do not ascend.
+    pub fn stage(&self, pages: &[PageId], fill: &mut Fill<'_>) -> Result<()> {
+        self.runtime.block_on(async {
+            let mut state = self.state.lock().await;
+            self.put_pages(&mut state, pages, fill).await
+        })
+    }
+
+    /// Makes durable what was changed and staged so far, in one step; nothing is asked of the store if that is nothing.
+    /// Returns the version that has all of it.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`]; [`Error::Unreachable`]: whether it is durable is not known, and the next call finds out;
+    /// [`Error::Refused`].
+    pub fn publish(&self) -> Result<u64> {
+        self.runtime.block_on(async {
+            let mut state = self.state.lock().await;
+            self.publish_changes(&mut state).await
+        })
+    }
+
+    /// [`Writer::stage`] and [`Writer::publish`]: a checkpoint.
+    ///
+    /// # Errors
+    /// Those of the two.
+    pub fn commit(&self, pages: &[PageId], fill: &mut Fill<'_>) -> Result<u64> {
+        self.runtime.block_on(async {
+            let mut state = self.state.lock().await;
+            self.put_pages(&mut state, pages, fill).await?;
+            self.publish_changes(&mut state).await
+        })
+    }
+
+    /// What it takes now.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        let snapshot = self.snapshot();
+        Space {
+            live_bytes: snapshot.live_bytes(),
+            stored_bytes: snapshot.stored_bytes(),
+            obsolete_bytes: snapshot.obsolete.iter().map(|it| it.bytes).sum(),
+            objects: snapshot.objects.len(),
+            runs: snapshot.runs(),
+        }
+    }
+
+    /// Publishes what is left and gives the tablespace back, so that the next writer need not take over.
+    ///
+    /// # Errors
+    /// Those of [`Writer::publish`].
+    pub fn close(self) -> Result<()> {
+        self.release()
+    }
+
+    pub(crate) fn release(&self) -> Result<()> {
+        self.runtime.block_on(async {
+            let mut state = self.state.lock().await;
+            self.replace_manifest(&mut state, false).await?;
+            // If it was fenced just now, that stays.
+            let _ = self.fenced.set(Error::Closed);
+            Ok(())
+        })
+    }
+
+    /// The version that was published last.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.runtime.block_on(async { self.state.lock().await.base.version })
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.pending.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Snapshot) -> T) -> T {
+        let mut pending = self.pending.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut pending))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.fenced.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    async fn put_pages(
+        &self,
+        state: &mut State,
+        pages: &[PageId],
+        fill: &mut Fill<'_>,
+    ) -> Result<()> {
+        self.check()?;
+        let page_bytes = self.snapshot().page_bytes;
+        let slots = slots_max(self.client.options.object_bytes, page_bytes) as usize;
+        let chunks = pages.chunks(slots).map(|chunk| {
+            let id = self.new_object();
+            let mut builder = Builder::new(id, page_bytes, chunk.len());
+            for page in chunk {
+                builder.push(*page, |bytes| fill(*page, bytes))?;
+            }
+            Ok(builder.finish())
+        });
+        let done = self.put_objects(state, chunks).await?;
+        let dirty: u64 = done.iter().map(|(entry, _)| entry.bytes).sum();
+        count(&self.client.counters.bytes_dirty, dirty);
+        state.credit = state.credit.saturating_add(2 * dirty);
+        self.change(|snapshot| {
+            done.iter().for_each(|(entry, runs)| snapshot.add_newest(*entry, runs));
+        });
+        Ok(())
+    }
+
+    fn new_object(&self) -> ObjectId {
+        let number = self.change(|snapshot| {
+            snapshot.next_object += 1;
+            snapshot.next_object - 1
+        });
+        ObjectId { epoch: self.epoch, number }
+    }
+
+    /// Puts objects as they are made, some at once; gives them in their order. If one fails, those that may have come
+    /// into the store are strays.
+    async fn put_objects(
+        &self,
+        state: &mut State,
+        objects: impl Iterator<Item = Result<Built>>,
+    ) -> Result<Vec<(ObjectEntry, Vec<IndexRun>)>> {
+        let mut done = Vec::new();
+        let mut under_way = FuturesUnordered::new();
+        let mut failed = None;
+        for object in objects {
+            let Built { id, bytes, runs, slots } = match object {
+                Ok(built) => built,
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            };
+            let entry =
+                ObjectEntry { id, bytes: bytes.len() as u64, slots, runs: runs.len() as u32 };
+            done.push((entry, runs));
+            under_way
+                .push(async move { self.client.put(&data_path(&self.client, id), bytes).await });
+            if under_way.len() == PUTS_IN_FLIGHT
+                && let Some(Err(error)) = under_way.next().await
+            {
+                failed = Some(error);
+                break;
+            }
+        }
+        while let (None, Some(put)) = (&failed, under_way.next().await) {
+            failed = put.err();
+        }
+        match failed {
+            None => Ok(done),
+            Some(error) => {
+                state.strays.extend(done.iter().map(|(entry, _)| entry.id));
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The epoch, the manifest and the pages of a tablespace that was just taken over.
+async fn take_over(client: &Client, takeover: Takeover) -> Result<(u32, Base, Snapshot)> {
+    prove_conditions(client).await?;
+    let path = manifest_path(client);
+    let mut mine = Vec::new();
+    for attempt in 1..=TAKEOVERS_MAX {
+        let (found, tag) = read_manifest(client).await?;
+        if mine.contains(&found.stamp) {
+            // An answer was lost, and this is what it would have said.
+            let new = read_indexes(client, &found, &Snapshot::empty(found.page_bytes)).await?;
+            let mut snapshot = Snapshot::empty(found.page_bytes);
+            snapshot.advance(&found, &new);
+            let base = Base { version: found.version, stamp: found.stamp, tag };
+            return Ok((found.epoch, base, snapshot));
+        }
+        if found.held && takeover == Takeover::Refuse {
+            return Err(Error::Held { epoch: found.epoch });
+        }
+        check_page_bytes(found.page_bytes, client.options.object_bytes)?;
+        // Only what it says of itself changes: all that was acknowledged stays ([WRT-1]).
+        let stamp = client.draw();
+        let mut manifest = found;
+        manifest.version += 1;
+        manifest.epoch += 1;
+        manifest.stamp = stamp;
+        manifest.held = true;
+        mine.push(stamp);
+        let bytes = manifest.encode();
+        match client.swap(&path, bytes.into(), PutMode::Update(tag)).await? {
+            Swap::Done(tag) => {
+                let mut snapshot = Snapshot::empty(manifest.page_bytes);
+                let new = read_indexes(client, &manifest, &snapshot).await?;
+                snapshot.advance(&manifest, &new);
+                let base = Base { version: manifest.version, stamp, tag };
+                return Ok((manifest.epoch, base, snapshot));
+            }
+            Swap::Lost | Swap::Unknown(_) => client.pause(attempt).await,
+        }
+    }
+    let (found, _) = read_manifest(client).await?;
+    Err(Error::Held { epoch: found.epoch })
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Writer")
+            .field("client", &self.client)
+            .field("epoch", &self.epoch)
+            .finish_non_exhaustive()
+    }
+}

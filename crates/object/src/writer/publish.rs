@@ -1,0 +1,83 @@
+//! Publishing: the manifest is replaced, and when the answer is lost, what became of it is found out.
+//!
+//! A conditional PUT whose answer did not come may have taken effect, may still, or never. Each manifest has a stamp of
+//! its own, so the manifest that is there tells: one of ours, the one before, or another writer's. Worked example: the
+//! manifest of version 5 is put, no answer; 4 is there, so 5 is put again, with another stamp, and the condition fails:
+//! now the first 5 is there, late. It is ours, so it becomes the base, and 6 says what has changed since.
+//! An attempt that comes still later fails on its condition.
+
+use object_store::PutMode;
+use tokio::time::Instant;
+
+use super::{Base, State, Writer};
+use crate::bucket::{manifest_path, read_manifest};
+use crate::client::{Op, Swap};
+use crate::error::{Error, Result};
+
+impl Writer {
+    /// Publishes if there is something to tell.
+    pub(super) async fn publish_changes(&self, state: &mut State) -> Result<u64> {
+        self.check()?;
+        if self.snapshot().changes == state.published && state.attempts.is_empty() {
+            return Ok(state.base.version);
+        }
+        self.replace_manifest(state, true).await
+    }
+
+    pub(super) async fn replace_manifest(&self, state: &mut State, held: bool) -> Result<u64> {
+        self.check()?;
+        let path = manifest_path(&self.client);
+        let begun = Instant::now();
+        for attempt in 1.. {
+            let version = state.base.version + 1;
+            let stamp = self.client.draw();
+            let (manifest, changes) = self.change(|snapshot| {
+                // What becomes obsolete from here on is still named by this one.
+                snapshot.next_version = snapshot.next_version.max(version + 1);
+                (snapshot.manifest(version, stamp, self.epoch, held), snapshot.changes)
+            });
+            let mode = PutMode::Update(state.base.tag.clone());
+            let swap = self.client.swap(&path, manifest.encode().into(), mode).await?;
+            let source = match swap {
+                Swap::Done(tag) => {
+                    self.has_published(state, Base { version, stamp, tag }, changes);
+                    return Ok(version);
+                }
+                Swap::Lost => None,
+                Swap::Unknown(source) => Some(source),
+            };
+            state.attempts.push((stamp, changes));
+            let (found, tag) = read_manifest(&self.client).await?;
+            let base = Base { version: found.version, stamp: found.stamp, tag };
+            if let Some((_, told)) = state.attempts.iter().copied().find(|it| it.0 == base.stamp) {
+                self.has_published(state, base, told);
+                if found.stamp == stamp {
+                    return Ok(version);
+                }
+            } else if base.stamp != state.base.stamp {
+                let error = Error::Fenced { epoch: self.epoch, by: found.epoch };
+                return Err(self.fenced.get_or_init(|| error).clone());
+            }
+            let spent = begun.elapsed();
+            if spent >= self.client.options.deadline {
+                return Err(match source {
+                    Some(source) => {
+                        Error::Unreachable { op: Op::Put, path, attempts: attempt, spent, source }
+                    }
+                    None => Error::NotConditional {
+                        why: "it refuses to replace a manifest that has not changed".to_owned(),
+                    },
+                });
+            }
+            self.client.pause(attempt).await;
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    fn has_published(&self, state: &mut State, base: Base, changes: u64) {
+        state.published = changes;
+        state.attempts.clear();
+        state.published_at.push((base.version, Instant::now()));
+        state.base = base;
+    }
+}

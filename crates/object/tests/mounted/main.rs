@@ -1,0 +1,18 @@
+//! The pool over tablespaces on object stores: its own model, and what is said of mounts.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::needless_pass_by_value)] // tests hand over what they are done with
+
+#[path = "../../../pool/tests/pool/disk.rs"]
+#[allow(dead_code, reason = "the pool's own tests use all of it")]
+mod disk;
+#[path = "../../../pool/tests/pool/model.rs"]
+mod model;
+mod mounts;
+mod place;
+#[path = "../../../pool/tests/pool/site.rs"]
+#[allow(dead_code, reason = "the pool's own tests use all of it")]
+mod site;
+#[path = "../object/store.rs"]
+#[allow(dead_code, reason = "the tests of the store's faults use all of it")]
+mod store;

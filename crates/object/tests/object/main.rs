@@ -1,0 +1,15 @@
+//! Tablespaces on stores that fail, lag, lie about their answers and lose races.
+//!
+//! Environment: `FOREBAY_SEED` is the first seed of the simulated runs, `FOREBAY_OBJECT_RUNS` how many there are.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::needless_pass_by_value)] // tests hand over what they are done with
+
+mod basics;
+mod crashes;
+mod fencing;
+mod merging;
+mod oracle;
+mod requests;
+mod site;
+mod store;

@@ -1,0 +1,194 @@
+//! Space and writing stay bounded under churn, and readers of old versions read on.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use forebay_object::{Error, Options, Takeover};
+
+use crate::site::{PAGE, Site, commit, pages, state_in, states};
+use crate::store::Faults;
+
+/// Blocks of the file that is churned: 33 objects' worth.
+const BLOCKS: u32 = 4000;
+
+/// An hour of checkpoints, one a minute, each of an eighth of the pages at random; and the same with
+/// few pages, most of them in a corner.
+#[test]
+fn space_is_at_most_twice_the_data_and_three_bytes_are_put_for_a_dirty_one() {
+    for (dirty, skewed, minutes) in
+        [(BLOCKS / 8, false, 60), (BLOCKS / 8, true, 60), (6, true, 600)]
+    {
+        let site = Site::new();
+        let (bucket, _) = site.created(1);
+        let writer = bucket.writer(Takeover::Refuse).unwrap();
+        let file = writer.create_file("table").unwrap();
+        commit(&writer, &pages(file, 0..BLOCKS), 1).unwrap();
+        let mut model = vec![1; BLOCKS as usize];
+        let mut rng = Rng::with_seed(7);
+        let before = bucket.stats();
+        let (mut space_most, mut objects_most) = (0.0_f64, 0);
+        for state in 2..minutes + 2 {
+            let corner = if skewed && rng.u32(0..10) > 0 { BLOCKS / 5 } else { BLOCKS };
+            let mut blocks: Vec<u32> = (0..dirty).map(|_| rng.u32(0..corner)).collect();
+            blocks.sort_unstable();
+            blocks.dedup();
+            for block in &blocks {
+                model[*block as usize] = state;
+            }
+            commit(&writer, &pages(file, blocks), state).unwrap();
+            let live = f64::from(BLOCKS) * PAGE as f64;
+            space_most = space_most.max(site.world.bytes_below("space/") as f64 / live);
+            writer.maintain().unwrap();
+            space_most = space_most.max(site.world.bytes_below("space/") as f64 / live);
+            objects_most = objects_most.max(writer.space().objects);
+            site.sleep(Duration::from_secs(60));
+        }
+        assert_eq!(states(&writer.view(), file, BLOCKS).unwrap(), model);
+        let stats = bucket.stats();
+        let written = stats.bytes_written - before.bytes_written;
+        let of_dirty = written as f64 / (stats.bytes_dirty - before.bytes_dirty) as f64;
+        println!(
+            "{dirty} dirty, skewed {skewed}: space at most {space_most:.2} of the data, {of_dirty:.2} bytes put for a \
+             dirty one, at most {objects_most} objects"
+        );
+        assert!(space_most <= 2.0, "space: {space_most:.2}");
+        assert!(of_dirty <= 3.0, "writing: {of_dirty:.2}");
+        assert!(objects_most <= 200, "objects: {objects_most}");
+    }
+}
+
+#[test]
+fn a_reader_at_an_old_version_reads_to_its_end_while_all_of_it_is_merged_away() {
+    let site = Site::new();
+    let (bucket, _) = site.created(1);
+    let writer = bucket.writer(Takeover::Refuse).unwrap();
+    let file = writer.create_file("table").unwrap();
+    commit(&writer, &pages(file, 0..1000), 1).unwrap();
+    let (elsewhere, _) = site.bucket(Faults::default(), 2);
+    let reader = elsewhere.reader().unwrap();
+    let view = reader.view();
+    let mut rng = Rng::with_seed(3);
+    for state in 2..40 {
+        let blocks = (0..1000).filter(|_| rng.u32(0..3) == 0);
+        commit(&writer, &pages(file, blocks), state).unwrap();
+        writer.maintain().unwrap();
+        // The reader refreshes, and holds the old view besides.
+        reader.refresh().unwrap();
+        site.sleep(Duration::from_secs(10));
+        let from = (state as u32 - 2) * 25;
+        view.read_pages(&pages(file, from..from + 25), &mut |page, bytes| {
+            assert_eq!(state_in(page, bytes), 1, "[LEA-1] [WRT-2]");
+        })
+        .unwrap();
+    }
+    let waiting = writer.maintain().unwrap().waiting;
+    assert!(waiting > 50, "the reader's objects wait: {waiting}");
+    drop(view);
+    reader.close().unwrap();
+    let done = writer.maintain().unwrap();
+    assert!(done.deleted >= waiting && done.waiting == 0, "{done:?}");
+    assert_eq!(site.world.bytes_below("space/data"), writer.space().stored_bytes);
+}
+
+#[test]
+fn a_reader_that_is_dead_holds_nothing_longer_than_its_lease() {
+    let site = Site::new();
+    let (bucket, _) = site.created(1);
+    let writer = bucket.writer(Takeover::Refuse).unwrap();
+    let file = writer.create_file("table").unwrap();
+    commit(&writer, &pages(file, 0..100), 1).unwrap();
+    let (elsewhere, handle) = site.bucket(Faults::default(), 2);
+    let reader = elsewhere.reader().unwrap();
+    let view = reader.view();
+    handle.die_after(1, false);
+    commit(&writer, &pages(file, 0..100), 2).unwrap();
+    site.sleep(Duration::from_secs(50));
+    assert_eq!(writer.maintain().unwrap().deleted, 0);
+    site.sleep(Duration::from_secs(20));
+    assert_eq!(writer.maintain().unwrap().deleted, 1);
+    // Back to life, it is told.
+    handle.die_after(1 << 40, false);
+    assert!(matches!(states(&view, file, 10), Err(Error::Expired { .. })));
+    reader.refresh().unwrap();
+    assert_eq!(states(&reader.view(), file, 10).unwrap(), [2; 10]);
+    // Its leases of before go at last.
+    site.sleep(Duration::from_secs(10));
+    writer.maintain().unwrap();
+}
+
+#[test]
+fn where_lists_are_out_of_date_the_grace_keeps_what_a_new_reader_needs() {
+    for (grace, kept) in [(Duration::from_secs(30), true), (Duration::ZERO, false)] {
+        let site = Site::new();
+        let options = Options { grace, ..site.options(1) };
+        let behind = Faults { lists_behind: Duration::from_secs(20), ..Faults::default() };
+        let (bucket, _) = site.bucket_with(behind.clone(), options);
+        bucket.create(PAGE as u32).unwrap();
+        let writer = bucket.writer(Takeover::Refuse).unwrap();
+        let file = writer.create_file("table").unwrap();
+        commit(&writer, &pages(file, 0..100), 1).unwrap();
+        site.sleep(Duration::from_secs(60));
+        let (elsewhere, _) = site.bucket(behind, 2);
+        let reader = elsewhere.reader().unwrap();
+        commit(&writer, &pages(file, 0..100), 2).unwrap();
+        // The list does not show the reader's lease yet.
+        writer.maintain().unwrap();
+        let read = states(&reader.view(), file, 100);
+        assert_eq!(read.is_ok(), kept, "with a grace of {grace:?}: {:?}", read.err());
+        site.sleep(Duration::from_secs(40));
+        writer.maintain().unwrap();
+        assert_eq!(states(&reader.view(), file, 100).is_ok(), kept);
+        reader.close().unwrap();
+        site.sleep(Duration::from_secs(40));
+        writer.maintain().unwrap();
+        assert_eq!(writer.space().obsolete_bytes, 0);
+    }
+}
+
+/// Readers come, read and go while a writer commits and merges, all over a store that fails now and then.
+#[test]
+fn every_read_is_of_one_version() {
+    for seed in crate::crashes::seeds(60) {
+        let mut rng = Rng::with_seed(seed);
+        let site = Site::new();
+        let (bucket, handle) = site.created(seed);
+        let writer = bucket.writer(Takeover::Refuse).unwrap();
+        let file = writer.create_file("table").unwrap();
+        let faults = Faults {
+            unavailable: 20,
+            answer_lost: 20,
+            truncated: 10,
+            damaged: 5,
+            ..Faults::default()
+        };
+        handle.set_faults(faults.clone());
+        let mut model = vec![0_u64; 300];
+        let mut views = Vec::new();
+        let (elsewhere, _) = site.bucket(faults, seed + 9);
+        let mut reader = None;
+        for state in 1..40 {
+            let dirty: Vec<u32> = (0..300).filter(|_| rng.u32(0..4) == 0).collect();
+            dirty.iter().for_each(|block| model[*block as usize] = state);
+            commit(&writer, &pages(file, dirty), state).unwrap();
+            match rng.u32(0..6) {
+                0 | 1 => {
+                    writer.maintain().unwrap();
+                }
+                2 => {
+                    let reader = reader.get_or_insert_with(|| elsewhere.reader().unwrap());
+                    reader.refresh().unwrap();
+                    views.push((reader.view(), model.clone()));
+                }
+                3 if !views.is_empty() => {
+                    views.swap_remove(rng.usize(0..views.len()));
+                }
+                _ => {}
+            }
+            for (view, model) in &views {
+                let seen = states(view, file, 300);
+                let seen = seen.unwrap_or_else(|it| panic!("FOREBAY_SEED={seed}: {it}"));
+                assert_eq!(&seen, model, "FOREBAY_SEED={seed}");
+            }
+        }
+    }
+}
