@@ -38,6 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-lookahead-c", &["forebay-lookahead"]),
     ("forebay-sqlite", &["forebay-lookahead"]),
     ("forebay", &["forebay-io", "forebay-lookahead"]),
+    ("forebay-btree", &["forebay"]),
     ("forebay-sim", &["forebay-io"]),
     ("forebay-emulate", &[]),
     ("forebay-lab", &["forebay", "forebay-emulate", "forebay-io"]),
