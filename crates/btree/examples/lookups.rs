@@ -109,8 +109,7 @@ fn load(pool: &BufferPool, settings: &Settings) -> Result<()> {
     });
     tree.bulk_load(entries, 1.0)?;
     tree.checkpoint()?;
-    let census = tree.check()?;
-    println!("{census:?} in {:.1} s", start.elapsed().as_secs_f64());
+    println!("{} entries in {:.1} s", settings.count, start.elapsed().as_secs_f64());
     tree.close()?;
     Ok(())
 }

@@ -64,7 +64,7 @@ impl Words for [u8] {
 }
 
 impl Words for Optimistic<'_> {
-    #[inline]
+    #[inline(always)]
     fn word(&self, at: usize) -> Option<u64> {
         self.load(at)
     }

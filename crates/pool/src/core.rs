@@ -44,6 +44,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    #[inline]
     pub(crate) fn page_bytes(&self) -> usize {
         self.memory.page_bytes()
     }

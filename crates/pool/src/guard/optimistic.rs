@@ -69,7 +69,7 @@ impl<'p> Optimistic<'p> {
     /// if [`Optimistic::still_valid`] says so afterwards. For a search in place, whose loads are many and
     /// are validated together. `None` where it would pass the end of the page, so that an offset that
     /// came from such a load may be used. Fastest at a multiple of eight.
-    #[inline]
+    #[inline(always)]
     pub fn load(&self, offset: usize) -> Option<u64> {
         const BYTES: usize = size_of::<u64>();
         if offset > self.core.page_bytes() - BYTES {
