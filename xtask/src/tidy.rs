@@ -38,6 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-lookahead-c", &["forebay-lookahead"]),
     ("forebay-sqlite", &["forebay-lookahead"]),
     ("forebay", &["forebay-io", "forebay-lookahead"]),
+    ("forebay-btree", &["forebay"]),
     ("forebay-sim", &["forebay-io"]),
     // The pool in its tests alone.
     ("forebay-object", &["forebay", "forebay-io", "forebay-lookahead"]),

@@ -62,7 +62,7 @@ pub(crate) struct Args {
         value_name = "LIST",
         value_delimiter = ',',
         value_enum,
-        default_value = "page-db,lru-locked,lru-unlocked,forebay-buffered,forebay-direct,\
+        default_value = "page-db,lru-locked,lru-unlocked,quick-cache,forebay-buffered,forebay-direct,\
                          pread-buffered,pread-direct"
     )]
     pub(crate) peers: Vec<Kind>,

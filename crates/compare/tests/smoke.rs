@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const PEERS: [&str; 7] = [
+const PEERS: [&str; 8] = [
     "page-db",
     "lru-locked",
     "lru-unlocked",
+    "quick-cache",
     "forebay-buffered",
     "forebay-direct",
     "pread-buffered",

@@ -45,6 +45,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    #[inline]
     pub(crate) fn page_bytes(&self) -> usize {
         self.memory.page_bytes()
     }

@@ -9,7 +9,7 @@
 //! It is for people who write a storage engine (a B-tree, a heap, a hash file) and want neither
 //! `mmap`, which decides by itself what is written when, nor one more page cache of their own.
 //! Whoever wants to store keys and values wants an engine rather than this; `examples/kv.rs` is a
-//! very small one.
+//! very small one, and the crate `forebay-btree`, beside this one, an index to learn from.
 //!
 //! # A tour
 //!

@@ -39,13 +39,9 @@ struct Lru {
 impl Lru {
     fn open(site: &Site<'_>) -> anyhow::Result<Lru> {
         let frames = NonZeroUsize::new(site.settings.frames as usize).context("no memory")?;
-        let file = File::open(site.directory.join(FILE)).context("cannot open the plain file")?;
-        #[cfg(target_os = "linux")]
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)
-            .context("cannot advise the plain file")?;
         Ok(Lru {
             pages: Mutex::new(LruCache::new(frames)),
-            file,
+            file: open_file(site)?,
             page_bytes: site.settings.page_bytes,
             content: site.content,
         })
@@ -64,6 +60,15 @@ impl Lru {
     fn fresh(&self) -> Box<[u8]> {
         vec![0; self.page_bytes].into_boxed_slice()
     }
+}
+
+/// The plain file, advised RANDOM.
+pub(super) fn open_file(site: &Site<'_>) -> anyhow::Result<File> {
+    let file = File::open(site.directory.join(FILE)).context("cannot open the plain file")?;
+    #[cfg(target_os = "linux")]
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)
+        .context("cannot advise the plain file")?;
+    Ok(file)
 }
 
 /// The buffer of the page to be evicted, once the cache is full.

@@ -12,6 +12,7 @@ mod forebay;
 mod lru;
 mod page_db;
 mod pread;
+mod quick_cache;
 
 use std::path::Path;
 
@@ -42,6 +43,8 @@ pub(crate) enum Kind {
     LruLocked,
     /// The same, but it lets go of the lock while it reads (and may read a page twice)
     LruUnlocked,
+    /// quick_cache over pread: pages as values
+    QuickCache,
     /// Forebay through the kernel's page cache, its default
     ForebayBuffered,
     /// Forebay past the kernel's page cache, as page-db reads
@@ -83,6 +86,7 @@ impl Kind {
             Kind::PageDb => page_db::NAME,
             Kind::LruLocked => lru::LOCKED,
             Kind::LruUnlocked => lru::UNLOCKED,
+            Kind::QuickCache => quick_cache::NAME,
             Kind::ForebayBuffered => forebay::BUFFERED,
             Kind::ForebayDirect => forebay::DIRECT,
             Kind::PreadBuffered => pread::BUFFERED,
@@ -94,7 +98,7 @@ impl Kind {
     pub(crate) fn format(self) -> Format {
         match self {
             Kind::PageDb => Format::PageDb,
-            Kind::LruLocked | Kind::LruUnlocked => Format::Raw,
+            Kind::LruLocked | Kind::LruUnlocked | Kind::QuickCache => Format::Raw,
             Kind::ForebayBuffered
             | Kind::ForebayDirect
             | Kind::PreadBuffered
@@ -111,6 +115,7 @@ impl Kind {
             Kind::PageDb => page_db::open(site),
             Kind::LruLocked => lru::open_locked(site),
             Kind::LruUnlocked => lru::open_unlocked(site),
+            Kind::QuickCache => quick_cache::open(site),
             Kind::ForebayBuffered => forebay::open_buffered(site),
             Kind::ForebayDirect => forebay::open_direct(site),
             Kind::PreadBuffered => pread::open_buffered(site),

@@ -14,6 +14,8 @@ fn a_look_is_valid_until_somebody_has_the_page_exclusively() {
     let mut bytes = [0; 8];
     assert!(look.read(8, &mut bytes) && look.still_valid());
     assert_eq!((u64::from_le_bytes(bytes), look.block()), (4, 0));
+    assert_eq!(look.load(8), Some(4));
+    assert_eq!((look.load(PAGE - 7), look.load(usize::MAX)), (None, None));
     drop((file.read(0).unwrap(), file.pin(0).unwrap()));
     assert!(look.still_valid(), "nobody changed anything");
     let page = file.write(0).unwrap();

@@ -50,6 +50,7 @@ impl FrameMemory {
         &self.mapping
     }
 
+    #[inline]
     pub(crate) fn page_bytes(&self) -> usize {
         self.page_bytes
     }

@@ -1,0 +1,93 @@
+//! A B+tree on [Forebay's buffer pool](forebay): an example of an engine's index, small enough to be read in half
+//! an hour, and built as an engine would build it.
+//!
+//! ```
+//! use std::ops::Bound;
+//!
+//! use forebay::BufferPool;
+//! use forebay_btree::{Direction, Tree};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! let pool = BufferPool::builder().memory("4 MiB").directory(directory.path()).build()?;
+//! let tree = Tree::create(&pool, "words")?;
+//! tree.bulk_load([("ape", "1"), ("bee", "2"), ("cat", "3")], 0.9)?;
+//! assert!(tree.insert(b"dog", b"4")?); // true: the key is new
+//! assert_eq!(tree.get(b"bee")?.as_deref(), Some(&b"2"[..]));
+//! assert!(tree.remove(b"ape")?);
+//!
+//! let mut cursor = tree.range(Bound::Included(b"c"), Bound::Unbounded, Direction::Forward);
+//! while let Some((key, value)) = cursor.next_entry()? {
+//!     println!("{key:?}: {value:?}");
+//! }
+//! drop(cursor);
+//! tree.checkpoint()?; // durable from here on, until the next change
+//! tree.close()?;
+//! pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # In which order to read it
+//!
+//! | module | its one idea |
+//! |---|---|
+//! | `page` | a slot is one word, so that a search needs no latch and no copy of the page |
+//! | `node` | a latched page: one check of everything, then changes in place |
+//! | `descend` | the way down: optimistic guards, each node validated after its child's guard began |
+//! | `tree` | what is put in, looked up and taken out; checkpoints |
+//! | `restructure` | splits and merges as single steps under a latched parent |
+//! | `cursor` | a copied leaf, the key at which the next one begins, and a stream of the pool for the leaves ahead |
+//! | `bulk` | sorted entries, each page written once |
+//! | `meta` | blocks in use, free blocks, and whether the file is whole |
+//! | `check` | all invariants of a tree, looked at |
+//!
+//! # What it uses of the pool
+//!
+//! - [`PagedFile::optimistic`](forebay::PagedFile::optimistic) for every look-up, and for every writer's way down;
+//!   [`Optimistic::load`](forebay::Optimistic::load) for the search, [`Optimistic::read`](forebay::Optimistic::read)
+//!   for the value. A look-up writes to no memory that is shared, but for pages that were about to be evicted.
+//! - [`PagedFile::write`](forebay::PagedFile::write) for the leaf that is changed: one latch for each insertion.
+//! - [`PagedFile::stream`](forebay::PagedFile::stream) for a cursor's leaves: the iterator reads inner nodes, and
+//!   the pool makes large requests of what it names.
+//! - [`PagedFile::init_with`](forebay::PagedFile::init_with) and a
+//!   [`BulkWrite`](forebay::StrategyKind::BulkWrite) ring for loading, so that it does not push out everything else.
+//! - [`Checksum::Crc32c`](forebay::Checksum): a page that the disk has damaged is an
+//!   [error](forebay::Error::Corrupt) before the tree sees it. One that is wrong with a sound checksum is
+//!   [`Error::Damaged`], not a panic.
+//!
+//! # What it promises
+//!
+//! - Look-ups, insertions and removals are atomic and may run in any number of threads. A look-up sees what the
+//!   last insertion before it has put in.
+//! - A cursor gives keys in strict order, each once; all that is there the whole time; of what changes meanwhile,
+//!   some or nothing.
+//! - **Without a log, durable means [`Tree::checkpoint`].** After it, and until the next change, a crash leaves
+//!   exactly the tree that it wrote. The first change after it says so on the disk before anything else is
+//!   written. After a crash since then, [`Tree::open`] gives [`Error::Unclean`], and never a tree that has some of
+//!   the changes. An engine that must not lose them logs each change under the latch (`note_change` in
+//!   `tree.rs` is the place), stores LSNs in the pages, and lets the pool keep log before page.
+//!
+//! # Limits
+//!
+//! Pages of 4 to 32 KiB; keys up to a sixteenth of a page and records up to a quarter ([`Tree::key_len_max`],
+//! [`Tree::record_len_max`]): 512 bytes and 2 KiB with pages of 8 KiB. A thread holds at most five pages at once.
+//! Freed blocks are used again, and never given back to the file system.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+#![forbid(unsafe_code)]
+
+mod bulk;
+mod check;
+mod cursor;
+mod descend;
+mod error;
+mod meta;
+mod node;
+mod page;
+mod restructure;
+mod tree;
+
+pub use check::Census;
+pub use cursor::{Cursor, Direction};
+pub use error::{Error, Result};
+pub use tree::Tree;

@@ -1,0 +1,157 @@
+//! Block 0: what the file is, which blocks are in use, and whether it is whole.
+//!
+//! ```text
+//! 0         4     8              16       20          24     28          32
+//! checksum  kind  magic          version  page bytes  whole  free blocks used blocks
+//! ```
+//!
+//! A tree without a log cannot be mended after a crash, but it can know. Before the first change after a
+//! checkpoint reaches the disk, `whole` is cleared and synced; a checkpoint writes all else and syncs it before
+//! it sets `whole` again. So whatever a power cut leaves either is the last checkpoint, or says that it is not.
+//!
+//! Invariants:  [MET-1] `whole` on the disk: no page there differs from the last checkpoint's
+//!              [MET-2] a block below `used` is this one, a node that the root leads to, or in the list of free
+//!              ones; blocks from there on have never been used
+//! Concurrency: the page's latch is taken last, by who holds latches of nodes, and for a few steps.
+
+use forebay::{Block, Lsn, PageMut, PagedFile};
+
+use crate::error::{Error, Result};
+use crate::page::{FREE, KIND_AT, LINK_AT, META};
+
+pub(crate) const META_BLOCK: Block = 0;
+/// The root stays where it is.
+pub(crate) const ROOT: Block = 1;
+
+const MAGIC: &[u8; 8] = b"fb-btree";
+const VERSION: u32 = 1;
+const MAGIC_AT: usize = 8;
+const VERSION_AT: usize = 16;
+const PAGE_BYTES_AT: usize = 20;
+const WHOLE_AT: usize = 24;
+const FREE_AT: usize = 28;
+const USED_AT: usize = 32;
+
+/// The file grows by an eighth of itself, and by so many blocks at most.
+const GROWTH_MAX: Block = 4096;
+
+fn get(page: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]])
+}
+
+fn put(page: &mut [u8], at: usize, value: u32) {
+    page[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// Makes the meta page of a new file, not whole yet.
+pub(crate) fn create(file: &PagedFile) -> Result<()> {
+    let mut page = file.init(META_BLOCK)?;
+    page[KIND_AT] = META;
+    page[MAGIC_AT..MAGIC_AT + 8].copy_from_slice(MAGIC);
+    let bytes = page.len() as u32;
+    for (at, value) in [(VERSION_AT, VERSION), (PAGE_BYTES_AT, bytes), (USED_AT, ROOT + 1)] {
+        put(&mut page, at, value);
+    }
+    page.mark_dirty(Lsn::NONE);
+    Ok(())
+}
+
+/// Whether the file is what it should be.
+///
+/// # Errors
+/// [`Error::NotATree`], [`Error::Unclean`].
+pub(crate) fn check(file: &PagedFile) -> Result<()> {
+    let page = file.read(META_BLOCK)?;
+    let not = |what| Err(Error::NotATree { file: file.path().into(), what });
+    if page[KIND_AT] != META || &page[MAGIC_AT..MAGIC_AT + 8] != MAGIC {
+        return not("its first page says nothing of one");
+    }
+    if get(&page, VERSION_AT) != VERSION {
+        return not("it is of another version");
+    }
+    if get(&page, PAGE_BYTES_AT) as usize != page.len() {
+        return not("it has pages of another size");
+    }
+    if page[WHOLE_AT] != 1 {
+        return Err(Error::Unclean { file: file.path().into() });
+    }
+    if get(&page, USED_AT) > file.blocks() {
+        return Err(damaged(file, META_BLOCK, "it counts more blocks than the file has"));
+    }
+    Ok(())
+}
+
+/// Says on the disk whether the tree is whole ([MET-1]).
+pub(crate) fn mark_whole(file: &PagedFile, whole: bool) -> Result<()> {
+    let mut page = file.write(META_BLOCK)?;
+    page[WHOLE_AT] = u8::from(whole);
+    page.mark_dirty(Lsn::NONE);
+    drop(page);
+    file.flush_file()?;
+    Ok(file.sync()?)
+}
+
+/// A block for a new node: all zero, latched exclusively.
+pub(crate) fn allocate(file: &PagedFile) -> Result<PageMut<'_>> {
+    let mut meta = file.write(META_BLOCK)?;
+    let free = get(&meta, FREE_AT);
+    // Somebody who came by an old way may have it for a moment; a block from the end does as well.
+    if free != 0
+        && let Some(mut page) = file.pin(free)?.try_latch_exclusive()?
+    {
+        if page[KIND_AT] != FREE {
+            return Err(damaged(file, free, "it is in the list of free blocks and not free"));
+        }
+        put(&mut meta, FREE_AT, get(&page, LINK_AT));
+        meta.mark_dirty(Lsn::NONE);
+        page.fill(0);
+        return Ok(page);
+    }
+    let used = get(&meta, USED_AT);
+    if used >= file.blocks() {
+        file.extend((used / 8).clamp(1, GROWTH_MAX))?;
+    }
+    let page = file.init(used)?;
+    put(&mut meta, USED_AT, used + 1);
+    meta.mark_dirty(Lsn::NONE);
+    Ok(page)
+}
+
+/// Gives a node's block back. Whoever still comes to it by an old way sees that it is no node.
+pub(crate) fn free(file: &PagedFile, mut page: PageMut<'_>) -> Result<()> {
+    let mut meta = file.write(META_BLOCK)?;
+    page.fill(0);
+    page[KIND_AT] = FREE;
+    put(&mut page, LINK_AT, get(&meta, FREE_AT));
+    page.mark_dirty(Lsn::NONE);
+    put(&mut meta, FREE_AT, page.block());
+    meta.mark_dirty(Lsn::NONE);
+    Ok(())
+}
+
+/// How many blocks are in use, and the first free one, 0 for none.
+pub(crate) fn counts(file: &PagedFile) -> Result<(Block, Block)> {
+    let page = file.read(META_BLOCK)?;
+    Ok((get(&page, USED_AT), get(&page, FREE_AT)))
+}
+
+/// Blocks up to `used` are in use: for a bulk load, which nobody allocates beside.
+pub(crate) fn set_used(file: &PagedFile, used: Block) -> Result<()> {
+    let mut page = file.write(META_BLOCK)?;
+    put(&mut page, USED_AT, used);
+    page.mark_dirty(Lsn::NONE);
+    Ok(())
+}
+
+/// The next in the list of free blocks.
+pub(crate) fn next_free(file: &PagedFile, block: Block) -> Result<Block> {
+    let page = file.read(block)?;
+    if page[KIND_AT] != FREE {
+        return Err(damaged(file, block, "it is in the list of free blocks and not free"));
+    }
+    Ok(get(&page, LINK_AT))
+}
+
+pub(crate) fn damaged(file: &PagedFile, block: Block, what: &'static str) -> Error {
+    Error::Damaged { file: file.path().into(), block, what }
+}

@@ -1,0 +1,410 @@
+//! Pages that somebody holds a latch on: read after one check of everything, and changed in place.
+//!
+//! Invariants:  [NOD-1] the cells lie between `heap` and the end of the page, and their bytes and `wasted` add up
+//!              to exactly that, so that laying a page out anew never overflows it
+//!              [NOD-2] `lower <= key < upper` for every key; the fences are bytes of their own cells
+//!              [NOD-3] an entry that fits is put in whole; one that does not leaves the page as it was
+
+use forebay::Block;
+
+use crate::page::{
+    CHILD, COUNT_AT, Goal, HEAD, HEADER, HEAP_AT, Head, KIND_AT, LEVEL_AT, LINK_AT, LOWER_AT, NODE,
+    PREFIX_AT, Slot, UPPER_AT, WASTED_AT, WORD, Words, cell_len, child, child_index, search,
+};
+
+/// Inner nodes have two children and more, mostly many more.
+const LEVEL_MAX: u8 = 32;
+
+/// A node, checked: every slot, cell and fence lies where it may.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Node<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Node<'a> {
+    /// Checks a page.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn new(bytes: &'a [u8]) -> Result<Node<'a>, &'static str> {
+        let node = Node { bytes };
+        if bytes[KIND_AT] != NODE {
+            return Err("it is no node");
+        }
+        if node.level() > LEVEL_MAX {
+            return Err("no tree has so many levels");
+        }
+        let heap = node.at_16(HEAP_AT);
+        let slots_end = HEADER + WORD * node.count();
+        if heap > bytes.len() || !heap.is_multiple_of(WORD) || slots_end > heap {
+            return Err("its slots and cells overlap");
+        }
+        let mut used = 0;
+        for at in [PREFIX_AT, LOWER_AT, UPPER_AT] {
+            let (start, len) = (node.at_16(at), node.at_16(at + 2));
+            if len > 0 && (start < heap || start + len > bytes.len()) {
+                return Err("its prefix or a fence is not in it");
+            }
+            used += len.next_multiple_of(WORD);
+        }
+        let leaf = node.level() == 0;
+        for slot in node.slots() {
+            if slot.at() < heap || slot.at() + slot.cell_len() > bytes.len() {
+                return Err("a cell is not in it");
+            }
+            if !leaf && slot.value_len() != CHILD {
+                return Err("an inner node has something else than a child");
+            }
+            used += slot.cell_len();
+        }
+        // [NOD-1]
+        if heap + used + node.at_16(WASTED_AT) != bytes.len() {
+            return Err("its cells do not add up");
+        }
+        Ok(node)
+    }
+
+    /// A copy of a page that [`Node::new`] has found sound.
+    pub(crate) fn trusted(bytes: &'a [u8]) -> Node<'a> {
+        Node { bytes }
+    }
+
+    fn at_16(self, at: usize) -> usize {
+        at_16(self.bytes, at)
+    }
+
+    /// 0 for a leaf.
+    pub(crate) fn level(self) -> u8 {
+        self.bytes[LEVEL_AT]
+    }
+
+    pub(crate) fn count(self) -> usize {
+        self.at_16(COUNT_AT)
+    }
+
+    pub(crate) fn slots(self) -> impl Iterator<Item = Slot> + 'a {
+        let slots = &self.bytes[HEADER..HEADER + WORD * self.count()];
+        slots.chunks_exact(WORD).map(|word| Slot(word.word(0).expect("a whole word")))
+    }
+
+    fn slot(self, index: usize) -> Slot {
+        assert!(index < self.count(), "slot {index} of {}", self.count());
+        Slot(self.bytes.word(HEADER + WORD * index).expect("[NOD-1] slots lie in the page"))
+    }
+
+    fn cell(self, at: usize) -> &'a [u8] {
+        let (start, len) = (self.at_16(at), self.at_16(at + 2));
+        if len == 0 { &[] } else { &self.bytes[start..start + len] }
+    }
+
+    /// What all keys begin with.
+    pub(crate) fn prefix(self) -> &'a [u8] {
+        self.cell(PREFIX_AT)
+    }
+
+    /// The lowest key that belongs here.
+    pub(crate) fn lower(self) -> &'a [u8] {
+        self.cell(LOWER_AT)
+    }
+
+    /// The key from which on they belong to the right; `None` at the tree's right edge.
+    pub(crate) fn upper(self) -> Option<&'a [u8]> {
+        // A fence above some key is not empty.
+        Some(self.cell(UPPER_AT)).filter(|fence| !fence.is_empty())
+    }
+
+    /// Whether the entry that is searched for belongs here.
+    pub(crate) fn covers(self, goal: Goal<'_>) -> bool {
+        let upper = self.upper();
+        match goal {
+            Goal::Key(key) => self.lower() <= key && upper.is_none_or(|upper| key < upper),
+            Goal::Below(key) => self.lower() < key && upper.is_none_or(|upper| key <= upper),
+            Goal::Last => upper.is_none(),
+        }
+    }
+
+    /// The value of slot `index`: in an inner node, a child.
+    pub(crate) fn value(self, index: usize) -> &'a [u8] {
+        let slot = self.slot(index);
+        &self.bytes[slot.at()..slot.at() + slot.value_len()]
+    }
+
+    /// Puts the key of slot `index` into `key`, in place of what is there.
+    pub(crate) fn key_into(self, index: usize, key: &mut Vec<u8>) {
+        let slot = self.slot(index);
+        key.clear();
+        key.extend_from_slice(self.prefix());
+        key.extend_from_slice(&slot.head().to_be_bytes()[1..][..slot.key_len().min(HEAD)]);
+        let tail = slot.at() + slot.value_len();
+        key.extend_from_slice(&self.bytes[tail..tail + slot.tail_len()]);
+    }
+
+    pub(crate) fn key(self, index: usize) -> Vec<u8> {
+        let mut key = Vec::new();
+        self.key_into(index, &mut key);
+        key
+    }
+
+    /// The slot of `key`, or the place where it belongs.
+    pub(crate) fn find(self, key: &[u8]) -> Result<usize, usize> {
+        let found = search(self.bytes, self.head(), key).expect("[NOD-1] a checked page");
+        found.map(|(at, _)| at)
+    }
+
+    fn head(self) -> Head {
+        Head::of(self.bytes).expect("a page has two words")
+    }
+
+    /// Which child leads to `goal`, from 0 to the number of slots.
+    pub(crate) fn child_index(self, goal: Goal<'_>) -> usize {
+        child_index(self.bytes, self.head(), goal).expect("[NOD-1] a checked page")
+    }
+
+    /// The block of child `index`.
+    pub(crate) fn child(self, index: usize) -> Block {
+        child(self.bytes, index).expect("[NOD-1] a checked page")
+    }
+
+    /// Bytes in use, without those that laying it out anew would gain.
+    pub(crate) fn used(self) -> usize {
+        HEADER + WORD * self.count() + self.bytes.len()
+            - self.at_16(HEAP_AT)
+            - self.at_16(WASTED_AT)
+    }
+
+    /// Whether an entry that is not here yet can be put in.
+    pub(crate) fn fits(self, key: &[u8], value_len: usize) -> bool {
+        let prefix = common(self.prefix(), key);
+        let mut used = self.used();
+        if prefix < self.prefix().len() {
+            used = self.used_with_prefix(prefix);
+        }
+        used + WORD + cell_len(key.len() - prefix, value_len) <= self.bytes.len()
+    }
+
+    /// Whether `value` can stand in place of slot `index`'s.
+    pub(crate) fn fits_instead(self, index: usize, value: &[u8]) -> bool {
+        let slot = self.slot(index);
+        let used = self.used() - slot.cell_len() + cell_len(slot.key_len(), value.len());
+        used <= self.bytes.len()
+    }
+
+    /// Bytes in use if only the first `prefix` bytes of the prefix were one.
+    fn used_with_prefix(self, prefix: usize) -> usize {
+        let more = self.prefix().len() - prefix;
+        let cells = self.slots().map(|slot| cell_len(slot.key_len() + more, slot.value_len()));
+        let fences = [self.lower().len(), self.cell(UPPER_AT).len(), prefix];
+        let fences = fences.into_iter().map(|len| len.next_multiple_of(WORD));
+        HEADER + WORD * self.count() + cells.chain(fences).sum::<usize>()
+    }
+
+    /// Where to cut a node in two, about equal halves by bytes: the first slot of the right one. An inner node's
+    /// slot there moves up. `None` if there are not two entries to part, to which only fences that are longer
+    /// than any key can lead.
+    pub(crate) fn middle(self) -> Option<usize> {
+        let last = self.count().checked_sub(1).filter(|&last| last > 0)?;
+        let half = self.slots().map(|slot| WORD + slot.cell_len()).sum::<usize>() / 2;
+        let mut sum = 0;
+        let cut = self.slots().position(|slot| {
+            sum += WORD + slot.cell_len();
+            sum >= half
+        });
+        let cut = cut.map_or(1, |at| at + usize::from(self.level() == 0));
+        Some(cut.clamp(1, last))
+    }
+}
+
+/// How many bytes two keys have in common at their beginning.
+pub(crate) fn common(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
+/// The shortest key above `low` and not above `high`, for a fence between two leaves.
+pub(crate) fn separator<'h>(low: &[u8], high: &'h [u8]) -> &'h [u8] {
+    // Of a page whose keys do not ascend, anything.
+    high.get(..=common(low, high)).unwrap_or(high)
+}
+
+fn at_16(bytes: &[u8], at: usize) -> usize {
+    usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+}
+
+fn put_16(bytes: &mut [u8], at: usize, value: usize) {
+    let value = u16::try_from(value).expect("pages have at most 32 KiB");
+    bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+}
+
+/// What a node is, apart from its entries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape<'a> {
+    pub(crate) level: u8,
+    pub(crate) lower: &'a [u8],
+    pub(crate) upper: Option<&'a [u8]>,
+    /// Of an inner node: the child for keys below the first slot's.
+    pub(crate) first_child: Block,
+    /// What all of its keys begin with.
+    pub(crate) prefix: &'a [u8],
+}
+
+/// A node being changed. Made of a page that was checked, or laid out anew.
+#[derive(Debug)]
+pub(crate) struct NodeMut<'a> {
+    bytes: &'a mut [u8],
+}
+
+impl<'a> NodeMut<'a> {
+    /// A node that [`Node::new`] has found sound under this very latch.
+    pub(crate) fn checked(bytes: &'a mut [u8]) -> NodeMut<'a> {
+        NodeMut { bytes }
+    }
+
+    /// A node without entries, in place of whatever is there. `None` if not even the fences fit.
+    pub(crate) fn lay_out(bytes: &'a mut [u8], shape: Shape<'_>) -> Option<NodeMut<'a>> {
+        bytes[..HEADER].fill(0);
+        let end = bytes.len();
+        let mut node = NodeMut { bytes };
+        node.bytes[KIND_AT] = NODE;
+        node.bytes[LEVEL_AT] = shape.level;
+        node.bytes[LINK_AT..LINK_AT + 4].copy_from_slice(&shape.first_child.to_le_bytes());
+        put_16(node.bytes, HEAP_AT, end);
+        let upper = shape.upper.unwrap_or_default();
+        for (at, bytes) in [(PREFIX_AT, shape.prefix), (LOWER_AT, shape.lower), (UPPER_AT, upper)] {
+            let start = node.allocate(bytes.len())?;
+            node.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+            put_16(node.bytes, at, start);
+            put_16(node.bytes, at + 2, bytes.len());
+        }
+        Some(node)
+    }
+
+    pub(crate) fn as_node(&self) -> Node<'_> {
+        Node { bytes: self.bytes }
+    }
+
+    /// Room for a cell, if there is any between slots and cells.
+    fn allocate(&mut self, len: usize) -> Option<usize> {
+        let slots_end = HEADER + WORD * self.as_node().count();
+        let start = at_16(self.bytes, HEAP_AT).checked_sub(len.next_multiple_of(WORD))?;
+        if start < slots_end {
+            return None;
+        }
+        put_16(self.bytes, HEAP_AT, start);
+        Some(start)
+    }
+
+    /// Puts an entry in as slot `index`, if it fits. Its key begins with the node's prefix.
+    fn put(&mut self, index: usize, key: &[u8], value: &[u8]) -> bool {
+        let prefix = self.as_node().prefix().len();
+        let Some(key) = key.get(prefix..) else { return false };
+        let count = self.as_node().count();
+        let slots_end = HEADER + WORD * (count + 1);
+        let len = cell_len(key.len(), value.len());
+        if at_16(self.bytes, HEAP_AT) < slots_end + len {
+            return false;
+        }
+        let at = self.allocate(len).expect("[NOD-3] there is room");
+        let tail = at + value.len();
+        self.bytes[at..tail].copy_from_slice(value);
+        if let Some(rest) = key.get(HEAD..) {
+            self.bytes[tail..tail + rest.len()].copy_from_slice(rest);
+        }
+        let place = HEADER + WORD * index;
+        self.bytes.copy_within(place..slots_end - WORD, place + WORD);
+        let slot = Slot::new(key, at, value.len());
+        self.bytes[place..place + WORD].copy_from_slice(&slot.0.to_le_bytes());
+        put_16(self.bytes, COUNT_AT, count + 1);
+        true
+    }
+
+    /// Puts an entry behind all others, if it fits.
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> bool {
+        self.put(self.as_node().count(), key, value)
+    }
+
+    /// Puts an entry in as slot `index`, the page laid out anew if need be. False if it does not fit.
+    pub(crate) fn insert(&mut self, index: usize, key: &[u8], value: &[u8]) -> bool {
+        let shared = common(self.as_node().prefix(), key);
+        if shared == self.as_node().prefix().len() && self.put(index, key, value) {
+            return true;
+        }
+        if !self.as_node().fits(key, value.len()) {
+            return false;
+        }
+        let old = self.bytes.to_vec();
+        let old = Node { bytes: &old };
+        let prefix = if old.count() == 0 { key } else { &old.prefix()[..shared] };
+        let shape = Shape { prefix, ..shape_of(old) };
+        let done = self.fill(shape, old, 0..old.count()) && self.put(index, key, value);
+        if !done {
+            // The first entry's prefix is no gain beside long fences.
+            let shape = Shape { prefix: &old.prefix()[..shared], ..shape };
+            let done = self.fill(shape, old, 0..old.count()) && self.put(index, key, value);
+            assert!(done, "[NOD-3] what fits is put in");
+        }
+        true
+    }
+
+    /// Lays the page out with entries of `from`. False if they do not fit.
+    pub(crate) fn fill(
+        &mut self,
+        shape: Shape<'_>,
+        from: Node<'_>,
+        range: std::ops::Range<usize>,
+    ) -> bool {
+        match NodeMut::lay_out(self.bytes, shape) {
+            Some(mut node) => node.extend(from, range),
+            None => false,
+        }
+    }
+
+    /// Puts entries of `from` behind all others.
+    pub(crate) fn extend(&mut self, from: Node<'_>, range: std::ops::Range<usize>) -> bool {
+        let mut key = Vec::new();
+        range.into_iter().all(|index| {
+            from.key_into(index, &mut key);
+            self.push(&key, from.value(index))
+        })
+    }
+
+    /// Takes slot `index` out.
+    pub(crate) fn remove(&mut self, index: usize) {
+        let (slot, count) = (self.as_node().slot(index), self.as_node().count());
+        let wasted = self.as_node().at_16(WASTED_AT) + slot.cell_len();
+        put_16(self.bytes, WASTED_AT, wasted);
+        let place = HEADER + WORD * index;
+        self.bytes.copy_within(place + WORD..HEADER + WORD * count, place);
+        put_16(self.bytes, COUNT_AT, count - 1);
+    }
+
+    /// Puts `value` in place of slot `index`'s, which fits.
+    pub(crate) fn replace(&mut self, index: usize, key: &[u8], value: &[u8]) {
+        let slot = self.as_node().slot(index);
+        if slot.value_len() == value.len() {
+            self.bytes[slot.at()..slot.at() + value.len()].copy_from_slice(value);
+            return;
+        }
+        self.remove(index);
+        assert!(self.insert(index, key, value), "[NOD-3] what fits instead is put in");
+    }
+}
+
+/// What `node` is, apart from its entries.
+pub(crate) fn shape_of(node: Node<'_>) -> Shape<'_> {
+    Shape {
+        level: node.level(),
+        lower: node.lower(),
+        upper: node.upper(),
+        first_child: if node.level() == 0 { 0 } else { node.child(0) },
+        prefix: node.prefix(),
+    }
+}
+
+/// What the keys of `range` all begin with.
+pub(crate) fn prefix_of(node: Node<'_>, range: std::ops::Range<usize>) -> Vec<u8> {
+    if range.is_empty() {
+        return Vec::new();
+    }
+    let (mut first, last) = (node.key(range.start), node.key(range.end - 1));
+    first.truncate(common(&first, &last));
+    first
+}

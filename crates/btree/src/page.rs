@@ -1,0 +1,293 @@
+//! How a page lies, and the search in it, which needs no latch.
+//!
+//! ```text
+//! 0         4     5      6      8     10      12         14         16          20          24           32
+//! checksum  kind  level  count  heap  wasted  prefix at  prefix len lower fence upper fence first child  slots -> free <- cells
+//! ```
+//!
+//! A slot is one word, so a search that nobody keeps from being disturbed reads it in one load:
+//!
+//! ```text
+//! 63 head: 3 bytes of the key 40 | 39 where its cell is, in words 27 | 26 length of the key 14 | 13 length of the value 0
+//! ```
+//!
+//! What all keys of a page begin with is kept once, as its prefix; keys are what comes after it. Their first
+//! three bytes are in the slot, and decide nearly every comparison; what is left of a key stands in the cell,
+//! behind the value. Cells begin at whole words, because the pool's optimistic reads copy words fastest.
+//!
+//! The prefix pays where keys have much in common. With keys of 8 ascending bytes, a page without one would
+//! have the same head in every slot, and a search would visit the cell of each key that it compares.
+//!
+//! Invariants:  [PGE-1] slots ascend by key   [PGE-2] every load is checked to lie in the page, because bytes
+//!              that were read without a latch may be anything until they are validated
+//! Source:      the head in the slot and the prefix: Graefe, Modern B-Tree Techniques (2011), 3.5 and 3.8.
+
+use std::cmp::Ordering;
+
+use forebay::{Block, Optimistic};
+
+pub(crate) const META: u8 = 1;
+pub(crate) const NODE: u8 = 2;
+pub(crate) const FREE: u8 = 3;
+
+/// Bytes before the slots.
+pub(crate) const HEADER: usize = 32;
+pub(crate) const WORD: usize = 8;
+
+pub(crate) const KIND_AT: usize = 4;
+pub(crate) const LEVEL_AT: usize = 5;
+pub(crate) const COUNT_AT: usize = 6;
+pub(crate) const HEAP_AT: usize = 8;
+pub(crate) const WASTED_AT: usize = 10;
+pub(crate) const PREFIX_AT: usize = 12;
+pub(crate) const LOWER_AT: usize = 16;
+pub(crate) const UPPER_AT: usize = 20;
+pub(crate) const LINK_AT: usize = 24;
+
+/// Bytes of a key that are in its slot.
+pub(crate) const HEAD: usize = 3;
+/// Bytes of a child's block number: the value of an inner page's slot.
+pub(crate) const CHILD: usize = 4;
+
+/// Bytes of a page by whole words, whoever may be changing them.
+pub(crate) trait Words {
+    /// The word at byte `at`, a multiple of eight; `None` past the end of the page.
+    fn word(&self, at: usize) -> Option<u64>;
+}
+
+impl Words for [u8] {
+    #[inline]
+    fn word(&self, at: usize) -> Option<u64> {
+        let bytes = self.get(at..at.checked_add(WORD)?)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    }
+}
+
+impl Words for Optimistic<'_> {
+    #[inline(always)]
+    fn word(&self, at: usize) -> Option<u64> {
+        self.load(at)
+    }
+}
+
+/// One entry of a page: where its cell is, and how its key begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot(pub(crate) u64);
+
+impl Slot {
+    /// For a key whose part after the prefix is `key`.
+    pub(crate) fn new(key: &[u8], at: usize, value_len: usize) -> Slot {
+        debug_assert!(at.is_multiple_of(WORD) && key.len() < 1 << 13 && value_len < 1 << 14);
+        let head = u64::from(head_of(key));
+        Slot(head << 40 | (at as u64 / 8) << 27 | (key.len() as u64) << 14 | value_len as u64)
+    }
+
+    pub(crate) fn head(self) -> u32 {
+        (self.0 >> 40) as u32
+    }
+
+    /// The byte at which the cell begins, with the value.
+    pub(crate) fn at(self) -> usize {
+        (self.0 >> 27 & 0x1fff) as usize * WORD
+    }
+
+    /// Bytes of the key after the prefix.
+    pub(crate) fn key_len(self) -> usize {
+        (self.0 >> 14 & 0x1fff) as usize
+    }
+
+    pub(crate) fn value_len(self) -> usize {
+        (self.0 & 0x3fff) as usize
+    }
+
+    /// Bytes of the key that stand in the cell.
+    pub(crate) fn tail_len(self) -> usize {
+        self.key_len().saturating_sub(HEAD)
+    }
+
+    /// Bytes that the cell takes.
+    pub(crate) fn cell_len(self) -> usize {
+        cell_len(self.key_len(), self.value_len())
+    }
+
+    /// How this key compares to `key`, whose head is `head`.
+    #[inline]
+    fn compare<W: Words + ?Sized>(self, page: &W, head: u32, key: &[u8]) -> Option<Ordering> {
+        let ordering = self.head().cmp(&head);
+        if ordering.is_ne() {
+            return Some(ordering);
+        }
+        // Heads are filled with zeroes, so with equal heads a short key is how the other one begins.
+        if self.key_len() <= HEAD || key.len() <= HEAD {
+            return Some(self.key_len().cmp(&key.len()));
+        }
+        compare(page, self.at() + self.value_len(), self.tail_len(), &key[HEAD..])
+    }
+}
+
+/// Bytes that a cell takes for a key with `key_len` bytes after the prefix.
+pub(crate) fn cell_len(key_len: usize, value_len: usize) -> usize {
+    (value_len + key_len.saturating_sub(HEAD)).next_multiple_of(WORD)
+}
+
+fn head_of(key: &[u8]) -> u32 {
+    let byte = |at| key.get(at).map_or(0, |&byte: &u8| u32::from(byte));
+    byte(0) << 16 | byte(1) << 8 | byte(2)
+}
+
+/// What a search has to know of a page: two words of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head {
+    pub(crate) kind: u8,
+    pub(crate) level: u8,
+    pub(crate) count: usize,
+    prefix_at: usize,
+    prefix_len: usize,
+}
+
+impl Head {
+    #[inline]
+    pub(crate) fn of<W: Words + ?Sized>(page: &W) -> Option<Head> {
+        let first = page.word(0)?.to_le_bytes();
+        let second = page.word(HEAP_AT)?;
+        Some(Head {
+            kind: first[KIND_AT],
+            level: first[LEVEL_AT],
+            count: usize::from(u16::from_le_bytes([first[COUNT_AT], first[COUNT_AT + 1]])),
+            prefix_at: (second >> 32 & 0xffff) as usize,
+            prefix_len: (second >> 48) as usize,
+        })
+    }
+}
+
+/// What is searched for: where a key is, or the last place before it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Goal<'k> {
+    /// The key itself.
+    Key(&'k [u8]),
+    /// The greatest key below this one.
+    Below(&'k [u8]),
+    /// The greatest key of all.
+    Last,
+}
+
+/// The slot of `key`, or the number of the slot before which it belongs. `None` if the page makes no sense: it is
+/// damaged, or being changed.
+#[inline]
+pub(crate) fn search<W: Words + ?Sized>(
+    page: &W,
+    head: Head,
+    key: &[u8],
+) -> Option<Result<(usize, Slot), usize>> {
+    let mut rest = key;
+    if head.prefix_len > 0 {
+        let shared = key.len().min(head.prefix_len);
+        match compare(page, head.prefix_at, head.prefix_len, &key[..shared])? {
+            Ordering::Less => return Some(Err(head.count)),
+            Ordering::Greater => return Some(Err(0)),
+            Ordering::Equal => rest = &key[shared..],
+        }
+    }
+    let wanted = head_of(rest);
+    let (mut low, mut high) = (0, head.count);
+    while low < high {
+        let middle = low.midpoint(high);
+        let slot = Slot(page.word(HEADER + WORD * middle)?);
+        match slot.compare(page, wanted, rest)? {
+            Ordering::Less => low = middle + 1,
+            Ordering::Greater => high = middle,
+            Ordering::Equal => return Some(Ok((middle, slot))),
+        }
+    }
+    Some(Err(low))
+}
+
+/// Which child of an inner page leads to `goal`, from 0 to the number of slots.
+#[inline]
+pub(crate) fn child_index<W: Words + ?Sized>(
+    page: &W,
+    head: Head,
+    goal: Goal<'_>,
+) -> Option<usize> {
+    Some(match goal {
+        Goal::Last => head.count,
+        Goal::Key(key) => search(page, head, key)?.map_or_else(|at| at, |(at, _)| at + 1),
+        Goal::Below(key) => search(page, head, key)?.map_or_else(|at| at, |(at, _)| at),
+    })
+}
+
+/// The block of child `index` of an inner page.
+#[inline]
+pub(crate) fn child<W: Words + ?Sized>(page: &W, index: usize) -> Option<Block> {
+    let Some(slot) = index.checked_sub(1) else {
+        return Some(page.word(LINK_AT)? as Block);
+    };
+    let slot = Slot(page.word(HEADER + WORD * slot)?);
+    (slot.value_len() == CHILD).then_some(page.word(slot.at())? as Block)
+}
+
+/// How the `len` bytes at `at` compare to `with`.
+fn compare<W: Words + ?Sized>(page: &W, at: usize, len: usize, with: &[u8]) -> Option<Ordering> {
+    let common = len.min(with.len());
+    for (step, with) in with[..common].chunks(WORD).enumerate() {
+        let mut there = [0; WORD];
+        there[..with.len()].copy_from_slice(with);
+        let here = bytes_at(page, at + step * WORD, with.len())?;
+        match here.cmp(&u64::from_be_bytes(there)) {
+            Ordering::Equal => {}
+            ordering => return Some(ordering),
+        }
+    }
+    Some(len.cmp(&with.len()))
+}
+
+/// The `len` bytes at `at`, 1 to 8, the first of them highest, filled up with zeroes.
+fn bytes_at<W: Words + ?Sized>(page: &W, at: usize, len: usize) -> Option<u64> {
+    let (start, skip) = (at / WORD * WORD, at % WORD);
+    let mut word = page.word(start)? >> (8 * skip);
+    if skip + len > WORD {
+        word |= page.word(start + WORD)? << (64 - 8 * skip);
+    }
+    let whole = word.swap_bytes();
+    Some(if len < WORD { whole & !(u64::MAX >> (8 * len)) } else { whole })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_compare_as_slices_do(
+            page in prop::collection::vec(0_u8..3, 64),
+            at in 0_usize..40,
+            len in 0_usize..24,
+            with in prop::collection::vec(0_u8..3, 0..24),
+        ) {
+            let here = &page[at..at + len];
+            prop_assert_eq!(compare(&page[..], at, len, &with), Some(here.cmp(&with[..])));
+        }
+
+        #[test]
+        fn a_slot_keeps_what_it_is_given(
+            key in prop::collection::vec(any::<u8>(), 0..600),
+            words in 0_usize..4096,
+            value_len in 0_usize..8192,
+        ) {
+            let slot = Slot::new(&key, words * WORD, value_len);
+            prop_assert_eq!((slot.at(), slot.key_len(), slot.value_len()), (words * WORD, key.len(), value_len));
+            prop_assert_eq!(slot.head(), head_of(&key));
+        }
+    }
+
+    #[test]
+    fn pge_2_no_load_leaves_the_page() {
+        let page = [0xff; 64];
+        assert_eq!(page[..].word(64), None);
+        assert_eq!(page[..].word(usize::MAX - 7), None);
+        let head = Head::of(&page[..]).unwrap();
+        assert_eq!(search(&page[..], head, &[0xff; 70_000]), None, "[PGE-2]");
+        assert_eq!(child(&page[..], 9), None, "[PGE-2]");
+    }
+}

@@ -1,0 +1,294 @@
+//! The tree: what is put in, looked up and taken out, and when it is durable.
+//!
+//! Invariants:  [TRE-1] nothing is changed while the disk says that the tree is whole
+//!              [TRE-2] an insertion changes one leaf under its latch; what has to be split or merged for it is
+//!              so before or afterwards, by steps that change no entry
+//! Concurrency: any number of threads. Readers take no lock; writers share `changed`, which checkpoints and bulk
+//!              loads take alone.
+//! Failure:     an operation that fails has changed no entry. A split or a merge that fails half way, which takes
+//!              an error of the disk, may leave a block that nothing leads to.
+
+use std::fmt;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use forebay::{
+    Block, BufferPool, Checksum, FileOptions, Lsn, PageMut, PagedFile, ReadaheadStrategy, ZeroPages,
+};
+
+use crate::error::{Error, Result};
+use crate::meta::{self, ROOT, damaged};
+use crate::node::{Node, NodeMut, Shape};
+use crate::page::Goal;
+
+const PAGE_BYTES_MAX: usize = 32 << 10;
+
+/// One part of a page in so many is the longest key; four times that is the longest record.
+const KEYS_TO_A_PAGE: usize = 16;
+
+/// Splits for one insertion. Other threads may take the room that they make, now and then; a damaged tree, in
+/// which two nodes claim one key, would have it split for ever.
+pub(crate) const ROUNDS_MAX: u32 = 1000;
+
+pub(crate) const ENDLESS: &str =
+    "nodes were split again and again, and below it there is still no room";
+
+/// A B+tree in a file of a pool: keys and values of bytes, in the order of the keys' bytes.
+///
+/// All threads share one: everything takes `&self`.
+pub struct Tree {
+    pool: BufferPool,
+    /// For single pages, which are read in no order that anybody should guess.
+    file: PagedFile,
+    /// For streams, which look ahead as the pool does.
+    ahead: PagedFile,
+    page_bytes: usize,
+    /// Whether the disk has been told that the tree is not whole ([TRE-1]).
+    changed: RwLock<bool>,
+}
+
+impl Tree {
+    /// Makes a tree in a new file `name` of the pool, durable at once.
+    ///
+    /// # Errors
+    /// [`Error::PageSize`]; [`Error::Pool`], also when the file is there already.
+    pub fn create(pool: &BufferPool, name: &str) -> Result<Tree> {
+        let tree = Tree::over(pool, name, &options().create_new(true))?;
+        tree.file.extend(ROOT + 1)?;
+        meta::create(&tree.file)?;
+        let mut root = tree.file.init(ROOT)?;
+        let shape = Shape { level: 0, lower: &[], upper: None, first_child: 0, prefix: &[] };
+        NodeMut::lay_out(&mut root, shape).expect("an empty node fits");
+        note_change(&mut root);
+        drop(root);
+        *tree.alone() = true;
+        tree.checkpoint()?;
+        Ok(tree)
+    }
+
+    /// Opens the tree in the file `name` of the pool.
+    ///
+    /// # Errors
+    /// [`Error::Unclean`] if it was changed after its last checkpoint and then not closed; [`Error::NotATree`],
+    /// [`Error::PageSize`], [`Error::Damaged`], [`Error::Pool`].
+    pub fn open(pool: &BufferPool, name: &str) -> Result<Tree> {
+        let tree = Tree::over(pool, name, &options())?;
+        if tree.file.blocks() <= ROOT {
+            let file = tree.file.path().into();
+            return Err(Error::NotATree { file, what: "it has no two pages" });
+        }
+        meta::check(&tree.file)?;
+        Ok(tree)
+    }
+
+    fn over(pool: &BufferPool, name: &str, options: &FileOptions) -> Result<Tree> {
+        let bytes = pool.page_bytes();
+        if bytes > PAGE_BYTES_MAX {
+            return Err(Error::PageSize { bytes });
+        }
+        let ahead = pool.open_file(name, options)?;
+        let file = ahead.with_readahead(ReadaheadStrategy::Hint);
+        Ok(Tree { pool: pool.clone(), file, ahead, page_bytes: bytes, changed: RwLock::new(false) })
+    }
+
+    pub(crate) fn pool(&self) -> &BufferPool {
+        &self.pool
+    }
+
+    pub(crate) fn file(&self) -> &PagedFile {
+        &self.file
+    }
+
+    pub(crate) fn file_ahead(&self) -> &PagedFile {
+        &self.ahead
+    }
+
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// The longest key, in bytes: a sixteenth of a page.
+    pub fn key_len_max(&self) -> usize {
+        self.page_bytes / KEYS_TO_A_PAGE
+    }
+
+    /// The longest key and value together, in bytes: a quarter of a page.
+    pub fn record_len_max(&self) -> usize {
+        4 * self.key_len_max()
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// [`Error::Pool`], [`Error::Damaged`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    /// Puts the value of `key` into `value`, in place of what is there: a look-up that allocates nothing once
+    /// `value` is large enough. False, and nothing in `value`, if there is none.
+    ///
+    /// # Errors
+    /// As [`Tree::get`].
+    pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = self.look_up(key, value)?;
+        if !found {
+            value.clear();
+        }
+        Ok(found)
+    }
+
+    /// Puts `value` under `key`, in place of what is there. True if the key is new.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`]; as [`Tree::get`].
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.check_length(key, value)?;
+        let _shared = self.begin_change()?;
+        for _ in 0..ROUNDS_MAX {
+            let mut page = self.write(Goal::Key(key), 0)?;
+            let node = self.leaf(&page)?;
+            let place = node.find(key);
+            match place {
+                Ok(at) if node.fits_instead(at, value) => {
+                    NodeMut::checked(&mut page).replace(at, key, value);
+                }
+                Err(at) if node.fits(key, value.len()) => {
+                    assert!(NodeMut::checked(&mut page).insert(at, key, value), "[NOD-3]");
+                }
+                _ => {
+                    drop(page);
+                    self.split(0, key, &|leaf| match leaf.find(key) {
+                        Ok(at) => leaf.fits_instead(at, value),
+                        Err(_) => leaf.fits(key, value.len()),
+                    })?;
+                    continue;
+                }
+            }
+            note_change(&mut page);
+            return Ok(place.is_err());
+        }
+        Err(damaged(&self.file, ROOT, ENDLESS))
+    }
+
+    /// Takes `key` out, with its value. False if it is not there.
+    ///
+    /// # Errors
+    /// As [`Tree::get`].
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        let _shared = self.begin_change()?;
+        let mut page = self.write(Goal::Key(key), 0)?;
+        let node = self.leaf(&page)?;
+        let Ok(at) = node.find(key) else { return Ok(false) };
+        let before = self.is_sparse(node);
+        let mut node = NodeMut::checked(&mut page);
+        node.remove(at);
+        // A leaf that its neighbours have no room for is not tried again for each entry, but once more when it is
+        // empty.
+        let node = node.as_node();
+        let merge = (self.is_sparse(node) && !before) || node.count() == 0;
+        note_change(&mut page);
+        drop(page);
+        if merge {
+            self.merge(0, key)?;
+        }
+        Ok(true)
+    }
+
+    /// Makes everything durable: the tree as it is now is what a crash leaves, until the next change. Waits for
+    /// changes under way; meanwhile others wait, and readers do not.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: the tree goes on, and the disk has no whole one until a checkpoint succeeds.
+    pub fn checkpoint(&self) -> Result<()> {
+        let mut changed = self.alone();
+        if !*changed {
+            return Ok(());
+        }
+        self.file.flush_file()?;
+        self.file.sync()?;
+        // Should this fail, the disk may say either, so the next change has to tell it again.
+        *changed = false;
+        meta::mark_whole(&self.file, true)
+    }
+
+    /// Takes a checkpoint and closes the file.
+    ///
+    /// # Errors
+    /// As [`Tree::checkpoint`], and [`forebay::Error::Busy`] while a cursor is reading ahead.
+    pub fn close(self) -> Result<()> {
+        self.checkpoint()?;
+        Ok(self.file.close()?)
+    }
+
+    /// Keeps checkpoints away for a change, once the disk knows that there is one.
+    fn begin_change(&self) -> Result<RwLockReadGuard<'_, bool>> {
+        loop {
+            let shared = self.changed.read().unwrap_or_else(PoisonError::into_inner);
+            if *shared {
+                return Ok(shared);
+            }
+            drop(shared);
+            let mut alone = self.alone();
+            self.tell_changed(&mut alone)?;
+        }
+    }
+
+    /// [TRE-1]
+    pub(crate) fn tell_changed(&self, changed: &mut bool) -> Result<()> {
+        if !*changed {
+            meta::mark_whole(&self.file, false)?;
+            *changed = true;
+        }
+        Ok(())
+    }
+
+    /// Keeps everybody away who changes anything.
+    pub(crate) fn alone(&self) -> RwLockWriteGuard<'_, bool> {
+        self.changed.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn check_length(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let records = ("key with its value", key.len() + value.len(), self.record_len_max());
+        for (what, len, max) in [("key", key.len(), self.key_len_max()), records] {
+            if len > max {
+                return Err(Error::TooLong { what, len, max });
+            }
+        }
+        Ok(())
+    }
+
+    /// The node in a latched page.
+    pub(crate) fn node<'a>(&self, page: &'a [u8], block: Block) -> Result<Node<'a>> {
+        Node::new(page).map_err(|what| damaged(&self.file, block, what))
+    }
+
+    fn leaf<'a>(&self, page: &'a PageMut<'_>) -> Result<Node<'a>> {
+        let node = self.node(page, page.block())?;
+        if node.level() != 0 {
+            return Err(damaged(&self.file, page.block(), "it should be a leaf"));
+        }
+        Ok(node)
+    }
+
+    /// Whether a node has so little in it that a neighbour should take it over.
+    pub(crate) fn is_sparse(&self, node: Node<'_>) -> bool {
+        node.used() < self.page_bytes / 4 || node.count() == 0
+    }
+}
+
+/// An engine with a log appends its record here, under the latch of the page, and marks it with that LSN.
+pub(crate) fn note_change(page: &mut PageMut<'_>) {
+    page.mark_dirty(Lsn::NONE);
+}
+
+fn options() -> FileOptions {
+    let checksum = Checksum::Crc32c { offset: 0 };
+    FileOptions::new().checksum(checksum).zero_pages(ZeroPages::Refuse)
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Tree").field("file", &self.file).finish_non_exhaustive()
+    }
+}
