@@ -14,7 +14,7 @@ use clap::Args;
                   avoidable         the part of it for blocks that could have been known earlier: they go on where \
                   another read ended (sequence), lie in equal steps (stride), or are several of one file behind a block of \
                   another, as an index names them (range)\n  \
-                  strip             a letter for each read, the newest to the right: S in sequence, R random, . a hit, \
+                  strip             a letter for each read, the newest to the right: S in sequence, R random, . hits, \
                   ! read ahead but not there in time\n\
                   The kernel's trace events are the source, in an instance of its own, which is removed at the end, by \
                   Ctrl-C, and after a kill by the next start. That takes root. Waits of mapped files and of io_uring are \

@@ -137,7 +137,9 @@ impl Figures {
     }
 
     fn letter(&mut self, action: Action, why: Why) {
-        if let Some(letter) = action.letter(why, false) {
+        let Some(letter) = action.letter(why, false) else { return };
+        // Many hits in a row say no more than two.
+        if letter != '.' || !self.strip.iter().rev().take(2).eq(['.', '.'].iter()) {
             if self.strip.len() == STRIP_MOST {
                 self.strip.pop_front();
             }

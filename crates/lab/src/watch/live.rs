@@ -78,12 +78,8 @@ fn draw(frame: &mut Frame<'_>, watched: &Watched, last_second: &str) {
         Constraint::Min(1),
     ];
     let [head, table, devices, strip, foot] = Layout::vertical(heights).areas(frame.area());
-    let title = format!(
-        "forebay watch  {}  {:.0} s  {} processes",
-        watched.subject, watched.seconds, watched.processes
-    );
     let head_lines =
-        vec![Line::from(title).bold(), Line::from(format!("last second: {last_second}"))];
+        vec![Line::from(watched.title()).bold(), Line::from(format!("last second: {last_second}"))];
     frame.render_widget(Paragraph::new(head_lines), head);
 
     let rows: Vec<[String; COLUMNS.len()]> = shown.iter().map(|file| file.cells()).collect();
@@ -137,5 +133,30 @@ fn coloured(letter: char) -> Style {
         'R' => Style::new().red(),
         '!' => Style::new().red().bold(),
         _ => Style::new().dim(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::told::sample;
+    use super::*;
+
+    #[test]
+    fn a_screen_of_any_size_shows_what_there_is_room_for() {
+        let watched = sample();
+        for (width, height) in [(1, 1), (20, 5), (80, 24), (200, 60), (300, 3)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| draw(frame, &watched, "12 reads")).unwrap();
+            let text = terminal.backend().to_string();
+            let shows = |what: &str| text.contains(what);
+            assert!(width < 80 || height < 4 || shows("12 reads") && shows("orders.0"), "{text}");
+            assert!(
+                height < 60 || shows("RS.!RS.!") && shows("orders.19") && shows("q ends it"),
+                "{text}"
+            );
+        }
     }
 }

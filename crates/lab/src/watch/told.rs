@@ -22,7 +22,7 @@ const NOTHING: &str = "–";
 /// Letters of a name that are shown.
 const NAME_MOST: usize = 34;
 
-pub(super) const LEGEND: &str = "strip: S in sequence, R random, . a hit, ! read ahead but not there in time; the newest to the right";
+pub(super) const LEGEND: &str = "strip: S in sequence, R random, . hits, ! read ahead but not there in time; the newest to the right";
 
 /// Everything that was seen.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -165,15 +165,19 @@ impl Watched {
         totals
     }
 
+    /// Whom, how many of them, and for how long.
+    pub(super) fn title(&self) -> String {
+        let processes = match self.processes {
+            1 => "1 process".to_owned(),
+            count => format!("{count} processes"),
+        };
+        format!("{}: {processes}, {}", self.subject, numbers::seconds(self.seconds))
+    }
+
     /// All of it for a terminal.
     pub(super) fn drawn(&self, look: Look) -> String {
         let mut text = String::new();
-        let processes = if self.processes == 1 {
-            "1 process"
-        } else {
-            &format!("{} processes", self.processes)
-        };
-        let title = format!("{}: {processes}, {}", self.subject, numbers::seconds(self.seconds));
+        let title = self.title();
         push_wrapped(&mut text, "", &title, look.width);
         push_wrapped(&mut text, "source: ", &self.source, look.width);
         for remark in &self.remarks {
@@ -184,6 +188,13 @@ impl Watched {
             push_line(&mut text, "No file on a disk was read, written or synced.");
         } else {
             text.push_str(&terminal::drawn(&self.table(), look));
+            let more = self.files.len() - self.shown().len();
+            if more > 0 {
+                push_line(&mut text, &format!("and {more} more files"));
+            }
+        }
+        if let Some(waiting) = self.waiting() {
+            push_wrapped(&mut text, "", &waiting, look.width);
         }
         for device in &self.devices {
             push_wrapped(&mut text, &format!("{}: ", device.name), &device.sentence(), look.width);
@@ -208,6 +219,38 @@ impl Watched {
         if look.ascii { ascii(&text) } else { text }
     }
 
+    /// What was waited for, and what of it need not have been.
+    fn waiting(&self) -> Option<String> {
+        let of = |part: fn(&Avoidable) -> f64| {
+            self.files.iter().map(|file| part(&file.avoidable)).sum::<f64>()
+        };
+        let parts = [
+            (of(|it| it.sequence_seconds), "in sequence"),
+            (of(|it| it.stride_seconds), "in equal steps"),
+            (of(|it| it.range_seconds), "as an index names them"),
+        ];
+        let totals = self.totals();
+        if totals.wait_seconds <= 0.0 {
+            return None;
+        }
+        let known: Vec<String> = parts
+            .into_iter()
+            .filter(|(seconds, _)| *seconds > 0.0)
+            .map(|(seconds, how)| format!("{} {how}", numbers::seconds(seconds)))
+            .collect();
+        let (waited, avoidable) =
+            (numbers::seconds(totals.wait_seconds), time(totals.avoidable_seconds));
+        Some(match &known[..] {
+            [] => format!(
+                "reads waited {waited}, none of it for blocks that could have been known earlier"
+            ),
+            known => format!(
+                "reads waited {waited}, {avoidable} of it for blocks that could have been known earlier: {}",
+                known.join(", ")
+            ),
+        })
+    }
+
     /// Those that say something, which a library that was in memory and has no name does not [TLD-1].
     pub(super) fn shown(&self) -> Vec<&File> {
         let telling =
@@ -217,14 +260,12 @@ impl Watched {
 
     fn table(&self) -> Table {
         let shown = self.shown();
-        let more = self.files.len() - shown.len();
-        let caption = if more == 0 { String::new() } else { format!("and {more} more files") };
         let rows: Vec<[String; COLUMNS.len()]> = shown.iter().map(|file| file.cells()).collect();
         // A column in which nothing happened is left out.
         let told: Vec<usize> = (0..COLUMNS.len())
             .filter(|&column| rows.iter().any(|row| row[column] != NOTHING))
             .collect();
-        let mut table = Table::new(&caption, told.iter().map(|&column| COLUMNS[column]));
+        let mut table = Table::new("", told.iter().map(|&column| COLUMNS[column]));
         for row in &rows {
             table.push(
                 String::new(),
@@ -374,21 +415,63 @@ impl File {
 impl Device {
     pub(super) fn sentence(&self) -> String {
         let of = |all: &Transfers, own: &Transfers, what: &str| {
-            let count = numbers::grouped(all.count as f64);
-            let own = numbers::grouped(own.count as f64);
+            let [all_count, own_count] = [all, own].map(|it| numbers::grouped(it.count as f64));
             format!(
-                "{count} requests {what} {} ({own} of them of those watched)",
+                "{all_count} requests {what} {} ({own_count} by those watched)",
                 shown_size(all.bytes)
             )
         };
-        let (read, written) = (
-            of(&self.read, &self.own_read, "to read"),
-            of(&self.written, &self.own_written, "to write"),
-        );
-        match (self.read.count, self.written.count) {
-            (_, 0) => read,
-            (0, _) => written,
-            _ => format!("{read}, {written}"),
+        let parts =
+            [(&self.read, &self.own_read, "read"), (&self.written, &self.own_written, "wrote")];
+        let happened = parts.into_iter().filter(|(all, ..)| all.count > 0);
+        happened.map(|(all, own, what)| of(all, own, what)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Fifty files, of which none says more than the others.
+#[cfg(test)]
+pub(super) fn sample() -> Watched {
+    let file = |at| File {
+        name: format!("/srv/a/path/that/is/longer/than/what/is/shown/orders.{at}"),
+        requests: Transfers { count: 7, bytes: 7 << 13, ..Transfers::default() },
+        strip: "RS.!".repeat(64),
+        waits: 1,
+        wait_seconds: 0.5,
+        avoidable: Avoidable { sequence_seconds: 0.25, ..Avoidable::default() },
+        ..File::default()
+    };
+    let read = Transfers { count: 9, bytes: 9 << 13, ..Transfers::default() };
+    let devices = vec![Device { name: "vda".to_owned(), read, ..Device::default() }];
+    Watched { files: (0..50).map(file).collect(), devices, processes: 3, ..Watched::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_names_so_many_files_and_no_line_is_too_wide() {
+        for width in [80, 100, 200] {
+            let text = sample().drawn(Look { width, colour: false, ascii: false });
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+            let named = |at: usize| text.contains(&format!("shown/orders.{at} "));
+            assert!(named(FILES_SHOWN - 1) && !named(FILES_SHOWN), "[TLD-1] {text}");
+            assert!(text.contains("30 more files") && !text.contains("syncs"), "{text}");
+            assert!(
+                text.contains("vda: 9 requests read 72.0 KiB (0 by those watched)\n"),
+                "{text}"
+            );
+            assert!(
+                text.contains("reads waited 25.0 s, 12.5 s of it for blocks that could"),
+                "{text}"
+            );
         }
+        let ascii = sample().drawn(Look { width: 80, colour: false, ascii: true });
+        assert!(ascii.is_ascii());
+        assert!(
+            Watched::default()
+                .drawn(Look { width: 80, colour: true, ascii: false })
+                .contains("No file")
+        );
     }
 }

@@ -33,7 +33,7 @@ const BUFFER_KIB: RangeInclusive<usize> = 1024..=8192;
 const NO_TASK: u32 = 1 << 22;
 
 /// System calls, what they are about, and which of their arguments is an offset and which a length.
-const CALLS: [(&str, Call, Option<usize>, Option<usize>); 15] = [
+const CALLS: [(&str, Call, Option<usize>, Option<usize>); 14] = [
     ("read", Call::Read, None, Some(2)),
     ("pread64", Call::Read, Some(3), Some(2)),
     ("readv", Call::Read, None, None),
@@ -46,7 +46,6 @@ const CALLS: [(&str, Call, Option<usize>, Option<usize>); 15] = [
     ("pwritev2", Call::Write, Some(3), None),
     ("fsync", Call::Sync, None, None),
     ("fdatasync", Call::Sync, None, None),
-    ("sync_file_range", Call::Sync, Some(1), Some(2)),
     ("fadvise64", Call::Advise, Some(1), Some(2)),
     ("readahead", Call::Advise, Some(1), Some(2)),
 ];

@@ -99,7 +99,15 @@ fn filesystem(scratch: &Grounds) -> (String, PathBuf) {
     let image = image.to_str().unwrap();
     let device = run("losetup", &["--find", "--show", "--direct-io=on", image]);
     run("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", &device]);
-    run("mount", &["-o", "noatime,noinit_itable", &device, point.to_str().unwrap()]);
+    run(
+        "mount",
+        &[
+            "-o",
+            "noatime,noinit_itable,no_prefetch_block_bitmaps",
+            &device,
+            point.to_str().unwrap(),
+        ],
+    );
     (device.strip_prefix("/dev/").unwrap().to_owned(), point)
 }
 

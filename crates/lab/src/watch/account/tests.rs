@@ -101,6 +101,16 @@ fn a_wait_in_a_sequence_is_avoidable_and_a_block_that_is_on_its_way_came_late() 
 }
 
 #[test]
+fn many_hits_in_a_row_are_two_letters() {
+    let mut story = Story::default();
+    story.read(0, 8, &[(0, 8)], 1000);
+    (0..8).for_each(|page| _ = story.read(page, 1, &[], 0));
+    story.read(90, 1, &[(90, 1)], 1000);
+    let file = only(&story.told());
+    assert_eq!((strip(&file).as_str(), file.hits), ("R..R", 8));
+}
+
+#[test]
 fn what_a_program_asks_to_be_read_for_later_is_not_the_kernels_guess() {
     let mut story = Story::default();
     story.enter(Call::Advise, 0, 8 * PAGE).then(0, What::Added { file: FILE, first: 0, pages: 8 });
