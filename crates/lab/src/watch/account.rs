@@ -30,6 +30,9 @@ const UNDER_WAY_MOST: usize = 1 << 16;
 /// whole. More are not counted as read ahead.
 const AHEAD_MOST: usize = 1 << 20;
 
+/// No read asks for so many pages: the kernel ends each at 2 GiB.
+const READ_MOST: u64 = 1 << 20;
+
 /// Letters kept of a file's strip.
 const STRIP_MOST: usize = 256;
 
@@ -312,7 +315,10 @@ impl Account {
                 let task = std::mem::take(task);
                 self.ended(id, task, at_ns, result);
             }
-            What::Asked { file, first, last } => self.asked(id, file, (first, last)),
+            // An empty read would end before it begins.
+            What::Asked { file, first, last } if first <= last && last - first < READ_MOST => {
+                self.asked(id, file, (first, last));
+            }
             What::Added { file, first, pages } => {
                 let main = *task.file.get_or_insert(file);
                 task.added.push((file, first, pages));
@@ -400,8 +406,9 @@ impl Account {
     fn settle(&mut self, id: u32) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.call.is_none()) else { return };
         let (added, wanted) = (std::mem::take(&mut task.added), task.fault.take());
-        self.ahead(&added, wanted);
+        // Without a read they are a directory's, say, or advised.
         if let Some((file, pages)) = wanted {
+            self.ahead(&added, file, pages);
             let missed = added.iter().any(|it| it.0 == file && overlap(it.1, it.2, pages));
             let bytes = (pages.1.saturating_sub(pages.0) + 1) * self.page_bytes;
             self.read(id, file, pages, bytes, None, missed);
@@ -425,7 +432,9 @@ impl Account {
                     (offset / self.page_bytes, (offset + bytes - 1) / self.page_bytes)
                 });
                 let asked = open.asked.or(by_offset);
-                self.ahead(&task.added, asked.map(|pages| (file, pages)));
+                if let Some(pages) = asked {
+                    self.ahead(&task.added, file, pages);
+                }
                 if bytes == 0 {
                     return;
                 }
@@ -452,21 +461,15 @@ impl Account {
         }
     }
 
-    /// Pages were taken in for a read that asked for `asked`: the others were read ahead.
-    fn ahead(&mut self, added: &[(FileKey, u64, u64)], asked: Option<(FileKey, (u64, u64))>) {
-        for &(file, first, pages) in added {
-            let (_, figures) = self.file(file);
+    /// Pages were taken in for a read of `of` that asked for `low` to `high`: the others of that file were read ahead. Those
+    /// of other files are the filesystem's own tables.
+    fn ahead(&mut self, added: &[(FileKey, u64, u64)], of: FileKey, (low, high): (u64, u64)) {
+        for &(_, first, pages) in added.iter().filter(|(file, ..)| *file == of) {
+            let (_, figures) = self.file(of);
             let end = first + pages;
-            match asked {
-                Some((of, (low, high))) if of == file => {
-                    let (before, behind) = (low.clamp(first, end), (high + 1).clamp(first, end));
-                    figures.read_ahead(first, before - first);
-                    figures.read_ahead(behind, end - behind);
-                }
-                // The filesystem's own tables.
-                Some(_) => {}
-                None => figures.read_ahead(first, pages),
-            }
+            let (before, behind) = (low.clamp(first, end), (high + 1).clamp(first, end));
+            figures.read_ahead(first, before - first);
+            figures.read_ahead(behind, end - behind);
         }
     }
 
