@@ -112,6 +112,8 @@ struct Instance {
 pub(super) struct Tracer {
     tree: Instance,
     devices: Instance,
+    /// The instances' paths may lead through it.
+    _tracefs: Tracefs,
     /// By the number that its records begin with.
     kinds: Vec<Option<Kind>>,
     /// Bytes before the first event of a page, and all of a page.
@@ -146,6 +148,7 @@ impl Tracer {
         let mut tracer = Tracer {
             tree,
             devices,
+            _tracefs: tracefs,
             kinds: Vec::new(),
             head_bytes: data.offset,
             page: vec![0; data.offset + data.bytes],
