@@ -5,6 +5,7 @@ mod compare;
 mod emulate;
 mod explain;
 mod on;
+mod watch;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ pub use compare::CompareArgs;
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
 pub use on::OnArgs;
+pub use watch::WatchArgs;
 
 /// Measure what your disk and your kernel do with a storage engine's requests.
 #[derive(Debug, Parser)]
@@ -67,6 +69,8 @@ pub enum Command {
     Compare(CompareArgs),
     /// Find settings for a running server, and prove them on it
     Advise(AdviseArgs),
+    /// Show what a process tree reads and writes, file by file, and what it waits for without need
+    Watch(WatchArgs),
 }
 
 /// `forebay lab`.

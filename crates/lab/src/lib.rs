@@ -40,6 +40,7 @@ pub mod report;
 pub mod run;
 pub mod statistics;
 pub mod units;
+pub mod watch;
 pub mod workfile;
 
 /// What the user asked for cannot be done, and it is for the user to change: exit code 2.

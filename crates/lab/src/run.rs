@@ -18,6 +18,7 @@ use crate::interrupt;
 use crate::output::{self, Outputs};
 use crate::progress::Progress;
 use crate::report::{self, Conclusion, Report, Section, terminal};
+use crate::watch;
 use crate::workfile::{self, Workfile};
 
 /// Does what the command line says.
@@ -32,6 +33,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Emulate(args) => return emulate::run(args),
         Command::Compare(args) => return compare::run(args),
         Command::Advise(args) => return advise::run(args),
+        Command::Watch(args) => return watch::run(args),
         Command::Explain(args) => {
             prepare()?;
             return explain::run(args, &repeated(typed, None, args.seed));

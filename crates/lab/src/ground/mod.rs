@@ -9,6 +9,7 @@ pub mod filesystem;
 pub mod ledger;
 pub mod on;
 mod program;
+pub(crate) mod tracefs;
 
 use std::time::{Duration, Instant};
 

@@ -13,3 +13,4 @@ mod ground;
 mod on;
 mod page;
 mod readahead;
+mod watch;

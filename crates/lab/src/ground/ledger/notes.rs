@@ -65,6 +65,11 @@ pub enum Change {
         /// Whether it goes with all that is in it; a mount point goes only when it is empty.
         contents: bool,
     },
+    /// The kernel collects trace events in an instance of our own.
+    TraceInstance {
+        /// Its name in the tracing directory's `instances`.
+        name: String,
+    },
 }
 
 impl Change {

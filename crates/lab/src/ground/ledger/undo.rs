@@ -25,6 +25,7 @@ use crate::experiment::quoted;
 use crate::facts::{Mount, mounts};
 use crate::ground::patiently;
 use crate::ground::program::run;
+use crate::ground::tracefs::Tracefs;
 
 /// How the names of directories that a run makes begin.
 pub(crate) const OWN_PREFIXES: [&str; 2] = [".forebay-", "forebay-"];
@@ -67,6 +68,10 @@ pub(crate) fn undo(change: &Change) -> Verdict {
         Change::Directory { path, contents } => {
             let command = if *contents { "rm -r" } else { "rmdir" };
             (directory(path, *contents), format!("{command} {}", shell(path)))
+        }
+        Change::TraceInstance { name } => {
+            let path = Path::new("/sys/kernel/tracing/instances").join(name);
+            (trace_instance(name), format!("rmdir {}", shell(&path)))
         }
     };
     verdict.unwrap_or_else(|error| Verdict::Failed(format!("{error:#}; by hand: {by_hand}")))
@@ -201,6 +206,20 @@ fn detach(noted: &Loop) -> anyhow::Result<Verdict> {
     };
     let rest = patiently(is_gone, |_| true).unwrap_or_else(|in_use| in_use);
     Ok(Verdict::Undone(format!("detached {device}{rest}")))
+}
+
+fn trace_instance(name: &str) -> anyhow::Result<Verdict> {
+    if !name.starts_with(OWN_PREFIXES[1]) || name.contains('/') {
+        return Ok(Verdict::NotOurs(format!("{name} is not a name that a run gives")));
+    }
+    // Whoever has read from it may be about to close it.
+    let tracefs = Tracefs::open()?;
+    let is_removed = patiently(|| tracefs.remove(name), |_| true)?;
+    Ok(if is_removed {
+        Verdict::Undone(format!("removed the trace instance {name}"))
+    } else {
+        Verdict::Nothing
+    })
 }
 
 fn directory(path: &Path, contents: bool) -> anyhow::Result<Verdict> {

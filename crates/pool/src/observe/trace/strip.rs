@@ -76,17 +76,27 @@ fn letters(events: &[TraceEvent]) -> BTreeMap<u32, Vec<char>> {
     let mut streams: BTreeMap<u32, Vec<char>> = BTreeMap::new();
     let mut ends: BTreeMap<(u32, FileId), u64> = BTreeMap::new();
     for event in events {
-        let asked = matches!(event.action, Action::Request | Action::Hint);
         let mut goes_on = false;
-        if asked {
+        if event.action != Action::Deliver {
             let (start, blocks) = (u64::from(event.first), u64::from(event.blocks));
             let end = ends.insert((event.stream, event.file), start + blocks);
             goes_on = end == Some(start);
         }
-        let letter = match event.why {
+        if let Some(letter) = event.action.letter(event.why, goes_on) {
+            streams.entry(event.stream).or_default().push(letter);
+        }
+    }
+    streams
+}
+
+impl Action {
+    /// The letter of a strip for this done for `why`, if there is one. `goes_on`: it begins where the request before
+    /// it ended.
+    pub const fn letter(self, why: Why, goes_on: bool) -> Option<char> {
+        let letter = match why {
             Why::Hit => '.',
             Why::Late => '!',
-            _ if !asked => continue,
+            _ if matches!(self, Action::Deliver) => return None,
             Why::Joined => 'J',
             Why::Gap => 'G',
             Why::Merged => 'M',
@@ -94,11 +104,9 @@ fn letters(events: &[TraceEvent]) -> BTreeMap<u32, Vec<char>> {
             Why::Random | Why::Single if goes_on => 'S',
             Why::Random | Why::Single => 'R',
         };
-        let letter =
-            if event.action == Action::Hint { letter.to_ascii_lowercase() } else { letter };
-        streams.entry(event.stream).or_default().push(letter);
+        let is_hint = matches!(self, Action::Hint);
+        Some(if is_hint { letter.to_ascii_lowercase() } else { letter })
     }
-    streams
 }
 
 /// Adds letters, each run of one letter in its colour.

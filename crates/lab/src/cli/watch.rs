@@ -1,0 +1,45 @@
+//! The arguments of `forebay watch`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `forebay watch`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "What is told of each file:\n  \
+                  reads, bytes      as programs ask for them; hits: the kernel had all of it\n  \
+                  requests, each    what devices were asked to read for it, and the mean size\n  \
+                  ahead, unused     what the kernel read that nobody had asked for, and what of it nobody asked for since\n  \
+                  waited            how long reads slept\n  \
+                  avoidable         the part of it for blocks that could have been known earlier: they go on where \
+                  another read ended (sequence), lie in equal steps (stride), or are several of one file behind a block of \
+                  another, as an index names them (range)\n  \
+                  strip             a letter for each read, the newest to the right: S in sequence, R random, . hits, \
+                  ! read ahead but not there in time\n\
+                  The kernel's trace events are the source, in an instance of its own, which is removed at the end, by \
+                  Ctrl-C, and after a kill by the next start. That takes root. Waits of mapped files and of io_uring are \
+                  not seen.\n\n\
+                  Examples:\n  \
+                  sudo forebay watch --service postgresql@15-main --dsn 'host=/run/postgresql user=postgres'\n  \
+                  sudo forebay watch --pid 4711 --seconds 30 --json watched.json\n  \
+                  sudo forebay watch -- sqlite3 shop.db 'select count(*) from orders'")]
+pub struct WatchArgs {
+    /// A command to start and to watch until it ends, with all that it starts; it runs as this user
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, conflicts_with_all = ["pid", "service"])]
+    pub command: Vec<String>,
+    /// A process that runs, with all that it has started and starts
+    #[arg(long, value_name = "PID", conflicts_with = "service", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pub pid: Option<u32>,
+    /// A service of systemd, such as postgresql@15-main
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+    /// Stop after so many seconds; a COMMAND is ended then
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: Option<u64>,
+    /// Ask this PostgreSQL server what its files are called, such as 'host=/run/postgresql user=postgres'
+    #[arg(long, value_name = "DSN")]
+    pub dsn: Option<String>,
+    /// Write what was seen to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}

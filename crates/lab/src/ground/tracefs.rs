@@ -1,0 +1,110 @@
+//! The kernel's tracing directory, and instances in it: event buffers of one's own.
+//!
+//! Where no tracefs is mounted one is, without a place in the tree: it goes with the descriptor, and so
+//! however the process ends. An instance does not, so that the ledger knows of it.
+//!
+//! Failure: who may not trace is told so; what keeps an instance busy is told, and it stays noted.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use rustix::fs::Access;
+use rustix::io::Errno;
+
+use super::ledger::{self, Change, Undo};
+use crate::{BadInput, bad_input};
+
+/// Where distributions mount it.
+const MOUNTED: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// The tracing directory.
+#[derive(Debug)]
+pub(crate) struct Tracefs {
+    pub(crate) path: PathBuf,
+    /// What keeps a mount of our own.
+    _mount: Option<OwnedFd>,
+}
+
+impl Tracefs {
+    /// Finds it, or mounts one that nobody else sees.
+    ///
+    /// # Errors
+    /// [`BadInput`]: this user may not, or this kernel has none.
+    pub(crate) fn open() -> anyhow::Result<Tracefs> {
+        if let Some(path) =
+            MOUNTED.map(Path::new).into_iter().find(|it| it.join("instances").exists())
+        {
+            let instances = path.join("instances");
+            return match rustix::fs::access(&instances, Access::WRITE_OK | Access::EXEC_OK) {
+                Ok(()) => Ok(Tracefs { path: path.to_owned(), _mount: None }),
+                Err(error) => Err(refused(error).into()),
+            };
+        }
+        let mount = mounted().map_err(refused)?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
+        Ok(Tracefs { path, _mount: Some(mount) })
+    }
+
+    /// A new instance, removed when the [`Undo`] is dropped. What is open in it has to be closed before.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(crate) fn instance(&self, purpose: &str) -> anyhow::Result<(Undo, PathBuf)> {
+        let pid = std::process::id();
+        let name = ledger::fresh_name(&format!("forebay-{pid}-{purpose}-"));
+        let path = self.path.join("instances").join(&name);
+        Undo::doing(Change::TraceInstance { name }, || match fs::create_dir(&path) {
+            Ok(()) => Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                bad_input!("this kernel is locked down: nobody may trace it, not even root")
+            }
+            Err(error) => Err(error).with_context(|| format!("cannot make {}", path.display())),
+        })
+    }
+
+    /// Removes the instance `name`, with what it still holds. False if there is none.
+    ///
+    /// # Errors
+    /// What the system said: mostly that a process still reads from it.
+    pub(crate) fn remove(&self, name: &str) -> anyhow::Result<bool> {
+        match fs::remove_dir(self.path.join("instances").join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            removed => {
+                removed.with_context(|| format!("the trace instance {name} cannot be removed"))?;
+                Ok(true)
+            }
+        }
+    }
+}
+
+/// A tracefs without a place in the tree.
+#[cfg(target_os = "linux")]
+fn mounted() -> Result<OwnedFd, Errno> {
+    use rustix::mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen,
+    };
+    let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn mounted() -> Result<OwnedFd, Errno> {
+    Err(Errno::NODEV)
+}
+
+fn refused(error: Errno) -> BadInput {
+    BadInput(match error {
+        Errno::PERM | Errno::ACCESS => {
+            "watching takes the kernel's trace events, which only root may read: start it with sudo"
+                .to_owned()
+        }
+        Errno::NODEV => {
+            "this kernel has no tracefs, from which watching takes its events".to_owned()
+        }
+        error => format!("the kernel's trace events cannot be reached: {error}"),
+    })
+}

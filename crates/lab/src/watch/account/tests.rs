@@ -1,0 +1,313 @@
+//! The account: worked examples, and what holds for any events.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const PAGE: u64 = 4096;
+const FILE: FileKey = FileKey { device: 254 << 20, inode: 7 };
+const OTHER: FileKey = FileKey { device: 254 << 20, inode: 8 };
+const DISK: u32 = 254 << 20;
+
+/// Events of one task, one after the other.
+#[derive(Default)]
+struct Story {
+    events: Vec<Event>,
+    at_ns: u64,
+}
+
+impl Story {
+    fn then(&mut self, ns: u64, what: What) -> &mut Story {
+        self.at_ns += ns;
+        self.events.push(Event { at_ns: self.at_ns, task: 1, what });
+        self
+    }
+
+    fn enter(&mut self, call: Call, offset: u64, bytes: u64) -> &mut Story {
+        let (file, offset) = (Some(FILE), Some(offset));
+        self.then(1, What::Enter { call, descriptor: 3, file, offset, bytes })
+    }
+
+    /// A read of `pages` pages, for which the kernel takes in `added` and is waited for if it does.
+    fn read(&mut self, first: u64, pages: u64, added: &[(u64, u64)], wait_ns: u64) -> &mut Story {
+        self.enter(Call::Read, first * PAGE, pages * PAGE);
+        for &(first, pages) in added {
+            self.then(0, What::Added { file: FILE, first, pages });
+        }
+        if let (Some(&(first, _)), sectors) = (added.first(), added.iter().map(|it| it.1 * 8).sum())
+        {
+            let (device, sector, transfer) = (DISK, first * 8, Transfer::Read);
+            self.then(0, What::Submit { device, sector, sectors, transfer });
+            self.then(0, What::Issue { device, sector, sectors, transfer });
+        }
+        if wait_ns > 0 {
+            self.then(0, What::Slept);
+        }
+        self.then(wait_ns, What::Asked { file: FILE, first, last: first + pages - 1 });
+        self.then(0, What::Exit { result: (pages * PAGE) as i64 })
+    }
+
+    fn told(&self) -> Account {
+        let mut account = Account::new(PAGE);
+        self.events.iter().for_each(|event| account.event(event));
+        account.end();
+        account
+    }
+}
+
+fn only(account: &Account) -> Figures {
+    let mut files = account.files();
+    let file = files.next().expect("one file").clone();
+    assert!(files.next().is_none(), "one file");
+    file
+}
+
+fn strip(figures: &Figures) -> String {
+    figures.strip.iter().collect()
+}
+
+#[test]
+fn a_read_that_reads_ahead_waits_and_the_next_ones_hit() {
+    let mut story = Story::default();
+    story.read(4, 1, &[(4, 32)], 90_000).read(5, 1, &[], 0).read(6, 2, &[], 0).read(
+        40,
+        1,
+        &[(40, 1)],
+        70_000,
+    );
+    let account = story.told();
+    let file = only(&account);
+    assert_eq!((file.reads.count, file.reads.bytes, file.hits), (4, 5 * PAGE, 2));
+    assert_eq!((file.ahead_pages, file.unused_pages()), (31, 28), "pages 5, 6 and 7 were used");
+    assert_eq!(
+        (file.waits.count, file.waits.total_ns, file.waits.longest_ns),
+        (2, 160_000, 90_000)
+    );
+    assert_eq!((file.requests.count, file.requests.bytes), (2, 33 * PAGE));
+    assert_eq!(strip(&file), "R..R");
+    assert_eq!(file.avoidable_ns, [0; 3], "neither wait could be known of");
+    let device = &account.devices[&DISK];
+    assert_eq!((device.read.count, device.own_read.count), (2, 2));
+}
+
+#[test]
+fn a_wait_in_a_sequence_is_avoidable_and_a_block_that_is_on_its_way_came_late() {
+    let mut story = Story::default();
+    story.read(0, 2, &[(0, 2)], 50_000).read(2, 2, &[(2, 2)], 60_000).read(4, 2, &[], 40_000);
+    let file = only(&story.told());
+    assert_eq!(file.avoidable_ns[Known::Sequence as usize], 100_000);
+    assert_eq!(file.waits.total_ns, 150_000);
+    assert_eq!((strip(&file).as_str(), file.hits), ("RS!", 0));
+}
+
+#[test]
+fn many_hits_in_a_row_are_two_letters() {
+    let mut story = Story::default();
+    story.read(0, 8, &[(0, 8)], 1000);
+    (0..8).for_each(|page| _ = story.read(page, 1, &[], 0));
+    story.read(90, 1, &[(90, 1)], 1000);
+    let file = only(&story.told());
+    assert_eq!((strip(&file).as_str(), file.hits), ("R..R", 8));
+}
+
+#[test]
+fn what_a_program_asks_to_be_read_for_later_is_not_the_kernels_guess() {
+    let mut story = Story::default();
+    story.enter(Call::Advise, 0, 8 * PAGE).then(0, What::Added { file: FILE, first: 0, pages: 8 });
+    story.then(0, What::Exit { result: 0 }).read(3, 1, &[], 0);
+    let file = only(&story.told());
+    assert_eq!((file.advised_pages, file.ahead_pages, file.hits), (8, 0, 1));
+}
+
+#[test]
+fn pages_taken_in_to_be_written_are_not_read_ahead() {
+    let mut story = Story::default();
+    story.enter(Call::Write, 0, PAGE).then(0, What::Added { file: FILE, first: 0, pages: 1 });
+    story.then(0, What::Exit { result: PAGE as i64 }).enter(Call::Sync, 0, 0);
+    story.then(2_000_000, What::Exit { result: 0 });
+    let file = only(&story.told());
+    assert_eq!((file.writes.count, file.writes.bytes, file.ahead_pages), (1, PAGE, 0));
+    assert_eq!((file.syncs.count, file.syncs.total_ns), (1, 2_000_000));
+}
+
+#[test]
+fn reads_past_the_page_cache_go_by_their_offsets() {
+    let mut story = Story::default();
+    for block in [5, 6, 9] {
+        let (device, sector, transfer) = (DISK, 1000 + block * 16, Transfer::Read);
+        // The second by where the file stands, which only the filesystem says.
+        let (file, offset) = (Some(FILE), (block != 6).then_some(block * 8192));
+        story.then(1, What::Enter { call: Call::Read, descriptor: 3, file, offset, bytes: 8192 });
+        story.then(0, What::Direct { file: FILE, offset: block * 8192 });
+        story.then(0, What::Submit { device, sector, sectors: 16, transfer });
+        story.then(0, What::Issue { device, sector, sectors: 16, transfer });
+        story.then(0, What::Slept).then(80_000, What::Exit { result: 8192 });
+    }
+    let file = only(&story.told());
+    assert_eq!((file.reads.bytes, file.requests.bytes, file.waits.count), (3 * 8192, 3 * 8192, 3));
+    assert_eq!((strip(&file).as_str(), file.avoidable_ns), ("RSR", [80_000, 0, 0]));
+}
+
+#[test]
+fn a_mapped_page_counts_as_a_read_and_the_kernels_guess_around_it_as_read_ahead() {
+    let mut story = Story::default();
+    story.then(1, What::Fault { file: FILE, page: 9 });
+    story.then(1, What::Added { file: FILE, first: 8, pages: 4 });
+    story.then(1, What::Fault { file: FILE, page: 10 });
+    let file = only(&story.told());
+    assert_eq!((file.reads.count, file.hits), (2, 1));
+    assert_eq!((file.ahead_pages, file.unused_pages()), (3, 2));
+}
+
+#[test]
+fn a_request_of_the_filesystems_own_tables_is_not_the_files() {
+    let tables = FileKey { device: 3, inode: DISK.into() };
+    let mut story = Story::default();
+    story.enter(Call::Read, 0, PAGE).then(0, What::Added { file: FILE, first: 0, pages: 4 });
+    for (added, sector, sectors) in [(Some(tables), 9000, 8), (None, 80, 32)] {
+        if let Some(file) = added {
+            story.then(0, What::Added { file, first: 500, pages: 1 });
+        }
+        let (device, transfer) = (DISK, Transfer::Read);
+        story.then(0, What::Submit { device, sector, sectors, transfer });
+        story.then(0, What::Issue { device, sector, sectors, transfer });
+    }
+    story
+        .then(0, What::Asked { file: FILE, first: 0, last: 0 })
+        .then(0, What::Exit { result: 4096 });
+    let account = story.told();
+    let bytes: BTreeMap<_, _> =
+        account.files().map(|file| (file.key, file.requests.bytes)).collect();
+    assert_eq!(bytes, [(FILE, 4 * PAGE), (tables, PAGE)].into());
+}
+
+#[test]
+fn merged_and_split_requests_are_counted_as_the_device_gets_them() {
+    let mut story = Story::default();
+    let submit =
+        |sector, sectors| What::Submit { device: DISK, sector, sectors, transfer: Transfer::Read };
+    let issue =
+        |sector, sectors| What::Issue { device: DISK, sector, sectors, transfer: Transfer::Read };
+    story.enter(Call::Read, 0, 1 << 20);
+    // Merged; and later somebody else reads a part of the same.
+    story.then(0, submit(0, 8)).then(0, submit(8, 8)).then(0, issue(0, 16)).then(0, issue(8, 8));
+    story.then(0, submit(100, 64)).then(0, issue(100, 32)).then(0, issue(132, 32));
+    // Somebody else's, and one that the device gave back.
+    story.then(0, issue(132, 32)).then(0, submit(500, 8)).then(0, issue(500, 8));
+    story
+        .then(0, What::Requeue { device: DISK, sectors: 8, transfer: Transfer::Read })
+        .then(0, issue(500, 8));
+    let account = story.told();
+    let device = &account.devices[&DISK];
+    assert_eq!((device.read.count, device.read.bytes), (6, (16 + 8 + 96 + 8) * 512));
+    assert_eq!((device.own_read.count, device.own_read.bytes), (4, (16 + 64 + 8) * 512));
+    assert_eq!(only(&account).requests, device.own_read);
+}
+
+#[test]
+fn one_file_by_two_numbers_is_one() {
+    let called = FileKey { device: 99, ..FILE };
+    let mut story = Story::default();
+    for first in [0, 1] {
+        let (file, offset) = (Some(called), Some(first * PAGE));
+        story.then(1, What::Enter { call: Call::Read, descriptor: 3, file, offset, bytes: PAGE });
+        story
+            .then(1, What::Asked { file: FILE, first, last: first })
+            .then(1, What::Exit { result: 4096 });
+    }
+    let (file, offset) = (Some(called), Some(0));
+    story.then(1, What::Enter { call: Call::Write, descriptor: 3, file, offset, bytes: 5 });
+    story.then(1, What::Exit { result: 5 });
+    let account = story.told();
+    let file = only(&account);
+    assert_eq!((file.key, file.reads.count, file.writes.bytes), (FILE, 2, 5));
+    assert_eq!(account.called(FILE).collect::<Vec<_>>(), [called]);
+}
+
+/// Any events, of few tasks, files and places, so that they meet.
+fn any_event() -> impl Strategy<Value = What> {
+    let file = || prop::sample::select(vec![FILE, OTHER]);
+    let call = prop::sample::select(vec![Call::Read, Call::Write, Call::Sync, Call::Advise]);
+    let transfer = || prop::sample::select(vec![Transfer::Read, Transfer::Write, Transfer::Other]);
+    prop_oneof![
+        (call, prop::option::of(file()), prop::option::of(0..1u64 << 20), any::<u64>()).prop_map(
+            |(call, file, offset, bytes)| What::Enter { call, descriptor: 3, file, offset, bytes }
+        ),
+        (-1..1i64 << 17).prop_map(|result| What::Exit { result }),
+        Just(What::Exec),
+        (file(), 0..300u64, 0..40u64).prop_map(|(file, first, more)| What::Asked {
+            file,
+            first,
+            last: first + more
+        }),
+        (file(), 0..300u64, 0..5u32).prop_map(|(file, first, order)| What::Added {
+            file,
+            first,
+            pages: 1 << order
+        }),
+        (file(), 0..300u64).prop_map(|(file, page)| What::Fault { file, page }),
+        (file(), 0..1u64 << 20).prop_map(|(file, offset)| What::Direct { file, offset }),
+        file().prop_map(|file| What::Asked { file, first: 0, last: u64::MAX }),
+        Just(What::Slept),
+        (0..500u64, 0..64u64, transfer()).prop_map(|(sector, sectors, transfer)| What::Submit {
+            device: DISK,
+            sector,
+            sectors,
+            transfer
+        }),
+        (0..500u64, 0..64u64, transfer()).prop_map(|(sector, sectors, transfer)| What::Issue {
+            device: DISK,
+            sector,
+            sectors,
+            transfer
+        }),
+        (0..64u64, transfer()).prop_map(|(sectors, transfer)| What::Requeue {
+            device: DISK,
+            sectors,
+            transfer
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_the_figures_make_sense(
+        events in prop::collection::vec((any_event(), 1u32..4, 0u64..1000), 0..300),
+    ) {
+        let mut account = Account::new(PAGE);
+        let mut at_ns = 0;
+        for (what, task, ns) in events {
+            at_ns += ns;
+            account.event(&Event { at_ns, task, what });
+        }
+        account.end();
+        for file in account.files() {
+            prop_assert!(file.avoidable_ns.iter().sum::<u64>() <= file.waits.total_ns, "[ACC-1]");
+            prop_assert!(file.unused_pages() <= file.ahead_pages, "[ACC-2]");
+            prop_assert!(file.hits + file.waits.count <= file.reads.count);
+            prop_assert!(file.waits.total_ns <= at_ns * 3, "three tasks wait no longer than all of the time");
+            prop_assert!(file.strip.len() <= STRIP_MOST, "[ACC-3]");
+        }
+        prop_assert!(account.files().count() <= 2 && account.under_way.len() <= UNDER_WAY_MOST, "[ACC-3]");
+    }
+
+    #[test]
+    fn pages_are_a_set(
+        steps in prop::collection::vec((any::<bool>(), 0u64..500, 0u64..200), 0..60),
+    ) {
+        let (mut pages, mut naive) = (Pages::default(), std::collections::BTreeSet::new());
+        for (is_added, first, count) in steps {
+            if is_added {
+                let before = naive.len();
+                naive.extend(first..first + count);
+                prop_assert_eq!(pages.add(first, count), (naive.len() - before) as u64);
+            } else {
+                pages.remove(first, count);
+                naive.retain(|page| !(first..first + count).contains(page));
+            }
+            prop_assert_eq!(pages.pages, naive.len() as u64);
+            let held: u32 = pages.words.values().map(|word| word.count_ones()).sum();
+            prop_assert_eq!(u64::from(held), pages.pages);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What happened: the events that the account is kept by.
+
+/// A file as the kernel knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct FileKey {
+    /// The device of its filesystem: major number times 2^20 and the minor one.
+    pub(super) device: u32,
+    pub(super) inode: u64,
+}
+
+/// What a system call is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    Read,
+    Write,
+    Sync,
+    /// The program tells the kernel what it will want.
+    Advise,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Event {
+    /// On the monotonic clock.
+    pub(super) at_ns: u64,
+    /// The task, which the kernel calls pid: a thread.
+    pub(super) task: u32,
+    pub(super) what: What,
+}
+
+/// What it was. Pages are of the page cache, sectors of 512 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    /// A system call begins. `file` is known once the descriptor was looked up, `offset` where the call names one.
+    Enter { call: Call, descriptor: i32, file: Option<FileKey>, offset: Option<u64>, bytes: u64 },
+    /// It ends.
+    Exit { result: i64 },
+    /// A descriptor is closed, or another file takes its place.
+    Closed { descriptor: i32 },
+    /// Another program takes the process over.
+    Exec,
+    /// A read has asked for these pages, and they are there now.
+    Asked { file: FileKey, first: u64, last: u64 },
+    /// A transfer past the page cache begins here.
+    Direct { file: FileKey, offset: u64 },
+    /// Pages are taken into the page cache, to be read or written.
+    Added { file: FileKey, first: u64, pages: u64 },
+    /// A page that is mapped is wanted.
+    Fault { file: FileKey, page: u64 },
+    /// The task goes to sleep until something is done, mostly by a device.
+    Slept,
+    /// The task hands a request down to a device.
+    Submit { device: u32, sector: u64, sectors: u64, transfer: Transfer },
+    /// A device is given a request, whoever's it is.
+    Issue { device: u32, sector: u64, sectors: u64, transfer: Transfer },
+    /// It was given back, and will be given again.
+    Requeue { device: u32, sectors: u64, transfer: Transfer },
+}
+
+/// What a device is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transfer {
+    Read,
+    Write,
+    /// Anything else: flushes, discards.
+    Other,
+}
+
+impl Transfer {
+    /// As the kernel writes it, such as `RA`, or `FWS` for a write with a flush before it.
+    pub(super) fn parse(letters: &[u8]) -> Transfer {
+        let letters = letters.strip_prefix(b"F").unwrap_or(letters);
+        match letters.first() {
+            Some(b'R') => Transfer::Read,
+            Some(b'W') => Transfer::Write,
+            _ => Transfer::Other,
+        }
+    }
+}

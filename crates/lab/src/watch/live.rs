@@ -1,0 +1,162 @@
+//! The live view: what was seen so far, drawn anew while it goes on.
+//!
+//! Failure: the terminal is as it was before on every way out: the end, an error, a panic, two Ctrl-C.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use ratatui::DefaultTerminal;
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Row, Table};
+
+use super::told::{COLUMNS, LEGEND, Watched};
+use crate::interrupt::Cleanup;
+
+/// Files whose strips are shown.
+const STRIPS_MOST: usize = 8;
+
+/// The terminal, as long as it is ours.
+#[derive(Debug)]
+pub(super) struct Live {
+    terminal: DefaultTerminal,
+    _restore: Cleanup,
+}
+
+impl Live {
+    /// Takes the terminal.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn begin() -> anyhow::Result<Live> {
+        let restore = Cleanup::new(ratatui::restore);
+        let terminal = ratatui::try_init().context("the terminal cannot be drawn on")?;
+        Ok(Live { terminal, _restore: restore })
+    }
+
+    /// Shows `watched`, and what happened in the last second.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn draw(&mut self, watched: &Watched, last_second: &str) -> anyhow::Result<()> {
+        self.terminal.draw(|frame| draw(frame, watched, last_second))?;
+        Ok(())
+    }
+
+    /// Whether a key was pressed that ends it; in this state of the terminal Ctrl-C is one.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn is_to_end(&self) -> anyhow::Result<bool> {
+        while event::poll(Duration::ZERO)? {
+            if let Event::Key(key) = event::read()? {
+                let control = key.modifiers.contains(KeyModifiers::CONTROL);
+                if matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
+                    || control && key.code == KeyCode::Char('c')
+                {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn draw(frame: &mut Frame<'_>, watched: &Watched, last_second: &str) {
+    let shown = watched.shown();
+    let strips: Vec<_> =
+        shown.iter().filter(|file| !file.strip.is_empty()).take(STRIPS_MOST).collect();
+    let files = shown.len() as u16 + 1;
+    let heights = [
+        Constraint::Length(3),
+        Constraint::Max(files + 1),
+        Constraint::Length(watched.devices.len() as u16 + 1),
+        Constraint::Length(strips.len() as u16 + 1),
+        Constraint::Min(1),
+    ];
+    let [head, table, devices, strip, foot] = Layout::vertical(heights).areas(frame.area());
+    let head_lines =
+        vec![Line::from(watched.title()).bold(), Line::from(format!("last second: {last_second}"))];
+    frame.render_widget(Paragraph::new(head_lines), head);
+
+    let rows: Vec<[String; COLUMNS.len()]> = shown.iter().map(|file| file.cells()).collect();
+    let wide = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        Constraint::Length(cells.chain([COLUMNS[column].len()]).max().unwrap_or(0) as u16)
+    };
+    let right = |cells: &[String]| {
+        let cells = cells.iter().enumerate().map(|(column, cell)| match column {
+            0 => Line::from(cell.clone()),
+            _ => Line::from(cell.clone()).right_aligned(),
+        });
+        Row::new(cells.collect::<Vec<_>>())
+    };
+    let header = right(&COLUMNS.map(str::to_owned)).bold();
+    let widths: Vec<Constraint> = (0..COLUMNS.len()).map(wide).collect();
+    frame.render_widget(
+        Table::new(rows.iter().map(|row| right(row)), widths).header(header).column_spacing(2),
+        table,
+    );
+
+    let told = watched
+        .devices
+        .iter()
+        .map(|device| Line::from(format!("{}: {}", device.name, device.sentence())));
+    frame.render_widget(Paragraph::new(told.collect::<Vec<_>>()), devices);
+
+    let widest = strips.iter().map(|file| file.short().chars().count()).max().unwrap_or(0);
+    let room = usize::from(strip.width).saturating_sub(widest + 2);
+    let lines = strips.iter().map(|file| {
+        let mut spans = vec![Span::from(format!("{:widest$}  ", file.short())).dim()];
+        let letters: Vec<char> = file.newest(room).chars().collect();
+        spans.extend(
+            letters
+                .chunk_by(|one, next| one == next)
+                .map(|run| Span::styled(run.iter().collect::<String>(), coloured(run[0]))),
+        );
+        Line::from(spans)
+    });
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), strip);
+
+    let mut last = vec![Line::from(LEGEND).dim(), Line::from("q ends it").dim()];
+    last.extend(watched.remarks.iter().map(|remark| Line::from(remark.clone()).yellow()));
+    frame.render_widget(Paragraph::new(last), foot);
+}
+
+/// As in the strips of a pool's trace.
+fn coloured(letter: char) -> Style {
+    match letter {
+        'S' => Style::new().green(),
+        'R' => Style::new().red(),
+        '!' => Style::new().red().bold(),
+        _ => Style::new().dim(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::told::sample;
+    use super::*;
+
+    #[test]
+    fn a_screen_of_any_size_shows_what_there_is_room_for() {
+        let watched = sample();
+        for (width, height) in [(1, 1), (20, 5), (80, 24), (200, 60), (300, 3)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| draw(frame, &watched, "12 reads")).unwrap();
+            let text = terminal.backend().to_string();
+            let shows = |what: &str| text.contains(what);
+            assert!(width < 80 || height < 4 || shows("12 reads") && shows("orders.0"), "{text}");
+            assert!(
+                height < 60 || shows("RS.!RS.!") && shows("orders.19") && shows("q ends it"),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What PostgreSQL calls its files, as far as a server can be asked.
+//!
+//! Worked example: `/srv/pg/base/16385/16420.1` is the second gigabyte of the relation whose path the server gives as
+//! `base/16385/16420`; the last two parts are enough, and hold in other tablespaces as well.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use postgres::{Client, Config, NoTls, SimpleQueryMessage};
+
+use crate::bad_input;
+
+const DATABASES: &str = "select datname from pg_catalog.pg_database where datallowconn";
+
+const RELATIONS: &str = "select pg_catalog.pg_relation_filepath(c.oid), n.nspname, c.relname \
+    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+    where pg_catalog.pg_relation_filepath(c.oid) is not null";
+
+/// Names by the last two parts of a path.
+#[derive(Debug, Default)]
+pub(super) struct Relations(HashMap<String, String>);
+
+impl Relations {
+    /// Asks all databases of the server at `dsn`.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput): it cannot be reached.
+    pub(super) fn ask(dsn: &str) -> anyhow::Result<Relations> {
+        let mut config: Config = match dsn.parse() {
+            Ok(config) => config,
+            Err(error) => {
+                bad_input!("--dsn: {error}; it looks like 'host=/run/postgresql user=postgres'")
+            }
+        };
+        config.application_name("forebay watch").connect_timeout(Duration::from_secs(5));
+        config.options("-c default_transaction_read_only=on -c statement_timeout=30s");
+        if config.get_dbname().is_none() {
+            config.dbname("postgres");
+        }
+        let mut names = HashMap::new();
+        for database in asked(&mut connected(&config)?, DATABASES)? {
+            let [Some(database), ..] = &database[..] else { continue };
+            // One that this role may not enter keeps its numbers.
+            let Ok(mut client) = connected(config.clone().dbname(database)) else { continue };
+            for row in asked(&mut client, RELATIONS)? {
+                let [Some(path), Some(schema), Some(name)] = &row[..] else { continue };
+                let own = ["public", "pg_catalog", "pg_toast"].contains(&schema.as_str());
+                let name = if own { name.clone() } else { format!("{schema}.{name}") };
+                names.insert(tail(path), name);
+            }
+        }
+        Ok(Relations(names))
+    }
+
+    /// What the file at `path` is called, with its fork and its segment of a gigabyte, if these are not the first.
+    pub(super) fn name(&self, path: &Path) -> Option<String> {
+        let tail = tail(&path.to_string_lossy());
+        let (tail, segment) = match tail.rsplit_once('.') {
+            Some((tail, segment)) if segment.parse::<u32>().is_ok() => {
+                (tail, format!(".{segment}"))
+            }
+            _ => (tail.as_str(), String::new()),
+        };
+        let fork = ["_fsm", "_vm", "_init"]
+            .into_iter()
+            .find(|fork| tail.ends_with(fork))
+            .unwrap_or_default();
+        let name = self.0.get(tail.strip_suffix(fork)?)?;
+        Some(format!("{name}{fork}{segment}"))
+    }
+}
+
+/// The last two parts of `path`.
+fn tail(path: &str) -> String {
+    let mut parts: Vec<&str> = path.rsplit('/').take(2).collect();
+    parts.reverse();
+    parts.join("/")
+}
+
+fn connected(config: &Config) -> anyhow::Result<Client> {
+    match config.connect(NoTls) {
+        Ok(client) => Ok(client),
+        Err(error) => {
+            let said =
+                error.as_db_error().map_or_else(|| error.to_string(), |it| it.message().to_owned());
+            bad_input!("--dsn: the server cannot be asked for the names of its files: {said}")
+        }
+    }
+}
+
+fn asked(client: &mut Client, sql: &str) -> anyhow::Result<Vec<Vec<Option<String>>>> {
+    let mut rows = Vec::new();
+    for message in client.simple_query(sql)? {
+        if let SimpleQueryMessage::Row(row) = message {
+            rows.push((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect());
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_name_of_its_relation_and_says_which_part_it_is() {
+        let names = [("base/5/16420", "orders"), ("global/1262", "pg_database")];
+        let names = Relations(names.map(|(path, name)| (tail(path), name.to_owned())).into());
+        for (path, name) in [
+            ("/srv/pg/base/5/16420", Some("orders")),
+            ("/srv/pg/base/5/16420.2", Some("orders.2")),
+            ("/srv/pg/base/5/16420_vm", Some("orders_vm")),
+            ("/mnt/fast/PG_15_202209061/5/16420_fsm.1", Some("orders_fsm.1")),
+            ("/srv/pg/global/1262", Some("pg_database")),
+            ("/srv/pg/base/5/16421", None),
+            ("/srv/pg/base/6/16420", None),
+            ("/srv/pg/pg_wal/000000010000000000000001", None),
+            ("16420", None),
+        ] {
+            assert_eq!(names.name(Path::new(path)).as_deref(), name, "{path}");
+        }
+    }
+}

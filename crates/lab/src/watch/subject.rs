@@ -1,0 +1,227 @@
+//! Whom to watch: a command that is started for it, a process, or a service, each with all that it starts.
+//!
+//! The kernel follows a tree by itself once it has the tasks that are there. A command is started by a thread that
+//! is followed, so that nothing of it is missed; the thread ends, and is followed no more.
+//!
+//! Concurrency: what a command prints while the live view has the terminal is read by a thread, which ends with it.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::tracer::Tracer;
+use crate::bad_input;
+use crate::cli::WatchArgs;
+
+/// How much of what a command prints is kept while the live view has the terminal.
+const PRINTED_MOST: usize = 64 << 10;
+
+/// How long a command may take to end after it was asked to.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// Where control groups are.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) enum Subject {
+    Command {
+        child: Child,
+        printed: Vec<JoinHandle<Vec<u8>>>,
+        /// The task of ours that has started it.
+        starter: u32,
+    },
+    Process(u32),
+    /// The directory of its control group.
+    Service(PathBuf),
+}
+
+impl Subject {
+    /// Finds or starts it, and has `tracer` follow it. `live`: the terminal is ours.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput): there is no such process, service or command.
+    pub(super) fn begin(args: &WatchArgs, tracer: &Tracer, live: bool) -> anyhow::Result<Subject> {
+        if let Some(pid) = args.pid {
+            if !Path::new(&format!("/proc/{pid}")).exists() {
+                bad_input!("there is no process {pid}");
+            }
+            follow(tracer, || vec![pid])?;
+            return Ok(Subject::Process(pid));
+        }
+        if let Some(name) = &args.service {
+            let unit = if name.contains('.') { name.clone() } else { format!("{name}.service") };
+            let Some(group) = group(Path::new(GROUPS), &unit) else {
+                bad_input!(
+                    "there is no service {unit} with processes under {GROUPS}; `systemctl status {name}` says more, \
+                     and --pid takes its main process"
+                );
+            };
+            follow(tracer, || processes_of(&group))?;
+            return Ok(Subject::Service(group));
+        }
+        start(&args.command, tracer, live)
+    }
+
+    /// A task that is followed and does not belong to it.
+    pub(super) fn starter(&self) -> Option<u32> {
+        if let Subject::Command { starter, .. } = self { Some(*starter) } else { None }
+    }
+
+    /// Whether there is nobody left to watch.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(match self {
+            Subject::Command { child, .. } => child.try_wait()?.is_some(),
+            Subject::Process(pid) => !Path::new(&format!("/proc/{pid}")).exists(),
+            Subject::Service(group) => processes_of(group).is_empty(),
+        })
+    }
+
+    /// Ends a command that was started for this, if it runs. Returns how it ended, and the last that it printed.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn end(self) -> anyhow::Result<(Option<ExitStatus>, Vec<u8>)> {
+        let Subject::Command { mut child, printed, .. } = self else {
+            return Ok((None, Vec::new()));
+        };
+        let begun = Instant::now();
+        let mut asked = None;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            let signal = if begun.elapsed() < ENDING { Signal::TERM } else { Signal::KILL };
+            if asked != Some(signal) {
+                kill_process(Pid::from_child(&child), signal)?;
+                asked = Some(signal);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        // What it has started may go on and keep the pipe: that is not waited for.
+        std::thread::sleep(Duration::from_millis(if printed.is_empty() { 0 } else { 20 }));
+        let ended = printed.into_iter().filter(JoinHandle::is_finished);
+        let last = ended.flat_map(|thread| thread.join().unwrap_or_default()).collect();
+        Ok((Some(status), last))
+    }
+}
+
+/// Starts `words` so that it is followed from its first instruction on.
+fn start(words: &[String], tracer: &Tracer, live: bool) -> anyhow::Result<Subject> {
+    let Some((program, rest)) = words.split_first() else {
+        bad_input!(
+            "whom to watch? --pid P, --service NAME, or a command; forebay watch --help has examples"
+        );
+    };
+    let mut command = Command::new(program);
+    command.args(rest);
+    if live {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    }
+    let spawned = std::thread::scope(|scope| {
+        let starter = scope.spawn(|| -> anyhow::Result<(u32, std::io::Result<Child>)> {
+            let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+            tracer.follow(own)?;
+            Ok((own, command.spawn()))
+        });
+        starter.join().map_err(|_| anyhow::anyhow!("the thread that starts {program} failed"))?
+    });
+    let (starter, mut child) = match spawned? {
+        (_, Err(error))
+            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
+        {
+            bad_input!("{program} cannot be started: {error}")
+        }
+        (starter, child) => {
+            (starter, child.with_context(|| format!("{program} cannot be started"))?)
+        }
+    };
+    let (out, told) = (child.stdout.take(), child.stderr.take());
+    let printed = out.map(kept).into_iter().chain(told.map(kept)).collect();
+    Ok(Subject::Command { child, printed, starter })
+}
+
+/// Reads all of `from`, and keeps the last of it.
+fn kept(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let (mut last, mut buffer) = (VecDeque::new(), [0; 4096]);
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            last.extend(&buffer[..count]);
+            last.drain(..last.len().saturating_sub(PRINTED_MOST));
+        }
+        last.into()
+    })
+}
+
+/// Has `tracer` follow the processes that `roots` names, and all below them. Twice: what was started while the first
+/// list was made is in the second.
+fn follow(tracer: &Tracer, roots: impl Fn() -> Vec<u32>) -> anyhow::Result<()> {
+    for _ in 0..2 {
+        for process in below(&roots()) {
+            for task in numbers(Path::new(&format!("/proc/{process}/task"))) {
+                tracer.follow(task)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The processes `roots` and all that they and theirs have started.
+fn below(roots: &[u32]) -> Vec<u32> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for process in numbers(Path::new("/proc")) {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        // The name before it may have anything in it.
+        let parent = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        if let Some(parent) = parent {
+            children.entry(parent).or_default().push(process);
+        }
+    }
+    let (mut found, mut at) = (roots.to_vec(), 0);
+    while let Some(process) = found.get(at) {
+        found.extend(children.remove(process).unwrap_or_default());
+        at += 1;
+    }
+    found
+}
+
+/// The names in `directory` that are numbers.
+fn numbers(directory: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The control group of `unit` below `directory`, if there are processes in it.
+fn group(directory: &Path, unit: &str) -> Option<PathBuf> {
+    let own = directory.join(unit);
+    if !processes_of(&own).is_empty() {
+        return Some(own);
+    }
+    let entries = fs::read_dir(directory).ok()?.flatten();
+    let mut directories = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
+    directories.find_map(|entry| group(&entry.path(), unit))
+}
+
+/// The processes of a control group and of those in it.
+fn processes_of(group: &Path) -> Vec<u32> {
+    let own = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let mut found: Vec<u32> = own.lines().filter_map(|line| line.parse().ok()).collect();
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|it| it.is_dir()) {
+            found.extend(processes_of(&entry.path()));
+        }
+    }
+    found
+}

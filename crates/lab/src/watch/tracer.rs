@@ -1,0 +1,390 @@
+//! The kernel's events of a process tree, and the requests of all devices, as they come.
+//!
+//! Two instances: one follows the tree, by the kernel's own list of tasks to which it adds what these start; a
+//! request is given to a device by whichever task is at hand, so that another instance takes those of everybody.
+//! A task changes processors, and each processor has a buffer: events are put in order of time, and those that are
+//! newer than the beginning of a round of reading wait for the next.
+//!
+//! Concurrency: one owner.
+//! Failure:     an event that this kernel does not have is missing, and what cannot be told without it is said.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::ops::RangeInclusive;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use rustix::fs::OFlags;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::event::{Call, Event, FileKey, Transfer, What};
+use super::ring::{self, Field, Layout};
+use crate::bad_input;
+use crate::ground::ledger::Undo;
+use crate::ground::tracefs::Tracefs;
+
+/// Of all processors, for one instance, and of one of them: at 50,000 requests a second, 20 MB/s, the least lasts for
+/// 50 ms.
+const BUFFERS_KIB: usize = 256 << 10;
+const BUFFER_KIB: RangeInclusive<usize> = 1024..=8192;
+
+/// Numbers of tasks end before it.
+const NO_TASK: u32 = 1 << 22;
+
+/// System calls, what they are about, and which of their arguments is an offset and which a length.
+const CALLS: [(&str, Call, Option<usize>, Option<usize>); 14] = [
+    ("read", Call::Read, None, Some(2)),
+    ("pread64", Call::Read, Some(3), Some(2)),
+    ("readv", Call::Read, None, None),
+    ("preadv", Call::Read, Some(3), None),
+    ("preadv2", Call::Read, Some(3), None),
+    ("write", Call::Write, None, Some(2)),
+    ("pwrite64", Call::Write, Some(3), Some(2)),
+    ("writev", Call::Write, None, None),
+    ("pwritev", Call::Write, Some(3), None),
+    ("pwritev2", Call::Write, Some(3), None),
+    ("fsync", Call::Sync, None, None),
+    ("fdatasync", Call::Sync, None, None),
+    ("fadvise64", Call::Advise, Some(1), Some(2)),
+    ("readahead", Call::Advise, Some(1), Some(2)),
+];
+
+/// Those after which a descriptor is another file's, and the argument that it is.
+const CLOSING: [(&str, usize); 3] = [("close", 0), ("dup2", 1), ("dup3", 1)];
+
+/// Other events of the tree, and what cannot be told without them.
+const OF_TREE: [(&str, Option<&str>); 7] = [
+    ("filemap/mm_filemap_get_pages", Some("reads by io_uring, and those that name no offset")),
+    ("filemap/mm_filemap_add_to_page_cache", Some("what the kernel reads ahead")),
+    ("filemap/mm_filemap_fault", Some("reads of mapped files")),
+    ("iomap/iomap_dio_rw_begin", Some("where direct reads begin that name no offset")),
+    ("sched/sched_switch", Some("waits")),
+    ("block/block_bio_queue", Some("whose request it is that a device gets")),
+    ("sched/sched_process_exec", None),
+];
+
+const OF_DEVICES: [&str; 2] = ["block/block_rq_issue", "block/block_rq_requeue"];
+
+/// How the records of one kind become an [`Event`].
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Enter { call: Call, descriptor: Field, offset: Option<Field>, bytes: Option<Field> },
+    Exit { result: Field },
+    Closed { descriptor: Field },
+    Exec,
+    Asked { file: [Field; 2], first: Field, last: Field },
+    Added { file: [Field; 2], first: Field, order: Option<Field> },
+    Fault { file: [Field; 2], page: Field },
+    Direct { file: [Field; 2], offset: Field },
+    Slept,
+    Submit(Request),
+    Issue(Request),
+    Requeue(Request),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    device: Field,
+    sector: Field,
+    sectors: Field,
+    letters: Field,
+}
+
+impl Request {
+    fn of(self, record: &[u8]) -> (u32, u64, u64, Transfer) {
+        let number = |field: Field| field.of(record);
+        let transfer = Transfer::parse(self.letters.bytes_of(record));
+        (number(self.device) as u32, number(self.sector), number(self.sectors), transfer)
+    }
+}
+
+/// An instance, open. The pipes close before it is removed, since the fields are dropped in order.
+#[derive(Debug)]
+struct Instance {
+    pipes: Vec<File>,
+    path: PathBuf,
+    undo: Undo,
+}
+
+/// Events, from when it is started until it is dropped.
+#[derive(Debug)]
+pub(super) struct Tracer {
+    tree: Instance,
+    devices: Instance,
+    /// The instances' paths may lead through it.
+    _tracefs: Tracefs,
+    /// By the number that its records begin with.
+    kinds: Vec<Option<Kind>>,
+    /// Bytes before the first event of a page, and all of a page.
+    head_bytes: usize,
+    page: Vec<u8>,
+    /// What came, in no order.
+    waiting: Vec<Event>,
+    /// Rounds in which the kernel said that it dropped events.
+    pub(super) dropped: u64,
+    /// What cannot be told, as this kernel lacks the event for it.
+    pub(super) lacking: Vec<&'static str>,
+}
+
+impl Tracer {
+    /// Makes the instances and lets the kernel collect; of a tree that is still empty.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput): this user may not trace, or this kernel lacks the events.
+    pub(super) fn start() -> anyhow::Result<Tracer> {
+        let tracefs = Tracefs::open()?;
+        let [tree, devices] = ["tree", "devices"].map(|purpose| Instance::new(&tracefs, purpose));
+        let (tree, devices) = (tree?, devices?);
+        tree.set("options/event-fork", "1")?;
+        // Nobody yet, but not everybody, as an empty list would mean.
+        tree.set("set_event_pid", &NO_TASK.to_string())?;
+        // It comes in one piece or not at all.
+        let mut header = vec![0; 4096];
+        let count = File::open(tree.path.join("events/header_page"))?.read(&mut header)?;
+        let data = Layout::parse(&String::from_utf8_lossy(&header[..count]))
+            .field("data")
+            .context("unknown form of trace pages")?;
+        let mut tracer = Tracer {
+            tree,
+            devices,
+            _tracefs: tracefs,
+            kinds: Vec::new(),
+            head_bytes: data.offset,
+            page: vec![0; data.offset + data.bytes],
+            waiting: Vec::new(),
+            dropped: 0,
+            lacking: Vec::new(),
+        };
+        tracer.enable()?;
+        Ok(tracer)
+    }
+
+    fn enable(&mut self) -> anyhow::Result<()> {
+        let mut calls = 0;
+        for (name, call, offset, bytes) in CALLS {
+            let Some(layout) = self.tree.layout(&format!("syscalls/sys_enter_{name}")) else {
+                continue;
+            };
+            let argument = |index: Option<usize>| index.and_then(|index| layout.argument(index));
+            let Some(descriptor) = layout.argument(0) else { continue };
+            let (offset, bytes) = (argument(offset), argument(bytes));
+            self.add(layout.id, Kind::Enter { call, descriptor, offset, bytes });
+            let exit = self.tree.layout(&format!("syscalls/sys_exit_{name}"));
+            let Some((exit, result)) = exit.and_then(|it| Some((it.id, it.field("ret")?))) else {
+                continue;
+            };
+            self.add(exit, Kind::Exit { result });
+            self.tree.set(&format!("events/syscalls/sys_enter_{name}/enable"), "1")?;
+            self.tree.set(&format!("events/syscalls/sys_exit_{name}/enable"), "1")?;
+            calls += 1;
+        }
+        for (name, argument) in CLOSING {
+            let event = format!("syscalls/sys_enter_{name}");
+            let Some(layout) = self.tree.layout(&event) else { continue };
+            let Some(descriptor) = layout.argument(argument) else { continue };
+            self.add(layout.id, Kind::Closed { descriptor });
+            self.tree.set(&format!("events/{event}/enable"), "1")?;
+        }
+        if calls == 0 {
+            self.lacking.push("waits, writes, syncs");
+        }
+        for (event, lacking) in OF_TREE {
+            let Some(layout) = self.tree.layout(event) else {
+                self.lacking.extend(lacking);
+                continue;
+            };
+            let Some(kind) = kind(event, &layout) else { continue };
+            self.add(layout.id, kind);
+            if matches!(kind, Kind::Slept) {
+                // Uninterruptible: for a device, or for a lock that somebody holds meanwhile.
+                self.tree.set("events/sched/sched_switch/filter", "prev_state & 2")?;
+            }
+            self.tree.set(&format!("events/{event}/enable"), "1")?;
+        }
+        for event in OF_DEVICES {
+            let layout = self.devices.layout(event);
+            let Some((id, kind)) = layout.and_then(|it| Some((it.id, kind(event, &it)?))) else {
+                bad_input!(
+                    "this kernel has no trace event {event}: it was built without block tracing"
+                );
+            };
+            self.add(id, kind);
+            self.devices.set(&format!("events/{event}/enable"), "1")?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, id: u16, kind: Kind) {
+        let id = usize::from(id);
+        self.kinds.resize(self.kinds.len().max(id + 1), None);
+        self.kinds[id] = Some(kind);
+    }
+
+    /// Follows the task `id`, and all that it starts from now on.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn follow(&self, id: u32) -> anyhow::Result<()> {
+        let path = self.tree.path.join("set_event_pid");
+        let mut file = OpenOptions::new().append(true).open(path)?;
+        file.write_all(format!("{id}\n").as_bytes()).context("a task cannot be followed")
+    }
+
+    /// Hands on what happened until now, in order of time.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn take(&mut self, each: impl FnMut(Event)) -> anyhow::Result<()> {
+        let now = clock_gettime(ClockId::Monotonic);
+        let horizon_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        let Tracer { tree, devices, kinds, head_bytes, page, waiting, dropped, .. } = self;
+        for pipe in tree.pipes.iter_mut().chain(&mut devices.pipes) {
+            loop {
+                let count = match pipe.read(page) {
+                    Ok(0) => break,
+                    Ok(count) => count,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(error).context("trace events cannot be read"),
+                };
+                let missed = ring::read(&page[..count], *head_bytes, |at_ns, record| {
+                    waiting.extend(event(kinds, at_ns, record));
+                });
+                *dropped += u64::from(missed);
+                // Those of a busy machine could keep this going for ever.
+                if waiting.last().is_some_and(|event| event.at_ns > horizon_ns) {
+                    break;
+                }
+            }
+        }
+        // Mostly runs that are in order, which this sort makes use of.
+        waiting.sort_by_key(|event| event.at_ns);
+        let ready = waiting.partition_point(|event| event.at_ns <= horizon_ns);
+        waiting.drain(..ready).for_each(each);
+        Ok(())
+    }
+
+    /// Ends collecting, and removes the instances.
+    ///
+    /// # Errors
+    /// They could not be removed; what to do by hand.
+    pub(super) fn stop(self) -> anyhow::Result<()> {
+        for Instance { pipes, undo, .. } in [self.tree, self.devices] {
+            drop(pipes);
+            undo.undo()?;
+        }
+        Ok(())
+    }
+}
+
+impl Instance {
+    fn new(tracefs: &Tracefs, purpose: &str) -> anyhow::Result<Instance> {
+        let (undo, path) = tracefs.instance(purpose)?;
+        let mut instance = Instance { pipes: Vec::new(), path, undo };
+        instance.set("trace_clock", "mono")?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let each_kib = (BUFFERS_KIB / processors).clamp(*BUFFER_KIB.start(), *BUFFER_KIB.end());
+        instance.set("buffer_size_kb", &each_kib.to_string())?;
+        for entry in fs::read_dir(instance.path.join("per_cpu"))? {
+            let path = entry?.path().join("trace_pipe_raw");
+            let flags = OFlags::NONBLOCK.bits() as i32;
+            let pipe = OpenOptions::new().read(true).custom_flags(flags).open(&path);
+            instance.pipes.push(pipe.with_context(|| format!("cannot open {}", path.display()))?);
+        }
+        Ok(instance)
+    }
+
+    fn set(&self, file: &str, value: &str) -> anyhow::Result<()> {
+        let path = self.path.join(file);
+        fs::write(&path, value)
+            .with_context(|| format!("cannot write {value} to {}", path.display()))
+    }
+
+    /// Of an event, if this kernel has it.
+    fn layout(&self, event: &str) -> Option<Layout> {
+        let text =
+            fs::read_to_string(Path::join(&self.path, format!("events/{event}/format"))).ok()?;
+        Some(Layout::parse(&text))
+    }
+}
+
+/// What the event of this name says; `None` where the kernel calls its fields something else.
+fn kind(event: &str, layout: &Layout) -> Option<Kind> {
+    let field = |name: &str| layout.field(name);
+    let file = || Some([field("s_dev")?, field("i_ino")?]);
+    let request = || {
+        let [device, sector, sectors] = ["dev", "sector", "nr_sector"].map(field);
+        Some(Request {
+            device: device?,
+            sector: sector?,
+            sectors: sectors?,
+            letters: field("rwbs")?,
+        })
+    };
+    Some(match event {
+        "filemap/mm_filemap_get_pages" => {
+            Kind::Asked { file: file()?, first: field("index")?, last: field("last_index")? }
+        }
+        "filemap/mm_filemap_add_to_page_cache" => {
+            Kind::Added { file: file()?, first: field("index")?, order: field("order") }
+        }
+        "filemap/mm_filemap_fault" => Kind::Fault { file: file()?, page: field("index")? },
+        "iomap/iomap_dio_rw_begin" => {
+            Kind::Direct { file: [field("dev")?, field("ino")?], offset: field("pos")? }
+        }
+        "sched/sched_switch" => Kind::Slept,
+        "sched/sched_process_exec" => Kind::Exec,
+        "block/block_bio_queue" => Kind::Submit(request()?),
+        "block/block_rq_issue" => Kind::Issue(request()?),
+        "block/block_rq_requeue" => Kind::Requeue(request()?),
+        _ => return None,
+    })
+}
+
+/// The event that a record is.
+fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
+    const ID: Field = Field { offset: 0, bytes: 2 };
+    const TASK: Field = Field { offset: 4, bytes: 4 };
+    let number = |field: Field| field.of(record);
+    let key = |[device, inode]: [Field; 2]| FileKey {
+        device: number(device) as u32,
+        inode: number(inode),
+    };
+    let what = match (*kinds.get(number(ID) as usize)?)? {
+        Kind::Enter { call, descriptor, offset, bytes } => What::Enter {
+            call,
+            descriptor: number(descriptor) as i32,
+            file: None,
+            // preadv2 takes -1 for where the file stands.
+            offset: offset.map(number).filter(|&offset| offset as i64 >= 0),
+            bytes: bytes.map_or(0, number),
+        },
+        Kind::Exit { result } => What::Exit { result: number(result) as i64 },
+        Kind::Closed { descriptor } => What::Closed { descriptor: number(descriptor) as i32 },
+        Kind::Exec => What::Exec,
+        Kind::Asked { file, first, last } => {
+            What::Asked { file: key(file), first: number(first), last: number(last) }
+        }
+        Kind::Added { file, first, order } => {
+            let order = order.map_or(0, number).min(20);
+            What::Added { file: key(file), first: number(first), pages: 1 << order }
+        }
+        Kind::Fault { file, page } => What::Fault { file: key(file), page: number(page) },
+        Kind::Direct { file, offset } => What::Direct { file: key(file), offset: number(offset) },
+        Kind::Slept => What::Slept,
+        Kind::Submit(request) => {
+            let (device, sector, sectors, transfer) = request.of(record);
+            What::Submit { device, sector, sectors, transfer }
+        }
+        Kind::Issue(request) => {
+            let (device, sector, sectors, transfer) = request.of(record);
+            What::Issue { device, sector, sectors, transfer }
+        }
+        Kind::Requeue(request) => {
+            let (device, _, sectors, transfer) = request.of(record);
+            What::Requeue { device, sectors, transfer }
+        }
+    };
+    Some(Event { at_ns, task: number(TASK) as u32, what })
+}

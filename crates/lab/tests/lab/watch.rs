@@ -1,0 +1,272 @@
+//! `forebay watch`: its counts beside the device's own, and nothing left of it however it ends.
+//!
+//! It takes root and a kernel with trace events; elsewhere the tests say `skipped`, and that is counted.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use forebay_lab::ground::filesystem::Filesystem;
+use forebay_lab::ground::ledger::STATE_DIRECTORY;
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::command::{assert_ends_with, forebay, has_ended, spawned, under_way, wait_until};
+use crate::ground::{Grounds, lacking, skipped};
+
+/// A scratch directory with the kernel's tracing directory in it, or a skip that is counted.
+fn traced(test: &str) -> Option<(Grounds, PathBuf)> {
+    let scratch = Grounds::new();
+    let tracing = scratch.path().join("tracing");
+    std::fs::create_dir(&tracing).unwrap();
+    let mounted = mount("tracefs", &tracing, "tracefs", MountFlags::empty(), None);
+    let reason = match mounted {
+        Err(error) => format!("no tracefs: {error}"),
+        Ok(()) if !tracing.join("events/block/block_rq_issue").exists() => {
+            "no trace events of block devices".to_owned()
+        }
+        Ok(()) => return Some((scratch, tracing)),
+    };
+    skipped(test, &reason);
+    None
+}
+
+/// `forebay watch ARGS` with its ledger in `directory`.
+fn watch(directory: &Path, args: &[&str]) -> Command {
+    let mut command = forebay(directory, &[&["watch"], args].concat());
+    command.env(STATE_DIRECTORY, directory.join("state"));
+    command
+}
+
+/// The trace instances of the process.
+fn instances(tracing: &Path, pid: u32) -> Vec<String> {
+    let names = std::fs::read_dir(tracing.join("instances")).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with(&format!("forebay-{pid}-"))).collect()
+}
+
+/// `forebay watch ARGS`, when it has begun to watch.
+fn begun(directory: &Path, tracing: &Path, args: &[&str]) -> Child {
+    let child = spawned(&mut watch(directory, args));
+    let last = |name: &String| {
+        tracing.join("instances").join(name).join("events/block/block_rq_issue/enable")
+    };
+    wait_until("the watch to begin", || {
+        let found = instances(tracing, child.id());
+        let is_on = |name| std::fs::read_to_string(last(name)).is_ok_and(|on| on.trim() == "1");
+        has_ended(child.id()) || found.len() == 2 && found.iter().any(is_on)
+    });
+    // Whoever is to be watched is found, or started, after that.
+    std::thread::sleep(Duration::from_millis(300));
+    under_way(child)
+}
+
+#[test]
+fn who_may_not_trace_is_told_and_so_is_who_names_nobody() {
+    let scratch = Grounds::new();
+    let refused = |args: &[&str], expected: &str| {
+        let output = watch(scratch.path(), args).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(expected) && told.lines().count() == 1, "{args:?}: {told}");
+    };
+    if !rustix::process::geteuid().is_root() {
+        return refused(&["true"], "only root may read: start it with sudo");
+    }
+    if traced("who_may_not_trace_is_told_and_so_is_who_names_nobody").is_none() {
+        return;
+    }
+    refused(&[], "whom to watch? --pid P, --service NAME, or a command");
+    refused(&["--pid", "2147483647"], "there is no process 2147483647");
+    refused(&["--service", "no-such-service"], "there is no service no-such-service.service");
+    refused(&["/no/such/program"], "/no/such/program cannot be started");
+    refused(&["--dsn", "host=/no/such/directory", "true"], "the server cannot be asked");
+    refused(&["--json", "/no/such/directory/file", "true"], "there is no directory");
+}
+
+/// A filesystem on a loop device of the test's own: the device's name, and where it is mounted.
+fn filesystem(scratch: &Grounds) -> (String, PathBuf) {
+    let (image, point) = (scratch.path().join("image"), scratch.path().join("mounted"));
+    File::create(&image).unwrap().set_len(256 << 20).unwrap();
+    std::fs::create_dir(&point).unwrap();
+    let run = |program: &str, args: &[&str]| {
+        let output = Command::new(program).args(args).output().unwrap();
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let image = image.to_str().unwrap();
+    let device = run("losetup", &["--find", "--show", "--direct-io=on", image]);
+    run("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", &device]);
+    run(
+        "mount",
+        &[
+            "-o",
+            "noatime,noinit_itable,no_prefetch_block_bitmaps",
+            &device,
+            point.to_str().unwrap(),
+        ],
+    );
+    (device.strip_prefix("/dev/").unwrap().to_owned(), point)
+}
+
+/// What the device has done: requests to read, bytes, requests to write, bytes.
+fn counted_by(device: &str) -> [u64; 4] {
+    let text = std::fs::read_to_string(format!("/sys/block/{device}/stat")).unwrap();
+    let numbers: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    [numbers[0], numbers[2] * 512, numbers[4], numbers[6] * 512]
+}
+
+/// Whether two counts differ by 2 % at most.
+#[track_caller]
+fn assert_close(seen: &Value, counted: u64, what: &str) {
+    let seen = seen.as_f64().unwrap();
+    let counted = counted as f64;
+    assert!((seen - counted).abs() <= 0.02 * counted, "{what}: {seen} seen, {counted} counted");
+}
+
+#[test]
+fn counts_are_those_of_the_block_device() {
+    const TEST: &str = "counts_are_those_of_the_block_device";
+    if let Some(reason) = lacking(Filesystem::Ext4) {
+        return skipped(TEST, &reason);
+    }
+    let Some((scratch, _tracing)) = traced(TEST) else { return };
+    let (device, point) = filesystem(&scratch);
+    let file = point.join("file");
+    let bytes: Vec<u8> = (0..64u32 << 20).map(|at| (at >> 9) as u8).collect();
+    std::fs::write(&file, &bytes).unwrap();
+    let random = "at=7; for i in $(seq 300); do at=$(( (at * 5 + 3) % 8192 )); \
+                  dd if=file of=/dev/null bs=8k count=1 skip=$at iflag=FLAGS 2>/dev/null; done";
+    let cases = [
+        ("sequential", ("cat file > /dev/null".to_owned(), 64 << 20, ".")),
+        (
+            "direct",
+            ("dd if=file of=/dev/null bs=64k iflag=direct 2>/dev/null".to_owned(), 64 << 20, "S"),
+        ),
+        (
+            "random",
+            (
+                random.replace("FLAGS", "skip_bytes").replace("skip=$at", "skip=$((at*8192))"),
+                300 * 8192,
+                "R",
+            ),
+        ),
+        ("random, direct", (random.replace("FLAGS", "direct"), 300 * 8192, "R")),
+        (
+            "written",
+            (
+                "dd if=/dev/zero of=written bs=16k count=1000 oflag=direct conv=fsync 2>/dev/null"
+                    .to_owned(),
+                0,
+                "",
+            ),
+        ),
+    ];
+    for (case, (script, read_bytes, letter)) in cases {
+        Command::new("sync").status().unwrap();
+        rustix::fs::fadvise(File::open(&file).unwrap(), 0, None, rustix::fs::Advice::DontNeed)
+            .unwrap();
+        let before = counted_by(&device);
+        let json = scratch.path().join("watched.json");
+        let mut command =
+            watch(scratch.path(), &["--json", json.to_str().unwrap(), "--", "sh", "-c", &script]);
+        let output = command.current_dir(&point).output().unwrap();
+        assert!(output.status.success(), "{case}: {}", String::from_utf8_lossy(&output.stderr));
+        let after = counted_by(&device);
+        let counted = [0, 1, 2, 3].map(|at| after[at] - before[at]);
+        let watched: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        let remarks = watched["remarks"].as_array().unwrap();
+        assert!(remarks.is_empty(), "{case}: {remarks:?}");
+        let named = |list: &str, field: &str, end: &str| {
+            let list = watched[list].as_array().unwrap();
+            list.iter()
+                .find(|it| it[field].as_str().is_some_and(|name| name.ends_with(end)))
+                .cloned()
+        };
+        let seen = named("devices", "name", &device).unwrap_or_else(|| panic!("{case}: {watched}"));
+        if read_bytes > 0 {
+            assert_close(&seen["read"]["count"], counted[0], &format!("{case}: reads"));
+            assert_close(&seen["read"]["bytes"], counted[1], &format!("{case}: bytes read"));
+            // Nobody else reads there, and what the tree's own are is known file by file.
+            assert_close(
+                &seen["own_read"]["bytes"],
+                counted[1],
+                &format!("{case}: the tree's own"),
+            );
+            // Processes of a millisecond are gone before their file can be looked up.
+            let nameless = format!("inode {} of {device}", std::fs::metadata(&file).unwrap().ino());
+            let file = named("files", "path", "mounted/file")
+                .or_else(|| named("files", "name", &nameless));
+            let file = file.unwrap_or_else(|| panic!("{case}: {watched}"));
+            assert_eq!(file["reads"]["bytes"], read_bytes, "{case}: {file}");
+            assert_close(
+                &file["requests"]["bytes"],
+                counted[1],
+                &format!("{case}: the file's own"),
+            );
+            let strip = file["strip"].as_str().unwrap();
+            assert!(strip.contains(letter), "{case}: {strip}");
+        } else {
+            assert_close(&seen["written"]["count"], counted[2], &format!("{case}: writes"));
+            assert_close(&seen["written"]["bytes"], counted[3], &format!("{case}: bytes written"));
+            let file = named("files", "path", "mounted/written").unwrap();
+            assert_eq!(file["writes"]["bytes"], 16384 * 1000, "{case}: {file}");
+            assert_eq!(file["syncs"], 1, "{case}: {file}");
+            assert!(file["sync_seconds"].as_f64().unwrap() > 0.0, "{case}: {file}");
+        }
+    }
+}
+
+#[test]
+fn ctrl_c_ends_it_with_what_was_seen_and_leaves_neither_instance_nor_command() {
+    let Some((scratch, tracing)) =
+        traced("ctrl_c_ends_it_with_what_was_seen_and_leaves_neither_instance_nor_command")
+    else {
+        return;
+    };
+    let json = scratch.path().join("watched.json");
+    for signal in [Signal::INT, Signal::TERM] {
+        let args = ["--json", json.to_str().unwrap(), "sh", "-c", "echo $$ > pid; exec sleep 1000"];
+        let child = begun(scratch.path(), &tracing, &args);
+        let id = child.id();
+        wait_until("the command", || scratch.path().join("pid").exists());
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_ends_with(0, child, "a watch");
+        assert_eq!(instances(&tracing, id), [""; 0], "{signal:?}");
+        let command: u32 =
+            std::fs::read_to_string(scratch.path().join("pid")).unwrap().trim().parse().unwrap();
+        assert!(has_ended(command), "{signal:?}");
+        std::fs::remove_file(&json).unwrap();
+        std::fs::remove_file(scratch.path().join("pid")).unwrap();
+    }
+}
+
+#[test]
+fn what_a_killed_watch_leaves_goes_with_the_next_start_and_nothing_of_one_that_runs() {
+    const TEST: &str =
+        "what_a_killed_watch_leaves_goes_with_the_next_start_and_nothing_of_one_that_runs";
+    let Some((scratch, tracing)) = traced(TEST) else { return };
+    let own = std::process::id().to_string();
+    let running = begun(scratch.path(), &tracing, &["--pid", &own]);
+    let mut killed = begun(scratch.path(), &tracing, &["--pid", &own]);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(instances(&tracing, killed.id()).len(), 2, "nobody had a chance to remove them");
+    let output = watch(scratch.path(), &["--seconds", "1", "true"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert_eq!(
+        told.matches("was killed; put back: removed the trace instance").count(),
+        2,
+        "{told}"
+    );
+    assert_eq!(instances(&tracing, killed.id()), [""; 0]);
+    assert_eq!(instances(&tracing, running.id()).len(), 2);
+    let id = running.id();
+    kill_process(Pid::from_child(&running), Signal::INT).unwrap();
+    assert_ends_with(0, running, "the other watch");
+    assert_eq!(instances(&tracing, id), [""; 0]);
+}
