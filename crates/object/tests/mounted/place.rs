@@ -13,7 +13,9 @@ use crate::disk::Disk;
 use crate::site::{PAGE, Site};
 
 /// By the path of the tablespace: its store, and its newest mount, which merges and deletes meanwhile.
-static PLACES: Mutex<Option<HashMap<PathBuf, (Arc<InMemory>, Option<Mount>)>>> = Mutex::new(None);
+static PLACES: Mutex<Option<HashMap<PathBuf, Place>>> = Mutex::new(None);
+
+type Place = (Arc<InMemory>, Option<Mount>);
 
 /// The disk, and the tablespaces `main` and `cut` on it.
 pub(crate) fn tablespaces(site: &Site) -> (Arc<Disk>, Tablespace, Tablespace) {

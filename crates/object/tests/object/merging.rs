@@ -1,12 +1,16 @@
 //! Space and writing stay bounded under churn, and readers of old versions read on.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
-use forebay_object::{Error, Options, Takeover};
+use forebay_object::{Bucket, Error, Options, Takeover};
+use tokio::runtime::Builder;
 
 use crate::site::{PAGE, Site, commit, pages, state_in, states};
-use crate::store::Faults;
+use crate::store::{Faults, World};
 
 /// Blocks of the file that is churned: 33 objects' worth.
 const BLOCKS: u32 = 4000;
@@ -72,8 +76,10 @@ fn a_reader_at_an_old_version_reads_to_its_end_while_all_of_it_is_merged_away() 
         let blocks = (0..1000).filter(|_| rng.u32(0..3) == 0);
         commit(&writer, &pages(file, blocks), state).unwrap();
         writer.maintain().unwrap();
-        // The reader refreshes, and holds the old view besides.
-        reader.refresh().unwrap();
+        // The reader refreshes at first, and holds the old view besides; then only its lease is renewed.
+        if state < 6 {
+            reader.refresh().unwrap();
+        }
         site.sleep(Duration::from_secs(10));
         let from = (state as u32 - 2) * 25;
         view.read_pages(&pages(file, from..from + 25), &mut |page, bytes| {
@@ -191,4 +197,70 @@ fn every_read_is_of_one_version() {
             }
         }
     }
+}
+
+/// Readers open, read and close on another thread, at any moment of commits, merging and deleting ([LEA-1]).
+#[test]
+fn readers_that_come_at_any_moment_read_to_their_end() {
+    // Time is real here: two threads take turns at nothing.
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    let runtime = Arc::new(runtime.unwrap());
+    let world = World::new(&runtime);
+    let bucket = |seed| {
+        let latency = (Duration::from_millis(1), Duration::from_millis(10));
+        let handle = world.handle(Faults { latency, ..Faults::default() }, seed);
+        let runtime = Some(Arc::clone(&runtime));
+        let options = Options { object_bytes: 64 << 10, runtime, ..Options::default() };
+        Bucket::new(handle, "space", options).unwrap()
+    };
+    let (here, elsewhere) = (bucket(1), bucket(2));
+    here.create(PAGE as u32).unwrap();
+    let writer = here.writer(Takeover::Refuse).unwrap();
+    let file = writer.create_file("table").unwrap();
+    commit(&writer, &pages(file, 0..300), 1).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reads = scope.spawn(|| {
+            let mut reads = 0_u32;
+            while !stop.load(Ordering::SeqCst) {
+                let reader = elsewhere.reader().unwrap();
+                let view = reader.view();
+                let first = states(&view, file, 300).unwrap();
+                assert_eq!(states(&view, file, 300).unwrap(), first);
+                // All of it is put with each commit.
+                assert!(first.iter().all(|it| *it == first[0]), "{first:?}");
+                reads += 1;
+                drop(view);
+                reader.close().unwrap();
+            }
+            reads
+        });
+        for state in 2..150 {
+            commit(&writer, &pages(file, 0..300), state).unwrap();
+            writer.maintain().unwrap();
+            if reads.is_finished() {
+                break;
+            }
+        }
+        stop.store(true, Ordering::SeqCst);
+        let reads = reads.join().unwrap();
+        assert!(reads > 10, "{reads} readers");
+    });
+}
+
+#[test]
+fn a_view_of_the_writers_own_keeps_what_it_needs() {
+    let site = Site::new();
+    let (bucket, _) = site.created(1);
+    let writer = bucket.writer(Takeover::Refuse).unwrap();
+    let file = writer.create_file("table").unwrap();
+    commit(&writer, &pages(file, 0..100), 1).unwrap();
+    let view = writer.view();
+    commit(&writer, &pages(file, 0..100), 2).unwrap();
+    let done = writer.maintain().unwrap();
+    assert_eq!((done.deleted, done.waiting), (0, 1), "[WRT-2]");
+    assert_eq!(states(&view, file, 100).unwrap(), [1; 100]);
+    drop(view);
+    assert_eq!(writer.maintain().unwrap().deleted, 1);
+    assert_eq!(states(&writer.view(), file, 100).unwrap(), [2; 100]);
 }
