@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{BufferPool, CacheMode, Size, StrategyKind, Tablespace};
+use forebay::io::CacheMode;
+use forebay::{BufferPool, Size, StrategyKind, Tablespace};
 use forebay_btree::{Direction, Tree};
 
 const USAGE: &str = "usage: lookups DIR load COUNT | run COUNT [--memory SIZE] [--threads N] [--seconds N] [--buffered]";
