@@ -238,3 +238,35 @@ impl Tree {
         Ok(self.node(&page, ROOT)?.level())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay::BufferPool;
+
+    /// A writer that comes too late has the latch of a leaf that was the one when it looked: what it finds there is
+    /// held against its key, its level, and what the block is now.
+    #[test]
+    fn dsc_2_a_leaf_that_is_no_longer_the_one_for_a_key_is_not_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let builder = BufferPool::builder().frames(64).page_size(4096_u64);
+        let pool = builder.directory(directory.path()).build().unwrap();
+        let tree = Tree::create(&pool, "tree").unwrap();
+        for number in 0..500_u32 {
+            tree.insert(&number.to_be_bytes(), &[7; 64]).unwrap();
+        }
+        let (low, high) = (0_u32.to_be_bytes(), 499_u32.to_be_bytes());
+        let (low, high) = (Goal::Key(&low), Goal::Key(&high));
+        let (leaf, top) = tree.locate(low, 0).unwrap().unwrap();
+        let (other, _) = tree.locate(high, 0).unwrap().unwrap();
+        assert!(leaf != other && top == 1, "{leaf}, {other}, {top}");
+        let page = tree.file().read(leaf).unwrap();
+        assert!(tree.is_the_one(&page, leaf, low, 0));
+        assert!(!tree.is_the_one(&page, leaf, high, 0), "split: the key is in the other one now");
+        assert!(!tree.is_the_one(&page, leaf, low, 1), "freed, and used again in another level");
+        assert!(!tree.is_the_one(&[0; 4096], leaf, low, 0), "freed");
+        let root = tree.file().read(ROOT).unwrap();
+        assert!(!tree.is_the_one(&root, ROOT, low, 0), "the root has grown");
+        assert!(tree.is_the_one(&root, ROOT, low, 2), "a root that is lower is the one");
+    }
+}
