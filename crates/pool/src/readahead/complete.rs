@@ -96,8 +96,14 @@ impl Watch {
 }
 
 impl Landing {
-    /// Takes in what came of the read.
-    pub(crate) fn land(self, done: Completed) {
+    /// Takes in what came of the read, and tells who watches.
+    pub(crate) fn land(mut self, done: Completed) {
+        let bytes = self.take_in(done);
+        self.note(bytes);
+    }
+
+    /// Takes in what came of the read, and calls nobody else's code. Returns how many bytes it brought.
+    pub(super) fn take_in(&mut self, done: Completed) -> u64 {
         let core = &*self.core;
         let page_bytes = core.page_bytes() as u64;
         let bytes = match &done.result {
@@ -112,7 +118,8 @@ impl Landing {
             tracing::debug!(%error, "a read ahead failed; its pages are read one by one");
         }
         let whole = (bytes / page_bytes) as usize;
-        for (place, (piece, lease)) in self.pieces.into_iter().zip(done.leases).enumerate() {
+        let pieces = std::mem::take(&mut self.pieces).into_iter();
+        for (place, (piece, lease)) in pieces.zip(done.leases).enumerate() {
             let Piece::Page(block, load) = piece else {
                 continue;
             };
@@ -125,8 +132,12 @@ impl Landing {
                 listed.land();
             }
         }
+        bytes
+    }
+
+    pub(super) fn note(&self, bytes: u64) {
         if let Some(watch) = &self.watch {
-            watch.note(bytes, core.clock.now().saturating_sub(self.submitted));
+            watch.note(bytes, self.core.clock.now().saturating_sub(self.submitted));
         }
     }
 }

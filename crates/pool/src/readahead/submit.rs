@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_io::{Arena, Kind, Lease, Request, Then};
+use forebay_io::{Arena, Io, Kind, Lease, Request, Then};
 use forebay_lookahead::Run;
 
 use super::complete::{Landing, Piece, Watch};
@@ -186,10 +186,10 @@ impl Ahead<'_> {
             }
             return;
         }
-        for (request, landing) in prepared {
-            let done =
-                self.core.waiting(Wait::Read, || self.file.space.lone.submit(request).wait());
-            landing.land(done);
+        let mut unread = Unread { io: &self.file.space.lone, prepared: prepared.into_iter() };
+        while !unread.prepared.as_slice().is_empty() {
+            let read = self.core.waiting(Wait::Read, || unread.next());
+            read.into_iter().for_each(|(landing, bytes)| landing.note(bytes));
         }
     }
 
@@ -202,6 +202,29 @@ impl Ahead<'_> {
         });
         let (at, file) = (now, self.file.id);
         trace.record(TraceEvent { at, stream, file, first, blocks, action: Action::Request, why });
+    }
+}
+
+/// Requests that this thread carries out, one after the other. A panic of somebody's clock between two of them leaves
+/// none of their pages loading: what is left is read all the same ([DPT-2]).
+struct Unread<'a> {
+    io: &'a Io,
+    prepared: std::vec::IntoIter<Prepared>,
+}
+
+impl Iterator for Unread<'_> {
+    type Item = (Landing, u64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (request, mut landing) = self.prepared.next()?;
+        let bytes = landing.take_in(self.io.submit(request).wait());
+        Some((landing, bytes))
+    }
+}
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        self.for_each(drop);
     }
 }
 

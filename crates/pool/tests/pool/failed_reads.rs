@@ -134,6 +134,31 @@ fn lod_2_a_panic_in_the_middle_of_a_miss_keeps_nobody_from_the_page() {
 }
 
 #[test]
+fn dpt_2_a_panic_while_a_stream_looks_ahead_keeps_nobody_from_its_pages() {
+    let site = Site::new();
+    let clock = Arc::new(Fragile(Instant::now(), AtomicI64::new(0)));
+    let pool = site.builder(64).cleaner(false).clock(Arc::clone(&clock) as Arc<dyn Clock>);
+    let pool = pool.build().unwrap();
+    let mut file = numbered(&pool, "table", 40, 50);
+    for calls in 1.. {
+        file = reopened(&pool, file);
+        clock.1.store(calls, Ordering::SeqCst);
+        let done = catch_unwind(AssertUnwindSafe(|| file.stream(0..40).count()));
+        clock.1.store(0, Ordering::SeqCst);
+        let other = thread::scope(|scope| {
+            scope.spawn(|| (0..40).map(|block| read(&file, block)).sum::<u64>()).join().unwrap()
+        });
+        assert_eq!(other, (50..90).sum(), "[DPT-2] after {calls} looks at the clock");
+        if done.is_ok() {
+            assert!(calls > 2, "a stream looks at the clock {} times", calls - 1);
+            break;
+        }
+    }
+    drop(reopened(&pool, file));
+    assert_eq!(pool.stats().frames_free, pool.stats().frames, "[DPT-2] frames are lost");
+}
+
+#[test]
 fn who_makes_a_page_anew_does_not_mind_that_somebody_elses_read_of_it_fails() {
     let site = Site::new();
     let (pool, disk) = site.rigged(8);

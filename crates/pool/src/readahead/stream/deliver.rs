@@ -22,6 +22,29 @@ use crate::tag::Block;
 
 type Given<'f, D> = Result<Streamed<'f, D>, StreamError<D>>;
 
+/// A pin outside of the window: let go of though a log or a clock of others panics.
+pub(super) struct Held<'f> {
+    handle: &'f PagedFile,
+    frame: FrameIndex,
+}
+
+impl<'f> Held<'f> {
+    pub(super) fn new(handle: &'f PagedFile, frame: FrameIndex) -> Held<'f> {
+        Held { handle, frame }
+    }
+
+    /// The pin is somebody else's now.
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.handle.core().cache.frames.unpin(self.frame);
+    }
+}
+
 impl<'f, I> ReadStream<'f, I>
 where
     I: Iterator<Item: Wanted>,
@@ -39,8 +62,8 @@ where
         self.found += u64::from(hit.is_some());
         self.book_found();
         if let Some(frame) = hit {
-            self.trace_delivery(block, Why::Hit);
             let page = PageRef::latched(handle.core(), handle.file(), frame, block);
+            self.trace_delivery(block, Why::Hit);
             return Ok(Streamed { page, data });
         }
         if !self.looks_ahead() {
@@ -122,7 +145,7 @@ where
         let page = match state {
             State::Pinned { frame, asked } => {
                 self.share.give_back();
-                self.hand_over(block, frame, asked)
+                self.hand_over(block, Held::new(self.handle, frame), asked)
             }
             State::Named | State::Later => self.come_to(block),
         };
@@ -150,18 +173,19 @@ where
     fn hand_over(
         &mut self,
         block: Block,
-        frame: FrameIndex,
+        held: Held<'f>,
         asked: bool,
     ) -> Result<PageRef<'f>, Error> {
         let handle: &'f PagedFile = self.handle;
         let (core, file) = (handle.core(), handle.file());
+        let frame = held.frame;
         let late = !core.cache.frames.get(frame).word().has(VALID);
         if late {
             self.wait_for(frame);
         }
         if !matches!(core.cache.frames.loaded(frame), Loaded::Here) {
             // A combined read that failed, or another's: this page is read by itself.
-            core.cache.frames.unpin(frame);
+            drop(held);
             return self.read_alone(block);
         }
         if !late {
@@ -177,8 +201,11 @@ where
         if self.trace.is_some() {
             self.trace_delivery(block, if late { Why::Late } else { Why::Hit });
         }
-        if !core.cache.frames.deliver(frame, touch(&self.strategy)) {
+        if core.cache.frames.deliver(frame, touch(&self.strategy)) {
+            held.keep();
+        } else {
             core.cache.latch_pinned(&**core, frame, Mode::Shared);
+            held.keep();
             if core.cache.check_here(file, frame).is_err() {
                 // Cut off meanwhile; there may be a new page of that number.
                 core.cache.frames.leave(frame, Mode::Shared);
@@ -225,12 +252,13 @@ where
                 }
                 false => core.counters.hit(self.strategy.kind()),
             }
+            let page = PageRef::latched_at(core, file, it, frame, block);
             self.trace_delivery(block, Why::Hit);
-            return Ok(PageRef::latched_at(core, file, it, frame, block));
+            return Ok(page);
         }
         match self.take_noted(block) {
             Some(noted) if noted.run.blocks > 1 => match self.read_noted(noted, block) {
-                Some(frame) => self.hand_over(block, frame, true),
+                Some(held) => self.hand_over(block, held, true),
                 None => self.read_alone(block),
             },
             _ => self.read_alone(block),
@@ -246,6 +274,7 @@ where
         let asked = Asked { mode, strategy, absent, reader };
         let core = handle.core();
         let frame = core.cache.enter(&**core, handle.file(), block, asked)?;
+        let page = PageRef::latched(handle.core(), handle.file(), frame, block);
         if !took.get().is_zero() {
             self.stats.read_alone += 1;
             self.pace.read += 1;
@@ -263,7 +292,7 @@ where
         if self.trace.is_some() {
             self.trace_delivery(block, Why::Single);
         }
-        Ok(PageRef::latched(handle.core(), handle.file(), frame, block))
+        Ok(page)
     }
 
     fn trace_delivery(&self, first: Block, why: Why) {

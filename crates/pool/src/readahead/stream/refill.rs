@@ -3,12 +3,13 @@
 use forebay_io::Advice;
 use forebay_lookahead::{Course, Limits, Run, Way, cached_batch_max, coalesce};
 
+use super::deliver::Held;
 use super::noted::Noted;
 use super::window::State;
 use super::{Means, Pace, ReadStream, Wanted};
 use crate::api::options::Order;
 use crate::cache::frame::word::{AHEAD, READING, Touch, VALID};
-use crate::cache::frame::{Frame, FrameIndex, NO_FRAME};
+use crate::cache::frame::{Frame, NO_FRAME};
 use crate::observe::stats::Event;
 use crate::observe::trace::{Action, TraceEvent, Why};
 use crate::readahead::{Ahead, Departed};
@@ -31,7 +32,7 @@ pub(super) fn rows_asked(rows: u64) -> u32 {
     u32::try_from(rows.saturating_add(rows / 5 * 3)).unwrap_or(u32::MAX).max(1)
 }
 
-impl<I> ReadStream<'_, I>
+impl<'f, I> ReadStream<'f, I>
 where
     I: Iterator<Item: Wanted>,
 {
@@ -334,9 +335,10 @@ where
 
     /// Reads a run that the kernel has fetched, or is about to, into frames. Gives the frame of
     /// `block`, pinned for the moment until it is handed out; `None` if there was none for it.
-    pub(super) fn read_noted(&mut self, noted: Noted, block: Block) -> Option<FrameIndex> {
+    pub(super) fn read_noted(&mut self, noted: Noted, block: Block) -> Option<Held<'f>> {
         let Noted { run, told } = noted;
-        let core = self.handle.core();
+        let handle = self.handle;
+        let core = handle.core();
         let start = core.clock.now();
         let trace = self.trace.as_ref().filter(|_| !told); // or else the hint stands for it
         let ahead = Ahead {
@@ -357,7 +359,7 @@ where
             let frame = ahead.file.table.lookup(block);
             let tag = ahead.file.tag(block);
             if frame != NO_FRAME && core.cache.frames.pin(frame, tag, Touch::Not) {
-                pinned = Some(frame);
+                pinned = Some(Held::new(handle, frame));
             }
         });
         let took = core.clock.now().saturating_sub(start);
