@@ -8,7 +8,6 @@ use super::*;
 use crate::backend::Kind;
 use crate::file::Interpose;
 use crate::properties::Hint;
-use crate::properties::Preallocate;
 use crate::{Arena, Io, IoOptions, Prefer, Request};
 
 /// Writes down what it is told, and refuses what it is asked to.
@@ -111,7 +110,7 @@ fn reserving_space_and_writeback_are_told() {
     let path = directory.path().join("f");
     let file = volume.open(&path, &OpenOptions::new().create_new(true)).unwrap();
     // Filesystems differ in whether they can; they are asked all the same.
-    let reserved = file.preallocate(0..4096, Preallocate::Extend);
+    let reserved = file.preallocate(0..4096, crate::properties::Preallocate::Extend);
     assert!(matches!(reserved, Ok(()) | Err(Error::Unsupported { .. })), "{reserved:?}");
     file.start_writeback(0..4096).unwrap();
     file.wait_writeback(0..4096).unwrap();
