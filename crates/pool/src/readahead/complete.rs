@@ -10,6 +10,7 @@
 //! Concurrency: runs in the middle of somebody else's wait: it neither submits nor waits.
 //! Source:      the subdivision around latent sector errors is TigerBeetle's.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
@@ -136,8 +137,12 @@ impl Landing {
     }
 
     pub(super) fn note(&self, bytes: u64) {
-        if let Some(watch) = &self.watch {
-            watch.note(bytes, self.core.clock.now().saturating_sub(self.submitted));
-        }
+        let Some(watch) = &self.watch else { return };
+        // A panic would end the thread that carries out the queue's requests.
+        let now = catch_unwind(AssertUnwindSafe(|| self.core.clock.now())).unwrap_or_else(|_| {
+            tracing::error!("the clock panicked; a read ahead counts as one that took no time");
+            self.submitted
+        });
+        watch.note(bytes, now.saturating_sub(self.submitted));
     }
 }
