@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use forebay_postgres_harness::suite::{self, Case, Test, text};
 use forebay_postgres_harness::{Disk, Server, Session};
+use rustix::fs::Advice;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -23,6 +24,7 @@ const TESTS: &[Test] = &[
     ("only_queries_that_read_are_run", only_queries_that_read),
     ("what_helps_is_proved_set_and_taken_back", what_helps),
     ("what_does_not_help_is_not_proposed", what_does_not_help),
+    ("the_planner_changes_where_scans_cross", scans_cross),
     ("what_takes_too_long_with_the_new_setting_is_a_harm", takes_too_long),
     ("an_interrupted_run_leaves_every_setting_as_it_was", interrupted),
     ("taking_back_keeps_what_others_have_set", taking_back),
@@ -134,10 +136,14 @@ impl Site {
         }
     }
 
-    /// Killed while it writes one, before anything is set, it leaves that under another name.
+    /// Killed while it writes one, before anything is set, it leaves that under another name until the next start.
     fn states(&self) -> usize {
+        self.left_in_state().filter(|path| path.extension().is_some()).count()
+    }
+
+    fn left_in_state(&self) -> impl Iterator<Item = PathBuf> {
         let names = fs::read_dir(self.scratch.path().join("state")).into_iter().flatten();
-        names.filter(|it| it.as_ref().is_ok_and(|it| it.path().extension().is_some())).count()
+        names.flatten().map(|entry| entry.path())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -165,6 +171,8 @@ fn bad_input(case: &Case) -> Result<(), String> {
         (&["--rollback"], "nothing is noted"),
         (&["--from", "missing.json", "--apply"], "--from missing.json"),
         (&["--queries", "missing.sql"], "--queries missing.sql"),
+        (&["--dsn", &nowhere, "--from", "missing.json", "--apply"], "--from missing.json"),
+        (&["--dsn", &nowhere, "--queries", "missing.sql"], "--queries missing.sql"),
         (&["--json", "missing/advice.json"], "there is no directory"),
     ] {
         // The last --dsn counts, and clap refuses two: so one of the test's own replaces the site's.
@@ -333,6 +341,63 @@ fn what_does_not_help(case: &Case) -> Result<(), String> {
     site.is_as(&before, "after nothing was proposed")
 }
 
+fn scans_cross(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Steady(100))?;
+    let json = site.path("advice.json");
+    let arguments =
+        ["--json", json.to_str().unwrap(), "--rounds", "3", "--seed", "1", "--drop-caches"];
+    let (printed, _) = site.ends_with(0, &arguments)?;
+    let found = report(&json)?;
+    let crossing = &found["crossings"][0];
+    let share = crossing["share"].as_f64().ok_or(printed)?;
+    let advised = crossing["advised"].as_str().unwrap();
+    site.rows("set enable_bitmapscan = off")?;
+    site.rows("set max_parallel_workers_per_gather = 0")?;
+    let keys = site.rows("select key from rows order by key")?;
+    let range = |from: f64, share: f64| {
+        let key = |at: f64| &keys[(at * keys.len() as f64) as usize];
+        format!(
+            "select count(ctid) from rows where key >= {} and key < {}",
+            key(from),
+            key(from + share)
+        )
+    };
+    // The planner changes there with what is advised, and elsewhere with what is set.
+    let mut plans = |cost: &str, share: f64| -> Result<bool, String> {
+        site.rows(&format!("set random_page_cost = {cost}"))?;
+        let plan = site.rows(&format!("explain {}", range(0.4, share)))?;
+        Ok(plan.iter().any(|line| line.contains("Seq Scan")))
+    };
+    let around = [plans(advised, share / 1.25)?, plans(advised, share * 1.25)?];
+    ensure(around == [false, true], format!("[CST-1] {around:?} {crossing}"))?;
+    let now = crossing["planned_share"].as_f64().unwrap();
+    let around = [plans("4", now / 1.1)?, plans("4", now * 1.1)?];
+    ensure(around == [false, true], format!("{around:?} {crossing}"))?;
+    // And there the scans take as long as each other.
+    let paths = site.rows(
+        "select pg_relation_filepath(it::regclass) from unnest('{rows,rows_key}'::text[]) it",
+    )?;
+    let open = |path| fs::File::open(site.server.data_directory().join(path)).map_err(text);
+    let files = paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let mut ratios = Vec::new();
+    for round in 0..9 {
+        let mut seconds = Vec::new();
+        for off in ["enable_seqscan", "enable_indexscan"] {
+            site.rows(&format!("set {off} = off"))?;
+            for file in &files {
+                rustix::fs::fadvise(file, 0, None, Advice::DontNeed).map_err(text)?;
+            }
+            let clock = Instant::now();
+            site.rows(&range(f64::from(round) * 0.1, share))?;
+            seconds.push(clock.elapsed().as_secs_f64());
+            site.rows(&format!("reset {off}"))?;
+        }
+        ratios.push(seconds[0] / seconds[1]);
+    }
+    ratios.sort_by(f64::total_cmp);
+    ensure((1.0 / 1.3..1.3).contains(&ratios[4]), format!("{ratios:?} {crossing}"))
+}
+
 fn takes_too_long(case: &Case) -> Result<(), String> {
     let mut site = site(case, Disk::Real)?;
     site.set("effective_io_concurrency = 1")?;
@@ -467,6 +532,17 @@ fn interrupted(case: &Case) -> Result<(), String> {
         site.is_as(&before, &when)?;
         ensure(site.states() == 0, format!("{when}: a state is left"))?;
     }
+    // What a kill left that came while a state was written goes with the next start; another server's stays.
+    let state = site.scratch.path().join("state");
+    let id = site.rows("select system_identifier from pg_control_system()")?.remove(0);
+    let port = site.rows("show port")?.remove(0);
+    fs::write(state.join(format!(".advise-{id}-{port}-Ab1")), "{").map_err(text)?;
+    let other = state.join(format!(".advise-{id}-1{port}-Ab1"));
+    fs::write(&other, "{").map_err(text)?;
+    let (_, told) = site.ends_with(2, &["--rollback"])?;
+    ensure(told.contains("nothing is noted"), told)?;
+    let left: Vec<PathBuf> = site.left_in_state().collect();
+    ensure(left == [other], format!("{left:?} is left"))?;
     // Nobody of ours is left on the server.
     let until = Instant::now() + Duration::from_secs(5);
     let left = "select 1 from pg_stat_activity where application_name = 'forebay advise'";

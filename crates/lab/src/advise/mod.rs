@@ -8,6 +8,7 @@
 
 mod apply;
 mod connection;
+mod costs;
 mod disks;
 mod propose;
 mod prove;
@@ -15,6 +16,7 @@ mod query;
 mod server;
 mod told;
 
+use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -45,6 +47,8 @@ struct Findings {
     /// Every comparison of a proof, new with old.
     verdicts: Vec<Verdict>,
     records: Vec<Record>,
+    /// Where scans of a table cross, for each disk where that was measured.
+    crossings: Vec<costs::Crossing>,
     /// The laboratory's reports of the disks.
     disks: Vec<Report>,
     /// What was tried and is not proposed, what was left out, and why.
@@ -87,12 +91,14 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         output::check_file(path)?;
     }
+    let earlier = args.from.as_deref().map(Earlier::read).transpose()?;
+    let queries = args.queries.as_deref().map(query::File::read).transpose()?;
     let config = connection::config(args.dsn.as_deref())?;
     let mut connection = Connection::open(&config)?;
     let server = Server::read(&mut connection, &config, args.data_dir.as_deref())?;
     let identity = server.identity.clone();
     if !args.apply && !args.rollback {
-        return measured(args, &config, connection, server).map(drop);
+        return measured(args, &config, connection, server, queries.as_ref()).map(drop);
     }
     let file = apply::state_file(&identity, args.state.as_deref())?;
     if args.rollback {
@@ -100,9 +106,9 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
         return output::print("What --apply has set is taken back.\n");
     }
     apply::is_free(&file)?;
-    let proposals = match &args.from {
-        Some(path) => earlier(path, &identity)?,
-        None => measured(args, &config, connection, server)?,
+    let proposals = match earlier {
+        Some(earlier) => earlier.of(&identity)?,
+        None => measured(args, &config, connection, server, queries.as_ref())?,
     };
     let changes: Vec<&Advice> = proposals
         .iter()
@@ -124,11 +130,11 @@ fn measured(
     config: &postgres::Config,
     mut connection: Connection,
     server: Server,
+    queries: Option<&query::File>,
 ) -> anyhow::Result<Vec<Proposal>> {
     let (clock, started) = (Instant::now(), SystemTime::now());
     output::print(&told::server(&server, output::look()))?;
-    let queries =
-        args.queries.as_ref().map(|path| query::given(&mut connection, path)).transpose()?;
+    let queries = queries.map(|file| file.checked(&mut connection)).transpose()?;
     let mut disks = disks::of(&server);
     let mut remarks = Vec::new();
     for disk in &mut disks {
@@ -145,6 +151,7 @@ fn measured(
         proposals: found.proposals,
         verdicts: found.verdicts,
         records: found.records,
+        crossings: found.crossings,
         disks: disks.into_iter().filter_map(|disk| disk.report).collect(),
         server,
         remarks,
@@ -159,23 +166,28 @@ fn measured(
     Ok(findings.proposals)
 }
 
-/// The proposals of an earlier run on this server.
-fn earlier(path: &std::path::Path, server: &Identity) -> anyhow::Result<Vec<Proposal>> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => bad_input!("--from {}: {error}", path.display()),
-    };
-    let earlier: Earlier = match serde_json::from_str(&text) {
-        Ok(earlier) => earlier,
-        Err(error) => {
-            bad_input!("--from {}: no file of --json of this command: {error}", path.display())
+impl Earlier {
+    fn read(path: &Path) -> anyhow::Result<Earlier> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => bad_input!("--from {}: {error}", path.display()),
+        };
+        match serde_json::from_str::<Earlier>(&text) {
+            Ok(earlier) if earlier.schema == SCHEMA => Ok(earlier),
+            Ok(_) => {
+                bad_input!("--from {}: it is of another version of this command", path.display())
+            }
+            Err(error) => {
+                bad_input!("--from {}: no file of --json of this command: {error}", path.display())
+            }
         }
-    };
-    if earlier.schema != SCHEMA {
-        bad_input!("--from {}: it is of another version of this command", path.display());
     }
-    if let Some(how) = earlier.server.identity.differs(server) {
-        bad_input!("--from {}: it is of another server: {how}", path.display());
+
+    /// Its proposals, if it ran on `server`.
+    fn of(self, server: &Identity) -> anyhow::Result<Vec<Proposal>> {
+        if let Some(how) = self.server.identity.differs(server) {
+            bad_input!("--from: the advice is of another server: {how}");
+        }
+        Ok(self.proposals)
     }
-    Ok(earlier.proposals)
 }

@@ -9,13 +9,14 @@ use postgres::config::Config;
 
 use super::Proposal;
 use super::connection::{Connection, Refused};
+use super::costs::{self, Crossing};
 use super::disks::{Disk, applies_to};
 use super::prove::{Proof, Site, Value};
 use super::query::{MADE, Query, Shape};
-use super::server::{EFFECTIVE, MAINTENANCE, Server, Table, Tablespace};
+use super::server::{EFFECTIVE, MAINTENANCE, RANDOM, Server, Table, Tablespace};
 use crate::cli::PostgresArgs;
 use crate::progress::Progress;
-use crate::report::{Advice, Record, Verdict};
+use crate::report::{Advice, AppliesTo, Record, Verdict};
 
 /// Values of effective_io_concurrency that are tried besides what is set and what the disk's measurement advises.
 const LADDER: [u32; 3] = [16, 64, 256];
@@ -35,6 +36,7 @@ pub(super) struct Found {
     pub(super) proposals: Vec<Proposal>,
     pub(super) verdicts: Vec<Verdict>,
     pub(super) records: Vec<Record>,
+    pub(super) crossings: Vec<Crossing>,
     pub(super) remarks: Vec<String>,
 }
 
@@ -71,8 +73,11 @@ pub(super) fn all(
             continue;
         }
         concurrency(args, &mut site, disk, &mut queries, &mut found)?;
+        if given.is_none() {
+            page_costs(args, &mut site, disk, &mut found)?;
+        }
         if disk.is_main {
-            extension(args, config, &mut site, &mut queries, &mut found)?;
+            extension(args, config, &mut site, disk, &mut queries, &mut found)?;
         }
     }
     for disk in disks {
@@ -83,20 +88,20 @@ pub(super) fn all(
     Ok(found)
 }
 
-/// The largest tables on `disk` for which the server's setting counts.
-fn tables_of<'s>(server: &'s Server, disk: &Disk) -> Vec<&'s Table> {
+/// The tables on `disk` for which the server's `setting` counts, largest first.
+fn tables_of<'s>(server: &'s Server, disk: &Disk, setting: &str) -> Vec<&'s Table> {
     let is_here = |table: &&Table| {
-        let own = server.tablespace(table.tablespace).and_then(|it| it.own_concurrency.as_ref());
+        let own = server.tablespace(table.tablespace).and_then(|it| it.own.get(setting));
         disk.tablespaces.contains(&table.tablespace) && own.is_none()
     };
-    server.tables.iter().filter(is_here).take(TABLES).collect()
+    server.tables.iter().filter(is_here).collect()
 }
 
 /// Queries of every shape on the largest tables of `disk` that the server plans as they are meant.
 fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
     for tablespace in site.server.tablespaces.iter().filter(|it| disk.tablespaces.contains(&it.oid))
     {
-        if let Some(own) = &tablespace.own_concurrency {
+        if let Some(own) = tablespace.own.get(EFFECTIVE) {
             site.remark(format!(
                 "Tablespace {} has its own {EFFECTIVE} ({own}), which hides the server's: its tables are left out.",
                 tablespace.name
@@ -104,7 +109,7 @@ fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
         }
     }
     let mut queries = Vec::new();
-    for table in tables_of(site.server, disk) {
+    for table in tables_of(site.server, disk, EFFECTIVE).into_iter().take(TABLES) {
         site.tell_if_cached(table);
         if table.index.is_none() {
             site.remark(format!(
@@ -113,8 +118,8 @@ fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
             ));
         }
         for shape in MADE {
-            if let Some(mut query) = Query::made(shape, table)
-                && site.is_planned(&mut query)?
+            if let Some(query) = Query::made(shape, table)
+                && site.is_planned(&query)?
             {
                 queries.push(query);
             }
@@ -181,6 +186,70 @@ fn concurrency(
     Ok(())
 }
 
+/// random_page_cost, from where scans of a table on `disk` cross.
+fn page_costs(
+    args: &PostgresArgs,
+    site: &mut Site<'_>,
+    disk: &Disk,
+    found: &mut Found,
+) -> anyhow::Result<()> {
+    let server = site.server;
+    let Some(setting) = server.setting(RANDOM) else { return Ok(()) };
+    let tables = tables_of(server, disk, RANDOM);
+    let Some(table) = costs::table(site, &tables) else { return Ok(()) };
+    let mut progress = Progress::new(20 + 4 * u64::from(args.rounds));
+    let Some(crossing) = costs::crossing(site, (&disk.name, table), &mut progress)? else {
+        return Ok(());
+    };
+    let told = crossing.evidence(&setting.value);
+    found.crossings.push(crossing.clone());
+    if crossing.is_met() {
+        found
+            .remarks
+            .push(format!("{RANDOM} = {} is right for {}. {told}", setting.value, disk.name));
+        return Ok(());
+    }
+    let values =
+        [&setting.value, &crossing.advised].map(|value| (RANDOM.to_owned(), value.clone()));
+    let change = [&values[0], &values[1]];
+    let mut queries = costs::between(site, table, &crossing, change)?;
+    if !crossing.is_reached() || queries.is_empty() {
+        let why = if queries.is_empty() {
+            "with bitmap scans the planner has the same plans with both"
+        } else {
+            "the planner does not change there with any value"
+        };
+        found.remarks.push(format!(
+            "{RANDOM} = {} is not proposed on {}: {why}. {told}",
+            crossing.advised, disk.name
+        ));
+        return Ok(());
+    }
+    let beside = proposed(found, disk);
+    let proof = site.prove(
+        (AppliesTo::Postgres, &beside),
+        change,
+        (&mut queries, &[Shape::Share]),
+        args.rounds,
+        &mut progress,
+    )?;
+    let Some(mut advice) = kept(proof, &values[1], found) else {
+        found.remarks.push(told);
+        return Ok(());
+    };
+    advice.evidence += &format!(" {told}");
+    found.proposals.extend(placed(&server.tablespaces, disk, overridden(&setting.source), &advice));
+    Ok(())
+}
+
+/// What is proposed for `disk` already, with which all else is tried.
+fn proposed(found: &Found, disk: &Disk) -> Vec<Value> {
+    let is_here =
+        |it: &&Proposal| it.advice.setting == EFFECTIVE && it.tablespace.is_none() && disk.is_main;
+    let proposed = found.proposals.iter().find(is_here);
+    proposed.map(|it| (EFFECTIVE.to_owned(), it.advice.advised.clone())).into_iter().collect()
+}
+
 /// What was proved on `disk`, for the whole server only if that is the main one; else for its tablespaces, but not for
 /// those with a value of their own, whose tables were left out.
 fn placed(
@@ -199,8 +268,9 @@ fn placed(
         return vec![proposal(None, overridden)];
     }
     let why = "it is a tablespace's own setting, which --apply leaves alone";
-    let is_here =
-        |it: &&Tablespace| disk.tablespaces.contains(&it.oid) && it.own_concurrency.is_none();
+    let is_here = |it: &&Tablespace| {
+        disk.tablespaces.contains(&it.oid) && !it.own.contains_key(&advice.setting)
+    };
     let here = tablespaces.iter().filter(is_here);
     here.map(|it| proposal(Some(it.name.clone()), Some(why.to_owned()))).collect()
 }
@@ -210,6 +280,7 @@ fn extension(
     args: &PostgresArgs,
     config: &Config,
     site: &mut Site<'_>,
+    disk: &Disk,
     queries: &mut [Query],
     found: &mut Found,
 ) -> anyhow::Result<()> {
@@ -227,10 +298,7 @@ fn extension(
         Err(error) => return Err(error),
     }
     std::mem::swap(&mut site.connection, &mut connection);
-    let proposed =
-        found.proposals.iter().find(|it| it.advice.setting == EFFECTIVE && it.tablespace.is_none());
-    let beside: Vec<Value> =
-        proposed.map(|it| (EFFECTIVE.to_owned(), it.advice.advised.clone())).into_iter().collect();
+    let beside = proposed(found, disk);
     let change = ["off", "on"].map(|value| ("forebay.enabled".to_owned(), value.to_owned()));
     let mut progress = Progress::new(u64::from(args.rounds) * 2 * queries.len() as u64);
     let [off, on] = &change;
@@ -321,11 +389,12 @@ mod tests {
 
     #[test]
     fn what_is_proved_on_another_disk_is_for_its_tablespaces_without_a_value_of_their_own() {
+        let setting = crate::report::sample::advice()[0].setting.clone();
         let tablespace = |oid, name: &str, own: Option<&str>| Tablespace {
             oid,
             name: name.to_owned(),
             directory: None,
-            own_concurrency: own.map(str::to_owned),
+            own: own.map(|own| (setting.clone(), own.to_owned())).into_iter().collect(),
             storage: None,
         };
         let all = [

@@ -4,6 +4,7 @@
 //!
 //! Source:      PostgreSQL's documentation, "System Views", for pg_settings.source and pg_file_settings.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ use crate::facts::{Host, Storage};
 const SETTINGS: [&str; 12] = [
     EFFECTIVE,
     MAINTENANCE,
-    "random_page_cost",
+    RANDOM,
     "seq_page_cost",
     "shared_buffers",
     "effective_cache_size",
@@ -32,6 +33,7 @@ const SETTINGS: [&str; 12] = [
     "forebay.enabled",
 ];
 pub(super) const EFFECTIVE: &str = "effective_io_concurrency";
+pub(super) const RANDOM: &str = "random_page_cost";
 pub(super) const MAINTENANCE: &str = "maintenance_io_concurrency";
 
 /// Tables smaller than so many blocks tell nothing of a disk.
@@ -145,8 +147,8 @@ pub(super) struct Tablespace {
     pub(super) oid: u32,
     pub(super) name: String,
     pub(super) directory: Option<PathBuf>,
-    /// Its own effective_io_concurrency, which comes before everybody's.
-    pub(super) own_concurrency: Option<String>,
+    /// Settings of its own, which come before everybody's.
+    pub(super) own: BTreeMap<String, String>,
     pub(super) storage: Option<Storage>,
 }
 
@@ -284,9 +286,8 @@ impl Server {
 
     fn look_at_disks(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
         let found = connection.rows(
-            "select oid, quote_ident(spcname), pg_tablespace_location(oid), (select split_part(o, '=', 2) \
-             from unnest(spcoptions) o where o like 'effective_io_concurrency=%') from pg_tablespace \
-             where spcname <> 'pg_global' order by oid",
+            "select oid, quote_ident(spcname), pg_tablespace_location(oid), array_to_string(spcoptions, ' ') \
+             from pg_tablespace where spcname <> 'pg_global' order by oid",
         )?;
         for row in found {
             let directory = row
@@ -308,12 +309,17 @@ impl Server {
                 oid: row.number(0).unwrap_or(0),
                 name: row.text(1).to_owned(),
                 directory,
-                own_concurrency: row.some(3),
+                own: row.text(3).split(' ').filter_map(option).collect(),
                 storage,
             });
         }
         Ok(())
     }
+}
+
+/// A setting of a tablespace, `name=value`.
+fn option(text: &str) -> Option<(String, String)> {
+    text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
 fn is_refusal(error: &anyhow::Error, code: &str) -> bool {
