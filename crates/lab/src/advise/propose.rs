@@ -1,7 +1,8 @@
 //! What is tried on the server, and what comes of it.
 //!
 //! effective_io_concurrency is searched on a ladder to which the disk's measurement adds its own value, for each disk
-//! that has tables, and proved. The extension `forebay`, where it can be loaded, is proved by switching it off
+//! that has tables, and proved; so are, on the main disk, io_combine_limit and the extension's distance_max.
+//! random_page_cost is reckoned by `costs` and proved. The extension `forebay`, where it can be loaded, is proved by switching it off
 //! and on. What no query can show, since no read-only statement uses it or since it needs a restart, is
 //! told with the disk's measurement as its evidence, and stays unproved.
 
@@ -11,6 +12,7 @@ use super::Proposal;
 use super::connection::{Connection, Refused};
 use super::costs::{self, Crossing};
 use super::disks::{Disk, applies_to};
+use super::load::{Load, Suffers};
 use super::prove::{Proof, Site, Value};
 use super::query::{MADE, Query, Shape};
 use super::server::{EFFECTIVE, MAINTENANCE, RANDOM, Server, Table, Tablespace};
@@ -18,14 +20,14 @@ use crate::cli::PostgresArgs;
 use crate::progress::Progress;
 use crate::report::{Advice, AppliesTo, Record, Verdict};
 
-/// Values of effective_io_concurrency that are tried besides what is set and what the disk's measurement advises.
-const LADDER: [u32; 3] = [16, 64, 256];
-
 /// Tables of a disk by which its settings are proved.
 const TABLES: usize = 2;
 
 /// Shapes that use effective_io_concurrency on every version; of somebody's own queries any may.
 const USING_CONCURRENCY: &[Shape] = &[Shape::Bitmap, Shape::Given];
+
+/// Shapes that read several blocks at once, from 17 on.
+const USING_COMBINING: &[Shape] = &[Shape::Sequential, Shape::Bitmap, Shape::Given];
 
 /// Shapes that use the extension.
 const USING_EXTENSION: &[Shape] = &[Shape::IndexRange, Shape::Bitmap, Shape::Join, Shape::Given];
@@ -47,14 +49,16 @@ pub(super) struct Found {
 pub(super) fn all(
     args: &PostgresArgs,
     config: &Config,
-    connection: Connection,
+    mut connection: Connection,
     server: &Server,
     disks: &[Disk],
     given: Option<&[Query]>,
 ) -> anyhow::Result<Found> {
+    let load = Load::before(&mut connection)?;
     let mut site = Site {
         connection,
         server,
+        load,
         statement_timeout: args.statement_timeout,
         drop_caches: args.drop_caches,
         random: fastrand::Rng::with_seed(args.seed),
@@ -62,22 +66,12 @@ pub(super) fn all(
         records: Vec::new(),
     };
     let mut found = Found::default();
-    for disk in disks {
-        let mut queries = match given {
-            // Somebody's own queries read where they read: they are for the whole server's setting.
-            Some(given) if disk.is_main => given.to_vec(),
-            Some(_) => continue,
-            None => made(&mut site, disk)?,
-        };
-        if queries.is_empty() {
-            continue;
-        }
-        concurrency(args, &mut site, disk, &mut queries, &mut found)?;
-        if given.is_none() {
-            page_costs(args, &mut site, disk, &mut found)?;
-        }
-        if disk.is_main {
-            extension(args, config, &mut site, disk, &mut queries, &mut found)?;
+    if let Err(error) = each_disk(args, config, &mut site, disks, given, &mut found) {
+        let Suffers(why) = error.downcast::<Suffers>()?;
+        let told = format!("Nothing more is tried, for the server suffers: {why}");
+        found.remarks.push(format!("{told}."));
+        for proposal in &mut found.proposals {
+            proposal.not_applied.get_or_insert_with(|| told.clone());
         }
     }
     for disk in disks {
@@ -86,6 +80,38 @@ pub(super) fn all(
     found.records = std::mem::take(&mut site.records);
     found.remarks.extend(site.remarks);
     Ok(found)
+}
+
+/// What can be proved on each of `disks`.
+fn each_disk(
+    args: &PostgresArgs,
+    config: &Config,
+    site: &mut Site<'_>,
+    disks: &[Disk],
+    given: Option<&[Query]>,
+    found: &mut Found,
+) -> anyhow::Result<()> {
+    for disk in disks {
+        let mut queries = match given {
+            // Somebody's own queries read where they read: they are for the whole server's setting.
+            Some(given) if disk.is_main => given.to_vec(),
+            Some(_) => continue,
+            None => made(site, disk)?,
+        };
+        if queries.is_empty() {
+            continue;
+        }
+        for ladder in ladders(site.server, disk) {
+            climb(args, site, (disk, &ladder), &mut queries, found)?;
+        }
+        if given.is_none() {
+            page_costs(args, site, disk, found)?;
+        }
+        if disk.is_main {
+            extension(args, config, site, disk, &mut queries, found)?;
+        }
+    }
+    Ok(())
 }
 
 /// The tables on `disk` for which the server's `setting` counts, largest first.
@@ -128,34 +154,54 @@ fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
     Ok(queries)
 }
 
-/// effective_io_concurrency, of the server or of the tablespaces on a disk of their own.
-fn concurrency(
+/// A number that a session may set, and what of it is tried besides what is set and what the disk's measurement advises.
+struct Ladder {
+    setting: &'static str,
+    values: &'static [u32],
+    using: &'static [Shape],
+}
+
+/// Which is tried on `disk`, in this order. A setting that a version does not know is not tried.
+fn ladders(server: &Server, disk: &Disk) -> Vec<Ladder> {
+    let mut ladders =
+        vec![Ladder { setting: EFFECTIVE, values: &[16, 64, 256], using: USING_CONCURRENCY }];
+    if disk.is_main {
+        // In blocks. More than 32 are for 18, where io_max_combine_limit has to be raised first, by a restart.
+        let (setting, values) = ("io_combine_limit", &[4, 16, 32]);
+        ladders.push(Ladder { setting, values, using: USING_COMBINING });
+        let (setting, values) = ("forebay.distance_max", &[64, 256, 1000]);
+        ladders.push(Ladder { setting, values, using: USING_EXTENSION });
+    }
+    ladders.retain(|ladder| server.setting(ladder.setting).is_some());
+    ladders
+}
+
+/// The best of a ladder, for the server or for the tablespaces on a disk of their own.
+fn climb(
     args: &PostgresArgs,
     site: &mut Site<'_>,
-    disk: &Disk,
+    (disk, ladder): (&Disk, &Ladder),
     queries: &mut [Query],
     found: &mut Found,
 ) -> anyhow::Result<()> {
     let server = site.server;
-    let Some(setting) = server.setting(EFFECTIVE) else { return Ok(()) };
-    let mut values: Vec<u32> = LADDER.to_vec();
+    let &Ladder { setting: name, values, using: shapes } = ladder;
+    let Some(setting) = server.setting(name) else { return Ok(()) };
+    let mut values: Vec<u32> = values.to_vec();
     values.extend(setting.value.parse::<u32>());
-    values.extend(disk.advised(server, EFFECTIVE).and_then(|value| value.parse::<u32>().ok()));
+    values.extend(disk.advised(server, name).and_then(|value| value.parse::<u32>().ok()));
     values.sort_unstable();
     values.dedup();
     let values: Vec<String> = values.iter().map(u32::to_string).collect();
-    let is_using = |query: &&Query| USING_CONCURRENCY.contains(&query.shape);
+    let is_using = |query: &&Query| shapes.contains(&query.shape);
     let mut using: Vec<Query> = queries.iter().filter(is_using).cloned().collect();
     if using.is_empty() {
-        site.remark(format!(
-            "{EFFECTIVE} is not tried on {}: no table there has a bitmap scan.",
-            disk.name
-        ));
+        site.remark(format!("{name} is not tried on {}: no query there uses it.", disk.name));
         return Ok(());
     }
     let mut progress =
         Progress::new(u64::from(args.rounds) * 2 * queries.len() as u64 + 12 * using.len() as u64);
-    let best = site.search(EFFECTIVE, &values, &mut using, &mut progress)?;
+    let best = site.search(name, &values, &mut using, &mut progress)?;
     // What the search has read is not read again.
     for query in queries.iter_mut() {
         if let Some(used) = using.iter().find(|used| used.label == query.label) {
@@ -164,22 +210,22 @@ fn concurrency(
     }
     let Some(best) = best else { return Ok(()) };
     if best == setting.value {
-        found.remarks.push(format!(
-            "{EFFECTIVE} = {best} on {} is as good as any that was tried.",
-            disk.name
-        ));
+        found
+            .remarks
+            .push(format!("{name} = {best} on {} is as good as any that was tried.", disk.name));
         return Ok(());
     }
-    let change = [(EFFECTIVE.to_owned(), setting.value.clone()), (EFFECTIVE.to_owned(), best)];
+    let change = [(name.to_owned(), setting.value.clone()), (name.to_owned(), best)];
+    let beside = proposed(found, disk);
     let proof = site.prove(
-        (applies_to(server), &[]),
+        (applies_to(server), &beside),
         [&change[0], &change[1]],
-        (queries, USING_CONCURRENCY),
+        (queries, shapes),
         args.rounds,
         &mut progress,
     )?;
     let Some(mut advice) = kept(proof, &change[1], found) else { return Ok(()) };
-    if let Some(on_disk) = disk.advice(server, EFFECTIVE) {
+    if let Some(on_disk) = disk.advice(server, name) {
         advice.evidence += &format!(" On the disk: {}", on_disk.evidence);
     }
     found.proposals.extend(placed(&server.tablespaces, disk, overridden(&setting.source), &advice));
@@ -353,9 +399,13 @@ fn unproved(server: &Server, disk: &Disk) -> Vec<Proposal> {
     let settings = [
         (MAINTENANCE, "no read-only statement uses it"),
         ("io_workers", "it is not a session's"),
+        ("wal_sync_method", "no read-only statement uses it"),
         ("read_ahead_kb", "it is the disk's"),
     ];
     let proposal = |(name, why): (&str, &str)| {
+        if name == "wal_sync_method" && !server.has_wal_beside_data() {
+            return None;
+        }
         let advice = disk.advice(server, name)?.clone();
         // The laboratory compares with the default, which may not be what is set.
         let current = match server.setting(name) {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -18,7 +19,7 @@ use crate::bad_input;
 use crate::facts::{Host, Storage};
 
 /// Settings that are read: those that may be advised, and those that say what a measurement means.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 20] = [
     EFFECTIVE,
     MAINTENANCE,
     RANDOM,
@@ -29,6 +30,14 @@ const SETTINGS: [&str; 12] = [
     "io_workers",
     "io_combine_limit",
     "huge_pages",
+    "wal_sync_method",
+    "max_wal_size",
+    "wal_segment_size",
+    "checkpoint_timeout",
+    "checkpoint_completion_target",
+    "bgwriter_lru_maxpages",
+    "shared_memory_size_in_huge_pages",
+    "forebay.distance_max",
     "session_preload_libraries",
     "forebay.enabled",
 ];
@@ -261,6 +270,11 @@ impl Server {
             );
         }
         if !server.superuser {
+            let sees = "select pg_has_role('pg_read_all_stats', 'usage')";
+            if !connection.row(sees)?.is_true(0) {
+                let told = "The load is not watched: this role may not see other people's sessions (pg_read_all_stats).";
+                server.missing.push(told.to_owned());
+            }
             let told = "This role is no superuser: --apply may be refused, and tables that it may not read are left out.";
             server.missing.push(told.to_owned());
         }
@@ -282,6 +296,13 @@ impl Server {
     /// The tablespace with that number.
     pub(super) fn tablespace(&self, oid: u32) -> Option<&Tablespace> {
         self.tablespaces.iter().find(|tablespace| tablespace.oid == oid)
+    }
+
+    /// Whether its WAL is on the filesystem of its tables, as far as can be seen.
+    pub(super) fn has_wal_beside_data(&self) -> bool {
+        let directory = self.data_directory.as_ref().filter(|_| self.local);
+        let device = |name: &str| Some(fs::metadata(directory?.join(name)).ok()?.dev());
+        device("pg_wal").is_some_and(|wal| device("base") == Some(wal))
     }
 
     fn look_at_disks(&mut self, connection: &mut Connection) -> anyhow::Result<()> {

@@ -4,8 +4,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
+mod proving;
+
+use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use forebay_postgres_harness::suite::{self, Case, Test, text};
 use forebay_postgres_harness::{Disk, Server, Session};
-use rustix::fs::Advice;
+use proving::{scans_cross, suffers, takes_too_long, what_does_not_help, what_helps};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -25,6 +28,8 @@ const TESTS: &[Test] = &[
     ("what_helps_is_proved_set_and_taken_back", what_helps),
     ("what_does_not_help_is_not_proposed", what_does_not_help),
     ("the_planner_changes_where_scans_cross", scans_cross),
+    ("a_server_that_suffers_is_left", suffers),
+    ("service_and_password_files_are_found", files_of_libpq),
     ("what_takes_too_long_with_the_new_setting_is_a_harm", takes_too_long),
     ("an_interrupted_run_leaves_every_setting_as_it_was", interrupted),
     ("taking_back_keeps_what_others_have_set", taking_back),
@@ -255,180 +260,40 @@ fn only_queries_that_read(case: &Case) -> Result<(), String> {
     site.is_as(&settings, "after queries")
 }
 
-fn report(path: &Path) -> Result<Value, String> {
-    serde_json::from_str(&fs::read_to_string(path).map_err(text)?).map_err(text)
-}
-
-/// What is proposed, by setting.
-fn proposed(report: &Value) -> Vec<(String, String)> {
-    let field = |it: &Value, name: &str| it[name].as_str().unwrap_or("").to_owned();
-    let proposals = report["proposals"].as_array().cloned().unwrap_or_default();
-    proposals.iter().map(|it| (field(it, "setting"), field(it, "advised"))).collect()
+fn files_of_libpq(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.rows("alter role postgres password 'a:b'")?;
+    let data = site.server.data_directory();
+    fs::write(data.join("pg_hba.conf"), "local all all scram-sha-256\n").map_err(text)?;
+    site.reload()?;
+    let socket = data.with_file_name("s");
+    let [service, passwords] = ["services", "passwords"].map(|name| site.path(name));
+    let lines = format!("[here]\nhost={}\nuser=postgres\ndbname=postgres\n", socket.display());
+    fs::write(&service, lines).map_err(text)?;
+    let line = format!("nowhere:*:*:*:no\n{}:5432:postgres:postgres:a\\:b\n", socket.display());
+    fs::write(&passwords, line).map_err(text)?;
+    for (dsn, mode, words) in [
+        ("service=here", 0o600, "nothing is noted"),
+        ("service=here user=somebody", 0o600, "asks for a password"),
+        ("service=here", 0o644, "others than its owner may read it"),
+        ("service=there", 0o600, "there is no service there"),
+    ] {
+        fs::set_permissions(&passwords, Permissions::from_mode(mode)).map_err(text)?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(["advise", "postgres", "--rollback", "--dsn", dsn, "--state"]);
+        command.arg(site.path("state")).env_remove("PGPASSWORD");
+        command.env("PGSERVICEFILE", &service).env("PGPASSFILE", &passwords);
+        let output = command.output().map_err(text)?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        ensure(
+            output.status.code() == Some(2) && told.contains(words),
+            format!("{dsn} {mode:o}: {} {told}", output.status),
+        )?;
+    }
+    Ok(())
 }
 
 const EFFECTIVE: &str = "effective_io_concurrency";
-
-fn what_helps(case: &Case) -> Result<(), String> {
-    // Up to 17 reads that are not hinted for are slow; 18 does not hint for what it reads by itself.
-    if case.installation.major >= 18 {
-        return Ok(());
-    }
-    let mut site = site(case, Disk::Steady(20))?;
-    // One in which nothing is found any more does not keep the others from being compared.
-    for statement in TABLE.replace("rows", "gone").split(";\n").chain(["delete from gone"]) {
-        site.rows(statement)?;
-    }
-    site.set("work_mem = '8MB'")?;
-    site.set("effective_io_concurrency = 0")?;
-    site.set("statement_timeout = '1min'")?;
-    let before = site.settings()?;
-    let json = site.path("advice.json");
-    let json = json.to_str().unwrap();
-    let (printed, _) =
-        site.ends_with(0, &["--json", json, "--rounds", "3", "--seed", "1", "--apply"])?;
-    let found = report(Path::new(json))?;
-    let proposals = proposed(&found);
-    let [(setting, advised)] = &proposals[..] else {
-        return Err(format!("{proposals:?}\n{printed}"));
-    };
-    ensure(
-        setting == EFFECTIVE && ["16", "64", "256"].contains(&&**advised),
-        format!("{proposals:?}"),
-    )?;
-    let gone = "bitmap of public.gone by key is left out: it has found no rows";
-    ensure(printed.replace("\n ", "").contains(gone), printed.clone())?;
-    let paste = format!("ALTER SYSTEM SET effective_io_concurrency = '{advised}';");
-    ensure(
-        printed.contains(&paste) && printed.contains("SELECT pg_reload_conf();"),
-        printed.clone(),
-    )?;
-    let bitmap = found["verdicts"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|it| it["row"].as_str().unwrap().starts_with("bitmap"));
-    let gain = bitmap.and_then(|it| it["low"].as_f64()).unwrap_or(0.0);
-    ensure(gain > 1.2, format!("{found:#}"))?;
-    let records = found["records"].as_array().unwrap();
-    for phase in ["search", "proof"] {
-        let mut of_phase = records.iter().filter(|it| it["cell"]["phase"] == phase);
-        let rounds = of_phase.next().and_then(|it| it["rounds"].as_array()).map_or(0, Vec::len);
-        ensure(rounds >= 3, format!("[PRV-2] {phase}: {rounds} rounds"))?;
-    }
-    let mut fresh = site.server.connect("postgres", &[]).map_err(text)?;
-    let now = fresh.rows("show effective_io_concurrency").map_err(text)?;
-    ensure(now == [advised.clone()], format!("{now:?}"))?;
-    // The second finds the first, before it measures.
-    for arguments in [&["--from", json, "--apply"][..], &["--apply"]] {
-        let (printed, told) = site.ends_with(2, arguments)?;
-        ensure(told.contains("an earlier --apply") && printed.is_empty(), printed + &told)?;
-    }
-    site.ends_with(0, &["--rollback"])?;
-    ensure(site.states() == 0, "a state is left")?;
-    site.is_as(&before, "after --rollback")
-}
-
-fn what_does_not_help(case: &Case) -> Result<(), String> {
-    let mut site = site(case, Disk::Real)?;
-    site.set("effective_io_concurrency = 64")?;
-    let before = site.settings()?;
-    let json = site.path("advice.json");
-    let (printed, _) =
-        site.ends_with(0, &["--json", json.to_str().unwrap(), "--rounds", "3", "--apply"])?;
-    let proposals = proposed(&report(&json)?);
-    ensure(proposals.is_empty(), format!("{proposals:?}\n{printed}"))?;
-    ensure(printed.contains("Nothing is set") && printed.contains("--yes"), printed)?;
-    site.is_as(&before, "after nothing was proposed")
-}
-
-fn scans_cross(case: &Case) -> Result<(), String> {
-    let mut site = site(case, Disk::Steady(100))?;
-    let json = site.path("advice.json");
-    let arguments =
-        ["--json", json.to_str().unwrap(), "--rounds", "3", "--seed", "1", "--drop-caches"];
-    let (printed, _) = site.ends_with(0, &arguments)?;
-    let found = report(&json)?;
-    let crossing = &found["crossings"][0];
-    let share = crossing["share"].as_f64().ok_or(printed)?;
-    let advised = crossing["advised"].as_str().unwrap();
-    site.rows("set enable_bitmapscan = off")?;
-    site.rows("set max_parallel_workers_per_gather = 0")?;
-    let keys = site.rows("select key from rows order by key")?;
-    let range = |from: f64, share: f64| {
-        let key = |at: f64| &keys[(at * keys.len() as f64) as usize];
-        format!(
-            "select count(ctid) from rows where key >= {} and key < {}",
-            key(from),
-            key(from + share)
-        )
-    };
-    // The planner changes there with what is advised, and elsewhere with what is set.
-    let mut plans = |cost: &str, share: f64| -> Result<bool, String> {
-        site.rows(&format!("set random_page_cost = {cost}"))?;
-        let plan = site.rows(&format!("explain {}", range(0.4, share)))?;
-        Ok(plan.iter().any(|line| line.contains("Seq Scan")))
-    };
-    let around = [plans(advised, share / 1.25)?, plans(advised, share * 1.25)?];
-    ensure(around == [false, true], format!("[CST-1] {around:?} {crossing}"))?;
-    let now = crossing["planned_share"].as_f64().unwrap();
-    let around = [plans("4", now / 1.1)?, plans("4", now * 1.1)?];
-    ensure(around == [false, true], format!("{around:?} {crossing}"))?;
-    // And there the scans take as long as each other.
-    let paths = site.rows(
-        "select pg_relation_filepath(it::regclass) from unnest('{rows,rows_key}'::text[]) it",
-    )?;
-    let open = |path| fs::File::open(site.server.data_directory().join(path)).map_err(text);
-    let files = paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let mut ratios = Vec::new();
-    for round in 0..9 {
-        let mut seconds = Vec::new();
-        for off in ["enable_seqscan", "enable_indexscan"] {
-            site.rows(&format!("set {off} = off"))?;
-            for file in &files {
-                rustix::fs::fadvise(file, 0, None, Advice::DontNeed).map_err(text)?;
-            }
-            let clock = Instant::now();
-            site.rows(&range(f64::from(round) * 0.1, share))?;
-            seconds.push(clock.elapsed().as_secs_f64());
-            site.rows(&format!("reset {off}"))?;
-        }
-        ratios.push(seconds[0] / seconds[1]);
-    }
-    ratios.sort_by(f64::total_cmp);
-    ensure((1.0 / 1.3..1.3).contains(&ratios[4]), format!("{ratios:?} {crossing}"))
-}
-
-fn takes_too_long(case: &Case) -> Result<(), String> {
-    let mut site = site(case, Disk::Real)?;
-    site.set("effective_io_concurrency = 1")?;
-    let queries = site.path("queries.sql");
-    let pause = |old: &str, new: &str| {
-        format!(
-            "select pg_sleep(case current_setting('{EFFECTIVE}') when '1' then {old} else {new} end);\n"
-        )
-    };
-    let json = site.path("advice.json");
-    let arguments = [
-        "--queries",
-        queries.to_str().unwrap(),
-        "--json",
-        json.to_str().unwrap(),
-        "--rounds",
-        "3",
-        "--statement-timeout",
-        "400ms",
-    ];
-    // What gains is proposed, but not if it keeps another one from its end.
-    fs::write(&queries, pause("0.05", "0.01")).map_err(text)?;
-    let (printed, _) = site.ends_with(0, &arguments)?;
-    ensure(proposed(&report(&json)?).len() == 1, printed)?;
-    fs::write(&queries, pause("0.05", "0.01") + &pause("0.01", "9")).map_err(text)?;
-    let (printed, _) = site.ends_with(0, &arguments)?;
-    let found = report(&json)?;
-    let misses = found["verdicts"].as_array().unwrap().iter().any(|it| it["verdict"] == "misses");
-    ensure(misses && proposed(&found).is_empty(), format!("[PRV-3] {printed}"))?;
-    ensure(printed.contains("line 2 takes longer than --statement-timeout"), printed)
-}
 
 /// A file of proposals as a run on this server writes it, to set so much of it.
 fn proposals(site: &mut Site, settings: &[(&str, &str)]) -> Result<String, String> {
