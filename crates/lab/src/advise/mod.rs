@@ -11,7 +11,6 @@ mod connection;
 mod costs;
 mod disks;
 mod libpq;
-mod load;
 mod propose;
 mod prove;
 mod query;

@@ -12,7 +12,6 @@ use super::Proposal;
 use super::connection::{Connection, Refused};
 use super::costs::{self, Crossing};
 use super::disks::{Disk, applies_to};
-use super::load::{Load, Suffers};
 use super::prove::{Proof, Site, Value};
 use super::query::{MADE, Query, Shape};
 use super::server::{EFFECTIVE, MAINTENANCE, RANDOM, Server, Table, Tablespace};
@@ -49,16 +48,14 @@ pub(super) struct Found {
 pub(super) fn all(
     args: &PostgresArgs,
     config: &Config,
-    mut connection: Connection,
+    connection: Connection,
     server: &Server,
     disks: &[Disk],
     given: Option<&[Query]>,
 ) -> anyhow::Result<Found> {
-    let load = Load::before(&mut connection)?;
     let mut site = Site {
         connection,
         server,
-        load,
         statement_timeout: args.statement_timeout,
         drop_caches: args.drop_caches,
         random: fastrand::Rng::with_seed(args.seed),
@@ -66,14 +63,7 @@ pub(super) fn all(
         records: Vec::new(),
     };
     let mut found = Found::default();
-    if let Err(error) = each_disk(args, config, &mut site, disks, given, &mut found) {
-        let Suffers(why) = error.downcast::<Suffers>()?;
-        let told = format!("Nothing more is tried, for the server suffers: {why}");
-        found.remarks.push(format!("{told}."));
-        for proposal in &mut found.proposals {
-            proposal.not_applied.get_or_insert_with(|| told.clone());
-        }
-    }
+    each_disk(args, config, &mut site, disks, given, &mut found)?;
     for disk in disks {
         found.proposals.extend(unproved(server, disk));
     }

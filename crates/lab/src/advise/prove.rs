@@ -13,8 +13,7 @@
 //!              [PRV-3] what makes any query surely slower is not proposed, whatever it gains in another
 //!              [PRV-4] a gain is that of all queries together that can use the setting: among several, one gains
 //!              by chance
-//! Failure:     a query that the server refuses or that takes too long is left out, and why is told; a server that
-//!              suffers ends all of it.
+//! Failure:     a query that the server refuses or that takes too long is left out, and why is told.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -23,7 +22,6 @@ use forebay_io::{Advice as Hint, File, OpenOptions};
 use serde::Serialize;
 
 use super::connection::{Connection, Refused};
-use super::load::Load;
 use super::query::{self, Query, Shape};
 use super::server::{Server, Table};
 use crate::interrupt;
@@ -51,7 +49,6 @@ pub(super) type Value = (String, String);
 pub(super) struct Site<'a> {
     pub(super) connection: Connection,
     pub(super) server: &'a Server,
-    pub(super) load: Load,
     pub(super) statement_timeout: Duration,
     /// Whether pages are let go before each query.
     pub(super) drop_caches: bool,
@@ -381,7 +378,6 @@ impl Site<'_> {
     /// Runs `query` once, on parts of its table that come next.
     fn run(&mut self, query: &mut Query, arm: &[Value]) -> anyhow::Result<Ran> {
         interrupt::check()?;
-        self.load.look(&mut self.connection)?;
         let text = query.next(&mut self.random);
         if self.drop_caches {
             let forgotten = self.forget(query.table.as_ref());

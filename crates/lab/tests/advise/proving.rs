@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use forebay_postgres_harness::Disk;
 use forebay_postgres_harness::suite::{Case, text};
-use forebay_postgres_harness::{Disk, Session};
 use rustix::fs::Advice;
 use serde_json::Value;
 
@@ -161,39 +160,6 @@ pub(crate) fn scans_cross(case: &Case) -> Result<(), String> {
     }
     ratios.sort_by(f64::total_cmp);
     ensure((1.0 / 1.3..1.3).contains(&ratios[4]), format!("{ratios:?} {crossing}"))
-}
-
-pub(crate) fn suffers(case: &Case) -> Result<(), String> {
-    let mut site = site(case, Disk::Real)?;
-    site.set("effective_io_concurrency = 1")?;
-    let queries = site.path("queries.sql");
-    let gains = format!(
-        "select pg_sleep(case current_setting('{EFFECTIVE}') when '1' then 0.06 else 0.04 end);\n"
-    );
-    fs::write(&queries, gains).map_err(text)?;
-    let json = site.path("advice.json");
-    let mut command = site.command(&["--queries", queries.to_str().unwrap(), "--rounds", "100"]);
-    command.args(["--json", json.to_str().unwrap(), "--apply"]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(text)?;
-    // Once what there was before is known, others come.
-    std::thread::sleep(Duration::from_secs(2));
-    let sessions: Vec<Session> = (0..12)
-        .map(|_| site.server.connect("postgres", &[]).map_err(text))
-        .collect::<Result<_, _>>()?;
-    let others: Vec<_> = sessions
-        .into_iter()
-        .map(|mut session| std::thread::spawn(move || session.rows("select pg_sleep(8)").is_ok()))
-        .collect();
-    let output = child.wait_with_output().map_err(text)?;
-    let printed = String::from_utf8_lossy(&output.stdout).replace("\n ", "");
-    let told = String::from_utf8_lossy(&output.stderr);
-    ensure(output.status.success(), format!("{} {printed} {told}", output.status))?;
-    ensure(
-        printed.contains("the server suffers: 12 sessions of others")
-            && printed.contains("Nothing is set"),
-        printed,
-    )?;
-    ensure(others.into_iter().all(|other| other.join().unwrap()), "a session of others was cut")
 }
 
 pub(crate) fn takes_too_long(case: &Case) -> Result<(), String> {
