@@ -8,22 +8,26 @@
 
 mod apply;
 mod connection;
+mod costs;
 mod disks;
+mod libpq;
 mod propose;
 mod prove;
 mod query;
 mod server;
 mod told;
 
+use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use crate::bad_input;
-use crate::cli::{AdviseArgs, PostgresArgs, Product};
+use crate::cli::{AdviseArgs, PostgresArgs, Product, repeated};
+use crate::facts::Host;
 use crate::interrupt;
 use crate::output::{self, tell};
-use crate::report::{Advice, Record, Report, Verdict};
+use crate::report::{Advice, Conclusion, Part, Record, Report, Section, Verdict, html};
 use crate::run;
 use connection::Connection;
 use server::{Identity, Server};
@@ -45,6 +49,8 @@ struct Findings {
     /// Every comparison of a proof, new with old.
     verdicts: Vec<Verdict>,
     records: Vec<Record>,
+    /// Where scans of a table cross, for each disk where that was measured.
+    crossings: Vec<costs::Crossing>,
     /// The laboratory's reports of the disks.
     disks: Vec<Report>,
     /// What was tried and is not proposed, what was left out, and why.
@@ -84,15 +90,17 @@ struct Proposal {
 pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     let Product::Postgres(args) = &args.product;
     run::prepare()?;
-    if let Some(path) = &args.json {
+    for path in [&args.json, &args.html].into_iter().flatten() {
         output::check_file(path)?;
     }
+    let earlier = args.from.as_deref().map(Earlier::read).transpose()?;
+    let queries = args.queries.as_deref().map(query::File::read).transpose()?;
     let config = connection::config(args.dsn.as_deref())?;
     let mut connection = Connection::open(&config)?;
     let server = Server::read(&mut connection, &config, args.data_dir.as_deref())?;
     let identity = server.identity.clone();
     if !args.apply && !args.rollback {
-        return measured(args, &config, connection, server).map(drop);
+        return measured(args, &config, connection, server, queries.as_ref()).map(drop);
     }
     let file = apply::state_file(&identity, args.state.as_deref())?;
     if args.rollback {
@@ -100,9 +108,9 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
         return output::print("What --apply has set is taken back.\n");
     }
     apply::is_free(&file)?;
-    let proposals = match &args.from {
-        Some(path) => earlier(path, &identity)?,
-        None => measured(args, &config, connection, server)?,
+    let proposals = match earlier {
+        Some(earlier) => earlier.of(&identity)?,
+        None => measured(args, &config, connection, server, queries.as_ref())?,
     };
     let changes: Vec<&Advice> = proposals
         .iter()
@@ -124,11 +132,11 @@ fn measured(
     config: &postgres::Config,
     mut connection: Connection,
     server: Server,
+    queries: Option<&query::File>,
 ) -> anyhow::Result<Vec<Proposal>> {
     let (clock, started) = (Instant::now(), SystemTime::now());
     output::print(&told::server(&server, output::look()))?;
-    let queries =
-        args.queries.as_ref().map(|path| query::given(&mut connection, path)).transpose()?;
+    let queries = queries.map(|file| file.checked(&mut connection)).transpose()?;
     let mut disks = disks::of(&server);
     let mut remarks = Vec::new();
     for disk in &mut disks {
@@ -145,12 +153,17 @@ fn measured(
         proposals: found.proposals,
         verdicts: found.verdicts,
         records: found.records,
+        crossings: found.crossings,
         disks: disks.into_iter().filter_map(|disk| disk.report).collect(),
         server,
         remarks,
     };
     if let Some(path) = &args.json {
         output::save(path, &(serde_json::to_string_pretty(&findings)? + "\n"))?;
+    }
+    if let Some(path) = &args.html {
+        let (report, sections) = page(&findings, args.seed);
+        output::save(path, &html::render(&report, &sections)?)?;
     }
     output::print(&told::findings(&findings, output::look()))?;
     if let Some(path) = &args.json {
@@ -159,23 +172,55 @@ fn measured(
     Ok(findings.proposals)
 }
 
-/// The proposals of an earlier run on this server.
-fn earlier(path: &std::path::Path, server: &Identity) -> anyhow::Result<Vec<Proposal>> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => bad_input!("--from {}: {error}", path.display()),
+/// What was found as the laboratory's page has it: the main disk's report, and above it what is proved on the server.
+fn page(findings: &Findings, seed: u64) -> (Report, Vec<Section>) {
+    let disk = findings.disks.first().cloned().unwrap_or_default();
+    let main = findings.server.tablespaces.iter().find_map(|it| it.storage.clone());
+    let proved = findings.proposals.iter().filter(|it| it.proved && it.tablespace.is_none());
+    let others = findings.proposals.iter().filter(|it| !it.proved || it.tablespace.is_some());
+    let told = others.map(told::evidence).chain(findings.remarks.iter().cloned());
+    let report = Report {
+        schema: SCHEMA.to_owned(),
+        forebay: findings.forebay.to_owned(),
+        command: repeated(std::env::args(), None, seed),
+        started: findings.started.clone(),
+        seconds: findings.seconds,
+        host: Host::read(),
+        storage: main.unwrap_or_default(),
+        records: findings.records.iter().cloned().chain(disk.records).collect(),
+        verdicts: findings.verdicts.clone(),
+        advice: proved.map(|it| it.advice.clone()).collect(),
+        conclusions: Conclusion::all(prove::NAME, told),
+        ..disk
     };
-    let earlier: Earlier = match serde_json::from_str(&text) {
-        Ok(earlier) => earlier,
-        Err(error) => {
-            bad_input!("--from {}: no file of --json of this command: {error}", path.display())
+    let parts = vec![Part::Table(told::settings(&findings.server))];
+    let title = format!("PostgreSQL {}", findings.server.version);
+    let about = format!("Settings of the server on port {}.", findings.server.identity.port);
+    (report, vec![Section { name: prove::NAME, title, about, parts }])
+}
+
+impl Earlier {
+    fn read(path: &Path) -> anyhow::Result<Earlier> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => bad_input!("--from {}: {error}", path.display()),
+        };
+        match serde_json::from_str::<Earlier>(&text) {
+            Ok(earlier) if earlier.schema == SCHEMA => Ok(earlier),
+            Ok(_) => {
+                bad_input!("--from {}: it is of another version of this command", path.display())
+            }
+            Err(error) => {
+                bad_input!("--from {}: no file of --json of this command: {error}", path.display())
+            }
         }
-    };
-    if earlier.schema != SCHEMA {
-        bad_input!("--from {}: it is of another version of this command", path.display());
     }
-    if let Some(how) = earlier.server.identity.differs(server) {
-        bad_input!("--from {}: it is of another server: {how}", path.display());
+
+    /// Its proposals, if it ran on `server`.
+    fn of(self, server: &Identity) -> anyhow::Result<Vec<Proposal>> {
+        if let Some(how) = self.server.identity.differs(server) {
+            bad_input!("--from: the advice is of another server: {how}");
+        }
+        Ok(self.proposals)
     }
-    Ok(earlier.proposals)
 }

@@ -188,7 +188,8 @@ impl Site<'_> {
                     [one] => one.query.label.clone(),
                     more => format!("{} queries together", more.len()),
                 };
-                let unit = if using[0].query.shape == Shape::Given { "runs" } else { "rows" };
+                let is_rows = using[0].query.node().is_some();
+                let unit = if is_rows { "rows" } else { "runs" };
                 let [now, then] =
                     [now, then].map(|rates| numbers::number(median(rates).unwrap_or(0.0)));
                 let evidence = format!(
@@ -308,15 +309,9 @@ impl Site<'_> {
     ///
     /// # Errors
     /// What the server says of our own statements, or an interruption.
-    pub(super) fn is_planned(&mut self, query: &mut Query) -> anyhow::Result<bool> {
+    pub(super) fn is_planned(&mut self, query: &Query) -> anyhow::Result<bool> {
         let Some(node) = query.node() else { return Ok(true) };
-        // A part of its own: this one is only planned, not read.
-        let text = query.clone().next(&mut self.random.clone());
-        let plan = self.begin(query, &[]).and_then(|()| {
-            self.connection.plan(&format!("explain (costs off, format json) {text}"))
-        });
-        self.connection.rows("rollback")?;
-        let plan = match refusal(plan)? {
+        let plan = match refusal(self.planned(query, &[]))? {
             Ok(plan) => plan,
             Err(why) => {
                 self.remark(format!("{} is left out: {why}.", query.label));
@@ -328,6 +323,40 @@ impl Site<'_> {
         }
         self.remark(format!("{} is left out: the server plans it without a {node}.", query.label));
         Ok(false)
+    }
+
+    /// The plan of `query` under `arm`, which is not run.
+    ///
+    /// # Errors
+    /// What the server says, or an interruption.
+    pub(super) fn planned(
+        &mut self,
+        query: &Query,
+        arm: &[Value],
+    ) -> anyhow::Result<serde_json::Value> {
+        // A part of its own: this one is only planned, not read.
+        let text = query.clone().next(&mut self.random.clone());
+        let plan = self.begin(query, arm).and_then(|()| {
+            self.connection.plan(&format!("explain (costs off, format json) {text}"))
+        });
+        self.connection.rows("rollback")?;
+        plan
+    }
+
+    /// How often a second `query` runs under each of `arms`, round by round; none where it cannot be run.
+    ///
+    /// # Errors
+    /// As [`Site::search`].
+    pub(super) fn rates(
+        &mut self,
+        mut query: Query,
+        arms: &[Vec<Value>],
+        rounds: u32,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Option<Vec<Vec<f64>>>> {
+        let query = std::slice::from_mut(&mut query);
+        let found = self.rounds(Phase::Search, query, arms, rounds, progress)?;
+        Ok(found.into_iter().next().map(|rates| rates.of_arms))
     }
 
     /// Begins a transaction in which `query` runs [PRV-1].

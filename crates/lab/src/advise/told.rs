@@ -7,11 +7,11 @@ use std::path::Path;
 
 use super::server::{EFFECTIVE, MAINTENANCE, Server, Setting, Table};
 use super::{Findings, Proposal};
-use crate::report::Advice;
-use crate::report::numbers;
 use crate::report::tables;
 use crate::report::terminal::text::push_wrapped;
 use crate::report::terminal::{Look, drawn};
+use crate::report::{self, numbers};
+use crate::report::{Advice, TableCell};
 use crate::units::shown_size;
 
 /// The server, in a few lines.
@@ -78,6 +78,20 @@ pub(super) fn server(server: &Server, look: Look) -> String {
     text
 }
 
+/// Every setting that was read.
+pub(super) fn settings(server: &Server) -> report::Table {
+    report::Table::of(
+        "As a session has it, and where it comes from.",
+        &server.settings,
+        |_| String::new(),
+        &[
+            ("setting", &|it| TableCell::new(&it.name)),
+            ("value", &|it| TableCell::new(value(it))),
+            ("source", &|it| TableCell::new(&it.source)),
+        ],
+    )
+}
+
 fn value(setting: &Setting) -> String {
     match (setting.unit.as_str(), setting.value.parse::<u64>()) {
         ("8kB", Ok(blocks)) => shown_size(blocks * 8192),
@@ -119,7 +133,7 @@ pub(super) fn findings(findings: &Findings, look: Look) -> String {
     parts.iter().filter(|part| !part.is_empty()).map(|part| format!("\n{part}")).collect()
 }
 
-fn evidence(proposal: &Proposal) -> String {
+pub(super) fn evidence(proposal: &Proposal) -> String {
     let Advice {
         setting, current, advised, gain, gain_low, gain_high, confidence, evidence, ..
     } = &proposal.advice;

@@ -4,8 +4,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
+mod proving;
+
+use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use forebay_postgres_harness::suite::{self, Case, Test, text};
 use forebay_postgres_harness::{Disk, Server, Session};
+use proving::{scans_cross, takes_too_long, what_does_not_help, what_helps};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -23,6 +27,8 @@ const TESTS: &[Test] = &[
     ("only_queries_that_read_are_run", only_queries_that_read),
     ("what_helps_is_proved_set_and_taken_back", what_helps),
     ("what_does_not_help_is_not_proposed", what_does_not_help),
+    ("the_planner_changes_where_scans_cross", scans_cross),
+    ("service_and_password_files_are_found", files_of_libpq),
     ("what_takes_too_long_with_the_new_setting_is_a_harm", takes_too_long),
     ("an_interrupted_run_leaves_every_setting_as_it_was", interrupted),
     ("taking_back_keeps_what_others_have_set", taking_back),
@@ -134,10 +140,14 @@ impl Site {
         }
     }
 
-    /// Killed while it writes one, before anything is set, it leaves that under another name.
+    /// Killed while it writes one, before anything is set, it leaves that under another name until the next start.
     fn states(&self) -> usize {
+        self.left_in_state().filter(|path| path.extension().is_some()).count()
+    }
+
+    fn left_in_state(&self) -> impl Iterator<Item = PathBuf> {
         let names = fs::read_dir(self.scratch.path().join("state")).into_iter().flatten();
-        names.filter(|it| it.as_ref().is_ok_and(|it| it.path().extension().is_some())).count()
+        names.flatten().map(|entry| entry.path())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -165,6 +175,8 @@ fn bad_input(case: &Case) -> Result<(), String> {
         (&["--rollback"], "nothing is noted"),
         (&["--from", "missing.json", "--apply"], "--from missing.json"),
         (&["--queries", "missing.sql"], "--queries missing.sql"),
+        (&["--dsn", &nowhere, "--from", "missing.json", "--apply"], "--from missing.json"),
+        (&["--dsn", &nowhere, "--queries", "missing.sql"], "--queries missing.sql"),
         (&["--json", "missing/advice.json"], "there is no directory"),
     ] {
         // The last --dsn counts, and clap refuses two: so one of the test's own replaces the site's.
@@ -247,123 +259,40 @@ fn only_queries_that_read(case: &Case) -> Result<(), String> {
     site.is_as(&settings, "after queries")
 }
 
-fn report(path: &Path) -> Result<Value, String> {
-    serde_json::from_str(&fs::read_to_string(path).map_err(text)?).map_err(text)
-}
-
-/// What is proposed, by setting.
-fn proposed(report: &Value) -> Vec<(String, String)> {
-    let field = |it: &Value, name: &str| it[name].as_str().unwrap_or("").to_owned();
-    let proposals = report["proposals"].as_array().cloned().unwrap_or_default();
-    proposals.iter().map(|it| (field(it, "setting"), field(it, "advised"))).collect()
+fn files_of_libpq(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.rows("alter role postgres password 'a:b'")?;
+    let data = site.server.data_directory();
+    fs::write(data.join("pg_hba.conf"), "local all all scram-sha-256\n").map_err(text)?;
+    site.reload()?;
+    let socket = data.with_file_name("s");
+    let [service, passwords] = ["services", "passwords"].map(|name| site.path(name));
+    let lines = format!("[here]\nhost={}\nuser=postgres\ndbname=postgres\n", socket.display());
+    fs::write(&service, lines).map_err(text)?;
+    let line = format!("nowhere:*:*:*:no\n{}:5432:postgres:postgres:a\\:b\n", socket.display());
+    fs::write(&passwords, line).map_err(text)?;
+    for (dsn, mode, words) in [
+        ("service=here", 0o600, "nothing is noted"),
+        ("service=here user=somebody", 0o600, "asks for a password"),
+        ("service=here", 0o644, "others than its owner may read it"),
+        ("service=there", 0o600, "there is no service there"),
+    ] {
+        fs::set_permissions(&passwords, Permissions::from_mode(mode)).map_err(text)?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(["advise", "postgres", "--rollback", "--dsn", dsn, "--state"]);
+        command.arg(site.path("state")).env_remove("PGPASSWORD");
+        command.env("PGSERVICEFILE", &service).env("PGPASSFILE", &passwords);
+        let output = command.output().map_err(text)?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        ensure(
+            output.status.code() == Some(2) && told.contains(words),
+            format!("{dsn} {mode:o}: {} {told}", output.status),
+        )?;
+    }
+    Ok(())
 }
 
 const EFFECTIVE: &str = "effective_io_concurrency";
-
-fn what_helps(case: &Case) -> Result<(), String> {
-    // Up to 17 reads that are not hinted for are slow; 18 does not hint for what it reads by itself.
-    if case.installation.major >= 18 {
-        return Ok(());
-    }
-    let mut site = site(case, Disk::Steady(20))?;
-    // One in which nothing is found any more does not keep the others from being compared.
-    for statement in TABLE.replace("rows", "gone").split(";\n").chain(["delete from gone"]) {
-        site.rows(statement)?;
-    }
-    site.set("work_mem = '8MB'")?;
-    site.set("effective_io_concurrency = 0")?;
-    site.set("statement_timeout = '1min'")?;
-    let before = site.settings()?;
-    let json = site.path("advice.json");
-    let json = json.to_str().unwrap();
-    let (printed, _) =
-        site.ends_with(0, &["--json", json, "--rounds", "3", "--seed", "1", "--apply"])?;
-    let found = report(Path::new(json))?;
-    let proposals = proposed(&found);
-    let [(setting, advised)] = &proposals[..] else {
-        return Err(format!("{proposals:?}\n{printed}"));
-    };
-    ensure(
-        setting == EFFECTIVE && ["16", "64", "256"].contains(&&**advised),
-        format!("{proposals:?}"),
-    )?;
-    let gone = "bitmap of public.gone by key is left out: it has found no rows";
-    ensure(printed.replace("\n ", "").contains(gone), printed.clone())?;
-    let paste = format!("ALTER SYSTEM SET effective_io_concurrency = '{advised}';");
-    ensure(
-        printed.contains(&paste) && printed.contains("SELECT pg_reload_conf();"),
-        printed.clone(),
-    )?;
-    let bitmap = found["verdicts"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|it| it["row"].as_str().unwrap().starts_with("bitmap"));
-    let gain = bitmap.and_then(|it| it["low"].as_f64()).unwrap_or(0.0);
-    ensure(gain > 1.2, format!("{found:#}"))?;
-    let records = found["records"].as_array().unwrap();
-    for phase in ["search", "proof"] {
-        let mut of_phase = records.iter().filter(|it| it["cell"]["phase"] == phase);
-        let rounds = of_phase.next().and_then(|it| it["rounds"].as_array()).map_or(0, Vec::len);
-        ensure(rounds >= 3, format!("[PRV-2] {phase}: {rounds} rounds"))?;
-    }
-    let mut fresh = site.server.connect("postgres", &[]).map_err(text)?;
-    let now = fresh.rows("show effective_io_concurrency").map_err(text)?;
-    ensure(now == [advised.clone()], format!("{now:?}"))?;
-    // The second finds the first, before it measures.
-    for arguments in [&["--from", json, "--apply"][..], &["--apply"]] {
-        let (printed, told) = site.ends_with(2, arguments)?;
-        ensure(told.contains("an earlier --apply") && printed.is_empty(), printed + &told)?;
-    }
-    site.ends_with(0, &["--rollback"])?;
-    ensure(site.states() == 0, "a state is left")?;
-    site.is_as(&before, "after --rollback")
-}
-
-fn what_does_not_help(case: &Case) -> Result<(), String> {
-    let mut site = site(case, Disk::Real)?;
-    site.set("effective_io_concurrency = 64")?;
-    let before = site.settings()?;
-    let json = site.path("advice.json");
-    let (printed, _) =
-        site.ends_with(0, &["--json", json.to_str().unwrap(), "--rounds", "3", "--apply"])?;
-    let proposals = proposed(&report(&json)?);
-    ensure(proposals.is_empty(), format!("{proposals:?}\n{printed}"))?;
-    ensure(printed.contains("Nothing is set") && printed.contains("--yes"), printed)?;
-    site.is_as(&before, "after nothing was proposed")
-}
-
-fn takes_too_long(case: &Case) -> Result<(), String> {
-    let mut site = site(case, Disk::Real)?;
-    site.set("effective_io_concurrency = 1")?;
-    let queries = site.path("queries.sql");
-    let pause = |old: &str, new: &str| {
-        format!(
-            "select pg_sleep(case current_setting('{EFFECTIVE}') when '1' then {old} else {new} end);\n"
-        )
-    };
-    let json = site.path("advice.json");
-    let arguments = [
-        "--queries",
-        queries.to_str().unwrap(),
-        "--json",
-        json.to_str().unwrap(),
-        "--rounds",
-        "3",
-        "--statement-timeout",
-        "400ms",
-    ];
-    // What gains is proposed, but not if it keeps another one from its end.
-    fs::write(&queries, pause("0.05", "0.01")).map_err(text)?;
-    let (printed, _) = site.ends_with(0, &arguments)?;
-    ensure(proposed(&report(&json)?).len() == 1, printed)?;
-    fs::write(&queries, pause("0.05", "0.01") + &pause("0.01", "9")).map_err(text)?;
-    let (printed, _) = site.ends_with(0, &arguments)?;
-    let found = report(&json)?;
-    let misses = found["verdicts"].as_array().unwrap().iter().any(|it| it["verdict"] == "misses");
-    ensure(misses && proposed(&found).is_empty(), format!("[PRV-3] {printed}"))?;
-    ensure(printed.contains("line 2 takes longer than --statement-timeout"), printed)
-}
 
 /// A file of proposals as a run on this server writes it, to set so much of it.
 fn proposals(site: &mut Site, settings: &[(&str, &str)]) -> Result<String, String> {
@@ -467,6 +396,17 @@ fn interrupted(case: &Case) -> Result<(), String> {
         site.is_as(&before, &when)?;
         ensure(site.states() == 0, format!("{when}: a state is left"))?;
     }
+    // What a kill left that came while a state was written goes with the next start; another server's stays.
+    let state = site.scratch.path().join("state");
+    let id = site.rows("select system_identifier from pg_control_system()")?.remove(0);
+    let port = site.rows("show port")?.remove(0);
+    fs::write(state.join(format!(".advise-{id}-{port}-Ab1")), "{").map_err(text)?;
+    let other = state.join(format!(".advise-{id}-1{port}-Ab1"));
+    fs::write(&other, "{").map_err(text)?;
+    let (_, told) = site.ends_with(2, &["--rollback"])?;
+    ensure(told.contains("nothing is noted"), told)?;
+    let left: Vec<PathBuf> = site.left_in_state().collect();
+    ensure(left == [other], format!("{left:?} is left"))?;
     // Nobody of ours is left on the server.
     let until = Instant::now() + Duration::from_secs(5);
     let left = "select 1 from pg_stat_activity where application_name = 'forebay advise'";
