@@ -102,17 +102,18 @@ pub(super) fn is_free(file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sets `changes` for good on `server`.
+/// Sets `changes` for good on `server`, if `then`, which begins when they are in force, has no error.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput) where something is applied already, the server is another one or not as it was when it
-/// was measured, or entries cannot be seen; else what went wrong, after all was taken back.
-pub(super) fn apply(
+/// was measured, or entries cannot be seen; else what went wrong, then too, after all was taken back.
+pub(super) fn apply<T>(
     config: &Config,
     server: &Identity,
     file: &Path,
     changes: &[&Advice],
-) -> anyhow::Result<()> {
+    then: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     is_free(file)?;
     let mut client = session(config)?;
     let here = Identity::read(&mut client)?;
@@ -154,7 +155,7 @@ pub(super) fn apply(
             }
         })
     };
-    let done = set_all(&mut client, config, file, &state, &turn);
+    let done = set_all(&mut client, config, file, &state, &turn).and_then(|()| then());
     {
         let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         // What was set may keep anybody from a new session: by the one that is open, if it is. Else by a new one, below.

@@ -15,7 +15,7 @@
 //! Invariants:  [CST-1] the value that is advised has the planner change within a fifth of the share at which the scans cross
 //! Failure:     tables that are too large to be read whole, or stay in the server's buffers, are left out, and it is told.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::prove::{Site, Value};
 use super::query::{self, Query};
@@ -52,7 +52,7 @@ const INDEX: [(&str, &str); 2] = [("enable_seqscan", "off"), ("enable_bitmapscan
 const SEQUENTIAL: [(&str, &str); 2] = [("enable_indexscan", "off"), ("enable_bitmapscan", "off")];
 
 /// Where the two scans of a table cross, and where the planner changes from one to the other. All shares are of its rows.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Crossing {
     pub(super) disk: String,
     pub(super) table: String,

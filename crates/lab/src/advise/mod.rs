@@ -17,7 +17,7 @@ mod query;
 mod server;
 mod told;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,8 @@ use crate::output::{self, tell};
 use crate::report::{Advice, Conclusion, Part, Record, Report, Section, Verdict, html};
 use crate::run;
 use connection::Connection;
+use prove::After;
+use query::Query;
 use server::{Identity, Server};
 
 /// The schema of `--json`.
@@ -37,14 +39,14 @@ const SCHEMA: &str = "forebay-advise/2";
 
 /// What a run found.
 #[derive(Debug, Serialize)]
-struct Findings {
+struct Findings<'s> {
     schema: &'static str,
     /// Version of forebay.
     forebay: &'static str,
     /// Start of the run, RFC 3339, UTC.
     started: String,
     seconds: f64,
-    server: Server,
+    server: &'s Server,
     proposals: Vec<Proposal>,
     /// Every comparison of a proof, new with old.
     verdicts: Vec<Verdict>,
@@ -55,6 +57,10 @@ struct Findings {
     disks: Vec<Report>,
     /// What was tried and is not proposed, what was left out, and why.
     remarks: Vec<String>,
+    /// Somebody's own queries, where they were used.
+    queries: Option<PathBuf>,
+    /// What --apply came to.
+    after: Option<After>,
 }
 
 /// What `--from` takes of it.
@@ -63,6 +69,9 @@ struct Earlier {
     schema: String,
     server: Measured,
     proposals: Vec<Proposal>,
+    #[serde(default)]
+    crossings: Vec<costs::Crossing>,
+    queries: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,7 +109,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     let server = Server::read(&mut connection, &config, args.data_dir.as_deref())?;
     let identity = server.identity.clone();
     if !args.apply && !args.rollback {
-        return measured(args, &config, connection, server, queries.as_ref()).map(drop);
+        return measured(args, &config, connection, &server, queries.as_ref()).map(drop);
     }
     let file = apply::state_file(&identity, args.state.as_deref())?;
     if args.rollback {
@@ -108,9 +117,23 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
         return output::print("What --apply has set is taken back.\n");
     }
     apply::is_free(&file)?;
-    let proposals = match earlier {
-        Some(earlier) => earlier.of(&identity)?,
-        None => measured(args, &config, connection, server, queries.as_ref())?,
+    let (proposals, crossings, queries, mut findings) = match earlier {
+        Some(earlier) => {
+            let earlier = earlier.of(&identity)?;
+            if let (None, Some(path)) = (&queries, &earlier.queries) {
+                bad_input!(
+                    "it was proved by queries of your own, by which it is to be measured again: name them with --queries {}",
+                    path.display()
+                );
+            }
+            let queries = queries.map(|file| file.checked(&mut connection)).transpose()?;
+            (earlier.proposals, earlier.crossings, queries, None)
+        }
+        None => {
+            let (findings, made) = measured(args, &config, connection, &server, queries.as_ref())?;
+            let (proposals, crossings) = (findings.proposals.clone(), findings.crossings.clone());
+            (proposals, crossings, Some(made), Some(findings))
+        }
     };
     let changes: Vec<&Advice> = proposals
         .iter()
@@ -122,28 +145,36 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
             "Nothing is set: no proposal is proved and can be set by ALTER SYSTEM.\n",
         );
     }
-    apply::apply(&config, &identity, &file, &changes)?;
-    output::print(&told::applied(&changes, &file))
+    let after = apply::apply(&config, &identity, &file, &changes, || {
+        tell("set, and in effect for new sessions: measuring again in one");
+        propose::after(args, &config, &server, (&changes, &crossings), queries)
+    })?;
+    output::print(&told::applied(&changes, &file, after.as_ref(), output::look()))?;
+    if let Some(findings) = &mut findings {
+        findings.after = after;
+        findings.save(args)?;
+    }
+    Ok(())
 }
 
 /// Looks, measures, proves, and says what came of it.
-fn measured(
+fn measured<'s>(
     args: &PostgresArgs,
     config: &postgres::Config,
     mut connection: Connection,
-    server: Server,
+    server: &'s Server,
     queries: Option<&query::File>,
-) -> anyhow::Result<Vec<Proposal>> {
+) -> anyhow::Result<(Findings<'s>, Vec<Query>)> {
     let (clock, started) = (Instant::now(), SystemTime::now());
-    output::print(&told::server(&server, output::look()))?;
+    output::print(&told::server(server, output::look()))?;
     let queries = queries.map(|file| file.checked(&mut connection)).transpose()?;
-    let mut disks = disks::of(&server);
+    let mut disks = disks::of(server);
     let mut remarks = Vec::new();
     for disk in &mut disks {
-        remarks.extend(disk.measure(&server, args.yes, args.seed)?);
+        remarks.extend(disk.measure(server, args.yes, args.seed)?);
         interrupt::check()?;
     }
-    let found = propose::all(args, config, connection, &server, &disks, queries.as_deref())?;
+    let found = propose::all(args, config, connection, server, &disks, queries.as_deref())?;
     remarks.extend(found.remarks);
     let findings = Findings {
         schema: SCHEMA,
@@ -157,19 +188,29 @@ fn measured(
         disks: disks.into_iter().filter_map(|disk| disk.report).collect(),
         server,
         remarks,
+        queries: args.queries.clone(),
+        after: None,
     };
-    if let Some(path) = &args.json {
-        output::save(path, &(serde_json::to_string_pretty(&findings)? + "\n"))?;
-    }
-    if let Some(path) = &args.html {
-        let (report, sections) = page(&findings, args.seed);
-        output::save(path, &html::render(&report, &sections)?)?;
-    }
+    findings.save(args)?;
     output::print(&told::findings(&findings, output::look()))?;
     if let Some(path) = &args.json {
         tell(&format!("everything that was found is in {}", path.display()));
     }
-    Ok(findings.proposals)
+    Ok((findings, found.queries))
+}
+
+impl Findings<'_> {
+    /// Writes the files that are asked for.
+    fn save(&self, args: &PostgresArgs) -> anyhow::Result<()> {
+        if let Some(path) = &args.json {
+            output::save(path, &(serde_json::to_string_pretty(self)? + "\n"))?;
+        }
+        if let Some(path) = &args.html {
+            let (report, sections) = page(self, args.seed);
+            output::save(path, &html::render(&report, &sections)?)?;
+        }
+        Ok(())
+    }
 }
 
 /// What was found as the laboratory's page has it: the main disk's report, and above it what is proved on the server.
@@ -216,11 +257,11 @@ impl Earlier {
         }
     }
 
-    /// Its proposals, if it ran on `server`.
-    fn of(self, server: &Identity) -> anyhow::Result<Vec<Proposal>> {
+    /// The same, if it ran on `server`.
+    fn of(self, server: &Identity) -> anyhow::Result<Earlier> {
         if let Some(how) = self.server.identity.differs(server) {
             bad_input!("--from: the advice is of another server: {how}");
         }
-        Ok(self.proposals)
+        Ok(self)
     }
 }

@@ -11,8 +11,8 @@ use postgres::config::Config;
 use super::Proposal;
 use super::connection::{Connection, Refused};
 use super::costs::{self, Crossing};
-use super::disks::{Disk, applies_to};
-use super::prove::{Proof, Site, Value};
+use super::disks::{self, Disk, applies_to};
+use super::prove::{After, Proof, Site, Value};
 use super::query::{MADE, Query, Shape};
 use super::server::{EFFECTIVE, MAINTENANCE, RANDOM, Server, Table, Tablespace};
 use crate::cli::PostgresArgs;
@@ -31,9 +31,14 @@ const USING_COMBINING: &[Shape] = &[Shape::Sequential, Shape::Bitmap, Shape::Giv
 /// Shapes that use the extension.
 const USING_EXTENSION: &[Shape] = &[Shape::IndexRange, Shape::Bitmap, Shape::Join, Shape::Given];
 
+/// Shapes for which the planner weighs pages.
+const USING_PAGE_COSTS: &[Shape] = &[Shape::Share, Shape::Given];
+
 /// What was found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
+    /// By which the server's settings were proved, with what they have not read yet.
+    pub(super) queries: Vec<Query>,
     pub(super) proposals: Vec<Proposal>,
     pub(super) verdicts: Vec<Verdict>,
     pub(super) records: Vec<Record>,
@@ -53,15 +58,7 @@ pub(super) fn all(
     disks: &[Disk],
     given: Option<&[Query]>,
 ) -> anyhow::Result<Found> {
-    let mut site = Site {
-        connection,
-        server,
-        statement_timeout: args.statement_timeout,
-        drop_caches: args.drop_caches,
-        random: fastrand::Rng::with_seed(args.seed),
-        remarks: Vec::new(),
-        records: Vec::new(),
-    };
+    let mut site = Site::new(args, server, connection);
     let mut found = Found::default();
     each_disk(args, config, &mut site, disks, given, &mut found)?;
     for disk in disks {
@@ -99,9 +96,66 @@ fn each_disk(
         }
         if disk.is_main {
             extension(args, config, site, disk, &mut queries, found)?;
+            found.queries = queries;
         }
     }
     Ok(())
+}
+
+/// What `changes`, which are in force, give: by the same `queries`, or by new ones for the same tables; for random_page_cost
+/// by those between the shares of its crossing. None where no query uses what they set.
+///
+/// # Errors
+/// As [`all`].
+pub(super) fn after(
+    args: &PostgresArgs,
+    config: &Config,
+    server: &Server,
+    (changes, crossings): (&[&Advice], &[Crossing]),
+    queries: Option<Vec<Query>>,
+) -> anyhow::Result<Option<After>> {
+    let mut before: Vec<Value> = Vec::new();
+    let mut using: Vec<Shape> = Vec::new();
+    let mut crossed = None;
+    for change in changes {
+        let was = (change.setting.clone(), change.current.clone().unwrap_or_default());
+        let (shapes, value) = match change.setting.as_str() {
+            EFFECTIVE => (USING_CONCURRENCY, was),
+            COMBINE => (USING_COMBINING, was),
+            DISTANCE => (USING_EXTENSION, was),
+            // From memory it gains nothing.
+            RANDOM if args.drop_caches => {
+                crossed = Some([was.clone(), (RANDOM.to_owned(), change.advised.clone())]);
+                (USING_PAGE_COSTS, was)
+            }
+            // What a session has loaded from its start, it can only switch off.
+            PRELOAD if change.advised.split(", ").any(|word| word == "forebay") => {
+                (USING_EXTENSION, (ENABLED.to_owned(), "off".to_owned()))
+            }
+            _ => continue,
+        };
+        before.push(value);
+        using.extend(shapes);
+    }
+    if before.is_empty() {
+        return Ok(None);
+    }
+    let mut site = Site::new(args, server, Connection::open(config)?);
+    let disks = disks::of(server);
+    let main = disks.iter().find(|disk| disk.is_main);
+    let mut queries = match (queries, main) {
+        (Some(queries), _) => queries,
+        (None, Some(disk)) => made(&mut site, disk)?,
+        (None, None) => Vec::new(),
+    };
+    if let (Some([was, now]), Some(disk)) = (&crossed, main) {
+        for crossing in crossings.iter().filter(|it| it.disk == disk.name) {
+            if let Some(table) = server.tables.iter().find(|it| it.name == crossing.table) {
+                queries.extend(costs::between(&mut site, table, crossing, [was, now])?);
+            }
+        }
+    }
+    site.after(before, (&mut queries, &using), args.rounds).map(Some)
 }
 
 /// The tables on `disk` for which the server's `setting` counts, largest first.
@@ -157,9 +211,9 @@ fn ladders(server: &Server, disk: &Disk) -> Vec<Ladder> {
         vec![Ladder { setting: EFFECTIVE, values: &[16, 64, 256], using: USING_CONCURRENCY }];
     if disk.is_main {
         // In blocks. More than 32 are for 18, where io_max_combine_limit has to be raised first, by a restart.
-        let (setting, values) = ("io_combine_limit", &[4, 16, 32]);
+        let (setting, values) = (COMBINE, &[4, 16, 32]);
         ladders.push(Ladder { setting, values, using: USING_COMBINING });
-        let (setting, values) = ("forebay.distance_max", &[64, 256, 1000]);
+        let (setting, values) = (DISTANCE, &[64, 256, 1000]);
         ladders.push(Ladder { setting, values, using: USING_EXTENSION });
     }
     ladders.retain(|ladder| server.setting(ladder.setting).is_some());
@@ -265,7 +319,7 @@ fn page_costs(
     let proof = site.prove(
         (AppliesTo::Postgres, &beside),
         change,
-        (&mut queries, &[Shape::Share]),
+        (&mut queries, USING_PAGE_COSTS),
         args.rounds,
         &mut progress,
     )?;
@@ -321,8 +375,7 @@ fn extension(
     found: &mut Found,
 ) -> anyhow::Result<()> {
     let server = site.server;
-    let Some(preloaded) =
-        server.setting(PRELOAD).filter(|_| server.setting("forebay.enabled").is_none())
+    let Some(preloaded) = server.setting(PRELOAD).filter(|_| server.setting(ENABLED).is_none())
     else {
         return Ok(());
     };
@@ -335,7 +388,7 @@ fn extension(
     }
     std::mem::swap(&mut site.connection, &mut connection);
     let beside = proposed(found, disk);
-    let change = ["off", "on"].map(|value| ("forebay.enabled".to_owned(), value.to_owned()));
+    let change = ["off", "on"].map(|value| (ENABLED.to_owned(), value.to_owned()));
     let mut progress = Progress::new(u64::from(args.rounds) * 2 * queries.len() as u64);
     let [off, on] = &change;
     let proof = site.prove(
@@ -361,7 +414,10 @@ fn extension(
     Ok(())
 }
 
+const COMBINE: &str = "io_combine_limit";
+const DISTANCE: &str = "forebay.distance_max";
 const PRELOAD: &str = "session_preload_libraries";
+const ENABLED: &str = "forebay.enabled";
 
 /// What a proof advises; where that is nothing, it is said why.
 fn kept(proof: Proof, (setting, value): &Value, found: &mut Found) -> Option<Advice> {

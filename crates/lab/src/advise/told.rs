@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use super::prove::After;
 use super::server::{EFFECTIVE, MAINTENANCE, Server, Setting, Table};
 use super::{Findings, Proposal};
 use crate::report::tables;
@@ -187,14 +188,39 @@ fn to_paste(proposals: &[Proposal]) -> String {
     )
 }
 
-/// What was set.
-pub(super) fn applied(changes: &[&Advice], file: &Path) -> String {
+/// What was set, and what came of measuring again.
+pub(super) fn applied(
+    changes: &[&Advice],
+    file: &Path,
+    after: Option<&After>,
+    look: Look,
+) -> String {
     let line = |it: &&Advice| format!("  {} = {}\n", it.setting, it.advised);
     let lines: String = changes.iter().map(line).collect();
-    format!(
+    let mut text = format!(
         "Set, and in effect for new sessions:\n{lines}What was set before is in {}; --rollback takes it back.\n",
         file.display()
-    )
+    );
+    let told = after.map_or_else(|| "Not measured again: no query uses it.".to_owned(), again);
+    push_wrapped(&mut text, "", &told, look.width);
+    for remark in after.map_or(&[][..], |after| &after.remarks) {
+        push_wrapped(&mut text, "* ", remark, look.width);
+    }
+    text
+}
+
+/// What came of measuring again.
+fn again(after: &After) -> String {
+    let Some(gain) = after.gain else {
+        return "Not measured again: no query could be run.".to_owned();
+    };
+    let times = tables::times(gain.value, gain.low, gain.high);
+    let is_there = match (after.is_there(), after.harmed()) {
+        (true, _) => "the gain is there".to_owned(),
+        (false, None) => "the gain is not there; --rollback takes back what is set".to_owned(),
+        (false, Some(row)) => format!("{row} is surely slower; --rollback takes back what is set"),
+    };
+    format!("Measured again in a new session: {times}: {is_there}. {}", after.evidence)
 }
 
 #[cfg(test)]

@@ -63,9 +63,9 @@ pub struct PostgresArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "rollback"])]
     pub html: Option<PathBuf>,
     /// Take the proposals of an earlier --json FILE in place of measuring
-    #[arg(long, value_name = "FILE", requires = "apply", conflicts_with_all = ["queries", "rollback"])]
+    #[arg(long, value_name = "FILE", requires = "apply", conflicts_with = "rollback")]
     pub from: Option<PathBuf>,
-    /// Set what is proposed, by ALTER SYSTEM and a reload; what was set before is kept for --rollback
+    /// Set what is proposed, by ALTER SYSTEM and a reload, and measure again; what was set before is kept for --rollback
     #[arg(long, conflicts_with = "rollback")]
     pub apply: bool,
     /// Take back what --apply has set

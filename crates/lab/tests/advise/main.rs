@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use forebay_postgres_harness::suite::{self, Case, Test, text};
 use forebay_postgres_harness::{Disk, Server, Session};
-use proving::{scans_cross, takes_too_long, what_does_not_help, what_helps};
+use proving::{report, scans_cross, takes_too_long, what_does_not_help, what_helps};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -30,6 +30,7 @@ const TESTS: &[Test] = &[
     ("the_planner_changes_where_scans_cross", scans_cross),
     ("service_and_password_files_are_found", files_of_libpq),
     ("what_takes_too_long_with_the_new_setting_is_a_harm", takes_too_long),
+    ("what_is_set_is_measured_again", measured_again),
     ("an_interrupted_run_leaves_every_setting_as_it_was", interrupted),
     ("taking_back_keeps_what_others_have_set", taking_back),
     ("taking_back_keeps_entries_that_are_there_twice", there_twice),
@@ -320,6 +321,68 @@ fn proposals(site: &mut Site, settings: &[(&str, &str)]) -> Result<String, Strin
     Ok(path.to_str().unwrap().to_owned())
 }
 
+fn measured_again(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.set("effective_io_concurrency = 1")?;
+    let before = site.settings()?;
+    let queries = site.path("queries.sql");
+    let file = proposals(&mut site, &[(EFFECTIVE, "128")])?;
+    let from = ["--from", &file, "--apply", "--rounds", "3"];
+    let given = [&from[..], &["--queries", queries.to_str().unwrap()]].concat();
+    // So long where SET LOCAL has given the value, and so long where it is in force by itself.
+    let pauses = |local: &str, itself: &str| {
+        format!(
+            "select pg_sleep(case (select source from pg_settings where name = '{EFFECTIVE}') \
+             when 'session' then {local} else {itself} end);\n"
+        )
+    };
+    for (local, itself, words) in [
+        ("0.03", "0.01", "the gain is there"),
+        ("0.1", "0.1", "the gain is not there; --rollback takes back"),
+        ("0.01", "0.03", "line 1 is surely slower; --rollback takes back"),
+    ] {
+        fs::write(&queries, pauses(local, itself)).map_err(text)?;
+        let (printed, _) = site.ends_with(0, &given)?;
+        let printed = printed.replace('\n', " ");
+        ensure(printed.contains(words), format!("[PRV-5] {words}: {printed}"))?;
+        ensure(site.settings()? != before, "nothing is set")?;
+        site.ends_with(0, &["--rollback"])?;
+        site.is_as(&before, words)?;
+    }
+    // Whatever ends it before its end, what is set is taken back.
+    fs::write(&queries, pauses("20", "20")).map_err(text)?;
+    for (code, ends) in [(130, None), (1, Some("select pg_terminate_backend(pid)"))] {
+        let mut child = site.command(&given).stderr(Stdio::null()).spawn().map_err(text)?;
+        let ours = "from pg_stat_activity where application_name = 'forebay advise' and wait_event = 'PgSleep'";
+        let until = Instant::now() + Duration::from_secs(20);
+        while site.rows(&format!("select 1 {ours}"))?.is_empty() {
+            ensure(Instant::now() < until, "it does not measure again")?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        ensure(site.settings()? != before, "nothing is set")?;
+        match ends {
+            None => signal(&child, Signal::INT),
+            Some(sql) => drop(site.rows(&format!("{sql} {ours}"))?),
+        }
+        let status = child.wait().map_err(text)?;
+        ensure(status.code() == Some(code), format!("[APL-2] {status}"))?;
+        site.is_as(&before, "[APL-2] ended while it measured again")?;
+        ensure(site.states() == 0, "a state is left")?;
+    }
+    // What no query uses is set all the same; what somebody's queries have proved, those have to show.
+    let mut by_queries: Value = report(Path::new(&file))?;
+    by_queries["queries"] = "mine.sql".into();
+    fs::write(&file, by_queries.to_string()).map_err(text)?;
+    let (_, told) = site.ends_with(2, &from)?;
+    ensure(told.contains("--queries mine.sql"), told)?;
+    site.is_as(&before, "without its queries")?;
+    let file = proposals(&mut site, &[("work_mem", "9MB")])?;
+    let (printed, _) = site.ends_with(0, &["--from", &file, "--apply"])?;
+    ensure(printed.contains("Not measured again: no query uses it"), printed)?;
+    site.ends_with(0, &["--rollback"])?;
+    site.is_as(&before, "after all")
+}
+
 /// What is set in tests of taking back: in the file already or not, a list, an empty one.
 const CHANGES: &[(&str, &str)] = &[
     (EFFECTIVE, "128"),
@@ -365,7 +428,8 @@ fn interrupted(case: &Case) -> Result<(), String> {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(text)?;
-        std::thread::sleep(whole.mul_f64(random.f64() * 1.1));
+        // More often while it sets, at its beginning, than while it measures again.
+        std::thread::sleep(whole.mul_f64(random.f64().powi(2) * 1.1));
         let kill = random.bool();
         signal(&child, if kill { Signal::KILL } else { Signal::INT });
         if !kill && random.bool() {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{EFFECTIVE, TABLE, ensure, site};
 
-fn report(path: &Path) -> Result<Value, String> {
+pub(crate) fn report(path: &Path) -> Result<Value, String> {
     serde_json::from_str(&fs::read_to_string(path).map_err(text)?).map_err(text)
 }
 
@@ -79,6 +79,11 @@ pub(crate) fn what_helps(case: &Case) -> Result<(), String> {
         let rounds = of_phase.next().and_then(|it| it["rounds"].as_array()).map_or(0, Vec::len);
         ensure(rounds >= 3, format!("[PRV-2] {phase}: {rounds} rounds"))?;
     }
+    let words = ["Measured again in a new session", "the gain is there"];
+    ensure(words.iter().all(|it| printed.contains(it)), printed.clone())?;
+    let after = &found["after"];
+    ensure(after["gain"]["low"].as_f64() > Some(1.2), format!("{after:#}"))?;
+    ensure(after["records"][0]["cell"]["phase"] == "after", format!("{after:#}"))?;
     let mut fresh = site.server.connect("postgres", &[]).map_err(text)?;
     let now = fresh.rows("show effective_io_concurrency").map_err(text)?;
     ensure(now == [advised.clone()], format!("{now:?}"))?;
