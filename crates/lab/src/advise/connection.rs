@@ -32,6 +32,9 @@ const SOCKET_DIRECTORIES: [&str; 3] = ["/run/postgresql", "/var/run/postgresql",
 const OPTIONS: &str = "-c default_transaction_read_only=on -c standard_conforming_strings=on -c client_connection_check_interval=1s \
                        -c idle_in_transaction_session_timeout=60s -c lock_timeout=1s -c statement_timeout=30s";
 
+/// The name of our sessions.
+pub(super) const APPLICATION: &str = "forebay advise";
+
 /// The one of them that PostgreSQL 13 and older refuse to know.
 const SINCE_14: &str = "client_connection_check_interval";
 
@@ -118,7 +121,7 @@ pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(Duration::from_secs(10));
     }
-    config.application_name("forebay advise");
+    config.application_name(APPLICATION);
     // After the user's own, of which the last counts.
     let options = config.get_options().map_or_else(String::new, |given| format!("{given} "));
     config.options(&(options + OPTIONS));

@@ -11,6 +11,7 @@ mod connection;
 mod costs;
 mod disks;
 mod libpq;
+mod load;
 mod propose;
 mod prove;
 mod query;
@@ -25,11 +26,12 @@ use serde::{Deserialize, Serialize};
 use crate::bad_input;
 use crate::cli::{AdviseArgs, PostgresArgs, Product, repeated};
 use crate::facts::Host;
-use crate::interrupt;
+use crate::interrupt::{self, Interrupted};
 use crate::output::{self, tell};
 use crate::report::{Advice, Conclusion, Part, Record, Report, Section, Verdict, html};
 use crate::run;
 use connection::Connection;
+use load::Load;
 use prove::After;
 use query::Query;
 use server::{Identity, Server};
@@ -98,6 +100,18 @@ struct Proposal {
 /// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     let Product::Postgres(args) = &args.product;
+    let mut load = None;
+    let done = carry_out(args, &mut load);
+    let why = load.as_ref().and_then(Load::stopped);
+    match (done, why) {
+        (Err(error), Some(why)) if error.is::<Interrupted>() => {
+            anyhow::bail!("stopped, and everything is as it was before: {why}")
+        }
+        (done, _) => done,
+    }
+}
+
+fn carry_out(args: &PostgresArgs, load: &mut Option<Load>) -> anyhow::Result<()> {
     run::prepare()?;
     for path in [&args.json, &args.html].into_iter().flatten() {
         output::check_file(path)?;
@@ -109,7 +123,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     let server = Server::read(&mut connection, &config, args.data_dir.as_deref())?;
     let identity = server.identity.clone();
     if !args.apply && !args.rollback {
-        return measured(args, &config, connection, &server, queries.as_ref()).map(drop);
+        return measured(args, &config, connection, &server, queries.as_ref(), load).map(drop);
     }
     let file = apply::state_file(&identity, args.state.as_deref())?;
     if args.rollback {
@@ -130,7 +144,8 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
             (earlier.proposals, earlier.crossings, queries, None)
         }
         None => {
-            let (findings, made) = measured(args, &config, connection, &server, queries.as_ref())?;
+            let (findings, made) =
+                measured(args, &config, connection, &server, queries.as_ref(), load)?;
             let (proposals, crossings) = (findings.proposals.clone(), findings.crossings.clone());
             (proposals, crossings, Some(made), Some(findings))
         }
@@ -147,7 +162,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     }
     let after = apply::apply(&config, &identity, &file, &changes, || {
         tell("set, and in effect for new sessions: measuring again in one");
-        propose::after(args, &config, &server, (&changes, &crossings), queries)
+        propose::after(args, &config, &server, (&changes, &crossings), queries, load)
     })?;
     output::print(&told::applied(&changes, &file, after.as_ref(), output::look()))?;
     if let Some(findings) = &mut findings {
@@ -164,10 +179,12 @@ fn measured<'s>(
     mut connection: Connection,
     server: &'s Server,
     queries: Option<&query::File>,
+    load: &mut Option<Load>,
 ) -> anyhow::Result<(Findings<'s>, Vec<Query>)> {
     let (clock, started) = (Instant::now(), SystemTime::now());
     output::print(&told::server(server, output::look()))?;
     let queries = queries.map(|file| file.checked(&mut connection)).transpose()?;
+    *load = server.sees_load.then(|| Load::watch(config)).transpose()?;
     let mut disks = disks::of(server);
     let mut remarks = Vec::new();
     for disk in &mut disks {
@@ -234,7 +251,7 @@ fn page(findings: &Findings, seed: u64) -> (Report, Vec<Section>) {
         conclusions: Conclusion::all(prove::NAME, told),
         ..disk
     };
-    let parts = vec![Part::Table(told::settings(&findings.server))];
+    let parts = vec![Part::Table(told::settings(findings.server))];
     let title = format!("PostgreSQL {}", findings.server.version);
     let about = format!("Settings of the server on port {}.", findings.server.identity.port);
     (report, vec![Section { name: prove::NAME, title, about, parts }])

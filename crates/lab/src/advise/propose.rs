@@ -12,6 +12,7 @@ use super::Proposal;
 use super::connection::{Connection, Refused};
 use super::costs::{self, Crossing};
 use super::disks::{self, Disk, applies_to};
+use super::load::Load;
 use super::prove::{After, Proof, Site, Value};
 use super::query::{MADE, Query, Shape};
 use super::server::{EFFECTIVE, MAINTENANCE, RANDOM, Server, Table, Tablespace};
@@ -113,6 +114,7 @@ pub(super) fn after(
     server: &Server,
     (changes, crossings): (&[&Advice], &[Crossing]),
     queries: Option<Vec<Query>>,
+    load: &mut Option<Load>,
 ) -> anyhow::Result<Option<After>> {
     let mut before: Vec<Value> = Vec::new();
     let mut using: Vec<Shape> = Vec::new();
@@ -139,6 +141,9 @@ pub(super) fn after(
     }
     if before.is_empty() {
         return Ok(None);
+    }
+    if load.is_none() && server.sees_load {
+        *load = Some(Load::watch(config)?);
     }
     let mut site = Site::new(args, server, Connection::open(config)?);
     let disks = disks::of(server);

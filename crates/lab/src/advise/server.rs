@@ -60,6 +60,8 @@ pub(super) struct Server {
     pub(super) database: String,
     pub(super) superuser: bool,
     pub(super) standby: bool,
+    /// Whether this role may see what the sessions of others do.
+    pub(super) sees_load: bool,
     /// Whether its files are on this machine.
     pub(super) local: bool,
     pub(super) data_directory: Option<PathBuf>,
@@ -237,6 +239,9 @@ impl Server {
             major,
             standby: row.is_true(2),
             superuser: row.is_true(3),
+            sees_load: connection
+                .row("select pg_has_role('pg_read_all_stats', 'usage')")?
+                .is_true(0),
             identity: Identity::of(&connection.row(IDENTITY)?),
             database: row.text(5).to_owned(),
             local: local.is_ok(),
@@ -271,6 +276,10 @@ impl Server {
         }
         if !server.superuser {
             let told = "This role is no superuser: --apply may be refused, and tables that it may not read are left out.";
+            server.missing.push(told.to_owned());
+        }
+        if !server.sees_load {
+            let told = "The load is not watched: this role may not see what others do (pg_read_all_stats): choose the hour.";
             server.missing.push(told.to_owned());
         }
         if server.tables.is_empty() {

@@ -31,6 +31,7 @@ const TESTS: &[Test] = &[
     ("service_and_password_files_are_found", files_of_libpq),
     ("what_takes_too_long_with_the_new_setting_is_a_harm", takes_too_long),
     ("what_is_set_is_measured_again", measured_again),
+    ("it_stops_when_others_suffer", stops_when_others_suffer),
     ("an_interrupted_run_leaves_every_setting_as_it_was", interrupted),
     ("taking_back_keeps_what_others_have_set", taking_back),
     ("taking_back_keeps_entries_that_are_there_twice", there_twice),
@@ -351,21 +352,19 @@ fn measured_again(case: &Case) -> Result<(), String> {
     }
     // Whatever ends it before its end, what is set is taken back.
     fs::write(&queries, pauses("20", "20")).map_err(text)?;
-    for (code, ends) in [(130, None), (1, Some("select pg_terminate_backend(pid)"))] {
-        let mut child = site.command(&given).stderr(Stdio::null()).spawn().map_err(text)?;
-        let ours = "from pg_stat_activity where application_name = 'forebay advise' and wait_event = 'PgSleep'";
-        let until = Instant::now() + Duration::from_secs(20);
-        while site.rows(&format!("select 1 {ours}"))?.is_empty() {
-            ensure(Instant::now() < until, "it does not measure again")?;
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        ensure(site.settings()? != before, "nothing is set")?;
-        match ends {
-            None => signal(&child, Signal::INT),
-            Some(sql) => drop(site.rows(&format!("{sql} {ours}"))?),
-        }
-        let status = child.wait().map_err(text)?;
-        ensure(status.code() == Some(code), format!("[APL-2] {status}"))?;
+    for (code, ends) in
+        [(130, None), (1, Some(format!("select pg_terminate_backend(pid) {SLEEPING}")))]
+    {
+        let command = site.command(&given);
+        let (ended, told) = while_it_measures(&mut site, command, |site, child| {
+            ensure(site.settings()? != before, "nothing is set")?;
+            match ends {
+                None => signal(child, Signal::INT),
+                Some(sql) => drop(site.rows(&sql)?),
+            }
+            Ok(())
+        })?;
+        ensure(ended == Some(code), format!("[APL-2] {ended:?}: {told}"))?;
         site.is_as(&before, "[APL-2] ended while it measured again")?;
         ensure(site.states() == 0, "a state is left")?;
     }
@@ -381,6 +380,98 @@ fn measured_again(case: &Case) -> Result<(), String> {
     ensure(printed.contains("Not measured again: no query uses it"), printed)?;
     site.ends_with(0, &["--rollback"])?;
     site.is_as(&before, "after all")
+}
+
+/// The session of ours that measures by a query that sleeps.
+const SLEEPING: &str =
+    "from pg_stat_activity where application_name = 'forebay advise' and wait_event = 'PgSleep'";
+
+/// Runs `command` and, as soon as a query of its own runs, `work` beside it; returns its exit code and what it complains of.
+fn while_it_measures(
+    site: &mut Site,
+    mut command: Command,
+    work: impl FnOnce(&mut Site, &Child) -> Result<(), String>,
+) -> Result<(Option<i32>, String), String> {
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(text)?;
+    let until = Instant::now() + Duration::from_secs(20);
+    while site.rows(&format!("select 1 {SLEEPING}"))?.is_empty() {
+        ensure(Instant::now() < until, "it does not measure")?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    work(site, &child)?;
+    let Output { status, stderr, .. } = child.wait_with_output().map_err(text)?;
+    Ok((status.code(), String::from_utf8_lossy(&stderr).into_owned()))
+}
+
+fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    // A first reload tells of what the command line hides.
+    site.reload()?;
+    let standby = standby(case, &site)?;
+    let before = site.settings()?;
+    let file = proposals(&mut site, &[(EFFECTIVE, "128")])?;
+    let queries = site.path("queries.sql");
+    let apply = ["--from", &file, "--apply", "--queries", queries.to_str().unwrap()];
+    let others = |site: &Site, number: usize| -> Result<(), String> {
+        for _ in 0..number {
+            let mut session = site.server.connect("postgres", &[]).map_err(text)?;
+            std::thread::spawn(move || session.rows("select pg_sleep(60)"));
+        }
+        Ok(())
+    };
+    // What was there before is borne.
+    others(&site, 6)?;
+    fs::write(&queries, "select pg_sleep(0.1);\n").map_err(text)?;
+    site.ends_with(0, &apply)?;
+    site.ends_with(0, &["--rollback"])?;
+    fs::write(&queries, "select pg_sleep(20);\n").map_err(text)?;
+    let command = site.command(&apply);
+    let (code, told) = while_it_measures(&mut site, command, |site, _| {
+        ensure(site.settings()? != before, "nothing is set")?;
+        others(site, 18)
+    })?;
+    ensure(code == Some(1) && told.contains("sessions of others are at work"), told)?;
+    site.is_as(&before, "stopped for the sessions of others")?;
+    ensure(site.states() == 0, "a state is left")?;
+    site.rows(
+        "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'",
+    )?;
+    // A standby that does not follow, while nothing is set.
+    let mut session = standby.connect("postgres", &[]).map_err(text)?;
+    session.rows("select pg_wal_replay_pause()").map_err(text)?;
+    let command = site.command(&["--queries", queries.to_str().unwrap()]);
+    let (code, told) = while_it_measures(&mut site, command, |site, _| {
+        site.rows("create table much as select repeat('x', 1000) from generate_series(1, 30000)")
+            .map(drop)
+    })?;
+    ensure(code == Some(1) && told.contains("a standby is"), told)?;
+    site.is_as(&before, "stopped for a standby")
+}
+
+/// A standby of the server of `site`.
+fn standby(case: &Case, site: &Site) -> Result<Server, String> {
+    let mut standby = Server::new(&case.installation, None, Disk::Real, &[]).map_err(text)?;
+    standby.stop().map_err(text)?;
+    let data = standby.data_directory();
+    let own = data.with_file_name("own");
+    fs::rename(&data, &own).map_err(text)?;
+    let program = case.installation.pg_config.with_file_name("pg_basebackup");
+    let mut copy = Command::new(program);
+    copy.args(["-c", "fast", "-U", "postgres", "-D"]).arg(&data);
+    let primary = site.server.data_directory().with_file_name("s").display().to_string();
+    copy.args(["-h", &primary]);
+    let mut follow = Command::new("touch");
+    follow.arg(data.join("standby.signal"));
+    let mut give = Command::new("chown");
+    give.arg("-R").arg(format!("--reference={}", own.display())).arg(&data);
+    for mut command in [copy, follow, give] {
+        let output = command.output().map_err(text)?;
+        ensure(output.status.success(), String::from_utf8_lossy(&output.stderr))?;
+    }
+    // The one that pg_basebackup -R writes is for its own libpq, which the server's may be older than.
+    let primary = format!("host={primary} user=postgres");
+    standby.start(&[("primary_conninfo", &primary)]).map_err(text)?;
+    Ok(standby)
 }
 
 /// What is set in tests of taking back: in the file already or not, a list, an empty one.
