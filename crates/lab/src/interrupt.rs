@@ -93,6 +93,11 @@ pub(crate) fn is_requested() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
+/// Has the run stop as a first Ctrl-C does.
+pub(crate) fn request() {
+    INTERRUPTED.store(true, Ordering::SeqCst);
+}
+
 /// Whether a second signal has come, and cleanups are being done.
 pub(crate) fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst)

@@ -92,6 +92,7 @@ pub(super) fn state_file(server: &Identity, directory: Option<&Path>) -> anyhow:
 /// # Errors
 /// [`BadInput`](crate::BadInput) where something is applied already.
 pub(super) fn is_free(file: &Path) -> anyhow::Result<()> {
+    remove_unfinished(file);
     if file.exists() {
         bad_input!(
             "an earlier --apply is noted in {}: take it back with --rollback, or remove that file to keep what it has set",
@@ -101,17 +102,18 @@ pub(super) fn is_free(file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sets `changes` for good on `server`.
+/// Sets `changes` for good on `server`, if `then`, which begins when they are in force, has no error.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput) where something is applied already, the server is another one or not as it was when it
-/// was measured, or entries cannot be seen; else what went wrong, after all was taken back.
-pub(super) fn apply(
+/// was measured, or entries cannot be seen; else what went wrong, then too, after all was taken back.
+pub(super) fn apply<T>(
     config: &Config,
     server: &Identity,
     file: &Path,
     changes: &[&Advice],
-) -> anyhow::Result<()> {
+    then: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     is_free(file)?;
     let mut client = session(config)?;
     let here = Identity::read(&mut client)?;
@@ -153,7 +155,7 @@ pub(super) fn apply(
             }
         })
     };
-    let done = set_all(&mut client, config, file, &state, &turn);
+    let done = set_all(&mut client, config, file, &state, &turn).and_then(|()| then());
     {
         let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         // What was set may keep anybody from a new session: by the one that is open, if it is. Else by a new one, below.
@@ -240,6 +242,7 @@ fn is_as_measured(client: &mut Client, change: &Advice) -> anyhow::Result<()> {
 /// # Errors
 /// [`BadInput`](crate::BadInput) where nothing is noted, or for another server; else what went wrong.
 pub(super) fn rollback(config: &Config, file: &Path) -> anyhow::Result<()> {
+    remove_unfinished(file);
     if !file.exists() {
         bad_input!(
             "nothing is noted in {}: no --apply of this user's is in effect on this server",
@@ -430,10 +433,11 @@ fn write_durably(file: &Path, state: &State) -> anyhow::Result<()> {
     let directory = file.parent().unwrap_or(Path::new("."));
     let kept = || -> std::io::Result<()> {
         fs::create_dir_all(directory)?;
-        let mut unnamed = tempfile::NamedTempFile::new_in(directory)?;
-        unnamed.write_all(serde_json::to_string_pretty(state)?.as_bytes())?;
-        unnamed.as_file().sync_all()?;
-        unnamed.persist_noclobber(file)?;
+        let mut unfinished =
+            tempfile::Builder::new().prefix(&unfinished(file)).tempfile_in(directory)?;
+        unfinished.write_all(serde_json::to_string_pretty(state)?.as_bytes())?;
+        unfinished.as_file().sync_all()?;
+        unfinished.persist_noclobber(file)?;
         Ok(())
     };
     if let Err(error) = kept() {
@@ -443,6 +447,24 @@ fn write_durably(file: &Path, state: &State) -> anyhow::Result<()> {
         );
     }
     sync_directory(file)
+}
+
+/// How the name begins that a state has until it is whole: no other server's begins so.
+fn unfinished(file: &Path) -> String {
+    format!(".{}-", file.file_stem().unwrap_or_default().to_string_lossy())
+}
+
+/// Removes what was left by one that was killed while it wrote its state, when nothing was set yet. Another that is
+/// writing just now finds its own gone, and sets nothing.
+fn remove_unfinished(file: &Path) {
+    let prefix = unfinished(file);
+    let entries = fs::read_dir(file.parent().unwrap_or(Path::new("."))).into_iter().flatten();
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            // It takes room, and no more: one that stays keeps nobody from anything.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn sync_directory(file: &Path) -> anyhow::Result<()> {

@@ -20,6 +20,7 @@ use postgres::config::{Config, Host, SslMode};
 use postgres::types::{FromSql, Kind, Type};
 use postgres::{Client, NoTls, SimpleQueryMessage};
 
+use super::libpq;
 use crate::interrupt::{self, Interrupted};
 use crate::{BadInput, bad_input};
 
@@ -31,17 +32,35 @@ const SOCKET_DIRECTORIES: [&str; 3] = ["/run/postgresql", "/var/run/postgresql",
 const OPTIONS: &str = "-c default_transaction_read_only=on -c standard_conforming_strings=on -c client_connection_check_interval=1s \
                        -c idle_in_transaction_session_timeout=60s -c lock_timeout=1s -c statement_timeout=30s";
 
+/// The name of our sessions.
+pub(super) const APPLICATION: &str = "forebay advise";
+
 /// The one of them that PostgreSQL 13 and older refuse to know.
 const SINCE_14: &str = "client_connection_check_interval";
 
 /// How often it is looked for Ctrl-C while a statement runs.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How to reach the server, from `dsn` and, for what it leaves open, from the variables that libpq takes.
+/// How to reach the server, from `dsn` and, for what it leaves open, from the service, variables and
+/// password file that libpq takes.
 ///
 /// # Errors
 /// [`BadInput`].
 pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
+    // The crate knows no services.
+    let words = dsn.unwrap_or_default().split_whitespace();
+    let named = words.clone().find_map(|word| word.strip_prefix("service=").map(str::to_owned));
+    let rest = named
+        .is_some()
+        .then(|| words.filter(|word| !word.starts_with("service=")).collect::<Vec<_>>().join(" "));
+    let dsn = rest.as_deref().or(dsn);
+    let service = named.or_else(|| variable("PGSERVICE")).map(|name| libpq::service(&name));
+    let service = service.transpose()?.unwrap_or_default();
+    let variable = |name: &str| {
+        let key = name.trim_start_matches("PG").to_lowercase();
+        let key = if key == "database" { "dbname" } else { &key };
+        service.get(key).cloned().or_else(|| variable(name))
+    };
     let mut config = match dsn.map(str::parse::<Config>) {
         None => Config::new(),
         Some(Ok(config)) => config,
@@ -50,7 +69,6 @@ pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
             said(&error)
         ),
     };
-    let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     if config.get_ports().is_empty() {
         let port = variable("PGPORT").unwrap_or_else(|| "5432".to_owned());
         let Ok(port) = port.parse() else { bad_input!("PGPORT={port}: that is no port") };
@@ -75,6 +93,24 @@ pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
     if let Some(options) = variable("PGOPTIONS").filter(|_| config.get_options().is_none()) {
         config.options(&options);
     }
+    if config.get_password().is_none() {
+        let host = match config.get_hosts().first() {
+            Some(Host::Tcp(name)) => name.clone(),
+            // The password file has the sockets' usual places under this name.
+            Some(Host::Unix(path)) if SOCKET_DIRECTORIES.iter().any(|it| path == Path::new(it)) => {
+                "localhost".to_owned()
+            }
+            Some(Host::Unix(path)) => path.display().to_string(),
+            None => config.get_hostaddrs().first().map_or_else(String::new, ToString::to_string),
+        };
+        let user = config.get_user().map(str::to_owned).or_else(|| variable("USER"));
+        let user = user.unwrap_or_default();
+        let port = config.get_ports()[0].to_string();
+        let database = config.get_dbname().unwrap_or(&user);
+        if let Some(password) = libpq::password([&host, &port, database, &user]) {
+            config.password(password);
+        }
+    }
     let wants_tls = variable("PGSSLMODE")
         .is_some_and(|mode| mode.starts_with("require") || mode.starts_with("verify"));
     if config.get_ssl_mode() == SslMode::Require || wants_tls {
@@ -85,11 +121,16 @@ pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(Duration::from_secs(10));
     }
-    config.application_name("forebay advise");
+    config.application_name(APPLICATION);
     // After the user's own, of which the last counts.
     let options = config.get_options().map_or_else(String::new, |given| format!("{given} "));
     config.options(&(options + OPTIONS));
     Ok(config)
+}
+
+/// A variable of the environment that is not empty.
+pub(super) fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// True if `config` leads to this machine.
@@ -307,7 +348,7 @@ fn refused(config: &Config, error: &postgres::Error) -> anyhow::Error {
     let said = said(error);
     if said == "password missing" {
         return BadInput(format!(
-            "the server at {host}, port {port}, asks for a password: set PGPASSWORD"
+            "the server at {host}, port {port}, asks for a password: set PGPASSWORD, or note it in ~/.pgpass"
         ))
         .into();
     }

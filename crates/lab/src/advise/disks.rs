@@ -17,7 +17,7 @@ use crate::run;
 use crate::units::shown_size;
 
 /// How long the experiments take on a disk, in seconds, about.
-const SECONDS: u32 = 60;
+const SECONDS: u32 = 70;
 
 /// Tablespaces on one device.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl Disk {
     /// What its measurement advises about `setting`.
     pub(super) fn advice(&self, server: &Server, setting: &str) -> Option<&crate::report::Advice> {
         let applies = applies_to(server);
-        let fits = |to: AppliesTo| to == applies || to == AppliesTo::BlockDevice;
+        let fits = |to| [applies, AppliesTo::Postgres, AppliesTo::BlockDevice].contains(&to);
         let advice = &self.report.as_ref()?.advice;
         advice.iter().find(|one| one.setting == setting && fits(one.applies_to))
     }

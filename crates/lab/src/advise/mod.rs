@@ -8,24 +8,32 @@
 
 mod apply;
 mod connection;
+mod costs;
 mod disks;
+mod libpq;
+mod load;
 mod propose;
 mod prove;
 mod query;
 mod server;
 mod told;
 
+use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use crate::bad_input;
-use crate::cli::{AdviseArgs, PostgresArgs, Product};
-use crate::interrupt;
+use crate::cli::{AdviseArgs, PostgresArgs, Product, repeated};
+use crate::facts::Host;
+use crate::interrupt::{self, Interrupted};
 use crate::output::{self, tell};
-use crate::report::{Advice, Record, Report, Verdict};
+use crate::report::{Advice, Conclusion, Part, Record, Report, Section, Verdict, html};
 use crate::run;
 use connection::Connection;
+use load::Load;
+use prove::After;
+use query::Query;
 use server::{Identity, Server};
 
 /// The schema of `--json`.
@@ -33,22 +41,28 @@ const SCHEMA: &str = "forebay-advise/2";
 
 /// What a run found.
 #[derive(Debug, Serialize)]
-struct Findings {
+struct Findings<'s> {
     schema: &'static str,
     /// Version of forebay.
     forebay: &'static str,
     /// Start of the run, RFC 3339, UTC.
     started: String,
     seconds: f64,
-    server: Server,
+    server: &'s Server,
     proposals: Vec<Proposal>,
     /// Every comparison of a proof, new with old.
     verdicts: Vec<Verdict>,
     records: Vec<Record>,
+    /// Where scans of a table cross, for each disk where that was measured.
+    crossings: Vec<costs::Crossing>,
     /// The laboratory's reports of the disks.
     disks: Vec<Report>,
     /// What was tried and is not proposed, what was left out, and why.
     remarks: Vec<String>,
+    /// Somebody's own queries, where they were used.
+    queries: Option<PathBuf>,
+    /// What --apply came to.
+    after: Option<After>,
 }
 
 /// What `--from` takes of it.
@@ -57,6 +71,9 @@ struct Earlier {
     schema: String,
     server: Measured,
     proposals: Vec<Proposal>,
+    #[serde(default)]
+    crossings: Vec<costs::Crossing>,
+    queries: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,16 +100,30 @@ struct Proposal {
 /// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     let Product::Postgres(args) = &args.product;
+    let mut load = None;
+    let done = carry_out(args, &mut load);
+    let why = load.as_ref().and_then(Load::stopped);
+    match (done, why) {
+        (Err(error), Some(why)) if error.is::<Interrupted>() => {
+            anyhow::bail!("stopped, and everything is as it was before: {why}")
+        }
+        (done, _) => done,
+    }
+}
+
+fn carry_out(args: &PostgresArgs, load: &mut Option<Load>) -> anyhow::Result<()> {
     run::prepare()?;
-    if let Some(path) = &args.json {
+    for path in [&args.json, &args.html].into_iter().flatten() {
         output::check_file(path)?;
     }
+    let earlier = args.from.as_deref().map(Earlier::read).transpose()?;
+    let queries = args.queries.as_deref().map(query::File::read).transpose()?;
     let config = connection::config(args.dsn.as_deref())?;
     let mut connection = Connection::open(&config)?;
     let server = Server::read(&mut connection, &config, args.data_dir.as_deref())?;
     let identity = server.identity.clone();
     if !args.apply && !args.rollback {
-        return measured(args, &config, connection, server).map(drop);
+        return measured(args, &config, connection, &server, queries.as_ref(), load).map(drop);
     }
     let file = apply::state_file(&identity, args.state.as_deref())?;
     if args.rollback {
@@ -100,9 +131,24 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
         return output::print("What --apply has set is taken back.\n");
     }
     apply::is_free(&file)?;
-    let proposals = match &args.from {
-        Some(path) => earlier(path, &identity)?,
-        None => measured(args, &config, connection, server)?,
+    let (proposals, crossings, queries, mut findings) = match earlier {
+        Some(earlier) => {
+            let earlier = earlier.of(&identity)?;
+            if let (None, Some(path)) = (&queries, &earlier.queries) {
+                bad_input!(
+                    "it was proved by queries of your own, by which it is to be measured again: name them with --queries {}",
+                    path.display()
+                );
+            }
+            let queries = queries.map(|file| file.checked(&mut connection)).transpose()?;
+            (earlier.proposals, earlier.crossings, queries, None)
+        }
+        None => {
+            let (findings, made) =
+                measured(args, &config, connection, &server, queries.as_ref(), load)?;
+            let (proposals, crossings) = (findings.proposals.clone(), findings.crossings.clone());
+            (proposals, crossings, Some(made), Some(findings))
+        }
     };
     let changes: Vec<&Advice> = proposals
         .iter()
@@ -114,28 +160,38 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
             "Nothing is set: no proposal is proved and can be set by ALTER SYSTEM.\n",
         );
     }
-    apply::apply(&config, &identity, &file, &changes)?;
-    output::print(&told::applied(&changes, &file))
+    let after = apply::apply(&config, &identity, &file, &changes, || {
+        tell("set, and in effect for new sessions: measuring again in one");
+        propose::after(args, &config, &server, (&changes, &crossings), queries, load)
+    })?;
+    output::print(&told::applied(&changes, &file, after.as_ref(), output::look()))?;
+    if let Some(findings) = &mut findings {
+        findings.after = after;
+        findings.save(args)?;
+    }
+    Ok(())
 }
 
 /// Looks, measures, proves, and says what came of it.
-fn measured(
+fn measured<'s>(
     args: &PostgresArgs,
     config: &postgres::Config,
     mut connection: Connection,
-    server: Server,
-) -> anyhow::Result<Vec<Proposal>> {
+    server: &'s Server,
+    queries: Option<&query::File>,
+    load: &mut Option<Load>,
+) -> anyhow::Result<(Findings<'s>, Vec<Query>)> {
     let (clock, started) = (Instant::now(), SystemTime::now());
-    output::print(&told::server(&server, output::look()))?;
-    let queries =
-        args.queries.as_ref().map(|path| query::given(&mut connection, path)).transpose()?;
-    let mut disks = disks::of(&server);
+    output::print(&told::server(server, output::look()))?;
+    let queries = queries.map(|file| file.checked(&mut connection)).transpose()?;
+    *load = server.sees_load.then(|| Load::watch(config)).transpose()?;
+    let mut disks = disks::of(server);
     let mut remarks = Vec::new();
     for disk in &mut disks {
-        remarks.extend(disk.measure(&server, args.yes, args.seed)?);
+        remarks.extend(disk.measure(server, args.yes, args.seed)?);
         interrupt::check()?;
     }
-    let found = propose::all(args, config, connection, &server, &disks, queries.as_deref())?;
+    let found = propose::all(args, config, connection, server, &disks, queries.as_deref())?;
     remarks.extend(found.remarks);
     let findings = Findings {
         schema: SCHEMA,
@@ -145,37 +201,84 @@ fn measured(
         proposals: found.proposals,
         verdicts: found.verdicts,
         records: found.records,
+        crossings: found.crossings,
         disks: disks.into_iter().filter_map(|disk| disk.report).collect(),
         server,
         remarks,
+        queries: args.queries.clone(),
+        after: None,
     };
-    if let Some(path) = &args.json {
-        output::save(path, &(serde_json::to_string_pretty(&findings)? + "\n"))?;
-    }
+    findings.save(args)?;
     output::print(&told::findings(&findings, output::look()))?;
     if let Some(path) = &args.json {
         tell(&format!("everything that was found is in {}", path.display()));
     }
-    Ok(findings.proposals)
+    Ok((findings, found.queries))
 }
 
-/// The proposals of an earlier run on this server.
-fn earlier(path: &std::path::Path, server: &Identity) -> anyhow::Result<Vec<Proposal>> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => bad_input!("--from {}: {error}", path.display()),
-    };
-    let earlier: Earlier = match serde_json::from_str(&text) {
-        Ok(earlier) => earlier,
-        Err(error) => {
-            bad_input!("--from {}: no file of --json of this command: {error}", path.display())
+impl Findings<'_> {
+    /// Writes the files that are asked for.
+    fn save(&self, args: &PostgresArgs) -> anyhow::Result<()> {
+        if let Some(path) = &args.json {
+            output::save(path, &(serde_json::to_string_pretty(self)? + "\n"))?;
         }
+        if let Some(path) = &args.html {
+            let (report, sections) = page(self, args.seed);
+            output::save(path, &html::render(&report, &sections)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// What was found as the laboratory's page has it: the main disk's report, and above it what is proved on the server.
+fn page(findings: &Findings, seed: u64) -> (Report, Vec<Section>) {
+    let disk = findings.disks.first().cloned().unwrap_or_default();
+    let main = findings.server.tablespaces.iter().find_map(|it| it.storage.clone());
+    let proved = findings.proposals.iter().filter(|it| it.proved && it.tablespace.is_none());
+    let others = findings.proposals.iter().filter(|it| !it.proved || it.tablespace.is_some());
+    let told = others.map(told::evidence).chain(findings.remarks.iter().cloned());
+    let report = Report {
+        schema: SCHEMA.to_owned(),
+        forebay: findings.forebay.to_owned(),
+        command: repeated(std::env::args(), None, seed),
+        started: findings.started.clone(),
+        seconds: findings.seconds,
+        host: Host::read(),
+        storage: main.unwrap_or_default(),
+        records: findings.records.iter().cloned().chain(disk.records).collect(),
+        verdicts: findings.verdicts.clone(),
+        advice: proved.map(|it| it.advice.clone()).collect(),
+        conclusions: Conclusion::all(prove::NAME, told),
+        ..disk
     };
-    if earlier.schema != SCHEMA {
-        bad_input!("--from {}: it is of another version of this command", path.display());
+    let parts = vec![Part::Table(told::settings(findings.server))];
+    let title = format!("PostgreSQL {}", findings.server.version);
+    let about = format!("Settings of the server on port {}.", findings.server.identity.port);
+    (report, vec![Section { name: prove::NAME, title, about, parts }])
+}
+
+impl Earlier {
+    fn read(path: &Path) -> anyhow::Result<Earlier> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => bad_input!("--from {}: {error}", path.display()),
+        };
+        match serde_json::from_str::<Earlier>(&text) {
+            Ok(earlier) if earlier.schema == SCHEMA => Ok(earlier),
+            Ok(_) => {
+                bad_input!("--from {}: it is of another version of this command", path.display())
+            }
+            Err(error) => {
+                bad_input!("--from {}: no file of --json of this command: {error}", path.display())
+            }
+        }
     }
-    if let Some(how) = earlier.server.identity.differs(server) {
-        bad_input!("--from {}: it is of another server: {how}", path.display());
+
+    /// The same, if it ran on `server`.
+    fn of(self, server: &Identity) -> anyhow::Result<Earlier> {
+        if let Some(how) = self.server.identity.differs(server) {
+            bad_input!("--from: the advice is of another server: {how}");
+        }
+        Ok(self)
     }
-    Ok(earlier.proposals)
 }

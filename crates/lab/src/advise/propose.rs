@@ -1,7 +1,8 @@
 //! What is tried on the server, and what comes of it.
 //!
 //! effective_io_concurrency is searched on a ladder to which the disk's measurement adds its own value, for each disk
-//! that has tables, and proved. The extension `forebay`, where it can be loaded, is proved by switching it off
+//! that has tables, and proved; so are, on the main disk, io_combine_limit and the extension's distance_max.
+//! random_page_cost is reckoned by `costs` and proved. The extension `forebay`, where it can be loaded, is proved by switching it off
 //! and on. What no query can show, since no read-only statement uses it or since it needs a restart, is
 //! told with the disk's measurement as its evidence, and stays unproved.
 
@@ -9,16 +10,15 @@ use postgres::config::Config;
 
 use super::Proposal;
 use super::connection::{Connection, Refused};
-use super::disks::{Disk, applies_to};
-use super::prove::{Proof, Site, Value};
+use super::costs::{self, Crossing};
+use super::disks::{self, Disk, applies_to};
+use super::load::Load;
+use super::prove::{After, Proof, Site, Value};
 use super::query::{MADE, Query, Shape};
-use super::server::{EFFECTIVE, MAINTENANCE, Server, Table, Tablespace};
+use super::server::{EFFECTIVE, MAINTENANCE, RANDOM, Server, Table, Tablespace};
 use crate::cli::PostgresArgs;
 use crate::progress::Progress;
-use crate::report::{Advice, Record, Verdict};
-
-/// Values of effective_io_concurrency that are tried besides what is set and what the disk's measurement advises.
-const LADDER: [u32; 3] = [16, 64, 256];
+use crate::report::{Advice, AppliesTo, Record, Verdict};
 
 /// Tables of a disk by which its settings are proved.
 const TABLES: usize = 2;
@@ -26,15 +26,24 @@ const TABLES: usize = 2;
 /// Shapes that use effective_io_concurrency on every version; of somebody's own queries any may.
 const USING_CONCURRENCY: &[Shape] = &[Shape::Bitmap, Shape::Given];
 
+/// Shapes that read several blocks at once, from 17 on.
+const USING_COMBINING: &[Shape] = &[Shape::Sequential, Shape::Bitmap, Shape::Given];
+
 /// Shapes that use the extension.
 const USING_EXTENSION: &[Shape] = &[Shape::IndexRange, Shape::Bitmap, Shape::Join, Shape::Given];
+
+/// Shapes for which the planner weighs pages.
+const USING_PAGE_COSTS: &[Shape] = &[Shape::Share, Shape::Given];
 
 /// What was found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
+    /// By which the server's settings were proved, with what they have not read yet.
+    pub(super) queries: Vec<Query>,
     pub(super) proposals: Vec<Proposal>,
     pub(super) verdicts: Vec<Verdict>,
     pub(super) records: Vec<Record>,
+    pub(super) crossings: Vec<Crossing>,
     pub(super) remarks: Vec<String>,
 }
 
@@ -50,31 +59,9 @@ pub(super) fn all(
     disks: &[Disk],
     given: Option<&[Query]>,
 ) -> anyhow::Result<Found> {
-    let mut site = Site {
-        connection,
-        server,
-        statement_timeout: args.statement_timeout,
-        drop_caches: args.drop_caches,
-        random: fastrand::Rng::with_seed(args.seed),
-        remarks: Vec::new(),
-        records: Vec::new(),
-    };
+    let mut site = Site::new(args, server, connection);
     let mut found = Found::default();
-    for disk in disks {
-        let mut queries = match given {
-            // Somebody's own queries read where they read: they are for the whole server's setting.
-            Some(given) if disk.is_main => given.to_vec(),
-            Some(_) => continue,
-            None => made(&mut site, disk)?,
-        };
-        if queries.is_empty() {
-            continue;
-        }
-        concurrency(args, &mut site, disk, &mut queries, &mut found)?;
-        if disk.is_main {
-            extension(args, config, &mut site, &mut queries, &mut found)?;
-        }
-    }
+    each_disk(args, config, &mut site, disks, given, &mut found)?;
     for disk in disks {
         found.proposals.extend(unproved(server, disk));
     }
@@ -83,20 +70,113 @@ pub(super) fn all(
     Ok(found)
 }
 
-/// The largest tables on `disk` for which the server's setting counts.
-fn tables_of<'s>(server: &'s Server, disk: &Disk) -> Vec<&'s Table> {
+/// What can be proved on each of `disks`.
+fn each_disk(
+    args: &PostgresArgs,
+    config: &Config,
+    site: &mut Site<'_>,
+    disks: &[Disk],
+    given: Option<&[Query]>,
+    found: &mut Found,
+) -> anyhow::Result<()> {
+    for disk in disks {
+        let mut queries = match given {
+            // Somebody's own queries read where they read: they are for the whole server's setting.
+            Some(given) if disk.is_main => given.to_vec(),
+            Some(_) => continue,
+            None => made(site, disk)?,
+        };
+        if queries.is_empty() {
+            continue;
+        }
+        for ladder in ladders(site.server, disk) {
+            climb(args, site, (disk, &ladder), &mut queries, found)?;
+        }
+        if given.is_none() {
+            page_costs(args, site, disk, found)?;
+        }
+        if disk.is_main {
+            extension(args, config, site, disk, &mut queries, found)?;
+            found.queries = queries;
+        }
+    }
+    Ok(())
+}
+
+/// What `changes`, which are in force, give: by the same `queries`, or by new ones for the same tables; for random_page_cost
+/// by those between the shares of its crossing. None where no query uses what they set.
+///
+/// # Errors
+/// As [`all`].
+pub(super) fn after(
+    args: &PostgresArgs,
+    config: &Config,
+    server: &Server,
+    (changes, crossings): (&[&Advice], &[Crossing]),
+    queries: Option<Vec<Query>>,
+    load: &mut Option<Load>,
+) -> anyhow::Result<Option<After>> {
+    let mut before: Vec<Value> = Vec::new();
+    let mut using: Vec<Shape> = Vec::new();
+    let mut crossed = None;
+    for change in changes {
+        let was = (change.setting.clone(), change.current.clone().unwrap_or_default());
+        let (shapes, value) = match change.setting.as_str() {
+            EFFECTIVE => (USING_CONCURRENCY, was),
+            COMBINE => (USING_COMBINING, was),
+            DISTANCE => (USING_EXTENSION, was),
+            // From memory it gains nothing.
+            RANDOM if args.drop_caches => {
+                crossed = Some([was.clone(), (RANDOM.to_owned(), change.advised.clone())]);
+                (USING_PAGE_COSTS, was)
+            }
+            // What a session has loaded from its start, it can only switch off.
+            PRELOAD if change.advised.split(", ").any(|word| word == "forebay") => {
+                (USING_EXTENSION, (ENABLED.to_owned(), "off".to_owned()))
+            }
+            _ => continue,
+        };
+        before.push(value);
+        using.extend(shapes);
+    }
+    if before.is_empty() {
+        return Ok(None);
+    }
+    if load.is_none() && server.sees_load {
+        *load = Some(Load::watch(config)?);
+    }
+    let mut site = Site::new(args, server, Connection::open(config)?);
+    let disks = disks::of(server);
+    let main = disks.iter().find(|disk| disk.is_main);
+    let mut queries = match (queries, main) {
+        (Some(queries), _) => queries,
+        (None, Some(disk)) => made(&mut site, disk)?,
+        (None, None) => Vec::new(),
+    };
+    if let (Some([was, now]), Some(disk)) = (&crossed, main) {
+        for crossing in crossings.iter().filter(|it| it.disk == disk.name) {
+            if let Some(table) = server.tables.iter().find(|it| it.name == crossing.table) {
+                queries.extend(costs::between(&mut site, table, crossing, [was, now])?);
+            }
+        }
+    }
+    site.after(before, (&mut queries, &using), args.rounds).map(Some)
+}
+
+/// The tables on `disk` for which the server's `setting` counts, largest first.
+fn tables_of<'s>(server: &'s Server, disk: &Disk, setting: &str) -> Vec<&'s Table> {
     let is_here = |table: &&Table| {
-        let own = server.tablespace(table.tablespace).and_then(|it| it.own_concurrency.as_ref());
+        let own = server.tablespace(table.tablespace).and_then(|it| it.own.get(setting));
         disk.tablespaces.contains(&table.tablespace) && own.is_none()
     };
-    server.tables.iter().filter(is_here).take(TABLES).collect()
+    server.tables.iter().filter(is_here).collect()
 }
 
 /// Queries of every shape on the largest tables of `disk` that the server plans as they are meant.
 fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
     for tablespace in site.server.tablespaces.iter().filter(|it| disk.tablespaces.contains(&it.oid))
     {
-        if let Some(own) = &tablespace.own_concurrency {
+        if let Some(own) = tablespace.own.get(EFFECTIVE) {
             site.remark(format!(
                 "Tablespace {} has its own {EFFECTIVE} ({own}), which hides the server's: its tables are left out.",
                 tablespace.name
@@ -104,7 +184,7 @@ fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
         }
     }
     let mut queries = Vec::new();
-    for table in tables_of(site.server, disk) {
+    for table in tables_of(site.server, disk, EFFECTIVE).into_iter().take(TABLES) {
         site.tell_if_cached(table);
         if table.index.is_none() {
             site.remark(format!(
@@ -113,8 +193,8 @@ fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
             ));
         }
         for shape in MADE {
-            if let Some(mut query) = Query::made(shape, table)
-                && site.is_planned(&mut query)?
+            if let Some(query) = Query::made(shape, table)
+                && site.is_planned(&query)?
             {
                 queries.push(query);
             }
@@ -123,34 +203,54 @@ fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
     Ok(queries)
 }
 
-/// effective_io_concurrency, of the server or of the tablespaces on a disk of their own.
-fn concurrency(
+/// A number that a session may set, and what of it is tried besides what is set and what the disk's measurement advises.
+struct Ladder {
+    setting: &'static str,
+    values: &'static [u32],
+    using: &'static [Shape],
+}
+
+/// Which is tried on `disk`, in this order. A setting that a version does not know is not tried.
+fn ladders(server: &Server, disk: &Disk) -> Vec<Ladder> {
+    let mut ladders =
+        vec![Ladder { setting: EFFECTIVE, values: &[16, 64, 256], using: USING_CONCURRENCY }];
+    if disk.is_main {
+        // In blocks. More than 32 are for 18, where io_max_combine_limit has to be raised first, by a restart.
+        let (setting, values) = (COMBINE, &[4, 16, 32]);
+        ladders.push(Ladder { setting, values, using: USING_COMBINING });
+        let (setting, values) = (DISTANCE, &[64, 256, 1000]);
+        ladders.push(Ladder { setting, values, using: USING_EXTENSION });
+    }
+    ladders.retain(|ladder| server.setting(ladder.setting).is_some());
+    ladders
+}
+
+/// The best of a ladder, for the server or for the tablespaces on a disk of their own.
+fn climb(
     args: &PostgresArgs,
     site: &mut Site<'_>,
-    disk: &Disk,
+    (disk, ladder): (&Disk, &Ladder),
     queries: &mut [Query],
     found: &mut Found,
 ) -> anyhow::Result<()> {
     let server = site.server;
-    let Some(setting) = server.setting(EFFECTIVE) else { return Ok(()) };
-    let mut values: Vec<u32> = LADDER.to_vec();
+    let &Ladder { setting: name, values, using: shapes } = ladder;
+    let Some(setting) = server.setting(name) else { return Ok(()) };
+    let mut values: Vec<u32> = values.to_vec();
     values.extend(setting.value.parse::<u32>());
-    values.extend(disk.advised(server, EFFECTIVE).and_then(|value| value.parse::<u32>().ok()));
+    values.extend(disk.advised(server, name).and_then(|value| value.parse::<u32>().ok()));
     values.sort_unstable();
     values.dedup();
     let values: Vec<String> = values.iter().map(u32::to_string).collect();
-    let is_using = |query: &&Query| USING_CONCURRENCY.contains(&query.shape);
+    let is_using = |query: &&Query| shapes.contains(&query.shape);
     let mut using: Vec<Query> = queries.iter().filter(is_using).cloned().collect();
     if using.is_empty() {
-        site.remark(format!(
-            "{EFFECTIVE} is not tried on {}: no table there has a bitmap scan.",
-            disk.name
-        ));
+        site.remark(format!("{name} is not tried on {}: no query there uses it.", disk.name));
         return Ok(());
     }
     let mut progress =
         Progress::new(u64::from(args.rounds) * 2 * queries.len() as u64 + 12 * using.len() as u64);
-    let best = site.search(EFFECTIVE, &values, &mut using, &mut progress)?;
+    let best = site.search(name, &values, &mut using, &mut progress)?;
     // What the search has read is not read again.
     for query in queries.iter_mut() {
         if let Some(used) = using.iter().find(|used| used.label == query.label) {
@@ -159,26 +259,90 @@ fn concurrency(
     }
     let Some(best) = best else { return Ok(()) };
     if best == setting.value {
-        found.remarks.push(format!(
-            "{EFFECTIVE} = {best} on {} is as good as any that was tried.",
-            disk.name
-        ));
+        found
+            .remarks
+            .push(format!("{name} = {best} on {} is as good as any that was tried.", disk.name));
         return Ok(());
     }
-    let change = [(EFFECTIVE.to_owned(), setting.value.clone()), (EFFECTIVE.to_owned(), best)];
+    let change = [(name.to_owned(), setting.value.clone()), (name.to_owned(), best)];
+    let beside = proposed(found, disk);
     let proof = site.prove(
-        (applies_to(server), &[]),
+        (applies_to(server), &beside),
         [&change[0], &change[1]],
-        (queries, USING_CONCURRENCY),
+        (queries, shapes),
         args.rounds,
         &mut progress,
     )?;
     let Some(mut advice) = kept(proof, &change[1], found) else { return Ok(()) };
-    if let Some(on_disk) = disk.advice(server, EFFECTIVE) {
+    if let Some(on_disk) = disk.advice(server, name) {
         advice.evidence += &format!(" On the disk: {}", on_disk.evidence);
     }
     found.proposals.extend(placed(&server.tablespaces, disk, overridden(&setting.source), &advice));
     Ok(())
+}
+
+/// random_page_cost, from where scans of a table on `disk` cross.
+fn page_costs(
+    args: &PostgresArgs,
+    site: &mut Site<'_>,
+    disk: &Disk,
+    found: &mut Found,
+) -> anyhow::Result<()> {
+    let server = site.server;
+    let Some(setting) = server.setting(RANDOM) else { return Ok(()) };
+    let tables = tables_of(server, disk, RANDOM);
+    let Some(table) = costs::table(site, &tables) else { return Ok(()) };
+    let mut progress = Progress::new(20 + 4 * u64::from(args.rounds));
+    let Some(crossing) = costs::crossing(site, (&disk.name, table), &mut progress)? else {
+        return Ok(());
+    };
+    let told = crossing.evidence(&setting.value);
+    found.crossings.push(crossing.clone());
+    if crossing.is_met() {
+        found
+            .remarks
+            .push(format!("{RANDOM} = {} is right for {}. {told}", setting.value, disk.name));
+        return Ok(());
+    }
+    let values =
+        [&setting.value, &crossing.advised].map(|value| (RANDOM.to_owned(), value.clone()));
+    let change = [&values[0], &values[1]];
+    let mut queries = costs::between(site, table, &crossing, change)?;
+    if !crossing.is_reached() || queries.is_empty() {
+        let why = if queries.is_empty() {
+            "with bitmap scans the planner has the same plans with both"
+        } else {
+            "the planner does not change there with any value"
+        };
+        found.remarks.push(format!(
+            "{RANDOM} = {} is not proposed on {}: {why}. {told}",
+            crossing.advised, disk.name
+        ));
+        return Ok(());
+    }
+    let beside = proposed(found, disk);
+    let proof = site.prove(
+        (AppliesTo::Postgres, &beside),
+        change,
+        (&mut queries, USING_PAGE_COSTS),
+        args.rounds,
+        &mut progress,
+    )?;
+    let Some(mut advice) = kept(proof, &values[1], found) else {
+        found.remarks.push(told);
+        return Ok(());
+    };
+    advice.evidence += &format!(" {told}");
+    found.proposals.extend(placed(&server.tablespaces, disk, overridden(&setting.source), &advice));
+    Ok(())
+}
+
+/// What is proposed for `disk` already, with which all else is tried.
+fn proposed(found: &Found, disk: &Disk) -> Vec<Value> {
+    let is_here =
+        |it: &&Proposal| it.advice.setting == EFFECTIVE && it.tablespace.is_none() && disk.is_main;
+    let proposed = found.proposals.iter().find(is_here);
+    proposed.map(|it| (EFFECTIVE.to_owned(), it.advice.advised.clone())).into_iter().collect()
 }
 
 /// What was proved on `disk`, for the whole server only if that is the main one; else for its tablespaces, but not for
@@ -199,8 +363,9 @@ fn placed(
         return vec![proposal(None, overridden)];
     }
     let why = "it is a tablespace's own setting, which --apply leaves alone";
-    let is_here =
-        |it: &&Tablespace| disk.tablespaces.contains(&it.oid) && it.own_concurrency.is_none();
+    let is_here = |it: &&Tablespace| {
+        disk.tablespaces.contains(&it.oid) && !it.own.contains_key(&advice.setting)
+    };
     let here = tablespaces.iter().filter(is_here);
     here.map(|it| proposal(Some(it.name.clone()), Some(why.to_owned()))).collect()
 }
@@ -210,12 +375,12 @@ fn extension(
     args: &PostgresArgs,
     config: &Config,
     site: &mut Site<'_>,
+    disk: &Disk,
     queries: &mut [Query],
     found: &mut Found,
 ) -> anyhow::Result<()> {
     let server = site.server;
-    let Some(preloaded) =
-        server.setting(PRELOAD).filter(|_| server.setting("forebay.enabled").is_none())
+    let Some(preloaded) = server.setting(PRELOAD).filter(|_| server.setting(ENABLED).is_none())
     else {
         return Ok(());
     };
@@ -227,11 +392,8 @@ fn extension(
         Err(error) => return Err(error),
     }
     std::mem::swap(&mut site.connection, &mut connection);
-    let proposed =
-        found.proposals.iter().find(|it| it.advice.setting == EFFECTIVE && it.tablespace.is_none());
-    let beside: Vec<Value> =
-        proposed.map(|it| (EFFECTIVE.to_owned(), it.advice.advised.clone())).into_iter().collect();
-    let change = ["off", "on"].map(|value| ("forebay.enabled".to_owned(), value.to_owned()));
+    let beside = proposed(found, disk);
+    let change = ["off", "on"].map(|value| (ENABLED.to_owned(), value.to_owned()));
     let mut progress = Progress::new(u64::from(args.rounds) * 2 * queries.len() as u64);
     let [off, on] = &change;
     let proof = site.prove(
@@ -257,7 +419,10 @@ fn extension(
     Ok(())
 }
 
+const COMBINE: &str = "io_combine_limit";
+const DISTANCE: &str = "forebay.distance_max";
 const PRELOAD: &str = "session_preload_libraries";
+const ENABLED: &str = "forebay.enabled";
 
 /// What a proof advises; where that is nothing, it is said why.
 fn kept(proof: Proof, (setting, value): &Value, found: &mut Found) -> Option<Advice> {
@@ -285,9 +450,13 @@ fn unproved(server: &Server, disk: &Disk) -> Vec<Proposal> {
     let settings = [
         (MAINTENANCE, "no read-only statement uses it"),
         ("io_workers", "it is not a session's"),
+        ("wal_sync_method", "no read-only statement uses it"),
         ("read_ahead_kb", "it is the disk's"),
     ];
     let proposal = |(name, why): (&str, &str)| {
+        if name == "wal_sync_method" && !server.has_wal_beside_data() {
+            return None;
+        }
         let advice = disk.advice(server, name)?.clone();
         // The laboratory compares with the default, which may not be what is set.
         let current = match server.setting(name) {
@@ -321,11 +490,12 @@ mod tests {
 
     #[test]
     fn what_is_proved_on_another_disk_is_for_its_tablespaces_without_a_value_of_their_own() {
+        let setting = crate::report::sample::advice()[0].setting.clone();
         let tablespace = |oid, name: &str, own: Option<&str>| Tablespace {
             oid,
             name: name.to_owned(),
             directory: None,
-            own_concurrency: own.map(str::to_owned),
+            own: own.map(|own| (setting.clone(), own.to_owned())).into_iter().collect(),
             storage: None,
         };
         let all = [

@@ -13,6 +13,7 @@
 //!              [PRV-3] what makes any query surely slower is not proposed, whatever it gains in another
 //!              [PRV-4] a gain is that of all queries together that can use the setting: among several, one gains
 //!              by chance
+//!              [PRV-5] what --apply has set is measured again in a new session, as it counts there, not under SET LOCAL
 //! Failure:     a query that the server refuses or that takes too long is left out, and why is told.
 
 use std::path::PathBuf;
@@ -24,10 +25,11 @@ use serde::Serialize;
 use super::connection::{Connection, Refused};
 use super::query::{self, Query, Shape};
 use super::server::{Server, Table};
+use crate::cli::PostgresArgs;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::{Advice, AppliesTo, Record, Verdict, numbers};
-use crate::statistics::{Estimate, Judgement, knee, median, paired_ratio};
+use crate::statistics::{BOUND, Estimate, Judgement, knee, median, paired_ratio};
 
 /// The experiment's name in records.
 pub(super) const NAME: &str = "advise";
@@ -83,6 +85,8 @@ const CANCELED: &str = "57014";
 enum Phase {
     Search,
     Proof,
+    /// After --apply.
+    After,
 }
 
 shown_by_name!(Phase);
@@ -132,7 +136,45 @@ impl Proof {
     }
 }
 
-impl Site<'_> {
+/// What came of measuring again after --apply.
+#[derive(Debug, Serialize)]
+pub(super) struct After {
+    /// What the queries together give of what they gave with the settings as they were; none where none could be run.
+    pub(super) gain: Option<Estimate>,
+    pub(super) evidence: String,
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) records: Vec<Record>,
+    pub(super) remarks: Vec<String>,
+}
+
+impl After {
+    /// Whether there surely is a gain, and no harm.
+    pub(super) fn is_there(&self) -> bool {
+        self.gain.is_some_and(|gain| gain.low > 1.0 && gain.value > 1.0 / BOUND)
+            && self.harmed().is_none()
+    }
+
+    /// The first query that is surely slower than before.
+    pub(super) fn harmed(&self) -> Option<&str> {
+        let harmed = self.verdicts.iter().find(|it| it.verdict == Judgement::Misses);
+        harmed.map(|it| it.row.as_str())
+    }
+}
+
+impl<'a> Site<'a> {
+    /// Queries are run over `connection`, as `args` has it.
+    pub(super) fn new(args: &PostgresArgs, server: &'a Server, connection: Connection) -> Site<'a> {
+        Site {
+            connection,
+            server,
+            statement_timeout: args.statement_timeout,
+            drop_caches: args.drop_caches,
+            random: fastrand::Rng::with_seed(args.seed),
+            remarks: Vec::new(),
+            records: Vec::new(),
+        }
+    }
+
     /// The one of `values` of `setting` that is the first to be as good as the best, for `queries`; none where
     /// nothing could be measured.
     ///
@@ -167,40 +209,34 @@ impl Site<'_> {
     ) -> anyhow::Result<Proof> {
         let arms = [current, advised].map(|value| [beside, std::slice::from_ref(value)].concat());
         let found = self.rounds(Phase::Proof, queries, &arms, rounds, progress)?;
-        let of = || [advised, current].map(|(name, value)| format!("{name} = {value}"));
-        let verdict = |rates: &Rates<'_>| {
-            if let Some(value) = rates.harm {
-                let most = Estimate { value, low: 0.0, high: value, rounds: 1 };
-                let verdict = Verdict::new(NAME, rates.query.label.clone(), of(), most);
-                return Some(Verdict { verdict: Judgement::Misses, ..verdict });
-            }
-            let ratio = paired_ratio(&rates.of_arms[1], &rates.of_arms[0])?;
-            Some(Verdict::new(NAME, rates.query.label.clone(), of(), ratio))
-        };
-        let verdicts = found.iter().filter_map(verdict).collect();
-        let using: Vec<&Rates<'_>> = found
-            .iter()
-            .filter(|it| it.harm.is_none() && using.contains(&it.query.shape))
-            .collect();
-        let gain = match &together(&using)[..] {
-            [now, then] => paired_ratio(then, now).and_then(|ratio| {
-                let what = match &using[..] {
-                    [one] => one.query.label.clone(),
-                    more => format!("{} queries together", more.len()),
-                };
-                let unit = if using[0].query.shape == Shape::Given { "runs" } else { "rows" };
-                let [now, then] =
-                    [now, then].map(|rates| numbers::number(median(rates).unwrap_or(0.0)));
-                let evidence = format!(
-                    "{what}: {then} {unit} a second with {}, {now} with {} ({} rounds).",
-                    advised.1, current.1, ratio.rounds
-                );
-                let change = [current.1.clone(), advised.1.clone()];
-                Advice::worth_it(NAME, (applies_to, &advised.0), change, ratio, evidence)
-            }),
-            _ => None,
-        };
+        let named = |(name, value): &Value| format!("{name} = {value}");
+        let verdicts = verdicts(&found, &[named(advised), named(current)]);
+        let gain = gain(&found, using, [&advised.1, &current.1]).and_then(|(ratio, evidence)| {
+            let change = [current.1.clone(), advised.1.clone()];
+            Advice::worth_it(NAME, (applies_to, &advised.0), change, ratio, evidence)
+        });
         Ok(Proof::of(verdicts, gain))
+    }
+
+    /// What the settings that are in force give, beside the same `before` they were set [PRV-5], for those of `queries`
+    /// whose shape is `using` them.
+    ///
+    /// # Errors
+    /// As [`Site::search`].
+    pub(super) fn after(
+        mut self,
+        before: Vec<Value>,
+        (queries, using): (&mut [Query], &[Shape]),
+        rounds: u32,
+    ) -> anyhow::Result<After> {
+        let mut progress = Progress::new(u64::from(rounds) * 2 * queries.len() as u64);
+        let found =
+            self.rounds(Phase::After, queries, &[before, Vec::new()], rounds, &mut progress)?;
+        let verdicts = verdicts(&found, &["as set".to_owned(), "as before".to_owned()]);
+        let gain = gain(&found, using, ["what is set", "what was set before"]);
+        let (gain, evidence) = gain.map_or((None, String::new()), |(gain, it)| (Some(gain), it));
+        let Site { records, remarks, .. } = self;
+        Ok(After { gain, evidence, verdicts, records, remarks })
     }
 
     /// Runs each of `queries` under each of `arms` in each of `rounds`. Who cannot be run any more is left out.
@@ -219,7 +255,7 @@ impl Site<'_> {
         let mut trials: Vec<Trial<'q>> = queries.iter_mut().map(trial).collect();
         let clock = Instant::now();
         for round in 0.. {
-            let is_open = phase == Phase::Proof && trials.iter().any(Trial::is_open);
+            let is_open = phase != Phase::Search && trials.iter().any(Trial::is_open);
             let may_go_on = round < rounds * MORE && clock.elapsed() < MORE_TIME;
             if round >= rounds && !(is_open && may_go_on) {
                 break;
@@ -270,7 +306,7 @@ impl Site<'_> {
         let mut refusals = Vec::new();
         for arm in order {
             // Who takes too long as it would be is run as it is all the same, to see whether it can be run at all.
-            let is_to_see = phase == Phase::Proof
+            let is_to_see = phase != Phase::Search
                 && matches!(&refusals[..], [(1, Refused { code, .. })] if code == CANCELED);
             if !refusals.is_empty() && !is_to_see {
                 break;
@@ -283,7 +319,7 @@ impl Site<'_> {
         }
         if let [(arm, why), ..] = &refusals[..] {
             trial.left_out = true;
-            let is_late = phase == Phase::Proof && *arm == 1 && why.code == CANCELED;
+            let is_late = phase != Phase::Search && *arm == 1 && why.code == CANCELED;
             let earlier = round[0].as_ref().filter(|_| is_late);
             trial.harm = earlier.map(|run| run.seconds / self.statement_timeout.as_secs_f64());
             if trial.harm.is_some() {
@@ -308,15 +344,9 @@ impl Site<'_> {
     ///
     /// # Errors
     /// What the server says of our own statements, or an interruption.
-    pub(super) fn is_planned(&mut self, query: &mut Query) -> anyhow::Result<bool> {
+    pub(super) fn is_planned(&mut self, query: &Query) -> anyhow::Result<bool> {
         let Some(node) = query.node() else { return Ok(true) };
-        // A part of its own: this one is only planned, not read.
-        let text = query.clone().next(&mut self.random.clone());
-        let plan = self.begin(query, &[]).and_then(|()| {
-            self.connection.plan(&format!("explain (costs off, format json) {text}"))
-        });
-        self.connection.rows("rollback")?;
-        let plan = match refusal(plan)? {
+        let plan = match refusal(self.planned(query, &[]))? {
             Ok(plan) => plan,
             Err(why) => {
                 self.remark(format!("{} is left out: {why}.", query.label));
@@ -328,6 +358,40 @@ impl Site<'_> {
         }
         self.remark(format!("{} is left out: the server plans it without a {node}.", query.label));
         Ok(false)
+    }
+
+    /// The plan of `query` under `arm`, which is not run.
+    ///
+    /// # Errors
+    /// What the server says, or an interruption.
+    pub(super) fn planned(
+        &mut self,
+        query: &Query,
+        arm: &[Value],
+    ) -> anyhow::Result<serde_json::Value> {
+        // A part of its own: this one is only planned, not read.
+        let text = query.clone().next(&mut self.random.clone());
+        let plan = self.begin(query, arm).and_then(|()| {
+            self.connection.plan(&format!("explain (costs off, format json) {text}"))
+        });
+        self.connection.rows("rollback")?;
+        plan
+    }
+
+    /// How often a second `query` runs under each of `arms`, round by round; none where it cannot be run.
+    ///
+    /// # Errors
+    /// As [`Site::search`].
+    pub(super) fn rates(
+        &mut self,
+        mut query: Query,
+        arms: &[Vec<Value>],
+        rounds: u32,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Option<Vec<Vec<f64>>>> {
+        let query = std::slice::from_mut(&mut query);
+        let found = self.rounds(Phase::Search, query, arms, rounds, progress)?;
+        Ok(found.into_iter().next().map(|rates| rates.of_arms))
     }
 
     /// Begins a transaction in which `query` runs [PRV-1].
@@ -491,6 +555,45 @@ fn refusal<T>(done: anyhow::Result<T>) -> anyhow::Result<Result<T, Refused>> {
         Err(Ok(lost)) => Err(lost.into()),
         Err(Err(error)) => Err(error),
     }
+}
+
+/// What each query is with the first `of` two of what it is with the second.
+fn verdicts(found: &[Rates<'_>], of: &[String; 2]) -> Vec<Verdict> {
+    let verdict = |rates: &Rates<'_>| {
+        if let Some(value) = rates.harm {
+            let most = Estimate { value, low: 0.0, high: value, rounds: 1 };
+            let verdict = Verdict::new(NAME, rates.query.label.clone(), of.clone(), most);
+            return Some(Verdict { verdict: Judgement::Misses, ..verdict });
+        }
+        let ratio = paired_ratio(&rates.of_arms[1], &rates.of_arms[0])?;
+        Some(Verdict::new(NAME, rates.query.label.clone(), of.clone(), ratio))
+    };
+    found.iter().filter_map(verdict).collect()
+}
+
+/// What all queries `using` the setting are together with the first `of` two of what they are with the second, and the
+/// rates, in a sentence.
+fn gain(found: &[Rates<'_>], using: &[Shape], of: [&str; 2]) -> Option<(Estimate, String)> {
+    let using: Vec<&Rates<'_>> =
+        found.iter().filter(|it| it.harm.is_none() && using.contains(&it.query.shape)).collect();
+    let rates = together(&using);
+    let [now, then] = &rates[..] else { return None };
+    let ratio = paired_ratio(then, now)?;
+    let what = match &using[..] {
+        [one] => one.query.label.clone(),
+        more => format!("{} queries together", more.len()),
+    };
+    let unit = match using.iter().filter(|it| it.query.node().is_some()).count() {
+        0 => "runs",
+        rows if rows == using.len() => "rows",
+        _ => "rows or runs",
+    };
+    let [now, then] = [now, then].map(|rates| numbers::number(median(rates).unwrap_or(0.0)));
+    let ([advised, current], rounds) = (of, ratio.rounds);
+    let evidence = format!(
+        "{what}: {then} {unit} a second with {advised}, {now} with {current} ({rounds} rounds)."
+    );
+    Some((ratio, evidence))
 }
 
 /// For each arm the rates of all queries together, round by round: of each as much as of any other [PRV-4].

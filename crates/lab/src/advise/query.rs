@@ -13,7 +13,7 @@
 //!              [QRY-2] no part is given twice before each was given once
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde_json::Value;
@@ -21,6 +21,7 @@ use serde_json::Value;
 use super::connection::{Connection, Refused};
 use super::server::{Index, Table};
 use crate::bad_input;
+use crate::report::numbers;
 
 /// Blocks of a stretch that is read in sequence, and rows of a range of keys: at most so many, for a slow disk's sake.
 const STRETCH_BLOCKS_MAX: u64 = 4096;
@@ -44,6 +45,8 @@ pub(super) enum Shape {
     Bitmap,
     /// For each row of a stretch, its key looked up in the index.
     Join,
+    /// A range of keys that is so large a share of the rows, by whichever scan the planner chooses.
+    Share,
     /// Somebody's own.
     Given,
 }
@@ -61,6 +64,8 @@ pub(super) struct Query {
     /// What it reads; none of somebody's own.
     pub(super) table: Option<Table>,
     text: String,
+    /// Of the rows, for [`Shape::Share`].
+    share: f64,
     parts: u64,
     /// Parts that are left, and how many were given again.
     deck: Vec<u64>,
@@ -74,7 +79,7 @@ impl Query {
         let distinct = |index: &&Index| shape != Shape::Join || index.distinct;
         let index = table.index.as_ref().filter(distinct);
         let label = match (shape, index) {
-            (Shape::Given, _) => return None,
+            (Shape::Given | Shape::Share, _) => return None,
             (Shape::Sequential, _) => format!("stretch of {}", table.name),
             (_, None) => return None,
             (Shape::IndexRange, Some(index)) => {
@@ -84,22 +89,38 @@ impl Query {
             (Shape::Join, Some(index)) => format!("join with {} by {}", table.name, index.column),
         };
         let parts = (table.blocks / PART_BLOCKS_MIN).clamp(16, PARTS);
-        let table = Some(table.clone());
-        Some(Query {
+        Some(Query { table: Some(table.clone()), parts, ..Query::of(shape, label) })
+    }
+
+    /// A query on a range of keys of `table` that has so large a share of its rows, each time another range; `None` where
+    /// the table has no index.
+    pub(super) fn share(table: &Table, share: f64) -> Option<Query> {
+        let column = &table.index.as_ref()?.column;
+        let percent = numbers::number(share * 100.0);
+        let label = format!("range of {percent} % of {} by {column}", table.name);
+        Some(Query { table: Some(table.clone()), share, ..Query::of(Shape::Share, label) })
+    }
+
+    fn of(shape: Shape, label: String) -> Query {
+        Query {
             shape,
             label,
-            table,
+            table: None,
             text: String::new(),
-            parts,
+            share: 0.0,
+            parts: 1,
             deck: Vec::new(),
             begun: 0,
             given_again: 0,
-        })
+        }
     }
 
     /// The SQL of another part; how many rows that has is for the plan to say.
     pub(super) fn next(&mut self, random: &mut fastrand::Rng) -> String {
         let Some(table) = &self.table else { return self.text.clone() };
+        if let (Shape::Share, Some(index)) = (self.shape, &table.index) {
+            return index.rows_between(table, random.f64() * (1.0 - self.share), self.share);
+        }
         if self.deck.is_empty() {
             // The two shapes that read a table by the same order share no part.
             let is_first = matches!(self.shape, Shape::Sequential | Shape::Bitmap);
@@ -128,13 +149,8 @@ impl Query {
                 )
             }
             (_, Some(index)) => {
-                let (low, high) =
-                    index.range(part as f64 / self.parts as f64, self.rows_of(table) / table.rows);
-                let column = &index.column;
-                // Asking for the row's place keeps the server from being content with the index.
-                format!(
-                    "select count(t.ctid) from {name} t where t.{column} >= {low} and t.{column} < {high}"
-                )
+                let from = part as f64 / self.parts as f64;
+                index.rows_between(table, from, self.rows_of(table) / table.rows)
             }
             _ => String::new(),
         }
@@ -149,7 +165,9 @@ impl Query {
     pub(super) fn planned_by(&self) -> &'static [(&'static str, &'static str)] {
         match self.shape {
             Shape::Given => &[],
-            Shape::Sequential => &[("max_parallel_workers_per_gather", "0"), ("jit", "off")],
+            Shape::Sequential | Shape::Share => {
+                &[("max_parallel_workers_per_gather", "0"), ("jit", "off")]
+            }
             Shape::IndexRange => &[
                 ("max_parallel_workers_per_gather", "0"),
                 ("jit", "off"),
@@ -180,7 +198,7 @@ impl Query {
             Shape::IndexRange => Some("Index Scan"),
             Shape::Bitmap => Some("Bitmap Heap Scan"),
             Shape::Join => Some("Nested Loop"),
-            Shape::Given => None,
+            Shape::Share | Shape::Given => None,
         }
     }
 }
@@ -192,9 +210,14 @@ fn stretch(table: &Table, part: u64, parts: u64, blocks: u64) -> String {
 }
 
 impl Index {
-    /// The keys from the share `from` of the rows on, for so large a `share` of them, as SQL.
-    fn range(&self, from: f64, share: f64) -> (String, String) {
-        (self.at(from), self.at(from + share))
+    /// SQL that reads the rows of `table` from the share `from` of the keys on, for so large a `share` of them. Asking for
+    /// a row's place keeps the server from being content with the index.
+    fn rows_between(&self, table: &Table, from: f64, share: f64) -> String {
+        let (name, column) = (&table.name, &self.column);
+        let (low, high) = (self.at(from), self.at(from + share));
+        format!(
+            "select count(t.ctid) from {name} t where t.{column} >= {low} and t.{column} < {high}"
+        )
     }
 
     /// The key below which so large a share of the rows is, between the two bounds about it.
@@ -217,44 +240,50 @@ impl Index {
     }
 }
 
-/// The queries of the file `path`, each found by the server to read and no more.
-///
-/// # Errors
-/// [`BadInput`](crate::BadInput), with the line at which the query begins.
-pub(super) fn given(connection: &mut Connection, path: &Path) -> anyhow::Result<Vec<Query>> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => bad_input!("--queries {}: {error}", path.display()),
-    };
-    let mut queries = Vec::new();
-    for (line, text) in split(&text) {
-        let place = format!("--queries {}, line {line}", path.display());
-        match check(connection, &text) {
-            Ok(None) => {}
-            Ok(Some(why)) => {
-                bad_input!("{place}: refused, for it {why}; only queries that read are run")
-            }
-            Err(error) if error.is::<Refused>() => {
-                bad_input!("{place}: the server refuses it: {error}")
-            }
-            Err(error) => return Err(error),
+/// A file of somebody's own queries.
+#[derive(Debug)]
+pub(super) struct File {
+    path: PathBuf,
+    /// Each with the line at which it begins.
+    statements: Vec<(usize, String)>,
+}
+
+impl File {
+    /// # Errors
+    /// [`BadInput`](crate::BadInput): it cannot be read, or there is no query in it.
+    pub(super) fn read(path: &Path) -> anyhow::Result<File> {
+        let statements = match std::fs::read_to_string(path) {
+            Ok(text) => split(&text),
+            Err(error) => bad_input!("--queries {}: {error}", path.display()),
+        };
+        if statements.is_empty() {
+            bad_input!("--queries {}: there is no query in it", path.display());
         }
-        let label = format!("query in line {line}");
-        queries.push(Query {
-            shape: Shape::Given,
-            label,
-            table: None,
-            text,
-            parts: 1,
-            deck: Vec::new(),
-            begun: 0,
-            given_again: 0,
-        });
+        Ok(File { path: path.to_owned(), statements })
     }
-    if queries.is_empty() {
-        bad_input!("--queries {}: there is no query in it", path.display());
+
+    /// Its queries, each found by the server to read and no more.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput), with the line at which the query begins.
+    pub(super) fn checked(&self, connection: &mut Connection) -> anyhow::Result<Vec<Query>> {
+        let checked = |(line, text): &(usize, String)| {
+            let place = format!("--queries {}, line {line}", self.path.display());
+            match check(connection, text) {
+                Ok(None) => {}
+                Ok(Some(why)) => {
+                    bad_input!("{place}: refused, for it {why}; only queries that read are run")
+                }
+                Err(error) if error.is::<Refused>() => {
+                    bad_input!("{place}: the server refuses it: {error}")
+                }
+                Err(error) => return Err(error),
+            }
+            let label = format!("query in line {line}");
+            Ok(Query { text: text.clone(), ..Query::of(Shape::Given, label) })
+        };
+        self.statements.iter().map(checked).collect()
     }
-    Ok(queries)
 }
 
 /// The statements of a file, each with the line where it begins. A statement ends in a line that ends in `;`.

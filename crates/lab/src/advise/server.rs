@@ -4,7 +4,9 @@
 //!
 //! Source:      PostgreSQL's documentation, "System Views", for pg_settings.source and pg_file_settings.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -17,10 +19,10 @@ use crate::bad_input;
 use crate::facts::{Host, Storage};
 
 /// Settings that are read: those that may be advised, and those that say what a measurement means.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 20] = [
     EFFECTIVE,
     MAINTENANCE,
-    "random_page_cost",
+    RANDOM,
     "seq_page_cost",
     "shared_buffers",
     "effective_cache_size",
@@ -28,10 +30,19 @@ const SETTINGS: [&str; 12] = [
     "io_workers",
     "io_combine_limit",
     "huge_pages",
+    "wal_sync_method",
+    "max_wal_size",
+    "wal_segment_size",
+    "checkpoint_timeout",
+    "checkpoint_completion_target",
+    "bgwriter_lru_maxpages",
+    "shared_memory_size_in_huge_pages",
+    "forebay.distance_max",
     "session_preload_libraries",
     "forebay.enabled",
 ];
 pub(super) const EFFECTIVE: &str = "effective_io_concurrency";
+pub(super) const RANDOM: &str = "random_page_cost";
 pub(super) const MAINTENANCE: &str = "maintenance_io_concurrency";
 
 /// Tables smaller than so many blocks tell nothing of a disk.
@@ -49,6 +60,8 @@ pub(super) struct Server {
     pub(super) database: String,
     pub(super) superuser: bool,
     pub(super) standby: bool,
+    /// Whether this role may see what the sessions of others do.
+    pub(super) sees_load: bool,
     /// Whether its files are on this machine.
     pub(super) local: bool,
     pub(super) data_directory: Option<PathBuf>,
@@ -145,8 +158,8 @@ pub(super) struct Tablespace {
     pub(super) oid: u32,
     pub(super) name: String,
     pub(super) directory: Option<PathBuf>,
-    /// Its own effective_io_concurrency, which comes before everybody's.
-    pub(super) own_concurrency: Option<String>,
+    /// Settings of its own, which come before everybody's.
+    pub(super) own: BTreeMap<String, String>,
     pub(super) storage: Option<Storage>,
 }
 
@@ -226,6 +239,9 @@ impl Server {
             major,
             standby: row.is_true(2),
             superuser: row.is_true(3),
+            sees_load: connection
+                .row("select pg_has_role('pg_read_all_stats', 'usage')")?
+                .is_true(0),
             identity: Identity::of(&connection.row(IDENTITY)?),
             database: row.text(5).to_owned(),
             local: local.is_ok(),
@@ -262,6 +278,10 @@ impl Server {
             let told = "This role is no superuser: --apply may be refused, and tables that it may not read are left out.";
             server.missing.push(told.to_owned());
         }
+        if !server.sees_load {
+            let told = "The load is not watched: this role may not see what others do (pg_read_all_stats): choose the hour.";
+            server.missing.push(told.to_owned());
+        }
         if server.tables.is_empty() {
             let told = format!(
                 "No table of 4 MiB or more that this role may read is in the database {}: connect to another one.",
@@ -282,11 +302,17 @@ impl Server {
         self.tablespaces.iter().find(|tablespace| tablespace.oid == oid)
     }
 
+    /// Whether its WAL is on the filesystem of its tables, as far as can be seen.
+    pub(super) fn has_wal_beside_data(&self) -> bool {
+        let directory = self.data_directory.as_ref().filter(|_| self.local);
+        let device = |name: &str| Some(fs::metadata(directory?.join(name)).ok()?.dev());
+        device("pg_wal").is_some_and(|wal| device("base") == Some(wal))
+    }
+
     fn look_at_disks(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
         let found = connection.rows(
-            "select oid, quote_ident(spcname), pg_tablespace_location(oid), (select split_part(o, '=', 2) \
-             from unnest(spcoptions) o where o like 'effective_io_concurrency=%') from pg_tablespace \
-             where spcname <> 'pg_global' order by oid",
+            "select oid, quote_ident(spcname), pg_tablespace_location(oid), array_to_string(spcoptions, ' ') \
+             from pg_tablespace where spcname <> 'pg_global' order by oid",
         )?;
         for row in found {
             let directory = row
@@ -308,12 +334,17 @@ impl Server {
                 oid: row.number(0).unwrap_or(0),
                 name: row.text(1).to_owned(),
                 directory,
-                own_concurrency: row.some(3),
+                own: row.text(3).split(' ').filter_map(option).collect(),
                 storage,
             });
         }
         Ok(())
     }
+}
+
+/// A setting of a tablespace, `name=value`.
+fn option(text: &str) -> Option<(String, String)> {
+    text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
 fn is_refusal(error: &anyhow::Error, code: &str) -> bool {

@@ -5,13 +5,14 @@
 
 use std::path::Path;
 
+use super::prove::After;
 use super::server::{EFFECTIVE, MAINTENANCE, Server, Setting, Table};
 use super::{Findings, Proposal};
-use crate::report::Advice;
-use crate::report::numbers;
 use crate::report::tables;
 use crate::report::terminal::text::push_wrapped;
 use crate::report::terminal::{Look, drawn};
+use crate::report::{self, numbers};
+use crate::report::{Advice, TableCell};
 use crate::units::shown_size;
 
 /// The server, in a few lines.
@@ -78,6 +79,20 @@ pub(super) fn server(server: &Server, look: Look) -> String {
     text
 }
 
+/// Every setting that was read.
+pub(super) fn settings(server: &Server) -> report::Table {
+    report::Table::of(
+        "As a session has it, and where it comes from.",
+        &server.settings,
+        |_| String::new(),
+        &[
+            ("setting", &|it| TableCell::new(&it.name)),
+            ("value", &|it| TableCell::new(value(it))),
+            ("source", &|it| TableCell::new(&it.source)),
+        ],
+    )
+}
+
 fn value(setting: &Setting) -> String {
     match (setting.unit.as_str(), setting.value.parse::<u64>()) {
         ("8kB", Ok(blocks)) => shown_size(blocks * 8192),
@@ -119,7 +134,7 @@ pub(super) fn findings(findings: &Findings, look: Look) -> String {
     parts.iter().filter(|part| !part.is_empty()).map(|part| format!("\n{part}")).collect()
 }
 
-fn evidence(proposal: &Proposal) -> String {
+pub(super) fn evidence(proposal: &Proposal) -> String {
     let Advice {
         setting, current, advised, gain, gain_low, gain_high, confidence, evidence, ..
     } = &proposal.advice;
@@ -173,14 +188,39 @@ fn to_paste(proposals: &[Proposal]) -> String {
     )
 }
 
-/// What was set.
-pub(super) fn applied(changes: &[&Advice], file: &Path) -> String {
+/// What was set, and what came of measuring again.
+pub(super) fn applied(
+    changes: &[&Advice],
+    file: &Path,
+    after: Option<&After>,
+    look: Look,
+) -> String {
     let line = |it: &&Advice| format!("  {} = {}\n", it.setting, it.advised);
     let lines: String = changes.iter().map(line).collect();
-    format!(
+    let mut text = format!(
         "Set, and in effect for new sessions:\n{lines}What was set before is in {}; --rollback takes it back.\n",
         file.display()
-    )
+    );
+    let told = after.map_or_else(|| "Not measured again: no query uses it.".to_owned(), again);
+    push_wrapped(&mut text, "", &told, look.width);
+    for remark in after.map_or(&[][..], |after| &after.remarks) {
+        push_wrapped(&mut text, "* ", remark, look.width);
+    }
+    text
+}
+
+/// What came of measuring again.
+fn again(after: &After) -> String {
+    let Some(gain) = after.gain else {
+        return "Not measured again: no query could be run.".to_owned();
+    };
+    let times = tables::times(gain.value, gain.low, gain.high);
+    let is_there = match (after.is_there(), after.harmed()) {
+        (true, _) => "the gain is there".to_owned(),
+        (false, None) => "the gain is not there; --rollback takes back what is set".to_owned(),
+        (false, Some(row)) => format!("{row} is surely slower; --rollback takes back what is set"),
+    };
+    format!("Measured again in a new session: {times}: {is_there}. {}", after.evidence)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub enum Product {
                   the settings as they are and as they would be in turn, made ones on parts of the largest tables that \
                   were not read before, and compared round by round. What did not surely help is not proposed. \
                   Nothing is changed without --apply.\n\
-                  The server is found as by psql: PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, or --dsn.\n\n\
+                  The server is found as by psql: --dsn, PGSERVICE, PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, ~/.pgpass.\n\n\
                   Example: forebay advise postgres --dsn 'host=/run/postgresql dbname=shop' --json advice.json\n\
                   then:    forebay advise postgres --dsn 'host=/run/postgresql dbname=shop' --from advice.json --apply"
 )]
@@ -59,10 +59,13 @@ pub struct PostgresArgs {
     /// Write everything that was found to this file as JSON
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "rollback"])]
     pub json: Option<PathBuf>,
+    /// Write it to this file as a page, which needs nothing else
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "rollback"])]
+    pub html: Option<PathBuf>,
     /// Take the proposals of an earlier --json FILE in place of measuring
-    #[arg(long, value_name = "FILE", requires = "apply", conflicts_with_all = ["queries", "rollback"])]
+    #[arg(long, value_name = "FILE", requires = "apply", conflicts_with = "rollback")]
     pub from: Option<PathBuf>,
-    /// Set what is proposed, by ALTER SYSTEM and a reload; what was set before is kept for --rollback
+    /// Set what is proposed, by ALTER SYSTEM and a reload, and measure again; what was set before is kept for --rollback
     #[arg(long, conflicts_with = "rollback")]
     pub apply: bool,
     /// Take back what --apply has set

@@ -78,7 +78,8 @@ impl Choice {
     pub(crate) fn of_postgres(common: &CommonArgs, backends: &str) -> Vec<Choice> {
         let depth = format!("--quick --cache buffered --backends {backends}");
         let readahead = "--quick --parts throughput --files own --by descriptor";
-        let mut all = vec![Choice::Depth(typed(&depth)), Choice::Readahead(typed(readahead))];
+        let sync = Choice::Sync(typed("--quick"));
+        let mut all = vec![Choice::Depth(typed(&depth)), Choice::Readahead(typed(readahead)), sync];
         for choice in &mut all {
             choice.args().0.clone_from(common);
         }

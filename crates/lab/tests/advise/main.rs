@@ -4,8 +4,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
+mod proving;
+
+use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use forebay_postgres_harness::suite::{self, Case, Test, text};
 use forebay_postgres_harness::{Disk, Server, Session};
+use proving::{report, scans_cross, takes_too_long, what_does_not_help, what_helps};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -23,7 +27,11 @@ const TESTS: &[Test] = &[
     ("only_queries_that_read_are_run", only_queries_that_read),
     ("what_helps_is_proved_set_and_taken_back", what_helps),
     ("what_does_not_help_is_not_proposed", what_does_not_help),
+    ("the_planner_changes_where_scans_cross", scans_cross),
+    ("service_and_password_files_are_found", files_of_libpq),
     ("what_takes_too_long_with_the_new_setting_is_a_harm", takes_too_long),
+    ("what_is_set_is_measured_again", measured_again),
+    ("it_stops_when_others_suffer", stops_when_others_suffer),
     ("an_interrupted_run_leaves_every_setting_as_it_was", interrupted),
     ("taking_back_keeps_what_others_have_set", taking_back),
     ("taking_back_keeps_entries_that_are_there_twice", there_twice),
@@ -134,10 +142,14 @@ impl Site {
         }
     }
 
-    /// Killed while it writes one, before anything is set, it leaves that under another name.
+    /// Killed while it writes one, before anything is set, it leaves that under another name until the next start.
     fn states(&self) -> usize {
+        self.left_in_state().filter(|path| path.extension().is_some()).count()
+    }
+
+    fn left_in_state(&self) -> impl Iterator<Item = PathBuf> {
         let names = fs::read_dir(self.scratch.path().join("state")).into_iter().flatten();
-        names.filter(|it| it.as_ref().is_ok_and(|it| it.path().extension().is_some())).count()
+        names.flatten().map(|entry| entry.path())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -165,6 +177,8 @@ fn bad_input(case: &Case) -> Result<(), String> {
         (&["--rollback"], "nothing is noted"),
         (&["--from", "missing.json", "--apply"], "--from missing.json"),
         (&["--queries", "missing.sql"], "--queries missing.sql"),
+        (&["--dsn", &nowhere, "--from", "missing.json", "--apply"], "--from missing.json"),
+        (&["--dsn", &nowhere, "--queries", "missing.sql"], "--queries missing.sql"),
         (&["--json", "missing/advice.json"], "there is no directory"),
     ] {
         // The last --dsn counts, and clap refuses two: so one of the test's own replaces the site's.
@@ -247,123 +261,40 @@ fn only_queries_that_read(case: &Case) -> Result<(), String> {
     site.is_as(&settings, "after queries")
 }
 
-fn report(path: &Path) -> Result<Value, String> {
-    serde_json::from_str(&fs::read_to_string(path).map_err(text)?).map_err(text)
-}
-
-/// What is proposed, by setting.
-fn proposed(report: &Value) -> Vec<(String, String)> {
-    let field = |it: &Value, name: &str| it[name].as_str().unwrap_or("").to_owned();
-    let proposals = report["proposals"].as_array().cloned().unwrap_or_default();
-    proposals.iter().map(|it| (field(it, "setting"), field(it, "advised"))).collect()
+fn files_of_libpq(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.rows("alter role postgres password 'a:b'")?;
+    let data = site.server.data_directory();
+    fs::write(data.join("pg_hba.conf"), "local all all scram-sha-256\n").map_err(text)?;
+    site.reload()?;
+    let socket = data.with_file_name("s");
+    let [service, passwords] = ["services", "passwords"].map(|name| site.path(name));
+    let lines = format!("[here]\nhost={}\nuser=postgres\ndbname=postgres\n", socket.display());
+    fs::write(&service, lines).map_err(text)?;
+    let line = format!("nowhere:*:*:*:no\n{}:5432:postgres:postgres:a\\:b\n", socket.display());
+    fs::write(&passwords, line).map_err(text)?;
+    for (dsn, mode, words) in [
+        ("service=here", 0o600, "nothing is noted"),
+        ("service=here user=somebody", 0o600, "asks for a password"),
+        ("service=here", 0o644, "others than its owner may read it"),
+        ("service=there", 0o600, "there is no service there"),
+    ] {
+        fs::set_permissions(&passwords, Permissions::from_mode(mode)).map_err(text)?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(["advise", "postgres", "--rollback", "--dsn", dsn, "--state"]);
+        command.arg(site.path("state")).env_remove("PGPASSWORD");
+        command.env("PGSERVICEFILE", &service).env("PGPASSFILE", &passwords);
+        let output = command.output().map_err(text)?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        ensure(
+            output.status.code() == Some(2) && told.contains(words),
+            format!("{dsn} {mode:o}: {} {told}", output.status),
+        )?;
+    }
+    Ok(())
 }
 
 const EFFECTIVE: &str = "effective_io_concurrency";
-
-fn what_helps(case: &Case) -> Result<(), String> {
-    // Up to 17 reads that are not hinted for are slow; 18 does not hint for what it reads by itself.
-    if case.installation.major >= 18 {
-        return Ok(());
-    }
-    let mut site = site(case, Disk::Steady(20))?;
-    // One in which nothing is found any more does not keep the others from being compared.
-    for statement in TABLE.replace("rows", "gone").split(";\n").chain(["delete from gone"]) {
-        site.rows(statement)?;
-    }
-    site.set("work_mem = '8MB'")?;
-    site.set("effective_io_concurrency = 0")?;
-    site.set("statement_timeout = '1min'")?;
-    let before = site.settings()?;
-    let json = site.path("advice.json");
-    let json = json.to_str().unwrap();
-    let (printed, _) =
-        site.ends_with(0, &["--json", json, "--rounds", "3", "--seed", "1", "--apply"])?;
-    let found = report(Path::new(json))?;
-    let proposals = proposed(&found);
-    let [(setting, advised)] = &proposals[..] else {
-        return Err(format!("{proposals:?}\n{printed}"));
-    };
-    ensure(
-        setting == EFFECTIVE && ["16", "64", "256"].contains(&&**advised),
-        format!("{proposals:?}"),
-    )?;
-    let gone = "bitmap of public.gone by key is left out: it has found no rows";
-    ensure(printed.replace("\n ", "").contains(gone), printed.clone())?;
-    let paste = format!("ALTER SYSTEM SET effective_io_concurrency = '{advised}';");
-    ensure(
-        printed.contains(&paste) && printed.contains("SELECT pg_reload_conf();"),
-        printed.clone(),
-    )?;
-    let bitmap = found["verdicts"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|it| it["row"].as_str().unwrap().starts_with("bitmap"));
-    let gain = bitmap.and_then(|it| it["low"].as_f64()).unwrap_or(0.0);
-    ensure(gain > 1.2, format!("{found:#}"))?;
-    let records = found["records"].as_array().unwrap();
-    for phase in ["search", "proof"] {
-        let mut of_phase = records.iter().filter(|it| it["cell"]["phase"] == phase);
-        let rounds = of_phase.next().and_then(|it| it["rounds"].as_array()).map_or(0, Vec::len);
-        ensure(rounds >= 3, format!("[PRV-2] {phase}: {rounds} rounds"))?;
-    }
-    let mut fresh = site.server.connect("postgres", &[]).map_err(text)?;
-    let now = fresh.rows("show effective_io_concurrency").map_err(text)?;
-    ensure(now == [advised.clone()], format!("{now:?}"))?;
-    // The second finds the first, before it measures.
-    for arguments in [&["--from", json, "--apply"][..], &["--apply"]] {
-        let (printed, told) = site.ends_with(2, arguments)?;
-        ensure(told.contains("an earlier --apply") && printed.is_empty(), printed + &told)?;
-    }
-    site.ends_with(0, &["--rollback"])?;
-    ensure(site.states() == 0, "a state is left")?;
-    site.is_as(&before, "after --rollback")
-}
-
-fn what_does_not_help(case: &Case) -> Result<(), String> {
-    let mut site = site(case, Disk::Real)?;
-    site.set("effective_io_concurrency = 64")?;
-    let before = site.settings()?;
-    let json = site.path("advice.json");
-    let (printed, _) =
-        site.ends_with(0, &["--json", json.to_str().unwrap(), "--rounds", "3", "--apply"])?;
-    let proposals = proposed(&report(&json)?);
-    ensure(proposals.is_empty(), format!("{proposals:?}\n{printed}"))?;
-    ensure(printed.contains("Nothing is set") && printed.contains("--yes"), printed)?;
-    site.is_as(&before, "after nothing was proposed")
-}
-
-fn takes_too_long(case: &Case) -> Result<(), String> {
-    let mut site = site(case, Disk::Real)?;
-    site.set("effective_io_concurrency = 1")?;
-    let queries = site.path("queries.sql");
-    let pause = |old: &str, new: &str| {
-        format!(
-            "select pg_sleep(case current_setting('{EFFECTIVE}') when '1' then {old} else {new} end);\n"
-        )
-    };
-    let json = site.path("advice.json");
-    let arguments = [
-        "--queries",
-        queries.to_str().unwrap(),
-        "--json",
-        json.to_str().unwrap(),
-        "--rounds",
-        "3",
-        "--statement-timeout",
-        "400ms",
-    ];
-    // What gains is proposed, but not if it keeps another one from its end.
-    fs::write(&queries, pause("0.05", "0.01")).map_err(text)?;
-    let (printed, _) = site.ends_with(0, &arguments)?;
-    ensure(proposed(&report(&json)?).len() == 1, printed)?;
-    fs::write(&queries, pause("0.05", "0.01") + &pause("0.01", "9")).map_err(text)?;
-    let (printed, _) = site.ends_with(0, &arguments)?;
-    let found = report(&json)?;
-    let misses = found["verdicts"].as_array().unwrap().iter().any(|it| it["verdict"] == "misses");
-    ensure(misses && proposed(&found).is_empty(), format!("[PRV-3] {printed}"))?;
-    ensure(printed.contains("line 2 takes longer than --statement-timeout"), printed)
-}
 
 /// A file of proposals as a run on this server writes it, to set so much of it.
 fn proposals(site: &mut Site, settings: &[(&str, &str)]) -> Result<String, String> {
@@ -389,6 +320,158 @@ fn proposals(site: &mut Site, settings: &[(&str, &str)]) -> Result<String, Strin
     let path = site.path("proposals.json");
     fs::write(&path, whole.to_string()).map_err(text)?;
     Ok(path.to_str().unwrap().to_owned())
+}
+
+fn measured_again(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.set("effective_io_concurrency = 1")?;
+    let before = site.settings()?;
+    let queries = site.path("queries.sql");
+    let file = proposals(&mut site, &[(EFFECTIVE, "128")])?;
+    let from = ["--from", &file, "--apply", "--rounds", "3"];
+    let given = [&from[..], &["--queries", queries.to_str().unwrap()]].concat();
+    // So long where SET LOCAL has given the value, and so long where it is in force by itself.
+    let pauses = |local: &str, itself: &str| {
+        format!(
+            "select pg_sleep(case (select source from pg_settings where name = '{EFFECTIVE}') \
+             when 'session' then {local} else {itself} end);\n"
+        )
+    };
+    for (local, itself, words) in [
+        ("0.03", "0.01", "the gain is there"),
+        ("0.1", "0.1", "the gain is not there; --rollback takes back"),
+        ("0.01", "0.03", "line 1 is surely slower; --rollback takes back"),
+    ] {
+        fs::write(&queries, pauses(local, itself)).map_err(text)?;
+        let (printed, _) = site.ends_with(0, &given)?;
+        let printed = printed.replace('\n', " ");
+        ensure(printed.contains(words), format!("[PRV-5] {words}: {printed}"))?;
+        ensure(site.settings()? != before, "nothing is set")?;
+        site.ends_with(0, &["--rollback"])?;
+        site.is_as(&before, words)?;
+    }
+    // Whatever ends it before its end, what is set is taken back.
+    fs::write(&queries, pauses("20", "20")).map_err(text)?;
+    for (code, ends) in
+        [(130, None), (1, Some(format!("select pg_terminate_backend(pid) {SLEEPING}")))]
+    {
+        let command = site.command(&given);
+        let (ended, told) = while_it_measures(&mut site, command, |site, child| {
+            ensure(site.settings()? != before, "nothing is set")?;
+            match ends {
+                None => signal(child, Signal::INT),
+                Some(sql) => drop(site.rows(&sql)?),
+            }
+            Ok(())
+        })?;
+        ensure(ended == Some(code), format!("[APL-2] {ended:?}: {told}"))?;
+        site.is_as(&before, "[APL-2] ended while it measured again")?;
+        ensure(site.states() == 0, "a state is left")?;
+    }
+    // What no query uses is set all the same; what somebody's queries have proved, those have to show.
+    let mut by_queries: Value = report(Path::new(&file))?;
+    by_queries["queries"] = "mine.sql".into();
+    fs::write(&file, by_queries.to_string()).map_err(text)?;
+    let (_, told) = site.ends_with(2, &from)?;
+    ensure(told.contains("--queries mine.sql"), told)?;
+    site.is_as(&before, "without its queries")?;
+    let file = proposals(&mut site, &[("work_mem", "9MB")])?;
+    let (printed, _) = site.ends_with(0, &["--from", &file, "--apply"])?;
+    ensure(printed.contains("Not measured again: no query uses it"), printed)?;
+    site.ends_with(0, &["--rollback"])?;
+    site.is_as(&before, "after all")
+}
+
+/// The session of ours that measures by a query that sleeps.
+const SLEEPING: &str =
+    "from pg_stat_activity where application_name = 'forebay advise' and wait_event = 'PgSleep'";
+
+/// Runs `command` and, as soon as a query of its own runs, `work` beside it; returns its exit code and what it complains of.
+fn while_it_measures(
+    site: &mut Site,
+    mut command: Command,
+    work: impl FnOnce(&mut Site, &Child) -> Result<(), String>,
+) -> Result<(Option<i32>, String), String> {
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(text)?;
+    let until = Instant::now() + Duration::from_secs(20);
+    while site.rows(&format!("select 1 {SLEEPING}"))?.is_empty() {
+        ensure(Instant::now() < until, "it does not measure")?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    work(site, &child)?;
+    let Output { status, stderr, .. } = child.wait_with_output().map_err(text)?;
+    Ok((status.code(), String::from_utf8_lossy(&stderr).into_owned()))
+}
+
+fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    // A first reload tells of what the command line hides.
+    site.reload()?;
+    let standby = standby(case, &site)?;
+    let before = site.settings()?;
+    let file = proposals(&mut site, &[(EFFECTIVE, "128")])?;
+    let queries = site.path("queries.sql");
+    let apply = ["--from", &file, "--apply", "--queries", queries.to_str().unwrap()];
+    let others = |site: &Site, number: usize| -> Result<(), String> {
+        for _ in 0..number {
+            let mut session = site.server.connect("postgres", &[]).map_err(text)?;
+            std::thread::spawn(move || session.rows("select pg_sleep(60)"));
+        }
+        Ok(())
+    };
+    // What was there before is borne.
+    others(&site, 6)?;
+    fs::write(&queries, "select pg_sleep(0.1);\n").map_err(text)?;
+    site.ends_with(0, &apply)?;
+    site.ends_with(0, &["--rollback"])?;
+    fs::write(&queries, "select pg_sleep(20);\n").map_err(text)?;
+    let command = site.command(&apply);
+    let (code, told) = while_it_measures(&mut site, command, |site, _| {
+        ensure(site.settings()? != before, "nothing is set")?;
+        others(site, 18)
+    })?;
+    ensure(code == Some(1) && told.contains("sessions of others are at work"), told)?;
+    site.is_as(&before, "stopped for the sessions of others")?;
+    ensure(site.states() == 0, "a state is left")?;
+    site.rows(
+        "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'",
+    )?;
+    // A standby that does not follow, while nothing is set.
+    let mut session = standby.connect("postgres", &[]).map_err(text)?;
+    session.rows("select pg_wal_replay_pause()").map_err(text)?;
+    let command = site.command(&["--queries", queries.to_str().unwrap()]);
+    let (code, told) = while_it_measures(&mut site, command, |site, _| {
+        site.rows("create table much as select repeat('x', 1000) from generate_series(1, 30000)")
+            .map(drop)
+    })?;
+    ensure(code == Some(1) && told.contains("a standby is"), told)?;
+    site.is_as(&before, "stopped for a standby")
+}
+
+/// A standby of the server of `site`.
+fn standby(case: &Case, site: &Site) -> Result<Server, String> {
+    let mut standby = Server::new(&case.installation, None, Disk::Real, &[]).map_err(text)?;
+    standby.stop().map_err(text)?;
+    let data = standby.data_directory();
+    let own = data.with_file_name("own");
+    fs::rename(&data, &own).map_err(text)?;
+    let program = case.installation.pg_config.with_file_name("pg_basebackup");
+    let mut copy = Command::new(program);
+    copy.args(["-c", "fast", "-U", "postgres", "-D"]).arg(&data);
+    let primary = site.server.data_directory().with_file_name("s").display().to_string();
+    copy.args(["-h", &primary]);
+    let mut follow = Command::new("touch");
+    follow.arg(data.join("standby.signal"));
+    let mut give = Command::new("chown");
+    give.arg("-R").arg(format!("--reference={}", own.display())).arg(&data);
+    for mut command in [copy, follow, give] {
+        let output = command.output().map_err(text)?;
+        ensure(output.status.success(), String::from_utf8_lossy(&output.stderr))?;
+    }
+    // The one that pg_basebackup -R writes is for its own libpq, which the server's may be older than.
+    let primary = format!("host={primary} user=postgres");
+    standby.start(&[("primary_conninfo", &primary)]).map_err(text)?;
+    Ok(standby)
 }
 
 /// What is set in tests of taking back: in the file already or not, a list, an empty one.
@@ -436,7 +519,8 @@ fn interrupted(case: &Case) -> Result<(), String> {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(text)?;
-        std::thread::sleep(whole.mul_f64(random.f64() * 1.1));
+        // More often while it sets, at its beginning, than while it measures again.
+        std::thread::sleep(whole.mul_f64(random.f64().powi(2) * 1.1));
         let kill = random.bool();
         signal(&child, if kill { Signal::KILL } else { Signal::INT });
         if !kill && random.bool() {
@@ -467,6 +551,17 @@ fn interrupted(case: &Case) -> Result<(), String> {
         site.is_as(&before, &when)?;
         ensure(site.states() == 0, format!("{when}: a state is left"))?;
     }
+    // What a kill left that came while a state was written goes with the next start; another server's stays.
+    let state = site.scratch.path().join("state");
+    let id = site.rows("select system_identifier from pg_control_system()")?.remove(0);
+    let port = site.rows("show port")?.remove(0);
+    fs::write(state.join(format!(".advise-{id}-{port}-Ab1")), "{").map_err(text)?;
+    let other = state.join(format!(".advise-{id}-1{port}-Ab1"));
+    fs::write(&other, "{").map_err(text)?;
+    let (_, told) = site.ends_with(2, &["--rollback"])?;
+    ensure(told.contains("nothing is noted"), told)?;
+    let left: Vec<PathBuf> = site.left_in_state().collect();
+    ensure(left == [other], format!("{left:?} is left"))?;
     // Nobody of ours is left on the server.
     let until = Instant::now() + Duration::from_secs(5);
     let left = "select 1 from pg_stat_activity where application_name = 'forebay advise'";

@@ -1,0 +1,183 @@
+//! The load of the server while it is measured: it stops before others suffer for it.
+//!
+//! A session of its own looks four times a second at what the sessions of others do and how far standbys are behind;
+//! first for a second in which nothing is measured, then all the time. The mean number of sessions that wait is also how
+//! long all of them together wait in a second, which is why waits are counted and not timed.
+//! Worked example: with at most 3 sessions at work before, more than 10 on the mean of two seconds stop the run.
+//!
+//! Invariants:  [ADL-1] what was there before the start, however much it is, is no reason to stop
+//!              [ADL-2] a single look is none either
+//! Concurrency: a thread looks; it stops the run as Ctrl-C would, so that all that is done then is done here too.
+//! Failure:     where the load cannot be seen any more, the run stops as well.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use postgres::Client;
+use postgres::config::Config;
+
+use super::connection::{APPLICATION, rows, session};
+use crate::interrupt;
+use crate::units::shown_size;
+
+/// Between two looks; looks before the start; looks whose mean counts.
+const LOOK: Duration = Duration::from_millis(250);
+const BEFORE: usize = 4;
+const WINDOW: usize = 8;
+
+/// More than twice as much as before is too much, once it is so much more. A server without load may get some.
+const MORE: f64 = 2.0;
+const MORE_ACTIVE: f64 = 4.0;
+const MORE_WAITING: f64 = 2.0;
+const MORE_LAG: f64 = 16.0 * 1024.0 * 1024.0;
+
+/// What others do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Sample {
+    /// Sessions that run a statement, and those of them that wait for a lock, a latch or the disk.
+    active: f64,
+    waiting: f64,
+    /// Bytes of WAL that the furthest standby has not replayed, or of a standby, that it has and has not replayed.
+    lag: f64,
+}
+
+impl Sample {
+    fn take(client: &mut Client) -> anyhow::Result<Sample> {
+        let found = rows(
+            client,
+            &format!(
+                "select count(*), count(*) filter (where wait_event_type in ('Lock', 'LWLock', 'BufferPin', 'IO')), \
+                 case when pg_is_in_recovery() \
+                 then (select pg_wal_lsn_diff(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())) \
+                 else (select max(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)) from pg_stat_replication) end \
+                 from pg_stat_activity where backend_type = 'client backend' and state = 'active' \
+                 and application_name <> '{APPLICATION}'"
+            ),
+        )?;
+        let number = |column| found.first().and_then(|row| row.number(column)).unwrap_or(0.0);
+        Ok(Sample { active: number(0), waiting: number(1), lag: number(2) })
+    }
+}
+
+/// Why to stop, if `now` is too much for what was `before` [ADL-1].
+fn suffers(before: &[Sample], now: &VecDeque<Sample>) -> Option<String> {
+    if now.len() < WINDOW {
+        return None; // [ADL-2]
+    }
+    let most = |of: fn(&Sample) -> f64| before.iter().map(of).fold(0.0, f64::max);
+    let mean = |of: fn(&Sample) -> f64| now.iter().map(of).sum::<f64>() / now.len() as f64;
+    let sessions = [
+        ("at work", mean(|it| it.active), most(|it| it.active), MORE_ACTIVE),
+        ("waiting", mean(|it| it.waiting), most(|it| it.waiting), MORE_WAITING),
+    ];
+    for (what, now, most, more) in sessions {
+        if now > MORE * most + more {
+            return Some(format!(
+                "{now:.0} sessions of others are {what}, and at most {most:.0} were before it began"
+            ));
+        }
+    }
+    let (lag, most) = (now.iter().map(|it| it.lag).fold(f64::MAX, f64::min), most(|it| it.lag));
+    (lag > MORE * most + MORE_LAG).then(|| {
+        let [lag, most] = [lag, most].map(|bytes| shown_size(bytes as u64));
+        format!("a standby is {lag} of WAL behind, and {most} at most before it began")
+    })
+}
+
+/// The load is watched as long as this is there.
+#[derive(Debug)]
+pub(super) struct Load {
+    ended: Arc<AtomicBool>,
+    why: Arc<OnceLock<String>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Looks at how it is, for a second, and watches from then on.
+    ///
+    /// # Errors
+    /// What the server says, or an interruption.
+    pub(super) fn watch(config: &Config) -> anyhow::Result<Load> {
+        let mut client = session(config)?;
+        let mut before = Vec::new();
+        for _ in 0..BEFORE {
+            interrupt::check()?;
+            before.push(Sample::take(&mut client)?);
+            std::thread::sleep(LOOK);
+        }
+        let (ended, why) = (Arc::new(AtomicBool::new(false)), Arc::new(OnceLock::new()));
+        let (until, say) = (Arc::clone(&ended), Arc::clone(&why));
+        let thread = std::thread::spawn(move || {
+            let mut now = VecDeque::new();
+            while !until.load(Ordering::SeqCst) {
+                now.truncate(WINDOW - 1);
+                let found = Sample::take(&mut client).map(|sample| now.push_front(sample));
+                let found = found.map(|()| suffers(&before, &now));
+                let stop = found.unwrap_or_else(|error| {
+                    Some(format!("what others do cannot be seen any more: {error:#}"))
+                });
+                if let Some(stop) = stop {
+                    let _ = say.set(stop);
+                    return interrupt::request();
+                }
+                std::thread::park_timeout(LOOK);
+            }
+        });
+        Ok(Load { ended, why, thread: Some(thread) })
+    }
+
+    /// Why the run was stopped, if it was for this.
+    pub(super) fn stopped(&self) -> Option<&str> {
+        self.why.get().map(String::as_str)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUIET: Sample = Sample { active: 3.0, waiting: 1.0, lag: 1e6 };
+
+    fn stops(now: &[Sample]) -> Option<String> {
+        suffers(
+            &[Sample { active: 0.0, waiting: 0.0, lag: 0.0 }, QUIET],
+            &now.iter().copied().collect(),
+        )
+    }
+
+    #[test]
+    fn adl_1_what_was_there_before_is_no_reason_to_stop() {
+        assert_eq!(stops(&[QUIET; WINDOW]), None, "[ADL-1]");
+        assert_eq!(stops(&[Sample { active: 10.0, waiting: 4.0, lag: 1.8e7 }; WINDOW]), None);
+        for (worse, words) in [
+            (Sample { active: 10.2, ..QUIET }, "10 sessions of others are at work, and at most 3"),
+            (Sample { waiting: 4.2, ..QUIET }, "4 sessions of others are waiting, and at most 1"),
+            (Sample { lag: 3e7, ..QUIET }, "28.6 MiB of WAL behind"),
+        ] {
+            let why = stops(&[worse; WINDOW]).unwrap();
+            assert!(why.contains(words), "{why}");
+        }
+    }
+
+    #[test]
+    fn adl_2_a_single_look_is_no_reason_to_stop() {
+        let worse = Sample { active: 20.0, waiting: 9.0, lag: 1e9 };
+        assert_eq!(stops(&[worse; WINDOW - 1]), None, "[ADL-2]");
+        let mut now = [QUIET; WINDOW];
+        now[2] = worse;
+        assert_eq!(stops(&now), None, "[ADL-2]");
+    }
+}

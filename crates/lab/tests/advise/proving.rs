@@ -1,0 +1,200 @@
+//! What is proved, and what is not.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use forebay_postgres_harness::Disk;
+use forebay_postgres_harness::suite::{Case, text};
+use rustix::fs::Advice;
+use serde_json::Value;
+
+use crate::{EFFECTIVE, TABLE, ensure, site};
+
+pub(crate) fn report(path: &Path) -> Result<Value, String> {
+    serde_json::from_str(&fs::read_to_string(path).map_err(text)?).map_err(text)
+}
+
+/// What is proposed, by setting.
+fn proposed(report: &Value) -> Vec<(String, String)> {
+    let field = |it: &Value, name: &str| it[name].as_str().unwrap_or("").to_owned();
+    let proposals = report["proposals"].as_array().cloned().unwrap_or_default();
+    proposals.iter().map(|it| (field(it, "setting"), field(it, "advised"))).collect()
+}
+
+pub(crate) fn what_helps(case: &Case) -> Result<(), String> {
+    // Up to 17 reads that are not hinted for are slow; 18 does not hint for what it reads by itself.
+    if case.installation.major >= 18 {
+        return Ok(());
+    }
+    let mut site = site(case, Disk::Steady(20))?;
+    // One in which nothing is found any more does not keep the others from being compared.
+    for statement in TABLE.replace("rows", "gone").split(";\n").chain(["delete from gone"]) {
+        site.rows(statement)?;
+    }
+    site.set("work_mem = '8MB'")?;
+    site.set("effective_io_concurrency = 0")?;
+    site.set("statement_timeout = '1min'")?;
+    let before = site.settings()?;
+    let json = site.path("advice.json");
+    let json = json.to_str().unwrap();
+    let page = site.path("advice.html");
+    let page = page.to_str().unwrap();
+    let (printed, _) = site.ends_with(
+        0,
+        &["--json", json, "--html", page, "--rounds", "3", "--seed", "1", "--apply"],
+    )?;
+    let shown = fs::read_to_string(page).map_err(text)?;
+    ensure(
+        shown.contains("bitmap of public.rows by key")
+            && shown.contains("effective_io_concurrency"),
+        "the page does not show what was found",
+    )?;
+    let found = report(Path::new(json))?;
+    let proposals = proposed(&found);
+    let [(setting, advised)] = &proposals[..] else {
+        return Err(format!("{proposals:?}\n{printed}"));
+    };
+    ensure(
+        setting == EFFECTIVE && ["16", "64", "256"].contains(&&**advised),
+        format!("{proposals:?}"),
+    )?;
+    let gone = "bitmap of public.gone by key is left out: it has found no rows";
+    ensure(printed.replace("\n ", "").contains(gone), printed.clone())?;
+    let paste = format!("ALTER SYSTEM SET effective_io_concurrency = '{advised}';");
+    ensure(
+        printed.contains(&paste) && printed.contains("SELECT pg_reload_conf();"),
+        printed.clone(),
+    )?;
+    let bitmap = found["verdicts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["row"].as_str().unwrap().starts_with("bitmap"));
+    let gain = bitmap.and_then(|it| it["low"].as_f64()).unwrap_or(0.0);
+    ensure(gain > 1.2, format!("{found:#}"))?;
+    let records = found["records"].as_array().unwrap();
+    for phase in ["search", "proof"] {
+        let mut of_phase = records.iter().filter(|it| it["cell"]["phase"] == phase);
+        let rounds = of_phase.next().and_then(|it| it["rounds"].as_array()).map_or(0, Vec::len);
+        ensure(rounds >= 3, format!("[PRV-2] {phase}: {rounds} rounds"))?;
+    }
+    let words = ["Measured again in a new session", "the gain is there"];
+    ensure(words.iter().all(|it| printed.contains(it)), printed.clone())?;
+    let after = &found["after"];
+    ensure(after["gain"]["low"].as_f64() > Some(1.2), format!("{after:#}"))?;
+    ensure(after["records"][0]["cell"]["phase"] == "after", format!("{after:#}"))?;
+    let mut fresh = site.server.connect("postgres", &[]).map_err(text)?;
+    let now = fresh.rows("show effective_io_concurrency").map_err(text)?;
+    ensure(now == [advised.clone()], format!("{now:?}"))?;
+    // The second finds the first, before it measures.
+    for arguments in [&["--from", json, "--apply"][..], &["--apply"]] {
+        let (printed, told) = site.ends_with(2, arguments)?;
+        ensure(told.contains("an earlier --apply") && printed.is_empty(), printed + &told)?;
+    }
+    site.ends_with(0, &["--rollback"])?;
+    ensure(site.states() == 0, "a state is left")?;
+    site.is_as(&before, "after --rollback")
+}
+
+pub(crate) fn what_does_not_help(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.set("effective_io_concurrency = 64")?;
+    let before = site.settings()?;
+    let json = site.path("advice.json");
+    let (printed, _) =
+        site.ends_with(0, &["--json", json.to_str().unwrap(), "--rounds", "3", "--apply"])?;
+    let proposals = proposed(&report(&json)?);
+    ensure(proposals.is_empty(), format!("{proposals:?}\n{printed}"))?;
+    ensure(printed.contains("Nothing is set") && printed.contains("--yes"), printed)?;
+    site.is_as(&before, "after nothing was proposed")
+}
+
+pub(crate) fn scans_cross(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Steady(100))?;
+    let json = site.path("advice.json");
+    let arguments =
+        ["--json", json.to_str().unwrap(), "--rounds", "3", "--seed", "1", "--drop-caches"];
+    let (printed, _) = site.ends_with(0, &arguments)?;
+    let found = report(&json)?;
+    let crossing = &found["crossings"][0];
+    let share = crossing["share"].as_f64().ok_or(printed)?;
+    let advised = crossing["advised"].as_str().unwrap();
+    site.rows("set enable_bitmapscan = off")?;
+    site.rows("set max_parallel_workers_per_gather = 0")?;
+    let keys = site.rows("select key from rows order by key")?;
+    let range = |from: f64, share: f64| {
+        let key = |at: f64| &keys[(at * keys.len() as f64) as usize];
+        format!(
+            "select count(ctid) from rows where key >= {} and key < {}",
+            key(from),
+            key(from + share)
+        )
+    };
+    // The planner changes there with what is advised, and elsewhere with what is set.
+    let mut plans = |cost: &str, share: f64| -> Result<bool, String> {
+        site.rows(&format!("set random_page_cost = {cost}"))?;
+        let plan = site.rows(&format!("explain {}", range(0.4, share)))?;
+        Ok(plan.iter().any(|line| line.contains("Seq Scan")))
+    };
+    let around = [plans(advised, share / 1.25)?, plans(advised, share * 1.25)?];
+    ensure(around == [false, true], format!("[CST-1] {around:?} {crossing}"))?;
+    let now = crossing["planned_share"].as_f64().unwrap();
+    let around = [plans("4", now / 1.1)?, plans("4", now * 1.1)?];
+    ensure(around == [false, true], format!("{around:?} {crossing}"))?;
+    // And there the scans take as long as each other.
+    let paths = site.rows(
+        "select pg_relation_filepath(it::regclass) from unnest('{rows,rows_key}'::text[]) it",
+    )?;
+    let open = |path| fs::File::open(site.server.data_directory().join(path)).map_err(text);
+    let files = paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let mut ratios = Vec::new();
+    for round in 0..9 {
+        let mut seconds = Vec::new();
+        for off in ["enable_seqscan", "enable_indexscan"] {
+            site.rows(&format!("set {off} = off"))?;
+            for file in &files {
+                rustix::fs::fadvise(file, 0, None, Advice::DontNeed).map_err(text)?;
+            }
+            let clock = Instant::now();
+            site.rows(&range(f64::from(round) * 0.1, share))?;
+            seconds.push(clock.elapsed().as_secs_f64());
+            site.rows(&format!("reset {off}"))?;
+        }
+        ratios.push(seconds[0] / seconds[1]);
+    }
+    ratios.sort_by(f64::total_cmp);
+    ensure((1.0 / 1.3..1.3).contains(&ratios[4]), format!("{ratios:?} {crossing}"))
+}
+
+pub(crate) fn takes_too_long(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    site.set("effective_io_concurrency = 1")?;
+    let queries = site.path("queries.sql");
+    let pause = |old: &str, new: &str| {
+        format!(
+            "select pg_sleep(case current_setting('{EFFECTIVE}') when '1' then {old} else {new} end);\n"
+        )
+    };
+    let json = site.path("advice.json");
+    let arguments = [
+        "--queries",
+        queries.to_str().unwrap(),
+        "--json",
+        json.to_str().unwrap(),
+        "--rounds",
+        "3",
+        "--statement-timeout",
+        "400ms",
+    ];
+    // What gains is proposed, but not if it keeps another one from its end.
+    fs::write(&queries, pause("0.05", "0.01")).map_err(text)?;
+    let (printed, _) = site.ends_with(0, &arguments)?;
+    ensure(proposed(&report(&json)?).len() == 1, printed)?;
+    fs::write(&queries, pause("0.05", "0.01") + &pause("0.01", "9")).map_err(text)?;
+    let (printed, _) = site.ends_with(0, &arguments)?;
+    let found = report(&json)?;
+    let misses = found["verdicts"].as_array().unwrap().iter().any(|it| it["verdict"] == "misses");
+    ensure(misses && proposed(&found).is_empty(), format!("[PRV-3] {printed}"))?;
+    ensure(printed.contains("line 2 takes longer than --statement-timeout"), printed)
+}
