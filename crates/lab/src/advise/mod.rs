@@ -97,7 +97,7 @@ struct Proposal {
 /// Carries it out.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
+/// [`BadInput`](crate::BadInput), [`interrupt::Interrupted`], or what went wrong.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     let Product::Postgres(args) = &args.product;
     let mut load = None;
