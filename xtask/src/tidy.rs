@@ -3,7 +3,7 @@
 //! - A Rust file opens with `//!`, has 800 lines at most, and is not named for saying nothing.
 //! - No mark of unfinished work stays, in any text.
 //! - Dependencies between our crates point down only, and no files of io, lookahead or pool import each other in a
-//!   circle, but for those in [`KNOTS`].
+//!   circle.
 //! - Invariant tags, two to four capitals, a dash and a number in square brackets: what a `//!` line defines
 //!   is held by code (the message of an assert, say) or named in a test of the same crate, and no other tag is
 //!   named there.
