@@ -201,6 +201,11 @@ fn a_reader_elsewhere_is_mounted_at_its_version_and_changes_nothing() {
         assert_eq!(number_in(&page), 7 + u64::from(page.block()));
     }
     assert!(found.extend(1).is_err() && elsewhere.open_file("two", &create()).is_err());
+    let path = second.directory().join("one");
+    assert!(
+        second.volume().remove(&path).is_err() && path.exists(),
+        "refused before it is done here"
+    );
     write(&found, 3, 5);
     let refused = found.flush_file().unwrap_err();
     assert!(refused.to_string().contains("Read-only"), "{refused}");

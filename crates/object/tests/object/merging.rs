@@ -62,6 +62,29 @@ fn space_is_at_most_twice_the_data_and_three_bytes_are_put_for_a_dirty_one() {
     }
 }
 
+/// A file that is removed leaves every object half empty; what puts nothing may merge one object's worth ([MRG-2]).
+#[test]
+fn merging_is_paid_by_what_is_put_however_much_there_is_to_merge() {
+    let site = Site::new();
+    let (bucket, _) = site.created(1);
+    let writer = bucket.writer(Takeover::Refuse).unwrap();
+    let [kept, gone] = ["kept", "gone"].map(|name| writer.create_file(name).unwrap());
+    for at in 0..16 {
+        let blocks = at * 60..(at + 1) * 60;
+        commit(&writer, &[pages(kept, blocks.clone()), pages(gone, blocks)].concat(), 1).unwrap();
+    }
+    writer.remove_file(gone).unwrap();
+    writer.close().unwrap();
+    let (elsewhere, _) = site.bucket(Faults::default(), 2);
+    let writer = elsewhere.writer(Takeover::Refuse).unwrap();
+    for _ in 0..20 {
+        writer.maintain().unwrap();
+    }
+    let merged = elsewhere.stats().bytes_merged;
+    assert!(merged > 0 && merged <= 64 << 10, "{merged} bytes merged, {:?}", writer.space());
+    assert_eq!(states(&writer.view(), kept, 960).unwrap(), [1; 960]);
+}
+
 #[test]
 fn a_reader_at_an_old_version_reads_to_its_end_while_all_of_it_is_merged_away() {
     let site = Site::new();

@@ -42,6 +42,9 @@ fn a_store_without_conditions_that_hold_is_refused_with_the_reason() {
         matches!(&error, Error::NotConditional { why } if why.contains("If-None-Match")),
         "{error}"
     );
+    let half = Faults { no_if_match: true, ..Faults::default() };
+    let error = site.bucket(half, 4).0.create(PAGE as u32).unwrap_err();
+    assert!(matches!(&error, Error::NotConditional { why } if why.contains("If-Match")), "{error}");
     let none = Faults { no_updates: true, ..Faults::default() };
     let (bucket, _) = site.bucket(none.clone(), 2);
     assert!(matches!(bucket.create(PAGE as u32), Err(Error::NotConditional { .. })));

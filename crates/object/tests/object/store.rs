@@ -67,6 +67,8 @@ pub(crate) struct Faults {
     pub(crate) lists_behind: Duration,
     /// Conditions are not looked at.
     pub(crate) no_conditions: bool,
+    /// Of an object that is to be replaced.
+    pub(crate) no_if_match: bool,
     /// There is no conditional PUT.
     pub(crate) no_updates: bool,
     /// Time of a request: this, and in one of a hundred the second.
@@ -320,7 +322,9 @@ impl ObjectStore for Handle {
         let fate = self.begin().await;
         let (no_conditions, no_updates) = {
             let state = self.state.lock().unwrap();
-            (state.faults.no_conditions, state.faults.no_updates)
+            let Faults { no_conditions, no_if_match, no_updates, .. } = state.faults;
+            let is_update = matches!(options.mode, PutMode::Update(_));
+            (no_conditions || no_if_match && is_update, no_updates)
         };
         if no_updates && matches!(options.mode, PutMode::Update(_)) {
             let (operation, implementer) = ("update".to_owned(), "simulated".to_owned());
