@@ -1,8 +1,8 @@
 //! What a store takes for a request and for its bytes, by a dozen requests.
 //!
-//! An object of 1 MiB is put, read in part and as a whole, and deleted: the median of the small reads is a request, and
-//! the median of the whole ones less that a MiB. Single requests say nothing of how many at once a store serves; that
-//! is taken to be as many as may be in flight.
+//! An object of 4 MiB is put, read in part and as a whole, and deleted: the median of the small reads is a request, and
+//! the median of the whole ones less that is its bytes. A smaller one would tell little beside requests that differ by some
+//! ms. Single requests say nothing of how many at once a store serves; that is taken to be as many as may be in flight.
 //!
 //! Failure: a store that does not answer is an error, and costs that are set or usual ones serve as well.
 
@@ -16,11 +16,14 @@ use tokio::time::Instant;
 use crate::client::Client;
 use crate::error::Result;
 
-const BYTES: u64 = 1 << 20;
+const MEBIBYTES: u32 = 4;
+const BYTES: u64 = (MEBIBYTES as u64) << 20;
 const SMALL_BYTES: u64 = 4096;
 /// The first one may open a connection, and does not count.
 const SMALL_READS: usize = 8;
-const WHOLE_READS: usize = 3;
+const WHOLE_READS: usize = 5;
+/// No link to a store is faster, so that less is a measurement gone wrong: 12 GB/s.
+const MEBIBYTE_LEAST: Duration = Duration::from_micros(80);
 
 /// The costs of the client's store.
 pub(crate) async fn probe(client: &Client) -> Result<DeviceCosts> {
@@ -44,7 +47,8 @@ pub(crate) async fn probe(client: &Client) -> Result<DeviceCosts> {
         for _ in 0..WHOLE_READS {
             whole.push(read(BYTES).await?);
         }
-        let mebibyte = middle(whole).saturating_sub(request).max(Duration::from_micros(1));
+        let bytes = middle(whole).saturating_sub(request);
+        let mebibyte = (bytes / MEBIBYTES).max(MEBIBYTE_LEAST);
         let useful_depth = u32::try_from(client.options.in_flight).unwrap_or(u32::MAX);
         Ok(DeviceCosts { request, mebibyte, useful_depth })
     };

@@ -27,6 +27,8 @@ pub(super) struct Locals {
     pages_max: u64,
     present: AtomicU64,
     dirty: AtomicU64,
+    /// Taken for objects that are not known to be in the store.
+    taken: AtomicU64,
     files: Mutex<Files>,
 }
 
@@ -95,6 +97,7 @@ impl Locals {
             pages_max,
             present: AtomicU64::new(0),
             dirty: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             files: Mutex::default(),
         }
     }
@@ -212,6 +215,7 @@ impl Locals {
             let was = pages.dirty.remove(block);
             assert!(!was || pages.present.has(block), "[LOC-1] {page} is dirty and not here");
             self.dirty.fetch_sub(u64::from(was), Ordering::Relaxed);
+            self.taken.fetch_add(u64::from(was), Ordering::Relaxed);
             pages.bytes
         };
         let start = block * self.page_bytes;
@@ -220,6 +224,11 @@ impl Locals {
             path: format!("the local copy of {page}"),
             what: error.to_string(),
         })
+    }
+
+    /// What was taken is in objects, or dirty again.
+    pub(super) fn settled(&self) {
+        self.taken.store(0, Ordering::Relaxed);
     }
 
     pub(super) fn mark_dirty(&self, dirty: &[PageId]) {
@@ -235,9 +244,10 @@ impl Locals {
         }
     }
 
-    /// Whether there are as many dirty pages as there may be.
+    /// Whether there are as many pages that no object has for sure as there may be.
     pub(super) fn is_full(&self) -> bool {
-        self.dirty.load(Ordering::Relaxed) > self.pages_max / 2
+        let taken = self.taken.load(Ordering::Relaxed);
+        self.dirty.load(Ordering::Relaxed) + taken > self.pages_max / 2
     }
 
     /// Drops clean pages when there are more than there may be, until there are half as many.

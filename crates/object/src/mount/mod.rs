@@ -314,6 +314,7 @@ impl Shared {
             // Taken or not: what is not in an object for sure is dirty.
             self.locals.mark_dirty(&dirty);
         }
+        self.locals.settled();
         staged
     }
 

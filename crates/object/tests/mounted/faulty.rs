@@ -47,6 +47,34 @@ fn a_full_buffer_over_a_store_that_is_gone_refuses_writes_and_keeps_what_it_has(
     assert!((7..).zip(bytes.chunks(PAGE)).all(|(number, page)| number_in(page) == number));
 }
 
+/// While pages are on their way to a store that does not answer, others cannot fill the disk: those count too.
+#[test]
+fn a_buffer_is_as_full_with_pages_on_their_way() {
+    let site = Site::new();
+    let (bucket, handle, _runtime) = faulty(Duration::from_secs(1));
+    bucket.create(PAGE as u32).unwrap();
+    let writer = bucket.writer(Takeover::Refuse).unwrap();
+    let mount = Mount::new(writer, &site.path("main"), 64 * PAGE as u64).unwrap();
+    let pool = pool(&mount, 16);
+    let file = pool.open_file("one", &create()).unwrap();
+    file.extend(200).unwrap();
+    file.sync().unwrap();
+    let before = handle.requests();
+    handle.set_faults(Faults { unavailable: 1000, ..Faults::default() });
+    (0..24).for_each(|block| write(&file, block, 7));
+    file.flush_file().unwrap();
+    thread::scope(|scope| {
+        let sync = scope.spawn(|| file.sync());
+        while handle.requests() == before {
+            thread::yield_now();
+        }
+        // 32 in the buffer at most, of which 24 are on their way, and 16 in the pool's memory.
+        let written = (24..200).take_while(|block| try_write(&file, *block, 7).is_ok()).count();
+        assert!(written <= 28, "{written} pages");
+        sync.join().unwrap().unwrap_err();
+    });
+}
+
 /// Threads count in pages of their own, over a store that fails, is late and damages what it gives; whoever takes over finds
 /// at least what had been counted before the last sync began, and no page torn.
 #[test]
@@ -178,6 +206,8 @@ fn a_mount_measures_what_a_request_takes_unless_it_is_told() {
     let mount = Mount::new(writer, &site.path("main"), 64 * PAGE as u64).unwrap();
     let request = mount.costs().request.as_millis();
     assert!((60..200).contains(&request), "{request} ms");
+    // Bytes cost nothing here, and no store is that fast.
+    assert!(mount.costs().mebibyte >= Duration::from_micros(80), "{:?}", mount.costs());
     drop(mount);
     let costs = forebay_lookahead::DeviceCosts::default();
     let options = Options { costs: Some(costs), runtime: Some(runtime), ..Options::default() };

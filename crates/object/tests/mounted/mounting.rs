@@ -10,7 +10,9 @@ use crate::site::PAGE;
 
 /// A mount of the store, which is taken over from whoever had it; at most so many pages are kept.
 pub(crate) fn mount(store: Arc<dyn ObjectStore>, path: &Path, pages: u64) -> (Mount, Bucket) {
-    let options = Options { object_bytes: 64 << 10, ..Options::default() };
+    // Known, so that each of many mounts need not measure it.
+    let costs = Some(forebay::DeviceCosts::default());
+    let options = Options { object_bytes: 64 << 10, costs, ..Options::default() };
     let bucket = Bucket::new(store, "space", options).unwrap();
     match bucket.create(PAGE as u32) {
         Ok(()) | Err(Error::Exists { .. }) => {}
