@@ -276,7 +276,9 @@ impl Error {
     /// Returns what kind of move this asks for.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::NoFreeFrame { .. } | Error::Busy { .. } => ErrorKind::Retry,
+            Error::NoFreeFrame { .. }
+            | Error::Busy { .. }
+            | Error::Gone { how: Fate::Refreshed, .. } => ErrorKind::Retry,
             Error::Corrupt { .. }
             | Error::Codec { .. }
             | Error::PastEnd { .. }
@@ -303,6 +305,11 @@ impl Error {
             | Error::ReadOnly { .. }
             | Error::OpenOtherwise { .. } => ErrorKind::Usage,
         }
+    }
+
+    /// A page is not what was written to its place.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, Error::Corrupt { .. } | Error::Codec { .. })
     }
 
     /// Returns true when the same call may succeed later without anything being mended.
@@ -340,6 +347,8 @@ pub enum Fate {
     Truncated,
     /// The file was closed.
     Closed,
+    /// The file was looked at anew ([`PagedFile::refresh`](crate::PagedFile::refresh)).
+    Refreshed,
 }
 
 impl Fate {
@@ -348,6 +357,7 @@ impl Fate {
             Fate::Dropped => "it cannot be had back",
             Fate::Truncated => "what was beyond its new end cannot be had back",
             Fate::Closed => "open it again",
+            Fate::Refreshed => "ask for the page again",
         }
     }
 }
@@ -358,6 +368,7 @@ impl std::fmt::Display for Fate {
             Fate::Dropped => "dropped",
             Fate::Truncated => "truncated",
             Fate::Closed => "closed",
+            Fate::Refreshed => "refreshed",
         })
     }
 }

@@ -16,7 +16,7 @@
 //! ## A pool and a file
 //!
 //! A pool is built once, with the directories in which its files live (one [`Tablespace`] each). It
-//! locks them: a second pool there, in this process or another, is refused ([`Error::InUse`]). A
+//! locks them: a second pool that writes there, in this process or another, is refused ([`Error::InUse`]). A
 //! [`PagedFile`] is a row of blocks, each of one page. It grows by [`PagedFile::extend`], and never
 //! by being written past its end.
 //!
@@ -296,6 +296,42 @@
 //! A page of zeroes passes, as one that was never written since `extend`. An engine that writes
 //! every page before it reads it asks for [`ZeroPages::Refuse`], and then sees a lost first write
 //! as well.
+//!
+//! ## Reading beside a writer
+//!
+//! One pool at a time writes in a directory. Others may read there, in other processes as well, through a
+//! tablespace that is [read-only](Tablespace::read_only): it takes no lock and cannot write. Its reader has what is on
+//! disk, page by page, until [`PagedFile::refresh`] has it read again.
+//!
+//! ```
+//! # use forebay::{BufferPool, Checksum, Error, FileOptions, Tablespace};
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let builder = || BufferPool::builder().frames(64).checksum(Checksum::Crc32c { offset: 0 });
+//! # let pool = builder().directory(directory.path()).build()?;
+//! # let table = pool.open_file("table", &FileOptions::new().create(true))?;
+//! # table.append()?[100] = 1;
+//! # table.flush_file()?;
+//! let main = Tablespace::new("main", directory.path()).read_only(true);
+//! let beside = builder().tablespace(main).build()?; // while `pool` writes there
+//! let copy = beside.open_file("table", &FileOptions::new())?;
+//! assert_eq!(copy.read(0)?[100], 1);
+//! assert!(matches!(copy.write(0), Err(Error::ReadOnly { .. })));
+//!
+//! table.write(0)?[100] = 2;
+//! table.append()?;
+//! table.flush_file()?; // a reader sees what is on disk
+//! assert_eq!((copy.read(0)?[100], copy.blocks()), (1, 1)); // as it was read
+//! assert_eq!(copy.refresh()?, 2); // blocks
+//! assert_eq!(copy.read(0)?[100], 2);
+//! # beside.close()?;
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Pages come from different moments: what several of them say together (a tree that splits) may make no sense, and
+//! the reader has to be ready for that. A checksum or a codec is what tells a page that is just being written.
 //!
 //! ## Truncating and dropping
 //!

@@ -338,7 +338,7 @@ impl PagedFile {
     pub fn salvage(&self, block: Block) -> Result<Salvage, Error> {
         match self.read(block) {
             Ok(page) => return Ok(Salvage { bytes: page.to_vec().into(), damage: None }),
-            Err(Error::Corrupt { .. } | Error::Codec { .. }) => {}
+            Err(error) if error.is_damage() => {}
             Err(error) => return Err(error),
         }
         let core = self.core();
@@ -389,6 +389,19 @@ impl PagedFile {
     /// [`Error::Io`] with what the filesystem said: the pages are gone from the pool all the same.
     pub fn truncate(&self, blocks: Block) -> Result<(), Error> {
         self.file.truncate(self.core(), blocks)
+    }
+
+    /// Looks at a read-only file anew: it is as long as it is on disk now, and every page that is asked for from
+    /// here on is read from there, no older than this call. Guards that were given out keep their bytes; a
+    /// [`Pin`] without a latch has lost its page ([`Fate::Refreshed`](crate::Fate)), and a stream that is under way
+    /// tells the same of pages it has in hand. Gives the number of blocks. Waits for the I/O of the file's pages.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a file that is open for writing; [`Error::Gone`]; [`Error::Io`] and
+    /// [`Error::SegmentSize`] from opening its segments anew, as when the writer has removed it: then it stays as it
+    /// was.
+    pub fn refresh(&self) -> Result<Block, Error> {
+        self.file.refresh(self.core())
     }
 
     /// Removes the file, from the pool as [`PagedFile::truncate`] does and from the disk. All its

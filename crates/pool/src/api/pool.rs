@@ -62,7 +62,8 @@ impl BufferPool {
     pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
         let core = self.core();
         let (number, space) = self.space(options.tablespace.as_deref())?;
-        let options = options.or(&self.pool.files);
+        let mut options = options.or(&self.pool.files);
+        options.read_only |= space.read_only;
         let checksum = options.checksum.unwrap_or_default();
         checksum.check_setting(core.page_bytes())?;
         if !options.read_only {
@@ -148,7 +149,7 @@ impl BufferPool {
     /// # Errors
     /// [`Error::Checkpoint`] with what went wrong in each tablespace; [`Error::Log`] when the log would
     /// not take the new redo point; [`Error::CheckpointPanicked`] for a bug of the
-    /// log's; [`Error::Closed`]. The redo point stays where it was, and no change is lost by it.
+    /// log's; [`Error::Closed`]; [`Error::ReadOnly`] where all tablespaces are read-only. The redo point stays where it was, and no change is lost by it.
     pub fn checkpoint(&self, options: CheckpointOptions) -> Result<CheckpointReport, Error> {
         self.start_checkpoint(options)?.wait()
     }
@@ -156,8 +157,12 @@ impl BufferPool {
     /// Asks for a checkpoint, to be waited for later, or not at all.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Error::Closed`]; [`Error::ReadOnly`] where all tablespaces are read-only.
     pub fn start_checkpoint(&self, options: CheckpointOptions) -> Result<Checkpoint, Error> {
+        let spaces = &self.core().spaces;
+        if spaces.iter().all(|space| space.read_only) {
+            return Err(Error::ReadOnly { file: spaces[0].directory.as_path().into() });
+        }
         self.core().checkpoints.ask(options, Trigger::Request)
     }
 

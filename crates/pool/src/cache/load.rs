@@ -146,6 +146,9 @@ impl Cache {
                 Ok(()) => Ok(frame),
                 Err(error) => {
                     self.frames.leave(frame, mode);
+                    if error.is_retryable() {
+                        continue;
+                    }
                     Err(error)
                 }
             };

@@ -51,6 +51,7 @@ pub struct Tablespace {
     pub(crate) volume: Volume,
     pub(crate) costs: Option<DeviceCosts>,
     pub(crate) must_exist: bool,
+    pub(crate) read_only: bool,
 }
 
 impl Tablespace {
@@ -66,6 +67,7 @@ impl Tablespace {
             volume: Volume::system(),
             costs: None,
             must_exist: false,
+            read_only: false,
         }
     }
 
@@ -73,6 +75,21 @@ impl Tablespace {
     #[must_use]
     pub fn must_exist(mut self, must_exist: bool) -> Self {
         self.must_exist = must_exist;
+        self
+    }
+
+    /// For reading alone, beside whoever writes there: another process, or another pool of this one. The directory's
+    /// lock is not taken, all files are opened read-only (nothing that is done through them reaches the disk), and
+    /// nothing is repaired after a crash: that is the writer's affair.
+    ///
+    /// A page that is being written just then may come in half old and half new. Its checksum or its codec shows
+    /// that, and it is read again a few times, for some milliseconds in all, before the reader is told that it is
+    /// damaged; without either nobody notices. What has been read stays as it was until
+    /// [`PagedFile::refresh`](crate::PagedFile::refresh): several pages need not be of one moment, and none need be as
+    /// the writer has it in memory.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
         self
     }
 
@@ -155,7 +172,9 @@ pub(crate) struct Space {
     pub(crate) torn: Torn,
     /// What a user should know of its opening.
     pub(crate) notes: Vec<String>,
-    /// `None` once the pool is closed.
+    /// Others write there.
+    pub(crate) read_only: bool,
+    /// `None` once the pool is closed, and where it is not needed.
     lock: Mutex<Option<DirectoryLock>>,
 }
 
@@ -185,12 +204,12 @@ impl Space {
                 expected: format!("it should be a multiple of the page size, {page_bytes}"),
             });
         }
-        if !asked.must_exist {
+        if !asked.must_exist && !asked.read_only {
             asked.volume.make_directory(&asked.directory)?;
         }
         // Absolute from here on: the process may change its working directory.
         let directory = asked.volume.canonicalize(&asked.directory)?;
-        let lock = DirectoryLock::take(&directory)?;
+        let lock = (!asked.read_only).then(|| DirectoryLock::take(&directory)).transpose()?;
         let cache = asked.cache.unwrap_or_default();
         let (lone, queue) = match &asked.io {
             Some(io) => (io.clone(), io.clone()),
@@ -205,7 +224,10 @@ impl Space {
             page_bytes: defaults.page_bytes,
             write_buffers: defaults.write_buffers,
         };
-        let (torn, notes) = Torn::open(defaults.torn_pages, &opening)?;
+        let (torn, notes) = match asked.read_only {
+            true => (Torn::Unprotected, Vec::new()),
+            false => Torn::open(defaults.torn_pages, &opening)?,
+        };
         Ok(Space {
             name: asked.name.as_str().into(),
             directory,
@@ -224,7 +246,8 @@ impl Space {
             failed: OnceLock::new(),
             torn,
             notes,
-            lock: Mutex::new(Some(lock)),
+            read_only: asked.read_only,
+            lock: Mutex::new(lock),
         })
     }
 

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 #![allow(clippy::needless_pass_by_value)] // tests hand over what they are done with
 
+mod attached;
 mod backends;
 mod bookkeeping;
 mod checkpoints;
