@@ -45,6 +45,9 @@ pub(super) const EFFECTIVE: &str = "effective_io_concurrency";
 pub(super) const RANDOM: &str = "random_page_cost";
 pub(super) const MAINTENANCE: &str = "maintenance_io_concurrency";
 
+/// Number of pg_default.
+pub(super) const DEFAULT_TABLESPACE: u32 = 1663;
+
 /// Tables smaller than so many blocks tell nothing of a disk.
 const TABLE_BLOCKS_MIN: u64 = 512;
 /// So many of the largest tables are looked at.
