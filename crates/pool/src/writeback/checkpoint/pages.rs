@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_defer_are_those_of_the_next_round() {
+    fn deferred_pages_are_those_of_the_next_round() {
         let mut buffer = SortBuffer::new(3, 1);
         buffer.push(tag(0, 1));
         buffer.pages(&|_| 0).defer(tag(0, 9));
@@ -207,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cpg_2_lanes_hold_every_page_once_in_order(
+        fn cpg_2_ranges_hold_every_page_once_in_order(
             given in prop::collection::vec((0_u32..6, 0_u32..1000), 0..200),
             tablespaces in 1_usize..4,
         ) {
