@@ -186,7 +186,7 @@ impl Ahead<'_> {
             }
             return;
         }
-        let mut unread = Unread { io: &self.file.space.lone, prepared: prepared.into_iter() };
+        let mut unread = Unread { io: &self.file.space.sync_io, prepared: prepared.into_iter() };
         while !unread.prepared.as_slice().is_empty() {
             let read = self.core.waiting(Wait::Read, || unread.next());
             read.into_iter().for_each(|(landing, bytes)| landing.note(bytes));

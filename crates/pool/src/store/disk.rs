@@ -101,7 +101,7 @@ impl Disk for Core {
         self.counters.count(kind, Event::Reads);
         let start = self.clock.now();
         let lease = self.memory.lend(loading);
-        let done = file.space.lone.submit(Request::read(&segment, offset, vec![lease])).wait();
+        let done = file.space.sync_io.submit(Request::read(&segment, offset, vec![lease])).wait();
         for lease in done.leases {
             self.memory.take_back(loading, lease);
         }
