@@ -9,6 +9,7 @@
 mod apply;
 mod connection;
 mod costs;
+mod counts;
 mod disks;
 mod libpq;
 mod load;
@@ -186,7 +187,7 @@ fn measured<'s>(
     let queries = queries.map(|file| file.checked(&mut connection)).transpose()?;
     *load = server.sees_load.then(|| Load::watch(config)).transpose()?;
     let mut disks = disks::of(server);
-    let mut remarks = Vec::new();
+    let mut remarks = counts::told(&mut connection, server)?;
     for disk in &mut disks {
         remarks.extend(disk.measure(server, args.yes, args.seed)?);
         interrupt::check()?;

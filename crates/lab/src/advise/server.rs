@@ -19,7 +19,7 @@ use crate::bad_input;
 use crate::facts::{Host, Storage};
 
 /// Settings that are read: those that may be advised, and those that say what a measurement means.
-const SETTINGS: [&str; 20] = [
+const SETTINGS: [&str; 21] = [
     EFFECTIVE,
     MAINTENANCE,
     RANDOM,
@@ -35,6 +35,7 @@ const SETTINGS: [&str; 20] = [
     "wal_segment_size",
     "checkpoint_timeout",
     "checkpoint_completion_target",
+    "bgwriter_delay",
     "bgwriter_lru_maxpages",
     "shared_memory_size_in_huge_pages",
     "forebay.distance_max",
