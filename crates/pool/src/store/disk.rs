@@ -145,11 +145,12 @@ impl Disk for Core {
             self.wakeup.ring();
         } else {
             self.wakeup.allocated();
+            self.take_in_prefetched();
         }
     }
 
     fn pause(&self, pause: Duration) {
-        self.spaces.iter().for_each(|space| space.poll());
+        self.poll();
         thread::sleep(pause);
     }
 }
