@@ -311,6 +311,11 @@
 //! # }
 //! ```
 //!
+//! [`PageCodec`] is for what the pool does not know: encryption, another checksum, a tag. It is given to the pool
+//! or to a file, and changes each page in the copy that is written, and in its frame when it has been read. The pool's
+//! checksum is of the encoded bytes, so torn pages are repaired without any key. What the codec refuses is
+//! [`Error::Codec`].
+//!
 //! A page of zeroes passes, as one that was never written since `extend`. An engine that writes
 //! every page before it reads it asks for [`ZeroPages::Refuse`], and then sees a lost first write
 //! as well.
@@ -494,6 +499,7 @@ pub use observe::trace::{Action, Trace, TraceEvent, Why};
 pub use observe::view::FrameView;
 pub use readahead::stream::{ReadStream, StreamError, StreamStats, Streamed, Wanted};
 pub use store::checksum::{Checksum, ZeroPages};
+pub use store::codec::PageCodec;
 pub use store::tablespace::Tablespace;
 pub use store::torn::TornPages;
 pub use strategy_kind::StrategyKind;

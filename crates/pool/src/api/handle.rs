@@ -39,12 +39,12 @@ pub struct PagedFile {
     _pool: Arc<Pool>,
 }
 
-/// A page as it is on disk or in memory, whatever its checksum says.
+/// A page as it is in memory, or if it is damaged on disk (encoded, where the file has a codec).
 #[derive(Debug, Clone)]
 pub struct Salvage {
     /// The page's bytes.
     pub bytes: Box<[u8]>,
-    /// What is wrong with its checksum.
+    /// What is wrong with its checksum, or what its codec said of it.
     pub damage: Option<Error>,
 }
 
@@ -92,7 +92,7 @@ impl PagedFile {
     /// page latched exclusively waits here for itself, as with any lock.
     ///
     /// # Errors
-    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`] and [`Error::Io`] from reading it;
+    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`], [`Error::Codec`] and [`Error::Io`] from reading it;
     /// [`Error::NoFreeFrame`], or what kept another, dirty page from being written
     /// ([`Error::Log`], [`Error::Failed`], [`Error::Io`]), when there was no frame for it.
     #[inline(always)]
@@ -346,11 +346,11 @@ impl PagedFile {
     /// of its last write); an unsound one is read past the pool.
     ///
     /// # Errors
-    /// As [`PagedFile::read`], but never [`Error::Corrupt`].
+    /// As [`PagedFile::read`], but never [`Error::Corrupt`] or [`Error::Codec`].
     pub fn salvage(&self, block: Block) -> Result<Salvage, Error> {
         match self.read(block) {
             Ok(page) => return Ok(Salvage { bytes: page.to_vec().into(), damage: None }),
-            Err(Error::Corrupt { .. }) => {}
+            Err(Error::Corrupt { .. } | Error::Codec { .. }) => {}
             Err(error) => return Err(error),
         }
         let core = self.core();
@@ -360,9 +360,12 @@ impl PagedFile {
         let done = self.file.space.sync_io.submit(request).wait();
         let leases =
             done.into_result().map_err(|error| self.file.space.failure(Op::Read, error))?;
-        let bytes: Box<[u8]> = leases[0].to_vec().into();
-        let damage = self.file.check_page(&bytes, block).err();
-        Ok(Salvage { bytes, damage })
+        let mut bytes = leases[0].to_vec();
+        let damage = self.file.decode_page(&mut bytes, block).err();
+        if damage.is_some() {
+            bytes.copy_from_slice(&leases[0]);
+        }
+        Ok(Salvage { bytes: bytes.into(), damage })
     }
 
     /// Returns true when the page `block` is in memory now.

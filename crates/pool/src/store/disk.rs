@@ -116,7 +116,8 @@ impl Disk for Core {
         }
         self.counters.add(kind, Event::BytesRead, self.page_bytes() as u64);
         let page = self.memory.bytes_mut(loading);
-        file.check_page(page, block).inspect_err(|_| self.counters.count(kind, Event::CorruptPages))
+        file.decode_page(page, block)
+            .inspect_err(|_| self.counters.count(kind, Event::CorruptPages))
     }
 
     fn zero(&self, loading: &mut Loading<'_>) {
