@@ -246,6 +246,29 @@
 //! # }
 //! ```
 //!
+//! A list that is known and wanted whole goes to [`PagedFile::read_many`]: what is in memory comes at the price of a
+//! plain read, the rest is under way together. [`PagedFile::prefetch`] only asks, for pages that some later read
+//! will want, and holds nothing.
+//!
+//! ```
+//! # use forebay::{BufferPool, FileOptions};
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let pool = BufferPool::builder().frames(256).directory(directory.path()).build()?;
+//! # let nodes = pool.open_file("nodes", &FileOptions::new().create(true))?;
+//! # nodes.extend(100)?;
+//! let neighbours = [41, 7, 40, 93];
+//! assert_eq!(nodes.prefetch(&neighbours), 4); // in three requests, and no wait
+//! let mut sum = 0;
+//! for page in nodes.read_many(&neighbours) {
+//!     sum += u64::from(page?[16]); // in the order of the list
+//! }
+//! # assert_eq!(sum, 0);
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Six ways of reading ahead can be had ([`ReadaheadStrategy`]), for a pool, a handle
 //! ([`PagedFile::with_readahead`]) or a stream; the default chooses by evidence. Plain reads are looked
 //! at as well: misses that go on a sequence, forward, backward or in steps, have what follows read.

@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::store::file::FileCore;
 use crate::writeback::Cleaner;
-use crate::writeback::checkpoint::Keeper;
+use crate::writeback::checkpoint::Checkpointer;
 
 /// What the handles share; the last one to go writes what is dirty.
 pub(crate) struct Pool {
@@ -16,7 +16,7 @@ pub(crate) struct Pool {
     /// `None` in a pool without, and once it is closed.
     pub(crate) cleaner: Mutex<Option<Cleaner>>,
     /// The checkpoint thread; `None` once the pool is closed.
-    pub(crate) keeper: Mutex<Option<Keeper>>,
+    pub(crate) checkpointer: Mutex<Option<Checkpointer>>,
     /// What files have that do not say: a checksum, a codec.
     pub(crate) files: FileOptions,
     pub(crate) notes: Vec<String>,
@@ -29,7 +29,7 @@ impl Pool {
 
     /// Ends the pool's own threads; a checkpoint under way is broken off.
     pub(crate) fn stop_threads(&self) {
-        drop(self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.checkpointer.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 

@@ -26,7 +26,7 @@ use crate::store::files::Files;
 use crate::store::tablespace::{Space, SpaceDefaults, Tablespace};
 use crate::store::torn::TornPages;
 use crate::wal::Wal;
-use crate::writeback::checkpoint::{Desk, RedoPoint, Triggers};
+use crate::writeback::checkpoint::{RedoPoint, RequestQueue, Triggers};
 use crate::writeback::{Wakeup, WriteBuffers};
 
 const MEMORY_DEFAULT: u64 = 128 << 20;
@@ -302,7 +302,7 @@ impl PoolBuilder {
             buffers,
             wakeup: Wakeup::new(),
             wal: self.wal.take(),
-            checkpoints: Arc::new(Desk::new(Arc::clone(&clock))),
+            checkpoints: Arc::new(RequestQueue::new(Arc::clone(&clock))),
             redo: RedoPoint::new(),
             checkpoint_queue,
             clock,

@@ -192,6 +192,18 @@ impl PagedFile {
         Ok(None)
     }
 
+    /// Has those of `blocks` that are not in memory read ahead: sorted, neighbours in one request. Waits for
+    /// nothing and holds nothing. Returns how many pages it has asked for; those past the end are not asked for,
+    /// nor those for which look-ahead has no frame, or the queue no room, now: at most a quarter of the pool's
+    /// pages are on their way at once.
+    ///
+    /// A page that cannot be read is simply not there; [`PagedFile::read`] says why. Pages come in as
+    /// soon as some thread waits for one of them, reads ahead in the same tablespace, or needs a frame when none is
+    /// free: nobody has to see to it.
+    pub fn prefetch(&self, blocks: &[Block]) -> u32 {
+        self.core.prefetch(&self.file, blocks)
+    }
+
     /// Takes the page `block` out of memory, written first if it is dirty: for a page that is known not to be
     /// needed again. False if it is not in memory, or somebody has it, the caller included. Says nothing about
     /// durability.
@@ -345,7 +357,7 @@ impl PagedFile {
         let (segment, offset) = self.file.place(block)?;
         let lease = Arena::new(1, core.page_bytes())?.take();
         let request = Request::read(&segment, offset, lease.into_iter().collect());
-        let done = self.file.space.lone.submit(request).wait();
+        let done = self.file.space.sync_io.submit(request).wait();
         let leases =
             done.into_result().map_err(|error| self.file.space.failure(Op::Read, error))?;
         let mut bytes = leases[0].to_vec();

@@ -21,7 +21,7 @@ use crate::store::tablespace::Space;
 use crate::strategy_kind::StrategyKind;
 use crate::writeback::Cleaner;
 use crate::writeback::checkpoint::{
-    Checkpoint, CheckpointReport, Keeper, Progress, Trigger, Triggers, checkpoint_bytes,
+    Checkpoint, CheckpointReport, Checkpointer, Progress, Trigger, Triggers, checkpoint_bytes,
 };
 
 /// A buffer pool: frames in memory for the pages of files. Cheap to clone; may be used from any
@@ -44,9 +44,9 @@ impl BufferPool {
     ) -> Result<BufferPool, Error> {
         let core = Arc::new(core);
         let cleaner = with_cleaner.then(|| Cleaner::start(&core)).transpose()?;
-        let keeper = Keeper::start(&core, triggers)?;
-        let (cleaner, keeper) = (Mutex::new(cleaner), Mutex::new(Some(keeper)));
-        Ok(BufferPool { pool: Arc::new(Pool { core, cleaner, keeper, files, notes }) })
+        let checkpointer = Checkpointer::start(&core, triggers)?;
+        let (cleaner, checkpointer) = (Mutex::new(cleaner), Mutex::new(Some(checkpointer)));
+        Ok(BufferPool { pool: Arc::new(Pool { core, cleaner, checkpointer, files, notes }) })
     }
 
     fn core(&self) -> &Core {

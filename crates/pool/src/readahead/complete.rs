@@ -42,6 +42,8 @@ pub(crate) struct Landing {
     pub(super) kind: StrategyKind,
     pub(super) submitted: Duration,
     pub(super) watch: Option<Arc<Watch>>,
+    /// Its pages count as prefetched until they are here.
+    pub(super) prefetched: bool,
 }
 
 /// What a stream wants to know of its reads that have ended.
@@ -120,10 +122,12 @@ impl Landing {
         }
         let whole = (bytes / page_bytes) as usize;
         let pieces = std::mem::take(&mut self.pieces).into_iter();
+        let mut pages = 0;
         for (place, (piece, lease)) in pieces.zip(done.leases).enumerate() {
             let Piece::Page(block, load) = piece else {
                 continue;
             };
+            pages += 1;
             let mut listed = core.cache.resume(&self.file, block, load);
             core.memory.take_back(listed.loading(), lease);
             let page = core.memory.bytes_mut(listed.loading());
@@ -133,6 +137,9 @@ impl Landing {
             if place < whole && catch_unwind(decode).unwrap_or(false) {
                 listed.land();
             }
+        }
+        if self.prefetched {
+            core.budget.end_prefetch(pages);
         }
         bytes
     }

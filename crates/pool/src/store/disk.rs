@@ -74,7 +74,7 @@ impl Core {
         self.counters.count(kind, Event::Reads);
         let start = self.clock.now();
         let lease = self.memory.lend(loading);
-        let done = file.space.lone.submit(Request::read(&segment, offset, vec![lease])).wait();
+        let done = file.space.sync_io.submit(Request::read(&segment, offset, vec![lease])).wait();
         for lease in done.leases {
             self.memory.take_back(loading, lease);
         }
@@ -177,11 +177,12 @@ impl Disk for Core {
             self.wakeup.ring();
         } else {
             self.wakeup.allocated();
+            self.take_in_prefetched();
         }
     }
 
     fn pause(&self, pause: Duration) {
-        self.spaces.iter().for_each(|space| space.poll());
+        self.poll();
         thread::sleep(pause);
     }
 }

@@ -154,7 +154,7 @@ pub(crate) struct Space {
     pub(crate) cache: CacheMode,
     pub(crate) segment_bytes: Option<u64>,
     /// For one page that a thread waits for.
-    pub(crate) lone: Io,
+    pub(crate) sync_io: Io,
     /// For many requests at once.
     pub(crate) queue: Io,
     /// Queues of backends that streams have asked for, in the order of [`Kind::ALL`].
@@ -211,7 +211,7 @@ impl Space {
         let directory = asked.volume.canonicalize(&asked.directory)?;
         let lock = (!asked.read_only).then(|| DirectoryLock::take(&directory)).transpose()?;
         let cache = asked.cache.unwrap_or_default();
-        let (lone, queue) = match &asked.io {
+        let (sync_io, queue) = match &asked.io {
             Some(io) => (io.clone(), io.clone()),
             None => queues(asked, defaults, cache)?,
         };
@@ -219,7 +219,7 @@ impl Space {
             volume: &asked.volume,
             directory: &directory,
             cache,
-            lone: &lone,
+            sync_io: &sync_io,
             queue: &queue,
             page_bytes: defaults.page_bytes,
             write_buffers: defaults.write_buffers,
@@ -234,7 +234,7 @@ impl Space {
             volume: asked.volume.clone(),
             cache,
             segment_bytes,
-            lone,
+            sync_io,
             queue,
             chosen: Default::default(),
             queue_depth: asked.depth(defaults),
@@ -384,7 +384,7 @@ fn queues(
     let depth = asked.depth(defaults);
     let register = defaults.register.clone();
     let queue = Io::open(&queue_options(defaults.prefer, cache, depth, register))?;
-    let lone = Io::open(&IoOptions {
+    let sync_io = Io::open(&IoOptions {
         prefer: Prefer::Only(Kind::Sync),
         cache,
         // Every thread that misses has one request here, and none should wait for another.
@@ -393,7 +393,7 @@ fn queues(
         advise: false,
         ..IoOptions::default()
     })?;
-    Ok((lone, queue))
+    Ok((sync_io, queue))
 }
 
 fn queue_options(

@@ -210,8 +210,8 @@ impl Core {
         let ready = file.space.check_sound().and_then(|()| self.flush_log(&copies));
         ready.and_then(|()| file.space.torn.protect(self, file, &mut copies))?;
         copies.sort_unstable_by_key(|copy| copy.block);
-        let lone = copies.len() == 1;
-        let io = if lone { &file.space.lone } else { &file.space.queue };
+        let single = copies.len() == 1;
+        let io = if single { &file.space.sync_io } else { &file.space.queue };
         let mut first_error = None;
         self.waiting(Wait::Write, || {
             let (requests, lens): (Vec<_>, Vec<_>) =

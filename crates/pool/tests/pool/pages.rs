@@ -147,7 +147,7 @@ fn the_view_and_the_numbers_of_frames_agree() {
     let file = numbered(&pool, "table", 5, 0);
     write(&file, 1, 3);
     let _pin = file.pin(2).unwrap();
-    let page = file.read_with(3, &pool.strategy(StrategyKind::Vacuum)).unwrap();
+    let page = file.read_with(3, &pool.strategy(StrategyKind::Maintenance)).unwrap();
     let (view, stats) = (pool.view(), pool.stats());
     assert_eq!(view.len() as u64, stats.frames - stats.frames_free);
     assert_eq!(view.iter().filter(|frame| frame.pins > 0).count() as u64, stats.frames_pinned);

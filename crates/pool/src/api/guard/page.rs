@@ -262,32 +262,6 @@ impl fmt::Debug for PageMut<'_> {
     }
 }
 
-/// Latches a pinned frame, and takes ownership of the pin.
-fn latch_shared<'p>(
-    core: &'p Core,
-    file: &'p FileCore,
-    frame: FrameIndex,
-    block: Block,
-) -> crate::Result<PageRef<'p>> {
-    core.cache.latch_pinned(core, frame, Mode::Shared);
-    let page = PageRef::latched(core, file, frame, block);
-    core.cache.check_here(file, frame)?;
-    Ok(page)
-}
-
-/// Latches a pinned frame exclusively, and takes ownership of the pin.
-fn latch_exclusive<'p>(
-    core: &'p Core,
-    file: &'p FileCore,
-    frame: FrameIndex,
-    block: Block,
-) -> crate::Result<PageMut<'p>> {
-    core.cache.latch_pinned(core, frame, Mode::Exclusive);
-    let page = PageMut::latched(core, file, frame, block);
-    core.cache.check_here(file, frame)?;
-    Ok(page)
-}
-
 impl<'p> Pin<'p> {
     /// Makes the guard for a pin that is held already.
     pub(crate) fn held(
@@ -326,14 +300,8 @@ impl<'p> Pin<'p> {
     /// # Errors
     /// As [`Pin::latch_shared`].
     pub fn try_latch_shared(&self) -> crate::Result<Option<PageRef<'p>>> {
-        if !self.core.cache.frames.try_latch(self.frame, Mode::Shared) {
-            return Ok(None);
-        }
-        let pin = self.clone();
-        std::mem::forget(pin);
-        let page = PageRef::latched(self.core, self.file, self.frame, self.block);
-        self.core.cache.check_here(self.file, self.frame)?;
-        Ok(Some(page))
+        let is_latched = self.core.cache.frames.try_latch(self.frame, Mode::Shared);
+        is_latched.then(|| self.clone().latched_shared()).transpose()
     }
 
     /// Returns the page to change, if that can be had without waiting.
@@ -342,14 +310,8 @@ impl<'p> Pin<'p> {
     /// As [`Pin::latch_exclusive`].
     pub fn try_latch_exclusive(&self) -> crate::Result<Option<PageMut<'p>>> {
         self.file.check_writable()?;
-        if !self.core.cache.frames.try_latch(self.frame, Mode::Exclusive) {
-            return Ok(None);
-        }
-        let pin = self.clone();
-        std::mem::forget(pin);
-        let page = PageMut::latched(self.core, self.file, self.frame, self.block);
-        self.core.cache.check_here(self.file, self.frame)?;
-        Ok(Some(page))
+        let is_latched = self.core.cache.frames.try_latch(self.frame, Mode::Exclusive);
+        is_latched.then(|| self.clone().latched_exclusive()).transpose()
     }
 
     /// Turns the pin into the page to read.
@@ -357,8 +319,8 @@ impl<'p> Pin<'p> {
     /// # Errors
     /// As [`Pin::latch_shared`].
     pub fn into_shared(self) -> crate::Result<PageRef<'p>> {
-        let (core, file, frame, block) = self.into_parts();
-        latch_shared(core, file, frame, block)
+        self.core.cache.latch_pinned(self.core, self.frame, Mode::Shared);
+        self.latched_shared()
     }
 
     /// Turns the pin into the page to change.
@@ -367,8 +329,24 @@ impl<'p> Pin<'p> {
     /// As [`Pin::latch_exclusive`].
     pub fn into_exclusive(self) -> crate::Result<PageMut<'p>> {
         self.file.check_writable()?;
+        self.core.cache.latch_pinned(self.core, self.frame, Mode::Exclusive);
+        self.latched_exclusive()
+    }
+
+    /// The guard for the pin together with a shared latch that is held already.
+    fn latched_shared(self) -> crate::Result<PageRef<'p>> {
         let (core, file, frame, block) = self.into_parts();
-        latch_exclusive(core, file, frame, block)
+        let page = PageRef::latched(core, file, frame, block);
+        core.cache.check_here(file, frame)?;
+        Ok(page)
+    }
+
+    /// The guard for the pin together with an exclusive latch that is held already.
+    fn latched_exclusive(self) -> crate::Result<PageMut<'p>> {
+        let (core, file, frame, block) = self.into_parts();
+        let page = PageMut::latched(core, file, frame, block);
+        core.cache.check_here(file, frame)?;
+        Ok(page)
     }
 
     fn into_parts(self) -> (&'p Core, &'p FileCore, FrameIndex, Block) {

@@ -197,10 +197,10 @@ in flight read      1  15.0ms  15.2ms  15.2ms   15.2ms";
     #[test]
     fn one_strategy_needs_no_total() {
         let counters = Counters::new();
-        counters.hit(StrategyKind::Vacuum);
+        counters.hit(StrategyKind::Maintenance);
         assert_eq!(
             table(&counters.snapshot()),
-            "           vacuum\nhits            1\nhit ratio  100.0%"
+            "           maintenance\nhits                 1\nhit ratio       100.0%"
         );
     }
 

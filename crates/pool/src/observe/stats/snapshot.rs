@@ -216,7 +216,7 @@ mod tests {
         counters.optimistic();
         counters.optimistic();
         counters.hit(StrategyKind::Normal);
-        counters.count(StrategyKind::Vacuum, Event::Miss);
+        counters.count(StrategyKind::Maintenance, Event::Miss);
         assert_eq!(counters.snapshot().hit_ratio(), Some(0.75));
     }
 

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use forebay_lookahead::cached_read_max;
+use forebay_lookahead::{ReadMode, cached_read_max};
 
 use super::window::{Item, State};
-use super::{Means, ReadStream, StreamError, Streamed, Wanted};
+use super::{Policy, ReadStream, StreamError, Streamed, Wanted};
 use crate::api::guard::PageRef;
 use crate::api::handle::PagedFile;
 use crate::api::options::Order;
@@ -279,14 +279,16 @@ where
             self.stats.read_alone += 1;
             self.pace.read += 1;
             self.pace.waited += took.get();
-            match &mut self.means {
-                Means::Adaptive(adaptive) => adaptive.read_plain(took.get()),
+            match &mut self.policy {
+                Policy::Adaptive(adaptive) => adaptive.read_plain(took.get()),
+                Policy::Fixed(ReadMode::Plain) => {}
                 // What had been fetched in time came from the page cache.
-                Means::Prefetch if took.get() <= cached_read_max(handle.core().page_bytes()) => {
+                Policy::Fixed(ReadMode::Hint)
+                    if took.get() <= cached_read_max(handle.core().page_bytes()) =>
+                {
                     self.distance.ready();
                 }
-                Means::Prefetch | Means::Async => self.distance.waited(took.get()),
-                Means::Plain => {}
+                Policy::Fixed(_) => self.distance.waited(took.get()),
             }
         }
         if self.trace.is_some() {
