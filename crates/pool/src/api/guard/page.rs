@@ -28,7 +28,8 @@ pub struct Pin<'p> {
     block: Block,
 }
 
-/// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile.
+/// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile. They begin at a
+/// multiple of 4096 in memory, whatever the size of pages.
 pub struct PageRef<'p> {
     core: &'p Core,
     file: &'p FileCore,
@@ -39,7 +40,7 @@ pub struct PageRef<'p> {
     block: Block,
 }
 
-/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them.
+/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them. They begin as a [`PageRef`]'s do.
 ///
 /// [`PageMut::mark_dirty`] says with which log record. A page changed without it is dirty all the
 /// same when the guard goes, but the pool then knows of no log record to wait for. That holds for a
@@ -99,6 +100,13 @@ impl<'p> PageRef<'p> {
     /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
+    }
+
+    /// Returns the newest LSN with which the page was [marked dirty](PageMut::mark_dirty) since it came into memory,
+    /// whether it was written since or not; [`Lsn::NONE`] if it was not. What was marked before a page left memory
+    /// is not known any more: the log was durable that far when it was written.
+    pub fn lsn(&self) -> Lsn {
+        self.at.lsn()
     }
 
     /// Lets go of the latch and keeps the page in its frame.
@@ -183,6 +191,11 @@ impl<'p> PageMut<'p> {
     /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
+    }
+
+    /// As [`PageRef::lsn`].
+    pub fn lsn(&self) -> Lsn {
+        self.core.cache.frames.get(self.frame).lsn()
     }
 
     /// Says that the page has been changed, by the log record at `lsn`: it is not written before
@@ -276,6 +289,11 @@ impl<'p> Pin<'p> {
     /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
+    }
+
+    /// As [`PageRef::lsn`], at this moment: others may mark the page meanwhile.
+    pub fn lsn(&self) -> Lsn {
+        self.core.cache.frames.get(self.frame).lsn()
     }
 
     /// Returns the page to read, waiting while somebody changes it. The pin remains.
