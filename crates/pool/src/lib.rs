@@ -356,6 +356,32 @@
 //! Pages come from different moments: what several of them say together (a tree that splits) may make no sense, and
 //! the reader has to be ready for that. A checksum or a codec is what tells a page that is just being written.
 //!
+//! ## Backups
+//!
+//! [`PagedFile::backup`] gives pages as they are written, each of one piece, while others go on. With the log from a
+//! checkpoint's redo point before it to the LSN that it returns, they are a database.
+//!
+//! ```
+//! # use forebay::{BufferPool, CheckpointOptions, FileOptions, Lsn};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let file = pool.open_file("table", &FileOptions::new().create(true))?;
+//! # file.extend(3)?;
+//! use std::io::Write;
+//!
+//! let redo = pool.checkpoint(CheckpointOptions::now())?.redo; // keep the log from here
+//! let mut copy = std::fs::File::create(directory.path().join("table.backup"))?;
+//! let write = |_block, image: &[u8]| -> Result<(), Box<dyn std::error::Error>> {
+//!     Ok(copy.write_all(image)?)
+//! };
+//! let end = file.backup(0..file.blocks(), write)?; // to here
+//! # assert_eq!((redo, end, copy.metadata()?.len()), (Lsn::NONE, Lsn::NONE, 3 * 8192));
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! ## Truncating and dropping
 //!
 //! What is cut off is gone at once, changed or not, and is never written. Whoever has such a page

@@ -8,6 +8,7 @@
 
 mod attached;
 mod backends;
+mod backups;
 mod bookkeeping;
 mod checkpoints;
 #[path = "../engine/cipher.rs"]
