@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use super::table::PageTable;
 use crate::error::{Error, Fate};
+use crate::observe::stats::FileCounts;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::tag::{Block, FileId, PageTag};
 
@@ -43,6 +44,7 @@ pub(crate) struct CachedFile {
     pub(crate) table: PageTable,
     /// The bits of its pages' tags, but for the block: made once, as every hit compares them.
     tag_bits: u64,
+    pub(crate) counts: FileCounts,
     blocks: AtomicU64,
     fate: AtomicU32,
     /// The right to change the file's size or its fate; counts the changes of its size.
@@ -54,7 +56,8 @@ impl CachedFile {
     pub(crate) fn new(id: FileId, path: Arc<Path>, table: PageTable, blocks: u64) -> CachedFile {
         let (blocks, fate) = (AtomicU64::new(blocks), AtomicU32::new(OPEN));
         let tag_bits = PageTag { file: id, block: 0 }.to_bits();
-        CachedFile { id, path, table, tag_bits, blocks, fate, resize: Mutex::new(0) }
+        let (counts, resize) = (FileCounts::default(), Mutex::new(0));
+        CachedFile { id, path, table, tag_bits, counts, blocks, fate, resize }
     }
 
     #[inline]

@@ -97,8 +97,8 @@ impl Disk for Core {
         reader: Reader<'_>,
     ) -> Result<(), Error> {
         let (segment, offset) = reader.place(file, block)?;
-        self.counters.count(kind, Event::Miss);
-        self.counters.count(kind, Event::Reads);
+        file.counts.count(&self.counters, kind, Event::Miss);
+        file.counts.count(&self.counters, kind, Event::Reads);
         let start = self.clock.now();
         let lease = self.memory.lend(loading);
         let done = file.space.sync_io.submit(Request::read(&segment, offset, vec![lease])).wait();
@@ -111,12 +111,13 @@ impl Disk for Core {
             cell.set(took);
         }
         if let Err(error) = done.result {
-            self.counters.count(kind, Event::ReadErrors);
+            file.counts.count(&self.counters, kind, Event::ReadErrors);
             return Err(file.space.failure(Op::Read, error));
         }
-        self.counters.add(kind, Event::BytesRead, self.page_bytes() as u64);
+        file.counts.add(&self.counters, kind, Event::BytesRead, self.page_bytes() as u64);
         let page = self.memory.bytes_mut(loading);
-        file.check_page(page, block).inspect_err(|_| self.counters.count(kind, Event::CorruptPages))
+        file.check_page(page, block)
+            .inspect_err(|_| file.counts.count(&self.counters, kind, Event::CorruptPages))
     }
 
     fn zero(&self, loading: &mut Loading<'_>) {
