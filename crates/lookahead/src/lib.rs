@@ -1,7 +1,7 @@
 //! How far to read ahead, of what, and in which requests.
 //!
-//! Whoever reads blocks for somebody else, a page cache, a database's index scan, a file under SQLite,
-//! has the same questions. Here they are answered, by arithmetic alone: no I/O, no thread, no clock. Times
+//! All who read blocks for somebody else, a page cache, a database's index scan, a file under SQLite,
+//! have the same questions. Here they are answered, by arithmetic alone: no I/O, no thread, no clock. Times
 //! and events come in, decisions go out, and so each of them can be tested by property and by trace.
 //!
 //! | module | question |

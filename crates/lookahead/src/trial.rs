@@ -83,7 +83,7 @@ impl Trial {
     /// mode until the other is tried early; `None` for a mode that has to gather speed.
     pub fn new(winner: Option<Side>, waiting: Option<Duration>) -> Trial {
         Trial {
-            // Whoever begins with a winner has the first trial behind it.
+            // A stream that begins with a winner has the first trial behind it.
             waiting: waiting.filter(|_| winner.is_none()),
             now: winner.unwrap_or(Side::First),
             other: None,

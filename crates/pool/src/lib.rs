@@ -556,7 +556,7 @@ pub use api::size::Size;
 pub use cache::replacement::AccessStrategy;
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Fate};
-pub use observe::stats::{PoolStats, Stats, StrategyStats, Wait, WaitTimes};
+pub use observe::stats::{FileStats, PoolStats, Stats, StrategyStats, Wait, WaitTimes};
 pub use observe::trace::{Action, Trace, TraceEvent, Why};
 pub use observe::view::FrameView;
 pub use readahead::stream::{ReadStream, StreamError, StreamStats, Streamed, Wanted};

@@ -6,7 +6,6 @@ use std::thread;
 use crate::api::options::FileOptions;
 use crate::core::Core;
 use crate::error::Error;
-use crate::store::file::FileCore;
 use crate::writeback::Cleaner;
 use crate::writeback::checkpoint::Checkpointer;
 
@@ -34,17 +33,9 @@ impl Pool {
     }
 
     pub(crate) fn write_all(&self, sync: bool) -> Result<u64, Error> {
-        self.write_files(sync, |_| true)
-    }
-
-    pub(crate) fn write_files(
-        &self,
-        sync: bool,
-        which: impl Fn(&FileCore) -> bool,
-    ) -> Result<u64, Error> {
         let (mut pages, mut result) = (0, Ok(()));
         let files = self.core.files.all();
-        for file in files.iter().filter(|file| !file.is_read_only() && which(file)) {
+        for file in files.iter().filter(|file| !file.is_read_only()) {
             let written = self.core.flush_file(file).map(|written| pages += written);
             // Synced even so: of a file that could not be written whole, some pages were.
             let written = written.and(if sync { self.core.sync_file(file) } else { Ok(()) });

@@ -10,12 +10,12 @@ use forebay_io::{Arena, Op, Request};
 use crate::api::guard::{Optimistic, PageMut, PageRef, Pin};
 use crate::api::options::ReadaheadStrategy;
 use crate::cache::Disk as _;
-use crate::cache::frame::word::{Mode, VALID};
+use crate::cache::frame::word::{DIRTY, Mode, ORPHAN, VALID};
 use crate::cache::replacement::AccessStrategy;
 use crate::cache::{Absent, Asked};
 use crate::core::Core;
 use crate::error::Error;
-use crate::observe::stats::{PoolEvent, Wait};
+use crate::observe::stats::{FileStats, PoolEvent, Wait};
 use crate::shared::Pool;
 use crate::store::disk::Reader;
 use crate::store::file::FileCore;
@@ -372,6 +372,21 @@ impl PagedFile {
     pub fn is_resident(&self, block: Block) -> bool {
         let frame = self.core().cache.frames.find(self.file.table.lookup(block));
         frame.is_some_and(|frame| frame.holds(self.file.tag(block)) && frame.word().has(VALID))
+    }
+
+    /// Returns what was done for the file since it was opened, by all its handles, and how much of it is in
+    /// memory. Looks at every frame of the pool, as [`BufferPool::stats`](crate::BufferPool::stats) does.
+    pub fn stats(&self) -> FileStats {
+        let mut stats = self.file.counts.snapshot();
+        for (_, frame) in self.core.cache.frames.iter() {
+            let word = frame.word();
+            let is_ours = || frame.tag().is_some_and(|tag| tag.file == self.file.id);
+            if word.has(VALID) && !word.has(ORPHAN) && is_ours() {
+                stats.pages_resident += 1;
+                stats.pages_dirty += u64::from(word.has(DIRTY));
+            }
+        }
+        stats
     }
 
     /// Returns the number of blocks in the file.

@@ -182,16 +182,6 @@ impl BufferPool {
         checkpoint_bytes(self.frames())
     }
 
-    /// Writes every page of a tablespace that is dirty now. Waits as [`BufferPool::flush_and_sync`].
-    /// Gives the number of pages written.
-    ///
-    /// # Errors
-    /// [`Error::NoTablespace`]; else the first one. What could not be written stays dirty.
-    pub fn flush_tablespace(&self, name: &str) -> Result<u64, Error> {
-        let (_, space) = self.space(Some(name))?;
-        self.pool.write_files(false, |file| Arc::ptr_eq(&file.space, space))
-    }
-
     /// Returns what the pool has done so far, and how it stands.
     pub fn stats(&self) -> Stats {
         let core = self.core();

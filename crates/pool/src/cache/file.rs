@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use super::table::PageTable;
 use crate::error::{Error, Fate};
+use crate::observe::stats::FileCounts;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::tag::{Block, FileId, PageTag};
 
@@ -43,6 +44,7 @@ pub(crate) struct CachedFile {
     pub(crate) table: PageTable,
     /// The bits of its pages' tags, but for the block: made once, as every hit compares them.
     tag_bits: u64,
+    pub(crate) counts: FileCounts,
     blocks: AtomicU64,
     fate: AtomicU32,
     /// Its pages are thrown away for that, and for nothing else: it is read-only.
@@ -56,8 +58,9 @@ impl CachedFile {
     pub(crate) fn new(id: FileId, path: Arc<Path>, table: PageTable, blocks: u64) -> CachedFile {
         let (blocks, fate) = (AtomicU64::new(blocks), AtomicU32::new(OPEN));
         let tag_bits = PageTag { file: id, block: 0 }.to_bits();
-        let (refreshed, resize) = (AtomicBool::new(false), Mutex::new(0));
-        CachedFile { id, path, table, tag_bits, blocks, fate, refreshed, resize }
+        let (counts, refreshed) = (FileCounts::default(), AtomicBool::new(false));
+        let resize = Mutex::new(0);
+        CachedFile { id, path, table, tag_bits, counts, blocks, fate, refreshed, resize }
     }
 
     #[inline]

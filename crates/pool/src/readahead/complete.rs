@@ -115,9 +115,9 @@ impl Landing {
             Err(IoError::PastEnd { got, .. }) => *got,
             Err(_) => 0,
         };
-        core.counters.add(self.kind, Event::BytesRead, bytes);
+        self.file.counts.add(&core.counters, self.kind, Event::BytesRead, bytes);
         if let Err(error) = &done.result {
-            core.counters.count(self.kind, Event::ReadErrors);
+            self.file.counts.count(&core.counters, self.kind, Event::ReadErrors);
             tracing::debug!(%error, "a read ahead failed; its pages are read one by one");
         }
         let whole = (bytes / page_bytes) as usize;

@@ -143,7 +143,8 @@ impl Ahead<'_> {
                 break;
             }
         }
-        self.core.counters.add(self.strategy.kind(), Event::GapPage, u64::from(all.gaps));
+        let (counts, kind) = (&self.file.counts, self.strategy.kind());
+        counts.add(&self.core.counters, kind, Event::GapPage, u64::from(all.gaps));
         listed();
         self.submit(prepared);
         all
@@ -271,7 +272,7 @@ impl Making<'_> {
         let lease = core.memory.lend(listed.loading());
         self.draft.push(block, Piece::Page(block, listed.detach()), lease);
         departed.pages += 1;
-        core.counters.count(self.ahead.strategy.kind(), Event::Prefetch);
+        file.counts.count(&core.counters, self.ahead.strategy.kind(), Event::Prefetch);
     }
 
     /// Adds a page that is thrown away, if anything is in the draft yet; without memory for it the draft
@@ -307,7 +308,7 @@ impl Making<'_> {
         departed.gaps += gaps;
         departed.requests += 1;
         let kind = ahead.strategy.kind();
-        ahead.core.counters.count(kind, Event::Reads);
+        ahead.file.counts.count(&ahead.core.counters, kind, Event::Reads);
         ahead.record(self.now, draft.first, draft.used as u32, gaps);
         let landing = Landing {
             core: Arc::clone(ahead.core),

@@ -71,7 +71,7 @@ impl Core {
         reader: Reader<'_>,
     ) -> Result<(), Error> {
         let (segment, offset) = reader.place(file, block)?;
-        self.counters.count(kind, Event::Reads);
+        file.counts.count(&self.counters, kind, Event::Reads);
         let start = self.clock.now();
         let lease = self.memory.lend(loading);
         let done = file.space.sync_io.submit(Request::read(&segment, offset, vec![lease])).wait();
@@ -84,10 +84,10 @@ impl Core {
             cell.set(took);
         }
         if let Err(error) = done.result {
-            self.counters.count(kind, Event::ReadErrors);
+            file.counts.count(&self.counters, kind, Event::ReadErrors);
             return Err(file.space.failure(Op::Read, error));
         }
-        self.counters.add(kind, Event::BytesRead, self.page_bytes() as u64);
+        file.counts.add(&self.counters, kind, Event::BytesRead, self.page_bytes() as u64);
         let page = self.memory.bytes_mut(loading);
         file.decode_page(page, block)
     }
@@ -133,7 +133,7 @@ impl Disk for Core {
         kind: StrategyKind,
         reader: Reader<'_>,
     ) -> Result<(), Error> {
-        self.counters.count(kind, Event::Miss);
+        file.counts.count(&self.counters, kind, Event::Miss);
         let mut done = self.read_once(file, block, loading, kind, reader);
         // Beside a writer it may have been met half written.
         let pauses = if file.space.read_only { TORN_PAUSES } else { 0 };
@@ -146,7 +146,7 @@ impl Disk for Core {
         }
         done.inspect_err(|error| {
             if error.is_damage() {
-                self.counters.count(kind, Event::CorruptPages);
+                file.counts.count(&self.counters, kind, Event::CorruptPages);
             }
         })
     }

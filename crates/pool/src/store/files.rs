@@ -5,7 +5,7 @@
 //!
 //! Invariants:  [REG-2] files' numbers have 31 bits, and none is given twice
 //!              [REG-1] a file on disk is open once in a pool
-//! Concurrency: looked up by whoever evicts or writes a page; changed by opening, closing, dropping.
+//! Concurrency: looked up by threads that evict or write a page; changed by opening, closing, dropping.
 //!              `places` is also the right to open: a file is opened by one thread at a time.
 
 use std::collections::{BTreeMap, HashMap};
@@ -151,7 +151,7 @@ impl Files {
         if !options.read_only {
             space.torn.check_segments(&segments.all(), page_bytes)?;
         }
-        // Also of a file that was there already: whoever made it may not have come to this, or may have
+        // Also of a file that was there already: the thread that made it may not have come to this, or may have
         // been told that it failed.
         let sync_directory = !options.read_only;
         #[cfg(forebay_bug)]

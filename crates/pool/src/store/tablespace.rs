@@ -9,7 +9,7 @@
 //! at once (reading ahead, cleaning, flushing). A read stream may ask for a backend of its own choosing;
 //! its queue is opened then and kept.
 //!
-//! Whoever waits for a page that was read ahead has to drive the queue that carries the read, so queues
+//! A thread that waits for a page that was read ahead has to drive the queue that carries the read, so queues
 //! have numbers, which a frame notes while its page is on its way in: the *carrier*.
 //!
 //! Invariants:  [TBS-1] after a failed sync nothing in the tablespace is written or synced
@@ -389,7 +389,7 @@ fn queues(
         cache,
         // Every thread that misses has one request here, and none should wait for another.
         queue_depth: 32_768,
-        // Whoever submits here waits at once: a hint would only be one system call more.
+        // Who submits here waits at once: a hint would only be one system call more.
         advise: false,
         ..IoOptions::default()
     })?;

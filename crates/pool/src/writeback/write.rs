@@ -88,7 +88,7 @@ impl Core {
             let writing = self.cache.frames.get(frame).word().has(WRITING);
             return if writing { Copying::NotNow } else { Copying::Clean };
         }
-        // After WRITING was set (see `RedoPoint`), and under the latch before the bytes are taken: whoever has
+        // After WRITING was set (see `RedoPoint`), and under the latch before the bytes are taken: a thread that has
         // logged a change of the page before that redo point has let go of it.
         let redo = self.redo.now();
         buffer.bytes_mut().copy_from_slice(&page);
@@ -273,12 +273,12 @@ impl Core {
     ) -> Result<(), Error> {
         let done = ticket.wait();
         let failed = done.result.is_err();
-        self.counters.count(kind, Event::Writes);
+        file.counts.count(&self.counters, kind, Event::Writes);
         if failed {
-            self.counters.count(kind, Event::WriteErrors);
+            file.counts.count(&self.counters, kind, Event::WriteErrors);
         } else {
             let bytes = run.len() * self.page_bytes();
-            self.counters.add(kind, Event::BytesWritten, bytes as u64);
+            file.counts.add(&self.counters, kind, Event::BytesWritten, bytes as u64);
         }
         for (copy, lease) in run.iter_mut().zip(done.leases) {
             copy.settle(lease, !failed);
@@ -357,7 +357,7 @@ impl Copy<'_> {
 impl Drop for Copy<'_> {
     fn drop(&mut self) {
         if self.written {
-            // Before the page counts as saved: whoever finds it so has to find the file in want of a sync.
+            // Before the page counts as saved: a thread that finds it so has to find the file in want of a sync.
             self.file.changed();
         }
         // Before the page may be written again: that write's slot is the newer one.

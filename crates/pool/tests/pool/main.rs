@@ -23,6 +23,7 @@ mod eviction;
 mod failed_reads;
 mod failed_syncs;
 mod failed_writes;
+mod file_stats;
 mod latches;
 mod log;
 mod model;

@@ -112,7 +112,7 @@ where
         if !matches!(self.window.state(0), Some(State::Pinned { .. })) {
             return 0; // The oldest is not on its way.
         }
-        // What this stream's own queue carries ends as it is driven, and wakes this thread whoever drives it.
+        // What this stream's own queue carries ends as it is driven, and wakes this thread, by whichever thread it is driven.
         // A read of another stream's queue is waited for only where there is none of those: that queue
         // has to be driven then, and nobody else may be doing it.
         let own = self.window.position(|item| match item.state {
@@ -194,7 +194,7 @@ where
         let kind = self.strategy.kind();
         if asked {
             self.pace.read += 1;
-            core.counters.count(kind, Event::Miss);
+            file.counts.count(&core.counters, kind, Event::Miss);
         } else {
             core.counters.hit(kind);
         }
@@ -227,7 +227,7 @@ where
     fn book_wait(&mut self, waited: Duration) {
         let core = self.handle.core();
         core.counters.waited(Wait::InFlightRead, waited);
-        core.counters.count(self.strategy.kind(), Event::PrefetchLate);
+        self.handle.file().counts.count(&core.counters, self.strategy.kind(), Event::PrefetchLate);
         self.distance.waited(waited);
         self.stats.waits += 1;
         self.stats.waited += waited;
@@ -248,7 +248,7 @@ where
             match ahead {
                 true => {
                     self.pace.read += 1;
-                    core.counters.count(self.strategy.kind(), Event::Miss);
+                    file.counts.count(&core.counters, self.strategy.kind(), Event::Miss);
                 }
                 false => core.counters.hit(self.strategy.kind()),
             }

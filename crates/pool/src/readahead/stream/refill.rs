@@ -16,7 +16,7 @@ use crate::readahead::{Ahead, Departed, requests};
 use crate::tag::Block;
 
 /// Most blocks read through for a hundred that are wanted. Source: Seastar steers read-ahead to 25 % of
-/// waste; that is a good deal for whoever pays by the byte as well.
+/// waste; that suits users who pay by the byte as well.
 const OVER_READ_PERCENT: u32 = 25;
 
 /// Most runs to remember that are to be read later, before those of a batch are added.
@@ -253,7 +253,7 @@ where
                 let why = if asked {
                     continue;
                 } else if word.has(READING) && !word.has(VALID) {
-                    core.counters.count(ahead.strategy.kind(), Event::PrefetchJoined);
+                    file.counts.count(&core.counters, ahead.strategy.kind(), Event::PrefetchJoined);
                     stats.joined += 1;
                     // Its own gaps, as likely as not; if another stream's, gaps seem better than they are.
                     gaps.used += u32::from(word.carrier() > 0);

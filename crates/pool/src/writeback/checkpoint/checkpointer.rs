@@ -93,7 +93,7 @@ impl Drop for Checkpointer {
 
 impl Drop for Checkpoints<'_> {
     fn drop(&mut self) {
-        // Also by a panic of a log or a clock: whoever asks from now on is told ([DSK-1]).
+        // Also by a panic of a log or a clock: callers are told from now on ([DSK-1]).
         self.checkpoints.end_all();
     }
 }
@@ -186,7 +186,7 @@ impl<'c> Checkpoints<'c> {
             || self.core.files.next_after(None, unsynced).is_some()
     }
 
-    /// Carries one out, and answers whoever asked.
+    /// Carries one out, and answers those who asked.
     fn one(&mut self, ask: Option<Ask>, trigger: Option<Trigger>) {
         let options = match &ask {
             Some(ask) => ask.options,
@@ -194,7 +194,7 @@ impl<'c> Checkpoints<'c> {
         };
         let asked_for = ask.as_ref().map(|ask| ask.trigger);
         let trigger = trigger.or(asked_for).unwrap_or(Trigger::Request);
-        // A log of the user's may panic. That must not end checkpoints for good.
+        // A log of the user's may panic. That must not end all checkpoints.
         let carry_out = AssertUnwindSafe(|| self.carry_out(&options, trigger));
         let carried_out = std::panic::catch_unwind(carry_out);
         let answer = carried_out.unwrap_or_else(|_| {

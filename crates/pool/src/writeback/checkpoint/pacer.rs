@@ -106,7 +106,7 @@ pub(crate) struct Plan {
 pub(crate) struct Observed {
     /// By the pool's clock.
     pub(crate) now: Duration,
-    /// Pages of the checkpoint that are written, whoever wrote them.
+    /// Pages of the checkpoint that are written, by the checkpoint or others.
     pub(crate) pages_done: u64,
     /// Bytes that the log has grown by since the redo point.
     pub(crate) log_bytes: u64,

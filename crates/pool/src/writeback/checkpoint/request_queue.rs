@@ -1,6 +1,6 @@
 //! The queue of requests for checkpoints: where they are asked for, watched and waited for.
 //!
-//! One checkpoint runs at a time. Whoever asks while one is under way asks for the next: its redo point
+//! One checkpoint runs at a time. A request while one is under way asks for the next: its redo point
 //! has to lie after the asking. All who ask before that begins share it, and the most urgent of them
 //! says how fast it goes; one who wants it now hurries the one under way as well, for it stands before.
 //!

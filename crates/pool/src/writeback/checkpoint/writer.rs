@@ -158,7 +158,7 @@ impl<'c> Writer<'c> {
             pacing.under_way(self.copies.iter().sum());
             let most = match pacing.step() {
                 Step::Go(most) => most,
-                // Whoever holds buffers does not rest.
+                // A thread that holds buffers does not rest.
                 Step::RestWhenEmpty => 0,
                 Step::Rested => continue,
             };
@@ -328,7 +328,7 @@ impl<'c> Writer<'c> {
         } else if word.has(EXCLUSIVE) {
             Taken::Busy
         } else if !word.has(DIRTY) {
-            // Whoever had it exclusively when it was noted has changed nothing.
+            // The thread that had it exclusively when it was noted has changed nothing.
             frames.unmark_due(frame);
             Taken::ByOthers
         } else {
@@ -387,7 +387,8 @@ impl<'c> Writer<'c> {
         for run in
             self.staged.extract_if(.., |run| run.tablespace == tablespace && run.is_protected)
         {
-            self.core.counters.count(StrategyKind::Normal, Event::Writes);
+            let counts = &run.copies[0].file().counts;
+            counts.count(&self.core.counters, StrategyKind::Normal, Event::Writes);
             self.in_flight.stage_write(run);
         }
     }
@@ -448,14 +449,15 @@ impl<'c> Writer<'c> {
         while let Some((ended, result)) = self.in_flight.take_ended() {
             let UnderWay::Write(run) = ended else { continue };
             let Run { tablespace, copies, segment, offset, .. } = run;
-            let pages = copies.len();
+            let (pages, file) = (copies.len(), Arc::clone(copies[0].file()));
             self.copies[tablespace] -= pages;
             self.in_flight.give_back(copies);
             checkpoints.settled(pages as u64);
             match result {
                 Ok(()) => {
                     let bytes = (pages * self.core.page_bytes()) as u64;
-                    self.core.counters.add(StrategyKind::Normal, Event::BytesWritten, bytes);
+                    let (counters, kind) = (&self.core.counters, StrategyKind::Normal);
+                    file.counts.add(counters, kind, Event::BytesWritten, bytes);
                     let now = self.elapsed();
                     self.tablespaces[tablespace].wrote(
                         pages,
@@ -465,7 +467,8 @@ impl<'c> Writer<'c> {
                     );
                 }
                 Err(error) => {
-                    self.core.counters.count(StrategyKind::Normal, Event::WriteErrors);
+                    let (counters, kind) = (&self.core.counters, StrategyKind::Normal);
+                    file.counts.count(counters, kind, Event::WriteErrors);
                     let error = self.core.spaces[tablespace].failure(forebay_io::Op::Write, error);
                     self.tablespaces[tablespace].failed(error);
                 }

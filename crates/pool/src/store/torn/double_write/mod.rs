@@ -12,9 +12,9 @@
 //! | header and pages are written, straight from the write buffers | `stage` |
 //! | the file is synced; threads that come meanwhile share the next sync | `stage` |
 //! | the pages are written in place; the end of each is told to its [`Slot`] | `write/out` |
-//! | their file is synced, by whomever: the slots are free | [`ring`] |
+//! | their file is synced, by any thread: the slots are free | [`ring`] |
 //!
-//! Whoever waits here for room waits for writes in place of other threads, so it must have none of its
+//! A thread that waits here for room waits for writes in place of other threads, so it must have none of its
 //! own under way: one who has asks with `Waiting::Never`.
 //!
 //! Invariants:  [DBW-1] no page is written in place before its copy is durable
@@ -56,11 +56,11 @@ pub(crate) struct DoubleWrite {
     state: Mutex<State>,
     /// Something about the ring, a turn or a sync has changed.
     changed: Condvar,
-    /// Taken by whoever has the group.
+    /// Taken by the thread that has the group.
     writers: Box<[Mutex<Option<GroupWriter>>]>,
-    /// Taken by whoever syncs.
+    /// Taken by the thread that syncs.
     sync_batch: Mutex<Option<Batch>>,
-    /// Taken by whoever makes room.
+    /// Taken by the thread that makes room.
     room_batch: Mutex<Option<Batch>>,
 }
 
@@ -214,7 +214,7 @@ impl DoubleWrite {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Only broken invariants panic under the lock, and whoever goes on meets them too.
+        // Only broken invariants panic under the lock, and the next thread meets them too.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
