@@ -421,7 +421,8 @@ impl PagedFile {
     /// Looks at a read-only file anew: it is as long as it is on disk now, and every page that is asked for from
     /// here on is read from there, no older than this call. Guards that were given out keep their bytes; a
     /// [`Pin`] without a latch has lost its page ([`Fate::Refreshed`](crate::Fate)), and a stream that is under way
-    /// tells the same of pages it has in hand. Gives the number of blocks. Waits for the I/O of the file's pages.
+    /// tells the same of pages it has in hand. Gives the number of blocks. Waits for the I/O of the file's pages. For
+    /// one page that nobody has, [`PagedFile::evict`] is enough.
     ///
     /// # Errors
     /// [`Error::Setting`] for a file that is open for writing; [`Error::Gone`]; [`Error::Io`] and
