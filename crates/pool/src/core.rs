@@ -49,6 +49,11 @@ impl Core {
     pub(crate) fn page_bytes(&self) -> usize {
         self.memory.page_bytes()
     }
+
+    /// Takes in what has been read ahead by now.
+    pub(crate) fn poll(&self) {
+        self.spaces.iter().for_each(|space| space.poll());
+    }
 }
 
 impl AsRef<Budget> for Arc<Core> {

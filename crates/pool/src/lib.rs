@@ -246,6 +246,29 @@
 //! # }
 //! ```
 //!
+//! A list that is known and wanted whole goes to [`PagedFile::read_many`]: what is in memory comes at the price of a
+//! plain read, the rest is under way together. [`PagedFile::prefetch`] only asks, for pages that some later read
+//! will want, and holds nothing.
+//!
+//! ```
+//! # use forebay::{BufferPool, FileOptions};
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let pool = BufferPool::builder().frames(256).directory(directory.path()).build()?;
+//! # let nodes = pool.open_file("nodes", &FileOptions::new().create(true))?;
+//! # nodes.extend(100)?;
+//! let neighbours = [41, 7, 40, 93];
+//! assert_eq!(nodes.prefetch(&neighbours), 4); // in three requests, and no wait
+//! let mut sum = 0;
+//! for page in nodes.read_many(&neighbours) {
+//!     sum += u64::from(page?[16]); // in the order of the list
+//! }
+//! # assert_eq!(sum, 0);
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Six ways of reading ahead can be had ([`ReadaheadStrategy`]), for a pool, a handle
 //! ([`PagedFile::with_readahead`]) or a stream; the default chooses by evidence. Plain reads are looked
 //! at as well: misses that go on a sequence, forward, backward or in steps, have what follows read.
@@ -287,6 +310,11 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! [`PageCodec`] is for what the pool does not know: encryption, another checksum, a tag. It is given to the pool
+//! or to a file, and changes each page in the copy that is written, and in its frame when it has been read. The pool's
+//! checksum is of the encoded bytes, so torn pages are repaired without any key. What the codec refuses is
+//! [`Error::Codec`].
 //!
 //! A page of zeroes passes, as one that was never written since `extend`. An engine that writes
 //! every page before it reads it asks for [`ZeroPages::Refuse`], and then sees a lost first write
@@ -471,6 +499,7 @@ pub use observe::trace::{Action, Trace, TraceEvent, Why};
 pub use observe::view::FrameView;
 pub use readahead::stream::{ReadStream, StreamError, StreamStats, Streamed, Wanted};
 pub use store::checksum::{Checksum, ZeroPages};
+pub use store::codec::PageCodec;
 pub use store::tablespace::Tablespace;
 pub use store::torn::TornPages;
 pub use strategy_kind::StrategyKind;

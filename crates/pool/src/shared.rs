@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use crate::api::options::FileOptions;
 use crate::core::Core;
 use crate::error::Error;
-use crate::store::checksum::Checksum;
 use crate::writeback::Cleaner;
 use crate::writeback::checkpoint::Checkpointer;
 
@@ -16,7 +16,8 @@ pub(crate) struct Pool {
     pub(crate) cleaner: Mutex<Option<Cleaner>>,
     /// The checkpoint thread; `None` once the pool is closed.
     pub(crate) checkpointer: Mutex<Option<Checkpointer>>,
-    pub(crate) checksum: Checksum,
+    /// What files have that do not say: a checksum, a codec.
+    pub(crate) files: FileOptions,
     pub(crate) notes: Vec<String>,
 }
 

@@ -76,7 +76,8 @@ pub struct PageImage<'a> {
     pub file: &'a str,
     /// Its place in the file.
     pub block: Block,
-    /// All of it, stamped with its checksum.
+    /// All of it as it is on disk: encoded by the file's [`PageCodec`](crate::PageCodec), if it has one, and
+    /// stamped with its checksum. What is to be made a page of again has to be decoded first.
     pub bytes: &'a [u8],
 }
 

@@ -39,12 +39,12 @@ pub struct PagedFile {
     _pool: Arc<Pool>,
 }
 
-/// A page as it is on disk or in memory, whatever its checksum says.
+/// A page as it is in memory, or if it is damaged on disk (encoded, where the file has a codec).
 #[derive(Debug, Clone)]
 pub struct Salvage {
     /// The page's bytes.
     pub bytes: Box<[u8]>,
-    /// What is wrong with its checksum.
+    /// What is wrong with its checksum, or what its codec said of it.
     pub damage: Option<Error>,
 }
 
@@ -92,7 +92,7 @@ impl PagedFile {
     /// page latched exclusively waits here for itself, as with any lock.
     ///
     /// # Errors
-    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`] and [`Error::Io`] from reading it;
+    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`], [`Error::Codec`] and [`Error::Io`] from reading it;
     /// [`Error::NoFreeFrame`], or what kept another, dirty page from being written
     /// ([`Error::Log`], [`Error::Failed`], [`Error::Io`]), when there was no frame for it.
     #[inline(always)]
@@ -190,6 +190,18 @@ impl PagedFile {
         // A close under way that may still fail is a wait as well.
         self.file.check_now(block).transpose()?;
         Ok(None)
+    }
+
+    /// Has those of `blocks` that are not in memory read ahead: sorted, neighbours in one request. Waits for
+    /// nothing and holds nothing. Returns how many pages it has asked for; those past the end are not asked for,
+    /// nor those for which look-ahead has no frame, or the queue no room, now: at most a quarter of the pool's
+    /// pages are on their way at once.
+    ///
+    /// A page that cannot be read is simply not there; [`PagedFile::read`] says why. Pages come in as
+    /// soon as some thread waits for one of them, reads ahead in the same tablespace, or needs a frame when none is
+    /// free: nobody has to see to it.
+    pub fn prefetch(&self, blocks: &[Block]) -> u32 {
+        self.core.prefetch(&self.file, blocks)
     }
 
     /// Takes the page `block` out of memory, written first if it is dirty: for a page that is known not to be
@@ -334,11 +346,11 @@ impl PagedFile {
     /// of its last write); an unsound one is read past the pool.
     ///
     /// # Errors
-    /// As [`PagedFile::read`], but never [`Error::Corrupt`].
+    /// As [`PagedFile::read`], but never [`Error::Corrupt`] or [`Error::Codec`].
     pub fn salvage(&self, block: Block) -> Result<Salvage, Error> {
         match self.read(block) {
             Ok(page) => return Ok(Salvage { bytes: page.to_vec().into(), damage: None }),
-            Err(Error::Corrupt { .. }) => {}
+            Err(Error::Corrupt { .. } | Error::Codec { .. }) => {}
             Err(error) => return Err(error),
         }
         let core = self.core();
@@ -348,9 +360,12 @@ impl PagedFile {
         let done = self.file.space.sync_io.submit(request).wait();
         let leases =
             done.into_result().map_err(|error| self.file.space.failure(Op::Read, error))?;
-        let bytes: Box<[u8]> = leases[0].to_vec().into();
-        let damage = self.file.check_page(&bytes, block).err();
-        Ok(Salvage { bytes, damage })
+        let mut bytes = leases[0].to_vec();
+        let damage = self.file.decode_page(&mut bytes, block).err();
+        if damage.is_some() {
+            bytes.copy_from_slice(&leases[0]);
+        }
+        Ok(Salvage { bytes: bytes.into(), damage })
     }
 
     /// Returns true when the page `block` is in memory now.

@@ -17,7 +17,6 @@ use crate::observe::stats::Stats;
 use crate::observe::trace::Trace;
 use crate::observe::view::FrameView;
 use crate::shared::Pool;
-use crate::store::checksum::Checksum;
 use crate::store::tablespace::Space;
 use crate::strategy_kind::StrategyKind;
 use crate::writeback::Cleaner;
@@ -40,14 +39,14 @@ impl BufferPool {
         core: Core,
         with_cleaner: bool,
         triggers: Triggers,
-        checksum: Checksum,
+        files: FileOptions,
         notes: Vec<String>,
     ) -> Result<BufferPool, Error> {
         let core = Arc::new(core);
         let cleaner = with_cleaner.then(|| Cleaner::start(&core)).transpose()?;
         let checkpointer = Checkpointer::start(&core, triggers)?;
         let (cleaner, checkpointer) = (Mutex::new(cleaner), Mutex::new(Some(checkpointer)));
-        Ok(BufferPool { pool: Arc::new(Pool { core, cleaner, checkpointer, checksum, notes }) })
+        Ok(BufferPool { pool: Arc::new(Pool { core, cleaner, checkpointer, files, notes }) })
     }
 
     fn core(&self) -> &Core {
@@ -63,12 +62,13 @@ impl BufferPool {
     pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
         let core = self.core();
         let (number, space) = self.space(options.tablespace.as_deref())?;
-        let checksum = options.checksum.unwrap_or(self.pool.checksum);
+        let options = options.or(&self.pool.files);
+        let checksum = options.checksum.unwrap_or_default();
         checksum.check_setting(core.page_bytes())?;
         if !options.read_only {
             space.torn.check_file(name, checksum)?;
         }
-        let file = core.files.open((number, space), name, core.page_bytes(), checksum, options)?;
+        let file = core.files.open((number, space), name, core.page_bytes(), &options)?;
         Ok(PagedFile::new(Arc::clone(&self.pool), file))
     }
 

@@ -5,8 +5,8 @@
 //! reads it by itself and gets an error, if there is one, that is that page's own. The same for pages
 //! whose checksum is wrong.
 //!
-//! Invariants:  [LND-1] a page becomes resident only if every byte of it came in and its checksum is
-//!              right   [LND-2] every page of a read that has ended is resident or not listed
+//! Invariants:  [LND-1] a page becomes resident only if every byte of it came in, its checksum is
+//!              right and its codec takes it   [LND-2] every page of a read that has ended is resident or not listed
 //! Concurrency: runs in the middle of somebody else's wait: it neither submits nor waits.
 //! Source:      the subdivision around latent sector errors is TigerBeetle's.
 
@@ -42,6 +42,8 @@ pub(crate) struct Landing {
     pub(super) kind: StrategyKind,
     pub(super) submitted: Duration,
     pub(super) watch: Option<Arc<Watch>>,
+    /// Its pages count as prefetched until they are here.
+    pub(super) prefetched: bool,
 }
 
 /// What a stream wants to know of its reads that have ended.
@@ -103,7 +105,7 @@ impl Landing {
         self.note(bytes);
     }
 
-    /// Takes in what came of the read, and calls nobody else's code. Returns how many bytes it brought.
+    /// Takes in what came of the read; panics of nobody else's code come out of it. Returns how many bytes it brought.
     pub(super) fn take_in(&mut self, done: Completed) -> u64 {
         let core = &*self.core;
         let page_bytes = core.page_bytes() as u64;
@@ -120,18 +122,24 @@ impl Landing {
         }
         let whole = (bytes / page_bytes) as usize;
         let pieces = std::mem::take(&mut self.pieces).into_iter();
+        let mut pages = 0;
         for (place, (piece, lease)) in pieces.zip(done.leases).enumerate() {
             let Piece::Page(block, load) = piece else {
                 continue;
             };
+            pages += 1;
             let mut listed = core.cache.resume(&self.file, block, load);
             core.memory.take_back(listed.loading(), lease);
             let page = core.memory.bytes_mut(listed.loading());
-            let (checksum, zero_pages) = (self.file.checksum, self.file.zero_pages);
+            // A panic of a codec's would end the thread that carries out the queue's requests ([LND-2]).
+            let decode = AssertUnwindSafe(|| self.file.decode_page(page, block).is_ok());
             // Else it is dropped, and with that taken out of the page table again.
-            if place < whole && checksum.verify(page, block, zero_pages).is_ok() {
+            if place < whole && catch_unwind(decode).unwrap_or(false) {
                 listed.land();
             }
+        }
+        if self.prefetched {
+            core.budget.end_prefetch(pages);
         }
         bytes
     }

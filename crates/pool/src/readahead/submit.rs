@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_io::{Arena, Io, Kind, Lease, Request, Then};
-use forebay_lookahead::Run;
+use forebay_lookahead::{Limits, Run, coalesce};
 
 use super::complete::{Landing, Piece, Watch};
 use super::private::Private;
@@ -47,6 +47,8 @@ pub(crate) struct Ahead<'a> {
     pub(crate) trace: Option<(&'a Trace, u32)>,
     /// Why this is read, as far as the trace is concerned; `None`: as the runs themselves say.
     pub(crate) why: Option<Why>,
+    /// No stream has these pages pinned: each counts in the budget until it is here.
+    pub(crate) prefetched: bool,
 }
 
 /// What became of a batch.
@@ -168,7 +170,15 @@ impl Ahead<'_> {
             if let Piece::Page(block, load) = piece {
                 let mut listed = self.core.cache.resume(self.file, block, load);
                 self.core.memory.take_back(listed.loading(), lease);
+                self.not_prefetched();
             }
+        }
+    }
+
+    /// A page was not submitted after all.
+    fn not_prefetched(&self) {
+        if self.prefetched {
+            self.core.budget.end_prefetch(1);
         }
     }
 
@@ -243,12 +253,17 @@ impl Making<'_> {
         let (core, file) = (self.ahead.core, self.ahead.file);
         let (owned, slot) = frame;
         let carrier = self.ahead.carrier;
+        if self.ahead.prefetched && !core.budget.begin_prefetch() {
+            return self.read_through(block, departed);
+        }
         let Some(mut listed) = core.cache.list(file, block, owned, carrier) else {
             // [DPT-1]: somebody else has it, or is reading it.
+            self.ahead.not_prefetched();
             return self.read_through(block, departed);
         };
         if !matches!(file.check_now(block), Some(Ok(()))) {
             drop(listed);
+            self.ahead.not_prefetched();
             return self.read_through(block, departed);
         }
         if let Some(slot) = slot {
@@ -302,6 +317,7 @@ impl Making<'_> {
             kind,
             submitted: self.now,
             watch: ahead.watch.cloned(),
+            prefetched: ahead.prefetched,
         };
         self.prepared.push((Request::read(&file, offset, draft.leases), landing));
     }
@@ -319,6 +335,20 @@ impl Draft {
             self.used = self.pieces.len();
         }
     }
+}
+
+/// The requests for those of `wanted` (ascending, each once) that are not in memory; the others are taken out.
+pub(crate) fn requests(
+    file: &FileCore,
+    wanted: &mut Vec<Block>,
+    limits: Limits,
+    runs: &mut Vec<Run>,
+) {
+    let blocks = file.blocks();
+    wanted.retain(|&block| block < blocks && file.table.lookup(block) == NO_FRAME);
+    runs.clear();
+    let room = |block| u32::try_from(file.run_length_max(block)).unwrap_or(u32::MAX);
+    coalesce(wanted, limits, room, runs);
 }
 
 impl Core {

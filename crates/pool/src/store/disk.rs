@@ -116,7 +116,7 @@ impl Disk for Core {
         }
         file.counts.add(&self.counters, kind, Event::BytesRead, self.page_bytes() as u64);
         let page = self.memory.bytes_mut(loading);
-        file.check_page(page, block)
+        file.decode_page(page, block)
             .inspect_err(|_| file.counts.count(&self.counters, kind, Event::CorruptPages))
     }
 
@@ -146,11 +146,12 @@ impl Disk for Core {
             self.wakeup.ring();
         } else {
             self.wakeup.allocated();
+            self.take_in_prefetched();
         }
     }
 
     fn pause(&self, pause: Duration) {
-        self.spaces.iter().for_each(|space| space.poll());
+        self.poll();
         thread::sleep(pause);
     }
 }

@@ -26,7 +26,7 @@ use crate::tag::{Block, Lsn, PageTag};
 /// A page on its way out, with the pin that its frame was copied under.
 ///
 /// Dropped before its write has ended well, it leaves the page as dirty as it was ([OUT-2]); also
-/// when the log panics.
+/// when the log or a codec panics.
 pub(crate) struct Copy<'c> {
     core: &'c Core,
     file: Arc<FileCore>,
@@ -94,11 +94,9 @@ impl Core {
         buffer.bytes_mut().copy_from_slice(&page);
         let copied = self.cache.frames.copied(frame);
         drop(page);
-        file.checksum.stamp(buffer.bytes_mut(), tag.block);
-        let file = Arc::clone(file);
-        Copying::Copied(Copy {
+        let mut copy = Copy {
             core: self,
-            file,
+            file: Arc::clone(file),
             written: false,
             frame,
             block: tag.block,
@@ -106,7 +104,10 @@ impl Core {
             redo,
             buffer,
             slot: None,
-        })
+        };
+        // Now that a panic of the codec's leaves the page as dirty as it was.
+        file.encode_page(copy.buffer.bytes_mut(), tag.block);
+        Copying::Copied(copy)
     }
 
     /// Writes one page if that can be begun at once. False when it was clean, or somebody had it.
@@ -326,7 +327,7 @@ impl Copy<'_> {
         self.redo
     }
 
-    /// The page, stamped with its checksum.
+    /// The page as it is written: encoded, and stamped with its checksum.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.buffer.bytes()
     }

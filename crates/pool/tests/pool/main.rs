@@ -9,7 +9,10 @@
 mod backends;
 mod bookkeeping;
 mod checkpoints;
+#[path = "../engine/cipher.rs"]
+mod cipher;
 mod cleaning;
+mod codecs;
 mod corners;
 mod corruption;
 mod crowds;

@@ -57,7 +57,7 @@ pub(crate) enum Event {
     ReadErrors,
     /// Write requests that failed.
     WriteErrors,
-    /// Pages whose checksum did not match.
+    /// Pages whose checksum did not match, or that their codec refused.
     CorruptPages,
     /// A page was asked for from disk before anybody wanted it.
     Prefetch,

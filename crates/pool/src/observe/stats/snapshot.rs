@@ -64,7 +64,7 @@ counts! {
         written_bytes: "Bytes written to files.",
         read_errors: "Read requests that failed.",
         write_errors: "Write requests that failed.",
-        corrupt_pages: "Pages whose checksum did not match their bytes.",
+        corrupt_pages: "Pages whose checksum did not match their bytes, or that their codec refused.",
         prefetches: "Pages read ahead of being asked for.",
         prefetches_late: "Pages read ahead that were wanted before they were there.",
         prefetches_joined: "Pages wanted ahead that somebody else was reading already.",

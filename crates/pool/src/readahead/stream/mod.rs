@@ -16,6 +16,7 @@
 //! | `refill` | from named blocks to requests |
 //! | `deliver` | from a block of the window to a page in the caller's hand |
 //! | `winners` | which mode of reading was the cheaper one, among streams |
+//! | `many` | a stream of blocks that are known, and all wanted |
 //!
 //! How far ahead, in which mode and in which requests is decided in [`forebay_lookahead`].
 //!
@@ -28,6 +29,7 @@
 //!              sort, the gaps and the modes are ours.
 
 mod deliver;
+mod many;
 mod noted;
 mod page;
 mod refill;
@@ -100,6 +102,8 @@ where
     order: Order,
     expected_rows: Option<u64>,
     distance_most: u32,
+    /// All blocks are wanted: the window is as large as may be from the first one on.
+    all_wanted: bool,
     strategy: AccessStrategy,
     /// Runs that are to be read when the reader comes to them, ascending.
     noted: Vec<Noted>,
@@ -218,6 +222,7 @@ struct Plan {
     expected_rows: Option<u64>,
     distance_most: u32,
     start: u32,
+    all_wanted: bool,
     carrier: u8,
 }
 
@@ -254,6 +259,7 @@ impl Plan {
             expected_rows: options.expected_rows,
             distance_most,
             start: start.clamp(1, distance_most),
+            all_wanted: false,
             carrier: crate::store::tablespace::CARRIER_OWN,
         }
     }
@@ -333,6 +339,7 @@ where
             order: plan.order,
             expected_rows: plan.expected_rows,
             distance_most: plan.distance_most,
+            all_wanted: plan.all_wanted,
             strategy: plan.strategy,
             noted: Vec::new(),
             gaps: Gaps::default(),
@@ -343,7 +350,7 @@ where
             trace,
             stats: StreamStats::default(),
             found: 0,
-            from_device: plan.hint.is_none(),
+            from_device: handle.file().space.cache == CacheMode::Direct,
             pace: Pace::default(),
             wanted: Vec::new(),
             seen: Vec::new(),
@@ -383,7 +390,7 @@ where
         StreamStats {
             delivered: self.stats.delivered + self.found,
             hits: self.stats.hits + self.found,
-            distance: self.distance.blocks(),
+            distance: if self.all_wanted { self.distance_most } else { self.distance.blocks() },
             ..self.stats
         }
     }

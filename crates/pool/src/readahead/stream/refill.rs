@@ -1,7 +1,7 @@
 //! Refilling the window: blocks are named, those not in memory are asked for, sorted and merged.
 
-use forebay_io::Advice;
-use forebay_lookahead::{Limits, ReadMode, Run, cached_batch_max, coalesce};
+use forebay_io::{Advice, CacheMode};
+use forebay_lookahead::{Limits, ReadMode, Run, cached_batch_max};
 
 use super::deliver::Held;
 use super::noted::Noted;
@@ -12,7 +12,7 @@ use crate::cache::frame::word::{AHEAD, READING, Touch, VALID};
 use crate::cache::frame::{Frame, NO_FRAME};
 use crate::observe::stats::Event;
 use crate::observe::trace::{Action, TraceEvent, Why};
-use crate::readahead::{Ahead, Departed};
+use crate::readahead::{Ahead, Departed, requests};
 use crate::tag::Block;
 
 /// Most blocks read through for a hundred that are wanted. Source: Seastar steers read-ahead to 25 % of
@@ -39,6 +39,9 @@ where
     /// Blocks that may be known now.
     fn window_most(&mut self) -> usize {
         let most = self.distance_most.min(self.share.most());
+        if self.all_wanted {
+            return most as usize;
+        }
         self.distance.set_most(most);
         let mut ahead = self.distance.blocks();
         if let Policy::Adaptive(adaptive) = &self.policy {
@@ -73,6 +76,10 @@ where
         let most = self.window_most();
         self.low = most / 2;
         self.take_stock();
+        let core = self.handle.core();
+        if core.budget.room() == 0 {
+            core.take_in_prefetched();
+        }
         while self.window.len() < most {
             let Some((block, data)) = self.pull() else { break };
             self.window.push(block, data);
@@ -114,13 +121,9 @@ where
             self.window.sort_named();
         }
         let file = self.handle.file();
-        let blocks = file.blocks();
         self.window.named_sorted(&mut self.wanted);
-        self.wanted.retain(|&block| block < blocks && file.table.lookup(block) == NO_FRAME);
-        self.runs.clear();
         let limits = self.limits();
-        let room = |block| u32::try_from(file.run_length_max(block)).unwrap_or(u32::MAX);
-        coalesce(&self.wanted, limits, room, &mut self.runs);
+        requests(file, &mut self.wanted, limits, &mut self.runs);
 
         let mode = self.choose();
         let departed = match mode {
@@ -194,7 +197,7 @@ where
         };
         let wanted = adaptive.wants_sample().then_some(first);
         let cached = wanted.and_then(cached).and_then(|first| Some(first && cached(&middle)?));
-        self.from_device = self.private.is_none() || cached == Some(false);
+        self.from_device = file.space.cache == CacheMode::Direct || cached == Some(false);
         adaptive.batch(cached, self.wanted.len() as u32, self.runs.len() as u32)
     }
 
@@ -221,6 +224,7 @@ where
             watch: Some(&self.watch),
             trace: self.trace.as_ref().map(|(trace, stream)| (trace, *stream)),
             why: None,
+            prefetched: false,
         };
         let (window, share, stats) = (&mut self.window, &mut self.share, &mut self.stats);
         let gaps = &mut self.gaps;
@@ -344,6 +348,7 @@ where
             watch: None,
             trace: trace.map(|(trace, stream)| (trace, *stream)),
             why: None,
+            prefetched: false,
         };
         let blocks: Vec<Block> = (run.first..run.first + run.blocks)
             .filter(|&block| ahead.file.table.lookup(block) == NO_FRAME)
