@@ -18,6 +18,7 @@ mod eviction;
 mod failed_reads;
 mod failed_syncs;
 mod failed_writes;
+mod futures;
 mod latches;
 mod log;
 mod model;

@@ -15,6 +15,7 @@
 //! | `window` | what is known and not given out yet |
 //! | `refill` | from named blocks to requests |
 //! | `deliver` | from a block of the window to a page in the caller's hand |
+//! | `tasked` | the same for a task, which cannot wait |
 //! | `winners` | which way of reading was the cheaper one, among streams |
 //!
 //! How far ahead, by which way and in which requests is decided in [`forebay_lookahead`].
@@ -32,6 +33,8 @@ mod noted;
 mod page;
 mod refill;
 mod stats;
+#[cfg(feature = "futures")]
+mod tasked;
 mod window;
 pub(crate) mod winners;
 
@@ -110,6 +113,8 @@ where
     gaps: Gaps,
     private: Option<Private>,
     carrier: u8,
+    /// Whether it may wait for room in a full queue.
+    waits: bool,
     share: Share<Arc<Core>>,
     watch: Arc<Watch>,
     trace: Option<(Trace, u32)>,
@@ -342,6 +347,7 @@ where
             gaps: Gaps::default(),
             private: plan.hint.map(Private::new),
             carrier: plan.carrier,
+            waits: true,
             share: Share::new(Arc::clone(core)),
             watch: Arc::default(),
             trace,

@@ -227,6 +227,7 @@ where
             watch: Some(&self.watch),
             trace: self.trace.as_ref().map(|(trace, stream)| (trace, *stream)),
             why: None,
+            waits: self.waits,
         };
         let (window, share, stats) = (&mut self.window, &mut self.share, &mut self.stats);
         let gaps = &mut self.gaps;
@@ -350,6 +351,7 @@ where
             watch: None,
             trace: trace.map(|(trace, stream)| (trace, *stream)),
             why: None,
+            waits: true,
         };
         let blocks: Vec<Block> = (run.first..run.first + run.blocks)
             .filter(|&block| ahead.file.table.lookup(block) == NO_FRAME)
