@@ -300,7 +300,7 @@
 //!         sum += u32::from(page?[100]);
 //!     }
 //!     assert_eq!(sum, 7);
-//!     forebay::Result::Ok(())
+//!     Ok::<_, forebay::Error>(())
 //! })?;
 //! # pool.close()?;
 //! # Ok(())
