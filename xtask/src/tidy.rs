@@ -43,7 +43,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // The pool in its tests alone.
     ("forebay-object", &["forebay", "forebay-io", "forebay-lookahead"]),
     ("forebay-emulate", &[]),
-    ("forebay-lab", &["forebay", "forebay-emulate", "forebay-io"]),
+    ("forebay-lab", &["forebay", "forebay-emulate", "forebay-io", "forebay-lookahead"]),
     ("forebay-compare", &["forebay", "forebay-io", "forebay-lab"]),
     ("forebay-postgres-harness", &[]),
     ("xtask", &[]),
