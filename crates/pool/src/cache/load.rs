@@ -301,7 +301,15 @@ impl<'a> Listed<'a> {
 
     /// The page is here, read ahead.
     pub(crate) fn land(mut self) {
-        self.take().land();
+        self.take().land(false);
+    }
+
+    /// The read of a page that somebody waits for has ended, well or not.
+    pub(crate) fn arrive(mut self, read: Result<(), Error>) {
+        match read {
+            Ok(()) => self.take().land(true),
+            Err(error) => self.fail(error),
+        }
     }
 
     /// The page did not come in: `error` is that of everyone who waits.

@@ -121,7 +121,7 @@ impl Disk for Core {
         reader: Reader<'_>,
     ) {
         if let Some((core, file)) = reader.detect {
-            core.follow(file, block, strategy);
+            core.follow(file, block, strategy, true);
         }
     }
 

@@ -369,15 +369,18 @@ impl Loading<'_> {
         self.frames.wake_if_asleep(self.frame, old);
     }
 
-    /// The page has come in, for nobody in particular: it becomes resident, and the loader lets go of
-    /// it. Whether it was read in vain shows when it is asked for, or goes.
-    pub(crate) fn land(self) {
+    /// The page has come in through a queue: it becomes resident, and the queue lets go of it. `demanded`: somebody waits for
+    /// it, or did; else whether it was read in vain shows when it is asked for, or goes.
+    pub(crate) fn land(self, demanded: bool) {
         assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
         let it = self.frames.get(self.frame);
         it.end_change();
         let old = it.change(|word| {
             assert!(word.has(READING) && word.has(EXCLUSIVE), "[FRM-1] no load ends: {word:?}");
             let here = Word(word.loaded().0 - PIN + VALID);
+            if demanded {
+                return Some(here.with_usage(word.usage().max(1)));
+            }
             // A use counted already is somebody's who waits for it.
             if word.usage() > 0 {
                 return Some(here);
@@ -387,7 +390,7 @@ impl Loading<'_> {
             let usage = u64::from(word.pins() == 1);
             Some(Word(here.with_usage(usage).0 + AHEAD))
         });
-        if old.is_ok_and(|old| old.usage() > 0) {
+        if !demanded && old.is_ok_and(|old| old.usage() > 0) {
             self.frames.ahead.used();
         }
         self.frames.wake_if_asleep(self.frame, old);
