@@ -44,7 +44,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-object", &["forebay", "forebay-io", "forebay-lookahead"]),
     ("forebay-emulate", &[]),
     ("forebay-lab", &["forebay", "forebay-emulate", "forebay-io"]),
-    ("forebay-compare", &["forebay", "forebay-io", "forebay-lab"]),
+    ("forebay-compare", &["forebay", "forebay-btree", "forebay-io", "forebay-lab"]),
     ("forebay-postgres-harness", &[]),
     ("xtask", &[]),
 ];
