@@ -47,7 +47,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "forebay-lab",
         &["forebay", "forebay-emulate", "forebay-io", "forebay-lookahead", "forebay-object"],
     ),
-    ("forebay-compare", &["forebay", "forebay-io", "forebay-lab"]),
+    ("forebay-compare", &["forebay", "forebay-btree", "forebay-io", "forebay-lab"]),
     ("forebay-postgres-harness", &[]),
     ("xtask", &[]),
 ];
