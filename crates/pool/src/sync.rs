@@ -8,21 +8,21 @@
 #[cfg(loom)]
 pub(crate) use loom::{
     hint::spin_loop,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     sync::{Mutex, MutexGuard},
     thread::{Thread, current, park, yield_now},
 };
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
     hint::spin_loop,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     sync::{Mutex, MutexGuard},
     thread::{Thread, current, park, yield_now},
 };
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::{
     hint::spin_loop,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     sync::{Mutex, MutexGuard},
     thread::{Thread, current, park, yield_now},
 };

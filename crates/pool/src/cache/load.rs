@@ -128,7 +128,7 @@ impl Cache {
             if self.frames.get(frame).word().has(VALID) {
                 disk.counters().hit(strategy.kind());
             } else {
-                disk.counters().count(strategy.kind(), Event::HitInFlight);
+                file.counts.count(disk.counters(), strategy.kind(), Event::HitInFlight);
                 disk.waiting(Wait::InFlightRead, || self.wait_read(disk, file, frame));
                 let loaded = self.frames.loaded(frame);
                 if !matches!(loaded, Loaded::Here) {
@@ -146,6 +146,9 @@ impl Cache {
                 Ok(()) => Ok(frame),
                 Err(error) => {
                     self.frames.leave(frame, mode);
+                    if error.is_retryable() {
+                        continue;
+                    }
                     Err(error)
                 }
             };
@@ -202,7 +205,7 @@ impl Cache {
             Absent::Read => disk.read(file, block, loading, strategy.kind(), reader),
             Absent::Zero => {
                 disk.zero(loading);
-                disk.counters().count(strategy.kind(), Event::Init);
+                file.counts.count(disk.counters(), strategy.kind(), Event::Init);
                 Ok(())
             }
         });

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use super::frame::word::{DIRTY, ORPHAN, READING, VALID, WRITING, Word};
+use super::frame::word::{AHEAD, DIRTY, ORPHAN, READING, VALID, WRITING, Word};
 use super::frame::{FrameIndex, Owned};
 use super::replacement::{AccessStrategy, Slot, Verdict};
 use super::{Cache, Disk};
@@ -164,7 +164,7 @@ impl Cache {
             }
         }
         let owned = self.frames.claim_page(frame, tag, 1)?;
-        unlist(disk, tag, frame);
+        unlist(disk, tag, frame, word.has(AHEAD));
         Some(owned)
     }
 
@@ -175,8 +175,10 @@ impl Cache {
         frame: FrameIndex,
         usage_most: u64,
     ) -> Option<Owned<'_>> {
+        // A use of it in between would make it one that is used more often.
+        let unused = self.frames.get(frame).word().has(AHEAD);
         let (owned, tag) = self.frames.claim(frame, usage_most)?;
-        unlist(disk, tag, frame);
+        unlist(disk, tag, frame, unused);
         Some(owned)
     }
 
@@ -345,10 +347,13 @@ impl Cache {
     }
 }
 
-/// The page table no longer leads to `frame` for `tag`.
-fn unlist<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex) {
+/// The page table no longer leads to `frame` for `tag`. `unused`: the page was read ahead, and never asked for.
+fn unlist<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex, unused: bool) {
     // A file that is gone has taken its page table with it.
     if let Some(file) = disk.file(tag.file) {
+        if unused {
+            file.counts.wasted();
+        }
         file.table.entry(tag.block).unlist(frame);
     }
 }

@@ -7,8 +7,8 @@
 //! reads it by itself and gets an error, if there is one, that is that page's own. The same for pages
 //! whose checksum is wrong.
 //!
-//! Invariants:  [LND-1] a page becomes resident only if every byte of it came in and its checksum is
-//!              right   [LND-2] every page of a read that has ended is resident or not listed
+//! Invariants:  [LND-1] a page becomes resident only if every byte of it came in, its checksum is
+//!              right and its codec takes it   [LND-2] every page of a read that has ended is resident or not listed
 //! Concurrency: runs in the middle of somebody else's wait: it neither submits nor waits.
 //! Source:      the subdivision around latent sector errors is TigerBeetle's.
 
@@ -24,6 +24,7 @@ use forebay_io::{Completed, Error as IoError, Io, Op};
 
 use crate::cache::frame::Detached;
 use crate::core::Core;
+use crate::error::Error;
 use crate::observe::stats::Event;
 use crate::store::file::FileCore;
 use crate::strategy_kind::StrategyKind;
@@ -48,8 +49,21 @@ pub(crate) struct Landing {
     pub(super) kind: StrategyKind,
     pub(super) submitted: Duration,
     pub(super) watch: Option<Arc<Watch>>,
-    /// It is one page that somebody waits for, who is told what is wrong with it.
-    pub(super) demanded: bool,
+    /// Who is told what is wrong with its pages.
+    pub(super) told: Told,
+    /// Its pages count as prefetched until they are here.
+    pub(super) prefetched: bool,
+}
+
+/// Who is told what is wrong with a page that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Whoever wants it reads it by itself, and is told then.
+    Nobody,
+    /// Everyone who waits for it: it is the only page of its read, and one of them asked for it.
+    Everyone,
+    /// As `Everyone`, but of a damaged page, which is to be read again.
+    UnlessDamaged,
 }
 
 /// What a stream wants to know of its reads that have ended.
@@ -138,7 +152,7 @@ impl Landing {
         self.note(bytes);
     }
 
-    /// Takes in what came of the read, and calls nobody else's code. Returns how many bytes it brought.
+    /// Takes in what came of the read; panics of nobody else's code come out of it. Returns how many bytes it brought.
     pub(super) fn take_in(&mut self, done: Completed) -> u64 {
         let core = &*self.core;
         let page_bytes = core.page_bytes() as u64;
@@ -148,35 +162,47 @@ impl Landing {
             Err(IoError::PastEnd { got, .. }) => *got,
             Err(_) => 0,
         };
-        core.counters.add(self.kind, Event::BytesRead, bytes);
+        self.file.counts.add(&core.counters, self.kind, Event::BytesRead, bytes);
         if let Err(error) = &done.result {
-            core.counters.count(self.kind, Event::ReadErrors);
+            self.file.counts.count(&core.counters, self.kind, Event::ReadErrors);
             tracing::debug!(%error, "a read ahead failed; its pages are read one by one");
         }
         let whole = (bytes / page_bytes) as usize;
-        let mut demanded = self.demanded.then_some(done.result);
+        let mut one = (self.told != Told::Nobody).then_some(done.result);
         let pieces = std::mem::take(&mut self.pieces).into_iter();
+        let mut pages = 0;
         for (place, (piece, lease)) in pieces.zip(done.leases).enumerate() {
             let Piece::Page(block, load) = piece else {
                 continue;
             };
+            pages += 1;
             let mut listed = core.cache.resume(&self.file, block, load);
             core.memory.take_back(listed.loading(), lease);
             let page = core.memory.bytes_mut(listed.loading());
-            if let Some(read) = demanded.take() {
+            // A panic of a codec's would end the thread that carries out the queue's requests ([LND-2]).
+            let decode = AssertUnwindSafe(|| self.file.decode_page(page, block));
+            if let Some(read) = one.take() {
                 let read = read.map_err(|error| self.file.space.failure(Op::Read, error));
                 let read = read.and_then(|()| {
-                    let checked = self.file.check_page(page, block);
-                    checked.inspect_err(|_| core.counters.count(self.kind, Event::CorruptPages))
+                    catch_unwind(decode).unwrap_or_else(|_| Err(self.file.codec_panicked(block)))
                 });
+                let damaged = read.as_ref().is_err_and(Error::is_damage);
+                if damaged && self.told == Told::UnlessDamaged {
+                    continue; // Dropped, as below.
+                }
+                if damaged {
+                    self.file.counts.count(&core.counters, self.kind, Event::CorruptPages);
+                }
                 listed.arrive(read);
                 continue;
             }
-            let (checksum, zero_pages) = (self.file.checksum, self.file.zero_pages);
             // Else it is dropped, and with that taken out of the page table again.
-            if place < whole && checksum.verify(page, block, zero_pages).is_ok() {
+            if place < whole && catch_unwind(decode).is_ok_and(|decoded| decoded.is_ok()) {
                 listed.land();
             }
+        }
+        if self.prefetched {
+            core.budget.end_prefetch(pages);
         }
         bytes
     }

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_io::{Arena, Booked, File, Io, Kind, Lease, Request, Then};
-use forebay_lookahead::Run;
+use forebay_lookahead::{Limits, Run, coalesce};
 
-use super::complete::{Landing, Piece, Watch};
+use super::complete::{Landing, Piece, Told, Watch};
 use super::private::Private;
 use crate::cache::Disk as _;
 use crate::cache::frame::{FrameIndex, NO_FRAME, Owned};
@@ -49,6 +49,8 @@ pub(crate) struct Ahead<'a> {
     pub(crate) why: Option<Why>,
     /// Whether room in a full queue is waited for; else it counts as a lack of frames.
     pub(crate) waits: bool,
+    /// No stream has these pages pinned: each counts in the budget until it is here.
+    pub(crate) prefetched: bool,
 }
 
 /// What became of a batch.
@@ -146,7 +148,8 @@ impl Ahead<'_> {
                 break;
             }
         }
-        self.core.counters.add(self.strategy.kind(), Event::GapPage, u64::from(all.gaps));
+        let (counts, kind) = (&self.file.counts, self.strategy.kind());
+        counts.add(&self.core.counters, kind, Event::GapPage, u64::from(all.gaps));
         listed();
         self.submit(prepared, room);
         all
@@ -159,6 +162,7 @@ impl Ahead<'_> {
         block: Block,
         frame: (Owned<'_>, Option<Slot>),
         place: Booked<'_>,
+        told: Told,
     ) -> Result<Option<FrameIndex>, Error> {
         let (core, file, kind) = (self.core, self.file, self.strategy.kind());
         let ((owned, slot), now) = (frame, core.clock.now());
@@ -175,17 +179,15 @@ impl Ahead<'_> {
         }
         let lease = core.memory.lend(listed.loading());
         core.cache.frames.pin_again(frame);
-        core.counters.count(kind, Event::Miss);
-        core.counters.count(kind, Event::Reads);
-        let pieces = vec![Piece::Page(block, listed.detach())];
-        let mut landing = self.landing(pieces, now);
-        landing.demanded = true;
+        file.counts.count(&core.counters, kind, Event::Miss);
+        file.counts.count(&core.counters, kind, Event::Reads);
+        let landing = self.landing(vec![Piece::Page(block, listed.detach())], now, told);
         let request = Request::read(&segment, offset, vec![lease]);
         self.submit(vec![(request, landing)], Some(place));
         Ok(Some(frame))
     }
 
-    fn landing(&self, pieces: Vec<Piece>, submitted: Duration) -> Landing {
+    fn landing(&self, pieces: Vec<Piece>, submitted: Duration, told: Told) -> Landing {
         Landing {
             core: Arc::clone(self.core),
             file: Arc::clone(self.file),
@@ -193,7 +195,8 @@ impl Ahead<'_> {
             kind: self.strategy.kind(),
             submitted,
             watch: self.watch.cloned(),
-            demanded: false,
+            told,
+            prefetched: self.prefetched,
         }
     }
 
@@ -218,13 +221,24 @@ impl Ahead<'_> {
         Supply { frames, wanted }
     }
 
-    /// Reads nothing of it after all.
-    fn abandon(&self, draft: Draft) {
+    /// Reads nothing of it after all. Gives how many pages that are.
+    fn abandon(&self, draft: Draft) -> u32 {
+        let mut pages = 0;
         for (piece, lease) in draft.pieces.into_iter().zip(draft.leases) {
             if let Piece::Page(block, load) = piece {
                 let mut listed = self.core.cache.resume(self.file, block, load);
                 self.core.memory.take_back(listed.loading(), lease);
+                self.not_prefetched();
+                pages += 1;
             }
+        }
+        pages
+    }
+
+    /// A page was not submitted after all.
+    fn not_prefetched(&self) {
+        if self.prefetched {
+            self.core.budget.end_prefetch(1);
         }
     }
 
@@ -247,7 +261,7 @@ impl Ahead<'_> {
             self.file.space.driver(self.carrier).submitted(io);
             return;
         }
-        let mut unread = Unread { io: &self.file.space.lone, prepared: prepared.into_iter() };
+        let mut unread = Unread { io: &self.file.space.sync_io, prepared: prepared.into_iter() };
         while !unread.prepared.as_slice().is_empty() {
             let read = self.core.waiting(Wait::Read, || unread.next());
             read.into_iter().for_each(|(landing, bytes)| landing.note(bytes));
@@ -305,12 +319,17 @@ impl Making<'_> {
         let (core, file) = (self.ahead.core, self.ahead.file);
         let (owned, slot) = frame;
         let carrier = self.ahead.carrier;
+        if self.ahead.prefetched && !core.budget.begin_prefetch() {
+            return self.read_through(block, departed);
+        }
         let Some(mut listed) = core.cache.list(file, block, owned, carrier) else {
             // [DPT-1]: somebody else has it, or is reading it.
+            self.ahead.not_prefetched();
             return self.read_through(block, departed);
         };
         if !matches!(file.check_now(block), Some(Ok(()))) {
             drop(listed);
+            self.ahead.not_prefetched();
             return self.read_through(block, departed);
         }
         if let Some(slot) = slot {
@@ -319,7 +338,7 @@ impl Making<'_> {
         let lease = core.memory.lend(listed.loading());
         self.draft.push(block, Piece::Page(block, listed.detach()), lease);
         departed.pages += 1;
-        core.counters.count(self.ahead.strategy.kind(), Event::Prefetch);
+        file.counts.count(&core.counters, self.ahead.strategy.kind(), Event::Prefetch);
     }
 
     /// Adds a page that is thrown away, if anything is in the draft yet; without memory for it the draft
@@ -345,18 +364,20 @@ impl Making<'_> {
         let ahead = self.ahead;
         if self.prepared.len() >= self.most {
             departed.stood_down = true;
-            return ahead.abandon(draft);
+            departed.pages -= ahead.abandon(draft);
+            return;
         }
         let Ok((file, offset)) = ahead.place(draft.first) else {
             // The segment has gone meanwhile.
-            return ahead.abandon(draft);
+            departed.pages -= ahead.abandon(draft);
+            return;
         };
         let gaps = (draft.used - draft.wanted.min(draft.used)) as u32;
         departed.gaps += gaps;
         departed.requests += 1;
-        ahead.core.counters.count(ahead.strategy.kind(), Event::Reads);
+        ahead.file.counts.count(&ahead.core.counters, ahead.strategy.kind(), Event::Reads);
         ahead.record(self.now, draft.first, draft.used as u32, gaps);
-        let landing = ahead.landing(draft.pieces, self.now);
+        let landing = ahead.landing(draft.pieces, self.now, Told::Nobody);
         self.prepared.push((Request::read(&file, offset, draft.leases), landing));
     }
 }
@@ -373,6 +394,20 @@ impl Draft {
             self.used = self.pieces.len();
         }
     }
+}
+
+/// The requests for those of `wanted` (ascending, each once) that are not in memory; the others are taken out.
+pub(crate) fn requests(
+    file: &FileCore,
+    wanted: &mut Vec<Block>,
+    limits: Limits,
+    runs: &mut Vec<Run>,
+) {
+    let blocks = file.blocks();
+    wanted.retain(|&block| block < blocks && file.table.lookup(block) == NO_FRAME);
+    runs.clear();
+    let room = |block| u32::try_from(file.run_length_max(block)).unwrap_or(u32::MAX);
+    coalesce(wanted, limits, room, runs);
 }
 
 impl Core {

@@ -229,7 +229,7 @@ impl Frames {
     /// has it latched shared. What the copy has is for its write to save, or to give back.
     pub(crate) fn copied(&self, frame: FrameIndex) -> Copied {
         let it = self.get(frame);
-        let lsn = Lsn(it.lsn.swap(0, Ordering::AcqRel));
+        let lsn = it.lsn();
         // A checkpoint is content with this copy, but not with one made before it looked here: what was
         // changed in between is not in that.
         let old = Word(it.word.fetch_and(!(DIRTY | CHECKPOINT), Ordering::AcqRel));
@@ -240,9 +240,6 @@ impl Frames {
     /// it has not been changed meanwhile.
     pub(crate) fn end_write(&self, frame: FrameIndex, failed: Option<Copied>) -> bool {
         let it = self.get(frame);
-        if let Some(copied) = failed {
-            it.lsn.fetch_max(copied.lsn.0, Ordering::AcqRel);
-        }
         let old = it.change(|word| {
             assert!(word.has(WRITING), "[FRM-4] the end of a write that never began: {word:?}");
             let back = match failed {

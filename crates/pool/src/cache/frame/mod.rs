@@ -53,7 +53,7 @@ pub(crate) struct Frame {
     word: AtomicU64,
     version: AtomicU64,
     tag: AtomicU64,
-    /// The newest change of the page since it was last clean.
+    /// The newest change of the page since it came into the frame.
     lsn: AtomicU64,
 }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{BAD, Model, waker};
+use super::{BAD, Look, Model, waker};
 use crate::cache::frame::word::{Mode, Touch, USAGE_MAX, VALID};
-use crate::cache::frame::{Frame, FrameIndex, NO_FRAME};
+use crate::cache::frame::{Frame, FrameIndex, Loaded, NO_FRAME};
 use crate::error::{Error, Fate};
 use crate::sync::Ordering;
 use crate::tag::{Block, FileId, Lsn, PageTag};
@@ -694,5 +694,52 @@ fn loom_frm_1_the_tag_is_as_new_as_the_pin() {
         loader.join().unwrap();
         let claimed: Option<FrameIndex> = pool.frames().claim(0, USAGE_MAX).map(|_| 0);
         assert_eq!(claimed, Some(0));
+    });
+}
+
+/// The frame of a failed load, and with it the error, stays with those who have pinned it, though the page is read
+/// anew meanwhile, and well, into another one.
+#[test]
+fn loom_lod_2_an_error_stays_until_all_who_waited_have_seen_it() {
+    check(3, || {
+        let pool = Model::new(2, 1);
+        pool.spoil(0);
+        let waiter = run(&pool, |pool| {
+            let frame = pool.lookup(0);
+            if frame == NO_FRAME || !pool.frames().pin(frame, tag(0), Touch::Not) {
+                return;
+            }
+            pool.frames().wait_loaded(frame);
+            match pool.frames().loaded(frame) {
+                Loaded::Here => assert_eq!(pool.read(frame), 10, "[LOD-2] the page that failed"),
+                Loaded::Failed(Error::Corrupt { .. }) => {}
+                other => panic!("[LOD-2] {other:?} instead of the error"),
+            }
+            pool.frames().unpin(frame);
+        });
+        assert!(pool.value(0).is_err(), "[LOD-2]");
+        pool.disk[0].store(10, Ordering::Relaxed);
+        assert_eq!(pool.value(0).unwrap(), 10, "[LOD-2] a failed load bars the way");
+        waiter.join().unwrap();
+        pool.assert_settled();
+    });
+}
+
+/// A failed load takes its tag out of the frame before the version is even again: an old entry would else lead a
+/// reader who holds nothing to what is left there.
+#[test]
+fn loom_opt_1_a_failed_load_leaves_no_tag_behind() {
+    check(4, || {
+        let pool = Model::new(1, 1);
+        pool.spoil(0);
+        let loader = run(&pool, |pool| drop(pool.value(0).unwrap_err()));
+        let it = pool.frames().get(0);
+        let version = it.version();
+        if version.is_multiple_of(2) && it.holds(tag(0)) {
+            let look = Look { frame: 0, version };
+            assert_eq!(pool.read_by(look), None, "[OPT-1] a page that failed its check");
+        }
+        loader.join().unwrap();
+        pool.assert_settled();
     });
 }

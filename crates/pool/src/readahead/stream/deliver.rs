@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use forebay_lookahead::cached_read_max;
+use forebay_lookahead::{ReadMode, cached_read_max};
 
 use super::window::{Item, State};
-use super::{Means, ReadStream, StreamError, Streamed, Wanted};
+use super::{Policy, ReadStream, StreamError, Streamed, Wanted};
 use crate::api::guard::PageRef;
 use crate::api::handle::PagedFile;
 use crate::api::options::Order;
@@ -127,7 +127,7 @@ where
         if let Some(place) = ready() {
             return place;
         }
-        // What this stream's own queue carries ends as it is driven, and wakes this thread whoever drives it.
+        // What this stream's own queue carries ends as it is driven, and wakes this thread, by whichever thread it is driven.
         // A read of another stream's queue is waited for only where there is none of those: that queue
         // has to be driven then, and nobody else may be doing it.
         let own = self.place_own();
@@ -204,7 +204,7 @@ where
         let kind = self.strategy.kind();
         if asked {
             self.pace.read += 1;
-            core.counters.count(kind, Event::Miss);
+            file.counts.count(&core.counters, kind, Event::Miss);
         } else {
             core.counters.hit(kind);
         }
@@ -237,7 +237,7 @@ where
     pub(super) fn book_wait(&mut self, waited: Duration) {
         let core = self.handle.core();
         core.counters.waited(Wait::InFlightRead, waited);
-        core.counters.count(self.strategy.kind(), Event::PrefetchLate);
+        self.handle.file().counts.count(&core.counters, self.strategy.kind(), Event::PrefetchLate);
         self.distance.waited(waited);
         self.stats.waits += 1;
         self.stats.waited += waited;
@@ -258,7 +258,7 @@ where
             match ahead {
                 true => {
                     self.pace.read += 1;
-                    core.counters.count(self.strategy.kind(), Event::Miss);
+                    file.counts.count(&core.counters, self.strategy.kind(), Event::Miss);
                 }
                 false => core.counters.hit(self.strategy.kind()),
             }
@@ -289,14 +289,16 @@ where
             self.stats.read_alone += 1;
             self.pace.read += 1;
             self.pace.waited += took.get();
-            match &mut self.means {
-                Means::Adaptive(adaptive) => adaptive.read_plain(took.get()),
+            match &mut self.policy {
+                Policy::Adaptive(adaptive) => adaptive.read_plain(took.get()),
+                Policy::Fixed(ReadMode::Plain) => {}
                 // What had been fetched in time came from the page cache.
-                Means::Prefetch if took.get() <= cached_read_max(handle.core().page_bytes()) => {
+                Policy::Fixed(ReadMode::Hint)
+                    if took.get() <= cached_read_max(handle.core().page_bytes()) =>
+                {
                     self.distance.ready();
                 }
-                Means::Prefetch | Means::Async => self.distance.waited(took.get()),
-                Means::Plain => {}
+                Policy::Fixed(_) => self.distance.waited(took.get()),
             }
         }
         if self.trace.is_some() {

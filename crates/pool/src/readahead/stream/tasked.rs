@@ -12,11 +12,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use forebay_lookahead::ReadMode;
 use futures_core::Stream;
 
 use super::deliver::Given;
 use super::window::{Item, State};
-use super::{Means, ReadStream, StreamError, Streamed, Wanted};
+use super::{Policy, ReadStream, StreamError, Streamed, Wanted};
 use crate::api::guard::PageRef;
 use crate::api::options::Order;
 use crate::cache::frame::FrameIndex;
@@ -70,8 +71,8 @@ where
         mut self,
     ) -> impl Stream<Item = Result<Streamed<'f, Data<I>>, StreamError<Data<I>>>> + Unpin + use<'f, I>
     {
-        if !matches!(self.means, Means::Plain) {
-            self.means = Means::Async;
+        if !matches!(self.policy, Policy::Fixed(ReadMode::Plain)) {
+            self.policy = Policy::Fixed(ReadMode::Queue);
         }
         self.waits = false;
         Tasked { stream: self, coming: None, attended: None }
@@ -196,7 +197,7 @@ where
             }
             Found::Pinned { frame, asked, late } => {
                 match asked {
-                    true => core.counters.count(kind, Event::Miss),
+                    true => file.counts.count(&core.counters, kind, Event::Miss),
                     false => core.counters.hit(kind),
                 }
                 stream.pace.read += u32::from(asked);
