@@ -22,6 +22,7 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
         closing_waits_for_continuations,
         dropping_the_queue_waits_for_continuations,
         more_requests_than_the_queue_holds_all_end,
+        places_are_booked_as_far_as_there_are_any_and_given_back,
         waiting_for_what_holds_already_returns_at_once,
         a_sleeper_is_woken_by_the_continuation_of_a_request_that_came_later,
         a_sleeper_is_woken_though_another_thread_drives_on,
@@ -290,6 +291,26 @@ fn more_requests_than_the_queue_holds_all_end(bench: &Bench) {
     });
     io.drain();
     assert!(told.take(400).iter().all(|(result, _)| result.is_ok()));
+}
+
+fn places_are_booked_as_far_as_there_are_any_and_given_back(bench: &Bench) {
+    let io = bench.io(3);
+    let file = bench.file("file", &[1; BLOCK]);
+    let told = Arc::new(Told::default());
+    let booked = io.book(2);
+    let rest = io.book(9);
+    assert_eq!(
+        (booked.len(), rest.len(), io.book(1).len(), io.in_flight()),
+        (2, 1, 0, 3),
+        "[CMP-2]"
+    );
+    // One is taken, one is refused before it needs a place, and what is left goes back.
+    let empty = Request::read(&file, 0, Vec::new());
+    booked.submit_all_then(vec![(read(&file, 0), told.then(0)), (empty, told.then(1))]);
+    drop(rest);
+    io.drain();
+    assert_eq!((io.in_flight(), io.stats().held_back), (0, 0), "[CMP-2]");
+    assert!(told.take(2).iter().all(|(result, _)| result.is_ok()));
 }
 
 fn waiting_for_what_holds_already_returns_at_once(bench: &Bench) {

@@ -24,6 +24,7 @@ use forebay_io::{Completed, Error as IoError, Io, Op};
 
 use crate::cache::frame::Detached;
 use crate::core::Core;
+use crate::error::Error;
 use crate::observe::stats::Event;
 use crate::store::file::FileCore;
 use crate::strategy_kind::StrategyKind;
@@ -48,10 +49,21 @@ pub(crate) struct Landing {
     pub(super) kind: StrategyKind,
     pub(super) submitted: Duration,
     pub(super) watch: Option<Arc<Watch>>,
+    /// Who is told what is wrong with its pages.
+    pub(super) told: Told,
     /// Its pages count as prefetched until they are here.
     pub(super) prefetched: bool,
-    /// It is one page that somebody waits for, who is told what is wrong with it.
-    pub(super) demanded: bool,
+}
+
+/// Who is told what is wrong with a page that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Whoever wants it reads it by itself, and is told then.
+    Nobody,
+    /// Everyone who waits for it: it is the only page of its read, and one of them asked for it.
+    Everyone,
+    /// As `Everyone`, but of a damaged page, which is to be read again.
+    UnlessDamaged,
 }
 
 /// What a stream wants to know of its reads that have ended.
@@ -156,7 +168,7 @@ impl Landing {
             tracing::debug!(%error, "a read ahead failed; its pages are read one by one");
         }
         let whole = (bytes / page_bytes) as usize;
-        let mut demanded = self.demanded.then_some(done.result);
+        let mut one = (self.told != Told::Nobody).then_some(done.result);
         let pieces = std::mem::take(&mut self.pieces).into_iter();
         let mut pages = 0;
         for (place, (piece, lease)) in pieces.zip(done.leases).enumerate() {
@@ -169,21 +181,26 @@ impl Landing {
             let page = core.memory.bytes_mut(listed.loading());
             // A panic of a codec's would end the thread that carries out the queue's requests ([LND-2]).
             let decode = AssertUnwindSafe(|| self.file.decode_page(page, block));
-            if let Some(read) = demanded.take() {
+            if let Some(read) = one.take() {
                 let read = read.map_err(|error| self.file.space.failure(Op::Read, error));
                 let decode = || {
                     catch_unwind(decode).unwrap_or_else(|_| Err(self.file.codec_panicked(block)))
                 };
                 let read = read.and_then(|()| {
-                    decode().inspect_err(|_| {
-                        self.file.counts.count(&core.counters, self.kind, Event::CorruptPages);
-                    })
+                    catch_unwind(decode).unwrap_or_else(|_| Err(self.file.codec_panicked(block)))
                 });
+                let damaged = read.as_ref().is_err_and(Error::is_damage);
+                if damaged && self.told == Told::UnlessDamaged {
+                    continue; // Dropped, as below.
+                }
+                if damaged {
+                    self.file.counts.count(&core.counters, self.kind, Event::CorruptPages);
+                }
                 listed.arrive(read);
                 continue;
             }
             // Else it is dropped, and with that taken out of the page table again.
-            if place < whole && matches!(catch_unwind(decode), Ok(Ok(()))) {
+            if place < whole && catch_unwind(decode).is_ok_and(|decoded| decoded.is_ok()) {
                 listed.land();
             }
         }

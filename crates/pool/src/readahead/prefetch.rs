@@ -66,6 +66,7 @@ impl Core {
             watch: None,
             trace: trace.as_ref().map(|trace| (trace, 0)),
             why,
+            waits: false,
             prefetched: true,
             waits,
         };

@@ -18,7 +18,7 @@ use std::time::Duration;
 use forebay_io::{Arena, Booked, File, Io, Kind, Lease, Request, Then};
 use forebay_lookahead::{Limits, Run, coalesce};
 
-use super::complete::{Landing, Piece, Watch};
+use super::complete::{Landing, Piece, Told, Watch};
 use super::private::Private;
 use crate::cache::Disk as _;
 use crate::cache::frame::{FrameIndex, NO_FRAME, Owned};
@@ -47,10 +47,10 @@ pub(crate) struct Ahead<'a> {
     pub(crate) trace: Option<(&'a Trace, u32)>,
     /// Why this is read, as far as the trace is concerned; `None`: as the runs themselves say.
     pub(crate) why: Option<Why>,
-    /// No stream has these pages pinned: each counts in the budget until it is here.
-    pub(crate) prefetched: bool,
     /// Whether room in a full queue is waited for; else it counts as a lack of frames.
     pub(crate) waits: bool,
+    /// No stream has these pages pinned: each counts in the budget until it is here.
+    pub(crate) prefetched: bool,
 }
 
 /// What became of a batch.
@@ -162,6 +162,7 @@ impl Ahead<'_> {
         block: Block,
         frame: (Owned<'_>, Option<Slot>),
         place: Booked<'_>,
+        told: Told,
     ) -> Result<Option<FrameIndex>, Error> {
         let (core, file, kind) = (self.core, self.file, self.strategy.kind());
         let ((owned, slot), now) = (frame, core.clock.now());
@@ -178,17 +179,15 @@ impl Ahead<'_> {
         }
         let lease = core.memory.lend(listed.loading());
         core.cache.frames.pin_again(frame);
-        core.counters.count(kind, Event::Miss);
-        core.counters.count(kind, Event::Reads);
-        let pieces = vec![Piece::Page(block, listed.detach())];
-        let mut landing = self.landing(pieces, now);
-        landing.demanded = true;
+        file.counts.count(&core.counters, kind, Event::Miss);
+        file.counts.count(&core.counters, kind, Event::Reads);
+        let landing = self.landing(vec![Piece::Page(block, listed.detach())], now, told);
         let request = Request::read(&segment, offset, vec![lease]);
         self.submit(vec![(request, landing)], Some(place));
         Ok(Some(frame))
     }
 
-    fn landing(&self, pieces: Vec<Piece>, submitted: Duration) -> Landing {
+    fn landing(&self, pieces: Vec<Piece>, submitted: Duration, told: Told) -> Landing {
         Landing {
             core: Arc::clone(self.core),
             file: Arc::clone(self.file),
@@ -196,8 +195,8 @@ impl Ahead<'_> {
             kind: self.strategy.kind(),
             submitted,
             watch: self.watch.cloned(),
+            told,
             prefetched: self.prefetched,
-            demanded: false,
         }
     }
 
@@ -222,15 +221,18 @@ impl Ahead<'_> {
         Supply { frames, wanted }
     }
 
-    /// Reads nothing of it after all.
-    fn abandon(&self, draft: Draft) {
+    /// Reads nothing of it after all. Gives how many pages that are.
+    fn abandon(&self, draft: Draft) -> u32 {
+        let mut pages = 0;
         for (piece, lease) in draft.pieces.into_iter().zip(draft.leases) {
             if let Piece::Page(block, load) = piece {
                 let mut listed = self.core.cache.resume(self.file, block, load);
                 self.core.memory.take_back(listed.loading(), lease);
                 self.not_prefetched();
+                pages += 1;
             }
         }
+        pages
     }
 
     /// A page was not submitted after all.
@@ -362,19 +364,20 @@ impl Making<'_> {
         let ahead = self.ahead;
         if self.prepared.len() >= self.most {
             departed.stood_down = true;
-            return ahead.abandon(draft);
+            departed.pages -= ahead.abandon(draft);
+            return;
         }
         let Ok((file, offset)) = ahead.place(draft.first) else {
             // The segment has gone meanwhile.
-            return ahead.abandon(draft);
+            departed.pages -= ahead.abandon(draft);
+            return;
         };
         let gaps = (draft.used - draft.wanted.min(draft.used)) as u32;
         departed.gaps += gaps;
         departed.requests += 1;
-        let kind = ahead.strategy.kind();
-        ahead.file.counts.count(&ahead.core.counters, kind, Event::Reads);
+        ahead.file.counts.count(&ahead.core.counters, ahead.strategy.kind(), Event::Reads);
         ahead.record(self.now, draft.first, draft.used as u32, gaps);
-        let landing = ahead.landing(draft.pieces, self.now);
+        let landing = ahead.landing(draft.pieces, self.now, Told::Nobody);
         self.prepared.push((Request::read(&file, offset, draft.leases), landing));
     }
 }

@@ -23,7 +23,7 @@ use crate::tag::{Block, FileId, Lsn, PageTag};
 /// before, and how many. A write in the page cache takes microseconds; one to a slow disk, past it, some
 /// milliseconds.
 const TORN_PAUSE: Duration = Duration::from_micros(50);
-const TORN_PAUSES: u32 = 8;
+pub(crate) const TORN_PAUSES: u32 = 8;
 
 /// On whose behalf a page is read, and how. The default is a plain read.
 #[derive(Clone, Copy, Default)]
@@ -121,7 +121,7 @@ impl Disk for Core {
         reader: Reader<'_>,
     ) {
         if let Some((core, file)) = reader.detect {
-            core.follow(file, block, strategy, true);
+            core.follow(file, block, strategy);
         }
     }
 

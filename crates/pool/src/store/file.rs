@@ -97,9 +97,9 @@ impl FileCore {
         decoded.map_err(|source| Error::Codec { file: file(), block, source: source.into() })
     }
 
-    /// What those are told who waited for a page whose decoding has panicked on another thread.
+    /// What is told of a page whose codec panicked where the panic cannot be passed on.
     pub(crate) fn codec_panicked(&self, block: Block) -> Error {
-        let source: Box<dyn std::error::Error + Send + Sync> = "it panicked".into();
+        let source: Box<dyn std::error::Error + Send + Sync> = "the codec panicked".into();
         Error::Codec { file: Arc::clone(&self.path), block, source: source.into() }
     }
 

@@ -23,7 +23,8 @@ use crate::cache::{Came, Disk as _, Held, touch};
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
-use crate::readahead::{Ahead, Private};
+use crate::readahead::{Ahead, Private, Told};
+use crate::store::disk::TORN_PAUSES;
 use crate::store::file::FileCore;
 use crate::store::tablespace::CARRIER_OWN;
 use crate::tag::Block;
@@ -56,8 +57,8 @@ pub(crate) struct Acquire<'f> {
     detects: bool,
     /// The frame that it has pinned.
     held: Option<Held>,
-    /// It has begun the load of the page.
-    loads: bool,
+    /// How often it has begun the load of the page.
+    loads: u32,
     attended: Option<(u8, Attended<'f>)>,
     /// Its place among those who look again.
     retry: Option<u64>,
@@ -80,7 +81,7 @@ impl<'f> Acquire<'f> {
             mode,
             detects,
             held: None,
-            loads: false,
+            loads: 0,
             attended: None,
             retry: None,
             stalled: None,
@@ -103,7 +104,7 @@ impl<'f> Acquire<'f> {
     /// Whether it has begun a load.
     #[cfg(feature = "futures")]
     pub(crate) fn has_loaded(&self) -> bool {
-        self.loads
+        self.loads > 0
     }
 
     /// Ready with the page's frame, pinned and latched as asked.
@@ -139,6 +140,11 @@ impl<'f> Acquire<'f> {
                 match self.poll_held(waker)? {
                     Poll::Pending => return Ok(None),
                     Poll::Ready(Some(frame)) => return Ok(Some(frame)),
+                    Poll::Ready(None) if file.space.read_only && self.loads > 0 => {
+                        // Half written, perhaps.
+                        self.come_back(Needs::Time, waker)?;
+                        return Ok(None);
+                    }
                     Poll::Ready(None) => continue,
                 }
             }
@@ -175,7 +181,7 @@ impl<'f> Acquire<'f> {
 
     fn hold(&mut self, frame: Option<FrameIndex>, loads: bool) {
         self.held = frame.map(Held::pinned);
-        self.loads |= loads;
+        self.loads += u32::from(loads);
         self.core.retries.forget(&mut self.retry);
     }
 
@@ -187,8 +193,8 @@ impl<'f> Acquire<'f> {
         let Poll::Ready(came) = core.cache.poll_held(self.file, held, self.mode, waker) else {
             let wait = match (held.is_here(), self.loads) {
                 (true, _) => Wait::Latch,
-                (false, true) => Wait::Read,
-                (false, false) => Wait::InFlightRead,
+                (false, 1..) => Wait::Read,
+                (false, 0) => Wait::InFlightRead,
             };
             // After the waker is in its place: what lands from here on wakes it.
             let carrier = core.cache.frames.get(frame).word().carrier();
@@ -222,8 +228,8 @@ impl<'f> Acquire<'f> {
     fn begin(&mut self, how: How<'_>, waker: &Waker) -> Result<Poll<Option<FrameIndex>>, Error> {
         let (core, file, block) = (self.core, self.file, self.block);
         if std::mem::take(&mut self.detects) {
-            // Before the page itself is listed, as for threads; and without a wait for room.
-            core.follow(file, block, how.strategy, false);
+            // Before the page itself is listed, as for threads.
+            core.follow(file, block, how.strategy);
         }
         let io = file.space.carrier(CARRIER_OWN);
         let place = io.book(1);
@@ -267,8 +273,12 @@ impl<'f> Acquire<'f> {
             why: None,
             prefetched: false,
             waits: false,
+            prefetched: false,
         };
-        Ok(Poll::Ready(ahead.fetch(block, frame, place)?))
+        // Beside a writer it may be met half written, as threads know as well.
+        let again = file.space.read_only && self.loads < TORN_PAUSES;
+        let told = if again { Told::UnlessDamaged } else { Told::Everyone };
+        Ok(Poll::Ready(ahead.fetch(block, frame, place, told)?))
     }
 
     /// Waits for what nobody announces.

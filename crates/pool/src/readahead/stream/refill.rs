@@ -224,8 +224,8 @@ where
             watch: Some(&self.watch),
             trace: self.trace.as_ref().map(|(trace, stream)| (trace, *stream)),
             why: None,
-            prefetched: false,
             waits: self.waits,
+            prefetched: false,
         };
         let (window, share, stats) = (&mut self.window, &mut self.share, &mut self.stats);
         let gaps = &mut self.gaps;
@@ -349,8 +349,8 @@ where
             watch: None,
             trace: trace.map(|(trace, stream)| (trace, *stream)),
             why: None,
-            prefetched: false,
             waits: true,
+            prefetched: false,
         };
         let blocks: Vec<Block> = (run.first..run.first + run.blocks)
             .filter(|&block| ahead.file.table.lookup(block) == NO_FRAME)

@@ -197,7 +197,7 @@ where
             }
             Found::Pinned { frame, asked, late } => {
                 match asked {
-                    true => core.counters.count(kind, Event::Miss),
+                    true => file.counts.count(&core.counters, kind, Event::Miss),
                     false => core.counters.hit(kind),
                 }
                 stream.pace.read += u32::from(asked);
