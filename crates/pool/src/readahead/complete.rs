@@ -183,9 +183,6 @@ impl Landing {
             let decode = AssertUnwindSafe(|| self.file.decode_page(page, block));
             if let Some(read) = one.take() {
                 let read = read.map_err(|error| self.file.space.failure(Op::Read, error));
-                let decode = || {
-                    catch_unwind(decode).unwrap_or_else(|_| Err(self.file.codec_panicked(block)))
-                };
                 let read = read.and_then(|()| {
                     catch_unwind(decode).unwrap_or_else(|_| Err(self.file.codec_panicked(block)))
                 });

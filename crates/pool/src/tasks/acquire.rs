@@ -271,7 +271,6 @@ impl<'f> Acquire<'f> {
             watch: None,
             trace: None,
             why: None,
-            prefetched: false,
             waits: false,
             prefetched: false,
         };
