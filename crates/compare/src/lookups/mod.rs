@@ -33,9 +33,8 @@ const GIB: u64 = 1 << 30;
 const KEY_BYTES: usize = 8;
 const VALUE_BYTES: usize = 120;
 
-/// Most bytes that vmcache takes for an entry, inserted in order by several threads, and what it has room for.
+/// Most bytes that vmcache takes for an entry, inserted in order by several threads.
 const ENTRY_BYTES_MAX: u64 = 200;
-const VIRTUAL_GIB: u64 = 64;
 
 /// What is to be measured, checked.
 #[derive(Debug, Clone, Serialize)]
@@ -59,9 +58,6 @@ impl Settings {
                 "--memory is {}: vmcache takes whole GiB, such as --memory 1GiB",
                 shown_size(args.memory)
             );
-        }
-        if args.entries > (VIRTUAL_GIB * GIB).saturating_sub(args.memory) / ENTRY_BYTES_MAX {
-            bad_input!("--entries {} is more than has been provided for", args.entries);
         }
         let program = match program.canonicalize() {
             Ok(program) if program.is_file() => program,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::{GIB, Seconds, Settings, VIRTUAL_GIB, rest};
+use super::{ENTRY_BYTES_MAX, GIB, Seconds, Settings, rest};
 
 /// Between two looks whether it has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -37,10 +37,13 @@ pub(super) fn measure(
     // An empty one, as it does not make it.
     File::create(&block).with_context(|| format!("cannot make {}", block.display()))?;
     let seconds = settings.settle_seconds + settings.seconds;
+    // No more than it needs: the system may refuse address space beyond its memory.
+    let memory_gib = settings.memory_bytes / GIB;
+    let virtual_gib = settings.entries.saturating_mul(ENTRY_BYTES_MAX) / GIB + 1;
     let told = [
         ("RNDREAD", 1),
-        ("VIRTGB", VIRTUAL_GIB),
-        ("PHYSGB", settings.memory_bytes / GIB),
+        ("VIRTGB", virtual_gib.max(memory_gib)),
+        ("PHYSGB", memory_gib),
         ("THREADS", threads.into()),
         ("DATASIZE", settings.entries),
         ("RUNFOR", seconds),
