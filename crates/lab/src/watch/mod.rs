@@ -84,9 +84,15 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     // Before anybody is watched: the server's answer would be seen.
     let relations = args.dsn.as_deref().map_or(Ok(Relations::default()), Relations::ask)?;
     let is_live = std::io::stdout().is_terminal();
+    let page_bytes = rustix::param::page_size() as u64;
+    // Without a name, to be gone whatever happens.
+    let nameless = if args.predict { Some(tempfile::tempfile()?) } else { None };
+    let nameless = nameless.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let path = args.record.clone().or(nameless.map(PathBuf::from));
+    let recorder = |path: &PathBuf| Recorder::create(path, args.record_limit, page_bytes);
+    let recorder = path.as_ref().map(recorder).transpose()?;
     let tracer = Tracer::start()?;
     let mut subject = Subject::begin(args, &tracer, is_live)?;
-    let page_bytes = rustix::param::page_size() as u64;
     let mut observer = Observer::new(tracer, relations, page_bytes);
     observer.starter = subject.starter();
     // For what is over before it can be looked up.
@@ -99,12 +105,6 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
         WatchArgs { service: Some(name), .. } => format!("service {name}"),
         WatchArgs { command, .. } => command.join(" "),
     };
-    // Without a name, to be gone whatever happens.
-    let nameless = if args.predict { Some(tempfile::tempfile()?) } else { None };
-    let nameless = nameless.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
-    let path = args.record.clone().or(nameless.map(PathBuf::from));
-    let recorder = |path: &PathBuf| Recorder::create(path, args.record_limit, page_bytes);
-    let recorder = path.as_ref().map(recorder).transpose()?;
     let mut watch = Watch { args, observer, recorder, view };
     let watched = watch.until_the_end(&mut subject, is_live);
     watch.view.live = None;

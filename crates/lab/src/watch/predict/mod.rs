@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use super::record::Record;
 use crate::cli::WatchArgs;
-use crate::device_readahead::ReadaheadGuard;
+use crate::device_readahead::{ReadaheadGuard, read_kib};
 use crate::facts::{Storage, Sysfs};
 use crate::progress::Progress;
 use crate::report::numbers;
@@ -134,15 +134,11 @@ pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Predictio
     let mut plan = Plan::new(&mut Record::open(path)?, time / runs)?;
     let mut entrants = entrants(args, plan.advises());
     let guards = guards(&plan, &entrants)?;
-    let found: Vec<u64> = guards.iter().map(|(_, found)| *found).collect();
     let played = rounds(args, &plan, &guards, &mut entrants, time);
     // Put back whatever happened; and if both failed, what went wrong first is told.
     let restored = guards.into_iter().try_for_each(|(guard, _)| guard.restore());
     let remarks = played.and_then(|remarks| restored.map(|()| remarks))?;
     plan.remarks.extend(remarks);
-    if let Some(found) = found.first().filter(|_| !args.readahead.is_empty()) {
-        plan.remarks.push(format!("the devices' own readahead is {}", shown_size(*found)));
-    }
     Ok(Prediction::of(plan, &entrants))
 }
 
@@ -159,7 +155,7 @@ fn guards(plan: &Plan, entrants: &[Entrant]) -> anyhow::Result<Vec<(ReadaheadGua
         }
     }
     let taken = files.into_iter().map(|file| {
-        let found = crate::device_readahead::read_kib(&file)? * 1024;
+        let found = read_kib(&file)? * 1024;
         match ReadaheadGuard::at(file) {
             Ok(guard) => Ok((guard, found)),
             Err(error) => crate::bad_input!("--readahead: {error:#}; run as root, or leave it out"),

@@ -2,7 +2,8 @@
 //!
 //! Files are opened to be read only, for each task by itself, since the kernel reads ahead for each descriptor.
 //! Before that the pages that were not in memory then are taken from it, of these files alone, and those that
-//! were are brought in. How long reads wait is told by how long they take: a copy takes a few microseconds.
+//! were are brought in. A read has waited if its thread had no processor meanwhile. That it takes long tells less: to
+//! begin to read a megabyte ahead takes half a millisecond of work.
 //!
 //! Concurrency: a thread for each task; they share nothing but the plan and the word to stop.
 //! Failure:     a read that fails ends all.
@@ -13,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use forebay_io::{Advice, File, Hint, OpenOptions};
-use forebay_lookahead::{Hints, Limits, Takes, read_waited};
+use forebay_lookahead::{Hints, Limits, Takes};
 use rustix::io::{pread, retry_on_intr};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::plan::{Doing, Plan, PlanFile, Step};
 use crate::interrupt;
@@ -24,6 +26,9 @@ const AHEAD_MOST: u32 = 256;
 
 /// What a hint may hold.
 const LIMITS: Limits = Limits { combine_blocks: 32, gap_blocks: 0, over_read_percent: 0 };
+
+/// No device answers sooner; less is what it takes to look at the clocks.
+const WAIT_LEAST: Duration = Duration::from_micros(5);
 
 /// The kernel wakes whoever sleeps so much later.
 const WAKES_LATER: Duration = Duration::from_micros(60);
@@ -174,10 +179,7 @@ impl<'a> Task<'a> {
                 break;
             }
             let start = Instant::now();
-            let took = self.step(at, step).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
-            if read_waited(took) {
-                waited += took;
-            }
+            waited += self.step(at, step).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
             // What it came too early or too late for is made up for, but not what others kept it from.
             let late = start.saturating_duration_since(due).min(WAKES_LATER);
             due = Instant::now() + due.saturating_duration_since(start) - late;
@@ -197,7 +199,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Does one step. Returns how long it took, if it is a read.
+    /// Does one step. Returns how long it waited, if it is a read.
     fn step(&mut self, at: usize, step: &Step) -> anyhow::Result<Duration> {
         let Some(opened) = &mut self.files[step.file] else { return Ok(Duration::ZERO) };
         match step.what {
@@ -207,15 +209,17 @@ impl<'a> Task<'a> {
                 Ok(Duration::ZERO)
             }
             Doing::Read { .. } => {
-                let moment = Instant::now();
+                let (moment, worked) = (Instant::now(), processor_time());
                 read(&opened.file, step.offset, step.bytes, &mut self.memory)?;
-                let took = moment.elapsed();
+                let (took, worked) = (moment.elapsed(), processor_time().saturating_sub(worked));
                 if let Some(hints) = &mut opened.hints {
                     let block = step.offset / self.plan.files[step.file].block_bytes;
                     hints.came(block as u32, Some(took));
                     self.look_ahead(at)?;
                 }
-                Ok(took)
+                // As a watch counts it: to the end of a read that slept, almost from its begin.
+                let slept = took.saturating_sub(worked) >= WAIT_LEAST;
+                Ok(if slept { took } else { Duration::ZERO })
             }
         }
     }
@@ -267,6 +271,12 @@ impl<'a> Task<'a> {
         }
         Ok(())
     }
+}
+
+/// Of this thread.
+fn processor_time() -> Duration {
+    // Fails for clocks that do not exist only; this one always does.
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 /// Reads so many bytes at `offset`, as far as the file goes, through `memory`.
