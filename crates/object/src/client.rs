@@ -5,8 +5,8 @@
 //! same bytes. The one request that must not be repeated blindly is the conditional PUT of the manifest: its
 //! outcome may be unknown, and it is the writer who finds out (`writer/publish`).
 //!
-//! A read of up to 1 MiB that is later than 95 of 100 is asked for a second time beside the first, and the sooner
-//! answer counts. Larger ones take their time by their size, so that late says little.
+//! A read whose answer begins later than 95 of 100 do is asked for a second time beside the first, and the answer that
+//! begins sooner counts. Its bytes take their time by their number, whichever answer they come in, so that is not looked at.
 //!
 //! Invariants:  [CLI-1] a read gives exactly the bytes asked for: a body that is cut short is a failed attempt
 //! Concurrency: any number of requests at once, at most `in_flight` of them under way.
@@ -25,8 +25,8 @@ use futures_util::future::{BoxFuture, Either, FutureExt, select};
 use futures_util::stream::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    Error as StoreError, GetOptions, GetRange, ObjectMeta, ObjectStore, PutMode, PutOptions,
-    PutPayload, UpdateVersion,
+    Error as StoreError, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, PutMode,
+    PutOptions, PutPayload, UpdateVersion,
 };
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -37,8 +37,6 @@ use crate::options::{COSTS_USUAL, Options};
 use crate::probe::probe;
 use crate::stats::{Counters, Stats, count};
 
-/// A read of more bytes is not hedged.
-const HEDGED_BYTES_MAX: u64 = 1 << 20;
 const PAUSE_LEAST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(5);
 
@@ -336,10 +334,22 @@ impl Client {
         path: &Path,
         range: Option<Range<u64>>,
     ) -> Result<(Bytes, ObjectMeta), StoreError> {
+        let answer = self.ask(path, range.clone()).await?;
+        self.body(answer, range).await
+    }
+
+    /// The beginning of an answer: its bytes are still to come.
+    async fn ask(&self, path: &Path, range: Option<Range<u64>>) -> Result<GetResult, StoreError> {
         count(&self.counters.gets, 1);
-        let options =
-            GetOptions { range: range.clone().map(GetRange::Bounded), ..GetOptions::default() };
-        let answer = self.store.get_opts(path, options).await?;
+        let range = range.map(GetRange::Bounded);
+        self.store.get_opts(path, GetOptions { range, ..GetOptions::default() }).await
+    }
+
+    async fn body(
+        &self,
+        answer: GetResult,
+        range: Option<Range<u64>>,
+    ) -> Result<(Bytes, ObjectMeta), StoreError> {
         let meta = answer.meta.clone();
         let expected = range.map_or(meta.size, |range| range.end - range.start);
         let bytes = answer.bytes().await?;
@@ -352,10 +362,9 @@ impl Client {
     }
 
     async fn get_hedged(&self, path: &Path, range: Range<u64>) -> Result<Bytes, StoreError> {
-        let small = range.end - range.start <= HEDGED_BYTES_MAX;
         let begun = Instant::now();
-        let first = pin!(self.get_once(path, Some(range.clone())));
-        let late = self.latencies().late().filter(|_| small && self.options.hedge);
+        let first = pin!(self.ask(path, Some(range.clone())));
+        let late = self.latencies().late().filter(|_| self.options.hedge);
         let answer = match late {
             None => first.await,
             Some(late) => match select(first, pin!(sleep(late))).await {
@@ -363,7 +372,7 @@ impl Client {
                 Either::Right(((), first)) if !self.latencies().take_hedge() => first.await,
                 Either::Right(((), first)) => {
                     count(&self.counters.hedges, 1);
-                    match select(first, pin!(self.get_once(path, Some(range)))).await {
+                    match select(first, pin!(self.ask(path, Some(range.clone())))).await {
                         Either::Left((Ok(answer), _)) => Ok(answer),
                         Either::Left((Err(_), second)) => second.await,
                         Either::Right((Ok(answer), _)) => {
@@ -374,11 +383,9 @@ impl Client {
                     }
                 }
             },
-        };
-        if small && answer.is_ok() {
-            self.latencies().add(begun.elapsed());
-        }
-        answer.map(|(bytes, _)| bytes)
+        }?;
+        self.latencies().add(begun.elapsed());
+        Ok(self.body(answer, Some(range)).await?.0)
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Options {
     pub attempt_timeout: Duration,
     /// How long a request is tried again before it fails. Default: 2 min.
     pub deadline: Duration,
-    /// Whether a small read that takes longer than 95 of 100 is asked for once more beside. Default: yes.
+    /// Whether a read whose answer begins later than 95 of 100 do is asked for once more beside. Default: yes.
     pub hedge: bool,
     /// What a request and a byte take: gaps between wanted pages are read through where that is cheaper than
     /// another request, and streams look ahead so far. Default: a [`Mount`](crate::Mount) measures it, and others take

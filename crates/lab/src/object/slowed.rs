@@ -16,10 +16,10 @@ use async_trait::async_trait;
 use fastrand::Rng;
 use forebay_object::object_store::path::Path;
 use forebay_object::object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use statrs::distribution::{ContinuousCDF, Normal};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -74,10 +74,29 @@ impl Latency {
 pub(super) struct Slowed {
     inner: Arc<dyn ObjectStore>,
     latency: Option<Latency>,
-    bandwidth: Option<u64>,
     rng: Mutex<Rng>,
+    link: Arc<Link>,
+}
+
+#[derive(Debug)]
+struct Link {
+    bandwidth: Option<u64>,
     /// When the last transfer's bytes have gone through.
-    link_free: Mutex<Option<Instant>>,
+    free: Mutex<Option<Instant>>,
+}
+
+impl Link {
+    async fn transfer(&self, bytes: u64) {
+        let Some(bandwidth) = self.bandwidth else { return };
+        let through = {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let time = Duration::from_secs_f64(bytes as f64 / bandwidth as f64);
+            let begin = free.map_or(now, |it| it.max(now));
+            *free.insert(begin + time)
+        };
+        sleep_until(through).await;
+    }
 }
 
 impl Slowed {
@@ -88,7 +107,8 @@ impl Slowed {
         seed: u64,
     ) -> Slowed {
         let rng = Mutex::new(Rng::with_seed(seed));
-        Slowed { inner, latency, bandwidth, rng, link_free: Mutex::default() }
+        let link = Arc::new(Link { bandwidth, free: Mutex::default() });
+        Slowed { inner, latency, rng, link }
     }
 
     async fn wait(&self) {
@@ -96,18 +116,6 @@ impl Slowed {
         if let Some(time) = self.latency.map(|it| it.draw(&mut rng())) {
             sleep(time).await;
         }
-    }
-
-    async fn transfer(&self, bytes: u64) {
-        let Some(bandwidth) = self.bandwidth else { return };
-        let through = {
-            let mut free = self.link_free.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now();
-            let time = Duration::from_secs_f64(bytes as f64 / bandwidth as f64);
-            let begin = free.map_or(now, |it| it.max(now));
-            *free.insert(begin + time)
-        };
-        sleep_until(through).await;
     }
 }
 
@@ -121,7 +129,7 @@ impl fmt::Display for Slowed {
 impl ObjectStore for Slowed {
     async fn put_opts(&self, path: &Path, body: PutPayload, how: PutOptions) -> Result<PutResult> {
         self.wait().await;
-        self.transfer(body.content_length() as u64).await;
+        self.link.transfer(body.content_length() as u64).await;
         self.inner.put_opts(path, body, how).await
     }
 
@@ -135,9 +143,18 @@ impl ObjectStore for Slowed {
 
     async fn get_opts(&self, path: &Path, how: GetOptions) -> Result<GetResult> {
         self.wait().await;
-        let answer = self.inner.get_opts(path, how).await?;
-        self.transfer(answer.range.end - answer.range.start).await;
-        Ok(answer)
+        let mut answer = self.inner.get_opts(path, how).await?;
+        // What nobody reads of it does not go over the link.
+        let (link, bytes) = (Arc::clone(&self.link), answer.range.end - answer.range.start);
+        let (meta, range, attributes) =
+            (answer.meta.clone(), answer.range.clone(), answer.attributes.clone());
+        let extensions = std::mem::take(&mut answer.extensions);
+        let body = async move {
+            link.transfer(bytes).await;
+            Ok::<_, Error>(answer.into_stream())
+        };
+        let payload = GetResultPayload::Stream(stream::once(body).try_flatten().boxed());
+        Ok(GetResult { payload, meta, range, attributes, extensions })
     }
 
     fn delete_stream(
@@ -193,7 +210,8 @@ mod tests {
             let path = Path::from("a");
             slowed.put(&path, vec![0; 1 << 20].into()).await.unwrap();
             let (one, two) = (slowed.get(&path), slowed.get(&path));
-            futures_util::future::try_join(one, two).await.unwrap();
+            let (one, two) = futures_util::future::try_join(one, two).await.unwrap();
+            futures_util::future::try_join(one.bytes(), two.bytes()).await.unwrap();
         });
         let took = begun.elapsed();
         assert!((0.3..0.6).contains(&took.as_secs_f64()), "{took:?}");

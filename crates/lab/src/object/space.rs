@@ -18,7 +18,7 @@ use crate::interrupt;
 
 pub(super) const PAGE: u64 = 8192;
 /// Pages that are staged at a time: between two of these Ctrl-C is noticed.
-const STAGED: usize = 16 << 10;
+const STAGED: usize = DIRTY_MOST as usize;
 /// Most pages of the checkpoint.
 const DIRTY_MOST: u32 = 65_536;
 /// Readers of single pages: one alone would take minutes where a request takes 20 ms.

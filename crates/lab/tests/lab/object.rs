@@ -12,7 +12,7 @@ use crate::command::{
 #[test]
 fn a_store_in_memory_is_measured_with_a_tablespace_on_it() {
     let scratch = scratch();
-    let words = "lab object --url memory:///a --data 64MiB --memory 64MiB --pages 100 --rounds 1 --time 10ms \
+    let words = "lab object --url memory:///a --data 64MiB --memory 64MiB --pages 100 --rounds 2 --time 10ms \
                  --in-flight 1,4 --sizes 8KiB,1MiB --latency 1ms --bandwidth 10GB/s --seed 7 --json out.json";
     let args: Vec<&str> = words.split_whitespace().collect();
     let output = output(scratch.path(), &args);

@@ -59,8 +59,9 @@ pub(crate) struct ObjectEntry {
 impl ObjectEntry {
     /// Bytes of `live` of its pages, as they are in it.
     pub(crate) fn bytes_of(&self, live: u32) -> u64 {
-        // Below 2 to the 62: an object is at most some GiB.
-        self.bytes * u64::from(live) / u64::from(self.slots.max(1))
+        // No more than all of it, whatever a manifest says of its size.
+        let share = u128::from(self.bytes) * u128::from(live.min(self.slots));
+        (share / u128::from(self.slots.max(1))) as u64
     }
 }
 

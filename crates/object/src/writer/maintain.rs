@@ -16,6 +16,7 @@ use super::{State, Writer};
 use crate::PageId;
 use crate::error::{Error, Result};
 use crate::fetch::{data_path, get_verified};
+use crate::format::Broken;
 use crate::format::manifest::ObjectEntry;
 use crate::format::object::{Builder, Built, ObjectId, decode_tail, span, tail_bytes, verify};
 use crate::leases::oldest_needed;
@@ -192,6 +193,9 @@ impl Writer {
                 // A file that is gone has no pages.
                 if snapshot.locate(page).is_ok_and(|it| it == Some((victim.id, at))) {
                     let slot = span(index.ends.as_deref(), snapshot.page_bytes, at, 1);
+                    if slot.end > bytes.len() as u64 {
+                        return Err(Broken::Damaged("it has too few slots".to_owned()));
+                    }
                     let slot = bytes.slice(slot.start as usize..slot.end as usize);
                     live.insert(page, verify(victim.id, page, snapshot.page_bytes, &slot)?);
                 }

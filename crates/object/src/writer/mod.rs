@@ -40,7 +40,7 @@ use crate::{FileId, PageId};
 pub use maintain::Maintained;
 
 /// Objects on their way into the store at once: as many as are in memory.
-const PUTS_IN_FLIGHT: usize = 8;
+const PUTS_IN_FLIGHT: usize = 16;
 
 /// How often taking over is tried when others do the same.
 const TAKEOVERS_MAX: u32 = 10;
