@@ -17,7 +17,7 @@ pub(crate) mod replacement;
 pub(crate) mod table;
 mod victim;
 
-pub(crate) use load::{Absent, Asked, touch};
+pub(crate) use load::{Absent, Asked, Look, touch};
 
 use std::ops::Deref;
 use std::sync::Arc;
