@@ -601,6 +601,7 @@ fn loom_opt_1_a_look_at_a_discarded_page_is_over() {
         pool.extend(20);
         assert_eq!(pool.read_by(look), None, "[OPT-1] a page that is gone is still valid");
         pinned.join().unwrap();
+        assert_eq!(pool.value(0).unwrap(), 20);
         pool.assert_settled();
     });
 }
