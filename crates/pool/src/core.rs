@@ -13,6 +13,7 @@ use crate::observe::trace::Tracing;
 use crate::readahead::Budget;
 use crate::store::files::Files;
 use crate::store::tablespace::Space;
+use crate::tasks::Retries;
 use crate::wal::Wal;
 use crate::writeback::checkpoint::{RedoPoint, RequestQueue};
 use crate::writeback::{Wakeup, WriteBuffers};
@@ -36,6 +37,8 @@ pub(crate) struct Core {
     /// Where pages go that are read through and thrown away; made when first needed.
     pub(crate) gaps: OnceLock<Option<Arc<Arena>>>,
     pub(crate) tracing: Tracing,
+    /// Tasks that wait for what nobody announces.
+    pub(crate) retries: Retries,
     /// Checkpoints: asked for, watched, waited for.
     pub(crate) checkpoints: Arc<RequestQueue>,
     pub(crate) redo: RedoPoint,

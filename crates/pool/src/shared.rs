@@ -30,6 +30,8 @@ impl Pool {
     pub(crate) fn stop_threads(&self) {
         drop(self.checkpointer.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.core.retries.stop();
+        self.core.spaces.iter().for_each(|space| space.stop_drivers());
     }
 
     pub(crate) fn write_all(&self, sync: bool) -> Result<u64, Error> {

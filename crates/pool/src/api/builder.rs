@@ -25,6 +25,7 @@ use crate::store::codec::PageCodec;
 use crate::store::files::Files;
 use crate::store::tablespace::{Space, SpaceDefaults, Tablespace};
 use crate::store::torn::TornPages;
+use crate::tasks::Retries;
 use crate::wal::Wal;
 use crate::writeback::checkpoint::{RedoPoint, RequestQueue, Triggers};
 use crate::writeback::{Wakeup, WriteBuffers};
@@ -65,6 +66,7 @@ pub struct PoolBuilder {
     register_memory: bool,
     no_cleaner: bool,
     files: FileOptions,
+    no_task_threads: bool,
     clock: Option<Arc<dyn Clock>>,
     pub(super) readahead: Option<ReadaheadStrategy>,
     pub(super) combine_limit: Option<Size>,
@@ -213,6 +215,14 @@ impl PoolBuilder {
         self
     }
 
+    /// Whether futures that wait are looked after by threads of the pool's own, which the first of them start. Default:
+    /// yes. Without, call [`BufferPool::drive`] from the loop that polls them, or they never end.
+    #[must_use]
+    pub fn task_threads(mut self, threads: bool) -> Self {
+        self.no_task_threads = !threads;
+        self
+    }
+
     /// The checksum of files that do not say. Default: off.
     #[must_use]
     pub fn checksum(mut self, checksum: Checksum) -> Self {
@@ -285,6 +295,7 @@ impl PoolBuilder {
             register: self.register_memory.then(|| Arc::clone(buffers.mapping())),
             torn_pages,
             write_buffers: buffers.count(),
+            task_threads: !self.no_task_threads,
         };
         let spaces = tablespaces.iter().map(|asked| Space::open(asked, &defaults).map(Arc::new));
         let spaces = spaces.collect::<Result<Vec<_>, _>>()?;
@@ -312,6 +323,7 @@ impl PoolBuilder {
             budget: Budget::new(frames_count),
             gaps: OnceLock::new(),
             tracing: Tracing::default(),
+            retries: Retries::new(!self.no_task_threads),
         };
         BufferPool::assemble(core, !self.no_cleaner, triggers, self.files, notes)
     }

@@ -20,9 +20,13 @@ use crate::shared::Pool;
 use crate::store::disk::Reader;
 use crate::store::file::FileCore;
 use crate::tag::{Block, FileId};
+use crate::tasks::{Acquire, How};
 
 /// Tries at an undisturbed optimistic copy before a latch is taken.
 const OPTIMISTIC_TRIES: u32 = 4;
+
+/// How a future asks for a page.
+const PLAINLY: How<'static> = How { strategy: &AccessStrategy::NORMAL, through: None };
 
 /// An open file of pages. Cheap to clone; may be used from any thread.
 ///
@@ -144,6 +148,44 @@ impl PagedFile {
         let asked = self.asked(Mode::Exclusive, strategy, Absent::Read);
         let frame = core.cache.enter(&**core, &self.file, block, asked)?;
         Ok(PageMut::latched(core, &self.file, frame, block))
+    }
+
+    /// As [`PagedFile::read`], for a task: the future is ready at once for a page in memory whose latch is free, and
+    /// blocks no thread otherwise. See [Futures](crate#futures).
+    ///
+    /// Dropped before it is ready it leaves nothing behind; a load that it began goes on.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`]; [`Error::Setting`] when the system gives no thread to drive the queue.
+    pub fn read_async(
+        &self,
+        block: Block,
+    ) -> impl Future<Output = Result<PageRef<'_>, Error>> + Send + Unpin {
+        let mut page = self.acquire(block, Mode::Shared);
+        std::future::poll_fn(move |context| {
+            let latched = page.poll(PLAINLY, context.waker());
+            latched.map_ok(|frame| PageRef::latched(&self.core, &self.file, frame, block))
+        })
+    }
+
+    /// As [`PagedFile::write`], for a task, in the way of [`PagedFile::read_async`].
+    ///
+    /// # Errors
+    /// As [`PagedFile::write`] and [`PagedFile::read_async`].
+    pub fn write_async(
+        &self,
+        block: Block,
+    ) -> impl Future<Output = Result<PageMut<'_>, Error>> + Send + Unpin {
+        let mut page = self.acquire(block, Mode::Exclusive);
+        std::future::poll_fn(move |context| {
+            self.file.check_writable()?;
+            let latched = page.poll(PLAINLY, context.waker());
+            latched.map_ok(|frame| PageMut::latched(&self.core, &self.file, frame, block))
+        })
+    }
+
+    fn acquire(&self, block: Block, mode: Mode) -> Acquire<'_> {
+        Acquire::new(&self.core, &self.file, block, mode, self.readahead_strategy().detects())
     }
 
     /// The page `block`, to read, if it is in memory; waits while somebody changes it, but never for the disk.
@@ -424,7 +466,8 @@ impl PagedFile {
     /// Looks at a read-only file anew: it is as long as it is on disk now, and every page that is asked for from
     /// here on is read from there, no older than this call. Guards that were given out keep their bytes; a
     /// [`Pin`] without a latch has lost its page ([`Fate::Refreshed`](crate::Fate)), and a stream that is under way
-    /// tells the same of pages it has in hand. Gives the number of blocks. Waits for the I/O of the file's pages.
+    /// tells the same of pages it has in hand. Gives the number of blocks. Waits for the I/O of the file's pages. For
+    /// one page that nobody has, [`PagedFile::evict`] is enough.
     ///
     /// # Errors
     /// [`Error::Setting`] for a file that is open for writing; [`Error::Gone`]; [`Error::Io`] and

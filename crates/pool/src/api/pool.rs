@@ -182,6 +182,16 @@ impl BufferPool {
         checkpoint_bytes(self.frames())
     }
 
+    /// Takes in what queues have ended, and looks once for what futures wait for otherwise (a frame, room in a queue),
+    /// without sleeping: for the loop of an engine that has the pool start no threads for them
+    /// ([`PoolBuilder::task_threads`](crate::PoolBuilder::task_threads)). May write a dirty page to free a frame; with
+    /// the `sync` backend it carries one request out.
+    pub fn drive(&self) {
+        let core = self.core();
+        core.poll();
+        core.help_tasks();
+    }
+
     /// Returns what the pool has done so far, and how it stands.
     pub fn stats(&self) -> Stats {
         let core = self.core();

@@ -17,7 +17,7 @@
 
 use super::file::CachedFile;
 use super::frame::word::{Mode, ORPHAN, Obstacle, Touch, VALID};
-use super::frame::{Detached, FrameIndex, Held, Loaded, Loading, NO_FRAME, Owned, Seen};
+use super::frame::{Detached, FrameIndex, Hold, Loaded, Loading, NO_FRAME, Owned, Seen};
 use super::replacement::AccessStrategy;
 use super::table::Entry;
 use super::{Cache, Disk};
@@ -61,7 +61,7 @@ impl Cache {
         block: Block,
         mode: Mode,
         strategy: &AccessStrategy,
-    ) -> Option<Held<'_>> {
+    ) -> Option<Hold<'_>> {
         let entry = file.table.find(block);
         let frame = entry.frame();
         let listed = || entry.frame() == frame;
@@ -81,7 +81,7 @@ impl Cache {
         frame: FrameIndex,
         mode: Mode,
         strategy: &AccessStrategy,
-    ) -> Option<Held<'_>> {
+    ) -> Option<Hold<'_>> {
         self.frames.enter(frame, file.tag(block), mode, touch(strategy))
     }
 
@@ -341,7 +341,15 @@ impl<'a> Listed<'a> {
 
     /// The page is here, read ahead.
     pub(crate) fn land(mut self) {
-        self.take().land();
+        self.take().land(false);
+    }
+
+    /// The read of a page that somebody waits for has ended, well or not.
+    pub(crate) fn arrive(mut self, read: Result<(), Error>) {
+        match read {
+            Ok(()) => self.take().land(true),
+            Err(error) => self.fail(error),
+        }
     }
 
     /// The page did not come in: `error` is that of everyone who waits.

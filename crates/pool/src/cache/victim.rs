@@ -222,8 +222,7 @@ impl Cache {
             }
             let waited = disk.now().saturating_sub(start);
             if waited >= self.frame_wait {
-                let (capacity, pinned) = (self.frames.len(), self.frames_in_use());
-                break Err(Error::NoFreeFrame { pinned, capacity, waited });
+                break Err(self.no_free_frame(waited));
             }
             // Pages that were read ahead hold their frames until somebody takes them in.
             disk.pause(pause.min(self.frame_wait - waited));
@@ -234,6 +233,32 @@ impl Cache {
             disk.counters().waited(Wait::Frame, disk.now().saturating_sub(start));
         }
         found
+    }
+
+    /// Puts up to `most` frames on the free list, for those who can neither wait nor write. Gives how many, and what kept
+    /// dirty pages from being written if there are none for that.
+    pub(crate) fn free_frames<D: Disk>(&self, disk: &D, most: usize) -> Result<usize, Error> {
+        let (mut failed, mut freed, mut rounds) = (Unwritable::default(), 0, 0);
+        while freed < most && rounds < ROUNDS_MAX {
+            match self.sweep(disk, StrategyKind::Normal, &mut failed) {
+                Swept::Found(owned) => {
+                    drop(owned);
+                    freed += 1;
+                }
+                Swept::Again => rounds += 1,
+                Swept::AllBusy => break,
+            }
+        }
+        match failed.first {
+            Some(error) if freed == 0 => Err(error),
+            _ => Ok(freed),
+        }
+    }
+
+    /// What a thread or task is told that has waited for a frame in vain for so long.
+    pub(crate) fn no_free_frame(&self, waited: Duration) -> Error {
+        let (capacity, pinned) = (self.frames.len(), self.frames_in_use());
+        Error::NoFreeFrame { pinned, capacity, waited }
     }
 
     /// Frames that could not be victims now: pinned, or with I/O under way.

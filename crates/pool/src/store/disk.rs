@@ -9,7 +9,7 @@ use forebay_io::{File, Op, Request};
 
 use crate::cache::Disk;
 use crate::cache::frame::word::Mode;
-use crate::cache::frame::{FrameIndex, Held, Loading};
+use crate::cache::frame::{FrameIndex, Hold, Loading};
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::error::Error;
@@ -55,7 +55,7 @@ impl Core {
         block: Block,
         mode: Mode,
         strategy: &AccessStrategy,
-    ) -> Option<Held<'_>> {
+    ) -> Option<Hold<'_>> {
         let found = self.cache.hit(file, block, mode, strategy)?;
         self.counters.hit(strategy.kind());
         Some(found)
@@ -121,7 +121,7 @@ impl Disk for Core {
         reader: Reader<'_>,
     ) {
         if let Some((core, file)) = reader.detect {
-            core.follow(file, block, strategy);
+            core.follow(file, block, strategy, true);
         }
     }
 

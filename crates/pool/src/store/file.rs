@@ -97,6 +97,12 @@ impl FileCore {
         decoded.map_err(|source| Error::Codec { file: file(), block, source: source.into() })
     }
 
+    /// What those are told who waited for a page whose decoding has panicked on another thread.
+    pub(crate) fn codec_panicked(&self, block: Block) -> Error {
+        let source: Box<dyn std::error::Error + Send + Sync> = "it panicked".into();
+        Error::Codec { file: Arc::clone(&self.path), block, source: source.into() }
+    }
+
     /// The segment that holds `block`, and the byte offset there.
     pub(crate) fn place(&self, block: Block) -> Result<(File, u64), Error> {
         self.segments.place(block)

@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::readahead::stream::winners::Winners;
 use crate::store::directory_lock::DirectoryLock;
 use crate::store::torn::{Opening, Torn, TornPages};
+use crate::tasks::Driver;
 
 /// Requests in flight in a tablespace that does not say how many: as many as a fast disk has a use
 /// for (a virtual one here is best at 64 to 256 random reads, see results/), and a few large ones beside.
@@ -159,6 +160,8 @@ pub(crate) struct Space {
     pub(crate) queue: Io,
     /// Queues of backends that streams have asked for, in the order of [`Kind::ALL`].
     chosen: [OnceLock<Io>; Kind::ALL.len()],
+    /// What drives each of them for tasks, in the order of their numbers.
+    drivers: [Driver; 1 + Kind::ALL.len()],
     queue_depth: usize,
     /// The queue was given, and stands for whatever is behind it.
     only_queue: bool,
@@ -188,6 +191,8 @@ pub(crate) struct SpaceDefaults {
     pub(crate) torn_pages: TornPages,
     /// Pages that can be on their way out at once.
     pub(crate) write_buffers: usize,
+    /// Whether queues may be driven for tasks by threads of the pool's own.
+    pub(crate) task_threads: bool,
 }
 
 impl Space {
@@ -237,6 +242,7 @@ impl Space {
             sync_io,
             queue,
             chosen: Default::default(),
+            drivers: std::array::from_fn(|_| Driver::new(defaults.task_threads)),
             queue_depth: asked.depth(defaults),
             only_queue: asked.io.is_some(),
             page_bytes: defaults.page_bytes as u32,
@@ -265,6 +271,16 @@ impl Space {
                 chosen.and_then(OnceLock::get).expect("[TBS-2] a carrier is open")
             }
         }
+    }
+
+    /// What drives the queue with that number for tasks.
+    pub(crate) fn driver(&self, number: u8) -> &Driver {
+        &self.drivers[usize::from(number - CARRIER_OWN)]
+    }
+
+    /// Ends the threads that drive for tasks.
+    pub(crate) fn stop_drivers(&self) {
+        self.drivers.iter().for_each(Driver::stop);
     }
 
     /// The number of the queue to read ahead by: the tablespace's own, or that of the backend that

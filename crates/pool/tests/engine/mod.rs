@@ -342,6 +342,11 @@ impl Engine {
         Ok(self.paged(PageName { file: Some(name), block: 0 }, &files)?.flush_file()?)
     }
 
+    /// The file of that name, or that of the catalog.
+    pub(crate) fn paged_file(&self, file: Option<FileName>) -> Result<PagedFile, Error> {
+        self.paged(PageName { file, block: 0 }, &self.files()).cloned()
+    }
+
     /// The page as it is in memory.
     pub(crate) fn bytes_of(&self, name: PageName) -> Result<Vec<u8>, Error> {
         let files = self.files();

@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay::{
-    BufferPool, CheckpointOptions, Error, Fate, FileOptions, PagedFile, Tablespace, TornPages,
+    BufferPool, CheckpointOptions, Error, Fate, FileOptions, PagedFile, ReadaheadStrategy,
+    Tablespace, TornPages,
 };
 use forebay_io::Op;
 
@@ -83,6 +84,10 @@ fn a_reader_takes_no_lock_and_changes_nothing_and_says_so() {
         let told = pool.open_file("new", &FileOptions::new()).unwrap_err();
         assert!(matches!(told, Error::Io(forebay_io::Error::Open { .. })), "{told}");
         drop(pin);
+        // With descriptors of its own.
+        let of_kernel = file.with_readahead(ReadaheadStrategy::Os);
+        let mut stream = of_kernel.scan(0..3);
+        assert_eq!(stream.next().unwrap().unwrap().block(), 0);
         #[cfg(target_os = "linux")]
         for entry in fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap()) {
             // O_ACCMODE, of files of this test.
@@ -95,6 +100,7 @@ fn a_reader_takes_no_lock_and_changes_nothing_and_says_so() {
                 assert_eq!(u32::from_str_radix(flags.trim(), 8).unwrap() & 3, 0, "{facts}");
             }
         }
+        drop(stream);
         pool.close().unwrap();
         assert_eq!(listing(&site.path("main")), before, "{torn_pages}");
         fs::remove_file(site.path("main/table")).unwrap();

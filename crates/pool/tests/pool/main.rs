@@ -8,6 +8,7 @@
 
 mod attached;
 mod backends;
+mod backups;
 mod bookkeeping;
 mod checkpoints;
 #[path = "../engine/cipher.rs"]
@@ -23,6 +24,7 @@ mod failed_reads;
 mod failed_syncs;
 mod failed_writes;
 mod file_stats;
+mod futures;
 mod latches;
 mod log;
 mod model;

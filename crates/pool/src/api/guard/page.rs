@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::cache::frame::word::Mode;
-use crate::cache::frame::{FrameIndex, Held};
+use crate::cache::frame::{FrameIndex, Hold};
 use crate::core::Core;
 use crate::observe::stats::PoolEvent;
 use crate::store::file::FileCore;
@@ -28,16 +28,17 @@ pub struct Pin<'p> {
     block: Block,
 }
 
-/// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile.
+/// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile. They begin at a
+/// multiple of 4096 in memory, whatever the size of pages.
 pub struct PageRef<'p> {
     core: &'p Core,
     file: &'p FileCore,
     bytes: NonNull<[u8]>,
-    held: Held<'p>,
+    held: Hold<'p>,
     block: Block,
 }
 
-/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them.
+/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them. They begin as a [`PageRef`]'s do.
 ///
 /// [`PageMut::mark_dirty`] says with which log record. A page changed without it is dirty all the
 /// same when the guard goes, but the pool then knows of no log record to wait for. That holds for a
@@ -87,7 +88,7 @@ impl<'p> PageRef<'p> {
     pub(crate) fn from_held(
         core: &'p Core,
         file: &'p FileCore,
-        held: Held<'p>,
+        held: Hold<'p>,
         block: Block,
     ) -> PageRef<'p> {
         PageRef { core, file, bytes: core.memory.page_bytes_at(held.frame), held, block }
@@ -96,6 +97,13 @@ impl<'p> PageRef<'p> {
     /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
+    }
+
+    /// Returns the newest LSN with which the page was [marked dirty](PageMut::mark_dirty) since it came into memory,
+    /// whether it was written since or not; [`Lsn::NONE`] if it was not. What was marked before a page left memory
+    /// is not known any more: the log was durable that far when it was written.
+    pub fn lsn(&self) -> Lsn {
+        self.core.cache.frames.get(self.held.frame).lsn()
     }
 
     /// Lets go of the latch and keeps the page in its frame.
@@ -180,6 +188,11 @@ impl<'p> PageMut<'p> {
     /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
+    }
+
+    /// As [`PageRef::lsn`].
+    pub fn lsn(&self) -> Lsn {
+        self.core.cache.frames.get(self.frame).lsn()
     }
 
     /// Says that the page has been changed, by the log record at `lsn`: it is not written before
@@ -273,6 +286,11 @@ impl<'p> Pin<'p> {
     /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
+    }
+
+    /// As [`PageRef::lsn`], at this moment: others may mark the page meanwhile.
+    pub fn lsn(&self) -> Lsn {
+        self.core.cache.frames.get(self.frame).lsn()
     }
 
     /// Returns the page to read, waiting while somebody changes it. The pin remains.

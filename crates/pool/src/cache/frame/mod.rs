@@ -25,9 +25,11 @@ pub(crate) mod word;
 
 pub(crate) use life::{Copied, Detached, Discarded, Loaded, Loading};
 pub(crate) use memory::FrameMemory;
+pub(crate) use parking::TaskPlace;
 pub(crate) use word::{FrameIndex, NO_FRAME};
 
 use std::collections::HashMap;
+use std::task::{Poll, Waker};
 
 use crate::error::Error;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence, spin_loop};
@@ -55,13 +57,13 @@ pub(crate) struct Frame<'a> {
     word: &'a AtomicU64,
     version: &'a AtomicU64,
     tag: &'a AtomicU64,
-    /// The newest change of the page since it was last clean.
+    /// The newest change of the page since it came into the frame.
     lsn: &'a AtomicU64,
 }
 
 /// A frame that is held, for letting go of it without looking for its word again.
 #[derive(Clone, Copy)]
-pub(crate) struct Held<'a> {
+pub(crate) struct Hold<'a> {
     pub(crate) frame: FrameIndex,
     word: &'a AtomicU64,
 }
@@ -287,8 +289,8 @@ impl Frames {
 
     /// The frame of that number, which the caller holds.
     #[inline]
-    pub(crate) fn held(&self, frame: FrameIndex) -> Held<'_> {
-        Held { frame, word: self.get(frame).word }
+    pub(crate) fn held(&self, frame: FrameIndex) -> Hold<'_> {
+        Hold { frame, word: self.get(frame).word }
     }
 
     /// The state of the bytes in `frame`; `None` for [`NO_FRAME`].
@@ -310,7 +312,7 @@ impl Frames {
         mode: Mode,
         touch: Touch,
         listed: impl FnOnce() -> bool,
-    ) -> Option<Held<'_>> {
+    ) -> Option<Hold<'_>> {
         let word = self.frames.word(frame)?;
         let now = guess(word);
         let next = Word(now).entered_again(mode, touch)?;
@@ -325,7 +327,7 @@ impl Frames {
         if mode == Mode::Exclusive {
             self.get(frame).begin_change();
         }
-        Some(Held { frame, word })
+        Some(Hold { frame, word })
     }
 
     /// Pins the page `tag` in `frame`, with the latch in `mode`, in one atomic step. `None` when
@@ -336,7 +338,7 @@ impl Frames {
         tag: PageTag,
         mode: Mode,
         touch: Touch,
-    ) -> Option<Held<'_>> {
+    ) -> Option<Hold<'_>> {
         let it = self.find(frame)?;
         let old = it.change(|word| word.entered(mode, touch)).ok()?;
         if !it.holds(tag) {
@@ -349,7 +351,7 @@ impl Frames {
         if mode == Mode::Exclusive {
             it.begin_change();
         }
-        Some(Held { frame, word: it.word })
+        Some(Hold { frame, word: it.word })
     }
 
     /// Hands a pinned page to its reader: latched shared and asked for, in one step. False when
@@ -472,6 +474,54 @@ impl Frames {
         self.parking.rest(frame, word, 0, |word| word.has(READING), rest);
     }
 
+    /// As [`Frames::wait_loaded`], for a task, which keeps its `place` on the list between calls.
+    pub(crate) fn poll_loaded(
+        &self,
+        frame: FrameIndex,
+        place: &mut TaskPlace,
+        waker: &Waker,
+    ) -> Poll<()> {
+        let barred = |word: Word| word.has(READING);
+        self.parking.poll(frame, self.get(frame).word, 0, barred, place, waker)
+    }
+
+    /// As [`Frames::latch`], for a task. `passing`: past those who wait exclusively, for a reader who has waited
+    /// once.
+    pub(crate) fn poll_latch(
+        &self,
+        frame: FrameIndex,
+        mode: Mode,
+        passing: bool,
+        place: &mut TaskPlace,
+        waker: &Waker,
+    ) -> Poll<()> {
+        let word = self.get(frame).word;
+        let passing = passing && mode == Mode::Shared;
+        let announce = if mode == Mode::Exclusive { EXCLUSIVE_WAITS } else { 0 };
+        let barred = |word: Word| match passing {
+            true => word.has(EXCLUSIVE),
+            false => word.latched(mode).is_none(),
+        };
+        loop {
+            let granted = match passing {
+                true => self.try_latch_passing(frame),
+                false => self.try_latch(frame, mode),
+            };
+            if granted {
+                self.parking.forget(frame, word, place);
+                return Poll::Ready(());
+            }
+            if self.parking.poll(frame, word, announce, barred, place, waker).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// A task no longer waits for the frame, which it still has pinned.
+    pub(crate) fn forget_task(&self, frame: FrameIndex, place: &mut TaskPlace) {
+        self.parking.forget(frame, self.get(frame).word, place);
+    }
+
     /// Waits until no copy of the pinned frame's page is on its way out.
     pub(crate) fn wait_written(&self, frame: FrameIndex) {
         self.wait(frame, 0, |word| word.has(WRITING));
@@ -497,7 +547,7 @@ impl Frames {
     }
 
     #[inline]
-    fn release_held(&self, it: Held<'_>, held: u64) {
+    fn release_held(&self, it: Hold<'_>, held: u64) {
         let old = Word(it.word.fetch_sub(held, Ordering::AcqRel));
         debug_assert!(old.pins() > 0, "[FRM-1] more unpins than pins: {old:?}");
         if old.0 & (SLEEPERS | ORPHAN) != 0 {
@@ -528,7 +578,7 @@ impl Frames {
 
     /// As [`Frames::leave_shared`].
     #[inline]
-    pub(crate) fn leave_shared_held(&self, it: Held<'_>) {
+    pub(crate) fn leave_shared_held(&self, it: Hold<'_>) {
         self.release_held(it, PIN + SHARED);
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{BAD, Model};
+use super::{BAD, Model, waker};
 use crate::cache::frame::word::{Mode, Touch, USAGE_MAX, VALID};
 use crate::cache::frame::{FrameIndex, Loaded, NO_FRAME};
 use crate::error::{Error, Fate};
@@ -425,6 +425,78 @@ fn loom_lnd_2_a_read_ahead_that_fails_leaves_nothing_behind() {
         assert_eq!(pool.frames().free_count(), 2, "[FRM-3]");
         pool.assert_settled();
     });
+}
+
+/// The waker is registered while the load lands: it is woken, or finds the page here.
+#[test]
+fn loom_prk_1_a_task_that_waits_for_a_landing_page_is_woken() {
+    for readable in [true, false] {
+        check(4, move || {
+            let pool = Model::new(2, 1);
+            if !readable {
+                pool.spoil(0);
+            }
+            assert!(pool.prefetch(0));
+            let lander = run(&pool, |pool| pool.end_request());
+            let seen = pool.value_by_task(0, thread::park).unwrap();
+            assert!(seen == readable.then_some(10) || !readable, "[PRK-1] {seen:?}");
+            lander.join().unwrap();
+            pool.assert_settled();
+        });
+    }
+}
+
+/// A task and a thread wait for one load, and the task is dropped, or not.
+#[test]
+fn loom_prk_1_a_dropped_task_takes_nobody_elses_wake() {
+    check(3, || {
+        let pool = Model::new(2, 1);
+        assert!(pool.prefetch(0));
+        let lander = run(&pool, |pool| pool.end_request());
+        let task = run(&pool, |pool| {
+            let mut held = None;
+            drop(pool.poll_value(0, Mode::Shared, &mut held, &waker()));
+            held.into_iter().for_each(|held| pool.cache.let_go(held));
+        });
+        assert_eq!(pool.value_by_task(0, thread::park).unwrap(), Some(10), "[PRK-1]");
+        task.join().unwrap();
+        lander.join().unwrap();
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_prk_1_a_task_gets_the_latch_that_a_thread_lets_go_of() {
+    check(3, || {
+        let pool = with_block_0(1, 1);
+        let writer = run(&pool, add_one_by_latch);
+        let seen = pool.value_by_task(0, thread::park).unwrap().unwrap();
+        assert!([10, 11].contains(&seen), "{seen}");
+        writer.join().unwrap();
+        pool.assert_settled();
+    });
+}
+
+/// A task that waits exclusively keeps readers out. It is dropped, or woken and never polled again: either way
+/// they go on.
+#[test]
+fn loom_prk_2_readers_do_not_wait_for_a_task_that_is_gone() {
+    for dropped in [true, false] {
+        check(3, move || {
+            let pool = with_block_0(1, 1);
+            pool.enter(0, Mode::Shared).unwrap();
+            let (mut held, waker) = (None, waker());
+            assert!(pool.poll_value(0, Mode::Exclusive, &mut held, &waker).is_pending());
+            let reader = run(&pool, |pool| pool.value(0).unwrap());
+            if dropped {
+                held.take().into_iter().for_each(|held| pool.cache.let_go(held));
+            }
+            pool.frames().leave_shared(0);
+            assert_eq!(reader.join().unwrap(), 10, "[PRK-2]");
+            held.into_iter().for_each(|held| pool.cache.let_go(held));
+            pool.assert_settled();
+        });
+    }
 }
 
 #[test]

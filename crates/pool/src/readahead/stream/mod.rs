@@ -15,6 +15,7 @@
 //! | `window` | what is known and not given out yet |
 //! | `refill` | from named blocks to requests |
 //! | `deliver` | from a block of the window to a page in the caller's hand |
+//! | `tasked` | the same for a task, which cannot wait |
 //! | `winners` | which mode of reading was the cheaper one, among streams |
 //! | `many` | a stream of blocks that are known, and all wanted |
 //!
@@ -34,6 +35,8 @@ mod noted;
 mod page;
 mod refill;
 mod stats;
+#[cfg(feature = "futures")]
+mod tasked;
 mod window;
 pub(crate) mod winners;
 
@@ -110,6 +113,8 @@ where
     gaps: Gaps,
     private: Option<Private>,
     carrier: u8,
+    /// Whether it may wait for room in a full queue.
+    waits: bool,
     share: Share<Arc<Core>>,
     watch: Arc<Watch>,
     trace: Option<(Trace, u32)>,
@@ -345,6 +350,7 @@ where
             gaps: Gaps::default(),
             private: plan.hint.map(Private::new),
             carrier: plan.carrier,
+            waits: true,
             share: Share::new(Arc::clone(core)),
             watch: Arc::default(),
             trace,

@@ -225,6 +225,7 @@ where
             trace: self.trace.as_ref().map(|(trace, stream)| (trace, *stream)),
             why: None,
             prefetched: false,
+            waits: self.waits,
         };
         let (window, share, stats) = (&mut self.window, &mut self.share, &mut self.stats);
         let gaps = &mut self.gaps;
@@ -349,6 +350,7 @@ where
             trace: trace.map(|(trace, stream)| (trace, *stream)),
             why: None,
             prefetched: false,
+            waits: true,
         };
         let blocks: Vec<Block> = (run.first..run.first + run.blocks)
             .filter(|&block| ahead.file.table.lookup(block) == NO_FRAME)
