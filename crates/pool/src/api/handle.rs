@@ -112,7 +112,7 @@ impl PagedFile {
     pub fn read_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Shared, strategy) {
-            Some((it, frame)) => Ok(PageRef::latched_at(core, &self.file, it, frame, block)),
+            Some(held) => Ok(PageRef::from_held(core, &self.file, held, block)),
             None => self.read_slowly(block, strategy),
         }
     }
@@ -196,7 +196,7 @@ impl PagedFile {
     pub fn read_if_resident(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Pin, &AccessStrategy::NORMAL) {
-            Some((_, frame)) => Pin::held(core, &self.file, frame, block).into_shared().map(Some),
+            Some(held) => Pin::held(core, &self.file, held.frame, block).into_shared().map(Some),
             None => self.nothing(block),
         }
     }
@@ -209,7 +209,7 @@ impl PagedFile {
     pub fn try_read(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Shared, &AccessStrategy::NORMAL) {
-            Some((it, frame)) => Ok(Some(PageRef::latched_at(core, &self.file, it, frame, block))),
+            Some(held) => Ok(Some(PageRef::from_held(core, &self.file, held, block))),
             None => self.nothing(block),
         }
     }
@@ -222,7 +222,7 @@ impl PagedFile {
         self.file.check_writable()?;
         let core = self.core();
         match core.hit(&self.file, block, Mode::Exclusive, &AccessStrategy::NORMAL) {
-            Some((_, frame)) => Ok(Some(PageMut::latched(core, &self.file, frame, block))),
+            Some(held) => Ok(Some(PageMut::latched(core, &self.file, held.frame, block))),
             None => self.nothing(block),
         }
     }
@@ -341,9 +341,12 @@ impl PagedFile {
     #[cold]
     #[inline(never)]
     fn optimistic_slowly(&self, block: Block) -> Result<Optimistic<'_>, Error> {
+        if let Some(look) = Optimistic::now_or_cold(&self.core, &self.file, block) {
+            return Ok(look);
+        }
         loop {
             let page = self.read(block)?;
-            let look = Optimistic::now(&self.core, &self.file, block);
+            let look = Optimistic::now_or_cold(&self.core, &self.file, block);
             drop(page);
             if let Some(look) = look {
                 return Ok(look);
@@ -363,7 +366,7 @@ impl PagedFile {
     #[inline(always)]
     pub fn copy(&self, block: Block, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         if let Some(look) = Optimistic::now(&self.core, &self.file, block)
-            && look.read(offset, into)
+            && look.read_at_once(offset, into)
         {
             return Ok(());
         }

@@ -42,8 +42,6 @@ pub(crate) struct CachedFile {
     pub(crate) id: FileId,
     pub(crate) path: Arc<Path>,
     pub(crate) table: PageTable,
-    /// The bits of its pages' tags, but for the block: made once, as every hit compares them.
-    tag_bits: u64,
     pub(crate) counts: FileCounts,
     blocks: AtomicU64,
     fate: AtomicU32,
@@ -57,21 +55,14 @@ impl CachedFile {
     /// An open file of so many blocks, none of them in memory.
     pub(crate) fn new(id: FileId, path: Arc<Path>, table: PageTable, blocks: u64) -> CachedFile {
         let (blocks, fate) = (AtomicU64::new(blocks), AtomicU32::new(OPEN));
-        let tag_bits = PageTag { file: id, block: 0 }.to_bits();
         let (counts, refreshed) = (FileCounts::default(), AtomicBool::new(false));
         let resize = Mutex::new(0);
-        CachedFile { id, path, table, tag_bits, counts, blocks, fate, refreshed, resize }
+        CachedFile { id, path, table, counts, blocks, fate, refreshed, resize }
     }
 
     #[inline]
     pub(crate) fn tag(&self, block: Block) -> PageTag {
         PageTag { file: self.id, block }
-    }
-
-    /// As [`CachedFile::tag`], as frames have it.
-    #[inline]
-    pub(super) fn tag_bits(&self, block: Block) -> u64 {
-        self.tag_bits | u64::from(block)
     }
 
     /// Blocks in the file; block numbers are 32 bits, and so is their count.

@@ -18,7 +18,7 @@ pub(crate) mod table;
 mod task;
 mod victim;
 
-pub(crate) use load::{Absent, Asked, touch};
+pub(crate) use load::{Absent, Asked, Look, touch};
 pub(crate) use task::{Came, Held};
 
 use std::ops::Deref;

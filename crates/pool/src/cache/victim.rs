@@ -349,11 +349,10 @@ impl Cache {
 
 /// The page table no longer leads to `frame` for `tag`. `unused`: the page was read ahead, and never asked for.
 fn unlist<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex, unused: bool) {
-    // A file that is gone has taken its page table with it.
-    if let Some(file) = disk.file(tag.file) {
-        if unused {
-            file.counts.wasted();
-        }
-        file.table.entry(tag.block).unlist(frame);
+    // Whoever closes a file waits until its page table is empty.
+    let file = disk.file(tag.file).expect("[TAB-4] a page of a file that nobody knows");
+    if unused {
+        file.counts.wasted();
     }
+    file.table.entry(tag.block).unlist(frame);
 }

@@ -9,7 +9,7 @@ use forebay_io::{File, Op, Request};
 
 use crate::cache::Disk;
 use crate::cache::frame::word::Mode;
-use crate::cache::frame::{Frame, FrameIndex, Loading};
+use crate::cache::frame::{FrameIndex, Hold, Loading};
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::error::Error;
@@ -55,7 +55,7 @@ impl Core {
         block: Block,
         mode: Mode,
         strategy: &AccessStrategy,
-    ) -> Option<(&Frame, FrameIndex)> {
+    ) -> Option<Hold<'_>> {
         let found = self.cache.hit(file, block, mode, strategy)?;
         self.counters.hit(strategy.kind());
         Some(found)

@@ -112,10 +112,10 @@ impl<'f> Acquire<'f> {
         let core = self.core;
         // All of it, if nothing is in the way.
         if self.held.is_none()
-            && let Some((_, frame)) = core.hit(self.file, self.block, self.mode, how.strategy)
+            && let Some(hold) = core.hit(self.file, self.block, self.mode, how.strategy)
         {
             self.rest();
-            return Poll::Ready(Ok(frame));
+            return Poll::Ready(Ok(hold.frame));
         }
         let found = self.look(how, waker);
         match found {

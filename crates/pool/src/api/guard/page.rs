@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::cache::frame::word::Mode;
-use crate::cache::frame::{Frame, FrameIndex};
+use crate::cache::frame::{FrameIndex, Hold};
 use crate::core::Core;
 use crate::observe::stats::PoolEvent;
 use crate::store::file::FileCore;
@@ -34,9 +34,7 @@ pub struct PageRef<'p> {
     core: &'p Core,
     file: &'p FileCore,
     bytes: NonNull<[u8]>,
-    /// The frame of number `frame`, so that letting go need not look it up.
-    at: &'p Frame,
-    frame: FrameIndex,
+    held: Hold<'p>,
     block: Block,
 }
 
@@ -82,19 +80,18 @@ impl<'p> PageRef<'p> {
         frame: FrameIndex,
         block: Block,
     ) -> PageRef<'p> {
-        PageRef::latched_at(core, file, core.cache.frames.get(frame), frame, block)
+        PageRef::from_held(core, file, core.cache.frames.held(frame), block)
     }
 
-    /// As [`PageRef::latched`]; `at` is the frame of that number.
+    /// As [`PageRef::latched`].
     #[inline(always)]
-    pub(crate) fn latched_at(
+    pub(crate) fn from_held(
         core: &'p Core,
         file: &'p FileCore,
-        at: &'p Frame,
-        frame: FrameIndex,
+        held: Hold<'p>,
         block: Block,
     ) -> PageRef<'p> {
-        PageRef { core, file, bytes: core.memory.page_bytes_at(frame), at, frame, block }
+        PageRef { core, file, bytes: core.memory.page_bytes_at(held.frame), held, block }
     }
 
     /// Returns the page's position in its file.
@@ -106,12 +103,12 @@ impl<'p> PageRef<'p> {
     /// whether it was written since or not; [`Lsn::NONE`] if it was not. What was marked before a page left memory
     /// is not known any more: the log was durable that far when it was written.
     pub fn lsn(&self) -> Lsn {
-        self.at.lsn()
+        self.core.cache.frames.get(self.held.frame).lsn()
     }
 
     /// Lets go of the latch and keeps the page in its frame.
     pub fn into_pin(self) -> Pin<'p> {
-        let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
+        let (core, file, frame, block) = (self.core, self.file, self.held.frame, self.block);
         std::mem::forget(self);
         core.cache.frames.unlatch_shared(frame);
         Pin::held(core, file, frame, block)
@@ -122,10 +119,10 @@ impl<'p> PageRef<'p> {
     /// # Errors
     /// The guard itself, when somebody has, or the file is read-only.
     pub fn try_upgrade(self) -> Result<PageMut<'p>, PageRef<'p>> {
-        if self.file.check_writable().is_err() || !self.core.cache.frames.try_upgrade(self.frame) {
+        let (core, file, frame, block) = (self.core, self.file, self.held.frame, self.block);
+        if file.check_writable().is_err() || !core.cache.frames.try_upgrade(frame) {
             return Err(self);
         }
-        let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
         std::mem::forget(self);
         Ok(PageMut::latched(core, file, frame, block))
     }
@@ -137,7 +134,7 @@ impl<'p> PageRef<'p> {
     /// # Errors
     /// As [`Pin::latch_exclusive`].
     pub fn upgrade(self) -> crate::Result<Upgraded<'p>> {
-        let version = self.core.cache.frames.get(self.frame).version();
+        let version = self.core.cache.frames.get(self.held.frame).version();
         let pin = match self.try_upgrade() {
             Ok(page) => {
                 page.core.cache.check_here(page.file, page.frame)?;
@@ -166,7 +163,7 @@ impl Deref for PageRef<'_> {
 impl Drop for PageRef<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.core.cache.frames.leave_shared_at(self.at, self.frame);
+        self.core.cache.frames.leave_shared_held(self.held);
     }
 }
 

@@ -5,13 +5,14 @@
 //!
 //! The order matters where the page table is concerned. A page comes in by *prepare*, then the page
 //! table's entry, then *finish*; it goes by *claim* or *orphan* and then the entry. So an entry may
-//! lead to a frame that has just lost its page, and whoever follows it finds out by the tag.
+//! lead to a frame that has just lost its page, and whoever follows it finds out by the entry, looked at once
+//! more, or by the tag.
 
 use super::word::{
     AHEAD, CHECKPOINT, DIRTY, EXCLUSIVE, Mode, ORPHAN, OWNED, PIN, READING, SLEEPERS, Touch, VALID,
     WRITING, Word,
 };
-use super::{Frame, FrameIndex, Frames, NO_TAG, Owned, latch_held};
+use super::{COLD, Frame, FrameIndex, Frames, NO_TAG, Owned, latch_held};
 use crate::error::Error;
 use crate::sync::{Ordering, fence, lock};
 use crate::tag::{Lsn, PageTag};
@@ -110,7 +111,7 @@ impl Frames {
         }
     }
 
-    fn emptied(&self, frame: FrameIndex, it: &Frame, old: Word) -> (Owned<'_>, PageTag) {
+    fn emptied(&self, frame: FrameIndex, it: Frame<'_>, old: Word) -> (Owned<'_>, PageTag) {
         self.left(old);
         // Anything that an optimistic reader read since it looked at the version may be stale.
         it.begin_change();
@@ -168,9 +169,9 @@ impl Frames {
     /// Ends a load without a page, and lets go of the loader's pin.
     fn orphan_load(&self, frame: FrameIndex) {
         let it = self.get(frame);
-        // Before the version is even again: an optimistic reader with an old entry must not take
-        // what the failed load left in the frame for the page ([OPT-1]).
         it.tag.store(NO_TAG, Ordering::Relaxed);
+        // The entry is empty by now: an optimistic reader with an old one, who sees that the version is even
+        // again, must not take what the failed load left in the frame for the page ([OPT-1]).
         it.end_change();
         let old = it.change(|word| {
             assert!(word.has(READING), "[FRM-1] no load fails: {word:?}");
@@ -182,7 +183,7 @@ impl Frames {
 
     fn wake_if_asleep(&self, frame: FrameIndex, changed: Result<Word, Word>) {
         if changed.is_ok_and(|old| old.has(SLEEPERS)) {
-            self.parking.wake(frame, &self.get(frame).word);
+            self.parking.wake(frame, self.get(frame).word);
         }
     }
 
@@ -191,8 +192,8 @@ impl Frames {
         let it = self.get(frame);
         lock(&self.failures).remove(&frame);
         // Nobody can pin an orphan, so the word is this thread's alone, but for SLEEPERS, which a
-        // thread that waits has a pin for. The version moves while ORPHAN is still set, so that an
-        // optimistic reader who looks at both sees one of them (`Frame::still_as_of`).
+        // thread that waits has a pin for. The version moves before the frame can be
+        // another page's ([OPT-1]).
         it.begin_change();
         it.tag.store(NO_TAG, Ordering::Relaxed);
         it.lsn.store(0, Ordering::Relaxed);
@@ -272,9 +273,11 @@ impl Frames {
     #[cold]
     pub(crate) fn touch(&self, frame: FrameIndex) {
         let it = self.get(frame);
+        // Before the word is changed: see `Frame::cool`.
+        it.version.fetch_and(!COLD, Ordering::AcqRel);
         let touched = it.change(|word| {
-            let counts = word.has(VALID) && (word.usage() == 0 || word.has(AHEAD));
-            counts.then(|| Word(word.with_usage(word.usage().max(1)).0 & !AHEAD))
+            let used = || Word(word.with_usage(word.usage().max(1)).0 & !AHEAD);
+            word.is_cold().then(used)
         });
         if touched.is_ok_and(|old| old.has(AHEAD)) {
             self.ahead.used();
@@ -320,6 +323,8 @@ impl<'a> Owned<'a> {
         // The version moved in whichever thread emptied the frame. An optimistic reader who meets
         // the tag or the bytes that this thread stores has to see that it did ([OPT-1]).
         fence(Ordering::Release);
+        // As the page before was, mostly.
+        it.version.fetch_and(!COLD, Ordering::Relaxed);
         it.tag.store(tag.to_bits(), Ordering::Relaxed);
         let old = Word(it.word.swap(Word::loading(carrier).0, Ordering::AcqRel));
         assert!(old == OWNED, "[FRM-1] a load into a frame that is in use: {old:?}");

@@ -292,25 +292,42 @@ fn a_checkpoint_is_content_with_a_copy_made_after_its_look_and_written_well() {
 }
 
 #[test]
-fn a_look_ends_when_the_page_changes_or_is_discarded_or_leaves() {
+fn what_was_seen_is_over_when_the_page_changes_or_leaves() {
     let frames = with_a_page(1);
-    let it = frames.get(0);
-    let version = it.version();
-    assert!(it.still_as_of(version));
+    let see = || frames.see(0).unwrap().settled();
+    let seen = see().unwrap();
+    assert!(seen.is_still());
     assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
-    assert!(!it.still_as_of(version), "[FRM-2] it may be changing");
+    assert!(!seen.is_still() && see().is_none(), "[FRM-2] it may be changing");
     frames.downgrade(0);
-    let version = it.version();
-    assert!(it.still_as_of(version), "[FRM-2] readers change nothing");
+    let seen = see().unwrap();
+    assert!(seen.is_still(), "[FRM-2] readers change nothing");
     assert!(frames.try_upgrade(0));
     frames.leave_exclusive(0);
-    assert!(!it.still_as_of(version), "[FRM-2]");
-    let version = it.version();
+    assert!(!seen.is_still(), "[FRM-2]");
+    let seen = see().unwrap();
     assert!(frames.pin(0, tag(3), Touch::Not));
     frames.discard(0, tag(3), || (), |_| {});
-    assert!(!it.still_as_of(version), "[OPT-1] discarded, though pinned");
     frames.unpin(0);
-    assert!(!it.still_as_of(version), "[OPT-1]");
+    assert!(!seen.is_still() && see().is_none(), "[OPT-1]");
+}
+
+#[test]
+fn frm_5_a_page_is_cold_while_its_next_use_has_to_be_counted() {
+    let frames = with_a_page(1);
+    let (usual, usage) = (|| frames.see(0).unwrap().is_usual(), || frames.get(0).word().usage());
+    assert!(!usual(), "it was never used");
+    frames.touch(0);
+    assert!(usual() && usage() == 1);
+    let seen = frames.see(0).unwrap();
+    frames.age(0);
+    assert!(!usual() && usage() == 0, "[FRM-5]");
+    assert!(seen.is_still(), "its bytes are as they were");
+    assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Count).is_some());
+    assert!(frames.see(0).unwrap().settled().is_none(), "cold or not, it may be changing");
+    frames.leave_exclusive(0);
+    frames.touch(0);
+    assert!(usual() && usage() == 1);
 }
 
 #[test]

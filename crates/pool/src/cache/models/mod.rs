@@ -24,7 +24,7 @@ use super::frame::word::{Mode, Touch, USAGE_MAX, VALID};
 use super::frame::{Detached, FrameIndex, Frames, Loading};
 use super::replacement::{AccessStrategy, ClockSweep};
 use super::table::PageTable;
-use super::{Absent, Asked, Cache, Came, Disk, Held};
+use super::{Absent, Asked, Cache, Came, Disk, Held, Look};
 use crate::error::Error;
 use crate::observe::stats::Counters;
 use crate::strategy_kind::StrategyKind;
@@ -93,13 +93,6 @@ struct Model {
     disk: Vec<AtomicU64>,
     queue: Mutex<Queue>,
     reads: AtomicU64,
-}
-
-/// As `guard::Optimistic`.
-#[derive(Clone, Copy)]
-struct Look {
-    frame: FrameIndex,
-    version: u64,
 }
 
 impl Model {
@@ -278,14 +271,14 @@ impl Model {
         value != BAD
     }
 
-    fn look(&self, block: Block) -> Option<Look> {
-        self.cache.look(&self.file, block).map(|(_, frame, version)| Look { frame, version })
+    fn look(&self, block: Block) -> Option<Look<'_>> {
+        self.cache.look(&self.file, block).or_else(|| self.cache.look_and_count(&self.file, block))
     }
 
     /// As `Optimistic::read`.
-    fn read_by(&self, look: Look) -> Option<u64> {
+    fn read_by(&self, look: Look<'_>) -> Option<u64> {
         let [one, two] = self.memory[look.frame as usize].words();
-        if !self.frames().get(look.frame).still_as_of(look.version) {
+        if !look.still_valid() {
             return None;
         }
         assert_eq!(one, two, "[OPT-1] a mix of two states was taken for one");
@@ -330,6 +323,7 @@ impl Model {
                 Some(tag) => {
                     resident += 1;
                     assert!(word.has(VALID) && even, "[FRM-2] a page at rest: {word:?}");
+                    assert!(it.is_cold() || !word.is_cold(), "[FRM-5] {word:?}");
                     assert_eq!(self.lookup(tag.block), frame, "[TAB-1] {tag}");
                 }
                 None => assert!(!word.has(VALID) && !even, "[FRM-2] nothing at rest: {word:?}"),

@@ -253,7 +253,7 @@ where
         let (frame, tag) = (file.table.lookup(block), file.tag(block));
         let ahead = core.cache.frames.find(frame).is_some_and(|it| it.word().has(AHEAD));
         let use_once = touch(&self.strategy);
-        if let Some(it) = core.cache.frames.enter(frame, tag, Mode::Shared, use_once) {
+        if let Some(held) = core.cache.frames.enter(frame, tag, Mode::Shared, use_once) {
             // What was read together with a neighbour was read from disk all the same.
             match ahead {
                 true => {
@@ -262,7 +262,7 @@ where
                 }
                 false => core.counters.hit(self.strategy.kind()),
             }
-            let page = PageRef::latched_at(core, file, it, frame, block);
+            let page = PageRef::from_held(core, file, held, block);
             self.trace_delivery(block, Why::Hit);
             return Ok(page);
         }

@@ -465,12 +465,12 @@ where
         let handle: &'f PagedFile = self.handle;
         let core = handle.core();
         match core.hit(handle.file(), block, Mode::Shared, &self.strategy) {
-            Some((it, frame)) if self.trace.is_none() => {
+            Some(held) if self.trace.is_none() => {
                 self.found += 1;
-                let page = PageRef::latched_at(core, handle.file(), it, frame, block);
+                let page = PageRef::from_held(core, handle.file(), held, block);
                 Some(Ok(Streamed { page, data }))
             }
-            hit => Some(self.first_of_window(block, data, hit.map(|(_, frame)| frame))),
+            hit => Some(self.first_of_window(block, data, hit.map(|held| held.frame))),
         }
     }
 }
