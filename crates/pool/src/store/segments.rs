@@ -46,6 +46,9 @@ pub(super) struct Segments {
     pages: u64,
     read_only: bool,
     cache: CacheMode,
+    /// The first one, which stays open as long as this: where there are no others, a block is found without a
+    /// lock.
+    first: File,
     files: RwLock<Vec<File>>,
     /// Bytes in the file as it was last resized, or [`UNKNOWN`].
     known_len: AtomicU64,
@@ -66,7 +69,8 @@ impl Segments {
     ) -> Result<Segments, Error> {
         let page_bytes = page_bytes as u64;
         let options = options.clone().cache(cache).read_only(read_only);
-        let mut files = vec![volume.open(&base, &options)?];
+        let first = volume.open(&base, &options)?;
+        let mut files = vec![first.clone()];
         let segments = Segments {
             volume: volume.clone(),
             base,
@@ -74,6 +78,7 @@ impl Segments {
             pages: segment_bytes.map_or(u64::MAX, |bytes| bytes / page_bytes),
             read_only,
             cache,
+            first,
             files: RwLock::default(),
             known_len: AtomicU64::new(UNKNOWN),
             reserved: AtomicU64::new(0),
@@ -175,7 +180,7 @@ impl Segments {
 
     pub(super) fn place(&self, block: Block) -> Result<(File, u64), Error> {
         let (segment, page) = (self.number(block), u64::from(block) % self.pages);
-        let file = self.files().get(segment).cloned();
+        let file = if segment == 0 { Some(self.first.clone()) } else { self.get(segment) };
         let missing =
             || forebay_io::Error::Open { file: Arc::from(self.path(segment)), source: NOT_THERE };
         Ok((file.ok_or_else(missing)?, page * self.page_bytes))

@@ -13,6 +13,7 @@
 //! Concurrency: any thread; threads sleep in the parking lot, holding pins, while a latch or I/O
 //!              bars their way.
 
+mod free;
 mod life;
 mod memory;
 mod parking;
@@ -30,6 +31,7 @@ use std::collections::HashMap;
 use crate::error::Error;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence, spin_loop};
 use crate::tag::{FileId, Lsn, PageTag};
+use free::FreeList;
 use parking::ParkingLot;
 use word::{
     AHEAD, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, ORPHAN, OWNED, Obstacle, PIN, READING, SHARED,
@@ -169,8 +171,7 @@ pub(crate) struct Frames {
     #[cfg(loom)]
     frames: Box<[Frame]>,
     parking: ParkingLot,
-    /// Frames that nobody owns and no page uses; a stack, so that warm memory is used first.
-    free: Mutex<Vec<FrameIndex>>,
+    free: FreeList,
     /// Why the page of an orphan never came in, for those who waited for it.
     failures: Mutex<HashMap<FrameIndex, Error>>,
     ahead: Outcomes,
@@ -209,14 +210,14 @@ impl Frames {
     /// # Errors
     /// [`Error::Io`] when there is no memory for them.
     pub(crate) fn new(count: usize) -> Result<Frames, Error> {
-        let all = 0..FrameIndex::try_from(count).expect("the builder allows fewer frames");
+        let all = FrameIndex::try_from(count).expect("the builder allows fewer frames");
         Ok(Frames {
             #[cfg(not(loom))]
             frames: memory::Descriptors::new(count)?,
             #[cfg(loom)]
-            frames: all.clone().map(|_| Frame::new()).collect(),
+            frames: (0..all).map(|_| Frame::new()).collect(),
             parking: ParkingLot::new(),
-            free: Mutex::new(all.rev().collect()),
+            free: FreeList::all(all),
             failures: Mutex::new(HashMap::new()),
             ahead: Outcomes::default(),
         })
