@@ -25,15 +25,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Adds a transfer to `batch` unless the request can be answered at once. Gives its number.
+    /// Adds a transfer to `batch` unless the request can be answered at once. Gives its number. Of the places `booked`
+    /// it takes one, if it needs one and there are any.
     pub(crate) fn accept(
         &self,
         request: Request,
         recipient: Recipient,
         batch: &mut Vec<Transfer>,
+        booked: &mut usize,
     ) -> u64 {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        match self.begin(id, request, recipient, batch) {
+        match self.begin(id, request, recipient, batch, booked) {
             Ok(transfer) => batch.push(transfer),
             Err((recipient, completed)) => recipient.tell(completed),
         }
@@ -45,7 +47,7 @@ impl Shared {
         // Nobody: the answer is returned.
         let recipient = Recipient::Then(Box::new(drop));
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        match self.begin(id, request, recipient, &mut Vec::new()) {
+        match self.begin(id, request, recipient, &mut Vec::new(), &mut 0) {
             Ok(transfer) => self.desk.carry_out(transfer, attempt),
             Err((_, completed)) => completed,
         }
@@ -58,10 +60,11 @@ impl Shared {
         request: Request,
         recipient: Recipient,
         batch: &mut Vec<Transfer>,
+        booked: &mut usize,
     ) -> Result<Transfer, (Recipient, Completed)> {
         self.desk.counters.requests.fetch_add(1, Ordering::Relaxed);
         let len = request.len();
-        let admitted = self.admit(&request, len, batch);
+        let admitted = self.admit(&request, len, batch, booked);
         let Request { op, file, offset, leases, atomic } = request;
         let result = match admitted {
             Ok(Admitted::InFlight(sync)) => {
@@ -93,6 +96,7 @@ impl Shared {
         request: &Request,
         len: u64,
         batch: &mut Vec<Transfer>,
+        booked: &mut usize,
     ) -> Result<Admitted, Error> {
         self.check_open()?;
         self.check_served(request)?;
@@ -100,7 +104,10 @@ impl Shared {
         if len == 0 && request.op.moves_data() {
             return Ok(Admitted::NothingToDo);
         }
-        self.enter(batch);
+        match booked.checked_sub(1) {
+            Some(left) => *booked = left,
+            None => self.enter(batch),
+        }
         // Again, now that the place is booked: a closing thread has either seen this place taken
         // and waits for it, or has closed the queue before this look.
         let sync = self.check_open().and_then(|()| {

@@ -450,7 +450,7 @@ fn a_sleeper_in_the_kernel_is_woken_by_a_continuation_in_other_hands(bench: &Ben
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !flag.is_set() {
-                    io.poll()
+                    io.poll();
                 }
             });
             begun.recv_timeout(SOON).unwrap();

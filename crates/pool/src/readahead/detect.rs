@@ -8,14 +8,12 @@
 
 use std::sync::{Arc, TryLockError};
 
-use forebay_lookahead::{Detected, Limits, Run, coalesce};
+use forebay_lookahead::Detected;
 
-use super::submit::Ahead;
 use crate::cache::frame::NO_FRAME;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::store::file::FileCore;
-use crate::store::tablespace::CARRIER_OWN;
 use crate::tag::Block;
 
 /// Most bytes read ahead at a miss: two of the largest requests, so that the second is read while the
@@ -24,12 +22,13 @@ const FOLLOW_REQUESTS: u32 = 2;
 
 impl Core {
     /// `block` is about to be read for a plain read or write: if it goes on a sequence, starts reading
-    /// what follows.
+    /// what follows. `waits`: whether there may be a wait for room in a full queue.
     pub(crate) fn follow(
         self: &Arc<Self>,
         file: &Arc<FileCore>,
         block: Block,
         strategy: &AccessStrategy,
+        waits: bool,
     ) {
         let combine = self.combine_pages as u32;
         let ring = strategy.ring_frames().map_or(u32::MAX, |frames| frames as u32 / 2);
@@ -51,24 +50,7 @@ impl Core {
         if found.count < 2 {
             return;
         }
-        let mut wanted = ahead_of(&found);
-        wanted.retain(|&block| file.table.lookup(block) == NO_FRAME);
-        let limits = Limits { combine_blocks: combine, gap_blocks: 0, over_read_percent: 0 };
-        let mut runs: Vec<Run> = Vec::new();
-        let room = |block| u32::try_from(file.run_length_max(block)).unwrap_or(u32::MAX);
-        coalesce(&wanted, limits, room, &mut runs);
-        let trace = self.tracing.now();
-        let ahead = Ahead {
-            core: self,
-            file,
-            strategy,
-            through: None,
-            carrier: CARRIER_OWN,
-            watch: None,
-            trace: trace.as_ref().map(|trace| (trace, 0)),
-            why: Some(found.why.into()),
-        };
-        ahead.depart(&runs, &wanted, || {});
+        self.prefetch_sorted(file, ahead_of(&found), strategy, Some(found.why.into()), waits);
     }
 }
 

@@ -1,0 +1,89 @@
+//! Reading many: a stream of blocks that are known from the start, and all wanted.
+//!
+//! A stream over an iterator finds out how far ahead it is worth asking; here that is known, and so the first
+//! miss already asks for as much as pool and device have a use for. Pages in memory cost what a plain read does,
+//! up to the first miss. A list longer than look-ahead's part of the pool is read in windows.
+//!
+//! Invariants:  [RM-1] nothing that a reader of many waits for depends on another one's next step: a read under way
+//!              is driven by whoever waits for it, and the frames that others have pinned ahead are at most a
+//!              quarter of the pool, so that the search for one ends
+//!              [RM-2] the first window is as large as any: hits before it make it no smaller
+
+use std::iter::Copied;
+use std::slice;
+
+use super::{Plan, ReadStream, Wanted};
+use crate::api::handle::PagedFile;
+use crate::api::options::{ReadaheadStrategy, StreamOptions};
+use crate::error::Error;
+
+impl PagedFile {
+    /// Returns the pages of `blocks`, in that order: those in memory at once, the others in few requests, which
+    /// are sorted, merged and all under way together. Each may be named with something that is to come back
+    /// with its page, and as often as one likes; a block that cannot be had is an error of its own.
+    ///
+    /// ```
+    /// # use forebay::{BufferPool, FileOptions, Order, StreamOptions};
+    /// # fn main() -> forebay::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let pool = BufferPool::builder().frames(256).directory(directory.path()).build()?;
+    /// # let vectors = pool.open_file("vectors", &FileOptions::new().create(true))?;
+    /// # vectors.extend(100)?;
+    /// let mut sum = 0;
+    /// for page in vectors.read_many(&[90, 7, 8, 7]) {
+    ///     sum += u64::from(page?[16]);
+    /// }
+    ///
+    /// // As they come, each with its place in the query.
+    /// let any = StreamOptions::new().order(Order::Any);
+    /// for page in vectors.read_many_with(&[(90, "a"), (7, "b"), (8, "c")], &any)? {
+    ///     let page = page?;
+    ///     println!("{}: block {}, {:?}", page.data, page.page.block(), &page[0..4]);
+    /// }
+    /// # assert_eq!(sum, 0);
+    /// # pool.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The list may be longer than the pool: pages ahead of the caller are pinned, within what all streams
+    /// together may pin, and are asked for in windows, the next when half of one has been taken. A page that was
+    /// given is the caller's to let go of: who collects pages needs a frame for each, and gets
+    /// [`Error::NoFreeFrame`] for those that have none.
+    ///
+    /// What the handle or the pool say of readahead does not matter here: blocks that are known are asked for.
+    pub fn read_many<'f, W>(&'f self, blocks: &'f [W]) -> ReadStream<'f, Copied<slice::Iter<'f, W>>>
+    where
+        W: Wanted + Copy,
+    {
+        let plan = Plan::many(self, &StreamOptions::default());
+        ReadStream::new(self, blocks.iter().copied(), plan)
+    }
+
+    /// As [`PagedFile::read_many`], as `options` say.
+    ///
+    /// # Errors
+    /// As [`PagedFile::stream_with`].
+    pub fn read_many_with<'f, W>(
+        &'f self,
+        blocks: &'f [W],
+        options: &StreamOptions,
+    ) -> Result<ReadStream<'f, Copied<slice::Iter<'f, W>>>, Error>
+    where
+        W: Wanted + Copy,
+    {
+        let plan = Plan::many(self, options).by_backend(self, options)?;
+        Ok(ReadStream::new(self, blocks.iter().copied(), plan))
+    }
+}
+
+impl Plan {
+    fn many(handle: &PagedFile, options: &StreamOptions) -> Plan {
+        let readahead = options.readahead.unwrap_or(ReadaheadStrategy::Async);
+        let options = StreamOptions { readahead: Some(readahead), ..options.clone() };
+        let plan = Plan::new(handle, &options, None);
+        let all_wanted = options.expected_rows.is_none();
+        // A descriptor of its own would cost a short list more than it gains.
+        Plan { hint: None, all_wanted, ..plan }
+    }
+}
