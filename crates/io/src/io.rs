@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::answer::{Recipient, Then, TicketState};
+use crate::answer::{Completed, Recipient, Then, TicketState};
 use crate::backend::{Backend, Report, Sink};
 use crate::completion::Desk;
 use crate::error::Error;
@@ -132,6 +132,17 @@ impl Io {
         let ticket = self.shared.accept_ticketed(request, &mut batch);
         self.shared.start(&mut batch);
         ticket
+    }
+
+    /// Carries out one request and waits for it: on `sync` by one system call of the calling thread, with no
+    /// other request in its way and no memory asked for, else as [`Io::submit`] and [`Ticket::wait`].
+    ///
+    /// The list of leases that comes back is the request's own.
+    pub fn carry_out(&self, request: Request) -> Completed {
+        match self.shared.backend.attempt() {
+            Some(attempt) => self.shared.carry_out(request, attempt),
+            None => self.submit(request).wait(),
+        }
     }
 
     /// Starts many requests with as few system calls as the backend can, in one go as far as the

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::answer::{Completed, Recipient};
-use crate::backend::{Backend, Driven, Report, Want};
+use crate::backend::{Attempt, Backend, Driven, Report, Want};
 use crate::completion::Desk;
 use crate::error::{Error, Part};
 use crate::file::RunningSync;
@@ -34,34 +34,60 @@ impl Shared {
         batch: &mut Vec<Transfer>,
         booked: &mut usize,
     ) -> u64 {
-        let counters = &self.desk.counters;
-        counters.requests.fetch_add(1, Ordering::Relaxed);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        match self.begin(id, request, recipient, batch, booked) {
+            Ok(transfer) => batch.push(transfer),
+            Err((recipient, completed)) => recipient.tell(completed),
+        }
+        id
+    }
+
+    /// Carries out a request on this thread, attempt by attempt.
+    pub(crate) fn carry_out(&self, request: Request, attempt: Attempt) -> Completed {
+        // Nobody: the answer is returned.
+        let recipient = Recipient::Then(Box::new(drop));
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        match self.begin(id, request, recipient, &mut Vec::new(), &mut 0) {
+            Ok(transfer) => self.desk.carry_out(transfer, attempt),
+            Err((_, completed)) => completed,
+        }
+    }
+
+    /// Makes a transfer of a request, unless that is answered at once: then the answer, and for whom.
+    fn begin(
+        &self,
+        id: u64,
+        request: Request,
+        recipient: Recipient,
+        batch: &mut Vec<Transfer>,
+        booked: &mut usize,
+    ) -> Result<Transfer, (Recipient, Completed)> {
+        self.desk.counters.requests.fetch_add(1, Ordering::Relaxed);
         let len = request.len();
         let admitted = self.admit(&request, len, batch, booked);
         let Request { op, file, offset, leases, atomic } = request;
-        match admitted {
-            Ok(Admitted::InFlight(sync)) => batch.push(Transfer {
-                id,
-                op,
-                file,
-                offset,
-                leases,
-                len,
-                done: 0,
-                limit: None,
-                atomic,
-                idle_attempts: 0,
-                sync,
-                recipient,
-            }),
-            Ok(Admitted::NothingToDo) => recipient.tell(Completed { leases, result: Ok(()) }),
-            Err(error) => {
-                counters.failed.fetch_add(1, Ordering::Relaxed);
-                recipient.tell(Completed { leases, result: Err(error) });
+        let result = match admitted {
+            Ok(Admitted::InFlight(sync)) => {
+                return Ok(Transfer {
+                    id,
+                    op,
+                    file,
+                    offset,
+                    leases,
+                    len,
+                    done: 0,
+                    limit: None,
+                    atomic,
+                    idle_attempts: 0,
+                    sync,
+                    recipient,
+                });
             }
-        }
-        id
+            Ok(Admitted::NothingToDo) => Ok(()),
+            Err(error) => Err(error),
+        };
+        self.desk.count_failure(&result);
+        Err((recipient, Completed { leases, result }))
     }
 
     /// Checks a request and books a place for it.

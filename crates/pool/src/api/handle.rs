@@ -402,7 +402,7 @@ impl PagedFile {
         let (segment, offset) = self.file.place(block)?;
         let lease = Arena::new(1, core.page_bytes())?.take();
         let request = Request::read(&segment, offset, lease.into_iter().collect());
-        let done = self.file.space.sync_io.submit(request).wait();
+        let done = self.file.space.sync_io.carry_out(request);
         let leases =
             done.into_result().map_err(|error| self.file.space.failure(Op::Read, error))?;
         let mut bytes = leases[0].to_vec();

@@ -4,9 +4,9 @@
 //! is read ahead is read in growing batches: the reader finds them in memory, and its next miss is at
 //! their end. Read streams do better, as they know what comes; this is for those who cannot say.
 //!
-//! Concurrency: the detector's lock is held for a look at a few entries, never across I/O.
+//! Concurrency: the detector's lock is held for a look at a few entries, never across I/O, and not waited for.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, TryLockError};
 
 use forebay_lookahead::Detected;
 
@@ -37,8 +37,13 @@ impl Core {
         }
         let resident = |block| file.table.lookup(block) != NO_FRAME;
         let found = {
-            // Whatever a panic left there: it is only a guess at what comes.
-            let mut detector = file.detector.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut detector = match file.detector.try_lock() {
+                Ok(detector) => detector,
+                // Whatever a panic left there: it is only a guess at what comes.
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // Nor is one miss that it does not hear of worth a wait.
+                Err(TryLockError::WouldBlock) => return,
+            };
             detector.missed(block, file.blocks(), most, resident)
         };
         if found.count < 2 {

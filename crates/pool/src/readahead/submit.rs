@@ -292,7 +292,7 @@ impl Iterator for Unread<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (request, mut landing) = self.prepared.next()?;
-        let bytes = landing.take_in(self.io.submit(request).wait());
+        let bytes = landing.take_in(self.io.carry_out(request));
         Some((landing, bytes))
     }
 }

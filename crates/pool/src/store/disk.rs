@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use forebay_io::{File, Op, Request};
+use forebay_io::{File, Lease, Op, Request};
 
 use crate::cache::Disk;
 use crate::cache::frame::word::Mode;
@@ -24,6 +24,11 @@ use crate::tag::{Block, FileId, Lsn, PageTag};
 /// milliseconds.
 const TORN_PAUSE: Duration = Duration::from_micros(50);
 pub(crate) const TORN_PAUSES: u32 = 8;
+
+thread_local! {
+    /// A list for the one lease of a read, used by one miss after the other.
+    static LEASES: Cell<Vec<Lease>> = const { Cell::new(Vec::new()) };
+}
 
 /// On whose behalf a page is read, and how. The default is a plain read.
 #[derive(Clone, Copy, Default)]
@@ -73,11 +78,14 @@ impl Core {
         let (segment, offset) = reader.place(file, block)?;
         file.counts.count(&self.counters, kind, Event::Reads);
         let start = self.clock.now();
-        let lease = self.memory.lend(loading);
-        let done = file.space.sync_io.submit(Request::read(&segment, offset, vec![lease])).wait();
-        for lease in done.leases {
+        // Not there in a thread that is ending, which takes a new one.
+        let mut leases = LEASES.try_with(Cell::take).unwrap_or_default();
+        leases.push(self.memory.lend(loading));
+        let mut done = file.space.sync_io.carry_out(Request::read(&segment, offset, leases));
+        for lease in done.leases.drain(..) {
             self.memory.take_back(loading, lease);
         }
+        let _ = LEASES.try_with(|list| list.set(done.leases));
         let took = self.clock.now().saturating_sub(start);
         self.counters.waited(Wait::Read, took);
         if let Some(cell) = reader.took {

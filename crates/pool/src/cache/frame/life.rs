@@ -71,12 +71,12 @@ pub(crate) struct Detached {
 impl Frames {
     /// A frame from the free list.
     pub(crate) fn take_free(&self) -> Option<Owned<'_>> {
-        let frame = lock(&self.free).pop()?;
+        let frame = self.free.pop()?;
         Some(Owned { frames: self, frame })
     }
 
     pub(crate) fn free_count(&self) -> usize {
-        lock(&self.free).len()
+        self.free.len()
     }
 
     /// Takes `frame` away from its page, if that is clean, unheld and not used more often than
@@ -427,9 +427,7 @@ impl Loading<'_> {
 
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
-        let mut free = lock(&self.frames.free);
-        debug_assert!(!free.contains(&self.frame), "[FRM-3] frame {} freed twice", self.frame);
-        free.push(self.frame);
+        self.frames.free.push(self.frame);
     }
 }
 

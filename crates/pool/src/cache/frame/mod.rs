@@ -15,6 +15,7 @@
 //! Concurrency: any thread; threads sleep in the parking lot, holding pins, while a latch or I/O
 //!              bars their way.
 
+mod free;
 mod life;
 mod memory;
 mod parking;
@@ -34,6 +35,7 @@ use std::task::{Poll, Waker};
 use crate::error::Error;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence, spin_loop};
 use crate::tag::{FileId, Lsn, PageTag};
+use free::FreeList;
 use parking::ParkingLot;
 use word::{
     AHEAD, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, ORPHAN, Obstacle, PIN, READING, SHARED, SLEEPERS,
@@ -206,8 +208,7 @@ impl<'a> Frame<'a> {
 pub(crate) struct Frames {
     frames: memory::Descriptors,
     parking: ParkingLot,
-    /// Frames that nobody owns and no page uses; a stack, so that warm memory is used first.
-    free: Mutex<Vec<FrameIndex>>,
+    free: FreeList,
     /// Why the page of an orphan never came in, for those who waited for it.
     failures: Mutex<HashMap<FrameIndex, Error>>,
     ahead: Outcomes,
@@ -246,11 +247,11 @@ impl Frames {
     /// # Errors
     /// [`Error::Io`] when there is no memory for them.
     pub(crate) fn new(count: usize) -> Result<Frames, Error> {
-        let all = 0..FrameIndex::try_from(count).expect("the builder allows fewer frames");
+        let all = FrameIndex::try_from(count).expect("the builder allows fewer frames");
         Ok(Frames {
             frames: memory::Descriptors::new(count)?,
             parking: ParkingLot::new(),
-            free: Mutex::new(all.rev().collect()),
+            free: FreeList::all(all),
             failures: Mutex::new(HashMap::new()),
             ahead: Outcomes::default(),
         })

@@ -1,9 +1,11 @@
 //! A frame's life with one thread: each promise of `life`, step by step.
 
+use std::thread;
+
 use super::word::{
     AHEAD, CHECKPOINT, DIRTY, Mode, ORPHAN, Obstacle, Touch, USAGE_MAX, VALID, WRITING,
 };
-use super::{Copied, Discarded, Frames, Loaded};
+use super::{Copied, Discarded, Frames, Loaded, Loading};
 use crate::error::Error;
 use crate::tag::{Block, FileId, Lsn, PageTag};
 
@@ -65,7 +67,26 @@ fn frm_3_an_owned_frame_goes_back_when_it_is_not_used() {
 }
 
 #[test]
-#[cfg(debug_assertions)]
+fn frm_3_free_frames_go_round_among_threads_and_none_is_lost_or_given_twice() {
+    let frames = Frames::new(5).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for count in 0..5000 {
+                    let owned: Vec<_> = (0..count % 3).filter_map(|_| frames.take_free()).collect();
+                    // A frame that two have is one that the second finds loading.
+                    let loads = owned.into_iter().map(|it| it.load(tag(3), 0, |_| true).unwrap());
+                    let loads: Vec<_> = loads.collect();
+                    loads.into_iter().for_each(Loading::abandon);
+                }
+            });
+        }
+    });
+    assert_eq!(frames.free_count(), 5, "[FRM-3]");
+    assert_eq!((0..6).filter_map(|_| frames.take_free()).map(std::mem::forget).count(), 5);
+}
+
+#[test]
 #[should_panic(expected = "[FRM-3]")]
 fn frm_3_a_frame_freed_twice_is_a_bug() {
     let frames = Frames::new(1).unwrap();
