@@ -40,11 +40,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("forebay", &["forebay-io", "forebay-lookahead"]),
     ("forebay-btree", &["forebay"]),
     ("forebay-sim", &["forebay-io"]),
-    // The pool in its tests alone.
-    ("forebay-object", &["forebay", "forebay-io", "forebay-lookahead"]),
+    // The pool and the tree in its tests alone.
+    ("forebay-object", &["forebay", "forebay-btree", "forebay-io", "forebay-lookahead"]),
     ("forebay-emulate", &[]),
-    ("forebay-lab", &["forebay", "forebay-emulate", "forebay-io"]),
-    ("forebay-compare", &["forebay", "forebay-io", "forebay-lab"]),
+    (
+        "forebay-lab",
+        &["forebay", "forebay-emulate", "forebay-io", "forebay-lookahead", "forebay-object"],
+    ),
+    ("forebay-compare", &["forebay", "forebay-btree", "forebay-io", "forebay-lab"]),
     ("forebay-postgres-harness", &[]),
     ("xtask", &[]),
 ];

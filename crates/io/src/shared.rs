@@ -25,18 +25,20 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Adds a transfer to `batch` unless the request can be answered at once. Gives its number.
+    /// Adds a transfer to `batch` unless the request can be answered at once. Gives its number. Of the places `booked`
+    /// it takes one, if it needs one and there are any.
     pub(crate) fn accept(
         &self,
         request: Request,
         recipient: Recipient,
         batch: &mut Vec<Transfer>,
+        booked: &mut usize,
     ) -> u64 {
         let counters = &self.desk.counters;
         counters.requests.fetch_add(1, Ordering::Relaxed);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let len = request.len();
-        let admitted = self.admit(&request, len, batch);
+        let admitted = self.admit(&request, len, batch, booked);
         let Request { op, file, offset, leases, atomic } = request;
         match admitted {
             Ok(Admitted::InFlight(sync)) => batch.push(Transfer {
@@ -68,6 +70,7 @@ impl Shared {
         request: &Request,
         len: u64,
         batch: &mut Vec<Transfer>,
+        booked: &mut usize,
     ) -> Result<Admitted, Error> {
         self.check_open()?;
         self.check_served(request)?;
@@ -75,7 +78,10 @@ impl Shared {
         if len == 0 && request.op.moves_data() {
             return Ok(Admitted::NothingToDo);
         }
-        self.enter(batch);
+        match booked.checked_sub(1) {
+            Some(left) => *booked = left,
+            None => self.enter(batch),
+        }
         // Again, now that the place is booked: a closing thread has either seen this place taken
         // and waits for it, or has closed the queue before this look.
         let sync = self.check_open().and_then(|()| {

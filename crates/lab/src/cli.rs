@@ -4,6 +4,7 @@ mod advise;
 mod compare;
 mod emulate;
 mod explain;
+mod object;
 mod on;
 mod watch;
 
@@ -23,6 +24,7 @@ pub use advise::{AdviseArgs, PostgresArgs, Product};
 pub use compare::CompareArgs;
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
+pub use object::{ObjectArgs, ObjectPart};
 pub use on::OnArgs;
 pub use watch::WatchArgs;
 
@@ -88,7 +90,7 @@ pub enum Command {
 pub struct LabArgs {
     /// The one experiment to run.
     #[command(subcommand)]
-    pub experiment: Option<Choice>,
+    pub experiment: Option<Measured>,
     /// Where and with what.
     #[command(flatten)]
     pub common: CommonArgs,
@@ -101,6 +103,16 @@ pub struct LabArgs {
     /// Directory for index.html and report.json
     #[arg(long, value_name = "DIR", default_value = "forebay-report")]
     pub report: PathBuf,
+}
+
+/// What `forebay lab` measures.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Measured {
+    /// A disk.
+    #[command(flatten)]
+    Disk(Choice),
+    /// An object store: its requests, and a tablespace on it
+    Object(Box<ObjectArgs>),
 }
 
 /// Settings that every experiment takes.

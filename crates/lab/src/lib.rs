@@ -34,6 +34,7 @@ pub mod facts;
 pub mod ground;
 pub mod interrupt;
 pub mod measure;
+pub mod object;
 pub mod output;
 mod progress;
 pub mod report;

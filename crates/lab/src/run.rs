@@ -5,7 +5,8 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context;
 
 use crate::advise;
-use crate::cli::{Cli, Command, LabArgs, repeated};
+use crate::bad_input;
+use crate::cli::{Cli, Command, LabArgs, Measured, repeated};
 use crate::compare;
 use crate::device::{self, DeviceArgs};
 use crate::emulate;
@@ -15,6 +16,7 @@ use crate::facts::{CounterSource, Host, Storage, Sysfs};
 use crate::ground::ledger;
 use crate::ground::on::{self, OnDisk};
 use crate::interrupt;
+use crate::object;
 use crate::output::{self, Outputs};
 use crate::progress::Progress;
 use crate::report::{self, Conclusion, Report, Section, terminal};
@@ -40,8 +42,15 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
         }
         Command::Lab(lab) => lab,
     };
+    let one = match &lab.experiment {
+        Some(Measured::Object(_)) if lab.on.on.is_some() => {
+            bad_input!("an object store is measured without --on; --latency makes it slower")
+        }
+        Some(Measured::Object(args)) => return object::run(args, typed),
+        Some(Measured::Disk(choice)) => Some(vec![choice.clone()]),
+        None => None,
+    };
     prepare()?;
-    let one = lab.experiment.clone().map(|choice| vec![choice]);
     let mut choices = one.unwrap_or_else(|| Choice::all(&lab.common));
     let named = choices[0].args().0.clone();
     // Settings that make no sense are told of before anything is started.

@@ -11,7 +11,7 @@ use crate::client::{Client, Swap};
 use crate::error::{Error, Result};
 use crate::fetch::{READS_MAX, corrupt, data_path, get_verified};
 use crate::format::manifest::{Manifest, ObjectEntry};
-use crate::format::object::{FOOTER_BYTES, IndexRun, RUN_BYTES, decode_tail};
+use crate::format::object::{Index, decode_tail, tail_bytes};
 use crate::options::{Options, check_page_bytes};
 use crate::reader::Reader;
 use crate::runtime::Executor;
@@ -133,11 +133,11 @@ pub(crate) async fn read_indexes(
     client: &Client,
     manifest: &Manifest,
     snapshot: &Snapshot,
-) -> Result<Vec<(ObjectEntry, Arc<Vec<IndexRun>>)>> {
+) -> Result<Vec<(ObjectEntry, Arc<Index>)>> {
     let new = manifest.objects.iter().filter(|it| !snapshot.objects.contains_key(&it.id.number));
     let index = |entry: ObjectEntry| async move {
         let path = data_path(client, entry.id);
-        let tail = u64::from(entry.runs) * RUN_BYTES as u64 + FOOTER_BYTES as u64;
+        let tail = tail_bytes(entry.slots, entry.runs, entry.compression);
         let range = entry.bytes.saturating_sub(tail)..entry.bytes;
         let decode = |bytes: &Bytes| decode_tail(entry.id, manifest.page_bytes, entry.slots, bytes);
         Ok((entry, Arc::new(get_verified(client, &path, range, decode).await?)))

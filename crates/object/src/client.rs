@@ -15,11 +15,12 @@
 use std::fmt;
 use std::ops::Range;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
+use forebay_lookahead::DeviceCosts;
 use futures_util::future::{BoxFuture, Either, FutureExt, select};
 use futures_util::stream::{StreamExt, TryStreamExt};
 use object_store::path::Path;
@@ -32,7 +33,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::{Error, Result};
 use crate::latency::Latencies;
-use crate::options::Options;
+use crate::options::{COSTS_USUAL, Options};
+use crate::probe::probe;
 use crate::stats::{Counters, Stats, count};
 
 /// A read of more bytes is not hedged.
@@ -81,6 +83,8 @@ pub(crate) struct Client {
     pub(crate) counters: Counters,
     permits: Semaphore,
     latencies: Mutex<Latencies>,
+    /// As they were set or measured.
+    costs: OnceLock<DeviceCosts>,
     rng: Mutex<Rng>,
     cancelled: watch::Sender<bool>,
 }
@@ -111,6 +115,7 @@ impl Client {
             store,
             prefix,
             permits: Semaphore::new(options.in_flight),
+            costs: options.costs.map_or_else(OnceLock::new, OnceLock::from),
             options,
             counters: Counters::default(),
             latencies: Mutex::default(),
@@ -126,6 +131,20 @@ impl Client {
 
     pub(crate) fn stats(&self) -> Stats {
         self.counters.stats(&self.options.prices)
+    }
+
+    /// What a request and a byte take.
+    pub(crate) fn costs(&self) -> DeviceCosts {
+        self.costs.get().copied().unwrap_or(COSTS_USUAL)
+    }
+
+    /// Finds out what they take, where that is not set.
+    pub(crate) async fn know_costs(&self) -> Result<()> {
+        if self.costs.get().is_none() {
+            // Whoever was first has measured as well.
+            let _ = self.costs.set(probe(self).await?);
+        }
+        Ok(())
     }
 
     /// A number that no other client draws.
@@ -170,8 +189,14 @@ impl Client {
             let payload = PutPayload::from_bytes(bytes.clone());
             self.put_once(path, payload, PutMode::Overwrite).map(|it| it.map(drop)).boxed()
         };
-        self.repeat(Op::Put, path, once).await?;
-        Ok(())
+        self.repeat(Op::Put, path, once).await?.ok_or_else(|| Error::Refused {
+            op: Op::Put,
+            path: path.clone(),
+            source: Arc::new(StoreError::Generic {
+                store: "forebay-object",
+                source: "there is no such bucket".into(),
+            }),
+        })
     }
 
     /// One attempt to put an object if `mode` allows it.

@@ -28,6 +28,14 @@ pub enum Error {
         /// What it should be.
         expected: &'static str,
     },
+    /// An address of no store that is known, or of one that needs something more.
+    #[error("{address}: {what}")]
+    Address {
+        /// As it was given.
+        address: String,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The store did not answer in time, again and again. Nothing that was acknowledged is lost; try later.
     #[error(
         "{op} {path} failed {attempts} times in {spent:.1?}, the last time with: {source}; try again later"

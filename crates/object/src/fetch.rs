@@ -18,21 +18,20 @@ use crate::PageId;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::format::Broken;
-use crate::format::object::{ObjectId, slot_bytes, verify};
-use crate::options::Options;
+use crate::format::object::{ObjectId, slot_bytes, span, verify};
 use crate::snapshot::Snapshot;
 use crate::stats::count;
 
 /// How often damaged bytes are asked for.
 pub(crate) const READS_MAX: u32 = 3;
 
-/// One ranged GET, and what of it is wanted: slots, and each page's place in the list of wanted ones.
+/// One ranged GET, and what of it is wanted: bytes, and each page's place in the list of wanted ones.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
     object: ObjectId,
-    first: u32,
+    range: Range<u64>,
     slots: u32,
-    pages: Vec<(u32, usize)>,
+    pages: Vec<(Range<u64>, usize)>,
 }
 
 impl Fetch {
@@ -42,27 +41,30 @@ impl Fetch {
     }
 }
 
+/// What bounds the requests of a client.
+pub(crate) fn limits(client: &Client, page_bytes: u32) -> Limits {
+    Limits {
+        combine_blocks: (client.options.object_bytes / slot_bytes(page_bytes)).max(1) as u32,
+        gap_blocks: Costs::new(client.costs()).gap_blocks(page_bytes),
+        over_read_percent: client.options.over_read_percent,
+    }
+}
+
 /// The requests that fetch `wanted`; what is in none of them was never written.
-pub(crate) fn plan(
-    snapshot: &Snapshot,
-    wanted: &[PageId],
-    options: &Options,
-) -> Result<Vec<Fetch>> {
+pub(crate) fn plan(snapshot: &Snapshot, wanted: &[PageId], limits: Limits) -> Result<Vec<Fetch>> {
     let mut places = Vec::with_capacity(wanted.len());
     for (index, page) in wanted.iter().enumerate() {
         places.extend(snapshot.locate(*page)?.map(|(object, slot)| (object, slot, index)));
     }
     places.sort_unstable();
-    let limits = Limits {
-        combine_blocks: (options.object_bytes / slot_bytes(snapshot.page_bytes)).max(1) as u32,
-        gap_blocks: Costs::new(options.costs).gap_blocks(snapshot.page_bytes),
-        over_read_percent: options.over_read_percent,
-    };
     let mut fetches = Vec::new();
     let mut runs: Vec<Run> = Vec::new();
     for group in places.chunk_by(|left, right| left.0 == right.0) {
         let mut slots: Vec<u32> = group.iter().map(|it| it.1).collect();
         slots.dedup();
+        let object = group[0].0;
+        let ends = snapshot.objects[&object.number].ends.as_deref();
+        let range = |first, count| span(ends, snapshot.page_bytes, first, count);
         runs.clear();
         coalesce(&slots, limits, |_| u32::MAX, &mut runs);
         let mut left = group;
@@ -71,10 +73,10 @@ pub(crate) fn plan(
             let (own, rest) = left.split_at(end);
             left = rest;
             fetches.push(Fetch {
-                object: group[0].0,
-                first: run.first,
+                object,
+                range: range(run.first, run.blocks),
                 slots: run.blocks,
-                pages: own.iter().map(|it| (it.1, it.2)).collect(),
+                pages: own.iter().map(|it| (range(it.1, 1), it.2)).collect(),
             });
         }
     }
@@ -89,19 +91,15 @@ pub(crate) async fn carry_out(
     wanted: &[PageId],
 ) -> Result<Vec<(usize, Bytes)>> {
     let path = data_path(client, fetch.object);
-    let slot = slot_bytes(page_bytes);
-    let start = u64::from(fetch.first) * slot;
-    let range = start..start + u64::from(fetch.slots) * slot;
+    let within = |at: u64| (at - fetch.range.start) as usize;
     let pages = |bytes: &Bytes| {
-        let page = |&(at, index): &(u32, usize)| {
-            let start = (u64::from(at - fetch.first) * slot) as usize;
-            let own = bytes.slice(start..start + slot as usize);
-            verify(fetch.object, wanted[index], &own)?;
-            Ok((index, own.slice(..page_bytes as usize)))
+        let page = |(slot, index): &(Range<u64>, usize)| {
+            let slot = bytes.slice(within(slot.start)..within(slot.end));
+            Ok((*index, verify(fetch.object, wanted[*index], page_bytes, &slot)?))
         };
         fetch.pages.iter().map(page).collect::<Result<Vec<_>, Broken>>()
     };
-    let pages = get_verified(client, &path, range, pages).await?;
+    let pages = get_verified(client, &path, fetch.range.clone(), pages).await?;
     count(&client.counters.pages_read, fetch.pages.len() as u64);
     let over = (fetch.slots as usize).saturating_sub(fetch.pages.len());
     count(&client.counters.pages_over_read, over as u64);
@@ -135,7 +133,7 @@ pub(crate) async fn fetch(
     wanted: &[PageId],
 ) -> Result<Vec<Option<Bytes>>> {
     let mut pages = vec![None; wanted.len()];
-    let fetches = plan(snapshot, wanted, &client.options)?;
+    let fetches = plan(snapshot, wanted, limits(client, snapshot.page_bytes))?;
     let mut under_way: FuturesUnordered<_> =
         fetches.iter().map(|fetch| carry_out(client, snapshot.page_bytes, fetch, wanted)).collect();
     while let Some(arrived) = under_way.try_next().await? {
@@ -162,7 +160,7 @@ mod tests {
     use super::*;
     use crate::FileId;
     use crate::format::manifest::ObjectEntry;
-    use crate::format::object::IndexRun;
+    use crate::format::object::{Compression, Index, IndexRun};
 
     #[test]
     fn neighbours_in_an_object_share_a_request_whatever_their_files() {
@@ -171,17 +169,22 @@ mod tests {
         let object = ObjectId { epoch: 1, number: 0 };
         let run = |file: FileId, first, count| IndexRun { file, first, count };
         let runs = [run(one, 10, 5), run(two, 0, 3)];
-        snapshot.add_newest(ObjectEntry { id: object, bytes: 1, slots: 8, runs: 2 }, &runs);
+        let entry =
+            ObjectEntry { id: object, bytes: 1, slots: 8, runs: 2, compression: Compression::None };
+        snapshot.add_newest(entry, &Index { runs: runs.to_vec(), ends: None });
+        let limits = Limits { combine_blocks: 1000, gap_blocks: 32, over_read_percent: 5 };
         let page = |file, block| PageId { file, block };
         let wanted = [page(one, 13), page(one, 14), page(one, 99), page(two, 0)];
-        let fetches = plan(&snapshot, &wanted, &Options::default()).unwrap();
-        let expected = Fetch { object, first: 3, slots: 3, pages: vec![(3, 0), (4, 1), (5, 3)] };
+        let fetches = plan(&snapshot, &wanted, limits).unwrap();
+        let slot = |at: u64| at * 8208..(at + 1) * 8208;
+        let pages = vec![(slot(3), 0), (slot(4), 1), (slot(5), 3)];
+        let expected = Fetch { object, range: 3 * 8208..6 * 8208, slots: 3, pages };
         assert_eq!(fetches, [expected]);
         // One page in twenty may be wasted: here none.
-        let apart = plan(&snapshot, &[page(one, 10), page(two, 2)], &Options::default()).unwrap();
+        let apart = plan(&snapshot, &[page(one, 10), page(two, 2)], limits).unwrap();
         assert_eq!(apart.len(), 2);
-        let wasteful = Options { over_read_percent: 400, ..Options::default() };
-        let joined = plan(&snapshot, &[page(one, 10), page(two, 2)], &wasteful).unwrap();
+        let wasteful = Limits { over_read_percent: 400, ..limits };
+        let joined = plan(&snapshot, &[page(one, 10), page(two, 2)], wasteful).unwrap();
         assert_eq!(joined.len(), 1);
     }
 }

@@ -44,6 +44,8 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "url")]
+mod address;
 mod bucket;
 mod client;
 mod error;
@@ -55,6 +57,7 @@ mod map;
 mod merge;
 mod mount;
 mod options;
+mod probe;
 mod reader;
 mod runtime;
 mod snapshot;
@@ -64,9 +67,12 @@ mod writer;
 
 use std::fmt;
 
+#[cfg(feature = "url")]
+pub use address::open;
 pub use bucket::{Bucket, Takeover};
 pub use client::Op;
 pub use error::{Error, Result};
+pub use format::object::Compression;
 pub use mount::Mount;
 pub use object_store;
 pub use options::{Options, Prices};

@@ -12,7 +12,8 @@
 //! Invariants:  [MRG-1] the pages of a group fit into one object   [MRG-2] groups cost no more than the credit
 //! Source:      the cleaning of log-structured filesystems (Rosenblum and Ousterhout, 1991); the credit is ours.
 
-use crate::format::object::slot_bytes;
+use crate::format::manifest::ObjectEntry;
+use crate::format::object::{FOOTER_BYTES, RUN_BYTES};
 
 /// Merging begins when objects take so many times their live pages, in tenths,
 const SPACE_BEGIN: u64 = 16;
@@ -28,37 +29,46 @@ pub(crate) const STEP_OBJECTS: usize = 8;
 /// An object, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    pub(crate) number: u64,
-    pub(crate) bytes: u64,
+    pub(crate) entry: ObjectEntry,
     pub(crate) live: u32,
+}
+
+impl Candidate {
+    fn number(&self) -> u64 {
+        self.entry.id.number
+    }
+
+    fn bytes(&self) -> u64 {
+        self.entry.bytes
+    }
+
+    fn live_bytes(&self) -> u64 {
+        self.entry.bytes_of(self.live)
+    }
 }
 
 /// How much may be merged, and into what.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    pub(crate) page_bytes: u32,
     pub(crate) object_bytes: u64,
-    pub(crate) slots_max: u32,
     /// In bytes.
     pub(crate) credit: u64,
 }
 
 /// The objects to merge now, in groups that become one object each.
 pub(crate) fn choose(objects: &[Candidate], limits: Limits) -> Vec<Vec<u64>> {
-    let slot = slot_bytes(limits.page_bytes);
-    let live_bytes: u64 = objects.iter().map(|it| u64::from(it.live) * slot).sum();
-    let stored: u64 = objects.iter().map(|it| it.bytes).sum();
+    let live_bytes: u64 = objects.iter().map(Candidate::live_bytes).sum();
+    let stored: u64 = objects.iter().map(Candidate::bytes).sum();
     let mut victims = small(objects, limits.object_bytes);
     if stored * 10 > live_bytes * SPACE_BEGIN {
         let mut emptiest = objects.to_vec();
-        // By the share of live bytes, without dividing.
-        emptiest.sort_by_key(|it| u64::from(it.live) * slot * 1000 / it.bytes.max(1));
+        emptiest.sort_by_key(|it| u64::from(it.live) * 1000 / u64::from(it.entry.slots.max(1)));
         let mut left = stored;
         for it in emptiest {
             if left * 10 <= live_bytes * SPACE_END {
                 break;
             }
-            left -= it.bytes.saturating_sub(u64::from(it.live) * slot);
+            left -= it.bytes() - it.live_bytes();
             if !victims.contains(&it) {
                 victims.push(it);
             }
@@ -70,15 +80,15 @@ pub(crate) fn choose(objects: &[Candidate], limits: Limits) -> Vec<Vec<u64>> {
 /// Small objects to put together, smallest first.
 fn small(objects: &[Candidate], object_bytes: u64) -> Vec<Candidate> {
     let mut small: Vec<Candidate> =
-        objects.iter().copied().filter(|it| it.bytes < object_bytes / 2).collect();
+        objects.iter().copied().filter(|it| it.bytes() < object_bytes / 2).collect();
     if small.len() <= SMALL_MAX {
         return Vec::new();
     }
-    small.sort_by_key(|it| it.bytes);
+    small.sort_by_key(Candidate::bytes);
     let mut total = 0;
     let fits = |it: &Candidate| {
-        let fits = total == 0 || it.bytes <= total / MAGNITUDE || total < object_bytes / 64;
-        total += it.bytes;
+        let fits = total == 0 || it.bytes() <= total / MAGNITUDE || total < object_bytes / 64;
+        total += it.bytes();
         fits
     };
     let of_a_kind = small.iter().copied().take_while(fits).count();
@@ -88,28 +98,30 @@ fn small(objects: &[Candidate], object_bytes: u64) -> Vec<Candidate> {
 }
 
 fn group(victims: &[Candidate], limits: Limits) -> Vec<Vec<u64>> {
-    let slot = slot_bytes(limits.page_bytes);
-    let mut groups: Vec<(u32, Vec<u64>)> = Vec::new();
+    let room = limits.object_bytes.saturating_sub(FOOTER_BYTES as u64);
+    let mut groups: Vec<(u64, Vec<u64>)> = Vec::new();
     let mut credit = limits.credit;
     for it in victims {
-        let Some(rest) = credit.checked_sub(u64::from(it.live) * slot) else {
+        let Some(rest) = credit.checked_sub(it.live_bytes()) else {
             break;
         };
         credit = rest;
+        // Each page may be a run by itself there.
+        let needed = it.live_bytes() + u64::from(it.live) * RUN_BYTES as u64;
         let full = groups.len() == STEP_OBJECTS;
         match groups.last_mut() {
-            Some((live, group)) if *live + it.live <= limits.slots_max => {
-                *live += it.live;
-                group.push(it.number);
+            Some((taken, group)) if *taken + needed <= room => {
+                *taken += needed;
+                group.push(it.number());
             }
             _ if full => break,
-            _ => groups.push((it.live, vec![it.number])),
+            _ => groups.push((needed, vec![it.number()])),
         }
     }
     // One object that loses nothing, alone, would be a copy.
     let gains = |group: &Vec<u64>| {
-        let full = |it: &Candidate| u64::from(it.live + 1) * slot > it.bytes;
-        group.len() > 1 || !victims.iter().any(|it| it.number == group[0] && full(it))
+        let full = |it: &Candidate| it.live == it.entry.slots;
+        group.len() > 1 || !victims.iter().any(|it| it.number() == group[0] && full(it))
     };
     groups.into_iter().map(|(_, group)| group).filter(gains).collect()
 }
@@ -119,12 +131,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::format::object::{Compression, ObjectId};
 
-    const LIMITS: Limits =
-        Limits { page_bytes: 4096, object_bytes: 1 << 20, slots_max: 254, credit: u64::MAX };
+    const LIMITS: Limits = Limits { object_bytes: 1 << 20, credit: u64::MAX };
 
     fn of(number: u64, slots: u32, live: u32) -> Candidate {
-        Candidate { number, bytes: u64::from(slots) * 4112 + 68, live }
+        let (bytes, compression) = (u64::from(slots) * 4112 + 68, Compression::None);
+        let id = ObjectId { epoch: 1, number };
+        Candidate { entry: ObjectEntry { id, bytes, slots, runs: 1, compression }, live }
     }
 
     #[test]

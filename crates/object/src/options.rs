@@ -7,12 +7,15 @@ use forebay_lookahead::DeviceCosts;
 use tokio::runtime::Runtime;
 
 use crate::error::{Error, Result};
+use crate::format::object::Compression;
 
 /// Settings of a tablespace's client. What belongs to the data, the page size, is set when it is created.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Most bytes of a data object. Default: 8 MiB.
     pub object_bytes: u64,
+    /// How pages are kept in new objects. Default: as they are.
+    pub compression: Compression,
     /// Most requests in flight. Default: 64.
     pub in_flight: usize,
     /// Longest time of one attempt at a request. Default: 15 s.
@@ -22,8 +25,9 @@ pub struct Options {
     /// Whether a small read that takes longer than 95 of 100 is asked for once more beside. Default: yes.
     pub hedge: bool,
     /// What a request and a byte take: gaps between wanted pages are read through where that is cheaper than
-    /// another request. Default: 20 ms and 1 ms a MiB.
-    pub costs: DeviceCosts,
+    /// another request, and streams look ahead so far. Default: a [`Mount`](crate::Mount) measures it, and others take
+    /// 20 ms and 1 ms a MiB.
+    pub costs: Option<DeviceCosts>,
     /// Most unneeded pages read, of 100 wanted. Default: 5.
     pub over_read_percent: u32,
     /// How long a reader's lease holds what it needs after the reader was last heard of. Default: 60 s.
@@ -35,7 +39,8 @@ pub struct Options {
     pub prices: Prices,
     /// Decides what has to differ between two clients, and jitter. Default: drawn.
     pub seed: Option<u64>,
-    /// Where requests run. Default: two threads of its own.
+    /// Where requests run. One of the current thread runs tasks only while a call waits: then leases of readers are not
+    /// renewed in between, and a [`Mount`](crate::Mount) is refused. Default: two threads of its own.
     pub runtime: Option<Arc<Runtime>>,
 }
 
@@ -50,19 +55,23 @@ pub struct Prices {
     pub gibibyte_read: f64,
 }
 
+/// Of a store that nobody has measured.
+pub(crate) const COSTS_USUAL: DeviceCosts = DeviceCosts {
+    request: Duration::from_millis(20),
+    mebibyte: Duration::from_millis(1),
+    useful_depth: 64,
+};
+
 impl Default for Options {
     fn default() -> Options {
         Options {
             object_bytes: 8 << 20,
+            compression: Compression::None,
             in_flight: 64,
             attempt_timeout: Duration::from_secs(15),
             deadline: Duration::from_secs(120),
             hedge: true,
-            costs: DeviceCosts {
-                request: Duration::from_millis(20),
-                mebibyte: Duration::from_millis(1),
-                useful_depth: 64,
-            },
+            costs: None,
             over_read_percent: 5,
             lease: Duration::from_secs(60),
             grace: Duration::ZERO,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::manifest::{Cut, FileEntry, Manifest, ObjectEntry, Obsolete};
-use crate::format::object::{IndexRun, ObjectId};
+use crate::format::object::{Index, ObjectId};
 use crate::map::{FileMap, Place};
 use crate::{FileId, PageId};
 
@@ -41,9 +41,11 @@ pub(crate) struct FileState {
     pub(crate) map: FileMap,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Object {
     pub(crate) entry: ObjectEntry,
+    /// Where its slots end, unless all are of one size.
+    pub(crate) ends: Option<Arc<[u32]>>,
     /// Pages of it that are not overwritten, cut or removed.
     pub(crate) live: u32,
 }
@@ -67,11 +69,7 @@ impl Snapshot {
 
     /// What `manifest`, a later one, makes of this; `new` are its objects that are not in this one, with their indexes,
     /// oldest first. Objects of which no page is left are obsolete from the version after it.
-    pub(crate) fn advance(
-        &mut self,
-        manifest: &Manifest,
-        new: &[(ObjectEntry, Arc<Vec<IndexRun>>)],
-    ) {
+    pub(crate) fn advance(&mut self, manifest: &Manifest, new: &[(ObjectEntry, Arc<Index>)]) {
         let gone: Vec<FileId> = self.files.keys().copied().collect();
         let stays = |id: &FileId| manifest.files.iter().any(|it| it.id == *id);
         for id in gone.into_iter().filter(|id| !stays(id)) {
@@ -89,8 +87,8 @@ impl Snapshot {
             }
         }
         self.names = self.files.iter().map(|(id, it)| (Arc::clone(&it.name), *id)).collect();
-        for (entry, runs) in new {
-            self.add(*entry, runs);
+        for (entry, index) in new {
+            self.add(*entry, index);
         }
         // An object that is not named any more has no page left: what hid them may have been forgotten with it.
         let named = |it: u64| manifest.objects.binary_search_by_key(&it, |it| it.id.number).is_ok();
@@ -210,19 +208,19 @@ impl Snapshot {
     }
 
     /// The pages of a new object, the newest of all, are where the file's pages are from now on.
-    pub(crate) fn add_newest(&mut self, entry: ObjectEntry, runs: &[IndexRun]) {
-        self.add(entry, runs);
+    pub(crate) fn add_newest(&mut self, entry: ObjectEntry, index: &Index) {
+        self.add(entry, index);
         self.next_object = self.next_object.max(entry.id.number + 1);
         self.changes += 1;
         self.retire();
     }
 
-    fn add(&mut self, entry: ObjectEntry, runs: &[IndexRun]) {
+    fn add(&mut self, entry: ObjectEntry, index: &Index) {
         let number = entry.id.number;
-        self.objects.insert(number, Object { entry, live: 0 });
+        self.objects.insert(number, Object { entry, ends: index.ends.clone(), live: 0 });
         let Snapshot { files, objects, .. } = self;
         let mut slot = 0;
-        for run in runs {
+        for run in &index.runs {
             // The pages of a file that is gone are dead.
             if let Some(file) = files.get_mut(&run.file) {
                 let cuts = file.cuts.iter().filter(|cut| cut.before > number);
@@ -261,10 +259,9 @@ impl Snapshot {
         });
     }
 
-    /// Bytes of pages that are live, with what each slot has beside its page.
+    /// Bytes of pages that are live, as they are in their objects.
     pub(crate) fn live_bytes(&self) -> u64 {
-        let slot = crate::format::object::slot_bytes(self.page_bytes);
-        self.objects.values().map(|it| u64::from(it.live) * slot).sum()
+        self.objects.values().map(|it| it.entry.bytes_of(it.live)).sum()
     }
 
     /// Bytes of objects, obsolete ones included.
@@ -291,18 +288,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::format::object::{Compression, IndexRun};
 
     fn entry(number: u64, runs: &[IndexRun]) -> ObjectEntry {
         let slots = runs.iter().map(|run| run.count).sum();
         let id = ObjectId { epoch: 1, number };
-        ObjectEntry { id, bytes: 100, slots, runs: runs.len() as u32 }
+        let compression = Compression::None;
+        ObjectEntry { id, bytes: 100, slots, runs: runs.len() as u32, compression }
     }
 
-    fn follow(
-        reader: &mut Snapshot,
-        manifest: &Manifest,
-        indexes: &BTreeMap<u64, Arc<Vec<IndexRun>>>,
-    ) {
+    fn follow(reader: &mut Snapshot, manifest: &Manifest, indexes: &BTreeMap<u64, Arc<Index>>) {
         let new = manifest.objects.iter().filter(|it| !reader.objects.contains_key(&it.id.number));
         let new: Vec<_> = new.map(|it| (*it, Arc::clone(&indexes[&it.id.number]))).collect();
         reader.advance(manifest, &new);
@@ -334,8 +329,9 @@ mod tests {
                         now.set_len(id, now.file(id).unwrap().bytes.max(bytes)).unwrap();
                         let runs = vec![IndexRun { file: id, first, count }];
                         let number = now.next_object;
-                        now.add_newest(entry(number, &runs), &runs);
-                        indexes.insert(number, Arc::new(runs));
+                        let (entry, index) = (entry(number, &runs), Index { runs, ends: None });
+                        now.add_newest(entry, &index);
+                        indexes.insert(number, Arc::new(index));
                     }
                 }
             }

@@ -77,6 +77,11 @@ const LONG: &[Step] = &[
     Step { name: "lab", what: "all of the lab, io_uring blocked and as a user", run: again::lab },
     Step { name: "enosys", what: "io and pool, io_uring unknown", run: again::enosys },
     Step { name: "disks", what: "io and pool on each other filesystem", run: disks::run },
+    Step {
+        name: "object",
+        what: "10,000 crashes over object stores, 1,000 fights, 100 kills",
+        run: steps::object,
+    },
     Step { name: "kills", what: "a writer killed two hundred times", run: steps::kills },
     Step { name: "soak", what: "everything at once for a minute", run: steps::soak },
     Step { name: "cuts", what: "a hundred thousand power cuts", run: steps::cuts },

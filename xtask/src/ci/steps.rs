@@ -144,6 +144,15 @@ pub(super) fn kills(run: &mut Run) -> Result<()> {
     run.tests(&["--workspace", "--test", "kill"], None, &[("FOREBAY_KILL_ROUNDS", "200")])
 }
 
+/// As many crashes, fights and kills as the object stores' issue asks for.
+pub(super) fn object(run: &mut Run) -> Result<()> {
+    let of = |test| ["--workspace", "--test", test];
+    let runs = |count| [("FOREBAY_OBJECT_RUNS", count)];
+    run.tests(&of("object"), Some("recovery_finds"), &runs("10000"))?;
+    run.tests(&of("object"), Some("two_writers_that_fight"), &runs("1000"))?;
+    run.tests(&of("server"), Some("killed_process"), &[("FOREBAY_OBJECT_KILLS", "100")])
+}
+
 pub(super) fn soak(run: &mut Run) -> Result<()> {
     let selected = ["--release", "-p", "forebay", "--test", "pool"];
     run.tests(&selected, Some("soak"), &[("FOREBAY_SOAK_SECONDS", "60")])

@@ -4,11 +4,12 @@
 //! when it is first used, and again after it was closed. Files that are only mapped, or read by io_uring, are looked
 //! for among what the tree has open and mapped.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use foldhash::HashMap;
 use rustix::fs::{major, minor};
 
 use super::event::FileKey;

@@ -10,6 +10,7 @@ mod device;
 mod emulate;
 mod explain;
 mod ground;
+mod object;
 mod on;
 mod page;
 mod readahead;

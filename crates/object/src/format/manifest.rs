@@ -1,13 +1,13 @@
 //! The manifest: which objects and files there are, and who may replace it.
 //!
 //! It names objects, not pages. A page is in the newest object whose index names it, unless a cut of its file
-//! hides it; so a commit's manifest has 28 bytes for each object, not some for each page.
+//! hides it; so a commit's manifest has 30 bytes for each object, not some for each page.
 //!
 //! Invariants:  [MAN-1] objects ascend by number, and each number is below `next_object`
 
 use super::{Broken, Input, VERSION};
 use crate::FileId;
-use crate::format::object::ObjectId;
+use crate::format::object::{Compression, ObjectId};
 
 const MAGIC: [u8; 8] = *b"FOREBAYM";
 
@@ -53,6 +53,15 @@ pub(crate) struct ObjectEntry {
     pub(crate) bytes: u64,
     pub(crate) slots: u32,
     pub(crate) runs: u32,
+    pub(crate) compression: Compression,
+}
+
+impl ObjectEntry {
+    /// Bytes of `live` of its pages, as they are in it.
+    pub(crate) fn bytes_of(&self, live: u32) -> u64 {
+        // Below 2 to the 62: an object is at most some GiB.
+        self.bytes * u64::from(live) / u64::from(self.slots.max(1))
+    }
 }
 
 /// An object that this manifest does not need, to be deleted.
@@ -66,7 +75,7 @@ pub(crate) struct Obsolete {
 
 impl Manifest {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(96 + 28 * (self.objects.len() + self.obsolete.len()));
+        let mut out = Vec::with_capacity(96 + 30 * (self.objects.len() + self.obsolete.len()));
         let count = |len: usize| (len as u32).to_le_bytes();
         out.extend(MAGIC);
         out.extend(VERSION.to_le_bytes());
@@ -96,6 +105,7 @@ impl Manifest {
             out.extend(object.bytes.to_le_bytes());
             out.extend(object.slots.to_le_bytes());
             out.extend(object.runs.to_le_bytes());
+            out.extend(object.compression.code().to_le_bytes());
         }
         out.extend(count(self.obsolete.len()));
         for it in &self.obsolete {
@@ -131,7 +141,7 @@ impl Manifest {
         let next_object = input.u64()?;
         let files = (0..input.count(20)?).map(|_| file(&mut input)).collect::<Result<_, _>>()?;
         let objects: Vec<ObjectEntry> =
-            (0..input.count(28)?).map(|_| object(&mut input)).collect::<Result<_, _>>()?;
+            (0..input.count(30)?).map(|_| object(&mut input)).collect::<Result<_, _>>()?;
         let obsolete =
             (0..input.count(28)?).map(|_| obsolete(&mut input)).collect::<Result<_, _>>()?;
         if !input.0.is_empty() {
@@ -176,6 +186,8 @@ fn object(input: &mut Input<'_>) -> Result<ObjectEntry, Broken> {
         bytes: input.u64()?,
         slots: input.u32()?,
         runs: input.u32()?,
+        compression: Compression::of_code(input.u16()?)
+            .ok_or_else(|| Broken::new("an object is compressed in an unknown way"))?,
     };
     Ok(entry)
 }
@@ -207,7 +219,13 @@ mod tests {
                 cuts: vec![Cut { before: 2, blocks: 7 }],
             }],
             objects: (0..objects)
-                .map(|at| ObjectEntry { id: id(at + 3), bytes: 8 << 20, slots: 1000, runs: 9 })
+                .map(|at| ObjectEntry {
+                    id: id(at + 3),
+                    bytes: 8 << 20,
+                    slots: 1000,
+                    runs: 9,
+                    compression: Compression::Lz4,
+                })
                 .collect(),
             obsolete: vec![Obsolete { id: id(1), bytes: 77, since: 8 }],
         }
@@ -238,11 +256,11 @@ mod tests {
     #[test]
     fn a_later_format_says_so() {
         let mut bytes = manifest(1).encode();
-        bytes[8] = 2;
+        bytes[8] = 3;
         let at = bytes.len() - 4;
         let sum = crc32c::crc32c(&bytes[..at]).to_le_bytes();
         bytes[at..].copy_from_slice(&sum);
-        assert_eq!(Manifest::decode(&bytes), Err(Broken::Version(2)));
+        assert_eq!(Manifest::decode(&bytes), Err(Broken::Version(3)));
     }
 
     proptest! {

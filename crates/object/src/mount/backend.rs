@@ -68,7 +68,7 @@ impl Inner {
 
     fn sync(self: &Arc<Self>, mut transfer: Transfer) {
         let inner = Arc::clone(self);
-        self.shared.writer.runtime.spawn_blocking(move || {
+        self.shared.view().runtime.spawn_blocking(move || {
             // It comes back as a change of its file, after that one's own latch was looked at.
             let result = attempt(&mut transfer);
             inner.finished(transfer, result);
@@ -77,6 +77,7 @@ impl Inner {
 
     fn write(&self, local: &LocalFile, transfer: &mut Transfer) -> Result<u64, OsError> {
         let shared = &self.shared;
+        let writer = shared.writer()?;
         let page = shared.locals.page_bytes;
         let range = transfer.position()..transfer.position() + transfer.remaining();
         // Pages that are written in part have to be here.
@@ -86,7 +87,7 @@ impl Inner {
             }
         }
         if shared.locals.is_full() {
-            shared.make_room().map_err(|error| {
+            shared.make_room(writer).map_err(|error| {
                 shared.failed(&error);
                 OsError::ENOSPC
             })?;
@@ -103,7 +104,7 @@ impl Inner {
             (moved, shared.locals.written(local, &written))
         };
         if let Some(bytes) = grown {
-            shared.writer.grow(local.id, bytes).map_err(|error| shared.failed(&error))?;
+            writer.grow(local.id, bytes).map_err(|error| shared.failed(&error))?;
         }
         Ok(moved)
     }
@@ -114,7 +115,7 @@ impl Inner {
         let range = transfer.position()..transfer.position() + transfer.remaining();
         let end = range.end.min(local.bytes());
         let _io = local.io.read().unwrap_or_else(PoisonError::into_inner);
-        let view = self.shared.writer.view();
+        let view = self.shared.view();
         let is_here = |block: u64| {
             let page = crate::PageId { file: local.id, block: block as u32 };
             // What was never written is a hole here, too.

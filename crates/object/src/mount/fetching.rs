@@ -9,7 +9,7 @@ use forebay_io::backend::Transfer;
 
 use super::backend::Inner;
 use crate::error::Error;
-use crate::fetch::{Fetch, carry_out, plan};
+use crate::fetch::{Fetch, carry_out, limits, plan};
 use crate::view::View;
 use crate::{FileId, PageId};
 
@@ -67,12 +67,12 @@ impl Fetching {
         if self.reads.is_empty() {
             return;
         }
-        let view = self.inner.shared.writer.view();
+        let view = self.inner.shared.view();
         let (wanted, owners): (Vec<PageId>, Vec<_>) = self.wanted.into_iter().unzip();
         let runtime = view.runtime.clone();
         // All are there already if they were brought in since they were looked for.
         let reads = Mutex::new(self.reads.into_iter().map(Some).collect());
-        let plan = plan(&view.snapshot, &wanted, &view.client.options);
+        let plan = plan(&view.snapshot, &wanted, limits(&view.client, view.page_bytes()));
         let under_way = Arc::new(UnderWay { inner: self.inner, view, wanted, owners, reads });
         let fetches = match plan {
             Ok(fetches) => fetches,

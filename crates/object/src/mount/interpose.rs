@@ -18,20 +18,24 @@ impl Interpose for Shared {
         change: &Change<'_>,
         make: &mut dyn FnMut() -> Result<(), OsError>,
     ) -> Result<(), OsError> {
+        // Before anything is made here; of what a reader has nothing is to be synced.
+        if !matches!(change, Change::Sync { .. } | Change::SyncDirectory { .. }) {
+            self.writer()?;
+        }
         match change {
             Change::Create { path } => self.create(path, make),
             Change::Remove { path } => {
                 let file = self.known(path)?;
                 make()?;
                 self.locals.remove(file);
-                self.told(self.writer.remove_file(file))
+                self.told(self.writer()?.remove_file(file))
             }
             Change::Rename { from, to } => {
                 let (file, name) = (self.known(from)?, self.name(to)?);
-                let replaced = self.writer.view().file(name).filter(|it| *it != file);
+                let replaced = self.view().file(name).filter(|it| *it != file);
                 make()?;
                 replaced.into_iter().for_each(|it| self.locals.remove(it));
-                self.told(self.writer.rename_file(file, name))
+                self.told(self.writer()?.rename_file(file, name))
             }
             Change::SetLen { file, len } => self.resize(file, *len, make),
             // Space in the store cannot be reserved, and here it would be needed twice.
@@ -58,7 +62,7 @@ impl Shared {
     }
 
     fn known(&self, path: &Path) -> Result<FileId, OsError> {
-        self.writer.view().file(self.name(path)?).ok_or(ENOENT)
+        self.view().file(self.name(path)?).ok_or(ENOENT)
     }
 
     fn create(
@@ -71,7 +75,7 @@ impl Shared {
         // A second open, for the mount; the first is the caller's.
         let opened = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
         let bytes = opened.metadata()?.len();
-        let file = self.told(self.writer.create_file(name))?;
+        let file = self.told(self.writer()?.create_file(name))?;
         Ok(self.locals.add(file, opened, bytes)?)
     }
 
@@ -97,7 +101,7 @@ impl Shared {
             if local.is_removed() {
                 return Ok(());
             }
-            self.told(self.writer.set_len(local.id, len))?;
+            self.told(self.writer()?.set_len(local.id, len))?;
         }
         if shorter && !len.is_multiple_of(page) && local.has(len / page) {
             self.locals.written(&local, &(len - 1..len));
@@ -111,7 +115,7 @@ impl Shared {
             return Ok(());
         }
         let page = crate::PageId { file: local.id, block: block as u32 };
-        let view = self.writer.view();
+        let view = self.view();
         let mut fetched = Ok(());
         view.read_pages(&[page], &mut |_, bytes| {
             fetched = self.locals.bring_in(local, block, bytes);

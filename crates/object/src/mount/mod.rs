@@ -39,16 +39,28 @@ use std::thread::{self, JoinHandle};
 use forebay_io::backend::{Backend, Sink};
 use forebay_io::{Interpose, Io, OsError, Volume};
 use forebay_lookahead::DeviceCosts;
+use tokio::runtime::RuntimeFlavor;
 
 use crate::error::{Error, Result};
 use crate::mount::backend::ObjectBackend;
 use crate::mount::local::Locals;
+use crate::reader::Reader;
+use crate::view::View;
 use crate::writer::Writer;
+
+const EROFS: OsError = OsError::from_raw(30);
 
 /// The directory of the files, within that of the mount.
 const FILES: &str = "files";
 /// The file that says whose directory it is, and is locked while it is in use.
 const LOCK: &str = "forebay-object.lock";
+
+/// By what a tablespace is mounted.
+enum Source {
+    Writer(Writer),
+    /// At the version that it was at then, which the view holds.
+    Reader(Reader, View),
+}
 
 /// A tablespace, mounted below a pool. Dropping it ends maintenance; its queues and its volume can be used further, and what was not
 /// synced stays where it is.
@@ -58,7 +70,7 @@ pub struct Mount {
 }
 
 pub(crate) struct Shared {
-    pub(crate) writer: Writer,
+    source: Source,
     /// Where the files are; real and absolute.
     root: PathBuf,
     locals: Locals,
@@ -76,7 +88,8 @@ impl Mount {
     /// dirty.
     ///
     /// # Errors
-    /// [`Error::Local`] when the directory cannot be used: it is in use, is not a mount's, or the disk fails.
+    /// [`Error::Local`] when the directory cannot be used: it is in use, is not a mount's, or the disk fails;
+    /// [`Error::Unreachable`], [`Error::Refused`] by the store; [`Error::Setting`] for too few local bytes, and for a runtime whose tasks run only while somebody waits in it.
     pub fn new(writer: Writer, directory: &Path, local_bytes: u64) -> Result<Mount> {
         let page_bytes = u64::from(writer.view().page_bytes());
         if local_bytes < 64 * page_bytes {
@@ -86,9 +99,33 @@ impl Mount {
                 expected: "it should have room for at least 64 pages",
             });
         }
+        Mount::of(Source::Writer(writer), directory, local_bytes / page_bytes)
+    }
+
+    /// Mounts the tablespace of `reader` at the version that it is at, which stays until the mount is dropped: a later one
+    /// is another mount. Writes, and changes of names and sizes, fail with EROFS.
+    ///
+    /// # Errors
+    /// As [`Mount::new`].
+    pub fn read_only(reader: Reader, directory: &Path) -> Result<Mount> {
+        let view = reader.view();
+        Mount::of(Source::Reader(reader, view), directory, 0)
+    }
+
+    fn of(source: Source, directory: &Path, pages: u64) -> Result<Mount> {
+        let view = source.view();
+        // Fetches are tasks that nobody waits for in the runtime: in a current-thread one they would never run.
+        if view.runtime.handle().runtime_flavor() == RuntimeFlavor::CurrentThread {
+            return Err(Error::Setting {
+                setting: "the runtime",
+                value: "one of the current thread".to_owned(),
+                expected: "it should have threads of its own below a mount",
+            });
+        }
         let (lock, root) = prepare(directory)?;
-        let locals = Locals::new(page_bytes, local_bytes / page_bytes);
-        for info in writer.view().files() {
+        view.runtime.block_on(view.client.know_costs())?;
+        let locals = Locals::new(u64::from(view.page_bytes()), pages);
+        for info in view.files() {
             let path = root.join(&info.name);
             let made = (|| {
                 fs::create_dir_all(path.parent().unwrap_or(&root))?;
@@ -100,7 +137,7 @@ impl Mount {
         }
         let (wake, woken) = channel();
         let shared = Arc::new(Shared {
-            writer,
+            source,
             root,
             locals,
             committing: Mutex::default(),
@@ -108,6 +145,9 @@ impl Mount {
             wake: Mutex::new(Some(wake)),
             _lock: lock,
         });
+        if let Source::Reader(..) = &shared.source {
+            return Ok(Mount { shared, maintenance: None });
+        }
         let weak = Arc::downgrade(&shared);
         let maintain = move || {
             while woken.recv().is_ok() {
@@ -147,16 +187,17 @@ impl Mount {
         Box::new(ObjectBackend::new(Arc::clone(&self.shared), capacity, sink))
     }
 
-    /// What a request and a byte take, for the look-ahead of the tablespace.
+    /// What a request and a byte take, as it was set or measured, for the look-ahead of the tablespace.
     #[must_use]
     pub fn costs(&self) -> DeviceCosts {
-        self.shared.writer.client.options.costs
+        self.shared.view().client.costs()
     }
 
-    /// The writer below. Pages that are staged past the mount are not seen by those who have them in their files.
+    /// The writer below, unless it is mounted by a reader. Pages that are staged past the mount are not seen by those who
+    /// have them in their files.
     #[must_use]
-    pub fn writer(&self) -> &Writer {
-        &self.shared.writer
+    pub fn writer(&self) -> Option<&Writer> {
+        self.shared.writer().ok()
     }
 
     /// The newest error of the store, which requests could only tell as EIO.
@@ -172,7 +213,19 @@ impl Mount {
     pub fn close(mut self) -> Result<()> {
         self.shared.commit()?;
         self.stop();
-        self.shared.writer.release()
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        match &shared.source {
+            Source::Writer(writer) => writer.release(),
+            Source::Reader(..) => match Arc::into_inner(shared).map(|it| it.source) {
+                Some(Source::Reader(reader, view)) => {
+                    drop(view);
+                    reader.close()
+                }
+                // A queue that is still there has it; then the lease expires.
+                _ => Ok(()),
+            },
+        }
     }
 
     fn stop(&mut self) {
@@ -192,20 +245,45 @@ impl Drop for Mount {
 
 fn maintain(shared: &Weak<Shared>) {
     if let Some(shared) = shared.upgrade()
-        && let Err(error) = shared.writer.maintain()
+        && let Ok(writer) = shared.writer()
+        && let Err(error) = writer.maintain()
     {
         tracing::warn!(%error, "maintenance of a tablespace failed; it is tried again after the next commit");
         shared.note(&error);
     }
 }
 
+impl Source {
+    fn view(&self) -> View {
+        match self {
+            Source::Writer(writer) => writer.view(),
+            Source::Reader(_, view) => view.clone(),
+        }
+    }
+}
+
 impl Shared {
+    /// The pages as they are now.
+    fn view(&self) -> View {
+        self.source.view()
+    }
+
+    /// Whoever may change something.
+    fn writer(&self) -> Result<&Writer, OsError> {
+        match &self.source {
+            Source::Writer(writer) => Ok(writer),
+            Source::Reader(..) => Err(EROFS),
+        }
+    }
+
     /// Puts all dirty pages into objects and publishes everything.
     pub(crate) fn commit(&self) -> Result<()> {
+        // Of a reader there is nothing to commit.
+        let Ok(writer) = self.writer() else { return Ok(()) };
         let _alone = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.stage()?;
-        let before = self.writer.version();
-        let after = self.writer.publish()?;
+        self.stage(writer)?;
+        let before = writer.version();
+        let after = writer.publish()?;
         self.locals.shrink();
         if after != before
             && let Some(wake) = &*self.wake.lock().unwrap_or_else(PoisonError::into_inner)
@@ -217,21 +295,21 @@ impl Shared {
     }
 
     /// Puts dirty pages into objects until the buffer has room.
-    fn make_room(&self) -> Result<()> {
+    fn make_room(&self, writer: &Writer) -> Result<()> {
         let _alone = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.locals.is_full() {
-            self.stage()?;
+            self.stage(writer)?;
             self.locals.shrink();
         }
         Ok(())
     }
 
-    fn stage(&self) -> Result<()> {
+    fn stage(&self, writer: &Writer) -> Result<()> {
         let dirty = self.locals.dirty();
         if dirty.is_empty() {
             return Ok(());
         }
-        let staged = self.writer.stage(&dirty, &mut |page, bytes| self.locals.take(page, bytes));
+        let staged = writer.stage(&dirty, &mut |page, bytes| self.locals.take(page, bytes));
         if staged.is_err() {
             // Taken or not: what is not in an object for sure is dirty.
             self.locals.mark_dirty(&dirty);
@@ -294,7 +372,7 @@ fn local_error(path: &Path, error: &io::Error) -> Error {
 impl fmt::Debug for Shared {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Mount")
-            .field("writer", &self.writer)
+            .field("tablespace", &self.view().client)
             .field("root", &self.root)
             .finish_non_exhaustive()
     }

@@ -16,11 +16,8 @@ use super::{State, Writer};
 use crate::PageId;
 use crate::error::{Error, Result};
 use crate::fetch::{data_path, get_verified};
-use crate::format::Broken;
 use crate::format::manifest::ObjectEntry;
-use crate::format::object::{
-    Builder, Built, FOOTER_BYTES, ObjectId, RUN_BYTES, decode_tail, slot_bytes, slots_max, verify,
-};
+use crate::format::object::{Builder, Built, ObjectId, decode_tail, span, tail_bytes, verify};
 use crate::leases::oldest_needed;
 use crate::merge::{Candidate, Limits, choose};
 use crate::snapshot::Snapshot;
@@ -135,18 +132,11 @@ impl Writer {
     /// One step of merging; tells how many objects were merged.
     async fn merge(&self, state: &mut State) -> Result<usize> {
         let snapshot = self.snapshot();
-        let limits = Limits {
-            page_bytes: snapshot.page_bytes,
-            object_bytes: self.client.options.object_bytes,
-            slots_max: slots_max(self.client.options.object_bytes, snapshot.page_bytes),
-            credit: state.credit,
-        };
-        let candidate = |(number, object): (&u64, &crate::snapshot::Object)| Candidate {
-            number: *number,
-            bytes: object.entry.bytes,
-            live: object.live,
-        };
-        let candidates: Vec<Candidate> = snapshot.objects.iter().map(candidate).collect();
+        let limits =
+            Limits { object_bytes: self.client.options.object_bytes, credit: state.credit };
+        let objects = snapshot.objects.values();
+        let candidates: Vec<Candidate> =
+            objects.map(|it| Candidate { entry: it.entry, live: it.live }).collect();
         let groups = choose(&candidates, limits);
         let mut merged = 0;
         for group in groups {
@@ -159,7 +149,7 @@ impl Writer {
             count(&self.client.counters.bytes_merged, cost);
             state.credit = state.credit.saturating_sub(cost);
             self.change(|now| {
-                made.iter().for_each(|(entry, runs)| now.add_newest(*entry, runs));
+                made.iter().for_each(|(entry, index)| now.add_newest(*entry, index));
             });
             merged += victims.len();
         }
@@ -172,7 +162,9 @@ impl Writer {
             victims.iter().map(|victim| self.live_pages(snapshot, *victim)).collect();
         let pages: Vec<BTreeMap<PageId, Bytes>> = reads.try_collect().await?;
         let pages: BTreeMap<PageId, Bytes> = pages.into_iter().flatten().collect();
-        let mut builder = Builder::new(self.new_object(), snapshot.page_bytes, pages.len());
+        let compression = self.client.options.compression;
+        let id = self.new_object();
+        let mut builder = Builder::new(id, snapshot.page_bytes, pages.len(), compression);
         for (page, from) in &pages {
             builder.push(*page, |bytes| {
                 bytes.copy_from_slice(from);
@@ -188,22 +180,20 @@ impl Writer {
         victim: ObjectEntry,
     ) -> Result<BTreeMap<PageId, Bytes>> {
         let path = data_path(&self.client, victim.id);
-        let slot = slot_bytes(snapshot.page_bytes) as usize;
         let live = |bytes: &Bytes| {
-            let tail = bytes.len().saturating_sub(victim.runs as usize * RUN_BYTES + FOOTER_BYTES);
-            let runs = decode_tail(victim.id, snapshot.page_bytes, victim.slots, &bytes[tail..])?;
+            let tail = tail_bytes(victim.slots, victim.runs, victim.compression) as usize;
+            let tail = &bytes[bytes.len().saturating_sub(tail)..];
+            let index = decode_tail(victim.id, snapshot.page_bytes, victim.slots, tail)?;
             let mut live = BTreeMap::new();
-            let mut slots = bytes.chunks_exact(slot).enumerate();
-            for run in &runs {
-                for block in run.first..run.first + run.count {
-                    let page = PageId { file: run.file, block };
-                    let (at, own) =
-                        slots.next().ok_or(Broken::Damaged("it has too few slots".to_owned()))?;
-                    let here = Some((victim.id, at as u32));
-                    // A file that is gone has no pages.
-                    if snapshot.locate(page).is_ok_and(|it| it == here) {
-                        live.insert(page, bytes.slice_ref(verify(victim.id, page, own)?));
-                    }
+            let blocks = index.runs.iter().flat_map(|run| {
+                (run.first..run.first + run.count).map(|block| PageId { file: run.file, block })
+            });
+            for (at, page) in (0..).zip(blocks) {
+                // A file that is gone has no pages.
+                if snapshot.locate(page).is_ok_and(|it| it == Some((victim.id, at))) {
+                    let slot = span(index.ends.as_deref(), snapshot.page_bytes, at, 1);
+                    let slot = bytes.slice(slot.start as usize..slot.end as usize);
+                    live.insert(page, verify(victim.id, page, snapshot.page_bytes, &slot)?);
                 }
             }
             Ok(live)

@@ -29,8 +29,8 @@ use crate::client::{Client, Swap};
 use crate::error::{Error, Result};
 use crate::fetch::data_path;
 use crate::format::manifest::ObjectEntry;
-use crate::format::object::{Builder, Built, IndexRun, ObjectId, slots_max};
-use crate::options::check_page_bytes;
+use crate::format::object::{Builder, Built, Index, ObjectId, slots_max};
+use crate::options::{Options, check_page_bytes};
 use crate::runtime::Executor;
 use crate::snapshot::Snapshot;
 use crate::stats::count;
@@ -63,7 +63,7 @@ pub struct Writer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Space {
-    /// Bytes of pages that are live, with 16 for each.
+    /// Bytes of pages that are live, as they are in the store.
     pub live_bytes: u64,
     /// Bytes of objects, those included that wait for being deleted.
     pub stored_bytes: u64,
@@ -291,21 +291,29 @@ impl Writer {
     ) -> Result<()> {
         self.check()?;
         let page_bytes = self.snapshot().page_bytes;
-        let slots = slots_max(self.client.options.object_bytes, page_bytes) as usize;
-        let chunks = pages.chunks(slots).map(|chunk| {
-            let id = self.new_object();
-            let mut builder = Builder::new(id, page_bytes, chunk.len());
-            for page in chunk {
-                builder.push(*page, |bytes| fill(*page, bytes))?;
+        let Options { object_bytes, compression, .. } = self.client.options;
+        let most = slots_max(object_bytes, page_bytes) as usize;
+        let mut left = pages;
+        let objects = std::iter::from_fn(|| {
+            let slots = left.len().min(most);
+            let mut builder = (slots > 0)
+                .then(|| Builder::new(self.new_object(), page_bytes, slots, compression))?;
+            while let [page, rest @ ..] = left
+                && builder.has_room(object_bytes)
+            {
+                left = rest;
+                if let Err(error) = builder.push(*page, |bytes| fill(*page, bytes)) {
+                    return Some(Err(error));
+                }
             }
-            Ok(builder.finish())
+            Some(Ok(builder.finish()))
         });
-        let done = self.put_objects(state, chunks).await?;
+        let done = self.put_objects(state, objects).await?;
         let dirty: u64 = done.iter().map(|(entry, _)| entry.bytes).sum();
         count(&self.client.counters.bytes_dirty, dirty);
         state.credit = state.credit.saturating_add(2 * dirty);
         self.change(|snapshot| {
-            done.iter().for_each(|(entry, runs)| snapshot.add_newest(*entry, runs));
+            done.iter().for_each(|(entry, index)| snapshot.add_newest(*entry, index));
         });
         Ok(())
     }
@@ -324,21 +332,20 @@ impl Writer {
         &self,
         state: &mut State,
         objects: impl Iterator<Item = Result<Built>>,
-    ) -> Result<Vec<(ObjectEntry, Vec<IndexRun>)>> {
+    ) -> Result<Vec<(ObjectEntry, Index)>> {
         let mut done = Vec::new();
         let mut under_way = FuturesUnordered::new();
         let mut failed = None;
         for object in objects {
-            let Built { id, bytes, runs, slots } = match object {
+            let Built { id, bytes, index, slots, compression } = match object {
                 Ok(built) => built,
                 Err(error) => {
                     failed = Some(error);
                     break;
                 }
             };
-            let entry =
-                ObjectEntry { id, bytes: bytes.len() as u64, slots, runs: runs.len() as u32 };
-            done.push((entry, runs));
+            let (len, runs) = (bytes.len() as u64, index.runs.len() as u32);
+            done.push((ObjectEntry { id, bytes: len, slots, runs, compression }, index));
             under_way
                 .push(async move { self.client.put(&data_path(&self.client, id), bytes).await });
             if under_way.len() == PUTS_IN_FLIGHT

@@ -6,8 +6,10 @@
 #[path = "../../../pool/tests/pool/disk.rs"]
 #[allow(dead_code, reason = "the pool's own tests use all of it")]
 mod disk;
+mod faulty;
 #[path = "../../../pool/tests/pool/model.rs"]
 mod model;
+mod mounting;
 mod mounts;
 mod place;
 #[path = "../../../pool/tests/pool/site.rs"]

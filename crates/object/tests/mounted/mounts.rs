@@ -1,21 +1,18 @@
-//! What is durable when, and what is kept here.
+//! What is durable when, and what is kept here. Over a store in memory, and over a real server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use forebay::{BufferPool, FileOptions, Tablespace};
 use forebay_io::{Arena, File, OpenOptions, Request};
 use forebay_object::object_store::memory::InMemory;
 use forebay_object::{Bucket, Error, Mount, Options, Takeover};
-use tokio::runtime::{Builder, Runtime};
 
-use crate::place::mount;
-use crate::site::{PAGE, Site, create, number_in, read, try_write, write};
-use crate::store::{Faults, Handle, World};
+use crate::mounting::mount;
+use crate::place::store;
+use crate::site::{PAGE, Site, create, number_in, read, write};
 
-fn pool(mount: &Mount, frames: u64) -> BufferPool {
+pub(crate) fn pool(mount: &Mount, frames: u64) -> BufferPool {
     let main = Tablespace::new("main", mount.directory());
     let main = main.io(mount.io(64).unwrap()).volume(mount.volume()).costs(mount.costs());
     Site::bare(frames).tablespace(main).build().unwrap()
@@ -24,7 +21,7 @@ fn pool(mount: &Mount, frames: u64) -> BufferPool {
 #[test]
 fn what_was_synced_is_there_after_a_crash_and_what_was_not_is_not() {
     let site = Site::new();
-    let store = Arc::new(InMemory::new());
+    let Some(store) = store() else { return };
     let (first, _) = mount(Arc::clone(&store), &site.path("main"), 64);
     let before = pool(&first, 16);
     let file = before.open_file("one", &create()).unwrap();
@@ -53,161 +50,11 @@ fn what_was_synced_is_there_after_a_crash_and_what_was_not_is_not() {
     assert_eq!(number_in(&page), 107);
 }
 
-#[test]
-fn a_pool_and_a_buffer_smaller_than_the_data_lose_nothing() {
-    let site = Site::new();
-    let store = Arc::new(InMemory::new());
-    let (first, bucket) = mount(Arc::clone(&store), &site.path("main"), 64);
-    let before = pool(&first, 16);
-    let file = before.open_file("one", &create()).unwrap();
-    file.extend(1000).unwrap();
-    for round in 0..3 {
-        for block in (0..1000).rev() {
-            write(&file, block, round * 1000 + u64::from(block));
-        }
-        assert!((0..1000).all(|block| read(&file, block) == round * 1000 + u64::from(block)));
-    }
-    // More than the buffer holds is in objects by now, and no manifest names them.
-    let reader = bucket.reader().unwrap().view();
-    let mut page = vec![1; PAGE];
-    reader.read(reader.file("one").unwrap(), 3, &mut page).unwrap();
-    assert_eq!(number_in(&page), 0, "nothing was synced since the file was made");
-    assert!(first.writer().space().live_bytes > 900 * PAGE as u64);
-    file.sync().unwrap();
-    before.close().unwrap();
-    first.close().unwrap();
-    let (second, elsewhere) = mount(store, &site.path("main"), 64);
-    let after = pool(&second, 512);
-    let found = after.open_file("one", &FileOptions::new()).unwrap();
-    let before = elsewhere.stats();
-    for page in found.scan(0..1000) {
-        let page = page.unwrap();
-        assert_eq!(number_in(&page), 2000 + u64::from(page.block()));
-    }
-    let (gets, pages) = (elsewhere.stats().gets - before.gets, elsewhere.stats().pages_read);
-    assert!(gets * 2 <= 1000, "a scan reads neighbours together: {gets} requests, {pages} pages");
-}
-
-/// A buffer that is full of dirty pages, and a store that does not take them: the write says so, and the pages stay.
-#[test]
-fn a_full_buffer_over_a_store_that_is_gone_refuses_writes_and_keeps_what_it_has() {
-    let site = Site::new();
-    let (bucket, handle, _runtime) = faulty(Duration::from_millis(100));
-    bucket.create(PAGE as u32).unwrap();
-    let writer = bucket.writer(Takeover::Refuse).unwrap();
-    let mount = Mount::new(writer, &site.path("main"), 64 * PAGE as u64).unwrap();
-    let pool = pool(&mount, 16);
-    let file = pool.open_file("one", &create()).unwrap();
-    file.extend(200).unwrap();
-    handle.set_faults(Faults { unavailable: 1000, ..Faults::default() });
-    let mut written = 0;
-    let refused = loop {
-        match try_write(&file, written, u64::from(written) + 7) {
-            Ok(()) => written += 1,
-            Err(error) => break error,
-        }
-        assert!(written < 200, "the buffer is bounded");
-    };
-    assert!(refused.to_string().contains("No space left"), "{refused}");
-    assert!(mount.failure().is_some_and(|it| it.is_retryable()));
-    handle.set_faults(Faults::default());
-    (written..200).for_each(|block| write(&file, block, u64::from(block) + 7));
-    file.flush_file().unwrap();
-    file.sync().unwrap();
-    let view = bucket.reader().unwrap().view();
-    let mut bytes = vec![0; 200 * PAGE];
-    view.read(view.file("one").unwrap(), 0, &mut bytes).unwrap();
-    assert!((7..).zip(bytes.chunks(PAGE)).all(|(number, page)| number_in(page) == number));
-}
-
-/// Threads count in pages of their own, over a store that fails, is late and damages what it gives; whoever takes over finds
-/// at least what had been counted before the last sync began, and no page torn.
-#[test]
-fn counters_survive_a_store_that_fails_now_and_then() {
-    let site = Site::new();
-    let (bucket, handle, runtime) = faulty(Duration::from_secs(20));
-    bucket.create(PAGE as u32).unwrap();
-    let writer = bucket.writer(Takeover::Refuse).unwrap();
-    handle.set_faults(Faults {
-        unavailable: 50,
-        answer_lost: 20,
-        late: 5,
-        truncated: 20,
-        damaged: 10,
-        latency: (Duration::from_millis(1), Duration::from_millis(20)),
-        ..Faults::default()
-    });
-    let mount = Mount::new(writer, &site.path("main"), 64 * PAGE as u64).unwrap();
-    let pool = pool(&mount, 32);
-    let file = pool.open_file("one", &create()).unwrap();
-    file.extend(400).unwrap();
-    let counted: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
-    let stop = AtomicBool::new(false);
-    let mut promised = Vec::new();
-    thread::scope(|scope| {
-        for (own, counted) in (0..4_u32).zip(&counted) {
-            let (file, stop) = (&file, &stop);
-            scope.spawn(move || {
-                let mut rng = fastrand::Rng::with_seed(own.into());
-                let mut pages = [0_u64; 100];
-                for count in 1.. {
-                    if stop.load(Ordering::SeqCst) {
-                        break;
-                    }
-                    let at = rng.usize(0..100);
-                    let block = own * 100 + at as u32;
-                    assert_eq!(read(file, block), pages[at]);
-                    pages[at] = count;
-                    write(file, block, count);
-                    counted.store(count, Ordering::SeqCst);
-                }
-            });
-        }
-        for _ in 0..12 {
-            thread::sleep(Duration::from_millis(20));
-            let before = counted.iter().map(|it| it.load(Ordering::SeqCst)).collect();
-            file.flush_file().unwrap();
-            file.sync().unwrap();
-            promised = before;
-        }
-        stop.store(true, Ordering::SeqCst);
-    });
-    assert!(bucket.stats().retries > 10, "{:?}", bucket.stats());
-    handle.set_faults(Faults::default());
-    let options = Options { runtime: Some(runtime), ..Options::default() };
-    let other = Bucket::new(Arc::clone(&handle) as Arc<_>, "space", options).unwrap();
-    let taken_over = other.writer(Takeover::Force).unwrap();
-    let view = taken_over.view();
-    let mut bytes = vec![0; 400 * PAGE];
-    view.read(view.file("one").unwrap(), 0, &mut bytes).unwrap();
-    let found: Vec<u64> = bytes.chunks(PAGE).map(number_in).collect();
-    for (found, promised) in found.chunks(100).zip(&promised) {
-        let newest = found.iter().max().unwrap();
-        assert!(*promised > 0 && newest >= promised, "{newest} of {promised}");
-    }
-}
-
-/// A bucket on a store that fails when told, over threads and time that are real.
-fn faulty(deadline: Duration) -> (Bucket, Arc<Handle>, Arc<Runtime>) {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build();
-    let runtime = Arc::new(runtime.unwrap());
-    let handle = World::new(&runtime).handle(Faults::default(), 1);
-    let options = Options {
-        object_bytes: 64 << 10,
-        attempt_timeout: deadline / 2,
-        deadline,
-        runtime: Some(Arc::clone(&runtime)),
-        ..Options::default()
-    };
-    let bucket = Bucket::new(Arc::clone(&handle) as Arc<_>, "space", options).unwrap();
-    (bucket, handle, runtime)
-}
-
 /// Files that are cut, renamed and removed, and pages written in part, past the pool.
 #[test]
 fn files_are_files() {
     let site = Site::new();
-    let store = Arc::new(InMemory::new());
+    let Some(store) = store() else { return };
     let (first, _) = mount(Arc::clone(&store), &site.path("main"), 64);
     let (volume, io) = (first.volume(), first.io(8).unwrap());
     let arena = Arena::new(4, 4 * PAGE).unwrap();
@@ -272,7 +119,7 @@ fn files_are_files() {
 #[test]
 fn no_page_is_torn_by_a_write_beside_a_sync() {
     let site = Site::new();
-    let store = Arc::new(InMemory::new());
+    let Some(store) = store() else { return };
     let (mount, bucket) = mount(store, &site.path("main"), 64);
     let pool = pool(&mount, 16);
     let file = pool.open_file("one", &create()).unwrap();
@@ -306,8 +153,7 @@ fn a_directory_that_is_not_a_mounts_is_left_alone() {
     std::fs::create_dir_all(path.join("files")).unwrap();
     std::fs::write(path.join("files/precious"), "x").unwrap();
     let bucket = || {
-        let store = Arc::new(InMemory::new());
-        let bucket = Bucket::new(store, "", Options::default());
+        let bucket = Bucket::new(Arc::new(InMemory::new()), "", Options::default());
         let bucket = bucket.unwrap();
         bucket.create(PAGE as u32).unwrap();
         bucket.writer(Takeover::Refuse).unwrap()
@@ -318,4 +164,50 @@ fn a_directory_that_is_not_a_mounts_is_left_alone() {
     let _first = Mount::new(bucket(), &other, 1 << 20).unwrap();
     assert!(matches!(Mount::new(bucket(), &other, 1 << 20), Err(Error::Local { .. })));
     assert!(matches!(Mount::new(bucket(), &site.path("small"), 4096), Err(Error::Setting { .. })));
+}
+
+/// Its fetches would wait for somebody to drive them, and reads for the fetches.
+#[test]
+fn a_runtime_that_runs_only_while_somebody_waits_is_refused() {
+    let site = Site::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let options = Options { runtime: Some(Arc::new(runtime)), ..Options::default() };
+    let bucket = Bucket::new(Arc::new(InMemory::new()), "", options).unwrap();
+    bucket.create(PAGE as u32).unwrap();
+    let mounted = Mount::new(bucket.writer(Takeover::Refuse).unwrap(), &site.path("a"), 1 << 20);
+    assert!(matches!(mounted, Err(Error::Setting { .. })));
+}
+
+#[test]
+fn a_reader_elsewhere_is_mounted_at_its_version_and_changes_nothing() {
+    let site = Site::new();
+    let Some(store) = store() else { return };
+    let (first, bucket) = mount(store, &site.path("main"), 64);
+    let before = pool(&first, 16);
+    let file = before.open_file("one", &create()).unwrap();
+    file.extend(100).unwrap();
+    (0..100).for_each(|block| write(&file, block, 7 + u64::from(block)));
+    file.flush_file().unwrap();
+    file.sync().unwrap();
+    let second = Mount::read_only(bucket.reader().unwrap(), &site.path("elsewhere")).unwrap();
+    (0..100).for_each(|block| write(&file, block, 1000));
+    file.flush_file().unwrap();
+    file.sync().unwrap();
+
+    let elsewhere = pool(&second, 16);
+    let found = elsewhere.open_file("one", &FileOptions::new()).unwrap();
+    for page in found.scan(0..100) {
+        let page = page.unwrap();
+        assert_eq!(number_in(&page), 7 + u64::from(page.block()));
+    }
+    assert!(found.extend(1).is_err() && elsewhere.open_file("two", &create()).is_err());
+    write(&found, 3, 5);
+    let refused = found.flush_file().unwrap_err();
+    assert!(refused.to_string().contains("Read-only"), "{refused}");
+    drop((found, elsewhere));
+    second.close().unwrap();
+    let third = Mount::read_only(bucket.reader().unwrap(), &site.path("third")).unwrap();
+    let again = pool(&third, 16);
+    let found = again.open_file("one", &FileOptions::new()).unwrap();
+    assert_eq!(read(&found, 99), 1000);
 }

@@ -2,15 +2,22 @@
 //! was synced and nothing else.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay::Tablespace;
+use forebay_object::Mount;
+use forebay_object::object_store::ObjectStore;
 use forebay_object::object_store::memory::InMemory;
-use forebay_object::{Bucket, Error, Mount, Options, Takeover};
 
 use crate::disk::Disk;
-use crate::site::{PAGE, Site};
+use crate::mounting::mount;
+use crate::site::Site;
+
+/// Where the tests of mounts have their store.
+pub(crate) fn store() -> Option<Arc<dyn ObjectStore>> {
+    Some(Arc::new(InMemory::new()))
+}
 
 /// By the path of the tablespace: its store, and its newest mount, which merges and deletes meanwhile.
 static PLACES: Mutex<Option<HashMap<PathBuf, Place>>> = Mutex::new(None);
@@ -24,7 +31,7 @@ pub(crate) fn tablespaces(site: &Site) -> (Arc<Disk>, Tablespace, Tablespace) {
         let path = site.path(name);
         let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
         let (store, newest) = places.get_or_insert_default().entry(path.clone()).or_default();
-        let (mount, _) = mount(Arc::clone(store), &path, 64);
+        let (mount, _) = mount(Arc::clone(store) as Arc<_>, &path, 64);
         let mount = newest.insert(mount);
         let io =
             disk.around(|options, sink| Ok(mount.backend(options.queue_depth, Arc::clone(sink))));
@@ -32,18 +39,4 @@ pub(crate) fn tablespaces(site: &Site) -> (Arc<Disk>, Tablespace, Tablespace) {
     };
     let (main, cut) = (mounted("main"), mounted("cut"));
     (disk, main, cut)
-}
-
-/// A mount of the store, which is taken over from whoever had it; at most so many pages are kept.
-pub(crate) fn mount(store: Arc<InMemory>, path: &Path, pages: u64) -> (Mount, Bucket) {
-    let options = Options { object_bytes: 64 << 10, ..Options::default() };
-    let bucket = Bucket::new(store, "space", options).unwrap();
-    match bucket.create(PAGE as u32) {
-        Ok(()) | Err(Error::Exists { .. }) => {}
-        Err(error) => panic!("{error}"),
-    }
-    let writer = bucket.writer(Takeover::Force).unwrap();
-    // A new directory each time, since the pool before may not have let go of the last one yet.
-    let fresh = (0..).map(|at| path.join(at.to_string())).find(|it| !it.exists()).unwrap();
-    (Mount::new(writer, &fresh, pages * PAGE as u64).unwrap(), bucket)
 }

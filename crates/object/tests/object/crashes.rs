@@ -4,9 +4,9 @@ use std::env;
 
 use forebay_object::{Error, Takeover};
 
-use crate::oracle::{Life, Whole, whole};
-use crate::site::Site;
-use crate::store::Faults;
+use super::oracle::{Life, Whole, whole};
+use super::site::Site;
+use super::store::Faults;
 
 /// Seeded runs; the long run has more.
 const RUNS: u64 = 300;

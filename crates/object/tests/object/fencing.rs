@@ -2,14 +2,14 @@
 
 use forebay_object::{Error, Takeover};
 
-use crate::crashes::seeds;
-use crate::oracle::{Life, Whole, whole};
-use crate::site::{Site, commit, pages, states};
-use crate::store::Faults;
+use super::oracle::{Life, Whole, whole};
+use super::pages::{PAGE, commit, pages, states};
+use super::site::Site;
+use super::store::Faults;
 
 #[test]
 fn a_writer_that_was_taken_over_gets_an_error_and_its_acknowledged_pages_stay() {
-    let site = Site::new();
+    let Some(site) = Site::start() else { return };
     let (bucket, _) = site.created(1);
     let old = bucket.writer(Takeover::Refuse).unwrap();
     let file = old.create_file("table").unwrap();
@@ -34,12 +34,12 @@ fn a_writer_that_was_taken_over_gets_an_error_and_its_acknowledged_pages_stay() 
 #[test]
 fn of_two_writers_that_fight_one_is_acknowledged_at_a_time() {
     let mut fenced = 0;
-    for seed in seeds(100) {
+    for seed in Site::fights() {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let site = Site::new();
-        let faults = Faults { answer_lost: 40, late: 40, unavailable: 40, ..Faults::default() };
+        let Some(site) = Site::start() else { return };
+        let faults = Site::unsure();
         let buckets = [site.bucket(faults.clone(), seed), site.bucket(faults, seed + 1_000_000)];
-        buckets[0].0.create(crate::site::PAGE as u32).unwrap();
+        buckets[0].0.create(PAGE as u32).unwrap();
         let mut writers = [None, None];
         // All that was acknowledged, and what may have been besides.
         let (mut acknowledged, mut unsure) = (Whole::new(), Vec::new());
@@ -85,5 +85,5 @@ fn of_two_writers_that_fight_one_is_acknowledged_at_a_time() {
             }
         }
     }
-    assert!(fenced as usize > seeds(100).count() / 2, "they fight: {fenced}");
+    assert!(fenced as usize > Site::fights().count() / 2, "they fight: {fenced}");
 }

@@ -10,6 +10,8 @@ mod crashes;
 mod fencing;
 mod merging;
 mod oracle;
+mod pages;
 mod requests;
+mod shapes;
 mod site;
 mod store;

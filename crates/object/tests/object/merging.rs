@@ -9,8 +9,9 @@ use fastrand::Rng;
 use forebay_object::{Bucket, Error, Options, Takeover};
 use tokio::runtime::Builder;
 
-use crate::site::{PAGE, Site, commit, pages, state_in, states};
-use crate::store::{Faults, World};
+use super::pages::{PAGE, commit, pages, state_in, states};
+use super::site::Site;
+use super::store::{Faults, World};
 
 /// Blocks of the file that is churned: 33 objects' worth.
 const BLOCKS: u32 = 4000;

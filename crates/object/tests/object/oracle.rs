@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use forebay_object::{FileId, Result, View, Writer};
 
-use crate::site::{PAGE, commit, pages, states};
+use super::pages::{PAGE, commit, pages, states};
 
 /// The state of each page of each file, by name.
 pub(crate) type Whole = BTreeMap<String, Vec<u64>>;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use forebay_object::{Error, Options, Prices, Takeover};
 use tokio::time::Instant;
 
-use crate::site::{PAGE, Site, commit, pages, states};
-use crate::store::Faults;
+use super::pages::{PAGE, commit, pages, states};
+use super::site::Site;
+use super::store::Faults;
 
 const MEDIAN: Duration = Duration::from_millis(20);
 const SLOW: Duration = Duration::from_millis(200);

@@ -1,14 +1,14 @@
 //! Where a test takes place: a simulated store, a runtime whose time only passes while all sleep, and clients.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_object::{Bucket, FileId, Options, PageId, Result, View, Writer};
+use forebay_object::{Bucket, Compression, Options};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::store::{Faults, Handle, World};
-
-pub(crate) const PAGE: usize = 512;
+use super::pages::PAGE;
+use super::store::{Faults, Handle, World};
 
 pub(crate) struct Site {
     pub(crate) runtime: Arc<Runtime>,
@@ -16,6 +16,11 @@ pub(crate) struct Site {
 }
 
 impl Site {
+    /// There is always one; a real server may be missing.
+    pub(crate) fn start() -> Option<Site> {
+        Some(Site::new())
+    }
+
     pub(crate) fn new() -> Site {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = Arc::new(runtime.unwrap());
@@ -23,10 +28,22 @@ impl Site {
         Site { runtime, world }
     }
 
+    /// Answers of which some are lost, and effects that come late.
+    pub(crate) fn unsure() -> Faults {
+        Faults { answer_lost: 40, late: 40, unavailable: 40, ..Faults::default() }
+    }
+
+    /// Seeds of runs in which two writers fight.
+    pub(crate) fn fights() -> Range<u64> {
+        super::crashes::seeds(100)
+    }
+
     /// Objects of 64 KiB, and no patience beyond ten seconds of simulated time.
     pub(crate) fn options(&self, seed: u64) -> Options {
         Options {
             object_bytes: 64 << 10,
+            // One seeded run in four.
+            compression: if seed.is_multiple_of(4) { Compression::Lz4 } else { Compression::None },
             attempt_timeout: Duration::from_secs(1),
             deadline: Duration::from_secs(10),
             seed: Some(seed),
@@ -52,43 +69,12 @@ impl Site {
         (bucket, handle)
     }
 
+    /// The paths of the objects below `prefix`.
+    pub(crate) fn paths(&self, prefix: &str) -> Vec<String> {
+        self.world.paths(prefix)
+    }
+
     pub(crate) fn sleep(&self, time: Duration) {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
-}
-
-/// Fills a page so that it says whose it is and in which state, at every byte.
-pub(crate) fn fill(page: PageId, state: u64, bytes: &mut [u8]) {
-    let word = state << 32 | u64::from(page.block);
-    bytes.chunks_exact_mut(8).for_each(|it| it.copy_from_slice(&word.to_le_bytes()));
-}
-
-/// The state that a page says it is in; 0 for one that was never written.
-#[track_caller]
-pub(crate) fn state_in(page: PageId, bytes: &[u8]) -> u64 {
-    let mut words = bytes.chunks_exact(8).map(|it| u64::from_le_bytes(it.try_into().unwrap()));
-    let first = words.next().unwrap();
-    assert!(words.all(|it| it == first), "{page} is torn");
-    assert!(first == 0 || first as u32 == page.block, "{page} has the bytes of another");
-    first >> 32
-}
-
-pub(crate) fn pages(file: FileId, blocks: impl IntoIterator<Item = u32>) -> Vec<PageId> {
-    blocks.into_iter().map(|block| PageId { file, block }).collect()
-}
-
-pub(crate) fn commit(writer: &Writer, pages: &[PageId], state: u64) -> Result<u64> {
-    writer.commit(pages, &mut |page, bytes| {
-        fill(page, state, bytes);
-        Ok(())
-    })
-}
-
-/// The states of the first `blocks` pages of `file`.
-pub(crate) fn states(view: &View, file: FileId, blocks: u32) -> Result<Vec<u64>> {
-    let mut states = vec![0; blocks as usize];
-    view.read_pages(&pages(file, 0..blocks), &mut |page, bytes| {
-        states[page.block as usize] = state_in(page, bytes);
-    })?;
-    Ok(states)
 }

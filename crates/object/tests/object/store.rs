@@ -240,11 +240,6 @@ impl Handle {
         self.state.lock().unwrap().faults = faults;
     }
 
-    /// Requests so far.
-    pub(crate) fn requests(&self) -> u64 {
-        self.state.lock().unwrap().requests
-    }
-
     pub(crate) fn in_flight_most(&self) -> usize {
         self.state.lock().unwrap().in_flight_most
     }

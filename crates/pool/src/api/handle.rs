@@ -10,19 +10,23 @@ use forebay_io::{Arena, Op, Request};
 use crate::api::guard::{Optimistic, PageMut, PageRef, Pin};
 use crate::api::options::ReadaheadStrategy;
 use crate::cache::Disk as _;
-use crate::cache::frame::word::{Mode, VALID};
+use crate::cache::frame::word::{DIRTY, Mode, ORPHAN, VALID};
 use crate::cache::replacement::AccessStrategy;
 use crate::cache::{Absent, Asked};
 use crate::core::Core;
 use crate::error::Error;
-use crate::observe::stats::{PoolEvent, Wait};
+use crate::observe::stats::{FileStats, PoolEvent, Wait};
 use crate::shared::Pool;
 use crate::store::disk::Reader;
 use crate::store::file::FileCore;
 use crate::tag::{Block, FileId};
+use crate::tasks::{Acquire, How};
 
 /// Tries at an undisturbed optimistic copy before a latch is taken.
 const OPTIMISTIC_TRIES: u32 = 4;
+
+/// How a future asks for a page.
+const PLAINLY: How<'static> = How { strategy: &AccessStrategy::NORMAL, through: None };
 
 /// An open file of pages. Cheap to clone; may be used from any thread.
 ///
@@ -39,12 +43,12 @@ pub struct PagedFile {
     _pool: Arc<Pool>,
 }
 
-/// A page as it is on disk or in memory, whatever its checksum says.
+/// A page as it is in memory, or if it is damaged on disk (encoded, where the file has a codec).
 #[derive(Debug, Clone)]
 pub struct Salvage {
     /// The page's bytes.
     pub bytes: Box<[u8]>,
-    /// What is wrong with its checksum.
+    /// What is wrong with its checksum, or what its codec said of it.
     pub damage: Option<Error>,
 }
 
@@ -92,7 +96,7 @@ impl PagedFile {
     /// page latched exclusively waits here for itself, as with any lock.
     ///
     /// # Errors
-    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`] and [`Error::Io`] from reading it;
+    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`], [`Error::Codec`] and [`Error::Io`] from reading it;
     /// [`Error::NoFreeFrame`], or what kept another, dirty page from being written
     /// ([`Error::Log`], [`Error::Failed`], [`Error::Io`]), when there was no frame for it.
     #[inline(always)]
@@ -144,6 +148,44 @@ impl PagedFile {
         let asked = self.asked(Mode::Exclusive, strategy, Absent::Read);
         let frame = core.cache.enter(&**core, &self.file, block, asked)?;
         Ok(PageMut::latched(core, &self.file, frame, block))
+    }
+
+    /// As [`PagedFile::read`], for a task: the future is ready at once for a page in memory whose latch is free, and
+    /// blocks no thread otherwise. See [Futures](crate#futures).
+    ///
+    /// Dropped before it is ready it leaves nothing behind; a load that it began goes on.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`]; [`Error::Setting`] when the system gives no thread to drive the queue.
+    pub fn read_async(
+        &self,
+        block: Block,
+    ) -> impl Future<Output = Result<PageRef<'_>, Error>> + Send + Unpin {
+        let mut page = self.acquire(block, Mode::Shared);
+        std::future::poll_fn(move |context| {
+            let latched = page.poll(PLAINLY, context.waker());
+            latched.map_ok(|frame| PageRef::latched(&self.core, &self.file, frame, block))
+        })
+    }
+
+    /// As [`PagedFile::write`], for a task, in the way of [`PagedFile::read_async`].
+    ///
+    /// # Errors
+    /// As [`PagedFile::write`] and [`PagedFile::read_async`].
+    pub fn write_async(
+        &self,
+        block: Block,
+    ) -> impl Future<Output = Result<PageMut<'_>, Error>> + Send + Unpin {
+        let mut page = self.acquire(block, Mode::Exclusive);
+        std::future::poll_fn(move |context| {
+            self.file.check_writable()?;
+            let latched = page.poll(PLAINLY, context.waker());
+            latched.map_ok(|frame| PageMut::latched(&self.core, &self.file, frame, block))
+        })
+    }
+
+    fn acquire(&self, block: Block, mode: Mode) -> Acquire<'_> {
+        Acquire::new(&self.core, &self.file, block, mode, self.readahead_strategy().detects())
     }
 
     /// The page `block`, to read, if it is in memory; waits while somebody changes it, but never for the disk.
@@ -346,29 +388,47 @@ impl PagedFile {
     /// of its last write); an unsound one is read past the pool.
     ///
     /// # Errors
-    /// As [`PagedFile::read`], but never [`Error::Corrupt`].
+    /// As [`PagedFile::read`], but never [`Error::Corrupt`] or [`Error::Codec`].
     pub fn salvage(&self, block: Block) -> Result<Salvage, Error> {
         match self.read(block) {
             Ok(page) => return Ok(Salvage { bytes: page.to_vec().into(), damage: None }),
-            Err(Error::Corrupt { .. }) => {}
+            Err(error) if error.is_damage() => {}
             Err(error) => return Err(error),
         }
         let core = self.core();
         let (segment, offset) = self.file.place(block)?;
         let lease = Arena::new(1, core.page_bytes())?.take();
         let request = Request::read(&segment, offset, lease.into_iter().collect());
-        let done = self.file.space.lone.submit(request).wait();
+        let done = self.file.space.sync_io.submit(request).wait();
         let leases =
             done.into_result().map_err(|error| self.file.space.failure(Op::Read, error))?;
-        let bytes: Box<[u8]> = leases[0].to_vec().into();
-        let damage = self.file.check_page(&bytes, block).err();
-        Ok(Salvage { bytes, damage })
+        let mut bytes = leases[0].to_vec();
+        let damage = self.file.decode_page(&mut bytes, block).err();
+        if damage.is_some() {
+            bytes.copy_from_slice(&leases[0]);
+        }
+        Ok(Salvage { bytes: bytes.into(), damage })
     }
 
     /// Returns true when the page `block` is in memory now.
     pub fn is_resident(&self, block: Block) -> bool {
         let frame = self.core().cache.frames.find(self.file.table.lookup(block));
         frame.is_some_and(|frame| frame.holds(self.file.tag(block)) && frame.word().has(VALID))
+    }
+
+    /// Returns what was done for the file since it was opened, by all its handles, and how much of it is in
+    /// memory. Looks at every frame of the pool, as [`BufferPool::stats`](crate::BufferPool::stats) does.
+    pub fn stats(&self) -> FileStats {
+        let mut stats = self.file.counts.snapshot();
+        for (_, frame) in self.core.cache.frames.iter() {
+            let word = frame.word();
+            let is_ours = || frame.tag().is_some_and(|tag| tag.file == self.file.id);
+            if word.has(VALID) && !word.has(ORPHAN) && is_ours() {
+                stats.pages_resident += 1;
+                stats.pages_dirty += u64::from(word.has(DIRTY));
+            }
+        }
+        stats
     }
 
     /// Returns the number of blocks in the file.
@@ -398,6 +458,20 @@ impl PagedFile {
     /// [`Error::Io`] with what the filesystem said: the pages are gone from the pool all the same.
     pub fn truncate(&self, blocks: Block) -> Result<(), Error> {
         self.file.truncate(self.core(), blocks)
+    }
+
+    /// Looks at a read-only file anew: it is as long as it is on disk now, and every page that is asked for from
+    /// here on is read from there, no older than this call. Guards that were given out keep their bytes; a
+    /// [`Pin`] without a latch has lost its page ([`Fate::Refreshed`](crate::Fate)), and a stream that is under way
+    /// tells the same of pages it has in hand. Gives the number of blocks. Waits for the I/O of the file's pages. For
+    /// one page that nobody has, [`PagedFile::evict`] is enough.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a file that is open for writing; [`Error::Gone`]; [`Error::Io`] and
+    /// [`Error::SegmentSize`] from opening its segments anew, as when the writer has removed it: then it stays as it
+    /// was.
+    pub fn refresh(&self) -> Result<Block, Error> {
+        self.file.refresh(self.core())
     }
 
     /// Removes the file, from the pool as [`PagedFile::truncate`] does and from the disk. All its

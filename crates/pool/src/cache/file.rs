@@ -26,7 +26,8 @@ use std::sync::Arc;
 
 use super::table::PageTable;
 use crate::error::{Error, Fate};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::observe::stats::FileCounts;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::tag::{Block, FileId, PageTag};
 
 /// Fates, as kept in an atomic.
@@ -43,8 +44,11 @@ pub(crate) struct CachedFile {
     pub(crate) table: PageTable,
     /// The bits of its pages' tags, but for the block: made once, as every hit compares them.
     tag_bits: u64,
+    pub(crate) counts: FileCounts,
     blocks: AtomicU64,
     fate: AtomicU32,
+    /// Its pages are thrown away for that, and for nothing else: it is read-only.
+    refreshed: AtomicBool,
     /// The right to change the file's size or its fate; counts the changes of its size.
     resize: Mutex<u64>,
 }
@@ -54,7 +58,9 @@ impl CachedFile {
     pub(crate) fn new(id: FileId, path: Arc<Path>, table: PageTable, blocks: u64) -> CachedFile {
         let (blocks, fate) = (AtomicU64::new(blocks), AtomicU32::new(OPEN));
         let tag_bits = PageTag { file: id, block: 0 }.to_bits();
-        CachedFile { id, path, table, tag_bits, blocks, fate, resize: Mutex::new(0) }
+        let (counts, refreshed) = (FileCounts::default(), AtomicBool::new(false));
+        let resize = Mutex::new(0);
+        CachedFile { id, path, table, tag_bits, counts, blocks, fate, refreshed, resize }
     }
 
     #[inline]
@@ -77,6 +83,13 @@ impl CachedFile {
     /// The file is so long now. By whoever has the right to resize it.
     pub(crate) fn set_blocks(&self, blocks: u64) {
         self.blocks.store(blocks, Ordering::SeqCst);
+    }
+
+    /// The file was looked at anew, and is so long. By whoever has the right to resize it, who then throws away its
+    /// pages.
+    pub(super) fn set_refreshed(&self, blocks: u64) {
+        self.refreshed.store(true, Ordering::SeqCst);
+        self.set_blocks(blocks);
     }
 
     /// The file is dropped. By whoever has the right to resize it.
@@ -126,7 +139,9 @@ impl CachedFile {
     /// For a page that the table no longer leads to.
     pub(crate) fn page_gone(&self) -> Error {
         let gone = self.check_open_now().and_then(Result::err);
-        gone.unwrap_or_else(|| self.gone(Fate::Truncated))
+        let refreshed = self.refreshed.load(Ordering::SeqCst);
+        let how = if refreshed { Fate::Refreshed } else { Fate::Truncated };
+        gone.unwrap_or_else(|| self.gone(how))
     }
 
     fn gone(&self, how: Fate) -> Error {

@@ -128,7 +128,7 @@ impl Cache {
             if self.frames.get(frame).word().has(VALID) {
                 disk.counters().hit(strategy.kind());
             } else {
-                disk.counters().count(strategy.kind(), Event::HitInFlight);
+                file.counts.count(disk.counters(), strategy.kind(), Event::HitInFlight);
                 disk.waiting(Wait::InFlightRead, || self.wait_read(disk, file, frame));
                 let loaded = self.frames.loaded(frame);
                 if !matches!(loaded, Loaded::Here) {
@@ -146,6 +146,9 @@ impl Cache {
                 Ok(()) => Ok(frame),
                 Err(error) => {
                     self.frames.leave(frame, mode);
+                    if error.is_retryable() {
+                        continue;
+                    }
                     Err(error)
                 }
             };
@@ -202,7 +205,7 @@ impl Cache {
             Absent::Read => disk.read(file, block, loading, strategy.kind(), reader),
             Absent::Zero => {
                 disk.zero(loading);
-                disk.counters().count(strategy.kind(), Event::Init);
+                file.counts.count(disk.counters(), strategy.kind(), Event::Init);
                 Ok(())
             }
         });
@@ -298,7 +301,15 @@ impl<'a> Listed<'a> {
 
     /// The page is here, read ahead.
     pub(crate) fn land(mut self) {
-        self.take().land();
+        self.take().land(false);
+    }
+
+    /// The read of a page that somebody waits for has ended, well or not.
+    pub(crate) fn arrive(mut self, read: Result<(), Error>) {
+        match read {
+            Ok(()) => self.take().land(true),
+            Err(error) => self.fail(error),
+        }
     }
 
     /// The page did not come in: `error` is that of everyone who waits.

@@ -22,12 +22,13 @@ const FOLLOW_REQUESTS: u32 = 2;
 
 impl Core {
     /// `block` is about to be read for a plain read or write: if it goes on a sequence, starts reading
-    /// what follows.
+    /// what follows. `waits`: whether there may be a wait for room in a full queue.
     pub(crate) fn follow(
         self: &Arc<Self>,
         file: &Arc<FileCore>,
         block: Block,
         strategy: &AccessStrategy,
+        waits: bool,
     ) {
         let combine = self.combine_pages as u32;
         let ring = strategy.ring_frames().map_or(u32::MAX, |frames| frames as u32 / 2);
@@ -44,7 +45,7 @@ impl Core {
         if found.count < 2 {
             return;
         }
-        self.prefetch_sorted(file, ahead_of(&found), strategy, Some(found.why.into()), usize::MAX);
+        self.prefetch_sorted(file, ahead_of(&found), strategy, Some(found.why.into()), waits);
     }
 }
 

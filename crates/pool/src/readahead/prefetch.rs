@@ -39,24 +39,23 @@ impl Core {
         let mut wanted: Vec<Block> = absent.take(self.budget.room() as usize).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let requests_most = io.queue_depth().saturating_sub(io.in_flight());
-        self.prefetch_sorted(file, wanted, &AccessStrategy::NORMAL, None, requests_most).pages
+        self.prefetch_sorted(file, wanted, &AccessStrategy::NORMAL, None, false).pages
     }
 
-    /// Asks for those of `wanted` (ascending, each once) that are not in memory, in so many requests at most.
+    /// Asks for those of `wanted` (ascending, each once) that are not in memory. `waits`: whether there may be a
+    /// wait for room in a full queue.
     pub(super) fn prefetch_sorted(
         self: &Arc<Self>,
         file: &Arc<FileCore>,
         mut wanted: Vec<Block>,
         strategy: &AccessStrategy,
         why: Option<Why>,
-        requests_most: usize,
+        waits: bool,
     ) -> Departed {
         let combine_blocks = self.combine_pages as u32;
         let limits = Limits { combine_blocks, gap_blocks: 0, over_read_percent: 0 };
         let mut runs = Vec::new();
         requests(file, &mut wanted, limits, &mut runs);
-        runs.truncate(requests_most);
         let trace = self.tracing.now();
         let ahead = Ahead {
             core: self,
@@ -68,6 +67,7 @@ impl Core {
             trace: trace.as_ref().map(|trace| (trace, 0)),
             why,
             prefetched: true,
+            waits,
         };
         ahead.depart(&runs, &wanted, || {})
     }

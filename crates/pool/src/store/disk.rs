@@ -19,6 +19,12 @@ use crate::store::file::FileCore;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, FileId, Lsn, PageTag};
 
+/// Pauses between tries to read a page that somebody may be writing: the first, each twice as long as the one
+/// before, and how many. A write in the page cache takes microseconds; one to a slow disk, past it, some
+/// milliseconds.
+const TORN_PAUSE: Duration = Duration::from_micros(50);
+const TORN_PAUSES: u32 = 8;
+
 /// On whose behalf a page is read, and how. The default is a plain read.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Reader<'a> {
@@ -54,6 +60,37 @@ impl Core {
         self.counters.hit(strategy.kind());
         Some(found)
     }
+
+    /// One try of [`Disk::read`].
+    fn read_once(
+        &self,
+        file: &FileCore,
+        block: Block,
+        loading: &mut Loading<'_>,
+        kind: StrategyKind,
+        reader: Reader<'_>,
+    ) -> Result<(), Error> {
+        let (segment, offset) = reader.place(file, block)?;
+        file.counts.count(&self.counters, kind, Event::Reads);
+        let start = self.clock.now();
+        let lease = self.memory.lend(loading);
+        let done = file.space.sync_io.submit(Request::read(&segment, offset, vec![lease])).wait();
+        for lease in done.leases {
+            self.memory.take_back(loading, lease);
+        }
+        let took = self.clock.now().saturating_sub(start);
+        self.counters.waited(Wait::Read, took);
+        if let Some(cell) = reader.took {
+            cell.set(took);
+        }
+        if let Err(error) = done.result {
+            file.counts.count(&self.counters, kind, Event::ReadErrors);
+            return Err(file.space.failure(Op::Read, error));
+        }
+        file.counts.add(&self.counters, kind, Event::BytesRead, self.page_bytes() as u64);
+        let page = self.memory.bytes_mut(loading);
+        file.decode_page(page, block)
+    }
 }
 
 impl Disk for Core {
@@ -84,7 +121,7 @@ impl Disk for Core {
         reader: Reader<'_>,
     ) {
         if let Some((core, file)) = reader.detect {
-            core.follow(file, block, strategy);
+            core.follow(file, block, strategy, true);
         }
     }
 
@@ -96,27 +133,22 @@ impl Disk for Core {
         kind: StrategyKind,
         reader: Reader<'_>,
     ) -> Result<(), Error> {
-        let (segment, offset) = reader.place(file, block)?;
-        self.counters.count(kind, Event::Miss);
-        self.counters.count(kind, Event::Reads);
-        let start = self.clock.now();
-        let lease = self.memory.lend(loading);
-        let done = file.space.lone.submit(Request::read(&segment, offset, vec![lease])).wait();
-        for lease in done.leases {
-            self.memory.take_back(loading, lease);
+        file.counts.count(&self.counters, kind, Event::Miss);
+        let mut done = self.read_once(file, block, loading, kind, reader);
+        // Beside a writer it may have been met half written.
+        let pauses = if file.space.read_only { TORN_PAUSES } else { 0 };
+        for pause in (0..pauses).map(|number| TORN_PAUSE * (1 << number)) {
+            if !done.as_ref().is_err_and(Error::is_damage) {
+                break;
+            }
+            thread::sleep(pause);
+            done = self.read_once(file, block, loading, kind, reader);
         }
-        let took = self.clock.now().saturating_sub(start);
-        self.counters.waited(Wait::Read, took);
-        if let Some(cell) = reader.took {
-            cell.set(took);
-        }
-        if let Err(error) = done.result {
-            self.counters.count(kind, Event::ReadErrors);
-            return Err(file.space.failure(Op::Read, error));
-        }
-        self.counters.add(kind, Event::BytesRead, self.page_bytes() as u64);
-        let page = self.memory.bytes_mut(loading);
-        file.check_page(page, block).inspect_err(|_| self.counters.count(kind, Event::CorruptPages))
+        done.inspect_err(|error| {
+            if error.is_damage() {
+                file.counts.count(&self.counters, kind, Event::CorruptPages);
+            }
+        })
     }
 
     fn zero(&self, loading: &mut Loading<'_>) {

@@ -5,7 +5,7 @@
 //!
 //! Invariants:  [REG-2] files' numbers have 31 bits, and none is given twice
 //!              [REG-1] a file on disk is open once in a pool
-//! Concurrency: looked up by whoever evicts or writes a page; changed by opening, closing, dropping.
+//! Concurrency: looked up by threads that evict or write a page; changed by opening, closing, dropping.
 //!              `places` is also the right to open: a file is opened by one thread at a time.
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,7 +23,7 @@ use crate::api::options::FileOptions;
 use crate::cache::file::CachedFile;
 use crate::cache::table::PageTable;
 use crate::error::Error;
-use crate::store::checksum::Checksum;
+use crate::store::codec;
 use crate::store::tablespace::Space;
 use crate::store::torn::DOUBLE_WRITE_NAME;
 use crate::tag::FileId;
@@ -86,7 +86,6 @@ impl Files {
         (number, space): (usize, &Arc<Space>),
         name: &str,
         page_bytes: usize,
-        checksum: Checksum,
         options: &FileOptions,
     ) -> Result<Arc<FileCore>, Error> {
         let name = &check_name(name, space.segment_bytes.is_some())?;
@@ -112,13 +111,13 @@ impl Files {
                     let what = "file of this name, which is no longer in its directory";
                     return Err(Error::OpenOtherwise { file: Arc::clone(&file.path), what });
                 }
-                return same(file, space, checksum, options);
+                return same(file, space, options);
             }
             // Somebody is closing or dropping it: wait for the end of that.
             drop(places);
             file.wait_resized();
         };
-        let file = self.open_new(space, name, page_bytes, checksum, options)?;
+        let file = self.open_new(space, name, page_bytes, options)?;
         let file = Arc::new(file);
         let before = places.by_path.insert(file.place.clone(), file.id);
         assert!(before.and_then(|id| self.get(id)).is_none(), "[REG-1] {path:?} is open twice");
@@ -136,7 +135,6 @@ impl Files {
         space: &Arc<Space>,
         name: &str,
         page_bytes: usize,
-        checksum: Checksum,
         options: &FileOptions,
     ) -> Result<FileCore, Error> {
         let path = space.directory.join(name);
@@ -153,7 +151,7 @@ impl Files {
         if !options.read_only {
             space.torn.check_segments(&segments.all(), page_bytes)?;
         }
-        // Also of a file that was there already: whoever made it may not have come to this, or may have
+        // Also of a file that was there already: the thread that made it may not have come to this, or may have
         // been told that it failed.
         let sync_directory = !options.read_only;
         #[cfg(forebay_bug)]
@@ -183,8 +181,9 @@ impl Files {
             space: Arc::clone(space),
             name: name.to_owned(),
             place,
-            checksum,
+            checksum: options.checksum.unwrap_or_default(),
             zero_pages: options.zero_pages,
+            codec: options.codec.clone(),
             read_only: options.read_only,
             segments,
             detector: Mutex::new(Detector::default()),
@@ -216,7 +215,6 @@ impl Files {
 fn same(
     file: Arc<FileCore>,
     space: &Arc<Space>,
-    checksum: Checksum,
     options: &FileOptions,
 ) -> Result<Arc<FileCore>, Error> {
     if options.create_new {
@@ -226,7 +224,8 @@ fn same(
     let differs = [
         (!Arc::ptr_eq(&file.space, space), "tablespace"),
         (file.read_only != options.read_only, "access (read-only or not)"),
-        (file.checksum != checksum, "checksum"),
+        (file.checksum != options.checksum.unwrap_or_default(), "checksum"),
+        (!codec::is_same(file.codec.as_ref(), options.codec.as_ref()), "codec"),
         (file.zero_pages != options.zero_pages, "rule for pages of zeroes"),
     ];
     match differs.into_iter().find(|(differs, _)| *differs) {

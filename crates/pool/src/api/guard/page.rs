@@ -28,7 +28,8 @@ pub struct Pin<'p> {
     block: Block,
 }
 
-/// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile.
+/// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile. They begin at a
+/// multiple of 4096 in memory, whatever the size of pages.
 pub struct PageRef<'p> {
     core: &'p Core,
     file: &'p FileCore,
@@ -39,7 +40,7 @@ pub struct PageRef<'p> {
     block: Block,
 }
 
-/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them.
+/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them. They begin as a [`PageRef`]'s do.
 ///
 /// [`PageMut::mark_dirty`] says with which log record. A page changed without it is dirty all the
 /// same when the guard goes, but the pool then knows of no log record to wait for. That holds for a
@@ -99,6 +100,13 @@ impl<'p> PageRef<'p> {
     /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
+    }
+
+    /// Returns the newest LSN with which the page was [marked dirty](PageMut::mark_dirty) since it came into memory,
+    /// whether it was written since or not; [`Lsn::NONE`] if it was not. What was marked before a page left memory
+    /// is not known any more: the log was durable that far when it was written.
+    pub fn lsn(&self) -> Lsn {
+        self.at.lsn()
     }
 
     /// Lets go of the latch and keeps the page in its frame.
@@ -185,6 +193,11 @@ impl<'p> PageMut<'p> {
         self.block
     }
 
+    /// As [`PageRef::lsn`].
+    pub fn lsn(&self) -> Lsn {
+        self.core.cache.frames.get(self.frame).lsn()
+    }
+
     /// Says that the page has been changed, by the log record at `lsn`: it is not written before
     /// the log is durable up to there. [`Lsn::NONE`] where there is no log. Say it before letting
     /// go, after the last change; as often as there are records.
@@ -262,32 +275,6 @@ impl fmt::Debug for PageMut<'_> {
     }
 }
 
-/// Latches a pinned frame, and takes ownership of the pin.
-fn latch_shared<'p>(
-    core: &'p Core,
-    file: &'p FileCore,
-    frame: FrameIndex,
-    block: Block,
-) -> crate::Result<PageRef<'p>> {
-    core.cache.latch_pinned(core, frame, Mode::Shared);
-    let page = PageRef::latched(core, file, frame, block);
-    core.cache.check_here(file, frame)?;
-    Ok(page)
-}
-
-/// Latches a pinned frame exclusively, and takes ownership of the pin.
-fn latch_exclusive<'p>(
-    core: &'p Core,
-    file: &'p FileCore,
-    frame: FrameIndex,
-    block: Block,
-) -> crate::Result<PageMut<'p>> {
-    core.cache.latch_pinned(core, frame, Mode::Exclusive);
-    let page = PageMut::latched(core, file, frame, block);
-    core.cache.check_here(file, frame)?;
-    Ok(page)
-}
-
 impl<'p> Pin<'p> {
     /// Makes the guard for a pin that is held already.
     pub(crate) fn held(
@@ -302,6 +289,11 @@ impl<'p> Pin<'p> {
     /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
+    }
+
+    /// As [`PageRef::lsn`], at this moment: others may mark the page meanwhile.
+    pub fn lsn(&self) -> Lsn {
+        self.core.cache.frames.get(self.frame).lsn()
     }
 
     /// Returns the page to read, waiting while somebody changes it. The pin remains.
@@ -326,14 +318,8 @@ impl<'p> Pin<'p> {
     /// # Errors
     /// As [`Pin::latch_shared`].
     pub fn try_latch_shared(&self) -> crate::Result<Option<PageRef<'p>>> {
-        if !self.core.cache.frames.try_latch(self.frame, Mode::Shared) {
-            return Ok(None);
-        }
-        let pin = self.clone();
-        std::mem::forget(pin);
-        let page = PageRef::latched(self.core, self.file, self.frame, self.block);
-        self.core.cache.check_here(self.file, self.frame)?;
-        Ok(Some(page))
+        let is_latched = self.core.cache.frames.try_latch(self.frame, Mode::Shared);
+        is_latched.then(|| self.clone().latched_shared()).transpose()
     }
 
     /// Returns the page to change, if that can be had without waiting.
@@ -342,14 +328,8 @@ impl<'p> Pin<'p> {
     /// As [`Pin::latch_exclusive`].
     pub fn try_latch_exclusive(&self) -> crate::Result<Option<PageMut<'p>>> {
         self.file.check_writable()?;
-        if !self.core.cache.frames.try_latch(self.frame, Mode::Exclusive) {
-            return Ok(None);
-        }
-        let pin = self.clone();
-        std::mem::forget(pin);
-        let page = PageMut::latched(self.core, self.file, self.frame, self.block);
-        self.core.cache.check_here(self.file, self.frame)?;
-        Ok(Some(page))
+        let is_latched = self.core.cache.frames.try_latch(self.frame, Mode::Exclusive);
+        is_latched.then(|| self.clone().latched_exclusive()).transpose()
     }
 
     /// Turns the pin into the page to read.
@@ -357,8 +337,8 @@ impl<'p> Pin<'p> {
     /// # Errors
     /// As [`Pin::latch_shared`].
     pub fn into_shared(self) -> crate::Result<PageRef<'p>> {
-        let (core, file, frame, block) = self.into_parts();
-        latch_shared(core, file, frame, block)
+        self.core.cache.latch_pinned(self.core, self.frame, Mode::Shared);
+        self.latched_shared()
     }
 
     /// Turns the pin into the page to change.
@@ -367,8 +347,24 @@ impl<'p> Pin<'p> {
     /// As [`Pin::latch_exclusive`].
     pub fn into_exclusive(self) -> crate::Result<PageMut<'p>> {
         self.file.check_writable()?;
+        self.core.cache.latch_pinned(self.core, self.frame, Mode::Exclusive);
+        self.latched_exclusive()
+    }
+
+    /// The guard for the pin together with a shared latch that is held already.
+    fn latched_shared(self) -> crate::Result<PageRef<'p>> {
         let (core, file, frame, block) = self.into_parts();
-        latch_exclusive(core, file, frame, block)
+        let page = PageRef::latched(core, file, frame, block);
+        core.cache.check_here(file, frame)?;
+        Ok(page)
+    }
+
+    /// The guard for the pin together with an exclusive latch that is held already.
+    fn latched_exclusive(self) -> crate::Result<PageMut<'p>> {
+        let (core, file, frame, block) = self.into_parts();
+        let page = PageMut::latched(core, file, frame, block);
+        core.cache.check_here(file, frame)?;
+        Ok(page)
     }
 
     fn into_parts(self) -> (&'p Core, &'p FileCore, FrameIndex, Block) {

@@ -229,7 +229,7 @@ impl Frames {
     /// has it latched shared. What the copy has is for its write to save, or to give back.
     pub(crate) fn copied(&self, frame: FrameIndex) -> Copied {
         let it = self.get(frame);
-        let lsn = Lsn(it.lsn.swap(0, Ordering::AcqRel));
+        let lsn = it.lsn();
         // A checkpoint is content with this copy, but not with one made before it looked here: what was
         // changed in between is not in that.
         let old = Word(it.word.fetch_and(!(DIRTY | CHECKPOINT), Ordering::AcqRel));
@@ -240,9 +240,6 @@ impl Frames {
     /// it has not been changed meanwhile.
     pub(crate) fn end_write(&self, frame: FrameIndex, failed: Option<Copied>) -> bool {
         let it = self.get(frame);
-        if let Some(copied) = failed {
-            it.lsn.fetch_max(copied.lsn.0, Ordering::AcqRel);
-        }
         let old = it.change(|word| {
             assert!(word.has(WRITING), "[FRM-4] the end of a write that never began: {word:?}");
             let back = match failed {
@@ -372,15 +369,18 @@ impl Loading<'_> {
         self.frames.wake_if_asleep(self.frame, old);
     }
 
-    /// The page has come in, for nobody in particular: it becomes resident, and the loader lets go of
-    /// it. Whether it was read in vain shows when it is asked for, or goes.
-    pub(crate) fn land(self) {
+    /// The page has come in through a queue: it becomes resident, and the queue lets go of it. `demanded`: somebody waits for
+    /// it, or did; else whether it was read in vain shows when it is asked for, or goes.
+    pub(crate) fn land(self, demanded: bool) {
         assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
         let it = self.frames.get(self.frame);
         it.end_change();
         let old = it.change(|word| {
             assert!(word.has(READING) && word.has(EXCLUSIVE), "[FRM-1] no load ends: {word:?}");
             let here = Word(word.loaded().0 - PIN + VALID);
+            if demanded {
+                return Some(here.with_usage(word.usage().max(1)));
+            }
             // A use counted already is somebody's who waits for it.
             if word.usage() > 0 {
                 return Some(here);
@@ -390,7 +390,7 @@ impl Loading<'_> {
             let usage = u64::from(word.pins() == 1);
             Some(Word(here.with_usage(usage).0 + AHEAD))
         });
-        if old.is_ok_and(|old| old.usage() > 0) {
+        if !demanded && old.is_ok_and(|old| old.usage() > 0) {
             self.frames.ahead.used();
         }
         self.frames.wake_if_asleep(self.frame, old);

@@ -5,6 +5,7 @@
 //!
 //! Invariants:  [MEM-3] nobody has `&mut` to a page that anybody else can reach, but for optimistic
 //!              readers   [MEM-4] an optimistic reader copies, and forms no reference to the page
+//!              [MEM-5] a page begins at a multiple of 4096, the least size of a page
 //! Concurrency: an optimistic reader may copy while a writer changes the page. By the letter of the
 //!              memory model the writer's plain stores race with that copy, as in every sequence lock
 //!              (Boehm, "Can seqlocks get along with programming language memory models?", 2012); the
@@ -22,6 +23,9 @@ use super::Frame;
 use super::life::Loading;
 use super::{FrameIndex, Frames};
 use crate::error::Error;
+
+/// Where pages begin, in bytes.
+const PAGE_ALIGNMENT: usize = 4096;
 
 /// Pages in memory, by frame.
 pub(crate) struct FrameMemory {
@@ -43,6 +47,10 @@ impl FrameMemory {
     pub(crate) fn new(frames: usize, page_bytes: usize) -> Result<Arc<FrameMemory>, Error> {
         let mapping = Arc::new(Mapping::new(frames * page_bytes)?);
         let start = mapping.start();
+        assert!(
+            start.addr().get().is_multiple_of(PAGE_ALIGNMENT),
+            "[MEM-5] memory begins at {start:?}"
+        );
         Ok(Arc::new(FrameMemory { start, page_bytes, frames, mapping }))
     }
 

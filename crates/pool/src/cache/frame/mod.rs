@@ -23,9 +23,11 @@ pub(crate) mod word;
 
 pub(crate) use life::{Copied, Detached, Discarded, Loaded, Loading};
 pub(crate) use memory::FrameMemory;
+pub(crate) use parking::TaskPlace;
 pub(crate) use word::{FrameIndex, NO_FRAME};
 
 use std::collections::HashMap;
+use std::task::{Poll, Waker};
 
 use crate::error::Error;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence, spin_loop};
@@ -51,7 +53,7 @@ pub(crate) struct Frame {
     word: AtomicU64,
     version: AtomicU64,
     tag: AtomicU64,
-    /// The newest change of the page since it was last clean.
+    /// The newest change of the page since it came into the frame.
     lsn: AtomicU64,
 }
 
@@ -442,6 +444,54 @@ impl Frames {
     pub(crate) fn rest_while_reading(&self, frame: FrameIndex, rest: impl FnOnce()) {
         let word = &self.get(frame).word;
         self.parking.rest(frame, word, 0, |word| word.has(READING), rest);
+    }
+
+    /// As [`Frames::wait_loaded`], for a task, which keeps its `place` on the list between calls.
+    pub(crate) fn poll_loaded(
+        &self,
+        frame: FrameIndex,
+        place: &mut TaskPlace,
+        waker: &Waker,
+    ) -> Poll<()> {
+        let barred = |word: Word| word.has(READING);
+        self.parking.poll(frame, &self.get(frame).word, 0, barred, place, waker)
+    }
+
+    /// As [`Frames::latch`], for a task. `passing`: past those who wait exclusively, for a reader who has waited
+    /// once.
+    pub(crate) fn poll_latch(
+        &self,
+        frame: FrameIndex,
+        mode: Mode,
+        passing: bool,
+        place: &mut TaskPlace,
+        waker: &Waker,
+    ) -> Poll<()> {
+        let word = &self.get(frame).word;
+        let passing = passing && mode == Mode::Shared;
+        let announce = if mode == Mode::Exclusive { EXCLUSIVE_WAITS } else { 0 };
+        let barred = |word: Word| match passing {
+            true => word.has(EXCLUSIVE),
+            false => word.latched(mode).is_none(),
+        };
+        loop {
+            let granted = match passing {
+                true => self.try_latch_passing(frame),
+                false => self.try_latch(frame, mode),
+            };
+            if granted {
+                self.parking.forget(frame, word, place);
+                return Poll::Ready(());
+            }
+            if self.parking.poll(frame, word, announce, barred, place, waker).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// A task no longer waits for the frame, which it still has pinned.
+    pub(crate) fn forget_task(&self, frame: FrameIndex, place: &mut TaskPlace) {
+        self.parking.forget(frame, &self.get(frame).word, place);
     }
 
     /// Waits until no copy of the pinned frame's page is on its way out.

@@ -14,6 +14,7 @@ mod stress;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
+use std::task::{Poll, Wake, Waker, ready};
 use std::time::Duration;
 
 use super::file::CachedFile;
@@ -23,7 +24,7 @@ use super::frame::word::{Mode, Touch, USAGE_MAX, VALID};
 use super::frame::{Detached, FrameIndex, Frames, Loading};
 use super::replacement::{AccessStrategy, ClockSweep};
 use super::table::PageTable;
-use super::{Absent, Asked, Cache, Disk};
+use super::{Absent, Asked, Cache, Came, Disk, Held};
 use crate::error::Error;
 use crate::observe::stats::Counters;
 use crate::strategy_kind::StrategyKind;
@@ -60,6 +61,19 @@ impl Deref for File {
     fn deref(&self) -> &CachedFile {
         &self.0
     }
+}
+
+/// A task that is alone on its thread.
+struct Alone(Thread);
+
+impl Wake for Alone {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn waker() -> Waker {
+    Arc::new(Alone(current())).into()
 }
 
 /// Reads ahead that have been submitted and have not ended.
@@ -181,6 +195,48 @@ impl Model {
         let value = self.read(frame);
         self.frames().leave_shared(frame);
         Ok(value)
+    }
+
+    /// As [`Model::value`] for a task, of a page that is in memory or on its way in. `None` if it is not, or not any
+    /// more.
+    fn poll_value(
+        &self,
+        block: Block,
+        mode: Mode,
+        held: &mut Option<Held>,
+        waker: &Waker,
+    ) -> Poll<Result<Option<u64>, Error>> {
+        let tag = self.file.tag(block);
+        if held.is_none() {
+            let frame = self.lookup(block);
+            let here = self.frames().find(frame).is_some();
+            if !here || !self.frames().pin(frame, tag, Touch::Count) {
+                return Poll::Ready(Ok(None));
+            }
+            *held = Some(Held::pinned(frame));
+        }
+        let Some(waiting) = held.as_mut() else { return Poll::Ready(Ok(None)) };
+        let frame = waiting.frame;
+        let came = ready!(self.cache.poll_held(&self.file, waiting, mode, waker));
+        *held = None;
+        Poll::Ready(came.map(|came| {
+            (came == Came::Latched).then(|| {
+                let value = self.read(frame);
+                self.frames().leave(frame, mode);
+                value
+            })
+        }))
+    }
+
+    /// As [`Model::poll_value`], on this thread, which does nothing else but `idle`.
+    fn value_by_task(&self, block: Block, idle: impl Fn()) -> Result<Option<u64>, Error> {
+        let (waker, mut held) = (waker(), None);
+        loop {
+            match self.poll_value(block, Mode::Shared, &mut held, &waker) {
+                Poll::Ready(value) => return value,
+                Poll::Pending => idle(),
+            }
+        }
     }
 
     /// Reads a page ahead, by the queue. False if that cannot be begun.

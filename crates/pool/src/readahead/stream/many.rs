@@ -13,7 +13,7 @@
 
 use std::slice;
 
-use super::{DISTANCE_MOST, Means, Plan, ReadStream, Wanted};
+use super::{DISTANCE_MOST, Plan, Policy, ReadMode, ReadStream, Wanted};
 use crate::api::handle::PagedFile;
 use crate::api::options::{ReadaheadStrategy, StreamOptions};
 use crate::error::Error;
@@ -116,7 +116,8 @@ impl Plan {
         let (readahead, distance) = (Some(readahead), Some(distance));
         let plan =
             Plan::new(handle, &StreamOptions { readahead, distance, ..options.clone() }, None);
-        let all_wanted = options.expected_rows.is_none() && matches!(plan.means, Means::Async);
+        let all_wanted = options.expected_rows.is_none()
+            && matches!(plan.policy, Policy::Fixed(ReadMode::Queue));
         let depth = handle.file().space.device_costs().useful_depth.max(1) as usize;
         // A descriptor of its own would cost a short list more than it gains.
         Plan { hint: None, known: all_wanted.then_some(depth), ..plan }

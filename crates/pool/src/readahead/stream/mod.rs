@@ -15,10 +15,11 @@
 //! | `window` | what is known and not given out yet |
 //! | `refill` | from named blocks to requests |
 //! | `deliver` | from a block of the window to a page in the caller's hand |
-//! | `winners` | which way of reading was the cheaper one, among streams |
+//! | `tasked` | the same for a task, which cannot wait |
+//! | `winners` | which mode of reading was the cheaper one, among streams |
 //! | `many` | a stream of blocks that are known, and all wanted |
 //!
-//! How far ahead, by which way and in which requests is decided in [`forebay_lookahead`].
+//! How far ahead, in which mode and in which requests is decided in [`forebay_lookahead`].
 //!
 //! Invariants:  [RS-1] pinned <= the stream's share of the budget   [RS-2] blocks return in the caller's
 //!              order, each once for each time it was named   [RS-3] a dropped stream leaves no pin
@@ -26,7 +27,7 @@
 //!              runs, it holds pins, never latches or locks; what it has asked for comes in without it.
 //! Failure:     a failed block is returned as that block's error; the stream goes on.
 //! Source:      PostgreSQL read_stream.c for growing by doubling, pause, resume and reset; the window
-//!              sort, the gaps and the courses are ours.
+//!              sort, the gaps and the modes are ours.
 
 mod deliver;
 mod many;
@@ -34,6 +35,8 @@ mod noted;
 mod page;
 mod refill;
 mod stats;
+#[cfg(feature = "futures")]
+mod tasked;
 mod window;
 pub(crate) mod winners;
 
@@ -43,7 +46,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_io::{CacheMode, Hint, Kind};
-use forebay_lookahead::{Adaptive, Course, Distance, Reading, Run};
+use forebay_lookahead::{Adaptive, Distance, ReadMode, Reading, Run};
 
 pub use page::{StreamError, Streamed, Wanted};
 pub use stats::StreamStats;
@@ -73,13 +76,9 @@ const BULK_SHARE: u64 = 4;
 
 /// How a stream reads what it looks ahead at.
 #[derive(Debug)]
-enum Means {
-    /// Not at all: each block when it is its turn.
-    Plain,
-    /// By having the kernel fetch it.
-    Prefetch,
-    /// Into frames.
-    Async,
+enum Policy {
+    /// Always in this mode.
+    Fixed(ReadMode),
     /// As the evidence says.
     Adaptive(Adaptive),
 }
@@ -102,7 +101,7 @@ where
     /// The window is refilled when no more than this is left of it.
     low: usize,
     distance: Distance,
-    means: Means,
+    policy: Policy,
     order: Order,
     expected_rows: Option<u64>,
     distance_most: u32,
@@ -116,6 +115,8 @@ where
     gaps: Gaps,
     private: Option<Private>,
     carrier: u8,
+    /// Whether it may wait for room in a full queue.
+    waits: bool,
     share: Share<Arc<Core>>,
     watch: Arc<Watch>,
     trace: Option<(Trace, u32)>,
@@ -222,7 +223,7 @@ impl PagedFile {
 /// What a stream is to be, with every default filled in.
 struct Plan {
     strategy: AccessStrategy,
-    means: Means,
+    policy: Policy,
     hint: Option<Hint>,
     order: Order,
     expected_rows: Option<u64>,
@@ -258,7 +259,7 @@ impl Plan {
             cache == CacheMode::Buffered && blocks >= handle.file().scan_blocks_min()
         });
         Plan {
-            means: Means::new(readahead, handle, by_kernel),
+            policy: Policy::new(readahead, handle, by_kernel),
             hint: hint(readahead, cache, kind, whole.is_some(), by_kernel),
             strategy,
             order: options.order,
@@ -273,18 +274,18 @@ impl Plan {
     fn by_backend(self, handle: &PagedFile, options: &StreamOptions) -> Result<Plan, Error> {
         let carrier = handle.file().space.carrier_of(options.backend.unwrap_or_default())?;
         let mut plan = Plan { carrier, ..self };
-        if let (Some(_), Means::Adaptive(adaptive)) = (options.backend, &mut plan.means) {
+        if let (Some(_), Policy::Adaptive(adaptive)) = (options.backend, &mut plan.policy) {
             adaptive.by_queue_only();
         }
         Ok(plan)
     }
 }
 
-impl Means {
-    fn new(strategy: ReadaheadStrategy, handle: &PagedFile, scan: bool) -> Means {
+impl Policy {
+    fn new(strategy: ReadaheadStrategy, handle: &PagedFile, scan: bool) -> Policy {
         let space = &handle.file().space;
         match (strategy, space.cache) {
-            (ReadaheadStrategy::Async, _) => Means::Async,
+            (ReadaheadStrategy::Async, _) => Policy::Fixed(ReadMode::Queue),
             (ReadaheadStrategy::Adaptive, cache) => {
                 let reading = Reading {
                     buffered: cache == CacheMode::Buffered,
@@ -292,11 +293,11 @@ impl Means {
                     batches: space.queue.kind() == Kind::Uring,
                     scan,
                 };
-                Means::Adaptive(Adaptive::new(reading, space.winners.get(scan)))
+                Policy::Adaptive(Adaptive::new(reading, space.winners.get(scan)))
             }
-            (ReadaheadStrategy::Prefetch, CacheMode::Buffered) => Means::Prefetch,
+            (ReadaheadStrategy::Prefetch, CacheMode::Buffered) => Policy::Fixed(ReadMode::Hint),
             // What the kernel could do for them it does in its page cache, which a direct file has not.
-            _ => Means::Plain,
+            _ => Policy::Fixed(ReadMode::Plain),
         }
     }
 }
@@ -341,7 +342,7 @@ where
             window: Window::new(),
             low: 0,
             distance: Distance::new(plan.start, plan.distance_most),
-            means: plan.means,
+            policy: plan.policy,
             order: plan.order,
             expected_rows: plan.expected_rows,
             distance_most: plan.distance_most,
@@ -352,6 +353,7 @@ where
             gaps: Gaps::default(),
             private: plan.hint.map(Private::new),
             carrier: plan.carrier,
+            waits: true,
             share: Share::new(Arc::clone(core)),
             watch: Arc::default(),
             trace,
@@ -443,10 +445,9 @@ where
 
     /// Whether blocks are looked at ahead at all now.
     fn looks_ahead(&self) -> bool {
-        match &self.means {
-            Means::Plain => false,
-            Means::Prefetch | Means::Async => true,
-            Means::Adaptive(adaptive) => adaptive.course() != Course::Plain,
+        match &self.policy {
+            Policy::Fixed(mode) => *mode != ReadMode::Plain,
+            Policy::Adaptive(adaptive) => adaptive.mode() != ReadMode::Plain,
         }
     }
 }

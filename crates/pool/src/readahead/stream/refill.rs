@@ -1,12 +1,12 @@
 //! Refilling the window: blocks are named, those not in memory are asked for, sorted and merged.
 
 use forebay_io::{Advice, CacheMode};
-use forebay_lookahead::{Course, Limits, Run, Way, cached_batch_max};
+use forebay_lookahead::{Limits, ReadMode, Run, cached_batch_max};
 
 use super::deliver::Held;
 use super::noted::Noted;
 use super::window::State;
-use super::{Means, Pace, ReadStream, Wanted};
+use super::{Pace, Policy, ReadStream, Wanted};
 use crate::api::options::Order;
 use crate::cache::frame::word::{AHEAD, READING, Touch, VALID};
 use crate::cache::frame::{Frame, NO_FRAME};
@@ -16,7 +16,7 @@ use crate::readahead::{Ahead, Departed, requests};
 use crate::tag::Block;
 
 /// Most blocks read through for a hundred that are wanted. Source: Seastar steers read-ahead to 25 % of
-/// waste; that is a good deal for whoever pays by the byte as well.
+/// waste; that suits users who pay by the byte as well.
 const OVER_READ_PERCENT: u32 = 25;
 
 /// Most runs to remember that are to be read later, before those of a batch are added.
@@ -50,7 +50,7 @@ where
         }
         self.distance.set_most(most);
         let mut ahead = self.distance.blocks();
-        if let Means::Adaptive(adaptive) = &self.means {
+        if let Policy::Adaptive(adaptive) = &self.policy {
             ahead = adaptive.window(ahead).min(most);
         }
         let delivered = self.stats.delivered - self.stats.delivered_before_reset;
@@ -149,7 +149,7 @@ where
             let own = elapsed.saturating_sub(self.pace.waited);
             self.distance.interval(own / self.pace.delivered);
         }
-        if let Means::Adaptive(adaptive) = &mut self.means {
+        if let Policy::Adaptive(adaptive) = &mut self.policy {
             let known = u32::try_from(self.window.len()).unwrap_or(u32::MAX);
             let spent = self.pace.asking + self.pace.waited;
             if let Some(winner) = adaptive.spent(self.pace.read, spent, known) {
@@ -169,20 +169,15 @@ where
         let limits = self.limits();
         requests(file, &mut self.wanted, limits, &mut self.runs);
 
-        let (course, way) = match &mut self.means {
-            Means::Plain => (Course::Plain, Way::Queue),
-            Means::Prefetch => (Course::Ahead, Way::Hint),
-            Means::Async => (Course::Ahead, Way::Queue),
-            Means::Adaptive(_) => self.choose(),
-        };
-        let departed = match (course, way) {
-            (Course::Plain, _) => {
+        let mode = self.choose();
+        let departed = match mode {
+            ReadMode::Plain => {
                 self.runs.clear();
                 self.read_runs(0)
             }
-            (Course::Beside, _) => self.read_beside(),
-            (Course::Ahead, Way::Kernel | Way::Hint) => return self.note_runs(way == Way::Hint),
-            (Course::Queue, _) | (Course::Ahead, Way::Queue) => self.read_runs(self.carrier),
+            ReadMode::Inline => self.read_inline(),
+            ReadMode::Kernel | ReadMode::Hint => return self.note_runs(mode == ReadMode::Hint),
+            ReadMode::Queue => self.read_runs(self.carrier),
         };
         self.stats.requests += u64::from(departed.requests);
         self.stats.asked += u64::from(departed.pages);
@@ -225,17 +220,17 @@ where
         }
     }
 
-    fn choose(&mut self) -> (Course, Way) {
-        let Means::Adaptive(adaptive) = &mut self.means else {
-            return (Course::Ahead, Way::Queue);
+    fn choose(&mut self) -> ReadMode {
+        let adaptive = match &mut self.policy {
+            Policy::Fixed(mode) => return *mode,
+            Policy::Adaptive(adaptive) => adaptive,
         };
-        let way = adaptive.way();
-        if adaptive.course() == Course::Beside {
+        if adaptive.mode() == ReadMode::Inline {
             // As long as its reads are fast.
-            return (Course::Beside, way);
+            return ReadMode::Inline;
         }
         let Some(first) = self.runs.first() else {
-            return (Course::Ahead, way);
+            return adaptive.disk_mode();
         };
         let middle = self.runs[self.runs.len() / 2];
         let (file, page_bytes) = (self.handle.file(), self.handle.core().page_bytes() as u64);
@@ -248,18 +243,17 @@ where
         let wanted = adaptive.wants_sample().then_some(first);
         let cached = wanted.and_then(cached).and_then(|first| Some(first && cached(&middle)?));
         self.from_device = file.space.cache == CacheMode::Direct || cached == Some(false);
-        let course = adaptive.batch(cached, self.wanted.len() as u32, self.runs.len() as u32);
-        (course, way)
+        adaptive.batch(cached, self.wanted.len() as u32, self.runs.len() as u32)
     }
 
     /// Reads `runs` here and now, all at once.
-    fn read_beside(&mut self) -> Departed {
+    fn read_inline(&mut self) -> Departed {
         let start = self.handle.core().clock.now();
         let departed = self.read_runs(0);
         let took = self.handle.core().clock.now().saturating_sub(start);
         self.pace.waited += took;
-        if let Means::Adaptive(adaptive) = &mut self.means {
-            adaptive.read_beside(took, departed.requests, departed.pages + departed.gaps);
+        if let Policy::Adaptive(adaptive) = &mut self.policy {
+            adaptive.read_inline(took, departed.requests, departed.pages + departed.gaps);
         }
         departed
     }
@@ -276,6 +270,7 @@ where
             trace: self.trace.as_ref().map(|(trace, stream)| (trace, *stream)),
             why: None,
             prefetched: false,
+            waits: self.waits,
         };
         let (window, share, stats) = (&mut self.window, &mut self.share, &mut self.stats);
         let gaps = &mut self.gaps;
@@ -304,7 +299,7 @@ where
                 let why = if asked {
                     continue;
                 } else if word.has(READING) && !word.has(VALID) {
-                    core.counters.count(ahead.strategy.kind(), Event::PrefetchJoined);
+                    file.counts.count(&core.counters, ahead.strategy.kind(), Event::PrefetchJoined);
                     stats.joined += 1;
                     // Its own gaps, as likely as not; if another stream's, gaps seem better than they are.
                     gaps.used += u32::from(word.carrier() > 0);
@@ -359,7 +354,7 @@ where
             let range = offset..offset + u64::from(run.blocks) * page_bytes;
             if let Err(error) = segment.advise(range, Advice::WillNeed) {
                 tracing::warn!(%error, "the kernel cannot be asked to fetch");
-                if let Means::Adaptive(adaptive) = &mut self.means {
+                if let Policy::Adaptive(adaptive) = &mut self.policy {
                     adaptive.without_hints();
                 }
             }
@@ -400,6 +395,7 @@ where
             trace: trace.map(|(trace, stream)| (trace, *stream)),
             why: None,
             prefetched: false,
+            waits: true,
         };
         let blocks: Vec<Block> = (run.first..run.first + run.blocks)
             .filter(|&block| ahead.file.table.lookup(block) == NO_FRAME)

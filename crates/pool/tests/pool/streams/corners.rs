@@ -44,7 +44,7 @@ fn hot_pages_gone(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usize, 
 
 #[test]
 fn a_stream_that_dirties_keeps_to_its_ring() {
-    for kind in [StrategyKind::Vacuum, StrategyKind::BulkWrite, StrategyKind::BulkRead] {
+    for kind in [StrategyKind::Maintenance, StrategyKind::BulkWrite, StrategyKind::BulkRead] {
         for cleaner in [true, false] {
             let (gone, stay) = hot_pages_gone(true, cleaner, kind);
             assert!(gone <= 72 && stay <= 72, "{kind}, cleaner {cleaner}: {gone} {stay}");

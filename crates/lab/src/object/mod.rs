@@ -1,0 +1,362 @@
+//! `forebay lab object`: what an object store does with a storage engine's requests, and what a tablespace on it comes to.
+//!
+//! `bare` measures a client without anything of ours, `space` a tablespace below a pool, in the same rounds; `slowed` makes a
+//! store slower on request; `told` shows what came of it. There is no working file and no disk, so it is no
+//! [`Experiment`](crate::experiment::Experiment); records, tables and their JSON are the same.
+
+mod bare;
+mod slowed;
+mod space;
+mod told;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Context;
+use fastrand::Rng;
+use forebay_object::object_store::path::Path;
+use forebay_object::object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
+use forebay_object::{Error, open};
+use futures_util::TryStreamExt;
+use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::bad_input;
+use crate::cli::{ObjectArgs, ObjectPart, repeated};
+use crate::experiment::sorted;
+use crate::facts::Host;
+use crate::interrupt::{self, Cleanup};
+use crate::output::{self, tell};
+use crate::progress::Progress;
+use crate::report::Record;
+use crate::run;
+use bare::{Bare, OBJECT_BYTES, Rates};
+use slowed::Slowed;
+use space::{Done, PAGE, Reading, Space};
+
+pub use slowed::Latency;
+
+/// The schema of `--json`.
+const SCHEMA: &str = "forebay-object/1";
+/// How long a first request may take.
+const REACH: Duration = Duration::from_secs(10);
+/// Least time of a bare client that something is compared with.
+const COMPARED: Duration = Duration::from_secs(2);
+/// As a tablespace has by itself.
+const THREADS: usize = 2;
+
+/// What a run found.
+#[derive(Debug, Serialize)]
+struct Findings {
+    schema: &'static str,
+    /// Version of forebay.
+    forebay: &'static str,
+    /// What repeats it.
+    command: String,
+    /// Start of the run, RFC 3339, UTC.
+    started: String,
+    seconds: f64,
+    host: Host,
+    url: String,
+    /// Delay added to each request.
+    latency: Option<String>,
+    /// Bytes a second that all requests together might move.
+    bandwidth: Option<u64>,
+    records: Vec<Record>,
+    remarks: Vec<String>,
+    #[serde(skip)]
+    cells: Vec<RequestCell>,
+    #[serde(skip)]
+    parts: Vec<PartCell>,
+}
+
+/// The settings of a cell of the bare client, and its rounds.
+#[derive(Debug, Serialize)]
+struct RequestCell {
+    op: &'static str,
+    bytes: u64,
+    in_flight: u32,
+    #[serde(skip)]
+    rounds: Vec<Rates>,
+}
+
+/// The settings of a part on the tablespace, and its rounds with those of the bare client beside it.
+#[derive(Debug, Serialize)]
+struct PartCell {
+    part: &'static str,
+    #[serde(skip)]
+    rounds: Vec<Done>,
+    /// In bytes a second; of parts that are compared.
+    #[serde(skip)]
+    bare: Vec<f64>,
+}
+
+/// Carries it out.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput) for an address, credentials or a server that do not do,
+/// [`Interrupted`](interrupt::Interrupted), or what went wrong.
+pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
+    run::prepare()?;
+    if let Some(path) = &args.json {
+        output::check_file(path)?;
+    }
+    let clock = Instant::now();
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let site = Site::reach(args)?;
+    let cleanup = {
+        let (url, prefix) = (args.url.clone(), site.prefix.clone());
+        Cleanup::new(move || {
+            if let Err(error) = remove(&url, &prefix) {
+                tell(&format!("what is below {prefix} could not be removed: {error:#}"));
+            }
+        })
+    };
+    let findings = Findings {
+        schema: SCHEMA,
+        forebay: env!("FOREBAY_VERSION"),
+        command: repeated(typed, None, args.seed),
+        started,
+        seconds: 0.0,
+        host: Host::read(),
+        url: args.url.clone(),
+        latency: args.latency.map(|it| it.to_string()),
+        bandwidth: args.bandwidth,
+        records: Vec::new(),
+        remarks: Vec::new(),
+        cells: Vec::new(),
+        parts: Vec::new(),
+    };
+    let mut measuring = Measuring { args, site, findings };
+    let measured = measuring.all();
+    let mut findings = measuring.findings;
+    drop(cleanup);
+    measured?;
+    findings.seconds = clock.elapsed().as_secs_f64();
+    for cell in &findings.cells {
+        findings.records.push(Record::new("object-requests", cell, &cell.rounds));
+    }
+    for cell in &findings.parts {
+        findings.records.push(Record::new("object", cell, &told::rounds(cell)));
+    }
+    let json = args
+        .json
+        .as_deref()
+        .map(|path| output::save(path, &(serde_json::to_string_pretty(&findings)? + "\n")));
+    output::print(&told::drawn(&findings, args.thousand_gets, output::look()))?;
+    json.unwrap_or(Ok(()))
+}
+
+/// The store and where in it this run is.
+struct Site {
+    store: Arc<dyn ObjectStore>,
+    runtime: Arc<Runtime>,
+    prefix: Path,
+}
+
+impl Site {
+    /// Opens the store, and puts an object there and takes it away.
+    fn reach(args: &ObjectArgs) -> anyhow::Result<Site> {
+        let (store, prefix) = store_at(&args.url)?;
+        let prefix =
+            Path::from(prefix).join(format!("forebay-lab-{:x}-{}", args.seed, std::process::id()));
+        let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
+        let path = prefix.clone().join("reach");
+        let tried = runtime.block_on(async {
+            let put_and_delete = async {
+                store.put(&path, "x".into()).await?;
+                store.delete(&path).await
+            };
+            tokio::time::timeout(REACH, put_and_delete).await
+        });
+        match tried {
+            Ok(Ok(())) => {}
+            Err(_) => bad_input!("{}: no answer within {REACH:?}; is the server there?", args.url),
+            Ok(Err(error)) => bad_input!("{}: {}", args.url, refused(&error)),
+        }
+        let store = match (args.latency, args.bandwidth) {
+            (None, None) => store,
+            (latency, bandwidth) => Arc::new(Slowed::new(store, latency, bandwidth, args.seed)),
+        };
+        Ok(Site { store, runtime: Arc::new(runtime), prefix })
+    }
+}
+
+fn store_at(url: &str) -> anyhow::Result<(Arc<dyn ObjectStore>, String)> {
+    match open(url, std::env::vars()) {
+        Ok(opened) => Ok(opened),
+        Err(error @ Error::Address { .. }) => bad_input!("{error}"),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What the user can do about it.
+fn refused(error: &StoreError) -> String {
+    let hint = match error {
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
+            "the credentials are not accepted; see --help for the variables that have them"
+        }
+        StoreError::NotFound { .. } => "there is no such bucket, or it is another server's",
+        StoreError::Generic { .. } => "it cannot be reached, or has no credentials to go by",
+        _ => "it does not take objects",
+    };
+    format!("{hint}: {error}")
+}
+
+/// Removes all below `prefix`, by a client of its own: it may be another thread's turn to wait for the first one.
+fn remove(url: &str, prefix: &Path) -> anyhow::Result<()> {
+    let (store, _) = store_at(url)?;
+    Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let found: Vec<_> = store.list(Some(prefix)).try_collect().await?;
+        let paths = futures_util::stream::iter(found.into_iter().map(|it| Ok(it.location)));
+        store.delete_stream(Box::pin(paths)).try_for_each(|_| async { Ok(()) }).await
+    })?;
+    if let Some(root) = url.strip_prefix("file://") {
+        let directory = std::path::Path::new(root).join(prefix.filename().unwrap_or_default());
+        // Only the objects that were there have made it.
+        if directory.is_dir() {
+            std::fs::remove_dir_all(directory).context("cannot remove the directory")?;
+        }
+    }
+    Ok(())
+}
+
+struct Measuring<'a> {
+    args: &'a ObjectArgs,
+    site: Site,
+    findings: Findings,
+}
+
+impl Measuring<'_> {
+    fn all(&mut self) -> anyhow::Result<()> {
+        let Site { store, runtime, prefix } = &self.site;
+        let bare =
+            Bare::new(Arc::clone(store), Arc::clone(runtime), prefix.clone(), self.args.seed)?;
+        if self.args.parts.contains(&ObjectPart::Requests) {
+            self.requests(&bare)?;
+        }
+        if self.args.parts.iter().any(|part| *part != ObjectPart::Requests) {
+            self.parts(&bare)?;
+        }
+        Ok(())
+    }
+
+    fn requests(&mut self, bare: &Bare) -> anyhow::Result<()> {
+        let (sizes, numbers) = (sorted(&self.args.sizes), sorted(&self.args.in_flight));
+        let of = |op, bytes| {
+            let cell = move |&in_flight: &u32| RequestCell { op, bytes, in_flight, rounds: vec![] };
+            numbers.iter().map(cell)
+        };
+        let mut cells: Vec<RequestCell> = sizes
+            .iter()
+            .flat_map(|&bytes| of("GET", bytes))
+            .chain(of("PUT", OBJECT_BYTES))
+            .collect();
+        let rounds = u64::from(self.args.rounds);
+        let mut progress = Progress::new(rounds * cells.len() as u64);
+        for round in 0..rounds {
+            for cell in &mut cells {
+                interrupt::check()?;
+                let RequestCell { op, bytes, in_flight, .. } = *cell;
+                progress.step(&format!("{op} of {bytes} bytes, {in_flight} in flight"));
+                cell.rounds.push(match op {
+                    "GET" => bare.get(bytes, in_flight, self.args.time, self.args.seed ^ round)?,
+                    _ => bare.put("put", u64::from(in_flight).max(16), in_flight)?,
+                });
+            }
+        }
+        self.findings.cells = cells;
+        Ok(())
+    }
+
+    /// The number in flight at which the bare client was best; where that was not measured, the largest.
+    fn best(&self, op: &str, bytes: u64) -> u32 {
+        let cells = self.findings.cells.iter().filter(|it| it.op == op && it.bytes == bytes);
+        let best = cells.max_by(|a, b| told::middle(&a.rounds).total_cmp(&told::middle(&b.rounds)));
+        let largest = || self.args.in_flight.iter().copied().max().unwrap_or(1);
+        best.map_or_else(largest, |it| it.in_flight)
+    }
+
+    fn parts(&mut self, bare: &Bare) -> anyhow::Result<()> {
+        let args = self.args;
+        let (large, small, puts) = (
+            self.best("GET", OBJECT_BYTES),
+            self.best("GET", PAGE),
+            self.best("PUT", OBJECT_BYTES),
+        );
+        let prefix = self.site.prefix.clone().join("space").to_string();
+        let mut progress = Progress::new(1 + u64::from(args.rounds) * args.parts.len() as u64);
+        progress.step("a tablespace is written");
+        let (store, runtime) = (Arc::clone(&self.site.store), Arc::clone(&self.site.runtime));
+        let in_flight = large.max(small);
+        let made = Space::new(store, runtime, &prefix, in_flight, args.data, args.memory);
+        let space = match made {
+            Err(error) if matches!(error.downcast_ref(), Some(Error::NotConditional { .. })) => {
+                let why = format!("only requests were measured: {error}");
+                self.findings.remarks.push(why);
+                return Ok(());
+            }
+            made => made?,
+        };
+        let costs = space.costs();
+        self.findings.remarks.push(format!(
+            "the mount reckons with {:.1?} a request and {:.2?} a MiB",
+            costs.request, costs.mebibyte
+        ));
+        let time = args.time.max(COMPARED);
+        let mut rng = Rng::with_seed(args.seed);
+        // Scans go over pages as they were written first; checkpoints scatter them.
+        let (last, first): (Vec<_>, Vec<_>) =
+            args.parts.iter().copied().partition(|part| *part == ObjectPart::Checkpoint);
+        let rounds = |parts: Vec<ObjectPart>| {
+            (0..u64::from(args.rounds))
+                .flat_map(move |round| parts.clone().into_iter().map(move |part| (round, part)))
+        };
+        for (round, part) in rounds(first).chain(rounds(last)) {
+            interrupt::check()?;
+            progress.step(&format!("{part:?}").to_lowercase());
+            let seed = args.seed ^ round;
+            match part {
+                ObjectPart::Requests => {}
+                ObjectPart::Checkpoint => {
+                    let done = space.checkpoint(&mut rng)?;
+                    // As many objects as it took, without the manifest.
+                    let bare = bare.put("put", done.requests.max(2) - 1, puts)?;
+                    self.keep("checkpoint", done, Some(bare.bytes_per_s));
+                }
+                ObjectPart::Scan => {
+                    let beside = bare.get(OBJECT_BYTES, large, time, seed)?.bytes_per_s;
+                    let done = space.read(Reading::Scan, &mut rng)?;
+                    self.keep("scan, read ahead", done, Some(beside));
+                    let done = space.read(Reading::PageByPage(args.pages.min(200)), &mut rng)?;
+                    self.keep("scan, page by page", done, Some(beside));
+                }
+                ObjectPart::Random => {
+                    let beside = bare.get(PAGE, small, time, seed)?.bytes_per_s;
+                    let done = space.read(Reading::Random(args.pages), &mut rng)?;
+                    self.keep("random, all known ahead", done, Some(beside));
+                    let done = space.read(Reading::Local(args.pages), &mut rng)?;
+                    self.keep("local, all known ahead", done, Some(beside));
+                }
+                ObjectPart::Single => {
+                    for (name, hedge) in [("single", false), ("single, hedged", true)] {
+                        let store = Arc::clone(&self.site.store);
+                        let done = space.single(store, &prefix, hedge, args.pages, seed)?;
+                        self.keep(name, done, None);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, part: &'static str, done: Done, bare: Option<f64>) {
+        let parts = &mut self.findings.parts;
+        let at = parts.iter().position(|it| it.part == part).unwrap_or_else(|| {
+            parts.push(PartCell { part, rounds: Vec::new(), bare: Vec::new() });
+            parts.len() - 1
+        });
+        parts[at].rounds.push(done);
+        parts[at].bare.extend(bare);
+    }
+}

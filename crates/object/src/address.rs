@@ -1,0 +1,118 @@
+//! Stores by their addresses: `s3://bucket/prefix`, `gs://…`, `az://…`, `http://…`, `file:///directory`.
+//!
+//! Credentials, endpoints and regions come under the names that the stores' own tools give their environment variables.
+//! The stores' own retries are off, since [`Options`](crate::Options) say how often and for how long.
+
+use std::sync::Arc;
+
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::{ObjectStore, ObjectStoreScheme, RetryConfig};
+use url::{Position, Url};
+
+use crate::error::{Error, Result};
+
+/// What these variables are called by whoever sets them.
+const NAMES: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
+
+/// The store at `address`, and the prefix in it that the address names. `variables` are those of the environment, or
+/// what is to stand for them: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL` and so on; others
+/// are not looked at. Nothing is asked of the store yet.
+///
+/// # Errors
+/// [`Error::Address`].
+pub fn open(
+    address: &str,
+    variables: impl IntoIterator<Item = (String, String)>,
+) -> Result<(Arc<dyn ObjectStore>, String)> {
+    let refuse = |what: String| Error::Address { address: address.to_owned(), what };
+    let known = "it should look like s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, \
+                 http://server/prefix or file:///directory";
+    let url = Url::parse(address).map_err(|error| refuse(format!("{error}; {known}")))?;
+    let parsed = ObjectStoreScheme::parse(&url).map_err(|_| refuse(known.to_owned()))?;
+    let (scheme, prefix) = parsed;
+    // Only the first one counts, and another part of the program may have its own.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut variables: Vec<(String, String)> = variables
+        .into_iter()
+        .filter(|(name, _)| NAMES.iter().any(|it| name.starts_with(it)))
+        .map(|(name, value)| (name.to_lowercase(), value))
+        .collect();
+    // Whoever names such an endpoint means it.
+    if variables.iter().any(|(name, to)| name.contains("endpoint") && to.starts_with("http:")) {
+        variables.push(("aws_allow_http".to_owned(), "true".to_owned()));
+    }
+    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    macro_rules! built {
+        ($builder:ty, $url:expr) => {{
+            let named = <$builder>::new().with_url($url).with_retry(retry);
+            let set = variables.into_iter().fold(named, |builder, (name, value)| {
+                match name
+                    .strip_prefix("aws_")
+                    .filter(|it| *it == "allow_http")
+                    .unwrap_or(&name)
+                    .parse()
+                {
+                    Ok(key) => builder.with_config(key, value),
+                    Err(_) => builder,
+                }
+            });
+            set.build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
+        }};
+    }
+    let store = match scheme {
+        ObjectStoreScheme::Local => Ok(Arc::new(LocalFileSystem::new()) as Arc<dyn ObjectStore>),
+        ObjectStoreScheme::Memory => Ok(Arc::new(InMemory::new()) as Arc<dyn ObjectStore>),
+        ObjectStoreScheme::AmazonS3 => built!(AmazonS3Builder, address),
+        ObjectStoreScheme::GoogleCloudStorage => built!(GoogleCloudStorageBuilder, address),
+        ObjectStoreScheme::MicrosoftAzure => built!(MicrosoftAzureBuilder, address),
+        ObjectStoreScheme::Http => {
+            let allowed = object_store::ClientOptions::new().with_allow_http(true);
+            let server = &url[..Position::BeforePath];
+            let named = HttpBuilder::new().with_url(server).with_retry(retry);
+            let built = named.with_client_options(allowed).build();
+            built.map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
+        }
+        _ => return Err(refuse(known.to_owned())),
+    };
+    Ok((store.map_err(|error| refuse(error.to_string()))?, prefix.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_store_and_a_prefix() {
+        let name = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let variables = [
+            name("AWS_ACCESS_KEY_ID", "key"),
+            name("AWS_SECRET_ACCESS_KEY", "secret"),
+            name("AWS_ENDPOINT_URL", "http://127.0.0.1:9"),
+            // Of another program, though the builder knows the word.
+            name("REGION", "nowhere"),
+        ];
+        for (address, store, prefix) in [
+            ("s3://bucket/a/b", "AmazonS3(bucket)", "a/b"),
+            ("http://127.0.0.1:9/dav/a", "HttpStore", "dav/a"),
+            ("file:///tmp/a", "LocalFileSystem(file:///)", "tmp/a"),
+            ("memory:///a", "InMemory", "a"),
+        ] {
+            let (found, at) = open(address, variables.clone()).unwrap();
+            assert_eq!((found.to_string().as_str(), at.as_str()), (store, prefix), "{address}");
+        }
+    }
+
+    #[test]
+    fn another_address_is_told_what_one_looks_like() {
+        for address in ["", "bucket/prefix", "ftp://host/a", "s3:bucket", "/tmp"] {
+            let error = open(address, []).unwrap_err();
+            assert!(matches!(&error, Error::Address { .. }), "{error}");
+            assert!(error.to_string().contains("s3://bucket/prefix"), "{error}");
+        }
+    }
+}
