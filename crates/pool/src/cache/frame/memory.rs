@@ -20,7 +20,7 @@ use forebay_io::{Keeper, Lease, Mapping};
 
 use super::life::Loading;
 use super::word::OWNED;
-use super::{CHANGING, Frame, FrameIndex, NO_TAG};
+use super::{CHANGING, Frame, FrameIndex, Frames, NO_TAG};
 use crate::error::Error;
 use crate::sync;
 
@@ -76,6 +76,15 @@ impl FrameMemory {
     #[inline]
     pub(crate) fn page_bytes_at(&self, frame: FrameIndex) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.page(frame), self.page_bytes)
+    }
+
+    /// Has the processor fetch what a hit on `frame`, if there is one, will look at first.
+    #[inline]
+    pub(crate) fn cache_soon(&self, frames: &Frames, frame: FrameIndex) {
+        if let Some(it) = frames.find(frame) {
+            cache_line_soon(std::ptr::from_ref(it.word).cast());
+            cache_line_soon(self.page(frame).as_ptr());
+        }
     }
 
     /// Lends the page of a load to a transfer.
@@ -285,6 +294,19 @@ impl std::fmt::Debug for FrameMemory {
 /// Longer copies than this are left to the processor's own copy instruction, where it has one.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const BY_WORDS_MAX: usize = 128;
+
+/// Has the processor fetch the cache line at `address`, where it can be told.
+#[inline]
+fn cache_line_soon(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, which reads nothing as far as the program is concerned, and faults at no address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
 
 /// Copies from memory that another thread may be changing.
 ///

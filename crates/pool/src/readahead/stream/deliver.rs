@@ -229,9 +229,30 @@ where
     fn wait_for(&mut self, frame: FrameIndex) {
         let core = self.handle.core();
         let start = core.clock.now();
+        while self.known.is_some() && self.waits_beside(frame) {}
         core.cache.wait_read(&**core, self.handle.file(), frame);
         let waited = core.clock.now().saturating_sub(start);
         self.book_wait(waited);
+    }
+
+    /// Waits a while for the page on its way into `frame`, and asks for more when the device is about to have nothing to
+    /// do: pages come in the disk's order, and this may be the last of its batch. False once it is here, or is
+    /// another queue's.
+    fn waits_beside(&mut self, frame: FrameIndex) -> bool {
+        let core = self.handle.core();
+        let under_way = || {
+            let word = core.cache.frames.get(frame).word();
+            word.has(READING) && word.carrier() == self.carrier
+        };
+        if !under_way() {
+            return false;
+        }
+        core.cache.frames.rest_while_reading(frame, || {
+            let io = self.handle.file().space.carrier(self.carrier);
+            self.watch.wait_until(io, &|| !under_way() || self.is_due());
+        });
+        self.refill();
+        true
     }
 
     pub(super) fn book_wait(&mut self, waited: Duration) {

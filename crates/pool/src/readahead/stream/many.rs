@@ -1,21 +1,26 @@
 //! Reading many: a stream of blocks that are known from the start, and all wanted.
 //!
 //! A stream over an iterator finds out how far ahead it is worth asking; here that is known, and so the first
-//! miss already asks for as much as pool and device have a use for. Pages in memory cost what a plain read does,
-//! up to the first miss. A list longer than look-ahead's part of the pool is read in windows.
+//! miss already keeps the device busy. More is asked for as soon as the queue runs dry, in batches that are sorted and
+//! merged, however far behind the caller is, up to look-ahead's part of the pool. Pages in memory cost what a plain
+//! read does, up to the first miss.
 //!
 //! Invariants:  [RM-1] nothing that a reader of many waits for depends on another one's next step: a read under way
 //!              is driven by whoever waits for it, and the frames that others have pinned ahead are at most a
 //!              quarter of the pool, so that the search for one ends
-//!              [RM-2] the first window is as large as any: hits before it make it no smaller
+//!              [RM-2] as long as blocks are left and the window has room, the queue does not run dry: neither hits
+//!              nor a caller's order that is not the disk's make look-ahead shorter
 
-use std::iter::Copied;
 use std::slice;
 
-use super::{Plan, ReadStream, Wanted};
+use super::{DISTANCE_MOST, Plan, Policy, ReadMode, ReadStream, Wanted};
 use crate::api::handle::PagedFile;
 use crate::api::options::{ReadaheadStrategy, StreamOptions};
 use crate::error::Error;
+
+/// Pages between the one that is given out and the one that the processor is told of: a few hundred nanoseconds,
+/// even if little is done with each.
+const CACHED_AHEAD: usize = 8;
 
 impl PagedFile {
     /// Returns the pages of `blocks`, in that order: those in memory at once, the others in few requests, which
@@ -52,12 +57,12 @@ impl PagedFile {
     /// [`Error::NoFreeFrame`] for those that have none.
     ///
     /// What the handle or the pool say of readahead does not matter here: blocks that are known are asked for.
-    pub fn read_many<'f, W>(&'f self, blocks: &'f [W]) -> ReadStream<'f, Copied<slice::Iter<'f, W>>>
+    pub fn read_many<'f, W>(&'f self, blocks: &'f [W]) -> ReadStream<'f, impl Iterator<Item = W>>
     where
         W: Wanted + Copy,
     {
         let plan = Plan::many(self, &StreamOptions::default());
-        ReadStream::new(self, blocks.iter().copied(), plan)
+        ReadStream::new(self, Known { handle: self, blocks: blocks.iter() }, plan)
     }
 
     /// As [`PagedFile::read_many`], as `options` say.
@@ -68,22 +73,52 @@ impl PagedFile {
         &'f self,
         blocks: &'f [W],
         options: &StreamOptions,
-    ) -> Result<ReadStream<'f, Copied<slice::Iter<'f, W>>>, Error>
+    ) -> Result<ReadStream<'f, impl Iterator<Item = W> + use<'f, W>>, Error>
     where
         W: Wanted + Copy,
     {
         let plan = Plan::many(self, options).by_backend(self, options)?;
-        Ok(ReadStream::new(self, blocks.iter().copied(), plan))
+        Ok(ReadStream::new(self, Known { handle: self, blocks: blocks.iter() }, plan))
+    }
+}
+
+/// Blocks of a list. The processor has those that are in memory on their way into its caches some time before
+/// they are come to.
+struct Known<'f, W> {
+    handle: &'f PagedFile,
+    blocks: slice::Iter<'f, W>,
+}
+
+impl<W: Wanted + Copy> Iterator for Known<'_, W> {
+    type Item = W;
+
+    #[inline]
+    fn next(&mut self) -> Option<W> {
+        let wanted = *self.blocks.next()?;
+        if let Some(later) = self.blocks.as_slice().get(CACHED_AHEAD) {
+            let (core, file) = (self.handle.core(), self.handle.file());
+            let frame = file.table.lookup(later.into_parts().0);
+            core.memory.cache_soon(&core.cache.frames, frame);
+        }
+        Some(wanted)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.blocks.size_hint()
     }
 }
 
 impl Plan {
     fn many(handle: &PagedFile, options: &StreamOptions) -> Plan {
         let readahead = options.readahead.unwrap_or(ReadaheadStrategy::Async);
-        let options = StreamOptions { readahead: Some(readahead), ..options.clone() };
-        let plan = Plan::new(handle, &options, None);
-        let all_wanted = options.expected_rows.is_none();
+        let distance = options.distance.unwrap_or(DISTANCE_MOST);
+        let (readahead, distance) = (Some(readahead), Some(distance));
+        let plan =
+            Plan::new(handle, &StreamOptions { readahead, distance, ..options.clone() }, None);
+        let all_wanted = options.expected_rows.is_none()
+            && matches!(plan.policy, Policy::Fixed(ReadMode::Queue));
+        let depth = handle.file().space.device_costs().useful_depth.max(1) as usize;
         // A descriptor of its own would cost a short list more than it gains.
-        Plan { hint: None, all_wanted, ..plan }
+        Plan { hint: None, known: all_wanted.then_some(depth), ..plan }
     }
 }

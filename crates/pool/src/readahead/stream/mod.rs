@@ -105,8 +105,10 @@ where
     order: Order,
     expected_rows: Option<u64>,
     distance_most: u32,
-    /// All blocks are wanted: the window is as large as may be from the first one on.
-    all_wanted: bool,
+    /// All blocks are known and wanted: as many are asked for as the device, of this useful depth, has a use for.
+    known: Option<usize>,
+    /// There was no frame for all that was last asked for.
+    crowded: bool,
     strategy: AccessStrategy,
     /// Runs that are to be read when the reader comes to them, ascending.
     noted: Vec<Noted>,
@@ -227,7 +229,7 @@ struct Plan {
     expected_rows: Option<u64>,
     distance_most: u32,
     start: u32,
-    all_wanted: bool,
+    known: Option<usize>,
     carrier: u8,
 }
 
@@ -264,7 +266,7 @@ impl Plan {
             expected_rows: options.expected_rows,
             distance_most,
             start: start.clamp(1, distance_most),
-            all_wanted: false,
+            known: None,
             carrier: crate::store::tablespace::CARRIER_OWN,
         }
     }
@@ -344,7 +346,8 @@ where
             order: plan.order,
             expected_rows: plan.expected_rows,
             distance_most: plan.distance_most,
-            all_wanted: plan.all_wanted,
+            known: plan.known,
+            crowded: false,
             strategy: plan.strategy,
             noted: Vec::new(),
             gaps: Gaps::default(),
@@ -396,7 +399,7 @@ where
         StreamStats {
             delivered: self.stats.delivered + self.found,
             hits: self.stats.hits + self.found,
-            distance: if self.all_wanted { self.distance_most } else { self.distance.blocks() },
+            distance: self.known.map_or(self.distance.blocks(), |_| self.distance_most),
             ..self.stats
         }
     }

@@ -22,6 +22,12 @@ const OVER_READ_PERCENT: u32 = 25;
 /// Most runs to remember that are to be read later, before those of a batch are added.
 const NOTED_MOST: usize = 1024;
 
+/// Requests under way for each that the device has a use for, so that the next ones can be put together meanwhile.
+const KEPT_BUSY: usize = 2;
+
+/// When frames are short, blocks that are all wanted are known one in so many of what may be.
+const CROWDED_PART: usize = 4;
+
 /// The part of the time since the last batch that the reader must have spent waiting for the batch to
 /// say anything about the device: then that was kept busy. In percent.
 const BUSY_PERCENT: u32 = 70;
@@ -39,8 +45,8 @@ where
     /// Blocks that may be known now.
     fn window_most(&mut self) -> usize {
         let most = self.distance_most.min(self.share.most());
-        if self.all_wanted {
-            return most as usize;
+        if let Some(depth) = self.known {
+            return self.known_most().min(self.window.len() + self.batch(depth));
         }
         self.distance.set_most(most);
         let mut ahead = self.distance.blocks();
@@ -57,6 +63,44 @@ where
         u64::from(ahead).min(by_rows).max(1) as usize
     }
 
+    /// Blocks that may ever be known, of those that are all wanted.
+    fn known_most(&self) -> usize {
+        let most = self.distance_most.min(self.share.most()) as usize;
+        if self.crowded { most.div_ceil(CROWDED_PART) } else { most }
+    }
+
+    /// Blocks to ask for at once, of those that are all wanted. The more, the better they merge; but the device
+    /// should have something to do soon, and the caller little left to take when it has done all.
+    fn batch(&self, depth: usize) -> usize {
+        let few = KEPT_BUSY * depth;
+        if self.window.len() <= 1 {
+            return few;
+        }
+        let left = self.blocks.size_hint().0;
+        (left / 2).clamp(few, few.max(depth * self.handle.core().combine_pages))
+    }
+
+    /// Whether it is time to name more blocks.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        if self.ended || self.paused {
+            return false;
+        }
+        self.window.len() <= self.low || self.known.is_some_and(|depth| self.device_runs_dry(depth))
+    }
+
+    /// Whether the queue will soon have less to do than the device has a use for, and a batch has room in the
+    /// window.
+    fn device_runs_dry(&self, depth: usize) -> bool {
+        let io = self.handle.file().space.carrier(self.carrier);
+        if io.in_flight() >= KEPT_BUSY * depth {
+            return false;
+        }
+        let most = self.known_most();
+        let room = most.saturating_sub(self.window.len());
+        room > 0 && room >= self.batch(depth).min(most / 2)
+    }
+
     /// True while fewer rows have been taken than were expected.
     fn counts_rows(&self) -> bool {
         let delivered = self.stats.delivered - self.stats.delivered_before_reset;
@@ -66,7 +110,7 @@ where
     /// Names and asks for more blocks, if half of what may be known is gone.
     #[inline]
     pub(super) fn refill(&mut self) {
-        if !self.ended && !self.paused && self.window.len() <= self.low {
+        if self.is_due() {
             self.refill_behind_first();
         }
     }
@@ -139,6 +183,7 @@ where
         self.stats.asked += u64::from(departed.pages);
         self.stats.gap_blocks += u64::from(departed.gaps);
         self.gaps.read(departed.gaps);
+        self.crowded = departed.stood_down;
         if departed.stood_down {
             self.stats.stood_down += 1;
             self.unpin_all();

@@ -62,8 +62,11 @@ fn rm_2_a_miss_after_many_hits_asks_for_all_that_follows() {
     stage.dam.keep_back(|it| it.position() >= at(1200));
     let blocks: Vec<u32> = (0..2000).collect();
     let mut many = stage.file.read_many(&blocks);
-    assert_eq!(many.by_ref().take(1001).filter(Result::is_ok).count(), 1001);
-    assert_eq!(stage.dam.reads().len() + stage.dam.waiting(), 1000_usize.div_ceil(32), "[RM-2]");
+    // The miss asks for a few; each page after it for another batch, as 32 requests do not keep the queue busy.
+    assert_eq!(many.by_ref().take(1100).filter(Result::is_ok).count(), 1100);
+    let requests = stage.dam.reads().len() + stage.dam.waiting();
+    // 32 blocks to a request, but for the last one of a batch.
+    assert!((32..40).contains(&requests), "[RM-2] {requests} requests for 1,000 blocks");
     drop(many);
     stage.dam.open();
     assert_settled(&stage);
