@@ -223,11 +223,12 @@ impl Ahead<'_> {
     }
 
     /// Reads nothing of it after all.
-    fn abandon(&self, draft: Draft) {
+    fn abandon(&self, draft: Draft, departed: &mut Departed) {
         for (piece, lease) in draft.pieces.into_iter().zip(draft.leases) {
             if let Piece::Page(block, load) = piece {
                 let mut listed = self.core.cache.resume(self.file, block, load);
                 self.core.memory.take_back(listed.loading(), lease);
+                departed.pages -= 1;
                 self.not_prefetched();
             }
         }
@@ -362,11 +363,11 @@ impl Making<'_> {
         let ahead = self.ahead;
         if self.prepared.len() >= self.most {
             departed.stood_down = true;
-            return ahead.abandon(draft);
+            return ahead.abandon(draft, departed);
         }
         let Ok((file, offset)) = ahead.place(draft.first) else {
             // The segment has gone meanwhile.
-            return ahead.abandon(draft);
+            return ahead.abandon(draft, departed);
         };
         let gaps = (draft.used - draft.wanted.min(draft.used)) as u32;
         departed.gaps += gaps;
