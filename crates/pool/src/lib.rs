@@ -174,8 +174,7 @@
 //! let page = pin.latch_shared()?;
 //! if page[100] == 0 {
 //!     // Shared to exclusive. If others read too, that waits for them, and one of them may come first.
-//!     let upgraded = page.upgrade()?;
-//!     let (mut page, unchanged) = (upgraded.page, upgraded.unchanged);
+//!     let (mut page, unchanged) = page.upgrade()?;
 //!     if unchanged || page[100] == 0 {
 //!         page[100] = 1;
 //!         page.mark_dirty(Lsn::NONE);
@@ -365,12 +364,12 @@
 //!
 //! let file = pool.open_file("ledger", &FileOptions::new())?;
 //! assert!(matches!(file.read(0), Err(Error::Corrupt { block: 0, .. })));
-//! let saved = file.salvage(0)?; // the bytes as they are, for whoever can make something of them
-//! assert!(saved.damage.is_some());
-//! assert_eq!((saved.bytes[100], saved.bytes[5000]), (42, 1));
+//! let (bytes, damage) = file.salvage(0)?; // as they are, for those who can make something of them
+//! assert!(damage.is_some());
+//! assert_eq!((bytes[100], bytes[5000]), (42, 1));
 //!
 //! let mut page = file.init(0)?; // and a new page in place of the damaged one
-//! page[100] = saved.bytes[100];
+//! page[100] = bytes[100];
 //! # drop(page);
 //! # pool.close()?;
 //! # Ok(())
@@ -613,8 +612,8 @@ mod wal;
 mod writeback;
 
 pub use api::builder::PoolBuilder;
-pub use api::guard::{Optimistic, PageMut, PageRef, Pin, Upgraded};
-pub use api::handle::{PagedFile, Salvage};
+pub use api::guard::{Optimistic, PageMut, PageRef, Pin};
+pub use api::handle::PagedFile;
 pub use api::options::{
     CheckpointOptions, Elevator, FileOptions, Order, ReadaheadStrategy, StreamOptions,
 };

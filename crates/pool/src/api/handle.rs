@@ -43,15 +43,6 @@ pub struct PagedFile {
     _pool: Arc<Pool>,
 }
 
-/// A page as it is in memory, or if it is damaged on disk (encoded, where the file has a codec).
-#[derive(Debug, Clone)]
-pub struct Salvage {
-    /// The page's bytes.
-    pub bytes: Box<[u8]>,
-    /// What is wrong with its checksum, or what its codec said of it.
-    pub damage: Option<Error>,
-}
-
 impl PagedFile {
     pub(crate) fn new(pool: Arc<Pool>, file: Arc<FileCore>) -> PagedFile {
         PagedFile { core: Arc::clone(pool.core()), file, readahead: None, _pool: pool }
@@ -386,15 +377,16 @@ impl PagedFile {
         Ok(())
     }
 
-    /// Returns the page `block`, even if its checksum is wrong: for saving what can be saved. A sound page
-    /// is read through the pool and given as it is there (where the checksum in its bytes is that
-    /// of its last write); an unsound one is read past the pool.
+    /// Returns the bytes of the page `block`, even if it is damaged, and what is wrong with its checksum or what its
+    /// codec said of it: for saving what can be saved. A sound page is read through the pool and given as it is there
+    /// (where the checksum in its bytes is that of its last write); a damaged one is read past the pool, and is as it
+    /// is on disk: encoded, where the file has a codec.
     ///
     /// # Errors
     /// As [`PagedFile::read`], but never [`Error::Corrupt`] or [`Error::Codec`].
-    pub fn salvage(&self, block: Block) -> Result<Salvage, Error> {
+    pub fn salvage(&self, block: Block) -> Result<(Vec<u8>, Option<Error>), Error> {
         match self.read(block) {
-            Ok(page) => return Ok(Salvage { bytes: page.to_vec().into(), damage: None }),
+            Ok(page) => return Ok((page.to_vec(), None)),
             Err(error) if error.is_damage() => {}
             Err(error) => return Err(error),
         }
@@ -410,7 +402,7 @@ impl PagedFile {
         if damage.is_some() {
             bytes.copy_from_slice(&leases[0]);
         }
-        Ok(Salvage { bytes: bytes.into(), damage })
+        Ok((bytes, damage))
     }
 
     /// Returns true when the page `block` is in memory now.

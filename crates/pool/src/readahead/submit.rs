@@ -221,18 +221,16 @@ impl Ahead<'_> {
         Supply { frames, wanted }
     }
 
-    /// Reads nothing of it after all. Gives how many pages that are.
-    fn abandon(&self, draft: Draft) -> u32 {
-        let mut pages = 0;
+    /// Reads nothing of it after all.
+    fn abandon(&self, draft: Draft, departed: &mut Departed) {
         for (piece, lease) in draft.pieces.into_iter().zip(draft.leases) {
             if let Piece::Page(block, load) = piece {
                 let mut listed = self.core.cache.resume(self.file, block, load);
                 self.core.memory.take_back(listed.loading(), lease);
+                departed.pages -= 1;
                 self.not_prefetched();
-                pages += 1;
             }
         }
-        pages
     }
 
     /// A page was not submitted after all.
@@ -364,13 +362,11 @@ impl Making<'_> {
         let ahead = self.ahead;
         if self.prepared.len() >= self.most {
             departed.stood_down = true;
-            departed.pages -= ahead.abandon(draft);
-            return;
+            return ahead.abandon(draft, departed);
         }
         let Ok((file, offset)) = ahead.place(draft.first) else {
             // The segment has gone meanwhile.
-            departed.pages -= ahead.abandon(draft);
-            return;
+            return ahead.abandon(draft, departed);
         };
         let gaps = (draft.used - draft.wanted.min(draft.used)) as u32;
         departed.gaps += gaps;

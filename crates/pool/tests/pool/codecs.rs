@@ -113,7 +113,7 @@ fn assert_refused(pool: &BufferPool, file: &PagedFile, block: Block) {
         file.pin(block).unwrap_err(),
         file.copy(block, 0, &mut [0]).unwrap_err(),
         file.optimistic(block).map(drop).unwrap_err(),
-        file.salvage(block).unwrap().damage.unwrap(),
+        file.salvage(block).unwrap().1.unwrap(),
     ];
     for error in errors {
         let Error::Codec { file: path, block: at, .. } = error else { panic!("[COD-2] {error}") };
@@ -145,7 +145,7 @@ fn cod_2_a_page_of_another_place_or_key_is_refused_by_every_way_in() {
 
         let file = pool.open_file("one", &FileOptions::new().codec(Arc::clone(&codec))).unwrap();
         assert_refused(&pool, &file, to as Block);
-        assert_eq!(&*file.salvage(to as Block).unwrap().bytes, &bytes, "as it is on disk");
+        assert_eq!(file.salvage(to as Block).unwrap().0, bytes, "as it is on disk");
         assert_eq!(read(&file, 6), SECRET + 6);
         let told = pool.open_file("one", &FileOptions::new().codec(cipher(7))).unwrap_err();
         assert!(matches!(told, Error::OpenOtherwise { what: "codec", .. }), "{told}");

@@ -248,8 +248,8 @@ impl Trial {
             }
             Step::Salvage(block) => {
                 let asked = file.salvage(*block);
-                if let Some(salvage) = self.had(at, *block, asked) {
-                    assert_eq!(number_in(&salvage.bytes), self.expected(at, *block));
+                if let Some((bytes, _)) = self.had(at, *block, asked) {
+                    assert_eq!(number_in(&bytes), self.expected(at, *block));
                 }
             }
             Step::Many(blocks, any) => self.many(at, ring, &file, blocks, *any),

@@ -86,7 +86,7 @@ fn a_page_changed_without_a_word_is_dirty_when_its_guard_is_gone() {
     let file = numbered(&pool, "table", 3, 0);
     assert_eq!(pool.stats().frames_dirty, 0);
     fill(&mut file.write(0).unwrap(), 10);
-    fill(&mut file.write(1).unwrap().downgrade().try_upgrade().unwrap(), 11);
+    fill(&mut file.write(1).unwrap().downgrade().try_upgrade().unwrap().unwrap(), 11);
     let mut page = file.write(2).unwrap();
     // Marked too early: what comes after counts all the same.
     page.mark_dirty(Lsn::NONE);

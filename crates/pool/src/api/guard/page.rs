@@ -63,15 +63,6 @@ unsafe impl Send for PageMut<'_> {}
 // SAFETY: `&PageMut` only reads the bytes.
 unsafe impl Sync for PageMut<'_> {}
 
-/// What became of a shared latch that was to be exclusive.
-#[derive(Debug)]
-pub struct Upgraded<'p> {
-    /// The page, latched exclusively.
-    pub page: PageMut<'p>,
-    /// False when somebody else may have changed the page in between: look again.
-    pub unchanged: bool,
-}
-
 impl<'p> PageRef<'p> {
     /// Makes the guard for a pin and a shared latch that are held already.
     pub(crate) fn latched(
@@ -114,38 +105,37 @@ impl<'p> PageRef<'p> {
         Pin::held(core, file, frame, block)
     }
 
-    /// Returns the exclusive latch, if nobody else has the page latched; never waits.
+    /// Returns the exclusive latch; never waits: the guard itself comes back while others have the page latched.
     ///
     /// # Errors
-    /// The guard itself, when somebody has, or the file is read-only.
-    pub fn try_upgrade(self) -> Result<PageMut<'p>, PageRef<'p>> {
+    /// As [`Pin::latch_exclusive`]: it would be refused later too, and the shared latch is gone.
+    pub fn try_upgrade(self) -> crate::Result<Result<PageMut<'p>, PageRef<'p>>> {
         let (core, file, frame, block) = (self.core, self.file, self.held.frame, self.block);
-        if file.check_writable().is_err() || !core.cache.frames.try_upgrade(frame) {
-            return Err(self);
+        file.check_writable()?;
+        core.cache.check_here(file, frame)?;
+        if !core.cache.frames.try_upgrade(frame) {
+            return Ok(Err(self));
         }
         std::mem::forget(self);
-        Ok(PageMut::latched(core, file, frame, block))
+        Ok(Ok(PageMut::latched(core, file, frame, block)))
     }
 
-    /// Returns the exclusive latch, waiting for the other readers if need be. Others may then come first
-    /// and change the page; `unchanged` tells. (Two readers that both insisted on keeping their
-    /// latch until they have the exclusive one would wait for each other for ever.)
+    /// Returns the exclusive latch, waiting for the other readers if need be, and whether the page is
+    /// unchanged since: others may come first while this waits, so if it is false, look again. (Two readers that both
+    /// insisted on keeping their latch until they have the exclusive one would wait for each other for ever.)
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`].
-    pub fn upgrade(self) -> crate::Result<Upgraded<'p>> {
+    pub fn upgrade(self) -> crate::Result<(PageMut<'p>, bool)> {
         let version = self.core.cache.frames.get(self.held.frame).version();
-        let pin = match self.try_upgrade() {
-            Ok(page) => {
-                page.core.cache.check_here(page.file, page.frame)?;
-                return Ok(Upgraded { page, unchanged: true });
-            }
+        let pin = match self.try_upgrade()? {
+            Ok(page) => return Ok((page, true)),
             Err(page) => page.into_pin(),
         };
         let page = pin.into_exclusive()?;
         // This guard's own hold counts one.
         let unchanged = page.core.cache.frames.get(page.frame).version() == version + 1;
-        Ok(Upgraded { page, unchanged })
+        Ok((page, unchanged))
     }
 }
 

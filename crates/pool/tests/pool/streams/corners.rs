@@ -29,7 +29,7 @@ fn hot_pages_gone(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usize, 
         let options = StreamOptions::new().access(kind).readahead(ReadaheadStrategy::Async);
         for row in big.scan_with(0..5120, &options).unwrap() {
             let row = row.unwrap();
-            let mut page = row.page.try_upgrade().unwrap();
+            let mut page = row.page.try_upgrade().unwrap().unwrap();
             page.mark_dirty(Lsn::NONE);
         }
     } else {

