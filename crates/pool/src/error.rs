@@ -276,9 +276,7 @@ impl Error {
     /// Returns what kind of move this asks for.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::NoFreeFrame { .. }
-            | Error::Busy { .. }
-            | Error::Gone { how: Fate::Refreshed, .. } => ErrorKind::Retry,
+            Error::NoFreeFrame { .. } | Error::Busy { .. } => ErrorKind::Retry,
             Error::Corrupt { .. }
             | Error::Codec { .. }
             | Error::PastEnd { .. }
@@ -310,6 +308,11 @@ impl Error {
     /// A page is not what was written to its place.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(self, Error::Corrupt { .. } | Error::Codec { .. })
+    }
+
+    /// The page is to be looked for anew: this frame no longer has it.
+    pub(crate) fn is_refreshed(&self) -> bool {
+        matches!(self, Error::Gone { how: Fate::Refreshed, .. })
     }
 
     /// Returns true when the same call may succeed later without anything being mended.
@@ -357,7 +360,7 @@ impl Fate {
             Fate::Dropped => "it cannot be had back",
             Fate::Truncated => "what was beyond its new end cannot be had back",
             Fate::Closed => "open it again",
-            Fate::Refreshed => "ask for the page again",
+            Fate::Refreshed => "let go of it and ask for the page again",
         }
     }
 }

@@ -433,12 +433,12 @@
 //! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
 //! # let file = pool.open_file("table", &FileOptions::new().create(true))?;
 //! # file.extend(3)?;
-//! use std::io::Write;
+//! use std::os::unix::fs::FileExt;
 //!
 //! let redo = pool.checkpoint(CheckpointOptions::now())?.redo; // keep the log from here
-//! let mut copy = std::fs::File::create(directory.path().join("table.backup"))?;
-//! let write = |_block, image: &[u8]| -> Result<(), Box<dyn std::error::Error>> {
-//!     Ok(copy.write_all(image)?)
+//! let copy = std::fs::File::create(directory.path().join("table.backup"))?;
+//! let write = |block, image: &[u8]| -> Result<(), Box<dyn std::error::Error>> {
+//!     Ok(copy.write_all_at(image, u64::from(block) * image.len() as u64)?) // some may be left out
 //! };
 //! let end = file.backup(0..file.blocks(), write)?; // to here
 //! # assert_eq!((redo, end, copy.metadata()?.len()), (Lsn::NONE, Lsn::NONE, 3 * 8192));

@@ -13,6 +13,7 @@
 //! Source:      PostgreSQL's pg_basebackup, for the two ends of the log.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::handle::PagedFile;
 use super::options::StreamOptions;
@@ -32,18 +33,25 @@ impl PagedFile {
     /// 2. back up each file, and at the end those that were made meanwhile;
     /// 3. keep the log up to the largest LSN that was returned, or further.
     ///
+    /// A page of zeroes is an image like others, also in a file that refuses it when it is read: it was extended and not
+    /// written, or its write was lost.
+    ///
     /// Without a log the images are of a whole only if nobody changes anything meanwhile. Pages are read as by a bulk
     /// read, through a ring of frames. Blocks that are past the end of the file, or cut off meanwhile, are left out:
     /// what the log says of that is replayed.
     ///
     /// # Errors
     /// What `each` says. As [`PagedFile::read`]: a block that is damaged ends the backup, and it may be gone on with
-    /// behind it. [`Error::Log`].
+    /// behind it. [`Error::Log`]. [`Error::ReadOnly`] in a tablespace that is only read: what the pool has of it may be
+    /// older than the redo point, and the log is another's.
     pub fn backup<E: From<Error>>(
         &self,
         blocks: Range<Block>,
         mut each: impl FnMut(Block, &[u8]) -> Result<(), E>,
     ) -> Result<Lsn, E> {
+        if self.file().space.read_only {
+            return Err(Error::ReadOnly { file: Arc::clone(&self.file().path) }.into());
+        }
         let core = self.core();
         let (mut image, mut newest) = (vec![0; core.page_bytes()], Lsn::NONE);
         let blocks = blocks.start..blocks.end.min(self.blocks());

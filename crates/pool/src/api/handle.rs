@@ -457,9 +457,9 @@ impl PagedFile {
 
     /// Looks at a read-only file anew: it is as long as it is on disk now, and every page that is asked for from
     /// here on is read from there, no older than this call. Guards that were given out keep their bytes; a
-    /// [`Pin`] without a latch has lost its page ([`Fate::Refreshed`](crate::Fate)), and a stream that is under way
-    /// tells the same of pages it has in hand. Gives the number of blocks. Waits for the I/O of the file's pages. For
-    /// one page that nobody has, [`PagedFile::evict`] is enough.
+    /// [`Pin`] without a latch has lost its page ([`Fate::Refreshed`](crate::Fate)); a stream that is under way reads the
+    /// pages it has in hand again. Gives the number of blocks. Waits for the I/O of the file's pages. For one page that
+    /// nobody has, [`PagedFile::evict`] is enough while the writer makes and removes no segment.
     ///
     /// # Errors
     /// [`Error::Setting`] for a file that is open for writing; [`Error::Gone`]; [`Error::Io`] and
@@ -494,9 +494,12 @@ impl PagedFile {
     ///
     /// # Errors
     /// [`Error::Failed`]: what was written since the last good sync may be lost, and nothing in
-    /// the tablespace is written from now on.
+    /// the tablespace is written from now on. [`Error::ReadOnly`] in a tablespace that is only read.
     pub fn sync(&self) -> Result<(), Error> {
         self.file.check_open()?;
+        if self.file.space.read_only {
+            return Err(Error::ReadOnly { file: Arc::clone(&self.file.path) });
+        }
         self.core().sync_file(&self.file)
     }
 

@@ -164,7 +164,7 @@ impl Cache {
                 Ok(()) => Ok(frame),
                 Err(error) => {
                     self.frames.leave(frame, mode);
-                    if error.is_retryable() {
+                    if error.is_refreshed() {
                         continue;
                     }
                     Err(error)

@@ -75,7 +75,7 @@ impl Cache {
             Ok(()) => Ok(Came::Latched),
             Err(error) => {
                 self.frames.leave(frame, mode);
-                if error.is_retryable() { Ok(Came::LookAgain) } else { Err(error) }
+                if error.is_refreshed() { Ok(Came::LookAgain) } else { Err(error) }
             }
         })
     }

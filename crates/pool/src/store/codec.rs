@@ -33,9 +33,12 @@ use crate::tag::Block;
 /// needs again. Where it keeps a tag or a nonce is agreed with the engine, as some bytes of each page that the
 /// engine leaves alone; a page has as many bytes on disk as in memory.
 ///
-/// A page of zeroes on disk is a block that was never written, and is not decoded unless the file has
-/// [`ZeroPages::Refuse`](crate::ZeroPages::Refuse). (Whoever can write to the disk can make such a page. A codec that has to notice this
-/// needs `Refuse`, and an engine that writes each block before it reads it.)
+/// A page of zeroes on disk is a block that was never written, and is not decoded: it is accepted or refused as
+/// [`ZeroPages`](crate::ZeroPages) says. (Anybody who can write to the disk can make such a page. A codec that has to notice
+/// this needs `Refuse`, and an engine that writes each block before it reads it.)
+///
+/// The name it is given is the one by which the file was opened first: a file that has several names (links) is to
+/// be opened by one of them, if the name counts.
 pub trait PageCodec: fmt::Debug + Send + Sync {
     /// Makes of a page, in place, what is to be written to `block` of the file (its name in its tablespace). The
     /// bytes are a copy: others may read and change the page meanwhile. Called anew for each write.

@@ -90,8 +90,10 @@ impl FileCore {
             all_zeroes: it.all_zeroes,
         })?;
         let Some(codec) = &self.codec else { return Ok(()) };
-        if self.zero_pages == ZeroPages::Accept && is_all_zeroes(page) {
-            return Ok(());
+        if is_all_zeroes(page) {
+            let refused =
+                || Error::Corrupt { file: file(), block, expected: 0, found: 0, all_zeroes: true };
+            return if self.zero_pages == ZeroPages::Accept { Ok(()) } else { Err(refused()) };
         }
         let decoded = codec.decode(&self.name, block, page);
         decoded.map_err(|source| Error::Codec { file: file(), block, source: source.into() })

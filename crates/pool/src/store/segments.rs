@@ -77,24 +77,29 @@ impl Segments {
             known_len: AtomicU64::new(UNKNOWN),
             reserved: AtomicU64::new(0),
         };
-        segments.open_all(&options)?;
+        segments.replace(segments.open_all(&options)?);
         Ok(segments)
     }
 
-    fn open_all(&self, first: &OpenOptions) -> Result<(), Error> {
+    fn open_all(&self, first: &OpenOptions) -> Result<Vec<File>, Error> {
         let mut files = vec![self.volume.open(&self.base, first)?];
         while self.pages != u64::MAX && self.is_there(files.len())? {
             files.push(self.open_one(files.len(), false)?);
         }
         self.check_sizes(&files)?;
-        *self.files.write().unwrap_or_else(PoisonError::into_inner) = files;
-        Ok(())
+        Ok(files)
     }
 
-    /// Opens the segments that are there now. Gives the number of whole pages in them.
+    fn replace(&self, files: Vec<File>) {
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = files;
+    }
+
+    /// Opens the segments that are there now, or leaves it at those there were. Gives the number of whole pages.
     pub(super) fn open_again(&self) -> Result<u64, Error> {
-        self.open_all(&self.options())?;
-        Ok(self.len()? / self.page_bytes)
+        let files = self.open_all(&self.options())?;
+        let len = self.len_of(&files)?;
+        self.replace(files);
+        Ok(len / self.page_bytes)
     }
 
     fn options(&self) -> OpenOptions {
@@ -177,7 +182,10 @@ impl Segments {
 
     /// Bytes in all segments; every one but the last counts as full.
     pub(super) fn len(&self) -> Result<u64, Error> {
-        let files = self.files();
+        self.len_of(&self.files())
+    }
+
+    fn len_of(&self, files: &[File]) -> Result<u64, Error> {
         let full = files.len() as u64 - 1;
         let last = files.last().map_or(Ok(0), File::len)?;
         Ok(full * self.pages.saturating_mul(self.page_bytes) + last)

@@ -85,8 +85,8 @@ impl Tablespace {
     ///
     /// A page that is being written just then may come in half old and half new. Its checksum or its codec shows
     /// that, and it is read again a few times, for some milliseconds in all, before the reader is told that it is
-    /// damaged; without either nobody notices. (A task that reads asynchronously is told at once, as it never sleeps: it
-    /// reads again by itself.) What has been read stays as it was until
+    /// damaged; without either nobody notices. (A task that reads asynchronously reads again as often, but never
+    /// sleeps: how long that takes is up to what drives it.) What has been read stays as it was until
     /// [`PagedFile::refresh`](crate::PagedFile::refresh): several pages need not be of one moment, and none need be as
     /// the writer has it in memory.
     #[must_use]

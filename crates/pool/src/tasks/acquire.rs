@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use forebay_io::Io;
+
 use super::driver::Attended;
 use super::helper::Helper;
 use super::retry::Needs;
@@ -232,11 +234,8 @@ impl<'f> Acquire<'f> {
             core.follow(file, block, how.strategy);
         }
         let io = file.space.carrier(CARRIER_OWN);
-        let place = io.book(1);
-        if place.is_empty() {
-            self.stall(Wait::Read);
-            self.come_back(Needs::Room(io.clone()), waker)?;
-            return Ok(Poll::Pending);
+        if io.in_flight() >= io.queue_depth() {
+            return self.wait_for_room(io, waker);
         }
         let waited = match self.stalled {
             // Somebody looks for frames, on behalf of all who wait.
@@ -248,7 +247,6 @@ impl<'f> Acquire<'f> {
             None => core.cache.allocate_clean(&**core, how.strategy),
         };
         let Some(frame) = frame else {
-            drop(place);
             if let Some(waited) = waited {
                 if let Some(error) = core.retries.failed() {
                     return Err(error);
@@ -262,6 +260,11 @@ impl<'f> Acquire<'f> {
             self.come_back(Needs::Frame { until: since + core.cache.frame_wait }, waker)?;
             return Ok(Poll::Pending);
         };
+        // Only now: a ring's page may have had to be written, by the same queue.
+        let place = io.book(1);
+        if place.is_empty() {
+            return self.wait_for_room(io, waker);
+        }
         let ahead = Ahead {
             core,
             file,
@@ -278,6 +281,12 @@ impl<'f> Acquire<'f> {
         let again = file.space.read_only && self.loads < TORN_PAUSES;
         let told = if again { Told::UnlessDamaged } else { Told::Everyone };
         Ok(Poll::Ready(ahead.fetch(block, frame, place, told)?))
+    }
+
+    fn wait_for_room(&mut self, io: &Io, waker: &Waker) -> Result<Poll<Option<FrameIndex>>, Error> {
+        self.stall(Wait::Read);
+        self.come_back(Needs::Room(io.clone()), waker)?;
+        Ok(Poll::Pending)
     }
 
     /// Waits for what nobody announces.

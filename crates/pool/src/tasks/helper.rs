@@ -6,8 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::error::Error;
+
+/// Until it looks again.
+const AFTER_A_PANIC: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Default)]
 pub(crate) struct Helper {
@@ -38,6 +42,9 @@ impl Helper {
                     // By a log or a clock of the user's. The tasks find out by themselves.
                     if catch_unwind(AssertUnwindSafe(|| work(&me))).is_err() {
                         tracing::error!("a panic in a thread that works for tasks; it goes on");
+                        // It may have been half-way through, and nobody else may ring for those who wait.
+                        thread::sleep(AFTER_A_PANIC);
+                        me.rung.store(true, Ordering::SeqCst);
                     }
                 }
             };

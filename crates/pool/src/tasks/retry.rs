@@ -93,6 +93,9 @@ impl Retries {
                 Some((waker, std::mem::replace(&mut task.needs, needs)))
             }
             None => {
+                if list.tasks.is_empty() {
+                    list.failed = None; // What was told to others long ago.
+                }
                 list.numbered += 1;
                 *place = Some(list.numbered);
                 let number = list.numbered;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use forebay::{Block, Error, FileOptions, Lsn, PageCodec, PagedFile, Wal, ZeroPages};
+use forebay::{Block, Checksum, Error, FileOptions, Lsn, PageCodec, PagedFile, Wal, ZeroPages};
 
 use crate::cipher::Cipher;
 use crate::site::{Ends, SUMS, Site, create, fill, number_in, numbered, read, write};
@@ -118,6 +118,25 @@ fn an_image_is_as_on_disk_and_its_taker_may_end_it_or_change_the_file() {
     });
     assert_eq!(told.unwrap_err().to_string(), "enough");
     assert!(pool.view().iter().all(|frame| frame.pins == 0));
+}
+
+/// Some codecs find no page in zeroes, and none is asked to.
+#[test]
+fn a_block_that_was_never_written_is_an_image_of_zeroes_with_a_codec_too() {
+    let site = Site::new();
+    let pool = site.pool(16);
+    for (name, checksum) in [("without", Checksum::Off), ("with", SUMS)] {
+        let options = create().checksum(checksum).codec(Arc::new(Cipher(3)));
+        let file = pool.open_file(name, &options.zero_pages(ZeroPages::Refuse)).unwrap();
+        file.extend(3).unwrap();
+        drop(file.init(0).unwrap());
+        write(&file, 0, 40);
+        let told = file.read(1).unwrap_err();
+        assert!(matches!(told, Error::Corrupt { block: 1, all_zeroes: true, .. }), "{told}");
+        let (found, _) = images(&file).unwrap();
+        let zeroes = found.iter().map(|(_, image)| image.iter().all(|byte| *byte == 0));
+        assert_eq!(zeroes.collect::<Vec<_>>(), [false, true, true], "{name}");
+    }
 }
 
 #[test]

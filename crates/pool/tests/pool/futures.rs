@@ -580,6 +580,38 @@ fn collect<'f, D>(
     all
 }
 
+/// What is left of a stream may be a page that another task has asked for, of whose read the stream is not told.
+#[test]
+fn a_stream_in_any_order_is_woken_by_a_read_that_is_not_its_own() {
+    let site = Site::new();
+    for kind in Kind::ALL {
+        let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
+        let main = Tablespace::new("main", site.path(&format!("joined {kind}"))).cache(cache);
+        let Ok(pool) = Site::bare(64).backend(Prefer::Only(kind)).tablespace(main).build() else {
+            skip(&format!("futures: {kind}"), "not to be had here");
+            continue;
+        };
+        let file = numbered(&pool, "table", 8, 10);
+        file.flush_file().unwrap();
+        let any = StreamOptions::new().order(Order::Any).readahead(ReadaheadStrategy::Async);
+        for _ in 0..100 {
+            [1, 4, 5].into_iter().for_each(|block| assert!(file.evict(block).unwrap()));
+            let alone: Task<'_> = Box::pin(async {
+                assert_eq!(number_in(&file.read_async(5).await.unwrap()), 15);
+            });
+            let stream: Task<'_> = Box::pin(async {
+                let mut stream = file.stream_with([4, 5, 1], &any).unwrap().into_async();
+                for _ in 0..3 {
+                    next(&mut stream).await.unwrap().map_err(Error::from).unwrap();
+                }
+                assert!(next(&mut stream).await.is_none());
+            });
+            run_all([alone, stream], thread::park);
+        }
+        pool.close().unwrap();
+    }
+}
+
 #[test]
 fn rs_2_a_stream_gives_a_task_what_it_gives_a_thread() {
     let site = Site::new();

@@ -20,8 +20,8 @@ use super::window::{Item, State};
 use super::{Policy, ReadStream, StreamError, Streamed, Wanted};
 use crate::api::guard::PageRef;
 use crate::api::options::Order;
-use crate::cache::frame::FrameIndex;
 use crate::cache::frame::word::{Mode, VALID};
+use crate::cache::frame::{FrameIndex, TaskPlace};
 use crate::error::Error;
 use crate::observe::stats::Event;
 use crate::observe::trace::Why;
@@ -38,6 +38,9 @@ where
     coming: Option<Coming<'f, Data<I>>>,
     /// While it waits for any of its reads.
     attended: Option<Attended<'f>>,
+    /// Then it stands on the list of one of their frames too: its page may come by a read of somebody else's, which
+    /// says nothing to this stream's watch.
+    parked: Option<(FrameIndex, TaskPlace)>,
 }
 
 /// The block that is next.
@@ -75,7 +78,13 @@ where
             self.policy = Policy::Fixed(ReadMode::Queue);
         }
         self.waits = false;
-        Tasked { stream: self, coming: None, attended: None }
+        Tasked { stream: self, coming: None, attended: None, parked: None }
+    }
+}
+
+impl<I: Iterator<Item: Wanted>> Drop for Tasked<'_, I> {
+    fn drop(&mut self) {
+        self.unpark();
     }
 }
 
@@ -107,6 +116,7 @@ where
 {
     /// Settles which block is next. Ready with false when there is none.
     fn choose(&mut self, waker: &Waker) -> Poll<bool> {
+        self.unpark();
         let stream = &mut self.stream;
         if stream.window.is_empty() {
             let Some((block, data)) = stream.pull() else { return Poll::Ready(false) };
@@ -150,11 +160,25 @@ where
             self.attended = attend().ok();
         }
         // Without one of its own, or without a driver, it is the oldest that it waits for: there the error shows.
-        if stream.place_own().is_none() || self.attended.is_none() {
+        let own = stream.place_own().and_then(|place| stream.window.state(place));
+        let (Some(State::Pinned { frame, .. }), true) = (own, self.attended.is_some()) else {
             self.attended = None;
             return Poll::Ready(0);
+        };
+        let mut list_place = TaskPlace::default();
+        let frames = &stream.handle.core().cache.frames;
+        if frames.poll_loaded(frame, &mut list_place, waker).is_ready() {
+            waker.wake_by_ref();
+        } else {
+            self.parked = Some((frame, list_place));
         }
         Poll::Pending
+    }
+
+    fn unpark(&mut self) {
+        if let Some((frame, mut place)) = self.parked.take() {
+            self.stream.handle.core().cache.frames.forget_task(frame, &mut place);
+        }
     }
 
     fn take(&mut self, item: Item<Data<I>>) {
