@@ -16,8 +16,9 @@
 //! Failure:     a record that cannot be written any more ends, and what it has is good; a damaged one is told with
 //!              where it is damaged.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -98,7 +99,10 @@ impl Recorder {
     /// What the system said.
     pub(super) fn create(path: &Path, limit: u64, page_bytes: u64) -> anyhow::Result<Recorder> {
         let cannot = || format!("cannot write {}", path.display());
-        let mut file = File::create(path).with_context(cannot)?;
+        // Names of files and the command may be nobody else's affair.
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+        let mut file = file.with_context(cannot)?;
         file.write_all(MAGIC).with_context(cannot)?;
         Ok(Recorder {
             path: path.to_owned(),

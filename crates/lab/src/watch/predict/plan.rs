@@ -23,6 +23,9 @@ use crate::watch::access::{Access, Read, Way};
 use crate::watch::foresight::Foresight;
 use crate::watch::record::Record;
 
+/// What is read there is made when it is read, and may never end.
+const OF_THE_KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
+
 /// Most steps of a plan: some 200 MB of memory.
 const STEPS_MOST: usize = 4 << 20;
 
@@ -200,7 +203,8 @@ impl Making {
                     let bits = (read.bytes.max(page_bytes).ilog2().saturating_sub(12)).min(4);
                     self.sizes[place][bits as usize] += 1;
                     self.waited_ns = self.waited_ns.saturating_add(read.waited_ns.unwrap_or(0));
-                    let (offset, bytes) = (read.first * page_bytes, read.bytes);
+                    let Some(offset) = read.first.checked_mul(page_bytes) else { return };
+                    let bytes = read.bytes;
                     let what = Doing::Read { is_known };
                     self.step(read.task, begun_ns, at_ns, (place, offset, bytes, what));
                 }
@@ -242,10 +246,11 @@ impl Making {
         }
         let path = record.legend.files.get(&number).and_then(|called| called.path.clone());
         let path = path.map(PathBuf::from).filter(|path| {
+            // What it is before it is opened: to open a device may be to use it, and a pipe waits for a writer.
             path.is_absolute()
-                && std::fs::File::open(path)
-                    .and_then(|file| file.metadata())
-                    .is_ok_and(|facts| facts.is_file())
+                && !OF_THE_KERNEL.iter().any(|root| path.starts_with(root))
+                && std::fs::metadata(path).is_ok_and(|facts| facts.is_file())
+                && std::fs::File::open(path).is_ok()
         });
         if path.is_none() {
             self.left_out.insert("files that are not there any more, or may not be read");

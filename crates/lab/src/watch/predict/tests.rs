@@ -32,7 +32,10 @@ fn record(directory: &Path, done: &[(u64, Access)]) -> Record {
     std::fs::write(&file, vec![7; 100 * PAGE as usize]).unwrap();
     let called =
         |path: &Path| Called { name: String::new(), path: Some(path.display().to_string()) };
-    let files = [(0, called(&file)), (1, called(&directory.join("none")))].into();
+    // It is a pipe by now: to open it is to wait for a writer.
+    let pipe = directory.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let files = [(0, called(&file)), (1, called(&pipe))].into();
     let legend = Legend { files, ..Legend::default() };
     let mut recorder = Recorder::create(&path, 1 << 30, PAGE).unwrap();
     done.iter().for_each(|&(at_ns, access)| recorder.add(at_ns, access));

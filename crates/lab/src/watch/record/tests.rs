@@ -78,6 +78,8 @@ fn legend(files: u32) -> Legend {
 /// A record of `story`, and the times and accesses of it.
 fn written(path: &Path, story: &[(u64, Access, bool)], ends: bool) -> Vec<(u64, Access)> {
     let mut recorder = Recorder::create(path, 1 << 30, PAGE).unwrap();
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(path).unwrap());
+    assert_eq!(mode & 0o777, 0o600, "names and a command are in it");
     let (mut at_ns, mut done, mut files) = (0, Vec::new(), 1);
     for &(after_ns, access, is_last_of_piece) in story {
         at_ns += after_ns;
