@@ -43,8 +43,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     // The pool and the tree in its tests alone.
     ("forebay-object", &["forebay", "forebay-btree", "forebay-io", "forebay-lookahead"]),
     ("forebay-emulate", &[]),
-    ("forebay-lab", &["forebay", "forebay-emulate", "forebay-io", "forebay-object"]),
-    ("forebay-compare", &["forebay", "forebay-io", "forebay-lab"]),
+    (
+        "forebay-lab",
+        &["forebay", "forebay-emulate", "forebay-io", "forebay-lookahead", "forebay-object"],
+    ),
+    ("forebay-compare", &["forebay", "forebay-btree", "forebay-io", "forebay-lab"]),
     ("forebay-postgres-harness", &[]),
     ("xtask", &[]),
 ];

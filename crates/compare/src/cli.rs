@@ -62,7 +62,7 @@ pub(crate) struct Args {
         value_name = "LIST",
         value_delimiter = ',',
         value_enum,
-        default_value = "page-db,lru-locked,lru-unlocked,quick-cache,forebay-buffered,forebay-direct,\
+        default_value = "page-db,lru-locked,lru-unlocked,quick-cache,moka,forebay-buffered,forebay-direct,\
                          pread-buffered,pread-direct"
     )]
     pub(crate) peers: Vec<Kind>,
@@ -75,6 +75,19 @@ pub(crate) struct Args {
         default_value = "resident,missing"
     )]
     pub(crate) cases: Vec<Case>,
+    /// Instead: look-ups of a B+tree beside vmcache's rndread. PROGRAM is vmcache, built by `make` in its sources
+    /// (github.com/viktorleis/vmcache; it needs libaio-dev). --memory is in whole GiB then, and --file-size,
+    /// --page-size, --peers and --cases say nothing
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) vmcache: Option<PathBuf>,
+    /// With --vmcache: entries of 128 bytes
+    #[arg(long, value_name = "N", default_value = "22000000",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) entries: u64,
+    /// With --vmcache: seconds that it runs before those that count, to write out what it has inserted
+    #[arg(long, value_name = "SECONDS", default_value = "0",
+          value_parser = clap::value_parser!(u64).range(..=3600))]
+    pub(crate) settle: u64,
     /// Seed of everything random; in the records, so that a run can be repeated
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

@@ -4,7 +4,7 @@
 //! them in memory (resident) and once with none (missing), on 1 to 64 threads. How a run goes:
 //! [`cli`] turns the command line into settings, [`run`] lets each [`peer`] write its file into a
 //! [`scratch`] directory, measures [`cell`] by cell with the peers interleaved, and hands the
-//! measurements to [`report`]; [`table`] draws them.
+//! measurements to [`report`]; [`table`] draws them. With `--vmcache` there are [`lookups`] of a B+tree instead.
 //!
 //! ```sh
 //! cargo run --release -p forebay-compare -- --dir /mnt/data --json compare.json
@@ -19,6 +19,7 @@ mod content;
 mod counters;
 mod facts;
 mod interrupt;
+mod lookups;
 mod output;
 mod peer;
 mod progress;

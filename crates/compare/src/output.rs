@@ -4,10 +4,9 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use serde::Serialize;
 
 use crate::bad_input;
-use crate::report::Report;
-use crate::table;
 
 /// Better before an hour of measuring than after it.
 ///
@@ -35,17 +34,21 @@ pub(crate) fn check(json: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes `json`, if one is wanted, and prints the tables; the tables also if it cannot be written.
+/// Writes `report` to `json`, if one is wanted, and prints its `tables`; them also if it cannot be written.
 ///
 /// # Errors
 /// What the system says.
-pub(crate) fn write(report: &Report, json: Option<&PathBuf>) -> anyhow::Result<()> {
+pub(crate) fn write(
+    report: &impl Serialize,
+    tables: &str,
+    json: Option<&PathBuf>,
+) -> anyhow::Result<()> {
     let written = json.map_or(Ok(()), |path| {
         let text = serde_json::to_string_pretty(report)? + "\n";
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     });
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(table::draw(report).as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(tables.as_bytes()).and_then(|()| stdout.flush()) {
         // A reader who has gone, such as `head`, is no error.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(error).context("cannot print the tables")

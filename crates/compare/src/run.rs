@@ -19,7 +19,7 @@ use crate::peer::{About, Format, Kind, Peer, Site};
 use crate::progress::Progress;
 use crate::report::{self, Cell, Measurement, Report};
 use crate::scratch::Scratch;
-use crate::{interrupt, output};
+use crate::{interrupt, lookups, output, table};
 
 /// Threads that fill a peer's memory before a measurement.
 const FILLING_THREADS: u32 = 8;
@@ -34,11 +34,15 @@ const FILLING_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (clock, started) = (Instant::now(), SystemTime::now());
     interrupt::install()?;
-    let settings = Settings::new(args)?;
     if let Some(json) = &args.json {
         output::check(json)?;
     }
-    let scratch = Scratch::create(&settings, &formats(&settings.peers))?;
+    if let Some(program) = &args.vmcache {
+        return lookups::run(args, program);
+    }
+    let settings = Settings::new(args)?;
+    let directories: Vec<_> = formats(&settings.peers).into_iter().map(Format::directory).collect();
+    let scratch = Scratch::create(&settings.directory, &directories, settings.file_bytes())?;
     let storage = Storage::read(&settings.directory)
         .with_context(|| format!("cannot look at {}", settings.directory.display()))?;
     let counters = Counters { stat: storage.device.as_ref().map(crate::facts::Device::stat) };
@@ -62,7 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         settings,
         peers,
     };
-    output::write(&report, args.json.as_ref())
+    output::write(&report, &table::draw(&report), args.json.as_ref())
 }
 
 /// The formats that `peers` need, each once.
@@ -76,7 +80,7 @@ fn formats(peers: &[Kind]) -> Vec<Format> {
     formats
 }
 
-fn version() -> String {
+pub(crate) fn version() -> String {
     match option_env!("FOREBAY_COMMIT") {
         Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
         None => env!("CARGO_PKG_VERSION").to_owned(),
@@ -127,7 +131,7 @@ impl<'a> Bench<'a> {
         format: Format,
         then: impl FnOnce(&Site<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let directory = self.scratch.of(format);
+        let directory = self.scratch.of(format.directory());
         let (settings, content) = (self.settings, self.content);
         then(&Site { directory: &directory, settings, content })
     }
@@ -176,7 +180,7 @@ impl<'a> Bench<'a> {
         assert!(order.iter().all(|block| *block >= self.settings.frames), "[CMP-6]");
         self.fill(peer.as_ref(), filling)?;
         if cell.case == Case::Missing {
-            self.scratch.empty_cache(cell.peer.format())?;
+            self.scratch.empty_cache(cell.peer.format().directory())?;
         }
         let before = self.counters.read();
         let (threads, duration) = (cell.threads, self.settings.duration);

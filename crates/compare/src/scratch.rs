@@ -13,27 +13,28 @@ use forebay_lab::units::shown_size;
 use tempfile::TempDir;
 
 use crate::bad_input;
-use crate::cli::Settings;
 use crate::interrupt;
-use crate::peer::Format;
 
 /// Space that must stay free beyond the files, as a part of their size.
 const MARGIN_DIVISOR: u64 = 10;
 
-/// The directory, with one below it for each format.
+/// The directory, with others below it.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     directory: TempDir,
 }
 
 impl Scratch {
-    /// Makes it in the directory named by `settings`, for files of `formats`.
+    /// Makes it in `within`, with `directories` below it for files of `each_bytes` each.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) if it cannot be made or the files do not fit.
-    pub(crate) fn create(settings: &Settings, formats: &[Format]) -> anyhow::Result<Scratch> {
-        let within = &settings.directory;
-        let needed = settings.file_bytes().saturating_mul(formats.len() as u64);
+    pub(crate) fn create(
+        within: &Path,
+        directories: &[&str],
+        each_bytes: u64,
+    ) -> anyhow::Result<Scratch> {
+        let needed = each_bytes.saturating_mul(directories.len() as u64);
         let needed = needed.saturating_add(needed / MARGIN_DIVISOR);
         let filesystem = match rustix::fs::statvfs(within) {
             Ok(filesystem) => filesystem,
@@ -45,12 +46,12 @@ impl Scratch {
         let free = filesystem.f_bavail.saturating_mul(filesystem.f_frsize);
         if free < needed {
             bad_input!(
-                "{} has {} free, but {} files of {} need {}; choose a smaller --file-size or \
+                "{} has {} free, but {} files of {} need {}; choose a smaller --file-size (or --entries) or \
                  another --dir",
                 within.display(),
                 shown_size(free),
-                formats.len(),
-                shown_size(settings.file_bytes()),
+                directories.len(),
+                shown_size(each_bytes),
                 shown_size(needed)
             );
         }
@@ -61,24 +62,24 @@ impl Scratch {
             };
         interrupt::removes(directory.path());
         let scratch = Scratch { directory };
-        for format in formats {
-            let path = scratch.of(*format);
+        for name in directories {
+            let path = scratch.of(name);
             fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
         }
         Ok(scratch)
     }
 
-    /// The directory of the files of `format`.
-    pub(crate) fn of(&self, format: Format) -> PathBuf {
-        self.directory.path().join(format.directory())
+    /// The directory `name`.
+    pub(crate) fn of(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 
-    /// Drops the files of `format` from the kernel's page cache, as far as the system does that.
+    /// Drops the files in the directory `name` from the kernel's page cache, as far as the system does that.
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn empty_cache(&self, format: Format) -> anyhow::Result<()> {
-        empty_cache_below(&self.of(format))
+    pub(crate) fn empty_cache(&self, name: &str) -> anyhow::Result<()> {
+        empty_cache_below(&self.of(name))
     }
 
     /// Removes everything.

@@ -1,6 +1,7 @@
 //! The program, run small: every peer gives the right pages, the records parse, nothing is left.
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -8,11 +9,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const PEERS: [&str; 8] = [
+const PEERS: [&str; 9] = [
     "page-db",
     "lru-locked",
     "lru-unlocked",
     "quick-cache",
+    "moka",
     "forebay-buffered",
     "forebay-direct",
     "pread-buffered",
@@ -27,7 +29,7 @@ const SMALL: [&str; 10] = [
     "--threads",
     "1,4",
     "--seconds",
-    "0.02",
+    "0.04",
     "--seed",
     "7",
 ];
@@ -134,6 +136,82 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
         assert!(told.contains(expected) && !told.contains("panicked"), "{args:?}: {told}");
     }
     assert_eq!(entries(scratch.path()), ["file"]);
+}
+
+/// The options of look-ups that take no more than a second each.
+const LOOKUPS: [&str; 8] =
+    ["--memory", "1GiB", "--entries", "2000", "--threads", "1,4", "--vmcache", "./peer"];
+
+fn compare_lookups(directory: &Path, peer: &str, args: &[&str]) -> Output {
+    let path = directory.join("peer");
+    std::fs::write(&path, peer).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay-compare"));
+    command.args(LOOKUPS).args(["--seconds", "1"]).args(args);
+    command.current_dir(directory).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn look_ups_stand_beside_those_of_a_program_that_is_told_the_same() {
+    // Says what it was told: entries times threads, GiB, and whether it has an empty file.
+    let peer = "#!/bin/sh\n\
+        test -f \"$BLOCK\" -a ! -s \"$BLOCK\" -a \"$RNDREAD\" = 1 || exit 3\n\
+        echo ts,tx,rmb,wmb,system\n\
+        for second in $(seq \"$RUNFOR\")\n\
+        do echo \"$second,$((DATASIZE * THREADS * second)),$PHYSGB,0,vmcache,rndread\"; done\n";
+    let scratch = scratch();
+    let output = compare_lookups(
+        scratch.path(),
+        peer,
+        &["--rounds", "1", "--settle", "2", "--json", "out.json"],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("times vmcache"), "{}", text(&output.stdout));
+    let report = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["schema"], "forebay-compare-lookups/1");
+    let measurements = report["measurements"].as_array().unwrap();
+    assert_eq!(measurements.len(), 4);
+    for (row, threads) in report["rows"].as_array().unwrap().iter().zip([1.0, 4.0]) {
+        // Two seconds to settle, and the third is what counts.
+        assert_eq!(row["vmcache_per_s"].as_f64(), Some(3.0 * 2000.0 * threads), "{row}");
+        let ours = row["forebay_per_s"].as_f64().unwrap();
+        let times = row["times_vmcache"].as_f64().unwrap();
+        assert!(ours > 0.0 && (times - ours / (6000.0 * threads)).abs() < 1e-6, "{row}");
+    }
+    let theirs = measurements.iter().find(|one| one["who"] == "vmcache").unwrap();
+    assert_eq!(theirs["seconds"]["read_mib"], serde_json::json!([1.0, 1.0, 1.0]));
+    let mut left = entries(scratch.path());
+    left.sort();
+    assert_eq!(left, ["out.json", "peer"]);
+}
+
+#[test]
+fn a_peer_that_fails_ends_the_run_with_what_it_said() {
+    let scratch = scratch();
+    let output = compare_lookups(scratch.path(), "#!/bin/sh\necho no room >&2\nexit 7\n", &[]);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("no room") && told.contains("0 of 1 seconds"), "{told}");
+    for (args, expected) in [
+        (["--vmcache", "nowhere"], "needs libaio-dev"),
+        (["--vmcache", "."], "is no program"),
+        (["--memory", "1536MiB"], "whole GiB"),
+        (["--entries", "9000000000"], "--entries"),
+    ] {
+        let last_wins: Vec<&str> =
+            LOOKUPS.chunks(2).filter(|pair| pair[0] != args[0]).flatten().copied().collect();
+        let output = Command::new(env!("CARGO_BIN_EXE_forebay-compare"))
+            .args(last_wins)
+            .args(args)
+            .current_dir(scratch.path())
+            .output()
+            .unwrap();
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(expected), "{args:?}: {told}");
+    }
+    assert_eq!(entries(scratch.path()), ["peer"]);
 }
 
 #[test]

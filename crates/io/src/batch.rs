@@ -80,7 +80,7 @@ impl Batch {
         for (place, request) in self.staged.drain(..) {
             let state = fresh(&mut self.spare);
             self.places[place] = Some(Arc::clone(&state));
-            self.io.accept(request, Recipient::Ticket(state), &mut self.transfers);
+            self.io.accept(request, Recipient::Ticket(state), &mut self.transfers, &mut 0);
         }
         self.io.start(&mut self.transfers);
     }

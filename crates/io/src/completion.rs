@@ -4,9 +4,9 @@
 //! This is the one place that knows short transfers, the end of a file and errors worth
 //! repeating, so no backend has to.
 //!
-//! Told is either a thread that waits with a ticket, or nobody: then the answer goes to a continuation,
-//! which runs on whichever thread noticed the end. That is for work that no one thread waits for, such
-//! as pages read ahead.
+//! Told is a thread that waits with a ticket, or one that carries its request out by itself and has the answer
+//! as it returns, or nobody: then the answer goes to a continuation, which runs on whichever thread noticed
+//! the end. That is for work that no one thread waits for, such as pages read ahead.
 //!
 //! Invariants:  [CMP-1] a request is answered exactly once   [CMP-2] in flight <= capacity
 //!              [CMP-3] a request counts as in flight until its continuation has returned
@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use crate::answer::{Completed, CountSyncs, Recipient, SyncAnswer};
-use crate::backend::{Next, Sink};
+use crate::backend::{Attempt, Next, Sink};
 use crate::error::Error;
 use crate::op::Op;
 use crate::os_error::OsError;
@@ -110,24 +110,43 @@ impl Desk {
     }
 
     /// Ends a request: settles what a sync may claim, and answers.
-    fn end(&self, mut transfer: Transfer, result: Result<(), Error>) -> Next {
+    fn end(&self, mut transfer: Transfer, result: Result<(), Error>) {
         match transfer.sync.take() {
             Some(sync) => {
                 let queue = self.me.upgrade().expect("a transfer's desk outlives its backend");
                 let Transfer { file, recipient, .. } = transfer;
                 file.end_sync(&sync, result, SyncAnswer { queue, recipient });
             }
-            None if transfer.op.moves_data() => self.answer(transfer, result),
             None => {
-                let result = result.map_err(|error| transfer.file.sync_failed(error));
-                self.answer(transfer, result);
+                let (recipient, completed) = self.conclude(transfer, result);
+                // Before the request counts as ended ([CMP-3]): a thread that drains may count on the
+                // leases being back where nobody holds the ticket any more, and on continuations having run.
+                recipient.tell(completed);
+                self.leave();
             }
         }
-        Next::Done
     }
 
-    /// Answers a request, then gives its place back.
-    pub(crate) fn answer(&self, transfer: Transfer, result: Result<(), Error>) {
+    /// Carries out a transfer that this thread waits for by itself, to its end.
+    pub(crate) fn carry_out(&self, mut transfer: Transfer, attempt: Attempt) -> Completed {
+        let (transfer, result) = loop {
+            let result = attempt(&mut transfer);
+            match self.settle(transfer, result) {
+                Settled::Again(rest) => transfer = rest,
+                Settled::Ended(transfer, result) => break (transfer, result),
+            }
+        };
+        let (_, completed) = self.conclude(transfer, result);
+        self.leave();
+        completed
+    }
+
+    /// Counts what came of a request, lets go of its file and says who is to be told of what.
+    fn conclude(
+        &self,
+        transfer: Transfer,
+        mut result: Result<(), Error>,
+    ) -> (Recipient, Completed) {
         let counter = match transfer.op {
             Op::Read => &self.counters.bytes_read,
             Op::Write => &self.counters.bytes_written,
@@ -135,54 +154,62 @@ impl Desk {
         };
         let amount = if transfer.op.moves_data() { transfer.done } else { 1 };
         counter.fetch_add(amount, Ordering::Relaxed);
-
+        if !transfer.op.moves_data() {
+            result = result.map_err(|error| transfer.file.sync_failed(error));
+        }
+        self.count_failure(&result);
         let Transfer { leases, recipient, file, .. } = transfer;
         // The file first: whoever is woken by the answer may count on the descriptor being let go.
         drop(file);
-        // Before the request counts as ended ([CMP-3]): a thread that drains may count on the leases
-        // being back where nobody holds the ticket any more, and on continuations having run.
-        self.tell(recipient, Completed { leases, result });
+        (recipient, Completed { leases, result })
     }
 
-    fn tell(&self, recipient: Recipient, completed: Completed) {
-        if completed.result.is_err() {
+    pub(crate) fn count_failure(&self, result: &Result<(), Error>) {
+        if result.is_err() {
             self.counters.failed.fetch_add(1, Ordering::Relaxed);
         }
-        recipient.tell(completed);
-        self.leave();
+    }
+
+    /// What an attempt comes to.
+    fn settle(&self, mut transfer: Transfer, result: Result<u64, OsError>) -> Settled {
+        transfer.limit = None;
+        match result {
+            Ok(bytes) if transfer.op.moves_data() => self.moved(transfer, bytes),
+            Ok(_) => Settled::Ended(transfer, Ok(())),
+            Err(reason) if reason.passes() => self.repeat(transfer, reason),
+            Err(reason) => failed(transfer, reason),
+        }
     }
 
     /// Tries the rest of a transfer again after an attempt that moved nothing.
-    fn repeat(&self, mut transfer: Transfer, reason: OsError) -> Next {
+    fn repeat(&self, mut transfer: Transfer, reason: OsError) -> Settled {
         transfer.idle_attempts += 1;
         if transfer.idle_attempts > IDLE_ATTEMPTS_MAX {
-            let error = failure(&transfer, reason);
-            return self.end(transfer, Err(error));
+            return failed(transfer, reason);
         }
         if transfer.idle_attempts > IDLE_ATTEMPTS_BEFORE_YIELD {
             thread::yield_now();
         }
         self.counters.repeated.fetch_add(1, Ordering::Relaxed);
-        Next::Again(transfer)
+        Settled::Again(transfer)
     }
 
     /// Books the bytes of an attempt and goes on with the rest, if there is one.
-    fn moved(&self, mut transfer: Transfer, bytes: u64) -> Next {
+    fn moved(&self, mut transfer: Transfer, bytes: u64) -> Settled {
         transfer.advance(bytes);
         if transfer.done == transfer.len {
-            return self.end(transfer, Ok(()));
+            return Settled::Ended(transfer, Ok(()));
         }
         if bytes == 0 {
             return match transfer.op {
-                Op::Read => self.past_end(transfer),
+                Op::Read => past_end(transfer),
                 // A write of something that moves nothing and says nothing: try, but not forever.
                 _ => self.repeat(transfer, OsError::EIO),
             };
         }
         if transfer.is_atomic() {
             // The rest of it would be another write. The kernel promises that this does not happen.
-            let error = failure(&transfer, OsError::EIO);
-            return self.end(transfer, Err(error));
+            return failed(transfer, OsError::EIO);
         }
         let unit = match transfer.file.cache_mode() {
             CacheMode::Direct => u64::from(transfer.file.alignment().offset),
@@ -193,7 +220,7 @@ impl Desk {
             // A direct transfer stops inside a sector only where the file does.
             let end = transfer.offset + transfer.done;
             if transfer.op == Op::Read && transfer.file.len().is_ok_and(|len| len <= end) {
-                return self.past_end(transfer);
+                return past_end(transfer);
             }
             transfer.done -= odd;
             if bytes <= odd {
@@ -202,42 +229,48 @@ impl Desk {
         }
         transfer.idle_attempts = 0;
         self.counters.continued.fetch_add(1, Ordering::Relaxed);
-        Next::Again(transfer)
-    }
-
-    fn past_end(&self, transfer: Transfer) -> Next {
-        let error = Error::PastEnd {
-            file: transfer.file.path_shared(),
-            offset: transfer.offset,
-            len: transfer.len,
-            got: transfer.done,
-        };
-        self.end(transfer, Err(error))
+        Settled::Again(transfer)
     }
 }
 
 impl CountSyncs for Desk {
     fn answer_sync(&self, recipient: Recipient, result: Result<(), Error>) {
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        self.tell(recipient, Completed { leases: Vec::new(), result });
+        self.count_failure(&result);
+        recipient.tell(Completed { leases: Vec::new(), result });
+        self.leave();
     }
 }
 
 impl Sink for Desk {
-    fn finished(&self, mut transfer: Transfer, result: Result<u64, OsError>) -> Next {
-        transfer.limit = None;
-        match result {
-            Ok(bytes) if transfer.op.moves_data() => self.moved(transfer, bytes),
-            Ok(_) => self.end(transfer, Ok(())),
-            Err(reason) if reason.passes() => self.repeat(transfer, reason),
-            Err(reason) => {
-                let error = failure(&transfer, reason);
-                self.end(transfer, Err(error))
+    fn finished(&self, transfer: Transfer, result: Result<u64, OsError>) -> Next {
+        match self.settle(transfer, result) {
+            Settled::Again(rest) => Next::Again(rest),
+            Settled::Ended(transfer, result) => {
+                self.end(transfer, result);
+                Next::Done
             }
         }
     }
 }
 
-fn failure(transfer: &Transfer, reason: OsError) -> Error {
-    transfer.file.refusal(transfer.op.into(), transfer.offset, transfer.len, reason)
+/// What an attempt came to.
+enum Settled {
+    Again(Transfer),
+    Ended(Transfer, Result<(), Error>),
+}
+
+fn failed(transfer: Transfer, reason: OsError) -> Settled {
+    let error = transfer.file.refusal(transfer.op.into(), transfer.offset, transfer.len, reason);
+    Settled::Ended(transfer, Err(error))
+}
+
+fn past_end(transfer: Transfer) -> Settled {
+    let error = Error::PastEnd {
+        file: transfer.file.path_shared(),
+        offset: transfer.offset,
+        len: transfer.len,
+        got: transfer.done,
+    };
+    Settled::Ended(transfer, Err(error))
 }

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::answer::{Recipient, Then, TicketState};
+use crate::answer::{Completed, Recipient, Then, TicketState};
 use crate::backend::{Backend, Report, Sink};
 use crate::completion::Desk;
 use crate::error::Error;
@@ -134,6 +134,17 @@ impl Io {
         ticket
     }
 
+    /// Carries out one request and waits for it: on `sync` by one system call of the calling thread, with no
+    /// other request in its way and no memory asked for, else as [`Io::submit`] and [`Ticket::wait`].
+    ///
+    /// The list of leases that comes back is the request's own.
+    pub fn carry_out(&self, request: Request) -> Completed {
+        match self.shared.backend.attempt() {
+            Some(attempt) => self.shared.carry_out(request, attempt),
+            None => self.submit(request).wait(),
+        }
+    }
+
     /// Starts many requests with as few system calls as the backend can, in one go as far as the
     /// queue has room. The tickets are in the order of the requests.
     pub fn submit_all(&self, requests: impl IntoIterator<Item = Request>) -> Vec<Ticket> {
@@ -155,11 +166,13 @@ impl Io {
     /// and neither submits to a queue nor waits for anything. Nobody drives for the sake of these
     /// requests (but on `threads`): whoever is interested calls [`Io::wait_until`].
     pub fn submit_all_then(&self, requests: Vec<(Request, Then)>) {
-        let mut batch = Vec::with_capacity(requests.len());
-        for (request, then) in requests {
-            self.shared.accept(request, Recipient::Then(then), &mut batch);
-        }
-        self.shared.start(&mut batch);
+        self.book(0).submit_all_then(requests);
+    }
+
+    /// Books up to `most` places for requests to be submitted, as many as are free now; never waits.
+    pub fn book(&self, most: usize) -> Booked<'_> {
+        let places = (0..most).take_while(|_| self.shared.desk.try_enter()).count();
+        Booked { io: &self.shared, places }
     }
 
     /// Waits, driving the queue, until `satisfied`.
@@ -216,6 +229,45 @@ impl Io {
     }
 }
 
+/// Places in a queue, for requests whose submission is not to wait for room. Those left are given back with it.
+pub struct Booked<'q> {
+    io: &'q Shared,
+    places: usize,
+}
+
+impl Booked<'_> {
+    /// How many places there are.
+    pub fn len(&self) -> usize {
+        self.places
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.places == 0
+    }
+
+    /// As [`Io::submit_all_then`]; does not wait for room as long as there are no more requests than places.
+    pub fn submit_all_then(mut self, requests: Vec<(Request, Then)>) {
+        let mut batch = Vec::with_capacity(requests.len());
+        for (request, then) in requests {
+            self.io.accept(request, Recipient::Then(then), &mut batch, &mut self.places);
+        }
+        self.io.start(&mut batch);
+    }
+}
+
+impl Drop for Booked<'_> {
+    fn drop(&mut self) {
+        (0..self.places).for_each(|_| self.io.desk.leave());
+    }
+}
+
+impl fmt::Debug for Booked<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Booked").field("places", &self.places).finish()
+    }
+}
+
 impl fmt::Debug for Io {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Io")
@@ -229,7 +281,7 @@ impl Shared {
     /// Makes a ticket for a request and accepts it.
     fn accept_ticketed(self: &Arc<Self>, request: Request, batch: &mut Vec<Transfer>) -> Ticket {
         let state = Arc::new(TicketState::default());
-        let id = self.accept(request, Recipient::Ticket(Arc::clone(&state)), batch);
+        let id = self.accept(request, Recipient::Ticket(Arc::clone(&state)), batch, &mut 0);
         Ticket::new(Arc::clone(self), id, state)
     }
 }

@@ -67,7 +67,7 @@ pub use answer::{Completed, Then};
 pub use batch::Batch;
 pub use error::{Action, Error, NameOp, Part};
 pub use file::{Change, DirectFiles, File, Interpose, OpenOptions, Volume, sync_directory};
-pub use io::{Io, IoStats};
+pub use io::{Booked, Io, IoStats};
 pub use kind::Kind;
 pub use memory::{Arena, Keeper, Lease, Mapping};
 pub use op::Op;

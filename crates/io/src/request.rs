@@ -161,12 +161,8 @@ impl Transfer {
     fn pieces(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let (mut skip, mut rest) = (self.done, self.remaining());
         self.leases.iter().enumerate().filter_map(move |(index, lease)| {
-            let len = lease.len() as u64;
-            let start = skip.min(len);
-            skip -= start;
-            let take = (len - start).min(rest);
-            rest -= take;
-            (take > 0).then_some((index, start as usize, take as usize))
+            let (start, take) = piece(&mut skip, &mut rest, lease.len());
+            (take > 0).then_some((index, start, take))
         })
     }
 
@@ -181,15 +177,24 @@ impl Transfer {
 
     /// This attempt's memory as slices to read into.
     pub fn slices_mut(&mut self) -> Vec<IoSliceMut<'_>> {
-        let pieces: Vec<_> = self.pieces().collect();
-        let mut slices = Vec::with_capacity(pieces.len());
-        let mut pieces = pieces.into_iter().peekable();
-        for (index, lease) in self.leases.iter_mut().enumerate() {
-            if let Some((_, start, take)) = pieces.next_if(|piece| piece.0 == index) {
-                slices.push(IoSliceMut::new(&mut lease[start..start + take]));
-            }
-        }
+        let mut slices: Vec<_> = self.leases.iter().map(|_| IoSliceMut::new(&mut [])).collect();
+        let (_, count) = self.slices_mut_into(&mut slices);
+        slices.truncate(count);
         slices
+    }
+
+    /// As [`Transfer::slices_mut`], as many as `into` has room for. Gives how many there are, and the file.
+    pub(crate) fn slices_mut_into<'a>(
+        &'a mut self,
+        into: &mut [IoSliceMut<'a>],
+    ) -> (&'a File, usize) {
+        let (mut skip, mut rest) = (self.done, self.remaining());
+        let pieces = self.leases.iter_mut().filter_map(|lease| {
+            let (start, take) = piece(&mut skip, &mut rest, lease.len());
+            (take > 0).then(|| IoSliceMut::new(&mut lease[start..start + take]))
+        });
+        let filled = into.iter_mut().zip(pieces).map(|(slice, piece)| *slice = piece);
+        (&self.file, filled.count())
     }
 
     /// This attempt's memory as slices to write from.
@@ -213,6 +218,16 @@ impl Transfer {
         self.done += moved;
         assert!(self.done <= self.len, "[REQ-1] {} of {} bytes moved", self.done, self.len);
     }
+}
+
+/// What an attempt takes of the next lease: its first byte there and how many. `skip` bytes of this lease and
+/// those behind it are done, and `rest` are to be moved.
+fn piece(skip: &mut u64, rest: &mut u64, len: usize) -> (usize, usize) {
+    let start = (*skip).min(len as u64);
+    *skip -= start;
+    let take = (len as u64 - start).min(*rest);
+    *rest -= take;
+    (start as usize, take as usize)
 }
 
 #[cfg(test)]
@@ -288,6 +303,11 @@ mod tests {
             let some: Vec<(usize, usize)> =
                 some[..count].iter().map(|s| (s.as_ptr() as usize, s.len())).collect();
             prop_assert_eq!(&some[..], &by_slices[..by_slices.len().min(3)]);
+            let mut some_mut = [(); 3].map(|()| IoSliceMut::new(&mut []));
+            let (_, count) = transfer.slices_mut_into(&mut some_mut);
+            let some_mut: Vec<(usize, usize)> =
+                some_mut[..count].iter().map(|s| (s.as_ptr() as usize, s.len())).collect();
+            prop_assert_eq!(some_mut, some);
             let by_slices_mut: Vec<(usize, usize)> =
                 transfer.slices_mut().iter().map(|s| (s.as_ptr() as usize, s.len())).collect();
             let by_segments: Vec<(usize, usize)> =

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::answer::{Completed, Recipient};
-use crate::backend::{Backend, Driven, Report, Want};
+use crate::backend::{Attempt, Backend, Driven, Report, Want};
 use crate::completion::Desk;
 use crate::error::{Error, Part};
 use crate::file::RunningSync;
@@ -25,41 +25,69 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Adds a transfer to `batch` unless the request can be answered at once. Gives its number.
+    /// Adds a transfer to `batch` unless the request can be answered at once. Gives its number. Of the places `booked`
+    /// it takes one, if it needs one and there are any.
     pub(crate) fn accept(
         &self,
         request: Request,
         recipient: Recipient,
         batch: &mut Vec<Transfer>,
+        booked: &mut usize,
     ) -> u64 {
-        let counters = &self.desk.counters;
-        counters.requests.fetch_add(1, Ordering::Relaxed);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let len = request.len();
-        let admitted = self.admit(&request, len, batch);
-        let Request { op, file, offset, leases, atomic } = request;
-        match admitted {
-            Ok(Admitted::InFlight(sync)) => batch.push(Transfer {
-                id,
-                op,
-                file,
-                offset,
-                leases,
-                len,
-                done: 0,
-                limit: None,
-                atomic,
-                idle_attempts: 0,
-                sync,
-                recipient,
-            }),
-            Ok(Admitted::NothingToDo) => recipient.tell(Completed { leases, result: Ok(()) }),
-            Err(error) => {
-                counters.failed.fetch_add(1, Ordering::Relaxed);
-                recipient.tell(Completed { leases, result: Err(error) });
-            }
+        match self.begin(id, request, recipient, batch, booked) {
+            Ok(transfer) => batch.push(transfer),
+            Err((recipient, completed)) => recipient.tell(completed),
         }
         id
+    }
+
+    /// Carries out a request on this thread, attempt by attempt.
+    pub(crate) fn carry_out(&self, request: Request, attempt: Attempt) -> Completed {
+        // Nobody: the answer is returned.
+        let recipient = Recipient::Then(Box::new(drop));
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        match self.begin(id, request, recipient, &mut Vec::new(), &mut 0) {
+            Ok(transfer) => self.desk.carry_out(transfer, attempt),
+            Err((_, completed)) => completed,
+        }
+    }
+
+    /// Makes a transfer of a request, unless that is answered at once: then the answer, and for whom.
+    fn begin(
+        &self,
+        id: u64,
+        request: Request,
+        recipient: Recipient,
+        batch: &mut Vec<Transfer>,
+        booked: &mut usize,
+    ) -> Result<Transfer, (Recipient, Completed)> {
+        self.desk.counters.requests.fetch_add(1, Ordering::Relaxed);
+        let len = request.len();
+        let admitted = self.admit(&request, len, batch, booked);
+        let Request { op, file, offset, leases, atomic } = request;
+        let result = match admitted {
+            Ok(Admitted::InFlight(sync)) => {
+                return Ok(Transfer {
+                    id,
+                    op,
+                    file,
+                    offset,
+                    leases,
+                    len,
+                    done: 0,
+                    limit: None,
+                    atomic,
+                    idle_attempts: 0,
+                    sync,
+                    recipient,
+                });
+            }
+            Ok(Admitted::NothingToDo) => Ok(()),
+            Err(error) => Err(error),
+        };
+        self.desk.count_failure(&result);
+        Err((recipient, Completed { leases, result }))
     }
 
     /// Checks a request and books a place for it.
@@ -68,6 +96,7 @@ impl Shared {
         request: &Request,
         len: u64,
         batch: &mut Vec<Transfer>,
+        booked: &mut usize,
     ) -> Result<Admitted, Error> {
         self.check_open()?;
         self.check_served(request)?;
@@ -75,7 +104,10 @@ impl Shared {
         if len == 0 && request.op.moves_data() {
             return Ok(Admitted::NothingToDo);
         }
-        self.enter(batch);
+        match booked.checked_sub(1) {
+            Some(left) => *booked = left,
+            None => self.enter(batch),
+        }
         // Again, now that the place is booked: a closing thread has either seen this place taken
         // and waits for it, or has closed the queue before this look.
         let sync = self.check_open().and_then(|()| {

@@ -59,7 +59,7 @@ impl Outputs {
             told += &format!("records:  {}\n", path.display());
         }
         if let Some(path) = &self.files.html {
-            save(path, &report::html::render(report, sections)?)?;
+            save(path, &report::html::render(&report::html::Kind::lab(report), report, sections)?)?;
             told += &format!("report:   {}\n", path.display());
         }
         let Some(directory) = &self.directory else { return Ok(told) };

@@ -1,4 +1,4 @@
-//! Look-ahead for whoever can only hint: a consumer reads block after block by itself, and we may ask the
+//! Look-ahead for a reader that can only be hinted for: a consumer reads block after block by itself, and we may ask the
 //! kernel for blocks that it will want.
 //!
 //! An index scan inside a database is such a consumer, SQLite above its file another. What is foreseen is

@@ -1,7 +1,7 @@
 //! How far to read ahead, of what, and in which requests.
 //!
-//! Whoever reads blocks for somebody else, a page cache, a database's index scan, a file under SQLite,
-//! has the same questions. Here they are answered, by arithmetic alone: no I/O, no thread, no clock. Times
+//! All who read blocks for somebody else, a page cache, a database's index scan, a file under SQLite,
+//! have the same questions. Here they are answered, by arithmetic alone: no I/O, no thread, no clock. Times
 //! and events come in, decisions go out, and so each of them can be tested by property and by trace.
 //!
 //! | module | question |
@@ -12,7 +12,7 @@
 //! | [`Detector`] | whether misses of plain reads are a sequence, and what it will want next |
 //! | [`Hints`] | what to ask for ahead of a consumer that reads by itself, and when not to ask at all |
 //! | [`Sampler`] | which reads to time, to know whether they wait |
-//! | [`Adaptive`], [`Trial`] | by which way to read, given where reads wait and which way was cheaper |
+//! | [`Adaptive`], [`Trial`] | in which mode to read, given where reads wait and which mode was cheaper |
 //!
 //! ```
 //! use forebay_lookahead::{Distance, Limits, coalesce};
@@ -43,7 +43,7 @@ mod hints;
 mod sampler;
 mod trial;
 
-pub use adaptive::{Adaptive, Course, Reading, Way, cached_batch_max, cached_read_max};
+pub use adaptive::{Adaptive, ReadMode, Reading, cached_batch_max, cached_read_max};
 pub use coalesce::{Limits, Run, coalesce};
 pub use costs::{Costs, DeviceCosts};
 pub use detect::{Detected, Detector, Why};

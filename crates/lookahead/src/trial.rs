@@ -1,48 +1,48 @@
-//! Trial: which of two ways of reading costs the reader less, found by doing both.
+//! Trial: which of two modes of reading costs the reader less, found by doing both.
 //!
 //! No property of a file or a device that can be asked for says whether the kernel's own readahead, its
-//! WILLNEED or a queue of reads is the fastest way through its page cache: that depends on how the kernel
+//! WILLNEED or a queue of reads is the fastest mode through its page cache: that depends on how the kernel
 //! makes pages, on the processor and on the device, and the order changes from one machine to the next
 //! (docs/adr/0009-read-streams.md). What can be measured is the time that the reader spends on reading: on
 //! asking, on waiting, and on copying.
 //!
-//! Worked example: 1,024 blocks are read the first way, and the last of them cost 4.0 us each. Blocks asked
-//! for the second way are measured from the moment at which those asked for before have been given out:
-//! 256 at 3.1 us. The second way goes on, and after 2,048 blocks the first has another turn, of 64 blocks if
+//! Worked example: 1,024 blocks are read the first mode, and the last of them cost 4.0 us each. Blocks asked
+//! for the second mode are measured from the moment at which those asked for before have been given out:
+//! 256 at 3.1 us. The second mode goes on, and after 2,048 blocks the first has another turn, of 64 blocks if
 //! it is seen by then that they cost more than 256 of the other did; then after 4,096, and so on. A reader
-//! that evidently waits for the device tries the second way after 128 blocks.
+//! that evidently waits for the device tries the second mode after 128 blocks.
 //!
-//! Invariants:  [TRL-1] a block counts for the way by which it was asked for   [TRL-2] the dearer way is
+//! Invariants:  [TRL-1] a block counts for the mode by which it was asked for   [TRL-2] the dearer mode is
 //!              measured in a part of the blocks that gets smaller   [TRL-3] a trial that costs more than
-//!              the whole trial of the other way did ends there
+//!              the whole trial of the other mode did ends there
 //! Concurrency: one owner.
 //! Failure:     none; no clock is read, all times come with the events.
 //! Source:      the explore-then-commit bandit, with doubling times between explorations.
 
 use std::time::Duration;
 
-/// Blocks that are enough to tell what a way costs.
+/// Blocks that are enough to tell what a mode costs.
 const BLOCKS: u32 = 256;
 
-/// Blocks before the first trial of the other way: it takes some hundred until what the first way has asked
-/// for has been given out, and as many again if the other way loses.
+/// Blocks before the first trial of the other mode: it takes some hundred until what the first mode has asked
+/// for has been given out, and as many again if the other mode loses.
 const FIRST: u32 = 1024;
 
 /// The same where the reader evidently waits for the device, so that there is much to gain.
 const FIRST_WAITING: u32 = 128;
 
-/// Blocks after which the dearer way has another turn.
+/// Blocks after which the dearer mode has another turn.
 const PATIENCE: u32 = 2048;
 const PATIENCE_MAX: u32 = 1 << 20;
 
-/// A challenger has to cost less than so many hundredths of the other: the same way costs as much more
+/// A challenger has to cost less than so many hundredths of the other: the same mode costs as much more
 /// or less from one time to the next.
 const CLEARLY_PERCENT: u32 = 95;
 
-/// One of two ways.
+/// One of two modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The way that is taken unless the other is known to be cheaper.
+    /// The mode that is taken unless the other is known to be cheaper.
     First,
     /// The other.
     Second,
@@ -57,33 +57,33 @@ impl Side {
     }
 }
 
-/// The trial of two ways of reading, by one reader.
+/// The trial of two modes of reading, by one reader.
 #[derive(Debug, Clone)]
 pub struct Trial {
     now: Side,
-    /// What the other way cost when it was measured last, for each block; `None` before it was, and for
+    /// What the other mode cost when it was measured last, for each block; `None` before it was, and for
     /// good where there is no choice.
     other: Option<Duration>,
     /// True while `now` has to show that it is cheaper than `other`.
     challenges: bool,
-    /// Blocks to be given out yet that were asked for the other way.
+    /// Blocks to be given out yet that were asked for the other mode.
     settling: u32,
     /// What has been measured of `now`.
     blocks: u32,
     spent: Duration,
-    /// Blocks until the other way has its turn; `None`: never.
+    /// Blocks until the other mode has its turn; `None`: never.
     left: Option<u32>,
     patience: u32,
-    /// A block that costs the first way more than that has been waited for.
+    /// A block that costs the first mode more than that has been waited for.
     waiting: Option<Duration>,
 }
 
 impl Trial {
-    /// Begins with the way that won elsewhere, or with the first. `waiting`: what a block may cost the first
-    /// way until the other is tried early; `None` for a way that has to gather speed.
+    /// Begins with the mode that won elsewhere, or with the first. `waiting`: what a block may cost the first
+    /// mode until the other is tried early; `None` for a mode that has to gather speed.
     pub fn new(winner: Option<Side>, waiting: Option<Duration>) -> Trial {
         Trial {
-            // Whoever begins with a winner has the first trial behind it.
+            // A stream that begins with a winner has the first trial behind it.
             waiting: waiting.filter(|_| winner.is_none()),
             now: winner.unwrap_or(Side::First),
             other: None,
@@ -96,12 +96,12 @@ impl Trial {
         }
     }
 
-    /// No trial: `side` is the only way.
+    /// No trial: `side` is the only mode.
     pub fn only(side: Side) -> Trial {
         Trial { left: None, ..Trial::new(Some(side), None) }
     }
 
-    /// The way to ask for what comes next.
+    /// The mode to ask for what comes next.
     pub fn side(&self) -> Side {
         self.now
     }
@@ -157,7 +157,7 @@ impl Trial {
         self.now
     }
 
-    /// The other way from now on.
+    /// The other mode from now on.
     fn turn(&mut self, known: u32) {
         self.other = Some(self.cost());
         self.now = self.now.other();

@@ -33,6 +33,12 @@ pub fn open(
     let known = "it should look like s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, \
                  http://server/prefix or file:///directory";
     let url = Url::parse(address).map_err(|error| refuse(format!("{error}; {known}")))?;
+    if url.password().is_some() {
+        let mut address = url.clone();
+        let _ = address.set_password(None); // An address that had one can be without.
+        let what = "a password is not taken from an address, which is told and kept: set the store's variables";
+        return Err(Error::Address { address: address.into(), what: what.to_owned() });
+    }
     let parsed = ObjectStoreScheme::parse(&url).map_err(|_| refuse(known.to_owned()))?;
     let (scheme, prefix) = parsed;
     // Only the first one counts, and another part of the program may have its own.
@@ -105,6 +111,18 @@ mod tests {
             let (found, at) = open(address, variables.clone()).unwrap();
             assert_eq!((found.to_string().as_str(), at.as_str()), (store, prefix), "{address}");
         }
+    }
+
+    #[test]
+    fn a_password_in_an_address_is_refused_and_not_told() {
+        let error = open("http://me:hunter2@127.0.0.1:9/dav", []).unwrap_err().to_string();
+        assert!(
+            error.contains("http://me@127.0.0.1:9/dav") && error.contains("variables"),
+            "{error}"
+        );
+        assert!(!error.contains("hunter2"), "{error}");
+        // What stands there in an address of Azure's is no user.
+        assert!(open("abfss://files@account.dfs.core.windows.net/a", []).is_ok());
     }
 
     #[test]

@@ -19,9 +19,9 @@ use std::process::{Command, ExitCode};
 
 use forebay::{BufferPool, FileOptions, Lsn, PagedFile};
 
-/// What is counted, and the most instructions that it may take beyond [`plain`]: what it takes now. A hit took 50 before
-/// the folders of the crate changed, and shall again (ADR 19).
-const LIMITS: [(&str, u64); 2] = [("hit", 53), ("optimistic", 63)];
+/// What is counted, and the most instructions that it may take beyond [`plain`]. How the compiler divides the crate
+/// among its units moves a hit by three of them: it takes 50 now, and an optimistic read 55 (ADR 19).
+const LIMITS: [(&str, u64); 2] = [("hit", 50), ("optimistic", 57)];
 
 /// More than the page table has in one chunk, so that the compiler cannot know the chunk.
 const BLOCKS: u32 = 2048;

@@ -162,6 +162,15 @@ impl Rig {
         })
     }
 
+    /// Latched to be changed, and left as it is.
+    fn exclusive(&self, from: u64, to: u64) -> u64 {
+        (from..to).fold(0, |sum, step| {
+            let block = self.at(step);
+            let page = self.file.write(block).unwrap();
+            sum.wrapping_add(word(&page, offset(block)))
+        })
+    }
+
     fn optimistic(&self, from: u64, to: u64) -> u64 {
         let mut copy = [0; 8];
         (from..to).fold(0, |sum, step| {
@@ -237,6 +246,7 @@ fn resident(criterion: &mut Criterion) {
         one("floor", &|from, to| rig.floor(from, to));
         one("hash lookup alone", &|from, to| rig.hashed(from, to));
         one("hit", &|from, to| rig.hit(from, to));
+        one("hit, exclusive", &|from, to| rig.exclusive(from, to));
         one("plain 8 bytes", &|from, to| rig.plain(from, to));
         one("optimistic 8 bytes", &|from, to| rig.optimistic(from, to));
         let zero = black_box(0);

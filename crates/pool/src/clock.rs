@@ -1,6 +1,6 @@
 //! The clock: handed to the pool, because nothing below the lab reads one by itself.
 //!
-//! The pool needs to know how long a thread has waited, never what time it is. Whoever builds a
+//! The pool needs to know how long a thread has waited, never what time it is. An engine that builds a
 //! pool may hand it another clock, such as a simulation's; `SystemClock` is the default and the
 //! one place in this crate that asks the system.
 #![expect(clippy::disallowed_methods, reason = "the default clock")]

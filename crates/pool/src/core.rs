@@ -13,8 +13,9 @@ use crate::observe::trace::Tracing;
 use crate::readahead::Budget;
 use crate::store::files::Files;
 use crate::store::tablespace::Space;
+use crate::tasks::Retries;
 use crate::wal::Wal;
-use crate::writeback::checkpoint::{Desk, RedoPoint};
+use crate::writeback::checkpoint::{RedoPoint, RequestQueue};
 use crate::writeback::{Wakeup, WriteBuffers};
 
 pub(crate) struct Core {
@@ -36,8 +37,10 @@ pub(crate) struct Core {
     /// Where pages go that are read through and thrown away; made when first needed.
     pub(crate) gaps: OnceLock<Option<Arc<Arena>>>,
     pub(crate) tracing: Tracing,
+    /// Tasks that wait for what nobody announces.
+    pub(crate) retries: Retries,
     /// Checkpoints: asked for, watched, waited for.
-    pub(crate) checkpoints: Arc<Desk>,
+    pub(crate) checkpoints: Arc<RequestQueue>,
     pub(crate) redo: RedoPoint,
     /// The queue of the checkpoints of several tablespaces, on which one thread can wait for any of them;
     /// `None` where there is one tablespace, or some have queues of their own.
@@ -48,6 +51,11 @@ impl Core {
     #[inline]
     pub(crate) fn page_bytes(&self) -> usize {
         self.memory.page_bytes()
+    }
+
+    /// Takes in what has been read ahead by now.
+    pub(crate) fn poll(&self) {
+        self.spaces.iter().for_each(|space| space.poll());
     }
 }
 

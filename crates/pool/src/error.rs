@@ -1,7 +1,7 @@
 //! What can go wrong with a pool, and what the caller can do about it.
 //!
 //! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoFreeFrame`], [`Error::Busy`]), *data*
-//! ([`Error::Corrupt`], [`Error::PastEnd`], [`Error::Gone`]), *device* ([`Error::Io`]) and
+//! ([`Error::Corrupt`], [`Error::Codec`], [`Error::PastEnd`], [`Error::Gone`]), *device* ([`Error::Io`]) and
 //! *latched* ([`Error::Failed`]); besides, what was asked for may make no sense. [`Error::kind`] tells. Errors are cheap to clone: one failed read is told to every
 //! thread that waited for it.
 
@@ -54,6 +54,20 @@ pub enum Error {
         found: u32,
         /// True when every byte of the page is zero: it was never written, or its write was lost.
         all_zeroes: bool,
+    },
+    /// The file's codec refused what was read.
+    #[error(
+        "block {block} of {} was refused by the file's codec: {source}; open it with the codec and the key \
+         that it was written with, restore it from the log or a backup, or read it with `salvage`",
+        file.display()
+    )]
+    Codec {
+        /// The file.
+        file: Arc<Path>,
+        /// The block.
+        block: Block,
+        /// What the codec said.
+        source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// The block is not in the file.
     #[error(
@@ -118,8 +132,8 @@ pub enum Error {
         /// What was done all the same.
         report: Arc<crate::CheckpointReport>,
     },
-    /// The log panicked in a checkpoint. The redo point has not moved.
-    #[error("the log panicked in the checkpoint; the redo point stays where it was")]
+    /// The log or a codec panicked in a checkpoint. The redo point has not moved.
+    #[error("the log or a codec panicked in the checkpoint; the redo point stays where it was")]
     CheckpointPanicked,
     /// So many writes in place have failed that there is no room for more copies. The pages stay dirty.
     #[error(
@@ -264,6 +278,7 @@ impl Error {
         match self {
             Error::NoFreeFrame { .. } | Error::Busy { .. } => ErrorKind::Retry,
             Error::Corrupt { .. }
+            | Error::Codec { .. }
             | Error::PastEnd { .. }
             | Error::Gone { .. }
             | Error::SegmentSize { .. }
@@ -288,6 +303,16 @@ impl Error {
             | Error::ReadOnly { .. }
             | Error::OpenOtherwise { .. } => ErrorKind::Usage,
         }
+    }
+
+    /// A page is not what was written to its place.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, Error::Corrupt { .. } | Error::Codec { .. })
+    }
+
+    /// The page is to be looked for anew: this frame no longer has it.
+    pub(crate) fn is_refreshed(&self) -> bool {
+        matches!(self, Error::Gone { how: Fate::Refreshed, .. })
     }
 
     /// Returns true when the same call may succeed later without anything being mended.
@@ -325,6 +350,8 @@ pub enum Fate {
     Truncated,
     /// The file was closed.
     Closed,
+    /// The file was looked at anew ([`PagedFile::refresh`](crate::PagedFile::refresh)).
+    Refreshed,
 }
 
 impl Fate {
@@ -333,6 +360,7 @@ impl Fate {
             Fate::Dropped => "it cannot be had back",
             Fate::Truncated => "what was beyond its new end cannot be had back",
             Fate::Closed => "open it again",
+            Fate::Refreshed => "let go of it and ask for the page again",
         }
     }
 }
@@ -343,6 +371,7 @@ impl std::fmt::Display for Fate {
             Fate::Dropped => "dropped",
             Fate::Truncated => "truncated",
             Fate::Closed => "closed",
+            Fate::Refreshed => "refreshed",
         })
     }
 }

@@ -16,7 +16,7 @@
 //! ## A pool and a file
 //!
 //! A pool is built once, with the directories in which its files live (one [`Tablespace`] each). It
-//! locks them: a second pool there, in this process or another, is refused ([`Error::InUse`]). A
+//! locks them: a second pool that writes there, in this process or another, is refused ([`Error::InUse`]). A
 //! [`PagedFile`] is a row of blocks, each of one page. It grows by [`PagedFile::extend`], and never
 //! by being written past its end.
 //!
@@ -174,8 +174,7 @@
 //! let page = pin.latch_shared()?;
 //! if page[100] == 0 {
 //!     // Shared to exclusive. If others read too, that waits for them, and one of them may come first.
-//!     let upgraded = page.upgrade()?;
-//!     let (mut page, unchanged) = (upgraded.page, upgraded.unchanged);
+//!     let (mut page, unchanged) = page.upgrade()?;
 //!     if unchanged || page[100] == 0 {
 //!         page[100] = 1;
 //!         page.mark_dirty(Lsn::NONE);
@@ -246,10 +245,99 @@
 //! # }
 //! ```
 //!
+//! A list that is known and wanted whole goes to [`PagedFile::read_many`]: what is in memory comes at the price of a
+//! plain read, the rest is under way together. [`PagedFile::prefetch`] only asks, for pages that some later read
+//! will want, and holds nothing.
+//!
+//! ```
+//! # use forebay::{BufferPool, FileOptions};
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let pool = BufferPool::builder().frames(256).directory(directory.path()).build()?;
+//! # let nodes = pool.open_file("nodes", &FileOptions::new().create(true))?;
+//! # nodes.extend(100)?;
+//! let neighbours = [41, 7, 40, 93];
+//! assert_eq!(nodes.prefetch(&neighbours), 4); // in three requests, and no wait
+//! let mut sum = 0;
+//! for page in nodes.read_many(&neighbours) {
+//!     sum += u64::from(page?[16]); // in the order of the list
+//! }
+//! # assert_eq!(sum, 0);
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Six ways of reading ahead can be had ([`ReadaheadStrategy`]), for a pool, a handle
 //! ([`PagedFile::with_readahead`]) or a stream; the default chooses by evidence. Plain reads are looked
 //! at as well: misses that go on a sequence, forward, backward or in steps, have what follows read.
 //! [`BufferPool::start_trace`] records what was asked for, and why.
+//!
+//! ## Futures
+//!
+//! [`PagedFile::read_async`] and [`PagedFile::write_async`] are `read` and `write` for tasks, on any executor or none in
+//! particular. A page in memory whose latch is free is there at the first poll. Whatever else is in the way, the task leaves
+//! its waker and no thread is blocked: the page's load, a latch, a frame, room in the queue. A read stream becomes one
+//! for tasks by `into_async` (feature `futures`, on by default).
+//!
+//! ```
+//! # use forebay::{BufferPool, FileOptions, Lsn};
+//! use std::pin::{Pin, pin};
+//! use std::sync::Arc;
+//! use std::task::{Context, Poll, Wake};
+//!
+//! use futures_core::Stream;
+//!
+//! struct Unpark(std::thread::Thread); // what an executor comes to at the least
+//! impl Wake for Unpark {
+//!     fn wake(self: Arc<Self>) {
+//!         self.0.unpark();
+//!     }
+//! }
+//!
+//! fn block_on<T>(future: impl Future<Output = T>) -> T {
+//!     let (waker, mut future) = (Arc::new(Unpark(std::thread::current())).into(), pin!(future));
+//!     loop {
+//!         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+//!             Poll::Ready(result) => return result,
+//!             Poll::Pending => std::thread::park(),
+//!         }
+//!     }
+//! }
+//!
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! let file = pool.open_file("table", &FileOptions::new().create(true))?;
+//! file.extend(20)?;
+//! block_on(async {
+//!     let mut page = file.write_async(3).await?;
+//!     page[100] = 7;
+//!     page.mark_dirty(Lsn::NONE);
+//!     drop(page); // before the next `await`, if it need not be held across that
+//!     assert_eq!(file.read_async(3).await?[100], 7);
+//!
+//!     let (mut pages, mut sum) = (file.scan(0..20).into_async(), 0);
+//!     while let Some(page) = std::future::poll_fn(|it| Pin::new(&mut pages).poll_next(it)).await {
+//!         sum += u32::from(page?[100]);
+//!     }
+//!     assert_eq!(sum, 7);
+//!     Ok::<_, forebay::Error>(())
+//! })?;
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - **Who drives.** The first task that waits for a queue which nobody else looks after has the pool start a thread for it; it
+//!   sleeps while no task waits. One more finds frames for tasks, and writes dirty pages out for that. An engine that has a
+//!   loop of its own builds the pool without them ([`PoolBuilder::task_threads`]) and calls [`BufferPool::drive`] there.
+//! - **Guards may be held across `await`**, and sent to other threads. Two tasks that latch two pages in different
+//!   orders wait for each other, as threads do. On an executor's thread use nothing that waits for a latch (`read`, `write`,
+//!   `flush_file`, a stream's `next`): the task that holds it may be waiting for that very thread.
+//! - **A future may be dropped** at any point: it leaves no pin and no latch, and keeps nobody waiting. A load that it began goes on,
+//!   and the page is there for the next. One that is neither polled nor dropped keeps a pin, like any guard.
+//! - A stream may write a dirty page of its own ring in place, and flush the log for it, as it looks ahead.
 //!
 //! ## Checksums, and what to do about damage
 //!
@@ -276,21 +364,88 @@
 //!
 //! let file = pool.open_file("ledger", &FileOptions::new())?;
 //! assert!(matches!(file.read(0), Err(Error::Corrupt { block: 0, .. })));
-//! let saved = file.salvage(0)?; // the bytes as they are, for whoever can make something of them
-//! assert!(saved.damage.is_some());
-//! assert_eq!((saved.bytes[100], saved.bytes[5000]), (42, 1));
+//! let (bytes, damage) = file.salvage(0)?; // as they are, for those who can make something of them
+//! assert!(damage.is_some());
+//! assert_eq!((bytes[100], bytes[5000]), (42, 1));
 //!
 //! let mut page = file.init(0)?; // and a new page in place of the damaged one
-//! page[100] = saved.bytes[100];
+//! page[100] = bytes[100];
 //! # drop(page);
 //! # pool.close()?;
 //! # Ok(())
 //! # }
 //! ```
 //!
+//! [`PageCodec`] is for what the pool does not know: encryption, another checksum, a tag. It is given to the pool
+//! or to a file, and changes each page in the copy that is written, and in its frame when it has been read. The pool's
+//! checksum is of the encoded bytes, so torn pages are repaired without any key. What the codec refuses is
+//! [`Error::Codec`].
+//!
 //! A page of zeroes passes, as one that was never written since `extend`. An engine that writes
 //! every page before it reads it asks for [`ZeroPages::Refuse`], and then sees a lost first write
 //! as well.
+//!
+//! ## Reading beside a writer
+//!
+//! One pool at a time writes in a directory. Others may read there, in other processes as well, through a
+//! tablespace that is [read-only](Tablespace::read_only): it takes no lock and cannot write. Its reader has what is on
+//! disk, page by page, until [`PagedFile::refresh`] has it read again.
+//!
+//! ```
+//! # use forebay::{BufferPool, Checksum, Error, FileOptions, Tablespace};
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let builder = || BufferPool::builder().frames(64).checksum(Checksum::Crc32c { offset: 0 });
+//! # let pool = builder().directory(directory.path()).build()?;
+//! # let table = pool.open_file("table", &FileOptions::new().create(true))?;
+//! # table.append()?[100] = 1;
+//! # table.flush_file()?;
+//! let main = Tablespace::new("main", directory.path()).read_only(true);
+//! let beside = builder().tablespace(main).build()?; // while `pool` writes there
+//! let copy = beside.open_file("table", &FileOptions::new())?;
+//! assert_eq!(copy.read(0)?[100], 1);
+//! assert!(matches!(copy.write(0), Err(Error::ReadOnly { .. })));
+//!
+//! table.write(0)?[100] = 2;
+//! table.append()?;
+//! table.flush_file()?; // a reader sees what is on disk
+//! assert_eq!((copy.read(0)?[100], copy.blocks()), (1, 1)); // as it was read
+//! assert_eq!(copy.refresh()?, 2); // blocks
+//! assert_eq!(copy.read(0)?[100], 2);
+//! # beside.close()?;
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Pages come from different moments: what several of them say together (a tree that splits) may make no sense, and
+//! the reader has to be ready for that. A checksum or a codec is what tells a page that is just being written.
+//!
+//! ## Backups
+//!
+//! [`PagedFile::backup`] gives pages as they are written, each of one piece, while others go on. With the log from a
+//! checkpoint's redo point before it to the LSN that it returns, they are a database.
+//!
+//! ```
+//! # use forebay::{BufferPool, CheckpointOptions, FileOptions, Lsn};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let file = pool.open_file("table", &FileOptions::new().create(true))?;
+//! # file.extend(3)?;
+//! use std::os::unix::fs::FileExt;
+//!
+//! let redo = pool.checkpoint(CheckpointOptions::now())?.redo; // keep the log from here
+//! let copy = std::fs::File::create(directory.path().join("table.backup"))?;
+//! let write = |block, image: &[u8]| -> Result<(), Box<dyn std::error::Error>> {
+//!     Ok(copy.write_all_at(image, u64::from(block) * image.len() as u64)?) // some may be left out
+//! };
+//! let end = file.backup(0..file.blocks(), write)?; // to here
+//! # assert_eq!((redo, end, copy.metadata()?.len()), (Lsn::NONE, Lsn::NONE, 3 * 8192));
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! ## Truncating and dropping
 //!
@@ -452,12 +607,13 @@ mod store;
 mod strategy_kind;
 mod sync;
 mod tag;
+mod tasks;
 mod wal;
 mod writeback;
 
 pub use api::builder::PoolBuilder;
-pub use api::guard::{Optimistic, PageMut, PageRef, Pin, Upgraded};
-pub use api::handle::{PagedFile, Salvage};
+pub use api::guard::{Optimistic, PageMut, PageRef, Pin};
+pub use api::handle::PagedFile;
 pub use api::options::{
     CheckpointOptions, Elevator, FileOptions, Order, ReadaheadStrategy, StreamOptions,
 };
@@ -466,11 +622,12 @@ pub use api::size::Size;
 pub use cache::replacement::AccessStrategy;
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Fate};
-pub use observe::stats::{PoolStats, Stats, StrategyStats, Wait, WaitTimes};
+pub use observe::stats::{FileStats, PoolStats, Stats, StrategyStats, Wait, WaitTimes};
 pub use observe::trace::{Action, Trace, TraceEvent, Why};
 pub use observe::view::FrameView;
 pub use readahead::stream::{ReadStream, StreamError, StreamStats, Streamed, Wanted};
 pub use store::checksum::{Checksum, ZeroPages};
+pub use store::codec::PageCodec;
 pub use store::tablespace::Tablespace;
 pub use store::torn::TornPages;
 pub use strategy_kind::StrategyKind;

@@ -3,12 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use crate::api::options::FileOptions;
 use crate::core::Core;
 use crate::error::Error;
-use crate::store::checksum::Checksum;
-use crate::store::file::FileCore;
 use crate::writeback::Cleaner;
-use crate::writeback::checkpoint::Keeper;
+use crate::writeback::checkpoint::Checkpointer;
 
 /// What the handles share; the last one to go writes what is dirty.
 pub(crate) struct Pool {
@@ -16,8 +15,9 @@ pub(crate) struct Pool {
     /// `None` in a pool without, and once it is closed.
     pub(crate) cleaner: Mutex<Option<Cleaner>>,
     /// The checkpoint thread; `None` once the pool is closed.
-    pub(crate) keeper: Mutex<Option<Keeper>>,
-    pub(crate) checksum: Checksum,
+    pub(crate) checkpointer: Mutex<Option<Checkpointer>>,
+    /// What files have that do not say: a checksum, a codec.
+    pub(crate) files: FileOptions,
     pub(crate) notes: Vec<String>,
 }
 
@@ -28,22 +28,16 @@ impl Pool {
 
     /// Ends the pool's own threads; a checkpoint under way is broken off.
     pub(crate) fn stop_threads(&self) {
-        drop(self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.checkpointer.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.core.retries.stop();
+        self.core.spaces.iter().for_each(|space| space.stop_drivers());
     }
 
     pub(crate) fn write_all(&self, sync: bool) -> Result<u64, Error> {
-        self.write_files(sync, |_| true)
-    }
-
-    pub(crate) fn write_files(
-        &self,
-        sync: bool,
-        which: impl Fn(&FileCore) -> bool,
-    ) -> Result<u64, Error> {
         let (mut pages, mut result) = (0, Ok(()));
         let files = self.core.files.all();
-        for file in files.iter().filter(|file| !file.is_read_only() && which(file)) {
+        for file in files.iter().filter(|file| !file.is_read_only()) {
             let written = self.core.flush_file(file).map(|written| pages += written);
             // Synced even so: of a file that could not be written whole, some pages were.
             let written = written.and(if sync { self.core.sync_file(file) } else { Ok(()) });

@@ -13,7 +13,7 @@ pub enum StrategyKind {
     /// Writes a lot once, through a ring of its own.
     BulkWrite,
     /// Goes through a file to clean it up, through a ring of its own.
-    Vacuum,
+    Maintenance,
 }
 
 impl StrategyKind {
@@ -25,7 +25,7 @@ impl StrategyKind {
         StrategyKind::Normal,
         StrategyKind::BulkRead,
         StrategyKind::BulkWrite,
-        StrategyKind::Vacuum,
+        StrategyKind::Maintenance,
     ];
 
     /// Position in [`StrategyKind::ALL`], from 0.
@@ -40,7 +40,7 @@ impl StrategyKind {
             StrategyKind::Normal => "normal",
             StrategyKind::BulkRead => "bulk_read",
             StrategyKind::BulkWrite => "bulk_write",
-            StrategyKind::Vacuum => "vacuum",
+            StrategyKind::Maintenance => "maintenance",
         }
     }
 }
@@ -65,6 +65,6 @@ mod tests {
     #[test]
     fn names_can_stand_in_a_metric_label() {
         let names = StrategyKind::ALL.map(|kind| kind.to_string());
-        assert_eq!(names, ["normal", "bulk_read", "bulk_write", "vacuum"]);
+        assert_eq!(names, ["normal", "bulk_read", "bulk_write", "maintenance"]);
     }
 }

@@ -8,28 +8,39 @@
 #[cfg(loom)]
 pub(crate) use loom::{
     hint::spin_loop,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     sync::{Mutex, MutexGuard},
     thread::{Thread, current, park, yield_now},
 };
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
     hint::spin_loop,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     sync::{Mutex, MutexGuard},
     thread::{Thread, current, park, yield_now},
 };
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::{
     hint::spin_loop,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     sync::{Mutex, MutexGuard},
     thread::{Thread, current, park, yield_now},
 };
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
+use std::task::Waker;
 
 /// Locks a mutex under which nothing panics half-way: a poisoned one is still whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wakes a task, by code that is its executor's: a panic there is not that of the thread which had something to tell.
+pub(crate) fn wake_task(waker: Waker) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        // To drop it could panic again.
+        std::mem::forget(panic);
+        tracing::error!("a waker panicked; its task may wait for ever");
+    }
 }

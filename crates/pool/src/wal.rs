@@ -27,7 +27,7 @@ pub trait Wal: fmt::Debug + Send + Sync {
     ///
     /// A change of a page may be logged before it is marked, because the page is latched exclusively until
     /// then, and a checkpoint waits for that. Files have no such latch: make or lengthen one before the
-    /// record that says so is appended, so that whoever finds the record behind a redo point finds the deed
+    /// record that says so is appended, so that a recovery that finds the record behind a redo point finds the deed
     /// synced (see [`PagedFile::extend`](crate::PagedFile::extend)).
     fn position(&self) -> Lsn {
         self.flushed()
@@ -76,7 +76,8 @@ pub struct PageImage<'a> {
     pub file: &'a str,
     /// Its place in the file.
     pub block: Block,
-    /// All of it, stamped with its checksum.
+    /// All of it as it is on disk: encoded by the file's [`PageCodec`](crate::PageCodec), if it has one, and
+    /// stamped with its checksum. What is to be made a page of again has to be decoded first.
     pub bytes: &'a [u8],
 }
 

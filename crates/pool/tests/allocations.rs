@@ -1,5 +1,5 @@
-//! From its redo point until the log is told of its end a checkpoint allocates nothing; statistics of a
-//! large pool take no more memory than those of a small one.
+//! A miss allocates nothing, and is one system call; from its redo point until the log is told of its end a
+//! checkpoint allocates nothing; statistics of a large pool take no more memory than those of a small one.
 //!
 //! A binary of its own, because the allocator that counts is the whole process's. The log is told of the
 //! redo point and of the end, so it is the log that looks at the count.
@@ -7,13 +7,21 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs)]
 
 use std::alloc::System;
+use std::fs::File;
+use std::hint::black_box;
+use std::io::Read as _;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use forebay::{
-    BufferPool, CheckpointOptions, Checksum, Elevator, FileOptions, Lsn, PageImage, Tablespace,
-    TornPages, Wal,
+    BufferPool, CheckpointOptions, Checksum, Elevator, FileOptions, Lsn, PageImage,
+    ReadaheadStrategy, Tablespace, TornPages, Wal,
 };
 use forebay_io::{CacheMode, Kind, Prefer};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -143,6 +151,26 @@ fn statistics_take_as_much_memory_however_many_frames_there_are() {
 }
 
 #[test]
+fn a_future_of_a_page_in_memory_is_ready_at_the_first_poll_without_memory_of_its_own() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let pool = BufferPool::builder().frames(64).cleaner(false).directory(directory.path());
+    let pool = pool.build().unwrap();
+    let file = pool.open_file("table", &FileOptions::new().create(true)).unwrap();
+    file.extend(1).unwrap();
+    drop(file.read(0).unwrap());
+    let poll = || {
+        let before = allocations();
+        let mut future = file.read_async(0);
+        let polled = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(polled, Poll::Ready(Ok(_))));
+        allocations() - before
+    };
+    // The pool's threads may just be starting, and take memory of their own.
+    assert_eq!((0..100).map(|_| poll()).min(), Some(0));
+}
+
+#[test]
 fn ckp_2_a_checkpoint_allocates_nothing_from_its_redo_point_to_its_end() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for backend in [Prefer::Auto, Prefer::Only(Kind::Sync)] {
@@ -170,6 +198,125 @@ fn ckp_2_a_checkpoint_allocates_nothing_from_its_redo_point_to_its_end() {
             }
         }
     }
+}
+
+/// Blocks of each of two files, and frames.
+const MISSED_BLOCKS: u32 = 8192;
+const FRAMES: u64 = 128;
+
+/// Threads that miss side by side, and the pages that each of them reads.
+const THREADS: u32 = 4;
+const READS: usize = 300;
+
+#[test]
+fn a_miss_allocates_nothing_and_is_one_system_call() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (auto, sync) = (Prefer::Auto, Prefer::Only(Kind::Sync));
+    for (backend, cache, readahead) in [
+        (auto, CacheMode::Buffered, ReadaheadStrategy::Os),
+        (auto, CacheMode::Direct, ReadaheadStrategy::Os),
+        (auto, CacheMode::Direct, ReadaheadStrategy::Async),
+        (sync, CacheMode::Buffered, ReadaheadStrategy::Os),
+    ] {
+        let what = format!("{backend:?} {cache} {readahead:?}");
+        let detects = readahead == ReadaheadStrategy::Async;
+        let cost = || cost_of_misses(backend, cache, readahead);
+        // Two threads that meet at a page may make a list longer, once.
+        let Some(mut cost_least) = cost() else {
+            eprintln!("skipped: {what}");
+            continue;
+        };
+        for _ in 0..2 {
+            if cost_least.1 > 0 && !detects {
+                cost_least = cost().unwrap();
+            }
+        }
+        let (misses, allocations, calls) = cost_least;
+        assert!(misses > u64::from(THREADS) * READS as u64 / 2, "{misses} misses");
+        if detects {
+            // Now and then what was drawn looks like a sequence, which is read ahead.
+            assert!(allocations < misses / 2, "{allocations} in {misses} misses, {what}");
+        } else {
+            assert_eq!(allocations, 0, "in {misses} misses, {what}");
+            // Hits cost none, so there is one for each miss and no other.
+            assert_eq!(calls.unwrap_or(misses), misses, "{what}");
+        }
+    }
+}
+
+/// Misses of several threads, what they allocate, and their reads as the kernel counts them, where it does;
+/// `None` where files cannot be read so.
+fn cost_of_misses(
+    backend: Prefer,
+    cache: CacheMode,
+    readahead: ReadaheadStrategy,
+) -> Option<(u64, u64, Option<u64>)> {
+    let directory = tempfile::tempdir().unwrap();
+    let space = Tablespace::new("a", directory.path()).cache(cache);
+    let pool = BufferPool::builder()
+        .frames(FRAMES)
+        .page_size(4096)
+        .readahead(readahead)
+        .cleaner(false)
+        .backend(backend)
+        .checksum(Checksum::Crc32c { offset: 0 })
+        .tablespace(space)
+        .build()
+        .unwrap();
+    // Never written: pages of zeroes.
+    let options = FileOptions::new().create(true);
+    let open = |name| pool.open_file(name, &options).ok();
+    let files = [open("a")?, open("b")?];
+    for file in &files {
+        file.extend(MISSED_BLOCKS).unwrap();
+        // The page table takes its memory as it comes to a part of the file for the first time.
+        (0..MISSED_BLOCKS).step_by(256).for_each(|block| drop(file.read(block).unwrap()));
+    }
+    // The threads' own numbers, lists and places are taken in a first round.
+    let (ready, go) = (Barrier::new(THREADS as usize + 1), Barrier::new(THREADS as usize + 1));
+    let read = |random: &mut Rng| {
+        for _ in 0..READS {
+            let file = &files[random.usize(..2)];
+            black_box(file.read(random.u32(..MISSED_BLOCKS)).unwrap()[9]);
+        }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (ready, go, read) = (&ready, &go, &read);
+                scope.spawn(move || {
+                    let mut random = Rng::with_seed(thread.into());
+                    read(&mut random);
+                    let (first, second) = (read_calls(), read_calls());
+                    let own = second.zip(first).map(|(second, first)| second - first);
+                    ready.wait();
+                    go.wait();
+                    let before = read_calls();
+                    read(&mut random);
+                    let after = read_calls();
+                    ready.wait();
+                    Some(after? - before? - own?)
+                })
+            })
+            .collect();
+        ready.wait();
+        let misses = pool.stats().total().misses;
+        let before = allocations();
+        go.wait();
+        ready.wait();
+        let allocated = (allocations() - before) as u64;
+        let misses = pool.stats().total().misses - misses;
+        let calls: Option<u64> = workers.into_iter().map(|it| it.join().unwrap()).sum();
+        Some((misses, allocated, calls))
+    })
+}
+
+/// Reads by system calls that the kernel has counted of this thread, in no memory of the allocator's.
+fn read_calls() -> Option<u64> {
+    let mut text = [0; 512];
+    let len = File::open("/proc/thread-self/io").ok()?.read(&mut text).ok()?;
+    let text = std::str::from_utf8(&text[..len]).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("syscr: "))?.parse().ok()
 }
 
 /// Whether files can be read and written so here, by a backend that takes no memory for a request: `aio`

@@ -120,6 +120,34 @@ fn a_power_cut_leaves_the_last_checkpoint_or_word_of_it() {
 }
 
 #[test]
+fn a_power_cut_during_a_bulk_load_leaves_nothing_of_it_or_all() {
+    let disk = Disk::boot(&Image::empty(), DiskOptions::default()).unwrap();
+    let pool = pool_on(&disk);
+    let tree = Tree::create(&pool, "tree").unwrap();
+    let model: Model = (0..3000).map(|number| (key(number, 40), vec![7; 200])).collect();
+    let begin = disk.position();
+    tree.bulk_load(&model, 1.0).unwrap();
+    tree.checkpoint().unwrap();
+    let (end, journal) = (disk.position(), disk.journal());
+    let mut random = Rng::with_seed(5);
+    let mut unclean = 0;
+    let near_the_end = (0..8).map(|before| end - before);
+    let cuts: Vec<Position> =
+        (0..40).map(|_| random.u64(begin..=end)).chain(near_the_end).collect();
+    for at in cuts {
+        let found = found(&journal.crash(at, at))
+            .unwrap_or_else(|error| panic!("cut at {at} of {begin} to {end}: {error}"));
+        match found {
+            None => unclean += 1,
+            Some(found) if at < end && found.is_empty() => {}
+            Some(found) => assert!(found == model, "[MET-1] cut at {at} of {begin} to {end}"),
+        }
+    }
+    // Otherwise this was no test.
+    assert!(unclean > 10, "{unclean}");
+}
+
+#[test]
 fn a_tree_that_was_not_closed_says_so() {
     let site = Site::new(64);
     let pool = site.pool();

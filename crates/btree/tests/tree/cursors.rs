@@ -94,3 +94,42 @@ fn a_cursor_goes_on_over_splits_and_merges() {
         tree.check().unwrap();
     }
 }
+
+/// The leaf that comes next is thinned out until it is merged with the one that the cursor has a copy of: what is given
+/// of both together is what is new.
+#[test]
+fn cur_1_a_leaf_that_was_merged_with_the_one_before_gives_nothing_twice() {
+    for direction in [Direction::Forward, Direction::Backward] {
+        let site = Site::new(512);
+        let tree = Tree::create(&site.pool(), "tree").unwrap();
+        tree.bulk_load((0..2000).map(|it| (key(it, 8), [3; 200])), 1.0).unwrap();
+        let leaves = tree.check().unwrap().leaves;
+        let mut cursor = tree.range(Bound::Unbounded, Bound::Unbounded, direction);
+        let mut numbers = Vec::new();
+        while let Some((found, _)) = cursor.next_entry().unwrap() {
+            let number = u64::from_be_bytes(found[..8].try_into().unwrap());
+            numbers.push(number);
+            let ahead = |by: u64| match direction {
+                Direction::Forward => Some(number + by),
+                Direction::Backward => number.checked_sub(by),
+            };
+            if number % 16 == 0 {
+                // From the right: a leaf is merged with its right neighbour, once that has room.
+                let mut others: Vec<u64> = (1..80).filter_map(ahead).collect();
+                others.sort_unstable();
+                for &other in others.iter().rev().filter(|&other| other % 8 != 0) {
+                    tree.remove(&key(other, 8)).unwrap();
+                }
+            }
+        }
+        drop(cursor);
+        if direction == Direction::Backward {
+            numbers.reverse();
+        }
+        assert!(numbers.is_sorted_by(|one, next| one < next), "[CUR-1] {direction:?}: {numbers:?}");
+        let stayed = numbers.iter().filter(|number| **number % 8 == 0).count();
+        assert_eq!(stayed, 250, "[CUR-2]");
+        let left = tree.check().unwrap().leaves;
+        assert!(left < leaves * 3 / 4, "{left} of {leaves}: nothing was merged");
+    }
+}

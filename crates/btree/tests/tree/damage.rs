@@ -61,6 +61,17 @@ fn a_bit_that_the_disk_lost_is_told_of_by_whatever_comes_by() {
     }
 }
 
+#[test]
+fn a_file_that_has_lost_its_end_is_refused() {
+    let site = site_with_tree();
+    let path = site.directory.path().join("tree");
+    let bytes = fs::metadata(&path).unwrap().len();
+    let half = bytes / 2 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+    File::options().write(true).open(&path).unwrap().set_len(half).unwrap();
+    let refused = Tree::open(&site.pool(), "tree").unwrap_err();
+    assert!(matches!(refused, Error::Damaged { block: 0, .. }), "{refused}");
+}
+
 /// Opens the tree's file past the tree, to put pages there that have a sound checksum.
 fn spoil(pool: &BufferPool, block: u32, change: impl FnOnce(&mut [u8])) {
     let options = FileOptions::new().checksum(Checksum::Crc32c { offset: 0 });

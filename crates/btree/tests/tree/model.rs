@@ -256,3 +256,48 @@ fn a_bulk_load_that_fails_leaves_the_tree_empty() {
     assert!(matches!(tree.bulk_load([(b"l", b"v")], 1.0), Err(Error::NotEmpty { .. })));
     assert_eq!(tree.check().unwrap().entries, 1);
 }
+
+#[test]
+fn a_bulk_load_refuses_what_does_not_ascend_from_one_page_to_the_next_too() {
+    let site = Site::new(64);
+    let tree = Tree::create(&site.pool(), "tree").unwrap();
+    // Some 30 entries to a page.
+    for count in 1..100_u64 {
+        let numbers = (0..count).chain([count - 1]);
+        let failed = tree.bulk_load(numbers.map(|it| (it.to_be_bytes(), [0; 100])), 1.0);
+        assert!(
+            matches!(failed, Err(Error::Unsorted { at }) if at == count),
+            "{failed:?}, {count}"
+        );
+    }
+    assert_eq!(tree.check().unwrap().entries, 0);
+}
+
+#[test]
+fn a_bulk_load_leaves_in_memory_what_others_use() {
+    let site = Site::new(64);
+    let pool = site.pool();
+    let hot = Tree::create(&pool, "hot").unwrap();
+    hot.bulk_load((0..800_u64).map(|it| (it.to_be_bytes(), [1; 100])), 1.0).unwrap();
+    for number in (0..3).flat_map(|_| 0..800_u64) {
+        assert!(hot.get(&number.to_be_bytes()).unwrap().is_some());
+    }
+    let resident = || pool.view().iter().filter(|frame| frame.name == "hot").count();
+    let before = resident();
+    assert!(before > 20, "{before}");
+    let other = Tree::create(&pool, "other").unwrap();
+    other.bulk_load((0..20_000_u64).map(|it| (it.to_be_bytes(), [2; 100])), 1.0).unwrap();
+    assert_eq!(resident(), before, "a load of ten times the pool has its own frames");
+}
+
+#[test]
+fn blk_1_a_bulk_load_fills_pages_as_far_as_it_is_told() {
+    for (fill, share) in [(0.5, 0.45..=0.5), (0.8, 0.75..=0.8), (1.0, 0.95..=1.0)] {
+        let site = Site::new(64);
+        let tree = Tree::create(&site.pool(), "tree").unwrap();
+        tree.bulk_load((0..3000_u64).map(|it| (it.to_be_bytes(), [1; 40])), fill).unwrap();
+        let census = tree.check().unwrap();
+        let found = census.leaf_bytes as f64 / (census.leaves * 4096) as f64;
+        assert!(share.contains(&found), "[BLK-1] {found} for {fill}");
+    }
+}

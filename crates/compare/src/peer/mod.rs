@@ -12,7 +12,7 @@ mod forebay;
 mod lru;
 mod page_db;
 mod pread;
-mod quick_cache;
+mod values;
 
 use std::path::Path;
 
@@ -45,6 +45,8 @@ pub(crate) enum Kind {
     LruUnlocked,
     /// quick_cache over pread: pages as values
     QuickCache,
+    /// moka over pread: pages as values
+    Moka,
     /// Forebay through the kernel's page cache, its default
     ForebayBuffered,
     /// Forebay past the kernel's page cache, as page-db reads
@@ -86,7 +88,8 @@ impl Kind {
             Kind::PageDb => page_db::NAME,
             Kind::LruLocked => lru::LOCKED,
             Kind::LruUnlocked => lru::UNLOCKED,
-            Kind::QuickCache => quick_cache::NAME,
+            Kind::QuickCache => values::QUICK_CACHE,
+            Kind::Moka => values::MOKA,
             Kind::ForebayBuffered => forebay::BUFFERED,
             Kind::ForebayDirect => forebay::DIRECT,
             Kind::PreadBuffered => pread::BUFFERED,
@@ -98,7 +101,7 @@ impl Kind {
     pub(crate) fn format(self) -> Format {
         match self {
             Kind::PageDb => Format::PageDb,
-            Kind::LruLocked | Kind::LruUnlocked | Kind::QuickCache => Format::Raw,
+            Kind::LruLocked | Kind::LruUnlocked | Kind::QuickCache | Kind::Moka => Format::Raw,
             Kind::ForebayBuffered
             | Kind::ForebayDirect
             | Kind::PreadBuffered
@@ -115,7 +118,8 @@ impl Kind {
             Kind::PageDb => page_db::open(site),
             Kind::LruLocked => lru::open_locked(site),
             Kind::LruUnlocked => lru::open_unlocked(site),
-            Kind::QuickCache => quick_cache::open(site),
+            Kind::QuickCache => values::open_quick_cache(site),
+            Kind::Moka => values::open_moka(site),
             Kind::ForebayBuffered => forebay::open_buffered(site),
             Kind::ForebayDirect => forebay::open_direct(site),
             Kind::PreadBuffered => pread::open_buffered(site),

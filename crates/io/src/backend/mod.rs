@@ -121,6 +121,9 @@ pub enum Driven {
     SelfDriven,
 }
 
+/// Carries out one attempt at a transfer, blocking, as [`attempt`] does.
+pub type Attempt = fn(&mut Transfer) -> Result<u64, OsError>;
+
 /// One way of carrying out transfers. See the [module](self) for the contract.
 ///
 /// Implementors get at most [`capacity`](Backend::capacity) transfers at a time, already checked
@@ -143,6 +146,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Must not block once `want.satisfied` is true, also when that became so on another thread
     /// after the call began.
     fn drive(&self, want: &Want<'_>) -> Driven;
+
+    /// How a thread that waits for a transfer carries out an attempt at it by itself, past
+    /// [`start`](Backend::start) and [`drive`](Backend::drive), where it may. Default: `None`, it may not.
+    fn attempt(&self) -> Option<Attempt> {
+        None
+    }
 
     /// What a user should know of how it is doing, such as threads that could not be started; a
     /// sentence each. Empty when all is well.

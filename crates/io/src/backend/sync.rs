@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Backend, Driven, Kind, Next, Sink, Want, blocking};
+use super::{Attempt, Backend, Driven, Kind, Next, Sink, Want, blocking};
 use crate::file::File;
 use crate::op::Op;
 use crate::properties::{Advice, CacheMode};
@@ -51,6 +51,10 @@ impl Backend for SyncBackend {
 
     fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    fn attempt(&self) -> Option<Attempt> {
+        Some(blocking::attempt)
     }
 
     fn start(&self, transfers: &mut Vec<Transfer>) {

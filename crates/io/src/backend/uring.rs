@@ -2,7 +2,8 @@
 //!
 //! Submitting fills entries under one lock and enters the kernel once for a whole batch. Reaping
 //! happens under another, held also while its owner sleeps in the kernel; who finds it taken is
-//! told so and sleeps on its own ticket. No kernel thread polls for us (SQPOLL would burn a
+//! told so and sleeps on its own ticket. What was reaped is handed out after that lock is let go of: a
+//! continuation may take its time, say over checksums, and others reap and hand out meanwhile. No kernel thread polls for us (SQPOLL would burn a
 //! processor while idle), and submissions come from any thread, which rules out
 //! IORING_SETUP_SINGLE_ISSUER and the deferred task work that needs it; cooperative task work is
 //! out as well, because a completion could then wait for its submitter to next enter the kernel.
@@ -11,6 +12,8 @@
 //!                      completion queue touched under `reap` only
 //!              [URG-2] an entry in the submission queue has its transfer in `in_flight`: it may
 //!                      run at any later submission, also after one that failed
+//!              [URG-3] whoever has handed completions out wakes the thread that sleeps in the kernel by
+//!                      then: what that one waits for may have been among them
 //! Lock order:  reap, then submit, then in_flight.
 //! Failure:     when entering is forbidden later on (a seccomp filter loaded after opening), what
 //!              the kernel never took is answered with that error and nothing is submitted again;
@@ -22,7 +25,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
@@ -36,8 +39,12 @@ use crate::op::Op;
 use crate::os_error::OsError;
 use crate::request::Transfer;
 
-/// Entries come out of the completion queue this many at a time.
-const REAP_BATCH: usize = 64;
+/// Completions that one thread takes and hands out before it looks whether it has what it waits for. Few, as those
+/// behind them are for others to take.
+const REAP_BATCH: usize = 8;
+
+/// In place of a slot: no transfer, but something that wakes whoever sleeps in the kernel.
+const WAKE: u32 = u32::MAX;
 
 /// Largest buffer the kernel registers as one, in bytes.
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
@@ -50,8 +57,8 @@ const IORING_ENTER_EXT_ARG: u32 = 1 << 3;
 const TIMED_OUT: OsError = OsError::from_raw(libc::ETIME);
 
 /// Longest sleep in the kernel. A sync held back for another queue's, and what was answered for a
-/// thread that may not enter any more, end outside of `reap`: a thread asleep in the kernel must
-/// then look again by itself. Anything else wakes it at once.
+/// thread that may not enter any more, end where nobody is woken in the kernel: a thread asleep there
+/// must then look again by itself. Anything else wakes it at once.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// `struct io_uring_getevents_arg`.
@@ -70,9 +77,11 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(super) struct UringBackend {
     uring: IoUring,
     capacity: usize,
-    /// Slots queued and not seen to be consumed by the kernel yet, oldest first.
+    /// Slots queued, or [`WAKE`], and not seen to be consumed by the kernel yet, oldest first.
     submit: Mutex<VecDeque<u32>>,
     reap: Mutex<()>,
+    /// The thread that has `reap` sleeps in the kernel, or is about to look whether it has to.
+    asleep: AtomicBool,
     in_flight: Mutex<InFlight>,
     registered: Option<Registered>,
     /// The number of the error with which entering the kernel failed for good, or 0. Set under
@@ -90,7 +99,8 @@ struct Registered {
 
 impl UringBackend {
     pub(super) fn open(capacity: usize, sink: Arc<dyn Sink>) -> Result<UringBackend, Refusal> {
-        let entries = u32::try_from(capacity).unwrap_or(u32::MAX);
+        // One more, for what wakes a thread in the kernel.
+        let entries = u32::try_from(capacity + 1).unwrap_or(u32::MAX);
         let refused = |step| move |error: io::Error| Refusal::os(Kind::Uring, step, error.into());
         let uring: IoUring = IoUring::builder()
             .setup_clamp()
@@ -125,6 +135,7 @@ impl UringBackend {
             capacity,
             submit: Mutex::new(VecDeque::with_capacity(capacity)),
             reap: Mutex::new(()),
+            asleep: AtomicBool::new(false),
             in_flight: Mutex::new(InFlight::new(capacity)),
             registered: None,
             broken: AtomicI32::new(0),
@@ -281,7 +292,8 @@ impl UringBackend {
     fn give_up(&self, error: OsError, mut queued: MutexGuard<'_, VecDeque<u32>>) {
         self.broken.store(error.raw(), Ordering::SeqCst);
         let mut in_flight = lock(&self.in_flight);
-        let orphans: Vec<_> = queued.drain(..).map(|index| in_flight.remove(index)).collect();
+        let orphans = queued.drain(..).filter(|&index| index != WAKE);
+        let orphans: Vec<_> = orphans.map(|index| in_flight.remove(index)).collect();
         drop((in_flight, queued));
         tracing::error!(%error, orphans = orphans.len(), "io_uring can no longer be entered");
         orphans.into_iter().for_each(|transfer| self.refuse(transfer, error));
@@ -301,37 +313,57 @@ impl UringBackend {
         }
     }
 
-    /// Hands every completion that is there to the sink. Returns how many. Needs `reap`.
-    fn reap_available(&self, _reap: &MutexGuard<'_, ()>) -> usize {
-        let mut reaped = 0;
-        loop {
-            let mut batch = [(0_u32, 0_i32); REAP_BATCH];
-            let mut count = 0;
-            {
-                // SAFETY: [URG-1] `reap` is held, and this queue is dropped before it is released.
-                let queue = unsafe { self.uring.completion_shared() };
-                for (place, entry) in batch.iter_mut().zip(queue) {
-                    // Only slot numbers of 32 bits are ever put in.
-                    *place = (entry.user_data() as u32, entry.result());
-                    count += 1;
-                }
-            }
-            let mut again = Vec::new();
-            for &(index, result) in &batch[..count] {
-                let transfer = lock(&self.in_flight).remove(index);
-                let result = u64::try_from(result).map_err(|_| OsError::from_raw(-result));
-                if let Next::Again(rest) = self.sink.finished(transfer, result) {
-                    again.push(rest);
-                }
-            }
-            if !again.is_empty() {
-                self.push(again.into_iter());
-            }
-            reaped += count;
-            if count < REAP_BATCH {
-                return reaped;
+    /// Takes completions out of the queue and, without `reap`, hands them to the sink. Returns how many;
+    /// and `reap`, if there were none.
+    fn reap_some<'a>(&'a self, reap: MutexGuard<'a, ()>) -> (usize, Option<MutexGuard<'a, ()>>) {
+        let mut batch = [(0_u32, 0_i32); REAP_BATCH];
+        let mut count = 0;
+        {
+            // SAFETY: [URG-1] `reap` is held, and this queue is dropped before it is released.
+            let queue = unsafe { self.uring.completion_shared() };
+            for (place, entry) in batch.iter_mut().zip(queue) {
+                // Only slot numbers of 32 bits are ever put in.
+                *place = (entry.user_data() as u32, entry.result());
+                count += 1;
             }
         }
+        if count == 0 {
+            return (0, Some(reap));
+        }
+        drop(reap);
+        let mut again = Vec::new();
+        for &(index, result) in batch[..count].iter().filter(|it| it.0 != WAKE) {
+            let transfer = lock(&self.in_flight).remove(index);
+            let result = u64::try_from(result).map_err(|_| OsError::from_raw(-result));
+            if let Next::Again(rest) = self.sink.finished(transfer, result) {
+                again.push(rest);
+            }
+        }
+        if !again.is_empty() {
+            self.push(again.into_iter());
+        }
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            self.wake(); // [URG-3]
+        }
+        (count, None)
+    }
+
+    /// Wakes the thread that sleeps in the kernel, by a completion. If the kernel takes nothing now, that one looks
+    /// again by itself, after [`SLEEP_MAX`].
+    fn wake(&self) {
+        let mut queued = lock(&self.submit);
+        if self.broken().is_none() && queued.is_empty() {
+            let entry = opcode::Nop::new().build().user_data(u64::from(WAKE));
+            // SAFETY: [URG-1] `submit` is locked, and this queue is dropped before it is unlocked.
+            let mut queue = unsafe { self.uring.submission_shared() };
+            // It may stay there for a while, and every transfer still has to find room.
+            let has_room = queue.capacity() > self.capacity;
+            // SAFETY: the entry names no memory and no descriptor.
+            if has_room && unsafe { queue.push(&entry) }.is_ok() {
+                queued.push_back(WAKE);
+            }
+        }
+        self.submit_queued(queued);
     }
 }
 
@@ -349,24 +381,31 @@ impl Backend for UringBackend {
     }
 
     fn drive(&self, want: &Want<'_>) -> Driven {
-        let reap = match self.reap.try_lock() {
-            Ok(reap) => reap,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                return if want.block { Driven::OtherDrives } else { Driven::Nothing };
-            }
-        };
+        let mut progress = Driven::Nothing;
         loop {
-            if self.reap_available(&reap) > 0 {
-                return Driven::Progress;
-            }
+            let reap = match self.reap.try_lock() {
+                Ok(reap) => reap,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) if want.block => return Driven::OtherDrives,
+                Err(TryLockError::WouldBlock) => return progress,
+            };
+            let (count, reap) = self.reap_some(reap);
+            let Some(_reap) = reap else {
+                progress = Driven::Progress;
+                if want.block || count < REAP_BATCH {
+                    return progress;
+                }
+                continue;
+            };
             if !want.block {
                 self.submit_queued(lock(&self.submit));
-                return Driven::Nothing;
+                return progress;
             }
-            // Completions are handed out under `reap`, so this cannot become true unseen while
-            // this thread is on its way to sleep.
+            // Before the look: whoever makes it true after that sees the flag, and nobody reaps more while this
+            // thread has `reap`. So it cannot become true unseen while this thread is on its way to sleep.
+            self.asleep.swap(true, Ordering::SeqCst);
             if (want.satisfied)() {
+                self.asleep.store(false, Ordering::SeqCst);
                 return Driven::Progress;
             }
             if self.submit_queued(lock(&self.submit)) {
@@ -375,6 +414,7 @@ impl Backend for UringBackend {
                 // The kernel is short of something. Do not sleep on what it has not even taken.
                 thread::sleep(PAUSE);
             }
+            self.asleep.store(false, Ordering::SeqCst);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_io::{Arena, Completed, Error, File, Io, Kind, Lease, Op, OsError, Request, Then};
 
@@ -22,6 +22,7 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
         closing_waits_for_continuations,
         dropping_the_queue_waits_for_continuations,
         more_requests_than_the_queue_holds_all_end,
+        places_are_booked_as_far_as_there_are_any_and_given_back,
         waiting_for_what_holds_already_returns_at_once,
         a_sleeper_is_woken_by_the_continuation_of_a_request_that_came_later,
         a_sleeper_is_woken_though_another_thread_drives_on,
@@ -31,6 +32,12 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
     ];
     if cell.kind == Kind::Threads {
         claims.extend(claims![continuations_run_with_nobody_looking]);
+    }
+    if cell.kind == Kind::Uring {
+        claims.extend(claims![
+            a_continuation_that_takes_its_time_holds_up_no_other_thread,
+            a_sleeper_in_the_kernel_is_woken_by_a_continuation_in_other_hands,
+        ]);
     }
     if cell.is_direct() {
         claims.extend(claims![a_misaligned_request_runs_its_continuation]);
@@ -292,6 +299,26 @@ fn more_requests_than_the_queue_holds_all_end(bench: &Bench) {
     assert!(told.take(400).iter().all(|(result, _)| result.is_ok()));
 }
 
+fn places_are_booked_as_far_as_there_are_any_and_given_back(bench: &Bench) {
+    let io = bench.io(3);
+    let file = bench.file("file", &[1; BLOCK]);
+    let told = Arc::new(Told::default());
+    let booked = io.book(2);
+    let rest = io.book(9);
+    assert_eq!(
+        (booked.len(), rest.len(), io.book(1).len(), io.in_flight()),
+        (2, 1, 0, 3),
+        "[CMP-2]"
+    );
+    // One is taken, one is refused before it needs a place, and what is left goes back.
+    let empty = Request::read(&file, 0, Vec::new());
+    booked.submit_all_then(vec![(read(&file, 0), told.then(0)), (empty, told.then(1))]);
+    drop(rest);
+    io.drain();
+    assert_eq!((io.in_flight(), io.stats().held_back), (0, 0), "[CMP-2]");
+    assert!(told.take(2).iter().all(|(result, _)| result.is_ok()));
+}
+
 fn waiting_for_what_holds_already_returns_at_once(bench: &Bench) {
     let io = bench.io(4);
     io.wait_until(&|| true);
@@ -400,4 +427,66 @@ fn tickets_and_continuations_share_a_queue(bench: &Bench) {
     });
     io.drain();
     assert!(told.take(200).iter().all(|(result, _)| result.is_ok()));
+}
+
+/// A continuation that says when it has begun and goes on when it is let.
+fn held(begun: mpsc::Sender<()>, go_on: mpsc::Receiver<()>, then: Then) -> Then {
+    Box::new(move |completed| {
+        begun.send(()).unwrap();
+        go_on.recv_timeout(SOON).unwrap();
+        then(completed);
+    })
+}
+
+fn a_continuation_that_takes_its_time_holds_up_no_other_thread(bench: &Bench) {
+    let io = bench.io(8);
+    let file = bench.file("file", &noise(&mut bench.rng(), 4 * BLOCK));
+    let ((begin, begun), (let_go, go_on)) = (mpsc::channel(), mpsc::channel());
+    let flag = Flag::default();
+    io.submit_all_then(vec![(read(&file, 0), held(begin, go_on, flag.then()))]);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            flag.0.1.set(thread::current()).unwrap();
+            io.wait_until(&|| flag.is_set());
+        });
+        begun.recv_timeout(SOON).unwrap();
+        io.submit(read(&file, 1)).wait().into_result().unwrap();
+        let other = Flag::default();
+        other.0.1.set(thread::current()).unwrap();
+        io.submit_all_then(vec![(read(&file, 2), other.then())]);
+        io.wait_until(&|| other.is_set());
+        assert!(!flag.is_set(), "the first one is still in hand");
+        let_go.send(()).unwrap();
+    });
+}
+
+fn a_sleeper_in_the_kernel_is_woken_by_a_continuation_in_other_hands(bench: &Bench) {
+    let io = bench.io(8);
+    let file = bench.file("file", &noise(&mut bench.rng(), 4 * BLOCK));
+    let wake = || {
+        let ((begin, begun), (let_go, go_on)) = (mpsc::channel(), mpsc::channel());
+        let flag = Flag::default();
+        flag.0.1.set(thread::current()).unwrap();
+        io.submit_all_then(vec![(read(&file, 0), held(begin, go_on, flag.then()))]);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !flag.is_set() {
+                    io.poll();
+                }
+            });
+            begun.recv_timeout(SOON).unwrap();
+            let told = scope.spawn(move || {
+                thread::sleep(MOMENT);
+                let now = Instant::now();
+                let_go.send(()).unwrap();
+                now
+            });
+            io.wait_until(&|| flag.is_set());
+            let woken = Instant::now();
+            woken - told.join().unwrap()
+        })
+    };
+    // It would look again by itself 100 ms after it has fallen asleep.
+    let soonest = (0..3).map(|_| wake()).min().unwrap();
+    assert!(soonest < MOMENT, "[URG-3] woken after {soonest:?}");
 }

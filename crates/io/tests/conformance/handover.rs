@@ -178,9 +178,12 @@ fn a_thread_that_only_looks_hands_the_driving_over(bench: &Bench) {
         }
     });
     gate.reached.recv().unwrap();
-    // The looking thread is inside the backend, so this one is told that another drives.
+    // The looking thread is inside the backend, so this one is told that another drives; but on uring, where
+    // it has let go of the right to reap by now.
     stage.spawn("waiting", move |_| waited.wait().result.unwrap());
-    rig.wait_sent_to_sleep(1);
+    if bench.cell.kind == Kind::Aio {
+        rig.wait_sent_to_sleep(1);
+    }
     thread::sleep(MOMENT);
     gate.open.send(()).unwrap();
     stage.assert_ends("looking", "looking did not end");

@@ -7,7 +7,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::server::Server;
+use super::server::{DEFAULT_TABLESPACE, Server};
 use crate::cli::CommonArgs;
 use crate::experiment::Choice;
 use crate::facts::Storage;
@@ -62,9 +62,6 @@ pub(super) fn of(server: &Server) -> Vec<Disk> {
     disks.sort_by_key(|disk| !disk.is_main);
     disks
 }
-
-/// Number of pg_default.
-const DEFAULT_TABLESPACE: u32 = 1663;
 
 fn name(storage: &Storage) -> String {
     let profile = storage.profile().map(|profile| format!("the emulated {profile}"));

@@ -9,9 +9,11 @@
 mod apply;
 mod connection;
 mod costs;
+mod counts;
 mod disks;
 mod libpq;
 mod load;
+mod page;
 mod propose;
 mod prove;
 mod query;
@@ -24,11 +26,10 @@ use std::time::{Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::bad_input;
-use crate::cli::{AdviseArgs, PostgresArgs, Product, repeated};
-use crate::facts::Host;
+use crate::cli::{AdviseArgs, PostgresArgs, Product};
 use crate::interrupt::{self, Interrupted};
 use crate::output::{self, tell};
-use crate::report::{Advice, Conclusion, Part, Record, Report, Section, Verdict, html};
+use crate::report::{Advice, Record, Report, Verdict};
 use crate::run;
 use connection::Connection;
 use load::Load;
@@ -186,7 +187,7 @@ fn measured<'s>(
     let queries = queries.map(|file| file.checked(&mut connection)).transpose()?;
     *load = server.sees_load.then(|| Load::watch(config)).transpose()?;
     let mut disks = disks::of(server);
-    let mut remarks = Vec::new();
+    let mut remarks = counts::told(&mut connection, server)?;
     for disk in &mut disks {
         remarks.extend(disk.measure(server, args.yes, args.seed)?);
         interrupt::check()?;
@@ -210,7 +211,7 @@ fn measured<'s>(
     };
     findings.save(args)?;
     output::print(&told::findings(&findings, output::look()))?;
-    if let Some(path) = &args.json {
+    for path in [&args.json, &args.html].into_iter().flatten() {
         tell(&format!("everything that was found is in {}", path.display()));
     }
     Ok((findings, found.queries))
@@ -223,38 +224,10 @@ impl Findings<'_> {
             output::save(path, &(serde_json::to_string_pretty(self)? + "\n"))?;
         }
         if let Some(path) = &args.html {
-            let (report, sections) = page(self, args.seed);
-            output::save(path, &html::render(&report, &sections)?)?;
+            output::save(path, &page::page(self, args)?)?;
         }
         Ok(())
     }
-}
-
-/// What was found as the laboratory's page has it: the main disk's report, and above it what is proved on the server.
-fn page(findings: &Findings, seed: u64) -> (Report, Vec<Section>) {
-    let disk = findings.disks.first().cloned().unwrap_or_default();
-    let main = findings.server.tablespaces.iter().find_map(|it| it.storage.clone());
-    let proved = findings.proposals.iter().filter(|it| it.proved && it.tablespace.is_none());
-    let others = findings.proposals.iter().filter(|it| !it.proved || it.tablespace.is_some());
-    let told = others.map(told::evidence).chain(findings.remarks.iter().cloned());
-    let report = Report {
-        schema: SCHEMA.to_owned(),
-        forebay: findings.forebay.to_owned(),
-        command: repeated(std::env::args(), None, seed),
-        started: findings.started.clone(),
-        seconds: findings.seconds,
-        host: Host::read(),
-        storage: main.unwrap_or_default(),
-        records: findings.records.iter().cloned().chain(disk.records).collect(),
-        verdicts: findings.verdicts.clone(),
-        advice: proved.map(|it| it.advice.clone()).collect(),
-        conclusions: Conclusion::all(prove::NAME, told),
-        ..disk
-    };
-    let parts = vec![Part::Table(told::settings(findings.server))];
-    let title = format!("PostgreSQL {}", findings.server.version);
-    let about = format!("Settings of the server on port {}.", findings.server.identity.port);
-    (report, vec![Section { name: prove::NAME, title, about, parts }])
 }
 
 impl Earlier {

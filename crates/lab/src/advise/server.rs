@@ -19,7 +19,7 @@ use crate::bad_input;
 use crate::facts::{Host, Storage};
 
 /// Settings that are read: those that may be advised, and those that say what a measurement means.
-const SETTINGS: [&str; 20] = [
+const SETTINGS: [&str; 21] = [
     EFFECTIVE,
     MAINTENANCE,
     RANDOM,
@@ -35,6 +35,7 @@ const SETTINGS: [&str; 20] = [
     "wal_segment_size",
     "checkpoint_timeout",
     "checkpoint_completion_target",
+    "bgwriter_delay",
     "bgwriter_lru_maxpages",
     "shared_memory_size_in_huge_pages",
     "forebay.distance_max",
@@ -44,6 +45,9 @@ const SETTINGS: [&str; 20] = [
 pub(super) const EFFECTIVE: &str = "effective_io_concurrency";
 pub(super) const RANDOM: &str = "random_page_cost";
 pub(super) const MAINTENANCE: &str = "maintenance_io_concurrency";
+
+/// Number of pg_default.
+pub(super) const DEFAULT_TABLESPACE: u32 = 1663;
 
 /// Tables smaller than so many blocks tell nothing of a disk.
 const TABLE_BLOCKS_MIN: u64 = 512;

@@ -8,29 +8,17 @@ use std::path::Path;
 use super::prove::After;
 use super::server::{EFFECTIVE, MAINTENANCE, Server, Setting, Table};
 use super::{Findings, Proposal};
+use crate::report::Advice;
+use crate::report::numbers;
 use crate::report::tables;
 use crate::report::terminal::text::push_wrapped;
 use crate::report::terminal::{Look, drawn};
-use crate::report::{self, numbers};
-use crate::report::{Advice, TableCell};
 use crate::units::shown_size;
 
 /// The server, in a few lines.
 pub(super) fn server(server: &Server, look: Look) -> String {
     let mut text = String::new();
-    let memory = match (server.memory_bytes, server.memory_limit_bytes) {
-        (Some(all), Some(limit)) if limit < all => {
-            format!(", {} of memory of which it may take {}", shown_size(all), shown_size(limit))
-        }
-        (Some(all), _) => format!(", {} of memory", shown_size(all)),
-        _ => String::new(),
-    };
-    let what = if server.standby { "standby" } else { "server" };
-    let lead = format!(
-        "PostgreSQL {}, {what} on port {}, database {}{memory}.",
-        server.version, server.identity.port, server.database
-    );
-    push_wrapped(&mut text, "", &lead, look.width);
+    push_wrapped(&mut text, "", &lead(server), look.width);
     for tablespace in &server.tablespaces {
         let Some((storage, directory)) =
             tablespace.storage.as_ref().zip(tablespace.directory.as_ref())
@@ -79,21 +67,23 @@ pub(super) fn server(server: &Server, look: Look) -> String {
     text
 }
 
-/// Every setting that was read.
-pub(super) fn settings(server: &Server) -> report::Table {
-    report::Table::of(
-        "As a session has it, and where it comes from.",
-        &server.settings,
-        |_| String::new(),
-        &[
-            ("setting", &|it| TableCell::new(&it.name)),
-            ("value", &|it| TableCell::new(value(it))),
-            ("source", &|it| TableCell::new(&it.source)),
-        ],
+/// Which server it is, in a sentence.
+pub(super) fn lead(server: &Server) -> String {
+    let memory = match (server.memory_bytes, server.memory_limit_bytes) {
+        (Some(all), Some(limit)) if limit < all => {
+            format!(", {} of memory of which it may take {}", shown_size(all), shown_size(limit))
+        }
+        (Some(all), _) => format!(", {} of memory", shown_size(all)),
+        _ => String::new(),
+    };
+    let what = if server.standby { "standby" } else { "server" };
+    format!(
+        "PostgreSQL {}, {what} on port {}, database {}{memory}.",
+        server.version, server.identity.port, server.database
     )
 }
 
-fn value(setting: &Setting) -> String {
+pub(super) fn value(setting: &Setting) -> String {
     match (setting.unit.as_str(), setting.value.parse::<u64>()) {
         ("8kB", Ok(blocks)) => shown_size(blocks * 8192),
         (unit, _) => format!("{}{unit}", setting.value),
@@ -154,8 +144,8 @@ pub(super) fn evidence(proposal: &Proposal) -> String {
     )
 }
 
-/// SQL that sets what is proposed [TLD-1].
-fn to_paste(proposals: &[Proposal]) -> String {
+/// SQL that sets what is proposed [TLD-1]; empty where nothing is.
+pub(super) fn statements(proposals: &[Proposal]) -> String {
     let sql = |proposal: &Proposal| {
         let Advice { setting, current, advised, gain, gain_low, gain_high, .. } = &proposal.advice;
         // A list of libraries is plain words between commas, which need no quotes of their own.
@@ -179,13 +169,17 @@ fn to_paste(proposals: &[Proposal]) -> String {
     };
     let wanted = proposals.iter().filter(|it| it.proved);
     let statements: String = wanted.filter_map(sql).collect();
+    let reload = if statements.is_empty() { "" } else { "SELECT pg_reload_conf();\n" };
+    statements + reload
+}
+
+fn to_paste(proposals: &[Proposal]) -> String {
+    let statements = statements(proposals);
     if statements.is_empty() {
         return "Nothing is proposed: no setting that was tried surely gains on this server.\n"
             .to_owned();
     }
-    format!(
-        "To paste into psql, or set by --apply and take back by --rollback:\n\n{statements}SELECT pg_reload_conf();\n"
-    )
+    format!("To paste into psql, or set by --apply and take back by --rollback:\n\n{statements}")
 }
 
 /// What was set, and what came of measuring again.
@@ -210,7 +204,7 @@ pub(super) fn applied(
 }
 
 /// What came of measuring again.
-fn again(after: &After) -> String {
+pub(super) fn again(after: &After) -> String {
     let Some(gain) = after.gain else {
         return "Not measured again: no query could be run.".to_owned();
     };

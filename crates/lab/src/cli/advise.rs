@@ -59,7 +59,7 @@ pub struct PostgresArgs {
     /// Write everything that was found to this file as JSON
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "rollback"])]
     pub json: Option<PathBuf>,
-    /// Write it to this file as a page, which needs nothing else
+    /// Write it to this file as a self-contained page
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "rollback"])]
     pub html: Option<PathBuf>,
     /// Take the proposals of an earlier --json FILE in place of measuring

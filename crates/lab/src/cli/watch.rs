@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::device_readahead::parse_readahead;
+use crate::units::parse_size;
+use crate::watch::Speed;
+
 /// `forebay watch`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "What is told of each file:\n  \
@@ -22,7 +26,10 @@ use clap::Args;
                   Examples:\n  \
                   sudo forebay watch --service postgresql@15-main --dsn 'host=/run/postgresql user=postgres'\n  \
                   sudo forebay watch --pid 4711 --seconds 30 --json watched.json\n  \
-                  sudo forebay watch -- sqlite3 shop.db 'select count(*) from orders'")]
+                  sudo forebay watch -- sqlite3 shop.db 'select count(*) from orders'\n  \
+                  sudo forebay watch --record shop.watch --pid 4711\n  \
+                  forebay watch --replay shop.watch --speed 10\n  \
+                  sudo forebay watch --replay shop.watch --predict --readahead 0,512KiB,4MiB")]
 pub struct WatchArgs {
     /// A command to start and to watch until it ends, with all that it starts; it runs as this user
     #[arg(value_name = "COMMAND", trailing_var_arg = true, conflicts_with_all = ["pid", "service"])]
@@ -42,4 +49,41 @@ pub struct WatchArgs {
     /// Write what was seen to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write what was done to this file, to be watched again with --replay
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// The record ends when the file is so large, and watching goes on
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GiB", requires = "record")]
+    pub record_limit: u64,
+    /// Watch what is in this file of --record; takes no rights
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["command", "pid", "service", "seconds", "dsn", "record"])]
+    pub replay: Option<PathBuf>,
+    /// Play it so many times as fast as it happened, or as fast as it can be: max [default: 1 on a terminal, max elsewhere]
+    #[arg(long, value_name = "N|max", value_parser = parse_speed, requires = "replay")]
+    pub speed: Option<Speed>,
+    /// Read again what was recorded, in other ways of reading ahead, and say what each would gain. The pages of these
+    /// files go from the page cache meanwhile
+    #[arg(long)]
+    pub predict: bool,
+    /// Sizes of the kernel's readahead to try, such as 0,512KiB,4MiB, besides none and twice what it is. They are set for
+    /// everybody who uses the device, for as long as it takes; that takes root
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_readahead, requires = "predict")]
+    pub readahead: Vec<u64>,
+    /// How often everything is read again in each way
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "predict",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// How long reading again may take in all, in seconds: of a long record the part is read again in which reads waited
+    /// longest
+    #[arg(long, value_name = "N", default_value_t = 60, requires = "predict",
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub predict_seconds: u64,
+}
+
+fn parse_speed(text: &str) -> Result<Speed, String> {
+    match text.trim() {
+        "max" => Ok(Speed(None)),
+        text => super::emulate::parse_speed_up(text).map(|speed| Speed(Some(speed))),
+    }
 }

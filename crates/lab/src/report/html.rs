@@ -1,4 +1,4 @@
-//! The page: one report as one HTML file that needs nothing else.
+//! The page: one report as one HTML file that needs nothing else, of the laboratory or of another command.
 //!
 //! Its first screen is for those who run the disk: what it does, which settings to change, and the depth plot.
 //! Below it, collapsed, is what engine authors look for: a section for each experiment, the comparisons,
@@ -17,7 +17,7 @@ use anyhow::Context;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, UndefinedBehavior, context};
 
-use super::{Part, Plot, Report, Section, Table, numbers, paste, plot, tables};
+use super::{Part, Plot, Report, Section, Snippet, Table, numbers, paste, plot, tables};
 use crate::units::shown_size;
 
 const TEMPLATES: [(&str, &str); 3] = [
@@ -28,8 +28,27 @@ const TEMPLATES: [(&str, &str); 3] = [
 const PAGE_CSS: &str = include_str!("../../assets/page.css");
 const PAGE_JS: &str = include_str!("../../assets/page.js");
 
-/// The experiment whose first plot is on the first screen.
-const HEADLINE: &str = "depth";
+/// The sections whose first plot is on the first screen: of the laboratory, and of `advise`.
+pub(crate) const HEADLINES: [&str; 2] = ["depth", "tried"];
+
+/// What the pages of two commands differ in.
+#[derive(Debug)]
+pub struct Kind {
+    /// The command, such as `forebay lab`.
+    pub command: &'static str,
+    /// What heads all that is collapsed.
+    pub details: &'static str,
+    /// What is there to paste.
+    pub snippets: Vec<Snippet>,
+}
+
+impl Kind {
+    /// A page of the laboratory.
+    pub fn lab(report: &Report) -> Kind {
+        let snippets = paste::snippets(&report.advice, &report.storage);
+        Kind { command: "forebay lab", details: "For engine authors", snippets }
+    }
+}
 
 /// Size of that plot, and of the others, in pixels before they are scaled to their place.
 const HEADLINE_SIZE: (f64, f64) = (470.0, 350.0);
@@ -41,8 +60,8 @@ const PLOT_SIZE: (f64, f64) = (1000.0, 320.0);
 /// # Errors
 /// The template does not render or the report does not serialise. Both are bugs of ours; the
 /// JSON file of the run is worth keeping all the same.
-pub fn render(report: &Report, sections: &[Section]) -> anyhow::Result<String> {
-    let headline = sections.iter().filter(|section| section.name == HEADLINE);
+pub fn render(kind: &Kind, report: &Report, sections: &[Section]) -> anyhow::Result<String> {
+    let headline = sections.iter().filter(|section| HEADLINES.contains(&section.name));
     let headline = headline.flat_map(|section| &section.parts).find_map(|part| match part {
         Part::Plot(plot) => Some(drawn(plot, HEADLINE_SIZE)),
         Part::Table(_) => None,
@@ -59,7 +78,9 @@ pub fn render(report: &Report, sections: &[Section]) -> anyhow::Result<String> {
         device => report.device.as_ref().map(|device| table(&tables::device(device))),
         settings => table(&tables::settings(&report.advice)),
         headline,
-        snippets => Serde(paste::snippets(&report.advice, &report.storage)),
+        command => kind.command,
+        details => kind.details,
+        snippets => Serde(&kind.snippets),
         sections => named.map(shown).collect::<Vec<_>>(),
         counts => tables::verdict_counts(&report.verdicts),
         verdicts => table(&tables::verdicts(&report.verdicts)),

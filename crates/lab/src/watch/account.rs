@@ -1,46 +1,31 @@
-//! The account: what a process tree reads and writes, file by file, from the events as they come.
+//! The account: what a process tree reads and writes, file by file, from what it does.
 //!
-//! A read is a system call from its begin to its end, or what a task asked of the page cache outside of one. Between
-//! begin and end the kernel says which pages of which file were asked for, which it took into the cache, what it handed
-//! down to a device, and whether the task slept. Pages that were taken in and not asked for were read ahead; a wait
-//! is from the first sleep to the end of the call. Worked example: a read of page 4 that takes in pages 4 to 35 and
-//! sleeps for 90 us is one read, 31 pages read ahead, and a wait of 90 us; a read of page 5 is a hit, and 30 pages are
-//! left that nobody has used.
+//! Worked example, on from that in `calls`: a read of page 4 for which pages 5 to 35 were read ahead, and then one of page
+//! 5, which is a hit: 30 pages are left that nobody has used.
 //!
 //! Invariants:  [ACC-1] what is avoidable of waiting is at most the waiting
 //!              [ACC-2] pages that were never used are at most those read ahead
-//!              [ACC-3] files, requests under way and pages remembered are bounded
-//! Concurrency: one owner; events come in order of time.
-//! Failure:     none; what cannot be told whose it is belongs to no file.
+//!              [ACC-3] pages remembered are bounded
+//! Concurrency: one owner.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
+use foldhash::HashMap;
 use forebay::{Action, Why};
 
-use super::event::{Call, Event, FileKey, Transfer, What};
+use super::access::{Access, Read};
+use super::event::Transfer;
 use super::foresight::{Foresight, Known};
-
-/// Files that are told apart; more are one.
-const FILES_MOST: usize = 4096;
-
-/// Requests between a task and its device.
-const UNDER_WAY_MOST: usize = 1 << 16;
 
 /// Words of 64 pages that were read ahead of one file and not used: 1 TiB at 4 KiB and 50 MB of memory, if they are
 /// whole. More are not counted as read ahead.
 const AHEAD_MOST: usize = 1 << 20;
-
-/// No read asks for so many pages: the kernel ends each at 2 GiB.
-const READ_MOST: u64 = 1 << 20;
 
 /// Letters kept of a file's strip.
 const STRIP_MOST: usize = 256;
 
 /// Powers of two that are told apart: up to 2 GiB, more than one call reads.
 const SIZES: usize = 32;
-
-/// The file that stands for all others.
-const OTHERS: FileKey = FileKey { device: 0, inode: 0 };
 
 /// Sizes by powers of two, and their sum.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,15 +67,14 @@ pub(super) struct Times {
 impl Times {
     pub(super) fn add(&mut self, ns: u64) {
         self.count += 1;
-        self.total_ns += ns;
+        self.total_ns = self.total_ns.saturating_add(ns);
         self.longest_ns = self.longest_ns.max(ns);
     }
 }
 
 /// What became of one file.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Figures {
-    pub(super) key: FileKey,
     /// As programs ask for them.
     pub(super) reads: Sizes,
     pub(super) writes: Sizes,
@@ -111,24 +95,6 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    fn new(key: FileKey) -> Figures {
-        Figures {
-            key,
-            reads: Sizes::default(),
-            writes: Sizes::default(),
-            requests: Sizes::default(),
-            requests_written: Sizes::default(),
-            hits: 0,
-            waits: Times::default(),
-            avoidable_ns: [0; 3],
-            syncs: Times::default(),
-            ahead_pages: 0,
-            advised_pages: 0,
-            strip: VecDeque::new(),
-            unused: Pages::default(),
-        }
-    }
-
     /// Pages read ahead that nobody has used yet.
     pub(super) fn unused_pages(&self) -> u64 {
         self.unused.pages
@@ -153,7 +119,7 @@ impl Figures {
 
 /// A set of pages.
 #[derive(Debug, Clone, Default)]
-struct Pages {
+pub(super) struct Pages {
     words: HashMap<u64, u64>,
     pages: u64,
 }
@@ -171,7 +137,7 @@ impl Pages {
     }
 
     /// Returns how many were not in it.
-    fn add(&mut self, first: u64, pages: u64) -> u64 {
+    pub(super) fn add(&mut self, first: u64, pages: u64) -> u64 {
         let before = self.pages;
         Pages::words(first, pages, |word, bits| {
             if self.words.len() >= AHEAD_MOST && !self.words.contains_key(&word) {
@@ -209,292 +175,83 @@ pub(super) struct Device {
     pub(super) own_written: Sizes,
 }
 
-/// What a task is about.
-#[derive(Debug, Default)]
-struct Task {
-    call: Option<Open>,
-    /// Pages taken in since the call began, or since the last that was asked for outside of one.
-    added: Vec<(FileKey, u64, u64)>,
-    slept_ns: Option<u64>,
-    /// A mapped page that was wanted, outside of a call.
-    fault: Option<(FileKey, (u64, u64))>,
-    /// Whose the next request is, and pages of another file, such as of the filesystem's own tables, in between.
-    file: Option<FileKey>,
-    aside: Option<(FileKey, u64)>,
-    /// Requests handed down in this call.
-    submitted: u64,
-}
-
-/// A system call that has not ended.
-#[derive(Debug)]
-struct Open {
-    call: Call,
-    at_ns: u64,
-    file: Option<FileKey>,
-    offset: Option<u64>,
-    asked: Option<(u64, u64)>,
-}
-
-/// A request between a task and its device.
-#[derive(Debug, Clone, Copy)]
-struct UnderWay {
-    file: FileKey,
-    sectors: u64,
-}
-
 /// See the module's description.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Account {
-    page_bytes: u64,
+    /// By their numbers.
     files: Vec<Figures>,
-    numbers: HashMap<FileKey, usize>,
-    tasks: HashMap<u32, Task>,
-    /// What descriptors are called where a filesystem has two names for a file, and what its pages are.
-    same: HashMap<FileKey, FileKey>,
     foresight: Foresight,
-    under_way: BTreeMap<(u32, u64), UnderWay>,
     pub(super) devices: BTreeMap<u32, Device>,
 }
 
 impl Account {
-    /// `page_bytes`: of the page cache.
-    pub(super) fn new(page_bytes: u64) -> Account {
-        Account {
-            page_bytes,
-            files: Vec::new(),
-            numbers: HashMap::new(),
-            tasks: HashMap::new(),
-            same: HashMap::new(),
-            foresight: Foresight::default(),
-            under_way: BTreeMap::new(),
-            devices: BTreeMap::new(),
-        }
-    }
-
-    /// Those that were read, written or synced, in the order in which they were met.
-    pub(super) fn files(&self) -> impl Iterator<Item = &Figures> {
-        self.files.iter().filter(|it| {
+    /// The numbers and figures of those that were read, written or synced, in the order in which they were met.
+    pub(super) fn files(&self) -> impl Iterator<Item = (u32, &Figures)> {
+        (0..).zip(&self.files).filter(|(_, it)| {
             it.reads.count + it.writes.count + it.syncs.count + it.requests.count + it.ahead_pages
                 > 0
         })
     }
 
-    /// What the file is called by its descriptors, if that is something else.
-    pub(super) fn called(&self, key: FileKey) -> impl Iterator<Item = FileKey> {
-        self.same.iter().filter(move |(_, it)| **it == key).map(|(called, _)| *called)
-    }
-
-    /// Something happened.
-    pub(super) fn event(&mut self, event: &Event) {
-        let Event { at_ns, task: id, what } = *event;
-        match what {
-            What::Issue { device, sector, sectors, transfer } => {
-                return self.issued(device, sector, sectors, transfer);
-            }
-            What::Requeue { device, sectors, transfer } => {
-                return self.requeued(device, sectors, transfer);
-            }
-            What::Exec => {
-                self.settle(id);
-                self.tasks.remove(&id);
-                return self.foresight.forget(id);
-            }
-            What::Enter { call, file, offset, .. } => {
-                self.settle(id);
-                let file = file.map(|file| *self.same.get(&file).unwrap_or(&file));
-                let call = Some(Open { call, at_ns, file, offset, asked: None });
-                self.tasks.insert(id, Task { file, call, ..Task::default() });
-                return;
-            }
-            What::Fault { .. } => self.settle(id),
-            _ => {}
-        }
-        let task = self.tasks.entry(id).or_default();
-        match what {
-            What::Exit { result } => {
-                let task = std::mem::take(task);
-                self.ended(id, task, at_ns, result);
-            }
-            // An empty read would end before it begins.
-            What::Asked { file, first, last } if first <= last && last - first < READ_MOST => {
-                self.asked(id, file, (first, last));
-            }
-            What::Added { file, first, pages } => {
-                let main = *task.file.get_or_insert(file);
-                task.added.push((file, first, pages));
-                let before = task.aside.map_or(0, |(_, pages)| pages);
-                task.aside = (main != file).then_some((file, before + pages));
-            }
-            // What a call of the kernel's own touches is the call's.
-            What::Fault { file, page } if task.call.is_none() => {
-                task.file = Some(file);
-                task.fault = Some((file, (page, page)));
-            }
-            What::Direct { file, offset } => {
-                if let Some(open) = &mut task.call {
-                    open.offset.get_or_insert(offset);
-                }
-                self.belongs(id, file);
-            }
-            What::Slept => _ = task.slept_ns.get_or_insert(at_ns),
-            What::Submit { device, sector, sectors, transfer } => {
-                task.submitted += 1;
-                let bytes = sectors * 512;
-                let file = match task.aside.take() {
-                    // Whole pages of it: the file's own come in other numbers, mostly.
-                    Some((file, pages)) if pages * self.page_bytes == bytes => Some(file),
-                    _ => task.file,
+    /// Something was done.
+    pub(super) fn access(&mut self, access: &Access) {
+        match *access {
+            Access::Read(read) => self.read(&read),
+            Access::ReadAnywhere { file, bytes } => self.file(file).reads.add(bytes),
+            Access::Write { file, bytes } => self.file(file).writes.add(bytes),
+            Access::Sync { file, took_ns } => self.file(file).syncs.add(took_ns),
+            Access::Advise { file, pages, .. } => self.file(file).advised_pages += pages,
+            Access::Ahead { file, first, pages } => self.file(file).read_ahead(first, pages),
+            Access::Request { device, bytes, transfer, file } => {
+                let of_device = self.devices.entry(device).or_default();
+                let (all, own) = match transfer {
+                    Transfer::Read => (&mut of_device.read, &mut of_device.own_read),
+                    Transfer::Write => (&mut of_device.written, &mut of_device.own_written),
+                    Transfer::Other => return,
                 };
-                if let (Some(file), true) = (file, sectors > 0 && transfer != Transfer::Other) {
-                    if self.under_way.len() >= UNDER_WAY_MOST {
-                        self.under_way.clear(); // [ACC-3]
-                    }
-                    self.under_way.insert((device, sector), UnderWay { file, sectors });
+                all.add(bytes);
+                let Some(file) = file else { return };
+                own.add(bytes);
+                let figures = self.file(file);
+                match transfer {
+                    Transfer::Read => figures.requests.add(bytes),
+                    _ => figures.requests_written.add(bytes),
                 }
             }
-            _ => {}
-        }
-    }
-
-    /// The figures of `key`.
-    fn file(&mut self, key: FileKey) -> (usize, &mut Figures) {
-        // [ACC-3]
-        let key = if self.files.len() < FILES_MOST || self.numbers.contains_key(&key) {
-            key
-        } else {
-            OTHERS
-        };
-        let next = self.files.len();
-        let number = *self.numbers.entry(key).or_insert(next);
-        if number == next {
-            self.files.push(Figures::new(key));
-        }
-        (number, &mut self.files[number])
-    }
-
-    /// What the task `id` is about is `file`.
-    fn belongs(&mut self, id: u32, file: FileKey) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        task.file = Some(file);
-        if let Some(open) = &mut task.call {
-            // The same inode, by another device number: subvolumes and overlays have such.
-            if let Some(called) = open.file.filter(|it| *it != file && it.inode == file.inode) {
-                self.same.insert(called, file);
-            }
-            open.file = Some(file);
-        }
-    }
-
-    fn asked(&mut self, id: u32, file: FileKey, pages: (u64, u64)) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        match &mut task.call {
-            Some(open) if open.call == Call::Read => {
-                let before = open.asked.get_or_insert(pages);
-                *before = (before.0.min(pages.0), before.1.max(pages.1));
-                self.belongs(id, file);
-            }
-            // Reads of what is to be written, and of what was advised.
-            Some(_) => {}
-            None => {
-                task.fault = Some((file, pages));
-                self.settle(id);
-            }
-        }
-    }
-
-    /// What the task `id` has read outside of a call is known now: what it wanted, and what was taken in since.
-    fn settle(&mut self, id: u32) {
-        let Some(task) = self.tasks.get_mut(&id).filter(|task| task.call.is_none()) else { return };
-        let (added, wanted) = (std::mem::take(&mut task.added), task.fault.take());
-        // Without a read they are a directory's, say, or advised.
-        if let Some((file, pages)) = wanted {
-            self.ahead(&added, file, pages);
-            let missed = added.iter().any(|it| it.0 == file && overlap(it.1, it.2, pages));
-            let bytes = (pages.1.saturating_sub(pages.0) + 1) * self.page_bytes;
-            self.read(id, file, pages, bytes, None, missed);
-        }
-    }
-
-    /// Nothing more will happen.
-    pub(super) fn end(&mut self) {
-        let tasks: Vec<u32> = self.tasks.keys().copied().collect();
-        tasks.into_iter().for_each(|id| self.settle(id));
-    }
-
-    /// A system call of the task `id` has ended.
-    fn ended(&mut self, id: u32, task: Task, at_ns: u64, result: i64) {
-        let Some(open) = task.call else { return };
-        let Some(file) = open.file else { return };
-        let bytes = u64::try_from(result).unwrap_or(0);
-        match open.call {
-            Call::Read => {
-                let by_offset = open.offset.filter(|_| bytes > 0).map(|offset| {
-                    (offset / self.page_bytes, (offset + bytes - 1) / self.page_bytes)
-                });
-                let asked = open.asked.or(by_offset);
-                if let Some(pages) = asked {
-                    self.ahead(&task.added, file, pages);
-                }
-                if bytes == 0 {
-                    return;
-                }
-                // Past the page cache nothing is taken in.
-                let is_direct = open.asked.is_none() && task.submitted > 0;
-                let wait_ns = task.slept_ns.map(|since| at_ns.saturating_sub(since));
-                let missed = is_direct
-                    || asked.is_some_and(|pages| {
-                        task.added.iter().any(|it| it.0 == file && overlap(it.1, it.2, pages))
-                    });
-                match asked {
-                    Some(pages) => self.read(id, file, pages, bytes, wait_ns, missed),
-                    None => self.file(file).1.reads.add(bytes),
+            Access::Requeue { device, bytes, transfer } => {
+                let of_device = self.devices.entry(device).or_default();
+                match transfer {
+                    Transfer::Read => of_device.read.take(bytes),
+                    Transfer::Write => of_device.written.take(bytes),
+                    Transfer::Other => {}
                 }
             }
-            Call::Write if bytes > 0 => self.file(file).1.writes.add(bytes),
-            Call::Write => {}
-            Call::Sync => self.file(file).1.syncs.add(at_ns.saturating_sub(open.at_ns)),
-            Call::Advise => {
-                for (file, _, pages) in task.added {
-                    self.file(file).1.advised_pages += pages;
-                }
-            }
+            Access::Gone { task } => self.foresight.forget(task),
         }
     }
 
-    /// Pages were taken in for a read of `of` that asked for `low` to `high`: the others of that file were read ahead. Those
-    /// of other files are the filesystem's own tables.
-    fn ahead(&mut self, added: &[(FileKey, u64, u64)], of: FileKey, (low, high): (u64, u64)) {
-        for &(_, first, pages) in added.iter().filter(|(file, ..)| *file == of) {
-            let (_, figures) = self.file(of);
-            let end = first + pages;
-            let (before, behind) = (low.clamp(first, end), (high + 1).clamp(first, end));
-            figures.read_ahead(first, before - first);
-            figures.read_ahead(behind, end - behind);
+    /// The figures of the file with this number.
+    fn file(&mut self, number: u32) -> &mut Figures {
+        let number = number as usize;
+        if number >= self.files.len() {
+            self.files.resize_with(number + 1, Figures::default);
         }
+        &mut self.files[number]
     }
 
-    /// The task `id` has read `pages` of a file, and waited if it did. `missed`: the kernel had to read some of them.
-    fn read(
-        &mut self,
-        id: u32,
-        file: FileKey,
-        pages: (u64, u64),
-        bytes: u64,
-        wait_ns: Option<u64>,
-        missed: bool,
-    ) {
-        let (number, _) = self.file(file);
-        let known = self.foresight.read(id, number, pages);
-        let figures = &mut self.files[number];
-        figures.reads.add(bytes);
-        figures.unused.remove(pages.0, pages.1.saturating_sub(pages.0) + 1);
-        if let Some(ns) = wait_ns {
+    fn read(&mut self, read: &Read) {
+        let known = self.foresight.read(read.task, read.file, read.pages());
+        let figures = self.file(read.file);
+        figures.reads.add(read.bytes);
+        figures.unused.remove(read.first, read.more + 1);
+        if let Some(ns) = read.waited_ns {
             figures.waits.add(ns);
             if let Some(known) = known {
-                figures.avoidable_ns[known as usize] += ns;
+                let avoidable_ns = &mut figures.avoidable_ns[known as usize];
+                *avoidable_ns = avoidable_ns.saturating_add(ns);
             }
         }
-        match (missed, wait_ns) {
+        match (read.missed, read.waited_ns) {
             (false, None) => {
                 figures.hits += 1;
                 figures.letter(Action::Deliver, Why::Hit);
@@ -510,57 +267,6 @@ impl Account {
             ),
         }
     }
-
-    fn issued(&mut self, device: u32, sector: u64, sectors: u64, transfer: Transfer) {
-        let bytes = sectors * 512;
-        let of_device = self.devices.entry(device).or_default();
-        match transfer {
-            Transfer::Read => of_device.read.add(bytes),
-            Transfer::Write => of_device.written.add(bytes),
-            Transfer::Other => return,
-        }
-        // The one that the request begins in, and those merged with it.
-        let begun = self.under_way.range(..=(device, sector)).next_back();
-        let begun = begun.filter(|((at, from), it)| *at == device && from + it.sectors > sector);
-        let Some((&from, &UnderWay { file, .. })) = begun else { return };
-        match transfer {
-            Transfer::Read => of_device.own_read.add(bytes),
-            _ => of_device.own_written.add(bytes),
-        }
-        let behind: Vec<((u32, u64), UnderWay)> = self
-            .under_way
-            .range(from..(device, sector + sectors))
-            .map(|(at, it)| (*at, *it))
-            .collect();
-        for (at, it) in behind {
-            self.under_way.remove(&at);
-            let (end, issued) = (at.1 + it.sectors, sector + sectors);
-            if end > issued {
-                // A request larger than the device takes is split.
-                self.under_way.insert((device, issued), UnderWay { sectors: end - issued, ..it });
-            }
-        }
-        let (_, figures) = self.file(file);
-        match transfer {
-            Transfer::Read => figures.requests.add(bytes),
-            _ => figures.requests_written.add(bytes),
-        }
-    }
-
-    /// The device was not given it after all, and will be given it again. Whose it is was counted with the first time.
-    fn requeued(&mut self, device: u32, sectors: u64, transfer: Transfer) {
-        let of_device = self.devices.entry(device).or_default();
-        match transfer {
-            Transfer::Read => of_device.read.take(sectors * 512),
-            Transfer::Write => of_device.written.take(sectors * 512),
-            Transfer::Other => {}
-        }
-    }
-}
-
-/// Whether `first..first + count` has a page of `pages`.
-fn overlap(first: u64, count: u64, (low, high): (u64, u64)) -> bool {
-    first <= high && low < first + count
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
-//! What happened: the events that the account is kept by.
+//! What happened: the kernel's events.
+
+use serde::{Deserialize, Serialize};
 
 /// A file as the kernel knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,8 +16,8 @@ pub(super) enum Call {
     Read,
     Write,
     Sync,
-    /// The program tells the kernel what it will want.
-    Advise,
+    /// The program tells the kernel what it will do, as posix_fadvise numbers it.
+    Advise(u8),
 }
 
 /// Something that happened.
@@ -58,7 +60,7 @@ pub(super) enum What {
 }
 
 /// What a device is asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Transfer {
     Read,
     Write,

@@ -9,8 +9,7 @@
 //!
 //! Invariants:  [FOR-1] the first read of a file is never known
 
-use std::collections::HashMap;
-
+use foldhash::HashMap;
 use serde::Serialize;
 
 /// Reads of a file among which a sequence is looked for: so many readers of it at once are told apart.
@@ -37,7 +36,7 @@ type Pages = (u64, u64);
 /// The last reads of all files, which are numbers, and of all tasks.
 #[derive(Debug, Default)]
 pub(super) struct Foresight {
-    files: HashMap<usize, Recent>,
+    files: HashMap<u32, Recent>,
     tasks: HashMap<u32, Last>,
 }
 
@@ -51,19 +50,19 @@ struct Recent {
 /// Of one task.
 #[derive(Debug)]
 struct Last {
-    file: usize,
+    file: u32,
     first: u64,
     /// From the read before to the last one, in one file.
     step: Option<i64>,
     /// The file before this one.
-    other: Option<usize>,
+    other: Option<u32>,
     /// Reads of the file since that of the other; none if the task has not come from the one to the other before.
     since_other: Option<u32>,
 }
 
 impl Foresight {
     /// The `task` reads `pages` of `file`: by what that could have been known.
-    pub(super) fn read(&mut self, task: u32, file: usize, pages: Pages) -> Option<Known> {
+    pub(super) fn read(&mut self, task: u32, file: u32, pages: Pages) -> Option<Known> {
         let (first, last) = pages;
         let recent = self.files.entry(file).or_default();
         let known = recent.in_sequence(pages);
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn known(reads: &[(u32, usize, Pages)]) -> Vec<Option<Known>> {
+    fn known(reads: &[(u32, u32, Pages)]) -> Vec<Option<Known>> {
         let mut foresight = Foresight::default();
         reads.iter().map(|&(task, file, pages)| foresight.read(task, file, pages)).collect()
     }

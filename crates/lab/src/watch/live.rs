@@ -37,12 +37,12 @@ impl Live {
         Ok(Live { terminal, _restore: restore })
     }
 
-    /// Shows `watched`, and what happened in the last second.
+    /// Shows `watched`, and what is `new`.
     ///
     /// # Errors
     /// What the system said.
-    pub(super) fn draw(&mut self, watched: &Watched, last_second: &str) -> anyhow::Result<()> {
-        self.terminal.draw(|frame| draw(frame, watched, last_second))?;
+    pub(super) fn draw(&mut self, watched: &Watched, new: &str) -> anyhow::Result<()> {
+        self.terminal.draw(|frame| draw(frame, watched, new))?;
         Ok(())
     }
 
@@ -65,7 +65,7 @@ impl Live {
     }
 }
 
-fn draw(frame: &mut Frame<'_>, watched: &Watched, last_second: &str) {
+fn draw(frame: &mut Frame<'_>, watched: &Watched, new: &str) {
     let shown = watched.shown();
     let strips: Vec<_> =
         shown.iter().filter(|file| !file.strip.is_empty()).take(STRIPS_MOST).collect();
@@ -78,8 +78,7 @@ fn draw(frame: &mut Frame<'_>, watched: &Watched, last_second: &str) {
         Constraint::Min(1),
     ];
     let [head, table, devices, strip, foot] = Layout::vertical(heights).areas(frame.area());
-    let head_lines =
-        vec![Line::from(watched.title()).bold(), Line::from(format!("last second: {last_second}"))];
+    let head_lines = vec![Line::from(watched.title()).bold(), Line::from(new.to_owned())];
     frame.render_widget(Paragraph::new(head_lines), head);
 
     let rows: Vec<[String; COLUMNS.len()]> = shown.iter().map(|file| file.cells()).collect();

@@ -1,37 +1,50 @@
 //! `forebay watch`: what a process tree reads and writes, and what it waits for without need.
 //!
 //! How it goes: `subject` finds or starts the tree, `tracer` has the kernel collect its events, `ring` reads them,
-//! `names` adds which file is meant, and `account` keeps the figures, with `foresight` on what could have been known.
-//! `told` is the result, drawn once or, on a terminal, by `live` as it goes. From `event` on nothing looks at the
-//! system, and the same events give the same account.
+//! `names` adds which file is meant, `calls` makes of them what was done, `observer` holds these together; and
+//! `account` keeps the figures, with `foresight` on what could have been known. `told` is the result, drawn once or, on
+//! a terminal, by `live` as it goes. `record` writes what was done to a file, `replay` has it seen again from there, and
+//! `predict` reads the same again in other ways.
+//! From `event` on nothing looks at the system, and the same events give the same account.
 //!
 //! eBPF was weighed: it would count in the kernel and so cost less, but takes clang to build, and the kernel's type
 //! information to run; the events in a ring need neither.
 
+mod access;
 mod account;
+mod calls;
 mod event;
 mod foresight;
+mod legend;
 mod live;
 mod names;
+mod observer;
+mod predict;
+mod record;
 mod relations;
+mod replay;
 mod ring;
 mod subject;
 mod told;
 mod tracer;
 
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::bad_input;
 use crate::cli::WatchArgs;
 use crate::interrupt;
 use crate::output::{self, tell};
 use crate::run;
 use account::Account;
-use event::What;
+use legend::Legend;
 use live::Live;
-use names::Names;
+use observer::Observer;
+use record::Recorder;
 use relations::Relations;
+use replay::Player;
 use subject::Subject;
 use told::{Totals, Watched};
 use tracer::Tracer;
@@ -39,8 +52,11 @@ use tracer::Tracer;
 /// How often events are taken: the buffers last for twice as long at least, at 50,000 requests a second.
 const ROUND: Duration = Duration::from_millis(25);
 
-/// How often something is shown.
-const SHOWN: Duration = Duration::from_secs(1);
+/// How often something is shown, in nanoseconds of what is watched.
+const SHOWN_NS: u64 = 1_000_000_000;
+
+/// A replay shows something so often in a second at most.
+const SHOWN_MOST: f64 = 10.0;
 
 /// Carries it out.
 ///
@@ -51,140 +67,220 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         output::check_file(path)?;
     }
+    match &args.replay {
+        Some(path) => replayed(args, path),
+        None => observed(args),
+    }
+}
+
+/// Watches what happens.
+fn observed(args: &WatchArgs) -> anyhow::Result<()> {
+    if let Some(path) = &args.record {
+        output::check_file(path)?;
+        if args.record_limit < record::LIMIT_LEAST {
+            bad_input!("--record-limit: a record has room for 1MiB at least");
+        }
+    }
     // Before anybody is watched: the server's answer would be seen.
     let relations = args.dsn.as_deref().map_or(Ok(Relations::default()), Relations::ask)?;
     let is_live = std::io::stdout().is_terminal();
+    let page_bytes = rustix::param::page_size() as u64;
+    // Without a name, to be gone whatever happens.
+    let nameless = if args.predict { Some(tempfile::tempfile()?) } else { None };
+    let nameless = nameless.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let path = args.record.clone().or(nameless.map(PathBuf::from));
+    let recorder = |path: &PathBuf| Recorder::create(path, args.record_limit, page_bytes);
+    let recorder = path.as_ref().map(recorder).transpose()?;
     let tracer = Tracer::start()?;
     let mut subject = Subject::begin(args, &tracer, is_live)?;
-    let page_bytes = rustix::param::page_size() as u64;
-    let mut watch = Watch {
-        args,
-        begun: Instant::now(),
-        tracer,
-        starter: subject.starter(),
-        names: Names::default(),
-        account: Account::new(page_bytes),
-        relations,
-        page_bytes,
-    };
+    let mut observer = Observer::new(tracer, relations, page_bytes);
+    observer.starter = subject.starter();
     // For what is over before it can be looked up.
     for word in &args.command {
-        watch.names.look(Path::new(word));
+        observer.names.look(Path::new(word));
     }
+    let mut view = View::new(page_bytes, SHOWN_NS);
+    view.legend.subject = match args {
+        WatchArgs { pid: Some(pid), .. } => format!("process {pid}"),
+        WatchArgs { service: Some(name), .. } => format!("service {name}"),
+        WatchArgs { command, .. } => command.join(" "),
+    };
+    let mut watch = Watch { args, observer, recorder, view };
     let watched = watch.until_the_end(&mut subject, is_live);
+    watch.view.live = None;
     let (status, printed) = subject.end()?;
-    watch.rest()?;
+    watch.round(true)?;
     watched?;
-    let watched = watch.seen();
-    watch.tracer.stop()?;
+    let now_ns = watch.observer.elapsed_ns();
+    watch.fill();
+    let Watch { observer, recorder, view, .. } = watch;
+    let recorded = recorder.map(|recorder| recorder.end(now_ns, &view.legend));
+    observer.tracer.stop()?;
     let _ = std::io::stderr().write_all(&printed);
     if let Some(status) = status.filter(|status| !status.success()) {
         tell(&format!("the command ended with {status}"));
     }
-    let json = args
-        .json
-        .as_deref()
-        .map(|path| output::save(path, &(serde_json::to_string_pretty(&watched)? + "\n")));
-    output::print(&watched.drawn(output::look()))?;
-    json.unwrap_or(Ok(()))
+    let recorded = recorded.transpose();
+    if let (Ok(Some(recorded)), Some(_)) = (&recorded, &args.record) {
+        tell(recorded);
+    }
+    view.end(now_ns, args, path.as_deref().filter(|_| recorded.is_ok()))?;
+    recorded.map(drop)
 }
+
+/// Watches what was recorded in the file at `path`.
+fn replayed(args: &WatchArgs, path: &Path) -> anyhow::Result<()> {
+    let mut player = Player::open(path)?;
+    let is_terminal = std::io::stdout().is_terminal();
+    let speed = args.speed.unwrap_or(if is_terminal { Speed(Some(1.0)) } else { Speed(None) }).0;
+    let is_live = is_terminal && speed.is_some();
+    let steps = if is_live { (speed.unwrap_or(1.0) / SHOWN_MOST).ceil().max(1.0) } else { 1.0 };
+    let mut view = View::new(player.record.page_bytes, SHOWN_NS.saturating_mul(steps as u64));
+    view.legend = player.record.legend.clone();
+    view.legend.remarks.extend(player.record.remark.clone());
+    let until_ns = player.record.until_ns;
+    let begun = Instant::now();
+    if is_live {
+        view.begin_live()?;
+    }
+    while view.shown_ns < until_ns && !interrupt::is_requested() && !view.is_to_end() {
+        let next_ns = view.shown_ns.saturating_add(view.step_ns).min(until_ns);
+        let due = speed.map(|speed| Duration::from_secs_f64(next_ns as f64 / 1e9 / speed));
+        if let Some(wait) =
+            due.map(|due| due.saturating_sub(begun.elapsed())).filter(|wait| !wait.is_zero())
+        {
+            std::thread::sleep(wait.min(ROUND));
+            continue;
+        }
+        player.play(next_ns, &mut view.account, &mut view.legend)?;
+        view.show(next_ns)?;
+    }
+    view.live = None;
+    let shown_ns = view.shown_ns;
+    view.end(shown_ns, args, Some(path))
+}
+
+/// How many times as fast as it happened a record is played; none: as fast as can be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Speed(pub Option<f64>);
 
 /// A watch that is under way.
 struct Watch<'a> {
     args: &'a WatchArgs,
-    begun: Instant,
-    tracer: Tracer,
-    /// A task of ours, whose events are nobody's.
-    starter: Option<u32>,
-    names: Names,
-    account: Account,
-    relations: Relations,
-    page_bytes: u64,
+    observer: Observer,
+    recorder: Option<Recorder>,
+    view: View,
 }
 
 impl Watch<'_> {
     /// Watches until `subject` has ended, the time is over, or the user has enough.
     fn until_the_end(&mut self, subject: &mut Subject, is_live: bool) -> anyhow::Result<()> {
-        let mut live = if is_live { Some(Live::begin()?) } else { None };
-        let (mut shown, mut before) = (Instant::now(), Totals::default());
-        if let Some(live) = &mut live {
-            live.draw(&self.seen(), "")?;
+        if is_live {
+            self.view.begin_live()?;
         }
+        // Whoever is killed soon leaves a record as well.
+        self.flush(0);
         loop {
-            let is_over =
-                self.args.seconds.is_some_and(|seconds| self.begun.elapsed().as_secs() >= seconds);
+            let now_ns = self.observer.elapsed_ns();
+            let is_over = self.args.seconds.is_some_and(|seconds| now_ns / SHOWN_NS >= seconds);
             let is_last = is_over || subject.has_ended()? || interrupt::is_requested();
-            self.round()?;
-            if is_last || live.as_ref().is_some_and(|live| live.is_to_end().unwrap_or(true)) {
+            self.round(false)?;
+            if is_last || self.view.is_to_end() {
                 return Ok(());
             }
-            if shown.elapsed() >= SHOWN {
-                shown += SHOWN;
-                let watched = self.seen();
-                let totals = watched.totals();
-                let line = totals.since(std::mem::replace(&mut before, totals));
-                match &mut live {
-                    Some(live) => live.draw(&watched, &line)?,
-                    None => output::print(&format!("{:>5.0} s  {line}\n", watched.seconds))?,
-                }
+            if now_ns >= self.view.shown_ns + SHOWN_NS {
+                self.fill();
+                self.flush(now_ns);
+                self.view.show(now_ns)?;
             }
             std::thread::sleep(ROUND);
         }
     }
 
-    /// Takes what happened since the last round.
-    fn round(&mut self) -> anyhow::Result<()> {
-        let Watch { tracer, starter, names, account, .. } = self;
-        tracer.take(|mut event| {
-            let is_of_devices = matches!(event.what, What::Issue { .. } | What::Requeue { .. });
-            if *starter == Some(event.task) && !is_of_devices {
-                return;
+    /// Takes what was done since the last round.
+    fn round(&mut self, is_last: bool) -> anyhow::Result<()> {
+        let Watch { observer, recorder, view, .. } = self;
+        observer.take(is_last, |(at_ns, access)| {
+            view.account.access(&access);
+            if let Some(recorder) = recorder {
+                recorder.add(at_ns, access);
             }
-            match &mut event.what {
-                What::Enter { descriptor, file, .. } => *file = names.file(event.task, *descriptor),
-                What::Closed { descriptor } => names.closed(event.task, *descriptor),
-                What::Exec => names.executed(event.task),
-                What::Fault { .. } => names.met(event.task),
-                What::Submit { device, .. }
-                | What::Issue { device, .. }
-                | What::Requeue { device, .. } => {
-                    *device = names.disk(*device);
-                }
-                _ => {}
-            }
-            account.event(&event);
         })
     }
 
-    /// The last of it.
-    fn rest(&mut self) -> anyhow::Result<()> {
-        self.round()?;
-        self.account.end();
-        Ok(())
+    /// Has the record be good until now.
+    fn flush(&mut self, now_ns: u64) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush(now_ns, &self.view.legend);
+        }
     }
 
-    fn seen(&mut self) -> Watched {
-        let mut watched =
-            Watched::of(&self.account, &mut self.names, &self.relations, self.page_bytes);
-        watched.seconds = self.begun.elapsed().as_secs_f64();
-        watched.subject = match self.args {
-            WatchArgs { pid: Some(pid), .. } => format!("process {pid}"),
-            WatchArgs { service: Some(name), .. } => format!("service {name}"),
-            WatchArgs { command, .. } => command.join(" "),
-        };
-        watched.source = "trace events of the kernel, in an instance of our own".to_owned();
-        if !self.tracer.lacking.is_empty() {
-            watched.source += &format!(
-                "; a newer kernel, or one with more events built in, would also tell: {}",
-                self.tracer.lacking.join("; ")
-            );
+    /// Finds out what is called how.
+    fn fill(&mut self) {
+        let View { account, legend, .. } = &mut self.view;
+        self.observer.fill(legend, account.devices.keys().copied());
+    }
+}
+
+/// What is shown, of what happens or of what was recorded.
+struct View {
+    account: Account,
+    legend: Legend,
+    page_bytes: u64,
+    live: Option<Live>,
+    /// From one time that something is shown to the next.
+    step_ns: u64,
+    shown_ns: u64,
+    before: Totals,
+}
+
+impl View {
+    fn new(page_bytes: u64, step_ns: u64) -> View {
+        let (account, legend, before) = Default::default();
+        View { account, legend, page_bytes, live: None, step_ns, shown_ns: 0, before }
+    }
+
+    /// Takes the terminal.
+    fn begin_live(&mut self) -> anyhow::Result<()> {
+        self.live = Some(Live::begin()?);
+        self.show(0)
+    }
+
+    /// Whether the user has enough of a live view.
+    fn is_to_end(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.is_to_end().unwrap_or(true))
+    }
+
+    fn watched(&self, now_ns: u64) -> Watched {
+        Watched::of(&self.account, &self.legend, self.page_bytes, now_ns as f64 / 1e9)
+    }
+
+    /// Shows what there is, and what is new since the last time.
+    fn show(&mut self, now_ns: u64) -> anyhow::Result<()> {
+        let watched = self.watched(now_ns);
+        let totals = watched.totals();
+        let line = totals.since(std::mem::replace(&mut self.before, totals));
+        self.shown_ns = now_ns;
+        match &mut self.live {
+            Some(live) => {
+                live.draw(&watched, &format!("last {} s: {line}", self.step_ns / SHOWN_NS))
+            }
+            None => output::print(&format!("{:>5.0} s  {line}\n", watched.seconds)),
         }
-        if self.tracer.dropped > 0 {
-            watched.remarks.push(format!(
-                "the kernel dropped events in {} places, as they were not taken fast enough: the counts are too low",
-                self.tracer.dropped
-            ));
+    }
+
+    /// The result, and what is predicted from the record at `path` if that is wanted.
+    fn end(&self, now_ns: u64, args: &WatchArgs, path: Option<&Path>) -> anyhow::Result<()> {
+        let mut watched = self.watched(now_ns);
+        output::print(&watched.drawn(output::look()))?;
+        let predicted = path.filter(|_| args.predict).map(|path| predict::predict(args, path));
+        if let Some(Ok(prediction)) = &predicted {
+            output::print(&prediction.drawn(output::look()))?;
+            watched.prediction = Some(prediction.clone());
         }
-        watched
+        if let Some(path) = &args.json {
+            output::save(path, &(serde_json::to_string_pretty(&watched)? + "\n"))?;
+        }
+        predicted.transpose().map(drop)
     }
 }

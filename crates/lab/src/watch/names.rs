@@ -4,11 +4,12 @@
 //! when it is first used, and again after it was closed. Files that are only mapped, or read by io_uring, are looked
 //! for among what the tree has open and mapped.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use foldhash::HashMap;
 use rustix::fs::{major, minor};
 
 use super::event::FileKey;
@@ -57,16 +58,21 @@ impl Names {
     /// The file at `path`, perhaps a link of /proc, and keeps what it is called.
     pub(super) fn look(&mut self, path: &Path) -> Option<FileKey> {
         let facts = fs::metadata(path).ok()?;
-        let called = fs::read_link(path).unwrap_or_else(|_| path.to_owned());
+        let called = match fs::read_link(path) {
+            Ok(called) => Some(called),
+            // The process has ended since: the file is known, and not by what leads to it.
+            Err(_) if path.starts_with("/proc") => None,
+            Err(_) => Some(path.to_owned()),
+        };
         if facts.file_type().is_block_device() {
-            self.raw.insert(kernel_device(facts.rdev()).into(), called);
+            self.raw.extend(called.map(|called| (kernel_device(facts.rdev()).into(), called)));
             return None;
         }
         if !facts.is_file() {
             return None;
         }
         let key = FileKey { device: kernel_device(facts.dev()), inode: facts.ino() };
-        self.paths.insert(key, called);
+        self.paths.extend(called.map(|called| (key, called)));
         Some(key)
     }
 

@@ -6,8 +6,8 @@ use anstyle::Style;
 use serde::Serialize;
 
 use super::account::{Account, Figures, Sizes};
-use super::names::Names;
-use super::relations::Relations;
+use super::legend::{Called, Legend};
+use super::predict::Prediction;
 use crate::report::terminal::text::{ascii, push_line, push_wrapped, styled};
 use crate::report::terminal::{self, Look};
 use crate::report::{Table, TableCell, numbers};
@@ -30,14 +30,16 @@ pub(super) struct Watched {
     schema: &'static str,
     forebay: &'static str,
     /// Whom.
-    pub(super) subject: String,
+    subject: String,
     /// What the events are from, and what they cannot tell.
-    pub(super) source: String,
+    source: String,
     pub(super) seconds: f64,
-    pub(super) processes: usize,
+    processes: usize,
     pub(super) remarks: Vec<String>,
     pub(super) files: Vec<File>,
     pub(super) devices: Vec<Device>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prediction: Option<Prediction>,
 }
 
 /// Reads, writes or requests: how many, how much, and how many of which size, by powers of two.
@@ -114,38 +116,35 @@ fn seconds(ns: u64) -> f64 {
 }
 
 impl Watched {
-    /// What `account` has by now. `page_bytes`: of the page cache.
-    pub(super) fn of(
-        account: &Account,
-        names: &mut Names,
-        relations: &Relations,
-        page_bytes: u64,
-    ) -> Watched {
-        names.search(account.files().map(|file| file.key));
+    /// What `account` has by now, after so many `seconds`, as `legend` calls it. `page_bytes`: of the page cache.
+    pub(super) fn of(account: &Account, legend: &Legend, page_bytes: u64, seconds: f64) -> Watched {
         let mut files: Vec<File> = account
             .files()
-            .map(|figures| File::of(figures, account, names, relations, page_bytes))
+            .map(|(number, figures)| File::of(figures, legend.file(number), page_bytes))
             .collect();
         files.sort_by(|one, other| {
             let weight = |file: &File| file.reads.bytes + file.writes.bytes + file.requests.bytes;
             other.wait_seconds.total_cmp(&one.wait_seconds).then(weight(other).cmp(&weight(one)))
         });
         let devices = account.devices.iter().map(|(&device, of)| Device {
-            name: names.disk_name(device),
+            name: legend.device(device),
             read: (&of.read).into(),
             written: (&of.written).into(),
             own_read: (&of.own_read).into(),
             own_written: (&of.own_written).into(),
         });
         let devices = devices.collect();
-        let (schema, forebay) = ("forebay-watch/1", env!("FOREBAY_VERSION"));
         Watched {
-            schema,
-            forebay,
-            processes: names.processes(),
+            schema: "forebay-watch/1",
+            forebay: env!("FOREBAY_VERSION"),
+            subject: legend.subject.clone(),
+            source: legend.source.clone(),
+            seconds,
+            processes: legend.processes,
+            remarks: legend.remarks.clone(),
             files,
             devices,
-            ..Watched::default()
+            prediction: None,
         }
     }
 
@@ -328,17 +327,8 @@ fn time(seconds: f64) -> String {
 }
 
 impl File {
-    fn of(
-        it: &Figures,
-        account: &Account,
-        names: &mut Names,
-        relations: &Relations,
-        page_bytes: u64,
-    ) -> File {
-        let path = names.path(it.key, account.called(it.key));
-        let relation = path.as_deref().and_then(|path| relations.name(path));
-        let path = path.map(|path| path.display().to_string());
-        let name = relation.or_else(|| path.clone()).unwrap_or_else(|| names.nameless(it.key));
+    fn of(it: &Figures, called: Called, page_bytes: u64) -> File {
+        let Called { name, path } = called;
         let [sequence_seconds, stride_seconds, range_seconds] = it.avoidable_ns.map(seconds);
         File {
             name,

@@ -29,6 +29,10 @@ use crate::ground::tracefs::Tracefs;
 const BUFFERS_KIB: usize = 256 << 10;
 const BUFFER_KIB: RangeInclusive<usize> = 1024..=8192;
 
+/// What posix_fadvise calls what the system call readahead does, and which argument says it.
+const WILL_NEED: u8 = 3;
+const ADVICE: usize = 3;
+
 /// Numbers of tasks end before it.
 const NO_TASK: u32 = 1 << 22;
 
@@ -46,8 +50,8 @@ const CALLS: [(&str, Call, Option<usize>, Option<usize>); 14] = [
     ("pwritev2", Call::Write, Some(3), None),
     ("fsync", Call::Sync, None, None),
     ("fdatasync", Call::Sync, None, None),
-    ("fadvise64", Call::Advise, Some(1), Some(2)),
-    ("readahead", Call::Advise, Some(1), Some(2)),
+    ("fadvise64", Call::Advise(0), Some(1), Some(2)),
+    ("readahead", Call::Advise(WILL_NEED), Some(1), Some(2)),
 ];
 
 /// Those after which a descriptor is another file's, and the argument that it is.
@@ -69,14 +73,38 @@ const OF_DEVICES: [&str; 2] = ["block/block_rq_issue", "block/block_rq_requeue"]
 /// How the records of one kind become an [`Event`].
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    Enter { call: Call, descriptor: Field, offset: Option<Field>, bytes: Option<Field> },
-    Exit { result: Field },
-    Closed { descriptor: Field },
+    Enter {
+        call: Call,
+        descriptor: Field,
+        offset: Option<Field>,
+        bytes: Option<Field>,
+        advice: Option<Field>,
+    },
+    Exit {
+        result: Field,
+    },
+    Closed {
+        descriptor: Field,
+    },
     Exec,
-    Asked { file: [Field; 2], first: Field, last: Field },
-    Added { file: [Field; 2], first: Field, order: Option<Field> },
-    Fault { file: [Field; 2], page: Field },
-    Direct { file: [Field; 2], offset: Field },
+    Asked {
+        file: [Field; 2],
+        first: Field,
+        last: Field,
+    },
+    Added {
+        file: [Field; 2],
+        first: Field,
+        order: Option<Field>,
+    },
+    Fault {
+        file: [Field; 2],
+        page: Field,
+    },
+    Direct {
+        file: [Field; 2],
+        offset: Field,
+    },
     Slept,
     Submit(Request),
     Issue(Request),
@@ -169,7 +197,8 @@ impl Tracer {
             let argument = |index: Option<usize>| index.and_then(|index| layout.argument(index));
             let Some(descriptor) = layout.argument(0) else { continue };
             let (offset, bytes) = (argument(offset), argument(bytes));
-            self.add(layout.id, Kind::Enter { call, descriptor, offset, bytes });
+            let advice = argument(Some(ADVICE)).filter(|_| call == Call::Advise(0));
+            self.add(layout.id, Kind::Enter { call, descriptor, offset, bytes, advice });
             let exit = self.tree.layout(&format!("syscalls/sys_exit_{name}"));
             let Some((exit, result)) = exit.and_then(|it| Some((it.id, it.field("ret")?))) else {
                 continue;
@@ -236,8 +265,7 @@ impl Tracer {
     /// # Errors
     /// What the system said.
     pub(super) fn take(&mut self, each: impl FnMut(Event)) -> anyhow::Result<()> {
-        let now = clock_gettime(ClockId::Monotonic);
-        let horizon_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        let horizon_ns = Tracer::now_ns();
         let Tracer { tree, devices, kinds, head_bytes, page, waiting, dropped, .. } = self;
         for pipe in tree.pipes.iter_mut().chain(&mut devices.pipes) {
             loop {
@@ -263,6 +291,12 @@ impl Tracer {
         let ready = waiting.partition_point(|event| event.at_ns <= horizon_ns);
         waiting.drain(..ready).for_each(each);
         Ok(())
+    }
+
+    /// Now, as events have it.
+    pub(super) fn now_ns() -> u64 {
+        let now = clock_gettime(ClockId::Monotonic);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
     /// Ends collecting, and removes the instances.
@@ -352,8 +386,8 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
         inode: number(inode),
     };
     let what = match (*kinds.get(number(ID) as usize)?)? {
-        Kind::Enter { call, descriptor, offset, bytes } => What::Enter {
-            call,
+        Kind::Enter { call, descriptor, offset, bytes, advice } => What::Enter {
+            call: advice.map_or(call, |advice| Call::Advise(number(advice) as u8)),
             descriptor: number(descriptor) as i32,
             file: None,
             // preadv2 takes -1 for where the file stands.

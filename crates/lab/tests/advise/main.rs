@@ -180,6 +180,7 @@ fn bad_input(case: &Case) -> Result<(), String> {
         (&["--dsn", &nowhere, "--from", "missing.json", "--apply"], "--from missing.json"),
         (&["--dsn", &nowhere, "--queries", "missing.sql"], "--queries missing.sql"),
         (&["--json", "missing/advice.json"], "there is no directory"),
+        (&["--html", "missing/advice.html"], "there is no directory"),
     ] {
         // The last --dsn counts, and clap refuses two: so one of the test's own replaces the site's.
         let output = if arguments[0] == "--dsn" {

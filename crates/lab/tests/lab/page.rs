@@ -30,7 +30,8 @@ const LIGHT: &str = "--blink-settings=preferredColorScheme=1";
 const SCREEN: (u32, u32) = (1280, 800);
 
 fn page() -> String {
-    html::render(&sample::report(), &sample::sections()).unwrap()
+    html::render(&html::Kind::lab(&sample::report()), &sample::report(), &sample::sections())
+        .unwrap()
 }
 
 /// The page with the watch before its own scripts and the probe after them.
@@ -192,7 +193,7 @@ fn broken_pages_are_found_out() {
 fn hostile_names_stay_inert_in_chromium() {
     let Some(browser) = browser("hostile_names_stay_inert_in_chromium") else { return };
     let (report, sections) = sample::hostile();
-    let page = html::render(&report, &sections).unwrap();
+    let page = html::render(&html::Kind::lab(&report), &report, &sections).unwrap();
     let visit = visit(&browser, &probed(&page), &[]);
     assert!(visit.dom.contains("<title>forebay lab: &lt;/script&gt;"), "the title was taken");
     assert!(!visit.dom.contains("<img"), "{}", visit.dom);

@@ -220,6 +220,74 @@ fn counts_are_those_of_the_block_device() {
     }
 }
 
+/// What `forebay watch --replay RECORD` shows, as JSON and as text.
+fn replayed(directory: &Path, record: &Path, code: i32) -> (Value, String) {
+    let json = directory.join("replayed.json");
+    let args = ["--replay", record.to_str().unwrap(), "--json", json.to_str().unwrap()];
+    let output = watch(directory, &args).output().unwrap();
+    let told = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+    assert_eq!(output.status.code(), Some(code), "{told}");
+    let json = std::fs::read(&json).ok().map(|bytes| serde_json::from_slice(&bytes).unwrap());
+    (json.unwrap_or_default(), told)
+}
+
+#[test]
+fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
+    const TEST: &str = "what_was_recorded_is_seen_again_and_a_damaged_record_is_refused";
+    let scratch = Grounds::new();
+    let record = scratch.path().join("record");
+    std::fs::write(&record, "something else").unwrap();
+    let (_, told) = replayed(scratch.path(), &record, 2);
+    assert!(told.ends_with("record is no record of forebay watch\n") && told.lines().count() == 1);
+    let Some((scratch, _tracing)) = traced(TEST) else { return };
+    let (record, json) = (scratch.path().join("record"), scratch.path().join("watched.json"));
+    std::fs::write(scratch.path().join("file"), vec![b'\n'; 4 << 20]).unwrap();
+    // By the shell itself, which is there for long enough to be looked at.
+    let script = "exec 3<file >copy; read -r line <&3; echo written; sleep 1.2; read -r line <&3";
+    let [of_record, of_json] = [&record, &json].map(|path| path.to_str().unwrap());
+    let args = ["--record", of_record, "--json", of_json, "--", "sh", "-c", script];
+    let output = watch(scratch.path(), &args).current_dir(scratch.path()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("forebay: recorded "), "{told}");
+    let seen: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let files = seen["files"].as_array().unwrap();
+    let copied =
+        files.iter().find(|file| file["path"].as_str().is_some_and(|it| it.ends_with("/copy")));
+    assert_eq!(copied.map(|file| file["writes"]["bytes"].as_u64()), Some(Some(8)), "{seen}");
+    let (again, told) = replayed(scratch.path(), &record, 0);
+    assert_eq!(again, seen);
+    // The last is what was printed then as well.
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let end = printed.split_once("source: ").unwrap().1;
+    assert!(told.contains(end) && told.contains("    1 s  "), "{told}");
+
+    let predict = |readahead: &str, code| {
+        let args = ["--replay", of_record, "--predict", "--rounds", "3", "--predict-seconds", "3"];
+        let output = watch(scratch.path(), &[&args[..], &["--json", of_json, readahead]].concat());
+        let output = { output }.output().unwrap();
+        let told = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        let ways: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        (ways["prediction"]["ways"].as_array().map_or(0, Vec::len), told)
+    };
+    let (ways, told) = predict("--readahead=4KiB,256KiB", 0);
+    assert!(ways == 7 && told.contains("kernel readahead: 256.0 KiB"), "{told}");
+    std::fs::remove_file(scratch.path().join("file")).unwrap();
+    std::fs::remove_file(scratch.path().join("copy")).unwrap();
+
+    let whole = std::fs::read(&record).unwrap();
+    std::fs::write(&record, &whole[..whole.len() - 7]).unwrap();
+    let (cut, _) = replayed(scratch.path(), &record, 0);
+    let remark = cut["remarks"][0].as_str().unwrap();
+    assert!(remark.starts_with("the record has no end"), "{remark}");
+    let mut bytes = whole;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&record, bytes).unwrap();
+    let (_, told) = replayed(scratch.path(), &record, 2);
+    assert!(told.contains("record is damaged: a checksum is wrong") && told.lines().count() == 1);
+}
+
 #[test]
 fn ctrl_c_ends_it_with_what_was_seen_and_leaves_neither_instance_nor_command() {
     let Some((scratch, tracing)) =
@@ -251,7 +319,11 @@ fn what_a_killed_watch_leaves_goes_with_the_next_start_and_nothing_of_one_that_r
     let Some((scratch, tracing)) = traced(TEST) else { return };
     let own = std::process::id().to_string();
     let running = begun(scratch.path(), &tracing, &["--pid", &own]);
-    let mut killed = begun(scratch.path(), &tracing, &["--pid", &own]);
+    let record = scratch.path().join("record");
+    let mut killed =
+        begun(scratch.path(), &tracing, &["--pid", &own, "--record", record.to_str().unwrap()]);
+    // More than the line that it begins with.
+    wait_until("the record", || std::fs::metadata(&record).is_ok_and(|facts| facts.len() > 16));
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert_eq!(instances(&tracing, killed.id()).len(), 2, "nobody had a chance to remove them");
@@ -265,6 +337,8 @@ fn what_a_killed_watch_leaves_goes_with_the_next_start_and_nothing_of_one_that_r
     );
     assert_eq!(instances(&tracing, killed.id()), [""; 0]);
     assert_eq!(instances(&tracing, running.id()).len(), 2);
+    let (_, told) = replayed(scratch.path(), &record, 0);
+    assert!(told.contains("the record has no end, as of a watch that was killed"), "{told}");
     let id = running.id();
     kill_process(Pid::from_child(&running), Signal::INT).unwrap();
     assert_ends_with(0, running, "the other watch");

@@ -242,6 +242,11 @@ impl Handle {
         self.state.lock().unwrap().faults = faults;
     }
 
+    /// All that were begun.
+    pub(crate) fn requests(&self) -> u64 {
+        self.state.lock().unwrap().requests
+    }
+
     pub(crate) fn in_flight_most(&self) -> usize {
         self.state.lock().unwrap().in_flight_most
     }

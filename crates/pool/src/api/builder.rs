@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay_io::{CacheMode, Io, IoOptions, Prefer};
 
-use crate::api::options::ReadaheadStrategy;
+use crate::api::options::{FileOptions, ReadaheadStrategy};
 use crate::api::pool::BufferPool;
 use crate::api::size::Size;
 use crate::cache::Cache;
@@ -21,11 +21,13 @@ use crate::observe::stats::Counters;
 use crate::observe::trace::Tracing;
 use crate::readahead::Budget;
 use crate::store::checksum::Checksum;
+use crate::store::codec::PageCodec;
 use crate::store::files::Files;
 use crate::store::tablespace::{Space, SpaceDefaults, Tablespace};
 use crate::store::torn::TornPages;
+use crate::tasks::Retries;
 use crate::wal::Wal;
-use crate::writeback::checkpoint::{Desk, RedoPoint, Triggers};
+use crate::writeback::checkpoint::{RedoPoint, RequestQueue, Triggers};
 use crate::writeback::{Wakeup, WriteBuffers};
 
 const MEMORY_DEFAULT: u64 = 128 << 20;
@@ -63,7 +65,8 @@ pub struct PoolBuilder {
     pub(super) huge_pages: Option<bool>,
     register_memory: bool,
     no_cleaner: bool,
-    checksum: Checksum,
+    no_task_threads: bool,
+    files: FileOptions,
     clock: Option<Arc<dyn Clock>>,
     pub(super) readahead: Option<ReadaheadStrategy>,
     pub(super) combine_limit: Option<Size>,
@@ -212,10 +215,25 @@ impl PoolBuilder {
         self
     }
 
+    /// Whether futures that wait are looked after by threads of the pool's own, which the first of them start. Default:
+    /// yes. Without, call [`BufferPool::drive`] from the loop that polls them, or they never end.
+    #[must_use]
+    pub fn task_threads(mut self, threads: bool) -> Self {
+        self.no_task_threads = !threads;
+        self
+    }
+
     /// The checksum of files that do not say. Default: off.
     #[must_use]
     pub fn checksum(mut self, checksum: Checksum) -> Self {
-        self.checksum = checksum;
+        self.files.checksum = Some(checksum);
+        self
+    }
+
+    /// What pages are on disk, if not what they are in memory, in files that do not say. Default: the same.
+    #[must_use]
+    pub fn codec(mut self, codec: Arc<dyn PageCodec>) -> Self {
+        self.files.codec = Some(codec);
         self
     }
 
@@ -243,7 +261,7 @@ impl PoolBuilder {
         #[cfg(feature = "config")]
         self.fill_in()?;
         let page_bytes = self.page_bytes()?;
-        self.checksum.check_setting(page_bytes as usize)?;
+        self.files.checksum.unwrap_or_default().check_setting(page_bytes as usize)?;
         let frames = self.frame_count(page_bytes)?;
         let tablespaces = self.all_tablespaces()?;
         let combine_bytes = self.combine_bytes(page_bytes)?;
@@ -277,6 +295,7 @@ impl PoolBuilder {
             register: self.register_memory.then(|| Arc::clone(buffers.mapping())),
             torn_pages,
             write_buffers: buffers.count(),
+            task_threads: !self.no_task_threads,
         };
         let spaces = tablespaces.iter().map(|asked| Space::open(asked, &defaults).map(Arc::new));
         let spaces = spaces.collect::<Result<Vec<_>, _>>()?;
@@ -294,7 +313,7 @@ impl PoolBuilder {
             buffers,
             wakeup: Wakeup::new(),
             wal: self.wal.take(),
-            checkpoints: Arc::new(Desk::new(Arc::clone(&clock))),
+            checkpoints: Arc::new(RequestQueue::new(Arc::clone(&clock))),
             redo: RedoPoint::new(),
             checkpoint_queue,
             clock,
@@ -304,8 +323,9 @@ impl PoolBuilder {
             budget: Budget::new(frames_count),
             gaps: OnceLock::new(),
             tracing: Tracing::default(),
+            retries: Retries::new(!self.no_task_threads),
         };
-        BufferPool::assemble(core, !self.no_cleaner, triggers, self.checksum, notes)
+        BufferPool::assemble(core, !self.no_cleaner, triggers, self.files, notes)
     }
 
     fn triggers(&self) -> Result<Triggers, Error> {

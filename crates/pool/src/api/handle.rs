@@ -10,19 +10,23 @@ use forebay_io::{Arena, Op, Request};
 use crate::api::guard::{Optimistic, PageMut, PageRef, Pin};
 use crate::api::options::ReadaheadStrategy;
 use crate::cache::Disk as _;
-use crate::cache::frame::word::{Mode, VALID};
+use crate::cache::frame::word::{DIRTY, Mode, ORPHAN, VALID};
 use crate::cache::replacement::AccessStrategy;
 use crate::cache::{Absent, Asked};
 use crate::core::Core;
 use crate::error::Error;
-use crate::observe::stats::{PoolEvent, Wait};
+use crate::observe::stats::{FileStats, PoolEvent, Wait};
 use crate::shared::Pool;
 use crate::store::disk::Reader;
 use crate::store::file::FileCore;
 use crate::tag::{Block, FileId};
+use crate::tasks::{Acquire, How};
 
 /// Tries at an undisturbed optimistic copy before a latch is taken.
 const OPTIMISTIC_TRIES: u32 = 4;
+
+/// How a future asks for a page.
+const PLAINLY: How<'static> = How { strategy: &AccessStrategy::NORMAL, through: None };
 
 /// An open file of pages. Cheap to clone; may be used from any thread.
 ///
@@ -37,15 +41,6 @@ pub struct PagedFile {
     readahead: Option<ReadaheadStrategy>,
     /// Keeps the pool from closing.
     _pool: Arc<Pool>,
-}
-
-/// A page as it is on disk or in memory, whatever its checksum says.
-#[derive(Debug, Clone)]
-pub struct Salvage {
-    /// The page's bytes.
-    pub bytes: Box<[u8]>,
-    /// What is wrong with its checksum.
-    pub damage: Option<Error>,
 }
 
 impl PagedFile {
@@ -92,7 +87,7 @@ impl PagedFile {
     /// page latched exclusively waits here for itself, as with any lock.
     ///
     /// # Errors
-    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`] and [`Error::Io`] from reading it;
+    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`], [`Error::Codec`] and [`Error::Io`] from reading it;
     /// [`Error::NoFreeFrame`], or what kept another, dirty page from being written
     /// ([`Error::Log`], [`Error::Failed`], [`Error::Io`]), when there was no frame for it.
     #[inline(always)]
@@ -108,7 +103,7 @@ impl PagedFile {
     pub fn read_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Shared, strategy) {
-            Some((it, frame)) => Ok(PageRef::latched_at(core, &self.file, it, frame, block)),
+            Some(held) => Ok(PageRef::from_held(core, &self.file, held, block)),
             None => self.read_slowly(block, strategy),
         }
     }
@@ -146,6 +141,44 @@ impl PagedFile {
         Ok(PageMut::latched(core, &self.file, frame, block))
     }
 
+    /// As [`PagedFile::read`], for a task: the future is ready at once for a page in memory whose latch is free, and
+    /// blocks no thread otherwise. See [Futures](crate#futures).
+    ///
+    /// Dropped before it is ready it leaves nothing behind; a load that it began goes on.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`]; [`Error::Setting`] when the system gives no thread to drive the queue.
+    pub fn read_async(
+        &self,
+        block: Block,
+    ) -> impl Future<Output = Result<PageRef<'_>, Error>> + Send + Unpin {
+        let mut page = self.acquire(block, Mode::Shared);
+        std::future::poll_fn(move |context| {
+            let latched = page.poll(PLAINLY, context.waker());
+            latched.map_ok(|frame| PageRef::latched(&self.core, &self.file, frame, block))
+        })
+    }
+
+    /// As [`PagedFile::write`], for a task, in the way of [`PagedFile::read_async`].
+    ///
+    /// # Errors
+    /// As [`PagedFile::write`] and [`PagedFile::read_async`].
+    pub fn write_async(
+        &self,
+        block: Block,
+    ) -> impl Future<Output = Result<PageMut<'_>, Error>> + Send + Unpin {
+        let mut page = self.acquire(block, Mode::Exclusive);
+        std::future::poll_fn(move |context| {
+            self.file.check_writable()?;
+            let latched = page.poll(PLAINLY, context.waker());
+            latched.map_ok(|frame| PageMut::latched(&self.core, &self.file, frame, block))
+        })
+    }
+
+    fn acquire(&self, block: Block, mode: Mode) -> Acquire<'_> {
+        Acquire::new(&self.core, &self.file, block, mode, self.readahead_strategy().detects())
+    }
+
     /// The page `block`, to read, if it is in memory; waits while somebody changes it, but never for the disk.
     /// `None` for a page that is not in memory, or still on its way in.
     ///
@@ -154,7 +187,7 @@ impl PagedFile {
     pub fn read_if_resident(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Pin, &AccessStrategy::NORMAL) {
-            Some((_, frame)) => Pin::held(core, &self.file, frame, block).into_shared().map(Some),
+            Some(held) => Pin::held(core, &self.file, held.frame, block).into_shared().map(Some),
             None => self.nothing(block),
         }
     }
@@ -167,7 +200,7 @@ impl PagedFile {
     pub fn try_read(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Shared, &AccessStrategy::NORMAL) {
-            Some((it, frame)) => Ok(Some(PageRef::latched_at(core, &self.file, it, frame, block))),
+            Some(held) => Ok(Some(PageRef::from_held(core, &self.file, held, block))),
             None => self.nothing(block),
         }
     }
@@ -180,7 +213,7 @@ impl PagedFile {
         self.file.check_writable()?;
         let core = self.core();
         match core.hit(&self.file, block, Mode::Exclusive, &AccessStrategy::NORMAL) {
-            Some((_, frame)) => Ok(Some(PageMut::latched(core, &self.file, frame, block))),
+            Some(held) => Ok(Some(PageMut::latched(core, &self.file, held.frame, block))),
             None => self.nothing(block),
         }
     }
@@ -190,6 +223,18 @@ impl PagedFile {
         // A close under way that may still fail is a wait as well.
         self.file.check_now(block).transpose()?;
         Ok(None)
+    }
+
+    /// Has those of `blocks` that are not in memory read ahead: sorted, neighbours in one request. Waits for
+    /// nothing and holds nothing. Returns how many pages it has asked for; those past the end are not asked for,
+    /// nor those for which look-ahead has no frame, or the queue no room, now: at most a quarter of the pool's
+    /// pages are on their way at once.
+    ///
+    /// A page that cannot be read is simply not there; [`PagedFile::read`] says why. Pages come in as
+    /// soon as some thread waits for one of them, reads ahead in the same tablespace, or needs a frame when none is
+    /// free: nobody has to see to it.
+    pub fn prefetch(&self, blocks: &[Block]) -> u32 {
+        self.core.prefetch(&self.file, blocks)
     }
 
     /// Takes the page `block` out of memory, written first if it is dirty: for a page that is known not to be
@@ -287,9 +332,12 @@ impl PagedFile {
     #[cold]
     #[inline(never)]
     fn optimistic_slowly(&self, block: Block) -> Result<Optimistic<'_>, Error> {
+        if let Some(look) = Optimistic::now_or_cold(&self.core, &self.file, block) {
+            return Ok(look);
+        }
         loop {
             let page = self.read(block)?;
-            let look = Optimistic::now(&self.core, &self.file, block);
+            let look = Optimistic::now_or_cold(&self.core, &self.file, block);
             drop(page);
             if let Some(look) = look {
                 return Ok(look);
@@ -309,7 +357,7 @@ impl PagedFile {
     #[inline(always)]
     pub fn copy(&self, block: Block, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         if let Some(look) = Optimistic::now(&self.core, &self.file, block)
-            && look.read(offset, into)
+            && look.read_at_once(offset, into)
         {
             return Ok(());
         }
@@ -329,34 +377,53 @@ impl PagedFile {
         Ok(())
     }
 
-    /// Returns the page `block`, even if its checksum is wrong: for saving what can be saved. A sound page
-    /// is read through the pool and given as it is there (where the checksum in its bytes is that
-    /// of its last write); an unsound one is read past the pool.
+    /// Returns the bytes of the page `block`, even if it is damaged, and what is wrong with its checksum or what its
+    /// codec said of it: for saving what can be saved. A sound page is read through the pool and given as it is there
+    /// (where the checksum in its bytes is that of its last write); a damaged one is read past the pool, and is as it
+    /// is on disk: encoded, where the file has a codec.
     ///
     /// # Errors
-    /// As [`PagedFile::read`], but never [`Error::Corrupt`].
-    pub fn salvage(&self, block: Block) -> Result<Salvage, Error> {
+    /// As [`PagedFile::read`], but never [`Error::Corrupt`] or [`Error::Codec`].
+    pub fn salvage(&self, block: Block) -> Result<(Vec<u8>, Option<Error>), Error> {
         match self.read(block) {
-            Ok(page) => return Ok(Salvage { bytes: page.to_vec().into(), damage: None }),
-            Err(Error::Corrupt { .. }) => {}
+            Ok(page) => return Ok((page.to_vec(), None)),
+            Err(error) if error.is_damage() => {}
             Err(error) => return Err(error),
         }
         let core = self.core();
         let (segment, offset) = self.file.place(block)?;
         let lease = Arena::new(1, core.page_bytes())?.take();
         let request = Request::read(&segment, offset, lease.into_iter().collect());
-        let done = self.file.space.lone.submit(request).wait();
+        let done = self.file.space.sync_io.carry_out(request);
         let leases =
             done.into_result().map_err(|error| self.file.space.failure(Op::Read, error))?;
-        let bytes: Box<[u8]> = leases[0].to_vec().into();
-        let damage = self.file.check_page(&bytes, block).err();
-        Ok(Salvage { bytes, damage })
+        let mut bytes = leases[0].to_vec();
+        let damage = self.file.decode_page(&mut bytes, block).err();
+        if damage.is_some() {
+            bytes.copy_from_slice(&leases[0]);
+        }
+        Ok((bytes, damage))
     }
 
     /// Returns true when the page `block` is in memory now.
     pub fn is_resident(&self, block: Block) -> bool {
         let frame = self.core().cache.frames.find(self.file.table.lookup(block));
         frame.is_some_and(|frame| frame.holds(self.file.tag(block)) && frame.word().has(VALID))
+    }
+
+    /// Returns what was done for the file since it was opened, by all its handles, and how much of it is in
+    /// memory. Looks at every frame of the pool, as [`BufferPool::stats`](crate::BufferPool::stats) does.
+    pub fn stats(&self) -> FileStats {
+        let mut stats = self.file.counts.snapshot();
+        for (_, frame) in self.core.cache.frames.iter() {
+            let word = frame.word();
+            let is_ours = || frame.tag().is_some_and(|tag| tag.file == self.file.id);
+            if word.has(VALID) && !word.has(ORPHAN) && is_ours() {
+                stats.pages_resident += 1;
+                stats.pages_dirty += u64::from(word.has(DIRTY));
+            }
+        }
+        stats
     }
 
     /// Returns the number of blocks in the file.
@@ -388,6 +455,20 @@ impl PagedFile {
         self.file.truncate(self.core(), blocks)
     }
 
+    /// Looks at a read-only file anew: it is as long as it is on disk now, and every page that is asked for from
+    /// here on is read from there, no older than this call. Guards that were given out keep their bytes; a
+    /// [`Pin`] without a latch has lost its page ([`Fate::Refreshed`](crate::Fate)); a stream that is under way reads the
+    /// pages it has in hand again. Gives the number of blocks. Waits for the I/O of the file's pages. For one page that
+    /// nobody has, [`PagedFile::evict`] is enough while the writer makes and removes no segment.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a file that is open for writing; [`Error::Gone`]; [`Error::Io`] and
+    /// [`Error::SegmentSize`] from opening its segments anew, as when the writer has removed it: then it stays as it
+    /// was.
+    pub fn refresh(&self) -> Result<Block, Error> {
+        self.file.refresh(self.core())
+    }
+
     /// Removes the file, from the pool as [`PagedFile::truncate`] does and from the disk. All its
     /// handles say [`Error::Gone`] from then on.
     ///
@@ -413,9 +494,12 @@ impl PagedFile {
     ///
     /// # Errors
     /// [`Error::Failed`]: what was written since the last good sync may be lost, and nothing in
-    /// the tablespace is written from now on.
+    /// the tablespace is written from now on. [`Error::ReadOnly`] in a tablespace that is only read.
     pub fn sync(&self) -> Result<(), Error> {
         self.file.check_open()?;
+        if self.file.space.read_only {
+            return Err(Error::ReadOnly { file: Arc::clone(&self.file.path) });
+        }
         self.core().sync_file(&self.file)
     }
 

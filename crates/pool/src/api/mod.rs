@@ -1,6 +1,7 @@
 //! What users of the pool hold and set: handles, guards, options. Nothing else imports the handles; the options import
 //! nothing.
 
+pub(crate) mod backup;
 pub(crate) mod builder;
 pub(crate) mod guard;
 pub(crate) mod handle;

@@ -3,12 +3,14 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_io::Prefer;
 
 use crate::error::Error;
 use crate::store::checksum::{Checksum, ZeroPages};
+use crate::store::codec::PageCodec;
 use crate::strategy_kind::StrategyKind;
 
 /// How to open a file. The default reads and writes a file that must exist, in the first
@@ -20,6 +22,7 @@ pub struct FileOptions {
     pub(crate) create_new: bool,
     pub(crate) read_only: bool,
     pub(crate) checksum: Option<Checksum>,
+    pub(crate) codec: Option<Arc<dyn PageCodec>>,
     pub(crate) zero_pages: ZeroPages,
     pub(crate) ignore_partial_page: bool,
 }
@@ -63,6 +66,22 @@ impl FileOptions {
     pub fn checksum(mut self, checksum: Checksum) -> Self {
         self.checksum = Some(checksum);
         self
+    }
+
+    /// What its pages are on disk, if not what they are in memory. The same each time the file is opened.
+    /// Default: the pool's.
+    #[must_use]
+    pub fn codec(mut self, codec: Arc<dyn PageCodec>) -> Self {
+        self.codec = Some(codec);
+        self
+    }
+
+    /// The same, with what is not said here from `defaults`: checksum and codec.
+    pub(crate) fn or(&self, defaults: &FileOptions) -> FileOptions {
+        let mut options = self.clone();
+        options.checksum = options.checksum.or(defaults.checksum);
+        options.codec = options.codec.or_else(|| defaults.codec.clone());
+        options
     }
 
     /// Whether a page of zeroes, which carries no checksum, is accepted as one that was never

@@ -17,12 +17,11 @@ use crate::observe::stats::Stats;
 use crate::observe::trace::Trace;
 use crate::observe::view::FrameView;
 use crate::shared::Pool;
-use crate::store::checksum::Checksum;
 use crate::store::tablespace::Space;
 use crate::strategy_kind::StrategyKind;
 use crate::writeback::Cleaner;
 use crate::writeback::checkpoint::{
-    Checkpoint, CheckpointReport, Keeper, Progress, Trigger, Triggers, checkpoint_bytes,
+    Checkpoint, CheckpointReport, Checkpointer, Progress, Trigger, Triggers, checkpoint_bytes,
 };
 
 /// A buffer pool: frames in memory for the pages of files. Cheap to clone; may be used from any
@@ -40,14 +39,14 @@ impl BufferPool {
         core: Core,
         with_cleaner: bool,
         triggers: Triggers,
-        checksum: Checksum,
+        files: FileOptions,
         notes: Vec<String>,
     ) -> Result<BufferPool, Error> {
         let core = Arc::new(core);
         let cleaner = with_cleaner.then(|| Cleaner::start(&core)).transpose()?;
-        let keeper = Keeper::start(&core, triggers)?;
-        let (cleaner, keeper) = (Mutex::new(cleaner), Mutex::new(Some(keeper)));
-        Ok(BufferPool { pool: Arc::new(Pool { core, cleaner, keeper, checksum, notes }) })
+        let checkpointer = Checkpointer::start(&core, triggers)?;
+        let (cleaner, checkpointer) = (Mutex::new(cleaner), Mutex::new(Some(checkpointer)));
+        Ok(BufferPool { pool: Arc::new(Pool { core, cleaner, checkpointer, files, notes }) })
     }
 
     fn core(&self) -> &Core {
@@ -63,12 +62,14 @@ impl BufferPool {
     pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
         let core = self.core();
         let (number, space) = self.space(options.tablespace.as_deref())?;
-        let checksum = options.checksum.unwrap_or(self.pool.checksum);
+        let mut options = options.or(&self.pool.files);
+        options.read_only |= space.read_only;
+        let checksum = options.checksum.unwrap_or_default();
         checksum.check_setting(core.page_bytes())?;
         if !options.read_only {
             space.torn.check_file(name, checksum)?;
         }
-        let file = core.files.open((number, space), name, core.page_bytes(), checksum, options)?;
+        let file = core.files.open((number, space), name, core.page_bytes(), &options)?;
         Ok(PagedFile::new(Arc::clone(&self.pool), file))
     }
 
@@ -148,7 +149,7 @@ impl BufferPool {
     /// # Errors
     /// [`Error::Checkpoint`] with what went wrong in each tablespace; [`Error::Log`] when the log would
     /// not take the new redo point; [`Error::CheckpointPanicked`] for a bug of the
-    /// log's; [`Error::Closed`]. The redo point stays where it was, and no change is lost by it.
+    /// log's; [`Error::Closed`]; [`Error::ReadOnly`] where all tablespaces are read-only. The redo point stays where it was, and no change is lost by it.
     pub fn checkpoint(&self, options: CheckpointOptions) -> Result<CheckpointReport, Error> {
         self.start_checkpoint(options)?.wait()
     }
@@ -156,8 +157,12 @@ impl BufferPool {
     /// Asks for a checkpoint, to be waited for later, or not at all.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Error::Closed`]; [`Error::ReadOnly`] where all tablespaces are read-only.
     pub fn start_checkpoint(&self, options: CheckpointOptions) -> Result<Checkpoint, Error> {
+        let spaces = &self.core().spaces;
+        if spaces.iter().all(|space| space.read_only) {
+            return Err(Error::ReadOnly { file: spaces[0].directory.as_path().into() });
+        }
         self.core().checkpoints.ask(options, Trigger::Request)
     }
 
@@ -177,14 +182,14 @@ impl BufferPool {
         checkpoint_bytes(self.frames())
     }
 
-    /// Writes every page of a tablespace that is dirty now. Waits as [`BufferPool::flush_and_sync`].
-    /// Gives the number of pages written.
-    ///
-    /// # Errors
-    /// [`Error::NoTablespace`]; else the first one. What could not be written stays dirty.
-    pub fn flush_tablespace(&self, name: &str) -> Result<u64, Error> {
-        let (_, space) = self.space(Some(name))?;
-        self.pool.write_files(false, |file| Arc::ptr_eq(&file.space, space))
+    /// Takes in what queues have ended, and looks once for what futures wait for otherwise (a frame, room in a queue),
+    /// without sleeping: for the loop of an engine that has the pool start no threads for them
+    /// ([`PoolBuilder::task_threads`](crate::PoolBuilder::task_threads)). May write a dirty page to free a frame; with
+    /// the `sync` backend it carries one request out.
+    pub fn drive(&self) {
+        let core = self.core();
+        core.poll();
+        core.help_tasks();
     }
 
     /// Returns what the pool has done so far, and how it stands.

@@ -29,6 +29,13 @@ impl Cache {
         self.discard_from(disk, file, 0);
     }
 
+    /// The file was looked at anew, and is `blocks` blocks long: throws away all its pages, to be read again. By
+    /// whoever has the right to resize it.
+    pub(crate) fn refresh<D: Disk>(&self, disk: &D, file: &D::File, blocks: u64) {
+        file.set_refreshed(blocks);
+        self.discard_from(disk, file, 0);
+    }
+
     /// Throws away every page from `first` on.
     fn discard_from<D: Disk>(&self, disk: &D, file: &D::File, first: Block) {
         // With its counterpart in `Cache::list`: one of the two sees the other.

@@ -26,7 +26,8 @@ use std::sync::Arc;
 
 use super::table::PageTable;
 use crate::error::{Error, Fate};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::observe::stats::FileCounts;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::tag::{Block, FileId, PageTag};
 
 /// Fates, as kept in an atomic.
@@ -41,10 +42,11 @@ pub(crate) struct CachedFile {
     pub(crate) id: FileId,
     pub(crate) path: Arc<Path>,
     pub(crate) table: PageTable,
-    /// The bits of its pages' tags, but for the block: made once, as every hit compares them.
-    tag_bits: u64,
+    pub(crate) counts: FileCounts,
     blocks: AtomicU64,
     fate: AtomicU32,
+    /// Its pages are thrown away for that, and for nothing else: it is read-only.
+    refreshed: AtomicBool,
     /// The right to change the file's size or its fate; counts the changes of its size.
     resize: Mutex<u64>,
 }
@@ -53,19 +55,14 @@ impl CachedFile {
     /// An open file of so many blocks, none of them in memory.
     pub(crate) fn new(id: FileId, path: Arc<Path>, table: PageTable, blocks: u64) -> CachedFile {
         let (blocks, fate) = (AtomicU64::new(blocks), AtomicU32::new(OPEN));
-        let tag_bits = PageTag { file: id, block: 0 }.to_bits();
-        CachedFile { id, path, table, tag_bits, blocks, fate, resize: Mutex::new(0) }
+        let (counts, refreshed) = (FileCounts::default(), AtomicBool::new(false));
+        let resize = Mutex::new(0);
+        CachedFile { id, path, table, counts, blocks, fate, refreshed, resize }
     }
 
     #[inline]
     pub(crate) fn tag(&self, block: Block) -> PageTag {
         PageTag { file: self.id, block }
-    }
-
-    /// As [`CachedFile::tag`], as frames have it.
-    #[inline]
-    pub(super) fn tag_bits(&self, block: Block) -> u64 {
-        self.tag_bits | u64::from(block)
     }
 
     /// Blocks in the file; block numbers are 32 bits, and so is their count.
@@ -77,6 +74,13 @@ impl CachedFile {
     /// The file is so long now. By whoever has the right to resize it.
     pub(crate) fn set_blocks(&self, blocks: u64) {
         self.blocks.store(blocks, Ordering::SeqCst);
+    }
+
+    /// The file was looked at anew, and is so long. By whoever has the right to resize it, who then throws away its
+    /// pages.
+    pub(super) fn set_refreshed(&self, blocks: u64) {
+        self.refreshed.store(true, Ordering::SeqCst);
+        self.set_blocks(blocks);
     }
 
     /// The file is dropped. By whoever has the right to resize it.
@@ -126,7 +130,9 @@ impl CachedFile {
     /// For a page that the table no longer leads to.
     pub(crate) fn page_gone(&self) -> Error {
         let gone = self.check_open_now().and_then(Result::err);
-        gone.unwrap_or_else(|| self.gone(Fate::Truncated))
+        let refreshed = self.refreshed.load(Ordering::SeqCst);
+        let how = if refreshed { Fate::Refreshed } else { Fate::Truncated };
+        gone.unwrap_or_else(|| self.gone(how))
     }
 
     fn gone(&self, how: Fate) -> Error {

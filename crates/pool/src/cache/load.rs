@@ -16,8 +16,8 @@
 //!              again.
 
 use super::file::CachedFile;
-use super::frame::word::{AHEAD, Mode, ORPHAN, Obstacle, Touch, VALID};
-use super::frame::{Detached, Frame, FrameIndex, Loaded, Loading, NO_FRAME, Owned};
+use super::frame::word::{Mode, ORPHAN, Obstacle, Touch, VALID};
+use super::frame::{Detached, FrameIndex, Hold, Loaded, Loading, NO_FRAME, Owned, Seen};
 use super::replacement::AccessStrategy;
 use super::table::Entry;
 use super::{Cache, Disk};
@@ -61,10 +61,28 @@ impl Cache {
         block: Block,
         mode: Mode,
         strategy: &AccessStrategy,
-    ) -> Option<(&Frame, FrameIndex)> {
-        let frame = file.table.find(block)?;
-        let it = self.frames.enter_by_bits(frame, file.tag_bits(block), mode, touch(strategy))?;
-        Some((it, frame))
+    ) -> Option<Hold<'_>> {
+        let entry = file.table.find(block);
+        let frame = entry.frame();
+        let listed = || entry.frame() == frame;
+        match self.frames.enter_listed(frame, mode, touch(strategy), listed) {
+            Some(held) => Some(held),
+            None => self.hit_otherwise(file, block, frame, mode, strategy),
+        }
+    }
+
+    /// As [`Cache::hit`], when something was in the way, another thread was first, or the page was read ahead.
+    #[cold]
+    #[inline(never)]
+    fn hit_otherwise(
+        &self,
+        file: &CachedFile,
+        block: Block,
+        frame: FrameIndex,
+        mode: Mode,
+        strategy: &AccessStrategy,
+    ) -> Option<Hold<'_>> {
+        self.frames.enter(frame, file.tag(block), mode, touch(strategy))
     }
 
     /// The page `block` of `file`, pinned and latched as asked.
@@ -76,9 +94,9 @@ impl Cache {
         asked: Asked<'a, D::Reader<'a>>,
     ) -> Result<FrameIndex, Error> {
         match self.hit(file, block, asked.mode, asked.strategy) {
-            Some((_, frame)) => {
+            Some(held) => {
                 disk.counters().hit(asked.strategy.kind());
-                Ok(frame)
+                Ok(held.frame)
             }
             None => self.enter_slowly(disk, file, block, asked),
         }
@@ -128,7 +146,7 @@ impl Cache {
             if self.frames.get(frame).word().has(VALID) {
                 disk.counters().hit(strategy.kind());
             } else {
-                disk.counters().count(strategy.kind(), Event::HitInFlight);
+                file.counts.count(disk.counters(), strategy.kind(), Event::HitInFlight);
                 disk.waiting(Wait::InFlightRead, || self.wait_read(disk, file, frame));
                 let loaded = self.frames.loaded(frame);
                 if !matches!(loaded, Loaded::Here) {
@@ -146,6 +164,9 @@ impl Cache {
                 Ok(()) => Ok(frame),
                 Err(error) => {
                     self.frames.leave(frame, mode);
+                    if error.is_refreshed() {
+                        continue;
+                    }
                     Err(error)
                 }
             };
@@ -202,7 +223,7 @@ impl Cache {
             Absent::Read => disk.read(file, block, loading, strategy.kind(), reader),
             Absent::Zero => {
                 disk.zero(loading);
-                disk.counters().count(strategy.kind(), Event::Init);
+                file.counts.count(disk.counters(), strategy.kind(), Event::Init);
                 Ok(())
             }
         });
@@ -248,27 +269,49 @@ impl Cache {
         Listed { entry: file.table.entry(block), loading }
     }
 
-    /// The page `block` if it is in memory and not being changed, and the version of its bytes: for a
-    /// reader who holds nothing.
+    /// The page `block` if it is in memory, not being changed and not cold: for a reader who holds nothing.
+    /// Whether what was seen is this page at all, [`Look::still_valid`] tells.
     #[inline(always)]
-    pub(crate) fn look(
-        &self,
-        file: &CachedFile,
+    pub(crate) fn look<'a>(&'a self, file: &'a CachedFile, block: Block) -> Option<Look<'a>> {
+        let entry = file.table.find(block);
+        let frame = entry.frame();
+        let seen = self.frames.see(frame)?;
+        seen.is_usual().then_some(Look { entry, frame, seen })
+    }
+
+    /// As [`Cache::look`], also of a page whose next use has to be counted: this is one.
+    pub(crate) fn look_and_count<'a>(
+        &'a self,
+        file: &'a CachedFile,
         block: Block,
-    ) -> Option<(&Frame, FrameIndex, u64)> {
-        let frame = file.table.find(block)?;
-        let it = self.frames.find(frame)?;
-        let version = it.version();
-        // An even version from before the tag was seen: the tag is that of the bytes which the
-        // version stands for.
-        if !version.is_multiple_of(2) || !it.holds_bits(file.tag_bits(block)) {
-            return None;
-        }
-        let word = it.word();
-        if word.usage() == 0 || word.has(AHEAD) {
-            self.frames.touch(frame);
-        }
-        Some((it, frame, version))
+    ) -> Option<Look<'a>> {
+        let entry = file.table.find(block);
+        let frame = entry.frame();
+        let seen = self.frames.see(frame)?.settled()?;
+        // Another page, at worst, that is used a little more often than it was asked for.
+        self.frames.touch(frame);
+        Some(Look { entry, frame, seen })
+    }
+}
+
+/// A look at a page by somebody who holds nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    entry: &'a Entry,
+    pub(crate) frame: FrameIndex,
+    seen: Seen<'a>,
+}
+
+impl Look<'_> {
+    /// True when all reads of the page's bytes before this were of the state that was seen, and the page has
+    /// not been discarded since.
+    #[inline]
+    pub(crate) fn still_valid(&self) -> bool {
+        fence(Ordering::Acquire);
+        // The entry first. Had the frame been another page's when it was seen, the entry would be empty by now
+        // ([TAB-4]), or the page have come back to this frame; and that moves the version, as it does after
+        // the page was discarded.
+        self.entry.frame() == self.frame && self.seen.is_still()
     }
 }
 
@@ -298,7 +341,15 @@ impl<'a> Listed<'a> {
 
     /// The page is here, read ahead.
     pub(crate) fn land(mut self) {
-        self.take().land();
+        self.take().land(false);
+    }
+
+    /// The read of a page that somebody waits for has ended, well or not.
+    pub(crate) fn arrive(mut self, read: Result<(), Error>) {
+        match read {
+            Ok(()) => self.take().land(true),
+            Err(error) => self.fail(error),
+        }
     }
 
     /// The page did not come in: `error` is that of everyone who waits.

@@ -15,9 +15,11 @@ mod load;
 mod models;
 pub(crate) mod replacement;
 pub(crate) mod table;
+mod task;
 mod victim;
 
-pub(crate) use load::{Absent, Asked, touch};
+pub(crate) use load::{Absent, Asked, Look, touch};
+pub(crate) use task::{Came, Held};
 
 use std::ops::Deref;
 use std::sync::Arc;

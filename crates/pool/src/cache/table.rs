@@ -9,12 +9,14 @@
 //! are no larger than the present one. A lookup in an old one can only miss a newer chunk, and
 //! whoever misses goes on to `entry`, which looks under the lock.
 //!
-//! An entry is a hint with one promise: a page that is resident or on its way in has its entry. An
-//! entry may lead to a frame that has lost the page a moment ago; the frame's tag tells.
+//! An entry is a hint with two promises: a page that is resident or on its way in has its entry, and the frame
+//! that an entry leads to has been given to no other page. So an entry may lead to a frame that has lost the
+//! page a moment ago, but one that still leads to a frame with a page in it leads to this page.
 //!
 //! Invariants:  [TAB-1] one block has one frame: an entry goes from empty to a frame and back, never
 //!              from frame to frame   [TAB-2] directories and chunks live as long as the table
 //!              [TAB-3] while a page is unsaved and not latched exclusively, its chunk counts it
+//!              [TAB-4] a page's entry is empty before its frame is another page's
 //! Memory:      4 bytes a page, taken 512 pages at a time, and 20 to 44 bytes a chunk; 80 more where
 //!              images are remembered. A chunk more for each table, which stands for those that are not there.
 //! Rejected:    a partitioned hash table: see docs/adr/0006-page-table.md for the figures.
@@ -137,14 +139,23 @@ impl PageTable {
     /// The frame that holds `block`; [`NO_FRAME`] if it has none.
     #[inline]
     pub(crate) fn lookup(&self, block: Block) -> FrameIndex {
-        self.find(block).unwrap_or(NO_FRAME)
+        self.find(block).frame()
     }
 
-    /// As [`PageTable::lookup`]; also `None` for a block beyond all that have been asked for.
+    /// The entry of `block`, to be read only; where there is none yet, one that is empty.
     #[inline]
-    pub(crate) fn find(&self, block: Block) -> Option<FrameIndex> {
+    pub(crate) fn find(&self, block: Block) -> &Entry {
         let (number, entry) = Self::place(block);
-        Some(self.directory().get(number)?.get().entries[entry].frame())
+        let chunk = match self.directory().get(number) {
+            Some(chunk) => chunk,
+            None => self.empty(),
+        };
+        &chunk.get().entries[entry]
+    }
+
+    #[cold]
+    fn empty(&self) -> ChunkAt<'_> {
+        ChunkAt(self.empty.load(Ordering::Relaxed), PhantomData)
     }
 
     /// The chunk of that number, if it has been made.
@@ -316,7 +327,7 @@ impl Directory {
     }
 }
 
-/// A pointer of a directory. No reference yet: an `Option` of one would be looked at for null in every lookup.
+/// A pointer to a chunk. No reference yet: an `Option` of one would be looked at for null in every lookup.
 struct ChunkAt<'t>(*const Chunk, PhantomData<&'t Chunk>);
 
 impl<'t> ChunkAt<'t> {

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use super::frame::word::{DIRTY, ORPHAN, READING, VALID, WRITING, Word};
+use super::frame::word::{AHEAD, DIRTY, ORPHAN, READING, VALID, WRITING, Word};
 use super::frame::{FrameIndex, Owned};
 use super::replacement::{AccessStrategy, Slot, Verdict};
 use super::{Cache, Disk};
@@ -164,7 +164,7 @@ impl Cache {
             }
         }
         let owned = self.frames.claim_page(frame, tag, 1)?;
-        unlist(disk, tag, frame);
+        unlist(disk, tag, frame, word.has(AHEAD));
         Some(owned)
     }
 
@@ -175,8 +175,10 @@ impl Cache {
         frame: FrameIndex,
         usage_most: u64,
     ) -> Option<Owned<'_>> {
+        // A use of it in between would make it one that is used more often.
+        let unused = self.frames.get(frame).word().has(AHEAD);
         let (owned, tag) = self.frames.claim(frame, usage_most)?;
-        unlist(disk, tag, frame);
+        unlist(disk, tag, frame, unused);
         Some(owned)
     }
 
@@ -220,8 +222,7 @@ impl Cache {
             }
             let waited = disk.now().saturating_sub(start);
             if waited >= self.frame_wait {
-                let (capacity, pinned) = (self.frames.len(), self.frames_in_use());
-                break Err(Error::NoFreeFrame { pinned, capacity, waited });
+                break Err(self.no_free_frame(waited));
             }
             // Pages that were read ahead hold their frames until somebody takes them in.
             disk.pause(pause.min(self.frame_wait - waited));
@@ -232,6 +233,32 @@ impl Cache {
             disk.counters().waited(Wait::Frame, disk.now().saturating_sub(start));
         }
         found
+    }
+
+    /// Puts up to `most` frames on the free list, for those who can neither wait nor write. Gives how many, and what kept
+    /// dirty pages from being written if there are none for that.
+    pub(crate) fn free_frames<D: Disk>(&self, disk: &D, most: usize) -> Result<usize, Error> {
+        let (mut failed, mut freed, mut rounds) = (Unwritable::default(), 0, 0);
+        while freed < most && rounds < ROUNDS_MAX {
+            match self.sweep(disk, StrategyKind::Normal, &mut failed) {
+                Swept::Found(owned) => {
+                    drop(owned);
+                    freed += 1;
+                }
+                Swept::Again => rounds += 1,
+                Swept::AllBusy => break,
+            }
+        }
+        match failed.first {
+            Some(error) if freed == 0 => Err(error),
+            _ => Ok(freed),
+        }
+    }
+
+    /// What a thread or task is told that has waited for a frame in vain for so long.
+    pub(crate) fn no_free_frame(&self, waited: Duration) -> Error {
+        let (capacity, pinned) = (self.frames.len(), self.frames_in_use());
+        Error::NoFreeFrame { pinned, capacity, waited }
     }
 
     /// Frames that could not be victims now: pinned, or with I/O under way.
@@ -320,10 +347,12 @@ impl Cache {
     }
 }
 
-/// The page table no longer leads to `frame` for `tag`.
-fn unlist<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex) {
-    // A file that is gone has taken its page table with it.
-    if let Some(file) = disk.file(tag.file) {
-        file.table.entry(tag.block).unlist(frame);
+/// The page table no longer leads to `frame` for `tag`. `unused`: the page was read ahead, and never asked for.
+fn unlist<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex, unused: bool) {
+    // Whoever closes a file waits until its page table is empty.
+    let file = disk.file(tag.file).expect("[TAB-4] a page of a file that nobody knows");
+    if unused {
+        file.counts.wasted();
     }
+    file.table.entry(tag.block).unlist(frame);
 }

@@ -54,7 +54,7 @@ pub(crate) fn of(core: &Core) -> Vec<FrameView> {
             reading: word.has(READING),
             writing: word.has(WRITING) && !word.has(READING),
             usage: word.usage(),
-            lsn: frame.lsn(),
+            lsn: if word.has(DIRTY) { frame.lsn() } else { Lsn::NONE },
             orphan: word.has(ORPHAN),
         })
     });

@@ -2,11 +2,12 @@
 //!
 //! A stream pins the pages it has asked for until it hands them out, so that they are not evicted
 //! before they are used. Without a limit, a few streams with deep look-ahead would leave no frame for
-//! anyone else. So there is a pool-wide budget, and each stream has a share of it.
+//! anyone else. So there is a pool-wide budget, and each stream has a share of it. A page that was
+//! prefetched for no stream holds its frame only until it is there, and counts for as long.
 //!
-//! Invariants:  [BUD-1] all shares together never hold more than the budget
+//! Invariants:  [BUD-1] all shares, and the pages being prefetched, together never hold more than the budget
 //!              [BUD-2] a stream that asks again holds at most the budget divided by the streams
-//! Concurrency: any thread; two atomic counts.
+//! Concurrency: any thread; three atomic counts.
 //! Source:      PostgreSQL's LimitAdditionalPins for the idea of a share for each.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +20,10 @@ const POOL_SHARE: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Budget {
     most: u32,
+    /// Frames held now, by streams or by prefetches.
     pins: AtomicU32,
+    /// Of these, frames of pages on their way in that no stream has pinned.
+    prefetching: AtomicU32,
     streams: AtomicU32,
 }
 
@@ -34,12 +38,42 @@ impl Budget {
     /// For a pool of so many frames.
     pub(crate) fn new(frames: usize) -> Budget {
         let most = u32::try_from(frames / POOL_SHARE).unwrap_or(u32::MAX).max(1);
-        Budget { most, pins: AtomicU32::new(0), streams: AtomicU32::new(0) }
+        let none = || AtomicU32::new(0);
+        Budget { most, pins: none(), prefetching: none(), streams: none() }
     }
 
     /// Pins that any one stream can ever get.
     pub(crate) fn most(&self) -> u32 {
         self.most
+    }
+
+    /// Frames that nobody has taken yet; another thread may.
+    pub(crate) fn room(&self) -> u32 {
+        self.most - self.pins.load(Ordering::Relaxed)
+    }
+
+    /// Pages on their way in that no stream has pinned.
+    pub(crate) fn prefetching(&self) -> u32 {
+        self.prefetching.load(Ordering::Relaxed)
+    }
+
+    /// One page more is about to be prefetched, if there is room for it.
+    #[must_use]
+    pub(crate) fn begin_prefetch(&self) -> bool {
+        let taken = self.take();
+        self.prefetching.fetch_add(u32::from(taken), Ordering::Relaxed);
+        taken
+    }
+
+    /// So many prefetched pages are there, or have failed to come.
+    pub(crate) fn end_prefetch(&self, pages: u32) {
+        self.prefetching.fetch_sub(pages, Ordering::Relaxed);
+        self.pins.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> bool {
+        let one_more = |pins| (pins < self.most).then_some(pins + 1);
+        self.pins.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 }
 
@@ -63,10 +97,9 @@ impl<C: AsRef<Budget>> Share<C> {
         if self.held >= mine {
             return false;
         }
-        let one_more = |pins| (pins < budget.most).then_some(pins + 1);
-        let taken = budget.pins.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        self.held += u32::from(taken.is_ok());
-        taken.is_ok()
+        let taken = budget.take();
+        self.held += u32::from(taken);
+        taken
     }
 
     /// One pin less.
@@ -113,6 +146,21 @@ mod tests {
         assert_eq!(fill(&mut first), 50);
         drop(first);
         assert_eq!(fill(&mut Share::new(&budget)), 100, "[BUD-1] everything was given back");
+    }
+
+    #[test]
+    fn bud_1_what_is_prefetched_counts_until_it_is_there() {
+        let budget = Budget::new(40);
+        let mut stream = Share::new(&budget);
+        assert!(stream.take() && stream.take());
+        assert_eq!((0..20).filter(|_| budget.begin_prefetch()).count(), 8, "[BUD-1]");
+        assert_eq!((budget.room(), budget.prefetching()), (0, 8));
+        assert!(!stream.take(), "[BUD-1]");
+        budget.end_prefetch(3);
+        assert_eq!((budget.room(), budget.prefetching()), (3, 5));
+        drop(stream);
+        budget.end_prefetch(5);
+        assert_eq!((budget.room(), budget.prefetching()), (10, 0));
     }
 
     #[test]

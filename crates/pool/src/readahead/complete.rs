@@ -1,28 +1,35 @@
 //! The end of a read ahead: its pages become resident, on whichever thread noticed.
 //!
+//! One page that a task waits for is another matter: what is wrong with it is told to everyone who waits.
+//!
 //! A combined read that fails says little about the pages in it: fifteen of sixteen may be sound. So no
 //! error is kept. The pages of a failed read are given up, as if nobody had tried; whoever wants one
 //! reads it by itself and gets an error, if there is one, that is that page's own. The same for pages
 //! whose checksum is wrong.
 //!
-//! Invariants:  [LND-1] a page becomes resident only if every byte of it came in and its checksum is
-//!              right   [LND-2] every page of a read that has ended is resident or not listed
+//! Invariants:  [LND-1] a page becomes resident only if every byte of it came in, its checksum is
+//!              right and its codec takes it   [LND-2] every page of a read that has ended is resident or not listed
 //! Concurrency: runs in the middle of somebody else's wait: it neither submits nor waits.
 //! Source:      the subdivision around latent sector errors is TigerBeetle's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+#[cfg(feature = "futures")]
+use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use forebay_io::{Completed, Error as IoError, Io};
+use forebay_io::{Completed, Error as IoError, Io, Op};
 
 use crate::cache::frame::Detached;
 use crate::core::Core;
+use crate::error::Error;
 use crate::observe::stats::Event;
 use crate::store::file::FileCore;
 use crate::strategy_kind::StrategyKind;
+#[cfg(feature = "futures")]
+use crate::sync::wake_task;
 use crate::tag::Block;
 
 /// What one lease of a read is for.
@@ -42,16 +49,39 @@ pub(crate) struct Landing {
     pub(super) kind: StrategyKind,
     pub(super) submitted: Duration,
     pub(super) watch: Option<Arc<Watch>>,
+    /// Who is told what is wrong with its pages.
+    pub(super) told: Told,
+    /// Its pages count as prefetched until they are here.
+    pub(super) prefetched: bool,
+}
+
+/// Who is told what is wrong with a page that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Whoever wants it reads it by itself, and is told then.
+    Nobody,
+    /// Everyone who waits for it: it is the only page of its read, and one of them asked for it.
+    Everyone,
+    /// As `Everyone`, but of a damaged page, which is to be read again.
+    UnlessDamaged,
 }
 
 /// What a stream wants to know of its reads that have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The thread that waits for any of them to end.
-    waiting: Mutex<Option<Thread>>,
+    /// Who waits for any of them to end.
+    waiting: Mutex<Option<Waiting>>,
     requests: AtomicU64,
     bytes: AtomicU64,
     latency_ns: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    Thread(Thread),
+    /// Goes as it is woken.
+    #[cfg(feature = "futures")]
+    Task(Waker),
 }
 
 /// Reads that have ended since one last looked.
@@ -69,19 +99,38 @@ impl Watch {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let latency = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.latency_ns.fetch_add(latency, Ordering::Relaxed);
-        if let Some(thread) = &*self.waiting() {
-            thread.unpark();
+        let waiting = self.waiting();
+        match &*waiting {
+            None => {}
+            Some(Waiting::Thread(thread)) => thread.unpark(),
+            #[cfg(feature = "futures")]
+            Some(Waiting::Task(_)) => {
+                let mut waiting = waiting;
+                let task = waiting.take();
+                drop(waiting);
+                if let Some(Waiting::Task(waker)) = task {
+                    wake_task(waker);
+                }
+            }
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Option<Thread>> {
+    /// Has a task woken by the next that ends, once.
+    #[cfg(feature = "futures")]
+    pub(crate) fn wake_by_next(&self, waker: &Waker) {
+        let waker = waker.clone();
+        let before = self.waiting().replace(Waiting::Task(waker));
+        drop(before);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
         // Each change is one assignment, so a poisoned place is still whole.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drives `io` until `ready`, which a read with this watch makes true as it ends.
     pub(crate) fn wait_until(&self, io: &Io, ready: &dyn Fn() -> bool) {
-        *self.waiting() = Some(thread::current());
+        *self.waiting() = Some(Waiting::Thread(thread::current()));
         io.wait_until(ready);
         *self.waiting() = None;
     }
@@ -103,7 +152,7 @@ impl Landing {
         self.note(bytes);
     }
 
-    /// Takes in what came of the read, and calls nobody else's code. Returns how many bytes it brought.
+    /// Takes in what came of the read; panics of nobody else's code come out of it. Returns how many bytes it brought.
     pub(super) fn take_in(&mut self, done: Completed) -> u64 {
         let core = &*self.core;
         let page_bytes = core.page_bytes() as u64;
@@ -113,25 +162,47 @@ impl Landing {
             Err(IoError::PastEnd { got, .. }) => *got,
             Err(_) => 0,
         };
-        core.counters.add(self.kind, Event::BytesRead, bytes);
+        self.file.counts.add(&core.counters, self.kind, Event::BytesRead, bytes);
         if let Err(error) = &done.result {
-            core.counters.count(self.kind, Event::ReadErrors);
+            self.file.counts.count(&core.counters, self.kind, Event::ReadErrors);
             tracing::debug!(%error, "a read ahead failed; its pages are read one by one");
         }
         let whole = (bytes / page_bytes) as usize;
+        let mut one = (self.told != Told::Nobody).then_some(done.result);
         let pieces = std::mem::take(&mut self.pieces).into_iter();
+        let mut pages = 0;
         for (place, (piece, lease)) in pieces.zip(done.leases).enumerate() {
             let Piece::Page(block, load) = piece else {
                 continue;
             };
+            pages += 1;
             let mut listed = core.cache.resume(&self.file, block, load);
             core.memory.take_back(listed.loading(), lease);
             let page = core.memory.bytes_mut(listed.loading());
-            let (checksum, zero_pages) = (self.file.checksum, self.file.zero_pages);
+            // A panic of a codec's would end the thread that carries out the queue's requests ([LND-2]).
+            let decode = AssertUnwindSafe(|| self.file.decode_page(page, block));
+            if let Some(read) = one.take() {
+                let read = read.map_err(|error| self.file.space.failure(Op::Read, error));
+                let read = read.and_then(|()| {
+                    catch_unwind(decode).unwrap_or_else(|_| Err(self.file.codec_panicked(block)))
+                });
+                let damaged = read.as_ref().is_err_and(Error::is_damage);
+                if damaged && self.told == Told::UnlessDamaged {
+                    continue; // Dropped, as below.
+                }
+                if damaged {
+                    self.file.counts.count(&core.counters, self.kind, Event::CorruptPages);
+                }
+                listed.arrive(read);
+                continue;
+            }
             // Else it is dropped, and with that taken out of the page table again.
-            if place < whole && checksum.verify(page, block, zero_pages).is_ok() {
+            if place < whole && catch_unwind(decode).is_ok_and(|decoded| decoded.is_ok()) {
                 listed.land();
             }
+        }
+        if self.prefetched {
+            core.budget.end_prefetch(pages);
         }
         bytes
     }

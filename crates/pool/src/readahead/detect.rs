@@ -4,18 +4,16 @@
 //! is read ahead is read in growing batches: the reader finds them in memory, and its next miss is at
 //! their end. Read streams do better, as they know what comes; this is for those who cannot say.
 //!
-//! Concurrency: the detector's lock is held for a look at a few entries, never across I/O.
+//! Concurrency: the detector's lock is held for a look at a few entries, never across I/O, and not waited for.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, TryLockError};
 
-use forebay_lookahead::{Detected, Limits, Run, coalesce};
+use forebay_lookahead::Detected;
 
-use super::submit::Ahead;
 use crate::cache::frame::NO_FRAME;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::store::file::FileCore;
-use crate::store::tablespace::CARRIER_OWN;
 use crate::tag::Block;
 
 /// Most bytes read ahead at a miss: two of the largest requests, so that the second is read while the
@@ -24,7 +22,7 @@ const FOLLOW_REQUESTS: u32 = 2;
 
 impl Core {
     /// `block` is about to be read for a plain read or write: if it goes on a sequence, starts reading
-    /// what follows.
+    /// what follows, if the queue has room for that.
     pub(crate) fn follow(
         self: &Arc<Self>,
         file: &Arc<FileCore>,
@@ -39,31 +37,19 @@ impl Core {
         }
         let resident = |block| file.table.lookup(block) != NO_FRAME;
         let found = {
-            // Whatever a panic left there: it is only a guess at what comes.
-            let mut detector = file.detector.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut detector = match file.detector.try_lock() {
+                Ok(detector) => detector,
+                // Whatever a panic left there: it is only a guess at what comes.
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // Nor is one miss that it does not hear of worth a wait.
+                Err(TryLockError::WouldBlock) => return,
+            };
             detector.missed(block, file.blocks(), most, resident)
         };
         if found.count < 2 {
             return;
         }
-        let mut wanted = ahead_of(&found);
-        wanted.retain(|&block| file.table.lookup(block) == NO_FRAME);
-        let limits = Limits { combine_blocks: combine, gap_blocks: 0, over_read_percent: 0 };
-        let mut runs: Vec<Run> = Vec::new();
-        let room = |block| u32::try_from(file.run_length_max(block)).unwrap_or(u32::MAX);
-        coalesce(&wanted, limits, room, &mut runs);
-        let trace = self.tracing.now();
-        let ahead = Ahead {
-            core: self,
-            file,
-            strategy,
-            through: None,
-            carrier: CARRIER_OWN,
-            watch: None,
-            trace: trace.as_ref().map(|trace| (trace, 0)),
-            why: Some(found.why.into()),
-        };
-        ahead.depart(&runs, &wanted, || {});
+        self.prefetch_sorted(file, ahead_of(&found), strategy, Some(found.why.into()), usize::MAX);
     }
 }
 

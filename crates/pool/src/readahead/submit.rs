@@ -15,13 +15,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_io::{Arena, Io, Kind, Lease, Request, Then};
-use forebay_lookahead::Run;
+use forebay_io::{Arena, Booked, File, Io, Kind, Lease, Request, Then};
+use forebay_lookahead::{Limits, Run, coalesce};
 
-use super::complete::{Landing, Piece, Watch};
+use super::complete::{Landing, Piece, Told, Watch};
 use super::private::Private;
 use crate::cache::Disk as _;
-use crate::cache::frame::{NO_FRAME, Owned};
+use crate::cache::frame::{FrameIndex, NO_FRAME, Owned};
 use crate::cache::replacement::{AccessStrategy, Slot};
 use crate::core::Core;
 use crate::error::Error;
@@ -47,6 +47,10 @@ pub(crate) struct Ahead<'a> {
     pub(crate) trace: Option<(&'a Trace, u32)>,
     /// Why this is read, as far as the trace is concerned; `None`: as the runs themselves say.
     pub(crate) why: Option<Why>,
+    /// Whether room in a full queue is waited for; else it counts as a lack of frames.
+    pub(crate) waits: bool,
+    /// No stream has these pages pinned: each counts in the budget until it is here.
+    pub(crate) prefetched: bool,
 }
 
 /// What became of a batch.
@@ -109,11 +113,14 @@ impl Ahead<'_> {
     pub(crate) fn depart(&self, runs: &[Run], wanted: &[Block], listed: impl FnOnce()) -> Departed {
         let mut supply = self.supply(runs);
         let now = self.core.clock.now();
+        let booked = !self.waits && self.carrier > 0;
+        let room = booked.then(|| self.file.space.carrier(self.carrier).book(runs.len()));
+        let most = room.as_ref().map_or(usize::MAX, Booked::len);
         let mut all = Departed::default();
         let mut prepared = Vec::with_capacity(runs.len());
         let mut wanted = wanted.iter().copied().peekable();
         for run in runs {
-            let mut making = Making { ahead: self, now, draft: Draft::default(), prepared };
+            let mut making = Making { ahead: self, now, most, draft: Draft::default(), prepared };
             let mut departed = Departed::default();
             for step in 0..run.blocks {
                 let block = run.first + step;
@@ -141,10 +148,64 @@ impl Ahead<'_> {
                 break;
             }
         }
-        self.core.counters.add(self.strategy.kind(), Event::GapPage, u64::from(all.gaps));
+        let (counts, kind) = (&self.file.counts, self.strategy.kind());
+        counts.add(&self.core.counters, kind, Event::GapPage, u64::from(all.gaps));
         listed();
-        self.submit(prepared);
+        self.submit(prepared, room);
         all
+    }
+
+    /// Reads `block`, which somebody waits for, into a frame, by a place in the queue. Gives the frame, pinned for the
+    /// caller; `None` when another has it, or it is gone: look again.
+    pub(crate) fn fetch(
+        &self,
+        block: Block,
+        frame: (Owned<'_>, Option<Slot>),
+        place: Booked<'_>,
+        told: Told,
+    ) -> Result<Option<FrameIndex>, Error> {
+        let (core, file, kind) = (self.core, self.file, self.strategy.kind());
+        let ((owned, slot), now) = (frame, core.clock.now());
+        let Some(mut listed) = core.cache.list(file, block, owned, self.carrier) else {
+            return Ok(None);
+        };
+        if !matches!(file.check_now(block), Some(Ok(()))) {
+            return Ok(None);
+        }
+        let (segment, offset) = self.place(block)?;
+        let frame = listed.loading().frame();
+        if let Some(slot) = slot {
+            self.strategy.fill_slot(slot, frame, file.tag(block));
+        }
+        let lease = core.memory.lend(listed.loading());
+        core.cache.frames.pin_again(frame);
+        file.counts.count(&core.counters, kind, Event::Miss);
+        file.counts.count(&core.counters, kind, Event::Reads);
+        let landing = self.landing(vec![Piece::Page(block, listed.detach())], now, told);
+        let request = Request::read(&segment, offset, vec![lease]);
+        self.submit(vec![(request, landing)], Some(place));
+        Ok(Some(frame))
+    }
+
+    fn landing(&self, pieces: Vec<Piece>, submitted: Duration, told: Told) -> Landing {
+        Landing {
+            core: Arc::clone(self.core),
+            file: Arc::clone(self.file),
+            pieces,
+            kind: self.strategy.kind(),
+            submitted,
+            watch: self.watch.cloned(),
+            told,
+            prefetched: self.prefetched,
+        }
+    }
+
+    /// The segment that holds `block`, and the byte offset there.
+    fn place(&self, block: Block) -> Result<(File, u64), Error> {
+        match self.through {
+            Some(private) => private.place(self.file, block),
+            None => self.file.place(block),
+        }
     }
 
     /// Frames for as many pages of `runs` as there are. Here the replacement policy, the log and the
@@ -160,33 +221,45 @@ impl Ahead<'_> {
         Supply { frames, wanted }
     }
 
-    /// The segment has gone meanwhile: nothing is read.
-    fn abandon(&self, draft: Draft, error: &Error) {
-        tracing::debug!(%error, "a segment went while its pages were to be read ahead");
+    /// Reads nothing of it after all.
+    fn abandon(&self, draft: Draft, departed: &mut Departed) {
         for (piece, lease) in draft.pieces.into_iter().zip(draft.leases) {
             if let Piece::Page(block, load) = piece {
                 let mut listed = self.core.cache.resume(self.file, block, load);
                 self.core.memory.take_back(listed.loading(), lease);
+                departed.pages -= 1;
+                self.not_prefetched();
             }
         }
     }
 
-    fn submit(&self, prepared: Vec<Prepared>) {
+    /// A page was not submitted after all.
+    fn not_prefetched(&self) {
+        if self.prefetched {
+            self.core.budget.end_prefetch(1);
+        }
+    }
+
+    fn submit(&self, prepared: Vec<Prepared>, room: Option<Booked<'_>>) {
         if self.carrier > 0 {
             let submit = |(request, landing): Prepared| {
                 let then: Then = Box::new(move |done| landing.land(done));
                 (request, then)
             };
-            let requests = prepared.into_iter().map(submit).collect();
+            let requests: Vec<_> = prepared.into_iter().map(submit).collect();
             let io = self.file.space.carrier(self.carrier);
-            io.submit_all_then(requests);
+            match room {
+                Some(room) => room.submit_all_then(requests),
+                None => io.submit_all_then(requests),
+            }
             if io.kind() == Kind::Uring {
                 // What the page cache had has ended within the submission: nobody is to wait for it.
                 io.poll();
             }
+            self.file.space.driver(self.carrier).submitted(io);
             return;
         }
-        let mut unread = Unread { io: &self.file.space.lone, prepared: prepared.into_iter() };
+        let mut unread = Unread { io: &self.file.space.sync_io, prepared: prepared.into_iter() };
         while !unread.prepared.as_slice().is_empty() {
             let read = self.core.waiting(Wait::Read, || unread.next());
             read.into_iter().for_each(|(landing, bytes)| landing.note(bytes));
@@ -217,7 +290,7 @@ impl Iterator for Unread<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (request, mut landing) = self.prepared.next()?;
-        let bytes = landing.take_in(self.io.submit(request).wait());
+        let bytes = landing.take_in(self.io.carry_out(request));
         Some((landing, bytes))
     }
 }
@@ -232,6 +305,8 @@ impl Drop for Unread<'_> {
 struct Making<'a> {
     ahead: &'a Ahead<'a>,
     now: Duration,
+    /// Requests that there is room for.
+    most: usize,
     draft: Draft,
     prepared: Vec<Prepared>,
 }
@@ -242,12 +317,17 @@ impl Making<'_> {
         let (core, file) = (self.ahead.core, self.ahead.file);
         let (owned, slot) = frame;
         let carrier = self.ahead.carrier;
+        if self.ahead.prefetched && !core.budget.begin_prefetch() {
+            return self.read_through(block, departed);
+        }
         let Some(mut listed) = core.cache.list(file, block, owned, carrier) else {
             // [DPT-1]: somebody else has it, or is reading it.
+            self.ahead.not_prefetched();
             return self.read_through(block, departed);
         };
         if !matches!(file.check_now(block), Some(Ok(()))) {
             drop(listed);
+            self.ahead.not_prefetched();
             return self.read_through(block, departed);
         }
         if let Some(slot) = slot {
@@ -256,7 +336,7 @@ impl Making<'_> {
         let lease = core.memory.lend(listed.loading());
         self.draft.push(block, Piece::Page(block, listed.detach()), lease);
         departed.pages += 1;
-        core.counters.count(self.ahead.strategy.kind(), Event::Prefetch);
+        file.counts.count(&core.counters, self.ahead.strategy.kind(), Event::Prefetch);
     }
 
     /// Adds a page that is thrown away, if anything is in the draft yet; without memory for it the draft
@@ -280,28 +360,20 @@ impl Making<'_> {
             return;
         }
         let ahead = self.ahead;
-        let place = match ahead.through {
-            Some(private) => private.place(ahead.file, draft.first),
-            None => ahead.file.place(draft.first),
-        };
-        let (file, offset) = match place {
-            Ok(place) => place,
-            Err(error) => return ahead.abandon(draft, &error),
+        if self.prepared.len() >= self.most {
+            departed.stood_down = true;
+            return ahead.abandon(draft, departed);
+        }
+        let Ok((file, offset)) = ahead.place(draft.first) else {
+            // The segment has gone meanwhile.
+            return ahead.abandon(draft, departed);
         };
         let gaps = (draft.used - draft.wanted.min(draft.used)) as u32;
         departed.gaps += gaps;
         departed.requests += 1;
-        let kind = ahead.strategy.kind();
-        ahead.core.counters.count(kind, Event::Reads);
+        ahead.file.counts.count(&ahead.core.counters, ahead.strategy.kind(), Event::Reads);
         ahead.record(self.now, draft.first, draft.used as u32, gaps);
-        let landing = Landing {
-            core: Arc::clone(ahead.core),
-            file: Arc::clone(ahead.file),
-            pieces: draft.pieces,
-            kind,
-            submitted: self.now,
-            watch: ahead.watch.cloned(),
-        };
+        let landing = ahead.landing(draft.pieces, self.now, Told::Nobody);
         self.prepared.push((Request::read(&file, offset, draft.leases), landing));
     }
 }
@@ -318,6 +390,20 @@ impl Draft {
             self.used = self.pieces.len();
         }
     }
+}
+
+/// The requests for those of `wanted` (ascending, each once) that are not in memory; the others are taken out.
+pub(crate) fn requests(
+    file: &FileCore,
+    wanted: &mut Vec<Block>,
+    limits: Limits,
+    runs: &mut Vec<Run>,
+) {
+    let blocks = file.blocks();
+    wanted.retain(|&block| block < blocks && file.table.lookup(block) == NO_FRAME);
+    runs.clear();
+    let room = |block| u32::try_from(file.run_length_max(block)).unwrap_or(u32::MAX);
+    coalesce(wanted, limits, room, runs);
 }
 
 impl Core {

@@ -156,7 +156,7 @@ impl Parts<'_> {
 }
 
 /// Looks at 64 bytes at a time, which compiles to vector instructions and still stops early.
-fn is_all_zeroes(page: &[u8]) -> bool {
+pub(super) fn is_all_zeroes(page: &[u8]) -> bool {
     let (chunks, rest) = page.as_chunks::<64>();
     let zero = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| all | byte) == 0;
     chunks.iter().all(|chunk| zero(chunk)) && zero(rest)

@@ -1,7 +1,7 @@
-//! Directory lock: one pool at a time in a directory.
+//! Directory lock: one pool at a time writes in a directory.
 //!
 //! Two pools over the same files would each keep pages that the other has changed. So a pool
-//! holds an exclusive flock on `forebay.lock` in each of its directories. The kernel drops it
+//! holds an exclusive flock on `forebay.lock` in each of its directories that it may write in. The kernel drops it
 //! with the process, however that ends, so nothing is ever stale and no process number is looked
 //! up. The file's text names the holder, for the other's error message and for nothing else: when
 //! it cannot be written (a full disk), the lock is taken all the same.

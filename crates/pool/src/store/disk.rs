@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use forebay_io::{File, Op, Request};
+use forebay_io::{File, Lease, Op, Request};
 
 use crate::cache::Disk;
 use crate::cache::frame::word::Mode;
-use crate::cache::frame::{Frame, FrameIndex, Loading};
+use crate::cache::frame::{FrameIndex, Hold, Loading};
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::error::Error;
@@ -18,6 +18,17 @@ use crate::readahead::Private;
 use crate::store::file::FileCore;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, FileId, Lsn, PageTag};
+
+/// Pauses between tries to read a page that somebody may be writing: the first, each twice as long as the one
+/// before, and how many. A write in the page cache takes microseconds; one to a slow disk, past it, some
+/// milliseconds.
+const TORN_PAUSE: Duration = Duration::from_micros(50);
+pub(crate) const TORN_PAUSES: u32 = 8;
+
+thread_local! {
+    /// A list for the one lease of a read, used by one miss after the other.
+    static LEASES: Cell<Vec<Lease>> = const { Cell::new(Vec::new()) };
+}
 
 /// On whose behalf a page is read, and how. The default is a plain read.
 #[derive(Clone, Copy, Default)]
@@ -49,10 +60,44 @@ impl Core {
         block: Block,
         mode: Mode,
         strategy: &AccessStrategy,
-    ) -> Option<(&Frame, FrameIndex)> {
+    ) -> Option<Hold<'_>> {
         let found = self.cache.hit(file, block, mode, strategy)?;
         self.counters.hit(strategy.kind());
         Some(found)
+    }
+
+    /// One try of [`Disk::read`].
+    fn read_once(
+        &self,
+        file: &FileCore,
+        block: Block,
+        loading: &mut Loading<'_>,
+        kind: StrategyKind,
+        reader: Reader<'_>,
+    ) -> Result<(), Error> {
+        let (segment, offset) = reader.place(file, block)?;
+        file.counts.count(&self.counters, kind, Event::Reads);
+        let start = self.clock.now();
+        // Not there in a thread that is ending, which takes a new one.
+        let mut leases = LEASES.try_with(Cell::take).unwrap_or_default();
+        leases.push(self.memory.lend(loading));
+        let mut done = file.space.sync_io.carry_out(Request::read(&segment, offset, leases));
+        for lease in done.leases.drain(..) {
+            self.memory.take_back(loading, lease);
+        }
+        let _ = LEASES.try_with(|list| list.set(done.leases));
+        let took = self.clock.now().saturating_sub(start);
+        self.counters.waited(Wait::Read, took);
+        if let Some(cell) = reader.took {
+            cell.set(took);
+        }
+        if let Err(error) = done.result {
+            file.counts.count(&self.counters, kind, Event::ReadErrors);
+            return Err(file.space.failure(Op::Read, error));
+        }
+        file.counts.add(&self.counters, kind, Event::BytesRead, self.page_bytes() as u64);
+        let page = self.memory.bytes_mut(loading);
+        file.decode_page(page, block)
     }
 }
 
@@ -96,27 +141,22 @@ impl Disk for Core {
         kind: StrategyKind,
         reader: Reader<'_>,
     ) -> Result<(), Error> {
-        let (segment, offset) = reader.place(file, block)?;
-        self.counters.count(kind, Event::Miss);
-        self.counters.count(kind, Event::Reads);
-        let start = self.clock.now();
-        let lease = self.memory.lend(loading);
-        let done = file.space.lone.submit(Request::read(&segment, offset, vec![lease])).wait();
-        for lease in done.leases {
-            self.memory.take_back(loading, lease);
+        file.counts.count(&self.counters, kind, Event::Miss);
+        let mut done = self.read_once(file, block, loading, kind, reader);
+        // Beside a writer it may have been met half written.
+        let pauses = if file.space.read_only { TORN_PAUSES } else { 0 };
+        for pause in (0..pauses).map(|number| TORN_PAUSE * (1 << number)) {
+            if !done.as_ref().is_err_and(Error::is_damage) {
+                break;
+            }
+            thread::sleep(pause);
+            done = self.read_once(file, block, loading, kind, reader);
         }
-        let took = self.clock.now().saturating_sub(start);
-        self.counters.waited(Wait::Read, took);
-        if let Some(cell) = reader.took {
-            cell.set(took);
-        }
-        if let Err(error) = done.result {
-            self.counters.count(kind, Event::ReadErrors);
-            return Err(file.space.failure(Op::Read, error));
-        }
-        self.counters.add(kind, Event::BytesRead, self.page_bytes() as u64);
-        let page = self.memory.bytes_mut(loading);
-        file.check_page(page, block).inspect_err(|_| self.counters.count(kind, Event::CorruptPages))
+        done.inspect_err(|error| {
+            if error.is_damage() {
+                file.counts.count(&self.counters, kind, Event::CorruptPages);
+            }
+        })
     }
 
     fn zero(&self, loading: &mut Loading<'_>) {
@@ -145,11 +185,12 @@ impl Disk for Core {
             self.wakeup.ring();
         } else {
             self.wakeup.allocated();
+            self.take_in_prefetched();
         }
     }
 
     fn pause(&self, pause: Duration) {
-        self.spaces.iter().for_each(|space| space.poll());
+        self.poll();
         thread::sleep(pause);
     }
 }

@@ -14,7 +14,8 @@ use forebay_lookahead::Detector;
 use super::segments::Segments;
 use crate::cache::file::CachedFile;
 use crate::error::Error;
-use crate::store::checksum::{Checksum, ZeroPages};
+use crate::store::checksum::{Checksum, ZeroPages, is_all_zeroes};
+use crate::store::codec::PageCodec;
 use crate::store::tablespace::Space;
 use crate::tag::Block;
 
@@ -37,6 +38,7 @@ pub(crate) struct FileCore {
     pub(super) place: PathBuf,
     pub(crate) checksum: Checksum,
     pub(crate) zero_pages: ZeroPages,
+    pub(super) codec: Option<Arc<dyn PageCodec>>,
     pub(super) read_only: bool,
     pub(super) segments: Segments,
     /// Sequences among the misses of plain reads.
@@ -69,15 +71,38 @@ impl FileCore {
         Err(Error::ReadOnly { file: Arc::clone(&self.path) })
     }
 
-    /// Refuses a page whose checksum is not right for `block`.
-    pub(crate) fn check_page(&self, page: &[u8], block: Block) -> Result<(), Error> {
+    /// Makes of the copy of a page what is written to `block` ([COD-1]).
+    pub(crate) fn encode_page(&self, page: &mut [u8], block: Block) {
+        if let Some(codec) = &self.codec {
+            codec.encode(&self.name, block, page);
+        }
+        self.checksum.stamp(page, block);
+    }
+
+    /// Makes of what was read from `block` the page, or refuses it ([COD-2]).
+    pub(crate) fn decode_page(&self, page: &mut [u8], block: Block) -> Result<(), Error> {
+        let file = || Arc::clone(&self.path);
         self.checksum.verify(page, block, self.zero_pages).map_err(|it| Error::Corrupt {
-            file: Arc::clone(&self.path),
+            file: file(),
             block,
             expected: it.expected,
             found: it.found,
             all_zeroes: it.all_zeroes,
-        })
+        })?;
+        let Some(codec) = &self.codec else { return Ok(()) };
+        if is_all_zeroes(page) {
+            let refused =
+                || Error::Corrupt { file: file(), block, expected: 0, found: 0, all_zeroes: true };
+            return if self.zero_pages == ZeroPages::Accept { Ok(()) } else { Err(refused()) };
+        }
+        let decoded = codec.decode(&self.name, block, page);
+        decoded.map_err(|source| Error::Codec { file: file(), block, source: source.into() })
+    }
+
+    /// What is told of a page whose codec panicked where the panic cannot be passed on.
+    pub(crate) fn codec_panicked(&self, block: Block) -> Error {
+        let source: Box<dyn std::error::Error + Send + Sync> = "the codec panicked".into();
+        Error::Codec { file: Arc::clone(&self.path), block, source: source.into() }
     }
 
     /// The segment that holds `block`, and the byte offset there.

@@ -5,14 +5,15 @@
 //!
 //! Invariants:  [REG-2] files' numbers have 31 bits, and none is given twice
 //!              [REG-1] a file on disk is open once in a pool
-//! Concurrency: looked up by whoever evicts or writes a page; changed by opening, closing, dropping.
-//!              `places` is also the right to open: a file is opened by one thread at a time.
+//! Concurrency: looked up by whoever evicts or writes a page, under a lock of that file's own; changed by
+//!              opening, closing, dropping. `places` is also the right to open: a file is opened by one thread
+//!              at a time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use forebay_io::OpenOptions;
 use forebay_lookahead::Detector;
@@ -23,19 +24,33 @@ use crate::api::options::FileOptions;
 use crate::cache::file::CachedFile;
 use crate::cache::table::PageTable;
 use crate::error::Error;
-use crate::store::checksum::Checksum;
+use crate::store::codec;
 use crate::store::tablespace::Space;
 use crate::store::torn::DOUBLE_WRITE_NAME;
 use crate::tag::FileId;
 
 #[derive(Debug, Default)]
 pub(crate) struct Files {
+    /// Those that are open, in the order of their numbers.
     by_id: RwLock<BTreeMap<FileId, Arc<FileCore>>>,
+    /// By number, of every file that was ever open; each part is twice as long as the one before, and made when
+    /// its first file is opened.
+    slots: [OnceLock<Box<[Slot]>>; PARTS],
     places: Mutex<Places>,
     next: AtomicU32,
-    /// By number, of every file that was ever open: the number of its tablespace. A checkpoint that sorts
-    /// by tablespaces has to be told the same of a file each time, also when the file has gone since.
-    tablespaces: RwLock<Vec<u16>>,
+}
+
+/// Numbers have 31 bits ([REG-2]).
+const PARTS: usize = 31;
+
+/// What is known of the file of one number.
+#[derive(Debug, Default)]
+struct Slot {
+    /// The file while it is open. Not `by_id`, so that threads which evict pages of different files do not meet.
+    file: RwLock<Option<Arc<FileCore>>>,
+    /// The number of its tablespace. A checkpoint that sorts by tablespaces has to be told the same of a file
+    /// each time, also when the file has gone since.
+    tablespace: AtomicU16,
 }
 
 /// Which file is where, and whether any more may be opened.
@@ -56,7 +71,7 @@ impl Files {
     }
 
     pub(crate) fn get(&self, id: FileId) -> Option<Arc<FileCore>> {
-        self.by_id.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.slot(id)?.file.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<FileCore>> {
@@ -76,8 +91,26 @@ impl Files {
 
     /// The number of the tablespace that the file is in, or was in.
     pub(crate) fn tablespace(&self, id: FileId) -> usize {
-        let tablespaces = self.tablespaces.read().unwrap_or_else(PoisonError::into_inner);
-        tablespaces.get(id.get() as usize).copied().unwrap_or(0).into()
+        self.slot(id).map_or(0, |slot| slot.tablespace.load(Ordering::Relaxed)).into()
+    }
+
+    /// What is known of the file of that number, if that was ever given.
+    fn slot(&self, id: FileId) -> Option<&Slot> {
+        let (part, place) = place_of(id);
+        self.slots.get(part)?.get()?.get(place)
+    }
+
+    /// The file of that number is `file` from now on, in the tablespace of that number.
+    fn set(&self, file: &Arc<FileCore>, tablespace: usize) {
+        let (part, place) = place_of(file.id);
+        let make = || (0..1 << part).map(|_| Slot::default()).collect();
+        let slot = &self.slots[part].get_or_init(make)[place];
+        slot.tablespace.store(tablespace as u16, Ordering::Relaxed);
+        *slot.file.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(file));
+        self.by_id
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(file.id, Arc::clone(file));
     }
 
     /// Opens the file `name` in `space`, the tablespace of that number, or gives the one that is open already.
@@ -86,7 +119,6 @@ impl Files {
         (number, space): (usize, &Arc<Space>),
         name: &str,
         page_bytes: usize,
-        checksum: Checksum,
         options: &FileOptions,
     ) -> Result<Arc<FileCore>, Error> {
         let name = &check_name(name, space.segment_bytes.is_some())?;
@@ -112,22 +144,17 @@ impl Files {
                     let what = "file of this name, which is no longer in its directory";
                     return Err(Error::OpenOtherwise { file: Arc::clone(&file.path), what });
                 }
-                return same(file, space, checksum, options);
+                return same(file, space, options);
             }
             // Somebody is closing or dropping it: wait for the end of that.
             drop(places);
             file.wait_resized();
         };
-        let file = self.open_new(space, name, page_bytes, checksum, options)?;
+        let file = self.open_new(space, name, page_bytes, options)?;
         let file = Arc::new(file);
         let before = places.by_path.insert(file.place.clone(), file.id);
         assert!(before.and_then(|id| self.get(id)).is_none(), "[REG-1] {path:?} is open twice");
-        let mut tablespaces = self.tablespaces.write().unwrap_or_else(PoisonError::into_inner);
-        // Files get their numbers one by one, under the right to open.
-        tablespaces.resize(file.id.get() as usize + 1, number as u16);
-        drop(tablespaces);
-        let mut by_id = self.by_id.write().unwrap_or_else(PoisonError::into_inner);
-        by_id.insert(file.id, Arc::clone(&file));
+        self.set(&file, number);
         Ok(file)
     }
 
@@ -136,7 +163,6 @@ impl Files {
         space: &Arc<Space>,
         name: &str,
         page_bytes: usize,
-        checksum: Checksum,
         options: &FileOptions,
     ) -> Result<FileCore, Error> {
         let path = space.directory.join(name);
@@ -153,7 +179,7 @@ impl Files {
         if !options.read_only {
             space.torn.check_segments(&segments.all(), page_bytes)?;
         }
-        // Also of a file that was there already: whoever made it may not have come to this, or may have
+        // Also of a file that was there already: the thread that made it may not have come to this, or may have
         // been told that it failed.
         let sync_directory = !options.read_only;
         #[cfg(forebay_bug)]
@@ -183,8 +209,9 @@ impl Files {
             space: Arc::clone(space),
             name: name.to_owned(),
             place,
-            checksum,
+            checksum: options.checksum.unwrap_or_default(),
             zero_pages: options.zero_pages,
+            codec: options.codec.clone(),
             read_only: options.read_only,
             segments,
             detector: Mutex::new(Detector::default()),
@@ -208,15 +235,24 @@ impl Files {
             places.by_path.remove(&file.place);
         }
         self.by_id.write().unwrap_or_else(PoisonError::into_inner).remove(&file.id);
+        if let Some(slot) = self.slot(file.id) {
+            *slot.file.write().unwrap_or_else(PoisonError::into_inner) = None;
+        }
         finished
     }
+}
+
+/// The part, and the place there, of the file of that number.
+fn place_of(id: FileId) -> (usize, usize) {
+    let number = u64::from(id.get()) + 1;
+    let part = number.ilog2();
+    (part as usize, (number - (1 << part)) as usize)
 }
 
 /// An open file can be opened again only in the same way.
 fn same(
     file: Arc<FileCore>,
     space: &Arc<Space>,
-    checksum: Checksum,
     options: &FileOptions,
 ) -> Result<Arc<FileCore>, Error> {
     if options.create_new {
@@ -226,7 +262,8 @@ fn same(
     let differs = [
         (!Arc::ptr_eq(&file.space, space), "tablespace"),
         (file.read_only != options.read_only, "access (read-only or not)"),
-        (file.checksum != checksum, "checksum"),
+        (file.checksum != options.checksum.unwrap_or_default(), "checksum"),
+        (!codec::is_same(file.codec.as_ref(), options.codec.as_ref()), "codec"),
         (file.zero_pages != options.zero_pages, "rule for pages of zeroes"),
     ];
     match differs.into_iter().find(|(differs, _)| *differs) {

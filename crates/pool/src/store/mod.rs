@@ -1,6 +1,7 @@
 //! What is below the cache: files of pages, cut into segments, in tablespaces that may be lost or torn.
 
 pub(crate) mod checksum;
+pub(crate) mod codec;
 mod directory_lock;
 pub(crate) mod disk;
 pub(crate) mod file;

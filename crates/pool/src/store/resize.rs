@@ -58,6 +58,26 @@ impl FileCore {
         truncated
     }
 
+    /// Opens a read-only file anew, and has all its pages read again.
+    pub(crate) fn refresh(&self, core: &Core) -> Result<Block, Error> {
+        if !self.is_read_only() {
+            return Err(Error::Setting {
+                setting: "a file to refresh",
+                value: format!("{}, open for writing", self.path.display()),
+                expected:
+                    "the pool knows what it has written; open it read-only to follow another's \
+                           writes"
+                        .to_owned(),
+            });
+        }
+        let mut resized = self.resizing();
+        self.check_open()?;
+        let blocks = self.segments.open_again()?.min(BLOCKS_MAX);
+        *resized += 1;
+        core.cache.refresh(core, self, blocks);
+        Ok(blocks as Block)
+    }
+
     /// Takes back the extension by `block`, if nobody has resized the file since it was counted as
     /// number `extension`.
     pub(crate) fn retract(&self, core: &Core, block: Block, extension: u64) -> Result<(), Error> {

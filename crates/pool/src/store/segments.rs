@@ -66,7 +66,6 @@ impl Segments {
     ) -> Result<Segments, Error> {
         let page_bytes = page_bytes as u64;
         let options = options.clone().cache(cache).read_only(read_only);
-        let mut files = vec![volume.open(&base, &options)?];
         let segments = Segments {
             volume: volume.clone(),
             base,
@@ -78,12 +77,33 @@ impl Segments {
             known_len: AtomicU64::new(UNKNOWN),
             reserved: AtomicU64::new(0),
         };
-        while segment_bytes.is_some() && segments.is_there(files.len())? {
-            files.push(segments.open_one(files.len(), false)?);
-        }
-        segments.check_sizes(&files)?;
-        *segments.files.write().unwrap_or_else(PoisonError::into_inner) = files;
+        segments.replace(segments.open_all(&options)?);
         Ok(segments)
+    }
+
+    fn open_all(&self, first: &OpenOptions) -> Result<Vec<File>, Error> {
+        let mut files = vec![self.volume.open(&self.base, first)?];
+        while self.pages != u64::MAX && self.is_there(files.len())? {
+            files.push(self.open_one(files.len(), false)?);
+        }
+        self.check_sizes(&files)?;
+        Ok(files)
+    }
+
+    fn replace(&self, files: Vec<File>) {
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = files;
+    }
+
+    /// Opens the segments that are there now, or leaves it at those there were. Gives the number of whole pages.
+    pub(super) fn open_again(&self) -> Result<u64, Error> {
+        let files = self.open_all(&self.options())?;
+        let len = self.len_of(&files)?;
+        self.replace(files);
+        Ok(len / self.page_bytes)
+    }
+
+    fn options(&self) -> OpenOptions {
+        OpenOptions::new().cache(self.cache).read_only(self.read_only)
     }
 
     fn path(&self, segment: usize) -> PathBuf {
@@ -140,8 +160,7 @@ impl Segments {
     }
 
     fn open_one(&self, segment: usize, create: bool) -> Result<File, Error> {
-        let options = OpenOptions::new().cache(self.cache).read_only(self.read_only).create(create);
-        Ok(self.volume.open(&self.path(segment), &options)?)
+        Ok(self.volume.open(&self.path(segment), &self.options().create(create))?)
     }
 
     fn files(&self) -> std::sync::RwLockReadGuard<'_, Vec<File>> {
@@ -163,7 +182,10 @@ impl Segments {
 
     /// Bytes in all segments; every one but the last counts as full.
     pub(super) fn len(&self) -> Result<u64, Error> {
-        let files = self.files();
+        self.len_of(&self.files())
+    }
+
+    fn len_of(&self, files: &[File]) -> Result<u64, Error> {
         let full = files.len() as u64 - 1;
         let last = files.last().map_or(Ok(0), File::len)?;
         Ok(full * self.pages.saturating_mul(self.page_bytes) + last)

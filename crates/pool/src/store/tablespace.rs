@@ -9,7 +9,7 @@
 //! at once (reading ahead, cleaning, flushing). A read stream may ask for a backend of its own choosing;
 //! its queue is opened then and kept.
 //!
-//! Whoever waits for a page that was read ahead has to drive the queue that carries the read, so queues
+//! A thread that waits for a page that was read ahead has to drive the queue that carries the read, so queues
 //! have numbers, which a frame notes while its page is on its way in: the *carrier*.
 //!
 //! Invariants:  [TBS-1] after a failed sync nothing in the tablespace is written or synced
@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::readahead::stream::winners::Winners;
 use crate::store::directory_lock::DirectoryLock;
 use crate::store::torn::{Opening, Torn, TornPages};
+use crate::tasks::Driver;
 
 /// Requests in flight in a tablespace that does not say how many: as many as a fast disk has a use
 /// for (a virtual one here is best at 64 to 256 random reads, see results/), and a few large ones beside.
@@ -51,6 +52,7 @@ pub struct Tablespace {
     pub(crate) volume: Volume,
     pub(crate) costs: Option<DeviceCosts>,
     pub(crate) must_exist: bool,
+    pub(crate) read_only: bool,
 }
 
 impl Tablespace {
@@ -66,6 +68,7 @@ impl Tablespace {
             volume: Volume::system(),
             costs: None,
             must_exist: false,
+            read_only: false,
         }
     }
 
@@ -73,6 +76,22 @@ impl Tablespace {
     #[must_use]
     pub fn must_exist(mut self, must_exist: bool) -> Self {
         self.must_exist = must_exist;
+        self
+    }
+
+    /// For reading alone, beside whoever writes there: another process, or another pool of this one. The directory's
+    /// lock is not taken, all files are opened read-only (nothing that is done through them reaches the disk), and
+    /// nothing is repaired after a crash: that is the writer's affair.
+    ///
+    /// A page that is being written just then may come in half old and half new. Its checksum or its codec shows
+    /// that, and it is read again a few times, for some milliseconds in all, before the reader is told that it is
+    /// damaged; without either nobody notices. (A task that reads asynchronously reads again as often, but never
+    /// sleeps: how long that takes is up to what drives it.) What has been read stays as it was until
+    /// [`PagedFile::refresh`](crate::PagedFile::refresh): several pages need not be of one moment, and none need be as
+    /// the writer has it in memory.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
         self
     }
 
@@ -137,11 +156,13 @@ pub(crate) struct Space {
     pub(crate) cache: CacheMode,
     pub(crate) segment_bytes: Option<u64>,
     /// For one page that a thread waits for.
-    pub(crate) lone: Io,
+    pub(crate) sync_io: Io,
     /// For many requests at once.
     pub(crate) queue: Io,
     /// Queues of backends that streams have asked for, in the order of [`Kind::ALL`].
     chosen: [OnceLock<Io>; Kind::ALL.len()],
+    /// What drives each of them for tasks, in the order of their numbers.
+    drivers: [Driver; 1 + Kind::ALL.len()],
     queue_depth: usize,
     /// The queue was given, and stands for whatever is behind it.
     only_queue: bool,
@@ -155,7 +176,9 @@ pub(crate) struct Space {
     pub(crate) torn: Torn,
     /// What a user should know of its opening.
     pub(crate) notes: Vec<String>,
-    /// `None` once the pool is closed.
+    /// Others write there.
+    pub(crate) read_only: bool,
+    /// `None` once the pool is closed, and where it is not needed.
     lock: Mutex<Option<DirectoryLock>>,
 }
 
@@ -169,6 +192,8 @@ pub(crate) struct SpaceDefaults {
     pub(crate) torn_pages: TornPages,
     /// Pages that can be on their way out at once.
     pub(crate) write_buffers: usize,
+    /// Whether queues may be driven for tasks by threads of the pool's own.
+    pub(crate) task_threads: bool,
 }
 
 impl Space {
@@ -185,14 +210,14 @@ impl Space {
                 expected: format!("it should be a multiple of the page size, {page_bytes}"),
             });
         }
-        if !asked.must_exist {
+        if !asked.must_exist && !asked.read_only {
             asked.volume.make_directory(&asked.directory)?;
         }
         // Absolute from here on: the process may change its working directory.
         let directory = asked.volume.canonicalize(&asked.directory)?;
-        let lock = DirectoryLock::take(&directory)?;
+        let lock = (!asked.read_only).then(|| DirectoryLock::take(&directory)).transpose()?;
         let cache = asked.cache.unwrap_or_default();
-        let (lone, queue) = match &asked.io {
+        let (sync_io, queue) = match &asked.io {
             Some(io) => (io.clone(), io.clone()),
             None => queues(asked, defaults, cache)?,
         };
@@ -200,21 +225,25 @@ impl Space {
             volume: &asked.volume,
             directory: &directory,
             cache,
-            lone: &lone,
+            sync_io: &sync_io,
             queue: &queue,
             page_bytes: defaults.page_bytes,
             write_buffers: defaults.write_buffers,
         };
-        let (torn, notes) = Torn::open(defaults.torn_pages, &opening)?;
+        let (torn, notes) = match asked.read_only {
+            true => (Torn::Unprotected, Vec::new()),
+            false => Torn::open(defaults.torn_pages, &opening)?,
+        };
         Ok(Space {
             name: asked.name.as_str().into(),
             directory,
             volume: asked.volume.clone(),
             cache,
             segment_bytes,
-            lone,
+            sync_io,
             queue,
             chosen: Default::default(),
+            drivers: std::array::from_fn(|_| Driver::new(defaults.task_threads)),
             queue_depth: asked.depth(defaults),
             only_queue: asked.io.is_some(),
             page_bytes: defaults.page_bytes as u32,
@@ -224,7 +253,8 @@ impl Space {
             failed: OnceLock::new(),
             torn,
             notes,
-            lock: Mutex::new(Some(lock)),
+            read_only: asked.read_only,
+            lock: Mutex::new(lock),
         })
     }
 
@@ -242,6 +272,16 @@ impl Space {
                 chosen.and_then(OnceLock::get).expect("[TBS-2] a carrier is open")
             }
         }
+    }
+
+    /// What drives the queue with that number for tasks.
+    pub(crate) fn driver(&self, number: u8) -> &Driver {
+        &self.drivers[usize::from(number - CARRIER_OWN)]
+    }
+
+    /// Ends the threads that drive for tasks.
+    pub(crate) fn stop_drivers(&self) {
+        self.drivers.iter().for_each(Driver::stop);
     }
 
     /// The number of the queue to read ahead by: the tablespace's own, or that of the backend that
@@ -361,16 +401,16 @@ fn queues(
     let depth = asked.depth(defaults);
     let register = defaults.register.clone();
     let queue = Io::open(&queue_options(defaults.prefer, cache, depth, register))?;
-    let lone = Io::open(&IoOptions {
+    let sync_io = Io::open(&IoOptions {
         prefer: Prefer::Only(Kind::Sync),
         cache,
         // Every thread that misses has one request here, and none should wait for another.
         queue_depth: 32_768,
-        // Whoever submits here waits at once: a hint would only be one system call more.
+        // Who submits here waits at once: a hint would only be one system call more.
         advise: false,
         ..IoOptions::default()
     })?;
-    Ok((lone, queue))
+    Ok((sync_io, queue))
 }
 
 fn queue_options(

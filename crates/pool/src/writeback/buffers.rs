@@ -1,6 +1,6 @@
 //! Write buffers: the memory that pages are copied to on their way out.
 //!
-//! Invariants:  [WBF-1] whoever holds buffers waits for I/O or the log only, never for a latch or for
+//! Invariants:  [WBF-1] a thread that holds buffers waits for I/O or the log only, never for a latch or for
 //!              more buffers: so buffers always come back
 //! Concurrency: any thread; sleeps while all buffers are out.
 
@@ -81,7 +81,7 @@ impl Buffer<'_> {
 
 impl Drop for Buffer<'_> {
     fn drop(&mut self) {
-        // The memory first: whoever is woken counts on it.
+        // The memory first: the woken thread counts on it.
         drop(self.lease.take());
         *self.buffers.free() += 1;
         self.buffers.returned.notify_all();

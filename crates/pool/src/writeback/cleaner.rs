@@ -96,7 +96,7 @@ impl Round {
             let target = self.target(core.wakeup.allocations.load(Ordering::Relaxed));
             let target = target.min(core.cache.frames.len() as u64 / 4).max(1);
             let cleaning = AssertUnwindSafe(|| clean_ahead(core, target as usize));
-            // A log or a policy of the user's that panics must not end the cleaning for good.
+            // A log or a policy of the user's that panics must not end the cleaning.
             let dirty = std::panic::catch_unwind(cleaning).unwrap_or_else(|_| {
                 tracing::error!("a panic in the cleaner; it goes on");
                 0
@@ -174,7 +174,7 @@ fn write(core: &Core, file: FileId, pages: &[(PageTag, FrameIndex)]) {
             }
             match core.try_copy(&file, tag, frame) {
                 Copying::Copied(copy) => copies.push(copy),
-                // [CLN-1] Whoever has it will come by again, or keeps it in use.
+                // [CLN-1] The thread that has it will come by again, or keeps it in use.
                 Copying::Clean | Copying::NotNow => core.cache.frames.unpin(frame),
             }
         }
@@ -182,7 +182,7 @@ fn write(core: &Core, file: FileId, pages: &[(PageTag, FrameIndex)]) {
         if count > 0 {
             match core.write_copies(&file, copies, StrategyKind::Normal) {
                 Ok(()) => core.counters.add_pool(PoolEvent::CleanerPages, count),
-                // The pages stay dirty; whoever needs their frames is told.
+                // The pages stay dirty; threads that need their frames are told.
                 Err(error) => tracing::warn!(%error, "the cleaner cannot write"),
             }
         }

@@ -26,7 +26,7 @@ use crate::tag::{Block, Lsn, PageTag};
 /// A page on its way out, with the pin that its frame was copied under.
 ///
 /// Dropped before its write has ended well, it leaves the page as dirty as it was ([OUT-2]); also
-/// when the log panics.
+/// when the log or a codec panics.
 pub(crate) struct Copy<'c> {
     core: &'c Core,
     file: Arc<FileCore>,
@@ -88,17 +88,15 @@ impl Core {
             let writing = self.cache.frames.get(frame).word().has(WRITING);
             return if writing { Copying::NotNow } else { Copying::Clean };
         }
-        // After WRITING was set (see `RedoPoint`), and under the latch before the bytes are taken: whoever has
+        // After WRITING was set (see `RedoPoint`), and under the latch before the bytes are taken: a thread that has
         // logged a change of the page before that redo point has let go of it.
         let redo = self.redo.now();
         buffer.bytes_mut().copy_from_slice(&page);
         let copied = self.cache.frames.copied(frame);
         drop(page);
-        file.checksum.stamp(buffer.bytes_mut(), tag.block);
-        let file = Arc::clone(file);
-        Copying::Copied(Copy {
+        let mut copy = Copy {
             core: self,
-            file,
+            file: Arc::clone(file),
             written: false,
             frame,
             block: tag.block,
@@ -106,7 +104,10 @@ impl Core {
             redo,
             buffer,
             slot: None,
-        })
+        };
+        // Now that a panic of the codec's leaves the page as dirty as it was.
+        file.encode_page(copy.buffer.bytes_mut(), tag.block);
+        Copying::Copied(copy)
     }
 
     /// Writes one page if that can be begun at once. False when it was clean, or somebody had it.
@@ -209,8 +210,8 @@ impl Core {
         let ready = file.space.check_sound().and_then(|()| self.flush_log(&copies));
         ready.and_then(|()| file.space.torn.protect(self, file, &mut copies))?;
         copies.sort_unstable_by_key(|copy| copy.block);
-        let lone = copies.len() == 1;
-        let io = if lone { &file.space.lone } else { &file.space.queue };
+        let single = copies.len() == 1;
+        let io = if single { &file.space.sync_io } else { &file.space.queue };
         let mut first_error = None;
         self.waiting(Wait::Write, || {
             let (requests, lens): (Vec<_>, Vec<_>) =
@@ -272,12 +273,12 @@ impl Core {
     ) -> Result<(), Error> {
         let done = ticket.wait();
         let failed = done.result.is_err();
-        self.counters.count(kind, Event::Writes);
+        file.counts.count(&self.counters, kind, Event::Writes);
         if failed {
-            self.counters.count(kind, Event::WriteErrors);
+            file.counts.count(&self.counters, kind, Event::WriteErrors);
         } else {
             let bytes = run.len() * self.page_bytes();
-            self.counters.add(kind, Event::BytesWritten, bytes as u64);
+            file.counts.add(&self.counters, kind, Event::BytesWritten, bytes as u64);
         }
         for (copy, lease) in run.iter_mut().zip(done.leases) {
             copy.settle(lease, !failed);
@@ -326,7 +327,7 @@ impl Copy<'_> {
         self.redo
     }
 
-    /// The page, stamped with its checksum.
+    /// The page as it is written: encoded, and stamped with its checksum.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.buffer.bytes()
     }
@@ -356,7 +357,7 @@ impl Copy<'_> {
 impl Drop for Copy<'_> {
     fn drop(&mut self) {
         if self.written {
-            // Before the page counts as saved: whoever finds it so has to find the file in want of a sync.
+            // Before the page counts as saved: a thread that finds it so has to find the file in want of a sync.
             self.file.changed();
         }
         // Before the page may be written again: that write's slot is the newer one.

@@ -6,6 +6,7 @@
 #[allow(dead_code, unreachable_pub, reason = "other suites use the rest of it")]
 mod engine;
 
+mod backup_tests;
 mod log_tests;
 mod oracle_tests;
 mod recovery_tests;

@@ -20,6 +20,7 @@
 //! Failure:     whatever fails once a record was appended stops the engine: to open it again is to recover.
 //! Source:      ARIES for repeating history; PostgreSQL for the order of deeds and records.
 
+pub(crate) mod cipher;
 pub(crate) mod control;
 pub(crate) mod disk;
 pub(crate) mod error;
@@ -37,8 +38,8 @@ use std::thread;
 use std::time::Duration;
 
 use forebay::{
-    Block, BufferPool, CheckpointOptions, CheckpointReport, Checksum, FileOptions, Lsn, PageMut,
-    PagedFile, Tablespace, TornPages, Wal,
+    Block, BufferPool, CheckpointOptions, CheckpointReport, Checksum, FileOptions, Lsn, PageCodec,
+    PageMut, PagedFile, Tablespace, TornPages, Wal,
 };
 use forebay_io::{CacheMode, Io, Volume};
 
@@ -69,6 +70,8 @@ pub(crate) struct Settings {
     pub(crate) cleaner: bool,
     /// What keeps pages from staying half written.
     pub(crate) torn: TornPages,
+    /// What pages are on disk, if not what they are in memory.
+    pub(crate) codec: Option<Arc<dyn PageCodec>>,
     /// Checkpoints begin by themselves, so often and after so many bytes of log.
     pub(crate) checkpoint_every: Option<Duration>,
     pub(crate) checkpoint_log: Option<u64>,
@@ -92,6 +95,7 @@ impl Settings {
             segment_pages: None,
             cleaner: true,
             torn: TornPages::Unprotected,
+            codec: None,
             checkpoint_every: None,
             checkpoint_log: None,
             checkpoint_at_open: false,
@@ -120,6 +124,9 @@ impl Settings {
             .cleaner(self.cleaner)
             .torn_pages(self.torn)
             .wal(Arc::clone(log) as Arc<dyn Wal>);
+        if let Some(codec) = &self.codec {
+            builder = builder.codec(Arc::clone(codec));
+        }
         if let Some(interval) = self.checkpoint_every {
             builder = builder.checkpoint_every(interval);
         }
@@ -333,6 +340,11 @@ impl Engine {
     pub(crate) fn flush_file(&self, name: FileName) -> Result<u64, Error> {
         let files = self.files();
         Ok(self.paged(PageName { file: Some(name), block: 0 }, &files)?.flush_file()?)
+    }
+
+    /// The file of that name, or that of the catalog.
+    pub(crate) fn paged_file(&self, file: Option<FileName>) -> Result<PagedFile, Error> {
+        self.paged(PageName { file, block: 0 }, &self.files()).cloned()
     }
 
     /// The page as it is in memory.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::RwLock;
 use std::sync::atomic::AtomicBool;
 
-use forebay::{Block, BufferPool, FileOptions, Lsn, PageMut, PagedFile};
+use forebay::{Block, BufferPool, FileOptions, Lsn, PageCodec, PageMut, PagedFile};
 
 use super::disk::Disk;
 use super::error::Error;
@@ -61,7 +61,7 @@ pub(crate) fn open(settings: &Settings) -> Result<(Engine, Recovered), Error> {
         begin(&meta, &log)?;
         done.fresh = true;
     }
-    let mut redone = Redo::new(&pool, &meta, &records);
+    let mut redone = Redo::new(settings, &pool, &meta, &records);
     for (lsn, record) in &records {
         if let Record::Entry(entry) = record {
             redone.repeat(*lsn, entry, &mut done)?;
@@ -99,11 +99,17 @@ struct Redo<'a> {
     cuts: HashMap<FileName, Vec<(Lsn, Block)>>,
     drops: HashMap<FileName, Lsn>,
     images: HashMap<PageName, &'a [u8]>,
+    codec: Option<&'a dyn PageCodec>,
     open: HashMap<FileName, PagedFile>,
 }
 
 impl<'a> Redo<'a> {
-    fn new(pool: &'a BufferPool, meta: &'a PagedFile, records: &'a [Placed]) -> Redo<'a> {
+    fn new(
+        settings: &'a Settings,
+        pool: &'a BufferPool,
+        meta: &'a PagedFile,
+        records: &'a [Placed],
+    ) -> Redo<'a> {
         let mut cuts: HashMap<FileName, Vec<(Lsn, Block)>> = HashMap::new();
         let mut images: HashMap<PageName, &[u8]> = HashMap::new();
         let mut drops = HashMap::new();
@@ -125,7 +131,8 @@ impl<'a> Redo<'a> {
             };
             cuts.entry(*cut.0).or_default().push((*lsn, cut.1));
         }
-        Redo { pool, meta, cuts, drops, images, open: HashMap::new() }
+        let codec = settings.codec.as_deref();
+        Redo { pool, meta, cuts, drops, images, codec, open: HashMap::new() }
     }
 
     /// True when the file is gone at the end of the log, dropped after `lsn`.
@@ -215,14 +222,19 @@ impl<'a> Redo<'a> {
         done: &mut Recovered,
     ) -> Result<PageMut<'p>, Error> {
         match file.write(name.block) {
-            Err(forebay::Error::Corrupt { .. }) => {}
+            Err(forebay::Error::Corrupt { .. } | forebay::Error::Codec { .. }) => {}
             Err(forebay::Error::PastEnd { .. }) => return Err(Error::MissingPage { page: name }),
             page => return Ok(page?),
         }
         let image = self.images.get(&name).ok_or(Error::TornPage { page: name })?;
         let mut page = file.init(name.block)?;
         page.copy_from_slice(image);
-        page.mark_dirty(page::lsn(image));
+        if let Some(codec) = self.codec {
+            let file = name.file.map_or(META.to_owned(), FileName::on_disk);
+            codec.decode(&file, name.block, &mut page).expect("an image is of its page");
+        }
+        let lsn = page::lsn(&page);
+        page.mark_dirty(lsn);
         done.pages_from_images += 1;
         Ok(page)
     }

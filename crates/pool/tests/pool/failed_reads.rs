@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{Clock, Error, StrategyKind};
+use forebay::{Clock, Error, PagedFile, StrategyKind};
 use forebay_io::{Op, OsError};
 
 use crate::disk::Fault;
@@ -108,8 +108,14 @@ impl Clock for Fragile {
     }
 }
 
-#[test]
-fn lod_2_a_panic_in_the_middle_of_a_miss_keeps_nobody_from_the_page() {
+/// Has `work` done with a clock that panics at each of its looks in turn, and then what `other` does by another
+/// thread, which has to give `expected`.
+fn panic_at_each_look(
+    claim: &str,
+    work: impl Fn(&PagedFile),
+    other: impl Fn(&PagedFile) -> u64 + Sync,
+    expected: u64,
+) {
     let site = Site::new();
     let clock = Arc::new(Fragile(Instant::now(), AtomicI64::new(0)));
     let pool = site.builder(64).cleaner(false).clock(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -117,45 +123,34 @@ fn lod_2_a_panic_in_the_middle_of_a_miss_keeps_nobody_from_the_page() {
     let mut file = numbered(&pool, "table", 40, 50);
     for calls in 1.. {
         file = reopened(&pool, file);
-        // The second of a sequence, so that look-ahead begins in the middle of its miss as well.
+        // So that a read of block 11 is the second of a sequence.
         assert_eq!(read(&file, 10), 60);
         clock.1.store(calls, Ordering::SeqCst);
-        let done = catch_unwind(AssertUnwindSafe(|| read(&file, 11)));
+        let done = catch_unwind(AssertUnwindSafe(|| work(&file)));
         clock.1.store(0, Ordering::SeqCst);
-        let other = thread::scope(|scope| scope.spawn(|| read(&file, 11)).join().unwrap());
-        assert_eq!(other, 61, "[LOD-2] after {calls} looks at the clock");
+        let found = thread::scope(|scope| scope.spawn(|| other(&file)).join().unwrap());
+        assert_eq!(found, expected, "{claim} after {calls} looks at the clock");
         if done.is_ok() {
-            assert!(calls > 2, "a miss looks at the clock {} times", calls - 1);
+            assert!(calls > 2, "it looks at the clock {} times", calls - 1);
             break;
         }
     }
     drop(reopened(&pool, file));
-    assert_eq!(pool.stats().frames_free, pool.stats().frames, "[LOD-2] frames are lost");
+    assert_eq!(pool.stats().frames_free, pool.stats().frames, "{claim} frames are lost");
+}
+
+#[test]
+fn lod_2_a_panic_in_the_middle_of_a_miss_keeps_nobody_from_the_page() {
+    // Look-ahead begins in the middle of it as well.
+    let miss = |file: &PagedFile| assert_eq!(read(file, 11), 61);
+    panic_at_each_look("[LOD-2]", miss, |file| read(file, 11), 61);
 }
 
 #[test]
 fn dpt_2_a_panic_while_a_stream_looks_ahead_keeps_nobody_from_its_pages() {
-    let site = Site::new();
-    let clock = Arc::new(Fragile(Instant::now(), AtomicI64::new(0)));
-    let pool = site.builder(64).cleaner(false).clock(Arc::clone(&clock) as Arc<dyn Clock>);
-    let pool = pool.build().unwrap();
-    let mut file = numbered(&pool, "table", 40, 50);
-    for calls in 1.. {
-        file = reopened(&pool, file);
-        clock.1.store(calls, Ordering::SeqCst);
-        let done = catch_unwind(AssertUnwindSafe(|| file.stream(0..40).count()));
-        clock.1.store(0, Ordering::SeqCst);
-        let other = thread::scope(|scope| {
-            scope.spawn(|| (0..40).map(|block| read(&file, block)).sum::<u64>()).join().unwrap()
-        });
-        assert_eq!(other, (50..90).sum(), "[DPT-2] after {calls} looks at the clock");
-        if done.is_ok() {
-            assert!(calls > 2, "a stream looks at the clock {} times", calls - 1);
-            break;
-        }
-    }
-    drop(reopened(&pool, file));
-    assert_eq!(pool.stats().frames_free, pool.stats().frames, "[DPT-2] frames are lost");
+    let all = |file: &PagedFile| (0..40).map(|block| read(file, block)).sum::<u64>();
+    let stream = |file: &PagedFile| assert_eq!(file.stream(0..40).count(), 40);
+    panic_at_each_look("[DPT-2]", stream, all, (50..90).sum());
 }
 
 #[test]

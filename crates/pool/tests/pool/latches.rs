@@ -38,7 +38,7 @@ fn a_guard_holds_one_pin_and_one_latch_until_it_is_dropped() {
     assert_eq!(held(), (2, Latch::Shared(2)), "[GRD-1]");
     drop(two);
     assert_eq!(held(), (1, Latch::Shared(1)), "[GRD-1]");
-    let page = one.try_upgrade().unwrap();
+    let page = one.try_upgrade().unwrap().unwrap();
     assert_eq!(held(), (1, Latch::Exclusive), "[GRD-1]");
     let page = page.downgrade();
     assert_eq!(held(), (1, Latch::Shared(1)), "[GRD-1]");
@@ -96,15 +96,15 @@ fn of_two_readers_neither_can_upgrade_at_once_and_both_can_by_waiting() {
     let pool = site.pool(8);
     let file = numbered(&pool, "table", 1, 0);
     let (one, two) = (file.read(0).unwrap(), file.read(0).unwrap());
-    let one = one.try_upgrade().unwrap_err();
-    let two = two.try_upgrade().unwrap_err();
+    let one = one.try_upgrade().unwrap().unwrap_err();
+    let two = two.try_upgrade().unwrap().unwrap_err();
     let unchanged = thread::scope(|scope| {
         let threads = [one, two].map(|page| {
             scope.spawn(move || {
-                let mut upgraded = page.upgrade().unwrap();
-                let next = number_in(&upgraded.page) + 1;
-                set(&mut upgraded.page, next);
-                upgraded.unchanged
+                let (mut page, unchanged) = page.upgrade().unwrap();
+                let next = number_in(&page) + 1;
+                set(&mut page, next);
+                unchanged
             })
         });
         threads.map(|thread| thread.join().unwrap())
@@ -126,11 +126,11 @@ fn an_upgrade_that_was_granted_unchanged_met_no_change() {
                 for _ in 0..2000 {
                     let page = file.read(0).unwrap();
                     let seen = number_in(&page);
-                    let mut upgraded = page.upgrade().unwrap();
-                    let now = number_in(&upgraded.page);
-                    assert!(!upgraded.unchanged || now == seen, "{seen} became {now}");
-                    kept.fetch_add(u64::from(upgraded.unchanged), Ordering::Relaxed);
-                    set(&mut upgraded.page, now + 1);
+                    let (mut page, unchanged) = page.upgrade().unwrap();
+                    let now = number_in(&page);
+                    assert!(!unchanged || now == seen, "{seen} became {now}");
+                    kept.fetch_add(u64::from(unchanged), Ordering::Relaxed);
+                    set(&mut page, now + 1);
                 }
             });
         }
@@ -258,7 +258,8 @@ fn a_page_of_a_read_only_file_is_never_latched_exclusively() {
         file.append().err(),
         pin.latch_exclusive().err(),
         pin.try_latch_exclusive().err(),
-        file.read(0).unwrap().upgrade().map(|upgraded| upgraded.page).err(),
+        file.read(0).unwrap().upgrade().err(),
+        file.read(0).unwrap().try_upgrade().err(),
         file.extend(1).err(),
         file.truncate(0).err(),
         file.drop_file().err(),
@@ -266,7 +267,6 @@ fn a_page_of_a_read_only_file_is_never_latched_exclusively() {
     for error in &refused {
         assert!(matches!(error, Some(Error::ReadOnly { .. })), "{error:?}");
     }
-    assert!(file.read(0).unwrap().try_upgrade().is_err());
     assert_eq!((latch(&pool, 0), read(&file, 0)), ((1, Latch::Free), 6));
     drop(pin);
     file.flush_file().unwrap();

@@ -83,7 +83,7 @@ fn nobody_waits_for_a_log_flush_that_anothers_look_ahead_needs() {
     let builder = site.builder(64).cleaner(false).wal(Arc::clone(&log) as Arc<dyn Wal>);
     let pool = builder.build().unwrap();
     let file = reopened(&pool, crate::site::numbered(&pool, "table", 200, 1000));
-    let scan = pool.strategy(StrategyKind::Vacuum);
+    let scan = pool.strategy(StrategyKind::Maintenance);
     let ring = scan.ring_frames().unwrap() as u64;
     for lsn in 1..=ring {
         let mut page = file.init_with(100 + (lsn * lsn) as u32, &scan).unwrap();
@@ -184,7 +184,7 @@ fn change_marked(file: &PagedFile, block: u32, number: u64, lsn: u64) {
 #[test]
 fn a_bulk_read_gives_up_frames_whose_log_is_not_flushed_and_the_others_flush() {
     let site = Site::new();
-    for kind in [StrategyKind::BulkRead, StrategyKind::BulkWrite, StrategyKind::Vacuum] {
+    for kind in [StrategyKind::BulkRead, StrategyKind::BulkWrite, StrategyKind::Maintenance] {
         let (pool, disk, log) = logged(&site, 64, false);
         let name = format!("table {kind}");
         let file = pool.open_file(&name, &create()).unwrap();

@@ -6,10 +6,15 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 #![allow(clippy::needless_pass_by_value)] // tests hand over what they are done with
 
+mod attached;
 mod backends;
+mod backups;
 mod bookkeeping;
 mod checkpoints;
+#[path = "../engine/cipher.rs"]
+mod cipher;
 mod cleaning;
+mod codecs;
 mod corners;
 mod corruption;
 mod crowds;
@@ -18,6 +23,8 @@ mod eviction;
 mod failed_reads;
 mod failed_syncs;
 mod failed_writes;
+mod file_stats;
+mod futures;
 mod latches;
 mod log;
 mod model;

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use forebay::{BufferPool, Checksum, Error, Fate, FileOptions, PagedFile, StrategyKind};
+use forebay::{
+    BufferPool, Checksum, Error, Fate, FileOptions, PagedFile, StrategyKind, StreamOptions,
+};
 use forebay_io::{Op, OsError};
 use proptest::prelude::*;
 
@@ -24,6 +26,9 @@ enum Step {
     Copy(u32),
     Look(u32),
     Salvage(u32),
+    /// In the order of the list, or any; blocks may come twice.
+    Many(Vec<u32>, bool),
+    Prefetch(Vec<u32>),
     Write(u32),
     Init(u32),
     Append,
@@ -65,6 +70,9 @@ fn simple_step() -> impl Strategy<Value = Step> {
         4 => block().prop_map(Step::Copy),
         2 => block().prop_map(Step::Look),
         1 => block().prop_map(Step::Salvage),
+        4 => (prop::collection::vec(block(), 0..30), any::<bool>())
+            .prop_map(|(blocks, any)| Step::Many(blocks, any)),
+        4 => prop::collection::vec(block(), 0..12).prop_map(Step::Prefetch),
         16 => block().prop_map(Step::Write),
         4 => block().prop_map(Step::Init),
         4 => Just(Step::Append),
@@ -240,9 +248,14 @@ impl Trial {
             }
             Step::Salvage(block) => {
                 let asked = file.salvage(*block);
-                if let Some(salvage) = self.had(at, *block, asked) {
-                    assert_eq!(number_in(&salvage.bytes), self.expected(at, *block));
+                if let Some((bytes, _)) = self.had(at, *block, asked) {
+                    assert_eq!(number_in(&bytes), self.expected(at, *block));
                 }
+            }
+            Step::Many(blocks, any) => self.many(at, ring, &file, blocks, *any),
+            Step::Prefetch(blocks) => {
+                let room = self.frames / 4;
+                assert!(u64::from(file.prefetch(blocks)) <= room, "[BUD-1]");
             }
             Step::Write(block) | Step::Init(block) => {
                 let number = self.new_number();
@@ -264,6 +277,28 @@ impl Trial {
             Step::Pinned(block, steps) => self.pinned(at, ring, *block, &file, steps),
             step => self.resize(at, step, &file),
         }
+    }
+
+    fn many(&mut self, at: usize, ring: usize, file: &PagedFile, blocks: &[u32], any: bool) {
+        let order = if any { forebay::Order::Any } else { forebay::Order::InOrder };
+        let options = StreamOptions::new().order(order).access(self.rings[ring].kind());
+        let named: Vec<(u32, usize)> = blocks.iter().copied().zip(0..).collect();
+        let mut places = Vec::new();
+        for page in file.read_many_with(&named, &options).unwrap() {
+            let (block, place, asked) = match page {
+                Ok(page) => (page.page.block(), page.data, Ok(number_in(&page))),
+                Err(failed) => (failed.block, failed.data, Err(failed.error)),
+            };
+            assert_eq!(block, blocks[place], "[RS-2]");
+            places.push(place);
+            if let Some(number) = self.had(at, block, asked) {
+                assert_eq!(number, self.expected(at, block));
+            }
+        }
+        if any {
+            places.sort_unstable();
+        }
+        assert!(places.into_iter().eq(0..blocks.len()), "[RS-2] each once");
     }
 
     fn resize(&mut self, at: usize, step: &Step, file: &PagedFile) {

@@ -86,7 +86,7 @@ fn a_page_changed_without_a_word_is_dirty_when_its_guard_is_gone() {
     let file = numbered(&pool, "table", 3, 0);
     assert_eq!(pool.stats().frames_dirty, 0);
     fill(&mut file.write(0).unwrap(), 10);
-    fill(&mut file.write(1).unwrap().downgrade().try_upgrade().unwrap(), 11);
+    fill(&mut file.write(1).unwrap().downgrade().try_upgrade().unwrap().unwrap(), 11);
     let mut page = file.write(2).unwrap();
     // Marked too early: what comes after counts all the same.
     page.mark_dirty(Lsn::NONE);
@@ -147,7 +147,7 @@ fn the_view_and_the_numbers_of_frames_agree() {
     let file = numbered(&pool, "table", 5, 0);
     write(&file, 1, 3);
     let _pin = file.pin(2).unwrap();
-    let page = file.read_with(3, &pool.strategy(StrategyKind::Vacuum)).unwrap();
+    let page = file.read_with(3, &pool.strategy(StrategyKind::Maintenance)).unwrap();
     let (view, stats) = (pool.view(), pool.stats());
     assert_eq!(view.len() as u64, stats.frames - stats.frames_free);
     assert_eq!(view.iter().filter(|frame| frame.pins > 0).count() as u64, stats.frames_pinned);
@@ -173,5 +173,39 @@ proptest! {
         let mut copy = vec![0; end - offset];
         file.copy(0, offset, &mut copy).unwrap();
         prop_assert_eq!(&copy[..], &file.read(0).unwrap()[offset..end]);
+    }
+}
+
+#[test]
+fn a_page_says_the_newest_lsn_that_it_was_marked_with_also_when_it_was_written() {
+    let site = Site::new();
+    let pool = site.builder(16).cleaner(false).build().unwrap();
+    let file = numbered(&pool, "table", 4, 50);
+    let mut page = file.write(1).unwrap();
+    assert_eq!(page.lsn(), Lsn::NONE);
+    page.mark_dirty(Lsn(7));
+    page.mark_dirty(Lsn(5));
+    assert_eq!(page.lsn(), Lsn(7), "the newest, not the last");
+    let pin = page.into_pin();
+    assert_eq!((pin.lsn(), pin.latch_shared().unwrap().lsn()), (Lsn(7), Lsn(7)));
+    file.flush_file().unwrap();
+    assert_eq!(pin.lsn(), Lsn(7), "written since");
+    pin.latch_exclusive().unwrap().mark_dirty(Lsn(9));
+    assert_eq!((pin.lsn(), file.read(2).unwrap().lsn()), (Lsn(9), Lsn::NONE));
+    drop(pin);
+    assert!(file.evict(1).unwrap());
+    assert_eq!(file.read(1).unwrap().lsn(), Lsn::NONE, "it has left memory meanwhile");
+}
+
+#[test]
+fn mem_5_pages_begin_at_multiples_of_4096_whatever_their_size() {
+    for (page, huge) in [(4_u64 << 10, true), (8 << 10, false), (64 << 10, true)] {
+        let site = Site::new();
+        let pool = site.builder(16).page_size(page).huge_pages(huge).build().unwrap();
+        let file = numbered(&pool, "table", 12, 50);
+        let pages: Vec<_> = (0..6).map(|block| file.read(block).unwrap()).collect();
+        assert!(pages.iter().all(|page| page.as_ptr().addr().is_multiple_of(4096)), "[MEM-5]");
+        let pages: Vec<_> = (6..12).map(|block| file.write(block).unwrap()).collect();
+        assert!(pages.iter().all(|page| page.as_ptr().addr().is_multiple_of(4096)), "[MEM-5]");
     }
 }

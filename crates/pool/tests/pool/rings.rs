@@ -8,7 +8,7 @@ use crate::site::{Site, numbered, read, reopened, set};
 #[test]
 fn a_bulk_read_takes_no_more_than_its_ring() {
     let site = Site::new();
-    for kind in [StrategyKind::BulkRead, StrategyKind::BulkWrite, StrategyKind::Vacuum] {
+    for kind in [StrategyKind::BulkRead, StrategyKind::BulkWrite, StrategyKind::Maintenance] {
         let pool = site.pool(64);
         let hot = numbered(&pool, &format!("hot {kind}"), 48, 0);
         let big = numbered(&pool, &format!("big {kind}"), 640, 0);
@@ -95,7 +95,7 @@ fn a_ring_forgets_a_frame_that_was_given_to_another_page() {
     let (pool, _disk) = site.rigged(16);
     let file = numbered(&pool, "table", 200, 0);
     let file = reopened(&pool, file);
-    let scan = pool.strategy(StrategyKind::Vacuum);
+    let scan = pool.strategy(StrategyKind::Maintenance);
     let ring = scan.ring_frames().unwrap() as u32;
     (0..ring).for_each(|block| drop(file.read_with(block, &scan).unwrap()));
     // Everyone else goes through the whole pool, and takes the ring's frames too.
@@ -103,7 +103,7 @@ fn a_ring_forgets_a_frame_that_was_given_to_another_page() {
     assert!((0..ring).all(|block| !file.is_resident(block)));
     let held: Vec<u32> = (100..160).filter(|&block| file.is_resident(block)).collect();
     drop(file.read_with(0, &scan).unwrap());
-    let stats = *pool.stats().strategy(StrategyKind::Vacuum);
+    let stats = *pool.stats().strategy(StrategyKind::Maintenance);
     assert_eq!((stats.ring_reuses, stats.ring_refusals), (0, 1), "[RNG-1]");
     let left = held.iter().filter(|block| file.is_resident(**block)).count();
     assert_eq!(left, held.len() - 1);

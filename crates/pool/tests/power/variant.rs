@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::TornPages;
+use forebay::{PageCodec, TornPages};
 use forebay_io::{AtomicWrite, CacheMode, DirectFiles};
 use forebay_sim::{Disk, DiskOptions, Fault, Faults};
 
+use crate::engine::cipher::Cipher;
 use crate::engine::{Error, Settings};
 
 /// Requests in flight on a disk.
@@ -24,6 +25,8 @@ pub(crate) struct Variant {
     /// its checkpoint thread have their say); with more it is not.
     pub(crate) threads: u8,
     torn_pages: TornPages,
+    /// What is on disk is masked, and tagged.
+    encoded: bool,
 }
 
 /// Pages that are torn need protection; on a disk whose sectors are pages, none is.
@@ -36,6 +39,7 @@ const PLAIN: Variant = Variant {
     faults: None,
     threads: 1,
     torn_pages: TornPages::Unprotected,
+    encoded: false,
 };
 
 /// Sectors are what they are on most disks, and pages are torn.
@@ -46,6 +50,7 @@ const IMAGES: Variant = Variant {
     faults: None,
     threads: 1,
     torn_pages: TornPages::Images,
+    encoded: false,
 };
 
 const DOUBLE: Variant =
@@ -82,14 +87,17 @@ pub(crate) const VARIANTS: &[Variant] = &[
     Variant { name: "images-segments", segment_pages: Some(8), ..IMAGES },
     Variant { name: "images-faults", faults: Some(FAULTS), ..IMAGES },
     Variant { name: "images-threads", threads: 6, ..IMAGES },
+    Variant { name: "images-encoded", encoded: true, ..IMAGES },
     DOUBLE,
     Variant { name: "double-write-segments", segment_pages: Some(8), ..DOUBLE },
     Variant { name: "double-write-faults", faults: Some(FAULTS), ..DOUBLE },
     Variant { name: "double-write-threads", threads: 6, ..DOUBLE },
+    Variant { name: "double-write-encoded", encoded: true, ..DOUBLE },
     ATOMIC,
     Variant { name: "atomic-segments", segment_pages: Some(8), ..ATOMIC },
     Variant { name: "atomic-faults", faults: Some(FAULTS), ..ATOMIC },
     Variant { name: "atomic-threads", threads: 6, ..ATOMIC },
+    Variant { name: "atomic-encoded", encoded: true, ..ATOMIC },
 ];
 
 impl Variant {
@@ -109,6 +117,7 @@ impl Variant {
             cleaner: self.threads > 1,
             frames: 40,
             torn: self.torn_pages,
+            codec: self.encoded.then(|| Arc::new(Cipher(7)) as Arc<dyn PageCodec>),
             cache: match self.torn_pages {
                 TornPages::Atomic => CacheMode::Direct,
                 _ => CacheMode::Buffered,

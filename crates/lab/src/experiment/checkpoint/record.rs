@@ -126,7 +126,7 @@ impl Round {
                 .map(|device| device.write_bytes as f64 / device.writes as f64),
             sync_seconds: report.sync.as_secs_f64(),
             tablespace_seconds: ends.collect(),
-            slip: cell.paced.then(|| report.slip.div_duration_f64(settings.interval)),
+            slip: cell.paced.then(|| report.lag.div_duration_f64(settings.interval)),
             readers,
         }
     }

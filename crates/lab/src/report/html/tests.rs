@@ -11,6 +11,10 @@ fn between<'p>(page: &'p str, start: &str, end: &str) -> &'p str {
     rest.split_once(end).unwrap().0
 }
 
+fn render(report: &Report, sections: &[Section]) -> anyhow::Result<String> {
+    super::render(&Kind::lab(report), report, sections)
+}
+
 fn page() -> String {
     render(&sample::report(), &sample::sections()).unwrap()
 }

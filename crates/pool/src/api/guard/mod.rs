@@ -7,4 +7,4 @@ mod optimistic;
 mod page;
 
 pub use optimistic::Optimistic;
-pub use page::{PageMut, PageRef, Pin, Upgraded};
+pub use page::{PageMut, PageRef, Pin};

@@ -10,8 +10,8 @@
 
 use std::fmt;
 
+use crate::cache::Look;
 use crate::cache::file::CachedFile;
-use crate::cache::frame::{Frame, FrameIndex};
 use crate::core::Core;
 use crate::observe::stats::PoolEvent;
 use crate::tag::Block;
@@ -23,21 +23,32 @@ use crate::tag::Block;
 #[derive(Clone, Copy)]
 pub struct Optimistic<'p> {
     core: &'p Core,
-    /// The frame of number `frame`, so that a read need not look it up.
-    at: &'p Frame,
-    frame: FrameIndex,
+    look: Look<'p>,
     block: Block,
-    /// Even: nobody was changing the page.
-    version: u64,
 }
 
 impl<'p> Optimistic<'p> {
-    /// A look at the page `block`, if it is in memory and not being changed.
+    /// A look at the page `block`, if it is in memory, not being changed and not cold.
     #[inline(always)]
-    pub(crate) fn now(core: &'p Core, file: &CachedFile, block: Block) -> Option<Optimistic<'p>> {
-        let (at, frame, version) = core.cache.look(file, block)?;
+    pub(crate) fn now(
+        core: &'p Core,
+        file: &'p CachedFile,
+        block: Block,
+    ) -> Option<Optimistic<'p>> {
+        let look = core.cache.look(file, block)?;
         core.counters.optimistic();
-        Some(Optimistic { core, at, frame, block, version })
+        Some(Optimistic { core, look, block })
+    }
+
+    /// As [`Optimistic::now`], cold or not.
+    pub(crate) fn now_or_cold(
+        core: &'p Core,
+        file: &'p CachedFile,
+        block: Block,
+    ) -> Option<Optimistic<'p>> {
+        let look = core.cache.look_and_count(file, block)?;
+        core.counters.optimistic();
+        Some(Optimistic { core, look, block })
     }
 
     /// Returns the page's position in its file.
@@ -59,7 +70,13 @@ impl<'p> Optimistic<'p> {
             self.disturbed(into);
             return false;
         }
-        self.core.memory.copy_out(self.frame, offset, into);
+        self.read_at_once(offset, into)
+    }
+
+    /// As [`Optimistic::read`], of a look that has just begun.
+    #[inline(always)]
+    pub(crate) fn read_at_once(&self, offset: usize, into: &mut [u8]) -> bool {
+        self.core.memory.copy_out(self.look.frame, offset, into);
         let whole = self.still_valid();
         if !whole {
             self.disturbed(into);
@@ -78,7 +95,7 @@ impl<'p> Optimistic<'p> {
             return None;
         }
         let mut word = [0; BYTES];
-        self.core.memory.copy_out(self.frame, offset, &mut word);
+        self.core.memory.copy_out(self.look.frame, offset, &mut word);
         Some(u64::from_le_bytes(word))
     }
 
@@ -93,12 +110,12 @@ impl<'p> Optimistic<'p> {
     /// True while everything read so far is still what the page says.
     #[inline]
     pub fn still_valid(&self) -> bool {
-        self.at.still_as_of(self.version)
+        self.look.still_valid()
     }
 }
 
 impl fmt::Debug for Optimistic<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Optimistic(block {}, version {})", self.block, self.version)
+        write!(out, "Optimistic(block {})", self.block)
     }
 }

@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::cache::frame::word::Mode;
-use crate::cache::frame::{Frame, FrameIndex};
+use crate::cache::frame::{FrameIndex, Hold};
 use crate::core::Core;
 use crate::observe::stats::PoolEvent;
 use crate::store::file::FileCore;
@@ -28,18 +28,17 @@ pub struct Pin<'p> {
     block: Block,
 }
 
-/// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile.
+/// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile. They begin at a
+/// multiple of 4096 in memory, whatever the size of pages.
 pub struct PageRef<'p> {
     core: &'p Core,
     file: &'p FileCore,
     bytes: NonNull<[u8]>,
-    /// The frame of number `frame`, so that letting go need not look it up.
-    at: &'p Frame,
-    frame: FrameIndex,
+    held: Hold<'p>,
     block: Block,
 }
 
-/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them.
+/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them. They begin as a [`PageRef`]'s do.
 ///
 /// [`PageMut::mark_dirty`] says with which log record. A page changed without it is dirty all the
 /// same when the guard goes, but the pool then knows of no log record to wait for. That holds for a
@@ -64,15 +63,6 @@ unsafe impl Send for PageMut<'_> {}
 // SAFETY: `&PageMut` only reads the bytes.
 unsafe impl Sync for PageMut<'_> {}
 
-/// What became of a shared latch that was to be exclusive.
-#[derive(Debug)]
-pub struct Upgraded<'p> {
-    /// The page, latched exclusively.
-    pub page: PageMut<'p>,
-    /// False when somebody else may have changed the page in between: look again.
-    pub unchanged: bool,
-}
-
 impl<'p> PageRef<'p> {
     /// Makes the guard for a pin and a shared latch that are held already.
     pub(crate) fn latched(
@@ -81,19 +71,18 @@ impl<'p> PageRef<'p> {
         frame: FrameIndex,
         block: Block,
     ) -> PageRef<'p> {
-        PageRef::latched_at(core, file, core.cache.frames.get(frame), frame, block)
+        PageRef::from_held(core, file, core.cache.frames.held(frame), block)
     }
 
-    /// As [`PageRef::latched`]; `at` is the frame of that number.
+    /// As [`PageRef::latched`].
     #[inline(always)]
-    pub(crate) fn latched_at(
+    pub(crate) fn from_held(
         core: &'p Core,
         file: &'p FileCore,
-        at: &'p Frame,
-        frame: FrameIndex,
+        held: Hold<'p>,
         block: Block,
     ) -> PageRef<'p> {
-        PageRef { core, file, bytes: core.memory.page_bytes_at(frame), at, frame, block }
+        PageRef { core, file, bytes: core.memory.page_bytes_at(held.frame), held, block }
     }
 
     /// Returns the page's position in its file.
@@ -101,46 +90,52 @@ impl<'p> PageRef<'p> {
         self.block
     }
 
+    /// Returns the newest LSN with which the page was [marked dirty](PageMut::mark_dirty) since it came into memory,
+    /// whether it was written since or not; [`Lsn::NONE`] if it was not. What was marked before a page left memory
+    /// is not known any more: the log was durable that far when it was written.
+    pub fn lsn(&self) -> Lsn {
+        self.core.cache.frames.get(self.held.frame).lsn()
+    }
+
     /// Lets go of the latch and keeps the page in its frame.
     pub fn into_pin(self) -> Pin<'p> {
-        let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
+        let (core, file, frame, block) = (self.core, self.file, self.held.frame, self.block);
         std::mem::forget(self);
         core.cache.frames.unlatch_shared(frame);
         Pin::held(core, file, frame, block)
     }
 
-    /// Returns the exclusive latch, if nobody else has the page latched; never waits.
+    /// Returns the exclusive latch; never waits: the guard itself comes back while others have the page latched.
     ///
     /// # Errors
-    /// The guard itself, when somebody has, or the file is read-only.
-    pub fn try_upgrade(self) -> Result<PageMut<'p>, PageRef<'p>> {
-        if self.file.check_writable().is_err() || !self.core.cache.frames.try_upgrade(self.frame) {
-            return Err(self);
+    /// As [`Pin::latch_exclusive`]: it would be refused later too, and the shared latch is gone.
+    pub fn try_upgrade(self) -> crate::Result<Result<PageMut<'p>, PageRef<'p>>> {
+        let (core, file, frame, block) = (self.core, self.file, self.held.frame, self.block);
+        file.check_writable()?;
+        core.cache.check_here(file, frame)?;
+        if !core.cache.frames.try_upgrade(frame) {
+            return Ok(Err(self));
         }
-        let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
         std::mem::forget(self);
-        Ok(PageMut::latched(core, file, frame, block))
+        Ok(Ok(PageMut::latched(core, file, frame, block)))
     }
 
-    /// Returns the exclusive latch, waiting for the other readers if need be. Others may then come first
-    /// and change the page; `unchanged` tells. (Two readers that both insisted on keeping their
-    /// latch until they have the exclusive one would wait for each other for ever.)
+    /// Returns the exclusive latch, waiting for the other readers if need be, and whether the page is
+    /// unchanged since: others may come first while this waits, so if it is false, look again. (Two readers that both
+    /// insisted on keeping their latch until they have the exclusive one would wait for each other for ever.)
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`].
-    pub fn upgrade(self) -> crate::Result<Upgraded<'p>> {
-        let version = self.core.cache.frames.get(self.frame).version();
-        let pin = match self.try_upgrade() {
-            Ok(page) => {
-                page.core.cache.check_here(page.file, page.frame)?;
-                return Ok(Upgraded { page, unchanged: true });
-            }
+    pub fn upgrade(self) -> crate::Result<(PageMut<'p>, bool)> {
+        let version = self.core.cache.frames.get(self.held.frame).version();
+        let pin = match self.try_upgrade()? {
+            Ok(page) => return Ok((page, true)),
             Err(page) => page.into_pin(),
         };
         let page = pin.into_exclusive()?;
         // This guard's own hold counts one.
         let unchanged = page.core.cache.frames.get(page.frame).version() == version + 1;
-        Ok(Upgraded { page, unchanged })
+        Ok((page, unchanged))
     }
 }
 
@@ -158,7 +153,7 @@ impl Deref for PageRef<'_> {
 impl Drop for PageRef<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.core.cache.frames.leave_shared_at(self.at, self.frame);
+        self.core.cache.frames.leave_shared_held(self.held);
     }
 }
 
@@ -183,6 +178,11 @@ impl<'p> PageMut<'p> {
     /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
+    }
+
+    /// As [`PageRef::lsn`].
+    pub fn lsn(&self) -> Lsn {
+        self.core.cache.frames.get(self.frame).lsn()
     }
 
     /// Says that the page has been changed, by the log record at `lsn`: it is not written before
@@ -262,32 +262,6 @@ impl fmt::Debug for PageMut<'_> {
     }
 }
 
-/// Latches a pinned frame, and takes ownership of the pin.
-fn latch_shared<'p>(
-    core: &'p Core,
-    file: &'p FileCore,
-    frame: FrameIndex,
-    block: Block,
-) -> crate::Result<PageRef<'p>> {
-    core.cache.latch_pinned(core, frame, Mode::Shared);
-    let page = PageRef::latched(core, file, frame, block);
-    core.cache.check_here(file, frame)?;
-    Ok(page)
-}
-
-/// Latches a pinned frame exclusively, and takes ownership of the pin.
-fn latch_exclusive<'p>(
-    core: &'p Core,
-    file: &'p FileCore,
-    frame: FrameIndex,
-    block: Block,
-) -> crate::Result<PageMut<'p>> {
-    core.cache.latch_pinned(core, frame, Mode::Exclusive);
-    let page = PageMut::latched(core, file, frame, block);
-    core.cache.check_here(file, frame)?;
-    Ok(page)
-}
-
 impl<'p> Pin<'p> {
     /// Makes the guard for a pin that is held already.
     pub(crate) fn held(
@@ -302,6 +276,11 @@ impl<'p> Pin<'p> {
     /// Returns the page's position in its file.
     pub fn block(&self) -> Block {
         self.block
+    }
+
+    /// As [`PageRef::lsn`], at this moment: others may mark the page meanwhile.
+    pub fn lsn(&self) -> Lsn {
+        self.core.cache.frames.get(self.frame).lsn()
     }
 
     /// Returns the page to read, waiting while somebody changes it. The pin remains.
@@ -326,14 +305,8 @@ impl<'p> Pin<'p> {
     /// # Errors
     /// As [`Pin::latch_shared`].
     pub fn try_latch_shared(&self) -> crate::Result<Option<PageRef<'p>>> {
-        if !self.core.cache.frames.try_latch(self.frame, Mode::Shared) {
-            return Ok(None);
-        }
-        let pin = self.clone();
-        std::mem::forget(pin);
-        let page = PageRef::latched(self.core, self.file, self.frame, self.block);
-        self.core.cache.check_here(self.file, self.frame)?;
-        Ok(Some(page))
+        let is_latched = self.core.cache.frames.try_latch(self.frame, Mode::Shared);
+        is_latched.then(|| self.clone().latched_shared()).transpose()
     }
 
     /// Returns the page to change, if that can be had without waiting.
@@ -342,14 +315,8 @@ impl<'p> Pin<'p> {
     /// As [`Pin::latch_exclusive`].
     pub fn try_latch_exclusive(&self) -> crate::Result<Option<PageMut<'p>>> {
         self.file.check_writable()?;
-        if !self.core.cache.frames.try_latch(self.frame, Mode::Exclusive) {
-            return Ok(None);
-        }
-        let pin = self.clone();
-        std::mem::forget(pin);
-        let page = PageMut::latched(self.core, self.file, self.frame, self.block);
-        self.core.cache.check_here(self.file, self.frame)?;
-        Ok(Some(page))
+        let is_latched = self.core.cache.frames.try_latch(self.frame, Mode::Exclusive);
+        is_latched.then(|| self.clone().latched_exclusive()).transpose()
     }
 
     /// Turns the pin into the page to read.
@@ -357,8 +324,8 @@ impl<'p> Pin<'p> {
     /// # Errors
     /// As [`Pin::latch_shared`].
     pub fn into_shared(self) -> crate::Result<PageRef<'p>> {
-        let (core, file, frame, block) = self.into_parts();
-        latch_shared(core, file, frame, block)
+        self.core.cache.latch_pinned(self.core, self.frame, Mode::Shared);
+        self.latched_shared()
     }
 
     /// Turns the pin into the page to change.
@@ -367,8 +334,24 @@ impl<'p> Pin<'p> {
     /// As [`Pin::latch_exclusive`].
     pub fn into_exclusive(self) -> crate::Result<PageMut<'p>> {
         self.file.check_writable()?;
+        self.core.cache.latch_pinned(self.core, self.frame, Mode::Exclusive);
+        self.latched_exclusive()
+    }
+
+    /// The guard for the pin together with a shared latch that is held already.
+    fn latched_shared(self) -> crate::Result<PageRef<'p>> {
         let (core, file, frame, block) = self.into_parts();
-        latch_exclusive(core, file, frame, block)
+        let page = PageRef::latched(core, file, frame, block);
+        core.cache.check_here(file, frame)?;
+        Ok(page)
+    }
+
+    /// The guard for the pin together with an exclusive latch that is held already.
+    fn latched_exclusive(self) -> crate::Result<PageMut<'p>> {
+        let (core, file, frame, block) = self.into_parts();
+        let page = PageMut::latched(core, file, frame, block);
+        core.cache.check_here(file, frame)?;
+        Ok(page)
     }
 
     fn into_parts(self) -> (&'p Core, &'p FileCore, FrameIndex, Block) {

@@ -5,13 +5,14 @@
 //!
 //! The order matters where the page table is concerned. A page comes in by *prepare*, then the page
 //! table's entry, then *finish*; it goes by *claim* or *orphan* and then the entry. So an entry may
-//! lead to a frame that has just lost its page, and whoever follows it finds out by the tag.
+//! lead to a frame that has just lost its page, and whoever follows it finds out by the entry, looked at once
+//! more, or by the tag.
 
 use super::word::{
     AHEAD, CHECKPOINT, DIRTY, EXCLUSIVE, Mode, ORPHAN, OWNED, PIN, READING, SLEEPERS, Touch, VALID,
     WRITING, Word,
 };
-use super::{Frame, FrameIndex, Frames, NO_TAG, Owned, latch_held};
+use super::{COLD, Frame, FrameIndex, Frames, NO_TAG, Owned, latch_held};
 use crate::error::Error;
 use crate::sync::{Ordering, fence, lock};
 use crate::tag::{Lsn, PageTag};
@@ -70,12 +71,12 @@ pub(crate) struct Detached {
 impl Frames {
     /// A frame from the free list.
     pub(crate) fn take_free(&self) -> Option<Owned<'_>> {
-        let frame = lock(&self.free).pop()?;
+        let frame = self.free.pop()?;
         Some(Owned { frames: self, frame })
     }
 
     pub(crate) fn free_count(&self) -> usize {
-        lock(&self.free).len()
+        self.free.len()
     }
 
     /// Takes `frame` away from its page, if that is clean, unheld and not used more often than
@@ -110,7 +111,7 @@ impl Frames {
         }
     }
 
-    fn emptied(&self, frame: FrameIndex, it: &Frame, old: Word) -> (Owned<'_>, PageTag) {
+    fn emptied(&self, frame: FrameIndex, it: Frame<'_>, old: Word) -> (Owned<'_>, PageTag) {
         self.left(old);
         // Anything that an optimistic reader read since it looked at the version may be stale.
         it.begin_change();
@@ -168,9 +169,9 @@ impl Frames {
     /// Ends a load without a page, and lets go of the loader's pin.
     fn orphan_load(&self, frame: FrameIndex) {
         let it = self.get(frame);
-        // Before the version is even again: an optimistic reader with an old entry must not take
-        // what the failed load left in the frame for the page ([OPT-1]).
         it.tag.store(NO_TAG, Ordering::Relaxed);
+        // The entry is empty by now: an optimistic reader with an old one, who sees that the version is even
+        // again, must not take what the failed load left in the frame for the page ([OPT-1]).
         it.end_change();
         let old = it.change(|word| {
             assert!(word.has(READING), "[FRM-1] no load fails: {word:?}");
@@ -182,7 +183,7 @@ impl Frames {
 
     fn wake_if_asleep(&self, frame: FrameIndex, changed: Result<Word, Word>) {
         if changed.is_ok_and(|old| old.has(SLEEPERS)) {
-            self.parking.wake(frame, &self.get(frame).word);
+            self.parking.wake(frame, self.get(frame).word);
         }
     }
 
@@ -191,8 +192,8 @@ impl Frames {
         let it = self.get(frame);
         lock(&self.failures).remove(&frame);
         // Nobody can pin an orphan, so the word is this thread's alone, but for SLEEPERS, which a
-        // thread that waits has a pin for. The version moves while ORPHAN is still set, so that an
-        // optimistic reader who looks at both sees one of them (`Frame::still_as_of`).
+        // thread that waits has a pin for. The version moves before the frame can be
+        // another page's ([OPT-1]).
         it.begin_change();
         it.tag.store(NO_TAG, Ordering::Relaxed);
         it.lsn.store(0, Ordering::Relaxed);
@@ -229,7 +230,7 @@ impl Frames {
     /// has it latched shared. What the copy has is for its write to save, or to give back.
     pub(crate) fn copied(&self, frame: FrameIndex) -> Copied {
         let it = self.get(frame);
-        let lsn = Lsn(it.lsn.swap(0, Ordering::AcqRel));
+        let lsn = it.lsn();
         // A checkpoint is content with this copy, but not with one made before it looked here: what was
         // changed in between is not in that.
         let old = Word(it.word.fetch_and(!(DIRTY | CHECKPOINT), Ordering::AcqRel));
@@ -240,9 +241,6 @@ impl Frames {
     /// it has not been changed meanwhile.
     pub(crate) fn end_write(&self, frame: FrameIndex, failed: Option<Copied>) -> bool {
         let it = self.get(frame);
-        if let Some(copied) = failed {
-            it.lsn.fetch_max(copied.lsn.0, Ordering::AcqRel);
-        }
         let old = it.change(|word| {
             assert!(word.has(WRITING), "[FRM-4] the end of a write that never began: {word:?}");
             let back = match failed {
@@ -275,9 +273,11 @@ impl Frames {
     #[cold]
     pub(crate) fn touch(&self, frame: FrameIndex) {
         let it = self.get(frame);
+        // Before the word is changed: see `Frame::cool`.
+        it.version.fetch_and(!COLD, Ordering::AcqRel);
         let touched = it.change(|word| {
-            let counts = word.has(VALID) && (word.usage() == 0 || word.has(AHEAD));
-            counts.then(|| Word(word.with_usage(word.usage().max(1)).0 & !AHEAD))
+            let used = || Word(word.with_usage(word.usage().max(1)).0 & !AHEAD);
+            word.is_cold().then(used)
         });
         if touched.is_ok_and(|old| old.has(AHEAD)) {
             self.ahead.used();
@@ -323,6 +323,8 @@ impl<'a> Owned<'a> {
         // The version moved in whichever thread emptied the frame. An optimistic reader who meets
         // the tag or the bytes that this thread stores has to see that it did ([OPT-1]).
         fence(Ordering::Release);
+        // As the page before was, mostly.
+        it.version.fetch_and(!COLD, Ordering::Relaxed);
         it.tag.store(tag.to_bits(), Ordering::Relaxed);
         let old = Word(it.word.swap(Word::loading(carrier).0, Ordering::AcqRel));
         assert!(old == OWNED, "[FRM-1] a load into a frame that is in use: {old:?}");
@@ -372,15 +374,18 @@ impl Loading<'_> {
         self.frames.wake_if_asleep(self.frame, old);
     }
 
-    /// The page has come in, for nobody in particular: it becomes resident, and the loader lets go of
-    /// it. Whether it was read in vain shows when it is asked for, or goes.
-    pub(crate) fn land(self) {
+    /// The page has come in through a queue: it becomes resident, and the queue lets go of it. `demanded`: somebody waits for
+    /// it, or did; else whether it was read in vain shows when it is asked for, or goes.
+    pub(crate) fn land(self, demanded: bool) {
         assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
         let it = self.frames.get(self.frame);
         it.end_change();
         let old = it.change(|word| {
             assert!(word.has(READING) && word.has(EXCLUSIVE), "[FRM-1] no load ends: {word:?}");
             let here = Word(word.loaded().0 - PIN + VALID);
+            if demanded {
+                return Some(here.with_usage(word.usage().max(1)));
+            }
             // A use counted already is somebody's who waits for it.
             if word.usage() > 0 {
                 return Some(here);
@@ -390,7 +395,7 @@ impl Loading<'_> {
             let usage = u64::from(word.pins() == 1);
             Some(Word(here.with_usage(usage).0 + AHEAD))
         });
-        if old.is_ok_and(|old| old.usage() > 0) {
+        if !demanded && old.is_ok_and(|old| old.usage() > 0) {
             self.frames.ahead.used();
         }
         self.frames.wake_if_asleep(self.frame, old);
@@ -422,9 +427,7 @@ impl Loading<'_> {
 
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
-        let mut free = lock(&self.frames.free);
-        debug_assert!(!free.contains(&self.frame), "[FRM-3] frame {} freed twice", self.frame);
-        free.push(self.frame);
+        self.frames.free.push(self.frame);
     }
 }
 

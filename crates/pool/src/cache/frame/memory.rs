@@ -5,6 +5,7 @@
 //!
 //! Invariants:  [MEM-3] nobody has `&mut` to a page that anybody else can reach, but for optimistic
 //!              readers   [MEM-4] an optimistic reader copies, and forms no reference to the page
+//!              [MEM-5] a page begins at a multiple of 4096, the least size of a page
 //! Concurrency: an optimistic reader may copy while a writer changes the page. By the letter of the
 //!              memory model the writer's plain stores race with that copy, as in every sequence lock
 //!              (Boehm, "Can seqlocks get along with programming language memory models?", 2012); the
@@ -17,11 +18,14 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use forebay_io::{Keeper, Lease, Mapping};
 
-#[cfg(not(loom))]
-use super::Frame;
-use super::FrameIndex;
 use super::life::Loading;
+use super::word::OWNED;
+use super::{CHANGING, Frame, FrameIndex, Frames, NO_TAG};
 use crate::error::Error;
+use crate::sync;
+
+/// Where pages begin, in bytes.
+const PAGE_ALIGNMENT: usize = 4096;
 
 /// Pages in memory, by frame.
 pub(crate) struct FrameMemory {
@@ -43,6 +47,10 @@ impl FrameMemory {
     pub(crate) fn new(frames: usize, page_bytes: usize) -> Result<Arc<FrameMemory>, Error> {
         let mapping = Arc::new(Mapping::new(frames * page_bytes)?);
         let start = mapping.start();
+        assert!(
+            start.addr().get().is_multiple_of(PAGE_ALIGNMENT),
+            "[MEM-5] memory begins at {start:?}"
+        );
         Ok(Arc::new(FrameMemory { start, page_bytes, frames, mapping }))
     }
 
@@ -68,6 +76,15 @@ impl FrameMemory {
     #[inline]
     pub(crate) fn page_bytes_at(&self, frame: FrameIndex) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.page(frame), self.page_bytes)
+    }
+
+    /// Has the processor fetch what a hit on `frame`, if there is one, will look at first.
+    #[inline]
+    pub(crate) fn cache_soon(&self, frames: &Frames, frame: FrameIndex) {
+        if let Some(it) = frames.find(frame) {
+            cache_line_soon(std::ptr::from_ref(it.word).cast());
+            cache_line_soon(self.page(frame).as_ptr());
+        }
     }
 
     /// Lends the page of a load to a transfer.
@@ -116,53 +133,146 @@ impl FrameMemory {
     }
 }
 
-/// The descriptors of all frames, on huge pages where the system has them.
+/// What is known of all frames: half a cache line for each with its word, tag and LSN; then the versions, eight in a
+/// line.
+///
+/// An optimistic reader touches the version and nothing else, and writes nothing: so the closer they lie, the more of
+/// them stay in the processor's caches. A hit writes the word: eight of those in a line would be in another core's
+/// cache more often than not, as soon as two threads hit pages at random. Figures are in
+/// docs/adr/0019-a-hit-in-fifty-instructions.md.
+pub(super) struct Descriptors {
+    count: usize,
+    /// [`EACH`] for each frame.
+    all: Words,
+}
+
+/// Atomics of a frame beside its version. The last one is not used.
+const BESIDE: usize = 4;
+/// Atomics of a frame.
+const EACH: usize = 1 + BESIDE;
+
+impl Descriptors {
+    /// `count` frames that nobody uses.
+    pub(super) fn new(count: usize) -> Result<Descriptors, Error> {
+        let all = Words::new(EACH * count, |index| match index % BESIDE {
+            _ if index >= BESIDE * count => CHANGING,
+            0 => OWNED.0,
+            1 => NO_TAG,
+            _ => 0,
+        })?;
+        Ok(Descriptors { count, all })
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of_val::<[sync::AtomicU64]>(&self.all)
+    }
+
+    #[inline]
+    fn at(&self, index: usize) -> &sync::AtomicU64 {
+        debug_assert!(index < self.all.len());
+        // SAFETY: all callers have checked that their frame is one of `count`, for each of which there are `EACH`.
+        unsafe { self.all.get_unchecked(index) }
+    }
+
+    /// The word of that frame, if there is one.
+    #[inline]
+    pub(super) fn word(&self, frame: FrameIndex) -> Option<&sync::AtomicU64> {
+        let frame = frame as usize;
+        (frame < self.count).then(|| self.at(BESIDE * frame))
+    }
+
+    /// The version of that frame, if there is one.
+    #[inline]
+    pub(super) fn version(&self, frame: FrameIndex) -> Option<&sync::AtomicU64> {
+        let frame = frame as usize;
+        (frame < self.count).then(|| self.at(BESIDE * self.count + frame))
+    }
+
+    /// All that is known of that frame, if there is one.
+    #[inline]
+    pub(super) fn get(&self, frame: FrameIndex) -> Option<Frame<'_>> {
+        let (frame, count) = (frame as usize, self.count);
+        (frame < count).then(|| Frame {
+            word: self.at(BESIDE * frame),
+            tag: self.at(BESIDE * frame + 1),
+            lsn: self.at(BESIDE * frame + 2),
+            version: self.at(BESIDE * count + frame),
+        })
+    }
+}
+
+/// Atomics on huge pages, where the system has them.
 ///
 /// A hit on a cold page misses the address translation cache once for the page. Descriptors on small
 /// pages would make it twice: see docs/adr/0006-page-table.md for what that costs.
 #[cfg(not(loom))]
-pub(super) struct Descriptors {
+struct Words {
     /// The first of them, in `_mapping`.
-    start: NonNull<Frame>,
+    start: NonNull<AtomicU64>,
     count: usize,
     _mapping: Mapping,
 }
 
 // SAFETY: `start` is the address of atomics that `_mapping` keeps.
 #[cfg(not(loom))]
-unsafe impl Send for Descriptors {}
+unsafe impl Send for Words {}
 // SAFETY: as above.
 #[cfg(not(loom))]
-unsafe impl Sync for Descriptors {}
+unsafe impl Sync for Words {}
 
 #[cfg(not(loom))]
-impl Descriptors {
-    /// `count` frames that nobody uses.
-    pub(super) fn new(count: usize) -> Result<Descriptors, Error> {
-        let mapping = Mapping::new(count * size_of::<Frame>())?;
+impl Words {
+    fn new(count: usize, value: impl Fn(usize) -> u64) -> Result<Words, Error> {
+        let mapping = Mapping::new(count * size_of::<AtomicU64>())?;
         // Refused or not: only speed depends on it.
         if let Err(error) = mapping.use_huge_pages() {
             tracing::debug!(%error, "no huge pages for frame descriptors");
         }
-        let start = mapping.start().cast::<Frame>();
+        let start = mapping.start().cast::<AtomicU64>();
         for index in 0..count {
             // SAFETY: inside the mapping, which is aligned to the system's page size and nobody
             // else knows of yet.
-            unsafe { start.add(index).write(Frame::new()) };
+            unsafe { start.add(index).write(AtomicU64::new(value(index))) };
         }
-        Ok(Descriptors { start, count, _mapping: mapping })
+        Ok(Words { start, count, _mapping: mapping })
     }
 }
 
 #[cfg(not(loom))]
-impl std::ops::Deref for Descriptors {
-    type Target = [Frame];
+impl std::ops::Deref for Words {
+    type Target = [sync::AtomicU64];
 
     #[inline]
-    fn deref(&self) -> &[Frame] {
-        // SAFETY: `new` has written that many frames there; they are only ever shared, change
-        // through atomics, and need no drop. The mapping lives as long as `self`.
+    fn deref(&self) -> &[sync::AtomicU64] {
+        // SAFETY: `new` has written that many there; they are only ever shared, and need no drop.
+        // The mapping lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+}
+
+/// As the other one, in memory that loom watches.
+#[cfg(loom)]
+struct Words(Box<[sync::AtomicU64]>);
+
+#[cfg(loom)]
+impl Words {
+    #[expect(clippy::unnecessary_wraps, reason = "the other one has a use for it")]
+    fn new(count: usize, value: impl Fn(usize) -> u64) -> Result<Words, Error> {
+        Ok(Words((0..count).map(|index| sync::AtomicU64::new(value(index))).collect()))
+    }
+}
+
+#[cfg(loom)]
+impl std::ops::Deref for Words {
+    type Target = [sync::AtomicU64];
+
+    fn deref(&self) -> &[sync::AtomicU64] {
+        &self.0
     }
 }
 
@@ -184,6 +294,19 @@ impl std::fmt::Debug for FrameMemory {
 /// Longer copies than this are left to the processor's own copy instruction, where it has one.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const BY_WORDS_MAX: usize = 128;
+
+/// Has the processor fetch the cache line at `address`, where it can be told.
+#[inline]
+fn cache_line_soon(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, which reads nothing as far as the program is concerned, and faults at no address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
 
 /// Copies from memory that another thread may be changing.
 ///

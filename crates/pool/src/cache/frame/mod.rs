@@ -1,18 +1,21 @@
-//! Frames: slots for pages, each with one cache line that says everything about it.
+//! Frames: slots for pages, and what is known of each.
 //!
 //! A frame's life: *owned* by the free list or by a thread that is about to fill it; *loading*, when
 //! the page table already leads to it and others wait; *resident*; and back to owned, when a sweep
 //! claims it or its page is discarded. Every step is one change of the state word (`word`).
 //!
 //! The version counts exclusive holds: odd while one lasts. It is how an optimistic reader, who holds
-//! nothing, finds out that the page changed under it.
+//! nothing, finds out that the page changed under it. Its top bit, COLD, says that the page's next
+//! use has to be counted, so that such a reader need not look at the word.
 //!
 //! Invariants:  [FRM-1] a pinned frame keeps its page   [FRM-2] the version is odd exactly while
 //!              somebody may change the bytes   [FRM-3] a frame is freed once
 //!              [FRM-4] a page newer than on disk is not taken from its frame
+//!              [FRM-5] a page that is not used, or was read ahead, is COLD as soon as that is so
 //! Concurrency: any thread; threads sleep in the parking lot, holding pins, while a latch or I/O
 //!              bars their way.
 
+mod free;
 mod life;
 mod memory;
 mod parking;
@@ -23,17 +26,20 @@ pub(crate) mod word;
 
 pub(crate) use life::{Copied, Detached, Discarded, Loaded, Loading};
 pub(crate) use memory::FrameMemory;
+pub(crate) use parking::TaskPlace;
 pub(crate) use word::{FrameIndex, NO_FRAME};
 
 use std::collections::HashMap;
+use std::task::{Poll, Waker};
 
 use crate::error::Error;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence, spin_loop};
 use crate::tag::{FileId, Lsn, PageTag};
+use free::FreeList;
 use parking::ParkingLot;
 use word::{
-    AHEAD, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, ORPHAN, OWNED, Obstacle, PIN, READING, SHARED,
-    SLEEPERS, Touch, WRITING, Word,
+    AHEAD, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, ORPHAN, Obstacle, PIN, READING, SHARED, SLEEPERS,
+    Touch, WRITING, Word,
 };
 
 /// The tag of a frame that holds nothing. No file has this number.
@@ -42,85 +48,108 @@ const NO_TAG: u64 = PageTag { file: FileId(u32::MAX), block: u32::MAX }.to_bits(
 /// Looks at a latch before sleeping: most are held for less time than it takes to fall asleep.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 
-/// What is known of one frame: half a cache line, so that a hit touches one line besides the page.
-///
-/// A whole line each would keep two frames from disturbing each other, but twice as many
-/// descriptors in the cache are worth more: see docs/adr/0006-page-table.md.
-#[repr(align(32))]
-pub(crate) struct Frame {
-    word: AtomicU64,
-    version: AtomicU64,
-    tag: AtomicU64,
-    /// The newest change of the page since it was last clean.
-    lsn: AtomicU64,
+/// In a version: somebody may change the bytes.
+const CHANGING: u64 = 1;
+/// In a version: the page's word may say that it is not used, or that it was read ahead ([FRM-5]).
+const COLD: u64 = 1 << 63;
+
+/// What is known of one frame; `memory::Descriptors` says where it lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame<'a> {
+    word: &'a AtomicU64,
+    version: &'a AtomicU64,
+    tag: &'a AtomicU64,
+    /// The newest change of the page since it came into the frame.
+    lsn: &'a AtomicU64,
 }
 
-impl Frame {
-    fn new() -> Frame {
-        Frame {
-            word: AtomicU64::new(OWNED.0),
-            version: AtomicU64::new(1),
-            tag: AtomicU64::new(NO_TAG),
-            lsn: AtomicU64::new(0),
-        }
+/// A frame that is held, for letting go of it without looking for its word again.
+#[derive(Clone, Copy)]
+pub(crate) struct Hold<'a> {
+    pub(crate) frame: FrameIndex,
+    word: &'a AtomicU64,
+}
+
+/// A state of a frame's bytes, for somebody who holds nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    version: &'a AtomicU64,
+    seen: u64,
+}
+
+impl Seen<'_> {
+    /// False while somebody may be changing the bytes, and of a page that is cold.
+    #[inline]
+    pub(crate) fn is_usual(self) -> bool {
+        self.seen & (CHANGING | COLD) == 0
     }
 
+    /// As it is for those who do not mind that the page is cold; `None` while somebody may be changing the bytes.
+    pub(crate) fn settled(self) -> Option<Self> {
+        (self.seen & CHANGING == 0).then_some(Seen { seen: self.seen & !COLD, ..self })
+    }
+
+    /// True when all reads of the bytes before an acquiring fence, or load, before this were of this state.
     #[inline]
-    pub(crate) fn word(&self) -> Word {
+    pub(crate) fn is_still(self) -> bool {
+        let now = self.version.load(Ordering::Relaxed);
+        now == self.seen || self.has_cooled(now)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_cooled(self, now: u64) -> bool {
+        now == self.seen | COLD
+    }
+}
+
+/// A word, as the first guess of a compare-and-swap.
+#[inline]
+fn guess(word: &AtomicU64) -> u64 {
+    if cfg!(loom) {
+        // Loom remembers only the last access, so a load here would hide an earlier one by
+        // another thread from it, and with that the interleavings of the two.
+        return word.fetch_or(0, Ordering::Relaxed);
+    }
+    word.load(Ordering::Relaxed)
+}
+
+impl<'a> Frame<'a> {
+    #[inline]
+    pub(crate) fn word(self) -> Word {
         Word(self.word.load(Ordering::Acquire))
     }
 
     /// The page here; `None` while there is none. Only a pin makes the answer last.
     #[inline]
-    pub(crate) fn tag(&self) -> Option<PageTag> {
+    pub(crate) fn tag(self) -> Option<PageTag> {
         let bits = self.tag.load(Ordering::Relaxed);
         (bits != NO_TAG).then(|| PageTag::from_bits(bits))
     }
 
     #[inline]
-    pub(crate) fn holds(&self, tag: PageTag) -> bool {
-        self.holds_bits(tag.to_bits())
+    pub(crate) fn holds(self, tag: PageTag) -> bool {
+        self.tag.load(Ordering::Relaxed) == tag.to_bits()
     }
 
     #[inline]
-    pub(crate) fn holds_bits(&self, tag: u64) -> bool {
-        self.tag.load(Ordering::Relaxed) == tag
+    pub(crate) fn version(self) -> u64 {
+        self.version.load(Ordering::Acquire) & !COLD
     }
 
-    #[inline]
-    pub(crate) fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+    #[cfg(test)]
+    pub(crate) fn is_cold(self) -> bool {
+        self.version.load(Ordering::Acquire) & COLD != 0
     }
 
-    /// True when all reads of the page's bytes before this were of the state with that version,
-    /// and the page has not been discarded since.
-    #[inline]
-    pub(crate) fn still_as_of(&self, version: u64) -> bool {
-        fence(Ordering::Acquire);
-        // The word first: an orphan's version moves before its word is cleared.
-        let orphan = self.word().has(ORPHAN);
-        self.version.load(Ordering::Relaxed) == version && !orphan
-    }
-
-    pub(crate) fn lsn(&self) -> Lsn {
+    pub(crate) fn lsn(self) -> Lsn {
         Lsn(self.lsn.load(Ordering::Acquire))
-    }
-
-    /// The word, as the first guess of a compare-and-swap.
-    #[inline]
-    fn guess(&self) -> u64 {
-        if cfg!(loom) {
-            // Loom remembers only the last access, so a load here would hide an earlier one by
-            // another thread from it, and with that the interleavings of the two.
-            return self.word.fetch_or(0, Ordering::Relaxed);
-        }
-        self.word.load(Ordering::Relaxed)
     }
 
     /// Changes the word by `change` until that sticks or says no; gives the old word.
     #[inline]
-    fn change(&self, change: impl Fn(Word) -> Option<Word>) -> Result<Word, Word> {
-        let mut now = self.guess();
+    fn change(self, change: impl Fn(Word) -> Option<Word>) -> Result<Word, Word> {
+        let mut now = guess(self.word);
         loop {
             let Some(next) = change(Word(now)) else {
                 return Err(Word(now));
@@ -131,27 +160,40 @@ impl Frame {
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Ok(Word(now)),
+                Ok(_) => {
+                    if next.is_cold() && !Word(now).is_cold() {
+                        self.cool();
+                    }
+                    return Ok(Word(now));
+                }
                 Err(changed) => now = changed,
             }
         }
     }
 
+    /// [FRM-5]. After the word was changed, as `Frames::touch` clears the bit before it changes the word: of the
+    /// two, the later one to change the word has the last say. A bit too many costs a look at the word; whoever
+    /// has the frame exclusively may overwrite it (`next_version`), and has counted a use.
+    #[cold]
+    fn cool(self) {
+        self.version.fetch_or(COLD, Ordering::AcqRel);
+    }
+
     /// From here on optimistic readers look away. The caller has the frame exclusively.
-    fn begin_change(&self) {
+    fn begin_change(self) {
         let version = self.next_version(Ordering::Relaxed);
         assert!(version.is_multiple_of(2), "[FRM-2] two exclusive holders of one frame");
         fence(Ordering::Release);
     }
 
     /// The bytes are whole again; the caller still has the frame exclusively.
-    fn end_change(&self) {
+    fn end_change(self) {
         let version = self.next_version(Ordering::Release);
         assert!(!version.is_multiple_of(2), "[FRM-2] the end of a change that never began");
     }
 
     /// Counts the version up and gives the old one. Only one thread does that at a time.
-    fn next_version(&self, ordering: Ordering) -> u64 {
+    fn next_version(self, ordering: Ordering) -> u64 {
         if cfg!(loom) {
             // See `guess`.
             return self.version.fetch_add(1, ordering);
@@ -164,13 +206,9 @@ impl Frame {
 
 /// All frames of a pool.
 pub(crate) struct Frames {
-    #[cfg(not(loom))]
     frames: memory::Descriptors,
-    #[cfg(loom)]
-    frames: Box<[Frame]>,
     parking: ParkingLot,
-    /// Frames that nobody owns and no page uses; a stack, so that warm memory is used first.
-    free: Mutex<Vec<FrameIndex>>,
+    free: FreeList,
     /// Why the page of an orphan never came in, for those who waited for it.
     failures: Mutex<HashMap<FrameIndex, Error>>,
     ahead: Outcomes,
@@ -209,14 +247,11 @@ impl Frames {
     /// # Errors
     /// [`Error::Io`] when there is no memory for them.
     pub(crate) fn new(count: usize) -> Result<Frames, Error> {
-        let all = 0..FrameIndex::try_from(count).expect("the builder allows fewer frames");
+        let all = FrameIndex::try_from(count).expect("the builder allows fewer frames");
         Ok(Frames {
-            #[cfg(not(loom))]
             frames: memory::Descriptors::new(count)?,
-            #[cfg(loom)]
-            frames: all.clone().map(|_| Frame::new()).collect(),
             parking: ParkingLot::new(),
-            free: Mutex::new(all.rev().collect()),
+            free: FreeList::all(all),
             failures: Mutex::new(HashMap::new()),
             ahead: Outcomes::default(),
         })
@@ -235,83 +270,79 @@ impl Frames {
 
     /// Bytes of bookkeeping taken by all frames: their descriptors and the free list.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.frames.len() * (size_of::<Frame>() + size_of::<FrameIndex>())
+        self.frames.memory_bytes() + self.frames.len() * size_of::<FrameIndex>()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (FrameIndex, &Frame)> {
-        (0..).zip(self.frames.iter())
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FrameIndex, Frame<'_>)> {
+        (0..self.len() as FrameIndex).map(|frame| (frame, self.get(frame)))
     }
 
     #[inline]
-    pub(crate) fn get(&self, frame: FrameIndex) -> &Frame {
-        &self.frames[frame as usize]
+    pub(crate) fn get(&self, frame: FrameIndex) -> Frame<'_> {
+        self.find(frame).expect("[FRM-1] a page is in a frame of this pool")
     }
 
     /// The frame of that number; `None` for [`NO_FRAME`].
     #[inline]
-    pub(crate) fn find(&self, frame: FrameIndex) -> Option<&Frame> {
-        self.frames.get(frame as usize)
+    pub(crate) fn find(&self, frame: FrameIndex) -> Option<Frame<'_>> {
+        self.frames.get(frame)
+    }
+
+    /// The frame of that number, which the caller holds.
+    #[inline]
+    pub(crate) fn held(&self, frame: FrameIndex) -> Hold<'_> {
+        Hold { frame, word: self.get(frame).word }
+    }
+
+    /// The state of the bytes in `frame`; `None` for [`NO_FRAME`].
+    #[inline]
+    pub(crate) fn see(&self, frame: FrameIndex) -> Option<Seen<'_>> {
+        let version = self.frames.version(frame)?;
+        Some(Seen { version, seen: version.load(Ordering::Acquire) })
+    }
+
+    /// Pins the page that an entry of the page table leads to `frame` for, with the latch in `mode`, in one
+    /// atomic step; `listed` says whether it still does. `None` when something is in the way, or there is no
+    /// such frame; nothing is held then, and [`Frames::enter`] may have success.
+    ///
+    /// This is the whole of a hit, so what happens rarely is elsewhere.
+    #[inline(always)]
+    pub(crate) fn enter_listed(
+        &self,
+        frame: FrameIndex,
+        mode: Mode,
+        touch: Touch,
+        listed: impl FnOnce() -> bool,
+    ) -> Option<Hold<'_>> {
+        let word = self.frames.word(frame)?;
+        let now = guess(word);
+        let next = Word(now).entered_again(mode, touch)?;
+        word.compare_exchange(now, next.0, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // Only now that it is pinned does the frame keep its page ([FRM-1]). Had it been given to another
+        // one since the entry was read, the word, which says that this one has come in, would show the
+        // entry as it was left by the one before ([TAB-4]).
+        if !listed() {
+            self.back_out(frame, PIN + latch_held(mode), Word(now), touch);
+            return None;
+        }
+        if mode == Mode::Exclusive {
+            self.get(frame).begin_change();
+        }
+        Some(Hold { frame, word })
     }
 
     /// Pins the page `tag` in `frame`, with the latch in `mode`, in one atomic step. `None` when
     /// something is in the way, or there is no such frame; nothing is held then.
-    #[inline]
     pub(crate) fn enter(
         &self,
         frame: FrameIndex,
         tag: PageTag,
         mode: Mode,
         touch: Touch,
-    ) -> Option<&Frame> {
-        self.enter_by_bits(frame, tag.to_bits(), mode, touch)
-    }
-
-    /// As [`Frames::enter`], by the bits of the tag.
-    ///
-    /// This is the whole of a hit, so what happens rarely is elsewhere.
-    #[inline(always)]
-    pub(crate) fn enter_by_bits(
-        &self,
-        frame: FrameIndex,
-        tag: u64,
-        mode: Mode,
-        touch: Touch,
-    ) -> Option<&Frame> {
-        let it = self.frames.get(frame as usize)?;
-        let now = it.guess();
-        let entered = Word(now).entered_again(mode, touch).is_some_and(|next| {
-            it.word.compare_exchange(now, next.0, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        });
-        // Only now that it is pinned does the frame keep its page ([FRM-1]): it may have been
-        // given to another one since the page table was looked up.
-        if !entered || !it.holds_bits(tag) {
-            return self.enter_otherwise(entered.then_some(Word(now)), frame, tag, mode, touch);
-        }
-        if mode == Mode::Exclusive {
-            it.begin_change();
-        }
-        Some(it)
-    }
-
-    /// As [`Frames::enter`], after a first try. The frame, which another page was found in, was
-    /// `pinned` by that: its word before.
-    #[cold]
-    #[inline(never)]
-    fn enter_otherwise(
-        &self,
-        pinned: Option<Word>,
-        frame: FrameIndex,
-        tag: u64,
-        mode: Mode,
-        touch: Touch,
-    ) -> Option<&Frame> {
-        let it = self.get(frame);
-        let old = match pinned {
-            Some(old) => old,
-            // Something was in the way, another thread was first, or the page was read ahead.
-            None => it.change(|word| word.entered(mode, touch)).ok()?,
-        };
-        if !it.holds_bits(tag) {
+    ) -> Option<Hold<'_>> {
+        let it = self.find(frame)?;
+        let old = it.change(|word| word.entered(mode, touch)).ok()?;
+        if !it.holds(tag) {
             self.back_out(frame, PIN + latch_held(mode), old, touch);
             return None;
         }
@@ -321,7 +352,7 @@ impl Frames {
         if mode == Mode::Exclusive {
             it.begin_change();
         }
-        Some(it)
+        Some(Hold { frame, word: it.word })
     }
 
     /// Hands a pinned page to its reader: latched shared and asked for, in one step. False when
@@ -417,7 +448,7 @@ impl Frames {
             }
             spin_loop();
         }
-        self.parking.sleep(frame, &it.word, 0, |word| word.latched(Mode::Shared).is_none());
+        self.parking.sleep(frame, it.word, 0, |word| word.latched(Mode::Shared).is_none());
         while !self.try_latch_passing(frame) {
             self.wait_readable(frame);
         }
@@ -440,8 +471,56 @@ impl Frames {
     /// Rests once, if the page of the pinned frame is on its way in, on the list of those who are woken
     /// when it has come in: a queue with threads of its own wakes nobody else.
     pub(crate) fn rest_while_reading(&self, frame: FrameIndex, rest: impl FnOnce()) {
-        let word = &self.get(frame).word;
+        let word = self.get(frame).word;
         self.parking.rest(frame, word, 0, |word| word.has(READING), rest);
+    }
+
+    /// As [`Frames::wait_loaded`], for a task, which keeps its `place` on the list between calls.
+    pub(crate) fn poll_loaded(
+        &self,
+        frame: FrameIndex,
+        place: &mut TaskPlace,
+        waker: &Waker,
+    ) -> Poll<()> {
+        let barred = |word: Word| word.has(READING);
+        self.parking.poll(frame, self.get(frame).word, 0, barred, place, waker)
+    }
+
+    /// As [`Frames::latch`], for a task. `passing`: past those who wait exclusively, for a reader who has waited
+    /// once.
+    pub(crate) fn poll_latch(
+        &self,
+        frame: FrameIndex,
+        mode: Mode,
+        passing: bool,
+        place: &mut TaskPlace,
+        waker: &Waker,
+    ) -> Poll<()> {
+        let word = self.get(frame).word;
+        let passing = passing && mode == Mode::Shared;
+        let announce = if mode == Mode::Exclusive { EXCLUSIVE_WAITS } else { 0 };
+        let barred = |word: Word| match passing {
+            true => word.has(EXCLUSIVE),
+            false => word.latched(mode).is_none(),
+        };
+        loop {
+            let granted = match passing {
+                true => self.try_latch_passing(frame),
+                false => self.try_latch(frame, mode),
+            };
+            if granted {
+                self.parking.forget(frame, word, place);
+                return Poll::Ready(());
+            }
+            if self.parking.poll(frame, word, announce, barred, place, waker).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// A task no longer waits for the frame, which it still has pinned.
+    pub(crate) fn forget_task(&self, frame: FrameIndex, place: &mut TaskPlace) {
+        self.parking.forget(frame, self.get(frame).word, place);
     }
 
     /// Waits until no copy of the pinned frame's page is on its way out.
@@ -458,23 +537,22 @@ impl Frames {
             spin_loop();
         }
         while barred(it.word()) {
-            self.parking.sleep(frame, &it.word, announce, &barred);
+            self.parking.sleep(frame, it.word, announce, &barred);
         }
     }
 
     /// Lets go of `held`: a pin, with or without a latch. The last to let go of an orphan frees it.
     #[inline]
     fn release(&self, frame: FrameIndex, held: u64) {
-        self.release_at(self.get(frame), frame, held);
+        self.release_held(self.held(frame), held);
     }
 
-    /// As [`Frames::release`]; `it` is the frame of that number.
     #[inline]
-    fn release_at(&self, it: &Frame, frame: FrameIndex, held: u64) {
+    fn release_held(&self, it: Hold<'_>, held: u64) {
         let old = Word(it.word.fetch_sub(held, Ordering::AcqRel));
         debug_assert!(old.pins() > 0, "[FRM-1] more unpins than pins: {old:?}");
         if old.0 & (SLEEPERS | ORPHAN) != 0 {
-            self.released_in_company(frame, old, held);
+            self.released_in_company(it.frame, old, held);
         }
     }
 
@@ -482,7 +560,7 @@ impl Frames {
     #[inline(never)]
     fn released_in_company(&self, frame: FrameIndex, old: Word, held: u64) {
         if old.wakes_after(held) {
-            self.parking.wake(frame, &self.get(frame).word);
+            self.parking.wake(frame, self.get(frame).word);
         }
         if old.has(ORPHAN) && old.pins() == 1 {
             self.free_orphan(frame);
@@ -496,13 +574,13 @@ impl Frames {
 
     /// Lets go of a pin and the shared latch.
     pub(crate) fn leave_shared(&self, frame: FrameIndex) {
-        self.release(frame, PIN + SHARED);
+        self.leave_shared_held(self.held(frame));
     }
 
-    /// As [`Frames::leave_shared`]; `it` is the frame of that number.
+    /// As [`Frames::leave_shared`].
     #[inline]
-    pub(crate) fn leave_shared_at(&self, it: &Frame, frame: FrameIndex) {
-        self.release_at(it, frame, PIN + SHARED);
+    pub(crate) fn leave_shared_held(&self, it: Hold<'_>) {
+        self.release_held(it, PIN + SHARED);
     }
 
     /// Lets go of a pin and the exclusive latch.
@@ -526,7 +604,7 @@ impl Frames {
         let it = self.get(frame);
         let old = Word(it.word.fetch_sub(SHARED, Ordering::AcqRel));
         if old.wakes_after(SHARED) {
-            self.parking.wake(frame, &it.word);
+            self.parking.wake(frame, it.word);
         }
     }
 
@@ -547,7 +625,7 @@ impl Frames {
         it.end_change();
         let old = it.change(|word| Some(word.downgraded())).unwrap_or_else(|old| old);
         if old.has(SLEEPERS) {
-            self.parking.wake(frame, &it.word);
+            self.parking.wake(frame, it.word);
         }
     }
 }

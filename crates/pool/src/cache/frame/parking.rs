@@ -1,37 +1,92 @@
-//! The parking lot: where threads sleep until something about a frame changes.
+//! The parking lot: where threads sleep, and tasks are left waiting, until something about a frame changes.
 //!
 //! Frames are many and sleepers few, so a frame has no queue of its own, only the bit SLEEPERS in
 //! its word. The queues are kept here, in a few stripes chosen by frame number. A stripe is searched from
 //! end to end: with 64 others in it a sleep and its wake cost 0.2 us of that, with 256 others 0.5 us, beside
 //! the microseconds of the system calls.
 //!
-//! Invariants:  [PRK-1] no wake is lost: a thread sets SLEEPERS only in a word that still bars its way,
-//!              and is on the list before it lets go of the stripe; whoever changes such a word
+//! A task stays on the list until it is woken or says that it waits no more. Nobody knows whether a task that was
+//! woken is ever polled again, so what it announced in the word is taken back as it is woken.
+//!
+//! Invariants:  [PRK-1] no wake is lost: SLEEPERS is set only in a word that still bars the way, and the thread or
+//!              task is on the list before the stripe is let go; whoever changes such a word
 //!              sees the bit, takes the stripe, and wakes everyone on the list
-//! Concurrency: a stripe's lock is held for a few instructions, never across a sleep.
+//!              [PRK-2] what a task announced is in the word only as long as it is on the list
+//! Concurrency: a stripe's lock is held for a few instructions, never across a sleep, and no waker is
+//!              called, cloned or dropped under it.
 //! Source:      the idea of the lot is WebKit's (Pizlo, "Locking in WebKit", 2016).
 
+use std::task::{Poll, Waker};
+
 use super::word::{FrameIndex, SLEEPERS, Word};
-use crate::sync::{AtomicU64, Mutex, Ordering, Thread, current, lock, park};
+use crate::sync::{AtomicU64, Mutex, Ordering, Thread, current, lock, park, wake_task};
 
 /// Sleepers are few; this keeps unrelated frames out of each other's way.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 
 pub(crate) struct ParkingLot {
-    stripes: Box<[Mutex<Vec<Sleeper>>]>,
+    stripes: Box<[Mutex<Stripe>]>,
+}
+
+#[derive(Default)]
+struct Stripe {
+    sleepers: Vec<Sleeper>,
+    /// Numbers given to tasks so far.
+    numbered: u64,
 }
 
 struct Sleeper {
     frame: FrameIndex,
-    thread: Thread,
+    who: Who,
+}
+
+enum Who {
+    Thread(Thread),
+    Task {
+        number: u64,
+        waker: Waker,
+        /// The bits that it has set in the word.
+        announced: u64,
+    },
+}
+
+/// A task's place on the list of those who wait for one frame, if it is there.
+#[derive(Debug, Default)]
+pub(crate) struct TaskPlace(Option<u64>);
+
+impl TaskPlace {
+    /// Whether the task was left waiting, and has not been seen since.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl Sleeper {
+    fn is_task(&self, frame: FrameIndex, wanted: u64) -> bool {
+        let this = matches!(self.who, Who::Task { number, .. } if number == wanted);
+        self.frame == frame && this
+    }
+
+    fn announced(&self) -> u64 {
+        match self.who {
+            Who::Thread(_) => 0,
+            Who::Task { announced, .. } => announced,
+        }
+    }
+}
+
+impl Stripe {
+    fn find(&self, frame: FrameIndex, number: u64) -> Option<usize> {
+        self.sleepers.iter().position(|sleeper| sleeper.is_task(frame, number))
+    }
 }
 
 impl ParkingLot {
     pub(crate) fn new() -> ParkingLot {
-        ParkingLot { stripes: (0..STRIPES).map(|_| Mutex::new(Vec::new())).collect() }
+        ParkingLot { stripes: (0..STRIPES).map(|_| Mutex::default()).collect() }
     }
 
-    fn stripe(&self, frame: FrameIndex) -> &Mutex<Vec<Sleeper>> {
+    fn stripe(&self, frame: FrameIndex) -> &Mutex<Stripe> {
         &self.stripes[frame as usize % STRIPES]
     }
 
@@ -60,42 +115,118 @@ impl ParkingLot {
         rest: impl FnOnce(),
     ) {
         {
-            let mut sleepers = lock(self.stripe(frame));
-            let bits = SLEEPERS | announce;
-            let mut now = word.load(Ordering::Acquire);
-            loop {
-                if !barred(Word(now)) {
-                    return;
-                }
-                if now & bits == bits {
-                    break;
-                }
-                let set = now | bits;
-                match word.compare_exchange(now, set, Ordering::AcqRel, Ordering::Acquire) {
-                    Ok(_) => break,
-                    Err(changed) => now = changed,
-                }
+            let mut stripe = lock(self.stripe(frame));
+            if !mark(word, announce, barred) {
+                return;
             }
             // [PRK-1]: wakers take this lock, so none can look at the list before this.
-            sleepers.push(Sleeper { frame, thread: current() });
+            stripe.sleepers.push(Sleeper { frame, who: Who::Thread(current()) });
         }
         rest();
         let me = current().id();
-        let mut sleepers = lock(self.stripe(frame));
-        sleepers.retain(|sleeper| !(sleeper.frame == frame && sleeper.thread.id() == me));
+        let this = |it: &Sleeper| matches!(&it.who, Who::Thread(thread) if thread.id() == me);
+        lock(self.stripe(frame)).sleepers.retain(|it| !(it.frame == frame && this(it)));
     }
 
-    /// Wakes everyone who sleeps on `frame`.
+    /// As [`ParkingLot::sleep`], for a task: ready when `word` does not bar its way. Else `waker` is woken when that
+    /// may have changed, unless the task gives up its `place` before ([`ParkingLot::forget`]).
+    pub(crate) fn poll(
+        &self,
+        frame: FrameIndex,
+        word: &AtomicU64,
+        announce: u64,
+        barred: impl Fn(Word) -> bool,
+        place: &mut TaskPlace,
+        waker: &Waker,
+    ) -> Poll<()> {
+        if place.0.is_none() && !barred(Word(word.load(Ordering::Acquire))) {
+            return Poll::Ready(());
+        }
+        let waker = waker.clone();
+        let mut stripe = lock(self.stripe(frame));
+        let listed = place.0.and_then(|number| stripe.find(frame, number));
+        if !mark(word, announce, barred) {
+            let gone = listed.map(|at| stripe.sleepers.swap_remove(at));
+            drop(stripe);
+            *place = TaskPlace(None);
+            drop((gone, waker));
+            return Poll::Ready(());
+        }
+        if let Some(Sleeper { who: Who::Task { waker: known, announced, .. }, .. }) =
+            listed.map(|at| &mut stripe.sleepers[at])
+        {
+            *announced |= announce;
+            let before = std::mem::replace(known, waker);
+            drop(stripe);
+            drop(before);
+            return Poll::Pending;
+        }
+        stripe.numbered += 1;
+        let number = stripe.numbered;
+        // [PRK-1], as for threads.
+        let who = Who::Task { number, waker, announced: announce };
+        stripe.sleepers.push(Sleeper { frame, who });
+        *place = TaskPlace(Some(number));
+        Poll::Pending
+    }
+
+    /// A task waits no more. What it announced may have kept others waiting: they look again ([PRK-2]).
+    pub(crate) fn forget(&self, frame: FrameIndex, word: &AtomicU64, place: &mut TaskPlace) {
+        let Some(number) = place.0.take() else { return };
+        let gone = {
+            let mut stripe = lock(self.stripe(frame));
+            let listed = stripe.find(frame, number);
+            listed.map(|at| stripe.sleepers.swap_remove(at))
+        };
+        let announced = gone.map_or(0, |gone| gone.announced());
+        if announced != 0 {
+            self.wake_and_clear(frame, word, announced);
+        }
+    }
+
+    /// Wakes everyone who waits for `frame`.
     pub(crate) fn wake(&self, frame: FrameIndex, word: &AtomicU64) {
-        let mut sleepers = lock(self.stripe(frame));
-        word.fetch_and(!SLEEPERS, Ordering::AcqRel);
-        sleepers.retain(|sleeper| {
-            let woken = sleeper.frame == frame;
-            if woken {
-                sleeper.thread.unpark();
+        self.wake_and_clear(frame, word, 0);
+    }
+
+    fn wake_and_clear(&self, frame: FrameIndex, word: &AtomicU64, clear: u64) {
+        let mut tasks = Vec::new();
+        {
+            let mut stripe = lock(self.stripe(frame));
+            let of_frame = stripe.sleepers.iter().filter(|sleeper| sleeper.frame == frame);
+            let clear = of_frame.fold(clear | SLEEPERS, |bits, it| bits | it.announced());
+            word.fetch_and(!clear, Ordering::AcqRel);
+            let mut at = 0;
+            while let Some(sleeper) = stripe.sleepers.get(at) {
+                if sleeper.frame != frame {
+                    at += 1;
+                    continue;
+                }
+                match stripe.sleepers.swap_remove(at).who {
+                    Who::Thread(thread) => thread.unpark(),
+                    Who::Task { waker, .. } => tasks.push(waker),
+                }
             }
-            !woken
-        });
+        }
+        tasks.into_iter().for_each(wake_task);
+    }
+}
+
+/// Sets SLEEPERS and `announce` in a `word` that bars the way. False if it does not.
+fn mark(word: &AtomicU64, announce: u64, barred: impl Fn(Word) -> bool) -> bool {
+    let bits = SLEEPERS | announce;
+    let mut now = word.load(Ordering::Acquire);
+    loop {
+        if !barred(Word(now)) {
+            return false;
+        }
+        if now & bits == bits {
+            return true;
+        }
+        match word.compare_exchange(now, now | bits, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return true,
+            Err(changed) => now = changed,
+        }
     }
 }
 

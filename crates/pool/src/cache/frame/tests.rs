@@ -1,9 +1,11 @@
 //! A frame's life with one thread: each promise of `life`, step by step.
 
+use std::thread;
+
 use super::word::{
     AHEAD, CHECKPOINT, DIRTY, Mode, ORPHAN, Obstacle, Touch, USAGE_MAX, VALID, WRITING,
 };
-use super::{Copied, Discarded, Frames, Loaded};
+use super::{Copied, Discarded, Frames, Loaded, Loading};
 use crate::error::Error;
 use crate::tag::{Block, FileId, Lsn, PageTag};
 
@@ -41,7 +43,7 @@ fn a_new_frame_is_free_and_cannot_be_had_by_a_lookup() {
 #[test]
 fn a_stale_entry_leaves_the_page_that_is_there_now_as_it_was() {
     let frames = Frames::new(1).unwrap();
-    frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap().land();
+    frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap().land(false);
     let before = frames.get(0).word();
     assert!(before.has(AHEAD));
     for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {
@@ -65,7 +67,26 @@ fn frm_3_an_owned_frame_goes_back_when_it_is_not_used() {
 }
 
 #[test]
-#[cfg(debug_assertions)]
+fn frm_3_free_frames_go_round_among_threads_and_none_is_lost_or_given_twice() {
+    let frames = Frames::new(5).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for count in 0..5000 {
+                    let owned: Vec<_> = (0..count % 3).filter_map(|_| frames.take_free()).collect();
+                    // A frame that two have is one that the second finds loading.
+                    let loads = owned.into_iter().map(|it| it.load(tag(3), 0, |_| true).unwrap());
+                    let loads: Vec<_> = loads.collect();
+                    loads.into_iter().for_each(Loading::abandon);
+                }
+            });
+        }
+    });
+    assert_eq!(frames.free_count(), 5, "[FRM-3]");
+    assert_eq!((0..6).filter_map(|_| frames.take_free()).map(std::mem::forget).count(), 5);
+}
+
+#[test]
 #[should_panic(expected = "[FRM-3]")]
 fn frm_3_a_frame_freed_twice_is_a_bug() {
     let frames = Frames::new(1).unwrap();
@@ -292,25 +313,42 @@ fn a_checkpoint_is_content_with_a_copy_made_after_its_look_and_written_well() {
 }
 
 #[test]
-fn a_look_ends_when_the_page_changes_or_is_discarded_or_leaves() {
+fn what_was_seen_is_over_when_the_page_changes_or_leaves() {
     let frames = with_a_page(1);
-    let it = frames.get(0);
-    let version = it.version();
-    assert!(it.still_as_of(version));
+    let see = || frames.see(0).unwrap().settled();
+    let seen = see().unwrap();
+    assert!(seen.is_still());
     assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
-    assert!(!it.still_as_of(version), "[FRM-2] it may be changing");
+    assert!(!seen.is_still() && see().is_none(), "[FRM-2] it may be changing");
     frames.downgrade(0);
-    let version = it.version();
-    assert!(it.still_as_of(version), "[FRM-2] readers change nothing");
+    let seen = see().unwrap();
+    assert!(seen.is_still(), "[FRM-2] readers change nothing");
     assert!(frames.try_upgrade(0));
     frames.leave_exclusive(0);
-    assert!(!it.still_as_of(version), "[FRM-2]");
-    let version = it.version();
+    assert!(!seen.is_still(), "[FRM-2]");
+    let seen = see().unwrap();
     assert!(frames.pin(0, tag(3), Touch::Not));
     frames.discard(0, tag(3), || (), |_| {});
-    assert!(!it.still_as_of(version), "[OPT-1] discarded, though pinned");
     frames.unpin(0);
-    assert!(!it.still_as_of(version), "[OPT-1]");
+    assert!(!seen.is_still() && see().is_none(), "[OPT-1]");
+}
+
+#[test]
+fn frm_5_a_page_is_cold_while_its_next_use_has_to_be_counted() {
+    let frames = with_a_page(1);
+    let (usual, usage) = (|| frames.see(0).unwrap().is_usual(), || frames.get(0).word().usage());
+    assert!(!usual(), "it was never used");
+    frames.touch(0);
+    assert!(usual() && usage() == 1);
+    let seen = frames.see(0).unwrap();
+    frames.age(0);
+    assert!(!usual() && usage() == 0, "[FRM-5]");
+    assert!(seen.is_still(), "its bytes are as they were");
+    assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Count).is_some());
+    assert!(frames.see(0).unwrap().settled().is_none(), "cold or not, it may be changing");
+    frames.leave_exclusive(0);
+    frames.touch(0);
+    assert!(usual() && usage() == 1);
 }
 
 #[test]

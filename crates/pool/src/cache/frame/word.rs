@@ -129,6 +129,12 @@ impl Word {
         self.0 & USAGE
     }
 
+    /// True of a page whose next use has to be counted, whoever it is.
+    #[inline]
+    pub(crate) fn is_cold(self) -> bool {
+        self.has(VALID) && (self.usage() == 0 || self.has(AHEAD))
+    }
+
     /// The queue that carries the read of a page on its way in; 0 when the loading thread does.
     pub(crate) fn carrier(self) -> u8 {
         ((self.0 & CARRIER) >> CARRIER_SHIFT) as u8

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{BAD, Model};
+use super::{BAD, Model, waker};
 use crate::cache::frame::word::{Mode, Touch, USAGE_MAX, VALID};
-use crate::cache::frame::{Frame, FrameIndex, NO_FRAME};
+use crate::cache::frame::{FrameIndex, Loaded, NO_FRAME};
 use crate::error::{Error, Fate};
 use crate::sync::Ordering;
 use crate::tag::{Block, FileId, Lsn, PageTag};
@@ -427,6 +427,78 @@ fn loom_lnd_2_a_read_ahead_that_fails_leaves_nothing_behind() {
     });
 }
 
+/// The waker is registered while the load lands: it is woken, or finds the page here.
+#[test]
+fn loom_prk_1_a_task_that_waits_for_a_landing_page_is_woken() {
+    for readable in [true, false] {
+        check(4, move || {
+            let pool = Model::new(2, 1);
+            if !readable {
+                pool.spoil(0);
+            }
+            assert!(pool.prefetch(0));
+            let lander = run(&pool, |pool| pool.end_request());
+            let seen = pool.value_by_task(0, thread::park).unwrap();
+            assert!(seen == readable.then_some(10) || !readable, "[PRK-1] {seen:?}");
+            lander.join().unwrap();
+            pool.assert_settled();
+        });
+    }
+}
+
+/// A task and a thread wait for one load, and the task is dropped, or not.
+#[test]
+fn loom_prk_1_a_dropped_task_takes_nobody_elses_wake() {
+    check(3, || {
+        let pool = Model::new(2, 1);
+        assert!(pool.prefetch(0));
+        let lander = run(&pool, |pool| pool.end_request());
+        let task = run(&pool, |pool| {
+            let mut held = None;
+            drop(pool.poll_value(0, Mode::Shared, &mut held, &waker()));
+            held.into_iter().for_each(|held| pool.cache.let_go(held));
+        });
+        assert_eq!(pool.value_by_task(0, thread::park).unwrap(), Some(10), "[PRK-1]");
+        task.join().unwrap();
+        lander.join().unwrap();
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_prk_1_a_task_gets_the_latch_that_a_thread_lets_go_of() {
+    check(3, || {
+        let pool = with_block_0(1, 1);
+        let writer = run(&pool, add_one_by_latch);
+        let seen = pool.value_by_task(0, thread::park).unwrap().unwrap();
+        assert!([10, 11].contains(&seen), "{seen}");
+        writer.join().unwrap();
+        pool.assert_settled();
+    });
+}
+
+/// A task that waits exclusively keeps readers out. It is dropped, or woken and never polled again: either way
+/// they go on.
+#[test]
+fn loom_prk_2_readers_do_not_wait_for_a_task_that_is_gone() {
+    for dropped in [true, false] {
+        check(3, move || {
+            let pool = with_block_0(1, 1);
+            pool.enter(0, Mode::Shared).unwrap();
+            let (mut held, waker) = (None, waker());
+            assert!(pool.poll_value(0, Mode::Exclusive, &mut held, &waker).is_pending());
+            let reader = run(&pool, |pool| pool.value(0).unwrap());
+            if dropped {
+                held.take().into_iter().for_each(|held| pool.cache.let_go(held));
+            }
+            pool.frames().leave_shared(0);
+            assert_eq!(reader.join().unwrap(), 10, "[PRK-2]");
+            held.into_iter().for_each(|held| pool.cache.let_go(held));
+            pool.assert_settled();
+        });
+    }
+}
+
 #[test]
 fn loom_rsz_1_a_page_read_ahead_during_a_truncation_does_not_stay() {
     check(3, || {
@@ -594,6 +666,8 @@ fn loom_opt_1_a_look_at_a_discarded_page_is_over() {
                 thread::yield_now();
                 pool.frames().unpin(frame);
             }
+            // May get the same frame.
+            drop(pool.value(0));
         });
         pool.truncate(0);
         pool.extend(20);
@@ -604,13 +678,28 @@ fn loom_opt_1_a_look_at_a_discarded_page_is_over() {
     });
 }
 
+/// Of a look that clears COLD and a hand that sets it, the later one to change the word has the last say.
+#[test]
+fn loom_frm_5_a_page_that_ages_while_it_is_looked_at_is_used_or_cold() {
+    check(4, || {
+        let pool = with_block_0(1, 1);
+        pool.frames().age(0);
+        // Used once, and cold still.
+        pool.value(0).unwrap();
+        let hand = run(&pool, |pool| pool.frames().age(0));
+        assert_eq!(pool.read_by(pool.look(0).unwrap()), Some(10));
+        hand.join().unwrap();
+        pool.assert_settled();
+    });
+}
+
 /// The tag is written with plain stores; what makes it right is the word, changed after it.
 #[test]
 fn loom_frm_1_the_tag_is_as_new_as_the_pin() {
     check(4, || {
         let pool = Model::new(1, 2);
         let loader = run(&pool, |pool| pool.value(1).unwrap());
-        let it: &Frame = pool.frames().get(0);
+        let it = pool.frames().get(0);
         if it.word().has(VALID) {
             assert!(it.holds(tag(1)), "[FRM-1] a resident frame without its tag");
         }
@@ -622,5 +711,33 @@ fn loom_frm_1_the_tag_is_as_new_as_the_pin() {
         loader.join().unwrap();
         let claimed: Option<FrameIndex> = pool.frames().claim(0, USAGE_MAX).map(|_| 0);
         assert_eq!(claimed, Some(0));
+    });
+}
+
+/// The frame of a failed load, and with it the error, stays with those who have pinned it, though the page is read
+/// anew meanwhile, and well, into another one.
+#[test]
+fn loom_lod_2_an_error_stays_until_all_who_waited_have_seen_it() {
+    check(3, || {
+        let pool = Model::new(2, 1);
+        pool.spoil(0);
+        let waiter = run(&pool, |pool| {
+            let frame = pool.lookup(0);
+            if frame == NO_FRAME || !pool.frames().pin(frame, tag(0), Touch::Not) {
+                return;
+            }
+            pool.frames().wait_loaded(frame);
+            match pool.frames().loaded(frame) {
+                Loaded::Here => assert_eq!(pool.read(frame), 10, "[LOD-2] the page that failed"),
+                Loaded::Failed(Error::Corrupt { .. }) => {}
+                other => panic!("[LOD-2] {other:?} instead of the error"),
+            }
+            pool.frames().unpin(frame);
+        });
+        assert!(pool.value(0).is_err(), "[LOD-2]");
+        pool.disk[0].store(10, Ordering::Relaxed);
+        assert_eq!(pool.value(0).unwrap(), 10, "[LOD-2] a failed load bars the way");
+        waiter.join().unwrap();
+        pool.assert_settled();
     });
 }

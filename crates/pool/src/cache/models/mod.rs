@@ -14,6 +14,7 @@ mod stress;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
+use std::task::{Poll, Wake, Waker, ready};
 use std::time::Duration;
 
 use super::file::CachedFile;
@@ -23,7 +24,7 @@ use super::frame::word::{Mode, Touch, USAGE_MAX, VALID};
 use super::frame::{Detached, FrameIndex, Frames, Loading};
 use super::replacement::{AccessStrategy, ClockSweep};
 use super::table::PageTable;
-use super::{Absent, Asked, Cache, Disk};
+use super::{Absent, Asked, Cache, Came, Disk, Held, Look};
 use crate::error::Error;
 use crate::observe::stats::Counters;
 use crate::strategy_kind::StrategyKind;
@@ -62,6 +63,19 @@ impl Deref for File {
     }
 }
 
+/// A task that is alone on its thread.
+struct Alone(Thread);
+
+impl Wake for Alone {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn waker() -> Waker {
+    Arc::new(Alone(current())).into()
+}
+
 /// Reads ahead that have been submitted and have not ended.
 #[derive(Default)]
 struct Queue {
@@ -79,13 +93,6 @@ struct Model {
     disk: Vec<AtomicU64>,
     queue: Mutex<Queue>,
     reads: AtomicU64,
-}
-
-/// As `guard::Optimistic`.
-#[derive(Clone, Copy)]
-struct Look {
-    frame: FrameIndex,
-    version: u64,
 }
 
 impl Model {
@@ -183,6 +190,48 @@ impl Model {
         Ok(value)
     }
 
+    /// As [`Model::value`] for a task, of a page that is in memory or on its way in. `None` if it is not, or not any
+    /// more.
+    fn poll_value(
+        &self,
+        block: Block,
+        mode: Mode,
+        held: &mut Option<Held>,
+        waker: &Waker,
+    ) -> Poll<Result<Option<u64>, Error>> {
+        let tag = self.file.tag(block);
+        if held.is_none() {
+            let frame = self.lookup(block);
+            let here = self.frames().find(frame).is_some();
+            if !here || !self.frames().pin(frame, tag, Touch::Count) {
+                return Poll::Ready(Ok(None));
+            }
+            *held = Some(Held::pinned(frame));
+        }
+        let Some(waiting) = held.as_mut() else { return Poll::Ready(Ok(None)) };
+        let frame = waiting.frame;
+        let came = ready!(self.cache.poll_held(&self.file, waiting, mode, waker));
+        *held = None;
+        Poll::Ready(came.map(|came| {
+            (came == Came::Latched).then(|| {
+                let value = self.read(frame);
+                self.frames().leave(frame, mode);
+                value
+            })
+        }))
+    }
+
+    /// As [`Model::poll_value`], on this thread, which does nothing else but `idle`.
+    fn value_by_task(&self, block: Block, idle: impl Fn()) -> Result<Option<u64>, Error> {
+        let (waker, mut held) = (waker(), None);
+        loop {
+            match self.poll_value(block, Mode::Shared, &mut held, &waker) {
+                Poll::Ready(value) => return value,
+                Poll::Pending => idle(),
+            }
+        }
+    }
+
     /// Reads a page ahead, by the queue. False if that cannot be begun.
     fn prefetch(&self, block: Block) -> bool {
         let Some((owned, _)) = self.cache.allocate_clean(self, &AccessStrategy::NORMAL) else {
@@ -222,14 +271,14 @@ impl Model {
         value != BAD
     }
 
-    fn look(&self, block: Block) -> Option<Look> {
-        self.cache.look(&self.file, block).map(|(_, frame, version)| Look { frame, version })
+    fn look(&self, block: Block) -> Option<Look<'_>> {
+        self.cache.look(&self.file, block).or_else(|| self.cache.look_and_count(&self.file, block))
     }
 
     /// As `Optimistic::read`.
-    fn read_by(&self, look: Look) -> Option<u64> {
+    fn read_by(&self, look: Look<'_>) -> Option<u64> {
         let [one, two] = self.memory[look.frame as usize].words();
-        if !self.frames().get(look.frame).still_as_of(look.version) {
+        if !look.still_valid() {
             return None;
         }
         assert_eq!(one, two, "[OPT-1] a mix of two states was taken for one");
@@ -274,6 +323,7 @@ impl Model {
                 Some(tag) => {
                     resident += 1;
                     assert!(word.has(VALID) && even, "[FRM-2] a page at rest: {word:?}");
+                    assert!(it.is_cold() || !word.is_cold(), "[FRM-5] {word:?}");
                     assert_eq!(self.lookup(tag.block), frame, "[TAB-1] {tag}");
                 }
                 None => assert!(!word.has(VALID) && !even, "[FRM-2] nothing at rest: {word:?}"),

@@ -14,7 +14,7 @@ use std::thread;
 use super::Model;
 use crate::cache::frame::word::Mode;
 use crate::error::Error;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, park};
 use crate::tag::{Block, Lsn};
 
 const THREADS: u64 = 4;
@@ -30,7 +30,7 @@ fn step(pool: &Model, changes: &Changes, random: &mut fastrand::Rng) {
     // The count of a block is changed under its exclusive latch, and so can be compared under it.
     let said =
         |block: Block| 10 + u64::from(block) + changes[block as usize].load(Ordering::Relaxed);
-    match random.u32(0..9) {
+    match random.u32(0..10) {
         0 | 1 => {
             let frame = pool.enter(block, Mode::Exclusive).unwrap();
             assert_eq!(pool.read(frame), said(block), "[FRM-4] block {block} lost a change");
@@ -69,6 +69,18 @@ fn step(pool: &Model, changes: &Changes, random: &mut fastrand::Rng) {
             pool.latch_pinned(frame, Mode::Exclusive);
             assert_eq!(pool.read(frame), said(block), "[FRM-1] not block {block}, or an old one");
             pool.frames().leave_exclusive(frame);
+        }
+        8 => {
+            // A request that nobody is about to end is ended here.
+            let idle = || {
+                if !pool.end_request() {
+                    park();
+                }
+            };
+            if let Some(value) = pool.value_by_task(block, idle).unwrap() {
+                let ever = 10 + u64::from(block)..=said(block);
+                assert!(ever.contains(&value), "[FRM-1] {value} in block {block}");
+            }
         }
         _ => {
             if let Some(look) = pool.look(block)

@@ -10,7 +10,7 @@
 //! Invariants:  [RNG-1] a ring reuses a frame only for the page that it put there
 //! Concurrency: one scan may run on several threads; they share the ring.
 //! Source:      PostgreSQL's buffer/freelist.c: the kinds, and a ring at most an eighth of the
-//!              pool. Sizes: 256 KiB for reading and vacuum (fits the processor's cache), 16 MiB
+//!              pool. Sizes: 256 KiB for reading and maintenance (fits the processor's cache), 16 MiB
 //!              for writing (so that the log is flushed less often).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -109,7 +109,7 @@ impl AccessStrategy {
 fn usual_ring_bytes(kind: StrategyKind) -> u64 {
     match kind {
         StrategyKind::Normal => 0,
-        StrategyKind::BulkRead | StrategyKind::Vacuum => 256 << 10,
+        StrategyKind::BulkRead | StrategyKind::Maintenance => 256 << 10,
         StrategyKind::BulkWrite => 16 << 20,
     }
 }
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(frames(StrategyKind::Normal, 1000), None);
         assert_eq!(frames(StrategyKind::BulkRead, 100_000), Some(32));
         assert_eq!(frames(StrategyKind::BulkWrite, 100_000), Some(2048));
-        assert_eq!(frames(StrategyKind::Vacuum, 80), Some(10));
+        assert_eq!(frames(StrategyKind::Maintenance, 80), Some(10));
         assert_eq!(frames(StrategyKind::BulkRead, 4), Some(1));
     }
 

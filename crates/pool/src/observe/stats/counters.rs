@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::snapshot::{PoolStats, Stats, StrategyStats};
+use super::snapshot::{FileStats, PoolStats, Stats, StrategyStats};
 use super::thread_number;
 use super::waits::{LiveWaits, Wait, WaitTimes};
 use crate::strategy_kind::StrategyKind;
@@ -57,7 +57,7 @@ pub(crate) enum Event {
     ReadErrors,
     /// Write requests that failed.
     WriteErrors,
-    /// Pages whose checksum did not match.
+    /// Pages whose checksum did not match, or that their codec refused.
     CorruptPages,
     /// A page was asked for from disk before anybody wanted it.
     Prefetch,
@@ -121,7 +121,7 @@ impl Slot {
         self.0[index].store(count.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Adds 1, whoever else does.
+    /// Adds 1, beside other threads.
     fn add_shared(&self, index: usize) {
         self.0[index].fetch_add(1, Ordering::Relaxed);
     }
@@ -294,6 +294,56 @@ impl Counters {
     /// Memory in use, this struct included, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of_val(self) + size_of_val(&*self.slots) + self.waits.memory_bytes()
+    }
+}
+
+/// What is counted for one file, on cache lines of its own, as hits read what is beside it.
+#[derive(Default)]
+#[repr(align(64))]
+pub(crate) struct FileCounts {
+    events: [AtomicU64; Event::COUNT],
+    wasted: AtomicU64,
+}
+
+impl FileCounts {
+    /// Counts an event, for the pool as well.
+    pub(crate) fn count(&self, pool: &Counters, strategy: StrategyKind, event: Event) {
+        self.add(pool, strategy, event, 1);
+    }
+
+    /// Counts an event `n` times, or `n` bytes, for the pool as well.
+    pub(crate) fn add(&self, pool: &Counters, strategy: StrategyKind, event: Event, n: u64) {
+        pool.add(strategy, event, n);
+        self.events[event as usize].fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Counts a page that was read ahead and made way before it was asked for.
+    pub(crate) fn wasted(&self) {
+        self.wasted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Everything counted so far; which pages are in memory, the frames know.
+    pub(crate) fn snapshot(&self) -> FileStats {
+        let event = |event: Event| self.events[event as usize].load(Ordering::Relaxed);
+        FileStats {
+            pages_resident: 0,
+            pages_dirty: 0,
+            misses: event(Event::Miss),
+            hits_in_flight: event(Event::HitInFlight),
+            inits: event(Event::Init),
+            reads: event(Event::Reads),
+            read_bytes: event(Event::BytesRead),
+            writes: event(Event::Writes),
+            written_bytes: event(Event::BytesWritten),
+            read_errors: event(Event::ReadErrors),
+            write_errors: event(Event::WriteErrors),
+            corrupt_pages: event(Event::CorruptPages),
+            prefetches: event(Event::Prefetch),
+            prefetches_late: event(Event::PrefetchLate),
+            prefetches_joined: event(Event::PrefetchJoined),
+            prefetches_wasted: self.wasted.load(Ordering::Relaxed),
+            gap_pages: event(Event::GapPage),
+        }
     }
 }
 

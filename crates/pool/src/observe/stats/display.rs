@@ -20,7 +20,7 @@
 
 use std::fmt;
 
-use super::snapshot::{Stats, StrategyStats};
+use super::snapshot::{FileStats, Named, Stats, StrategyStats};
 use super::waits::Wait;
 use crate::strategy_kind::StrategyKind;
 
@@ -37,12 +37,18 @@ impl fmt::Display for Stats {
                 self.frames_dirty,
             ));
         }
-        let tables = [self.strategy_rows(), self.pool_rows(), self.wait_rows()];
+        let tables = [self.strategy_rows(), count_rows(self.pool.named()), self.wait_rows()];
         parts.extend(tables.iter().filter(|rows| !rows.is_empty()).map(|rows| aligned(rows)));
         if parts.is_empty() {
             parts.push("nothing has happened yet\n".to_owned());
         }
         out.write_str(parts.join("\n").trim_end())
+    }
+}
+
+impl fmt::Display for FileStats {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(aligned(&count_rows(self.named())).trim_end())
     }
 }
 
@@ -73,11 +79,6 @@ impl Stats {
         rows
     }
 
-    fn pool_rows(&self) -> Vec<Vec<String>> {
-        let counts = self.pool.named().into_iter().filter(|count| count.value > 0);
-        counts.map(|count| row(&spaced(count.name), [count.value.to_string()])).collect()
-    }
-
     fn wait_rows(&self) -> Vec<Vec<String>> {
         let titles = ["count", "total", "p50", "p99", "longest"].map(str::to_owned);
         let mut rows = vec![row("wait", titles)];
@@ -94,6 +95,12 @@ impl Stats {
         }
         if rows.len() > 1 { rows } else { Vec::new() }
     }
+}
+
+/// Those that are not 0.
+fn count_rows(counts: Vec<Named>) -> Vec<Vec<String>> {
+    let counts = counts.into_iter().filter(|count| count.value > 0);
+    counts.map(|count| row(&spaced(count.name), [number(count.name, count.value)])).collect()
 }
 
 fn row(title: &str, cells: impl IntoIterator<Item = String>) -> Vec<String> {
@@ -197,10 +204,10 @@ in flight read      1  15.0ms  15.2ms  15.2ms   15.2ms";
     #[test]
     fn one_strategy_needs_no_total() {
         let counters = Counters::new();
-        counters.hit(StrategyKind::Vacuum);
+        counters.hit(StrategyKind::Maintenance);
         assert_eq!(
             table(&counters.snapshot()),
-            "           vacuum\nhits            1\nhit ratio  100.0%"
+            "           maintenance\nhits                 1\nhit ratio       100.0%"
         );
     }
 

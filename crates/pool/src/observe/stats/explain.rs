@@ -1,7 +1,7 @@
 //! "Why was this slow?", answered in sentences.
 //!
 //! First what went wrong, then where waiting time went, largest first, then what to change. A
-//! piece of advice comes only with the number that calls for it, so that whoever disagrees
+//! piece of advice comes only with the number that calls for it, so that a reader who disagrees
 //! knows with what. Times are those of all threads together: eight threads that wait one second
 //! each have waited eight.
 //!

@@ -21,7 +21,7 @@ mod snapshot;
 mod thread_number;
 mod waits;
 
-pub(crate) use counters::{Counters, Event, PoolEvent};
+pub(crate) use counters::{Counters, Event, FileCounts, PoolEvent};
 pub(crate) use display::bytes;
-pub use snapshot::{PoolStats, Stats, StrategyStats};
+pub use snapshot::{FileStats, PoolStats, Stats, StrategyStats};
 pub use waits::{Wait, WaitTimes};

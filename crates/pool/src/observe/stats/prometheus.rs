@@ -3,7 +3,7 @@
 //! Every count is a counter `forebay_<name>_total`, with a `strategy` label where there is one;
 //! the numbers of frames are gauges; waits are one histogram, `forebay_wait_seconds`. All series
 //! are there from the start, zeros included, because a series that first appears with a value
-//! has no rate. There is no label for the pool: whoever serves several adds one when scraping.
+//! has no rate. There is no label for the pool: a service with several adds one when scraping.
 //!
 //! A client library was rejected: it would own the live counters, and its shared atomics cost a
 //! hit more than the hit.

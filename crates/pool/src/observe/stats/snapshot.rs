@@ -64,7 +64,7 @@ counts! {
         written_bytes: "Bytes written to files.",
         read_errors: "Read requests that failed.",
         write_errors: "Write requests that failed.",
-        corrupt_pages: "Pages whose checksum did not match their bytes.",
+        corrupt_pages: "Pages whose checksum did not match their bytes, or that their codec refused.",
         prefetches: "Pages read ahead of being asked for.",
         prefetches_late: "Pages read ahead that were wanted before they were there.",
         prefetches_joined: "Pages wanted ahead that somebody else was reading already.",
@@ -90,6 +90,45 @@ counts! {
         doomed_pages: "Pages dropped or truncated away while pinned.",
         prefetches_useful: "Pages read ahead and asked for afterwards.",
         prefetches_wasted: "Pages read ahead that left their frames without having been asked for.",
+    }
+}
+
+counts! {
+    /// What was done for one file since it was opened, and how much of it is in memory.
+    ///
+    /// Hits are counted for the pool alone, by strategy ([`Stats`]): by file, each would be another store, or
+    /// each file would need a cache line for every thread.
+    FileStats {
+        pages_resident: "Pages in memory now.",
+        pages_dirty: "Pages in memory now that have changes not yet written.",
+        misses: "Pages asked for that had to be read from disk.",
+        hits_in_flight: "Pages asked for while another thread was reading them.",
+        inits: "Pages made without reading them.",
+        reads: "Read requests.",
+        read_bytes: "Bytes read.",
+        writes: "Write requests.",
+        written_bytes: "Bytes written.",
+        read_errors: "Read requests that failed.",
+        write_errors: "Write requests that failed.",
+        corrupt_pages: "Pages whose checksum did not match their bytes.",
+        prefetches: "Pages read ahead of being asked for.",
+        prefetches_late: "Pages read ahead that were wanted before they were there.",
+        prefetches_joined: "Pages wanted ahead that somebody else was reading already.",
+        prefetches_wasted: "Pages read ahead that made way for others without having been asked for.",
+        gap_pages: "Pages read though nobody had asked for them, between two that were wanted.",
+    }
+}
+
+impl FileStats {
+    /// Returns what was done after `earlier` was taken from the same file. Pages in memory are those of `self`; a
+    /// count that was larger in `earlier` becomes 0.
+    #[must_use]
+    pub fn since(&self, earlier: &FileStats) -> FileStats {
+        FileStats {
+            pages_resident: self.pages_resident,
+            pages_dirty: self.pages_dirty,
+            ..self.combine(earlier, u64::saturating_sub)
+        }
     }
 }
 
@@ -216,7 +255,7 @@ mod tests {
         counters.optimistic();
         counters.optimistic();
         counters.hit(StrategyKind::Normal);
-        counters.count(StrategyKind::Vacuum, Event::Miss);
+        counters.count(StrategyKind::Maintenance, Event::Miss);
         assert_eq!(counters.snapshot().hit_ratio(), Some(0.75));
     }
 

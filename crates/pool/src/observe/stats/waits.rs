@@ -2,15 +2,15 @@
 //!
 //! One histogram per kind of wait, in nanoseconds, to one significant digit: a time read from
 //! it is at most 1/16 too long. Two digits would take seven times the memory and tell nobody
-//! more. Only a thread that really waited, for microseconds at least, comes here, so a lock
-//! around each histogram costs it nothing it would notice.
+//! more. What is written to is the histogram's cells alone, as atomics, so that threads which wait side by
+//! side do not wait for each other here; a histogram is made of them when somebody looks.
 //!
 //! Invariants:  [STAT-4] buckets are cumulative: each holds those before it, the last everything
-//! Concurrency: any thread; a lock per kind, held for one record or one copy, never with another.
+//! Concurrency: any thread; without locks. Count and sum of a copy may be from slightly different moments.
 //! Failure:     a time of more than an hour counts as about an hour, except in the sum.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -93,12 +93,6 @@ pub struct WaitTimes {
 }
 
 impl WaitTimes {
-    fn record(&mut self, time: Duration) {
-        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.times_ns.saturating_record(time_ns);
-        self.sum_ns = self.sum_ns.saturating_add(time_ns);
-    }
-
     /// Returns how many times a thread waited.
     pub fn count(&self) -> u64 {
         self.times_ns.len()
@@ -156,10 +150,6 @@ impl WaitTimes {
             Err(_) => WaitTimes::default(),
         }
     }
-
-    fn cells_bytes(&self) -> usize {
-        self.times_ns.distinct_values() * size_of::<u64>()
-    }
 }
 
 impl Default for WaitTimes {
@@ -173,38 +163,90 @@ impl Default for WaitTimes {
 
 /// The times of all kinds of wait, as they are taken.
 #[derive(Debug, Default)]
-pub(super) struct LiveWaits([Mutex<WaitTimes>; Wait::COUNT]);
+pub(super) struct LiveWaits([LiveTimes; Wait::COUNT]);
+
+/// The times of one kind, as they are taken.
+#[derive(Debug)]
+struct LiveTimes {
+    /// How many there were of the times of each cell, in the order of the times.
+    cells: Box<[AtomicU64]>,
+    sum_ns: AtomicU64,
+}
+
+/// Cells from one power of two to the next.
+const CELLS: usize = 16;
+
+/// The cell that `time_ns` is counted in: below `2 * CELLS` one for each, then `CELLS` for each power of two, as
+/// a [`Histogram`] of one digit has them.
+fn cell(time_ns: u64) -> usize {
+    let power = (time_ns | CELLS as u64).ilog2() - CELLS.ilog2();
+    power as usize * CELLS + (time_ns >> power) as usize
+}
+
+/// The shortest time that is counted in `cell`, in nanoseconds.
+fn shortest_ns(cell: usize) -> u64 {
+    let power = (cell / CELLS).saturating_sub(1);
+    ((cell - power * CELLS) as u64) << power
+}
+
+impl Default for LiveTimes {
+    fn default() -> LiveTimes {
+        let cells = (0..=cell(LONGEST.as_nanos() as u64)).map(|_| AtomicU64::new(0)).collect();
+        LiveTimes { cells, sum_ns: AtomicU64::new(0) }
+    }
+}
+
+impl LiveTimes {
+    fn record(&self, time: Duration) {
+        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let cell = cell(time_ns).min(self.cells.len() - 1);
+        self.cells[cell].fetch_add(1, Ordering::Relaxed);
+        self.sum_ns.fetch_add(time_ns, Ordering::Relaxed);
+    }
+
+    fn sum_ns(&self) -> u64 {
+        self.sum_ns.load(Ordering::Relaxed)
+    }
+
+    fn copy(&self, to: &mut WaitTimes) {
+        to.times_ns.reset();
+        for (cell, count) in self.cells.iter().enumerate() {
+            let count = count.load(Ordering::Relaxed);
+            if count > 0 {
+                to.times_ns.saturating_record_n(shortest_ns(cell), count);
+            }
+        }
+        to.sum_ns = self.sum_ns();
+    }
+}
 
 impl LiveWaits {
     pub(super) fn record(&self, wait: Wait, time: Duration) {
-        self.with(wait, |times| times.record(time));
+        self.0[wait.index()].record(time);
     }
 
     pub(super) fn so_far(&self, wait: Wait) -> (u64, Duration) {
-        self.with(wait, |times| (times.count(), times.sum()))
+        let times = &self.0[wait.index()];
+        let count = times.cells.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        (count, Duration::from_nanos(times.sum_ns()))
     }
 
     pub(super) fn copy(&self, wait: Wait, to: &mut WaitTimes) {
-        self.with(wait, |times| {
-            let copied = to.times_ns.set_to(&times.times_ns);
-            copied.expect("times of waits are all kept alike");
-            to.sum_ns = times.sum_ns;
-        });
+        self.0[wait.index()].copy(to);
     }
 
     pub(super) fn snapshot(&self) -> [WaitTimes; Wait::COUNT] {
-        Wait::ALL.map(|wait| self.with(wait, |times| times.clone()))
+        Wait::ALL.map(|wait| {
+            let mut times = WaitTimes::default();
+            self.copy(wait, &mut times);
+            times
+        })
     }
 
     /// Memory in use, this struct included, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        let cells = Wait::ALL.map(|wait| self.with(wait, |times| times.cells_bytes()));
-        size_of::<LiveWaits>() + cells.iter().sum::<usize>()
-    }
-
-    fn with<R>(&self, wait: Wait, run: impl FnOnce(&mut WaitTimes) -> R) -> R {
-        // Times that a panic left half recorded are off by one wait at most.
-        run(&mut self.0[wait.index()].lock().unwrap_or_else(PoisonError::into_inner))
+        let cells: usize = self.0.iter().map(|times| size_of_val(&*times.cells)).sum();
+        size_of::<LiveWaits>() + cells
     }
 }
 
@@ -212,9 +254,15 @@ impl LiveWaits {
 mod tests {
     use super::*;
 
+    fn live(waits: &[Duration]) -> LiveTimes {
+        let live = LiveTimes::default();
+        waits.iter().for_each(|&wait| live.record(wait));
+        live
+    }
+
     fn times(waits: &[Duration]) -> WaitTimes {
         let mut times = WaitTimes::default();
-        waits.iter().for_each(|&wait| times.record(wait));
+        live(waits).copy(&mut times);
         times
     }
 
@@ -226,6 +274,17 @@ mod tests {
     fn every_kind_stands_at_its_index() {
         for (index, wait) in Wait::ALL.into_iter().enumerate() {
             assert_eq!(wait.index(), index);
+        }
+    }
+
+    #[test]
+    fn cells_are_those_of_the_histogram() {
+        let histogram = WaitTimes::default().times_ns;
+        for time_ns in (0..70).chain((6..41).flat_map(|power| {
+            let edge = 1 << power;
+            [edge - 1, edge, edge + 1, edge + edge / 3]
+        })) {
+            assert_eq!(shortest_ns(cell(time_ns)), histogram.lowest_equivalent(time_ns));
         }
     }
 
@@ -278,8 +337,7 @@ mod tests {
     fn a_difference_is_what_was_recorded_between() {
         let (before, between) = ([us(5), us(900), us(20)], [us(5), us(40)]);
         let earlier = times(&before);
-        let mut later = earlier.clone();
-        between.iter().for_each(|&wait| later.record(wait));
+        let later = times(&[&before[..], &between].concat());
         assert_eq!(later.since(&earlier), times(&between));
         assert_eq!(later.since(&later), WaitTimes::default());
         assert_eq!(later.since(&WaitTimes::default()), later);

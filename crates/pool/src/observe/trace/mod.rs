@@ -6,30 +6,19 @@
 //! the trace is made, 40 bytes an event, so recording never allocates. Worked example: a capacity
 //! of 16 and 20 events leave the last 16, and a count of 4 that were overwritten.
 //!
-//! There are two ways out: [`Trace::strip`], a letter for each request, for people, and
-//! [`Trace::write_json_lines`] for programs. Recording through `tracing` was rejected: a subscriber
-//! that keeps up with a scan is harder to write than this ring, and the events are wanted
-//! afterwards, as data.
+//! Recording through `tracing` was rejected: a subscriber that keeps up with a scan is harder to write than this
+//! ring, and the events are wanted afterwards, as data.
 //!
 //! Invariants:  [TRC-1] never more events than the capacity; what is overwritten is counted
 //!              [TRC-2] events come out in the order in which they were recorded
 //!              [TRC-3] recording does not allocate
-//!              [TRC-4] each line of JSON is one whole object with the same seven fields
-//!              [TRC-5] no line of a strip is wider than asked for, and each colour is switched off
-//!              on the line that switches it on
-//! Concurrency: any thread records and reads. Recording takes a lock for one copy of an event; the
-//!              lock is held neither while text is made nor while it is written. Threads that
+//! Concurrency: any thread records and reads. Recording takes a lock for one copy of an event. Threads that
 //!              record at once may take the lock in another order than they looked at the clock.
-//! Failure:     a writer's error is handed on; the events stay.
-//! Source:      the strip is document 000's: S and R printed as a buffer was read.
 
-mod json;
-mod strip;
 mod switch;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -134,7 +123,7 @@ impl Action {
     /// All actions.
     pub const ALL: [Action; 3] = [Action::Request, Action::Hint, Action::Deliver];
 
-    /// Returns the name in JSON.
+    /// Returns the name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Action::Request => "request",
@@ -166,7 +155,7 @@ impl Why {
         Why::Late,
     ];
 
-    /// Returns the name in JSON.
+    /// Returns the name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Why::Sequential => "sequential",
@@ -187,6 +176,27 @@ impl Why {
 impl fmt::Display for Why {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.pad(self.name())
+    }
+}
+
+impl Action {
+    /// Returns a letter for this, done for `why`: S for a request in sequence, R for a random one, M for several merged, G for one
+    /// with a gap, J for a read joined, `.` for a hit, `!` for a page that came late; small for a hint. `goes_on`: it begins
+    /// where the request before it ended. `None` for blocks handed over otherwise.
+    pub const fn letter(self, why: Why, goes_on: bool) -> Option<char> {
+        let letter = match why {
+            Why::Hit => '.',
+            Why::Late => '!',
+            _ if matches!(self, Action::Deliver) => return None,
+            Why::Joined => 'J',
+            Why::Gap => 'G',
+            Why::Merged => 'M',
+            Why::Sequential | Why::Backward | Why::Strided | Why::Context => 'S',
+            Why::Random | Why::Single if goes_on => 'S',
+            Why::Random | Why::Single => 'R',
+        };
+        let is_hint = matches!(self, Action::Hint);
+        Some(if is_hint { letter.to_ascii_lowercase() } else { letter })
     }
 }
 
@@ -220,7 +230,7 @@ impl Trace {
 
     /// Returns a copy of the events, the oldest first.
     pub fn events(&self) -> Vec<TraceEvent> {
-        self.copy().0
+        self.locked().events.iter().copied().collect()
     }
 
     /// Returns how many events were overwritten by newer ones since the trace was made or cleared.
@@ -244,32 +254,6 @@ impl Trace {
         }
         ring.events.push_back(event);
         debug_assert!(ring.events.len() <= self.capacity, "[TRC-1]");
-    }
-
-    /// Returns the events as a strip of letters, one for each request, hint, hit and late block, grouped by
-    /// stream, with a legend under it. Ends in a newline.
-    ///
-    /// `columns`: width of the terminal, in characters; lines are at most so long (40 at least).
-    /// `color`: whether to colour the letters, with ANSI escape sequences.
-    pub fn strip(&self, columns: usize, color: bool) -> String {
-        let (events, dropped) = self.copy();
-        strip::draw(&events, dropped, columns, color)
-    }
-
-    /// Writes the events as JSON, one object on a line, the oldest first.
-    ///
-    /// The fields are `at_seconds`, `stream` (0: plain reads), `file`, `first` (block), `blocks`,
-    /// `action` and `why`.
-    ///
-    /// # Errors
-    /// The writer's; what was written until then stays written.
-    pub fn write_json_lines(&self, out: &mut impl io::Write) -> io::Result<()> {
-        self.events().iter().try_for_each(|event| json::write_line(event, out))
-    }
-
-    fn copy(&self) -> (Vec<TraceEvent>, u64) {
-        let ring = self.locked();
-        (ring.events.iter().copied().collect(), ring.dropped)
     }
 
     fn locked(&self) -> MutexGuard<'_, Ring> {

@@ -1,48 +1,12 @@
-//! Tests of the trace: what is kept, in which order, and both ways out.
+//! Tests of the trace: what is kept, and in which order.
 
 use std::thread;
-
-use proptest::prelude::*;
 
 use super::*;
 
 fn event(stream: u32, first: Block, blocks: u32, why: Why) -> TraceEvent {
     let at = Duration::from_micros(u64::from(first));
     TraceEvent { at, stream, file: FileId(1), first, blocks, action: Action::Request, why }
-}
-
-fn trace_of(events: impl IntoIterator<Item = TraceEvent>) -> Trace {
-    let trace = Trace::new(1000).unwrap();
-    for event in events {
-        trace.record(event);
-    }
-    trace
-}
-
-/// What a user makes of plain reads that find a sequence, and of two streams.
-fn some_events() -> Vec<TraceEvent> {
-    let hint = |event| TraceEvent { action: Action::Hint, ..event };
-    let delivered = |event| TraceEvent { action: Action::Deliver, ..event };
-    let other_file = |event| TraceEvent { file: FileId(2), ..event };
-    vec![
-        event(0, 900, 1, Why::Random),
-        event(0, 10, 1, Why::Random),
-        event(0, 11, 4, Why::Sequential),
-        delivered(event(0, 11, 1, Why::Sequential)),
-        event(7, 500, 1, Why::Single),
-        event(7, 501, 1, Why::Single),
-        other_file(event(7, 502, 1, Why::Single)),
-        event(0, 15, 8, Why::Sequential),
-        event(7, 600, 3, Why::Merged),
-        event(7, 603, 9, Why::Gap),
-        delivered(event(7, 600, 1, Why::Late)),
-        delivered(event(7, 601, 1, Why::Merged)),
-        event(7, 700, 2, Why::Joined),
-        delivered(event(7, 702, 1, Why::Hit)),
-        hint(event(12, 40, 1, Why::Single)),
-        hint(event(12, 41, 1, Why::Single)),
-        hint(event(12, 80, 3, Why::Merged)),
-    ]
 }
 
 /// [TRC-1] [TRC-2]
@@ -133,124 +97,13 @@ fn names_are_single_words_and_differ() {
 }
 
 #[test]
-fn the_strip_shows_each_stream_on_its_own_line() {
-    let want = "\
-plain reads  RRSS
-stream 7     RSRMG!J.
-stream 12    rsm
-S sequential  R random  M merged  G gap read through  J joined a read  . hit
-! came late  (small: only a hint)
-";
-    assert_eq!(trace_of(some_events()).strip(80, false), want);
-}
-
-#[test]
-fn a_long_strip_is_wrapped_and_says_what_is_missing() {
-    let trace = Trace::new(60).unwrap();
-    for number in 0..70 {
-        trace.record(event(3, number * 10, 1, Why::Single));
-    }
-    let want = "\
-stream 3  RRRRRRRRRRRRRRRRRRRRRRRRRRRRRR
-          RRRRRRRRRRRRRRRRRRRRRRRRRRRRRR
-S sequential  R random  M merged
-G gap read through  J joined a read
-. hit  ! came late  (small: only a hint)
-10 older events overwritten
-";
-    assert_eq!(trace.strip(40, false), want);
-    assert_eq!(trace.strip(0, false), want, "no narrower than 40");
-    assert_eq!(trace_of([]).strip(80, true), "No look-ahead was recorded.\n");
-}
-
-#[test]
-fn colours_are_for_whole_runs() {
-    let events = [0, 10, 11, 12].map(|first| event(0, first, 1, Why::Random));
-    let strip = trace_of(events).strip(80, true);
-    assert!(
-        strip.starts_with("plain reads  \x1b[31mRR\x1b[0m\x1b[32mSS\x1b[0m\n\x1b[32mS\x1b[0m seq"),
-        "{strip:?}"
-    );
-}
-
-/// Without its colours; panics when one of them stays on.
-fn plain(line: &str) -> String {
-    let mut parts = line.split('\x1b');
-    let mut text = parts.next().unwrap().to_owned();
-    let mut on = false;
-    for part in parts {
-        let (code, rest) = part.split_once('m').unwrap();
-        assert_ne!(on, code != "[0", "[TRC-5] a colour within another: {line:?}");
-        on = code != "[0";
-        text.push_str(rest);
-    }
-    assert!(!on, "[TRC-5] a colour stays on: {line:?}");
-    text
-}
-
-fn any_event() -> impl Strategy<Value = TraceEvent> {
-    let words = (0..Action::ALL.len(), 0..Why::ALL.len());
-    let place = (any::<Block>(), 1..u32::MAX);
-    let nanos = prop_oneof![0..2_000_000_000_u64, any::<u64>()];
-    let whose = (prop_oneof![0..4_u32, any::<u32>()], any::<u32>());
-    (words, place, nanos, whose).prop_map(|((action, why), (first, blocks), nanos, whose)| {
-        let (stream, file) = (whose.0, FileId(whose.1));
-        let at = Duration::from_nanos(nanos);
-        let (action, why) = (Action::ALL[action], Why::ALL[why]);
-        TraceEvent { at, stream, file, first, blocks, action, why }
-    })
-}
-
-proptest! {
-    #[test]
-    fn a_strip_fits_and_its_colours_are_balanced(
-        events in prop::collection::vec(any_event(), 0..200),
-        columns in 0..200_usize,
-    ) {
-        let trace = trace_of(events);
-        let black = trace.strip(columns, false);
-        prop_assert!(black.lines().all(|line| line.len() <= columns.max(40)), "[TRC-5] {}", black);
-        let colored = trace.strip(columns, true);
-        let bared: Vec<String> = colored.lines().map(plain).collect();
-        prop_assert_eq!(bared, black.lines().collect::<Vec<_>>(), "[TRC-5]");
-    }
-
-    #[test]
-    fn a_json_library_reads_each_line_back(events in prop::collection::vec(any_event(), 0..50)) {
-        let mut out = Vec::new();
-        trace_of(events.clone()).write_json_lines(&mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        prop_assert_eq!(text.lines().count(), events.len(), "[TRC-4]");
-        for (line, event) in text.lines().zip(events) {
-            let value: serde_json::Value = serde_json::from_str(line).unwrap();
-            prop_assert_eq!(value.as_object().unwrap().len(), 7, "[TRC-4]");
-            let seconds = value["at_seconds"].as_f64().unwrap();
-            prop_assert!((seconds - event.at.as_secs_f64()).abs() <= seconds * 1e-12 + 1e-12);
-            prop_assert_eq!(&value["stream"], event.stream);
-            prop_assert_eq!(&value["file"], event.file.get());
-            prop_assert_eq!(&value["first"], event.first);
-            prop_assert_eq!(&value["blocks"], event.blocks);
-            prop_assert_eq!(&value["action"], event.action.name());
-            prop_assert_eq!(&value["why"], event.why.name());
-        }
-    }
-}
-
-#[test]
-fn a_line_of_json_is_as_documented() {
-    let at = Duration::from_nanos(1_500);
-    let event = TraceEvent { at, file: FileId(3), ..event(1, 42, 8, Why::Gap) };
-    let mut out = Vec::new();
-    trace_of([event]).write_json_lines(&mut out).unwrap();
-    let want = "{\"at_seconds\":0.000001500,\"stream\":1,\"file\":3,\"first\":42,\"blocks\":8,\
-                \"action\":\"request\",\"why\":\"gap\"}\n";
-    assert_eq!(String::from_utf8(out).unwrap(), want);
-}
-
-#[test]
-fn a_writer_that_fails_is_reported_and_the_events_stay() {
-    let trace = trace_of(some_events());
-    let mut small = [0_u8; 50];
-    assert!(trace.write_json_lines(&mut &mut small[..]).is_err());
-    assert_eq!(trace.events(), some_events());
+fn each_decision_has_its_letter() {
+    let of = |action: Action| move |why| action.letter(why, false).unwrap_or(' ');
+    let all = |action: Action| Why::ALL.map(of(action)).into_iter().collect::<String>();
+    let asked = all(Action::Request);
+    assert_eq!(asked, "SSSSRMGJ.R!", "{:?}", Why::ALL);
+    assert_eq!(all(Action::Hint), asked.to_lowercase());
+    let delivered = all(Action::Deliver);
+    assert_eq!(delivered.trim_start(), ". !");
+    assert_eq!(Action::Request.letter(Why::Single, true), Some('S'), "it goes on");
 }

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use forebay_lookahead::cached_read_max;
+use forebay_lookahead::{ReadMode, cached_read_max};
 
 use super::window::{Item, State};
-use super::{Means, ReadStream, StreamError, Streamed, Wanted};
+use super::{Policy, ReadStream, StreamError, Streamed, Wanted};
 use crate::api::guard::PageRef;
 use crate::api::handle::PagedFile;
 use crate::api::options::Order;
@@ -20,7 +20,7 @@ use crate::observe::trace::{Action, TraceEvent, Why};
 use crate::store::disk::Reader;
 use crate::tag::Block;
 
-type Given<'f, D> = Result<Streamed<'f, D>, StreamError<D>>;
+pub(super) type Given<'f, D> = Result<Streamed<'f, D>, StreamError<D>>;
 
 /// A pin outside of the window: let go of though a log or a clock of others panics.
 pub(super) struct Held<'f> {
@@ -97,30 +97,40 @@ where
         Some(self.deliver(item))
     }
 
-    /// Where a page is that has come in; waits for one if need be.
-    fn any_place(&mut self) -> usize {
-        let core = self.handle.core();
-        let ready = || {
-            self.window.position(|item| match item.state {
-                State::Pinned { frame, .. } => !core.cache.frames.get(frame).word().has(READING),
-                State::Named | State::Later => false,
-            })
-        };
-        if let Some(place) = ready() {
-            return place;
-        }
-        if !matches!(self.window.state(0), Some(State::Pinned { .. })) {
-            return 0; // The oldest is not on its way.
-        }
-        // What this stream's own queue carries ends as it is driven, and wakes this thread whoever drives it.
-        // A read of another stream's queue is waited for only where there is none of those: that queue
-        // has to be driven then, and nobody else may be doing it.
-        let own = self.window.position(|item| match item.state {
+    /// Where a page is that has come in, if there is one, or that has to be seen to by itself: the oldest, if it is
+    /// not on its way.
+    pub(super) fn place_ready(&self) -> Option<usize> {
+        let ready = self.window.position(|item| match item.state {
             State::Pinned { frame, .. } => {
-                core.cache.frames.get(frame).word().carrier() == self.carrier
+                !self.handle.core().cache.frames.get(frame).word().has(READING)
             }
             State::Named | State::Later => false,
         });
+        let oldest_comes = || matches!(self.window.state(0), Some(State::Pinned { .. }));
+        ready.or_else(|| (!oldest_comes()).then_some(0))
+    }
+
+    /// Where a page is that this stream's own queue carries.
+    pub(super) fn place_own(&self) -> Option<usize> {
+        self.window.position(|item| match item.state {
+            State::Pinned { frame, .. } => {
+                self.handle.core().cache.frames.get(frame).word().carrier() == self.carrier
+            }
+            State::Named | State::Later => false,
+        })
+    }
+
+    /// Where a page is that has come in; waits for one if need be.
+    fn any_place(&mut self) -> usize {
+        let core = self.handle.core();
+        let ready = || self.place_ready();
+        if let Some(place) = ready() {
+            return place;
+        }
+        // What this stream's own queue carries ends as it is driven, and wakes this thread, by whichever thread it is driven.
+        // A read of another stream's queue is waited for only where there is none of those: that queue
+        // has to be driven then, and nobody else may be doing it.
+        let own = self.place_own();
         let Some(State::Pinned { frame, .. }) = self.window.state(own.unwrap_or(0)) else {
             return 0;
         };
@@ -152,7 +162,7 @@ where
         self.given(block, data, page)
     }
 
-    fn given(
+    pub(super) fn given(
         &mut self,
         block: Block,
         data: <I::Item as Wanted>::Data,
@@ -194,7 +204,7 @@ where
         let kind = self.strategy.kind();
         if asked {
             self.pace.read += 1;
-            core.counters.count(kind, Event::Miss);
+            file.counts.count(&core.counters, kind, Event::Miss);
         } else {
             core.counters.hit(kind);
         }
@@ -219,15 +229,36 @@ where
     fn wait_for(&mut self, frame: FrameIndex) {
         let core = self.handle.core();
         let start = core.clock.now();
+        while self.known.is_some() && self.waits_beside(frame) {}
         core.cache.wait_read(&**core, self.handle.file(), frame);
         let waited = core.clock.now().saturating_sub(start);
         self.book_wait(waited);
     }
 
-    fn book_wait(&mut self, waited: Duration) {
+    /// Waits a while for the page on its way into `frame`, and asks for more when the device is about to have nothing to
+    /// do: pages come in the disk's order, and this may be the last of its batch. False once it is here, or is
+    /// another queue's.
+    fn waits_beside(&mut self, frame: FrameIndex) -> bool {
+        let core = self.handle.core();
+        let under_way = || {
+            let word = core.cache.frames.get(frame).word();
+            word.has(READING) && word.carrier() == self.carrier
+        };
+        if !under_way() {
+            return false;
+        }
+        core.cache.frames.rest_while_reading(frame, || {
+            let io = self.handle.file().space.carrier(self.carrier);
+            self.watch.wait_until(io, &|| !under_way() || self.is_due());
+        });
+        self.refill();
+        true
+    }
+
+    pub(super) fn book_wait(&mut self, waited: Duration) {
         let core = self.handle.core();
         core.counters.waited(Wait::InFlightRead, waited);
-        core.counters.count(self.strategy.kind(), Event::PrefetchLate);
+        self.handle.file().counts.count(&core.counters, self.strategy.kind(), Event::PrefetchLate);
         self.distance.waited(waited);
         self.stats.waits += 1;
         self.stats.waited += waited;
@@ -243,16 +274,16 @@ where
         let (frame, tag) = (file.table.lookup(block), file.tag(block));
         let ahead = core.cache.frames.find(frame).is_some_and(|it| it.word().has(AHEAD));
         let use_once = touch(&self.strategy);
-        if let Some(it) = core.cache.frames.enter(frame, tag, Mode::Shared, use_once) {
+        if let Some(held) = core.cache.frames.enter(frame, tag, Mode::Shared, use_once) {
             // What was read together with a neighbour was read from disk all the same.
             match ahead {
                 true => {
                     self.pace.read += 1;
-                    core.counters.count(self.strategy.kind(), Event::Miss);
+                    file.counts.count(&core.counters, self.strategy.kind(), Event::Miss);
                 }
                 false => core.counters.hit(self.strategy.kind()),
             }
-            let page = PageRef::latched_at(core, file, it, frame, block);
+            let page = PageRef::from_held(core, file, held, block);
             self.trace_delivery(block, Why::Hit);
             return Ok(page);
         }
@@ -279,14 +310,16 @@ where
             self.stats.read_alone += 1;
             self.pace.read += 1;
             self.pace.waited += took.get();
-            match &mut self.means {
-                Means::Adaptive(adaptive) => adaptive.read_plain(took.get()),
+            match &mut self.policy {
+                Policy::Adaptive(adaptive) => adaptive.read_plain(took.get()),
+                Policy::Fixed(ReadMode::Plain) => {}
                 // What had been fetched in time came from the page cache.
-                Means::Prefetch if took.get() <= cached_read_max(handle.core().page_bytes()) => {
+                Policy::Fixed(ReadMode::Hint)
+                    if took.get() <= cached_read_max(handle.core().page_bytes()) =>
+                {
                     self.distance.ready();
                 }
-                Means::Prefetch | Means::Async => self.distance.waited(took.get()),
-                Means::Plain => {}
+                Policy::Fixed(_) => self.distance.waited(took.get()),
             }
         }
         if self.trace.is_some() {
@@ -295,7 +328,7 @@ where
         Ok(page)
     }
 
-    fn trace_delivery(&self, first: Block, why: Why) {
+    pub(super) fn trace_delivery(&self, first: Block, why: Why) {
         if let Some((trace, stream)) = &self.trace {
             let (at, file) = (self.handle.core().clock.now(), self.handle.file().id);
             let (stream, blocks, action) = (*stream, 1, Action::Deliver);

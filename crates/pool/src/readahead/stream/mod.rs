@@ -15,9 +15,11 @@
 //! | `window` | what is known and not given out yet |
 //! | `refill` | from named blocks to requests |
 //! | `deliver` | from a block of the window to a page in the caller's hand |
-//! | `winners` | which way of reading was the cheaper one, among streams |
+//! | `tasked` | the same for a task, which cannot wait |
+//! | `winners` | which mode of reading was the cheaper one, among streams |
+//! | `many` | a stream of blocks that are known, and all wanted |
 //!
-//! How far ahead, by which way and in which requests is decided in [`forebay_lookahead`].
+//! How far ahead, in which mode and in which requests is decided in [`forebay_lookahead`].
 //!
 //! Invariants:  [RS-1] pinned <= the stream's share of the budget   [RS-2] blocks return in the caller's
 //!              order, each once for each time it was named   [RS-3] a dropped stream leaves no pin
@@ -25,13 +27,16 @@
 //!              runs, it holds pins, never latches or locks; what it has asked for comes in without it.
 //! Failure:     a failed block is returned as that block's error; the stream goes on.
 //! Source:      PostgreSQL read_stream.c for growing by doubling, pause, resume and reset; the window
-//!              sort, the gaps and the courses are ours.
+//!              sort, the gaps and the modes are ours.
 
 mod deliver;
+mod many;
 mod noted;
 mod page;
 mod refill;
 mod stats;
+#[cfg(feature = "futures")]
+mod tasked;
 mod window;
 pub(crate) mod winners;
 
@@ -41,7 +46,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_io::{CacheMode, Hint, Kind};
-use forebay_lookahead::{Adaptive, Course, Distance, Reading, Run};
+use forebay_lookahead::{Adaptive, Distance, ReadMode, Reading, Run};
 
 pub use page::{StreamError, Streamed, Wanted};
 pub use stats::StreamStats;
@@ -71,13 +76,9 @@ const BULK_SHARE: u64 = 4;
 
 /// How a stream reads what it looks ahead at.
 #[derive(Debug)]
-enum Means {
-    /// Not at all: each block when it is its turn.
-    Plain,
-    /// By having the kernel fetch it.
-    Prefetch,
-    /// Into frames.
-    Async,
+enum Policy {
+    /// Always in this mode.
+    Fixed(ReadMode),
     /// As the evidence says.
     Adaptive(Adaptive),
 }
@@ -100,16 +101,22 @@ where
     /// The window is refilled when no more than this is left of it.
     low: usize,
     distance: Distance,
-    means: Means,
+    policy: Policy,
     order: Order,
     expected_rows: Option<u64>,
     distance_most: u32,
+    /// All blocks are known and wanted: as many are asked for as the device, of this useful depth, has a use for.
+    known: Option<usize>,
+    /// There was no frame for all that was last asked for.
+    crowded: bool,
     strategy: AccessStrategy,
     /// Runs that are to be read when the reader comes to them, ascending.
     noted: Vec<Noted>,
     gaps: Gaps,
     private: Option<Private>,
     carrier: u8,
+    /// Whether it may wait for room in a full queue.
+    waits: bool,
     share: Share<Arc<Core>>,
     watch: Arc<Watch>,
     trace: Option<(Trace, u32)>,
@@ -216,12 +223,13 @@ impl PagedFile {
 /// What a stream is to be, with every default filled in.
 struct Plan {
     strategy: AccessStrategy,
-    means: Means,
+    policy: Policy,
     hint: Option<Hint>,
     order: Order,
     expected_rows: Option<u64>,
     distance_most: u32,
     start: u32,
+    known: Option<usize>,
     carrier: u8,
 }
 
@@ -251,13 +259,14 @@ impl Plan {
             cache == CacheMode::Buffered && blocks >= handle.file().scan_blocks_min()
         });
         Plan {
-            means: Means::new(readahead, handle, by_kernel),
+            policy: Policy::new(readahead, handle, by_kernel),
             hint: hint(readahead, cache, kind, whole.is_some(), by_kernel),
             strategy,
             order: options.order,
             expected_rows: options.expected_rows,
             distance_most,
             start: start.clamp(1, distance_most),
+            known: None,
             carrier: crate::store::tablespace::CARRIER_OWN,
         }
     }
@@ -265,18 +274,18 @@ impl Plan {
     fn by_backend(self, handle: &PagedFile, options: &StreamOptions) -> Result<Plan, Error> {
         let carrier = handle.file().space.carrier_of(options.backend.unwrap_or_default())?;
         let mut plan = Plan { carrier, ..self };
-        if let (Some(_), Means::Adaptive(adaptive)) = (options.backend, &mut plan.means) {
+        if let (Some(_), Policy::Adaptive(adaptive)) = (options.backend, &mut plan.policy) {
             adaptive.by_queue_only();
         }
         Ok(plan)
     }
 }
 
-impl Means {
-    fn new(strategy: ReadaheadStrategy, handle: &PagedFile, scan: bool) -> Means {
+impl Policy {
+    fn new(strategy: ReadaheadStrategy, handle: &PagedFile, scan: bool) -> Policy {
         let space = &handle.file().space;
         match (strategy, space.cache) {
-            (ReadaheadStrategy::Async, _) => Means::Async,
+            (ReadaheadStrategy::Async, _) => Policy::Fixed(ReadMode::Queue),
             (ReadaheadStrategy::Adaptive, cache) => {
                 let reading = Reading {
                     buffered: cache == CacheMode::Buffered,
@@ -284,11 +293,11 @@ impl Means {
                     batches: space.queue.kind() == Kind::Uring,
                     scan,
                 };
-                Means::Adaptive(Adaptive::new(reading, space.winners.get(scan)))
+                Policy::Adaptive(Adaptive::new(reading, space.winners.get(scan)))
             }
-            (ReadaheadStrategy::Prefetch, CacheMode::Buffered) => Means::Prefetch,
+            (ReadaheadStrategy::Prefetch, CacheMode::Buffered) => Policy::Fixed(ReadMode::Hint),
             // What the kernel could do for them it does in its page cache, which a direct file has not.
-            _ => Means::Plain,
+            _ => Policy::Fixed(ReadMode::Plain),
         }
     }
 }
@@ -333,21 +342,24 @@ where
             window: Window::new(),
             low: 0,
             distance: Distance::new(plan.start, plan.distance_most),
-            means: plan.means,
+            policy: plan.policy,
             order: plan.order,
             expected_rows: plan.expected_rows,
             distance_most: plan.distance_most,
+            known: plan.known,
+            crowded: false,
             strategy: plan.strategy,
             noted: Vec::new(),
             gaps: Gaps::default(),
             private: plan.hint.map(Private::new),
             carrier: plan.carrier,
+            waits: true,
             share: Share::new(Arc::clone(core)),
             watch: Arc::default(),
             trace,
             stats: StreamStats::default(),
             found: 0,
-            from_device: plan.hint.is_none(),
+            from_device: handle.file().space.cache == CacheMode::Direct,
             pace: Pace::default(),
             wanted: Vec::new(),
             seen: Vec::new(),
@@ -387,7 +399,7 @@ where
         StreamStats {
             delivered: self.stats.delivered + self.found,
             hits: self.stats.hits + self.found,
-            distance: self.distance.blocks(),
+            distance: self.known.map_or(self.distance.blocks(), |_| self.distance_most),
             ..self.stats
         }
     }
@@ -433,10 +445,9 @@ where
 
     /// Whether blocks are looked at ahead at all now.
     fn looks_ahead(&self) -> bool {
-        match &self.means {
-            Means::Plain => false,
-            Means::Prefetch | Means::Async => true,
-            Means::Adaptive(adaptive) => adaptive.course() != Course::Plain,
+        match &self.policy {
+            Policy::Fixed(mode) => *mode != ReadMode::Plain,
+            Policy::Adaptive(adaptive) => adaptive.mode() != ReadMode::Plain,
         }
     }
 }
@@ -457,12 +468,12 @@ where
         let handle: &'f PagedFile = self.handle;
         let core = handle.core();
         match core.hit(handle.file(), block, Mode::Shared, &self.strategy) {
-            Some((it, frame)) if self.trace.is_none() => {
+            Some(held) if self.trace.is_none() => {
                 self.found += 1;
-                let page = PageRef::latched_at(core, handle.file(), it, frame, block);
+                let page = PageRef::from_held(core, handle.file(), held, block);
                 Some(Ok(Streamed { page, data }))
             }
-            hit => Some(self.first_of_window(block, data, hit.map(|(_, frame)| frame))),
+            hit => Some(self.first_of_window(block, data, hit.map(|held| held.frame))),
         }
     }
 }

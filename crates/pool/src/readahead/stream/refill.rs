@@ -1,26 +1,32 @@
 //! Refilling the window: blocks are named, those not in memory are asked for, sorted and merged.
 
-use forebay_io::Advice;
-use forebay_lookahead::{Course, Limits, Run, Way, cached_batch_max, coalesce};
+use forebay_io::{Advice, CacheMode};
+use forebay_lookahead::{Limits, ReadMode, Run, cached_batch_max};
 
 use super::deliver::Held;
 use super::noted::Noted;
 use super::window::State;
-use super::{Means, Pace, ReadStream, Wanted};
+use super::{Pace, Policy, ReadStream, Wanted};
 use crate::api::options::Order;
 use crate::cache::frame::word::{AHEAD, READING, Touch, VALID};
 use crate::cache::frame::{Frame, NO_FRAME};
 use crate::observe::stats::Event;
 use crate::observe::trace::{Action, TraceEvent, Why};
-use crate::readahead::{Ahead, Departed};
+use crate::readahead::{Ahead, Departed, requests};
 use crate::tag::Block;
 
 /// Most blocks read through for a hundred that are wanted. Source: Seastar steers read-ahead to 25 % of
-/// waste; that is a good deal for whoever pays by the byte as well.
+/// waste; that suits users who pay by the byte as well.
 const OVER_READ_PERCENT: u32 = 25;
 
 /// Most runs to remember that are to be read later, before those of a batch are added.
 const NOTED_MOST: usize = 1024;
+
+/// Requests under way for each that the device has a use for, so that the next ones can be put together meanwhile.
+const KEPT_BUSY: usize = 2;
+
+/// When frames are short, blocks that are all wanted are known one in so many of what may be.
+const CROWDED_PART: usize = 4;
 
 /// The part of the time since the last batch that the reader must have spent waiting for the batch to
 /// say anything about the device: then that was kept busy. In percent.
@@ -39,9 +45,12 @@ where
     /// Blocks that may be known now.
     fn window_most(&mut self) -> usize {
         let most = self.distance_most.min(self.share.most());
+        if let Some(depth) = self.known {
+            return self.known_most().min(self.window.len() + self.batch(depth));
+        }
         self.distance.set_most(most);
         let mut ahead = self.distance.blocks();
-        if let Means::Adaptive(adaptive) = &self.means {
+        if let Policy::Adaptive(adaptive) = &self.policy {
             ahead = adaptive.window(ahead).min(most);
         }
         let delivered = self.stats.delivered - self.stats.delivered_before_reset;
@@ -54,6 +63,44 @@ where
         u64::from(ahead).min(by_rows).max(1) as usize
     }
 
+    /// Blocks that may ever be known, of those that are all wanted.
+    fn known_most(&self) -> usize {
+        let most = self.distance_most.min(self.share.most()) as usize;
+        if self.crowded { most.div_ceil(CROWDED_PART) } else { most }
+    }
+
+    /// Blocks to ask for at once, of those that are all wanted. The more, the better they merge; but the device
+    /// should have something to do soon, and the caller little left to take when it has done all.
+    fn batch(&self, depth: usize) -> usize {
+        let few = KEPT_BUSY * depth;
+        if self.window.len() <= 1 {
+            return few;
+        }
+        let left = self.blocks.size_hint().0;
+        (left / 2).clamp(few, few.max(depth * self.handle.core().combine_pages))
+    }
+
+    /// Whether it is time to name more blocks.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        if self.ended || self.paused {
+            return false;
+        }
+        self.window.len() <= self.low || self.known.is_some_and(|depth| self.device_runs_dry(depth))
+    }
+
+    /// Whether the queue will soon have less to do than the device has a use for, and a batch has room in the
+    /// window.
+    fn device_runs_dry(&self, depth: usize) -> bool {
+        let io = self.handle.file().space.carrier(self.carrier);
+        if io.in_flight() >= KEPT_BUSY * depth {
+            return false;
+        }
+        let most = self.known_most();
+        let room = most.saturating_sub(self.window.len());
+        room > 0 && room >= self.batch(depth).min(most / 2)
+    }
+
     /// True while fewer rows have been taken than were expected.
     fn counts_rows(&self) -> bool {
         let delivered = self.stats.delivered - self.stats.delivered_before_reset;
@@ -63,7 +110,7 @@ where
     /// Names and asks for more blocks, if half of what may be known is gone.
     #[inline]
     pub(super) fn refill(&mut self) {
-        if !self.ended && !self.paused && self.window.len() <= self.low {
+        if self.is_due() {
             self.refill_behind_first();
         }
     }
@@ -73,6 +120,10 @@ where
         let most = self.window_most();
         self.low = most / 2;
         self.take_stock();
+        let core = self.handle.core();
+        if core.budget.room() == 0 {
+            core.take_in_prefetched();
+        }
         while self.window.len() < most {
             let Some((block, data)) = self.pull() else { break };
             self.window.push(block, data);
@@ -98,7 +149,7 @@ where
             let own = elapsed.saturating_sub(self.pace.waited);
             self.distance.interval(own / self.pace.delivered);
         }
-        if let Means::Adaptive(adaptive) = &mut self.means {
+        if let Policy::Adaptive(adaptive) = &mut self.policy {
             let known = u32::try_from(self.window.len()).unwrap_or(u32::MAX);
             let spent = self.pace.asking + self.pace.waited;
             if let Some(winner) = adaptive.spent(self.pace.read, spent, known) {
@@ -114,33 +165,25 @@ where
             self.window.sort_named();
         }
         let file = self.handle.file();
-        let blocks = file.blocks();
         self.window.named_sorted(&mut self.wanted);
-        self.wanted.retain(|&block| block < blocks && file.table.lookup(block) == NO_FRAME);
-        self.runs.clear();
         let limits = self.limits();
-        let room = |block| u32::try_from(file.run_length_max(block)).unwrap_or(u32::MAX);
-        coalesce(&self.wanted, limits, room, &mut self.runs);
+        requests(file, &mut self.wanted, limits, &mut self.runs);
 
-        let (course, way) = match &mut self.means {
-            Means::Plain => (Course::Plain, Way::Queue),
-            Means::Prefetch => (Course::Ahead, Way::Hint),
-            Means::Async => (Course::Ahead, Way::Queue),
-            Means::Adaptive(_) => self.choose(),
-        };
-        let departed = match (course, way) {
-            (Course::Plain, _) => {
+        let mode = self.choose();
+        let departed = match mode {
+            ReadMode::Plain => {
                 self.runs.clear();
                 self.read_runs(0)
             }
-            (Course::Beside, _) => self.read_beside(),
-            (Course::Ahead, Way::Kernel | Way::Hint) => return self.note_runs(way == Way::Hint),
-            (Course::Queue, _) | (Course::Ahead, Way::Queue) => self.read_runs(self.carrier),
+            ReadMode::Inline => self.read_inline(),
+            ReadMode::Kernel | ReadMode::Hint => return self.note_runs(mode == ReadMode::Hint),
+            ReadMode::Queue => self.read_runs(self.carrier),
         };
         self.stats.requests += u64::from(departed.requests);
         self.stats.asked += u64::from(departed.pages);
         self.stats.gap_blocks += u64::from(departed.gaps);
         self.gaps.read(departed.gaps);
+        self.crowded = departed.stood_down;
         if departed.stood_down {
             self.stats.stood_down += 1;
             self.unpin_all();
@@ -177,17 +220,17 @@ where
         }
     }
 
-    fn choose(&mut self) -> (Course, Way) {
-        let Means::Adaptive(adaptive) = &mut self.means else {
-            return (Course::Ahead, Way::Queue);
+    fn choose(&mut self) -> ReadMode {
+        let adaptive = match &mut self.policy {
+            Policy::Fixed(mode) => return *mode,
+            Policy::Adaptive(adaptive) => adaptive,
         };
-        let way = adaptive.way();
-        if adaptive.course() == Course::Beside {
+        if adaptive.mode() == ReadMode::Inline {
             // As long as its reads are fast.
-            return (Course::Beside, way);
+            return ReadMode::Inline;
         }
         let Some(first) = self.runs.first() else {
-            return (Course::Ahead, way);
+            return adaptive.disk_mode();
         };
         let middle = self.runs[self.runs.len() / 2];
         let (file, page_bytes) = (self.handle.file(), self.handle.core().page_bytes() as u64);
@@ -199,19 +242,18 @@ where
         };
         let wanted = adaptive.wants_sample().then_some(first);
         let cached = wanted.and_then(cached).and_then(|first| Some(first && cached(&middle)?));
-        self.from_device = self.private.is_none() || cached == Some(false);
-        let course = adaptive.batch(cached, self.wanted.len() as u32, self.runs.len() as u32);
-        (course, way)
+        self.from_device = file.space.cache == CacheMode::Direct || cached == Some(false);
+        adaptive.batch(cached, self.wanted.len() as u32, self.runs.len() as u32)
     }
 
     /// Reads `runs` here and now, all at once.
-    fn read_beside(&mut self) -> Departed {
+    fn read_inline(&mut self) -> Departed {
         let start = self.handle.core().clock.now();
         let departed = self.read_runs(0);
         let took = self.handle.core().clock.now().saturating_sub(start);
         self.pace.waited += took;
-        if let Means::Adaptive(adaptive) = &mut self.means {
-            adaptive.read_beside(took, departed.requests, departed.pages + departed.gaps);
+        if let Policy::Adaptive(adaptive) = &mut self.policy {
+            adaptive.read_inline(took, departed.requests, departed.pages + departed.gaps);
         }
         departed
     }
@@ -227,6 +269,8 @@ where
             watch: Some(&self.watch),
             trace: self.trace.as_ref().map(|(trace, stream)| (trace, *stream)),
             why: None,
+            waits: self.waits,
+            prefetched: false,
         };
         let (window, share, stats) = (&mut self.window, &mut self.share, &mut self.stats);
         let gaps = &mut self.gaps;
@@ -255,7 +299,7 @@ where
                 let why = if asked {
                     continue;
                 } else if word.has(READING) && !word.has(VALID) {
-                    core.counters.count(ahead.strategy.kind(), Event::PrefetchJoined);
+                    file.counts.count(&core.counters, ahead.strategy.kind(), Event::PrefetchJoined);
                     stats.joined += 1;
                     // Its own gaps, as likely as not; if another stream's, gaps seem better than they are.
                     gaps.used += u32::from(word.carrier() > 0);
@@ -310,7 +354,7 @@ where
             let range = offset..offset + u64::from(run.blocks) * page_bytes;
             if let Err(error) = segment.advise(range, Advice::WillNeed) {
                 tracing::warn!(%error, "the kernel cannot be asked to fetch");
-                if let Means::Adaptive(adaptive) = &mut self.means {
+                if let Policy::Adaptive(adaptive) = &mut self.policy {
                     adaptive.without_hints();
                 }
             }
@@ -350,6 +394,8 @@ where
             watch: None,
             trace: trace.map(|(trace, stream)| (trace, *stream)),
             why: None,
+            waits: true,
+            prefetched: false,
         };
         let blocks: Vec<Block> = (run.first..run.first + run.blocks)
             .filter(|&block| ahead.file.table.lookup(block) == NO_FRAME)

@@ -1,10 +1,10 @@
-//! Which way of reading has won among streams of a tablespace: where the next ones begin.
+//! Which mode of reading has won among streams of a tablespace: where the next ones begin.
 
 use forebay_lookahead::Side;
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// Which way has won among the scans of a tablespace, and among its other streams.
+/// Which mode has won among the scans of a tablespace, and among its other streams.
 #[derive(Debug, Default)]
 pub(crate) struct Winners([AtomicU32; 2]);
 

@@ -31,7 +31,7 @@ use forebay_io::{File, Request};
 
 pub(crate) use double_write::{NAME as DOUBLE_WRITE_NAME, Slot};
 pub(crate) use opening::Opening;
-pub(crate) use protect::{Keeping, Waiting};
+pub(crate) use protect::{Staging, Waiting};
 
 use crate::error::Error;
 use crate::store::checksum::Checksum;
@@ -201,7 +201,7 @@ impl Torn {
     }
 
     /// Whether several batches are better made durable together than one after the other.
-    pub(crate) fn prefers_company(&self) -> bool {
+    pub(crate) fn prefers_coalescing(&self) -> bool {
         matches!(self, Torn::Images | Torn::DoubleWrite(_))
     }
 

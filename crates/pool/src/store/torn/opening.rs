@@ -10,7 +10,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) volume: &'a Volume,
     pub(crate) directory: &'a Path,
     pub(crate) cache: CacheMode,
-    pub(crate) lone: &'a Io,
+    pub(crate) sync_io: &'a Io,
     pub(crate) queue: &'a Io,
     pub(crate) page_bytes: usize,
     /// Pages that can be on their way out at once.

@@ -16,9 +16,9 @@ pub(crate) enum Waiting {
     Never,
 }
 
-/// What has been kept of some batches of a tablespace, and is not durable yet.
+/// What has been staged of some batches of a tablespace, and is not durable yet.
 #[derive(Debug, Default)]
-pub(crate) struct Keeping {
+pub(crate) struct Staging {
     /// The newest image.
     newest: Lsn,
     groups: Groups,
@@ -36,11 +36,11 @@ impl Torn {
         file: &FileCore,
         copies: &mut [Copy<'_>],
     ) -> Result<(), Error> {
-        let mut keeping = Keeping::default();
-        let kept = self.keep(core, file, copies, Waiting::ForWrites, &mut keeping)?;
-        assert!(kept, "[DBW-1] whoever may wait is protected, or told why not");
-        self.seal(core, &file.space, &keeping)?;
-        self.sealed(file, copies);
+        let mut staging = Staging::default();
+        let staged = self.stage(core, file, copies, Waiting::ForWrites, &mut staging)?;
+        assert!(staged, "[DBW-1] a caller that may wait is protected, or told why not");
+        self.make_durable(core, &file.space, &staging)?;
+        self.made_durable(file, copies);
         Ok(())
     }
 
@@ -50,21 +50,21 @@ impl Torn {
     ///
     /// # Errors
     /// As [`Torn::protect`].
-    pub(crate) fn keep(
+    pub(crate) fn stage(
         &self,
         core: &Core,
         file: &FileCore,
         copies: &mut [Copy<'_>],
         waiting: Waiting,
-        keeping: &mut Keeping,
+        staging: &mut Staging,
     ) -> Result<bool, Error> {
         match self {
             _ if copies.is_empty() => Ok(true),
             Torn::Unprotected | Torn::Atomic => Ok(true),
             Torn::Images => {
-                images::append_missing(core, file, copies, &mut keeping.newest).map(|()| true)
+                images::append_missing(core, file, copies, &mut staging.newest).map(|()| true)
             }
-            Torn::DoubleWrite(it) => it.keep(core, file, copies, waiting, &mut keeping.groups),
+            Torn::DoubleWrite(it) => it.stage(core, file, copies, waiting, &mut staging.groups),
         }
     }
 
@@ -72,16 +72,21 @@ impl Torn {
     ///
     /// # Errors
     /// As [`Torn::protect`], for all the batches.
-    pub(crate) fn seal(&self, core: &Core, space: &Space, keeping: &Keeping) -> Result<(), Error> {
+    pub(crate) fn make_durable(
+        &self,
+        core: &Core,
+        space: &Space,
+        staging: &Staging,
+    ) -> Result<(), Error> {
         match self {
             Torn::Unprotected | Torn::Atomic => Ok(()),
-            Torn::Images => core.flush_log_to(keeping.newest),
-            Torn::DoubleWrite(it) => it.seal(core, space, keeping.groups),
+            Torn::Images => core.flush_log_to(staging.newest),
+            Torn::DoubleWrite(it) => it.make_durable(core, space, staging.groups),
         }
     }
 
     /// The third step, of each batch: the pages may be written.
-    pub(crate) fn sealed(&self, file: &FileCore, copies: &[Copy<'_>]) {
+    pub(crate) fn made_durable(&self, file: &FileCore, copies: &[Copy<'_>]) {
         if let Torn::Images = self {
             images::note(file, copies);
         }

@@ -15,7 +15,7 @@ use std::ops::Range;
 use super::pages::Pages;
 use crate::api::options::Elevator;
 
-/// How far ahead of the hindmost a lane may be: so much of its pages, and so many pages. Less would
+/// How far ahead of the hindmost a range may be: so much of its pages, and so many pages. Less would
 /// leave it without work between two requests of the other.
 const SLACK_SHARE: f64 = 0.01;
 const SLACK_PAGES: f64 = 32.0;
@@ -26,13 +26,13 @@ pub(super) struct Order {
     pub(super) elevator: Elevator,
     /// Pages that go one after the other: what is left of them, and how many there were. Those of a tablespace
     /// each, or all of them in one.
-    lanes: Vec<(Range<usize>, usize)>,
+    ranges: Vec<(Range<usize>, usize)>,
 }
 
 impl Order {
     /// With room for so many tablespaces, so that none is taken later.
     pub(super) fn new(tablespaces: usize) -> Order {
-        Order { elevator: Elevator::default(), lanes: Vec::with_capacity(tablespaces) }
+        Order { elevator: Elevator::default(), ranges: Vec::with_capacity(tablespaces) }
     }
 
     /// A checkpoint begins, or comes back to pages that were latched when their turn was.
@@ -40,13 +40,13 @@ impl Order {
         if self.elevator != Elevator::Arrival {
             pages.sort_by_place();
         }
-        self.lanes.clear();
-        let with_count = |lane: Range<usize>| (lane.clone(), lane.len());
+        self.ranges.clear();
+        let with_count = |range: Range<usize>| (range.clone(), range.len());
         match self.elevator {
-            Elevator::Arrival | Elevator::Sorted => self.lanes.push(with_count(0..pages.len())),
+            Elevator::Arrival | Elevator::Sorted => self.ranges.push(with_count(0..pages.len())),
             Elevator::Balanced => {
-                let lanes = (0..pages.tablespaces()).map(|number| pages.lane(number));
-                self.lanes.extend(lanes.map(with_count));
+                let ranges = (0..pages.tablespaces()).map(|number| pages.range(number));
+                self.ranges.extend(ranges.map(with_count));
             }
         }
     }
@@ -59,7 +59,7 @@ impl Order {
         has_room: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let share = |left: &Range<usize>, all: usize| (all - left.len()) as f64 / all as f64;
-        let unfinished = || self.lanes.iter().filter(|(left, _)| !left.is_empty());
+        let unfinished = || self.ranges.iter().filter(|(left, _)| !left.is_empty());
         let hindmost =
             unfinished().map(|(left, all)| share(left, *all)).fold(f64::INFINITY, f64::min);
         // [ELV-2]
@@ -74,34 +74,35 @@ impl Order {
 
     /// The `count` pages from `first` on have been taken, `first` being what [`Order::next`] returned.
     pub(super) fn took(&mut self, first: usize, count: usize) {
-        let lane = self.lanes.iter_mut().find(|(left, _)| !left.is_empty() && left.start == first);
-        let (left, _) = lane.expect("[ELV-1] what was taken was named");
+        let range =
+            self.ranges.iter_mut().find(|(left, _)| !left.is_empty() && left.start == first);
+        let (left, _) = range.expect("[ELV-1] what was taken was named");
         left.start = (first + count).min(left.end);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::pages::Room;
+    use super::super::pages::SortBuffer;
     use super::*;
     use crate::tag::{FileId, PageTag};
     use proptest::prelude::*;
 
-    fn room(lens: &[u32]) -> Room {
-        let mut room = Room::new(lens.iter().sum::<u32>() as usize, lens.len());
+    fn filled(lens: &[u32]) -> SortBuffer {
+        let mut buffer = SortBuffer::new(lens.iter().sum::<u32>() as usize, lens.len());
         // Backwards, so that sorting has something to do.
         for (file, &len) in lens.iter().enumerate().rev() {
             for block in (0..len).rev() {
-                room.push(PageTag { file: FileId(file as u32), block });
+                buffer.push(PageTag { file: FileId(file as u32), block });
             }
         }
-        room
+        buffer
     }
 
     /// Everything that is named while every tablespace has room, `at_most` pages at a time.
     fn all(elevator: Elevator, lens: &[u32], at_most: usize) -> Vec<PageTag> {
-        let (mut room, of) = (room(lens), |file: FileId| file.get() as usize);
-        let mut pages = room.pages(&of);
+        let (mut buffer, of) = (filled(lens), |file: FileId| file.get() as usize);
+        let mut pages = buffer.pages(&of);
         let mut order = Order { elevator, ..Order::new(lens.len()) };
         order.begin(&mut pages);
         let mut named = Vec::new();
@@ -141,8 +142,8 @@ mod tests {
     #[test]
     fn elv_2_balanced_keeps_tablespaces_in_proportion_whatever_their_speed() {
         let (lens, of) = ([1000_u32, 4000], |file: FileId| file.get() as usize);
-        let mut room = room(&lens);
-        let mut pages = room.pages(&of);
+        let mut buffer = filled(&lens);
+        let mut pages = buffer.pages(&of);
         let mut order = Order::new(2);
         order.begin(&mut pages);
         let mut taken = [0_u32; 2];
@@ -158,15 +159,15 @@ mod tests {
             };
             order.took(at, 8);
             taken[pages.tablespace(at)] += 8;
-            let [a, b] = [0, 1].map(|lane| f64::from(taken[lane]) / f64::from(lens[lane]));
+            let [a, b] = [0, 1].map(|range| f64::from(taken[range]) / f64::from(lens[range]));
             assert!((a - b).abs() < 0.05, "[ELV-2] {a} and {b}");
         }
     }
 
     #[test]
     fn sorted_stands_still_where_the_tablespace_at_hand_has_no_room() {
-        let (mut room, of) = (room(&[10, 10]), |file: FileId| file.get() as usize);
-        let mut pages = room.pages(&of);
+        let (mut buffer, of) = (filled(&[10, 10]), |file: FileId| file.get() as usize);
+        let mut pages = buffer.pages(&of);
         let mut order = Order { elevator: Elevator::Sorted, ..Order::new(2) };
         order.begin(&mut pages);
         assert_eq!(order.next(&pages, |number| number == 1), None);

@@ -6,31 +6,31 @@
 //!
 //! | module | its one idea |
 //! |---|---|
-//! | `desk` | where checkpoints are asked for, watched and waited for |
-//! | `keeper` | the thread that carries them out, step by step |
+//! | `request_queue` | where checkpoints are asked for, watched and waited for |
+//! | `checkpointer` | the thread that carries them out, step by step |
 //! | `pages` | what is dirty, noted in memory set aside, and sorted there: pure |
 //! | `elevator` | in which order: pure |
 //! | `pacer`, `pacing` | when: pure, and what connects it to the pool |
-//! | `writer`, `flight` | pages taken and copied; requests under way |
-//! | `lane`, `syncs` | a tablespace's part; every file synced once |
+//! | `writer`, `in_flight` | pages taken and copied; requests under way |
+//! | `tablespace_state`, `syncs` | a tablespace's part; every file synced once |
 //! | `report` | what it is doing, and what it did |
 
-mod desk;
+mod checkpointer;
 mod elevator;
-mod flight;
-mod keeper;
-mod lane;
+mod in_flight;
 mod pacer;
 mod pacing;
 mod pages;
 mod redo;
 mod report;
+mod request_queue;
 mod syncs;
+mod tablespace_state;
 mod writer;
 
-pub use desk::Checkpoint;
-pub(crate) use desk::Desk;
-pub(crate) use keeper::{Keeper, Triggers};
+pub(crate) use checkpointer::{Checkpointer, Triggers};
 pub(crate) use pages::checkpoint_bytes;
 pub(crate) use redo::RedoPoint;
 pub use report::{CheckpointReport, Phase, Progress, TablespaceReport, Trigger};
+pub use request_queue::Checkpoint;
+pub(crate) use request_queue::RequestQueue;

@@ -36,7 +36,7 @@
 //!              [PAC-3] in no time is more sent than twice what the plan moves in it, and a batch, unless
 //!              less would be too late
 //!              [PAC-4] after `hurry`, and past the end, nothing rests
-//!              [PAC-5] slip is time by which pages were done after the line asked for them, in
+//!              [PAC-5] lag is time by which pages were done after the line asked for them, in
 //!              batches; what was put off for the foreground's sake is told apart
 //! Concurrency: one owner, the driver of the checkpoint.
 //! Failure:     none; no clock is read, no division by zero pages, time or log.
@@ -106,7 +106,7 @@ pub(crate) struct Plan {
 pub(crate) struct Observed {
     /// By the pool's clock.
     pub(crate) now: Duration,
-    /// Pages of the checkpoint that are written, whoever wrote them.
+    /// Pages of the checkpoint that are written, by the checkpoint or others.
     pub(crate) pages_done: u64,
     /// Bytes that the log has grown by since the redo point.
     pub(crate) log_bytes: u64,
@@ -151,7 +151,7 @@ pub(crate) struct Pacer {
     planned: f64,
     /// The line, as it goes on from what was really sent.
     asked: f64,
-    /// The line as it would be with a disk that takes everything at once: slip is measured from it.
+    /// The line as it would be with a disk that takes everything at once: lag is measured from it.
     promised: f64,
     /// The same with a foreground that is never slow.
     unyielding: f64,
@@ -165,7 +165,7 @@ pub(crate) struct Pacer {
     /// Nothing has been in flight since the last step.
     quiet: bool,
     hurried: bool,
-    slip: Duration,
+    lag: Duration,
     /// The farthest that `promised` was behind `unyielding`.
     yielded: f64,
 }
@@ -187,7 +187,7 @@ impl Pacer {
             ahead: Foreground::new(AHEAD_NOTICED),
             quiet: false,
             hurried: false,
-            slip: Duration::ZERO,
+            lag: Duration::ZERO,
             yielded: 0.0,
         }
     }
@@ -228,8 +228,8 @@ impl Pacer {
     }
 
     /// The longest time by which a page was done after its turn, so far [PAC-5].
-    pub(crate) fn slip(&self) -> Duration {
-        self.slip
+    pub(crate) fn lag(&self) -> Duration {
+        self.lag
     }
 
     /// The most by which pages were put off for the foreground's sake, so far [PAC-5].
@@ -296,7 +296,7 @@ impl Pacer {
         // The first page that is not done leaves with its batch.
         let batch_end = seen.pages_done.saturating_add(self.batch).min(pages);
         if let Some(due) = self.due.when(batch_end as f64 / pages as f64) {
-            self.slip = self.slip.max(self.now.saturating_sub(due));
+            self.lag = self.lag.max(self.now.saturating_sub(due));
         }
     }
 

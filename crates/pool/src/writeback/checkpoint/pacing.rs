@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::desk::Desk;
 use super::pacer::{Latency, Observed, Pacer, Plan, Verdict, Waits};
+use super::request_queue::RequestQueue;
 use crate::core::Core;
 use crate::observe::stats::{Counters, Wait};
 use crate::tag::Lsn;
@@ -21,7 +21,7 @@ pub(super) enum Step {
 /// The pace of one checkpoint.
 pub(super) struct Pacing<'a> {
     core: &'a Core,
-    desk: &'a Desk,
+    checkpoints: &'a RequestQueue,
     /// `None`: as fast as the disks take it.
     pacer: Option<Pacer>,
     redo: Lsn,
@@ -76,7 +76,7 @@ impl<'a> Pacing<'a> {
     /// `plan`: what to keep to; `usual`: what the foreground waited before.
     pub(super) fn new(
         core: &'a Core,
-        desk: &'a Desk,
+        checkpoints: &'a RequestQueue,
         plan: Option<Plan>,
         usual: Waits,
         redo: Lsn,
@@ -85,7 +85,7 @@ impl<'a> Pacing<'a> {
         if let Some(pacer) = &mut pacer {
             pacer.baseline(usual);
         }
-        Pacing { core, desk, pacer, redo, reads: Reads::now(core), pages_under_way: 0 }
+        Pacing { core, checkpoints, pacer, redo, reads: Reads::now(core), pages_under_way: 0 }
     }
 
     /// So many pages are under way.
@@ -97,14 +97,14 @@ impl<'a> Pacing<'a> {
     pub(super) fn step(&mut self) -> Step {
         let Some(pacer) = &mut self.pacer else { return Step::Go(usize::MAX) };
         let now = self.core.clock.now();
-        if self.desk.is_hurried() {
+        if self.checkpoints.is_hurried() {
             pacer.hurry(now);
         }
         let foreground = self.reads.advance(Reads::now(self.core));
         let position = self.core.wal.as_ref().map_or(Lsn::NONE, |wal| wal.position());
         let verdict = pacer.step(&Observed {
             now,
-            pages_done: self.desk.pages_done(),
+            pages_done: self.checkpoints.pages_done(),
             log_bytes: position.0.saturating_sub(self.redo.0),
             foreground,
             in_flight: self.pages_under_way,
@@ -113,15 +113,15 @@ impl<'a> Pacing<'a> {
             Verdict::Go { pages_max } => Step::Go(pages_max as usize),
             Verdict::Rest { .. } if self.pages_under_way > 0 => Step::RestWhenEmpty,
             Verdict::Rest { until } => {
-                self.desk.rest(until);
+                self.checkpoints.rest(until);
                 Step::Rested
             }
         }
     }
 
     /// By how much the plan was missed so far.
-    pub(super) fn slip(&self) -> Duration {
-        self.pacer.as_ref().map_or(Duration::ZERO, Pacer::slip)
+    pub(super) fn lag(&self) -> Duration {
+        self.pacer.as_ref().map_or(Duration::ZERO, Pacer::lag)
     }
 
     /// By how much writes were put off for the foreground's sake.
@@ -130,7 +130,7 @@ impl<'a> Pacing<'a> {
     }
 
     pub(super) fn is_paced(&self) -> bool {
-        self.pacer.is_some() && !self.desk.is_hurried()
+        self.pacer.is_some() && !self.checkpoints.is_hurried()
     }
 }
 

@@ -5,11 +5,11 @@
 //! checkpoint has 16 bytes for each frame of the pool, taken when the pool is built: a checkpoint must not fail for want of memory.
 //!
 //! Worked example: frames hold, in their order, pages 1/7, 0/3, 1/2, 0/4 (file/block), file 0 is in
-//! tablespace `b` and file 1 in `a`, which was given first. By place that is 1/2, 1/7, 0/3, 0/4: the lane
+//! tablespace `b` and file 1 in `a`, which was given first. By place that is 1/2, 1/7, 0/3, 0/4: the range
 //! of `a` is 0..2 and that of `b` 2..4.
 //!
 //! Invariants:  [CKP-2] nothing is allocated here once the pool is built
-//!              [CPG-2] lanes follow one another and hold every page once
+//!              [CPG-2] ranges follow one another and hold every page once
 //!              [CPG-3] a page is taken once
 //! Source:      the doubts of the discussion on sorted checkpoints (memory taken at the wrong moment).
 
@@ -20,25 +20,25 @@ use crate::tag::{FileId, PageTag};
 /// Set in the tag of a page that was taken. No file has a number as high as that.
 const TAKEN: u64 = 1 << 63;
 
-/// Room for the pages of a checkpoint.
+/// SortBuffer for the pages of a checkpoint.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct SortBuffer {
     tags: Box<[u64]>,
     scratch: Box<[u64]>,
-    lanes: Box<[Range<usize>]>,
+    ranges: Box<[Range<usize>]>,
     len: usize,
-    /// Pages put aside in `scratch`, which is free once the pages are sorted.
-    aside: usize,
+    /// Pages deferred in `scratch`, which is free once the pages are sorted.
+    deferred: usize,
 }
 
-impl Room {
-    pub(super) fn new(frames: usize, tablespaces: usize) -> Room {
-        Room {
+impl SortBuffer {
+    pub(super) fn new(frames: usize, tablespaces: usize) -> SortBuffer {
+        SortBuffer {
             tags: vec![0; frames].into(),
             scratch: vec![0; frames].into(),
-            lanes: vec![0..0; tablespaces].into(),
+            ranges: vec![0..0; tablespaces].into(),
             len: 0,
-            aside: 0,
+            deferred: 0,
         }
     }
 
@@ -47,7 +47,7 @@ impl Room {
     }
 
     pub(super) fn clear(&mut self) {
-        (self.len, self.aside) = (0, 0);
+        (self.len, self.deferred) = (0, 0);
     }
 
     /// Notes a page; there is room for one of each frame.
@@ -56,10 +56,10 @@ impl Room {
         self.len += 1;
     }
 
-    /// Takes those that were put aside for the pages of another round. Gives how many there are.
-    pub(super) fn turn_to_aside(&mut self) -> usize {
+    /// Takes those that were deferred for the pages of another round. Gives how many there are.
+    pub(super) fn turn_to_deferred(&mut self) -> usize {
         std::mem::swap(&mut self.tags, &mut self.scratch);
-        self.len = std::mem::take(&mut self.aside);
+        self.len = std::mem::take(&mut self.deferred);
         self.len
     }
 
@@ -67,8 +67,8 @@ impl Room {
         Pages {
             tags: &mut self.tags[..self.len],
             scratch: &mut self.scratch,
-            aside: &mut self.aside,
-            lanes: &mut self.lanes,
+            deferred: &mut self.deferred,
+            ranges: &mut self.ranges,
             tablespace_of,
         }
     }
@@ -84,8 +84,8 @@ pub(crate) const fn checkpoint_bytes(frames: usize) -> usize {
 pub(super) struct Pages<'a> {
     tags: &'a mut [u64],
     scratch: &'a mut [u64],
-    aside: &'a mut usize,
-    lanes: &'a mut [Range<usize>],
+    deferred: &'a mut usize,
+    ranges: &'a mut [Range<usize>],
     tablespace_of: &'a dyn Fn(FileId) -> usize,
 }
 
@@ -120,52 +120,52 @@ impl Pages<'_> {
 
     /// Tablespaces of the pool.
     pub(super) fn tablespaces(&self) -> usize {
-        self.lanes.len()
+        self.ranges.len()
     }
 
     /// Sorts by tablespace, then file, then block. Files come in the order in which they were opened.
     pub(super) fn sort_by_place(&mut self) {
         self.tags.sort_unstable();
         let mut counts_end = 0;
-        if self.lanes.len() > 1 {
+        if self.ranges.len() > 1 {
             self.gather_tablespaces();
-            counts_end = self.lanes.last().map_or(0, |lane| lane.end);
-        } else if let Some(lane) = self.lanes.first_mut() {
-            *lane = 0..self.tags.len();
-            counts_end = lane.end;
+            counts_end = self.ranges.last().map_or(0, |range| range.end);
+        } else if let Some(range) = self.ranges.first_mut() {
+            *range = 0..self.tags.len();
+            counts_end = range.end;
         }
-        assert_eq!(counts_end, self.tags.len(), "[CPG-2] a page is in no lane");
+        assert_eq!(counts_end, self.tags.len(), "[CPG-2] a page is in no range");
     }
 
-    /// Puts a page aside, to come back to it. Not before they are sorted: that takes the same room.
-    pub(super) fn put_aside(&mut self, tag: PageTag) {
-        self.scratch[*self.aside] = tag.to_bits();
-        *self.aside += 1;
+    /// Defers a page, to come back to it. Not before they are sorted: that takes the same room.
+    pub(super) fn defer(&mut self, tag: PageTag) {
+        self.scratch[*self.deferred] = tag.to_bits();
+        *self.deferred += 1;
     }
 
     /// Brings together what is in one tablespace, in the order that it has.
     fn gather_tablespaces(&mut self) {
         let of = self.tablespace_of;
-        self.lanes.fill(0..0);
+        self.ranges.fill(0..0);
         for run in self.tags.chunk_by(|a, b| file(*a) == file(*b)) {
-            self.lanes[of(file(run[0]))].end += run.len();
+            self.ranges[of(file(run[0]))].end += run.len();
         }
         let mut start = 0;
-        for lane in self.lanes.iter_mut() {
+        for range in self.ranges.iter_mut() {
             // Empty at first, to be filled.
-            start += std::mem::replace(lane, start..start).end;
+            start += std::mem::replace(range, start..start).end;
         }
         for run in self.tags.chunk_by(|a, b| file(*a) == file(*b)) {
-            let lane = &mut self.lanes[of(file(run[0]))];
-            self.scratch[lane.end..lane.end + run.len()].copy_from_slice(run);
-            lane.end += run.len();
+            let range = &mut self.ranges[of(file(run[0]))];
+            self.scratch[range.end..range.end + run.len()].copy_from_slice(run);
+            range.end += run.len();
         }
         self.tags.copy_from_slice(&self.scratch[..self.tags.len()]);
     }
 
     /// Where the pages of a tablespace are, once they are sorted by place.
-    pub(super) fn lane(&self, tablespace: usize) -> Range<usize> {
-        self.lanes[tablespace].clone()
+    pub(super) fn range(&self, tablespace: usize) -> Range<usize> {
+        self.ranges[tablespace].clone()
     }
 }
 
@@ -184,37 +184,37 @@ mod tests {
 
     #[test]
     fn the_worked_example_is_sorted_by_tablespace_first() {
-        let mut room = Room::new(4, 2);
-        [tag(1, 7), tag(0, 3), tag(1, 2), tag(0, 4)].into_iter().for_each(|it| room.push(it));
+        let mut buffer = SortBuffer::new(4, 2);
+        [tag(1, 7), tag(0, 3), tag(1, 2), tag(0, 4)].into_iter().for_each(|it| buffer.push(it));
         let of = |file: FileId| usize::from(file == FileId(0));
-        let mut pages = room.pages(&of);
+        let mut pages = buffer.pages(&of);
         pages.sort_by_place();
         let sorted: Vec<PageTag> = (0..4).map(|index| pages.get(index)).collect();
         assert_eq!(sorted, [tag(1, 2), tag(1, 7), tag(0, 3), tag(0, 4)]);
-        assert_eq!((pages.lane(0), pages.lane(1)), (0..2, 2..4));
+        assert_eq!((pages.range(0), pages.range(1)), (0..2, 2..4));
         assert_eq!((pages.tablespace(1), pages.tablespace(2)), (0, 1));
     }
 
     #[test]
-    fn pages_put_aside_are_those_of_the_next_round() {
-        let mut room = Room::new(3, 1);
-        room.push(tag(0, 1));
-        room.pages(&|_| 0).put_aside(tag(0, 9));
-        assert_eq!(room.turn_to_aside(), 1);
-        assert_eq!(room.pages(&|_| 0).get(0), tag(0, 9));
-        assert_eq!(room.turn_to_aside(), 0);
+    fn deferred_pages_are_those_of_the_next_round() {
+        let mut buffer = SortBuffer::new(3, 1);
+        buffer.push(tag(0, 1));
+        buffer.pages(&|_| 0).defer(tag(0, 9));
+        assert_eq!(buffer.turn_to_deferred(), 1);
+        assert_eq!(buffer.pages(&|_| 0).get(0), tag(0, 9));
+        assert_eq!(buffer.turn_to_deferred(), 0);
     }
 
     proptest! {
         #[test]
-        fn cpg_2_lanes_hold_every_page_once_in_order(
+        fn cpg_2_ranges_hold_every_page_once_in_order(
             given in prop::collection::vec((0_u32..6, 0_u32..1000), 0..200),
             tablespaces in 1_usize..4,
         ) {
-            let mut room = Room::new(200, tablespaces);
-            given.iter().for_each(|&(file, block)| room.push(tag(file, block)));
+            let mut buffer = SortBuffer::new(200, tablespaces);
+            given.iter().for_each(|&(file, block)| buffer.push(tag(file, block)));
             let of = |file: FileId| file.get() as usize % tablespaces;
-            let mut pages = room.pages(&of);
+            let mut pages = buffer.pages(&of);
             pages.sort_by_place();
             let mut expected: Vec<_> = given
                 .iter()
@@ -226,10 +226,10 @@ mod tests {
             prop_assert_eq!(&found, &expected);
             let mut at = 0;
             for number in 0..tablespaces {
-                let lane = pages.lane(number);
-                prop_assert_eq!(lane.start, at, "[CPG-2]");
-                at = lane.end;
-                prop_assert!(found[lane].iter().all(|(of, _)| *of == number), "[CPG-2]");
+                let range = pages.range(number);
+                prop_assert_eq!(range.start, at, "[CPG-2]");
+                at = range.end;
+                prop_assert!(found[range].iter().all(|(of, _)| *of == number), "[CPG-2]");
             }
             prop_assert_eq!(at, pages.len(), "[CPG-2]");
         }

@@ -109,7 +109,7 @@ pub struct CheckpointReport {
     /// What it was spread over; `None` when it was to be as fast as the disks.
     pub interval: Option<Duration>,
     /// By how much it was behind its plan when that was most.
-    pub slip: Duration,
+    pub lag: Duration,
     /// By how much writes were put off, at most, because other threads' reads had become slow,
     /// or they had to wait longer for what was read ahead.
     pub yielded: Duration,
@@ -173,7 +173,7 @@ impl CheckpointReport {
             sync: Duration::ZERO,
             total: Duration::ZERO,
             interval: None,
-            slip: Duration::ZERO,
+            lag: Duration::ZERO,
             yielded: Duration::ZERO,
             read_p99_before: None,
             read_p99_during: None,
@@ -209,7 +209,7 @@ impl fmt::Display for CheckpointReport {
             self.redo,
         )?;
         if let Some(interval) = self.interval {
-            write!(out, "; spread over {interval:.1?}, slip {:.1?}", self.slip)?;
+            write!(out, "; spread over {interval:.1?}, lag {:.1?}", self.lag)?;
         }
         let or_none = |time: Option<Duration>| match time {
             Some(time) => format!("{time:.1?}"),

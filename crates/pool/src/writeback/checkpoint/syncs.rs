@@ -12,9 +12,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::desk::Desk;
-use super::flight::{Flight, Syncing, UnderWay};
-use super::lane::Lane;
+use super::in_flight::{InFlight, Syncing, UnderWay};
+use super::request_queue::RequestQueue;
+use super::tablespace_state::TablespaceState;
 use crate::cache::Disk as _;
 use crate::core::Core;
 use crate::observe::stats::{PoolEvent, Wait};
@@ -30,8 +30,8 @@ pub(super) struct SyncTimes {
 
 pub(super) struct Syncs<'s, 'c> {
     pub(super) core: &'c Core,
-    pub(super) flight: &'s mut Flight<'c>,
-    pub(super) lanes: &'s mut [Lane],
+    pub(super) in_flight: &'s mut InFlight<'c>,
+    pub(super) tablespaces: &'s mut [TablespaceState],
     /// When the checkpoint began.
     pub(super) started: Duration,
     /// When it should have ended, if it is paced.
@@ -40,64 +40,68 @@ pub(super) struct Syncs<'s, 'c> {
 }
 
 impl Syncs<'_, '_> {
-    pub(super) fn run(&mut self, desk: &Desk) {
+    pub(super) fn run(&mut self, checkpoints: &RequestQueue) {
         loop {
-            for lane in 0..self.lanes.len() {
-                self.go_on(lane, desk);
+            for tablespace in 0..self.tablespaces.len() {
+                self.go_on(tablespace, checkpoints);
             }
-            self.flight.start();
-            if self.flight.is_empty() {
-                if self.lanes.iter().all(|lane| lane.all_synced || lane.is_lost()) {
+            self.in_flight.start();
+            if self.in_flight.is_empty() {
+                if self
+                    .tablespaces
+                    .iter()
+                    .all(|tablespace| tablespace.all_synced || tablespace.is_lost())
+                {
                     return;
                 }
                 // A file whose end was cut off meanwhile needed no more syncs.
                 continue;
             }
-            self.core.waiting(Wait::Sync, || self.flight.wait());
+            self.core.waiting(Wait::Sync, || self.in_flight.wait());
             let before = self.times.sum;
-            while let Some((ended, result)) = self.flight.take_ended() {
-                if let UnderWay::Sync { lane } = ended {
-                    self.ended(lane, result, desk);
+            while let Some((ended, result)) = self.in_flight.take_ended() {
+                if let UnderWay::Sync { tablespace } = ended {
+                    self.ended(tablespace, result, checkpoints);
                 }
             }
-            self.rest(self.times.sum.saturating_sub(before), desk);
+            self.rest(self.times.sum.saturating_sub(before), checkpoints);
         }
     }
 
     /// Goes on with the sync of a file of a tablespace, or begins that of the next.
-    fn go_on(&mut self, number: usize, desk: &Desk) {
-        if self.lanes[number].syncing.is_none() {
+    fn go_on(&mut self, number: usize, checkpoints: &RequestQueue) {
+        if self.tablespaces[number].syncing.is_none() {
             self.begin_next(number);
         }
-        let Some(syncing) = &mut self.lanes[number].syncing else { return };
+        let Some(syncing) = &mut self.tablespaces[number].syncing else { return };
         while !syncing.failed
-            && self.flight.requests(number) < self.core.spaces[number].depth()
-            && self.flight.has_room(number, 0)
+            && self.in_flight.requests(number) < self.core.spaces[number].depth()
+            && self.in_flight.has_room(number, 0)
             && let Some(segment) = syncing.file.segment_file(syncing.next)
         {
-            self.flight.stage_sync(number, &segment);
+            self.in_flight.stage_sync(number, &segment);
             syncing.next += 1;
             syncing.left += 1;
         }
-        if syncing.left == 0 && !syncing.failed && self.flight.has_room(number, 0) {
+        if syncing.left == 0 && !syncing.failed && self.in_flight.has_room(number, 0) {
             // The segments that were left have gone since: their end was cut off.
-            self.finish(number, desk);
+            self.finish(number, checkpoints);
         }
     }
 
     /// Finds the next file of a tablespace that has to be synced.
     fn begin_next(&mut self, number: usize) {
-        let lane = &mut self.lanes[number];
+        let tablespace = &mut self.tablespaces[number];
         let space = &self.core.spaces[number];
         let here = |file: &FileCore| Arc::ptr_eq(&file.space, space) && !file.is_read_only();
-        while !lane.all_synced && !lane.is_lost() {
-            let Some(file) = self.core.files.next_after(lane.synced_to, here) else {
-                lane.all_synced = true;
+        while !tablespace.all_synced && !tablespace.is_lost() {
+            let Some(file) = self.core.files.next_after(tablespace.synced_to, here) else {
+                tablespace.all_synced = true;
                 return;
             };
-            lane.synced_to = Some(file.id);
+            tablespace.synced_to = Some(file.id);
             if let Err(error) = space.check_sound() {
-                lane.failed(error);
+                tablespace.failed(error);
                 return;
             }
             #[cfg(forebay_bug)]
@@ -107,7 +111,7 @@ impl Syncs<'_, '_> {
             // [CKS-1]
             if let Some(changes) = file.unsynced() {
                 let started = self.core.clock.now();
-                lane.syncing =
+                tablespace.syncing =
                     Some(Syncing { file, changes, next: 0, left: 0, failed: false, started });
                 return;
             }
@@ -115,10 +119,15 @@ impl Syncs<'_, '_> {
     }
 
     /// One segment's sync has ended.
-    fn ended(&mut self, number: usize, result: Result<(), forebay_io::Error>, desk: &Desk) {
-        let lane = &mut self.lanes[number];
+    fn ended(
+        &mut self,
+        number: usize,
+        result: Result<(), forebay_io::Error>,
+        checkpoints: &RequestQueue,
+    ) {
+        let tablespace = &mut self.tablespaces[number];
         self.core.counters.count_pool(PoolEvent::Syncs);
-        let Some(syncing) = &mut lane.syncing else { return };
+        let Some(syncing) = &mut tablespace.syncing else { return };
         syncing.left -= 1;
         if let Err(error) = result {
             self.core.counters.count_pool(PoolEvent::SyncErrors);
@@ -126,20 +135,20 @@ impl Syncs<'_, '_> {
             // Of a file that was dropped meanwhile nothing is left to lose, but its sync's failure
             // tells of the device all the same.
             let error = self.core.spaces[number].sync_failed(error);
-            lane.failed(error);
+            tablespace.failed(error);
         }
-        let Some(syncing) = &lane.syncing else { return };
+        let Some(syncing) = &tablespace.syncing else { return };
         let more = !syncing.failed && syncing.file.segment_file(syncing.next).is_some();
         if syncing.left > 0 || more {
             return;
         }
-        self.finish(number, desk);
+        self.finish(number, checkpoints);
     }
 
     /// The file's last sync has ended.
-    fn finish(&mut self, number: usize, desk: &Desk) {
-        let lane = &mut self.lanes[number];
-        let Some(syncing) = lane.syncing.take() else { return };
+    fn finish(&mut self, number: usize, checkpoints: &RequestQueue) {
+        let tablespace = &mut self.tablespaces[number];
+        let Some(syncing) = tablespace.syncing.take() else { return };
         let now = self.core.clock.now();
         if !syncing.failed {
             let took = now.saturating_sub(syncing.started);
@@ -147,18 +156,21 @@ impl Syncs<'_, '_> {
             self.times.files += 1;
             self.times.sum += took;
             self.times.longest = self.times.longest.max(took);
-            desk.synced_one();
+            checkpoints.synced_one();
         }
-        lane.report.ended = now.saturating_sub(self.started);
+        tablespace.report.ended = now.saturating_sub(self.started);
     }
 
     /// Leaves the disk alone for as long as it was just kept busy, if there is time.
-    fn rest(&self, busy: Duration, desk: &Desk) {
-        let (Some(due), true) = (self.due, self.flight.is_empty()) else { return };
+    fn rest(&self, busy: Duration, checkpoints: &RequestQueue) {
+        let (Some(due), true) = (self.due, self.in_flight.is_empty()) else { return };
         let now = self.core.clock.now();
         let left = due.saturating_sub(now);
-        if !busy.is_zero() && !left.is_zero() && self.lanes.iter().any(|lane| !lane.all_synced) {
-            desk.rest(now + busy.min(left / 4));
+        if !busy.is_zero()
+            && !left.is_zero()
+            && self.tablespaces.iter().any(|tablespace| !tablespace.all_synced)
+        {
+            checkpoints.rest(now + busy.min(left / 4));
         }
     }
 }

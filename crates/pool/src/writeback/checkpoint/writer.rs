@@ -2,7 +2,7 @@
 //!
 //! Pages are taken in runs of neighbours, each copied under its shared latch (see [`crate::writeback`]), and
 //! sent off together: one look at the log and one submission for as many runs as there is room for. A
-//! page that is latched exclusively, or being written by somebody else, is put aside; those are come back
+//! page that is latched exclusively, or being written by somebody else, is deferred; those are come back
 //! to when everything else is written, with empty hands.
 //!
 //! Invariants:  [CKW-1] a latch is waited for with no copy in hand and none under way
@@ -13,12 +13,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::desk::Desk;
 use super::elevator::Order;
-use super::flight::{Flight, Run, UnderWay};
-use super::lane::Lane;
+use super::in_flight::{InFlight, Run, UnderWay};
 use super::pacing::{Pacing, Step};
-use super::pages::{Pages, Room};
+use super::pages::{Pages, SortBuffer};
+use super::request_queue::RequestQueue;
+use super::tablespace_state::TablespaceState;
 use crate::cache::Disk as _;
 use crate::cache::frame::NO_FRAME;
 use crate::cache::frame::word::{
@@ -28,7 +28,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
 use crate::store::file::FileCore;
-use crate::store::torn::{Keeping, Waiting};
+use crate::store::torn::{Staging, Waiting};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, FileId, Lsn, PageTag};
 use crate::writeback::{Copy, Copying};
@@ -39,9 +39,9 @@ const PASSED_AT_ONCE: usize = 1024;
 /// What is needed to write, kept from one checkpoint to the next.
 pub(super) struct Writer<'c> {
     core: &'c Core,
-    pub(super) flight: Flight<'c>,
+    pub(super) in_flight: InFlight<'c>,
     staged: Vec<Run<'c>>,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) tablespaces: Vec<TablespaceState>,
     /// Most requests under way in each tablespace.
     depth: usize,
     /// Most pages in a request.
@@ -52,7 +52,7 @@ pub(super) struct Writer<'c> {
     copies_most: usize,
     pub(super) pages_by_others: u64,
     pub(super) pages_gone: u64,
-    /// Pages that were put aside are come back to: with empty hands they are waited for.
+    /// Pages that were deferred are come back to: with empty hands they are waited for.
     patient: bool,
     /// When the checkpoint began, by the pool's clock.
     started: Duration,
@@ -76,9 +76,9 @@ impl<'c> Writer<'c> {
         let tablespaces = core.spaces.len();
         Writer {
             core,
-            flight: Flight::new(core, depth_most),
+            in_flight: InFlight::new(core, depth_most),
             staged: Vec::with_capacity(depth_most * tablespaces),
-            lanes: Vec::with_capacity(tablespaces),
+            tablespaces: Vec::with_capacity(tablespaces),
             depth: depth_most,
             combine: core.combine_pages,
             copies: vec![0; tablespaces],
@@ -104,24 +104,24 @@ impl<'c> Writer<'c> {
         self.core.clock.now().saturating_sub(self.started)
     }
 
-    /// Writes everything that `room` holds.
+    /// Writes everything that `buffer` holds.
     pub(super) fn write(
         &mut self,
-        room: &mut Room,
+        buffer: &mut SortBuffer,
         order: &mut Order,
         pacing: &mut Pacing<'_>,
-        desk: &Desk,
+        checkpoints: &RequestQueue,
     ) -> Result<(), Error> {
         let core = self.core;
         let tablespace_of = |id: FileId| core.files.tablespace(id);
         loop {
-            let round = self.round(&mut room.pages(&tablespace_of), order, pacing, desk);
+            let round = self.round(&mut buffer.pages(&tablespace_of), order, pacing, checkpoints);
             if round.is_err() {
-                self.break_off(desk);
+                self.break_off(checkpoints);
                 return round;
             }
-            if room.turn_to_aside() == 0 {
-                self.lanes.iter_mut().for_each(Lane::start_writeback);
+            if buffer.turn_to_deferred() == 0 {
+                self.tablespaces.iter_mut().for_each(TablespaceState::start_writeback);
                 return Ok(());
             }
             // Everything under way has ended, so the first page of the next round may be waited for.
@@ -130,14 +130,14 @@ impl<'c> Writer<'c> {
     }
 
     /// Lets go of what is in hand, and waits for what is under way.
-    fn break_off(&mut self, desk: &Desk) {
+    fn break_off(&mut self, checkpoints: &RequestQueue) {
         for run in self.staged.drain(..) {
-            self.copies[run.lane] -= run.copies.len();
-            self.flight.give_back(run.copies);
+            self.copies[run.tablespace] -= run.copies.len();
+            self.in_flight.give_back(run.copies);
         }
-        while !self.flight.is_empty() {
-            self.flight.wait();
-            self.reap(desk);
+        while !self.in_flight.is_empty() {
+            self.in_flight.wait();
+            self.reap(checkpoints);
         }
     }
 
@@ -146,27 +146,27 @@ impl<'c> Writer<'c> {
         pages: &mut Pages<'_>,
         order: &mut Order,
         pacing: &mut Pacing<'_>,
-        desk: &Desk,
+        checkpoints: &RequestQueue,
     ) -> Result<(), Error> {
         order.begin(pages);
         let mut left = pages.len();
         loop {
-            self.reap(desk);
-            if desk.is_stopped() {
+            self.reap(checkpoints);
+            if checkpoints.is_stopped() {
                 return Err(Error::Closed);
             }
             pacing.under_way(self.copies.iter().sum());
             let most = match pacing.step() {
                 Step::Go(most) => most,
-                // Whoever holds buffers does not rest.
+                // A thread that holds buffers does not rest.
                 Step::RestWhenEmpty => 0,
                 Step::Rested => continue,
             };
             let before = left;
-            let starved = self.fill(pages, order, most, &mut left, desk);
-            self.send(desk);
-            if !self.flight.is_empty() {
-                self.core.waiting(Wait::Write, || self.flight.wait());
+            let starved = self.fill(pages, order, most, &mut left, checkpoints);
+            self.send(checkpoints);
+            if !self.in_flight.is_empty() {
+                self.core.waiting(Wait::Write, || self.in_flight.wait());
             } else if !self.staged.is_empty() {
                 // Some of it could not go; now the rest is tried.
             } else if left == 0 {
@@ -187,14 +187,14 @@ impl<'c> Writer<'c> {
         order: &mut Order,
         most: usize,
         left: &mut usize,
-        desk: &Desk,
+        checkpoints: &RequestQueue,
     ) -> bool {
         let mut taken = 0;
         while *left > 0 && taken < most {
-            let Some(at) = order.next(pages, |lane| self.has_room(lane)) else {
+            let Some(at) = order.next(pages, |tablespace| self.has_room(tablespace)) else {
                 return false;
             };
-            let (count, copied, no_buffer) = self.take(pages, at, desk);
+            let (count, copied, no_buffer) = self.take(pages, at, checkpoints);
             if count > 0 {
                 pages.take(at, count);
                 order.took(at, count);
@@ -208,44 +208,50 @@ impl<'c> Writer<'c> {
         false
     }
 
-    fn has_room(&self, lane: usize) -> bool {
-        let requests =
-            self.flight.requests(lane) + self.staged.iter().filter(|run| run.lane == lane).count();
+    fn has_room(&self, tablespace: usize) -> bool {
+        let requests = self.in_flight.requests(tablespace)
+            + self.staged.iter().filter(|run| run.tablespace == tablespace).count();
         let staged = self.staged.len();
-        self.lanes[lane].is_lost()
-            || (requests < self.depth.min(self.core.spaces[lane].depth())
-                && self.copies[lane] < self.copies_most
-                && self.flight.has_room(lane, staged))
+        self.tablespaces[tablespace].is_lost()
+            || (requests < self.depth.min(self.core.spaces[tablespace].depth())
+                && self.copies[tablespace] < self.copies_most
+                && self.in_flight.has_room(tablespace, staged))
     }
 
     /// Takes the page at `at` and its neighbours. Gives how many are dealt with, how many of them were
     /// copied, and whether it ended for want of a buffer.
-    fn take(&mut self, pages: &mut Pages<'_>, at: usize, desk: &Desk) -> (usize, usize, bool) {
-        let (first, lane) = (pages.get(at), pages.tablespace(at));
-        if self.lanes[lane].is_lost() {
+    fn take(
+        &mut self,
+        pages: &mut Pages<'_>,
+        at: usize,
+        checkpoints: &RequestQueue,
+    ) -> (usize, usize, bool) {
+        let (first, tablespace) = (pages.get(at), pages.tablespace(at));
+        if self.tablespaces[tablespace].is_lost() {
             let lost = |it: &usize| pages.is_left(*it) && pages.get(*it).file == first.file;
             let passed = (at..pages.len()).take_while(lost).take(PASSED_AT_ONCE).count();
-            desk.settled(passed as u64);
+            checkpoints.settled(passed as u64);
             return (passed, 0, false);
         }
         let Some(file) = self.core.files.get(first.file) else {
             self.pages_gone += 1;
-            desk.settled(1);
+            checkpoints.settled(1);
             return (1, 0, false);
         };
         let most = self
             .combine
             .min(file.run_length_max(first.block))
             .min(file.space.torn.run_pages_max())
-            .min(self.copies_most - self.copies[lane]);
-        let mut copies = self.flight.copies();
+            .min(self.copies_most - self.copies[tablespace]);
+        let mut copies = self.in_flight.copies();
         let (mut count, mut no_buffer) = (0, false);
         while count < most && pages.is_left(at + count) {
             let tag = pages.get(at + count);
             if tag.file != first.file || tag.block != first.block + count as Block {
                 break;
             }
-            let empty_hands = copies.is_empty() && self.staged.is_empty() && self.flight.is_empty();
+            let empty_hands =
+                copies.is_empty() && self.staged.is_empty() && self.in_flight.is_empty();
             match self.take_page(&file, tag, self.patient && empty_hands) {
                 Taken::Copied(copy) => {
                     copies.push(copy);
@@ -254,13 +260,13 @@ impl<'c> Writer<'c> {
                 }
                 Taken::ByOthers => {
                     self.pages_by_others += 1;
-                    desk.settled(1);
+                    checkpoints.settled(1);
                 }
                 Taken::Gone => {
                     self.pages_gone += 1;
-                    desk.settled(1);
+                    checkpoints.settled(1);
                 }
-                Taken::Busy => pages.put_aside(tag),
+                Taken::Busy => pages.defer(tag),
                 Taken::NoBuffer => {
                     no_buffer = true;
                     break;
@@ -271,18 +277,18 @@ impl<'c> Writer<'c> {
         }
         let copied = copies.len();
         if copied == 0 {
-            self.flight.give_back(copies);
+            self.in_flight.give_back(copies);
             return (count, 0, no_buffer);
         }
         match file.place(first.block) {
             Ok((segment, offset)) => {
-                self.copies[lane] += copied;
-                self.staged.push(Run { lane, copies, segment, offset, kept: false });
+                self.copies[tablespace] += copied;
+                self.staged.push(Run { tablespace, copies, segment, offset, is_protected: false });
             }
             Err(error) => {
-                self.flight.give_back(copies);
-                desk.settled(copied as u64);
-                self.lanes[lane].failed(error);
+                self.in_flight.give_back(copies);
+                checkpoints.settled(copied as u64);
+                self.tablespaces[tablespace].failed(error);
             }
         }
         (count, copied, no_buffer)
@@ -297,7 +303,7 @@ impl<'c> Writer<'c> {
             return if gone { Taken::Gone } else { Taken::ByOthers };
         }
         if patient {
-            let empty_hands = self.flight.is_empty() && self.staged.is_empty();
+            let empty_hands = self.in_flight.is_empty() && self.staged.is_empty();
             assert!(empty_hands, "[CKW-1] a checkpoint waits for a latch with copies in hand");
             frames.wait_written(frame);
         }
@@ -322,7 +328,7 @@ impl<'c> Writer<'c> {
         } else if word.has(EXCLUSIVE) {
             Taken::Busy
         } else if !word.has(DIRTY) {
-            // Whoever had it exclusively when it was noted has changed nothing.
+            // The thread that had it exclusively when it was noted has changed nothing.
             frames.unmark_due(frame);
             Taken::ByOthers
         } else {
@@ -341,72 +347,82 @@ impl<'c> Writer<'c> {
     }
 
     /// Sends off what was taken, its log first. What has to wait for writes under way stays in hand.
-    fn send(&mut self, desk: &Desk) {
-        for lane in 0..self.lanes.len() {
-            if !self.waits_for_company(lane) {
-                self.send_of(lane, Waiting::Never, desk);
+    fn send(&mut self, checkpoints: &RequestQueue) {
+        for tablespace in 0..self.tablespaces.len() {
+            if !self.waits_to_coalesce(tablespace) {
+                self.send_of(tablespace, Waiting::Never, checkpoints);
             }
         }
-        for lane in 0..self.lanes.len() {
+        for tablespace in 0..self.tablespaces.len() {
             // Only those of others are in the way.
-            if self.flight.is_empty() {
-                self.send_of(lane, Waiting::ForWrites, desk);
+            if self.in_flight.is_empty() {
+                self.send_of(tablespace, Waiting::ForWrites, checkpoints);
             }
         }
-        self.flight.start();
+        self.in_flight.start();
     }
 
     /// A few pages are better protected from being torn together with others, while there is time.
-    fn waits_for_company(&self, lane: usize) -> bool {
-        let in_hand = self.staged.iter().filter(|run| run.lane == lane);
+    fn waits_to_coalesce(&self, tablespace: usize) -> bool {
+        let in_hand = self.staged.iter().filter(|run| run.tablespace == tablespace);
         let pages: usize = in_hand.map(|run| run.copies.len()).sum();
-        self.core.spaces[lane].torn.prefers_company()
-            && self.flight.requests(lane) > 0
+        self.core.spaces[tablespace].torn.prefers_coalescing()
+            && self.in_flight.requests(tablespace) > 0
             && pages < self.copies_most / 2
     }
 
-    fn send_of(&mut self, lane: usize, waiting: Waiting, desk: &Desk) {
-        let of_lane = self.staged.iter().filter(|run| run.lane == lane);
-        let newest = of_lane.flat_map(|run| &run.copies).map(Copy::lsn).max();
+    fn send_of(&mut self, tablespace: usize, waiting: Waiting, checkpoints: &RequestQueue) {
+        let of_tablespace = self.staged.iter().filter(|run| run.tablespace == tablespace);
+        let newest = of_tablespace.flat_map(|run| &run.copies).map(Copy::lsn).max();
         let Some(newest) = newest else { return };
-        let ready = self.ready(lane, newest).and_then(|()| self.keep(lane, waiting, desk));
+        let ready = self
+            .ready(tablespace, newest)
+            .and_then(|()| self.protect(tablespace, waiting, checkpoints));
         if let Err(error) = ready {
-            self.lanes[lane].failed(error);
+            self.tablespaces[tablespace].failed(error);
             // Latched or not, these cannot go.
-            self.give_up(|run| run.lane == lane, desk);
+            self.give_up(|run| run.tablespace == tablespace, checkpoints);
             return;
         }
-        for run in self.staged.extract_if(.., |run| run.lane == lane && run.kept) {
-            self.core.counters.count(StrategyKind::Normal, Event::Writes);
-            self.flight.stage_write(run);
+        for run in
+            self.staged.extract_if(.., |run| run.tablespace == tablespace && run.is_protected)
+        {
+            let counts = &run.copies[0].file().counts;
+            counts.count(&self.core.counters, StrategyKind::Normal, Event::Writes);
+            self.in_flight.stage_write(run);
         }
     }
 
     /// Lets go of runs in hand.
-    fn give_up(&mut self, which: impl Fn(&Run<'c>) -> bool, desk: &Desk) {
+    fn give_up(&mut self, which: impl Fn(&Run<'c>) -> bool, checkpoints: &RequestQueue) {
         for run in self.staged.extract_if(.., |run| which(run)) {
-            self.copies[run.lane] -= run.copies.len();
-            desk.settled(run.copies.len() as u64);
-            self.flight.give_back(run.copies);
+            self.copies[run.tablespace] -= run.copies.len();
+            checkpoints.settled(run.copies.len() as u64);
+            self.in_flight.give_back(run.copies);
         }
     }
 
     /// Does what has to be done before the copies in hand of a tablespace may be written.
-    fn ready(&self, lane: usize, newest: Lsn) -> Result<(), Error> {
-        self.core.spaces[lane].check_sound()?;
+    fn ready(&self, tablespace: usize, newest: Lsn) -> Result<(), Error> {
+        self.core.spaces[tablespace].check_sound()?;
         self.core.flush_log_to(newest)
     }
 
     /// Sees to it that the runs in hand of a tablespace can be repaired should they be torn, as many as
     /// there is room for.
-    fn keep(&mut self, lane: usize, mut waiting: Waiting, desk: &Desk) -> Result<(), Error> {
-        let (core, space) = (self.core, &self.core.spaces[lane]);
-        let mut keeping = Keeping::default();
+    fn protect(
+        &mut self,
+        tablespace: usize,
+        mut waiting: Waiting,
+        checkpoints: &RequestQueue,
+    ) -> Result<(), Error> {
+        let (core, space) = (self.core, &self.core.spaces[tablespace]);
+        let mut staging = Staging::default();
         let mut failed = None;
-        for run in self.staged.iter_mut().filter(|run| run.lane == lane) {
+        for run in self.staged.iter_mut().filter(|run| run.tablespace == tablespace) {
             let file = Arc::clone(run.copies[0].file());
-            match space.torn.keep(core, &file, &mut run.copies, waiting, &mut keeping) {
-                Ok(true) => run.kept = true,
+            match space.torn.stage(core, &file, &mut run.copies, waiting, &mut staging) {
+                Ok(true) => run.is_protected = true,
                 Ok(false) => break,
                 Err(error) => {
                     failed = Some((run.offset, run.segment.clone(), error));
@@ -417,36 +433,44 @@ impl<'c> Writer<'c> {
             waiting = Waiting::Never;
         }
         if let Some((offset, segment, error)) = failed {
-            self.lanes[lane].failed(error);
-            self.give_up(|run| run.offset == offset && run.segment.is_of(&segment), desk);
+            self.tablespaces[tablespace].failed(error);
+            self.give_up(|run| run.offset == offset && run.segment.is_of(&segment), checkpoints);
         }
-        space.torn.seal(core, space, &keeping)?;
-        for run in self.staged.iter().filter(|run| run.lane == lane && run.kept) {
-            space.torn.sealed(run.copies[0].file(), &run.copies);
+        space.torn.make_durable(core, space, &staging)?;
+        for run in self.staged.iter().filter(|run| run.tablespace == tablespace && run.is_protected)
+        {
+            space.torn.made_durable(run.copies[0].file(), &run.copies);
         }
         Ok(())
     }
 
     /// Takes in what has ended.
-    fn reap(&mut self, desk: &Desk) {
-        while let Some((ended, result)) = self.flight.take_ended() {
+    fn reap(&mut self, checkpoints: &RequestQueue) {
+        while let Some((ended, result)) = self.in_flight.take_ended() {
             let UnderWay::Write(run) = ended else { continue };
-            let Run { lane, copies, segment, offset, .. } = run;
-            let pages = copies.len();
-            self.copies[lane] -= pages;
-            self.flight.give_back(copies);
-            desk.settled(pages as u64);
+            let Run { tablespace, copies, segment, offset, .. } = run;
+            let (pages, file) = (copies.len(), Arc::clone(copies[0].file()));
+            self.copies[tablespace] -= pages;
+            self.in_flight.give_back(copies);
+            checkpoints.settled(pages as u64);
             match result {
                 Ok(()) => {
                     let bytes = (pages * self.core.page_bytes()) as u64;
-                    self.core.counters.add(StrategyKind::Normal, Event::BytesWritten, bytes);
+                    let (counters, kind) = (&self.core.counters, StrategyKind::Normal);
+                    file.counts.add(counters, kind, Event::BytesWritten, bytes);
                     let now = self.elapsed();
-                    self.lanes[lane].wrote(pages, &segment, offset..offset + bytes, now);
+                    self.tablespaces[tablespace].wrote(
+                        pages,
+                        &segment,
+                        offset..offset + bytes,
+                        now,
+                    );
                 }
                 Err(error) => {
-                    self.core.counters.count(StrategyKind::Normal, Event::WriteErrors);
-                    let error = self.core.spaces[lane].failure(forebay_io::Op::Write, error);
-                    self.lanes[lane].failed(error);
+                    let (counters, kind) = (&self.core.counters, StrategyKind::Normal);
+                    file.counts.count(counters, kind, Event::WriteErrors);
+                    let error = self.core.spaces[tablespace].failure(forebay_io::Op::Write, error);
+                    self.tablespaces[tablespace].failed(error);
                 }
             }
         }

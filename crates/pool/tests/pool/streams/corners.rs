@@ -29,7 +29,7 @@ fn hot_pages_gone(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usize, 
         let options = StreamOptions::new().access(kind).readahead(ReadaheadStrategy::Async);
         for row in big.scan_with(0..5120, &options).unwrap() {
             let row = row.unwrap();
-            let mut page = row.page.try_upgrade().unwrap();
+            let mut page = row.page.try_upgrade().unwrap().unwrap();
             page.mark_dirty(Lsn::NONE);
         }
     } else {
@@ -44,7 +44,7 @@ fn hot_pages_gone(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usize, 
 
 #[test]
 fn a_stream_that_dirties_keeps_to_its_ring() {
-    for kind in [StrategyKind::Vacuum, StrategyKind::BulkWrite, StrategyKind::BulkRead] {
+    for kind in [StrategyKind::Maintenance, StrategyKind::BulkWrite, StrategyKind::BulkRead] {
         for cleaner in [true, false] {
             let (gone, stay) = hot_pages_gone(true, cleaner, kind);
             assert!(gone <= 72 && stay <= 72, "{kind}, cleaner {cleaner}: {gone} {stay}");

@@ -17,6 +17,12 @@ pub(super) fn covers(it: &Transfer, block: u32) -> bool {
     it.op() == Op::Read && (it.position()..it.position() + it.remaining()).contains(&place)
 }
 
+/// Has the disk hold something else where `block` was.
+pub(super) fn damage(stage: &Stage, block: u32) {
+    let raw = OpenOptions::new().write(true).open(stage.file.path()).unwrap();
+    raw.write_all_at(b"not what it was", at(block) + 500).unwrap();
+}
+
 /// Reads blocks 0 to `blocks` ahead; gives those that failed, with their errors.
 pub(super) fn failures(
     stage: &Stage,
@@ -119,10 +125,7 @@ fn short_reads_are_continued_to_their_end() {
 fn a_wrong_checksum_is_its_own_blocks_error() {
     for (site, kind, way) in ways() {
         let Some(mut stage) = stage(&site, kind, 256, 64) else { continue };
-        let raw = OpenOptions::new().write(true).open(stage.file.path()).unwrap();
-        for block in [7, 40] {
-            raw.write_all_at(b"not what it was", at(block) + 500).unwrap();
-        }
+        [7, 40].iter().for_each(|&block| damage(&stage, block));
         stage.file = reopened(&stage.pool, stage.file);
         let failed = failures(&stage, 64, way);
         let blocks: Vec<u32> = failed.iter().map(|(block, _)| *block).collect();

@@ -79,7 +79,8 @@ fn threads_that_come_and_go_while_others_count_lose_no_count() {
             thread::spawn(move || {
                 for _ in 0..20 {
                     let counters = Arc::clone(&counters);
-                    let inner = move || (0..500).for_each(|_| counters.hit(StrategyKind::Vacuum));
+                    let inner =
+                        move || (0..500).for_each(|_| counters.hit(StrategyKind::Maintenance));
                     thread::spawn(inner).join().unwrap();
                 }
             })

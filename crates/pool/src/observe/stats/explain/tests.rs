@@ -96,13 +96,13 @@ fn dirty_victims_point_at_the_cleaner_even_when_nobody_waited_long() {
 #[test]
 fn a_ring_that_cannot_turn_is_named() {
     let counters = Counters::new();
-    counters.add(StrategyKind::Vacuum, Event::RingReuse, 60);
-    counters.add(StrategyKind::Vacuum, Event::RingRefused, 40);
+    counters.add(StrategyKind::Maintenance, Event::RingReuse, 60);
+    counters.add(StrategyKind::Maintenance, Event::RingRefused, 40);
     counters.add(StrategyKind::BulkRead, Event::RingReuse, 99);
     counters.add(StrategyKind::BulkRead, Event::RingRefused, 1);
     let advice = advice(&counters.snapshot());
     assert_eq!(advice.len(), 1);
-    assert!(advice[0].contains("vacuum ring") && advice[0].contains("40 of 100 times"));
+    assert!(advice[0].contains("maintenance ring") && advice[0].contains("40 of 100 times"));
 }
 
 #[test]

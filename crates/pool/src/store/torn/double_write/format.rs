@@ -61,7 +61,7 @@ impl Head {
         to.u32(self.group_pages);
         to.u32(GROUPS as u32);
         to.u64(self.first_number);
-        seal(bytes, HEAD_MAGIC);
+        stamp(bytes, HEAD_MAGIC);
     }
 
     pub(super) fn decode(bytes: &[u8]) -> HeadFound {
@@ -147,7 +147,7 @@ impl GroupHeader<&str> {
         }
         to.at = names_at;
         to.put(self.name.as_bytes());
-        seal(bytes, GROUP_MAGIC);
+        stamp(bytes, GROUP_MAGIC);
     }
 }
 
@@ -178,7 +178,7 @@ impl GroupHeader<String> {
 }
 
 /// Magic, checksum of what follows, what follows.
-fn seal(bytes: &mut [u8], magic: &[u8; 8]) {
+fn stamp(bytes: &mut [u8], magic: &[u8; 8]) {
     let sum = crc32c::crc32c(&bytes[12..]);
     bytes[..8].copy_from_slice(magic);
     bytes[8..12].copy_from_slice(&sum.to_le_bytes());

@@ -8,13 +8,13 @@
 //!
 //! | step | who |
 //! |---|---|
-//! | groups are taken, in turn; a full ring has files synced until there is room | `keep` |
-//! | header and pages are written, straight from the write buffers | `keep` |
-//! | the file is synced; threads that come meanwhile share the next sync | `keep` |
+//! | groups are taken, in turn; a full ring has files synced until there is room | `stage` |
+//! | header and pages are written, straight from the write buffers | `stage` |
+//! | the file is synced; threads that come meanwhile share the next sync | `stage` |
 //! | the pages are written in place; the end of each is told to its [`Slot`] | `write/out` |
-//! | their file is synced, by whomever: the slots are free | [`ring`] |
+//! | their file is synced, by any thread: the slots are free | [`ring`] |
 //!
-//! Whoever waits here for room waits for writes in place of other threads, so it must have none of its
+//! A thread that waits here for room waits for writes in place of other threads, so it must have none of its
 //! own under way: one who has asks with `Waiting::Never`.
 //!
 //! Invariants:  [DBW-1] no page is written in place before its copy is durable
@@ -25,9 +25,9 @@
 //! Source:      InnoDB's doublewrite buffer; live tables instead of a fixed order are ours.
 
 mod format;
-mod keep;
 mod recover;
 mod ring;
+mod stage;
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -56,12 +56,12 @@ pub(crate) struct DoubleWrite {
     state: Mutex<State>,
     /// Something about the ring, a turn or a sync has changed.
     changed: Condvar,
-    /// Taken by whoever has the group.
-    desks: Box<[Mutex<Option<Desk>>]>,
-    /// Taken by whoever syncs.
-    sync_desk: Mutex<Option<Batch>>,
-    /// Taken by whoever makes room.
-    room_desk: Mutex<Option<Batch>>,
+    /// Taken by the thread that has the group.
+    writers: Box<[Mutex<Option<GroupWriter>>]>,
+    /// Taken by the thread that syncs.
+    sync_batch: Mutex<Option<Batch>>,
+    /// Taken by the thread that makes room.
+    room_batch: Mutex<Option<Batch>>,
 }
 
 struct State {
@@ -76,7 +76,7 @@ struct State {
 }
 
 /// What a group's write needs, set aside.
-struct Desk {
+struct GroupWriter {
     /// `None` while the write is under way.
     header: Option<Lease>,
     leases: Vec<Lease>,
@@ -113,7 +113,7 @@ impl DoubleWrite {
         };
         let headers = Arena::new(GROUPS, head.header_bytes as usize)?;
         let leases = headers.take_many(GROUPS).expect("all slots of a new arena are free");
-        let desk = |header| Desk {
+        let writer = |header| GroupWriter {
             header: Some(header),
             leases: Vec::with_capacity(1 + group_pages),
             batch: opening.queue.batch(1),
@@ -130,9 +130,9 @@ impl DoubleWrite {
                 syncing: false,
             }),
             changed: Condvar::new(),
-            desks: leases.into_iter().map(|header| Mutex::new(Some(desk(header)))).collect(),
-            sync_desk: Mutex::new(Some(opening.lone.batch(1))),
-            room_desk: Mutex::new(Some(opening.lone.batch(1))),
+            writers: leases.into_iter().map(|header| Mutex::new(Some(writer(header)))).collect(),
+            sync_batch: Mutex::new(Some(opening.sync_io.batch(1))),
+            room_batch: Mutex::new(Some(opening.sync_io.batch(1))),
         };
         it.write_head(recovered.next_number)?;
         Ok(it)
@@ -151,15 +151,15 @@ impl DoubleWrite {
 
     /// Writes the head and syncs it: from then on groups of smaller numbers hold nothing.
     fn write_head(&self, first_number: u64) -> Result<(), Error> {
-        let mut desk = self.desk(0);
-        let mut header = desk.header.take().expect("nothing is written");
+        let mut writer = self.writer(0);
+        let mut header = writer.header.take().expect("nothing is written");
         Head { first_number, ..self.head }.encode(&mut header);
-        desk.leases.push(header);
-        let leases = std::mem::take(&mut desk.leases);
-        let done = carry_out(&mut desk.batch, Request::write(&self.file, 0, leases));
-        desk.leases = done.leases;
-        desk.header = desk.leases.pop();
-        self.put_back(0, desk);
+        writer.leases.push(header);
+        let leases = std::mem::take(&mut writer.leases);
+        let done = carry_out(&mut writer.batch, Request::write(&self.file, 0, leases));
+        writer.leases = done.leases;
+        writer.header = writer.leases.pop();
+        self.put_back(0, writer);
         done.result?;
         Ok(self.sync_now()?)
     }
@@ -172,7 +172,7 @@ impl DoubleWrite {
 
     /// Syncs the file, as the only thread that does ([DBW-2]).
     fn sync_now(&self) -> Result<(), forebay_io::Error> {
-        let batch = || self.sync_desk.lock().unwrap_or_else(PoisonError::into_inner);
+        let batch = || self.sync_batch.lock().unwrap_or_else(PoisonError::into_inner);
         let mut mine = batch().take().expect("[DBW-2] one thread syncs at a time");
         let done = carry_out(&mut mine, Request::sync_data(&self.file));
         *batch() = Some(mine);
@@ -203,10 +203,10 @@ impl DoubleWrite {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let desk = self.head.header_bytes as usize
+        let each = self.head.header_bytes as usize
             + (1 + self.group_pages()) * size_of::<Lease>()
-            + size_of::<Mutex<Option<Desk>>>();
-        size_of::<DoubleWrite>() + Ring::MEMORY_BYTES + GROUPS * desk
+            + size_of::<Mutex<Option<GroupWriter>>>();
+        size_of::<DoubleWrite>() + Ring::MEMORY_BYTES + GROUPS * each
     }
 
     fn group_pages(&self) -> usize {
@@ -214,17 +214,17 @@ impl DoubleWrite {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Only broken invariants panic under the lock, and whoever goes on meets them too.
+        // Only broken invariants panic under the lock, and the next thread meets them too.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn desk(&self, group: usize) -> Desk {
-        let mut desk = self.desks[group].lock().unwrap_or_else(PoisonError::into_inner);
-        desk.take().expect("[DWR-1] a group has one user")
+    fn writer(&self, group: usize) -> GroupWriter {
+        let mut writer = self.writers[group].lock().unwrap_or_else(PoisonError::into_inner);
+        writer.take().expect("[DWR-1] a group has one user")
     }
 
-    fn put_back(&self, group: usize, desk: Desk) {
-        *self.desks[group].lock().unwrap_or_else(PoisonError::into_inner) = Some(desk);
+    fn put_back(&self, group: usize, writer: GroupWriter) {
+        *self.writers[group].lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
     }
 }
 

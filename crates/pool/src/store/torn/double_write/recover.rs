@@ -89,7 +89,7 @@ struct Copy {
 /// [`Error::DoubleWrite`] for a file that makes no sense; [`Error::Io`] from reading and writing.
 pub(in crate::store::torn) fn recover(opening: &Opening<'_>) -> Result<Recovered, Error> {
     let path = opening.directory.join(NAME);
-    let io = opening.lone;
+    let io = opening.sync_io;
     let file = match opening.volume.open(&path, &OpenOptions::new().cache(opening.cache)) {
         Ok(file) => file,
         Err(IoError::Open { source, .. }) if source.raw() == ENOENT && !is_there(&path) => {
@@ -255,7 +255,7 @@ impl Recovery<'_> {
             let (lease, result) = self.read(&self.file, at, lease);
             if result.is_ok() && is_good(copy, &lease, *block) {
                 let mut done =
-                    self.opening.lone.submit(Request::write(&file, offset, vec![lease])).wait();
+                    self.opening.sync_io.carry_out(Request::write(&file, offset, vec![lease]));
                 *spare = done.leases.pop();
                 done.result?;
                 tracing::warn!(file = %path.display(), block, "a torn page was repaired");
@@ -303,7 +303,7 @@ impl Recovery<'_> {
 
     /// Fills `lease` from `offset` of `file`.
     fn read(&self, file: &File, offset: u64, lease: Lease) -> (Lease, Result<(), IoError>) {
-        let mut done = self.opening.lone.submit(Request::read(file, offset, vec![lease])).wait();
+        let mut done = self.opening.sync_io.carry_out(Request::read(file, offset, vec![lease]));
         (done.leases.pop().expect("a request gives its leases back"), done.result)
     }
 }

@@ -237,7 +237,7 @@ impl Ring {
         }
     }
 
-    /// The write in place of the page in `slot` of `group` has ended, for good or ill. `changes`: how many
+    /// The write in place of the page in `slot` of `group` has ended, well or not. `changes`: how many
     /// its file has had, this one included.
     pub(super) fn ended(&mut self, group: usize, slot: u32, written: bool, changes: u64) {
         let (it, bit) = (&mut self.groups[group], 1 << slot);

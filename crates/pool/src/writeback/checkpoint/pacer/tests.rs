@@ -178,7 +178,7 @@ fn few_pages_leave_one_by_one() {
     let mut run = Run::new(10, 27 * SECOND);
     run.whole();
     assert_eq!(run.sendings.len(), 10);
-    assert!(run.pacer.slip() < SECOND / 100, "[PAC-5] {:?}", run.pacer.slip());
+    assert!(run.pacer.lag() < SECOND / 100, "[PAC-5] {:?}", run.pacer.lag());
     let rests_most = u64::from(LOOKS) + 20;
     assert!(run.rests < rests_most, "a look at the log now and then, not more: {}", run.rests);
 }
@@ -217,7 +217,7 @@ fn a_log_that_jumps_is_followed_soon_but_not_in_one_burst() {
     assert!(run.now.abs_diff(100 * SECOND) < SECOND / 1000);
     let most = run.sendings.iter().map(|(_, pages)| *pages).max();
     assert!(most <= Some(128), "with a look at the foreground in between");
-    assert!(run.pacer.slip() < SECOND, "[PAC-5] {:?}", run.pacer.slip());
+    assert!(run.pacer.lag() < SECOND, "[PAC-5] {:?}", run.pacer.lag());
     assert_eq!(run.pacer.yielded(), Duration::ZERO, "[PAC-5]");
 }
 
@@ -232,8 +232,8 @@ fn a_disk_that_stood_still_is_not_flooded_afterwards() {
     assert!(most <= 2 * mean + 100, "[PAC-3] {most} in a twentieth");
     assert!(most > mean * 19 / 10, "what was missed comes after at twice the speed: {most}");
     assert!(run.now < 100 * SECOND + SECOND / 100, "{:?}", run.now);
-    let slip = run.pacer.slip();
-    assert!((9 * SECOND..11 * SECOND).contains(&slip), "[PAC-5] {slip:?}");
+    let lag = run.pacer.lag();
+    assert!((9 * SECOND..11 * SECOND).contains(&lag), "[PAC-5] {lag:?}");
 }
 
 #[test]
@@ -253,8 +253,8 @@ fn slip_is_how_late_a_disk_is_that_cannot_keep_up() {
     run.page_time = SECOND / 500;
     run.whole();
     assert!(run.now.abs_diff(20 * SECOND) < SECOND / 10, "{:?}", run.now);
-    let slip = run.pacer.slip();
-    assert!(slip.abs_diff(10 * SECOND) < SECOND / 5, "[PAC-5] {slip:?}");
+    let lag = run.pacer.lag();
+    assert!(lag.abs_diff(10 * SECOND) < SECOND / 5, "[PAC-5] {lag:?}");
     assert_eq!(run.pacer.yielded(), Duration::ZERO);
     let rests_early = run.sendings.iter().filter(|(at, _)| *at < SECOND).count();
     assert!(rests_early > 0, "it begins like any other");
@@ -265,7 +265,7 @@ fn a_disk_that_keeps_up_does_not_slip() {
     let mut run = Run::new(65_536, 27 * SECOND);
     run.page_time = SECOND / 10_000;
     run.whole();
-    assert!(run.pacer.slip() < SECOND / 50, "[PAC-5] {:?}", run.pacer.slip());
+    assert!(run.pacer.lag() < SECOND / 50, "[PAC-5] {:?}", run.pacer.lag());
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn slow_reads_are_made_way_for_and_what_was_put_off_comes_after() {
     assert!(smaller.clone().all(|(_, pages)| *pages <= 20), "less at a time");
     let yielded = run.pacer.yielded();
     assert!((5 * SECOND..8 * SECOND).contains(&yielded), "[PAC-5] {yielded:?}");
-    assert!(run.pacer.slip() < SECOND / 10, "[PAC-5] {:?}", run.pacer.slip());
+    assert!(run.pacer.lag() < SECOND / 10, "[PAC-5] {:?}", run.pacer.lag());
     let (_, most) = run.twentieths();
     assert!(most <= 2 * 3200 + 64, "[PAC-3] {most}");
     assert!(run.sent_by(50 * SECOND) > 31_500, "made good at twice the speed");
@@ -301,7 +301,7 @@ fn reads_that_stay_slow_do_not_cost_the_end() {
     assert!((11 * SECOND..13 * SECOND).contains(&yielded), "[PAC-1] {yielded:?}");
     let (_, most) = run.twentieths();
     assert!(most <= 3200 * 16 / 10, "1.5 times the mean at the end, not more: {most}");
-    assert!(run.pacer.slip() < SECOND / 10, "[PAC-5] {:?}", run.pacer.slip());
+    assert!(run.pacer.lag() < SECOND / 10, "[PAC-5] {:?}", run.pacer.lag());
 }
 
 #[test]
@@ -395,12 +395,12 @@ fn after_hurry_nothing_rests_and_nothing_more_gets_late() {
     let mut run = Run::new(64_000, 100 * SECOND);
     run.page_time = SECOND / 500;
     run.until(20 * SECOND);
-    let (rests, slip) = (run.rests, run.pacer.slip());
+    let (rests, lag) = (run.rests, run.pacer.lag());
     run.pacer.hurry(STARTED + run.now);
     run.whole();
     assert_eq!(run.rests, rests, "[PAC-4]");
     assert!((127 * SECOND..129 * SECOND).contains(&run.now), "as the disk can: {:?}", run.now);
-    assert!(run.pacer.slip() <= slip + 2 * SECOND, "{:?}", run.pacer.slip());
+    assert!(run.pacer.lag() <= lag + 2 * SECOND, "{:?}", run.pacer.lag());
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn nothing_to_do_no_time_and_no_log_are_no_division_by_zero() {
                     }
                 }
                 pacer.hurry(Duration::MAX);
-                assert!(pacer.slip() <= Duration::MAX && pacer.yielded() <= over);
+                assert!(pacer.lag() <= Duration::MAX && pacer.yielded() <= over);
             }
         }
     }

@@ -1,6 +1,6 @@
-//! The desk of checkpoints: where they are asked for, watched and waited for.
+//! The queue of requests for checkpoints: where they are asked for, watched and waited for.
 //!
-//! One checkpoint runs at a time. Whoever asks while one is under way asks for the next: its redo point
+//! One checkpoint runs at a time. A request while one is under way asks for the next: its redo point
 //! has to lie after the asking. All who ask before that begins share it, and the most urgent of them
 //! says how fast it goes; one who wants it now hurries the one under way as well, for it stands before.
 //!
@@ -49,7 +49,7 @@ struct State {
 
 /// Everything about a pool's checkpoints that several threads see.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct RequestQueue {
     state: Mutex<State>,
     changed: Condvar,
     hurried: AtomicBool,
@@ -75,9 +75,9 @@ pub(super) enum Call {
     Stop,
 }
 
-impl Desk {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Desk {
-        Desk {
+impl RequestQueue {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> RequestQueue {
+        RequestQueue {
             state: Mutex::default(),
             changed: Condvar::new(),
             hurried: AtomicBool::new(false),
@@ -128,7 +128,7 @@ impl Desk {
         }
         drop(state);
         self.changed.notify_all();
-        Ok(Checkpoint { desk: Arc::clone(self), outcome })
+        Ok(Checkpoint { checkpoints: Arc::clone(self), outcome })
     }
 
     /// The log has a record at `lsn`.
@@ -209,10 +209,10 @@ impl Desk {
         self.pages.store(0, Ordering::Relaxed);
         self.pages_done.store(0, Ordering::Relaxed);
         self.files_synced.store(0, Ordering::Relaxed);
-        self.enter(Phase::Scanning);
+        self.set_phase(Phase::Scanning);
     }
 
-    pub(super) fn enter(&self, phase: Phase) {
+    pub(super) fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
@@ -255,7 +255,7 @@ impl Desk {
 
     /// The checkpoint under way, begun by `ask` or by a trigger, has ended.
     pub(super) fn end(&self, ask: Option<Ask>, answer: Answer) {
-        self.enter(Phase::Waiting);
+        self.set_phase(Phase::Waiting);
         let mut state = self.state();
         state.running = None;
         state.last = Some(answer.clone());
@@ -353,7 +353,7 @@ const AT_FIRST: Progress = Progress {
 
 /// A checkpoint that was asked for. Dropping it does not call it off.
 pub struct Checkpoint {
-    desk: Arc<Desk>,
+    checkpoints: Arc<RequestQueue>,
     outcome: Arc<Outcome>,
 }
 
@@ -376,15 +376,15 @@ impl Checkpoint {
 
     /// From now on as fast as the disks take it, whatever it was to be spread over.
     pub fn hurry(&self) {
-        self.desk.hurry(&self.outcome);
+        self.checkpoints.hurry(&self.outcome);
     }
 
     /// Returns how far it is; `None` when it has ended.
     pub fn progress(&self) -> Option<Progress> {
-        let state = self.desk.state();
+        let state = self.checkpoints.state();
         if state.running.as_ref().is_some_and(|running| Arc::ptr_eq(running, &self.outcome)) {
             drop(state);
-            return Some(self.desk.progress().unwrap_or(AT_FIRST));
+            return Some(self.checkpoints.progress().unwrap_or(AT_FIRST));
         }
         let waiting = state.asked.as_ref();
         let waits = waiting.is_some_and(|ask| Arc::ptr_eq(&ask.outcome, &self.outcome));

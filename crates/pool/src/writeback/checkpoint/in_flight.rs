@@ -24,19 +24,19 @@ const REST_MAX: Duration = Duration::from_millis(1);
 
 /// Pages that leave in one request.
 pub(super) struct Run<'c> {
-    pub(super) lane: usize,
+    pub(super) tablespace: usize,
     pub(super) copies: Vec<Copy<'c>>,
     pub(super) segment: File,
     /// In the segment, in bytes.
     pub(super) offset: u64,
     /// Should the write be torn, the pages can be repaired.
-    pub(super) kept: bool,
+    pub(super) is_protected: bool,
 }
 
 /// What is under way in one place of a queue.
 pub(super) enum UnderWay<'c> {
     Write(Run<'c>),
-    Sync { lane: usize },
+    Sync { tablespace: usize },
 }
 
 struct Queue<'c> {
@@ -45,7 +45,7 @@ struct Queue<'c> {
     places: Vec<Option<UnderWay<'c>>>,
 }
 
-pub(super) struct Flight<'c> {
+pub(super) struct InFlight<'c> {
     queues: Vec<Queue<'c>>,
     /// The queue of each tablespace.
     queue_of: Vec<usize>,
@@ -55,9 +55,9 @@ pub(super) struct Flight<'c> {
     requests: Vec<usize>,
 }
 
-impl<'c> Flight<'c> {
+impl<'c> InFlight<'c> {
     /// For the tablespaces of `core`, with at most `depth` requests each.
-    pub(super) fn new(core: &'c Core, depth: usize) -> Flight<'c> {
+    pub(super) fn new(core: &'c Core, depth: usize) -> InFlight<'c> {
         let tablespaces = core.spaces.len();
         let shared = core.checkpoint_queue.as_ref();
         let (mut ios, mut queue_of): (Vec<&Io>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -75,7 +75,7 @@ impl<'c> Flight<'c> {
         });
         let runs = depth * tablespaces;
         let room = core.combine_pages;
-        Flight {
+        InFlight {
             queues: queues.collect(),
             queue_of,
             spare_copies: (0..runs).map(|_| Vec::with_capacity(room)).collect(),
@@ -85,13 +85,13 @@ impl<'c> Flight<'c> {
     }
 
     /// Requests of the tablespace that have not ended.
-    pub(super) fn requests(&self, lane: usize) -> usize {
-        self.requests[lane]
+    pub(super) fn requests(&self, tablespace: usize) -> usize {
+        self.requests[tablespace]
     }
 
     /// Whether a further request of the tablespace has a place beside `staged` others.
-    pub(super) fn has_room(&self, lane: usize, staged: usize) -> bool {
-        self.queues[self.queue_of[lane]].batch.room() > staged
+    pub(super) fn has_room(&self, tablespace: usize, staged: usize) -> bool {
+        self.queues[self.queue_of[tablespace]].batch.room() > staged
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -114,18 +114,18 @@ impl<'c> Flight<'c> {
         leases.extend(run.copies.iter_mut().map(Copy::lend));
         let request = Request::write(&run.segment, run.offset, leases);
         let request = run.copies[0].file().space.torn.in_place(request);
-        self.stage(run.lane, request, UnderWay::Write(run));
+        self.stage(run.tablespace, request, UnderWay::Write(run));
     }
 
-    pub(super) fn stage_sync(&mut self, lane: usize, segment: &File) {
-        self.stage(lane, Request::sync_data(segment), UnderWay::Sync { lane });
+    pub(super) fn stage_sync(&mut self, tablespace: usize, segment: &File) {
+        self.stage(tablespace, Request::sync_data(segment), UnderWay::Sync { tablespace });
     }
 
-    fn stage(&mut self, lane: usize, request: Request, under_way: UnderWay<'c>) {
-        let queue = &mut self.queues[self.queue_of[lane]];
+    fn stage(&mut self, tablespace: usize, request: Request, under_way: UnderWay<'c>) {
+        let queue = &mut self.queues[self.queue_of[tablespace]];
         let place = queue.batch.stage(request);
         queue.places[place] = Some(under_way);
-        self.requests[lane] += 1;
+        self.requests[tablespace] += 1;
     }
 
     pub(super) fn start(&mut self) {
@@ -141,17 +141,17 @@ impl<'c> Flight<'c> {
             .find_map(|(number, queue)| Some((number, queue.batch.take_ended()?)))?;
         let Completed { mut leases, result } = done;
         let mut ended = self.queues[queue].places[place].take().expect("[FLT-1] a place is in use");
-        let lane = match &mut ended {
+        let tablespace = match &mut ended {
             UnderWay::Write(run) => {
                 for (copy, lease) in run.copies.iter_mut().zip(leases.drain(..)) {
                     copy.settle(lease, result.is_ok());
                 }
                 self.spare_leases.push(leases);
-                run.lane
+                run.tablespace
             }
-            UnderWay::Sync { lane } => *lane,
+            UnderWay::Sync { tablespace } => *tablespace,
         };
-        self.requests[lane] -= 1;
+        self.requests[tablespace] -= 1;
         Some((ended, result))
     }
 

@@ -1,4 +1,4 @@
-//! The keeper: the thread that carries checkpoints out, from the redo point to the last sync.
+//! The checkpointer: the thread that carries checkpoints out, from the redo point to the last sync.
 //!
 //! 1. The redo point: where the log is now. Every change logged before it has to be in the files when the
 //!    checkpoint ends; recovery then begins there.
@@ -20,14 +20,14 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::desk::{Ask, Call, Desk};
 use super::elevator::Order;
-use super::lane::Lane;
 use super::pacer::Plan;
 use super::pacing::{Pacing, Reads};
-use super::pages::Room;
+use super::pages::SortBuffer;
 use super::report::{CheckpointReport, Phase, TablespaceReport, Trigger};
+use super::request_queue::{Ask, Call, RequestQueue};
 use super::syncs::{SyncTimes, Syncs};
+use super::tablespace_state::TablespaceState;
 use super::writer::Writer;
 use crate::api::options::CheckpointOptions;
 use crate::core::Core;
@@ -61,30 +61,30 @@ pub(crate) struct Triggers {
 
 /// The thread, stopped when dropped.
 #[derive(Debug)]
-pub(crate) struct Keeper {
-    desk: Arc<Desk>,
+pub(crate) struct Checkpointer {
+    checkpoints: Arc<RequestQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
-    pub(crate) fn start(core: &Arc<Core>, triggers: Triggers) -> Result<Keeper, Error> {
+impl Checkpointer {
+    pub(crate) fn start(core: &Arc<Core>, triggers: Triggers) -> Result<Checkpointer, Error> {
         // Memory for a checkpoint is taken now, not when it is needed.
-        let room = Room::new(core.cache.frames.len(), core.spaces.len());
+        let buffer = SortBuffer::new(core.cache.frames.len(), core.spaces.len());
         let shared = Arc::clone(core);
-        let run = move || Checkpoints::new(&shared, room, triggers).run();
+        let run = move || Checkpoints::new(&shared, buffer, triggers).run();
         let thread = thread::Builder::new().name("forebay-checkpoint".to_owned()).spawn(run);
         let thread = thread.map_err(|error| Error::Setting {
             setting: "the checkpoint thread",
             value: "not started".to_owned(),
             expected: format!("the system refused it ({error}); raise the limit on threads"),
         })?;
-        Ok(Keeper { desk: Arc::clone(&core.checkpoints), thread: Some(thread) })
+        Ok(Checkpointer { checkpoints: Arc::clone(&core.checkpoints), thread: Some(thread) })
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Checkpointer {
     fn drop(&mut self) {
-        self.desk.stop();
+        self.checkpoints.stop();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the checkpoint thread panicked");
         }
@@ -93,17 +93,17 @@ impl Drop for Keeper {
 
 impl Drop for Checkpoints<'_> {
     fn drop(&mut self) {
-        // Also by a panic of a log or a clock: whoever asks from now on is told ([DSK-1]).
-        self.desk.end_all();
+        // Also by a panic of a log or a clock: callers are told from now on ([DSK-1]).
+        self.checkpoints.end_all();
     }
 }
 
 /// The checkpoints of a pool, one after the other.
 struct Checkpoints<'c> {
     core: &'c Core,
-    desk: Arc<Desk>,
+    checkpoints: Arc<RequestQueue>,
     triggers: Triggers,
-    room: Room,
+    buffer: SortBuffer,
     writer: Writer<'c>,
     order: Order,
     /// When the last one began, by the pool's clock; `None` while those that begin by themselves wait for
@@ -119,12 +119,12 @@ struct Checkpoints<'c> {
 }
 
 impl<'c> Checkpoints<'c> {
-    fn new(core: &'c Core, room: Room, triggers: Triggers) -> Checkpoints<'c> {
+    fn new(core: &'c Core, buffer: SortBuffer, triggers: Triggers) -> Checkpoints<'c> {
         Checkpoints {
             core,
-            desk: Arc::clone(&core.checkpoints),
+            checkpoints: Arc::clone(&core.checkpoints),
             triggers,
-            room,
+            buffer,
             writer: Writer::new(core, DEPTH_MAX),
             order: Order::new(core.spaces.len()),
             began: None,
@@ -142,7 +142,7 @@ impl<'c> Checkpoints<'c> {
         }
         loop {
             let due = self.triggers.every.and_then(|every| self.began?.checked_add(every));
-            let (ask, trigger) = match self.desk.wait(due) {
+            let (ask, trigger) = match self.checkpoints.wait(due) {
                 Call::Stop => return,
                 Call::Asked(ask) => (Some(ask), None),
                 Call::Due(trigger) => (None, Some(trigger)),
@@ -151,7 +151,7 @@ impl<'c> Checkpoints<'c> {
             self.began = Some(self.core.clock.now());
             self.expect_log(position);
             if trigger.is_some() && !self.is_worth_it(position) {
-                self.desk.skip();
+                self.checkpoints.skip();
             } else {
                 self.one(ask, trigger);
             }
@@ -163,7 +163,7 @@ impl<'c> Checkpoints<'c> {
     fn position(&self) -> Lsn {
         let position = |wal: &Arc<dyn Wal>| {
             let asked = std::panic::catch_unwind(AssertUnwindSafe(|| wal.position()));
-            asked.unwrap_or_else(|_| self.desk.redo())
+            asked.unwrap_or_else(|_| self.checkpoints.redo())
         };
         self.core.wal.as_ref().map_or(Lsn::NONE, position)
     }
@@ -173,20 +173,20 @@ impl<'c> Checkpoints<'c> {
     fn expect_log(&self, position: Lsn) {
         if let (Some(bytes), true) = (self.triggers.log_bytes, self.core.wal.is_some()) {
             // A log that only says how far it is durable may be behind what it was marked with.
-            let from = position.max(self.desk.log_seen());
-            self.desk.set_log_due(Lsn(from.0.saturating_add(bytes)));
+            let from = position.max(self.checkpoints.log_seen());
+            self.checkpoints.set_log_due(Lsn(from.0.saturating_add(bytes)));
         }
     }
 
     /// If nothing has happened since the last one there is no use in another.
     fn is_worth_it(&self, position: Lsn) -> bool {
         let unsynced = |file: &FileCore| !file.is_read_only() && file.unsynced().is_some();
-        position > self.desk.redo()
+        position > self.checkpoints.redo()
             || self.core.cache.frames.iter().any(|(_, frame)| frame.word().is_unsaved())
             || self.core.files.next_after(None, unsynced).is_some()
     }
 
-    /// Carries one out, and answers whoever asked.
+    /// Carries one out, and answers those who asked.
     fn one(&mut self, ask: Option<Ask>, trigger: Option<Trigger>) {
         let options = match &ask {
             Some(ask) => ask.options,
@@ -194,7 +194,7 @@ impl<'c> Checkpoints<'c> {
         };
         let asked_for = ask.as_ref().map(|ask| ask.trigger);
         let trigger = trigger.or(asked_for).unwrap_or(Trigger::Request);
-        // A log of the user's may panic. That must not end checkpoints for good.
+        // A log of the user's may panic. That must not end all checkpoints.
         let carry_out = AssertUnwindSafe(|| self.carry_out(&options, trigger));
         let carried_out = std::panic::catch_unwind(carry_out);
         let answer = carried_out.unwrap_or_else(|_| {
@@ -206,7 +206,7 @@ impl<'c> Checkpoints<'c> {
             Ok(report) => tracing::info!("{report}"),
             Err(error) => tracing::error!(%error, "a checkpoint failed"),
         }
-        self.desk.end(ask, answer);
+        self.checkpoints.end(ask, answer);
     }
 
     fn carry_out(
@@ -217,43 +217,45 @@ impl<'c> Checkpoints<'c> {
         let core = self.core;
         let spaces = || core.spaces.iter();
         let mut report = CheckpointReport::new(trigger, Vec::with_capacity(core.spaces.len()));
-        self.writer.lanes.clear();
-        self.writer.lanes.extend(
-            spaces().map(|space| Lane::new(TablespaceReport::new(&space.name), space.cache)),
-        );
+        self.writer.tablespaces.clear();
+        self.writer
+            .tablespaces
+            .extend(spaces().map(|space| {
+                TablespaceState::new(TablespaceReport::new(&space.name), space.cache)
+            }));
         let usual = self.reads.advance(Reads::now(core));
         report.read_p99_before = self.reads_p99();
 
         // From here on nothing is allocated ([CKP-2]).
         let started = core.clock.now();
-        self.desk.begin(started);
+        self.checkpoints.begin(started);
         let redo = core.wal.as_ref().map_or(Lsn::NONE, |wal| wal.position());
         core.redo.begin();
         self.scan();
-        self.desk.found(self.room.len() as u64);
-        self.desk.enter(Phase::Writing);
-        let log_before = self.desk.redo();
+        self.checkpoints.found(self.buffer.len() as u64);
+        self.checkpoints.set_phase(Phase::Writing);
+        let log_before = self.checkpoints.redo();
         let plan = options.over.map(|over| Plan {
-            pages: self.room.len() as u64,
+            pages: self.buffer.len() as u64,
             over: self.share_of(over),
             log_budget: self.log_budget(),
             started,
         });
         let depth = options.depth.unwrap_or(DEPTH).min(DEPTH_MAX);
         self.writer.begin(started, depth, options.combine);
-        let mut pacing = Pacing::new(core, &self.desk, plan, usual, redo);
+        let mut pacing = Pacing::new(core, &self.checkpoints, plan, usual, redo);
         self.order.elevator = options.elevator;
-        self.writer.write(&mut self.room, &mut self.order, &mut pacing, &self.desk)?;
+        self.writer.write(&mut self.buffer, &mut self.order, &mut pacing, &self.checkpoints)?;
         report.write = core.clock.now().saturating_sub(started);
-        (report.slip, report.yielded) = (pacing.slip(), pacing.yielded());
+        (report.lag, report.yielded) = (pacing.lag(), pacing.yielded());
 
-        self.desk.enter(Phase::Syncing);
+        self.checkpoints.set_phase(Phase::Syncing);
         let due =
             options.over.filter(|_| pacing.is_paced()).map(|over| started.saturating_add(over));
         let times = self.sync(started, due);
         let ended = core.clock.now();
         if let Some(due) = due {
-            report.slip = report.slip.max(ended.saturating_sub(due));
+            report.lag = report.lag.max(ended.saturating_sub(due));
         }
 
         report.total = ended.saturating_sub(started);
@@ -269,16 +271,17 @@ impl<'c> Checkpoints<'c> {
         report.sync_average = times.sum.checked_div(times.files).unwrap_or_default();
         report.pages_by_others = self.writer.pages_by_others;
         report.pages_gone = self.writer.pages_gone;
-        for lane in &self.writer.lanes {
-            report.pages += lane.report.pages;
-            report.requests += lane.report.requests;
-            report.bytes += lane.report.bytes;
+        for tablespace in &self.writer.tablespaces {
+            report.pages += tablespace.report.pages;
+            report.requests += tablespace.report.requests;
+            report.bytes += tablespace.report.bytes;
         }
         self.core.counters.add_pool(PoolEvent::CheckpointPages, report.pages);
         let mut failed = Vec::new();
-        for lane in self.writer.lanes.drain(..) {
-            failed.extend(lane.error.map(|error| (Arc::clone(&lane.report.name), error)));
-            report.tablespaces.push(lane.report);
+        for tablespace in self.writer.tablespaces.drain(..) {
+            failed
+                .extend(tablespace.error.map(|error| (Arc::clone(&tablespace.report.name), error)));
+            report.tablespaces.push(tablespace.report);
         }
         report.read_p99_during = self.reads_p99();
         self.reads = Reads::now(core);
@@ -289,10 +292,10 @@ impl<'c> Checkpoints<'c> {
 
     /// Notes every page that is to be written.
     fn scan(&mut self) {
-        self.room.clear();
+        self.buffer.clear();
         for (frame, _) in self.core.cache.frames.iter() {
             if let Some(tag) = self.core.cache.frames.mark_due(frame) {
-                self.room.push(tag);
+                self.buffer.push(tag);
             }
         }
     }
@@ -310,13 +313,13 @@ impl<'c> Checkpoints<'c> {
     fn sync(&mut self, started: Duration, due: Option<Duration>) -> SyncTimes {
         let mut syncs = Syncs {
             core: self.core,
-            flight: &mut self.writer.flight,
-            lanes: &mut self.writer.lanes,
+            in_flight: &mut self.writer.in_flight,
+            tablespaces: &mut self.writer.tablespaces,
             started,
             due,
             times: SyncTimes::default(),
         };
-        syncs.run(&self.desk);
+        syncs.run(&self.checkpoints);
         syncs.times
     }
 
@@ -334,7 +337,7 @@ impl<'c> Checkpoints<'c> {
             told.map_err(|source| Error::Log { lsn: report.redo, source: source.into() })?;
         }
         self.core.counters.count_pool(PoolEvent::Checkpoints);
-        self.desk.set_redo(report.redo);
+        self.checkpoints.set_redo(report.redo);
         Ok(report)
     }
 

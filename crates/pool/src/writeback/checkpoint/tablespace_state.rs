@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_io::{CacheMode, File};
 
-use super::flight::Syncing;
+use super::in_flight::Syncing;
 use super::report::TablespaceReport;
 use crate::error::Error;
 use crate::tag::FileId;
@@ -19,7 +19,7 @@ const FAILURES_MAX: u32 = 16;
 const WRITEBACK_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct TablespaceState {
     pub(super) report: TablespaceReport,
     /// What went wrong here first.
     pub(super) error: Option<Error>,
@@ -33,9 +33,9 @@ pub(super) struct Lane {
     pub(super) all_synced: bool,
 }
 
-impl Lane {
-    pub(super) fn new(report: TablespaceReport, cache: CacheMode) -> Lane {
-        Lane {
+impl TablespaceState {
+    pub(super) fn new(report: TablespaceReport, cache: CacheMode) -> TablespaceState {
+        TablespaceState {
             report,
             error: None,
             failures: 0,

@@ -6,7 +6,7 @@ use forebay_io::{Completed, Op, Request};
 
 use super::format::{Entry, GroupHeader};
 use super::ring::{Groups, Obstacle, Table};
-use super::{Desk, DoubleWrite, Slot, carry_out, ended, wait};
+use super::{DoubleWrite, GroupWriter, Slot, carry_out, ended, wait};
 use crate::cache::Disk as _;
 use crate::core::Core;
 use crate::error::Error;
@@ -18,31 +18,31 @@ use crate::store::torn::protect::Waiting;
 use crate::writeback::Copy;
 
 impl DoubleWrite {
-    /// Puts copies of pages of one file here and gives each its slot; adds their groups to `kept`, all of
-    /// which [`DoubleWrite::seal`] makes durable. False when there is no room and the caller must not wait
+    /// Puts copies of pages of one file here and gives each its slot; adds their groups to `staged`, all of
+    /// which [`DoubleWrite::make_durable`] makes durable. False when there is no room and the caller must not wait
     /// for it.
     ///
     /// # Errors
     /// What writing failed with, or the sync of a file to make room; [`Error::Unprotected`].
-    pub(in crate::store::torn) fn keep(
+    pub(in crate::store::torn) fn stage(
         &self,
         core: &Core,
         file: &FileCore,
         copies: &mut [Copy<'_>],
         waiting: Waiting,
-        kept: &mut Groups,
+        staged: &mut Groups,
     ) -> Result<bool, Error> {
         let Some((reserved, table)) = self.reserve(core, file, copies, waiting)? else {
             return Ok(false);
         };
         core.waiting(Wait::Write, || self.write(file, copies, reserved.groups, &table))?;
-        let groups = reserved.keep();
+        let groups = reserved.into_groups();
         for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
             for (slot, copy) in (0..).zip(copies) {
                 copy.put_in_slot(Slot { group: group as u8, slot });
             }
         }
-        kept.add(groups);
+        staged.add(groups);
         Ok(true)
     }
 
@@ -50,7 +50,7 @@ impl DoubleWrite {
     ///
     /// # Errors
     /// [`Error::Failed`]: the tablespace has failed.
-    pub(in crate::store::torn) fn seal(
+    pub(in crate::store::torn) fn make_durable(
         &self,
         core: &Core,
         space: &Space,
@@ -111,8 +111,8 @@ impl DoubleWrite {
     fn sync_file(&self, core: &Core, file: &FileCore) -> Result<(), Error> {
         file.space.check_sound()?;
         let changes = file.changes();
-        let desk = || self.room_desk.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut batch = desk().take().expect("[DWR-1] one thread makes room at a time");
+        let place = || self.room_batch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = place().take().expect("[DWR-1] one thread makes room at a time");
         let mut synced = Ok(());
         let segments = (0..).map_while(|number| file.segment_file(number));
         for segment in segments {
@@ -124,7 +124,7 @@ impl DoubleWrite {
                 break;
             }
         }
-        *desk() = Some(batch);
+        *place() = Some(batch);
         synced?;
         file.synced(changes);
         Ok(())
@@ -153,22 +153,22 @@ impl DoubleWrite {
         table: &Table,
     ) -> Result<(), Error> {
         for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
-            let mut desk = self.desk(group);
-            let request = self.request(file, copies, group, table, &mut desk);
-            desk.batch.stage(request);
-            desk.batch.start();
-            self.put_back(group, desk);
+            let mut writer = self.writer(group);
+            let request = self.request(file, copies, group, table, &mut writer);
+            writer.batch.stage(request);
+            writer.batch.start();
+            self.put_back(group, writer);
         }
         let mut result = Ok(());
         for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
-            let mut desk = self.desk(group);
-            let Completed { mut leases, result: written } = ended(&mut desk.batch);
+            let mut writer = self.writer(group);
+            let Completed { mut leases, result: written } = ended(&mut writer.batch);
             for (copy, lease) in copies.iter_mut().zip(leases.drain(1..)) {
                 copy.give_back(lease);
             }
-            desk.header = leases.pop();
-            desk.leases = leases;
-            self.put_back(group, desk);
+            writer.header = leases.pop();
+            writer.leases = leases;
+            self.put_back(group, writer);
             let written = written.map_err(|error| file.space.failure(Op::Write, error));
             result = result.and(written);
         }
@@ -181,7 +181,7 @@ impl DoubleWrite {
         copies: &mut [Copy<'_>],
         group: usize,
         table: &Table,
-        desk: &mut Desk,
+        writer: &mut GroupWriter,
     ) -> Request {
         let Checksum::Crc32c { offset } = file.checksum else {
             panic!("[DBW-1] a page without a checksum cannot be told from a torn one");
@@ -198,9 +198,9 @@ impl DoubleWrite {
             let sum = *copy.bytes()[offset..].first_chunk().expect("[CHK-1] checked at opening");
             Entry { block: copy.block(), sum: u32::from_le_bytes(sum) }
         });
-        let mut header = desk.header.take().expect("[DWR-1] a group has one user");
+        let mut header = writer.header.take().expect("[DWR-1] a group has one user");
         it.encode(entries, &mut header);
-        let mut leases = std::mem::take(&mut desk.leases);
+        let mut leases = std::mem::take(&mut writer.leases);
         leases.push(header);
         leases.extend(copies.iter_mut().map(Copy::lend));
         Request::write(&self.file, self.head.group_offset(group), leases)
@@ -240,7 +240,7 @@ struct Reserved<'a> {
 }
 
 impl Reserved<'_> {
-    fn keep(self) -> Groups {
+    fn into_groups(self) -> Groups {
         let groups = self.groups;
         std::mem::forget(self);
         groups

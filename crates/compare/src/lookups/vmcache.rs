@@ -1,0 +1,111 @@
+//! Their side: vmcache's own program, which is told everything by its environment.
+//!
+//! It prints a line for each second: its number, look-ups, MiB read, MiB written, and words that repeat what it was
+//! told. A pipe holds them all, so they are read when it has ended.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use super::{ENTRY_BYTES_MAX, GIB, Seconds, Settings, rest};
+
+/// Between two looks whether it has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A child that ends with this, whatever comes.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Has it insert everything and then look keys up by `threads` threads.
+pub(super) fn measure(
+    directory: &Path,
+    settings: &Settings,
+    threads: u32,
+) -> anyhow::Result<Seconds> {
+    let name = settings.program.display();
+    let block = directory.join("pages");
+    // An empty one, as it does not make it.
+    File::create(&block).with_context(|| format!("cannot make {}", block.display()))?;
+    let seconds = settings.settle_seconds + settings.seconds;
+    // No more than it needs: the system may refuse address space beyond its memory.
+    let memory_gib = settings.memory_bytes / GIB;
+    let virtual_gib = settings.entries.saturating_mul(ENTRY_BYTES_MAX) / GIB + 1;
+    let told = [
+        ("RNDREAD", 1),
+        ("VIRTGB", virtual_gib.max(memory_gib)),
+        ("PHYSGB", memory_gib),
+        ("THREADS", threads.into()),
+        ("DATASIZE", settings.entries),
+        ("RUNFOR", seconds),
+    ];
+    let child = Command::new(&settings.program)
+        .env("BLOCK", &block)
+        .envs(told.map(|(name, value)| (name, value.to_string())))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = Running(child.with_context(|| format!("cannot run {name}"))?);
+    let status = loop {
+        if let Some(status) = child.0.try_wait()? {
+            break status;
+        }
+        rest(Instant::now() + LOOK_INTERVAL)?;
+    };
+    let (mut out, mut error) = (String::new(), String::new());
+    if let (Some(stdout), Some(stderr)) = (&mut child.0.stdout, &mut child.0.stderr) {
+        stdout.read_to_string(&mut out)?;
+        stderr.read_to_string(&mut error)?;
+    }
+    std::fs::remove_file(&block)?;
+    let found = parse(&out);
+    if !status.success() || found.lookups.len() as u64 != seconds {
+        let lines = found.lookups.len();
+        bail!("{name} ended with {status} after {lines} of {seconds} seconds: {}", error.trim());
+    }
+    Ok(found)
+}
+
+/// The lines that are seconds.
+fn parse(out: &str) -> Seconds {
+    let mut seconds = Seconds::default();
+    for line in out.lines() {
+        let mut fields = line.split(',').map(str::parse::<f64>);
+        let four = [fields.next(), fields.next(), fields.next(), fields.next()];
+        if let [Some(Ok(_)), Some(Ok(lookups)), Some(Ok(read)), Some(Ok(written))] = four {
+            seconds.lookups.push(lookups as u64);
+            seconds.read_mib.push(read);
+            seconds.written_mib.push(written);
+        }
+    }
+    seconds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_is_a_line_of_numbers() {
+        let out = "ts,tx,rmb,wmb,system,threads,datasize,workload,batch\n\
+                   0,1546875,12.5,0,vmcache,2,7500000,rndread,64\n\
+                   1,1681710,0,1.25,vmcache,2,7500000,rndread,64\n";
+        let expected = Seconds {
+            lookups: vec![1_546_875, 1_681_710],
+            read_mib: vec![12.5, 0.0],
+            written_mib: vec![0.0, 1.25],
+        };
+        assert_eq!(parse(out), expected);
+        assert_eq!(parse("space: 1 GB\n"), Seconds::default());
+    }
+}

@@ -1,0 +1,137 @@
+//! What a process tree did: whole reads, writes and syncs, and requests of devices, as the account is kept by them.
+//!
+//! They are what a record holds. Files are numbers here, in the order in which they were met; what they are called is
+//! known elsewhere, and mostly later.
+//!
+//! Invariants:  [ACS-1] what is possible can be added up: a sum of bytes overflows after 2^31 accesses at the earliest
+
+use serde::{Deserialize, Serialize};
+
+use super::event::Transfer;
+
+/// Files that are told apart; all others are one, which has this number.
+pub(super) const FILES_MOST: u32 = 4096;
+
+/// No read asks for so many pages: the kernel ends each at 2 GiB.
+pub(super) const READ_MOST: u64 = 1 << 20;
+
+/// No call moves so many bytes, for the same reason, and none takes so long, more than an hour.
+const BYTES_MOST: u64 = 1 << 33;
+const NS_MOST: u64 = 1 << 42;
+
+/// Pages of a file are before this one: files end at 2^63 bytes.
+const PAGE_MOST: u64 = 1 << 52;
+
+/// Something that was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Access {
+    /// A read has ended.
+    Read(Read),
+    /// So many bytes were read, nobody knows where.
+    ReadAnywhere {
+        file: u32,
+        bytes: u64,
+    },
+    Write {
+        file: u32,
+        bytes: u64,
+    },
+    Sync {
+        file: u32,
+        took_ns: u64,
+    },
+    /// A program has told the kernel what it will do, as posix_fadvise numbers it, of so many bytes; so many pages were
+    /// taken in for that.
+    Advise {
+        task: u32,
+        file: u32,
+        offset: u64,
+        bytes: u64,
+        advice: u8,
+        pages: u64,
+    },
+    /// Pages were taken in that nobody had asked for.
+    Ahead {
+        file: u32,
+        first: u64,
+        pages: u64,
+    },
+    /// A device was given a request, of `file` if it is the tree's.
+    Request {
+        device: u32,
+        bytes: u64,
+        transfer: Transfer,
+        file: Option<u32>,
+    },
+    /// It was given back, and will be given again.
+    Requeue {
+        device: u32,
+        bytes: u64,
+        transfer: Transfer,
+    },
+    /// The task has ended, or its number is another's from now on.
+    Gone {
+        task: u32,
+    },
+}
+
+/// A read, when it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Read {
+    pub(super) task: u32,
+    pub(super) file: u32,
+    /// The first page, and how many behind it.
+    pub(super) first: u64,
+    pub(super) more: u64,
+    pub(super) bytes: u64,
+    /// From its begin to its end.
+    pub(super) took_ns: u64,
+    /// From its first sleep to its end, if it slept.
+    pub(super) waited_ns: Option<u64>,
+    /// The kernel had to read some of it.
+    pub(super) missed: bool,
+    pub(super) way: Way,
+}
+
+/// By which way pages were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Way {
+    /// A system call, through the page cache.
+    Cached,
+    /// Past it.
+    Direct,
+    /// Without one: mapped, or by io_uring.
+    Unseen,
+}
+
+impl Read {
+    /// Its first page and its last.
+    pub(super) fn pages(&self) -> (u64, u64) {
+        (self.first, self.first + self.more)
+    }
+}
+
+impl Access {
+    /// Whether it can have happened [ACS-1]; other numbers would be a damaged record's.
+    pub(super) fn is_possible(&self) -> bool {
+        let file = |file: u32| file <= FILES_MOST;
+        let size = |bytes: u64| bytes < BYTES_MOST;
+        let time = |ns: u64| ns < NS_MOST;
+        let pages = |first: u64, count: u64| first < PAGE_MOST && count <= READ_MOST;
+        match *self {
+            Access::Read(Read { file: of, first, more, bytes, took_ns, waited_ns, .. }) => {
+                let within = waited_ns.is_none_or(|waited_ns| waited_ns <= took_ns);
+                file(of) && pages(first, more) && size(bytes) && time(took_ns) && within
+            }
+            Access::ReadAnywhere { file: of, bytes } | Access::Write { file: of, bytes } => {
+                file(of) && size(bytes)
+            }
+            Access::Sync { file: of, took_ns } => file(of) && time(took_ns),
+            Access::Advise { file: of, pages, .. } => file(of) && size(pages),
+            Access::Ahead { file: of, first, pages: count } => file(of) && pages(first, count),
+            Access::Request { bytes, file: of, .. } => size(bytes) && of.is_none_or(file),
+            Access::Requeue { bytes, .. } => size(bytes),
+            Access::Gone { .. } => true,
+        }
+    }
+}

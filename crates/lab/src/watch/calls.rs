@@ -1,0 +1,373 @@
+//! Calls: from the kernel's events to what was done.
+//!
+//! A read is a system call from its begin to its end, or what a task asked of the page cache outside of one. Between
+//! begin and end the kernel says which pages of which file were asked for, which it took into the cache, what it handed
+//! down to a device, and whether the task slept. Pages that were taken in and not asked for were read ahead; a wait
+//! is from the first sleep to the end of the call. Worked example: a read of page 4 that takes in pages 4 to 35 and
+//! sleeps for 90 us is one read, 31 pages read ahead, and a wait of 90 us.
+//!
+//! Invariants:  [CAL-1] files and requests under way are bounded
+//!              [CAL-2] whatever the events are, what comes out is possible
+//! Concurrency: one owner; events come in order of time.
+//! Failure:     none; what cannot be told whose it is belongs to no file.
+
+use std::collections::BTreeMap;
+
+use foldhash::HashMap;
+
+use super::access::{Access, FILES_MOST, READ_MOST, Read, Way};
+use super::event::{Call, Event, FileKey, Transfer, What};
+
+/// Requests between a task and its device.
+const UNDER_WAY_MOST: usize = 1 << 16;
+
+/// The file that stands for all others.
+pub(super) const OTHERS: FileKey = FileKey { device: 0, inode: 0 };
+
+/// What a task is about.
+#[derive(Debug, Default)]
+struct Task {
+    call: Option<Open>,
+    /// Pages taken in since the call began, or since the last that was asked for outside of one.
+    added: Vec<(FileKey, u64, u64)>,
+    slept_ns: Option<u64>,
+    /// A mapped page that was wanted, outside of a call.
+    fault: Option<(FileKey, (u64, u64))>,
+    /// Whose the next request is, and pages of another file, such as of the filesystem's own tables, in between.
+    file: Option<FileKey>,
+    aside: Option<(FileKey, u64)>,
+    /// Requests handed down in this call.
+    submitted: u64,
+}
+
+/// A system call that has not ended.
+#[derive(Debug)]
+struct Open {
+    call: Call,
+    at_ns: u64,
+    file: Option<FileKey>,
+    offset: Option<u64>,
+    bytes: u64,
+    asked: Option<(u64, u64)>,
+}
+
+/// A request between a task and its device.
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    file: FileKey,
+    sectors: u64,
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct Calls {
+    page_bytes: u64,
+    /// By number; the last may stand for all others.
+    files: Vec<FileKey>,
+    numbers: HashMap<FileKey, u32>,
+    tasks: HashMap<u32, Task>,
+    /// What descriptors are called where a filesystem has two names for a file, and what its pages are.
+    same: HashMap<FileKey, FileKey>,
+    under_way: BTreeMap<(u32, u64), UnderWay>,
+    /// What was done and not taken yet, with its time.
+    pub(super) done: Vec<(u64, Access)>,
+    now_ns: u64,
+}
+
+impl Calls {
+    /// `page_bytes`: of the page cache.
+    pub(super) fn new(page_bytes: u64) -> Calls {
+        Calls {
+            page_bytes,
+            files: Vec::new(),
+            numbers: HashMap::default(),
+            tasks: HashMap::default(),
+            same: HashMap::default(),
+            under_way: BTreeMap::new(),
+            done: Vec::new(),
+            now_ns: 0,
+        }
+    }
+
+    /// The file of each number.
+    pub(super) fn files(&self) -> &[FileKey] {
+        &self.files
+    }
+
+    #[cfg(test)]
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// What the file is called by its descriptors, if that is something else.
+    pub(super) fn called(&self, key: FileKey) -> impl Iterator<Item = FileKey> {
+        self.same.iter().filter(move |(_, it)| **it == key).map(|(called, _)| *called)
+    }
+
+    /// Something happened.
+    pub(super) fn event(&mut self, event: &Event) {
+        let Event { at_ns, task: id, what } = *event;
+        self.now_ns = at_ns;
+        match what {
+            What::Issue { device, sector, sectors, transfer } => {
+                return self.issued(device, sector, sectors, transfer);
+            }
+            What::Requeue { device, sectors, transfer } => {
+                // Whose it is was counted with the first time.
+                return self.done(Access::Requeue { device, bytes: bytes_of(sectors), transfer });
+            }
+            What::Exec => {
+                self.settle(id);
+                self.tasks.remove(&id);
+                return self.done(Access::Gone { task: id });
+            }
+            What::Enter { call, file, offset, bytes, .. } => {
+                self.settle(id);
+                let file = file.map(|file| *self.same.get(&file).unwrap_or(&file));
+                let call = Some(Open { call, at_ns, file, offset, bytes, asked: None });
+                self.tasks.insert(id, Task { file, call, ..Task::default() });
+                return;
+            }
+            What::Fault { .. } => self.settle(id),
+            _ => {}
+        }
+        let task = self.tasks.entry(id).or_default();
+        match what {
+            What::Exit { result } => {
+                let task = std::mem::take(task);
+                self.ended(id, &task, at_ns, result);
+            }
+            // An empty read would end before it begins.
+            What::Asked { file, first, last } if first <= last && last - first < READ_MOST => {
+                self.asked(id, file, (first, last));
+            }
+            What::Added { file, first, pages } => {
+                let main = *task.file.get_or_insert(file);
+                task.added.push((file, first, pages));
+                let before = task.aside.map_or(0, |(_, pages)| pages);
+                task.aside = (main != file).then_some((file, before + pages));
+            }
+            // What a call of the kernel's own touches is the call's.
+            What::Fault { file, page } if task.call.is_none() => {
+                task.file = Some(file);
+                task.fault = Some((file, (page, page)));
+            }
+            What::Direct { file, offset } => {
+                if let Some(open) = &mut task.call {
+                    open.offset.get_or_insert(offset);
+                }
+                self.belongs(id, file);
+            }
+            What::Slept => _ = task.slept_ns.get_or_insert(at_ns),
+            What::Submit { device, sector, sectors, transfer } => {
+                task.submitted += 1;
+                let file = match task.aside.take() {
+                    // Whole pages of it: the file's own come in other numbers, mostly.
+                    Some((file, pages)) if pages * self.page_bytes == bytes_of(sectors) => {
+                        Some(file)
+                    }
+                    _ => task.file,
+                };
+                if let (Some(file), true) = (file, sectors > 0 && transfer != Transfer::Other) {
+                    if self.under_way.len() >= UNDER_WAY_MOST {
+                        self.under_way.clear(); // [CAL-1]
+                    }
+                    self.under_way.insert((device, sector), UnderWay { file, sectors });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn done(&mut self, access: Access) {
+        // [CAL-2] Times and places that no kernel tells, and no program could make use of.
+        if access.is_possible() {
+            self.done.push((self.now_ns, access));
+        }
+    }
+
+    /// The number of `key`.
+    fn number(&mut self, key: FileKey) -> u32 {
+        if let Some(&number) = self.numbers.get(&key) {
+            return number;
+        }
+        // [CAL-1]
+        let key = if self.files.len() < FILES_MOST as usize { key } else { OTHERS };
+        *self.numbers.entry(key).or_insert_with(|| {
+            self.files.push(key);
+            self.files.len() as u32 - 1
+        })
+    }
+
+    /// What the task `id` is about is `file`.
+    fn belongs(&mut self, id: u32, file: FileKey) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.file = Some(file);
+        if let Some(open) = &mut task.call {
+            // The same inode, by another device number: subvolumes and overlays have such.
+            if let Some(called) = open.file.filter(|it| *it != file && it.inode == file.inode) {
+                self.same.insert(called, file);
+            }
+            open.file = Some(file);
+        }
+    }
+
+    fn asked(&mut self, id: u32, file: FileKey, pages: (u64, u64)) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        match &mut task.call {
+            Some(open) if open.call == Call::Read => {
+                let before = open.asked.get_or_insert(pages);
+                *before = (before.0.min(pages.0), before.1.max(pages.1));
+                self.belongs(id, file);
+            }
+            // Reads of what is to be written, and of what was advised.
+            Some(_) => {}
+            None => {
+                task.fault = Some((file, pages));
+                self.settle(id);
+            }
+        }
+    }
+
+    /// What the task `id` has read outside of a call is known now: what it wanted, and what was taken in since.
+    fn settle(&mut self, id: u32) {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| task.call.is_none()) else { return };
+        let (added, wanted) = (std::mem::take(&mut task.added), task.fault.take());
+        // Without a read they are a directory's, say, or advised.
+        let Some((key, pages)) = wanted else { return };
+        self.ahead(&added, key, pages);
+        let (file, more) = (self.number(key), pages.1.saturating_sub(pages.0));
+        self.done(Access::Read(Read {
+            task: id,
+            file,
+            first: pages.0,
+            more,
+            bytes: (more + 1) * self.page_bytes,
+            took_ns: 0,
+            waited_ns: None,
+            missed: added.iter().any(|it| it.0 == key && overlap(it.1, it.2, pages)),
+            way: Way::Unseen,
+        }));
+    }
+
+    /// Nothing more will happen.
+    pub(super) fn end(&mut self) {
+        let tasks: Vec<u32> = self.tasks.keys().copied().collect();
+        tasks.into_iter().for_each(|id| self.settle(id));
+    }
+
+    /// A system call of the task `id` has ended.
+    fn ended(&mut self, id: u32, task: &Task, at_ns: u64, result: i64) {
+        let Some(open) = &task.call else { return };
+        let Some(key) = open.file else { return };
+        let bytes = u64::try_from(result).unwrap_or(0);
+        let took_ns = at_ns.saturating_sub(open.at_ns);
+        match open.call {
+            Call::Read => self.read(id, task, open, key, (bytes, at_ns)),
+            Call::Write if bytes > 0 => {
+                let file = self.number(key);
+                self.done(Access::Write { file, bytes });
+            }
+            Call::Write => {}
+            Call::Sync => {
+                let file = self.number(key);
+                self.done(Access::Sync { file, took_ns });
+            }
+            Call::Advise(advice) => {
+                let (file, offset) = (self.number(key), open.offset.unwrap_or(0));
+                let pages = task.added.iter().filter(|it| it.0 == key).map(|it| it.2).sum();
+                let bytes = open.bytes;
+                self.done(Access::Advise { task: id, file, offset, bytes, advice, pages });
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        id: u32,
+        task: &Task,
+        open: &Open,
+        key: FileKey,
+        (bytes, at_ns): (u64, u64),
+    ) {
+        let by_offset = open
+            .offset
+            .filter(|_| bytes > 0)
+            .map(|offset| (offset / self.page_bytes, (offset + bytes - 1) / self.page_bytes));
+        let asked = open.asked.or(by_offset);
+        if let Some(pages) = asked {
+            self.ahead(&task.added, key, pages);
+        }
+        if bytes == 0 {
+            return;
+        }
+        let file = self.number(key);
+        let Some(pages) = asked else { return self.done(Access::ReadAnywhere { file, bytes }) };
+        // Past the page cache nothing is taken in.
+        let is_direct = open.asked.is_none() && task.submitted > 0;
+        let taken_in = || task.added.iter().any(|it| it.0 == key && overlap(it.1, it.2, pages));
+        self.done(Access::Read(Read {
+            task: id,
+            file,
+            first: pages.0,
+            more: pages.1.saturating_sub(pages.0),
+            bytes,
+            took_ns: at_ns.saturating_sub(open.at_ns),
+            waited_ns: task.slept_ns.map(|since| at_ns.saturating_sub(since)),
+            missed: is_direct || taken_in(),
+            way: if is_direct { Way::Direct } else { Way::Cached },
+        }));
+    }
+
+    /// Pages were taken in for a read of `of` that asked for `low` to `high`: the others of that file were read ahead. Those
+    /// of other files are the filesystem's own tables.
+    fn ahead(&mut self, added: &[(FileKey, u64, u64)], of: FileKey, (low, high): (u64, u64)) {
+        for &(_, first, pages) in added.iter().filter(|(file, ..)| *file == of) {
+            let file = self.number(of);
+            let end = first + pages;
+            let (before, behind) = (low.clamp(first, end), (high + 1).clamp(first, end));
+            for (first, end) in [(first, before), (behind, end)] {
+                if first < end {
+                    self.done(Access::Ahead { file, first, pages: end - first });
+                }
+            }
+        }
+    }
+
+    fn issued(&mut self, device: u32, sector: u64, sectors: u64, transfer: Transfer) {
+        if transfer == Transfer::Other {
+            return;
+        }
+        let bytes = bytes_of(sectors);
+        // The one that the request begins in, and those merged with it.
+        let begun = self.under_way.range(..=(device, sector)).next_back();
+        let begun = begun.filter(|((at, from), it)| *at == device && from + it.sectors > sector);
+        let Some((&from, &UnderWay { file, .. })) = begun else {
+            return self.done(Access::Request { device, bytes, transfer, file: None });
+        };
+        let behind: Vec<((u32, u64), UnderWay)> = self
+            .under_way
+            .range(from..(device, sector + sectors))
+            .map(|(at, it)| (*at, *it))
+            .collect();
+        for (at, it) in behind {
+            self.under_way.remove(&at);
+            let (end, issued) = (at.1 + it.sectors, sector + sectors);
+            if end > issued {
+                // A request larger than the device takes is split.
+                self.under_way.insert((device, issued), UnderWay { sectors: end - issued, ..it });
+            }
+        }
+        let file = Some(self.number(file));
+        self.done(Access::Request { device, bytes, transfer, file });
+    }
+}
+
+fn bytes_of(sectors: u64) -> u64 {
+    sectors.saturating_mul(512)
+}
+
+/// Whether `first..first + count` has a page of `pages`.
+fn overlap(first: u64, count: u64, (low, high): (u64, u64)) -> bool {
+    first <= high && low < first + count
+}

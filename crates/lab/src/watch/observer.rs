@@ -1,0 +1,119 @@
+//! The observer: what happens on this machine, from the kernel's events to what was done, and what files are called.
+
+use std::time::Instant;
+
+use super::access::Access;
+use super::calls::Calls;
+use super::event::What;
+use super::legend::{Called, Legend};
+use super::names::Names;
+use super::relations::Relations;
+use super::tracer::Tracer;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct Observer {
+    pub(super) tracer: Tracer,
+    /// A task of ours, whose events are nobody's.
+    pub(super) starter: Option<u32>,
+    pub(super) names: Names,
+    relations: Relations,
+    calls: Calls,
+    begun: Instant,
+    /// The same moment, on the events' clock.
+    begun_ns: u64,
+}
+
+impl Observer {
+    /// Of what happens from now on. `page_bytes`: of the page cache.
+    pub(super) fn new(tracer: Tracer, relations: Relations, page_bytes: u64) -> Observer {
+        Observer {
+            tracer,
+            starter: None,
+            names: Names::default(),
+            relations,
+            calls: Calls::new(page_bytes),
+            begun: Instant::now(),
+            begun_ns: Tracer::now_ns(),
+        }
+    }
+
+    /// Since it has begun, in nanoseconds.
+    pub(super) fn elapsed_ns(&self) -> u64 {
+        self.begun.elapsed().as_nanos() as u64
+    }
+
+    /// What was done since the last time, with when that was, in nanoseconds since it has begun. `is_last`: nothing more
+    /// will be asked for.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn take(
+        &mut self,
+        is_last: bool,
+        each: impl FnMut((u64, Access)),
+    ) -> anyhow::Result<()> {
+        let Observer { tracer, starter, names, calls, begun_ns, .. } = self;
+        tracer.take(|mut event| {
+            let is_of_devices = matches!(event.what, What::Issue { .. } | What::Requeue { .. });
+            if *starter == Some(event.task) && !is_of_devices {
+                return;
+            }
+            match &mut event.what {
+                What::Enter { descriptor, file, .. } => *file = names.file(event.task, *descriptor),
+                What::Closed { descriptor } => names.closed(event.task, *descriptor),
+                What::Exec => names.executed(event.task),
+                What::Fault { .. } => names.met(event.task),
+                What::Submit { device, .. }
+                | What::Issue { device, .. }
+                | What::Requeue { device, .. } => {
+                    *device = names.disk(*device);
+                }
+                _ => {}
+            }
+            calls.event(&event);
+        })?;
+        if is_last {
+            calls.end();
+        }
+        let since = |at_ns: u64| at_ns.saturating_sub(*begun_ns);
+        calls.done.drain(..).map(|(at_ns, access)| (since(at_ns), access)).for_each(each);
+        Ok(())
+    }
+
+    /// What is called how by now. `devices`: those that are asked about.
+    pub(super) fn fill(&mut self, legend: &mut Legend, devices: impl Iterator<Item = u32>) {
+        let Observer { names, calls, relations, .. } = self;
+        names.search(calls.files().iter().copied());
+        for (number, &key) in (0..).zip(calls.files()) {
+            // A path that is known does not change, and a name without one may be found.
+            if legend.files.get(&number).is_some_and(|called| called.path.is_some()) {
+                continue;
+            }
+            let path = names.path(key, calls.called(key));
+            let relation = path.as_deref().and_then(|path| relations.name(path));
+            let path = path.map(|path| path.display().to_string());
+            let name = relation.or_else(|| path.clone()).unwrap_or_else(|| names.nameless(key));
+            legend.files.insert(number, Called { name, path });
+        }
+        for device in devices {
+            legend.devices.entry(device).or_insert_with(|| names.disk_name(device));
+        }
+        legend.processes = names.processes();
+        legend.source = "trace events of the kernel, in an instance of our own".to_owned();
+        let tracer = &self.tracer;
+        if !tracer.lacking.is_empty() {
+            legend.source += &format!(
+                "; a newer kernel, or one with more events built in, would also tell: {}",
+                tracer.lacking.join("; ")
+            );
+        }
+        legend.remarks.clear();
+        if tracer.dropped > 0 {
+            legend.remarks.push(format!(
+                "the kernel dropped events in {} places, as they were not taken fast enough: the counts are too low",
+                tracer.dropped
+            ));
+        }
+    }
+}

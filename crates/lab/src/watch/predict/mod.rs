@@ -1,0 +1,311 @@
+//! `--predict`: what other ways of reading ahead would gain, by reading again what was recorded.
+//!
+//! The reads of a record are done again, on the same files, at the times at which the process would come to them, once
+//! as it is and once in each other way, in several rounds and in shuffled order. Of each way it is said what it waits of
+//! what is waited as it is; that is compared round by round, and so a disk that gets slower meanwhile favours nobody. What
+//! was waited when it was recorded times that is the prediction. Worked example: recorded were 500 ms of waiting; in three rounds
+//! it waits 520, 480 and 610 ms as it is and 260, 250 and 300 ms without readahead: 0.50 of it, so 250 ms.
+//!
+//! Invariants:  [PRE-1] files are opened to be read, and nothing is written to them
+//!              [PRE-2] it takes so long as it may, and a round
+//! Failure:     the readahead of devices is put back by [`ReadaheadGuard`], whatever happens.
+
+mod plan;
+mod play;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use forebay_io::Hint;
+use serde::Serialize;
+
+use super::record::Record;
+use crate::cli::WatchArgs;
+use crate::device_readahead::{ReadaheadGuard, read_kib};
+use crate::facts::{Storage, Sysfs};
+use crate::progress::Progress;
+use crate::report::numbers;
+use crate::report::terminal::text::{push_line, push_wrapped};
+use crate::report::terminal::{self, Look};
+use crate::report::{Table, TableCell};
+use crate::statistics::{Estimate, ROUNDS_MIN, median, paired_ratio};
+use crate::units::shown_size;
+use plan::Plan;
+use play::{Knowing, Played, Way};
+
+/// A way may take so many times as long as what was recorded; then it is cut off.
+const TIMES_MOST: u32 = 4;
+
+/// A replay of it as it is that waits so many times as long as was recorded, or this part, is another thing.
+const ALIKE: f64 = 1.5;
+
+/// Waiting less than this is none: logarithms are taken of it.
+const LEAST: Duration = Duration::from_micros(1);
+
+/// What was found.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Prediction {
+    /// The part that was read again, in seconds of the record.
+    from_seconds: f64,
+    until_seconds: f64,
+    reads: usize,
+    tasks: usize,
+    /// What reads waited in that part when it was recorded, in all of the record, and when it was read again as it is.
+    recorded_wait_seconds: f64,
+    recorded_wait_seconds_in_all: f64,
+    replayed_wait_seconds: f64,
+    ways: Vec<Predicted>,
+    remarks: Vec<String>,
+}
+
+/// One way.
+#[derive(Debug, Clone, Serialize)]
+struct Predicted {
+    way: String,
+    /// What would be waited in that part.
+    wait_seconds: f64,
+    /// Of what is waited as it is; none from a single round.
+    ratio: Option<Estimate>,
+    verdict: &'static str,
+    /// What was waited, and how long it took, in each round.
+    rounds: Vec<(f64, f64)>,
+}
+
+/// A way, how it is set, and its rounds.
+struct Entrant {
+    name: String,
+    way: Way,
+    /// For everybody who uses the devices.
+    readahead: Option<u64>,
+    rounds: Vec<Played>,
+    is_cut: bool,
+}
+
+impl Entrant {
+    fn new(name: impl Into<String>, hint: Hint, knowing: Knowing) -> Entrant {
+        let way = Way { hint, knowing, advises: true };
+        Entrant { name: name.into(), way, readahead: None, rounds: Vec::new(), is_cut: false }
+    }
+
+    fn waits(&self) -> Vec<f64> {
+        // Of one that was cut off, as much for the rest of it.
+        let all = self.rounds.iter().map(|it| it.waited.max(LEAST).as_secs_f64() / it.share);
+        all.collect()
+    }
+}
+
+/// All ways for a plan in which the program `advises` the kernel or does not; the first is as it is.
+fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
+    let mut all = vec![
+        Entrant::new("as it is", Hint::Normal, Knowing::Nothing),
+        Entrant::new("kernel readahead: none (RANDOM)", Hint::Random, Knowing::Nothing),
+        Entrant::new("kernel readahead: twice (SEQUENTIAL)", Hint::Sequential, Knowing::Nothing),
+    ];
+    all.extend(args.readahead.iter().map(|&bytes| Entrant {
+        readahead: Some(bytes),
+        ..Entrant::new(
+            format!(
+                "kernel readahead: {}",
+                if bytes == 0 { "0".to_owned() } else { shown_size(bytes) }
+            ),
+            Hint::Normal,
+            Knowing::Nothing,
+        )
+    }));
+    if advises {
+        let mut without =
+            Entrant::new("without the program's advice", Hint::Normal, Knowing::Nothing);
+        without.way.advises = false;
+        all.push(without);
+    }
+    all.push(Entrant::new("look-ahead: what could be known", Hint::Normal, Knowing::Some));
+    all.push(Entrant::new("look-ahead: if all were known", Hint::Normal, Knowing::All));
+    all
+}
+
+/// Reads again what is in the record at `path`.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput), [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
+pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Prediction> {
+    let time = Duration::from_secs(args.predict_seconds);
+    // As if it advised, which is known only then.
+    let runs = args.rounds * entrants(args, true).len() as u32;
+    let mut plan = Plan::new(&mut Record::open(path)?, time / runs)?;
+    let mut entrants = entrants(args, plan.advises());
+    let guards = guards(&plan, &entrants)?;
+    let played = rounds(args, &plan, &guards, &mut entrants, time);
+    // Put back whatever happened; and if both failed, what went wrong first is told.
+    let restored = guards.into_iter().try_for_each(|(guard, _)| guard.restore());
+    let remarks = played.and_then(|remarks| restored.map(|()| remarks))?;
+    plan.remarks.extend(remarks);
+    Ok(Prediction::of(plan, &entrants))
+}
+
+/// The right to set the readahead of all devices under the plan's files, with what it is, if any way wants that.
+fn guards(plan: &Plan, entrants: &[Entrant]) -> anyhow::Result<Vec<(ReadaheadGuard, u64)>> {
+    let mut files = Vec::new();
+    if entrants.iter().any(|entrant| entrant.readahead.is_some()) {
+        for file in &plan.files {
+            let directory = file.path.parent().unwrap_or(Path::new("/"));
+            let file = Sysfs::system().readahead_file_of(&Storage::read(directory)?)?;
+            if !files.contains(&file) {
+                files.push(file);
+            }
+        }
+    }
+    let taken = files.into_iter().map(|file| {
+        let found = read_kib(&file)? * 1024;
+        match ReadaheadGuard::at(file) {
+            Ok(guard) => Ok((guard, found)),
+            Err(error) => crate::bad_input!("--readahead: {error:#}; run as root, or leave it out"),
+        }
+    });
+    taken.collect()
+}
+
+/// All rounds, as time allows. Returns remarks.
+fn rounds(
+    args: &WatchArgs,
+    plan: &Plan,
+    guards: &[(ReadaheadGuard, u64)],
+    entrants: &mut [Entrant],
+    time: Duration,
+) -> anyhow::Result<Vec<String>> {
+    let length = Duration::from_nanos(plan.until_ns - plan.from_ns);
+    let time_max = (length * TIMES_MOST).max(Duration::from_millis(100));
+    let begun = Instant::now();
+    let mut progress = Progress::new(u64::from(args.rounds) * entrants.len() as u64);
+    let mut random = fastrand::Rng::with_seed(0);
+    let (mut stayed_most, mut remarks) = (0, Vec::new());
+    for round in 0..args.rounds {
+        // [PRE-2]
+        if round > 0 && begun.elapsed() + begun.elapsed() / round > time * 3 / 2 {
+            remarks.push(format!("{round} rounds were made in {} s", time.as_secs()));
+            break;
+        }
+        let mut order: Vec<usize> = (0..entrants.len()).collect();
+        random.shuffle(&mut order);
+        for at in order {
+            let entrant = &mut entrants[at];
+            progress.step(&entrant.name);
+            for (guard, found) in guards {
+                guard.set(entrant.readahead.unwrap_or(*found))?;
+            }
+            stayed_most = stayed_most.max(play::prepare(plan)?);
+            let played = play::play(plan, entrant.way, time_max)?;
+            entrant.is_cut |= played.share < 1.0;
+            entrant.rounds.push(played);
+        }
+    }
+    if stayed_most > 0 {
+        remarks.push(format!(
+            "{} of the files stayed in memory, as others use it: the waits are too short",
+            shown_size(stayed_most * plan.page_bytes)
+        ));
+    }
+    Ok(remarks)
+}
+
+impl Prediction {
+    fn of(plan: Plan, entrants: &[Entrant]) -> Prediction {
+        let recorded = plan.waited_ns as f64 / 1e9;
+        let as_it_is = entrants[0].waits();
+        let replayed = median(&as_it_is).unwrap_or(0.0);
+        let mut remarks = plan.remarks;
+        let apart = replayed / recorded.max(LEAST.as_secs_f64());
+        if !(1.0 / ALIKE..=ALIKE).contains(&apart) {
+            remarks.push(format!(
+                "read again as it is, reads waited {}, and {} when it was recorded: what is said here is about something \
+                 else, such as another state of memory or a disk that others use",
+                numbers::seconds(replayed),
+                numbers::seconds(recorded)
+            ));
+        }
+        for entrant in entrants.iter().filter(|entrant| entrant.is_cut) {
+            remarks.push(format!("{}: cut off at {TIMES_MOST} times the time", entrant.name));
+        }
+        let ways = entrants.iter().enumerate().map(|(at, entrant)| {
+            let waits = entrant.waits();
+            let compared = paired_ratio(&waits, &as_it_is);
+            // An interval of one round would be none.
+            let ratio = compared.filter(|_| at > 0 && waits.len() > 1);
+            let verdict = match ratio {
+                _ if at == 0 => "",
+                Some(ratio) if ratio.rounds >= ROUNDS_MIN && ratio.high < 1.0 => "gains",
+                Some(ratio) if ratio.rounds >= ROUNDS_MIN && ratio.low > 1.0 => "loses",
+                _ => "undecided",
+            };
+            let rounds =
+                entrant.rounds.iter().map(|it| (it.waited.as_secs_f64(), it.took.as_secs_f64()));
+            let value = compared.map_or(f64::NAN, |ratio| ratio.value);
+            Predicted {
+                way: entrant.name.clone(),
+                wait_seconds: recorded * value,
+                ratio,
+                verdict,
+                rounds: rounds.collect(),
+            }
+        });
+        Prediction {
+            from_seconds: plan.from_ns as f64 / 1e9,
+            until_seconds: plan.until_ns as f64 / 1e9,
+            reads: plan.tasks.iter().map(Vec::len).sum(),
+            tasks: plan.tasks.len(),
+            recorded_wait_seconds: recorded,
+            recorded_wait_seconds_in_all: plan.waited_in_all_ns as f64 / 1e9,
+            replayed_wait_seconds: replayed,
+            ways: ways.collect(),
+            remarks,
+        }
+    }
+
+    /// For a terminal.
+    pub(super) fn drawn(&self, look: Look) -> String {
+        let mut text = String::new();
+        push_line(&mut text, "");
+        let part = if self.recorded_wait_seconds < self.recorded_wait_seconds_in_all * 0.995 {
+            format!(
+                ", in which {} % of all waiting was",
+                numbers::percent(self.recorded_wait_seconds / self.recorded_wait_seconds_in_all)
+            )
+        } else {
+            String::new()
+        };
+        let told = format!(
+            "{} steps of {} were read again{part}: reads waited {} when it was recorded, and {} now",
+            numbers::grouped(self.reads as f64),
+            numbers::seconds(self.until_seconds - self.from_seconds),
+            numbers::seconds(self.recorded_wait_seconds),
+            numbers::seconds(self.replayed_wait_seconds),
+        );
+        push_wrapped(&mut text, "prediction: ", &told, look.width);
+        for remark in &self.remarks {
+            push_wrapped(&mut text, "* ", remark, look.width);
+        }
+        push_line(&mut text, "");
+        let mut table = Table::new("", ["way", "would wait", "between", "", "verdict"]);
+        for way in &self.ways {
+            let waits = |ratio: f64| numbers::seconds(ratio * self.recorded_wait_seconds);
+            let (between, change) = way.ratio.map_or_else(Default::default, |ratio| {
+                let change = (ratio.value - 1.0) * self.recorded_wait_seconds;
+                let less = if change < 0.0 { "less" } else { "more" };
+                let between = format!("{} and {}", waits(ratio.low), waits(ratio.high));
+                (between, format!("{} {less}", numbers::seconds(change.abs())))
+            });
+            let cells = [
+                way.way.clone(),
+                numbers::seconds(way.wait_seconds),
+                between,
+                change,
+                way.verdict.to_owned(),
+            ];
+            table.push(String::new(), cells.iter().map(TableCell::new).collect());
+        }
+        text.push_str(&terminal::drawn(&table, look));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! The plan: what is read again, from a record.
+//!
+//! Of a long record it is the part in which reads waited longest. Each task is read for by itself: its reads in their
+//! order, and between the end of one and the begin of the next the time that the task took then, as it would take it
+//! again. Worked example: a task that read for 90 us and began to read again 10 us later begins to read 10 us later again,
+//! however long the first read takes this time.
+//!
+//! A page that a read found in memory, though nothing in the plan had brought it there, was in memory before: it is so
+//! again when the plan is played.
+//!
+//! Invariants:  [PLA-1] the plan is no longer than it may be, and has so many steps and tasks at most
+//! Failure:     what cannot be read again (past the page cache, mapped, a file that is no more) is left out, and said.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rangemap::RangeSet;
+
+use crate::bad_input;
+use crate::report::numbers;
+use crate::watch::access::{Access, Read, Way};
+use crate::watch::foresight::Foresight;
+use crate::watch::record::Record;
+
+/// What is read there is made when it is read, and may never end.
+const OF_THE_KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// Most steps of a plan: some 200 MB of memory.
+const STEPS_MOST: usize = 4 << 20;
+
+/// Most tasks that read at once.
+const TASKS_MOST: usize = 128;
+
+/// The part with the longest waits is looked for in steps of this part of its length.
+const LOOKS: u64 = 8;
+
+/// Something that a task does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    /// After the step before, or since the plan begins.
+    pub(super) after_ns: u64,
+    /// By its place in the plan.
+    pub(super) file: usize,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    pub(super) what: Doing,
+}
+
+/// What a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// A read; whether it could have been known earlier.
+    Read { is_known: bool },
+    /// Advice, as posix_fadvise numbers it.
+    Advise(u8),
+}
+
+/// A file of the plan.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PlanFile {
+    pub(super) path: PathBuf,
+    /// Pages that were in memory when the plan begins.
+    pub(super) resident: RangeSet<u64>,
+    /// What is mostly read of it at once, in bytes: a power of two.
+    pub(super) block_bytes: u64,
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) page_bytes: u64,
+    pub(super) files: Vec<PlanFile>,
+    pub(super) tasks: Vec<Vec<Step>>,
+    /// Since the begin of the record, in nanoseconds.
+    pub(super) from_ns: u64,
+    pub(super) until_ns: u64,
+    /// What its reads waited when they were recorded, in nanoseconds.
+    pub(super) waited_ns: u64,
+    /// The same of all that was recorded.
+    pub(super) waited_in_all_ns: u64,
+    pub(super) remarks: Vec<String>,
+}
+
+/// While a plan is made.
+#[derive(Default)]
+struct Making {
+    /// Steps of each task, and when its last one ended.
+    tasks: BTreeMap<u32, (Vec<Step>, u64)>,
+    /// Places of the files by their numbers; none of one that is left out.
+    places: HashMap<u32, Option<usize>>,
+    files: Vec<PlanFile>,
+    sizes: Vec<[u32; 5]>,
+    /// Pages that something in the plan has brought into memory.
+    brought: Vec<RangeSet<u64>>,
+    foresight: Foresight,
+    left_out: HashSet<&'static str>,
+    waited_ns: u64,
+    steps: usize,
+    is_full: bool,
+}
+
+impl Plan {
+    /// Of the part of `record` that is `length` long at most.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput): there is nothing in it that can be read again.
+    pub(super) fn new(record: &mut Record, length: Duration) -> anyhow::Result<Plan> {
+        let length_ns = (length.as_nanos() as u64).max(LOOKS);
+        let (from_ns, waited_in_all_ns) = longest_waits(record, length_ns)?;
+        let mut until_ns = record.until_ns.min(from_ns.saturating_add(length_ns));
+        let mut making = Making::default();
+        record.rewind()?;
+        'all: while let Some(piece) = record.next()? {
+            for (at_ns, access) in piece.accesses() {
+                if at_ns > until_ns {
+                    break 'all;
+                }
+                let begun_ns = at_ns.saturating_sub(took_ns(&access));
+                if begun_ns >= from_ns {
+                    making.access(record, begun_ns - from_ns, at_ns - from_ns, &access);
+                } else if let Access::Read(read) = access {
+                    // What follows on it could have been known.
+                    making.foresight.read(read.task, read.file, read.pages());
+                }
+                if making.steps == STEPS_MOST {
+                    (until_ns, making.is_full) = (at_ns, true); // [PLA-1]
+                    break 'all;
+                }
+            }
+        }
+        record.rewind()?;
+        making.plan(record, from_ns, until_ns, waited_in_all_ns)
+    }
+
+    /// Whether the program has told the kernel anything.
+    pub(super) fn advises(&self) -> bool {
+        self.tasks.iter().flatten().any(|step| matches!(step.what, Doing::Advise(_)))
+    }
+
+    /// How many steps there are, of all tasks.
+    pub(super) fn steps(&self) -> usize {
+        self.tasks.iter().map(Vec::len).sum()
+    }
+}
+
+fn took_ns(access: &Access) -> u64 {
+    if let Access::Read(Read { took_ns, .. }) = access { *took_ns } else { 0 }
+}
+
+/// Where the part of `length_ns` begins in which reads waited longest, and what they waited in all.
+fn longest_waits(record: &mut Record, length_ns: u64) -> anyhow::Result<(u64, u64)> {
+    let look_ns = length_ns / LOOKS;
+    let mut waits: BTreeMap<u64, u64> = BTreeMap::new();
+    record.rewind()?;
+    while let Some(piece) = record.next()? {
+        for (at_ns, access) in piece.accesses() {
+            if let Access::Read(Read { waited_ns: Some(waited_ns), way: Way::Cached, .. }) = access
+            {
+                let sum = waits.entry(at_ns / look_ns).or_default();
+                *sum = sum.saturating_add(waited_ns);
+            }
+        }
+    }
+    let all = waits.values().fold(0, |sum: u64, waited| sum.saturating_add(*waited));
+    if record.until_ns <= length_ns {
+        return Ok((0, all));
+    }
+    let of = |first: u64| {
+        let within = waits.range(first..first + LOOKS).map(|(_, waited)| *waited);
+        within.fold(0, u64::saturating_add)
+    };
+    let best = waits.keys().copied().max_by_key(|&first| (of(first), std::cmp::Reverse(first)));
+    let last = record.until_ns - length_ns;
+    Ok(((best.unwrap_or(0) * look_ns).min(last), all))
+}
+
+impl Making {
+    /// Something that was done, from `begun_ns` to `at_ns` of the plan.
+    fn access(&mut self, record: &Record, begun_ns: u64, at_ns: u64, access: &Access) {
+        let page_bytes = record.page_bytes;
+        match *access {
+            Access::Read(read) => {
+                let is_known = self.foresight.read(read.task, read.file, read.pages()).is_some();
+                let pages = read.first..read.first + read.more + 1;
+                match read.way {
+                    Way::Direct => _ = self.left_out.insert("reads past the page cache"),
+                    Way::Unseen => {
+                        _ = self.left_out.insert("reads of mapped files and by io_uring");
+                    }
+                    Way::Cached => {}
+                }
+                let Some(place) = self.place(record, read.file) else { return };
+                if read.way == Way::Direct {
+                    return;
+                }
+                let (brought, file) = (&mut self.brought[place], &mut self.files[place]);
+                if !read.missed && read.waited_ns.is_none() {
+                    file.resident.extend(brought.gaps(&pages));
+                }
+                brought.insert(pages);
+                if read.way == Way::Cached {
+                    let bits = (read.bytes.max(page_bytes).ilog2().saturating_sub(12)).min(4);
+                    self.sizes[place][bits as usize] += 1;
+                    self.waited_ns = self.waited_ns.saturating_add(read.waited_ns.unwrap_or(0));
+                    let Some(offset) = read.first.checked_mul(page_bytes) else { return };
+                    let bytes = read.bytes;
+                    let what = Doing::Read { is_known };
+                    self.step(read.task, begun_ns, at_ns, (place, offset, bytes, what));
+                }
+            }
+            Access::Ahead { file, first, pages } => {
+                if let Some(place) = self.place(record, file) {
+                    self.brought[place].insert(first..first + pages);
+                }
+            }
+            Access::Advise { task, file, offset, bytes, advice, pages } => {
+                let Some(place) = self.place(record, file) else { return };
+                if pages > 0 {
+                    let (first, end) =
+                        (offset / page_bytes, offset.saturating_add(bytes).div_ceil(page_bytes));
+                    if first < end {
+                        self.brought[place].insert(first..end);
+                    }
+                }
+                self.step(task, begun_ns, at_ns, (place, offset, bytes, Doing::Advise(advice)));
+            }
+            Access::Gone { task } => self.foresight.forget(task),
+            _ => {}
+        }
+    }
+
+    fn step(&mut self, task: u32, begun_ns: u64, at_ns: u64, step: (usize, u64, u64, Doing)) {
+        let (steps, ended_ns) = self.tasks.entry(task).or_default();
+        let (file, offset, bytes, what) = step;
+        let after_ns = begun_ns.saturating_sub(*ended_ns);
+        steps.push(Step { after_ns, file, offset, bytes, what });
+        *ended_ns = at_ns;
+        self.steps += 1;
+    }
+
+    /// Where the file is in the plan; none if it cannot be read again.
+    fn place(&mut self, record: &Record, number: u32) -> Option<usize> {
+        if let Some(place) = self.places.get(&number) {
+            return *place;
+        }
+        let path = record.legend.files.get(&number).and_then(|called| called.path.clone());
+        let path = path.map(PathBuf::from).filter(|path| {
+            // What it is before it is opened: to open a device may be to use it, and a pipe waits for a writer.
+            path.is_absolute()
+                && !OF_THE_KERNEL.iter().any(|root| path.starts_with(root))
+                && std::fs::metadata(path).is_ok_and(|facts| facts.is_file())
+                && std::fs::File::open(path).is_ok()
+        });
+        if path.is_none() {
+            self.left_out.insert("files that are not there any more, or may not be read");
+        }
+        let place = path.map(|path| {
+            self.files.push(PlanFile { path, ..PlanFile::default() });
+            self.sizes.push([0; 5]);
+            self.brought.push(RangeSet::new());
+            self.files.len() - 1
+        });
+        self.places.insert(number, place);
+        place
+    }
+
+    fn plan(
+        mut self,
+        record: &Record,
+        from_ns: u64,
+        until_ns: u64,
+        waited_in_all_ns: u64,
+    ) -> anyhow::Result<Plan> {
+        for (file, sizes) in self.files.iter_mut().zip(&self.sizes) {
+            let most = (0..sizes.len()).rev().max_by_key(|&bits| sizes[bits]).unwrap_or(0);
+            file.block_bytes = record.page_bytes.max(4096 << most);
+        }
+        let mut remarks = Vec::new();
+        if !self.left_out.is_empty() {
+            let mut left_out: Vec<&str> = self.left_out.into_iter().collect();
+            left_out.sort_unstable();
+            remarks.push(format!("left out: {}", left_out.join("; ")));
+        }
+        if self.is_full {
+            let seconds = numbers::seconds((until_ns - from_ns) as f64 / 1e9);
+            remarks.push(format!("as there are so many reads, {seconds} of them are read again"));
+        }
+        let is_read = |step: &Step| matches!(step.what, Doing::Read { .. });
+        let mut tasks: Vec<Vec<Step>> = self.tasks.into_values().map(|(steps, _)| steps).collect();
+        tasks.retain(|steps| steps.iter().any(is_read));
+        if tasks.len() > TASKS_MOST {
+            // [PLA-1]
+            remarks.push(format!(
+                "of {} tasks the {TASKS_MOST} that read most are read for",
+                tasks.len()
+            ));
+            tasks.sort_by_key(|steps| std::cmp::Reverse(steps.len()));
+            tasks.truncate(TASKS_MOST);
+        }
+        if tasks.is_empty() {
+            let why = remarks.first().map_or(String::new(), |remark| format!(" ({remark})"));
+            bad_input!("there is nothing in the record that could be read again{why}");
+        }
+        Ok(Plan {
+            page_bytes: record.page_bytes,
+            files: self.files,
+            tasks,
+            from_ns,
+            until_ns,
+            waited_ns: self.waited_ns,
+            waited_in_all_ns,
+            remarks,
+        })
+    }
+}

@@ -1,0 +1,308 @@
+//! Playing a plan: its reads, in one way of reading ahead, on a thread for each task.
+//!
+//! Files are opened to be read only, for each task by itself, since the kernel reads ahead for each descriptor.
+//! Before that the pages that were not in memory then are taken from it, of these files alone, and those that
+//! were are brought in. A read has waited if its thread had no processor meanwhile. That it takes long tells less: to
+//! begin to read a megabyte ahead takes half a millisecond of work.
+//!
+//! Concurrency: a thread for each task; they share nothing but the plan and the word to stop.
+//! Failure:     a read that fails ends all.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use forebay_io::{Advice, File, Hint, OpenOptions};
+use forebay_lookahead::{Hints, Limits, Takes};
+use rustix::io::{pread, retry_on_intr};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::plan::{Doing, Plan, PlanFile, Step};
+use crate::interrupt;
+
+/// Most blocks to be ahead of a task.
+const AHEAD_MOST: u32 = 256;
+
+/// What a hint may hold.
+const LIMITS: Limits = Limits { combine_blocks: 32, gap_blocks: 0, over_read_percent: 0 };
+
+/// No device answers sooner; less is what it takes to look at the clocks.
+const WAIT_LEAST: Duration = Duration::from_micros(5);
+
+/// The kernel wakes whoever sleeps so much later.
+const WAKES_LATER: Duration = Duration::from_micros(60);
+
+/// More than that is read piece by piece.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// What is known of reads before they come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Knowing {
+    /// Nothing: the kernel reads ahead, or nobody.
+    Nothing,
+    /// What could have been known.
+    Some,
+    /// All of it.
+    All,
+}
+
+/// One way of reading ahead.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    pub(super) hint: Hint,
+    pub(super) knowing: Knowing,
+    /// Whether the kernel is told what the program told it.
+    pub(super) advises: bool,
+}
+
+/// What it came to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Played {
+    pub(super) waited: Duration,
+    pub(super) took: Duration,
+    /// The share of the steps that were done before time was up.
+    pub(super) share: f64,
+}
+
+/// Makes memory hold what it held when the plan began. Returns the pages of other parts that would not go.
+///
+/// # Errors
+/// [`Interrupted`](interrupt::Interrupted), or what the system said.
+pub(super) fn prepare(plan: &Plan) -> anyhow::Result<u64> {
+    let (mut stayed, mut memory) = (0, vec![0; PIECE_BYTES as usize]);
+    for PlanFile { path, resident, .. } in &plan.files {
+        interrupt::check()?;
+        let file = File::open(path, &OpenOptions::new().read_only(true).hint(Hint::Random))?;
+        let pages = file.len()?.div_ceil(plan.page_bytes);
+        let bytes = |pages: &std::ops::Range<u64>| {
+            pages.start * plan.page_bytes..pages.end * plan.page_bytes
+        };
+        let mut wanted = 0;
+        for range in resident.iter().filter(|range| range.start < pages) {
+            let all = bytes(&(range.start..range.end.min(pages)));
+            wanted += (all.end - all.start) / plan.page_bytes;
+            read(&file, all.start, all.end - all.start, &mut memory)?;
+        }
+        // The last one to the end of the file, wherever that is.
+        for gap in resident.gaps(&(0..pages.max(1))) {
+            file.advise(bytes(&gap), Advice::DontNeed)?;
+        }
+        stayed += file.residency(0..u64::MAX)?.pages_resident.saturating_sub(wanted);
+    }
+    Ok(stayed)
+}
+
+/// Plays `plan` in a `way`, for so long at most.
+///
+/// # Errors
+/// [`Interrupted`](interrupt::Interrupted), or what the system said.
+pub(super) fn play(plan: &Plan, way: Way, time_max: Duration) -> anyhow::Result<Played> {
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    // Where there are more tasks than processors, who waits lets others work.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let spins = plan.tasks.len() <= processors;
+    let mut tasks = Vec::new();
+    for steps in &plan.tasks {
+        tasks.push(Task::open(plan, steps, way, spins)?);
+    }
+    let begun = Instant::now();
+    let waits: Vec<anyhow::Result<Duration>> = std::thread::scope(|scope| {
+        let (stop, done) = (&stop, &done);
+        let threads: Vec<_> = tasks
+            .into_iter()
+            .map(|task| scope.spawn(move || task.play(begun, time_max, stop, done)))
+            .collect();
+        let joined = threads.into_iter().map(ScopedJoinHandle::join);
+        joined
+            .map(|it| it.unwrap_or_else(|_| anyhow::bail!("a thread of the replay failed")))
+            .collect()
+    });
+    let took = begun.elapsed();
+    interrupt::check()?;
+    let waited = waits.into_iter().sum::<anyhow::Result<Duration>>()?;
+    let share = done.into_inner() as f64 / plan.steps() as f64;
+    Ok(Played { waited, took, share })
+}
+
+/// A task, and what it has open.
+struct Task<'a> {
+    plan: &'a Plan,
+    steps: &'a [Step],
+    way: Way,
+    spins: bool,
+    files: Vec<Option<Opened>>,
+    memory: Vec<u8>,
+    /// The first step that nothing was asked for.
+    next: usize,
+}
+
+struct Opened {
+    file: File,
+    hints: Option<Box<Hints>>,
+}
+
+impl<'a> Task<'a> {
+    fn open(plan: &'a Plan, steps: &'a [Step], way: Way, spins: bool) -> anyhow::Result<Task<'a>> {
+        let mut files: Vec<Option<Opened>> = plan.files.iter().map(|_| None).collect();
+        for step in steps {
+            if files[step.file].is_none() {
+                let options = OpenOptions::new().read_only(true).hint(way.hint);
+                let file = File::open(&plan.files[step.file].path, &options)?;
+                let hints = (way.knowing != Knowing::Nothing)
+                    .then(|| Box::new(Hints::new(AHEAD_MOST, Takes::All, LIMITS)));
+                files[step.file] = Some(Opened { file, hints });
+            }
+        }
+        // Written, not only reserved: the first use of memory is not to be measured.
+        let memory = vec![1; PIECE_BYTES as usize];
+        Ok(Task { plan, steps, way, spins, files, memory, next: 0 })
+    }
+
+    /// Does all of its steps. Returns how long its reads waited.
+    fn play(
+        mut self,
+        begun: Instant,
+        time_max: Duration,
+        stop: &AtomicBool,
+        done: &AtomicU64,
+    ) -> anyhow::Result<Duration> {
+        let (mut waited, mut due) = (Duration::ZERO, begun);
+        for (at, step) in self.steps.iter().enumerate() {
+            due += Duration::from_nanos(step.after_ns);
+            self.wait(due);
+            if begun.elapsed() > time_max
+                || interrupt::is_requested()
+                || stop.load(Ordering::Relaxed)
+            {
+                stop.store(true, Ordering::Relaxed);
+                break;
+            }
+            let start = Instant::now();
+            waited += self.step(at, step).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
+            // What it came too early or too late for is made up for, but not what others kept it from.
+            let late = start.saturating_duration_since(due).min(WAKES_LATER);
+            due = Instant::now() + due.saturating_duration_since(start) - late;
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(waited)
+    }
+
+    /// Waits until `due`, to a few microseconds.
+    fn wait(&self, due: Instant) {
+        let left = due.saturating_duration_since(Instant::now());
+        if left > WAKES_LATER {
+            std::thread::sleep(left - WAKES_LATER);
+        }
+        while self.spins && Instant::now() < due {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Does one step. Returns how long it waited, if it is a read.
+    fn step(&mut self, at: usize, step: &Step) -> anyhow::Result<Duration> {
+        let Some(opened) = &mut self.files[step.file] else { return Ok(Duration::ZERO) };
+        match step.what {
+            Doing::Advise(_) if !self.way.advises => Ok(Duration::ZERO),
+            Doing::Advise(advice) => {
+                advise(&opened.file, step, advice)?;
+                Ok(Duration::ZERO)
+            }
+            Doing::Read { .. } => {
+                let (moment, worked) = (Instant::now(), processor_time());
+                read(&opened.file, step.offset, step.bytes, &mut self.memory)?;
+                let (took, worked) = (moment.elapsed(), processor_time().saturating_sub(worked));
+                if let Some(hints) = &mut opened.hints {
+                    let block = step.offset / self.plan.files[step.file].block_bytes;
+                    hints.came(block as u32, Some(took));
+                    self.look_ahead(at)?;
+                }
+                // As a watch counts it: to the end of a read that slept, almost from its begin.
+                let slept = took.saturating_sub(worked) >= WAIT_LEAST;
+                Ok(if slept { took } else { Duration::ZERO })
+            }
+        }
+    }
+
+    /// Has the kernel told of what comes behind step `at`, as far as that is known.
+    fn look_ahead(&mut self, at: usize) -> anyhow::Result<()> {
+        self.next = self.next.max(at + 1);
+        let mut told: Vec<(usize, u32)> = Vec::new();
+        while let Some(step) = self.steps.get(self.next) {
+            let Doing::Read { is_known } = step.what else {
+                self.next += 1;
+                continue;
+            };
+            let hints = self.files[step.file].as_mut().and_then(|opened| opened.hints.as_mut());
+            let Some(hints) = hints.filter(|_| is_known || self.way.knowing == Knowing::All) else {
+                break;
+            };
+            let place = told.iter().position(|(file, _)| *file == step.file);
+            let place = place.unwrap_or_else(|| {
+                told.push((step.file, hints.room()));
+                told.len() - 1
+            });
+            let block_bytes = self.plan.files[step.file].block_bytes;
+            let first = step.offset / block_bytes;
+            let end = (step.offset + step.bytes.max(1)).div_ceil(block_bytes);
+            let room = &mut told[place].1;
+            if *room == 0 {
+                break;
+            }
+            *room = room.saturating_sub((end - first) as u32);
+            if !hints.knows(first as u32) {
+                hints.foresee(first as u32, false);
+            }
+            for block in first + 1..end {
+                hints.foresee_part(block as u32);
+            }
+            self.next += 1;
+        }
+        for (file, _) in told {
+            let Some(Opened { file: opened, hints: Some(hints) }) = &mut self.files[file] else {
+                continue;
+            };
+            let block_bytes = self.plan.files[file].block_bytes;
+            for run in hints.due() {
+                let start = u64::from(run.first) * block_bytes;
+                opened
+                    .advise(start..start + u64::from(run.blocks) * block_bytes, Advice::WillNeed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Of this thread.
+fn processor_time() -> Duration {
+    // Fails for clocks that do not exist only; this one always does.
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+/// Reads so many bytes at `offset`, as far as the file goes, through `memory`.
+fn read(file: &File, offset: u64, bytes: u64, memory: &mut [u8]) -> anyhow::Result<()> {
+    let end = offset.saturating_add(bytes);
+    for at in (offset..end).step_by(memory.len()) {
+        let piece = &mut memory[..(end - at).min(PIECE_BYTES) as usize];
+        let count = retry_on_intr(|| pread(file.descriptor(), &mut *piece, at))
+            .with_context(|| format!("cannot read {}", file.path().display()))?;
+        if count == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Gives the kernel the advice that the program gave.
+fn advise(file: &File, step: &Step, advice: u8) -> Result<(), forebay_io::Error> {
+    let end = if step.bytes == 0 { u64::MAX } else { step.offset.saturating_add(step.bytes) };
+    let advice = match advice {
+        0 => Advice::Normal,
+        1 => Advice::Random,
+        2 => Advice::Sequential,
+        3 => Advice::WillNeed,
+        4 => Advice::DontNeed,
+        _ => return Ok(()),
+    };
+    file.advise(step.offset..end, advice)
+}

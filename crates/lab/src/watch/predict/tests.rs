@@ -1,0 +1,182 @@
+//! Predicting: what a plan has of a record, what playing it does, and what is concluded.
+
+use super::super::access::{Access, Read, Way as Through};
+use super::super::legend::{Called, Legend};
+use super::super::record::Recorder;
+use super::plan::{Doing, Step};
+use super::*;
+
+const PAGE: u64 = 4096;
+
+/// A read of page `first` by `task`, which has waited so long if it did.
+fn read(task: u32, first: u64, waited_ns: u64) -> Access {
+    let (missed, waited_ns) = (waited_ns > 0, (waited_ns > 0).then_some(waited_ns));
+    let took_ns = waited_ns.unwrap_or(0) + 1000;
+    let way = Through::Cached;
+    Access::Read(Read {
+        task,
+        file: 0,
+        first,
+        more: 0,
+        bytes: PAGE,
+        took_ns,
+        waited_ns,
+        missed,
+        way,
+    })
+}
+
+/// A file of 100 pages in `directory`, and a record of what was done with it.
+fn record(directory: &Path, done: &[(u64, Access)]) -> Record {
+    let (file, path) = (directory.join("file"), directory.join("record"));
+    std::fs::write(&file, vec![7; 100 * PAGE as usize]).unwrap();
+    let called =
+        |path: &Path| Called { name: String::new(), path: Some(path.display().to_string()) };
+    // It is a pipe by now: to open it is to wait for a writer.
+    let pipe = directory.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let files = [(0, called(&file)), (1, called(&pipe))].into();
+    let legend = Legend { files, ..Legend::default() };
+    let mut recorder = Recorder::create(&path, 1 << 30, PAGE).unwrap();
+    done.iter().for_each(|&(at_ns, access)| recorder.add(at_ns, access));
+    recorder.end(done.last().map_or(0, |last| last.0), &legend).unwrap();
+    Record::open(&path).unwrap()
+}
+
+fn plan(done: &[(u64, Access)], length_ns: u64) -> anyhow::Result<Plan> {
+    let directory = tempfile::tempdir().unwrap();
+    Plan::new(&mut record(directory.path(), done), Duration::from_nanos(length_ns))
+}
+
+#[test]
+fn each_task_reads_again_with_the_pauses_that_it_made() {
+    let other = Access::Read(Read {
+        file: 1,
+        ..match read(1, 0, 0) {
+            Access::Read(it) => it,
+            _ => unreachable!(),
+        }
+    });
+    let done = [
+        (100_000, read(1, 9, 90_000)),
+        (111_000, read(2, 50, 0)),
+        (150_000, read(1, 10, 20_000)),
+        (160_000, Access::Advise { task: 2, file: 0, offset: 0, bytes: PAGE, advice: 3, pages: 1 }),
+        (170_000, read(2, 0, 0)),
+        (180_000, other),
+    ];
+    let plan = plan(&done, 1_000_000).unwrap();
+    let steps = |task: usize| -> Vec<(u64, u64, Doing)> {
+        plan.tasks[task]
+            .iter()
+            .map(|step: &Step| (step.after_ns, step.offset / PAGE, step.what))
+            .collect()
+    };
+    let of = |is_known| Doing::Read { is_known };
+    assert_eq!(steps(0), [(9_000, 9, of(false)), (29_000, 10, of(true))]);
+    assert_eq!(
+        steps(1),
+        [(110_000, 50, of(false)), (49_000, 0, Doing::Advise(3)), (9_000, 0, of(false))]
+    );
+    // Page 0 was brought in by the advice, and page 50 was there.
+    assert!(plan.files[0].resident.iter().eq([&(50..51)]));
+    assert_eq!((plan.files.len(), plan.waited_ns, plan.files[0].block_bytes), (1, 110_000, PAGE));
+    assert!(plan.advises());
+    assert!(plan.remarks[0].contains("files that are not there any more"), "{:?}", plan.remarks);
+}
+
+#[test]
+fn of_a_long_record_the_part_with_the_longest_waits_is_read_again() {
+    let waits = |at: u64| if (600..700).contains(&at) { 50_000 } else { 2_000 };
+    let done: Vec<_> = (1..1000).map(|at| (at * 100_000, read(1, at % 100, waits(at)))).collect();
+    let plan = plan(&done, 12_000_000).unwrap();
+    assert_eq!(plan.until_ns - plan.from_ns, 12_000_000, "[PLA-1]");
+    assert!((55_000_000..=60_000_000).contains(&plan.from_ns), "{}", plan.from_ns);
+    assert!(plan.waited_ns >= 100 * 50_000 && plan.waited_in_all_ns > plan.waited_ns);
+    assert!((119..=121).contains(&plan.steps()), "{}", plan.steps());
+}
+
+#[test]
+fn what_cannot_be_read_again_is_refused() {
+    let direct = |read: Access| match read {
+        Access::Read(it) => Access::Read(Read { way: Through::Direct, ..it }),
+        other => other,
+    };
+    let error = plan(&[(200_000, direct(read(1, 3, 50_000)))], 1 << 30).unwrap_err();
+    assert!(error.is::<crate::BadInput>());
+    assert!(error.to_string().ends_with("(left out: reads past the page cache)"), "{error}");
+    assert!(plan(&[], 1 << 30).unwrap_err().is::<crate::BadInput>());
+}
+
+#[test]
+fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let done: Vec<_> = (1..300).map(|at| (at * 100_000, read(1, at * 37 % 100, 0))).collect();
+    let plan = Plan::new(&mut record(directory.path(), &done), Duration::from_secs(1)).unwrap();
+    let file = directory.path().join("file");
+    std::fs::File::open(&file).unwrap().sync_all().unwrap();
+    let facts = || {
+        let facts = std::fs::metadata(&file).unwrap();
+        (facts.modified().unwrap(), facts.len())
+    };
+    let before = facts();
+    for knowing in [Knowing::Nothing, Knowing::Some, Knowing::All] {
+        play::prepare(&plan).unwrap();
+        let way = Way { hint: Hint::Normal, knowing, advises: true };
+        let played = play::play(&plan, way, Duration::from_secs(60)).unwrap();
+        assert!(played.took >= Duration::from_micros(29_000) && played.share == 1.0, "{played:?}");
+    }
+    let way = Way { hint: Hint::Random, knowing: Knowing::Nothing, advises: false };
+    let cut = play::play(&plan, way, Duration::from_millis(5)).unwrap();
+    assert!(cut.share < 0.9 && cut.took < Duration::from_millis(500), "[PRE-2] {cut:?}");
+    assert_eq!(facts(), before, "[PRE-1]");
+    // A file that is gone since.
+    std::fs::remove_file(&file).unwrap();
+    assert!(play::prepare(&plan).is_err());
+}
+
+#[test]
+fn a_way_gains_or_loses_where_its_rounds_are_sure_of_it() {
+    let done = [(1_000_000, read(1, 3, 800_000)), (2_000_000, read(1, 77, 200_000))];
+    let entrant = |waits_us: &[u64], share: f64| {
+        let rounds = waits_us.iter().map(|&us| Played {
+            waited: Duration::from_micros(us),
+            took: Duration::from_millis(2),
+            share,
+        });
+        Entrant { rounds: rounds.collect(), ..Entrant::new("way", Hint::Normal, Knowing::Nothing) }
+    };
+    let predicted = |rounds: &[&[u64]], share: f64| {
+        let entrants: Vec<Entrant> = rounds
+            .iter()
+            .enumerate()
+            .map(|(at, waits)| entrant(waits, if at == 0 { 1.0 } else { share }))
+            .collect();
+        Prediction::of(plan(&done, 1 << 30).unwrap(), &entrants)
+    };
+    let as_it_is: &[u64] = &[1000, 2000, 900];
+    let ways = |other: &[u64], share| {
+        let predicted = predicted(&[as_it_is, other], share);
+        (predicted.ways[1].verdict, predicted.ways[1].wait_seconds, predicted.remarks.len())
+    };
+    let close = |(verdict, seconds, remarks): (&str, f64, usize), expected: (&str, f64)| {
+        assert!(
+            verdict == expected.0 && (seconds - expected.1).abs() < 1e-6 && remarks == 0,
+            "{verdict} {seconds}"
+        );
+    };
+    close(ways(&[500, 1000, 450], 1.0), ("gains", 0.0005));
+    close(ways(&[500, 1000, 450], 0.25), ("loses", 0.002));
+    assert_eq!(ways(&[500, 2500, 950], 1.0).0, "undecided");
+    assert_eq!(ways(&[500, 1000], 1.0).0, "undecided", "of two rounds");
+    // Nothing like what was recorded, which was 1 ms.
+    let apart = predicted(&[&[9000, 9100, 9200], &[500, 1000, 450]], 1.0);
+    assert!(apart.remarks[0].contains("is about something else"), "{:?}", apart.remarks);
+    let text = apart.drawn(Look { width: 90, colour: false, ascii: false });
+    assert!(text.lines().all(|line| line.chars().count() <= 90), "{text}");
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        flat.contains("read again: reads waited 1.00 ms when it was recorded, and 9.10 ms now"),
+        "{text}"
+    );
+}

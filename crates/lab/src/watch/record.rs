@@ -1,0 +1,414 @@
+//! A record: what was done, in a file that can be watched again.
+//!
+//! The file begins with a line that names its version. Then come pieces, one a second at least: how long a piece is and
+//! the checksum of that, the piece, its checksum. A piece holds what was done since the piece before, and what files
+//! and devices have been found to be called meanwhile. Each checksum goes on from the one before it, so that a piece that is
+//! missing, or in another place, shows as well as one that was changed. The last piece says that it is the last.
+//!
+//! A piece is written by one call, and nothing is written twice: whoever is killed leaves all pieces but the one that was
+//! not full. It is not synced, which would be seen by those who are watched.
+//!
+//! Invariants:  [REC-1] whatever the bytes of a file are, reading it ends, in memory that is bounded by the largest piece
+//!              and by how many files and devices are named
+//!              [REC-2] a file that was not written so is refused, or it is one that was cut off, and then all whole pieces
+//!              are read
+//!              [REC-3] a record does not become longer than its limit
+//! Failure:     a record that cannot be written any more ends, and what it has is good; a damaged one is told with
+//!              where it is damaged.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use super::access::Access;
+use super::legend::Legend;
+use crate::bad_input;
+use crate::report::numbers;
+use crate::units::shown_size;
+
+/// The first line, with the version.
+const MAGIC: &[u8; 16] = b"forebay watch 1\n";
+
+/// What it begins with in every version.
+const NAME: &[u8] = b"forebay watch ";
+
+/// A piece is written when it has so many accesses, however soon: a few bytes each.
+const PIECE_ACCESSES: usize = 1 << 14;
+
+/// No piece is longer, in bytes: half of it may be names.
+const PIECE_MOST: u32 = 16 << 20;
+
+/// What is left of the limit for the last piece.
+const LAST_MOST: u64 = 64 << 10;
+
+/// The least limit.
+pub(super) const LIMIT_LEAST: u64 = 1 << 20;
+
+/// Bytes before a piece, its length and the checksum of that, and behind it.
+const HEAD: usize = 8;
+const FOOT: usize = 4;
+
+/// Some time of it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Piece {
+    page_bytes: u64,
+    /// In nanoseconds since it was begun to watch.
+    from_ns: u64,
+    until_ns: u64,
+    /// What is new of it.
+    legend: Legend,
+    end: Option<End>,
+    /// With the time since the one before, or since the piece begins.
+    accesses: Vec<(u64, Access)>,
+}
+
+/// Why there are no more pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum End {
+    /// Nothing more was to be seen.
+    Whole,
+    /// It has reached its limit.
+    Full,
+}
+
+/// A record that is being written.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    path: PathBuf,
+    /// None once it has ended before its time.
+    file: Option<File>,
+    chain: u32,
+    limit: u64,
+    written: u64,
+    piece: Piece,
+    last_ns: u64,
+    /// What is in the file of it.
+    legend: Legend,
+    failed: Option<anyhow::Error>,
+    accesses: u64,
+}
+
+impl Recorder {
+    /// Makes the file. `limit`: it does not become longer. `page_bytes`: of the page cache.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn create(path: &Path, limit: u64, page_bytes: u64) -> anyhow::Result<Recorder> {
+        let cannot = || format!("cannot write {}", path.display());
+        // Names of files and the command may be nobody else's affair.
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+        let mut file = file.with_context(cannot)?;
+        file.write_all(MAGIC).with_context(cannot)?;
+        Ok(Recorder {
+            path: path.to_owned(),
+            file: Some(file),
+            chain: 0,
+            limit,
+            written: MAGIC.len() as u64,
+            piece: Piece { page_bytes, ..Piece::default() },
+            last_ns: 0,
+            legend: Legend::default(),
+            failed: None,
+            accesses: 0,
+        })
+    }
+
+    /// What was done `at_ns` after the begin.
+    pub(super) fn add(&mut self, at_ns: u64, access: Access) {
+        if self.file.is_none() {
+            return;
+        }
+        let at_ns = at_ns.max(self.last_ns);
+        self.piece.accesses.push((at_ns - self.last_ns, access));
+        self.last_ns = at_ns;
+        if self.piece.accesses.len() == PIECE_ACCESSES {
+            let legend = self.legend.clone();
+            self.write(at_ns, &legend, None);
+        }
+    }
+
+    /// Writes what there is. `legend`: all of it.
+    pub(super) fn flush(&mut self, until_ns: u64, legend: &Legend) {
+        self.write(until_ns, legend, None);
+    }
+
+    /// The last of it. Returns a sentence on what there is.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub(super) fn end(mut self, until_ns: u64, legend: &Legend) -> anyhow::Result<String> {
+        self.write(until_ns, legend, Some(End::Whole));
+        if let Some(error) = self.failed {
+            return Err(error).with_context(|| {
+                let whole = shown_size(self.written);
+                format!(
+                    "the record {} ended after {whole}, which can be replayed",
+                    self.path.display()
+                )
+            });
+        }
+        let full =
+            if self.file.is_none() { "; it reached --record-limit before the end" } else { "" };
+        Ok(format!(
+            "recorded {} reads, writes, syncs and requests in {}: {}{full}",
+            numbers::grouped(self.accesses as f64),
+            self.path.display(),
+            shown_size(self.written)
+        ))
+    }
+
+    fn write(&mut self, until_ns: u64, legend: &Legend, end: Option<End>) {
+        let Some(file) = &mut self.file else { return };
+        let until_ns = until_ns.max(self.last_ns);
+        self.piece.until_ns = until_ns;
+        self.piece.legend = legend.since(&self.legend);
+        self.piece.end = end;
+        let mut chain = self.chain;
+        let framed = |piece: &Piece, chain: &mut u32| -> anyhow::Result<Vec<u8>> {
+            frame(&postcard::to_stdvec(piece).context("a piece of a record")?, chain)
+        };
+        let written = framed(&self.piece, &mut chain).and_then(|bytes| {
+            let mut bytes = bytes;
+            let room = self.limit.saturating_sub(self.written);
+            let is_full = bytes.len() as u64 + if end.is_some() { 0 } else { LAST_MOST } > room;
+            if is_full {
+                // [REC-3] What it has no room for is left out.
+                self.piece.accesses.clear();
+                self.piece.until_ns = self.piece.from_ns;
+                self.piece.end = Some(End::Full);
+                chain = self.chain;
+                bytes = framed(&self.piece, &mut chain)?;
+                if bytes.len() as u64 > LAST_MOST {
+                    self.piece.legend = Legend::default();
+                    chain = self.chain;
+                    bytes = framed(&self.piece, &mut chain)?;
+                }
+            }
+            file.write_all(&bytes)?;
+            self.written += bytes.len() as u64;
+            self.accesses += self.piece.accesses.len() as u64;
+            Ok(is_full)
+        });
+        self.chain = chain;
+        self.legend.clone_from(legend);
+        self.piece.accesses.clear();
+        self.piece.from_ns = until_ns;
+        self.last_ns = until_ns;
+        match written {
+            Ok(false) => {}
+            Ok(true) => self.file = None,
+            Err(error) => (self.file, self.failed) = (None, Some(error)),
+        }
+    }
+}
+
+/// `piece` with what goes before and behind it.
+fn frame(piece: &[u8], chain: &mut u32) -> anyhow::Result<Vec<u8>> {
+    let length = u32::try_from(piece.len()).ok().filter(|&length| length <= PIECE_MOST);
+    let length = length.context("a piece of a record is too long")?.to_le_bytes();
+    let of_length = crc32c::crc32c_append(*chain, &length);
+    *chain = crc32c::crc32c_append(of_length, piece);
+    Ok([&length, &of_length.to_le_bytes(), piece, &chain.to_le_bytes()].concat())
+}
+
+/// A record that is read.
+#[derive(Debug)]
+pub(super) struct Record {
+    path: PathBuf,
+    file: BufReader<File>,
+    /// Of the page cache when it was written.
+    pub(super) page_bytes: u64,
+    /// At its end.
+    pub(super) legend: Legend,
+    pub(super) until_ns: u64,
+    /// It has no end, or it was full.
+    pub(super) remark: Option<String>,
+    at: u64,
+    len: u64,
+    /// What is left is no whole piece.
+    is_cut: bool,
+    chain: u32,
+}
+
+impl Record {
+    /// Opens the record at `path`, and reads all of it once, so that what comes later is not damaged.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput): it cannot be opened, it is none, or it is damaged.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Record> {
+        let shown = path.display();
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+        let (facts, file) = match opened {
+            Ok((facts, file)) if facts.is_file() => (facts, file),
+            Ok(_) => bad_input!("{shown} is no file"),
+            Err(error) => bad_input!("cannot read {shown}: {error}"),
+        };
+        let mut file = BufReader::new(file);
+        let mut magic = Vec::new();
+        file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut magic)?;
+        if magic != MAGIC {
+            let version = magic.strip_prefix(NAME).filter(|rest| rest.len() > 1);
+            match version.map(|version| String::from_utf8_lossy(version).trim().to_owned()) {
+                Some(version) if version.bytes().all(|byte| byte.is_ascii_digit()) => bad_input!(
+                    "{shown} is a record of version {version}; this forebay reads version 1"
+                ),
+                _ => bad_input!("{shown} is no record of forebay watch"),
+            }
+        }
+        let mut record = Record {
+            path: path.to_owned(),
+            file,
+            page_bytes: 0,
+            legend: Legend::default(),
+            until_ns: 0,
+            remark: None,
+            at: 0,
+            len: facts.len(),
+            is_cut: false,
+            chain: 0,
+        };
+        record.rewind()?;
+        let (mut legend, mut end) = (Legend::default(), None);
+        while let Some(piece) = record.next()? {
+            if end.is_some() || record.page_bytes != 0 && record.page_bytes != piece.page_bytes {
+                return Err(record.damaged("it goes on behind its end"));
+            }
+            (record.page_bytes, end) = (piece.page_bytes, piece.end);
+            record.until_ns = piece.until_ns;
+            legend.add(piece.legend);
+        }
+        if record.page_bytes == 0 {
+            bad_input!("{shown} is the begin of a record: nothing was seen before it was cut off");
+        }
+        record.legend = legend;
+        let seconds = numbers::seconds(record.until_ns as f64 / 1e9);
+        record.remark = match end {
+            Some(End::Whole) => None,
+            Some(End::Full) => Some(format!(
+                "the record reached its limit after {seconds}: what came later is missing"
+            )),
+            None => Some(format!(
+                "the record has no end, as of a watch that was killed: there are {seconds} of it"
+            )),
+        };
+        record.rewind()?;
+        Ok(record)
+    }
+
+    /// Begins again with the first piece.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn rewind(&mut self) -> anyhow::Result<()> {
+        self.at = MAGIC.len() as u64;
+        self.file.seek(SeekFrom::Start(self.at))?;
+        (self.is_cut, self.chain) = (false, 0);
+        Ok(())
+    }
+
+    /// The next piece; none behind the last whole one.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::BadInput): it is damaged.
+    pub(super) fn next(&mut self) -> anyhow::Result<Option<Piece>> {
+        let head = if self.is_cut { None } else { self.head()? };
+        self.is_cut = head.is_none();
+        let Some(length) = head else { return Ok(None) };
+        let mut bytes = vec![0; length + FOOT];
+        self.bytes(&mut bytes)?;
+        let (piece, foot) = bytes.split_at(length);
+        self.chain = crc32c::crc32c_append(self.chain, piece);
+        if foot != self.chain.to_le_bytes() {
+            return Err(self.damaged("a checksum is wrong"));
+        }
+        self.at += (HEAD + length + FOOT) as u64;
+        match postcard::take_from_bytes::<Piece>(piece) {
+            Ok((piece, [])) if piece.is_possible() => Ok(Some(piece)),
+            _ => Err(self.damaged("it says what cannot be")),
+        }
+    }
+
+    /// The length of the next piece, if all of it is there.
+    fn head(&mut self) -> anyhow::Result<Option<usize>> {
+        let left = self.len.saturating_sub(self.at);
+        if left < (HEAD + FOOT) as u64 {
+            return Ok(None);
+        }
+        let mut head = [0; HEAD];
+        self.bytes(&mut head)?;
+        let [length, told] = [0, 4].map(|at| [head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let chain = crc32c::crc32c_append(self.chain, &length);
+        let length = u32::from_le_bytes(length);
+        if told != chain.to_le_bytes() || length > PIECE_MOST {
+            // A crash of the machine may leave a file that is longer than what was written of it.
+            if head == [0; HEAD] && self.is_empty_from_here()? {
+                return Ok(None);
+            }
+            return Err(self.damaged("a checksum is wrong"));
+        }
+        self.chain = chain;
+        Ok(Some(length as usize).filter(|&length| (HEAD + length + FOOT) as u64 <= left))
+    }
+
+    fn is_empty_from_here(&mut self) -> anyhow::Result<bool> {
+        let mut block = [0; 4096];
+        loop {
+            match self.file.read(&mut block)? {
+                0 => return Ok(true),
+                count if block[..count].iter().any(|&byte| byte != 0) => return Ok(false),
+                _ => {}
+            }
+        }
+    }
+
+    fn bytes(&mut self, into: &mut [u8]) -> anyhow::Result<()> {
+        match self.file.read_exact(into) {
+            Ok(()) => Ok(()),
+            Err(error) => bad_input!("cannot read {}: {error}", self.path.display()),
+        }
+    }
+
+    fn damaged(&self, why: &str) -> anyhow::Error {
+        crate::BadInput(format!(
+            "{} is damaged: {why} in the piece at byte {}",
+            self.path.display(),
+            self.at
+        ))
+        .into()
+    }
+}
+
+impl Piece {
+    fn is_possible(&self) -> bool {
+        self.page_bytes.is_power_of_two()
+            && (1 << 12..=1 << 16).contains(&self.page_bytes)
+            && self.from_ns <= self.until_ns
+            && self.until_ns < 1 << 62
+            && self
+                .accesses
+                .iter()
+                .all(|(after_ns, access)| *after_ns <= self.until_ns && access.is_possible())
+    }
+
+    /// What was done, with the time since the begin of the record.
+    pub(super) fn accesses(&self) -> impl Iterator<Item = (u64, Access)> {
+        let mut at_ns = self.from_ns;
+        self.accesses.iter().map(move |&(after_ns, access)| {
+            // In a record that was not written here the sum might be anything.
+            at_ns = at_ns.saturating_add(after_ns).min(self.until_ns);
+            (at_ns, access)
+        })
+    }
+
+    pub(super) fn legend(self) -> Legend {
+        self.legend
+    }
+}
+
+#[cfg(test)]
+mod tests;

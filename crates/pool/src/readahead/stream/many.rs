@@ -1,0 +1,124 @@
+//! Reading many: a stream of blocks that are known from the start, and all wanted.
+//!
+//! A stream over an iterator finds out how far ahead it is worth asking; here that is known, and so the first
+//! miss already keeps the device busy. More is asked for as soon as the queue runs dry, in batches that are sorted and
+//! merged, however far behind the caller is, up to look-ahead's part of the pool. Pages in memory cost what a plain
+//! read does, up to the first miss.
+//!
+//! Invariants:  [RM-1] nothing that a reader of many waits for depends on another one's next step: a read under way
+//!              is driven by whoever waits for it, and the frames that others have pinned ahead are at most a
+//!              quarter of the pool, so that the search for one ends
+//!              [RM-2] as long as blocks are left and the window has room, the queue does not run dry: neither hits
+//!              nor a caller's order that is not the disk's make look-ahead shorter
+
+use std::slice;
+
+use super::{DISTANCE_MOST, Plan, Policy, ReadMode, ReadStream, Wanted};
+use crate::api::handle::PagedFile;
+use crate::api::options::{ReadaheadStrategy, StreamOptions};
+use crate::error::Error;
+
+/// Pages between the one that is given out and the one that the processor is told of: a few hundred nanoseconds,
+/// even if little is done with each.
+const CACHED_AHEAD: usize = 8;
+
+impl PagedFile {
+    /// Returns the pages of `blocks`, in that order: those in memory at once, the others in few requests, which
+    /// are sorted, merged and all under way together. Each may be named with something that is to come back
+    /// with its page, and as often as one likes; a block that cannot be had is an error of its own.
+    ///
+    /// ```
+    /// # use forebay::{BufferPool, FileOptions, Order, StreamOptions};
+    /// # fn main() -> forebay::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let pool = BufferPool::builder().frames(256).directory(directory.path()).build()?;
+    /// # let vectors = pool.open_file("vectors", &FileOptions::new().create(true))?;
+    /// # vectors.extend(100)?;
+    /// let mut sum = 0;
+    /// for page in vectors.read_many(&[90, 7, 8, 7]) {
+    ///     sum += u64::from(page?[16]);
+    /// }
+    ///
+    /// // As they come, each with its place in the query.
+    /// let any = StreamOptions::new().order(Order::Any);
+    /// for page in vectors.read_many_with(&[(90, "a"), (7, "b"), (8, "c")], &any)? {
+    ///     let page = page?;
+    ///     println!("{}: block {}, {:?}", page.data, page.page.block(), &page[0..4]);
+    /// }
+    /// # assert_eq!(sum, 0);
+    /// # pool.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The list may be longer than the pool: pages ahead of the caller are pinned, within what all streams
+    /// together may pin, and are asked for in windows, the next when half of one has been taken. A page that was
+    /// given is the caller's to let go of: who collects pages needs a frame for each, and gets
+    /// [`Error::NoFreeFrame`] for those that have none.
+    ///
+    /// What the handle or the pool say of readahead does not matter here: blocks that are known are asked for.
+    pub fn read_many<'f, W>(&'f self, blocks: &'f [W]) -> ReadStream<'f, impl Iterator<Item = W>>
+    where
+        W: Wanted + Copy,
+    {
+        let plan = Plan::many(self, &StreamOptions::default());
+        ReadStream::new(self, Known { handle: self, blocks: blocks.iter() }, plan)
+    }
+
+    /// As [`PagedFile::read_many`], as `options` say.
+    ///
+    /// # Errors
+    /// As [`PagedFile::stream_with`].
+    pub fn read_many_with<'f, W>(
+        &'f self,
+        blocks: &'f [W],
+        options: &StreamOptions,
+    ) -> Result<ReadStream<'f, impl Iterator<Item = W> + use<'f, W>>, Error>
+    where
+        W: Wanted + Copy,
+    {
+        let plan = Plan::many(self, options).by_backend(self, options)?;
+        Ok(ReadStream::new(self, Known { handle: self, blocks: blocks.iter() }, plan))
+    }
+}
+
+/// Blocks of a list. The processor has those that are in memory on their way into its caches some time before
+/// they are come to.
+struct Known<'f, W> {
+    handle: &'f PagedFile,
+    blocks: slice::Iter<'f, W>,
+}
+
+impl<W: Wanted + Copy> Iterator for Known<'_, W> {
+    type Item = W;
+
+    #[inline]
+    fn next(&mut self) -> Option<W> {
+        let wanted = *self.blocks.next()?;
+        if let Some(later) = self.blocks.as_slice().get(CACHED_AHEAD) {
+            let (core, file) = (self.handle.core(), self.handle.file());
+            let frame = file.table.lookup(later.into_parts().0);
+            core.memory.cache_soon(&core.cache.frames, frame);
+        }
+        Some(wanted)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.blocks.size_hint()
+    }
+}
+
+impl Plan {
+    fn many(handle: &PagedFile, options: &StreamOptions) -> Plan {
+        let readahead = options.readahead.unwrap_or(ReadaheadStrategy::Async);
+        let distance = options.distance.unwrap_or(DISTANCE_MOST);
+        let (readahead, distance) = (Some(readahead), Some(distance));
+        let plan =
+            Plan::new(handle, &StreamOptions { readahead, distance, ..options.clone() }, None);
+        let all_wanted = options.expected_rows.is_none()
+            && matches!(plan.policy, Policy::Fixed(ReadMode::Queue));
+        let depth = handle.file().space.device_costs().useful_depth.max(1) as usize;
+        // A descriptor of its own would cost a short list more than it gains.
+        Plan { hint: None, known: all_wanted.then_some(depth), ..plan }
+    }
+}

@@ -1,0 +1,355 @@
+//! A page as a task asks for it: what [`Cache::enter`](crate::cache::Cache::enter) is to a thread.
+//!
+//! The first look is a plain hit. Whatever then stands in the way is waited for with a waker: the load of the page,
+//! begun here if nobody else has, goes through the tablespace's queue; a latch; a frame; a place in the queue; the
+//! end of a close. A task never reads or writes by itself, and never sleeps.
+//!
+//! Invariants:  [ACQ-1] dropped at any point, it leaves no pin, no latch and no place on a list behind; a load that it
+//!              began goes on, and the page lands as anybody's
+//! Concurrency: one task at a time polls. Between polls it holds a pin at most, and never a latch or a lock.
+//! Failure:     an error of the load is that of everyone who waits for it, threads included.
+
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use forebay_io::Io;
+
+use super::driver::Attended;
+use super::helper::Helper;
+use super::retry::Needs;
+use crate::cache::frame::word::{Mode, VALID};
+use crate::cache::frame::{FrameIndex, NO_FRAME};
+use crate::cache::replacement::AccessStrategy;
+use crate::cache::{Came, Disk as _, Held, touch};
+use crate::core::Core;
+use crate::error::Error;
+use crate::observe::stats::{Event, Wait};
+use crate::readahead::{Ahead, Private, Told};
+use crate::store::disk::TORN_PAUSES;
+use crate::store::file::FileCore;
+use crate::store::tablespace::CARRIER_OWN;
+use crate::tag::Block;
+
+/// Looks in a row at an entry that leads nowhere, before other tasks are let run.
+const LOOKS_MAX: u32 = 32;
+
+/// Most frames that are freed at once for tasks. Source: what a cleaner's round aims at, at least.
+const FREED_MAX: usize = 32;
+
+/// Pauses between looks for frames: as a thread's that waits for one.
+const PAUSE_MIN: Duration = Duration::from_micros(50);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+
+/// How a page is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct How<'a> {
+    pub(crate) strategy: &'a AccessStrategy,
+    /// Descriptors of the reader's own.
+    pub(crate) through: Option<&'a Private>,
+}
+
+/// A page that a task asks for.
+pub(crate) struct Acquire<'f> {
+    core: &'f Arc<Core>,
+    file: &'f Arc<FileCore>,
+    block: Block,
+    mode: Mode,
+    /// A miss may be one of a sequence, and what follows is to be read then.
+    detects: bool,
+    /// The frame that it has pinned.
+    held: Option<Held>,
+    /// How often it has begun the load of the page.
+    loads: u32,
+    attended: Option<(u8, Attended<'f>)>,
+    /// Its place among those who look again.
+    retry: Option<u64>,
+    /// What it waits for, and since when.
+    stalled: Option<(Wait, Duration)>,
+}
+
+impl<'f> Acquire<'f> {
+    pub(crate) fn new(
+        core: &'f Arc<Core>,
+        file: &'f Arc<FileCore>,
+        block: Block,
+        mode: Mode,
+        detects: bool,
+    ) -> Acquire<'f> {
+        Acquire {
+            core,
+            file,
+            block,
+            mode,
+            detects,
+            held: None,
+            loads: 0,
+            attended: None,
+            retry: None,
+            stalled: None,
+        }
+    }
+
+    /// For a page that is on its way already, or here: in `frame`, which the caller hands over pinned.
+    #[cfg(feature = "futures")]
+    pub(crate) fn pinned(
+        core: &'f Arc<Core>,
+        file: &'f Arc<FileCore>,
+        block: Block,
+        frame: FrameIndex,
+    ) -> Acquire<'f> {
+        let mut page = Acquire::new(core, file, block, Mode::Shared, false);
+        page.held = Some(Held::pinned(frame));
+        page
+    }
+
+    /// Whether it has begun a load.
+    #[cfg(feature = "futures")]
+    pub(crate) fn has_loaded(&self) -> bool {
+        self.loads > 0
+    }
+
+    /// Ready with the page's frame, pinned and latched as asked.
+    pub(crate) fn poll(&mut self, how: How<'_>, waker: &Waker) -> Poll<Result<FrameIndex, Error>> {
+        let core = self.core;
+        // All of it, if nothing is in the way.
+        if self.held.is_none()
+            && let Some(hold) = core.hit(self.file, self.block, self.mode, how.strategy)
+        {
+            self.rest();
+            return Poll::Ready(Ok(hold.frame));
+        }
+        let found = self.look(how, waker);
+        match found {
+            Ok(None) => Poll::Pending,
+            Ok(Some(frame)) => {
+                self.rest();
+                Poll::Ready(Ok(frame))
+            }
+            Err(error) => {
+                self.rest();
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+
+    /// As [`Acquire::poll`]; `None` when the waker is to be waited for.
+    fn look(&mut self, how: How<'_>, waker: &Waker) -> Result<Option<FrameIndex>, Error> {
+        let (core, file, block) = (self.core, self.file, self.block);
+        let strategy = how.strategy;
+        for _ in 0..LOOKS_MAX {
+            if self.held.is_some() {
+                match self.poll_held(waker)? {
+                    Poll::Pending => return Ok(None),
+                    Poll::Ready(Some(frame)) => return Ok(Some(frame)),
+                    Poll::Ready(None) if file.space.read_only && self.loads > 0 => {
+                        // Half written, perhaps.
+                        self.come_back(Needs::Time, waker)?;
+                        return Ok(None);
+                    }
+                    Poll::Ready(None) => continue,
+                }
+            }
+            match file.check_now(block) {
+                Some(checked) => checked?,
+                // Being closed: what comes of that shows later.
+                None => {
+                    self.come_back(Needs::Time, waker)?;
+                    return Ok(None);
+                }
+            }
+            let frame = file.table.lookup(block);
+            if frame == NO_FRAME {
+                match self.begin(how, waker)? {
+                    Poll::Pending => return Ok(None),
+                    Poll::Ready(frame) => self.hold(frame, frame.is_some()),
+                }
+            } else if core.cache.frames.pin(frame, file.tag(block), touch(strategy)) {
+                // Not what was in the way a moment ago: see `enter_slowly`.
+                if core.cache.frames.get(frame).word().has(VALID) {
+                    core.counters.hit(strategy.kind());
+                } else {
+                    file.counts.count(&core.counters, strategy.kind(), Event::HitInFlight);
+                }
+                self.hold(Some(frame), false);
+            } else {
+                // The entry leads to a frame that has just lost the page, and is about to go.
+                std::hint::spin_loop();
+            }
+        }
+        waker.wake_by_ref();
+        Ok(None)
+    }
+
+    fn hold(&mut self, frame: Option<FrameIndex>, loads: bool) {
+        self.held = frame.map(Held::pinned);
+        self.loads += u32::from(loads);
+        self.core.retries.forget(&mut self.retry);
+    }
+
+    /// Waits for the page in the frame that is held. `None` when it is to be looked for again.
+    fn poll_held(&mut self, waker: &Waker) -> Result<Poll<Option<FrameIndex>>, Error> {
+        let core = self.core;
+        let Some(held) = &mut self.held else { return Ok(Poll::Ready(None)) };
+        let frame = held.frame;
+        let Poll::Ready(came) = core.cache.poll_held(self.file, held, self.mode, waker) else {
+            let wait = match (held.is_here(), self.loads) {
+                (true, _) => Wait::Latch,
+                (false, 1..) => Wait::Read,
+                (false, 0) => Wait::InFlightRead,
+            };
+            // After the waker is in its place: what lands from here on wakes it.
+            let carrier = core.cache.frames.get(frame).word().carrier();
+            self.attend(carrier)?;
+            self.stall(wait);
+            return Ok(Poll::Pending);
+        };
+        // The pin is gone, or the page's.
+        self.held = None;
+        match came? {
+            Came::Latched => Ok(Poll::Ready(Some(frame))),
+            Came::LookAgain => Ok(Poll::Ready(None)),
+        }
+    }
+
+    /// Has somebody drive the queue that carries what is waited for; 0: nobody need.
+    fn attend(&mut self, carrier: u8) -> Result<(), Error> {
+        if self.attended.as_ref().is_some_and(|(known, _)| *known == carrier) {
+            return Ok(());
+        }
+        self.attended = None;
+        if carrier > 0 {
+            let space = &self.file.space;
+            let attended = space.driver(carrier).attend(space.carrier(carrier))?;
+            self.attended = Some((carrier, attended));
+        }
+        Ok(())
+    }
+
+    /// Begins the load of a page that nobody has: gives its frame, pinned, or nothing where another was first.
+    fn begin(&mut self, how: How<'_>, waker: &Waker) -> Result<Poll<Option<FrameIndex>>, Error> {
+        let (core, file, block) = (self.core, self.file, self.block);
+        if std::mem::take(&mut self.detects) {
+            // Before the page itself is listed, as for threads.
+            core.follow(file, block, how.strategy);
+        }
+        let io = file.space.carrier(CARRIER_OWN);
+        if io.in_flight() >= io.queue_depth() {
+            return self.wait_for_room(io, waker);
+        }
+        let waited = match self.stalled {
+            // Somebody looks for frames, on behalf of all who wait.
+            Some((Wait::Frame, since)) => Some(core.clock.now().saturating_sub(since)),
+            _ => None,
+        };
+        let frame = match waited {
+            Some(_) => core.cache.frames.take_free().map(|owned| (owned, None)),
+            None => core.cache.allocate_clean(&**core, how.strategy),
+        };
+        let Some(frame) = frame else {
+            if let Some(waited) = waited {
+                if let Some(error) = core.retries.failed() {
+                    return Err(error);
+                }
+                if waited >= core.cache.frame_wait {
+                    return Err(core.cache.no_free_frame(waited));
+                }
+            }
+            self.stall(Wait::Frame);
+            let since = self.stalled.map_or(Duration::ZERO, |(_, since)| since);
+            self.come_back(Needs::Frame { until: since + core.cache.frame_wait }, waker)?;
+            return Ok(Poll::Pending);
+        };
+        // Only now: a ring's page may have had to be written, by the same queue.
+        let place = io.book(1);
+        if place.is_empty() {
+            return self.wait_for_room(io, waker);
+        }
+        let ahead = Ahead {
+            core,
+            file,
+            strategy: how.strategy,
+            through: how.through,
+            carrier: CARRIER_OWN,
+            watch: None,
+            trace: None,
+            why: None,
+            waits: false,
+            prefetched: false,
+        };
+        // Beside a writer it may be met half written, as threads know as well.
+        let again = file.space.read_only && self.loads < TORN_PAUSES;
+        let told = if again { Told::UnlessDamaged } else { Told::Everyone };
+        Ok(Poll::Ready(ahead.fetch(block, frame, place, told)?))
+    }
+
+    fn wait_for_room(&mut self, io: &Io, waker: &Waker) -> Result<Poll<Option<FrameIndex>>, Error> {
+        self.stall(Wait::Read);
+        self.come_back(Needs::Room(io.clone()), waker)?;
+        Ok(Poll::Pending)
+    }
+
+    /// Waits for what nobody announces.
+    fn come_back(&mut self, needs: Needs, waker: &Waker) -> Result<(), Error> {
+        let core = self.core;
+        core.retries.wait(&mut self.retry, needs, waker, || {
+            let core = Arc::downgrade(core);
+            move |helper: &Helper| {
+                let mut pause = PAUSE_MIN;
+                while let Some(core) = core.upgrade()
+                    && !helper.is_stopped()
+                    && !core.retries.is_empty()
+                {
+                    pause = if core.help_tasks() { PAUSE_MIN } else { (2 * pause).min(PAUSE_MAX) };
+                    core.pause(pause);
+                }
+            }
+        })
+    }
+
+    /// The task waits for `wait` from now on, if it has not done so already.
+    fn stall(&mut self, wait: Wait) {
+        if self.stalled.is_none_or(|(known, _)| known != wait) {
+            self.book();
+            self.stalled = Some((wait, self.core.clock.now()));
+        }
+    }
+
+    fn book(&mut self) {
+        if let Some((wait, since)) = self.stalled.take() {
+            let waited = self.core.clock.now().saturating_sub(since);
+            self.core.counters.waited(wait, waited);
+        }
+    }
+
+    /// Nothing is waited for any more.
+    fn rest(&mut self) {
+        self.book();
+        self.attended = None;
+        self.core.retries.forget(&mut self.retry);
+    }
+}
+
+impl Drop for Acquire<'_> {
+    fn drop(&mut self) {
+        // [ACQ-1]
+        if let Some(held) = self.held.take() {
+            self.core.cache.let_go(held);
+        }
+        self.core.retries.forget(&mut self.retry);
+    }
+}
+
+impl Core {
+    /// One look at what tasks wait for that nobody announces. True if there was a frame or room for any.
+    pub(crate) fn help_tasks(&self) -> bool {
+        let wanted = self.retries.frames_wanted();
+        let free = self.cache.frames.free_count();
+        let missing = wanted.saturating_sub(free).min(FREED_MAX);
+        let (found, failed) = match self.cache.free_frames(self, missing) {
+            Ok(freed) => (free + freed, None),
+            Err(error) => (free, Some(error).filter(|_| free == 0)),
+        };
+        self.retries.wake(found, self.clock.now(), failed)
+    }
+}

@@ -1,0 +1,84 @@
+//! Drivers: completions of one queue taken in for tasks, which cannot do it while they wait.
+//!
+//! Threads that wait drive a queue themselves. Where only tasks wait, nobody would ever look, so a thread does: as long
+//! as there is something in flight and some task waits for the queue. What a thread has submitted beside it, it takes
+//! in as well.
+//!
+//! Invariants:  [DRV-1] while tasks wait for a queue and something is in flight, it is driven: who begins to wait says so
+//!              before the driver looks what is in flight, and who submits has done so before looking whether tasks wait
+//! Concurrency: any thread; the driver's own holds no lock of the pool's while it waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay_io::{Io, Kind};
+
+use super::helper::Helper;
+use crate::error::Error;
+
+/// What drives one queue for tasks.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    helper: Arc<Helper>,
+    /// Tasks that wait for something the queue carries.
+    waiting: Arc<AtomicUsize>,
+    /// Whether it may have a thread.
+    threads: bool,
+}
+
+/// A task that waits for a queue.
+#[derive(Debug)]
+pub(crate) struct Attended<'d>(&'d Driver);
+
+impl Driver {
+    pub(crate) fn new(threads: bool) -> Driver {
+        Driver { helper: Arc::default(), waiting: Arc::default(), threads }
+    }
+
+    /// From here on until the guard is dropped, a task waits for what `io` carries.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] when the system gives no thread.
+    pub(crate) fn attend(&self, io: &Io) -> Result<Attended<'_>, Error> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let attended = Attended(self);
+        self.ring(io)?;
+        Ok(attended)
+    }
+
+    /// Something was submitted to `io`, perhaps after a task began to wait for it ([DRV-1]).
+    pub(crate) fn submitted(&self, io: &Io) {
+        if self.waiting.load(Ordering::SeqCst) > 0
+            && io.in_flight() > 0
+            && let Err(error) = self.ring(io)
+        {
+            tracing::error!(%error, "tasks that wait for a queue may wait for ever");
+        }
+    }
+
+    fn ring(&self, io: &Io) -> Result<(), Error> {
+        if !self.threads || io.kind() == Kind::Threads {
+            return Ok(());
+        }
+        self.helper.ring(|| {
+            let (io, waiting) = (io.clone(), Arc::clone(&self.waiting));
+            move |helper: &Helper| {
+                io.wait_until(&|| {
+                    io.in_flight() == 0
+                        || waiting.load(Ordering::SeqCst) == 0
+                        || helper.is_stopped()
+                });
+            }
+        })
+    }
+
+    pub(crate) fn stop(&self) {
+        self.helper.stop();
+    }
+}
+
+impl Drop for Attended<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,94 @@
+//! A thread of the pool's own that is started when there is work for the first time, and sleeps while there is none.
+//!
+//! Concurrency: a ring is not lost: the thread takes it before it works, so one that comes meanwhile has it work again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// Until it looks again.
+const AFTER_A_PANIC: Duration = Duration::from_millis(5);
+
+#[derive(Debug, Default)]
+pub(crate) struct Helper {
+    rung: AtomicBool,
+    stopped: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Helper {
+    /// There is work. `work` makes what the thread does whenever it is rung, if it is to be started.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] when the system gives no thread.
+    pub(crate) fn ring<W>(self: &Arc<Self>, work: impl FnOnce() -> W) -> Result<(), Error>
+    where
+        W: FnMut(&Helper) + Send + 'static,
+    {
+        if self.rung.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut thread = self.thread();
+        if let Some(thread) = &*thread {
+            thread.thread().unpark();
+        } else if !self.is_stopped() {
+            let (me, mut work) = (Arc::clone(self), work());
+            let run = move || {
+                while me.wait() {
+                    // By a log or a clock of the user's. The tasks find out by themselves.
+                    if catch_unwind(AssertUnwindSafe(|| work(&me))).is_err() {
+                        tracing::error!("a panic in a thread that works for tasks; it goes on");
+                        // It may have been half-way through, and nobody else may ring for those who wait.
+                        thread::sleep(AFTER_A_PANIC);
+                        me.rung.store(true, Ordering::SeqCst);
+                    }
+                }
+            };
+            let started = thread::Builder::new().name("forebay-tasks".to_owned()).spawn(run);
+            *thread = Some(started.map_err(|error| {
+                self.rung.store(false, Ordering::SeqCst);
+                Error::Setting {
+                    setting: "the thread that works for tasks",
+                    value: "not started".to_owned(),
+                    expected: format!(
+                        "the system refused it ({error}); raise the limit on threads, or build the \
+                         pool without such threads and call `drive`"
+                    ),
+                }
+            })?);
+        }
+        Ok(())
+    }
+
+    /// Sleeps until it is rung. False when it is for stopping.
+    fn wait(&self) -> bool {
+        while !self.rung.swap(false, Ordering::SeqCst) {
+            thread::park();
+        }
+        !self.is_stopped()
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Ends the thread, and waits for that, unless it is the one that calls: a waker may have dropped the pool.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        let Some(thread) = self.thread().take() else { return };
+        self.rung.store(true, Ordering::SeqCst);
+        thread.thread().unpark();
+        if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+            tracing::error!("a thread that worked for tasks panicked");
+        }
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        // Each change is one assignment, so a poisoned place is still whole.
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

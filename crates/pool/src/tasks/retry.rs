@@ -1,0 +1,188 @@
+//! Tasks that wait for what nobody announces, and are woken to look again from time to time.
+//!
+//! A frame comes free when its page is let go of, and to tell anybody of that would cost every hit. So a thread looks,
+//! as a thread that waits for a frame looks for itself: at growing intervals, and only while there is a task to look
+//! for. It takes frames from their pages, too, and writes those out where need be, so that a task does neither; and it
+//! wakes no more tasks than there are frames, since there may be thousands.
+//!
+//! Invariants:  [RTY-1] a task that waits for a frame is woken once its time is up, whatever there is for it
+//! Concurrency: any thread; no waker is called, cloned or dropped under the lock.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use forebay_io::Io;
+
+use super::helper::Helper;
+use crate::error::Error;
+use crate::sync::wake_task;
+
+/// The list of them.
+#[derive(Debug)]
+pub(crate) struct Retries {
+    list: Mutex<List>,
+    helper: Arc<Helper>,
+    /// Whether there may be a thread to look after it.
+    threads: bool,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    /// Oldest first; who is woken goes, and comes back at the end.
+    tasks: VecDeque<Task>,
+    numbered: u64,
+    /// What kept the last look from finding any frame.
+    failed: Option<Error>,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Task {
+    number: u64,
+    waker: Waker,
+    needs: Needs,
+}
+
+/// What a task waits for.
+#[derive(Debug)]
+pub(super) enum Needs {
+    Frame {
+        /// When it is woken at the latest.
+        until: Duration,
+    },
+    /// A place in this queue.
+    Room(Io),
+    /// Whatever it is, it is looked for anew each time.
+    Time,
+}
+
+impl Retries {
+    pub(crate) fn new(threads: bool) -> Retries {
+        Retries { list: Mutex::default(), helper: Arc::default(), threads }
+    }
+
+    /// Has `waker` woken when there may be what the task needs. The task keeps its `place` between calls. `work` makes
+    /// what the thread does.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] when the system gives no thread.
+    pub(super) fn wait<W>(
+        &self,
+        place: &mut Option<u64>,
+        needs: Needs,
+        waker: &Waker,
+        work: impl FnOnce() -> W,
+    ) -> Result<(), Error>
+    where
+        W: FnMut(&Helper) + Send + 'static,
+    {
+        let again = waker.clone();
+        let mut list = self.list();
+        if list.stopped {
+            // Closed: the next look says so.
+            drop(list);
+            wake_task(again);
+            return Ok(());
+        }
+        let known = place.and_then(|number| list.tasks.iter_mut().find(|it| it.number == number));
+        let before = match known {
+            Some(task) => {
+                let waker = std::mem::replace(&mut task.waker, again);
+                Some((waker, std::mem::replace(&mut task.needs, needs)))
+            }
+            None => {
+                if list.tasks.is_empty() {
+                    list.failed = None; // What was told to others long ago.
+                }
+                list.numbered += 1;
+                *place = Some(list.numbered);
+                let number = list.numbered;
+                list.tasks.push_back(Task { number, waker: again, needs });
+                None
+            }
+        };
+        drop(list);
+        drop(before);
+        if self.threads { self.helper.ring(work) } else { Ok(()) }
+    }
+
+    /// The task waits no more.
+    pub(super) fn forget(&self, place: &mut Option<u64>) {
+        let Some(number) = place.take() else { return };
+        let gone = {
+            let mut list = self.list();
+            let at = list.tasks.iter().position(|task| task.number == number);
+            at.and_then(|at| list.tasks.remove(at))
+        };
+        drop(gone);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list().tasks.is_empty()
+    }
+
+    /// Tasks that wait for a frame.
+    pub(super) fn frames_wanted(&self) -> usize {
+        let frame = |task: &&Task| matches!(task.needs, Needs::Frame { .. });
+        self.list().tasks.iter().filter(frame).count()
+    }
+
+    /// Why there is no frame, if that is something else than that all are in use.
+    pub(super) fn failed(&self) -> Option<Error> {
+        self.list().failed.clone()
+    }
+
+    /// Wakes as many of those who wait for a frame as there are `frames`, and whoever's time is up, or all of them if
+    /// there is an error to tell; as many of those who wait for room as there is; and whoever waits for anything else.
+    /// True if there was a frame or room for any.
+    pub(super) fn wake(&self, frames: usize, now: Duration, failed: Option<Error>) -> bool {
+        let (mut helped, mut frames, mut places, mut woken) = (false, frames, 0, Vec::new());
+        {
+            let mut list = self.list();
+            let tell = failed.is_some();
+            list.failed = failed;
+            for _ in 0..list.tasks.len() {
+                let Some(task) = list.tasks.pop_front() else { break };
+                let finds = match &task.needs {
+                    Needs::Frame { .. } => frames > 0,
+                    // Of all queues together, which is too few where there are several.
+                    Needs::Room(io) => io.in_flight() + places < io.queue_depth(),
+                    Needs::Time => false,
+                };
+                helped |= finds;
+                let goes = match task.needs {
+                    Needs::Frame { until } => {
+                        frames -= usize::from(finds);
+                        finds || tell || until <= now // [RTY-1]
+                    }
+                    Needs::Room(_) => {
+                        places += usize::from(finds);
+                        finds
+                    }
+                    Needs::Time => true,
+                };
+                if goes { woken.push(task) } else { list.tasks.push_back(task) }
+            }
+        }
+        woken.into_iter().for_each(|task| wake_task(task.waker));
+        helped
+    }
+
+    /// Ends the thread, and sends everyone to look for the last time.
+    pub(crate) fn stop(&self) {
+        let left = {
+            let mut list = self.list();
+            list.stopped = true;
+            std::mem::take(&mut list.tasks)
+        };
+        left.into_iter().for_each(|task| wake_task(task.waker));
+        self.helper.stop();
+    }
+
+    fn list(&self) -> MutexGuard<'_, List> {
+        // Nothing under the lock can panic half-way through a change.
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
