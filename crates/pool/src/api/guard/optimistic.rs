@@ -9,6 +9,7 @@
 //! Source:      LeanStore and vmcache (Leis et al., 2018 and 2023) for the use in a buffer manager.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::cache::Look;
 use crate::cache::file::CachedFile;
@@ -97,6 +98,14 @@ impl<'p> Optimistic<'p> {
         let mut word = [0; BYTES];
         self.core.memory.copy_out(self.look.frame, offset, &mut word);
         Some(u64::from_le_bytes(word))
+    }
+
+    /// Has the processor fetch `bytes` of the page into its cache, and returns at once: for a search in which each load
+    /// says where the next one goes, so that the processor cannot know by itself. A hint: what is past the end of the
+    /// page is left out, and processors other than x86-64 are not asked.
+    #[inline(always)]
+    pub fn fetch_lines(&self, bytes: Range<usize>) {
+        self.core.memory.fetch_lines(self.look.frame, bytes);
     }
 
     #[cold]
