@@ -70,7 +70,7 @@ impl Core {
             waits: false,
             prefetched: true,
         };
-        ahead.depart(&runs, &wanted, || {})
+        ahead.depart(&runs, &wanted, |_| {})
     }
 
     /// Takes in what has been prefetched by now, which holds frames and budget until then.

@@ -109,8 +109,13 @@ impl<'a> Supply<'a> {
 
 impl Ahead<'_> {
     /// Reads `runs`, of whose blocks those in `wanted` (ascending) go into frames. `listed` is called
-    /// once all pages are listed and before anything is submitted.
-    pub(crate) fn depart(&self, runs: &[Run], wanted: &[Block], listed: impl FnOnce()) -> Departed {
+    /// once all pages are listed and before anything is submitted, with the time: it must not ask anybody for that.
+    pub(crate) fn depart(
+        &self,
+        runs: &[Run],
+        wanted: &[Block],
+        listed: impl FnOnce(Duration),
+    ) -> Departed {
         let mut supply = self.supply(runs);
         let now = self.core.clock.now();
         let booked = !self.waits && self.carrier > 0;
@@ -150,7 +155,7 @@ impl Ahead<'_> {
         }
         let (counts, kind) = (&self.file.counts, self.strategy.kind());
         counts.add(&self.core.counters, kind, Event::GapPage, u64::from(all.gaps));
-        listed();
+        listed(now);
         self.submit(prepared, room);
         all
     }

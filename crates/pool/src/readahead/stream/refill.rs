@@ -278,7 +278,7 @@ where
         let seen = &mut self.seen;
         seen.clear();
         seen.resize(wanted.len(), runs.is_empty());
-        ahead.depart(runs, wanted, || {
+        ahead.depart(runs, wanted, |now| {
             let (core, file) = (ahead.core, ahead.file);
             for item in window.newly_named() {
                 item.state = State::Later;
@@ -310,8 +310,7 @@ where
                     Why::Hit
                 };
                 if let Some((trace, stream)) = ahead.trace {
-                    let at = core.clock.now();
-                    let action = Action::Request;
+                    let (at, action) = (now, Action::Request);
                     let (file, first, blocks) = (file.id, item.block, 1);
                     trace.record(TraceEvent { at, stream, file, first, blocks, action, why });
                 }
@@ -401,7 +400,7 @@ where
             .filter(|&block| ahead.file.table.lookup(block) == NO_FRAME)
             .collect();
         let mut pinned = None;
-        ahead.depart(&[run], &blocks, || {
+        ahead.depart(&[run], &blocks, |_| {
             let frame = ahead.file.table.lookup(block);
             let tag = ahead.file.tag(block);
             if frame != NO_FRAME && core.cache.frames.pin(frame, tag, Touch::Not) {
