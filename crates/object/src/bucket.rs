@@ -40,7 +40,7 @@ impl Bucket {
     /// switched off: `options` are for that.
     ///
     /// # Errors
-    /// [`Error::Setting`].
+    /// [`Error::Setting`]; [`Error::Local`] for the directory of a local tier that is in use, or not a tier's.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str, options: Options) -> Result<Bucket> {
         let runtime = Executor::new(options.runtime.clone())?;
         let client = Arc::new(Client::new(store, prefix, options)?);
@@ -106,6 +106,12 @@ impl Bucket {
     pub fn stats(&self) -> Stats {
         self.client.stats()
     }
+
+    /// The newest failure of the local tier's disk. Reads go to the store instead.
+    #[must_use]
+    pub fn tier_failure(&self) -> Option<Error> {
+        self.client.tier.as_ref()?.failure()
+    }
 }
 
 pub(crate) fn manifest_path(client: &Client) -> Path {
@@ -139,7 +145,8 @@ pub(crate) async fn read_indexes(
         let path = data_path(client, entry.id);
         let tail = tail_bytes(entry.slots, entry.runs, entry.compression);
         let range = entry.bytes.saturating_sub(tail)..entry.bytes;
-        let decode = |bytes: &Bytes| decode_tail(entry.id, manifest.page_bytes, entry.slots, bytes);
+        let (page_bytes, before) = (manifest.page_bytes, range.start);
+        let decode = |bytes: &Bytes| decode_tail(entry.id, page_bytes, entry.slots, before, bytes);
         Ok((entry, Arc::new(get_verified(client, &path, range, decode).await?)))
     };
     let entries: Vec<ObjectEntry> = new.copied().collect();

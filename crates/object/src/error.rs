@@ -91,7 +91,8 @@ pub enum Error {
         version: u64,
     },
     /// A tablespace of a format that this build does not know.
-    #[error("{path} has format version {found}, and this build knows {known}; use a later build")]
+    #[error("{path} has format version {found}, and this build knows {known}; use {} build",
+        if found < known { "an earlier" } else { "a later" })]
     Format {
         /// The object.
         path: Path,

@@ -62,6 +62,7 @@ mod reader;
 mod runtime;
 mod snapshot;
 mod stats;
+mod tier;
 mod view;
 mod writer;
 
@@ -78,6 +79,7 @@ pub use object_store;
 pub use options::{Options, Prices};
 pub use reader::Reader;
 pub use stats::Stats;
+pub use tier::Tier;
 pub use view::{FileInfo, View};
 pub use writer::{Fill, Maintained, Space, Writer};
 
