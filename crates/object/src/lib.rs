@@ -72,7 +72,7 @@ use std::fmt;
 pub use address::open;
 pub use bucket::{Bucket, Takeover};
 pub use client::Op;
-pub use error::{Error, Result};
+pub use error::{Error, Result, in_short};
 pub use format::object::Compression;
 pub use mount::Mount;
 pub use object_store;
