@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 use crate::error::Error;
 use crate::os_error::OsError;
@@ -250,21 +250,72 @@ impl Mapping {
     /// # Errors
     /// [`Error::Memory`] when the system has not that much.
     pub fn new(len: usize) -> Result<Mapping, Error> {
+        Mapping::with(len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    }
+
+    /// Sets `len` bytes of addresses aside, for memory that [`Mapping::commit`] brings; until then they may not be
+    /// touched, and count for nothing.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] when the process has not that many addresses.
+    pub fn reserve(len: usize) -> Result<Mapping, Error> {
+        Mapping::with(len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+    }
+
+    fn with(len: usize, access: ProtFlags, flags: MapFlags) -> Result<Mapping, Error> {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choosing aliases nothing.
-        let start = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        };
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, flags) };
         let source = match start.map(|start| NonNull::new(start.cast::<u8>())) {
             Ok(Some(start)) => return Ok(Mapping { start, len }),
             Ok(None) => OsError::ENOMEM,
             Err(error) => error.into(),
         };
         Err(Error::Memory { len: len as u64, source })
+    }
+
+    /// Makes the first `len` bytes memory to read and write, as those of [`Mapping::new`] are. What was before stays.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] when the system has not that much.
+    ///
+    /// # Panics
+    /// `len` is more than there are addresses.
+    pub fn commit(&self, len: usize) -> Result<(), Error> {
+        assert!(len <= self.len, "{len} bytes of a mapping of {}", self.len);
+        let access = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: the range is this mapping's own, and its bytes may be touched afterwards as before.
+        unsafe { mprotect(self.start.as_ptr().cast(), len, access) }
+            .map_err(|error| Error::Memory { len: len as u64, source: error.into() })
+    }
+
+    /// Gives the memory behind whole pages of the system's in `range` back to it; the addresses stay, and read as zero
+    /// until they are written. Gives how many bytes that was.
+    ///
+    /// # Errors
+    /// What the system said: most often that the memory is locked.
+    ///
+    /// # Safety
+    /// Nobody has a lease on, or a reference to, any byte of `range`, which lies in memory that was committed. Whoever
+    /// copies from it at this moment, atomically, does not mind what it reads.
+    pub unsafe fn give_back(&self, range: Range<usize>) -> Result<usize, OsError> {
+        assert!(range.end <= self.len, "bytes {range:?} of a mapping of {}", self.len);
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::mm::{Advice, madvise};
+            let system_page = rustix::param::page_size();
+            let start = range.start.next_multiple_of(system_page);
+            let len = (range.end / system_page * system_page).saturating_sub(start);
+            if len == 0 {
+                return Ok(0);
+            }
+            // SAFETY: inside the mapping, checked above, and nobody's by the caller's word.
+            unsafe { madvise(self.start.add(start).as_ptr().cast(), len, Advice::LinuxDontNeed) }?;
+            Ok(len)
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            Err(OsError::EOPNOTSUPP)
+        }
     }
 
     /// Asks for huge pages behind the mapping: fewer TLB misses, memory taken 2 MiB at a time.
@@ -337,6 +388,25 @@ mod tests {
         let address = second.as_ptr();
         drop(second);
         assert_eq!(arena.take().unwrap().as_ptr(), address);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_is_given_back_reads_as_zero_and_the_rest_stays() {
+        let page = rustix::param::page_size();
+        let mapping = Mapping::reserve(1 << 40).unwrap();
+        mapping.commit(2 * page).unwrap();
+        mapping.commit(4 * page).unwrap();
+        // SAFETY: committed, and nobody else's.
+        let bytes = |at| unsafe { mapping.start().add(at).as_ptr().read_volatile() };
+        // SAFETY: as above.
+        unsafe { mapping.start().write_bytes(7, 4 * page) };
+        // SAFETY: nobody has a reference.
+        let given = unsafe { mapping.give_back(page - 1..3 * page) }.unwrap();
+        assert_eq!(given, 2 * page);
+        assert_eq!([page - 1, page, 3 * page - 1, 3 * page].map(bytes), [7, 0, 0, 7]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { mapping.give_back(1..page - 1) }.unwrap(), 0);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::observe::trace::Tracing;
 use crate::readahead::Budget;
 use crate::store::files::Files;
 use crate::store::tablespace::Space;
+use crate::sync::Mutex;
 use crate::tasks::Retries;
 use crate::wal::Wal;
 use crate::writeback::checkpoint::{RedoPoint, RequestQueue};
@@ -32,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) combine_pages: usize,
     /// What handles do that do not say otherwise.
     pub(crate) readahead: ReadaheadStrategy,
+    /// The right to change how many frames there are. Held across I/O.
+    pub(crate) resize: Mutex<()>,
     /// Pins that all look-ahead together may hold.
     pub(crate) budget: Budget,
     /// Where pages go that are read through and thrown away; made when first needed.

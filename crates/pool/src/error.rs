@@ -1,6 +1,6 @@
 //! What can go wrong with a pool, and what the caller can do about it.
 //!
-//! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoFreeFrame`], [`Error::Busy`]), *data*
+//! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoFreeFrame`], [`Error::MemoryInUse`], [`Error::Busy`]), *data*
 //! ([`Error::Corrupt`], [`Error::Codec`], [`Error::PastEnd`], [`Error::Gone`]), *device* ([`Error::Io`]) and
 //! *latched* ([`Error::Failed`]); besides, what was asked for may make no sense. [`Error::kind`] tells. Errors are cheap to clone: one failed read is told to every
 //! thread that waited for it.
@@ -27,6 +27,17 @@ pub enum Error {
         /// Frames in all.
         capacity: usize,
         /// How long the thread waited.
+        waited: Duration,
+    },
+    /// The pool's memory cannot be made smaller while pages are pinned in what is to be given back. It is as large as before.
+    #[error(
+        "the pool's memory could not be made smaller: {pages} pages in what is to be given back are pinned, and \
+         none of them came free within {waited:?}; let go of them and try again, or ask for less of it"
+    )]
+    MemoryInUse {
+        /// Pages that are pinned, or busy with I/O.
+        pages: usize,
+        /// How long that was waited for.
         waited: Duration,
     },
     /// The file cannot be closed while its pages are in use. It stays open.
@@ -276,7 +287,9 @@ impl Error {
     /// Returns what kind of move this asks for.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::NoFreeFrame { .. } | Error::Busy { .. } => ErrorKind::Retry,
+            Error::NoFreeFrame { .. } | Error::MemoryInUse { .. } | Error::Busy { .. } => {
+                ErrorKind::Retry
+            }
             Error::Corrupt { .. }
             | Error::Codec { .. }
             | Error::PastEnd { .. }

@@ -10,7 +10,7 @@ use forebay_io::{CacheMode, Io, IoOptions, Prefer};
 
 use crate::api::options::{FileOptions, ReadaheadStrategy};
 use crate::api::pool::BufferPool;
-use crate::api::size::Size;
+use crate::api::size::{Size, check_frames};
 use crate::cache::Cache;
 use crate::cache::frame::{FrameMemory, Frames};
 use crate::cache::replacement::ClockSweep;
@@ -25,6 +25,7 @@ use crate::store::codec::PageCodec;
 use crate::store::files::Files;
 use crate::store::tablespace::{Space, SpaceDefaults, Tablespace};
 use crate::store::torn::TornPages;
+use crate::sync::Mutex;
 use crate::tasks::Retries;
 use crate::wal::Wal;
 use crate::writeback::checkpoint::{RedoPoint, RequestQueue, Triggers};
@@ -33,10 +34,6 @@ use crate::writeback::{Wakeup, WriteBuffers};
 const MEMORY_DEFAULT: u64 = 128 << 20;
 const PAGE_BYTES_DEFAULT: u64 = 8 << 10;
 const PAGE_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
-/// Fewer, and two threads with two pages each are in each other's way.
-const FRAMES_MIN: u64 = 8;
-/// Frame numbers are 32 bits, and the page table keeps one of them for "none".
-const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
 const FRAME_WAIT_DEFAULT: Duration = Duration::from_secs(1);
 /// Most bytes in one request. Source: PostgreSQL's io_combine_limit.
 const COMBINE_BYTES: u64 = 128 << 10;
@@ -53,6 +50,7 @@ const WRITE_BUFFER_BYTES: usize = 4 << 20;
 #[derive(Default)]
 pub struct PoolBuilder {
     pub(super) memory: Option<Size>,
+    pub(super) memory_max: Option<Size>,
     pub(super) frames: Option<u64>,
     pub(super) page_size: Option<Size>,
     pub(super) backend: Option<Prefer>,
@@ -88,6 +86,15 @@ impl PoolBuilder {
     #[must_use]
     pub fn memory(mut self, memory: impl Into<Size>) -> Self {
         self.memory = Some(memory.into());
+        self
+    }
+
+    /// The most that [`BufferPool::set_memory`] may ever make of the memory for pages. Addresses are set aside for it and 56
+    /// bytes of bookkeeping for each page, which take memory as they are used. Default: what the pool is built with, so
+    /// that it can only get smaller and back.
+    #[must_use]
+    pub fn memory_max(mut self, memory: impl Into<Size>) -> Self {
+        self.memory_max = Some(memory.into());
         self
     }
 
@@ -263,6 +270,7 @@ impl PoolBuilder {
         let page_bytes = self.page_bytes()?;
         self.files.checksum.unwrap_or_default().check_setting(page_bytes as usize)?;
         let frames = self.frame_count(page_bytes)?;
+        let frames_most = self.frames_most(frames, page_bytes)? as usize;
         let tablespaces = self.all_tablespaces()?;
         let combine_bytes = self.combine_bytes(page_bytes)?;
         let triggers = self.triggers()?;
@@ -279,7 +287,7 @@ impl PoolBuilder {
         }
         let (frames_count, page_bytes) = (frames as usize, page_bytes as usize);
 
-        let memory = FrameMemory::new(frames_count, page_bytes)?;
+        let memory = FrameMemory::new(frames_count, frames_most, page_bytes)?;
         let mut notes = Vec::new();
         if self.huge_pages.unwrap_or(true)
             && let Err(error) = memory.mapping().use_huge_pages()
@@ -303,8 +311,8 @@ impl PoolBuilder {
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new()));
         let core = Core {
             cache: Cache {
-                frames: Frames::new(frames_count)?,
-                replacement: ClockSweep::new(frames as u32),
+                frames: Frames::with_room(frames_count, frames_most)?,
+                replacement: ClockSweep::default(),
                 frame_wait: self.frame_wait.unwrap_or(FRAME_WAIT_DEFAULT),
             },
             memory,
@@ -320,6 +328,7 @@ impl PoolBuilder {
             counters: Counters::new(),
             combine_pages: combine_bytes / page_bytes,
             readahead: self.readahead.unwrap_or_default(),
+            resize: Mutex::new(()),
             budget: Budget::new(frames_count),
             gaps: OnceLock::new(),
             tracing: Tracing::default(),
@@ -425,17 +434,22 @@ impl PoolBuilder {
                 bytes / page_bytes
             }
         };
-        let fits = usize::try_from(frames.saturating_mul(page_bytes))
-            .is_ok_and(|bytes| isize::try_from(bytes).is_ok());
-        if (FRAMES_MIN..=FRAMES_MAX).contains(&frames) && fits {
-            return Ok(frames);
+        check_frames(frames, page_bytes)
+    }
+
+    /// How many `frames` may become.
+    fn frames_most(&self, frames: u64, page_bytes: u64) -> Result<u64, Error> {
+        let Some(memory) = &self.memory_max else { return Ok(frames) };
+        let most = check_frames(memory.bytes("the most memory")? / page_bytes, page_bytes)?;
+        if most >= frames {
+            return Ok(most);
         }
         Err(Error::Setting {
-            setting: "the number of frames",
-            value: frames.to_string(),
+            setting: "the most memory",
+            value: (most * page_bytes).to_string(),
             expected: format!(
-                "it should be from {FRAMES_MIN} to {FRAMES_MAX} pages of {page_bytes} bytes, and \
-                 fit the address space; give more memory, or less"
+                "it should be at least what there is at first, {}",
+                frames * page_bytes
             ),
         })
     }

@@ -8,7 +8,7 @@ use forebay_lookahead::DeviceCosts;
 
 use crate::api::options::{CheckpointOptions, FileOptions};
 use crate::api::paged_file::PagedFile;
-use crate::api::size::Size;
+use crate::api::size::{Size, check_frames};
 use crate::cache::frame::word::DIRTY;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
@@ -176,10 +176,10 @@ impl BufferPool {
         self.core().checkpoints.last()
     }
 
-    /// Bytes set aside to note and sort the pages of a checkpoint: 16 for each frame. Besides, each
+    /// Bytes set aside to note and sort the pages of a checkpoint: 16 for each frame that there may be. Besides, each
     /// tablespace has lists for its requests under way: about 1 MiB for each 128 KiB of the combine limit.
     pub fn checkpoint_bytes(&self) -> usize {
-        checkpoint_bytes(self.frames())
+        checkpoint_bytes(self.core().cache.frames.most())
     }
 
     /// Takes in what queues have ended, and looks once for what futures wait for otherwise (a frame, room in a queue),
@@ -190,6 +190,39 @@ impl BufferPool {
         let core = self.core();
         core.poll();
         core.help_tasks();
+    }
+
+    /// Makes the memory for pages `memory` large, rounded down to whole pages: as much as [`PoolBuilder::memory_max`] at
+    /// most, 8 pages at least. Others read, write and read ahead meanwhile, and no hit waits for it. Gives how many bytes
+    /// went back to the system, 0 when there is more than before; where huge pages are in use, up to 2 MiB of them go
+    /// when the system runs short.
+    ///
+    /// To make it smaller, pages that do not fit any more are written (their log first) and evicted, often used or not. What is
+    /// pinned is waited for, as long as some of it comes free within [`PoolBuilder::frame_wait`]: do not hold pages
+    /// meanwhile. Rings and streams that were made before keep their sizes. One call at a time; the next one waits.
+    ///
+    /// [`PoolBuilder::memory_max`]: crate::PoolBuilder::memory_max
+    /// [`PoolBuilder::frame_wait`]: crate::PoolBuilder::frame_wait
+    ///
+    /// # Errors
+    /// After each the pool has as much memory as before, and every page that it had but those evicted on the way.
+    /// [`Error::Setting`] for what is no size, too much or too little; [`Error::Io`] when the system has not that much;
+    /// [`Error::MemoryInUse`] when pages stayed pinned; else what kept a dirty page from being written.
+    pub fn set_memory(&self, memory: impl Into<Size>) -> Result<u64, Error> {
+        let (core, page_bytes) = (self.core(), self.page_bytes() as u64);
+        let frames = check_frames(memory.into().bytes("memory")? / page_bytes, page_bytes)?;
+        let most = core.cache.frames.most() as u64;
+        if frames > most {
+            return Err(Error::Setting {
+                setting: "memory",
+                value: (frames * page_bytes).to_string(),
+                expected: format!(
+                    "it should be at most {}, the `memory_max` that the pool was built with",
+                    most * page_bytes
+                ),
+            });
+        }
+        core.resize(frames as usize)
     }
 
     /// Returns what the pool has done so far, and how it stands.

@@ -36,6 +36,8 @@ const QUOTED_CHARS_MAX: usize = 80;
 struct Profile {
     /// Memory for pages.
     memory: Option<Size>,
+    /// The most that it may become.
+    memory_max: Option<Size>,
     /// Size of a page.
     page_size: Option<Size>,
     /// Which I/O backend.
@@ -98,6 +100,7 @@ impl PoolBuilder {
     ///
     /// ```toml
     /// memory = "2 GiB"
+    /// memory_max = "8 GiB"
     /// page_size = "8k"
     /// backend = "auto"            # or uring, aio, threads, sync
     /// queue_depth = 256
@@ -134,6 +137,7 @@ impl PoolBuilder {
         if self.frames.is_none() {
             self.memory = self.memory.take().or(profile.memory);
         }
+        self.memory_max = self.memory_max.take().or(profile.memory_max);
         self.page_size = self.page_size.take().or(profile.page_size);
         self.backend = self.backend.or(profile.backend);
         self.queue_depth = self.queue_depth.or(profile.queue_depth);
@@ -433,6 +437,7 @@ mod tests {
     fn the_worked_example_is_understood() {
         let profile = parse(&example()).unwrap();
         assert_eq!(profile.memory.unwrap().bytes("memory").unwrap(), 2 << 30);
+        assert_eq!(profile.memory_max.unwrap().bytes("memory").unwrap(), 8 << 30);
         assert_eq!(profile.page_size.unwrap().bytes("page size").unwrap(), 8192);
         assert_eq!(profile.backend, Some(Prefer::Auto));
         assert_eq!(profile.queue_depth, Some(256));
@@ -480,8 +485,8 @@ mod tests {
     fn pro_2_an_unknown_key_is_told_with_its_line_and_all_the_known_ones() {
         let told = why_not("# mine\nqueue_depth = 1\nmemry = \"2GiB\" # much\nhuge_pages = true");
         let expected = "line 3, `memry = \"2GiB\" # much`: unknown field `memry`, expected one of \
-                        `memory`, `page_size`, `backend`, `queue_depth`, `frame_wait_ms`, \
-                        `huge_pages`, `combine_limit`, `checkpoint_seconds`, \
+                        `memory`, `memory_max`, `page_size`, `backend`, `queue_depth`, \
+                        `frame_wait_ms`, `huge_pages`, `combine_limit`, `checkpoint_seconds`, \
                         `checkpoint_log`, `checkpoint_target`, `readahead`, `torn_pages`, `tablespace`; \
                         correct or remove it";
         assert_eq!(told, expected, "[PRO-2]");

@@ -19,6 +19,11 @@ use crate::Error;
 #[cfg(feature = "config")]
 const EXPECTED: &str = "write a size such as 8KiB, 64k, 1.5 GiB, or a plain number of bytes";
 
+/// Fewer, and two threads with two pages each are in each other's way.
+const FRAMES_MIN: u64 = 8;
+/// Frame numbers are 32 bits, and the page table keeps one of them for "none".
+const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
+
 /// An amount of bytes as a person wrote it: `2GiB`, `512 MiB`, `64k`, `8192`, or a number.
 ///
 /// `k`, `m`, `g`, `t`, `p` and `e` alone count in powers of 1024, as `KiB` and the like do; `KB`
@@ -50,6 +55,23 @@ impl Size {
             }),
         }
     }
+}
+
+/// As many frames as a pool may have, or an error.
+pub(super) fn check_frames(frames: u64, page_bytes: u64) -> Result<u64, Error> {
+    let fits = usize::try_from(frames.saturating_mul(page_bytes))
+        .is_ok_and(|bytes| isize::try_from(bytes).is_ok());
+    if (FRAMES_MIN..=FRAMES_MAX).contains(&frames) && fits {
+        return Ok(frames);
+    }
+    Err(Error::Setting {
+        setting: "the number of frames",
+        value: frames.to_string(),
+        expected: format!(
+            "it should be from {FRAMES_MIN} to {FRAMES_MAX} pages of {page_bytes} bytes, and fit the address \
+             space; give more memory, or less"
+        ),
+    })
 }
 
 /// What a size looks like, if `text` is none.

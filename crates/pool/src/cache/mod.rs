@@ -14,6 +14,7 @@ mod load;
 #[cfg(test)]
 mod models;
 pub(crate) mod replacement;
+mod shrink;
 pub(crate) mod table;
 mod task;
 mod victim;

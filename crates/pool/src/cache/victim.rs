@@ -115,9 +115,10 @@ impl Cache {
     /// Part of a round of the hand, for clean pages only.
     fn sweep_clean<D: Disk>(&self, disk: &D, kind: StrategyKind) -> Option<Owned<'_>> {
         let mut dirty = false;
-        let steps = self.frames.len().min(AHEAD_SEARCH_FRAMES);
+        let frames = self.frames.usable();
+        let steps = frames.min(AHEAD_SEARCH_FRAMES);
         let found = (0..steps).find_map(|_| {
-            let frame = self.replacement.advance() % self.frames.len() as FrameIndex;
+            let frame = self.replacement.advance(frames);
             let word = self.frames.get(frame).word();
             if word.pins() > 0 || word.has(READING | WRITING | ORPHAN) || !word.has(VALID) {
                 return None;
@@ -146,8 +147,8 @@ impl Cache {
         tag: PageTag,
         kind: StrategyKind,
     ) -> Option<Owned<'_>> {
-        // `None` for a strategy that another, larger pool has made.
-        let it = self.frames.find(frame)?;
+        // Not if the pool has got smaller, or the strategy was made by a larger one.
+        let it = self.frames.find(frame).filter(|_| (frame as usize) < self.frames.usable())?;
         let word = it.word();
         if !it.holds(tag) || word.pins() > 0 || word.usage() > 1 {
             return None;
@@ -272,8 +273,9 @@ impl Cache {
         let mut dirty: Option<FrameIndex> = None;
         let mut patience = CLEAN_SEARCH_FRAMES;
         let mut spared = false;
-        for _ in 0..self.frames.len() {
-            let frame = self.replacement.advance() % self.frames.len() as FrameIndex;
+        let frames = self.frames.usable();
+        for _ in 0..frames {
+            let frame = self.replacement.advance(frames);
             let word = self.frames.get(frame).word();
             let busy = word.pins() > 0 || word.has(READING | WRITING | ORPHAN) || !word.has(VALID);
             if !busy {

@@ -5,7 +5,7 @@
 //! anyone else. So there is a pool-wide budget, and each stream has a share of it. A page that was
 //! prefetched for no stream holds its frame only until it is there, and counts for as long.
 //!
-//! Invariants:  [BUD-1] all shares, and the pages being prefetched, together never hold more than the budget
+//! Invariants:  [BUD-1] all shares, and the pages being prefetched, together never come to hold more than the budget
 //!              [BUD-2] a stream that asks again holds at most the budget divided by the streams
 //! Concurrency: any thread; three atomic counts.
 //! Source:      PostgreSQL's LimitAdditionalPins for the idea of a share for each.
@@ -19,7 +19,7 @@ const POOL_SHARE: usize = 4;
 /// Pins that look-ahead may hold in one pool.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    most: u32,
+    most: AtomicU32,
     /// Frames held now, by streams or by prefetches.
     pins: AtomicU32,
     /// Of these, frames of pages on their way in that no stream has pinned.
@@ -37,19 +37,26 @@ pub(crate) struct Share<C: AsRef<Budget>> {
 impl Budget {
     /// For a pool of so many frames.
     pub(crate) fn new(frames: usize) -> Budget {
-        let most = u32::try_from(frames / POOL_SHARE).unwrap_or(u32::MAX).max(1);
         let none = || AtomicU32::new(0);
-        Budget { most, pins: none(), prefetching: none(), streams: none() }
+        let budget = Budget { most: none(), pins: none(), prefetching: none(), streams: none() };
+        budget.set_frames(frames);
+        budget
+    }
+
+    /// The pool has so many frames from now on. Who holds more than that allows takes no more, and keeps what it has.
+    pub(crate) fn set_frames(&self, frames: usize) {
+        let most = u32::try_from(frames / POOL_SHARE).unwrap_or(u32::MAX).max(1);
+        self.most.store(most, Ordering::Relaxed);
     }
 
     /// Pins that any one stream can ever get.
     pub(crate) fn most(&self) -> u32 {
-        self.most
+        self.most.load(Ordering::Relaxed)
     }
 
     /// Frames that nobody has taken yet; another thread may.
     pub(crate) fn room(&self) -> u32 {
-        self.most - self.pins.load(Ordering::Relaxed)
+        self.most().saturating_sub(self.pins.load(Ordering::Relaxed))
     }
 
     /// Pages on their way in that no stream has pinned.
@@ -72,7 +79,7 @@ impl Budget {
     }
 
     fn take(&self) -> bool {
-        let one_more = |pins| (pins < self.most).then_some(pins + 1);
+        let one_more = |pins| (pins < self.most()).then_some(pins + 1);
         self.pins.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 }
@@ -87,7 +94,7 @@ impl<C: AsRef<Budget>> Share<C> {
     /// Pins that this stream may hold now: less when there are more streams.
     pub(crate) fn most(&self) -> u32 {
         let budget = self.budget.as_ref();
-        (budget.most / budget.streams.load(Ordering::Relaxed).max(1)).max(1)
+        (budget.most() / budget.streams.load(Ordering::Relaxed).max(1)).max(1)
     }
 
     /// One pin more, if there is one left for this stream.
@@ -161,6 +168,19 @@ mod tests {
         drop(stream);
         budget.end_prefetch(5);
         assert_eq!((budget.room(), budget.prefetching()), (10, 0));
+    }
+
+    #[test]
+    fn bud_1_in_a_pool_that_has_got_smaller_what_is_held_stays_and_nothing_is_added() {
+        let budget = Budget::new(400);
+        let mut stream = Share::new(&budget);
+        assert_eq!(fill(&mut stream), 100);
+        budget.set_frames(40);
+        assert!(!stream.take() && !budget.begin_prefetch() && budget.room() == 0, "[BUD-1]");
+        (0..91).for_each(|_| stream.give_back());
+        assert_eq!((budget.room(), fill(&mut stream)), (1, 1), "[BUD-1]");
+        budget.set_frames(800);
+        assert_eq!(fill(&mut stream), 190, "[BUD-1]");
     }
 
     #[test]

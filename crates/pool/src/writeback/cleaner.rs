@@ -94,7 +94,7 @@ impl Round {
         while core.wakeup.wait() {
             core.counters.count_pool(PoolEvent::CleanerWakes);
             let target = self.target(core.wakeup.allocations.load(Ordering::Relaxed));
-            let target = target.min(core.cache.frames.len() as u64 / 4).max(1);
+            let target = target.min(core.cache.frames.usable() as u64 / 4).max(1);
             let cleaning = AssertUnwindSafe(|| clean_ahead(core, target as usize));
             // A log or a policy of the user's that panics must not end the cleaning.
             let dirty = std::panic::catch_unwind(cleaning).unwrap_or_else(|_| {
@@ -119,17 +119,22 @@ impl Round {
 /// Writes dirty victims ahead of the hand until `target` frames there are clean. Gives how many
 /// were dirty.
 fn clean_ahead(core: &Core, target: usize) -> usize {
-    let hand = core.cache.replacement.position() % core.cache.frames.len() as FrameIndex;
-    let (mut dirty, _) = dirty_ahead(&core.cache.frames, hand, target);
-    dirty.sort_unstable();
+    let hand = core.cache.replacement.position(core.cache.frames.usable());
+    let (dirty, _) = dirty_ahead(&core.cache.frames, hand, target);
     let found = dirty.len();
     if found > 0 {
         core.counters.count_pool(PoolEvent::CleanerRounds);
     }
+    clean(core, dirty);
+    found
+}
+
+/// Writes these pages, in the order of their blocks, as far as that can be done without waiting for anybody.
+pub(super) fn clean(core: &Core, mut dirty: Vec<(PageTag, FrameIndex)>) {
+    dirty.sort_unstable();
     for of_one_file in dirty.chunk_by(|a, b| a.0.file == b.0.file) {
         write(core, of_one_file[0].0.file, of_one_file);
     }
-    found
 }
 
 /// The dirty ones among the next `target` victims from `hand` on, and how many frames were looked at.
@@ -138,8 +143,8 @@ fn dirty_ahead(
     hand: FrameIndex,
     target: usize,
 ) -> (Vec<(PageTag, FrameIndex)>, usize) {
-    let count = frames.len() as FrameIndex;
-    let looks_max = frames.len().min(target.saturating_mul(LOOKS_MAX)); // [CLN-2]
+    let count = frames.usable() as FrameIndex;
+    let looks_max = frames.usable().min(target.saturating_mul(LOOKS_MAX)); // [CLN-2]
     let (mut good, mut dirty, mut looks) = (0, Vec::new(), 0);
     while looks < looks_max && good < target {
         let frame = (hand + looks as FrameIndex) % count;

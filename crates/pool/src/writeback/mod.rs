@@ -15,6 +15,7 @@
 mod buffers;
 pub(crate) mod checkpoint;
 mod cleaner;
+mod resize;
 mod wakeup;
 mod write;
 

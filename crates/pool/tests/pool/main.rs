@@ -28,6 +28,7 @@ mod file_stats;
 mod futures;
 mod latches;
 mod log;
+mod memory;
 mod model;
 mod optimistic;
 mod pages;

@@ -7,48 +7,55 @@
 //!              went and came back between look and change is not taken for one that stayed.
 //! Source:      the stack is Treiber's (IBM RJ 5118, 1986), with the counter of the same report.
 
+use super::memory::Descriptors;
 use super::word::{FrameIndex, NO_FRAME};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// Stands for the frame below one that is not free.
-const TAKEN: FrameIndex = NO_FRAME - 1;
+pub(super) const TAKEN: u64 = 1 << 32;
 
-/// Frames that nobody owns and no page uses.
+/// Frames that nobody owns and no page uses. Each one's descriptor names the frame below it, or says [`TAKEN`].
 pub(super) struct FreeList {
     /// The frame on top, or [`NO_FRAME`]; above it, in the upper half, the count of changes.
     top: AtomicU64,
-    /// By frame: the one below it, or [`TAKEN`].
-    below: Box<[AtomicU32]>,
     /// For whoever only wants to know.
     count: std::sync::atomic::AtomicUsize,
 }
 
 impl FreeList {
-    /// All of `count` frames, the first on top.
-    pub(super) fn all(count: FrameIndex) -> FreeList {
-        let below = (1..count).chain([NO_FRAME]).map(AtomicU32::new).collect();
-        FreeList { top: AtomicU64::new(0), below, count: (count as usize).into() }
+    pub(super) fn empty() -> FreeList {
+        FreeList { top: AtomicU64::new(u64::from(NO_FRAME)), count: 0.into() }
     }
 
     pub(super) fn len(&self) -> usize {
         self.count.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    pub(super) fn push(&self, frame: FrameIndex) {
-        let below = self.below[frame as usize].load(Ordering::Relaxed);
-        assert!(below == TAKEN, "[FRM-3] frame {frame} is freed twice");
-        self.count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    pub(super) fn push(&self, frames: &Descriptors, frame: FrameIndex) {
+        let below = frames.below(frame).map(|it| it.load(Ordering::Relaxed));
+        assert!(below == Some(TAKEN), "[FRM-3] frame {frame} is freed twice");
+        self.push_run(frames, frame, frame + 1);
+    }
+
+    /// Frames from `first` to before `end`, which are nobody's and one at least: the first on top.
+    pub(super) fn push_run(&self, frames: &Descriptors, first: FrameIndex, end: FrameIndex) {
+        let link = |frame, below: FrameIndex| {
+            let it = frames.below(frame).expect("[FRM-3] a frame of this pool is freed");
+            it.store(u64::from(below), Ordering::Relaxed);
+        };
+        self.count.fetch_add((end - first) as usize, std::sync::atomic::Ordering::Relaxed);
+        (first + 1..end).for_each(|below| link(below - 1, below));
         self.change(|top| {
-            self.below[frame as usize].store(top, Ordering::Relaxed);
-            Some(frame)
+            link(end - 1, top);
+            Some(first)
         });
     }
 
-    pub(super) fn pop(&self) -> Option<FrameIndex> {
+    pub(super) fn pop(&self, frames: &Descriptors) -> Option<FrameIndex> {
         // It may have been taken, and be changed, at this moment: then the top has changed too.
         let frame =
-            self.change(|top| Some(self.below.get(top as usize)?.load(Ordering::Relaxed)))?;
-        self.below[frame as usize].store(TAKEN, Ordering::Relaxed);
+            self.change(|top| Some(frames.below(top)?.load(Ordering::Relaxed) as FrameIndex))?;
+        frames.below(frame)?.store(TAKEN, Ordering::Relaxed);
         self.count.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         Some(frame)
     }

@@ -71,8 +71,16 @@ pub(crate) struct Detached {
 impl Frames {
     /// A frame from the free list.
     pub(crate) fn take_free(&self) -> Option<Owned<'_>> {
-        let frame = self.free.pop()?;
-        Some(Owned { frames: self, frame })
+        loop {
+            let frame = self.free.pop(&self.frames)?;
+            let owned = Owned { frames: self, frame };
+            if (frame as usize) < self.usable() {
+                return Some(owned);
+            }
+            if let Some(owned) = self.retire(owned) {
+                return Some(owned);
+            }
+        }
     }
 
     pub(crate) fn free_count(&self) -> usize {
@@ -427,7 +435,7 @@ impl Loading<'_> {
 
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
-        self.frames.free.push(self.frame);
+        self.frames.free.push(&self.frames.frames, self.frame);
     }
 }
 

@@ -20,8 +20,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use forebay_io::{Keeper, Lease, Mapping};
 
 use super::life::Loading;
-use super::word::OWNED;
-use super::{CHANGING, Frame, FrameIndex, Frames, NO_TAG};
+use super::{Frame, FrameIndex, Frames};
 use crate::error::Error;
 use crate::sync;
 
@@ -33,6 +32,7 @@ pub(crate) struct FrameMemory {
     /// The first byte of `mapping`.
     start: NonNull<u8>,
     page_bytes: usize,
+    /// As many as there can be.
     frames: usize,
     mapping: Arc<Mapping>,
 }
@@ -44,15 +44,40 @@ unsafe impl Send for FrameMemory {}
 unsafe impl Sync for FrameMemory {}
 
 impl FrameMemory {
-    /// Memory for `frames` pages of `page_bytes` bytes, all zero.
-    pub(crate) fn new(frames: usize, page_bytes: usize) -> Result<Arc<FrameMemory>, Error> {
-        let mapping = Arc::new(Mapping::new(frames * page_bytes)?);
+    /// Memory for `count` pages of `page_bytes` bytes, all zero, which may become that of `most`.
+    pub(crate) fn new(
+        count: usize,
+        most: usize,
+        page_bytes: usize,
+    ) -> Result<Arc<FrameMemory>, Error> {
+        let mapping = Arc::new(Mapping::reserve(most * page_bytes)?);
+        mapping.commit(count * page_bytes)?;
         let start = mapping.start();
         assert!(
             start.addr().get().is_multiple_of(PAGE_ALIGNMENT),
             "[MEM-5] memory begins at {start:?}"
         );
-        Ok(Arc::new(FrameMemory { start, page_bytes, frames, mapping }))
+        Ok(Arc::new(FrameMemory { start, page_bytes, frames: most, mapping }))
+    }
+
+    /// There is memory for `count` pages from now on, if there was for fewer.
+    pub(crate) fn grow(&self, count: usize) -> Result<(), Error> {
+        Ok(self.mapping.commit(count * self.page_bytes)?)
+    }
+
+    /// Gives the memory of `frames` back, which are retired. Gives how many bytes that was; 0 where the system would not
+    /// have it.
+    pub(crate) fn give_back(&self, frames: std::ops::Range<usize>) -> u64 {
+        let bytes = frames.start * self.page_bytes..frames.end * self.page_bytes;
+        // SAFETY: nobody has a retired frame ([EXT-2]), and it is handed out again by the thread that is here. An
+        // optimistic reader may copy from it, and throws that away ([MEM-4]): no entry leads there.
+        match unsafe { self.mapping.give_back(bytes) } {
+            Ok(bytes) => bytes as u64,
+            Err(error) => {
+                tracing::warn!(%error, "the memory of frames no longer used stays with the pool");
+                0
+            }
+        }
     }
 
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
@@ -148,7 +173,7 @@ impl FrameMemory {
     }
 }
 
-/// What is known of all frames: half a cache line for each with its word, tag and LSN; then the versions, eight in a
+/// What is known of all frames: half a cache line for each with its word, tag, LSN and place in the free list; then the versions, eight in a
 /// line.
 ///
 /// An optimistic reader touches the version and nothing else, and writes nothing: so the closer they lie, the more of
@@ -161,31 +186,23 @@ pub(super) struct Descriptors {
     all: Words,
 }
 
-/// Atomics of a frame beside its version. The last one is not used.
+/// Atomics of a frame beside its version.
 const BESIDE: usize = 4;
 const CACHE_LINE_BYTES: usize = 64;
 /// Atomics of a frame.
 const EACH: usize = 1 + BESIDE;
+/// Memory of one frame beside its page, in bytes.
+pub(super) const DESCRIPTOR_BYTES: usize = EACH * size_of::<u64>();
 
 impl Descriptors {
-    /// `count` frames that nobody uses.
+    /// Room for `count` frames: zeroes, which take memory once they are written to.
     pub(super) fn new(count: usize) -> Result<Descriptors, Error> {
-        let all = Words::new(EACH * count, |index| match index % BESIDE {
-            _ if index >= BESIDE * count => CHANGING,
-            0 => OWNED.0,
-            1 => NO_TAG,
-            _ => 0,
-        })?;
-        Ok(Descriptors { count, all })
+        Ok(Descriptors { count, all: Words::new(EACH * count)? })
     }
 
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.count
-    }
-
-    pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val::<[sync::AtomicU64]>(&self.all)
     }
 
     #[inline]
@@ -207,6 +224,13 @@ impl Descriptors {
     pub(super) fn version(&self, frame: FrameIndex) -> Option<&sync::AtomicU64> {
         let frame = frame as usize;
         (frame < self.count).then(|| self.at(BESIDE * self.count + frame))
+    }
+
+    /// The frame below that one in the free list, if there is that one.
+    #[inline]
+    pub(super) fn below(&self, frame: FrameIndex) -> Option<&sync::AtomicU64> {
+        let frame = frame as usize;
+        (frame < self.count).then(|| self.at(BESIDE * frame + 3))
     }
 
     /// All that is known of that frame, if there is one.
@@ -243,18 +267,13 @@ unsafe impl Sync for Words {}
 
 #[cfg(not(loom))]
 impl Words {
-    fn new(count: usize, value: impl Fn(usize) -> u64) -> Result<Words, Error> {
+    fn new(count: usize) -> Result<Words, Error> {
         let mapping = Mapping::new(count * size_of::<AtomicU64>())?;
         // Refused or not: only speed depends on it.
         if let Err(error) = mapping.use_huge_pages() {
             tracing::debug!(%error, "no huge pages for frame descriptors");
         }
         let start = mapping.start().cast::<AtomicU64>();
-        for index in 0..count {
-            // SAFETY: inside the mapping, which is aligned to the system's page size and nobody
-            // else knows of yet.
-            unsafe { start.add(index).write(AtomicU64::new(value(index))) };
-        }
         Ok(Words { start, count, _mapping: mapping })
     }
 }
@@ -265,8 +284,8 @@ impl std::ops::Deref for Words {
 
     #[inline]
     fn deref(&self) -> &[sync::AtomicU64] {
-        // SAFETY: `new` has written that many there; they are only ever shared, and need no drop.
-        // The mapping lives as long as `self`.
+        // SAFETY: that many are there, as the mapping is zeroes at first, which are atomics, and aligned to the system's
+        // page size; they are only ever shared, and need no drop. The mapping lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }
@@ -278,8 +297,8 @@ struct Words(Box<[sync::AtomicU64]>);
 #[cfg(loom)]
 impl Words {
     #[expect(clippy::unnecessary_wraps, reason = "the other one has a use for it")]
-    fn new(count: usize, value: impl Fn(usize) -> u64) -> Result<Words, Error> {
-        Ok(Words((0..count).map(|index| sync::AtomicU64::new(value(index))).collect()))
+    fn new(count: usize) -> Result<Words, Error> {
+        Ok(Words((0..count).map(|_| sync::AtomicU64::new(0)).collect()))
     }
 }
 
@@ -376,7 +395,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_range_is_copied_whole(offset in 0_usize..64, len in 0_usize..400) {
-            let memory = FrameMemory::new(2, 4096).unwrap();
+            let memory = FrameMemory::new(2, 2, 4096).unwrap();
             let source: Vec<u8> = (0..4096_usize).map(|at| (at * 7) as u8).collect();
             // SAFETY: nobody else knows of this memory.
             unsafe { memory.page(1).copy_from(NonNull::from(&source[..]).cast(), 4096) };
@@ -389,6 +408,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "of a page of 4096")]
     fn a_copy_past_the_end_of_the_page_is_refused() {
-        FrameMemory::new(2, 4096).unwrap().copy_out(0, 4090, &mut [0; 7]);
+        FrameMemory::new(2, 2, 4096).unwrap().copy_out(0, 4090, &mut [0; 7]);
     }
 }

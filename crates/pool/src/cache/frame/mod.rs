@@ -15,6 +15,7 @@
 //! Concurrency: any thread; threads sleep in the parking lot, holding pins, while a latch or I/O
 //!              bars their way.
 
+mod extent;
 mod free;
 mod life;
 mod memory;
@@ -35,7 +36,6 @@ use std::task::{Poll, Waker};
 use crate::error::Error;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence, spin_loop};
 use crate::tag::{FileId, Lsn, PageTag};
-use free::FreeList;
 use parking::ParkingLot;
 use word::{
     AHEAD, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, ORPHAN, Obstacle, PIN, READING, SHARED, SLEEPERS,
@@ -206,9 +206,11 @@ impl<'a> Frame<'a> {
 
 /// All frames of a pool.
 pub(crate) struct Frames {
+    /// Of as many frames as there can be.
     frames: memory::Descriptors,
+    extent: extent::Extent,
     parking: ParkingLot,
-    free: FreeList,
+    free: free::FreeList,
     /// Why the page of an orphan never came in, for those who waited for it.
     failures: Mutex<HashMap<FrameIndex, Error>>,
     ahead: Outcomes,
@@ -242,19 +244,27 @@ pub(crate) struct Owned<'a> {
 }
 
 impl Frames {
-    /// `count` frames, all free.
+    /// `count` frames, all free, for a pool that never has more.
+    #[cfg(test)]
+    pub(crate) fn new(count: usize) -> Result<Frames, Error> {
+        Frames::with_room(count, count)
+    }
+
+    /// `count` frames, all free, that may become `most`.
     ///
     /// # Errors
     /// [`Error::Io`] when there is no memory for them.
-    pub(crate) fn new(count: usize) -> Result<Frames, Error> {
-        let all = FrameIndex::try_from(count).expect("the builder allows fewer frames");
-        Ok(Frames {
-            frames: memory::Descriptors::new(count)?,
+    pub(crate) fn with_room(count: usize, most: usize) -> Result<Frames, Error> {
+        let frames = Frames {
+            frames: memory::Descriptors::new(most)?,
+            extent: extent::Extent::none(),
             parking: ParkingLot::new(),
-            free: FreeList::all(all),
+            free: free::FreeList::empty(),
             failures: Mutex::new(HashMap::new()),
             ahead: Outcomes::default(),
-        })
+        };
+        frames.grow(count);
+        Ok(frames)
     }
 
     /// Pages read ahead that were asked for afterwards, and those that went without.
@@ -264,13 +274,9 @@ impl Frames {
         (get(&self.ahead.used), get(&self.ahead.wasted))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.frames.len()
-    }
-
-    /// Bytes of bookkeeping taken by all frames: their descriptors and the free list.
+    /// Bytes of bookkeeping taken by all frames.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.frames.memory_bytes() + self.frames.len() * size_of::<FrameIndex>()
+        self.len() * memory::DESCRIPTOR_BYTES
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (FrameIndex, Frame<'_>)> {

@@ -400,3 +400,38 @@ fn prk_1_a_sleeper_is_woken_by_who_lets_go() {
         );
     }
 }
+
+/// A checkpoint that begins while the pool shrinks goes through all frames that may hold pages.
+#[test]
+fn ext_1_frames_that_are_about_to_go_are_gone_through_until_they_are_gone() {
+    let frames = Frames::with_room(3, 5).unwrap();
+    assert_eq!((frames.len(), frames.free_count(), frames.most()), (3, 3, 5));
+    let numbers = || frames.iter().map(|(number, _)| number).collect::<Vec<_>>();
+    let third =
+        frames.take_free().into_iter().chain(frames.take_free()).chain(frames.take_free()).last();
+    third.unwrap().load(tag(1), 0, |_| true).unwrap().finish(Mode::Exclusive, 0);
+    frames.leave_exclusive(2);
+    let version = frames.claim(2, USAGE_MAX).map(|_| frames.get(2).version()).unwrap();
+    assert!(version > 1);
+    let shrinking = frames.begin_shrink(1);
+    assert_eq!((numbers(), frames.usable()), (vec![0, 1, 2], 1), "[EXT-1]");
+    let first = frames.take_free().unwrap();
+    assert!(frames.take_free().is_none(), "[EXT-2] one that is not handed out");
+    assert_eq!(shrinking.left().count(), 0);
+    assert!(shrinking.finish());
+    drop(shrinking);
+    assert_eq!((numbers(), frames.free_count()), (vec![0], 0), "[EXT-1]");
+    drop(first);
+    frames.grow(5);
+    assert_eq!((numbers(), frames.free_count()), (vec![0, 1, 2, 3, 4], 5), "[EXT-1]");
+    assert!(frames.get(2).version() >= version, "[FRM-2] a version goes back");
+    let mut all: Vec<_> = std::iter::from_fn(|| frames.take_free()).collect();
+    assert_eq!(all.len(), 5, "[FRM-3]");
+    let shrinking = frames.begin_shrink(2);
+    let one = all.pop().unwrap();
+    assert!(frames.retire(one).is_none_or(|owned| owned.load(tag(1), 0, |_| false).is_none()));
+    assert!(!shrinking.finish(), "[EXT-2]");
+    drop(shrinking);
+    drop(all);
+    assert_eq!((frames.len(), frames.free_count()), (5, 5), "[FRM-3]");
+}

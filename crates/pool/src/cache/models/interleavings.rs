@@ -20,16 +20,19 @@ fn tag(block: Block) -> PageTag {
 }
 
 /// Runs a model with at most this many switches away from a thread that could go on.
-fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+pub(super) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.max_branches = 20_000;
     builder.check(model);
 }
 
-type Job<R> = thread::JoinHandle<R>;
+pub(super) type Job<R> = thread::JoinHandle<R>;
 
-fn run<R: 'static>(pool: &Arc<Model>, job: impl FnOnce(&Model) -> R + 'static) -> Job<R> {
+pub(super) fn run<R: 'static>(
+    pool: &Arc<Model>,
+    job: impl FnOnce(&Model) -> R + 'static,
+) -> Job<R> {
     let pool = Arc::clone(pool);
     thread::spawn(move || job(&pool))
 }

@@ -8,6 +8,8 @@
 
 #[cfg(loom)]
 mod interleavings;
+#[cfg(loom)]
+mod shrinking;
 #[cfg(not(loom))]
 mod stress;
 
@@ -106,7 +108,7 @@ impl Model {
         Arc::new(Model {
             cache: Cache {
                 frames: Frames::new(frames).expect("memory for a few frames"),
-                replacement: ClockSweep::new(frames as u32),
+                replacement: ClockSweep::default(),
                 frame_wait: Duration::MAX,
             },
             file: Arc::new(File(file)),

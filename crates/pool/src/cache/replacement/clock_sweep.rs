@@ -9,6 +9,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::cache::frame::FrameIndex;
+
 /// What to do with a page that nobody holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -18,28 +20,21 @@ pub(crate) enum Verdict {
     Spare,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ClockSweep {
-    frames: u64,
-    /// Steps so far; the hand is at this, modulo `frames`.
+    /// Steps so far; the hand is at this, modulo the frames that there are.
     steps: AtomicU64,
 }
 
 impl ClockSweep {
-    /// For a pool of `frames` frames, of which there is one at least.
-    pub(crate) fn new(frames: u32) -> ClockSweep {
-        assert!(frames > 0, "a clock needs a frame to point at");
-        ClockSweep { frames: u64::from(frames), steps: AtomicU64::new(0) }
-    }
-
-    /// The frame to look at next, from 0 to the pool's frames.
-    pub(crate) fn advance(&self) -> u32 {
-        (self.steps.fetch_add(1, Ordering::Relaxed) % self.frames) as u32
+    /// The frame to look at next of `frames`, of which there is one at least.
+    pub(crate) fn advance(&self, frames: usize) -> FrameIndex {
+        (self.steps.fetch_add(1, Ordering::Relaxed) % frames as u64) as FrameIndex
     }
 
     /// Where the next call of [`advance`](ClockSweep::advance) will look, for the cleaner to work ahead of it.
-    pub(crate) fn position(&self) -> u32 {
-        (self.steps.load(Ordering::Relaxed) % self.frames) as u32
+    pub(crate) fn position(&self, frames: usize) -> FrameIndex {
+        (self.steps.load(Ordering::Relaxed) % frames as u64) as FrameIndex
     }
 
     /// Whether a page goes that nobody holds and that was used `usage` times lately (0 to 5).
@@ -54,9 +49,9 @@ mod tests {
 
     #[test]
     fn clk_1_a_round_looks_at_each_frame_once() {
-        let clock = ClockSweep::new(5);
-        let mut seen: Vec<u32> = (0..5).map(|_| clock.advance()).collect();
-        assert_eq!(clock.position(), 0);
+        let clock = ClockSweep::default();
+        let mut seen: Vec<u32> = (0..5).map(|_| clock.advance(5)).collect();
+        assert_eq!(clock.position(5), 0);
         seen.sort_unstable();
         assert_eq!(seen, [0, 1, 2, 3, 4]);
     }

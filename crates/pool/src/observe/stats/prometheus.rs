@@ -34,6 +34,7 @@ impl Stats {
             ("frames_pinned", "Frames whose page is pinned.", self.frames_pinned),
             ("frames_dirty", "Frames whose page has changes not yet written.", self.frames_dirty),
             ("page_bytes", "Size of a page.", self.page_bytes),
+            ("memory_bytes", "Memory for pages.", self.memory_bytes()),
         ];
         for (name, about, value) in gauges {
             metric(out, name, about, "gauge")?;

@@ -180,6 +180,11 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// Memory for pages, in bytes: what [`BufferPool::set_memory`](crate::BufferPool::set_memory) changes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.frames * self.page_bytes
+    }
+
     /// Returns what was done for one strategy.
     pub fn strategy(&self, kind: StrategyKind) -> &StrategyStats {
         &self.strategies[kind.index()]

@@ -69,7 +69,7 @@ pub(crate) struct Checkpointer {
 impl Checkpointer {
     pub(crate) fn start(core: &Arc<Core>, triggers: Triggers) -> Result<Checkpointer, Error> {
         // Memory for a checkpoint is taken now, not when it is needed.
-        let buffer = SortBuffer::new(core.cache.frames.len(), core.spaces.len());
+        let buffer = SortBuffer::new(core.cache.frames.most(), core.spaces.len());
         let shared = Arc::clone(core);
         let run = move || Checkpoints::new(&shared, buffer, triggers).run();
         let thread = thread::Builder::new().name("forebay-checkpoint".to_owned()).spawn(run);

@@ -2,7 +2,7 @@
 //!
 //! A page is noted as its tag, 8 bytes; which frame holds it shows when its turn comes, by the page
 //! table, for until then it may have gone. Pages that are come back to, and those of several tablespaces, need as much again, so a
-//! checkpoint has 16 bytes for each frame of the pool, taken when the pool is built: a checkpoint must not fail for want of memory.
+//! checkpoint has 16 bytes for each frame that the pool may have, set aside when it is built: a checkpoint must not fail for want of memory.
 //!
 //! Worked example: frames hold, in their order, pages 1/7, 0/3, 1/2, 0/4 (file/block), file 0 is in
 //! tablespace `b` and file 1 in `a`, which was given first. By place that is 1/2, 1/7, 0/3, 0/4: the range

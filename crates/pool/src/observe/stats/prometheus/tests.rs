@@ -133,6 +133,7 @@ fn every_number_arrives_under_its_name_and_strategy() {
     assert_eq!(scrape.value("forebay_frames", None), 100.0);
     assert_eq!(scrape.value("forebay_frames_dirty", None), 5.0);
     assert_eq!(scrape.value("forebay_page_bytes", None), 8192.0);
+    assert_eq!(scrape.value("forebay_memory_bytes", None), 819_200.0);
     assert_eq!(scrape.value("forebay_optimistic_reads_total", None), 1.0);
     assert_eq!(scrape.value("forebay_cleaner_pages_total", None), 77.0);
     for (kind, hits) in StrategyKind::ALL.into_iter().zip([1.0, 2.0, 3.0, 4.0]) {

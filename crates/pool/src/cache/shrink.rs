@@ -1,0 +1,76 @@
+//! Fewer frames: the pages in the last ones are written and evicted, however often they are used, while others hit, miss
+//! and read ahead. See `frame::extent` for how nobody comes to use those frames anew.
+//!
+//! Invariants:  [SHR-1] no page is lost: each leaves its frame clean, by way of a claim
+//!              [SHR-2] it ends: with fewer frames, or with an error and as many as before
+//! Rejected:    moving pages to other frames: what is there would have to go for it, and a smaller pool holds fewer
+//!              pages whichever they are.
+
+use std::time::Duration;
+
+use super::frame::FrameIndex;
+use super::frame::word::{DIRTY, ORPHAN, OWNED, READING, USAGE_MAX, VALID, WRITING};
+use super::{Cache, Disk};
+use crate::error::Error;
+use crate::observe::stats::Event;
+use crate::strategy_kind::StrategyKind;
+
+/// Pauses before pages that somebody has are looked at again.
+const PAUSE_MIN: Duration = Duration::from_micros(50);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+
+impl Cache {
+    /// Makes do with `count` frames, fewer than there are. One thread at a time.
+    ///
+    /// # Errors
+    /// [`Error::MemoryInUse`] when none of the pages that are pinned in the others came free for as long as anybody waits for
+    /// a frame; what kept a dirty page from being written. There are as many frames as before then.
+    pub(crate) fn shrink<D: Disk>(&self, disk: &D, count: usize) -> Result<(), Error> {
+        let shrinking = self.frames.begin_shrink(count);
+        let (mut least, mut since, mut pause) = (usize::MAX, disk.now(), PAUSE_MIN);
+        loop {
+            let (mut left, mut idle) = (0, false);
+            for frame in shrinking.left() {
+                if !self.vacate(disk, frame)? {
+                    left += 1;
+                    idle |= self.frames.get(frame).word() == OWNED;
+                }
+            }
+            if idle {
+                // They may be on the free list. Whoever takes one off retires it; what is not to be goes back.
+                let kept: Vec<_> = std::iter::from_fn(|| self.frames.take_free()).collect();
+                drop(kept);
+            }
+            if shrinking.finish() {
+                return Ok(());
+            }
+            if left < least {
+                (least, since, pause) = (left, disk.now(), PAUSE_MIN);
+            }
+            let waited = disk.now().saturating_sub(since);
+            if waited >= self.frame_wait {
+                return Err(Error::MemoryInUse { pages: least, waited });
+            }
+            disk.pause(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Takes `frame` from its page, if it has one and nobody holds that, and retires it.
+    fn vacate<D: Disk>(&self, disk: &D, frame: FrameIndex) -> Result<bool, Error> {
+        let it = self.frames.get(frame);
+        let word = it.word();
+        if word.pins() > 0 || word.has(READING | WRITING | ORPHAN) || !word.has(VALID) {
+            return Ok(false);
+        }
+        if word.has(DIRTY)
+            && let Some(tag) = it.tag()
+            && disk.write_page(tag, frame, StrategyKind::Normal)?
+        {
+            disk.counters().count(StrategyKind::Normal, Event::VictimWrite);
+        }
+        let Some(owned) = self.claim(disk, frame, USAGE_MAX) else { return Ok(false) };
+        disk.counters().count(StrategyKind::Normal, Event::Eviction);
+        Ok(self.frames.retire(owned).is_none())
+    }
+}

@@ -1,0 +1,245 @@
+//! More or less memory while the pool serves: nothing is lost, nothing waits that need not, and it is given back.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use forebay::{BufferPool, Error, StrategyKind};
+use forebay_io::{Op, OsError};
+
+use crate::site::{Ends, PAGE, Site, number_in, numbered, on_disk, read, reopened, set, write};
+
+fn pages(count: usize) -> usize {
+    count * PAGE
+}
+
+/// What the system keeps in memory, in KiB, of the mapping that each page of `pool` is in.
+fn resident_kib(at: *const u8) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut inside = false;
+    for line in maps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        if let Some((start, end)) = range
+            && let (Ok(start), Ok(end)) =
+                (usize::from_str_radix(start, 16), usize::from_str_radix(end, 16))
+        {
+            inside = (start..end).contains(&at.addr());
+        }
+        if let (true, Some(kib)) = (inside, line.strip_prefix("Rss:")) {
+            return kib.trim().trim_end_matches(" kB").parse().unwrap();
+        }
+    }
+    panic!("no mapping at {at:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn memory_is_taken_as_it_is_used_and_goes_back_to_the_system() {
+    let site = Site::new();
+    let pool = site.builder(64).memory_max("1 GiB").huge_pages(false).build().unwrap();
+    let file = numbered(&pool, "table", 4096, 0);
+    let resident = || resident_kib(file.read(4095).unwrap().as_ptr());
+    assert!(resident() <= 64 * 4, "only what is in use: {}", resident());
+    assert_eq!(pool.set_memory("16 MiB").unwrap(), 0);
+    assert_eq!((pool.frames(), pool.stats().memory_bytes()), (4096, 16 << 20));
+    for _ in 0..2 {
+        (0..4096).for_each(|block| assert_eq!(read(&file, block), u64::from(block)));
+        assert!((0..4096).all(|block| file.is_resident(block)), "all frames are used");
+        assert!(resident() >= 16 << 10, "{}", resident());
+        assert_eq!(pool.set_memory("1 MiB").unwrap(), 15 << 20);
+        assert_eq!((pool.frames(), pool.stats().memory_bytes()), (256, 1 << 20));
+        assert!(resident() <= 1 << 10, "[EXT-2] {}", resident());
+        (0..4096).for_each(|block| assert_eq!(read(&file, block), u64::from(block)));
+        assert_eq!(pool.stats().frames_free, 0);
+        assert!(resident() <= 1 << 10, "[EXT-2] a frame beyond is used: {}", resident());
+        assert_eq!(pool.set_memory("16 MiB").unwrap(), 0);
+    }
+    assert_eq!(pool.set_memory("16 MiB").unwrap(), 0);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let site = Site::new();
+    let pool = site.builder(64).memory_max(pages(128)).build().unwrap();
+    let told = pool.set_memory(pages(129)).unwrap_err().to_string();
+    assert_eq!(
+        told,
+        "memory is 528384: it should be at most 524288, the `memory_max` that the pool was built with"
+    );
+    for memory in ["7 KiB", "28 KiB", "much"] {
+        assert!(matches!(pool.set_memory(memory), Err(Error::Setting { .. })), "{memory}");
+    }
+    assert_eq!(pool.frames(), 64);
+    assert!(matches!(
+        site.builder(64).memory_max(pages(63)).build(),
+        Err(Error::Setting { setting: "the most memory", .. })
+    ));
+}
+
+#[test]
+fn a_pinned_page_that_is_in_the_way_is_told_and_the_pool_is_as_it_was() {
+    let site = Site::new();
+    let pool = site.pool(64);
+    let file = numbered(&pool, "table", 64, 0);
+    let pins: Vec<_> = (0..64).map(|block| file.pin(block).unwrap()).collect();
+    let error = pool.set_memory(pages(16)).unwrap_err();
+    let Error::MemoryInUse { pages: 48, waited } = error else { panic!("[SHR-2] {error}") };
+    assert!(waited >= Duration::from_millis(50) && error.is_retryable());
+    assert_eq!((pool.frames(), pool.stats().frames_pinned), (64, 64), "[SHR-2]");
+    drop(pins);
+    // One, in the last frame.
+    let last = pool.view().into_iter().find(|frame| frame.frame == 63).unwrap();
+    let pin = file.pin(last.block).unwrap();
+    let error = pool.set_memory(pages(16)).unwrap_err();
+    assert!(matches!(error, Error::MemoryInUse { pages: 1, .. }), "[SHR-2] {error}");
+    assert_eq!(pool.frames(), 64);
+    // The others are handed out again.
+    (0..64).for_each(|block| assert_eq!(read(&file, block), u64::from(block)));
+    assert!((0..64).all(|block| file.is_resident(block)), "[SHR-2]");
+    thread::scope(|scope| {
+        let once = || match pool.set_memory(pages(16)) {
+            Err(Error::MemoryInUse { pages: 1, .. }) => None,
+            done => Some(done.unwrap()),
+        };
+        let shrinking = scope.spawn(move || std::iter::repeat_with(once).flatten().next());
+        thread::sleep(Duration::from_millis(10));
+        drop(pin);
+        assert_eq!(shrinking.join().unwrap(), Some(pages(48) as u64));
+    });
+    (0..64).for_each(|block| assert_eq!(read(&file, block), u64::from(block)));
+    assert_eq!(pool.view().iter().map(|frame| frame.frame).max(), Some(15), "[EXT-1]");
+}
+
+#[test]
+fn a_page_that_cannot_be_written_stays_and_so_does_the_memory() {
+    let site = Site::new();
+    let (pool, disk) = site.rigged(64);
+    let file = numbered(&pool, "table", 64, 0);
+    (0..64).for_each(|block| write(&file, block, 1000 + u64::from(block)));
+    disk.fail(Op::Write, OsError::EIO);
+    let error = pool.set_memory(pages(16)).unwrap_err();
+    assert!(crate::site::is_io(&error, OsError::EIO), "[SHR-2] {error}");
+    assert_eq!((pool.frames(), pool.stats().frames_dirty), (64, 64), "[SHR-1]");
+    disk.heal();
+    assert_eq!(pool.set_memory(pages(16)).unwrap(), pages(48) as u64);
+    (16..64).for_each(|block| assert_eq!(on_disk(&file, block), 1000 + u64::from(block)));
+    let file = reopened(&pool, file);
+    (0..64).for_each(|block| assert_eq!(read(&file, block), 1000 + u64::from(block), "[SHR-1]"));
+}
+
+#[test]
+fn what_was_added_is_there_for_look_ahead_and_for_checkpoints() {
+    let site = Site::new();
+    let pool = site.builder(64).memory_max(pages(512)).build().unwrap();
+    let file = numbered(&pool, "table", 400, 0);
+    let file = reopened(&pool, file);
+    pool.set_memory(pages(512)).unwrap();
+    let asked = file.prefetch(&(0..100).collect::<Vec<_>>());
+    assert!(asked > 16, "[BUD-1] a quarter of 512 pages: {asked}");
+    (0..400).for_each(|block| write(&file, block, 1000 + u64::from(block)));
+    let dirty = pool.stats().frames_dirty;
+    let report = pool.checkpoint(forebay::CheckpointOptions::now()).unwrap();
+    assert!(dirty > 64 && report.pages >= dirty, "[CKP-2] {dirty}: {report:?}");
+    (0..400).for_each(|block| assert_eq!(on_disk(&file, block), 1000 + u64::from(block)));
+}
+
+/// Of a ring that was made by the larger pool, and of a stream that holds pages from before.
+#[test]
+fn rings_and_streams_made_before_go_on_in_what_is_left() {
+    let site = Site::new();
+    let pool = site.builder(512).frame_wait(Duration::from_secs(20)).build().unwrap();
+    let file = numbered(&pool, "table", 2000, 0);
+    let file = reopened(&pool, file);
+    let ring = pool.strategy(StrategyKind::BulkWrite);
+    (0..512).for_each(|block| drop(file.read_with(block, &ring).unwrap()));
+    let mut stream = file.scan(0..2000);
+    for block in 0..50 {
+        assert_eq!(number_in(&stream.next().unwrap().unwrap()), block);
+    }
+    thread::scope(|scope| {
+        let shrinking = scope.spawn(|| pool.set_memory(pages(32)));
+        for block in 50..2000 {
+            assert_eq!(number_in(&stream.next().unwrap().unwrap()), block);
+        }
+        drop(stream);
+        assert_eq!(shrinking.join().unwrap().unwrap(), pages(480) as u64);
+    });
+    for block in 0..1000 {
+        assert_eq!(number_in(&file.read_with(block, &ring).unwrap()), u64::from(block));
+    }
+    assert!(pool.view().iter().all(|frame| frame.frame < 32), "[EXT-1]");
+}
+
+/// Readers, writers, scans, prefetches and checkpoints, while one thread does nothing but change the memory.
+#[test]
+fn shr_1_no_page_is_lost_while_the_memory_grows_and_shrinks_under_load() {
+    const BLOCKS: u32 = 600;
+    let site = Site::new();
+    let wait = Duration::from_secs(20);
+    let pool = site.builder(64).memory_max(pages(512)).frame_wait(wait).build().unwrap();
+    let file = numbered(&pool, "table", BLOCKS, 0);
+    let latest: BTreeMap<u32, AtomicU64> =
+        (0..BLOCKS).map(|block| (block, AtomicU64::new(u64::from(block)))).collect();
+    let (over, resized) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let _ends = Ends(&over);
+        for seed in 0..3 {
+            let (pool, file, latest, over) = (&pool, &file, &latest, &over);
+            scope.spawn(move || work(seed, pool, file, latest, over));
+        }
+        let mut random = fastrand::Rng::with_seed(7);
+        let start = std::time::Instant::now();
+        while start.elapsed() < Duration::from_millis(1200) {
+            let frames = random.usize(24..=512);
+            match pool.set_memory(pages(frames)) {
+                Ok(_) => assert_eq!(pool.frames(), frames),
+                Err(error) => panic!("[SHR-2] {error}"),
+            }
+            resized.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    assert!(resized.into_inner() > 20);
+    pool.set_memory(pages(8)).unwrap();
+    for (block, number) in latest {
+        assert_eq!(read(&file, block), number.into_inner(), "[SHR-1] block {block}");
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.frames, stats.frames_pinned), (8, 0), "[FRM-3]");
+    pool.set_memory(pages(512)).unwrap();
+    (0..512).for_each(|block| drop(file.read(block).unwrap()));
+    assert_eq!(pool.stats().frames_free, 0, "[FRM-3] a frame was lost");
+}
+
+fn work(
+    seed: u64,
+    pool: &BufferPool,
+    file: &forebay::PagedFile,
+    latest: &BTreeMap<u32, AtomicU64>,
+    over: &AtomicBool,
+) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let blocks = latest.len() as u32;
+    while !over.load(Ordering::SeqCst) {
+        let block = random.u32(0..blocks);
+        match random.u32(0..100) {
+            0 => drop(pool.checkpoint(forebay::CheckpointOptions::now()).unwrap()),
+            1 => {
+                file.scan(0..blocks).for_each(|page| assert!(number_in(&page.unwrap()) < u64::MAX));
+            }
+            2..5 => drop(file.prefetch(&[block, (block + 7) % blocks])),
+            5..40 => {
+                // The number is changed under the page's latch, and so can be compared under it.
+                let mut page = file.write(block).unwrap();
+                let number = latest[&block].fetch_add(1000, Ordering::Relaxed);
+                assert_eq!(number_in(&page), number, "[SHR-1] block {block}");
+                set(&mut page, number + 1000);
+            }
+            _ => {
+                let page = file.read(block).unwrap();
+                let number = latest[&block].load(Ordering::Relaxed);
+                assert_eq!(number_in(&page), number, "[SHR-1] block {block}");
+            }
+        }
+    }
+}
