@@ -173,7 +173,8 @@ impl<H: Borrow<PagedFile>> Deref for PageRef<'_, H> {
 impl<H: Borrow<PagedFile>> Drop for PageRef<'_, H> {
     #[inline]
     fn drop(&mut self) {
-        self.holder.borrow().core().cache.frames.leave_shared_held(self.held);
+        let holder = &self.holder;
+        self.held.leave_shared(|| &holder.borrow().core().cache.frames);
     }
 }
 
