@@ -149,7 +149,7 @@ pub(super) fn apply<T>(
                 && turn.noted
                 && let Err(error) = session(&config).and_then(|mut it| take_back(&mut it, &file))
             {
-                tell(&format!(
+                crate::interrupt::left(&format!(
                     "not taken back: {error:#}; once the server can be reached: --rollback"
                 ));
             }

@@ -13,6 +13,7 @@ mod counts;
 mod disks;
 mod libpq;
 mod load;
+mod methods;
 mod page;
 mod propose;
 mod prove;
