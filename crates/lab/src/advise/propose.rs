@@ -6,8 +6,6 @@
 //! and on. What no query can show, since no read-only statement uses it or since it needs a restart, is
 //! told with the disk's measurement as its evidence, and stays unproved.
 
-use postgres::config::Config;
-
 use super::Proposal;
 use super::connection::{Connection, Refused};
 use super::costs::{self, Crossing};
@@ -17,6 +15,7 @@ use super::methods;
 use super::prove::{After, Proof, Site, Value};
 use super::query::{MADE, Query, Shape};
 use super::server::{EFFECTIVE, MAINTENANCE, RANDOM, Server, Table, Tablespace};
+use super::tls::Config;
 use crate::cli::PostgresArgs;
 use crate::progress::Progress;
 use crate::report::{Advice, AppliesTo, Record, Verdict};

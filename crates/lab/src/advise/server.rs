@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use postgres::Client;
-use postgres::config::Config;
 use serde::{Deserialize, Serialize};
 
 use super::connection::{Connection, Row, is_local, rows};
+use super::tls::Config;
 use crate::bad_input;
 use crate::facts::{Host, Storage};
 
