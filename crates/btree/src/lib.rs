@@ -45,7 +45,8 @@
 //! # What it uses of the pool
 //!
 //! - [`PagedFile::optimistic`](forebay::PagedFile::optimistic) for every look-up, and for every writer's way down;
-//!   [`Optimistic::load`](forebay::Optimistic::load) for the search, [`Optimistic::read`](forebay::Optimistic::read)
+//!   [`Optimistic::inspect`](forebay::Optimistic::inspect) and [`Optimistic::load`](forebay::Optimistic::load) for the
+//!   search in a node, of which nothing is believed before it is validated; [`Optimistic::read`](forebay::Optimistic::read)
 //!   for the value. A look-up writes to no memory that is shared, but for pages that were about to be evicted.
 //! - [`PagedFile::write`](forebay::PagedFile::write) for the leaf that is changed: one latch for each insertion.
 //! - [`PagedFile::stream`](forebay::PagedFile::stream) for a cursor's leaves: the iterator reads inner nodes, and

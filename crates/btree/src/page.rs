@@ -66,7 +66,7 @@ impl Words for [u8] {
 impl Words for Optimistic<'_> {
     #[inline(always)]
     fn word(&self, at: usize) -> Option<u64> {
-        self.load(at)
+        self.load(at).map(u64::from_le_bytes)
     }
 }
 

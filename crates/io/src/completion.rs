@@ -1,6 +1,6 @@
 //! The far end of a request: what came of it, and who is told.
 //!
-//! Every attempt of every transfer, on every backend, comes back through [`Desk::finished`].
+//! Every attempt of every transfer, on every backend, comes back through [`Completions::finished`].
 //! This is the one place that knows short transfers, the end of a file and errors worth
 //! repeating, so no backend has to.
 //!
@@ -37,9 +37,9 @@ const IDLE_ATTEMPTS_BEFORE_YIELD: u32 = 4;
 
 /// The sink of every backend.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct Completions {
     /// Itself, for answers that come later than the end of the attempt.
-    me: Weak<Desk>,
+    me: Weak<Completions>,
     capacity: usize,
     in_flight: AtomicUsize,
     /// Threads that wait for room.
@@ -65,9 +65,9 @@ pub(crate) struct Counters {
     pub(crate) held_back: AtomicU64,
 }
 
-impl Desk {
-    pub(crate) fn new(capacity: usize) -> Arc<Desk> {
-        Arc::new_cyclic(|me| Desk {
+impl Completions {
+    pub(crate) fn new(capacity: usize) -> Arc<Completions> {
+        Arc::new_cyclic(|me| Completions {
             me: Weak::clone(me),
             capacity,
             in_flight: AtomicUsize::new(0),
@@ -79,7 +79,7 @@ impl Desk {
     }
 
     /// Books a place for one transfer, if there is one.
-    pub(crate) fn try_enter(&self) -> bool {
+    pub(crate) fn try_acquire_place(&self) -> bool {
         let entered = self.in_flight.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
             (count < self.capacity).then_some(count + 1)
         });
@@ -87,7 +87,7 @@ impl Desk {
     }
 
     /// Gives a place back.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn release_place(&self) {
         let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
         assert!((1..=self.capacity).contains(&before), "[CMP-2] {before} of {}", self.capacity);
         self.room.wake_one();
@@ -96,7 +96,7 @@ impl Desk {
         }
     }
 
-    /// True when [`Desk::try_enter`] would find a place.
+    /// True when [`Completions::try_acquire_place`] would find a place.
     pub(crate) fn has_room(&self) -> bool {
         self.in_flight() < self.capacity
     }
@@ -113,7 +113,7 @@ impl Desk {
     fn end(&self, mut transfer: Transfer, result: Result<(), Error>) {
         match transfer.sync.take() {
             Some(sync) => {
-                let queue = self.me.upgrade().expect("a transfer's desk outlives its backend");
+                let queue = self.me.upgrade().expect("a transfer's queue outlives its backend");
                 let Transfer { file, recipient, .. } = transfer;
                 file.end_sync(&sync, result, SyncAnswer { queue, recipient });
             }
@@ -122,7 +122,7 @@ impl Desk {
                 // Before the request counts as ended ([CMP-3]): a thread that drains may count on the
                 // leases being back where nobody holds the ticket any more, and on continuations having run.
                 recipient.tell(completed);
-                self.leave();
+                self.release_place();
             }
         }
     }
@@ -137,7 +137,7 @@ impl Desk {
             }
         };
         let (_, completed) = self.conclude(transfer, result);
-        self.leave();
+        self.release_place();
         completed
     }
 
@@ -233,16 +233,16 @@ impl Desk {
     }
 }
 
-impl CountSyncs for Desk {
+impl CountSyncs for Completions {
     fn answer_sync(&self, recipient: Recipient, result: Result<(), Error>) {
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         self.count_failure(&result);
         recipient.tell(Completed { leases: Vec::new(), result });
-        self.leave();
+        self.release_place();
     }
 }
 
-impl Sink for Desk {
+impl Sink for Completions {
     fn finished(&self, transfer: Transfer, result: Result<u64, OsError>) -> Next {
         match self.settle(transfer, result) {
             Settled::Again(rest) => Next::Again(rest),

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::answer::{Completed, Recipient, Then, TicketState};
 use crate::backend::{Backend, Report, Sink};
-use crate::completion::Desk;
+use crate::completion::Completions;
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::options::IoOptions;
@@ -60,9 +60,10 @@ impl Io {
     /// asked for does not work here. `Auto` falls back and says so in [`Io::report`].
     pub fn open(options: &IoOptions) -> Result<Io, Error> {
         options.check()?;
-        let desk = Desk::new(options.queue_depth);
-        let (backend, report) = crate::backend::open(options, Arc::clone(&desk) as Arc<dyn Sink>)?;
-        Ok(Io::assemble(backend, desk, report))
+        let completions = Completions::new(options.queue_depth);
+        let (backend, report) =
+            crate::backend::open(options, Arc::clone(&completions) as Arc<dyn Sink>)?;
+        Ok(Io::assemble(backend, completions, report))
     }
 
     /// A queue of `queue_depth` requests over a backend of the caller's own making, such as a
@@ -77,8 +78,8 @@ impl Io {
         queue_depth: usize,
         make: impl FnOnce(Arc<dyn Sink>) -> Result<Box<dyn Backend>, Error>,
     ) -> Result<Io, Error> {
-        let desk = Desk::new(queue_depth);
-        let backend = make(Arc::clone(&desk) as Arc<dyn Sink>)?;
+        let completions = Completions::new(queue_depth);
+        let backend = make(Arc::clone(&completions) as Arc<dyn Sink>)?;
         if queue_depth == 0 || backend.capacity() < queue_depth {
             return Err(Error::Setting {
                 setting: "queue depth",
@@ -87,13 +88,13 @@ impl Io {
             });
         }
         let report = Report::custom(backend.kind());
-        Ok(Io::assemble(backend, desk, report))
+        Ok(Io::assemble(backend, completions, report))
     }
 
-    fn assemble(backend: Box<dyn Backend>, desk: Arc<Desk>, report: Report) -> Io {
+    fn assemble(backend: Box<dyn Backend>, completions: Arc<Completions>, report: Report) -> Io {
         let shared = Shared {
             backend,
-            desk,
+            completions,
             report,
             closed: AtomicBool::new(false),
             next_id: AtomicU64::new(0),
@@ -171,7 +172,7 @@ impl Io {
 
     /// Books up to `most` places for requests to be submitted, as many as are free now; never waits.
     pub fn book(&self, most: usize) -> Booked<'_> {
-        let places = (0..most).take_while(|_| self.shared.desk.try_enter()).count();
+        let places = (0..most).take_while(|_| self.shared.completions.try_acquire_place()).count();
         Booked { io: &self.shared, places }
     }
 
@@ -191,7 +192,7 @@ impl Io {
 
     /// Most requests in flight.
     pub fn queue_depth(&self) -> usize {
-        self.shared.desk.capacity()
+        self.shared.completions.capacity()
     }
 
     /// Waits until no request is in flight.
@@ -203,18 +204,18 @@ impl Io {
     /// included, and waits for those in flight. Nothing is read or written after it returns.
     pub fn close(&self) {
         self.shared.closed.store(true, Ordering::SeqCst);
-        self.shared.desk.room.wake_all();
+        self.shared.completions.room.wake_all();
         self.shared.drain();
     }
 
     /// Requests in flight now.
     pub fn in_flight(&self) -> usize {
-        self.shared.desk.in_flight()
+        self.shared.completions.in_flight()
     }
 
     /// What this queue has done so far.
     pub fn stats(&self) -> IoStats {
-        let counters = &self.shared.desk.counters;
+        let counters = &self.shared.completions.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         IoStats {
             requests: get(&counters.requests),
@@ -258,7 +259,7 @@ impl Booked<'_> {
 
 impl Drop for Booked<'_> {
     fn drop(&mut self) {
-        (0..self.places).for_each(|_| self.io.desk.leave());
+        (0..self.places).for_each(|_| self.io.completions.release_place());
     }
 }
 

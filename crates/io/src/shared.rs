@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::answer::{Completed, Recipient};
 use crate::backend::{Attempt, Backend, Driven, Report, Want};
-use crate::completion::Desk;
+use crate::completion::Completions;
 use crate::error::{Error, Part};
 use crate::file::RunningSync;
 use crate::kind::{Kind, Refusal};
@@ -18,7 +18,7 @@ use crate::request::{Request, Transfer};
 /// What the handles and tickets of one queue share.
 pub(crate) struct Shared {
     pub(crate) backend: Box<dyn Backend>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) completions: Arc<Completions>,
     pub(crate) report: Report,
     pub(crate) closed: AtomicBool,
     pub(crate) next_id: AtomicU64,
@@ -48,7 +48,7 @@ impl Shared {
         let recipient = Recipient::Then(Box::new(drop));
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         match self.begin(id, request, recipient, &mut Vec::new(), &mut 0) {
-            Ok(transfer) => self.desk.carry_out(transfer, attempt),
+            Ok(transfer) => self.completions.carry_out(transfer, attempt),
             Err((_, completed)) => completed,
         }
     }
@@ -62,7 +62,7 @@ impl Shared {
         batch: &mut Vec<Transfer>,
         booked: &mut usize,
     ) -> Result<Transfer, (Recipient, Completed)> {
-        self.desk.counters.requests.fetch_add(1, Ordering::Relaxed);
+        self.completions.counters.requests.fetch_add(1, Ordering::Relaxed);
         let len = request.len();
         let admitted = self.admit(&request, len, batch, booked);
         let Request { op, file, offset, leases, atomic } = request;
@@ -86,7 +86,7 @@ impl Shared {
             Ok(Admitted::NothingToDo) => Ok(()),
             Err(error) => Err(error),
         };
-        self.desk.count_failure(&result);
+        self.completions.count_failure(&result);
         Err((recipient, Completed { leases, result }))
     }
 
@@ -106,7 +106,7 @@ impl Shared {
         }
         match booked.checked_sub(1) {
             Some(left) => *booked = left,
-            None => self.enter(batch),
+            None => self.acquire_place(batch),
         }
         // Again, now that the place is booked: a closing thread has either seen this place taken
         // and waits for it, or has closed the queue before this look.
@@ -116,7 +116,7 @@ impl Shared {
             (syncs && by_kernel).then(|| request.file.begin_sync()).transpose()
         });
         if sync.is_err() {
-            self.desk.leave();
+            self.completions.release_place();
         }
         sync.map(Admitted::InFlight)
     }
@@ -136,15 +136,15 @@ impl Shared {
 
     /// Books a place, first starting what the caller has booked but not started: waiting for room
     /// while holding places that nobody works on would be a deadlock.
-    pub(crate) fn enter(&self, batch: &mut Vec<Transfer>) {
-        if self.desk.try_enter() {
+    pub(crate) fn acquire_place(&self, batch: &mut Vec<Transfer>) {
+        if self.completions.try_acquire_place() {
             return;
         }
         self.start(batch);
-        self.desk.counters.held_back.fetch_add(1, Ordering::Relaxed);
-        let _registered = self.desk.room.register();
-        while !self.desk.try_enter() {
-            self.wait_until(None, &|| self.desk.has_room());
+        self.completions.counters.held_back.fetch_add(1, Ordering::Relaxed);
+        let _registered = self.completions.room.register();
+        while !self.completions.try_acquire_place() {
+            self.wait_until(None, &|| self.completions.has_room());
         }
     }
 
@@ -156,9 +156,9 @@ impl Shared {
         if self.backend.kind() == Kind::Sync {
             // What `sync` was given runs when somebody drives. Threads that came before it was
             // there, and found nothing to carry out, sleep.
-            self.desk.room.wake_one();
-            self.desk.drained.wake_one();
-            self.desk.sleepers.wake_one();
+            self.completions.room.wake_one();
+            self.completions.drained.wake_one();
+            self.completions.sleepers.wake_one();
         }
     }
 
@@ -167,7 +167,7 @@ impl Shared {
         if satisfied() {
             return;
         }
-        let registered = self.desk.sleepers.register();
+        let registered = self.completions.sleepers.register();
         let mut self_driven = false;
         while !satisfied() {
             match self.backend.drive(&Want { id, satisfied, block: true }) {
@@ -182,7 +182,7 @@ impl Shared {
         drop(registered);
         if !self_driven {
             // This thread may have been the one that drives, or have been woken to become it.
-            self.desk.sleepers.wake_one();
+            self.completions.sleepers.wake_one();
         }
     }
 
@@ -190,19 +190,19 @@ impl Shared {
     pub(crate) fn poll(&self, id: Option<u64>) {
         self.backend.drive(&Want { id, satisfied: &|| false, block: false });
         // Whoever tried to drive meanwhile was told that another thread does, and went to sleep.
-        self.desk.sleepers.wake_one();
+        self.completions.sleepers.wake_one();
     }
 
     pub(crate) fn drain(&self) {
-        let _registered = self.desk.drained.register();
-        self.wait_until(None, &|| self.desk.in_flight() == 0);
+        let _registered = self.completions.drained.register();
+        self.wait_until(None, &|| self.completions.in_flight() == 0);
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         self.drain();
-        assert_eq!(self.desk.in_flight(), 0, "[IO-1] requests were left unanswered");
+        assert_eq!(self.completions.in_flight(), 0, "[IO-1] requests were left unanswered");
     }
 }
 

@@ -17,6 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 
+use crate::output::tell;
+
 /// The run was interrupted by the user.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("interrupted")]
@@ -29,6 +31,9 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// What is still to be done, oldest first.
 static CLEANUPS: Mutex<BTreeMap<u64, Work>> = Mutex::new(BTreeMap::new());
+
+/// A cleanup could not be done.
+static LEFT: AtomicBool = AtomicBool::new(false);
 
 static NEXT_CLEANUP: AtomicU64 = AtomicU64::new(0);
 
@@ -109,6 +114,17 @@ pub fn wait_if_ending() {
     while is_ending() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+}
+
+/// Tells that a cleanup could not be done, and what is left.
+pub(crate) fn left(what: &str) {
+    LEFT.store(true, Ordering::SeqCst);
+    tell(what);
+}
+
+/// Whether all cleanups could be done so far.
+pub fn is_clean() -> bool {
+    !LEFT.load(Ordering::SeqCst)
 }
 
 /// `Err(Interrupted)` once the user has asked to stop.

@@ -20,7 +20,8 @@ fn main() -> ExitCode {
     interrupt::wait_if_ending();
     let Err(error) = result else { return ExitCode::SUCCESS };
     if error.is::<Interrupted>() {
-        tell("interrupted; nothing is left behind");
+        let left = if interrupt::is_clean() { "; nothing is left behind" } else { "" };
+        tell(&format!("interrupted{left}"));
         return ExitCode::from(130);
     }
     tell(&chain(&error));
@@ -29,7 +30,14 @@ fn main() -> ExitCode {
 
 /// An error with its causes, without those that it has told of itself.
 fn chain(error: &anyhow::Error) -> String {
-    let causes = error.chain().map(ToString::to_string);
+    // A tablespace's error says of its cause what there is to say, and the cause has the store's whole answer.
+    let mut ended = false;
+    let own = |it: &&(dyn std::error::Error + 'static)| {
+        let told = !ended;
+        ended |= it.is::<forebay_object::Error>();
+        told
+    };
+    let causes = error.chain().take_while(own).map(ToString::to_string);
     let told = causes.reduce(
         |told, cause| {
             if told.contains(&cause) { told } else { format!("{told}: {cause}") }

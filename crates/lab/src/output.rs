@@ -1,6 +1,7 @@
 //! What a run leaves: the files asked for, and the summary on standard output.
 
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -104,10 +105,25 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// `text` without what a terminal would obey or show in another order: names of files may have anything in them. Ends of lines
+/// and tabs stay.
+pub(crate) fn printable(text: &str) -> String {
+    let is_meant = |letter: char| {
+        matches!(letter, '\n' | '\t')
+            || !letter.is_control()
+                && !matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if is_meant(letter) { shown.push(letter) } else { shown.extend(letter.escape_default()) }
+    }
+    shown
+}
+
 /// Tells the user something that is no result, on standard error. A reader who has gone misses it, and
 /// that is no reason to panic.
 pub fn tell(what: &str) {
-    let _ = writeln!(std::io::stderr(), "forebay: {what}");
+    let _ = writeln!(std::io::stderr(), "forebay: {}", printable(what));
 }
 
 /// Whether the user answers `question` with yes; without a terminal nobody does.
@@ -160,6 +176,20 @@ pub(crate) fn check_file(path: &Path) -> anyhow::Result<()> {
         bad_input!("cannot write {}: {error}; name another file", path.display());
     }
     Ok(())
+}
+
+/// Whether two paths lead to one file, be it there or not.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    let whole = |path: &Path| {
+        let name = path.file_name()?;
+        let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
+        Some(parent.unwrap_or(Path::new(".")).canonicalize().ok()?.join(name))
+    };
+    match (std::fs::metadata(one), std::fs::metadata(other)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        (Err(_), Err(_)) => whole(one).is_some_and(|one| Some(one) == whole(other)),
+        _ => false,
+    }
 }
 
 /// Whether `target` can be made in `directory`; the empty path is the current directory.

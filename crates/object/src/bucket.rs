@@ -1,6 +1,7 @@
 //! A bucket: a store and a prefix where one tablespace is, or is to be.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{StreamExt, TryStreamExt};
@@ -18,6 +19,9 @@ use crate::runtime::Executor;
 use crate::snapshot::Snapshot;
 use crate::stats::{Stats, count};
 use crate::writer::Writer;
+
+/// An object that a store was tried with is used no more after so long, whoever put it.
+const PROBE_LIFE: Duration = Duration::from_secs(3600);
 
 /// What to do when another writer has the tablespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +44,7 @@ impl Bucket {
     /// switched off: `options` are for that.
     ///
     /// # Errors
-    /// [`Error::Setting`].
+    /// [`Error::Setting`]; [`Error::Local`] for the directory of a local tier that is in use, or not a tier's.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str, options: Options) -> Result<Bucket> {
         let runtime = Executor::new(options.runtime.clone())?;
         let client = Arc::new(Client::new(store, prefix, options)?);
@@ -106,6 +110,12 @@ impl Bucket {
     pub fn stats(&self) -> Stats {
         self.client.stats()
     }
+
+    /// The newest failure of the local tier's disk. Reads go to the store instead.
+    #[must_use]
+    pub fn tier_failure(&self) -> Option<Error> {
+        self.client.tier.as_ref()?.failure()
+    }
 }
 
 pub(crate) fn manifest_path(client: &Client) -> Path {
@@ -139,7 +149,8 @@ pub(crate) async fn read_indexes(
         let path = data_path(client, entry.id);
         let tail = tail_bytes(entry.slots, entry.runs, entry.compression);
         let range = entry.bytes.saturating_sub(tail)..entry.bytes;
-        let decode = |bytes: &Bytes| decode_tail(entry.id, manifest.page_bytes, entry.slots, bytes);
+        let (page_bytes, before) = (manifest.page_bytes, range.start);
+        let decode = |bytes: &Bytes| decode_tail(entry.id, page_bytes, entry.slots, before, bytes);
         Ok((entry, Arc::new(get_verified(client, &path, range, decode).await?)))
     };
     let entries: Vec<ObjectEntry> = new.copied().collect();
@@ -149,11 +160,33 @@ pub(crate) async fn read_indexes(
 
 /// Refuses a store whose conditions do not hold: two writers could both be acknowledged there.
 pub(crate) async fn prove_conditions(client: &Client) -> Result<()> {
-    let refuse = |why: &str| Err(Error::NotConditional { why: why.to_owned() });
     let path = client.path(&["probes", &format!("{:016x}", client.draw())]);
+    let proved = try_conditions(client, &path).await;
+    if proved.is_ok() {
+        sweep_probes(client, &path).await?;
+    }
+    let deleted = client.delete(&path).await;
+    proved.and(deleted)
+}
+
+/// Deletes what clients that were killed have tried the store with; `own` has just been put, which tells the store's time.
+async fn sweep_probes(client: &Client, own: &Path) -> Result<()> {
+    let all = client.list(&client.path(&["probes"])).await?;
+    let now = all.iter().find(|it| it.location == *own).map(|it| it.last_modified);
+    for probe in &all {
+        let age = now.and_then(|now| (now - probe.last_modified).to_std().ok());
+        if age.is_some_and(|age| age > PROBE_LIFE) {
+            client.delete(&probe.location).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn try_conditions(client: &Client, path: &Path) -> Result<()> {
+    let refuse = |why: &str| Err(Error::NotConditional { why: why.to_owned() });
     let put = async |bytes: &'static str, mode: PutMode| {
         for attempt in 1..10 {
-            match client.swap(&path, bytes.into(), mode.clone()).await? {
+            match client.swap(path, bytes.into(), mode.clone()).await? {
                 Swap::Unknown(_) => client.pause(attempt).await,
                 known => return Ok(known),
             }
@@ -162,8 +195,8 @@ pub(crate) async fn prove_conditions(client: &Client) -> Result<()> {
         Err(Error::NotConditional { why })
     };
     // Each step in a state that repeating it does not change: an answer that was lost proves nothing.
-    client.put(&path, "first".into()).await?;
-    let Some((_, old)) = client.get(&path).await? else {
+    client.put(path, "first".into()).await?;
+    let Some((_, old)) = client.get(path).await? else {
         return refuse("an object that was put is not there");
     };
     if old.e_tag.is_none() && old.version.is_none() {
@@ -172,20 +205,19 @@ pub(crate) async fn prove_conditions(client: &Client) -> Result<()> {
     if let Swap::Done(_) = put("created", PutMode::Create).await? {
         return refuse("it creates an object that is there (If-None-Match is ignored)");
     }
-    client.put(&path, "second".into()).await?;
+    client.put(path, "second".into()).await?;
     if let Swap::Done(_) = put("updated", PutMode::Update(old)).await? {
         return refuse("it replaces an object that has changed (If-Match is ignored)");
     }
-    let Some((_, new)) = client.get(&path).await? else {
+    let Some((_, new)) = client.get(path).await? else {
         return refuse("an object that was put is not there");
     };
     let updated = put("updated", PutMode::Update(new)).await?;
     let held = matches!(updated, Swap::Done(_));
     // The condition does not hold any more after an update whose answer was lost.
-    let late =
-        async || Ok::<_, Error>(client.get(&path).await?.is_some_and(|it| it.0 == "updated"));
+    let late = async || Ok::<_, Error>(client.get(path).await?.is_some_and(|it| it.0 == "updated"));
     if !held && !late().await? {
         return refuse("it does not replace an object that has not changed");
     }
-    client.delete(&path).await
+    Ok(())
 }

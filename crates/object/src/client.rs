@@ -36,6 +36,7 @@ use crate::latency::Latencies;
 use crate::options::{COSTS_USUAL, Options};
 use crate::probe::probe;
 use crate::stats::{Counters, Stats, count};
+use crate::tier::LocalTier;
 
 const PAUSE_LEAST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(5);
@@ -79,6 +80,7 @@ pub(crate) struct Client {
     prefix: Path,
     pub(crate) options: Options,
     pub(crate) counters: Counters,
+    pub(crate) tier: Option<Arc<LocalTier>>,
     permits: Semaphore,
     latencies: Mutex<Latencies>,
     /// As they were set or measured.
@@ -108,6 +110,7 @@ impl Client {
             value: prefix.to_owned(),
             expected: "it should be names with slashes between them",
         })?;
+        let tier = options.tier.as_ref().map(LocalTier::open).transpose()?;
         let rng = options.seed.map_or_else(Rng::new, Rng::with_seed);
         Ok(Client {
             store,
@@ -116,6 +119,7 @@ impl Client {
             costs: options.costs.map_or_else(OnceLock::new, OnceLock::from),
             options,
             counters: Counters::default(),
+            tier,
             latencies: Mutex::default(),
             rng: Mutex::new(rng),
             cancelled: watch::Sender::new(false),
@@ -128,7 +132,11 @@ impl Client {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.counters.stats(&self.options.prices)
+        let mut stats = self.counters.stats(&self.options.prices);
+        if let Some(tier) = &self.tier {
+            tier.tell(&mut stats);
+        }
+        stats
     }
 
     /// What a request and a byte take.

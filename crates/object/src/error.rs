@@ -38,7 +38,8 @@ pub enum Error {
     },
     /// The store did not answer in time, again and again. Nothing that was acknowledged is lost; try later.
     #[error(
-        "{op} {path} failed {attempts} times in {spent:.1?}, the last time with: {source}; try again later"
+        "{op} {path} failed {attempts} times in {spent:.1?}, the last time with: {}; try again later",
+        in_short(source)
     )]
     Unreachable {
         /// What was asked for.
@@ -53,7 +54,10 @@ pub enum Error {
         source: Arc<object_store::Error>,
     },
     /// The store refuses the request for good: credentials, permissions, a name that it does not take.
-    #[error("{op} {path} is refused: {source}; mend the credentials or the store's settings")]
+    #[error(
+        "{op} {path} is refused: {}; mend the credentials or the store's settings",
+        in_short(source)
+    )]
     Refused {
         /// What was asked for.
         op: Op,
@@ -91,7 +95,8 @@ pub enum Error {
         version: u64,
     },
     /// A tablespace of a format that this build does not know.
-    #[error("{path} has format version {found}, and this build knows {known}; use a later build")]
+    #[error("{path} has format version {found}, and this build knows {known}; use {} build",
+        if found < known { "an earlier" } else { "a later" })]
     Format {
         /// The object.
         path: Path,
@@ -159,5 +164,50 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Unreachable { .. })
+    }
+}
+
+/// What went wrong at a store, in one line: of an answer in XML the code and the message.
+#[must_use]
+pub fn in_short(error: &object_store::Error) -> String {
+    const LETTERS_MOST: usize = 300;
+    let text = error.to_string();
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        rest.split_once("</").map(|it| it.0)
+    };
+    let told = match (element("Code"), element("Message")) {
+        (Some(code), Some(message)) => format!("{code}: {message}"),
+        (Some(only), None) | (None, Some(only)) => only.to_owned(),
+        (None, None) => text,
+    };
+    let words: Vec<&str> = told.split_whitespace().collect();
+    words.join(" ").trim_end_matches('.').chars().take(LETTERS_MOST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_stores_answer_the_code_and_the_message_are_told() {
+        let said = |what: &str| object_store::Error::PermissionDenied {
+            path: "a".to_owned(),
+            source: what.to_owned().into(),
+        };
+        let xml = "403 Forbidden: <?xml version=\"1.0\"?>\n<Error><Code>SignatureDoesNotMatch</Code><Message>The \
+                   signature\n does not match.</Message><StringToSign>AWS4-HMAC</StringToSign></Error>";
+        let (op, path, source) = (Op::Put, Path::from("a"), Arc::new(said(xml)));
+        let told =
+            Error::Refused { op, path: path.clone(), source: Arc::clone(&source) }.to_string();
+        let expected =
+            "putting a is refused: SignatureDoesNotMatch: The signature does not match; mend";
+        assert!(told.starts_with(expected) && !told.contains("AWS4"), "{told}");
+        let spent = Duration::ZERO;
+        let told = Error::Unreachable { op, path, attempts: 1, spent, source }.to_string();
+        assert!(told.contains("does not match; try again") && !told.contains('<'), "{told}");
+        let plain = in_short(&said("one line\nand another"));
+        assert!(plain.ends_with("one line and another"), "{plain}");
+        assert_eq!(in_short(&said(&"x".repeat(5000))).len(), 300);
     }
 }

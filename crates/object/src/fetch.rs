@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use forebay_lookahead::{Costs, Limits, Run, coalesce};
+use futures_util::future::try_join;
 use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use object_store::path::Path;
 
@@ -21,28 +22,56 @@ use crate::format::Broken;
 use crate::format::object::{ObjectId, slot_bytes, span, verify};
 use crate::snapshot::Snapshot;
 use crate::stats::count;
+use crate::tier::{Hit, SlotKey};
 
+/// A request for more than this part of an object is one for many pages.
+const MANY_PART: u64 = 16;
 /// How often damaged bytes are asked for.
 pub(crate) const READS_MAX: u32 = 3;
 
 /// One ranged GET, and what of it is wanted: bytes, and each page's place in the list of wanted ones.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
-    object: ObjectId,
     range: Range<u64>,
     slots: u32,
-    pages: Vec<(Range<u64>, usize)>,
+    /// Those that are wanted, and the bytes of each.
+    places: Vec<(Place, Range<u64>)>,
+}
+
+/// Where a wanted page is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    object: ObjectId,
+    key: SlotKey,
+    /// Its place in the list of wanted ones.
+    index: usize,
+}
+
+/// What fetches the wanted pages.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) gets: Vec<Fetch>,
+    /// Pages that the local tier has.
+    pub(crate) kept: Vec<(Hit, Place)>,
 }
 
 impl Fetch {
     /// The places of its pages in the list of wanted ones.
     pub(crate) fn indexes(&self) -> impl Iterator<Item = usize> + '_ {
-        self.pages.iter().map(|(_, index)| *index)
+        self.places.iter().map(|(place, _)| place.index)
+    }
+}
+
+impl Plan {
+    /// The places in the list of wanted ones of all pages that are anywhere.
+    pub(crate) fn indexes(&self) -> impl Iterator<Item = usize> + '_ {
+        let kept = self.kept.iter().map(|(_, place)| place.index);
+        self.gets.iter().flat_map(Fetch::indexes).chain(kept)
     }
 }
 
 /// What bounds the requests of a client.
-pub(crate) fn limits(client: &Client, page_bytes: u32) -> Limits {
+fn limits(client: &Client, page_bytes: u32) -> Limits {
     Limits {
         combine_blocks: (client.options.object_bytes / slot_bytes(page_bytes)).max(1) as u32,
         gap_blocks: Costs::new(client.costs()).gap_blocks(page_bytes),
@@ -50,37 +79,68 @@ pub(crate) fn limits(client: &Client, page_bytes: u32) -> Limits {
     }
 }
 
-/// The requests that fetch `wanted`; what is in none of them was never written.
-pub(crate) fn plan(snapshot: &Snapshot, wanted: &[PageId], limits: Limits) -> Result<Vec<Fetch>> {
+/// How `wanted` is fetched; what is in no object was never written. What the local tier has comes from there, unless that
+/// would tear a request to the store into several.
+pub(crate) fn plan(client: &Client, snapshot: &Snapshot, wanted: &[PageId]) -> Result<Plan> {
+    let limits = limits(client, snapshot.page_bytes);
+    let gets = requests(snapshot, &places(snapshot, wanted)?, limits);
+    let Some(tier) = &client.tier else {
+        return Ok(Plan { gets, kept: Vec::new() });
+    };
+    let mut plan = Plan::default();
+    for fetch in gets {
+        let look_up = |(place, _): &(Place, _)| (tier.find(place.key), *place);
+        let found: Vec<_> = fetch.places.iter().map(look_up).collect();
+        let left: Vec<Place> = found.iter().filter(|it| it.0.is_none()).map(|it| it.1).collect();
+        let mut left = requests(snapshot, &left, limits);
+        if left.len() > 1 {
+            plan.gets.push(fetch);
+        } else {
+            plan.gets.append(&mut left);
+            plan.kept.extend(found.into_iter().filter_map(|(hit, place)| Some((hit?, place))));
+        }
+    }
+    Ok(plan)
+}
+
+/// Where `wanted` is, by object and slot.
+fn places(snapshot: &Snapshot, wanted: &[PageId]) -> Result<Vec<Place>> {
     let mut places = Vec::with_capacity(wanted.len());
     for (index, page) in wanted.iter().enumerate() {
-        places.extend(snapshot.locate(*page)?.map(|(object, slot)| (object, slot, index)));
+        places.extend(snapshot.locate(*page)?.map(|(object, slot)| Place {
+            object: object.entry.id,
+            key: SlotKey { stamp: object.stamp, slot },
+            index,
+        }));
     }
     places.sort_unstable();
+    Ok(places)
+}
+
+/// The GETs that fetch `places`, which are in order.
+fn requests(snapshot: &Snapshot, places: &[Place], limits: Limits) -> Vec<Fetch> {
     let mut fetches = Vec::new();
     let mut runs: Vec<Run> = Vec::new();
-    for group in places.chunk_by(|left, right| left.0 == right.0) {
-        let mut slots: Vec<u32> = group.iter().map(|it| it.1).collect();
+    for group in places.chunk_by(|left, right| left.object == right.object) {
+        let mut slots: Vec<u32> = group.iter().map(|it| it.key.slot).collect();
         slots.dedup();
-        let object = group[0].0;
-        let ends = snapshot.objects[&object.number].ends.as_deref();
+        let ends = snapshot.objects[&group[0].object.number].ends.as_deref();
         let range = |first, count| span(ends, snapshot.page_bytes, first, count);
         runs.clear();
         coalesce(&slots, limits, |_| u32::MAX, &mut runs);
         let mut left = group;
         for run in &runs {
-            let end = left.partition_point(|it| it.1 < run.first + run.blocks);
+            let end = left.partition_point(|it| it.key.slot < run.first + run.blocks);
             let (own, rest) = left.split_at(end);
             left = rest;
             fetches.push(Fetch {
-                object,
                 range: range(run.first, run.blocks),
                 slots: run.blocks,
-                pages: own.iter().map(|it| (range(it.1, 1), it.2)).collect(),
+                places: own.iter().map(|it| (*it, range(it.key.slot, 1))).collect(),
             });
         }
     }
-    Ok(fetches)
+    fetches
 }
 
 /// Carries out one of them; gives each page with its place in the list of wanted ones.
@@ -90,20 +150,61 @@ pub(crate) async fn carry_out(
     fetch: &Fetch,
     wanted: &[PageId],
 ) -> Result<Vec<(usize, Bytes)>> {
-    let path = data_path(client, fetch.object);
+    let object = fetch.places[0].0.object;
+    let path = data_path(client, object);
     let within = |at: u64| (at - fetch.range.start) as usize;
     let pages = |bytes: &Bytes| {
-        let page = |(slot, index): &(Range<u64>, usize)| {
+        let page = |(place, slot): &(Place, Range<u64>)| {
             let slot = bytes.slice(within(slot.start)..within(slot.end));
-            Ok((*index, verify(fetch.object, wanted[*index], page_bytes, &slot)?))
+            let page = verify(object, wanted[place.index], page_bytes, &slot)?;
+            Ok(((place.index, page), (place.key, slot)))
         };
-        fetch.pages.iter().map(page).collect::<Result<Vec<_>, Broken>>()
+        fetch.places.iter().map(page).collect::<Result<Vec<_>, Broken>>()
     };
-    let pages = get_verified(client, &path, fetch.range.clone(), pages).await?;
-    count(&client.counters.pages_read, fetch.pages.len() as u64);
-    let over = (fetch.slots as usize).saturating_sub(fetch.pages.len());
+    let verified = get_verified(client, &path, fetch.range.clone(), pages).await?;
+    let (pages, slots): (Vec<_>, Vec<_>) = verified.into_iter().unzip();
+    count(&client.counters.pages_read, pages.len() as u64);
+    let over = (fetch.slots as usize).saturating_sub(pages.len());
     count(&client.counters.pages_over_read, over as u64);
+    if let Some(tier) = &client.tier {
+        tier.missed(pages.len());
+        let many = (fetch.range.end - fetch.range.start) * MANY_PART > client.options.object_bytes;
+        tier.admit(page_bytes, many, slots.into_iter());
+    }
     Ok(pages)
+}
+
+/// Pages from the local tier, each with its place in the list of wanted ones; and the requests for those that it does not
+/// have whole.
+pub(crate) async fn from_tier(
+    client: &Client,
+    snapshot: &Snapshot,
+    kept: &[(Hit, Place)],
+    wanted: &[PageId],
+) -> (Vec<(usize, Bytes)>, Vec<Fetch>) {
+    let Some(tier) = client.tier.as_ref().filter(|_| !kept.is_empty()) else {
+        return (Vec::new(), Vec::new());
+    };
+    let hits: Vec<Hit> = kept.iter().map(|it| it.0).collect();
+    let mut pages = Vec::with_capacity(kept.len());
+    let mut left = vec![true; kept.len()];
+    for (at, slot) in tier.slots(&hits).await {
+        let (hit, place) = &kept[at];
+        match verify(place.object, wanted[place.index], snapshot.page_bytes, &slot) {
+            Ok(page) => {
+                left[at] = false;
+                pages.push((place.index, page));
+            }
+            Err(Broken::Damaged(what)) => tier.is_damaged(hit, &what),
+            Err(Broken::Version(_)) => unreachable!("a slot has no version"),
+        }
+    }
+    tier.has_hit(pages.len());
+    let left = kept.iter().zip(left).filter(|it| it.1).map(|it| it.0.1);
+    let mut left: Vec<Place> = left.collect();
+    left.sort_unstable();
+    let limits = limits(client, snapshot.page_bytes);
+    (pages, requests(snapshot, &left, limits))
 }
 
 /// What `verify` makes of the bytes `range` of a data object; asked for again while it finds them damaged.
@@ -132,15 +233,19 @@ pub(crate) async fn fetch(
     snapshot: &Snapshot,
     wanted: &[PageId],
 ) -> Result<Vec<Option<Bytes>>> {
+    let plan = plan(client, snapshot, wanted)?;
+    let get = async |fetches: &[Fetch]| {
+        let gets = fetches.iter().map(|it| carry_out(client, snapshot.page_bytes, it, wanted));
+        gets.collect::<FuturesUnordered<_>>().try_concat().await
+    };
+    let kept = async {
+        let (mut pages, left) = from_tier(client, snapshot, &plan.kept, wanted).await;
+        pages.extend(get(&left).await?);
+        Ok(pages)
+    };
+    let (kept, got) = try_join(kept, get(&plan.gets)).await?;
     let mut pages = vec![None; wanted.len()];
-    let fetches = plan(snapshot, wanted, limits(client, snapshot.page_bytes))?;
-    let mut under_way: FuturesUnordered<_> =
-        fetches.iter().map(|fetch| carry_out(client, snapshot.page_bytes, fetch, wanted)).collect();
-    while let Some(arrived) = under_way.try_next().await? {
-        for (index, bytes) in arrived {
-            pages[index] = Some(bytes);
-        }
-    }
+    got.into_iter().chain(kept).for_each(|(index, bytes)| pages[index] = Some(bytes));
     Ok(pages)
 }
 
@@ -171,20 +276,26 @@ mod tests {
         let runs = [run(one, 10, 5), run(two, 0, 3)];
         let entry =
             ObjectEntry { id: object, bytes: 1, slots: 8, runs: 2, compression: Compression::None };
-        snapshot.add_newest(entry, &Index { runs: runs.to_vec(), ends: None });
+        snapshot.add_newest(entry, &Index { stamp: 5, runs: runs.to_vec(), ends: None });
         let limits = Limits { combine_blocks: 1000, gap_blocks: 32, over_read_percent: 5 };
         let page = |file, block| PageId { file, block };
         let wanted = [page(one, 13), page(one, 14), page(one, 99), page(two, 0)];
-        let fetches = plan(&snapshot, &wanted, limits).unwrap();
+        let plan = |wanted: &[PageId], limits| {
+            requests(&snapshot, &places(&snapshot, wanted).unwrap(), limits)
+        };
+        let fetches = plan(&wanted, limits);
         let slot = |at: u64| at * 8208..(at + 1) * 8208;
-        let pages = vec![(slot(3), 0), (slot(4), 1), (slot(5), 3)];
-        let expected = Fetch { object, range: 3 * 8208..6 * 8208, slots: 3, pages };
+        let place = |at: u32, index| {
+            (Place { object, key: SlotKey { stamp: 5, slot: at }, index }, slot(at.into()))
+        };
+        let places = vec![place(3, 0), place(4, 1), place(5, 3)];
+        let expected = Fetch { range: 3 * 8208..6 * 8208, slots: 3, places };
         assert_eq!(fetches, [expected]);
         // One page in twenty may be wasted: here none.
-        let apart = plan(&snapshot, &[page(one, 10), page(two, 2)], limits).unwrap();
+        let apart = plan(&[page(one, 10), page(two, 2)], limits);
         assert_eq!(apart.len(), 2);
         let wasteful = Limits { over_read_percent: 400, ..limits };
-        let joined = plan(&snapshot, &[page(one, 10), page(two, 2)], wasteful).unwrap();
+        let joined = plan(&[page(one, 10), page(two, 2)], wasteful);
         assert_eq!(joined.len(), 1);
     }
 }

@@ -62,6 +62,7 @@ mod reader;
 mod runtime;
 mod snapshot;
 mod stats;
+mod tier;
 mod view;
 mod writer;
 
@@ -71,13 +72,14 @@ use std::fmt;
 pub use address::open;
 pub use bucket::{Bucket, Takeover};
 pub use client::Op;
-pub use error::{Error, Result};
+pub use error::{Error, Result, in_short};
 pub use format::object::Compression;
 pub use mount::Mount;
 pub use object_store;
 pub use options::{Options, Prices};
 pub use reader::Reader;
 pub use stats::Stats;
+pub use tier::Tier;
 pub use view::{FileInfo, View};
 pub use writer::{Fill, Maintained, Space, Writer};
 

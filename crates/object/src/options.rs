@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 
 use crate::error::{Error, Result};
 use crate::format::object::Compression;
+use crate::tier::Tier;
 
 /// Settings of a tablespace's client. What belongs to the data, the page size, is set when it is created.
 #[derive(Debug, Clone)]
@@ -37,6 +38,8 @@ pub struct Options {
     pub grace: Duration,
     /// What requests and bytes cost, for the statistics. Default: nothing.
     pub prices: Prices,
+    /// A cache of pages on a local disk. Default: none.
+    pub tier: Option<Tier>,
     /// Decides what has to differ between two clients, and jitter. Default: drawn.
     pub seed: Option<u64>,
     /// Where requests run. One of the current thread runs tasks only while a call waits: then leases of readers are not
@@ -76,6 +79,7 @@ impl Default for Options {
             lease: Duration::from_secs(60),
             grace: Duration::ZERO,
             prices: Prices::default(),
+            tier: None,
             seed: None,
             runtime: None,
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::manifest::{Cut, FileEntry, Manifest, ObjectEntry, Obsolete};
-use crate::format::object::{Index, ObjectId};
+use crate::format::object::Index;
 use crate::map::{FileMap, Place};
 use crate::{FileId, PageId};
 
@@ -44,6 +44,7 @@ pub(crate) struct FileState {
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     pub(crate) entry: ObjectEntry,
+    pub(crate) stamp: u64,
     /// Where its slots end, unless all are of one size.
     pub(crate) ends: Option<Arc<[u32]>>,
     /// Pages of it that are not overwritten, cut or removed.
@@ -138,9 +139,9 @@ impl Snapshot {
     }
 
     /// The object and slot of a page; `None` if it was never written.
-    pub(crate) fn locate(&self, page: PageId) -> Result<Option<(ObjectId, u32)>> {
+    pub(crate) fn locate(&self, page: PageId) -> Result<Option<(&Object, u32)>> {
         let place = self.file(page.file)?.map.places(page.block, 1).next();
-        Ok(place.map(|it| (self.objects[&it.object].entry.id, it.slot)))
+        Ok(place.map(|it| (&self.objects[&it.object], it.slot)))
     }
 
     pub(crate) fn create_file(&mut self, name: &str) -> Result<FileId> {
@@ -217,7 +218,10 @@ impl Snapshot {
 
     fn add(&mut self, entry: ObjectEntry, index: &Index) {
         let number = entry.id.number;
-        self.objects.insert(number, Object { entry, ends: index.ends.clone(), live: 0 });
+        self.objects.insert(
+            number,
+            Object { entry, stamp: index.stamp, ends: index.ends.clone(), live: 0 },
+        );
         let Snapshot { files, objects, .. } = self;
         let mut slot = 0;
         for run in &index.runs {
@@ -288,7 +292,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::format::object::{Compression, IndexRun};
+    use crate::format::object::{Compression, IndexRun, ObjectId};
 
     fn entry(number: u64, runs: &[IndexRun]) -> ObjectEntry {
         let slots = runs.iter().map(|run| run.count).sum();
@@ -329,7 +333,7 @@ mod tests {
                         now.set_len(id, now.file(id).unwrap().bytes.max(bytes)).unwrap();
                         let runs = vec![IndexRun { file: id, first, count }];
                         let number = now.next_object;
-                        let (entry, index) = (entry(number, &runs), Index { runs, ends: None });
+                        let (entry, index) = (entry(number, &runs), Index { stamp: number, runs, ends: None });
                         now.add_newest(entry, &index);
                         indexes.insert(number, Arc::new(index));
                     }

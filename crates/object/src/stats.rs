@@ -34,6 +34,16 @@ pub struct Stats {
     pub bytes_dirty: u64,
     /// Bytes of live pages that were put once more, to be rid of old objects.
     pub bytes_merged: u64,
+    /// Pages that the local tier had.
+    pub tier_hits: u64,
+    /// Pages asked of the store beside a local tier.
+    pub tier_misses: u64,
+    /// Bytes of the tier's files now.
+    pub tier_bytes: u64,
+    /// Pages and rows of the tier that were not what was put there.
+    pub tier_damaged: u64,
+    /// Requests to the tier's disk that failed.
+    pub tier_failures: u64,
     /// By the prices given.
     pub cost: f64,
 }
@@ -82,6 +92,7 @@ impl Counters {
             bytes_dirty: get(&self.bytes_dirty),
             bytes_merged: get(&self.bytes_merged),
             cost,
+            ..Stats::default()
         }
     }
 }

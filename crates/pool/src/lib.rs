@@ -127,35 +127,50 @@
 //!
 //! Pages that everybody reads and hardly anybody changes (the inner nodes of an index) need no
 //! latch to be read. [`PagedFile::copy`] copies bytes out of a page, all from one state of it, and
-//! holds nothing afterwards. [`PagedFile::optimistic`] is the same in steps: several reads, and the
-//! question whether all of them came from one state.
+//! holds nothing afterwards. [`PagedFile::inspect`] searches a page in place: what its closure makes of the page
+//! comes from one state of it, and the closure runs again where somebody has come between. Until then it may see
+//! anything, so it loads by [`Optimistic::load`], which refuses what lies outside the page.
 //!
 //! ```
-//! # use forebay::{BufferPool, FileOptions};
+//! # use forebay::{BufferPool, FileOptions, Optimistic};
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
 //! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
 //! # let index = pool.open_file("index", &FileOptions::new().create(true))?;
 //! # index.extend(1)?;
-//! # index.write(0)?[0..6].copy_from_slice(&[4, 0, 99, 0, 0, 0]);
-//! let mut child = [0; 4];
-//! index.copy(0, 2, &mut child)?; // 4 bytes from byte 2 of block 0
-//! assert_eq!(child, [99, 0, 0, 0]);
+//! # let mut page = index.write(0)?;
+//! # page[0..2].copy_from_slice(&2_u16.to_le_bytes());
+//! # for (at, entry) in [10_u32, 1, 20, 2].into_iter().enumerate() {
+//! #     page[2 + 4 * at..6 + 4 * at].copy_from_slice(&entry.to_le_bytes());
+//! # }
+//! # drop(page);
+//! let mut first = [0; 4];
+//! index.copy(0, 2, &mut first)?; // 4 bytes from byte 2 of block 0
+//! assert_eq!(u32::from_le_bytes(first), 10);
 //!
-//! let look = index.optimistic(0)?;
-//! let (mut count, mut first) = ([0; 2], [0; 4]);
-//! assert!(look.read(0, &mut count) && look.read(2, &mut first));
+//! /// The child for `key`, in a page with a count and then as many keys and children; `None` if it makes no sense.
+//! fn child(page: &Optimistic<'_>, key: u32) -> Option<u32> {
+//!     let count = u16::from_le_bytes(page.load(0)?);
+//!     let entry = |at| Some(u64::from_le_bytes(page.load(2 + 8 * usize::from(at))?));
+//!     let keys = (0..count).map_while(entry).take_while(|entry| *entry as u32 <= key);
+//!     keys.last().map(|entry| (entry >> 32) as u32)
+//! }
+//! assert_eq!(index.inspect(0, |page| child(page, 15))?, Some(1));
 //!
-//! index.write(0)?[2] = 98; // somebody changes the page
-//! assert!(!look.still_valid());
-//! assert!(!look.read(2, &mut first)); // false: begin again with a new look
+//! let look = index.optimistic(0)?; // the same by steps, for a way through several pages
+//! assert_eq!(look.inspect(|page| child(page, 20)), Some(Some(2)));
+//! index.write(0)?[2] = 9; // somebody changes the page
+//! assert_eq!(look.inspect(|page| child(page, 20)), None); // begin again with a new look
 //! # pool.close()?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! A look also ends when the page leaves its frame. Whoever loops over looks at several pages
-//! therefore counts the tries and takes latches in the end, as `copy` does.
+//! therefore counts the tries and takes latches in the end, as `copy` and `inspect` do. From a page to its child: find
+//! the child by `inspect`, look at it, and then ask the page once more whether it is
+//! [still valid](Optimistic::still_valid): it did lead to this child then, and the child's look tells of whatever
+//! becomes of the child from there on. `forebay-btree` goes down its tree so.
 //!
 //! ## Pins and latches
 //!
@@ -188,6 +203,46 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! ## Guards to keep
+//!
+//! A guard borrows its [`PagedFile`]. [`PageRef::into_owned`], and the same of [`PageMut`] and [`Pin`], gives it a handle
+//! of its own, at the price of cloning one: it may then be kept beside the file, in a cursor, or sent to a thread that
+//! outlives the caller's. All guards are `Send` and `Sync`, since a latch belongs to its guard and not to a thread.
+//!
+//! ```
+//! # use forebay::{BufferPool, FileOptions};
+//! use forebay::{PageRef, PagedFile};
+//!
+//! struct Cursor {
+//!     file: PagedFile,
+//!     page: PageRef<'static, PagedFile>,
+//! }
+//!
+//! impl Cursor {
+//!     fn turn(&mut self) -> forebay::Result<()> {
+//!         self.page = self.file.read(self.page.block() + 1)?.into_owned();
+//!         Ok(())
+//!     }
+//! }
+//! # fn main() -> forebay::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let file = pool.open_file("table", &FileOptions::new().create(true))?;
+//! # file.extend(2)?;
+//! # file.write(1)?[100] = 7;
+//!
+//! let page = file.read(0)?.into_owned();
+//! let mut cursor = Cursor { file, page };
+//! let thread = std::thread::spawn(move || cursor.turn().map(|()| cursor.page[100]));
+//! assert_eq!(thread.join().expect("no panic")?, 7);
+//! # pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What is kept is still a pin, and a latch that others wait for: `close` says [`Error::Busy`] meanwhile. And it keeps the
+//! pool, as any handle does.
 //!
 //! ## Scans that leave the rest alone
 //!
@@ -515,7 +570,9 @@
 //! [`BufferPool::flush_and_sync`] and [`BufferPool::close`] make everything durable and report what
 //! fails; the second also closes the files and lets go of the directories. A pool that is not closed
 //! writes what is dirty when its last handle (and its files' last) is dropped; but it does not sync
-//! and has nobody to tell, and while a panic unwinds it writes nothing.
+//! and has nobody to tell, and while a panic unwinds it writes nothing. Whoever drops the last handle (or the last
+//! [guard with one of its own](crate#guards-to-keep)) waits for that, after the guard's latch has gone; except in a waker,
+//! which the pool calls in the middle of its own work: there a thread is started for it.
 //!
 //! # What it promises
 //!
@@ -613,10 +670,10 @@ mod writeback;
 
 pub use api::builder::PoolBuilder;
 pub use api::guard::{Optimistic, PageMut, PageRef, Pin};
-pub use api::handle::PagedFile;
 pub use api::options::{
     CheckpointOptions, Elevator, FileOptions, Order, ReadaheadStrategy, StreamOptions,
 };
+pub use api::paged_file::PagedFile;
 pub use api::pool::BufferPool;
 pub use api::size::Size;
 pub use cache::replacement::AccessStrategy;

@@ -1,11 +1,19 @@
 //! What all handles of one pool keep alive: its core and its threads.
+//!
+//! The last handle to go ends the pool, on the thread that drops it: it waits for the pool's threads, and for all I/O.
+//! That may be the very thread that would be waited for, where a waker drops the handle: wakers are called by the pool's
+//! threads, and in the middle of taking in what a queue has ended.
+//!
+//! Invariants:  [END-1] a pool is not ended by a waker's caller, but by a thread of its own then
 
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use crate::api::options::FileOptions;
 use crate::core::Core;
 use crate::error::Error;
+use crate::sync::is_waking;
 use crate::writeback::Cleaner;
 use crate::writeback::checkpoint::Checkpointer;
 
@@ -28,19 +36,30 @@ impl Pool {
 
     /// Ends the pool's own threads; a checkpoint under way is broken off.
     pub(crate) fn stop_threads(&self) {
-        drop(self.checkpointer.lock().unwrap_or_else(PoisonError::into_inner).take());
-        drop(self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take());
-        self.core.retries.stop();
-        self.core.spaces.iter().for_each(|space| space.stop_drivers());
+        drop(self.take_threads());
+        self.core.stop_helpers();
+    }
+
+    /// They end as they are dropped.
+    fn take_threads(&self) -> (Option<Checkpointer>, Option<Cleaner>) {
+        let checkpointer = self.checkpointer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        (checkpointer, self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take())
+    }
+}
+
+impl Core {
+    fn stop_helpers(&self) {
+        self.retries.stop();
+        self.spaces.iter().for_each(|space| space.stop_drivers());
     }
 
     pub(crate) fn write_all(&self, sync: bool) -> Result<u64, Error> {
         let (mut pages, mut result) = (0, Ok(()));
-        let files = self.core.files.all();
+        let files = self.files.all();
         for file in files.iter().filter(|file| !file.is_read_only()) {
-            let written = self.core.flush_file(file).map(|written| pages += written);
+            let written = self.flush_file(file).map(|written| pages += written);
             // Synced even so: of a file that could not be written whole, some pages were.
-            let written = written.and(if sync { self.core.sync_file(file) } else { Ok(()) });
+            let written = written.and(if sync { self.sync_file(file) } else { Ok(()) });
             // A file that was dropped meanwhile has nothing left to write.
             if file.check_open().is_ok() {
                 result = result.and(written);
@@ -48,14 +67,13 @@ impl Pool {
         }
         result.map(|()| pages)
     }
-}
 
-impl Drop for Pool {
-    fn drop(&mut self) {
-        self.stop_threads();
+    /// What the last handle leaves to be done.
+    fn end(&self, is_panicking: bool) {
+        self.stop_helpers();
         // What is still being read ahead keeps the core alive, and nobody else will take it in.
-        self.core.spaces.iter().for_each(|space| space.drain());
-        if thread::panicking() {
+        self.spaces.iter().for_each(|space| space.drain());
+        if is_panicking {
             // Pages may be half changed; what the log says is safer than what they say.
             tracing::error!("the pool is dropped by a panic: dirty pages are not written");
             return;
@@ -63,6 +81,26 @@ impl Drop for Pool {
         if let Err(error) = self.write_all(false) {
             tracing::error!(%error, "dirty pages could not be written as the pool was dropped");
         }
-        self.core.files.all().iter().for_each(|file| file.give_back_space());
+        self.files.all().iter().for_each(|file| file.give_back_space());
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let (core, threads) = (Arc::clone(&self.core), self.take_threads());
+        let is_panicking = thread::panicking();
+        let end = move || {
+            drop(threads);
+            core.end(is_panicking);
+        };
+        if !is_waking() {
+            return end();
+        }
+        // [END-1] Not dropped either where there is no thread for it: that would wait as well.
+        let end = ManuallyDrop::new(end);
+        let thread = thread::Builder::new().name("forebay-end".to_owned());
+        if let Err(error) = thread.spawn(move || ManuallyDrop::into_inner(end)()) {
+            tracing::error!(%error, "no thread to end the pool: dirty pages are not written");
+        }
     }
 }

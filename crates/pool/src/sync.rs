@@ -27,6 +27,7 @@ pub(crate) use std::{
     thread::{Thread, current, park, yield_now},
 };
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::task::Waker;
@@ -36,11 +37,24 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+std::thread_local! {
+    /// A waker runs on this thread.
+    static WAKING: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Wakes a task, by code that is its executor's: a panic there is not that of the thread which had something to tell.
 pub(crate) fn wake_task(waker: Waker) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+    let before = WAKING.replace(true);
+    let woken = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    WAKING.set(before);
+    if let Err(panic) = woken {
         // To drop it could panic again.
         std::mem::forget(panic);
         tracing::error!("a waker panicked; its task may wait for ever");
     }
+}
+
+/// Whether this thread runs a waker, in the middle of what it has to do itself.
+pub(crate) fn is_waking() -> bool {
+    WAKING.get()
 }

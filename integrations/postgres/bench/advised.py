@@ -39,13 +39,14 @@ def arguments():
 class Server:
     """A cluster on an emulated disk."""
 
-    def __init__(self, args):
-        self.args, self.mount = args, os.path.abspath(args.mount)
-        asked = subprocess.run([args.pg_config, "--bindir"], capture_output=True, text=True, check=True)
-        self.bin = asked.stdout.strip()
+    def __init__(self, args, programs):
+        self.args, self.mount, self.bin = args, os.path.abspath(args.mount), programs
         self.owner = pwd.getpwnam("postgres")
         self.sockets = tempfile.mkdtemp(prefix="fb-")
         os.chown(self.sockets, self.owner.pw_uid, self.owner.pw_gid)
+        self.disk = None
+        if args.profile == "real":
+            return
         command = [args.forebay, "emulate", args.profile, self.mount, "--size", "8GiB", "--memory", "4GiB"]
         self.disk = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while not os.path.exists(f"{self.mount}/.forebay/control"):
@@ -60,17 +61,19 @@ class Server:
         return done.stdout
 
     def timing(self, how):
+        if not self.disk:
+            return
         with open(f"{self.mount}/.forebay/control", "w", encoding="ascii") as control:
             control.write(f"timing {how}\n")
 
-    def make(self):
+    def make(self, fsync=False):
         self.timing("off")
         data = f"{self.mount}/place/data"
         os.makedirs(data)
         os.chown(data, self.owner.pw_uid, self.owner.pw_gid)
         os.chmod(data, 0o700)
         self.run(f"{self.bin}/initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync")
-        options = f"-c listen_addresses= -c unix_socket_directories={self.sockets} -c shared_buffers=16MB -c fsync=off"
+        options = f"-c listen_addresses= -c unix_socket_directories={self.sockets} -c shared_buffers=16MB -c fsync={'on' if fsync else 'off'}"
         options += " -c max_wal_size=4GB -c autovacuum=off -c jit=off -c max_parallel_workers_per_gather=0"
         self.run(f"{self.bin}/pg_ctl", "-D", data, "-l", f"{self.sockets}/log", "-o", options, "-w", "start")
         self.data = data
@@ -106,11 +109,11 @@ class Server:
         plan = self.sql(*told, warm, f"explain (analyze, timing off) {self.range(share)}")
         return float(re.search(r"Execution Time: ([\d.]+)", plan)[1]) / 1e3
 
-    def advice(self):
+    def advice(self, *more):
         path = f"{self.sockets}/advice.json"
         began = time.monotonic()
         command = [self.args.forebay, "advise", "postgres", "--dsn", f"host={self.sockets} user=postgres dbname=postgres"]
-        done = subprocess.run([*command, "--drop-caches", "--rounds", str(self.args.rounds), "--json", path], capture_output=True, text=True, check=False)
+        done = subprocess.run([*command, "--drop-caches", "--rounds", str(self.args.rounds), "--json", path, *more], capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(done.stdout + done.stderr)
         print(done.stdout, flush=True)
@@ -120,8 +123,11 @@ class Server:
     def close(self):
         if hasattr(self, "data"):
             subprocess.run([f"{self.bin}/pg_ctl", "-D", self.data, "-m", "immediate", "stop"], user=self.owner.pw_uid, check=False, cwd="/", stdout=subprocess.DEVNULL)
-        self.disk.send_signal(2)
-        self.disk.wait()
+        if self.disk:
+            self.disk.send_signal(2)
+            self.disk.wait()
+        else:
+            subprocess.run(["rm", "-rf", f"{self.mount}/place"], check=False)
         subprocess.run(["rm", "-rf", self.sockets], check=False)
 
 
@@ -155,7 +161,8 @@ def concurrency(server, values, rounds):
 
 def main():
     args = arguments()
-    server = Server(args)
+    asked = subprocess.run([args.pg_config, "--bindir"], capture_output=True, text=True, check=True)
+    server = Server(args, asked.stdout.strip())
     try:
         server.make()
         advice, took = server.advice()

@@ -1,8 +1,9 @@
 //! The steps that cargo carries out: what each compiles, and what it runs.
 
-use std::env;
+use std::path::PathBuf;
+use std::{env, fs};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::run::Run;
 use crate::{bugs as planted, tidy as rules, wrapper};
@@ -164,11 +165,27 @@ pub(super) fn cuts(run: &mut Run) -> Result<()> {
     run.tests(&selected, None, &[("FOREBAY_POWER_CUTS", "100000")])
 }
 
+/// Cargo unpacks a package for others once for each version, and would build them with what it was in an earlier run.
+fn forget_packages() -> Result<()> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(env::home_dir()?.join(".cargo"))).context("no home")?;
+    for registry in fs::read_dir(home.join("registry/src"))? {
+        for package in fs::read_dir(registry?.path())? {
+            let package = package?;
+            if package.file_name().to_string_lossy().starts_with("forebay-") {
+                fs::remove_dir_all(package.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What is published is built from its packages, which lack what is not in them; and the pool without its features.
 /// Everything has been fetched by now.
 pub(super) fn package(run: &mut Run) -> Result<()> {
     let lean = ["clippy", "-p", "forebay", "--no-default-features", "--", "-D", "warnings"];
     run.build(run.cargo(&lean))?;
+    forget_packages()?;
     let mut command = run.cargo(&["package", "--quiet", "--allow-dirty", "--offline"]);
     command.args(["-p", "forebay-io", "-p", "forebay-lookahead", "-p", "forebay"]);
     run.build(command)

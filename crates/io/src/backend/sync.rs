@@ -59,8 +59,8 @@ impl Backend for SyncBackend {
 
     fn start(&self, transfers: &mut Vec<Transfer>) {
         let mut waiting = self.waiting();
-        let lone = waiting.is_empty() && transfers.len() == 1;
-        let hints = if lone || !self.advise { Vec::new() } else { hints(transfers) };
+        let single = waiting.is_empty() && transfers.len() == 1;
+        let hints = if single || !self.advise { Vec::new() } else { hints(transfers) };
         waiting.extend(transfers.drain(..));
         drop(waiting);
         for hint in hints {

@@ -25,12 +25,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use postgres::Client;
-use postgres::config::Config;
 use serde::{Deserialize, Serialize};
 
 use super::connection::{Refused, Row, rows, session};
 use super::propose::overridden;
 use super::server::Identity;
+use super::tls::Config;
 use crate::bad_input;
 use crate::interrupt::{self, Cleanup};
 use crate::output::tell;
@@ -149,7 +149,7 @@ pub(super) fn apply<T>(
                 && turn.noted
                 && let Err(error) = session(&config).and_then(|mut it| take_back(&mut it, &file))
             {
-                tell(&format!(
+                crate::interrupt::left(&format!(
                     "not taken back: {error:#}; once the server can be reached: --rollback"
                 ));
             }

@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use postgres::config::{Config, Host, SslMode};
+use postgres::config::Host;
 use postgres::types::{FromSql, Kind, Type};
-use postgres::{Client, NoTls, SimpleQueryMessage};
+use postgres::{Client, SimpleQueryMessage};
 
 use super::libpq;
+use super::tls::Config;
 use crate::interrupt::{self, Interrupted};
 use crate::{BadInput, bad_input};
 
@@ -47,13 +48,11 @@ const LOOK: Duration = Duration::from_millis(20);
 /// # Errors
 /// [`BadInput`].
 pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
-    // The crate knows no services.
-    let words = dsn.unwrap_or_default().split_whitespace();
-    let named = words.clone().find_map(|word| word.strip_prefix("service=").map(str::to_owned));
-    let rest = named
-        .is_some()
-        .then(|| words.filter(|word| !word.starts_with("service=")).collect::<Vec<_>>().join(" "));
-    let dsn = rest.as_deref().or(dsn);
+    // The crate knows no services, not all modes of TLS, and no certificates of authorities.
+    let mut rest = dsn.unwrap_or_default().to_owned();
+    let [named, mode, roots] =
+        ["service", "sslmode", "sslrootcert"].map(|key| libpq::taken(&mut rest, key));
+    let dsn = dsn.map(|_| rest.as_str());
     let service = named.or_else(|| variable("PGSERVICE")).map(|name| libpq::service(&name));
     let service = service.transpose()?.unwrap_or_default();
     let variable = |name: &str| {
@@ -61,8 +60,8 @@ pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
         let key = if key == "database" { "dbname" } else { &key };
         service.get(key).cloned().or_else(|| variable(name))
     };
-    let mut config = match dsn.map(str::parse::<Config>) {
-        None => Config::new(),
+    let mut config = match dsn.map(str::parse::<postgres::Config>) {
+        None => postgres::Config::new(),
         Some(Ok(config)) => config,
         Some(Err(error)) => bad_input!(
             "--dsn: {}; it looks like 'host=/run/postgresql dbname=shop' or postgresql://user@host/shop",
@@ -111,13 +110,6 @@ pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
             config.password(password);
         }
     }
-    let wants_tls = variable("PGSSLMODE")
-        .is_some_and(|mode| mode.starts_with("require") || mode.starts_with("verify"));
-    if config.get_ssl_mode() == SslMode::Require || wants_tls {
-        bad_input!(
-            "this command speaks no TLS: connect through a Unix socket, or through an ssh tunnel"
-        );
-    }
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(Duration::from_secs(10));
     }
@@ -125,7 +117,8 @@ pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
     // After the user's own, of which the last counts.
     let options = config.get_options().map_or_else(String::new, |given| format!("{given} "));
     config.options(&(options + OPTIONS));
-    Ok(config)
+    let mode = mode.or_else(|| variable("PGSSLMODE"));
+    Config::new(config, mode.as_deref(), roots.or_else(|| variable("PGSSLROOTCERT")))
 }
 
 /// A variable of the environment that is not empty.
@@ -154,7 +147,7 @@ pub(super) fn is_local(config: &Config) -> bool {
 /// # Errors
 /// [`BadInput`], [`Interrupted`], or [`Refused`].
 pub(super) fn session(config: &Config) -> anyhow::Result<Client> {
-    let mut client = config.connect(NoTls).map_err(|error| refused(config, &error))?;
+    let mut client = config.reach().map_err(|error| refused(config, &error))?;
     let shown = rows(&mut client, "show default_transaction_read_only")?;
     if shown.first().is_none_or(|row| row.text(0) != "on") {
         bad_input!(
@@ -238,13 +231,13 @@ impl Connection {
         interrupt::check()?;
         let (running, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let client = session(config)?;
-        let token = client.cancel_token();
+        let (token, tls) = (client.cancel_token(), config.tls.clone());
         let looks = (Arc::clone(&running), Arc::clone(&ended));
         let canceller = std::thread::spawn(move || {
             while !looks.1.load(Ordering::SeqCst) {
                 if looks.0.load(Ordering::SeqCst) && interrupt::is_requested() {
                     // One that fails is tried again.
-                    let _ = token.cancel_query(NoTls);
+                    let _ = token.cancel_query(tls.clone());
                 }
                 std::thread::park_timeout(LOOK);
             }

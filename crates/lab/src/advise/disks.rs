@@ -7,6 +7,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::methods;
 use super::server::{DEFAULT_TABLESPACE, Server};
 use crate::cli::CommonArgs;
 use crate::experiment::Choice;
@@ -18,6 +19,9 @@ use crate::units::shown_size;
 
 /// How long the experiments take on a disk, in seconds, about.
 const SECONDS: u32 = 70;
+
+/// And for each way of reading beside the first.
+const SECONDS_MORE: u32 = 15;
 
 /// Tablespaces on one device.
 #[derive(Debug)]
@@ -100,19 +104,14 @@ impl Disk {
                 return Ok(why.as_ref().map(told));
             }
         };
-        // What PostgreSQL has its reads made by: hints up to 17 and with io_method=sync, else processes or io_uring.
-        let method = server.setting("io_method").map(|setting| setting.value.as_str());
-        let backends = match method {
-            Some("worker") => "threads",
-            Some("io_uring") => "uring",
-            _ => "sync",
-        };
+        let backends = methods::backends(server);
+        let seconds = SECONDS + SECONDS_MORE * (backends.len() as u32).saturating_sub(1);
         let common = CommonArgs { dir: room.clone(), seed };
-        let choices = Choice::of_postgres(&common, backends);
+        let choices = Choice::of_postgres(&common, &backends.join(","));
         let bytes = choices.iter().map(Choice::experiment).map(|one| Ok(one?.space_bytes()));
         let bytes = bytes.collect::<anyhow::Result<Vec<u64>>>()?.into_iter().max().unwrap_or(0);
         let what = format!(
-            "{} under {}: about {SECONDS} s of reading as fast as it goes, and {} that are gone afterwards",
+            "{} under {}: about {seconds} s of reading as fast as it goes, and {} that are gone afterwards",
             self.name,
             room.display(),
             shown_size(bytes)

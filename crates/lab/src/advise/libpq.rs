@@ -13,6 +13,37 @@ use crate::{bad_input, output};
 /// What a service stands for, by libpq's keywords.
 pub(super) type Service = BTreeMap<String, String>;
 
+/// Takes `key` and its value out of a connection string, of either kind; of several the last.
+pub(super) fn taken(dsn: &mut String, key: &str) -> Option<String> {
+    let is_it = |word: &str| word.strip_prefix(key).is_some_and(|rest| rest.starts_with('='));
+    let (begin, is_between): (usize, fn(char) -> bool) = match dsn.find("://") {
+        Some(at) => match dsn[at..].find('?') {
+            Some(query) => (at + query + 1, |letter| letter == '&'),
+            None => return None,
+        },
+        None => (0, char::is_whitespace),
+    };
+    let is_address = begin > 0;
+    let (mut is_quoted, mut escaped) = (false, false);
+    let words: Vec<String> = dsn[begin..]
+        .split(|letter| {
+            let is_plain = !escaped;
+            escaped = letter == '\\' && is_plain;
+            is_quoted ^= letter == '\'' && is_plain && !is_address;
+            is_between(letter) && !is_quoted
+        })
+        .map(str::to_owned)
+        .collect();
+    let (own, rest): (Vec<String>, Vec<String>) = words.into_iter().partition(|it| is_it(it));
+    let value = own.last()?[key.len() + 1..].trim_matches('\'').to_owned();
+    *dsn = match (is_address, &rest[..]) {
+        (true, []) => dsn[..begin - 1].to_owned(),
+        (true, rest) => dsn[..begin].to_owned() + &rest.join("&"),
+        (false, rest) => rest.join(" "),
+    };
+    Some(value)
+}
+
 /// The service `name` of the user's file, or else the system's.
 ///
 /// # Errors
@@ -86,6 +117,32 @@ fn at_home(name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_taken_out_of_either_kind_of_connection_string() {
+        for (dsn, value, rest) in [
+            ("host=a sslmode=verify-full dbname=b", Some("verify-full"), "host=a dbname=b"),
+            ("sslmode='require'", Some("require"), ""),
+            ("options='-c sslmode=x' host=a", None, "options='-c sslmode=x' host=a"),
+            (
+                "password='a\\' sslmode=x' user=b sslmode=y",
+                Some("y"),
+                "password='a\\' sslmode=x' user=b",
+            ),
+            ("sslmodes=a", None, "sslmodes=a"),
+            ("postgresql://a@b/c?sslmode=require", Some("require"), "postgresql://a@b/c"),
+            (
+                "postgresql://a@b/c?user=d&sslmode=x&port=7&sslmode=y",
+                Some("y"),
+                "postgresql://a@b/c?user=d&port=7",
+            ),
+            ("postgresql://sslmode=x@b/c", None, "postgresql://sslmode=x@b/c"),
+        ] {
+            let mut left = dsn.to_owned();
+            assert_eq!(taken(&mut left, "sslmode").as_deref(), value, "{dsn}");
+            assert_eq!(left, rest, "{dsn}");
+        }
+    }
 
     #[test]
     fn a_password_is_of_the_first_line_that_fits() {

@@ -17,9 +17,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use postgres::Client;
-use postgres::config::Config;
 
 use super::connection::{APPLICATION, rows, session};
+use super::tls::Config;
 use crate::interrupt;
 use crate::units::shown_size;
 

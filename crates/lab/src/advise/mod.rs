@@ -13,11 +13,13 @@ mod counts;
 mod disks;
 mod libpq;
 mod load;
+mod methods;
 mod page;
 mod propose;
 mod prove;
 mod query;
 mod server;
+mod tls;
 mod told;
 
 use std::path::{Path, PathBuf};
@@ -36,6 +38,7 @@ use load::Load;
 use prove::After;
 use query::Query;
 use server::{Identity, Server};
+use tls::Config;
 
 /// The schema of `--json`.
 const SCHEMA: &str = "forebay-advise/2";
@@ -176,7 +179,7 @@ fn carry_out(args: &PostgresArgs, load: &mut Option<Load>) -> anyhow::Result<()>
 /// Looks, measures, proves, and says what came of it.
 fn measured<'s>(
     args: &PostgresArgs,
-    config: &postgres::Config,
+    config: &Config,
     mut connection: Connection,
     server: &'s Server,
     queries: Option<&query::File>,

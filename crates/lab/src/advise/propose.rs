@@ -6,16 +6,16 @@
 //! and on. What no query can show, since no read-only statement uses it or since it needs a restart, is
 //! told with the disk's measurement as its evidence, and stays unproved.
 
-use postgres::config::Config;
-
 use super::Proposal;
 use super::connection::{Connection, Refused};
 use super::costs::{self, Crossing};
 use super::disks::{self, Disk, applies_to};
 use super::load::Load;
+use super::methods;
 use super::prove::{After, Proof, Site, Value};
 use super::query::{MADE, Query, Shape};
 use super::server::{EFFECTIVE, MAINTENANCE, RANDOM, Server, Table, Tablespace};
+use super::tls::Config;
 use crate::cli::PostgresArgs;
 use crate::progress::Progress;
 use crate::report::{Advice, AppliesTo, Record, Verdict};
@@ -64,6 +64,11 @@ pub(super) fn all(
     each_disk(args, config, &mut site, disks, given, &mut found)?;
     for disk in disks {
         found.proposals.extend(unproved(server, disk));
+        match methods::told(server, disk).filter(|_| disk.is_main) {
+            Some(Ok(proposal)) => found.proposals.push(proposal),
+            Some(Err(remark)) => found.remarks.push(remark),
+            None => {}
+        }
     }
     found.records = std::mem::take(&mut site.records);
     found.remarks.extend(site.remarks);

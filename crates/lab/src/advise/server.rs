@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use postgres::Client;
-use postgres::config::Config;
 use serde::{Deserialize, Serialize};
 
 use super::connection::{Connection, Row, is_local, rows};
+use super::tls::Config;
 use crate::bad_input;
 use crate::facts::{Host, Storage};
 
@@ -144,7 +144,7 @@ impl Identity {
 }
 
 /// A setting as it is in our session.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Setting {
     pub(super) name: String,
     pub(super) value: String,
@@ -154,6 +154,8 @@ pub(super) struct Setting {
     /// When it may be changed, such as `user`, `sighup`, `postmaster`.
     pub(super) context: String,
     pub(super) file: Option<String>,
+    /// Of one that is a word: those that this server knows.
+    pub(super) choices: Vec<String>,
 }
 
 /// A tablespace, and where it is.
@@ -385,7 +387,8 @@ fn memory_limit(directory: &Path) -> Option<u64> {
 fn settings(connection: &mut Connection) -> anyhow::Result<Vec<Setting>> {
     let names = SETTINGS.map(|name| format!("'{name}'")).join(",");
     let rows = connection.rows(&format!(
-        "select name, setting, unit, source, context, sourcefile from pg_settings where name in ({names})"
+        "select name, setting, unit, source, context, sourcefile, array_to_string(enumvals, ' ') \
+         from pg_settings where name in ({names})"
     ))?;
     let setting = |row: &Row| Setting {
         name: row.text(0).to_owned(),
@@ -394,6 +397,7 @@ fn settings(connection: &mut Connection) -> anyhow::Result<Vec<Setting>> {
         source: row.text(3).to_owned(),
         context: row.text(4).to_owned(),
         file: row.some(5),
+        choices: row.text(6).split_whitespace().map(str::to_owned).collect(),
     };
     Ok(rows.iter().map(setting).collect())
 }

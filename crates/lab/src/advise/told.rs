@@ -32,7 +32,11 @@ pub(super) fn server(server: &Server, look: Look) -> String {
                 let readahead = device
                     .readahead_bytes
                     .map(|bytes| format!(", readahead {}", shown_size(bytes)));
-                format!("device {}{}", device.name, readahead.unwrap_or_default())
+                let scheduler = device.scheduler.as_ref().map(|name| format!(", scheduler {name}"));
+                [Some(format!("device {}", device.name)), readahead, scheduler]
+                    .into_iter()
+                    .flatten()
+                    .collect()
             },
         );
         let filesystem = storage.filesystem.as_deref().unwrap_or("an unknown filesystem");

@@ -70,6 +70,10 @@ pub struct ObjectArgs {
     /// Price of 1,000 GETs, for the cost of a million pages; the default is what S3 Standard's list says in dollars
     #[arg(long, value_name = "PRICE", default_value_t = 0.0004)]
     pub thousand_gets: f64,
+    /// Remove what earlier runs have left below the URL because they were killed, and measure nothing; not while others
+    /// measure there
+    #[arg(long)]
+    pub clean: bool,
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = fastrand::u64(..1 << 32), hide_default_value = true)]
     pub seed: u64,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use crate::device_readahead::parse_readahead;
 use crate::units::parse_size;
@@ -10,26 +10,34 @@ use crate::watch::Speed;
 
 /// `forebay watch`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "What is told of each file:\n  \
-                  reads, bytes      as programs ask for them; hits: the kernel had all of it\n  \
-                  requests, each    what devices were asked to read for it, and the mean size\n  \
-                  ahead, unused     what the kernel read that nobody had asked for, and what of it nobody asked for since\n  \
-                  waited            how long reads slept\n  \
-                  avoidable         the part of it for blocks that could have been known earlier: they go on where \
-                  another read ended (sequence), lie in equal steps (stride), or are several of one file behind a block of \
-                  another, as an index names them (range)\n  \
-                  strip             a letter for each read, the newest to the right: S in sequence, R random, . hits, \
-                  ! read ahead but not there in time\n\
-                  The kernel's trace events are the source, in an instance of its own, which is removed at the end, by \
-                  Ctrl-C, and after a kill by the next start. That takes root. Waits of mapped files and of io_uring are \
-                  not seen.\n\n\
-                  Examples:\n  \
-                  sudo forebay watch --service postgresql@15-main --dsn 'host=/run/postgresql user=postgres'\n  \
-                  sudo forebay watch --pid 4711 --seconds 30 --json watched.json\n  \
-                  sudo forebay watch -- sqlite3 shop.db 'select count(*) from orders'\n  \
-                  sudo forebay watch --record shop.watch --pid 4711\n  \
-                  forebay watch --replay shop.watch --speed 10\n  \
-                  sudo forebay watch --replay shop.watch --predict --readahead 0,512KiB,4MiB")]
+#[command(
+    group(ArgGroup::new("recorded").args(["record", "predict"]).multiple(true)),
+    after_help = "\
+What is told of each file:
+  reads, bytes    as programs ask for them; hits: the kernel had all of it
+  requests, each  what devices were asked to read for it, and the mean size
+  ahead, unused   what the kernel read that nobody had asked for, and what of it
+                  nobody asked for since
+  waited          how long reads slept
+  avoidable       the part of it for blocks that could have been known earlier:
+                  they go on where another read ended (sequence), lie in equal
+                  steps (stride), or are several of one file behind a block of
+                  another, as an index names them (range)
+  strip           a letter for each read, the newest to the right: S in sequence,
+                  R random, . hits, ! read ahead but not there in time
+
+The kernel's trace events are the source, in an instance of its own, which is
+removed at the end, by Ctrl-C, and after a kill by the next start. That takes
+root. Waits of mapped files and of io_uring are not seen.
+
+Examples:
+  sudo forebay watch --service postgresql@15-main --dsn 'host=/run/postgresql user=postgres'
+  sudo forebay watch --pid 4711 --seconds 30 --json watched.json
+  sudo forebay watch -- sqlite3 shop.db 'select count(*) from orders'
+  sudo forebay watch --record shop.watch --pid 4711
+  forebay watch --replay shop.watch --speed 10
+  sudo forebay watch --replay shop.watch --predict --readahead 0,512KiB,4MiB"
+)]
 pub struct WatchArgs {
     /// A command to start and to watch until it ends, with all that it starts; it runs as this user
     #[arg(value_name = "COMMAND", trailing_var_arg = true, conflicts_with_all = ["pid", "service"])]
@@ -52,8 +60,8 @@ pub struct WatchArgs {
     /// Write what was done to this file, to be watched again with --replay
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// The record ends when the file is so large, and watching goes on
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GiB", requires = "record")]
+    /// The record ends when it is so large, and watching goes on
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GiB", requires = "recorded")]
     pub record_limit: u64,
     /// Watch what is in this file of --record; takes no rights
     #[arg(long, value_name = "FILE",
@@ -63,7 +71,8 @@ pub struct WatchArgs {
     #[arg(long, value_name = "N|max", value_parser = parse_speed, requires = "replay")]
     pub speed: Option<Speed>,
     /// Read again what was recorded, in other ways of reading ahead, and say what each would gain. The pages of these
-    /// files go from the page cache meanwhile
+    /// files go from the page cache meanwhile. Without --record or --replay there is a record of up to --record-limit in a
+    /// file without a name in $TMPDIR, or else /var/tmp
     #[arg(long)]
     pub predict: bool,
     /// Sizes of the kernel's readahead to try, such as 0,512KiB,4MiB, besides none and twice what it is. They are set for

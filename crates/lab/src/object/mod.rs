@@ -16,7 +16,7 @@ use anyhow::Context;
 use fastrand::Rng;
 use forebay_object::object_store::path::Path;
 use forebay_object::object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
-use forebay_object::{Error, open};
+use forebay_object::{Error, in_short, open};
 use futures_util::TryStreamExt;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
@@ -38,6 +38,8 @@ pub use slowed::Latency;
 
 /// The schema of `--json`.
 const SCHEMA: &str = "forebay-object/1";
+/// How the names of runs' own prefixes begin.
+const PREFIX: &str = "forebay-lab-";
 /// How long a first request may take.
 const REACH: Duration = Duration::from_secs(10);
 /// Least time of a bare client that something is compared with.
@@ -101,6 +103,9 @@ pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         output::check_file(path)?;
     }
+    if args.clean {
+        return clean(args);
+    }
     let clock = Instant::now();
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let site = Site::reach(args)?;
@@ -108,7 +113,10 @@ pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
         let (url, prefix) = (args.url.clone(), site.prefix.clone());
         Cleanup::new(move || {
             if let Err(error) = remove(&url, &prefix) {
-                tell(&format!("what is below {prefix} could not be removed: {error:#}"));
+                let why = in_words(&error);
+                interrupt::left(&format!(
+                    "what is below {prefix} could not be removed: {why}; later: lab object --url {url} --clean"
+                ));
             }
         })
     };
@@ -157,20 +165,26 @@ struct Site {
 impl Site {
     /// Opens the store, and puts an object there and takes it away.
     fn reach(args: &ObjectArgs) -> anyhow::Result<Site> {
-        let (store, prefix) = store_at(&args.url)?;
-        let prefix =
-            Path::from(prefix).join(format!("forebay-lab-{:x}-{}", args.seed, std::process::id()));
+        let (store, base) = store_at(&args.url)?;
+        let base = Path::from(base);
+        let prefix = base.clone().join(format!("{PREFIX}{:x}-{}", args.seed, std::process::id()));
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
         let path = prefix.clone().join("reach");
         let tried = runtime.block_on(async {
             let put_and_delete = async {
                 store.put(&path, "x".into()).await?;
-                store.delete(&path).await
+                store.delete(&path).await?;
+                left_below(&*store, &base).await
             };
             tokio::time::timeout(REACH, put_and_delete).await
         });
         match tried {
-            Ok(Ok(())) => {}
+            Ok(Ok(left)) if left.is_empty() => {}
+            Ok(Ok(left)) => tell(&format!(
+                "{} has objects of {} other runs; unless these are running, --clean removes them",
+                args.url,
+                left.len()
+            )),
             Err(_) => bad_input!("{}: no answer within {REACH:?}; is the server there?", args.url),
             Ok(Err(error)) => bad_input!("{}: {}", args.url, refused(&error)),
         }
@@ -200,7 +214,36 @@ fn refused(error: &StoreError) -> String {
         StoreError::Generic { .. } => "it cannot be reached, or has no credentials to go by",
         _ => "it does not take objects",
     };
-    format!("{hint}: {error}")
+    format!("{hint}: {}", in_short(error))
+}
+
+fn in_words(error: &anyhow::Error) -> String {
+    error.downcast_ref().map_or_else(|| format!("{error:#}"), in_short)
+}
+
+/// The prefixes that other runs have made below `base`.
+async fn left_below(store: &dyn ObjectStore, base: &Path) -> Result<Vec<Path>, StoreError> {
+    let found = store.list_with_delimiter(Some(base)).await?;
+    let is_ours = |it: &Path| it.filename().is_some_and(|it| it.starts_with(PREFIX));
+    Ok(found.common_prefixes.into_iter().filter(is_ours).collect())
+}
+
+/// Removes what runs that were killed have left.
+fn clean(args: &ObjectArgs) -> anyhow::Result<()> {
+    let (store, base) = store_at(&args.url)?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let base = Path::from(base);
+    let listed = async { tokio::time::timeout(REACH, left_below(&*store, &base)).await };
+    let left = match runtime.block_on(listed) {
+        Ok(Ok(left)) => left,
+        Err(_) => bad_input!("{}: no answer within {REACH:?}; is the server there?", args.url),
+        Ok(Err(error)) => bad_input!("{}: {}", args.url, refused(&error)),
+    };
+    for prefix in &left {
+        remove(&args.url, prefix)?;
+    }
+    tell(&format!("what {} runs had left is removed", left.len()));
+    Ok(())
 }
 
 /// Removes all below `prefix`, by a client of its own: it may be another thread's turn to wait for the first one.

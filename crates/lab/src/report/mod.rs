@@ -240,7 +240,6 @@ fn middle(values: &[&Value]) -> Value {
     (0..longest).map(|index| middle(&at(index).collect::<Vec<_>>())).collect()
 }
 
-#[cfg(test)]
 impl Record {
     /// A text setting of the cell, or `""`.
     pub(crate) fn cell_text(&self, key: &str) -> &str {
@@ -253,6 +252,7 @@ impl Record {
     }
 
     /// A metric, or `None` when it could not be measured.
+    #[cfg(test)]
     pub(crate) fn metric(&self, key: &str) -> Option<f64> {
         self.metrics.get(key).and_then(Value::as_f64)
     }

@@ -112,6 +112,14 @@ impl Read {
 }
 
 impl Access {
+    /// Of requests: whose.
+    pub(super) fn device(&self) -> Option<u32> {
+        match *self {
+            Access::Request { device, .. } | Access::Requeue { device, .. } => Some(device),
+            _ => None,
+        }
+    }
+
     /// Whether it can have happened [ACS-1]; other numbers would be a damaged record's.
     pub(super) fn is_possible(&self) -> bool {
         let file = |file: u32| file <= FILES_MOST;

@@ -17,8 +17,8 @@ use super::access::{Access, Read};
 use super::event::Transfer;
 use super::foresight::{Foresight, Known};
 
-/// Words of 64 pages that were read ahead of one file and not used: 1 TiB at 4 KiB and 50 MB of memory, if they are
-/// whole. More are not counted as read ahead.
+/// Words of 64 pages that were read ahead and not used: 256 GiB at 4 KiB and 50 MB of memory, if they are whole. More are
+/// not counted as read ahead.
 const AHEAD_MOST: usize = 1 << 20;
 
 /// Letters kept of a file's strip.
@@ -100,9 +100,8 @@ impl Figures {
         self.unused.pages
     }
 
-    fn read_ahead(&mut self, first: u64, pages: u64) {
-        let added = self.unused.add(first, pages);
-        self.ahead_pages += added;
+    fn read_ahead(&mut self, first: u64, pages: u64, room: usize) {
+        self.ahead_pages += self.unused.add(first, pages, room);
     }
 
     fn letter(&mut self, action: Action, why: Why) {
@@ -136,11 +135,11 @@ impl Pages {
         }
     }
 
-    /// Returns how many were not in it.
-    pub(super) fn add(&mut self, first: u64, pages: u64) -> u64 {
-        let before = self.pages;
+    /// Returns how many were not in it. `room`: for so many more words.
+    pub(super) fn add(&mut self, first: u64, pages: u64, room: usize) -> u64 {
+        let (before, words_most) = (self.pages, self.words.len() + room);
         Pages::words(first, pages, |word, bits| {
-            if self.words.len() >= AHEAD_MOST && !self.words.contains_key(&word) {
+            if self.words.len() >= words_most && !self.words.contains_key(&word) {
                 return; // [ACC-3]
             }
             let seen = self.words.entry(word).or_default();
@@ -181,6 +180,8 @@ pub(super) struct Account {
     /// By their numbers.
     files: Vec<Figures>,
     foresight: Foresight,
+    /// Words of pages that were read ahead and not used, of all files.
+    ahead_words: usize,
     pub(super) devices: BTreeMap<u32, Device>,
 }
 
@@ -201,7 +202,13 @@ impl Account {
             Access::Write { file, bytes } => self.file(file).writes.add(bytes),
             Access::Sync { file, took_ns } => self.file(file).syncs.add(took_ns),
             Access::Advise { file, pages, .. } => self.file(file).advised_pages += pages,
-            Access::Ahead { file, first, pages } => self.file(file).read_ahead(first, pages),
+            Access::Ahead { file, first, pages } => {
+                let room = AHEAD_MOST.saturating_sub(self.ahead_words);
+                let figures = self.file(file);
+                let before = figures.unused.words.len();
+                figures.read_ahead(first, pages, room);
+                self.ahead_words += self.files[file as usize].unused.words.len() - before;
+            }
             Access::Request { device, bytes, transfer, file } => {
                 let of_device = self.devices.entry(device).or_default();
                 let (all, own) = match transfer {
@@ -243,7 +250,9 @@ impl Account {
         let known = self.foresight.read(read.task, read.file, read.pages());
         let figures = self.file(read.file);
         figures.reads.add(read.bytes);
+        let before = figures.unused.words.len();
         figures.unused.remove(read.first, read.more + 1);
+        let removed_words = before - figures.unused.words.len();
         if let Some(ns) = read.waited_ns {
             figures.waits.add(ns);
             if let Some(known) = known {
@@ -266,6 +275,7 @@ impl Account {
                 },
             ),
         }
+        self.ahead_words -= removed_words;
     }
 }
 

@@ -1,8 +1,15 @@
 //! The legend: what files and devices are called, and whatever else is told beside the figures.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use super::access::FILES_MOST;
+
+/// More devices than any machine has: a record that names more was not written by a watch.
+pub(super) const DEVICES_MOST: usize = 1 << 14;
 
 /// What a file is called.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,6 +17,49 @@ pub(super) struct Called {
     /// PostgreSQL's name, its path, or its number.
     pub(super) name: String,
     pub(super) path: Option<String>,
+    /// What was there, as it was last seen.
+    pub(super) state: Option<State>,
+}
+
+/// What a file is known again by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) inode: u64,
+    pub(super) bytes: u64,
+    /// When it was written last: seconds, and nanoseconds of them.
+    pub(super) modified: (i64, i64),
+}
+
+impl State {
+    /// Of the file at `path`; none if there is no such plain file.
+    pub(super) fn of(path: &Path) -> Option<State> {
+        let facts = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        let modified = (facts.mtime(), facts.mtime_nsec());
+        Some(State { inode: facts.ino(), bytes: facts.len(), modified })
+    }
+
+    /// Whether blocks that were here then may be elsewhere, or gone.
+    pub(super) fn is_another(self, then: State) -> bool {
+        self.inode != then.inode || self.bytes < then.bytes
+    }
+}
+
+impl Called {
+    /// By a name and a path, if it has one.
+    pub(super) fn new(name: String, path: Option<String>) -> Called {
+        let state = path.as_deref().and_then(|path| State::of(Path::new(path)));
+        Called { name, path, state }
+    }
+
+    /// Takes note of what was written meanwhile; another file in its place is not taken for it.
+    pub(super) fn look_again(&mut self) {
+        let now = self.path.as_deref().and_then(|path| State::of(Path::new(path)));
+        if let (Some(then), Some(now)) = (self.state, now)
+            && then.inode == now.inode
+        {
+            self.state = Some(now);
+        }
+    }
 }
 
 /// See the module's description. In a record it is what is new since the piece before.
@@ -27,12 +77,17 @@ pub(super) struct Legend {
 
 impl Legend {
     pub(super) fn file(&self, number: u32) -> Called {
-        let unknown = || Called { name: format!("file {number}"), path: None };
+        let unknown = || Called { name: format!("file {number}"), ..Called::default() };
         self.files.get(&number).cloned().unwrap_or_else(unknown)
     }
 
     pub(super) fn device(&self, number: u32) -> String {
         self.devices.get(&number).cloned().unwrap_or_else(|| format!("device {number}"))
+    }
+
+    /// Whether there are so few names as a watch makes; others would be a damaged record's.
+    pub(super) fn is_possible(&self) -> bool {
+        self.files.keys().all(|&number| number <= FILES_MOST) && self.devices.len() <= DEVICES_MOST
     }
 
     /// What it has that `before` has not.

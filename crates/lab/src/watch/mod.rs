@@ -39,7 +39,7 @@ use crate::interrupt;
 use crate::output::{self, tell};
 use crate::run;
 use account::Account;
-use legend::Legend;
+use legend::{Called, Legend};
 use live::Live;
 use observer::Observer;
 use record::Recorder;
@@ -66,6 +66,11 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
     run::prepare()?;
     if let Some(path) = &args.json {
         output::check_file(path)?;
+        if let Some(record) =
+            args.record.iter().chain(&args.replay).find(|it| output::is_same(it, path))
+        {
+            bad_input!("--json would overwrite the record {}; name another file", record.display());
+        }
     }
     match &args.replay {
         Some(path) => replayed(args, path),
@@ -77,16 +82,18 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
 fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.record {
         output::check_file(path)?;
-        if args.record_limit < record::LIMIT_LEAST {
-            bad_input!("--record-limit: a record has room for 1MiB at least");
-        }
+    }
+    if args.record_limit < record::LIMIT_LEAST {
+        bad_input!("--record-limit: a record has room for 1MiB at least");
     }
     // Before anybody is watched: the server's answer would be seen.
     let relations = args.dsn.as_deref().map_or(Ok(Relations::default()), Relations::ask)?;
     let is_live = std::io::stdout().is_terminal();
     let page_bytes = rustix::param::page_size() as u64;
     // Without a name, to be gone whatever happens.
-    let nameless = if args.predict { Some(tempfile::tempfile()?) } else { None };
+    let nameless =
+        (args.predict && args.record.is_none()).then(|| record::nameless(args.record_limit));
+    let nameless = nameless.transpose()?;
     let nameless = nameless.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
     let path = args.record.clone().or(nameless.map(PathBuf::from));
     let recorder = |path: &PathBuf| Recorder::create(path, args.record_limit, page_bytes);
@@ -103,7 +110,8 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     view.legend.subject = match args {
         WatchArgs { pid: Some(pid), .. } => format!("process {pid}"),
         WatchArgs { service: Some(name), .. } => format!("service {name}"),
-        WatchArgs { command, .. } => command.join(" "),
+        // Not what it was given: that may be a password.
+        WatchArgs { command, .. } => command.first().cloned().unwrap_or_default(),
     };
     let mut watch = Watch { args, observer, recorder, view };
     let watched = watch.until_the_end(&mut subject, is_live);
@@ -113,6 +121,7 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     watched?;
     let now_ns = watch.observer.elapsed_ns();
     watch.fill();
+    watch.view.legend.files.values_mut().for_each(Called::look_again);
     let Watch { observer, recorder, view, .. } = watch;
     let recorded = recorder.map(|recorder| recorder.end(now_ns, &view.legend));
     observer.tracer.stop()?;
@@ -144,7 +153,7 @@ fn replayed(args: &WatchArgs, path: &Path) -> anyhow::Result<()> {
         view.begin_live()?;
     }
     while view.shown_ns < until_ns && !interrupt::is_requested() && !view.is_to_end() {
-        let next_ns = view.shown_ns.saturating_add(view.step_ns).min(until_ns);
+        let next_ns = player.shown_next(view.shown_ns, view.step_ns, !is_live)?;
         let due = speed.map(|speed| Duration::from_secs_f64(next_ns as f64 / 1e9 / speed));
         if let Some(wait) =
             due.map(|due| due.saturating_sub(begun.elapsed())).filter(|wait| !wait.is_zero())

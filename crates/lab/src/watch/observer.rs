@@ -94,7 +94,7 @@ impl Observer {
             let relation = path.as_deref().and_then(|path| relations.name(path));
             let path = path.map(|path| path.display().to_string());
             let name = relation.or_else(|| path.clone()).unwrap_or_else(|| names.nameless(key));
-            legend.files.insert(number, Called { name, path });
+            legend.files.insert(number, Called::new(name, path));
         }
         for device in devices {
             legend.devices.entry(device).or_insert_with(|| names.disk_name(device));

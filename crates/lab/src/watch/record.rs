@@ -9,13 +9,14 @@
 //! not full. It is not synced, which would be seen by those who are watched.
 //!
 //! Invariants:  [REC-1] whatever the bytes of a file are, reading it ends, in memory that is bounded by the largest piece
-//!              and by how many files and devices are named
+//!              and by how many files, devices and tasks there are, of which the first two have a bound
 //!              [REC-2] a file that was not written so is refused, or it is one that was cut off, and then all whole pieces
 //!              are read
 //!              [REC-3] a record does not become longer than its limit
 //! Failure:     a record that cannot be written any more ends, and what it has is good; a damaged one is told with
 //!              where it is damaged.
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -25,13 +26,13 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use super::access::Access;
-use super::legend::Legend;
+use super::legend::{DEVICES_MOST, Legend};
 use crate::bad_input;
 use crate::report::numbers;
 use crate::units::shown_size;
 
 /// The first line, with the version.
-const MAGIC: &[u8; 16] = b"forebay watch 1\n";
+const MAGIC: &[u8; 16] = b"forebay watch 2\n";
 
 /// What it begins with in every version.
 const NAME: &[u8] = b"forebay watch ";
@@ -73,6 +74,34 @@ enum End {
     Whole,
     /// It has reached its limit.
     Full,
+}
+
+/// Where a record goes that nobody keeps: a file without a name, gone whatever happens. Not in memory, as /tmp may be: what is
+/// watched would have less of it.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput): no file can be made there, or there is not so much room.
+pub(super) fn nameless(limit: u64) -> anyhow::Result<File> {
+    let directory = std::env::var_os("TMPDIR").filter(|it| !it.is_empty());
+    let directory = directory.map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+    let shown = directory.display();
+    let room =
+        rustix::fs::statvfs(&directory).map(|facts| facts.f_bavail.saturating_mul(facts.f_frsize));
+    match (tempfile::tempfile_in(&directory), room) {
+        (Ok(_), Ok(room)) if room < limit => bad_input!(
+            "--predict needs room for a record of {}, and {shown} has {}: name a smaller --record-limit, or another \
+             directory in TMPDIR",
+            shown_size(limit),
+            shown_size(room)
+        ),
+        (Ok(file), _) => Ok(file),
+        (Err(error), _) => {
+            bad_input!(
+                "--predict makes a record in {shown}: {}; name another directory in TMPDIR",
+                error.kind()
+            )
+        }
+    }
 }
 
 /// A record that is being written.
@@ -255,7 +284,7 @@ impl Record {
             let version = magic.strip_prefix(NAME).filter(|rest| rest.len() > 1);
             match version.map(|version| String::from_utf8_lossy(version).trim().to_owned()) {
                 Some(version) if version.bytes().all(|byte| byte.is_ascii_digit()) => bad_input!(
-                    "{shown} is a record of version {version}; this forebay reads version 1"
+                    "{shown} is a record of version {version}; this forebay reads version 2"
                 ),
                 _ => bad_input!("{shown} is no record of forebay watch"),
             }
@@ -273,14 +302,19 @@ impl Record {
             chain: 0,
         };
         record.rewind()?;
-        let (mut legend, mut end) = (Legend::default(), None);
+        let (mut legend, mut end, mut devices) = (Legend::default(), None, HashSet::new());
         while let Some(piece) = record.next()? {
             if end.is_some() || record.page_bytes != 0 && record.page_bytes != piece.page_bytes {
                 return Err(record.damaged("it goes on behind its end"));
             }
             (record.page_bytes, end) = (piece.page_bytes, piece.end);
             record.until_ns = piece.until_ns;
+            devices.extend(piece.accesses.iter().filter_map(|(_, access)| access.device()));
             legend.add(piece.legend);
+            // [REC-1]
+            if devices.len() > DEVICES_MOST || !legend.is_possible() {
+                return Err(record.damaged("it names more files or devices than there can be"));
+            }
         }
         if record.page_bytes == 0 {
             bad_input!("{shown} is the begin of a record: nothing was seen before it was cut off");

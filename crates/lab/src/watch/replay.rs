@@ -7,6 +7,9 @@ use super::account::Account;
 use super::legend::Legend;
 use super::record::Record;
 
+/// A longer time in which nothing was done may be skipped.
+const IDLE_NS: u64 = 60_000_000_000;
+
 /// See the module's description.
 #[derive(Debug)]
 pub(super) struct Player {
@@ -36,19 +39,41 @@ impl Player {
         account: &mut Account,
         legend: &mut Legend,
     ) -> anyhow::Result<()> {
-        loop {
-            while let Some((_, access)) = self.waiting.pop_if(|(at_ns, _)| *at_ns <= until_ns) {
-                account.access(&access);
-            }
-            if !self.waiting.is_empty() {
-                break;
-            }
-            let Some(piece) = self.record.next()? else { break };
+        while self.next_ns()?.is_some_and(|at_ns| at_ns <= until_ns) {
+            self.waiting.pop().iter().for_each(|(_, access)| account.access(access));
+        }
+        legend.processes = self.processes;
+        Ok(())
+    }
+
+    /// When to show something after `from_ns`: a step later, or at the end of the record. `skips`: or behind a long time in
+    /// which nothing was done, of which there may be years.
+    ///
+    /// # Errors
+    /// As [`Record::next`].
+    pub(super) fn shown_next(
+        &mut self,
+        from_ns: u64,
+        step_ns: u64,
+        skips: bool,
+    ) -> anyhow::Result<u64> {
+        let until_ns = self.record.until_ns;
+        let idle_ns = self.next_ns()?.unwrap_or(until_ns).saturating_sub(from_ns);
+        let skipped_ns = if skips && idle_ns > IDLE_NS { idle_ns / step_ns * step_ns } else { 0 };
+        Ok(from_ns.saturating_add(skipped_ns.max(step_ns)).min(until_ns))
+    }
+
+    /// When the next thing was done that is not played yet; none behind the last.
+    ///
+    /// # Errors
+    /// As [`Record::next`].
+    fn next_ns(&mut self) -> anyhow::Result<Option<u64>> {
+        while self.waiting.is_empty() {
+            let Some(piece) = self.record.next()? else { return Ok(None) };
             self.waiting.extend(piece.accesses());
             self.waiting.reverse();
             self.processes = piece.legend().processes;
         }
-        legend.processes = self.processes;
-        Ok(())
+        Ok(self.waiting.last().map(|&(at_ns, _)| at_ns))
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::account::{Account, Figures, Sizes};
 use super::legend::{Called, Legend};
 use super::predict::Prediction;
+use crate::output::printable;
 use crate::report::terminal::text::{ascii, push_line, push_wrapped, styled};
 use crate::report::terminal::{self, Look};
 use crate::report::{Table, TableCell, numbers};
@@ -115,6 +116,11 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
+/// A name or a sentence as it can be shown.
+fn line(text: &str) -> String {
+    printable(text).replace('\n', "\\n").replace('\t', "\\t")
+}
+
 impl Watched {
     /// What `account` has by now, after so many `seconds`, as `legend` calls it. `page_bytes`: of the page cache.
     pub(super) fn of(account: &Account, legend: &Legend, page_bytes: u64, seconds: f64) -> Watched {
@@ -127,7 +133,7 @@ impl Watched {
             other.wait_seconds.total_cmp(&one.wait_seconds).then(weight(other).cmp(&weight(one)))
         });
         let devices = account.devices.iter().map(|(&device, of)| Device {
-            name: legend.device(device),
+            name: line(&legend.device(device)),
             read: (&of.read).into(),
             written: (&of.written).into(),
             own_read: (&of.own_read).into(),
@@ -137,11 +143,11 @@ impl Watched {
         Watched {
             schema: "forebay-watch/1",
             forebay: env!("FOREBAY_VERSION"),
-            subject: legend.subject.clone(),
-            source: legend.source.clone(),
+            subject: line(&legend.subject),
+            source: line(&legend.source),
             seconds,
             processes: legend.processes,
-            remarks: legend.remarks.clone(),
+            remarks: legend.remarks.iter().map(|remark| line(remark)).collect(),
             files,
             devices,
             prediction: None,
@@ -328,10 +334,10 @@ fn time(seconds: f64) -> String {
 
 impl File {
     fn of(it: &Figures, called: Called, page_bytes: u64) -> File {
-        let Called { name, path } = called;
+        let Called { name, path, .. } = called;
         let [sequence_seconds, stride_seconds, range_seconds] = it.avoidable_ns.map(seconds);
         File {
-            name,
+            name: line(&name),
             path,
             reads: (&it.reads).into(),
             writes: (&it.writes).into(),
@@ -437,6 +443,7 @@ pub(super) fn sample() -> Watched {
 
 #[cfg(test)]
 mod tests {
+    use super::super::access::Access;
     use super::*;
 
     #[test]
@@ -456,6 +463,22 @@ mod tests {
                 "{text}"
             );
         }
+        let legend = Legend {
+            subject: "a\u{1b}]0;b\u{7}".to_owned(),
+            remarks: vec!["c\nd".to_owned()],
+            files: [(0, Called::new("e\u{1b}[2J\u{202e}\t".to_owned(), None))].into(),
+            devices: [(0, "f\r".to_owned())].into(),
+            ..Legend::default()
+        };
+        let mut account = Account::default();
+        let transfer = super::super::event::Transfer::Read;
+        account.access(&Access::Request { device: 0, bytes: 1, transfer, file: Some(0) });
+        let hostile = Watched::of(&account, &legend, 4096, 1.0);
+        let text = hostile.drawn(Look { width: 100, colour: false, ascii: false });
+        let shown =
+            ["a\\u{1b}]0;b\\u{7}:", "* c\\nd", "e\\u{1b}[2J\\u{202e}\\t ", "f\\r: 1 request"];
+        assert!(shown.iter().all(|it| text.contains(it)), "{text}");
+        assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'), "{text}");
         let ascii = sample().drawn(Look { width: 80, colour: false, ascii: true });
         assert!(ascii.is_ascii());
         assert!(

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod proving;
+mod tls;
 
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
@@ -37,6 +38,7 @@ const TESTS: &[Test] = &[
     ("taking_back_keeps_entries_that_are_there_twice", there_twice),
     ("another_server_is_left_alone", another_server),
     ("what_keeps_everybody_out_is_taken_back", keeps_out),
+    ("tls_is_as_sslmode_says", tls::tls),
     ("what_drops_the_sessions_options_is_refused", drops_options),
 ];
 
@@ -167,12 +169,12 @@ fn bad_input(case: &Case) -> Result<(), String> {
     let socket = site.server.data_directory().with_file_name("s");
     let at = |rest: &str| format!("host={} {rest}", socket.display());
     let (nobody, none) = (at("user=somebody dbname=postgres"), at("user=postgres dbname=none"));
-    let tls = at("user=postgres sslmode=require");
+    let tls = at("user=postgres sslmode=any");
     for (arguments, words) in [
         (&["--dsn", &nowhere][..], "cannot connect"),
         (&["--dsn", &nobody], "role \"somebody\" does not exist"),
         (&["--dsn", &none], "database \"none\" does not exist"),
-        (&["--dsn", &tls], "no TLS"),
+        (&["--dsn", &tls], "it is disable, allow, prefer, require"),
         (&["--dsn", "host"], "it looks like"),
         (&["--rollback"], "nothing is noted"),
         (&["--from", "missing.json", "--apply"], "--from missing.json"),

@@ -106,6 +106,9 @@ pub(crate) fn what_does_not_help(case: &Case) -> Result<(), String> {
     let json = site.path("advice.json");
     let arguments = ["--json", json.to_str().unwrap(), "--rounds", "3", "--apply"];
     let (mut printed, _) = site.ends_with(0, &arguments)?;
+    let method = "io_method = worker (default); this server was built with";
+    let told = printed.replace("\n ", "");
+    ensure(told.contains(method) == (case.installation.major >= 18), told)?;
     // One interval in twenty misses what it should hold, by what an interval of 95 % is: once is no fault.
     if !proposed(&report(&json)?).is_empty() {
         site.ends_with(0, &["--rollback"])?;

@@ -59,6 +59,51 @@ fn a_directory_is_measured_bare_and_left_as_it_was_also_by_an_interrupt() {
 }
 
 #[test]
+fn what_a_killed_run_has_left_is_told_and_removed_on_request() {
+    let scratch = scratch();
+    let url = format!("file://{}", scratch.path().display());
+    let args = ["lab", "object", "--url", &url, "--in-flight", "2", "--sizes", "8KiB"];
+    let mut child = started(scratch.path(), &[&args[..], &["--time", "60s"]].concat());
+    let is_read = || entries(scratch.path()).iter().any(|it| it.starts_with("forebay-lab-"));
+    wait_until("objects", is_read);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(is_read());
+    std::fs::create_dir(scratch.path().join("mine")).unwrap();
+    std::fs::write(scratch.path().join("mine/precious"), "x").unwrap();
+
+    let later = output(scratch.path(), &[&args[..], &["--rounds", "1", "--time", "10ms"]].concat());
+    let told = String::from_utf8_lossy(&later.stderr);
+    assert!(later.status.success() && told.contains("--clean removes them"), "{told}");
+    assert!(is_read(), "another run may be going on");
+    let cleaned = output(scratch.path(), &["lab", "object", "--url", &url, "--clean"]);
+    let told = String::from_utf8_lossy(&cleaned.stderr);
+    assert!(cleaned.status.success() && told.contains("what 1 runs had left is removed"), "{told}");
+    assert_eq!(entries(scratch.path()), ["mine"]);
+    assert!(scratch.path().join("mine/precious").exists());
+}
+
+#[test]
+fn what_an_interrupted_run_cannot_remove_is_told() {
+    use std::os::unix::ffi::OsStrExt;
+    let scratch = scratch();
+    let url = format!("file://{}", scratch.path().display());
+    let args = ["lab", "object", "--url", &url, "--in-flight", "2", "--sizes", "8KiB"];
+    let child = started(scratch.path(), &[&args[..], &["--time", "60s"]].concat());
+    let ours = || entries(scratch.path()).into_iter().find(|it| it.starts_with("forebay-lab-"));
+    wait_until("objects", || ours().is_some());
+    // No name of an object, so that the store fails to list what is there.
+    let odd = std::ffi::OsStr::from_bytes(b"\xff");
+    std::fs::write(scratch.path().join(ours().unwrap()).join(odd), "x").unwrap();
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    assert!(told.contains("could not be removed") && told.contains("--clean"), "{told}");
+    assert!(told.contains("interrupted") && !told.contains("nothing is left"), "{told}");
+}
+
+#[test]
 fn what_cannot_be_measured_is_told_with_exit_code_2() {
     let scratch = scratch();
     let cases: [(&[&str], &str); 10] = [

@@ -85,6 +85,8 @@ fn who_may_not_trace_is_told_and_so_is_who_names_nobody() {
     refused(&["/no/such/program"], "/no/such/program cannot be started");
     refused(&["--dsn", "host=/no/such/directory", "true"], "the server cannot be asked");
     refused(&["--json", "/no/such/directory/file", "true"], "there is no directory");
+    refused(&["--json", "new", "--record", "./new", "true"], "would overwrite the record");
+    refused(&["--predict", "--record-limit", "9000TiB", "true"], "needs room for a record of");
 }
 
 /// A filesystem on a loop device of the test's own: the device's name, and where it is mounted.
@@ -239,6 +241,17 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     std::fs::write(&record, "something else").unwrap();
     let (_, told) = replayed(scratch.path(), &record, 2);
     assert!(told.ends_with("record is no record of forebay watch\n") && told.lines().count() == 1);
+    std::os::unix::fs::symlink(&record, scratch.path().join("link")).unwrap();
+    for other in [scratch.path().join("link"), record.clone()] {
+        let args = ["--replay", record.to_str().unwrap(), "--json", other.to_str().unwrap()];
+        let output = watch(scratch.path(), &args).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(2) && told.contains("--json would overwrite the record"),
+            "{told}"
+        );
+        assert_eq!(std::fs::read(&record).unwrap(), b"something else");
+    }
     let Some((scratch, _tracing)) = traced(TEST) else { return };
     let (record, json) = (scratch.path().join("record"), scratch.path().join("watched.json"));
     std::fs::write(scratch.path().join("file"), vec![b'\n'; 4 << 20]).unwrap();
@@ -310,6 +323,23 @@ fn ctrl_c_ends_it_with_what_was_seen_and_leaves_neither_instance_nor_command() {
         std::fs::remove_file(&json).unwrap();
         std::fs::remove_file(scratch.path().join("pid")).unwrap();
     }
+    // The record that --predict is made from has no name.
+    let place = scratch.path().join("place");
+    std::fs::create_dir(&place).unwrap();
+    let own = std::process::id().to_string();
+    let mut command =
+        watch(scratch.path(), &["--predict", "--record-limit", "1MiB", "--pid", &own]);
+    let child = spawned(command.env("TMPDIR", &place));
+    wait_until("the record", || {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().flatten();
+        let mut open = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        open.any(|path| path.starts_with(&place))
+    });
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
+    wait_until("the watch to begin", || instances(&tracing, child.id()).len() == 2);
+    let child = under_way(child);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_ends_with(130, child, "a watch with --predict");
 }
 
 #[test]

@@ -257,11 +257,11 @@ mod tests {
     #[test]
     fn a_later_format_says_so() {
         let mut bytes = manifest(1).encode();
-        bytes[8] = 3;
+        bytes[8] = VERSION as u8 + 1;
         let at = bytes.len() - 4;
         let sum = crc32c::crc32c(&bytes[..at]).to_le_bytes();
         bytes[at..].copy_from_slice(&sum);
-        assert_eq!(Manifest::decode(&bytes), Err(Broken::Version(3)));
+        assert_eq!(Manifest::decode(&bytes), Err(Broken::Version(VERSION + 1)));
     }
 
     proptest! {

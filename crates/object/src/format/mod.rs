@@ -7,7 +7,7 @@ pub(crate) mod manifest;
 pub(crate) mod object;
 
 /// The newest version known, of manifests and of data objects.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 
 /// Why bytes are not what they should be.
 #[derive(Debug, Clone, PartialEq, Eq)]

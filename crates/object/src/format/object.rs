@@ -90,6 +90,8 @@ pub(crate) struct IndexRun {
 /// What the end of an object tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Index {
+    /// Drawn when the object was made: no other has it, also not one of the same name in another bucket.
+    pub(crate) stamp: u64,
     pub(crate) runs: Vec<IndexRun>,
     /// Where each slot ends, unless all are of one size.
     pub(crate) ends: Option<Arc<[u32]>>,
@@ -124,6 +126,7 @@ pub(crate) fn slot_bytes(page_bytes: u32) -> u64 {
 /// An object in the making.
 pub(crate) struct Builder {
     id: ObjectId,
+    stamp: u64,
     page_bytes: u32,
     bytes: BytesMut,
     runs: Vec<IndexRun>,
@@ -145,6 +148,7 @@ impl Builder {
     /// An object with memory for `slots` pages.
     pub(crate) fn new(
         id: ObjectId,
+        stamp: u64,
         page_bytes: u32,
         slots: usize,
         compression: Compression,
@@ -153,7 +157,7 @@ impl Builder {
         let bytes = BytesMut::with_capacity(room);
         let compressed = (compression == Compression::Lz4)
             .then(|| (Vec::with_capacity(slots), vec![0; page_bytes as usize]));
-        Builder { id, page_bytes, bytes, runs: Vec::new(), slots: 0, compressed }
+        Builder { id, stamp, page_bytes, bytes, runs: Vec::new(), slots: 0, compressed }
     }
 
     /// Whether one page more leaves it within `object_bytes`, whatever the page.
@@ -236,19 +240,21 @@ impl Builder {
         self.bytes.put_u32_le(self.slots);
         self.bytes.put_u32_le(self.runs.len() as u32);
         self.bytes.put_u32_le(index_sum);
-        self.bytes.put_bytes(0, 12); // room for what a later version says
+        self.bytes.put_u64_le(self.stamp);
+        self.bytes.put_bytes(0, 4); // room for what a later version says
         let sum = crc32c::crc32c(&self.bytes[footer..]);
         self.bytes.put_u32_le(sum);
-        let index = Index { runs: self.runs, ends: ends.map(Arc::from) };
+        let index = Index { stamp: self.stamp, runs: self.runs, ends: ends.map(Arc::from) };
         Built { id: self.id, bytes: self.bytes.freeze(), index, slots: self.slots, compression }
     }
 }
 
-/// What the end of an object tells; `tail` begins with the index.
+/// What the end of an object tells; `tail` begins with the index, and is so many bytes into the object.
 pub(crate) fn decode_tail(
     id: ObjectId,
     page_bytes: u32,
     slots: u32,
+    before: u64,
     tail: &[u8],
 ) -> Result<Index, Broken> {
     let at = tail.len().checked_sub(FOOTER_BYTES).ok_or_else(|| Broken::new("it has no footer"))?;
@@ -262,8 +268,10 @@ pub(crate) fn decode_tail(
         return Err(Broken::new("the checksum of its footer does not match"));
     }
     let version = input.u16()?;
-    let compression = Compression::of_code(input.u16()?).filter(|_| version == VERSION);
-    let compression = compression.ok_or(Broken::Version(version.max(VERSION + 1)))?;
+    if version != VERSION {
+        return Err(Broken::Version(version));
+    }
+    let compression = Compression::of_code(input.u16()?).ok_or(Broken::Version(VERSION + 1))?;
     let own = (input.u32()?, ObjectId { number: input.u64()?, epoch: input.u32()? }, input.u32()?);
     if own != (page_bytes, id, slots) {
         return Err(Broken::new("it is another object than the manifest says"));
@@ -273,6 +281,7 @@ pub(crate) fn decode_tail(
     if tail.len() as u64 != own || crc32c::crc32c(index) != input.u32()? {
         return Err(Broken::new("the checksum of its index does not match"));
     }
+    let stamp = input.u64()?;
     let mut input = Input(index);
     let mut runs = Vec::with_capacity(count as usize);
     let (mut next, mut total) = ((FileId(0), 0), 0);
@@ -289,14 +298,24 @@ pub(crate) fn decode_tail(
     if total != u64::from(slots) {
         return Err(Broken::new("its index does not count its pages"));
     }
-    if compression == Compression::None {
-        return Ok(Index { runs, ends: None });
+    let ends = match compression {
+        Compression::None => None,
+        Compression::Lz4 => {
+            let ends = (0..slots).map(|_| input.u32()).collect::<Result<Arc<[u32]>, _>>()?;
+            let starts = std::iter::once(0).chain(ends.iter().copied());
+            let room = SLOT_EXTRA as u64..=slot_bytes(page_bytes);
+            let slot = |(start, end): (u32, &u32)| end.checked_sub(start).map(u64::from);
+            if !starts.zip(&*ends).map(slot).all(|it| it.is_some_and(|it| room.contains(&it))) {
+                return Err(Broken::new("the ends of its slots are not in order"));
+            }
+            Some(ends)
+        }
+    };
+    // Else reads behind the end of the object would look like a store that cuts its answers short.
+    if span(ends.as_deref(), page_bytes, 0, slots).end != before {
+        return Err(Broken::new("its slots do not end where its index begins"));
     }
-    let ends = (0..slots).map(|_| input.u32()).collect::<Result<Arc<[u32]>, _>>()?;
-    if !ends.is_sorted() {
-        return Err(Broken::new("the ends of its slots are not in order"));
-    }
-    Ok(Index { runs, ends: Some(ends) })
+    Ok(Index { stamp, runs, ends })
 }
 
 /// The page in `slot`, if it is `page` of the object `id` and whole.
@@ -342,6 +361,7 @@ mod tests {
     use super::*;
 
     const ID: ObjectId = ObjectId { epoch: 3, number: 77 };
+    const STAMP: u64 = 99;
     const PAGE: u32 = 64;
 
     fn page(file: u32, block: u32) -> PageId {
@@ -353,7 +373,7 @@ mod tests {
     }
 
     fn built_as(pages: &[PageId], compression: Compression) -> Built {
-        let mut builder = Builder::new(ID, PAGE, pages.len(), compression);
+        let mut builder = Builder::new(ID, STAMP, PAGE, pages.len(), compression);
         for page in pages {
             let fill = |bytes: &mut [u8]| {
                 bytes.fill((page.file.0 * 31 + page.block) as u8);
@@ -376,10 +396,53 @@ mod tests {
         built.bytes.slice(built.bytes.len() - len as usize..)
     }
 
+    fn index_of(built: &Built) -> Result<Index, Broken> {
+        let tail = tail(built);
+        decode_tail(ID, PAGE, built.slots, (built.bytes.len() - tail.len()) as u64, &tail)
+    }
+
+    /// The object with bytes of its tail changed, under checksums that match.
+    fn changed(built: &Built, at: usize, to: &[u8]) -> Built {
+        let mut bytes = built.bytes.to_vec();
+        let tail = bytes.len() - tail(built).len();
+        let footer = bytes.len() - FOOTER_BYTES;
+        bytes[tail + at..tail + at + to.len()].copy_from_slice(to);
+        let index = crc32c::crc32c(&bytes[tail..footer]);
+        bytes[footer + 36..footer + 40].copy_from_slice(&index.to_le_bytes());
+        let end = bytes.len() - 4;
+        let sum = crc32c::crc32c(&bytes[footer..end]);
+        bytes[end..].copy_from_slice(&sum.to_le_bytes());
+        Built { bytes: bytes.into(), index: built.index.clone(), ..*built }
+    }
+
+    /// Reads by them would go behind the end of the object, or into a slot, and look like a store that fails.
+    #[test]
+    fn ends_that_are_not_those_of_the_slots_are_damage() {
+        let built = built_as(&[page(1, 4), page(1, 5)], Compression::Lz4);
+        let ends = built.index.ends.clone().unwrap();
+        assert!(index_of(&changed(&built, 12, &ends[0].to_le_bytes())).is_ok());
+        for (at, end) in [(12, 5), (12, ends[1]), (16, ends[1] + 1), (16, 1 << 30), (16, ends[0])] {
+            let found = index_of(&changed(&built, at, &end.to_le_bytes()));
+            assert!(matches!(found, Err(Broken::Damaged(_))), "{at} {end}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn an_object_of_an_earlier_build_needs_that_and_one_of_a_later_build_a_later_one() {
+        let built = built(&[page(1, 4)]);
+        for (version, build) in [(VERSION - 1, "an earlier build"), (VERSION + 1, "a later build")]
+        {
+            let footer = built.index.runs.len() * RUN_BYTES;
+            let broken = index_of(&changed(&built, footer + 8, &version.to_le_bytes()));
+            let error = crate::fetch::corrupt("a".into(), broken.unwrap_err()).to_string();
+            assert!(error.contains(build) && error.contains(&version.to_string()), "{error}");
+        }
+    }
+
     #[test]
     fn a_compressed_page_is_one_range_and_one_that_would_grow_is_kept_as_it_is() {
         let pages = [page(1, 4), page(1, 5), page(1, 9)];
-        let mut builder = Builder::new(ID, PAGE, 3, Compression::Lz4);
+        let mut builder = Builder::new(ID, STAMP, PAGE, 3, Compression::Lz4);
         let mut noise = [0; PAGE as usize];
         fastrand::Rng::with_seed(1).fill(&mut noise);
         for (page, bytes) in pages.iter().zip([[7; PAGE as usize], noise, [9; PAGE as usize]]) {
@@ -390,7 +453,7 @@ mod tests {
             builder.push(*page, fill).unwrap();
         }
         let built = builder.finish();
-        assert_eq!(decode_tail(ID, PAGE, 3, &tail(&built)), Ok(built.index.clone()));
+        assert_eq!(index_of(&built), Ok(built.index.clone()));
         let slots = slots(&built);
         assert!(slots[0].len() < 40 && slots[1].len() == slot_bytes(PAGE) as usize);
         let read = |at: usize| verify(ID, pages[at], PAGE, &slots[at]).unwrap();
@@ -405,7 +468,7 @@ mod tests {
         let pages = [page(1, 4), page(1, 5), page(1, 9), page(2, 0)];
         let built = built(&pages);
         let run = |file, first, count| IndexRun { file: FileId(file), first, count };
-        let index = decode_tail(ID, PAGE, 4, &tail(&built)).unwrap();
+        let index = index_of(&built).unwrap();
         assert_eq!(index.runs, [run(1, 4, 2), run(1, 9, 1), run(2, 0, 1)]);
         let slots = slots(&built);
         for (slot, wanted) in slots.iter().zip(pages) {
@@ -455,12 +518,12 @@ mod tests {
                 Some(*end)
             });
             let spare = ends.into_iter().any(|end| (end - 4..end).contains(&(bit / 8)));
-            prop_assert!(spare || !whole || decode_tail(ID, PAGE, 3, &tail(&built)).is_err());
+            prop_assert!(spare || !whole || index_of(&built).is_err());
         }
 
         #[test]
         fn any_bytes_are_taken_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(decode_tail(ID, PAGE, 3, &bytes).is_err());
+            prop_assert!(decode_tail(ID, PAGE, 3, 0, &bytes).is_err());
             prop_assert!(verify(ID, page(1, 1), PAGE, &bytes.into()).is_err());
         }
     }

@@ -164,7 +164,8 @@ impl Backend for ObjectBackend {
 
     fn notes(&self) -> Vec<String> {
         let failure = self.0.shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.iter().map(ToString::to_string).collect()
+        let tier = self.0.shared.view().client.tier.as_ref().and_then(|it| it.failure());
+        failure.iter().chain(&tier).map(ToString::to_string).collect()
     }
 }
 

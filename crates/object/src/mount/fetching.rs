@@ -9,7 +9,7 @@ use forebay_io::backend::Transfer;
 
 use super::backend::Inner;
 use crate::error::Error;
-use crate::fetch::{Fetch, carry_out, limits, plan};
+use crate::fetch::{Fetch, carry_out, from_tier, plan};
 use crate::view::View;
 use crate::{FileId, PageId};
 
@@ -72,30 +72,28 @@ impl Fetching {
         let runtime = view.runtime.clone();
         // All are there already if they were brought in since they were looked for.
         let reads = Mutex::new(self.reads.into_iter().map(Some).collect());
-        let plan = plan(&view.snapshot, &wanted, limits(&view.client, view.page_bytes()));
+        let plan = plan(&view.client, &view.snapshot, &wanted);
         let under_way = Arc::new(UnderWay { inner: self.inner, view, wanted, owners, reads });
-        let fetches = match plan {
-            Ok(fetches) => fetches,
+        let plan = match plan {
+            Ok(plan) => plan,
             Err(error) => return under_way.fail(0..under_way.wanted.len(), &error),
         };
         let mut unwritten = vec![true; under_way.wanted.len()];
-        fetches.iter().flat_map(Fetch::indexes).for_each(|index| unwritten[index] = false);
+        plan.indexes().for_each(|index| unwritten[index] = false);
         let zeros = Bytes::from(vec![0; under_way.view.page_bytes() as usize]);
         let arrived = (0..unwritten.len()).filter(|index| unwritten[*index]);
         under_way.arrived(arrived.map(|index| (index, zeros.clone())).collect());
-        for fetch in fetches {
-            let under_way = Arc::clone(&under_way);
+        for fetch in plan.gets {
+            runtime.spawn(Arc::clone(&under_way).get(fetch));
+        }
+        if !plan.kept.is_empty() {
             runtime.spawn(async move {
-                let view = &under_way.view;
-                match carry_out(&view.client, view.page_bytes(), &fetch, &under_way.wanted).await {
-                    Ok(pages) => under_way.arrived(pages),
-                    Err(error) => {
-                        let error = match error {
-                            error @ Error::Missing { .. } => view.missing(error).await,
-                            error => error,
-                        };
-                        under_way.fail(fetch.indexes(), &error);
-                    }
+                let UnderWay { view, wanted, .. } = &*under_way;
+                let (pages, left) =
+                    from_tier(&view.client, &view.snapshot, &plan.kept, wanted).await;
+                under_way.arrived(pages);
+                for fetch in left {
+                    tokio::spawn(Arc::clone(&under_way).get(fetch));
                 }
             });
         }
@@ -103,6 +101,20 @@ impl Fetching {
 }
 
 impl UnderWay {
+    async fn get(self: Arc<Self>, fetch: Fetch) {
+        let view = &self.view;
+        match carry_out(&view.client, view.page_bytes(), &fetch, &self.wanted).await {
+            Ok(pages) => self.arrived(pages),
+            Err(error) => {
+                let error = match error {
+                    error @ Error::Missing { .. } => view.missing(error).await,
+                    error => error,
+                };
+                self.fail(fetch.indexes(), &error);
+            }
+        }
+    }
+
     /// Pages are there; reads that have all of theirs end.
     fn arrived(&self, pages: Vec<(usize, Bytes)>) {
         let mut done = Vec::new();

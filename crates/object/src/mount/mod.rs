@@ -341,16 +341,9 @@ fn prepare(directory: &Path) -> Result<(File, PathBuf)> {
     if files.exists() && !lock_path.exists() {
         return refuse("it has files that are no mount's; choose another directory");
     }
-    let opened = (|| {
-        fs::create_dir_all(directory)?;
-        OpenOptions::new().write(true).create(true).truncate(false).open(&lock_path)
-    })();
-    let lock = opened.map_err(|error| local_error(&lock_path, &error))?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => return refuse("another mount uses it"),
-        Err(fs::TryLockError::Error(error)) => return Err(local_error(&lock_path, &error)),
-    }
+    let Some(lock) = lock(directory, LOCK)? else {
+        return refuse("another mount uses it");
+    };
     let emptied = (|| {
         if files.exists() {
             fs::remove_dir_all(&files)?;
@@ -366,7 +359,22 @@ fn open_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).open(path)
 }
 
-fn local_error(path: &Path, error: &io::Error) -> Error {
+/// Makes `directory` if need be and locks the file `name` in it; `None` while that is locked.
+pub(crate) fn lock(directory: &Path, name: &str) -> Result<Option<File>> {
+    let path = directory.join(name);
+    let opened = (|| {
+        fs::create_dir_all(directory)?;
+        OpenOptions::new().write(true).create(true).truncate(false).open(&path)
+    })();
+    let lock = opened.map_err(|error| local_error(&path, &error))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Some(lock)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(error)) => Err(local_error(&path, &error)),
+    }
+}
+
+pub(crate) fn local_error(path: &Path, error: &io::Error) -> Error {
     Error::Local { path: path.display().to_string(), what: error.to_string() }
 }
 

@@ -16,7 +16,6 @@ use super::{State, Writer};
 use crate::PageId;
 use crate::error::{Error, Result};
 use crate::fetch::{data_path, get_verified};
-use crate::format::Broken;
 use crate::format::manifest::ObjectEntry;
 use crate::format::object::{Builder, Built, ObjectId, decode_tail, span, tail_bytes, verify};
 use crate::leases::oldest_needed;
@@ -165,7 +164,8 @@ impl Writer {
         let pages: BTreeMap<PageId, Bytes> = pages.into_iter().flatten().collect();
         let compression = self.client.options.compression;
         let id = self.new_object();
-        let mut builder = Builder::new(id, snapshot.page_bytes, pages.len(), compression);
+        let stamp = self.client.draw();
+        let mut builder = Builder::new(id, stamp, snapshot.page_bytes, pages.len(), compression);
         for (page, from) in &pages {
             builder.push(*page, |bytes| {
                 bytes.copy_from_slice(from);
@@ -183,19 +183,20 @@ impl Writer {
         let path = data_path(&self.client, victim.id);
         let live = |bytes: &Bytes| {
             let tail = tail_bytes(victim.slots, victim.runs, victim.compression) as usize;
-            let tail = &bytes[bytes.len().saturating_sub(tail)..];
-            let index = decode_tail(victim.id, snapshot.page_bytes, victim.slots, tail)?;
+            let at = bytes.len().saturating_sub(tail);
+            let (page_bytes, tail) = (snapshot.page_bytes, &bytes[at..]);
+            let index = decode_tail(victim.id, page_bytes, victim.slots, at as u64, tail)?;
             let mut live = BTreeMap::new();
             let blocks = index.runs.iter().flat_map(|run| {
                 (run.first..run.first + run.count).map(|block| PageId { file: run.file, block })
             });
             for (at, page) in (0..).zip(blocks) {
                 // A file that is gone has no pages.
-                if snapshot.locate(page).is_ok_and(|it| it == Some((victim.id, at))) {
+                if snapshot
+                    .locate(page)
+                    .is_ok_and(|it| it.is_some_and(|it| (it.0.entry.id, it.1) == (victim.id, at)))
+                {
                     let slot = span(index.ends.as_deref(), snapshot.page_bytes, at, 1);
-                    if slot.end > bytes.len() as u64 {
-                        return Err(Broken::Damaged("it has too few slots".to_owned()));
-                    }
                     let slot = bytes.slice(slot.start as usize..slot.end as usize);
                     live.insert(page, verify(victim.id, page, snapshot.page_bytes, &slot)?);
                 }

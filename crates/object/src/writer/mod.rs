@@ -296,8 +296,10 @@ impl Writer {
         let mut left = pages;
         let objects = std::iter::from_fn(|| {
             let slots = left.len().min(most);
-            let mut builder = (slots > 0)
-                .then(|| Builder::new(self.new_object(), page_bytes, slots, compression))?;
+            let mut builder = (slots > 0).then(|| {
+                let (id, stamp) = (self.new_object(), self.client.draw());
+                Builder::new(id, stamp, page_bytes, slots, compression)
+            })?;
             while let [page, rest @ ..] = left
                 && builder.has_room(object_bytes)
             {

@@ -59,13 +59,13 @@ fn a_buffer_is_as_full_with_pages_on_their_way() {
     let file = pool.open_file("one", &create()).unwrap();
     file.extend(200).unwrap();
     file.sync().unwrap();
-    let before = handle.requests();
-    handle.set_faults(Faults { unavailable: 1000, ..Faults::default() });
     (0..24).for_each(|block| write(&file, block, 7));
     file.flush_file().unwrap();
+    let before = handle.world.events().len();
+    handle.die_after(1, true);
     thread::scope(|scope| {
         let sync = scope.spawn(|| file.sync());
-        while handle.requests() == before {
+        while handle.world.events().len() == before {
             thread::yield_now();
         }
         // 32 in the buffer at most, of which 24 are on their way, and 16 in the pool's memory.

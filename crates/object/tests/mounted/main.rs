@@ -11,6 +11,8 @@ mod faulty;
 mod model;
 mod mounting;
 mod mounts;
+#[path = "../object/pages.rs"]
+mod pages;
 mod place;
 #[path = "../../../pool/tests/pool/site.rs"]
 #[allow(dead_code, reason = "the pool's own tests use all of it")]
@@ -18,3 +20,4 @@ mod site;
 #[path = "../object/store.rs"]
 #[allow(dead_code, reason = "the tests of the store's faults use all of it")]
 mod store;
+mod tier;

@@ -14,4 +14,5 @@ mod pages;
 mod requests;
 mod shapes;
 mod site;
+#[allow(dead_code, reason = "the tests of mounts use all of it")]
 mod store;

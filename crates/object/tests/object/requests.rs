@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_object::object_store::ObjectStoreExt;
 use forebay_object::{Error, Options, Prices, Takeover};
 use tokio::time::Instant;
 
@@ -149,4 +150,20 @@ fn cancelling_ends_what_is_waited_for() {
     assert!(spent < Duration::from_millis(600), "{spent:?}");
     site.runtime.block_on(cancel).unwrap();
     assert!(matches!(bucket.reader(), Err(Error::Closed)));
+}
+
+/// A client that was killed while it tried the store out; another one may be at it now.
+#[test]
+fn what_killed_clients_have_tried_a_store_with_goes_when_a_writer_opens() {
+    let site = Site::new();
+    let (bucket, handle) = site.created(1);
+    let put = |name: &str| {
+        let path = format!("space/probes/{name}").into();
+        site.runtime.block_on(handle.put(&path, "x".into())).unwrap();
+    };
+    put("old");
+    site.sleep(Duration::from_secs(3700));
+    put("young");
+    bucket.writer(Takeover::Refuse).unwrap();
+    assert_eq!(site.paths("space/probes"), ["space/probes/young"]);
 }

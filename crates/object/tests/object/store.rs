@@ -224,7 +224,7 @@ impl HandleState {
 }
 
 pub(crate) struct Handle {
-    world: Arc<World>,
+    pub(crate) world: Arc<World>,
     state: Mutex<HandleState>,
 }
 
@@ -240,11 +240,6 @@ enum Fate {
 impl Handle {
     pub(crate) fn set_faults(&self, faults: Faults) {
         self.state.lock().unwrap().faults = faults;
-    }
-
-    /// All that were begun.
-    pub(crate) fn requests(&self) -> u64 {
-        self.state.lock().unwrap().requests
     }
 
     pub(crate) fn in_flight_most(&self) -> usize {

@@ -15,8 +15,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::handle::PagedFile;
 use super::options::StreamOptions;
+use super::paged_file::PagedFile;
 use crate::error::{Error, Fate};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, Lsn};

@@ -1,6 +1,5 @@
 //! The handle to a file of pages.
 
-use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use forebay_io::{Arena, Op, Request};
 
 use crate::api::guard::{Optimistic, PageMut, PageRef, Pin};
 use crate::api::options::ReadaheadStrategy;
+use crate::api::paged_file::PagedFile;
 use crate::cache::Disk as _;
 use crate::cache::frame::word::{DIRTY, Mode, ORPHAN, VALID};
 use crate::cache::replacement::AccessStrategy;
@@ -16,7 +16,6 @@ use crate::cache::{Absent, Asked};
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{FileStats, PoolEvent, Wait};
-use crate::shared::Pool;
 use crate::store::disk::Reader;
 use crate::store::file::FileCore;
 use crate::tag::{Block, FileId};
@@ -28,40 +27,7 @@ const OPTIMISTIC_TRIES: u32 = 4;
 /// How a future asks for a page.
 const PLAINLY: How<'static> = How { strategy: &AccessStrategy::NORMAL, through: None };
 
-/// An open file of pages. Cheap to clone; may be used from any thread.
-///
-/// Dropping a handle does not close the file: it stays open in its pool, with its dirty pages, and
-/// opening it again gives it back. [`PagedFile::close`] closes it.
-#[derive(Clone)]
-pub struct PagedFile {
-    /// The pool's, once more: a hit should not go through `pool` for it.
-    core: Arc<Core>,
-    file: Arc<FileCore>,
-    /// What streams of this handle do unless they say otherwise; `None`: as the pool.
-    readahead: Option<ReadaheadStrategy>,
-    /// Keeps the pool from closing.
-    _pool: Arc<Pool>,
-}
-
 impl PagedFile {
-    pub(crate) fn new(pool: Arc<Pool>, file: Arc<FileCore>) -> PagedFile {
-        PagedFile { core: Arc::clone(pool.core()), file, readahead: None, _pool: pool }
-    }
-
-    #[inline]
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
-    }
-
-    pub(crate) fn file(&self) -> &Arc<FileCore> {
-        &self.file
-    }
-
-    /// What this handle's streams do unless they say otherwise.
-    pub(crate) fn readahead_strategy(&self) -> ReadaheadStrategy {
-        self.readahead.unwrap_or(self.core.readahead)
-    }
-
     /// How this handle asks for a page by itself.
     fn asked<'a>(
         &'a self,
@@ -80,7 +46,9 @@ impl PagedFile {
     /// `Adaptive`, and by the others not.
     #[must_use]
     pub fn with_readahead(&self, strategy: ReadaheadStrategy) -> PagedFile {
-        PagedFile { readahead: Some(strategy), ..self.clone() }
+        let mut handle = self.clone();
+        handle.readahead = Some(strategy);
+        handle
     }
 
     /// Returns the page `block`, to read: pinned and latched shared, read in if need be. Whoever has the
@@ -103,7 +71,7 @@ impl PagedFile {
     pub fn read_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Shared, strategy) {
-            Some(held) => Ok(PageRef::from_held(core, &self.file, held, block)),
+            Some(held) => Ok(PageRef::from_held(self, held, block)),
             None => self.read_slowly(block, strategy),
         }
     }
@@ -114,7 +82,7 @@ impl PagedFile {
         let core = self.core();
         let asked = self.asked(Mode::Shared, strategy, Absent::Read);
         let frame = core.cache.enter_slowly(&**core, &self.file, block, asked)?;
-        Ok(PageRef::latched(core, &self.file, frame, block))
+        Ok(PageRef::latched(self, frame, block))
     }
 
     /// Returns the page `block`, to change: pinned and latched exclusively, read in if need be.
@@ -138,7 +106,7 @@ impl PagedFile {
         let core = self.core();
         let asked = self.asked(Mode::Exclusive, strategy, Absent::Read);
         let frame = core.cache.enter(&**core, &self.file, block, asked)?;
-        Ok(PageMut::latched(core, &self.file, frame, block))
+        Ok(PageMut::latched(self, frame, block))
     }
 
     /// As [`PagedFile::read`], for a task: the future is ready at once for a page in memory whose latch is free, and
@@ -155,7 +123,7 @@ impl PagedFile {
         let mut page = self.acquire(block, Mode::Shared);
         std::future::poll_fn(move |context| {
             let latched = page.poll(PLAINLY, context.waker());
-            latched.map_ok(|frame| PageRef::latched(&self.core, &self.file, frame, block))
+            latched.map_ok(|frame| PageRef::latched(self, frame, block))
         })
     }
 
@@ -171,7 +139,7 @@ impl PagedFile {
         std::future::poll_fn(move |context| {
             self.file.check_writable()?;
             let latched = page.poll(PLAINLY, context.waker());
-            latched.map_ok(|frame| PageMut::latched(&self.core, &self.file, frame, block))
+            latched.map_ok(|frame| PageMut::latched(self, frame, block))
         })
     }
 
@@ -187,7 +155,7 @@ impl PagedFile {
     pub fn read_if_resident(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Pin, &AccessStrategy::NORMAL) {
-            Some(held) => Pin::held(core, &self.file, held.frame, block).into_shared().map(Some),
+            Some(held) => Pin::held(self, held.frame, block).into_shared().map(Some),
             None => self.nothing(block),
         }
     }
@@ -200,7 +168,7 @@ impl PagedFile {
     pub fn try_read(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Shared, &AccessStrategy::NORMAL) {
-            Some(held) => Ok(Some(PageRef::from_held(core, &self.file, held, block))),
+            Some(held) => Ok(Some(PageRef::from_held(self, held, block))),
             None => self.nothing(block),
         }
     }
@@ -213,7 +181,7 @@ impl PagedFile {
         self.file.check_writable()?;
         let core = self.core();
         match core.hit(&self.file, block, Mode::Exclusive, &AccessStrategy::NORMAL) {
-            Some(held) => Ok(Some(PageMut::latched(core, &self.file, held.frame, block))),
+            Some(held) => Ok(Some(PageMut::latched(self, held.frame, block))),
             None => self.nothing(block),
         }
     }
@@ -267,7 +235,7 @@ impl PagedFile {
         let core = self.core();
         let asked = self.asked(Mode::Exclusive, strategy, Absent::Zero);
         let frame = core.cache.enter_slowly(&**core, &self.file, block, asked)?;
-        let mut page = PageMut::latched(core, &self.file, frame, block).touched();
+        let mut page = PageMut::latched(self, frame, block).touched();
         page.fill(0);
         Ok(page)
     }
@@ -311,7 +279,7 @@ impl PagedFile {
         let core = self.core();
         let asked = self.asked(Mode::Pin, strategy, Absent::Read);
         let frame = core.cache.enter(&**core, &self.file, block, asked)?;
-        Ok(Pin::held(core, &self.file, frame, block))
+        Ok(Pin::held(self, frame, block))
     }
 
     /// Returns a look at the page `block` that holds nothing and writes nothing shared: for pages that
@@ -343,6 +311,32 @@ impl PagedFile {
                 return Ok(look);
             }
             self.core.counters.count_pool(PoolEvent::OptimisticRetries);
+        }
+    }
+
+    /// Returns what `read` makes of the page `block`, all from one state of it, as [`Optimistic::inspect`]: for a search
+    /// in place. `read` is called again where it was disturbed, and where the page keeps changing, with the latch.
+    ///
+    /// # Errors
+    /// As [`PagedFile::read`].
+    #[inline]
+    pub fn inspect<R>(
+        &self,
+        block: Block,
+        mut read: impl FnMut(&Optimistic<'_>) -> R,
+    ) -> Result<R, Error> {
+        for _ in 0..OPTIMISTIC_TRIES {
+            if let Some(found) = self.optimistic(block)?.inspect(&mut read) {
+                return Ok(found);
+            }
+        }
+        loop {
+            let _latched = self.read(block)?;
+            // Disturbed only by who takes the page from under the latch, as a truncation does: it is not found again.
+            let look = Optimistic::now_or_cold(&self.core, &self.file, block);
+            if let Some(found) = look.and_then(|look| look.inspect(&mut read)) {
+                return Ok(found);
+            }
         }
     }
 
@@ -557,14 +551,5 @@ impl Core {
             file.synced(changes);
         }
         result
-    }
-}
-
-impl fmt::Debug for PagedFile {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("PagedFile")
-            .field("path", &self.file.path)
-            .field("blocks", &self.file.blocks())
-            .finish_non_exhaustive()
     }
 }

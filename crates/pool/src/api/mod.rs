@@ -6,6 +6,7 @@ pub(crate) mod builder;
 pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod options;
+pub(crate) mod paged_file;
 pub(crate) mod pool;
 #[cfg(feature = "config")]
 mod profile;

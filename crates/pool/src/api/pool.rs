@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use forebay_io::{Io, Kind};
 use forebay_lookahead::DeviceCosts;
 
-use crate::api::handle::PagedFile;
 use crate::api::options::{CheckpointOptions, FileOptions};
+use crate::api::paged_file::PagedFile;
 use crate::api::size::{Size, check_frames};
 use crate::cache::frame::word::DIRTY;
 use crate::cache::replacement::AccessStrategy;
@@ -109,7 +109,7 @@ impl BufferPool {
     /// # Errors
     /// The first one. What could not be written stays dirty; what could is written and synced.
     pub fn flush_and_sync(&self) -> Result<u64, Error> {
-        self.pool.write_all(true)
+        self.core().write_all(true)
     }
 
     /// Writes what is dirty, syncs, closes all files and lets go of the directories. Handles that

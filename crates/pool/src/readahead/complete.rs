@@ -42,12 +42,12 @@ pub(crate) enum Piece {
 }
 
 /// A read on its way, with all that is needed to take it in.
-pub(crate) struct Landing {
+pub(crate) struct PendingRead {
     pub(super) core: Arc<Core>,
     pub(super) file: Arc<FileCore>,
     pub(super) pieces: Vec<Piece>,
     pub(super) kind: StrategyKind,
-    pub(super) submitted: Duration,
+    pub(super) submitted_at: Duration,
     pub(super) watch: Option<Arc<Watch>>,
     /// Who is told what is wrong with its pages.
     pub(super) told: Told,
@@ -86,7 +86,7 @@ enum Waiting {
 
 /// Reads that have ended since one last looked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Landed {
+pub(crate) struct EndedReads {
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
     /// Of all of them together, from submission to end.
@@ -136,8 +136,8 @@ impl Watch {
     }
 
     /// What has ended since the last call.
-    pub(crate) fn take(&self) -> Landed {
-        Landed {
+    pub(crate) fn take(&self) -> EndedReads {
+        EndedReads {
             requests: self.requests.swap(0, Ordering::Relaxed),
             bytes: self.bytes.swap(0, Ordering::Relaxed),
             latency: Duration::from_nanos(self.latency_ns.swap(0, Ordering::Relaxed)),
@@ -145,9 +145,9 @@ impl Watch {
     }
 }
 
-impl Landing {
+impl PendingRead {
     /// Takes in what came of the read, and tells who watches.
-    pub(crate) fn land(mut self, done: Completed) {
+    pub(crate) fn complete(mut self, done: Completed) {
         let bytes = self.take_in(done);
         self.note(bytes);
     }
@@ -212,8 +212,8 @@ impl Landing {
         // A panic would end the thread that carries out the queue's requests.
         let now = catch_unwind(AssertUnwindSafe(|| self.core.clock.now())).unwrap_or_else(|_| {
             tracing::error!("the clock panicked; a read ahead counts as one that took no time");
-            self.submitted
+            self.submitted_at
         });
-        watch.note(bytes, now.saturating_sub(self.submitted));
+        watch.note(bytes, now.saturating_sub(self.submitted_at));
     }
 }

@@ -19,4 +19,4 @@ mod submit;
 pub(crate) use budget::{Budget, Share};
 pub(crate) use complete::{Told, Watch};
 pub(crate) use private::Private;
-pub(crate) use submit::{Ahead, Departed, requests};
+pub(crate) use submit::{Ahead, Submitted, requests};

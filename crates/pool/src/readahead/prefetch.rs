@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use forebay_lookahead::Limits;
 
-use super::submit::{Ahead, Departed, requests};
+use super::submit::{Ahead, Submitted, requests};
 use crate::cache::frame::NO_FRAME;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
@@ -51,7 +51,7 @@ impl Core {
         strategy: &AccessStrategy,
         why: Option<Why>,
         requests_most: usize,
-    ) -> Departed {
+    ) -> Submitted {
         let combine_blocks = self.combine_pages as u32;
         let limits = Limits { combine_blocks, gap_blocks: 0, over_read_percent: 0 };
         let mut runs = Vec::new();
@@ -70,7 +70,7 @@ impl Core {
             waits: false,
             prefetched: true,
         };
-        ahead.depart(&runs, &wanted, || {})
+        ahead.submit(&runs, &wanted, |_| {})
     }
 
     /// Takes in what has been prefetched by now, which holds frames and budget until then.

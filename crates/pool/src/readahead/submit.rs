@@ -18,7 +18,7 @@ use std::time::Duration;
 use forebay_io::{Arena, Booked, File, Io, Kind, Lease, Request, Then};
 use forebay_lookahead::{Limits, Run, coalesce};
 
-use super::complete::{Landing, Piece, Told, Watch};
+use super::complete::{PendingRead, Piece, Told, Watch};
 use super::private::Private;
 use crate::cache::Disk as _;
 use crate::cache::frame::{FrameIndex, NO_FRAME, Owned};
@@ -55,7 +55,7 @@ pub(crate) struct Ahead<'a> {
 
 /// What became of a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Departed {
+pub(crate) struct Submitted {
     pub(crate) requests: u32,
     /// Pages on their way into frames.
     pub(crate) pages: u32,
@@ -65,8 +65,8 @@ pub(crate) struct Departed {
     pub(crate) stood_down: bool,
 }
 
-impl Departed {
-    fn add(&mut self, run: Departed) {
+impl Submitted {
+    fn add(&mut self, run: Submitted) {
         self.requests += run.requests;
         self.pages += run.pages;
         self.gaps += run.gaps;
@@ -86,7 +86,7 @@ struct Draft {
     used: usize,
 }
 
-type Prepared = (Request, Landing);
+type Prepared = (Request, PendingRead);
 
 /// Frames for a batch, found before anything is listed.
 struct Supply<'a> {
@@ -109,40 +109,45 @@ impl<'a> Supply<'a> {
 
 impl Ahead<'_> {
     /// Reads `runs`, of whose blocks those in `wanted` (ascending) go into frames. `listed` is called
-    /// once all pages are listed and before anything is submitted.
-    pub(crate) fn depart(&self, runs: &[Run], wanted: &[Block], listed: impl FnOnce()) -> Departed {
+    /// once all pages are listed and before anything is submitted, with the time: it must not ask anybody for that.
+    pub(crate) fn submit(
+        &self,
+        runs: &[Run],
+        wanted: &[Block],
+        listed: impl FnOnce(Duration),
+    ) -> Submitted {
         let mut supply = self.supply(runs);
         let now = self.core.clock.now();
         let booked = !self.waits && self.carrier > 0;
         let room = booked.then(|| self.file.space.carrier(self.carrier).book(runs.len()));
         let most = room.as_ref().map_or(usize::MAX, Booked::len);
-        let mut all = Departed::default();
+        let mut all = Submitted::default();
         let mut prepared = Vec::with_capacity(runs.len());
         let mut wanted = wanted.iter().copied().peekable();
         for run in runs {
             let mut making = Making { ahead: self, now, most, draft: Draft::default(), prepared };
-            let mut departed = Departed::default();
+            let mut submitted = Submitted::default();
             for step in 0..run.blocks {
                 let block = run.first + step;
                 if wanted.next_if_eq(&block).is_some() {
                     let Some(frame) = supply.for_wanted() else {
-                        departed.stood_down = true;
+                        submitted.stood_down = true;
                         break;
                     };
-                    making.take_in(block, frame, &mut departed);
+                    making.take_in(block, frame, &mut submitted);
                     making.draft.wanted += 1;
                     continue;
                 }
                 // Kept if there is room: what was not wanted yet may be soon.
                 let absent = self.file.table.lookup(block) == NO_FRAME;
                 match absent.then(|| supply.for_gap()).flatten() {
-                    Some(frame) => making.take_in(block, frame, &mut departed),
-                    None => making.read_through(block, &mut departed),
+                    Some(frame) => making.take_in(block, frame, &mut submitted),
+                    None => making.read_through(block, &mut submitted),
                 }
             }
-            making.close(&mut departed);
+            making.close(&mut submitted);
             prepared = making.prepared;
-            all.add(departed);
+            all.add(submitted);
             if all.stood_down {
                 self.core.counters.count(self.strategy.kind(), Event::StoodDown);
                 break;
@@ -150,8 +155,8 @@ impl Ahead<'_> {
         }
         let (counts, kind) = (&self.file.counts, self.strategy.kind());
         counts.add(&self.core.counters, kind, Event::GapPage, u64::from(all.gaps));
-        listed();
-        self.submit(prepared, room);
+        listed(now);
+        self.submit_prepared(prepared, room);
         all
     }
 
@@ -181,19 +186,19 @@ impl Ahead<'_> {
         core.cache.frames.pin_again(frame);
         file.counts.count(&core.counters, kind, Event::Miss);
         file.counts.count(&core.counters, kind, Event::Reads);
-        let landing = self.landing(vec![Piece::Page(block, listed.detach())], now, told);
+        let pending = self.pending(vec![Piece::Page(block, listed.detach())], now, told);
         let request = Request::read(&segment, offset, vec![lease]);
-        self.submit(vec![(request, landing)], Some(place));
+        self.submit_prepared(vec![(request, pending)], Some(place));
         Ok(Some(frame))
     }
 
-    fn landing(&self, pieces: Vec<Piece>, submitted: Duration, told: Told) -> Landing {
-        Landing {
+    fn pending(&self, pieces: Vec<Piece>, submitted_at: Duration, told: Told) -> PendingRead {
+        PendingRead {
             core: Arc::clone(self.core),
             file: Arc::clone(self.file),
             pieces,
             kind: self.strategy.kind(),
-            submitted,
+            submitted_at,
             watch: self.watch.cloned(),
             told,
             prefetched: self.prefetched,
@@ -222,12 +227,12 @@ impl Ahead<'_> {
     }
 
     /// Reads nothing of it after all.
-    fn abandon(&self, draft: Draft, departed: &mut Departed) {
+    fn abandon(&self, draft: Draft, submitted: &mut Submitted) {
         for (piece, lease) in draft.pieces.into_iter().zip(draft.leases) {
             if let Piece::Page(block, load) = piece {
                 let mut listed = self.core.cache.resume(self.file, block, load);
                 self.core.memory.take_back(listed.loading(), lease);
-                departed.pages -= 1;
+                submitted.pages -= 1;
                 self.not_prefetched();
             }
         }
@@ -240,10 +245,10 @@ impl Ahead<'_> {
         }
     }
 
-    fn submit(&self, prepared: Vec<Prepared>, room: Option<Booked<'_>>) {
+    fn submit_prepared(&self, prepared: Vec<Prepared>, room: Option<Booked<'_>>) {
         if self.carrier > 0 {
-            let submit = |(request, landing): Prepared| {
-                let then: Then = Box::new(move |done| landing.land(done));
+            let submit = |(request, pending): Prepared| {
+                let then: Then = Box::new(move |done| pending.complete(done));
                 (request, then)
             };
             let requests: Vec<_> = prepared.into_iter().map(submit).collect();
@@ -262,7 +267,7 @@ impl Ahead<'_> {
         let mut unread = Unread { io: &self.file.space.sync_io, prepared: prepared.into_iter() };
         while !unread.prepared.as_slice().is_empty() {
             let read = self.core.waiting(Wait::Read, || unread.next());
-            read.into_iter().for_each(|(landing, bytes)| landing.note(bytes));
+            read.into_iter().for_each(|(pending, bytes)| pending.note(bytes));
         }
     }
 
@@ -286,12 +291,12 @@ struct Unread<'a> {
 }
 
 impl Iterator for Unread<'_> {
-    type Item = (Landing, u64);
+    type Item = (PendingRead, u64);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (request, mut landing) = self.prepared.next()?;
-        let bytes = landing.take_in(self.io.carry_out(request));
-        Some((landing, bytes))
+        let (request, mut pending) = self.prepared.next()?;
+        let bytes = pending.take_in(self.io.carry_out(request));
+        Some((pending, bytes))
     }
 }
 
@@ -313,46 +318,51 @@ struct Making<'a> {
 
 impl Making<'_> {
     /// Adds a page that goes into `frame`.
-    fn take_in(&mut self, block: Block, frame: (Owned<'_>, Option<Slot>), departed: &mut Departed) {
+    fn take_in(
+        &mut self,
+        block: Block,
+        frame: (Owned<'_>, Option<Slot>),
+        submitted: &mut Submitted,
+    ) {
         let (core, file) = (self.ahead.core, self.ahead.file);
         let (owned, slot) = frame;
         let carrier = self.ahead.carrier;
         if self.ahead.prefetched && !core.budget.begin_prefetch() {
-            return self.read_through(block, departed);
+            return self.read_through(block, submitted);
         }
         let Some(mut listed) = core.cache.list(file, block, owned, carrier) else {
             // [DPT-1]: somebody else has it, or is reading it.
             self.ahead.not_prefetched();
-            return self.read_through(block, departed);
+            return self.read_through(block, submitted);
         };
         if !matches!(file.check_now(block), Some(Ok(()))) {
             drop(listed);
             self.ahead.not_prefetched();
-            return self.read_through(block, departed);
+            return self.read_through(block, submitted);
         }
         if let Some(slot) = slot {
             self.ahead.strategy.fill_slot(slot, listed.loading().frame(), file.tag(block));
         }
         let lease = core.memory.lend(listed.loading());
         self.draft.push(block, Piece::Page(block, listed.detach()), lease);
-        departed.pages += 1;
+        submitted.pages += 1;
         file.counts.count(&core.counters, self.ahead.strategy.kind(), Event::Prefetch);
     }
 
     /// Adds a page that is thrown away, if anything is in the draft yet; without memory for it the draft
     /// ends here.
-    fn read_through(&mut self, block: Block, departed: &mut Departed) {
+    fn read_through(&mut self, block: Block, submitted: &mut Submitted) {
         if self.draft.pieces.is_empty() {
             return;
         }
         match self.ahead.core.gap_lease() {
             Some(lease) => self.draft.push(block, Piece::Gap, lease),
-            None => self.close(departed),
+            None => self.close(submitted),
         }
     }
 
     /// Makes a request of the draft, without the gaps at its end.
-    fn close(&mut self, departed: &mut Departed) {
+    fn close(&mut self, submitted: &mut Submitted) {
         let mut draft = std::mem::take(&mut self.draft);
         draft.pieces.truncate(draft.used);
         draft.leases.truncate(draft.used);
@@ -361,20 +371,20 @@ impl Making<'_> {
         }
         let ahead = self.ahead;
         if self.prepared.len() >= self.most {
-            departed.stood_down = true;
-            return ahead.abandon(draft, departed);
+            submitted.stood_down = true;
+            return ahead.abandon(draft, submitted);
         }
         let Ok((file, offset)) = ahead.place(draft.first) else {
             // The segment has gone meanwhile.
-            return ahead.abandon(draft, departed);
+            return ahead.abandon(draft, submitted);
         };
         let gaps = (draft.used - draft.wanted.min(draft.used)) as u32;
-        departed.gaps += gaps;
-        departed.requests += 1;
+        submitted.gaps += gaps;
+        submitted.requests += 1;
         ahead.file.counts.count(&ahead.core.counters, ahead.strategy.kind(), Event::Reads);
         ahead.record(self.now, draft.first, draft.used as u32, gaps);
-        let landing = ahead.landing(draft.pieces, self.now, Told::Nobody);
-        self.prepared.push((Request::read(&file, offset, draft.leases), landing));
+        let pending = ahead.pending(draft.pieces, self.now, Told::Nobody);
+        self.prepared.push((Request::read(&file, offset, draft.leases), pending));
     }
 }
 

@@ -2,10 +2,11 @@
 //!
 //! Concurrency: a ring is not lost: the thread takes it before it works, so one that comes meanwhile has it work again.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use crate::error::Error;
@@ -17,6 +18,8 @@ const AFTER_A_PANIC: Duration = Duration::from_millis(5);
 pub(crate) struct Helper {
     rung: AtomicBool,
     stopped: AtomicBool,
+    /// Who is to be woken. Set under the lock of `thread`.
+    started: OnceLock<Thread>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -29,12 +32,29 @@ impl Helper {
     where
         W: FnMut(&Helper) + Send + 'static,
     {
-        if self.rung.swap(true, Ordering::SeqCst) {
+        self.ring_by(work, |run| thread::Builder::new().name("forebay-tasks".to_owned()).spawn(run))
+    }
+
+    /// As [`Helper::ring`], with what starts a thread.
+    fn ring_by<W>(
+        self: &Arc<Self>,
+        work: impl FnOnce() -> W,
+        spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>,
+    ) -> Result<(), Error>
+    where
+        W: FnMut(&Helper) + Send + 'static,
+    {
+        let is_first = !self.rung.swap(true, Ordering::SeqCst);
+        if let Some(thread) = self.started.get() {
+            if is_first {
+                thread.unpark();
+            }
             return Ok(());
         }
+        // Nobody relies on another's start, which may fail.
         let mut thread = self.thread();
-        if let Some(thread) = &*thread {
-            thread.thread().unpark();
+        if let Some(started) = self.started.get() {
+            started.unpark();
         } else if !self.is_stopped() {
             let (me, mut work) = (Arc::clone(self), work());
             let run = move || {
@@ -48,18 +68,16 @@ impl Helper {
                     }
                 }
             };
-            let started = thread::Builder::new().name("forebay-tasks".to_owned()).spawn(run);
-            *thread = Some(started.map_err(|error| {
-                self.rung.store(false, Ordering::SeqCst);
-                Error::Setting {
-                    setting: "the thread that works for tasks",
-                    value: "not started".to_owned(),
-                    expected: format!(
-                        "the system refused it ({error}); raise the limit on threads, or build the \
-                         pool without such threads and call `drive`"
-                    ),
-                }
-            })?);
+            let started = spawn(Box::new(run)).map_err(|error| Error::Setting {
+                setting: "the thread that works for tasks",
+                value: "not started".to_owned(),
+                expected: format!(
+                    "the system refused it ({error}); raise the limit on threads, or build the pool \
+                     without such threads and call `drive`"
+                ),
+            })?;
+            self.started.get_or_init(|| started.thread().clone());
+            *thread = Some(started);
         }
         Ok(())
     }
@@ -90,5 +108,32 @@ impl Helper {
     fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
         // Each change is one assignment, so a poisoned place is still whole.
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Another thread rings while one is being started, and relies on that.
+    #[test]
+    fn who_rings_while_no_thread_can_be_started_is_served_or_told() {
+        let helper = Arc::new(Helper::default());
+        let (send, done) = mpsc::channel();
+        let work = move || move |_: &Helper| assert!(send.send(()).is_ok());
+        let mut second = None;
+        let first = helper.ring_by(work.clone(), |_| {
+            let helper = Arc::clone(&helper);
+            second = Some(thread::spawn(move || helper.ring(work)));
+            // For as long as the system takes to say no.
+            thread::sleep(Duration::from_millis(50));
+            Err(io::ErrorKind::WouldBlock.into())
+        });
+        assert!(matches!(first, Err(Error::Setting { .. })), "{first:?}");
+        second.unwrap().join().unwrap().unwrap();
+        done.recv_timeout(Duration::from_secs(30)).expect("told that it is served, and is not");
+        helper.stop();
     }
 }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use forebay_io::{Lease, Op, Request, Ticket};
 
 use super::buffers::Buffer;
-use crate::api::guard::PageRef;
 use crate::cache::Disk as _;
 use crate::cache::frame::word::{DIRTY, EXCLUSIVE, Touch, WRITING};
 use crate::cache::frame::{Copied, FrameIndex};
@@ -79,8 +78,17 @@ impl Core {
         tag: PageTag,
         frame: FrameIndex,
     ) -> Copying<'_> {
-        self.cache.frames.pin_again(frame);
-        let page = PageRef::latched(self, file, frame, tag.block);
+        let mut copying = self.take_copy(file, tag, frame);
+        self.cache.frames.unlatch_shared(frame);
+        if let Copying::Copied(copy) = &mut copying {
+            // Now that a panic of the codec's leaves the page as dirty as it was.
+            file.encode_page(copy.buffer.bytes_mut(), tag.block);
+        }
+        copying
+    }
+
+    /// As [`Core::copy_latched`], without letting go, and as it is in memory.
+    fn take_copy(&self, file: &Arc<FileCore>, tag: PageTag, frame: FrameIndex) -> Copying<'_> {
         let Some(mut buffer) = self.buffers.try_take() else {
             return Copying::NotNow;
         };
@@ -91,10 +99,9 @@ impl Core {
         // After WRITING was set (see `RedoPoint`), and under the latch before the bytes are taken: a thread that has
         // logged a change of the page before that redo point has let go of it.
         let redo = self.redo.now();
-        buffer.bytes_mut().copy_from_slice(&page);
+        self.memory.copy_out(frame, 0, buffer.bytes_mut());
         let copied = self.cache.frames.copied(frame);
-        drop(page);
-        let mut copy = Copy {
+        Copying::Copied(Copy {
             core: self,
             file: Arc::clone(file),
             written: false,
@@ -104,10 +111,7 @@ impl Core {
             redo,
             buffer,
             slot: None,
-        };
-        // Now that a panic of the codec's leaves the page as dirty as it was.
-        file.encode_page(copy.buffer.bytes_mut(), tag.block);
-        Copying::Copied(copy)
+        })
     }
 
     /// Writes one page if that can be begun at once. False when it was clean, or somebody had it.

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::Error;
+use forebay::{BufferPool, Error, Optimistic, PageMut, PageRef, PagedFile, Pin, StreamOptions};
 
-use crate::site::{Ends, Site, number_in, numbered, read, set, wait_until, write};
+use crate::site::{Ends, Site, is_dirty, number_in, numbered, read, set, wait_until, write};
 
 /// How a page is latched.
 #[derive(Debug, PartialEq)]
@@ -16,7 +16,7 @@ enum Latch {
     Exclusive,
 }
 
-fn latch(pool: &forebay::BufferPool, block: u32) -> (u64, Latch) {
+fn latch(pool: &BufferPool, block: u32) -> (u64, Latch) {
     let view = pool.view();
     let frame = view.iter().find(|frame| frame.block == block).unwrap();
     let latch = match frame.shared {
@@ -25,6 +25,100 @@ fn latch(pool: &forebay::BufferPool, block: u32) -> (u64, Latch) {
         readers => Latch::Shared(readers),
     };
     (frame.pins, latch)
+}
+
+/// A latch is a count in a frame's word and belongs to its guard, not to a thread: so every guard may be let go of on
+/// another thread, and those that borrow nothing may be kept.
+#[test]
+fn guards_go_anywhere() {
+    fn goes<T: Send + Sync>() {}
+    fn stays<T: Send + Sync + 'static>() {}
+    goes::<(Pin<'_>, PageRef<'_>, PageMut<'_>, Optimistic<'_>)>();
+    stays::<(Pin<'static, PagedFile>, PageRef<'static, PagedFile>, PageMut<'static, PagedFile>)>();
+    // No larger for it where nothing is owned.
+    assert!(size_of::<PageRef<'_>>() <= 6 * size_of::<usize>());
+}
+
+/// What an engine keeps between two calls: the file, and the page that it is in.
+struct Cursor {
+    file: PagedFile,
+    page: Option<PageRef<'static, PagedFile>>,
+}
+
+impl Cursor {
+    fn next(&mut self) -> Option<u64> {
+        let next = self.page.take().map_or(0, |page| page.block() + 1);
+        self.page = (next < self.file.blocks()).then(|| self.file.read(next).unwrap().into_owned());
+        self.page.as_ref().map(|page| number_in(page))
+    }
+}
+
+#[test]
+fn a_cursor_keeps_its_page_beside_its_file_and_goes_with_it_to_other_threads() {
+    let site = Site::new();
+    let (pool, _disk) = site.rigged(8);
+    let file = numbered(&pool, "table", 20, 5);
+    let mut cursor = Cursor { file, page: None };
+    for number in 5..25 {
+        cursor = thread::spawn(move || {
+            assert_eq!(cursor.next(), Some(number));
+            cursor
+        })
+        .join()
+        .unwrap();
+        assert_eq!(latch(&pool, number as u32 - 5), (1, Latch::Shared(1)), "[GRD-1]");
+    }
+    assert_eq!(cursor.next(), None);
+    assert_eq!(pool.stats().frames_pinned, 0);
+    // A page of a stream as well, which may outlive it.
+    let scan = cursor.file.stream_with(3..4, &StreamOptions::new()).unwrap();
+    let page = scan.last().unwrap().unwrap().page.into_owned();
+    assert_eq!((number_in(&page), latch(&pool, 3)), (8, (1, Latch::Shared(1))));
+}
+
+#[test]
+fn an_owned_guard_turns_into_owned_ones() {
+    let site = Site::new();
+    let (pool, _disk) = site.rigged(8);
+    let file = numbered(&pool, "table", 2, 0);
+    let held = || latch(&pool, 0);
+    let pin = file.read(0).unwrap().into_owned().into_pin();
+    drop(file);
+    assert_eq!(held(), (1, Latch::Free), "[GRD-1]");
+    let shared: PageRef<'static, PagedFile> = pin.latch_shared().unwrap();
+    assert_eq!(held(), (2, Latch::Shared(1)), "[GRD-1]");
+    let other = pin.try_latch_shared().unwrap().unwrap();
+    let shared = shared.try_upgrade().unwrap().unwrap_err();
+    drop(other);
+    let (mut page, unchanged) = shared.upgrade().unwrap();
+    assert_eq!((held(), unchanged), ((2, Latch::Exclusive), true), "[GRD-1]");
+    assert!(pin.clone().try_latch_exclusive().unwrap().is_none());
+    set(&mut page, 7);
+    let page = page.downgrade();
+    assert_eq!((held(), number_in(&page)), ((2, Latch::Shared(1)), 7), "[GRD-1]");
+    drop(page);
+    let page = pin.into_exclusive().unwrap();
+    assert_eq!(held(), (1, Latch::Exclusive), "[GRD-1]");
+    drop(page);
+    assert_eq!(held(), (0, Latch::Free), "[GRD-1]");
+
+    // What was changed and not marked, before it was owned or afterwards, is dirty when it goes.
+    let file = pool.open_file("table", &forebay::FileOptions::new()).unwrap();
+    file.flush_file().unwrap();
+    for before in [true, false] {
+        let mut page = file.write(0).unwrap();
+        if before {
+            page[9] = 1;
+        }
+        let mut page = page.into_owned();
+        assert!(!is_dirty(&pool, 0));
+        if !before {
+            page[9] = 2;
+        }
+        drop(page);
+        assert!(is_dirty(&pool, 0), "[GRD-2] {before}");
+        file.flush_file().unwrap();
+    }
 }
 
 #[test]

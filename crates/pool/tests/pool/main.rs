@@ -19,6 +19,7 @@ mod corners;
 mod corruption;
 mod crowds;
 mod disk;
+mod endings;
 mod eviction;
 mod failed_reads;
 mod failed_syncs;

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use forebay::{Error, Optimistic};
+
 use crate::site::{Ends, PAGE, Site, number_in, numbered, set, write};
 
 #[test]
@@ -14,8 +16,14 @@ fn a_look_is_valid_until_somebody_has_the_page_exclusively() {
     let mut bytes = [0; 8];
     assert!(look.read(8, &mut bytes) && look.still_valid());
     assert_eq!((u64::from_le_bytes(bytes), look.block()), (4, 0));
-    assert_eq!(look.load(8), Some(4));
-    assert_eq!((look.load(PAGE - 7), look.load(usize::MAX)), (None, None));
+    assert_eq!(look.load(8).map(u64::from_le_bytes), Some(4));
+    assert_eq!(
+        look.load(PAGE - 2).map(u16::from_le_bytes),
+        Some(0),
+        "the highest two bytes of a 4"
+    );
+    assert_eq!((look.load::<8>(PAGE - 7), look.load::<1>(usize::MAX)), (None, None));
+    assert_eq!(look.inspect(|page| page.load(16).map(u32::from_le_bytes)), Some(Some(4)));
     drop((file.read(0).unwrap(), file.pin(0).unwrap()));
     assert!(look.still_valid(), "nobody changed anything");
     let page = file.write(0).unwrap();
@@ -23,8 +31,9 @@ fn a_look_is_valid_until_somebody_has_the_page_exclusively() {
     drop(page);
     assert!(!look.read(8, &mut bytes), "[OPT-1]");
     assert_eq!(bytes, [0; 8], "[OPT-1]");
+    assert_eq!(look.inspect(|_| ()), None, "[OPT-1]");
     assert!(file.optimistic(0).unwrap().read(8, &mut bytes));
-    assert_eq!(pool.stats().pool.optimistic_retries, 1);
+    assert_eq!(pool.stats().pool.optimistic_retries, 2);
     assert_eq!(pool.stats().frames_pinned, 0);
 }
 
@@ -40,7 +49,7 @@ fn a_look_at_a_page_that_left_its_frame_is_not_valid() {
     let look = file.optimistic(39).unwrap();
     file.truncate(39).unwrap();
     assert!(!look.still_valid(), "[OPT-1]");
-    assert!(matches!(file.optimistic(39), Err(forebay::Error::PastEnd { .. })));
+    assert!(matches!(file.optimistic(39), Err(Error::PastEnd { .. })));
 }
 
 #[test]
@@ -60,6 +69,37 @@ fn a_look_waits_for_whoever_changes_the_page() {
         drop(page);
         assert_eq!(looker.join().unwrap(), 5);
     });
+}
+
+/// Whoever only looks is not starved by those who change the page: in the end they wait for the look.
+#[test]
+fn what_keeps_changing_is_inspected_under_the_latch() {
+    let site = Site::new();
+    let (pool, _disk) = site.rigged(8);
+    let file = numbered(&pool, "table", 2, 0);
+    let mut looks = 0;
+    let found = file.inspect(0, |page| {
+        looks += 1;
+        let before = page.load(8).map(u64::from_le_bytes);
+        match file.try_write(0).unwrap() {
+            Some(mut page) => set(&mut page, looks),
+            None => assert_eq!(pool.view()[0].shared, 1, "somebody else than the look has it"),
+        }
+        before
+    });
+    assert_eq!((found.unwrap(), looks), (Some(4), 5), "[OPT-1]");
+    assert_eq!(pool.stats().frames_pinned, 0);
+
+    // Not even a latch keeps a page in its file.
+    let mut looks = 0;
+    let cut = file.inspect(1, |_| {
+        looks += 1;
+        if file.try_write(1).unwrap().is_none() {
+            file.truncate(1).unwrap();
+        }
+    });
+    assert!(matches!(cut, Err(Error::PastEnd { block: 1, .. })), "{cut:?} after {looks} looks");
+    assert_eq!(looks, 5, "[OPT-1]");
 }
 
 #[test]
@@ -85,14 +125,24 @@ fn no_copy_is_torn_and_none_is_older_than_what_was_known() {
                 drop(file.read(random.u32(1..20)).unwrap());
             }
         });
-        for whole in [true, false] {
+        for reader in 0..3 {
             let (file, newest, done) = (&file, &newest, &done);
             scope.spawn(move || {
                 let mut bytes = vec![0; PAGE];
                 while !done.load(Ordering::SeqCst) {
                     let known = newest.load(Ordering::SeqCst);
-                    if whole {
+                    if reader == 0 {
                         file.copy(0, 0, &mut bytes).unwrap();
+                    } else if reader == 1 {
+                        let words = |page: &Optimistic<'_>| {
+                            let mut words = bytes.chunks_exact_mut(8).enumerate();
+                            words.all(|(at, word)| {
+                                page.load(8 * at)
+                                    .map(|it: [u8; 8]| word.copy_from_slice(&it))
+                                    .is_some()
+                            })
+                        };
+                        assert!(file.inspect(0, words).unwrap());
                     } else {
                         // Two reads of one look, made into one page.
                         let look = file.optimistic(0).unwrap();

@@ -3,6 +3,7 @@
 //! A page in these tests says one number all over, so that any two states of it can be told apart
 //! at every byte. Its first eight bytes are left to the checksum.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -124,7 +125,7 @@ pub(crate) fn try_write(file: &PagedFile, block: u32, number: u64) -> Result<(),
     Ok(())
 }
 
-pub(crate) fn set(page: &mut PageMut<'_>, number: u64) {
+pub(crate) fn set<H: Borrow<PagedFile>>(page: &mut PageMut<'_, H>, number: u64) {
     fill(page, number);
     page.mark_dirty(Lsn::NONE);
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::access::FILES_MOST;
+use super::super::access::{FILES_MOST, Way};
 use super::super::calls::Calls;
 use super::super::event::{Call, Event, FileKey, What};
 use super::*;
@@ -350,7 +350,7 @@ proptest! {
             if is_added {
                 let before = naive.len();
                 naive.extend(first..first + count);
-                prop_assert_eq!(pages.add(first, count), (naive.len() - before) as u64);
+                prop_assert_eq!(pages.add(first, count, 100), (naive.len() - before) as u64);
             } else {
                 pages.remove(first, count);
                 naive.retain(|page| !(first..first + count).contains(page));
@@ -360,4 +360,32 @@ proptest! {
             prop_assert_eq!(u64::from(held), pages.pages);
         }
     }
+}
+
+#[test]
+fn pages_remembered_are_bounded_over_all_files() {
+    let mut account = Account::default();
+    let ahead = |file, first, pages| Access::Ahead { file, first, pages };
+    let words =
+        |account: &Account| account.files.iter().map(|it| it.unused.words.len()).sum::<usize>();
+    for (file, first) in (0..9).flat_map(|file| (0..12).map(move |at| (file, at << 20))) {
+        account.access(&ahead(file, first, 1 << 20));
+    }
+    assert_eq!(words(&account), AHEAD_MOST, "[ACC-3]");
+    let (more, way) = (64 * 64 - 1, Way::Cached);
+    let (bytes, took_ns, waited_ns, missed) = (4096 * 64 * 64, 0, None, false);
+    account.access(&Access::Read(Read {
+        task: 1,
+        file: 2,
+        first: 0,
+        more,
+        bytes,
+        took_ns,
+        waited_ns,
+        missed,
+        way,
+    }));
+    assert_eq!((words(&account), account.ahead_words), (AHEAD_MOST - 64, AHEAD_MOST - 64));
+    account.access(&ahead(8, 1 << 30, 1 << 20));
+    assert_eq!((words(&account), account.ahead_words), (AHEAD_MOST, AHEAD_MOST), "[ACC-3]");
 }

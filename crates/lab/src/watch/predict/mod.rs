@@ -23,6 +23,7 @@ use super::record::Record;
 use crate::cli::WatchArgs;
 use crate::device_readahead::{ReadaheadGuard, read_kib};
 use crate::facts::{Storage, Sysfs};
+use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::numbers;
 use crate::report::terminal::text::{push_line, push_wrapped};
@@ -31,7 +32,7 @@ use crate::report::{Table, TableCell};
 use crate::statistics::{Estimate, ROUNDS_MIN, median, paired_ratio};
 use crate::units::shown_size;
 use plan::Plan;
-use play::{Knowing, Played, Way};
+use play::{Apart, Knowing, Played, Way};
 
 /// A way may take so many times as long as what was recorded; then it is cut off.
 const TIMES_MOST: u32 = 4;
@@ -128,18 +129,20 @@ fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
 /// # Errors
 /// [`BadInput`](crate::BadInput), [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
 pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Prediction> {
+    // Who has ended the watch by Ctrl-C wants no more of it.
+    interrupt::check()?;
     let time = Duration::from_secs(args.predict_seconds);
     // As if it advised, which is known only then.
     let runs = args.rounds * entrants(args, true).len() as u32;
     let mut plan = Plan::new(&mut Record::open(path)?, time / runs)?;
     let mut entrants = entrants(args, plan.advises());
     let guards = guards(&plan, &entrants)?;
-    let played = rounds(args, &plan, &guards, &mut entrants, time);
+    let played = rounds(args, &mut plan, &guards, &mut entrants, time);
     // Put back whatever happened; and if both failed, what went wrong first is told.
     let restored = guards.into_iter().try_for_each(|(guard, _)| guard.restore());
     let remarks = played.and_then(|remarks| restored.map(|()| remarks))?;
     plan.remarks.extend(remarks);
-    Ok(Prediction::of(plan, &entrants))
+    Ok(Prediction::of(&plan, &entrants))
 }
 
 /// The right to set the readahead of all devices under the plan's files, with what it is, if any way wants that.
@@ -167,7 +170,7 @@ fn guards(plan: &Plan, entrants: &[Entrant]) -> anyhow::Result<Vec<(ReadaheadGua
 /// All rounds, as time allows. Returns remarks.
 fn rounds(
     args: &WatchArgs,
-    plan: &Plan,
+    plan: &mut Plan,
     guards: &[(ReadaheadGuard, u64)],
     entrants: &mut [Entrant],
     time: Duration,
@@ -175,9 +178,12 @@ fn rounds(
     let length = Duration::from_nanos(plan.until_ns - plan.from_ns);
     let time_max = (length * TIMES_MOST).max(Duration::from_millis(100));
     let begun = Instant::now();
-    let mut progress = Progress::new(u64::from(args.rounds) * entrants.len() as u64);
+    let entrants_count = entrants.len() as u32;
+    let mut progress = Progress::new(u64::from(args.rounds * entrants_count));
     let mut random = fastrand::Rng::with_seed(0);
-    let (mut stayed_most, mut remarks) = (0, Vec::new());
+    let (mut apart, mut remarks) = (Apart::default(), Vec::new());
+    // The first time it may be on the disk, and then it is in memory, or else there is not so much of that.
+    let mut preparing = time / 4;
     for round in 0..args.rounds {
         // [PRE-2]
         if round > 0 && begun.elapsed() + begun.elapsed() / round > time * 3 / 2 {
@@ -192,27 +198,38 @@ fn rounds(
             for (guard, found) in guards {
                 guard.set(entrant.readahead.unwrap_or(*found))?;
             }
-            stayed_most = stayed_most.max(play::prepare(plan)?);
+            let found = play::prepare(plan, Instant::now() + preparing)?;
+            preparing = time / (args.rounds * entrants_count);
+            apart.stayed = apart.stayed.max(found.stayed);
+            apart.missing += found.missing;
             let played = play::play(plan, entrant.way, time_max)?;
             entrant.is_cut |= played.share < 1.0;
             entrant.rounds.push(played);
         }
     }
-    if stayed_most > 0 {
+    let size = |pages| shown_size(pages * plan.page_bytes);
+    if apart.stayed > 0 {
+        let stayed = size(apart.stayed);
         remarks.push(format!(
-            "{} of the files stayed in memory, as others use it: the waits are too short",
-            shown_size(stayed_most * plan.page_bytes)
+            "{stayed} of the files stayed in memory, as others use it: the waits are too short"
+        ));
+    }
+    if apart.missing > 0 {
+        let missing = size(apart.missing);
+        remarks.push(format!(
+            "{missing} that were in memory then are not now, as --predict-seconds is too short to bring them in: the waits \
+             are too long"
         ));
     }
     Ok(remarks)
 }
 
 impl Prediction {
-    fn of(plan: Plan, entrants: &[Entrant]) -> Prediction {
+    fn of(plan: &Plan, entrants: &[Entrant]) -> Prediction {
         let recorded = plan.waited_ns as f64 / 1e9;
         let as_it_is = entrants[0].waits();
         let replayed = median(&as_it_is).unwrap_or(0.0);
-        let mut remarks = plan.remarks;
+        let mut remarks = plan.remarks.clone();
         let apart = replayed / recorded.max(LEAST.as_secs_f64());
         if !(1.0 / ALIKE..=ALIKE).contains(&apart) {
             remarks.push(format!(
@@ -250,7 +267,7 @@ impl Prediction {
         Prediction {
             from_seconds: plan.from_ns as f64 / 1e9,
             until_seconds: plan.until_ns as f64 / 1e9,
-            reads: plan.tasks.iter().map(Vec::len).sum(),
+            reads: plan.steps(),
             tasks: plan.tasks.len(),
             recorded_wait_seconds: recorded,
             recorded_wait_seconds_in_all: plan.waited_in_all_ns as f64 / 1e9,

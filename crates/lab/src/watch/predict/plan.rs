@@ -9,9 +9,10 @@
 //! again when the plan is played.
 //!
 //! Invariants:  [PLA-1] the plan is no longer than it may be, and has so many steps and tasks at most
-//! Failure:     what cannot be read again (past the page cache, mapped, a file that is no more) is left out, and said.
+//! Failure:     what cannot be read again (past the page cache, mapped, a file that is no more or another) is left out, and said.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::bad_input;
 use crate::report::numbers;
 use crate::watch::access::{Access, Read, Way};
 use crate::watch::foresight::Foresight;
+use crate::watch::legend::{Called, State};
 use crate::watch::record::Record;
 
 /// What is read there is made when it is read, and may never end.
@@ -95,6 +97,7 @@ struct Making {
     brought: Vec<RangeSet<u64>>,
     foresight: Foresight,
     left_out: HashSet<&'static str>,
+    written_since: usize,
     waited_ns: u64,
     steps: usize,
     is_full: bool,
@@ -175,6 +178,16 @@ fn longest_waits(record: &mut Record, length_ns: u64) -> anyhow::Result<(u64, u6
     Ok(((best.unwrap_or(0) * look_ns).min(last), all))
 }
 
+/// Where `called` is, what it was and what it is now; none if it cannot be read again.
+fn to_read_again(called: &Called) -> Option<(PathBuf, State, State)> {
+    let path = PathBuf::from(called.path.as_deref()?);
+    let of_the_kernel = OF_THE_KERNEL.iter().any(|root| path.starts_with(root));
+    // What it is before it is opened: to open a device may be to use it, and a pipe waits for a writer.
+    let now = State::of(&path).filter(|_| path.is_absolute() && !of_the_kernel)?;
+    File::open(&path).ok()?;
+    Some((path, called.state?, now))
+}
+
 impl Making {
     /// Something that was done, from `begun_ns` to `at_ns` of the plan.
     fn access(&mut self, record: &Record, begun_ns: u64, at_ns: u64, access: &Access) {
@@ -244,23 +257,23 @@ impl Making {
         if let Some(place) = self.places.get(&number) {
             return *place;
         }
-        let path = record.legend.files.get(&number).and_then(|called| called.path.clone());
-        let path = path.map(PathBuf::from).filter(|path| {
-            // What it is before it is opened: to open a device may be to use it, and a pipe waits for a writer.
-            path.is_absolute()
-                && !OF_THE_KERNEL.iter().any(|root| path.starts_with(root))
-                && std::fs::metadata(path).is_ok_and(|facts| facts.is_file())
-                && std::fs::File::open(path).is_ok()
-        });
-        if path.is_none() {
-            self.left_out.insert("files that are not there any more, or may not be read");
-        }
-        let place = path.map(|path| {
-            self.files.push(PlanFile { path, ..PlanFile::default() });
-            self.sizes.push([0; 5]);
-            self.brought.push(RangeSet::new());
-            self.files.len() - 1
-        });
+        let place = match record.legend.files.get(&number).and_then(to_read_again) {
+            None => {
+                self.left_out.insert("files that are not there any more, or may not be read");
+                None
+            }
+            Some((_, then, now)) if now.is_another(then) => {
+                self.left_out.insert("files that were replaced or cut off since");
+                None
+            }
+            Some((path, then, now)) => {
+                self.written_since += usize::from(now != then);
+                self.files.push(PlanFile { path, ..PlanFile::default() });
+                self.sizes.push([0; 5]);
+                self.brought.push(RangeSet::new());
+                Some(self.files.len() - 1)
+            }
+        };
         self.places.insert(number, place);
         place
     }
@@ -281,6 +294,13 @@ impl Making {
             let mut left_out: Vec<&str> = self.left_out.into_iter().collect();
             left_out.sort_unstable();
             remarks.push(format!("left out: {}", left_out.join("; ")));
+        }
+        if self.written_since > 0 {
+            remarks.push(format!(
+                "{} of {} files were written since: blocks that came with that may lie elsewhere",
+                self.written_since,
+                self.files.len()
+            ));
         }
         if self.is_full {
             let seconds = numbers::seconds((until_ns - from_ns) as f64 / 1e9);

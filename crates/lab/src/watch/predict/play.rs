@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use forebay_io::{Advice, File, Hint, OpenOptions};
 use forebay_lookahead::{Hints, Limits, Takes};
+use rangemap::RangeSet;
 use rustix::io::{pread, retry_on_intr};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -65,32 +66,56 @@ pub(super) struct Played {
     pub(super) share: f64,
 }
 
-/// Makes memory hold what it held when the plan began. Returns the pages of other parts that would not go.
+/// What memory holds beside what it held when the plan began, in pages.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Apart {
+    /// Of other parts of the files, which would not go.
+    pub(super) stayed: u64,
+    /// There was no time to bring it in: it is in the plan no more.
+    pub(super) missing: u64,
+}
+
+/// Makes memory hold what it held when the plan began, as far as there is time to.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or what the system said.
-pub(super) fn prepare(plan: &Plan) -> anyhow::Result<u64> {
-    let (mut stayed, mut memory) = (0, vec![0; PIECE_BYTES as usize]);
-    for PlanFile { path, resident, .. } in &plan.files {
+pub(super) fn prepare(plan: &mut Plan, until: Instant) -> anyhow::Result<Apart> {
+    let (mut apart, mut memory) = (Apart::default(), vec![0; PIECE_BYTES as usize]);
+    let page_bytes = plan.page_bytes;
+    for PlanFile { path, resident, .. } in &mut plan.files {
         interrupt::check()?;
         let file = File::open(path, &OpenOptions::new().read_only(true).hint(Hint::Random))?;
-        let pages = file.len()?.div_ceil(plan.page_bytes);
-        let bytes = |pages: &std::ops::Range<u64>| {
-            pages.start * plan.page_bytes..pages.end * plan.page_bytes
-        };
-        let mut wanted = 0;
-        for range in resident.iter().filter(|range| range.start < pages) {
-            let all = bytes(&(range.start..range.end.min(pages)));
-            wanted += (all.end - all.start) / plan.page_bytes;
-            read(&file, all.start, all.end - all.start, &mut memory)?;
+        let pages = file.len()?.div_ceil(page_bytes);
+        resident.remove(pages..u64::MAX);
+        let count = |set: &RangeSet<u64>| set.iter().map(|it| it.end - it.start).sum::<u64>();
+        let wanted = count(resident);
+        let pieces = resident.iter().flat_map(|range| {
+            let end = range.end;
+            let pieces = range.clone().step_by((PIECE_BYTES / page_bytes) as usize);
+            pieces.map(move |first| (first, end - first))
+        });
+        let mut late = None;
+        for (first, left) in pieces {
+            interrupt::check()?;
+            if Instant::now() > until {
+                late = Some(first);
+                break;
+            }
+            let bytes = (left * page_bytes).min(PIECE_BYTES);
+            read(&file, first * page_bytes, bytes, &mut memory)?;
         }
+        if let Some(first) = late {
+            resident.remove(first..u64::MAX);
+        }
+        let held = count(resident);
+        apart.missing += wanted - held;
         // The last one to the end of the file, wherever that is.
         for gap in resident.gaps(&(0..pages.max(1))) {
-            file.advise(bytes(&gap), Advice::DontNeed)?;
+            file.advise(gap.start * page_bytes..gap.end * page_bytes, Advice::DontNeed)?;
         }
-        stayed += file.residency(0..u64::MAX)?.pages_resident.saturating_sub(wanted);
+        apart.stayed += file.residency(0..u64::MAX)?.pages_resident.saturating_sub(held);
     }
-    Ok(stayed)
+    Ok(apart)
 }
 
 /// Plays `plan` in a `way`, for so long at most.

@@ -30,8 +30,7 @@ fn read(task: u32, first: u64, waited_ns: u64) -> Access {
 fn record(directory: &Path, done: &[(u64, Access)]) -> Record {
     let (file, path) = (directory.join("file"), directory.join("record"));
     std::fs::write(&file, vec![7; 100 * PAGE as usize]).unwrap();
-    let called =
-        |path: &Path| Called { name: String::new(), path: Some(path.display().to_string()) };
+    let called = |path: &Path| Called::new(String::new(), Some(path.display().to_string()));
     // It is a pipe by now: to open it is to wait for a writer.
     let pipe = directory.join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -112,7 +111,7 @@ fn what_cannot_be_read_again_is_refused() {
 fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let done: Vec<_> = (1..300).map(|at| (at * 100_000, read(1, at * 37 % 100, 0))).collect();
-    let plan = Plan::new(&mut record(directory.path(), &done), Duration::from_secs(1)).unwrap();
+    let mut plan = Plan::new(&mut record(directory.path(), &done), Duration::from_secs(1)).unwrap();
     let file = directory.path().join("file");
     std::fs::File::open(&file).unwrap().sync_all().unwrap();
     let facts = || {
@@ -121,7 +120,8 @@ fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
     };
     let before = facts();
     for knowing in [Knowing::Nothing, Knowing::Some, Knowing::All] {
-        play::prepare(&plan).unwrap();
+        let apart = play::prepare(&mut plan, Instant::now() + Duration::from_secs(60)).unwrap();
+        assert_eq!(apart.missing, 0);
         let way = Way { hint: Hint::Normal, knowing, advises: true };
         let played = play::play(&plan, way, Duration::from_secs(60)).unwrap();
         assert!(played.took >= Duration::from_micros(29_000) && played.share == 1.0, "{played:?}");
@@ -130,9 +130,48 @@ fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
     let cut = play::play(&plan, way, Duration::from_millis(5)).unwrap();
     assert!(cut.share < 0.9 && cut.took < Duration::from_millis(500), "[PRE-2] {cut:?}");
     assert_eq!(facts(), before, "[PRE-1]");
+    // No time to bring in what was in memory: all of the 100 pages.
+    let apart = play::prepare(&mut plan, Instant::now()).unwrap();
+    assert_eq!((apart.missing, plan.files[0].resident.is_empty()), (100, true), "[PRE-2]");
     // A file that is gone since.
     std::fs::remove_file(&file).unwrap();
-    assert!(play::prepare(&plan).is_err());
+    assert!(play::prepare(&mut plan, Instant::now()).is_err());
+}
+
+#[test]
+fn files_that_are_others_since_are_left_out_and_those_that_were_written_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    let whole = vec![7; 100 * PAGE as usize];
+    let done = [(200_000, read(1, 3, 50_000))];
+    let cases: [(&str, &dyn Fn(), &str); 4] = [
+        ("as it was", &|| (), ""),
+        (
+            "grown",
+            &|| std::fs::write(&file, [&whole[..], &[1]].concat()).unwrap(),
+            "1 of 1 files were written since",
+        ),
+        ("cut off", &|| std::fs::write(&file, &whole[..7]).unwrap(), "replaced or cut off since"),
+        (
+            "replaced",
+            &|| {
+                std::fs::write(directory.path().join("new"), &whole).unwrap();
+                std::fs::rename(directory.path().join("new"), &file).unwrap();
+            },
+            "replaced or cut off since",
+        ),
+    ];
+    for (case, change, told) in cases {
+        _ = std::fs::remove_file(directory.path().join("pipe"));
+        let mut record = record(directory.path(), &done);
+        change();
+        let planned = Plan::new(&mut record, Duration::from_secs(1));
+        let remarks = planned.map_or_else(|error| error.to_string(), |plan| plan.remarks.concat());
+        assert!(
+            remarks.contains(told) && told.is_empty() == remarks.is_empty(),
+            "{case}: {remarks}"
+        );
+    }
 }
 
 #[test]
@@ -152,7 +191,7 @@ fn a_way_gains_or_loses_where_its_rounds_are_sure_of_it() {
             .enumerate()
             .map(|(at, waits)| entrant(waits, if at == 0 { 1.0 } else { share }))
             .collect();
-        Prediction::of(plan(&done, 1 << 30).unwrap(), &entrants)
+        Prediction::of(&plan(&done, 1 << 30).unwrap(), &entrants)
     };
     let as_it_is: &[u64] = &[1000, 2000, 900];
     let ways = |other: &[u64], share| {

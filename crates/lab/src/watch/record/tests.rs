@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::access::{Read as ReadAccess, Way};
+use super::super::access::{FILES_MOST, Read as ReadAccess, Way};
 use super::super::account::Account;
 use super::super::event::Transfer;
 use super::super::legend::Called;
@@ -64,7 +64,7 @@ fn any_story() -> impl Strategy<Value = Vec<(u64, Access, bool)>> {
 fn legend(files: u32) -> Legend {
     let called = |at| {
         let path = (at % 3 > 0).then(|| format!("/srv/{at}"));
-        (at, Called { name: format!("orders.{at}"), path })
+        (at, Called { name: format!("orders.{at}"), path, state: None })
     };
     Legend {
         subject: "process 7".to_owned(),
@@ -277,6 +277,43 @@ fn pieces_that_are_missing_or_in_another_place_or_behind_the_end_are_noticed() {
     }
     assert!(opened(directory.path()).unwrap_err().contains("is no file"));
     assert!(opened(&directory.path().join("none")).unwrap_err().contains("cannot read"));
+}
+
+#[test]
+fn years_in_which_nothing_was_done_are_few_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("record");
+    let write = Access::Write { file: 0, bytes: 5 };
+    let (second, years) = (1_000_000_000, 1 << 60);
+    written(&path, &[(5, write, true), (years, write, false), (years, write, true)], true);
+    let lines = |skips| {
+        let mut player = Player::open(&path).unwrap();
+        let (mut shown_ns, mut lines, mut account) = (0, 0, Account::default());
+        while shown_ns < player.record.until_ns && lines < 1000 {
+            shown_ns = player.shown_next(shown_ns, second, skips).unwrap();
+            player.play(shown_ns, &mut account, &mut Legend::default()).unwrap();
+            lines += 1;
+        }
+        lines
+    };
+    assert_eq!((lines(true), lines(false)), (5, 1000));
+}
+
+#[test]
+fn more_devices_or_files_than_there_can_be_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("record");
+    let request =
+        |device| Access::Request { device, bytes: 4096, transfer: Transfer::Read, file: None };
+    let most = DEVICES_MOST as u32;
+    for (devices, files, is_read) in
+        [(most, 9, true), (most + 1, 9, false), (1, FILES_MOST + 2, false)]
+    {
+        let mut recorder = Recorder::create(&path, 1 << 30, PAGE).unwrap();
+        (0..devices).for_each(|device| recorder.add(1, request(device)));
+        recorder.end(2, &legend(files)).unwrap();
+        assert_eq!(opened(&path).is_ok(), is_read, "[REC-1] {devices} {files}");
+    }
 }
 
 #[test]

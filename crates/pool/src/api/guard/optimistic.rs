@@ -5,10 +5,11 @@
 //! nothing: it notes the frame's version, copies the bytes it needs, and looks at the version again.
 //!
 //! Invariants:  [OPT-1] bytes are handed out only after the version has proved them unchanged, but for
-//!              single words to those who validate several at once
+//!              single loads to those who validate several at once
 //! Source:      LeanStore and vmcache (Leis et al., 2018 and 2023) for the use in a buffer manager.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::cache::Look;
 use crate::cache::file::CachedFile;
@@ -84,19 +85,41 @@ impl<'p> Optimistic<'p> {
         whole
     }
 
-    /// The word at byte `offset` of the page, little endian, *whatever it is by now*: it means something only
-    /// if [`Optimistic::still_valid`] says so afterwards. For a search in place, whose loads are many and
-    /// are validated together. `None` where it would pass the end of the page, so that an offset that
-    /// came from such a load may be used. Fastest at a multiple of eight.
+    /// Returns what `read` makes of the page: of one state of it, from the look's beginning to the end of `read`.
+    /// `None` when the page has changed, or left its frame: what `read` has seen may then be anything. It should load
+    /// what it needs ([`Optimistic::load`]), trust no offset or count that it has loaded, and change nothing outside.
     #[inline(always)]
-    pub fn load(&self, offset: usize) -> Option<u64> {
-        const BYTES: usize = size_of::<u64>();
-        if offset > self.core.page_bytes() - BYTES {
+    pub fn inspect<R>(&self, read: impl FnOnce(&Optimistic<'p>) -> R) -> Option<R> {
+        let read = read(self);
+        if !self.still_valid() {
+            self.disturbed(&mut []);
             return None;
         }
-        let mut word = [0; BYTES];
-        self.core.memory.copy_out(self.look.frame, offset, &mut word);
-        Some(u64::from_le_bytes(word))
+        Some(read)
+    }
+
+    /// Returns the `N` bytes at byte `offset` of the page, at most 4096, *whatever they are by now*:
+    /// they mean something only if [`Optimistic::inspect`], in which this is to be used, or
+    /// [`Optimistic::still_valid`] says so afterwards. `None` where they would pass the end of the page, so that
+    /// an offset that came from such a load may be used. `u16::from_le_bytes(page.load(6)?)` is a number; eight
+    /// bytes at a multiple of eight are fastest.
+    #[inline(always)]
+    pub fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        const { assert!(N <= 4096, "more than the smallest page has") };
+        if offset > self.core.page_bytes() - N {
+            return None;
+        }
+        let mut bytes = [0; N];
+        self.core.memory.copy_out(self.look.frame, offset, &mut bytes);
+        Some(bytes)
+    }
+
+    /// Has the processor fetch `bytes` of the page into its cache, and returns at once: for a search in which each load
+    /// says where the next one goes, so that the processor cannot know by itself. A hint: what is past the end of the
+    /// page is left out, and processors other than x86-64 are not asked.
+    #[inline(always)]
+    pub fn fetch_lines(&self, bytes: Range<usize>) {
+        self.core.memory.fetch_lines(self.look.frame, bytes);
     }
 
     #[cold]

@@ -5,84 +5,104 @@
 //!
 //! Invariants:  [GRD-1] a guard holds one pin and one latch of its frame from its making to its drop
 //!              [GRD-2] a page that was changed is dirty when its guard is gone
+//!              [GRD-3] a guard has its file, and with that the pool, as long as it is there: a borrowed handle, or one
+//!              of its own, which goes last
 //! Concurrency: a guard may be sent to another thread; its latch belongs to the guard, not the thread.
 //!              A thread that latches a page it holds already may wait for itself.
 #![expect(unsafe_code, reason = "a latch's right to the bytes of its frame")]
 
+use std::borrow::Borrow;
 use std::fmt;
+use std::marker::PhantomData;
+use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
+use crate::api::paged_file::PagedFile;
 use crate::cache::frame::word::Mode;
 use crate::cache::frame::{FrameIndex, Hold};
-use crate::core::Core;
 use crate::observe::stats::PoolEvent;
-use crate::store::file::FileCore;
 use crate::tag::{Block, Lsn};
 
-/// Keeps a page in its frame.
-pub struct Pin<'p> {
-    core: &'p Core,
-    file: &'p FileCore,
+/// Keeps a page in its frame. `H` as in a [`PageRef`].
+pub struct Pin<'p, H: Borrow<PagedFile> = &'p PagedFile> {
     frame: FrameIndex,
     block: Block,
+    holder: H,
+    file: PhantomData<&'p PagedFile>,
 }
 
 /// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile. They begin at a
 /// multiple of 4096 in memory, whatever the size of pages.
-pub struct PageRef<'p> {
-    core: &'p Core,
-    file: &'p FileCore,
+///
+/// `H` is how the guard has its file: by reference, unless [`PageRef::into_owned`] has given it a handle of its own.
+/// There are no others; a function that takes both has the parameter `H: Borrow<PagedFile>`.
+pub struct PageRef<'p, H: Borrow<PagedFile> = &'p PagedFile> {
     bytes: NonNull<[u8]>,
     held: Hold<'p>,
     block: Block,
+    /// After what it keeps alive.
+    holder: H,
 }
 
-/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them. They begin as a [`PageRef`]'s do.
+/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them. They begin as a [`PageRef`]'s do,
+/// and `H` is as there.
 ///
 /// [`PageMut::mark_dirty`] says with which log record. A page changed without it is dirty all the
 /// same when the guard goes, but the pool then knows of no log record to wait for. That holds for a
 /// panic with the guard in hand, too: the pool undoes nothing.
-pub struct PageMut<'p> {
-    core: &'p Core,
-    file: &'p FileCore,
+pub struct PageMut<'p, H: Borrow<PagedFile> = &'p PagedFile> {
     bytes: NonNull<u8>,
     frame: FrameIndex,
     block: Block,
     /// The bytes may have been changed since the page was last marked dirty.
     touched: bool,
+    holder: H,
+    file: PhantomData<&'p PagedFile>,
 }
 
 // SAFETY: `bytes` points to the page in `frame`, which the guard's pin keeps there and its latch
-// keeps from changing ([GRD-1]); both may be let go on any thread. The rest is Send and Sync.
-unsafe impl Send for PageRef<'_> {}
+// keeps from changing ([GRD-1]); both may be let go on any thread. The rest is Send and Sync as `holder` is.
+unsafe impl<H: Borrow<PagedFile> + Send> Send for PageRef<'_, H> {}
 // SAFETY: as above; `&PageRef` only reads the bytes.
-unsafe impl Sync for PageRef<'_> {}
+unsafe impl<H: Borrow<PagedFile> + Sync> Sync for PageRef<'_, H> {}
 // SAFETY: as for `PageRef`; the latch is exclusive, so this is the only access.
-unsafe impl Send for PageMut<'_> {}
+unsafe impl<H: Borrow<PagedFile> + Send> Send for PageMut<'_, H> {}
 // SAFETY: `&PageMut` only reads the bytes.
-unsafe impl Sync for PageMut<'_> {}
+unsafe impl<H: Borrow<PagedFile> + Sync> Sync for PageMut<'_, H> {}
 
 impl<'p> PageRef<'p> {
-    /// Makes the guard for a pin and a shared latch that are held already.
-    pub(crate) fn latched(
-        core: &'p Core,
-        file: &'p FileCore,
-        frame: FrameIndex,
-        block: Block,
-    ) -> PageRef<'p> {
-        PageRef::from_held(core, file, core.cache.frames.held(frame), block)
+    /// As [`PageRef::latched`], of what a hit has found.
+    #[inline(always)]
+    pub(crate) fn from_held(handle: &'p PagedFile, held: Hold<'p>, block: Block) -> PageRef<'p> {
+        let bytes = handle.core().memory.page_bytes_at(held.frame);
+        PageRef { bytes, held, block, holder: handle }
     }
 
-    /// As [`PageRef::latched`].
-    #[inline(always)]
-    pub(crate) fn from_held(
-        core: &'p Core,
-        file: &'p FileCore,
-        held: Hold<'p>,
-        block: Block,
-    ) -> PageRef<'p> {
-        PageRef { core, file, bytes: core.memory.page_bytes_at(held.frame), held, block }
+    /// Gives the guard a handle of its own to the file, so that it borrows nothing and may be kept for as long as
+    /// latches should be: in a cursor, beside the [`PagedFile`]. See [Guards to keep](crate#guards-to-keep).
+    pub fn into_owned(self) -> PageRef<'static, PagedFile> {
+        let (handle, frame, block) = self.into_parts();
+        PageRef::latched(handle.clone(), frame, block)
+    }
+}
+
+impl<'p, H: Borrow<PagedFile>> PageRef<'p, H> {
+    /// Makes the guard for a pin and a shared latch that are held already.
+    pub(crate) fn latched(holder: H, frame: FrameIndex, block: Block) -> PageRef<'p, H> {
+        let core = holder.borrow().core();
+        let bytes = core.memory.page_bytes_at(frame);
+        // SAFETY: it is a reference into the pool, which `holder` keeps as long as the guard is there ([GRD-3]);
+        // the guard gives it to nobody.
+        let held = unsafe { mem::transmute::<Hold<'_>, Hold<'p>>(core.cache.frames.held(frame)) };
+        PageRef { bytes, held, block, holder }
+    }
+
+    /// Takes the guard apart; the pin and the latch are the caller's.
+    fn into_parts(self) -> (H, FrameIndex, Block) {
+        let guard = ManuallyDrop::new(self);
+        // SAFETY: taken once, as what it is taken from is not dropped.
+        (unsafe { ptr::read(&raw const guard.holder) }, guard.held.frame, guard.block)
     }
 
     /// Returns the page's position in its file.
@@ -94,30 +114,29 @@ impl<'p> PageRef<'p> {
     /// whether it was written since or not; [`Lsn::NONE`] if it was not. What was marked before a page left memory
     /// is not known any more: the log was durable that far when it was written.
     pub fn lsn(&self) -> Lsn {
-        self.core.cache.frames.get(self.held.frame).lsn()
+        self.holder.borrow().core().cache.frames.get(self.held.frame).lsn()
     }
 
     /// Lets go of the latch and keeps the page in its frame.
-    pub fn into_pin(self) -> Pin<'p> {
-        let (core, file, frame, block) = (self.core, self.file, self.held.frame, self.block);
-        std::mem::forget(self);
-        core.cache.frames.unlatch_shared(frame);
-        Pin::held(core, file, frame, block)
+    pub fn into_pin(self) -> Pin<'p, H> {
+        let (holder, frame, block) = self.into_parts();
+        holder.borrow().core().cache.frames.unlatch_shared(frame);
+        Pin::held(holder, frame, block)
     }
 
     /// Returns the exclusive latch; never waits: the guard itself comes back while others have the page latched.
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`]: it would be refused later too, and the shared latch is gone.
-    pub fn try_upgrade(self) -> crate::Result<Result<PageMut<'p>, PageRef<'p>>> {
-        let (core, file, frame, block) = (self.core, self.file, self.held.frame, self.block);
-        file.check_writable()?;
-        core.cache.check_here(file, frame)?;
-        if !core.cache.frames.try_upgrade(frame) {
+    pub fn try_upgrade(self) -> crate::Result<Result<PageMut<'p, H>, PageRef<'p, H>>> {
+        let file = self.holder.borrow();
+        file.file().check_writable()?;
+        check_here(file, self.held.frame)?;
+        if !file.core().cache.frames.try_upgrade(self.held.frame) {
             return Ok(Err(self));
         }
-        std::mem::forget(self);
-        Ok(Ok(PageMut::latched(core, file, frame, block)))
+        let (holder, frame, block) = self.into_parts();
+        Ok(Ok(PageMut::latched(holder, frame, block)))
     }
 
     /// Returns the exclusive latch, waiting for the other readers if need be, and whether the page is
@@ -126,20 +145,21 @@ impl<'p> PageRef<'p> {
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`].
-    pub fn upgrade(self) -> crate::Result<(PageMut<'p>, bool)> {
-        let version = self.core.cache.frames.get(self.held.frame).version();
+    pub fn upgrade(self) -> crate::Result<(PageMut<'p, H>, bool)> {
+        let version = self.holder.borrow().core().cache.frames.get(self.held.frame).version();
         let pin = match self.try_upgrade()? {
             Ok(page) => return Ok((page, true)),
             Err(page) => page.into_pin(),
         };
         let page = pin.into_exclusive()?;
         // This guard's own hold counts one.
-        let unchanged = page.core.cache.frames.get(page.frame).version() == version + 1;
+        let frame = page.holder.borrow().core().cache.frames.get(page.frame);
+        let unchanged = frame.version() == version + 1;
         Ok((page, unchanged))
     }
 }
 
-impl Deref for PageRef<'_> {
+impl<H: Borrow<PagedFile>> Deref for PageRef<'_, H> {
     type Target = [u8];
 
     #[inline]
@@ -150,27 +170,41 @@ impl Deref for PageRef<'_> {
     }
 }
 
-impl Drop for PageRef<'_> {
+impl<H: Borrow<PagedFile>> Drop for PageRef<'_, H> {
     #[inline]
     fn drop(&mut self) {
-        self.core.cache.frames.leave_shared_held(self.held);
+        let holder = &self.holder;
+        self.held.leave_shared(|| &holder.borrow().core().cache.frames);
     }
 }
 
-impl<'p> PageMut<'p> {
+impl PageMut<'_> {
+    /// As [`PageRef::into_owned`].
+    pub fn into_owned(self) -> PageMut<'static, PagedFile> {
+        let touched = self.touched;
+        let (handle, frame, block) = self.into_parts();
+        let mut page = PageMut::latched(handle.clone(), frame, block);
+        page.touched = touched;
+        page
+    }
+}
+
+impl<'p, H: Borrow<PagedFile>> PageMut<'p, H> {
     /// Makes the guard for a pin and an exclusive latch that are held already.
-    pub(crate) fn latched(
-        core: &'p Core,
-        file: &'p FileCore,
-        frame: FrameIndex,
-        block: Block,
-    ) -> PageMut<'p> {
-        let bytes = core.memory.page(frame);
-        PageMut { core, file, bytes, frame, block, touched: false }
+    pub(crate) fn latched(holder: H, frame: FrameIndex, block: Block) -> PageMut<'p, H> {
+        let bytes = holder.borrow().core().memory.page(frame);
+        PageMut { bytes, frame, block, touched: false, holder, file: PhantomData }
+    }
+
+    /// As [`PageRef::into_parts`]; what was to be marked dirty is the caller's as well.
+    fn into_parts(self) -> (H, FrameIndex, Block) {
+        let guard = ManuallyDrop::new(self);
+        // SAFETY: taken once, as what it is taken from is not dropped.
+        (unsafe { ptr::read(&raw const guard.holder) }, guard.frame, guard.block)
     }
 
     /// As if the bytes had been changed: for a page that was made without being read.
-    pub(crate) fn touched(mut self) -> PageMut<'p> {
+    pub(crate) fn touched(mut self) -> PageMut<'p, H> {
         self.touched = true;
         self
     }
@@ -182,7 +216,7 @@ impl<'p> PageMut<'p> {
 
     /// As [`PageRef::lsn`].
     pub fn lsn(&self) -> Lsn {
-        self.core.cache.frames.get(self.frame).lsn()
+        self.holder.borrow().core().cache.frames.get(self.frame).lsn()
     }
 
     /// Says that the page has been changed, by the log record at `lsn`: it is not written before
@@ -191,86 +225,100 @@ impl<'p> PageMut<'p> {
     pub fn mark_dirty(&mut self, lsn: Lsn) {
         self.touched = false;
         self.mark(lsn);
-        self.core.checkpoints.log_reached(lsn);
+        self.holder.borrow().core().checkpoints.log_reached(lsn);
     }
 
     /// Lets others read the page; nobody else changes it in between.
-    pub fn downgrade(mut self) -> PageRef<'p> {
+    pub fn downgrade(mut self) -> PageRef<'p, H> {
         self.settle();
-        let (core, file, frame, block) = (self.core, self.file, self.frame, self.block);
-        std::mem::forget(self);
-        core.cache.frames.downgrade(frame);
-        PageRef::latched(core, file, frame, block)
+        let (holder, frame, block) = self.into_parts();
+        holder.borrow().core().cache.frames.downgrade(frame);
+        PageRef::latched(holder, frame, block)
     }
 
     /// Lets go of the latch and keeps the page in its frame.
-    pub fn into_pin(self) -> Pin<'p> {
+    pub fn into_pin(self) -> Pin<'p, H> {
         self.downgrade().into_pin()
     }
 
     fn mark(&self, lsn: Lsn) {
-        self.core.cache.mark_dirty(self.file, self.block, self.frame, lsn);
+        let file = self.holder.borrow();
+        file.core().cache.mark_dirty(file.file(), self.block, self.frame, lsn);
     }
 
     /// [GRD-2]
     fn settle(&mut self) {
         if std::mem::take(&mut self.touched) {
-            if self.core.wal.is_some() {
-                self.core.counters.count_pool(PoolEvent::UnloggedChanges);
+            let core = self.holder.borrow().core();
+            if core.wal.is_some() {
+                core.counters.count_pool(PoolEvent::UnloggedChanges);
             }
             self.mark(Lsn::NONE);
         }
     }
 }
 
-impl Deref for PageMut<'_> {
+impl<H: Borrow<PagedFile>> Deref for PageMut<'_, H> {
     type Target = [u8];
 
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: as for `PageRef`; the latch is exclusive, so nobody else writes.
-        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr(), self.core.page_bytes()) }
+        unsafe {
+            std::slice::from_raw_parts(
+                self.bytes.as_ptr(),
+                self.holder.borrow().core().page_bytes(),
+            )
+        }
     }
 }
 
-impl DerefMut for PageMut<'_> {
+impl<H: Borrow<PagedFile>> DerefMut for PageMut<'_, H> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         self.touched = true;
         // SAFETY: as for `deref`, and the exclusive latch and `&mut self` make this the only
         // reference; optimistic readers make none ([MEM-4] in `frame::memory`).
-        unsafe { std::slice::from_raw_parts_mut(self.bytes.as_ptr(), self.core.page_bytes()) }
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.bytes.as_ptr(),
+                self.holder.borrow().core().page_bytes(),
+            )
+        }
     }
 }
 
-impl Drop for PageMut<'_> {
+impl<H: Borrow<PagedFile>> Drop for PageMut<'_, H> {
     fn drop(&mut self) {
         self.settle();
-        self.core.cache.frames.leave_exclusive(self.frame);
+        self.holder.borrow().core().cache.frames.leave_exclusive(self.frame);
     }
 }
 
-impl fmt::Debug for PageRef<'_> {
+impl<H: Borrow<PagedFile>> fmt::Debug for PageRef<'_, H> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "PageRef(block {} of {})", self.block, self.file.path.display())
+        write!(out, "PageRef(block {} of {})", self.block, self.holder.borrow().path().display())
     }
 }
 
-impl fmt::Debug for PageMut<'_> {
+impl<H: Borrow<PagedFile>> fmt::Debug for PageMut<'_, H> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "PageMut(block {} of {})", self.block, self.file.path.display())
+        write!(out, "PageMut(block {} of {})", self.block, self.holder.borrow().path().display())
     }
 }
 
-impl<'p> Pin<'p> {
+impl Pin<'_> {
+    /// As [`PageRef::into_owned`], for as long as one likes.
+    pub fn into_owned(self) -> Pin<'static, PagedFile> {
+        let (handle, frame, block) = self.into_parts();
+        Pin::held(handle.clone(), frame, block)
+    }
+}
+
+impl<'p, H: Borrow<PagedFile>> Pin<'p, H> {
     /// Makes the guard for a pin that is held already.
-    pub(crate) fn held(
-        core: &'p Core,
-        file: &'p FileCore,
-        frame: FrameIndex,
-        block: Block,
-    ) -> Pin<'p> {
-        Pin { core, file, frame, block }
+    pub(crate) fn held(holder: H, frame: FrameIndex, block: Block) -> Pin<'p, H> {
+        Pin { frame, block, holder, file: PhantomData }
     }
 
     /// Returns the page's position in its file.
@@ -280,14 +328,17 @@ impl<'p> Pin<'p> {
 
     /// As [`PageRef::lsn`], at this moment: others may mark the page meanwhile.
     pub fn lsn(&self) -> Lsn {
-        self.core.cache.frames.get(self.frame).lsn()
+        self.holder.borrow().core().cache.frames.get(self.frame).lsn()
     }
 
     /// Returns the page to read, waiting while somebody changes it. The pin remains.
     ///
     /// # Errors
     /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated away meanwhile.
-    pub fn latch_shared(&self) -> crate::Result<PageRef<'p>> {
+    pub fn latch_shared(&self) -> crate::Result<PageRef<'p, H>>
+    where
+        H: Clone,
+    {
         self.clone().into_shared()
     }
 
@@ -296,7 +347,10 @@ impl<'p> Pin<'p> {
     /// # Errors
     /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated away meanwhile,
     /// [`Error::ReadOnly`](crate::Error::ReadOnly).
-    pub fn latch_exclusive(&self) -> crate::Result<PageMut<'p>> {
+    pub fn latch_exclusive(&self) -> crate::Result<PageMut<'p, H>>
+    where
+        H: Clone,
+    {
         self.clone().into_exclusive()
     }
 
@@ -304,8 +358,12 @@ impl<'p> Pin<'p> {
     ///
     /// # Errors
     /// As [`Pin::latch_shared`].
-    pub fn try_latch_shared(&self) -> crate::Result<Option<PageRef<'p>>> {
-        let is_latched = self.core.cache.frames.try_latch(self.frame, Mode::Shared);
+    pub fn try_latch_shared(&self) -> crate::Result<Option<PageRef<'p, H>>>
+    where
+        H: Clone,
+    {
+        let is_latched =
+            self.holder.borrow().core().cache.frames.try_latch(self.frame, Mode::Shared);
         is_latched.then(|| self.clone().latched_shared()).transpose()
     }
 
@@ -313,9 +371,13 @@ impl<'p> Pin<'p> {
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`].
-    pub fn try_latch_exclusive(&self) -> crate::Result<Option<PageMut<'p>>> {
-        self.file.check_writable()?;
-        let is_latched = self.core.cache.frames.try_latch(self.frame, Mode::Exclusive);
+    pub fn try_latch_exclusive(&self) -> crate::Result<Option<PageMut<'p, H>>>
+    where
+        H: Clone,
+    {
+        self.holder.borrow().file().check_writable()?;
+        let is_latched =
+            self.holder.borrow().core().cache.frames.try_latch(self.frame, Mode::Exclusive);
         is_latched.then(|| self.clone().latched_exclusive()).transpose()
     }
 
@@ -323,8 +385,8 @@ impl<'p> Pin<'p> {
     ///
     /// # Errors
     /// As [`Pin::latch_shared`].
-    pub fn into_shared(self) -> crate::Result<PageRef<'p>> {
-        self.core.cache.latch_pinned(self.core, self.frame, Mode::Shared);
+    pub fn into_shared(self) -> crate::Result<PageRef<'p, H>> {
+        self.latch(Mode::Shared);
         self.latched_shared()
     }
 
@@ -332,50 +394,60 @@ impl<'p> Pin<'p> {
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`].
-    pub fn into_exclusive(self) -> crate::Result<PageMut<'p>> {
-        self.file.check_writable()?;
-        self.core.cache.latch_pinned(self.core, self.frame, Mode::Exclusive);
+    pub fn into_exclusive(self) -> crate::Result<PageMut<'p, H>> {
+        self.holder.borrow().file().check_writable()?;
+        self.latch(Mode::Exclusive);
         self.latched_exclusive()
     }
 
+    fn latch(&self, mode: Mode) {
+        let core = self.holder.borrow().core();
+        core.cache.latch_pinned(&**core, self.frame, mode);
+    }
+
     /// The guard for the pin together with a shared latch that is held already.
-    fn latched_shared(self) -> crate::Result<PageRef<'p>> {
-        let (core, file, frame, block) = self.into_parts();
-        let page = PageRef::latched(core, file, frame, block);
-        core.cache.check_here(file, frame)?;
+    fn latched_shared(self) -> crate::Result<PageRef<'p, H>> {
+        let (holder, frame, block) = self.into_parts();
+        let page = PageRef::latched(holder, frame, block);
+        check_here(page.holder.borrow(), frame)?;
         Ok(page)
     }
 
     /// The guard for the pin together with an exclusive latch that is held already.
-    fn latched_exclusive(self) -> crate::Result<PageMut<'p>> {
-        let (core, file, frame, block) = self.into_parts();
-        let page = PageMut::latched(core, file, frame, block);
-        core.cache.check_here(file, frame)?;
+    fn latched_exclusive(self) -> crate::Result<PageMut<'p, H>> {
+        let (holder, frame, block) = self.into_parts();
+        let page = PageMut::latched(holder, frame, block);
+        check_here(page.holder.borrow(), frame)?;
         Ok(page)
     }
 
-    fn into_parts(self) -> (&'p Core, &'p FileCore, FrameIndex, Block) {
-        let parts = (self.core, self.file, self.frame, self.block);
-        std::mem::forget(self);
-        parts
+    /// As [`PageRef::into_parts`].
+    fn into_parts(self) -> (H, FrameIndex, Block) {
+        let guard = ManuallyDrop::new(self);
+        // SAFETY: taken once, as what it is taken from is not dropped.
+        (unsafe { ptr::read(&raw const guard.holder) }, guard.frame, guard.block)
     }
 }
 
-impl Clone for Pin<'_> {
+fn check_here(file: &PagedFile, frame: FrameIndex) -> crate::Result<()> {
+    file.core().cache.check_here(file.file(), frame)
+}
+
+impl<H: Borrow<PagedFile> + Clone> Clone for Pin<'_, H> {
     fn clone(&self) -> Self {
-        self.core.cache.frames.pin_again(self.frame);
-        Pin { ..*self }
+        self.holder.borrow().core().cache.frames.pin_again(self.frame);
+        Pin::held(self.holder.clone(), self.frame, self.block)
     }
 }
 
-impl Drop for Pin<'_> {
+impl<H: Borrow<PagedFile>> Drop for Pin<'_, H> {
     fn drop(&mut self) {
-        self.core.cache.frames.unpin(self.frame);
+        self.holder.borrow().core().cache.frames.unpin(self.frame);
     }
 }
 
-impl fmt::Debug for Pin<'_> {
+impl<H: Borrow<PagedFile>> fmt::Debug for Pin<'_, H> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Pin(block {} of {})", self.block, self.file.path.display())
+        write!(out, "Pin(block {} of {})", self.block, self.holder.borrow().path().display())
     }
 }

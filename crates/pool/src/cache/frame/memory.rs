@@ -12,6 +12,7 @@
 //!              copy's loads are atomic and what was read is thrown away when the version has moved.
 #![expect(unsafe_code, reason = "the memory of the frames, shared under their latches")]
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -156,6 +157,20 @@ impl FrameMemory {
         let from = unsafe { self.page(frame).add(offset) };
         copy_racing(from, into);
     }
+
+    /// Has the processor fetch the cache lines of `bytes` of a page while the caller goes on; what is past the end of
+    /// the page is left out.
+    #[inline(always)]
+    pub(crate) fn fetch_lines(&self, frame: FrameIndex, bytes: Range<usize>) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        for offset in (bytes.start..bytes.end.min(self.page_bytes)).step_by(CACHE_LINE_BYTES) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: in the page, which is mapped for as long as `self`; nothing is read.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.page(frame).add(offset).as_ptr().cast()) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = (frame, bytes);
+    }
 }
 
 /// What is known of all frames: half a cache line for each with its word, tag, LSN and place in the free list; then the versions, eight in a
@@ -173,6 +188,7 @@ pub(super) struct Descriptors {
 
 /// Atomics of a frame beside its version.
 const BESIDE: usize = 4;
+const CACHE_LINE_BYTES: usize = 64;
 /// Atomics of a frame.
 const EACH: usize = 1 + BESIDE;
 /// Memory of one frame beside its page, in bytes.

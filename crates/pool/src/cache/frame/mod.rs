@@ -70,6 +70,23 @@ pub(crate) struct Hold<'a> {
     word: &'a AtomicU64,
 }
 
+impl<'a> Hold<'a> {
+    /// As [`Frames::leave_shared`]; `frames` is only looked for if there is somebody to tell.
+    #[inline]
+    pub(crate) fn leave_shared(self, frames: impl FnOnce() -> &'a Frames) {
+        self.release(PIN + SHARED, frames);
+    }
+
+    #[inline]
+    fn release(self, held: u64, frames: impl FnOnce() -> &'a Frames) {
+        let old = Word(self.word.fetch_sub(held, Ordering::AcqRel));
+        debug_assert!(old.pins() > 0, "[FRM-1] more unpins than pins: {old:?}");
+        if old.0 & (SLEEPERS | ORPHAN) != 0 {
+            frames().released_in_company(self.frame, old, held);
+        }
+    }
+}
+
 /// A state of a frame's bytes, for somebody who holds nothing.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'a> {
@@ -550,16 +567,7 @@ impl Frames {
     /// Lets go of `held`: a pin, with or without a latch. The last to let go of an orphan frees it.
     #[inline]
     fn release(&self, frame: FrameIndex, held: u64) {
-        self.release_held(self.held(frame), held);
-    }
-
-    #[inline]
-    fn release_held(&self, it: Hold<'_>, held: u64) {
-        let old = Word(it.word.fetch_sub(held, Ordering::AcqRel));
-        debug_assert!(old.pins() > 0, "[FRM-1] more unpins than pins: {old:?}");
-        if old.0 & (SLEEPERS | ORPHAN) != 0 {
-            self.released_in_company(it.frame, old, held);
-        }
+        self.held(frame).release(held, || self);
     }
 
     #[cold]
@@ -580,13 +588,7 @@ impl Frames {
 
     /// Lets go of a pin and the shared latch.
     pub(crate) fn leave_shared(&self, frame: FrameIndex) {
-        self.leave_shared_held(self.held(frame));
-    }
-
-    /// As [`Frames::leave_shared`].
-    #[inline]
-    pub(crate) fn leave_shared_held(&self, it: Hold<'_>) {
-        self.release_held(it, PIN + SHARED);
+        self.held(frame).leave_shared(|| self);
     }
 
     /// Lets go of a pin and the exclusive latch.

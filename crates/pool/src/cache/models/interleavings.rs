@@ -253,6 +253,50 @@ fn loom_lod_2_a_failed_read_is_told_to_all_and_frees_its_frame_once() {
     });
 }
 
+/// The frame of a failed load goes to another page at once. Whoever follows the entry that led to it, and compares
+/// nothing else, would take that page for its own.
+#[test]
+fn loom_tab_4_an_entry_goes_before_the_frame_of_its_failed_load() {
+    for ahead in [false, true] {
+        check(2, move || {
+            let pool = Model::new(1, 2);
+            pool.spoil(0);
+            if ahead {
+                assert!(pool.prefetch(0));
+            }
+            let other = run(&pool, move |pool| match ahead {
+                true => drop(pool.end_request()),
+                false => drop(pool.value(0).unwrap_err()),
+            });
+            assert_eq!(pool.value(1).unwrap(), 11, "[FRM-1]");
+            let error = pool.value(0).unwrap_err();
+            assert!(matches!(error, Error::Corrupt { .. }), "[TAB-4] {error}");
+            other.join().unwrap();
+            assert_eq!(pool.lookup(0), NO_FRAME, "[LOD-2] a failed load bars the way");
+            pool.assert_settled();
+        });
+    }
+}
+
+/// The page is thrown away, to be read again, while its load fails; the next load, which ends well, is listed by then or
+/// is not: its entry is not the one to go.
+#[test]
+fn loom_tab_1_an_entry_goes_only_with_its_own_failed_load() {
+    check(3, || {
+        let pool = Model::new(2, 1);
+        pool.spoil(0);
+        let other = run(&pool, |pool| {
+            assert!(pool.value(0).is_err(), "[LOD-2]");
+            pool.disk[0].store(10, Ordering::Relaxed);
+            assert_eq!(pool.value(0).unwrap(), 10, "[LOD-2] a failed load bars the way");
+        });
+        pool.refresh();
+        other.join().unwrap();
+        pool.assert_settled();
+        assert_eq!(pool.value(0).unwrap(), 10);
+    });
+}
+
 /// One thread comes with an entry that was true a moment ago and waits for a load that is then
 /// called off, because a third thread's was listed first.
 #[test]

@@ -293,6 +293,13 @@ impl Model {
         self.cache.cut(self, &self.file, blocks as Block);
     }
 
+    /// Throws all pages away, as `FileCore::refresh` does in the cache.
+    #[cfg(loom)]
+    fn refresh(&self) {
+        let _right = self.file.resizing();
+        self.cache.refresh(self, &self.file, self.file.blocks().into());
+    }
+
     /// Makes the file longer by one block that says `value`. Nobody else is at work on that block.
     fn extend(&self, value: u64) {
         let _right = self.file.resizing();

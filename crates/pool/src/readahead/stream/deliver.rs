@@ -8,8 +8,8 @@ use forebay_lookahead::{ReadMode, cached_read_max};
 use super::window::{Item, State};
 use super::{Policy, ReadStream, StreamError, Streamed, Wanted};
 use crate::api::guard::PageRef;
-use crate::api::handle::PagedFile;
 use crate::api::options::Order;
+use crate::api::paged_file::PagedFile;
 use crate::cache::frame::FrameIndex;
 use crate::cache::frame::Loaded;
 use crate::cache::frame::word::{AHEAD, Mode, READING, VALID};
@@ -62,7 +62,7 @@ where
         self.found += u64::from(hit.is_some());
         self.book_found();
         if let Some(frame) = hit {
-            let page = PageRef::latched(handle.core(), handle.file(), frame, block);
+            let page = PageRef::latched(handle, frame, block);
             self.trace_delivery(block, Why::Hit);
             return Ok(Streamed { page, data });
         }
@@ -223,7 +223,7 @@ where
             }
             core.cache.frames.touch(frame);
         }
-        Ok(PageRef::latched(core, file, frame, block))
+        Ok(PageRef::latched(handle, frame, block))
     }
 
     fn wait_for(&mut self, frame: FrameIndex) {
@@ -283,7 +283,7 @@ where
                 }
                 false => core.counters.hit(self.strategy.kind()),
             }
-            let page = PageRef::from_held(core, file, held, block);
+            let page = PageRef::from_held(handle, held, block);
             self.trace_delivery(block, Why::Hit);
             return Ok(page);
         }
@@ -305,7 +305,7 @@ where
         let asked = Asked { mode, strategy, absent, reader };
         let core = handle.core();
         let frame = core.cache.enter(&**core, handle.file(), block, asked)?;
-        let page = PageRef::latched(handle.core(), handle.file(), frame, block);
+        let page = PageRef::latched(handle, frame, block);
         if !took.get().is_zero() {
             self.stats.read_alone += 1;
             self.pace.read += 1;

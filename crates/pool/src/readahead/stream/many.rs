@@ -14,8 +14,8 @@
 use std::slice;
 
 use super::{DISTANCE_MOST, Plan, Policy, ReadMode, ReadStream, Wanted};
-use crate::api::handle::PagedFile;
 use crate::api::options::{ReadaheadStrategy, StreamOptions};
+use crate::api::paged_file::PagedFile;
 use crate::error::Error;
 
 /// Pages between the one that is given out and the one that the processor is told of: a few hundred nanoseconds,

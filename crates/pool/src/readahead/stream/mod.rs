@@ -52,8 +52,8 @@ pub use page::{StreamError, Streamed, Wanted};
 pub use stats::StreamStats;
 
 use crate::api::guard::PageRef;
-use crate::api::handle::PagedFile;
 use crate::api::options::{Order, ReadaheadStrategy, StreamOptions};
+use crate::api::paged_file::PagedFile;
 use crate::cache::frame::word::Mode;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
@@ -470,7 +470,7 @@ where
         match core.hit(handle.file(), block, Mode::Shared, &self.strategy) {
             Some(held) if self.trace.is_none() => {
                 self.found += 1;
-                let page = PageRef::from_held(core, handle.file(), held, block);
+                let page = PageRef::from_held(handle, held, block);
                 Some(Ok(Streamed { page, data }))
             }
             hit => Some(self.first_of_window(block, data, hit.map(|held| held.frame))),

@@ -12,7 +12,7 @@ use crate::cache::frame::word::{AHEAD, READING, Touch, VALID};
 use crate::cache::frame::{Frame, NO_FRAME};
 use crate::observe::stats::Event;
 use crate::observe::trace::{Action, TraceEvent, Why};
-use crate::readahead::{Ahead, Departed, requests};
+use crate::readahead::{Ahead, Submitted, requests};
 use crate::tag::Block;
 
 /// Most blocks read through for a hundred that are wanted. Source: Seastar steers read-ahead to 25 % of
@@ -137,12 +137,12 @@ where
     fn take_stock(&mut self) {
         let now = self.handle.core().clock.now();
         let elapsed = now.saturating_sub(self.pace.refilled);
-        let landed = self.watch.take();
-        if landed.requests > 0 {
-            self.distance.latency(landed.latency / u32::try_from(landed.requests).unwrap_or(1));
-            let requests = u32::try_from(landed.requests).unwrap_or(u32::MAX);
+        let ended = self.watch.take();
+        if ended.requests > 0 {
+            self.distance.latency(ended.latency / u32::try_from(ended.requests).unwrap_or(1));
+            let requests = u32::try_from(ended.requests).unwrap_or(u32::MAX);
             if self.from_device && self.pace.waited_for_reads >= elapsed / 100 * BUSY_PERCENT {
-                self.handle.file().space.observe(requests, landed.bytes, elapsed);
+                self.handle.file().space.observe(requests, ended.bytes, elapsed);
             }
         }
         if self.pace.delivered > 0 {
@@ -170,7 +170,7 @@ where
         requests(file, &mut self.wanted, limits, &mut self.runs);
 
         let mode = self.choose();
-        let departed = match mode {
+        let submitted = match mode {
             ReadMode::Plain => {
                 self.runs.clear();
                 self.read_runs(0)
@@ -179,12 +179,12 @@ where
             ReadMode::Kernel | ReadMode::Hint => return self.note_runs(mode == ReadMode::Hint),
             ReadMode::Queue => self.read_runs(self.carrier),
         };
-        self.stats.requests += u64::from(departed.requests);
-        self.stats.asked += u64::from(departed.pages);
-        self.stats.gap_blocks += u64::from(departed.gaps);
-        self.gaps.read(departed.gaps);
-        self.crowded = departed.stood_down;
-        if departed.stood_down {
+        self.stats.requests += u64::from(submitted.requests);
+        self.stats.asked += u64::from(submitted.pages);
+        self.stats.gap_blocks += u64::from(submitted.gaps);
+        self.gaps.read(submitted.gaps);
+        self.crowded = submitted.stood_down;
+        if submitted.stood_down {
             self.stats.stood_down += 1;
             self.unpin_all();
             self.distance.halve();
@@ -247,19 +247,19 @@ where
     }
 
     /// Reads `runs` here and now, all at once.
-    fn read_inline(&mut self) -> Departed {
+    fn read_inline(&mut self) -> Submitted {
         let start = self.handle.core().clock.now();
-        let departed = self.read_runs(0);
+        let submitted = self.read_runs(0);
         let took = self.handle.core().clock.now().saturating_sub(start);
         self.pace.waited += took;
         if let Policy::Adaptive(adaptive) = &mut self.policy {
-            adaptive.read_inline(took, departed.requests, departed.pages + departed.gaps);
+            adaptive.read_inline(took, submitted.requests, submitted.pages + submitted.gaps);
         }
-        departed
+        submitted
     }
 
     /// Reads `runs` into frames, by the queue `carrier` or, for 0, here and now; pins what was named.
-    fn read_runs(&mut self, carrier: u8) -> Departed {
+    fn read_runs(&mut self, carrier: u8) -> Submitted {
         let ahead = Ahead {
             core: self.handle.core(),
             file: self.handle.file(),
@@ -278,7 +278,7 @@ where
         let seen = &mut self.seen;
         seen.clear();
         seen.resize(wanted.len(), runs.is_empty());
-        ahead.depart(runs, wanted, || {
+        ahead.submit(runs, wanted, |now| {
             let (core, file) = (ahead.core, ahead.file);
             for item in window.newly_named() {
                 item.state = State::Later;
@@ -310,8 +310,7 @@ where
                     Why::Hit
                 };
                 if let Some((trace, stream)) = ahead.trace {
-                    let at = core.clock.now();
-                    let action = Action::Request;
+                    let (at, action) = (now, Action::Request);
                     let (file, first, blocks) = (file.id, item.block, 1);
                     trace.record(TraceEvent { at, stream, file, first, blocks, action, why });
                 }
@@ -401,7 +400,7 @@ where
             .filter(|&block| ahead.file.table.lookup(block) == NO_FRAME)
             .collect();
         let mut pinned = None;
-        ahead.depart(&[run], &blocks, || {
+        ahead.submit(&[run], &blocks, |_| {
             let frame = ahead.file.table.lookup(block);
             let tag = ahead.file.tag(block);
             if frame != NO_FRAME && core.cache.frames.pin(frame, tag, Touch::Not) {

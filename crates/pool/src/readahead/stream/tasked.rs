@@ -20,6 +20,7 @@ use super::window::{Item, State};
 use super::{Policy, ReadStream, StreamError, Streamed, Wanted};
 use crate::api::guard::PageRef;
 use crate::api::options::Order;
+use crate::api::paged_file::PagedFile;
 use crate::cache::frame::word::{Mode, VALID};
 use crate::cache::frame::{FrameIndex, TaskPlace};
 use crate::error::Error;
@@ -206,8 +207,9 @@ where
     ) -> Given<'f, Data<I>> {
         let Coming { block, data, page, how, since } = coming;
         let stream = &mut self.stream;
-        let (core, file) = (stream.handle.core(), stream.handle.file());
-        let guard = frame.map(|frame| PageRef::latched(core, file, frame, block));
+        let handle: &'f PagedFile = stream.handle;
+        let (core, file) = (handle.core(), handle.file());
+        let guard = frame.map(|frame| PageRef::latched(handle, frame, block));
         let kind = stream.strategy.kind();
         let waited = || core.clock.now().saturating_sub(since);
         let why = match how {

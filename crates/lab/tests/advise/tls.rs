@@ -1,0 +1,116 @@
+//! TLS: a server with a certificate of an authority of the test's own, and each sslmode.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::Command;
+
+use forebay_postgres_harness::Disk;
+use forebay_postgres_harness::suite::{Case, text};
+
+use crate::{Site, ensure, site};
+
+/// `openssl ARGS` in `directory`; says why not where there is none.
+fn openssl(directory: &Path, arguments: &str) -> Result<(), String> {
+    let mut command = Command::new("openssl");
+    command.args(arguments.split_whitespace()).current_dir(directory);
+    let output = command.output().map_err(|error| format!("openssl: {error}"))?;
+    ensure(output.status.success(), String::from_utf8_lossy(&output.stderr))
+}
+
+/// An authority, and a certificate of it for `localhost`; and an authority that has nothing to do with it.
+fn certificates(directory: &Path) -> Result<(), String> {
+    for authority in ["authority", "stranger"] {
+        openssl(
+            directory,
+            &format!(
+                "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3 -subj /CN={authority} \
+                 -addext basicConstraints=critical,CA:TRUE -keyout {authority}.key -out {authority}.crt"
+            ),
+        )?;
+    }
+    openssl(
+        directory,
+        "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -keyout server.key -out server.csr",
+    )?;
+    fs::write(directory.join("names"), "subjectAltName=DNS:localhost").map_err(text)?;
+    openssl(
+        directory,
+        "x509 -req -in server.csr -CA authority.crt -CAkey authority.key -CAcreateserial -days 3 -extfile names -out server.crt",
+    )
+}
+
+pub(crate) fn tls(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    let made = site.path("tls");
+    fs::create_dir(&made).map_err(text)?;
+    certificates(&made)?;
+    let data = site.server.data_directory().to_owned();
+    for file in ["server.crt", "server.key"] {
+        fs::copy(made.join(file), data.join(file)).map_err(text)?;
+        let owner = fs::metadata(&data).map_err(text)?;
+        std::os::unix::fs::chown(data.join(file), Some(owner.uid()), Some(owner.gid()))
+            .map_err(text)?;
+        fs::set_permissions(data.join(file), Permissions::from_mode(0o600)).map_err(text)?;
+    }
+    // Through a socket there is no TLS. An address of this machine's own that nobody else uses.
+    let process = std::process::id();
+    let address =
+        format!("127.{}.{}.{}", 1 + process % 200, process / 200 % 250, case.installation.major);
+    let hba = data.join("pg_hba.conf");
+    let listening = [("listen_addresses", address.as_str())];
+    let reach = |site: &Site, host: &str, more: &str| {
+        let dsn = format!("host={host} hostaddr={address} user=postgres dbname=postgres {more}");
+        // Refused, or it gets as far as to say that there is nothing to take back.
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(["advise", "postgres", "--rollback", "--dsn", &dsn, "--state"]);
+        command.arg(site.path("state")).env_remove("PGSSLMODE").env_remove("PGSSLROOTCERT");
+        let output = command.output().map_err(text)?;
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure(output.status.code() == Some(2), format!("{dsn}: {} {told}", output.status))?;
+        Ok::<_, String>(told)
+    };
+    let nothing = "nothing is noted";
+
+    // A server without TLS.
+    fs::write(&hba, "local all all trust\nhost all all 127.0.0.0/8 trust\n").map_err(text)?;
+    site.server.restart(&listening).map_err(text)?;
+    for mode in ["", "sslmode=disable", "sslmode=prefer"] {
+        let told = reach(&site, "localhost", mode)?;
+        ensure(told.contains(nothing), format!("without TLS, {mode}: {told}"))?;
+    }
+    let told = reach(&site, "localhost", "sslmode=require")?;
+    ensure(told.contains("TLS") && !told.contains(nothing), told)?;
+
+    // One that takes nothing else.
+    fs::write(&hba, "local all all trust\nhostssl all all 127.0.0.0/8 trust\n").map_err(text)?;
+    site.server.restart(&[&listening[..], &[("ssl", "on")]].concat()).map_err(text)?;
+    let path = |name: &str| format!("sslrootcert={}", made.join(name).display());
+    let (own, other) = (path("authority.crt"), path("stranger.crt"));
+    let served = [
+        ("localhost", String::new()),
+        (address.as_str(), "sslmode=require".to_owned()),
+        (address.as_str(), format!("sslmode=verify-ca {own}")),
+        ("localhost", format!("sslmode=verify-full {own}")),
+    ];
+    for (host, more) in served {
+        let told = reach(&site, host, &more)?;
+        ensure(told.contains(nothing), format!("{host} {more}: {told}"))?;
+    }
+    let refused = [
+        ("localhost", "sslmode=disable".to_owned(), "no encryption"),
+        ("localhost", format!("sslmode=verify-full {other}"), "certificate"),
+        ("localhost", format!("sslmode=require {other}"), "certificate"),
+        ("localhost", format!("sslmode=verify-ca {other}"), "certificate"),
+        (address.as_str(), format!("sslmode=verify-full {own}"), "certificate"),
+        ("localhost", format!("sslmode=verify-full {}", path("none")), "cannot be read"),
+        ("localhost", format!("sslmode=verify-full {}", path("names")), "no certificate of"),
+        ("localhost", "sslmode=any".to_owned(), "it is disable, allow"),
+    ];
+    for (host, more, expected) in refused {
+        let told = reach(&site, host, &more)?;
+        let is_told = told.contains(expected) && !told.contains(nothing);
+        ensure(is_told && told.lines().count() == 1, format!("{host} {more}: {told}"))?;
+    }
+    site.server.restart(&[]).map_err(text)
+}

@@ -1,0 +1,185 @@
+//! What is in the tier, and what goes for what comes.
+//!
+//! Segments go as a whole, the oldest first; one in which something was found meanwhile is spared once. What came in a
+//! request for many pages, as scans make them, fills what is empty and takes the place of segments that nobody used, but
+//! of no other: a page of such a request is worth a thousandth of a request, a page that was fetched by itself a whole
+//! one. So a scan does not wipe the tier, and one larger than the tier finds the same part of its pages each time. When 64
+//! times the tier was turned away, what was used before counts no more: nothing is kept for ever.
+//!
+//! Invariants:  [TIR-1] all segments together take no more than the bytes stated
+
+use std::collections::{HashMap, VecDeque};
+
+use forebay_io::File;
+
+use super::segment::{Segment, SlotKey, Spot};
+
+/// How often as much as there is room for is turned away before uses are forgotten.
+const REFUSED_MOST: u64 = 64;
+
+#[derive(Debug)]
+pub(super) struct Catalog {
+    /// By the object's stamp, and there by slot.
+    index: HashMap<u64, Vec<(u32, Spot)>>,
+    /// In the order in which they go.
+    segments: VecDeque<Segment>,
+    /// Bytes that a segment may take.
+    pub(super) segment_bytes: u64,
+    /// Bytes that all may take: those stated, or fewer if the disk has not so many.
+    limit: u64,
+    /// Bytes turned away.
+    refused: u64,
+}
+
+impl Catalog {
+    pub(super) fn new(segment_bytes: u64, limit: u64) -> Catalog {
+        let (index, segments) = (HashMap::new(), VecDeque::new());
+        Catalog { index, segments, segment_bytes, limit, refused: 0 }
+    }
+
+    pub(super) fn find(&self, key: SlotKey) -> Option<Spot> {
+        let slots = self.index.get(&key.stamp)?;
+        let at = slots.binary_search_by_key(&key.slot, |it| it.0).ok()?;
+        Some(slots[at].1)
+    }
+
+    pub(super) fn insert(&mut self, key: SlotKey, spot: Spot) {
+        let slots = self.index.entry(key.stamp).or_default();
+        match slots.binary_search_by_key(&key.slot, |it| it.0) {
+            Ok(at) => slots[at].1 = spot,
+            Err(at) => slots.insert(at, (key.slot, spot)),
+        }
+    }
+
+    /// Forgets a slot, if it is still there.
+    pub(super) fn remove(&mut self, key: SlotKey, spot: Spot) {
+        if let Some(slots) = self.index.get_mut(&key.stamp) {
+            slots.retain(|it| *it != (key.slot, spot));
+        }
+    }
+
+    /// The file of a segment in which something was found.
+    pub(super) fn used(&mut self, number: u32) -> Option<File> {
+        let segment = self.segments.iter_mut().find(|it| it.number == number)?;
+        segment.used = true;
+        Some(segment.file.clone())
+    }
+
+    /// The segment that is filled: the newest, if it has room for a slot of `bytes`.
+    pub(super) fn open(&mut self, bytes: u64) -> Option<&mut Segment> {
+        let most = self.segment_bytes;
+        let newest = self.segments.iter_mut().max_by_key(|it| it.number)?;
+        (newest.taken < newest.rows && newest.end + bytes <= most).then_some(newest)
+    }
+
+    /// Whether a segment that was there before fits beside others.
+    pub(super) fn fits(&self, others: &[Segment], segment: &Segment) -> bool {
+        // The newest may be filled further.
+        let end = others.first().unwrap_or(segment).end;
+        let rest = self.segment_bytes.saturating_sub(end);
+        let bytes: u64 = others.iter().map(|it| it.end).sum();
+        bytes + segment.end + rest <= self.limit
+    }
+
+    /// So many slots and bytes are in a segment in addition.
+    pub(super) fn filled(&mut self, number: u32, slots: u32, bytes: u64) {
+        if let Some(segment) = self.segments.iter_mut().find(|it| it.number == number) {
+            segment.taken += slots;
+            segment.end += bytes;
+        }
+    }
+
+    /// Nothing more goes into a segment.
+    pub(super) fn seal(&mut self, number: u32) {
+        if let Some(segment) = self.segments.iter_mut().find(|it| it.number == number) {
+            segment.taken = segment.rows;
+        }
+    }
+
+    pub(super) fn add(&mut self, segment: Segment) {
+        self.segments.push_back(segment);
+        assert!(self.reserved() <= self.limit, "[TIR-1] {} bytes", self.reserved());
+    }
+
+    pub(super) fn next_number(&self) -> u32 {
+        self.segments.iter().map(|it| it.number + 1).max().unwrap_or(0)
+    }
+
+    /// Makes room for one segment more, for what came in a request for `many` pages or by itself. Gives the segments that
+    /// go, and whether there is room then.
+    pub(super) fn make_room(&mut self, many: bool) -> (Vec<Segment>, bool) {
+        let bytes = self.segment_bytes;
+        let mut gone = Vec::new();
+        let mut spared = self.segments.len();
+        while self.reserved() + bytes > self.limit {
+            let Some(mut oldest) = self.segments.pop_front() else { break };
+            if oldest.used && many {
+                self.segments.push_front(oldest);
+                break;
+            }
+            if oldest.used && spared > 0 {
+                spared -= 1;
+                oldest.used = false;
+                self.segments.push_back(oldest);
+                continue;
+            }
+            gone.push(oldest);
+        }
+        self.forget(&gone);
+        (gone, self.reserved() + bytes <= self.limit)
+    }
+
+    fn forget(&mut self, gone: &[Segment]) {
+        if !gone.is_empty() {
+            let is_gone = |number: u32| gone.iter().any(|it| it.number == number);
+            self.index.retain(|_, slots| {
+                slots.retain(|(_, spot)| !is_gone(spot.segment));
+                !slots.is_empty()
+            });
+        }
+    }
+
+    /// So many bytes of large requests were turned away.
+    pub(super) fn refuse(&mut self, bytes: u64) {
+        self.refused += bytes;
+        if self.refused > REFUSED_MOST * self.limit {
+            self.refused = 0;
+            self.segments.iter_mut().for_each(|it| it.used = false);
+        }
+    }
+
+    /// The disk has no room for as much as there might be: a segment less from now on, which is given to be deleted.
+    pub(super) fn shrink(&mut self) -> Option<Segment> {
+        self.limit = self.reserved().min(self.limit).saturating_sub(self.segment_bytes);
+        let newest = self.next_number().wrapping_sub(1);
+        let at = self.segments.iter().position(|it| it.number != newest);
+        let gone = at.and_then(|at| self.segments.remove(at));
+        self.forget(gone.as_slice());
+        if self.is_off() {
+            self.clear();
+        }
+        gone
+    }
+
+    /// Lets go of everything.
+    pub(super) fn clear(&mut self) {
+        *self = Catalog::new(self.segment_bytes, 0);
+    }
+
+    /// Whether there is no room for anything, since it was let go of, or the disk has none.
+    pub(super) fn is_off(&self) -> bool {
+        self.limit < self.segment_bytes
+    }
+
+    /// Bytes that the segments take.
+    pub(super) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|it| it.end).sum()
+    }
+
+    /// The same, with what the newest may still take.
+    fn reserved(&self) -> u64 {
+        let open = self.segments.iter().max_by_key(|it| it.number);
+        let rest = open.map_or(0, |it| self.segment_bytes.saturating_sub(it.end));
+        self.bytes() + rest
+    }
+}

@@ -1,0 +1,140 @@
+//! A segment's file: a header, a table of the slots that are in it, then the slots, as they are in their objects.
+//!
+//! ```text
+//! header 32 | row 0 | row 1 | ... | rows not used yet: zeros | slot | slot | ...
+//! row: stamp 8 | slot 4 | offset 4 | length 4 | CRC32C 4
+//! ```
+//! A row says of which object (by the stamp of its footer) and which of its slots; it is written after the slot, and
+//! nothing is synced: a row whose slot did not come to the disk leads to bytes that do not pass as that slot.
+
+use forebay_io::File;
+
+use crate::format::object::SLOT_EXTRA;
+
+pub(super) const HEADER_BYTES: u64 = 32;
+pub(super) const ROW_BYTES: u64 = 24;
+/// Pages are at most 64 KiB.
+pub(super) const SLOT_MOST: u32 = (64 << 10) + SLOT_EXTRA as u32;
+const MAGIC: [u8; 8] = *b"FOREBAYT";
+const VERSION: u16 = 1;
+
+/// Which slot of which object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SlotKey {
+    pub(crate) stamp: u64,
+    pub(crate) slot: u32,
+}
+
+/// Where a slot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Spot {
+    pub(super) segment: u32,
+    pub(super) offset: u32,
+    pub(super) len: u32,
+}
+
+/// What a row says: which slot is where.
+pub(super) type Row = (SlotKey, Spot);
+
+/// A segment that is open.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) number: u32,
+    pub(super) file: File,
+    /// Most slots.
+    pub(super) rows: u32,
+    /// Of these, taken.
+    pub(super) taken: u32,
+    /// Where the next slot goes.
+    pub(super) end: u64,
+    /// Whether something was found in it since the last time that room was needed.
+    pub(super) used: bool,
+}
+
+impl Segment {
+    pub(super) fn name(number: u32) -> String {
+        format!("{number:08x}.segment")
+    }
+
+    pub(super) fn number(name: &str) -> Option<u32> {
+        let number = u32::from_str_radix(name.strip_suffix(".segment")?, 16).ok()?;
+        (Segment::name(number) == name).then_some(number)
+    }
+}
+
+/// Where the slots of a segment of `rows` rows begin.
+pub(super) fn slots_at(rows: u32) -> u64 {
+    HEADER_BYTES + u64::from(rows) * ROW_BYTES
+}
+
+pub(super) fn header(rows: u32) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.extend(VERSION.to_le_bytes());
+    out.extend([0; 2]);
+    out.extend(rows.to_le_bytes());
+    out.resize(HEADER_BYTES as usize - 4, 0);
+    out.extend(crc32c::crc32c(&out).to_le_bytes());
+    out
+}
+
+/// How many rows there are; `None` for a segment that is damaged or of another version.
+pub(super) fn rows(header: &[u8]) -> Option<u32> {
+    let (told, sum) = header.split_at_checked(HEADER_BYTES as usize - 4)?;
+    let ours = told.starts_with(&MAGIC) && told[8..10] == VERSION.to_le_bytes();
+    (ours && crc32c::crc32c(told).to_le_bytes() == sum).then(|| number(&told[12..16]))
+}
+
+pub(super) fn row(key: SlotKey, spot: Spot) -> Vec<u8> {
+    let mut out = key.stamp.to_le_bytes().to_vec();
+    for number in [key.slot, spot.offset, spot.len] {
+        out.extend(number.to_le_bytes());
+    }
+    out.extend(crc32c::crc32c(&out).to_le_bytes());
+    out
+}
+
+/// What a row of segment `segment`, of a file of `len` bytes, says; `None` if it is damaged.
+pub(super) fn decode_row(row: &[u8], segment: u32, len: u64) -> Option<Row> {
+    let (told, sum) = row.split_at_checked(ROW_BYTES as usize - 4)?;
+    let (stamp, slot) = (number(&told[..4]), number(&told[8..12]));
+    let stamp = u64::from(stamp) | u64::from(number(&told[4..8])) << 32;
+    let spot = Spot { segment, offset: number(&told[12..16]), len: number(&told[16..20]) };
+    let inside = spot.len <= SLOT_MOST && u64::from(spot.offset) + u64::from(spot.len) <= len;
+    let whole = inside && crc32c::crc32c(told).to_le_bytes() == sum;
+    whole.then_some((SlotKey { stamp, slot }, spot))
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_and_rows_come_back_and_a_flipped_bit_is_found() {
+        let key = SlotKey { stamp: 0x0123_4567_89ab_cdef, slot: 77 };
+        let spot = Spot { segment: 3, offset: 4096, len: 8208 };
+        let (header, row) = (header(1000), row(key, spot));
+        assert_eq!((rows(&header), header.len() as u64), (Some(1000), HEADER_BYTES));
+        assert_eq!(decode_row(&row, 3, 12_304), Some((key, spot)));
+        assert_eq!(row.len() as u64, ROW_BYTES);
+        // Behind the end of what came to the disk.
+        assert_eq!(decode_row(&row, 3, 12_303), None);
+        let flipped = |bytes: &[u8], bit: usize| {
+            let mut bytes = bytes.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            bytes
+        };
+        assert!((0..32 * 8).all(|bit| rows(&flipped(&header, bit)).is_none()));
+        assert!((0..24 * 8).all(|bit| decode_row(&flipped(&row, bit), 3, 12_304).is_none()));
+        assert!(rows(&header[..31]).is_none() && decode_row(&row[..23], 3, 12_304).is_none());
+    }
+
+    #[test]
+    fn names_are_numbers() {
+        assert_eq!(Segment::number(&Segment::name(0x1f)), Some(0x1f));
+        assert!(["1f.segment", "0000001f", "0000001F.segment"].map(Segment::number) == [None; 3]);
+    }
+}

@@ -1,0 +1,56 @@
+//! An open file as users hold it; what they do with it is in `handle`.
+//!
+//! By itself because guards keep one, and what gives out guards needs them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::options::ReadaheadStrategy;
+use crate::core::Core;
+use crate::shared::Pool;
+use crate::store::file::FileCore;
+
+/// An open file of pages. Cheap to clone; may be used from any thread.
+///
+/// Dropping a handle does not close the file: it stays open in its pool, with its dirty pages, and
+/// opening it again gives it back. [`PagedFile::close`] closes it.
+#[derive(Clone)]
+pub struct PagedFile {
+    /// The pool's, once more: a hit should not go through `pool` for it.
+    pub(super) core: Arc<Core>,
+    pub(super) file: Arc<FileCore>,
+    /// What streams of this handle do unless they say otherwise; `None`: as the pool.
+    pub(super) readahead: Option<ReadaheadStrategy>,
+    /// Keeps the pool from closing.
+    _pool: Arc<Pool>,
+}
+
+impl PagedFile {
+    pub(crate) fn new(pool: Arc<Pool>, file: Arc<FileCore>) -> PagedFile {
+        PagedFile { core: Arc::clone(pool.core()), file, readahead: None, _pool: pool }
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    #[inline]
+    pub(crate) fn file(&self) -> &Arc<FileCore> {
+        &self.file
+    }
+
+    /// What this handle's streams do unless they say otherwise.
+    pub(crate) fn readahead_strategy(&self) -> ReadaheadStrategy {
+        self.readahead.unwrap_or(self.core.readahead)
+    }
+}
+
+impl fmt::Debug for PagedFile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("PagedFile")
+            .field("path", &self.file.path)
+            .field("blocks", &self.file.blocks())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Whether what `forebay advise postgres` proposes is the best there is: servers, disks and workloads, case by case.
+
+  cases.py --forebay target/release/forebay --json cases.jsonl --servers /usr/lib/postgresql/15/bin --disks nvme,7200rpm --most 1
+  cases.py --json cases.jsonl --table
+
+A case is one server, one disk and one workload. It makes a cluster on the emulated disk (root; `real`: in the directory --mount itself, which
+is to be empty), takes the advice, and then runs the workload with each setting of a grid: every value of each setting below with
+every other, rounds of all of them in shuffled order, each run on a range chosen by chance, with the table's pages taken from the page cache.
+Then what is advised, the defaults and the three best are compared in rounds of their own, so that the best is not one by chance.
+Each case is a line of the file, and is not made again: what is interrupted loses the case at hand.
+
+Workloads: `bitmap` counts the rows of a range of keys that lie anywhere, by the plan that the server chooses; `sequential` counts all rows; `mixed` is
+the first while others change 50 rows a second, each in a transaction that is synced.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import os
+import random
+import re
+import statistics
+import subprocess
+import time
+from types import SimpleNamespace
+
+import advised
+
+GRID = {
+    "effective_io_concurrency": ["1", "4", "16", "64", "256", "1000"],
+    "random_page_cost": ["1.1", "4"],
+    "io_combine_limit": ["4", "16", "32"],
+}
+WORKLOADS = ["bitmap", "sequential", "mixed"]
+BURST = {"cloud-burst": 300}
+FINALISTS = 3
+FINAL_ROUNDS = 5
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--forebay", help="the program")
+    parser.add_argument("--json", required=True, help="a line for each case")
+    parser.add_argument("--servers", default="/usr/lib/postgresql/15/bin", help="directories of servers' programs, between commas")
+    parser.add_argument("--disks", default="nvme,7200rpm,raid10-12,sata-ssd,cloud-burst", help="see forebay emulate --list, or real")
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--mount", help="an empty directory")
+    parser.add_argument("--rows", type=int, default=600_000, help="of about 260 bytes")
+    parser.add_argument("--seconds", type=float, default=90, help="for the search of each case, when at least two rounds are made")
+    parser.add_argument("--most", type=int, default=1000, help="cases that are made by this call")
+    parser.add_argument("--table", action="store_true", help="show what there is, and end")
+    return parser.parse_args()
+
+
+class Case(advised.Server):
+    """A cluster for one case."""
+
+    def __init__(self, args, programs, disk, workload):
+        self.workload, self.writer = workload, None
+        made = SimpleNamespace(forebay=args.forebay, pg_config=f"{programs}/pg_config", profile=disk, mount=args.mount, rows=args.rows, rounds=3)
+        super().__init__(made, programs)
+
+    def prepare(self):
+        self.make(fsync=self.workload == "mixed")
+        files = self.sql("select pg_relation_filepath('t') union all select pg_relation_filepath('t_k')").split()
+        self.files = [f"{self.data}/{file}" for file in files]
+        self.settings = [name for name in GRID if self.sql(f"select 1 from pg_settings where name = '{name}'").strip()]
+        self.default = tuple(self.sql(f"select setting from pg_settings where name = '{name}'").strip() for name in self.settings)
+        if self.workload == "mixed":
+            script = f"{self.sockets}/write.sql"
+            with open(script, "w", encoding="ascii") as file:
+                file.write(f"\\set at random(1, {self.args.rows})\nupdate t set x = reverse(x) where k = hashint4(:at);\n")
+            command = [f"{self.bin}/pgbench", "-n", "-h", self.sockets, "-U", "postgres", "-f", script, "-R", "50", "-T", "3600", "postgres"]
+            self.writer = subprocess.Popen(command, user=self.owner.pw_uid, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def once(self, values, share):
+        """Seconds of one run."""
+        for path in self.files:
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        told = [f"set {name} = {value}" for name, value in zip(self.settings, values)]
+        query = "select count(*) from t" if self.workload == "sequential" else self.range(share)
+        plan = self.sql("select relname from pg_class where relname = 't'", *told, f"explain (analyze, timing off) {query}")
+        return float(re.search(r"Execution Time: ([\d.]+)", plan)[1]) / 1e3
+
+    def share(self):
+        """The share of the rows whose reading takes half a second with the defaults, 2 % at most."""
+        share = 0.0005
+        while share < 0.02 and self.once(self.default, share) < 0.5:
+            share *= 2
+        return min(share, 0.02)
+
+    def rounds(self, settings, share, seconds, least, most):
+        times, began = {values: [] for values in settings}, time.monotonic()
+        for at in range(most):
+            if at >= least and (time.monotonic() - began) * (at + 1) / at > seconds:
+                break
+            for values in random.sample(settings, len(settings)):
+                times[values].append(self.once(values, share))
+        return times
+
+    def close(self):
+        if self.writer:
+            self.writer.terminate()
+            self.writer.wait()
+        super().close()
+
+
+def told(settings, values):
+    return dict(zip(settings, values))
+
+
+def made(args, programs, disk, workload):
+    began, case = time.monotonic(), Case(args, programs, disk, workload)
+    try:
+        case.prepare()
+        advice, took = case.advice("--yes")
+        proposals = {it["setting"]: it["advised"] for it in advice["proposals"] if it["proved"]}
+        chosen = tuple(proposals.get(name, was) for name, was in zip(case.settings, case.default))
+        grid = set(itertools.product(*(GRID[name] for name in case.settings))) | {case.default, chosen}
+        share = case.share()
+        searched = case.rounds(sorted(grid), share, args.seconds, 2, 5)
+        middle = {values: statistics.median(times) for values, times in searched.items()}
+        best = sorted(middle, key=middle.get)[:FINALISTS]
+        final = case.rounds(sorted({*best, chosen, case.default}), share, 90, FINAL_ROUNDS, FINAL_ROUNDS)
+        winner = min(final, key=lambda values: statistics.median(final[values]))
+
+        def ratio(other):
+            """How fast what is advised is, of `other`: the median of the rounds, the lowest and the highest."""
+            of = [mine and theirs / mine for mine, theirs in zip(final[chosen], final[other])]
+            return [statistics.median(of), min(of), max(of)]
+
+        burst = (advice["disks"][0].get("device") or {}).get("burst") if advice["disks"] else None
+        return {
+            "server": case.sql("show server_version").split()[0],
+            "disk": disk,
+            "workload": workload,
+            "share": share,
+            "advice_seconds": took,
+            "proved": proposals,
+            "remarks": advice["remarks"],
+            "advised": told(case.settings, chosen),
+            "default": told(case.settings, case.default),
+            "best": told(case.settings, winner),
+            "of_best": ratio(winner),
+            "of_default": ratio(case.default),
+            "burst": burst,
+            "search": [{"settings": told(case.settings, values), "seconds": times} for values, times in searched.items()],
+            "final": [{"settings": told(case.settings, values), "seconds": times} for values, times in final.items()],
+            "seconds": time.monotonic() - began,
+        }
+    finally:
+        case.close()
+
+
+def table(lines):
+    print("| server | disk | workload | advised | best | of the best | of the defaults |")
+    print("|---|---|---|---|---|---|---|")
+    for it in lines:
+        def settings(which):
+            changed = [f"{name} {value}" for name, value in it[which].items() if value != it["default"][name]]
+            return ", ".join(changed) or "the defaults"
+
+        def shown(ratio):
+            return f"{ratio[0]:.2f} ({ratio[1]:.2f} to {ratio[2]:.2f})"
+
+        print(f"| {it['server']} | {it['disk']} | {it['workload']} | {settings('advised')} | {settings('best')} | {shown(it['of_best'])} | {shown(it['of_default'])} |")
+    reached = sum(it["of_best"][0] >= 0.95 for it in lines)
+    worse = [it for it in lines if it["of_default"][2] < 0.98]
+    print(f"\n{reached} of {len(lines)} cases reach 0.95 of the best found; {len(worse)} are more than 2 % slower than the defaults in every round")
+    for it in lines:
+        if it["disk"] in BURST:
+            rated = it["burst"] and it["burst"]["end_per_s"]
+            off = "not seen" if rated is None else f"{rated:.0f} requests/s, {math.fabs(rated / BURST[it['disk']] - 1):.0%} off"
+            print(f"{it['server']} {it['disk']} {it['workload']}: the sustained rate of {BURST[it['disk']]}/s is rated {off}")
+
+
+def main():
+    args = arguments()
+    lines = []
+    if os.path.exists(args.json):
+        with open(args.json, encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+    if args.table:
+        return table(lines)
+    there = {(it["programs"], it["disk"], it["workload"]) for it in lines}
+    wanted = itertools.product(args.servers.split(","), args.disks.split(","), args.workloads.split(","))
+    missing = [case for case in wanted if case not in there]
+    for programs, disk, workload in missing[: args.most]:
+        print(f"{programs} {disk} {workload}", flush=True)
+        line = {"programs": programs, **made(args, programs, disk, workload)}
+        with open(args.json, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        lines.append(line)
+        table([line])
+    return None
+
+
+if __name__ == "__main__":
+    main()
