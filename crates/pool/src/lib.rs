@@ -657,6 +657,7 @@ mod cache;
 mod clock;
 mod core;
 mod error;
+mod names;
 mod observe;
 mod readahead;
 mod shared;

@@ -1,6 +1,6 @@
 //! The kinds of access strategy: what a caller is about to do with the pages it asks for.
 
-use std::fmt;
+use crate::names::names;
 
 /// What a caller is doing, and with it whose frames its pages may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -16,38 +16,18 @@ pub enum StrategyKind {
     Maintenance,
 }
 
+names!(StrategyKind:
+    Normal "normal", BulkRead "bulk_read", BulkWrite "bulk_write", Maintenance "maintenance"
+);
+
 impl StrategyKind {
     /// How many kinds there are.
     pub const COUNT: usize = 4;
-
-    /// All kinds, each at its [`index`](StrategyKind::index).
-    pub const ALL: [StrategyKind; StrategyKind::COUNT] = [
-        StrategyKind::Normal,
-        StrategyKind::BulkRead,
-        StrategyKind::BulkWrite,
-        StrategyKind::Maintenance,
-    ];
 
     /// Position in [`StrategyKind::ALL`], from 0.
     #[inline]
     pub const fn index(self) -> usize {
         self as usize
-    }
-
-    /// Returns the name in tables, metrics and profiles.
-    pub const fn name(self) -> &'static str {
-        match self {
-            StrategyKind::Normal => "normal",
-            StrategyKind::BulkRead => "bulk_read",
-            StrategyKind::BulkWrite => "bulk_write",
-            StrategyKind::Maintenance => "maintenance",
-        }
-    }
-}
-
-impl fmt::Display for StrategyKind {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(self.name())
     }
 }
 

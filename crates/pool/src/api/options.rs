@@ -1,7 +1,6 @@
 //! How to open a file; what a read stream is told (whose frames, how far, in which order, by which means), and what a
 //! checkpoint.
 
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use forebay_io::Prefer;
 
 use crate::error::Error;
+use crate::names::names;
 use crate::store::checksum::{Checksum, ZeroPages};
 use crate::store::codec::PageCodec;
 use crate::strategy_kind::StrategyKind;
@@ -124,38 +124,14 @@ pub enum ReadaheadStrategy {
     Adaptive,
 }
 
+names!(ReadaheadStrategy:
+    Os "os", Hint "hint", Max "max", Prefetch "prefetch", Async "async", Adaptive "adaptive"
+);
+
 impl ReadaheadStrategy {
-    /// All of them.
-    pub const ALL: [ReadaheadStrategy; 6] = [
-        ReadaheadStrategy::Os,
-        ReadaheadStrategy::Hint,
-        ReadaheadStrategy::Max,
-        ReadaheadStrategy::Prefetch,
-        ReadaheadStrategy::Async,
-        ReadaheadStrategy::Adaptive,
-    ];
-
-    /// Returns the name in profiles, tables and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ReadaheadStrategy::Os => "os",
-            ReadaheadStrategy::Hint => "hint",
-            ReadaheadStrategy::Max => "max",
-            ReadaheadStrategy::Prefetch => "prefetch",
-            ReadaheadStrategy::Async => "async",
-            ReadaheadStrategy::Adaptive => "adaptive",
-        }
-    }
-
     /// Whether plain reads that go on a sequence have what follows read.
     pub(crate) fn detects(self) -> bool {
         matches!(self, ReadaheadStrategy::Async | ReadaheadStrategy::Adaptive)
-    }
-}
-
-impl fmt::Display for ReadaheadStrategy {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(self.name())
     }
 }
 
@@ -305,25 +281,9 @@ pub enum Elevator {
     Balanced,
 }
 
-impl Elevator {
-    /// All of them.
-    pub const ALL: [Elevator; 3] = [Elevator::Arrival, Elevator::Sorted, Elevator::Balanced];
-
-    /// Returns the name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Elevator::Arrival => "arrival",
-            Elevator::Sorted => "sorted",
-            Elevator::Balanced => "balanced",
-        }
-    }
-}
-
-impl fmt::Display for Elevator {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(self.name())
-    }
-}
+names!(Elevator:
+    Arrival "arrival", Sorted "sorted", Balanced "balanced"
+);
 
 #[cfg(test)]
 mod tests {

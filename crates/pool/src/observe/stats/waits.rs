@@ -9,11 +9,12 @@
 //! Concurrency: any thread; without locks. Count and sum of a copy may be from slightly different moments.
 //! Failure:     a time of more than an hour counts as about an hour, except in the sum.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+
+use crate::names::names;
 
 /// What a thread can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,43 +36,18 @@ pub enum Wait {
     Sync,
 }
 
+names!(Wait:
+    Read "read", InFlightRead "in_flight_read", Write "write", Latch "latch", Frame "frame",
+    Log "log", Sync "sync"
+);
+
 impl Wait {
     /// How many kinds there are.
     pub(crate) const COUNT: usize = 7;
 
-    /// All kinds.
-    pub const ALL: [Wait; Wait::COUNT] = [
-        Wait::Read,
-        Wait::InFlightRead,
-        Wait::Write,
-        Wait::Latch,
-        Wait::Frame,
-        Wait::Log,
-        Wait::Sync,
-    ];
-
-    /// Returns the name in tables and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Wait::Read => "read",
-            Wait::InFlightRead => "in_flight_read",
-            Wait::Write => "write",
-            Wait::Latch => "latch",
-            Wait::Frame => "frame",
-            Wait::Log => "log",
-            Wait::Sync => "sync",
-        }
-    }
-
     /// Position in [`Wait::ALL`].
     pub(super) const fn index(self) -> usize {
         self as usize
-    }
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(self.name())
     }
 }
 

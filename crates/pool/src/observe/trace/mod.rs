@@ -25,6 +25,7 @@ use std::time::Duration;
 pub(crate) use switch::Tracing;
 
 use crate::error::Error;
+use crate::names::names;
 use crate::tag::{Block, FileId};
 
 /// The fewest events that a trace may keep.
@@ -119,65 +120,15 @@ struct Ring {
     dropped: u64,
 }
 
-impl Action {
-    /// All actions.
-    pub const ALL: [Action; 3] = [Action::Request, Action::Hint, Action::Deliver];
+names!(Action:
+    Request "request", Hint "hint", Deliver "deliver"
+);
 
-    /// Returns the name in tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Action::Request => "request",
-            Action::Hint => "hint",
-            Action::Deliver => "deliver",
-        }
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(self.name())
-    }
-}
-
-impl Why {
-    /// All reasons.
-    pub const ALL: [Why; 11] = [
-        Why::Sequential,
-        Why::Backward,
-        Why::Strided,
-        Why::Context,
-        Why::Random,
-        Why::Merged,
-        Why::Gap,
-        Why::Joined,
-        Why::Hit,
-        Why::Single,
-        Why::Late,
-    ];
-
-    /// Returns the name in tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Why::Sequential => "sequential",
-            Why::Backward => "backward",
-            Why::Strided => "strided",
-            Why::Context => "context",
-            Why::Random => "random",
-            Why::Merged => "merged",
-            Why::Gap => "gap",
-            Why::Joined => "joined",
-            Why::Hit => "hit",
-            Why::Single => "single",
-            Why::Late => "late",
-        }
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(self.name())
-    }
-}
+names!(Why:
+    Sequential "sequential", Backward "backward", Strided "strided", Context "context",
+    Random "random", Merged "merged", Gap "gap", Joined "joined", Hit "hit", Single "single",
+    Late "late"
+);
 
 impl Action {
     /// Returns a letter for this, done for `why`: S for a request in sequence, R for a random one, M for several merged, G for one

@@ -24,7 +24,6 @@ mod images;
 mod opening;
 mod protect;
 
-use std::fmt;
 use std::str::FromStr;
 
 use forebay_io::{File, Request};
@@ -34,6 +33,7 @@ pub(crate) use opening::Opening;
 pub(crate) use protect::{Staging, Waiting};
 
 use crate::error::Error;
+use crate::names::names;
 use crate::store::checksum::Checksum;
 use crate::tag::{Block, FileId};
 use double_write::DoubleWrite;
@@ -58,27 +58,9 @@ pub enum TornPages {
     Atomic,
 }
 
-impl TornPages {
-    /// All of them.
-    pub const ALL: [TornPages; 4] =
-        [TornPages::Unprotected, TornPages::Images, TornPages::DoubleWrite, TornPages::Atomic];
-
-    /// As a profile has it: `unprotected`, `images`, `double-write` or `atomic`.
-    pub fn name(self) -> &'static str {
-        match self {
-            TornPages::Unprotected => "unprotected",
-            TornPages::Images => "images",
-            TornPages::DoubleWrite => "double-write",
-            TornPages::Atomic => "atomic",
-        }
-    }
-}
-
-impl fmt::Display for TornPages {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
+names!(TornPages:
+    Unprotected "unprotected", Images "images", DoubleWrite "double-write", Atomic "atomic"
+);
 
 pub(crate) const TORN_PAGES_NAMES: &str = "unprotected, images, double-write or atomic";
 

@@ -1,0 +1,26 @@
+//! Enums that go by names: all variants, the name of each, and that as text.
+
+/// For an enum whose variants have names: `ALL`, `name` and `Display`.
+macro_rules! names {
+    ($type:ident: $($variant:ident $name:literal),+) => {
+        impl $type {
+            /// All of them, as declared.
+            pub const ALL: [$type; [$($name),+].len()] = [$($type::$variant),+];
+
+            /// Returns the name in settings, tables, metrics and reports.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($type::$variant => $name),+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.pad(self.name())
+            }
+        }
+    };
+}
+
+pub(crate) use names;
