@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use postgres::config::Host;
+use postgres::config::{Host, SslMode};
 use postgres::types::{FromSql, Kind, Type};
 use postgres::{Client, SimpleQueryMessage};
 
@@ -117,7 +117,12 @@ pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
     // After the user's own, of which the last counts.
     let options = config.get_options().map_or_else(String::new, |given| format!("{given} "));
     config.options(&(options + OPTIONS));
-    let mode = mode.or_else(|| variable("PGSSLMODE"));
+    // What is stated in a way that only the crate reads counts before the environment too.
+    let mode = mode.or_else(|| match config.get_ssl_mode() {
+        SslMode::Require => Some("require".to_owned()),
+        SslMode::Disable => Some("disable".to_owned()),
+        _ => variable("PGSSLMODE"),
+    });
     Config::new(config, mode.as_deref(), roots.or_else(|| variable("PGSSLROOTCERT")))
 }
 
@@ -367,6 +372,35 @@ fn is_too_old(code: &str, said: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stated_mode_of_tls_is_kept_however_it_is_written() {
+        for (dsn, mode) in [
+            ("host=db sslmode = require", SslMode::Require),
+            ("host=db password=o'brien sslmode=require", SslMode::Require),
+            ("host=db password=a://b sslmode=require", SslMode::Require),
+            ("postgresql://u:p?w@h/db?sslmode=require", SslMode::Require),
+            // The crate takes all up to the @ for the password, and libpq does not.
+            ("postgresql://u:p/w?x@h/db?sslmode=require", SslMode::Require),
+            ("postgresql://u:p/w?x@h/db?sslmode=disable", SslMode::Disable),
+        ] {
+            assert_eq!(config(Some(dsn)).unwrap().get_ssl_mode(), mode, "{dsn}");
+        }
+    }
+
+    #[test]
+    fn certificates_of_the_machine_and_names_that_are_missing_are_never_checked_by_half() {
+        let refused =
+            |dsn: &str| config(Some(dsn)).err().map(|error| error.to_string()).unwrap_or_default();
+        for mode in ["disable", "allow", "prefer", "require", "verify-ca"] {
+            let told = refused(&format!("host=db sslrootcert=system sslmode={mode}"));
+            assert!(told.contains("only with sslmode=verify-full"), "{mode}: {told}");
+        }
+        let told = refused("hostaddr=127.0.0.1 sslrootcert=system");
+        assert!(told.contains("name it with host"), "{told}");
+        let reached = config(Some("hostaddr=127.0.0.1,::1 sslmode=require")).unwrap();
+        assert_eq!(reached.get_hosts().len(), 2);
+    }
 
     #[test]
     fn options_of_ours_come_after_the_users_and_tell_of_an_old_server() {

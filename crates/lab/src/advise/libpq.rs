@@ -7,6 +7,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use percent_encoding::percent_decode_str;
+
 use super::connection::variable;
 use crate::{bad_input, output};
 
@@ -15,33 +17,74 @@ pub(super) type Service = BTreeMap<String, String>;
 
 /// Takes `key` and its value out of a connection string, of either kind; of several the last.
 pub(super) fn taken(dsn: &mut String, key: &str) -> Option<String> {
-    let is_it = |word: &str| word.strip_prefix(key).is_some_and(|rest| rest.starts_with('='));
-    let (begin, is_between): (usize, fn(char) -> bool) = match dsn.find("://") {
-        Some(at) => match dsn[at..].find('?') {
-            Some(query) => (at + query + 1, |letter| letter == '&'),
-            None => return None,
-        },
-        None => (0, char::is_whitespace),
+    let (begin, between, all) = match query(dsn) {
+        Some(begin) => (begin, "&", dsn[begin..].split('&').map(parameter).collect()),
+        None => (0, " ", settings(dsn)),
     };
-    let is_address = begin > 0;
-    let (mut is_quoted, mut escaped) = (false, false);
-    let words: Vec<String> = dsn[begin..]
-        .split(|letter| {
-            let is_plain = !escaped;
-            escaped = letter == '\\' && is_plain;
-            is_quoted ^= letter == '\'' && is_plain && !is_address;
-            is_between(letter) && !is_quoted
-        })
-        .map(str::to_owned)
-        .collect();
-    let (own, rest): (Vec<String>, Vec<String>) = words.into_iter().partition(|it| is_it(it));
-    let value = own.last()?[key.len() + 1..].trim_matches('\'').to_owned();
-    *dsn = match (is_address, &rest[..]) {
-        (true, []) => dsn[..begin - 1].to_owned(),
-        (true, rest) => dsn[..begin].to_owned() + &rest.join("&"),
-        (false, rest) => rest.join(" "),
-    };
+    let (own, rest): (Vec<Setting<'_>>, Vec<_>) = all.into_iter().partition(|it| it.key == key);
+    let value = own.into_iter().next_back()?.value;
+    let rest = rest.iter().map(|it| it.all).collect::<Vec<_>>().join(between);
+    // Without its `?` if nothing is behind that.
+    let begin = if rest.is_empty() { begin.saturating_sub(1) } else { begin };
+    *dsn = dsn[..begin].to_owned() + &rest;
     Some(value)
+}
+
+/// A part of a connection string.
+struct Setting<'a> {
+    all: &'a str,
+    key: String,
+    value: String,
+}
+
+/// Where the parameters of an address begin; of a string of keywords, nowhere.
+fn query(dsn: &str) -> Option<usize> {
+    let rest = ["postgres://", "postgresql://"].iter().find_map(|it| dsn.strip_prefix(it))?;
+    // A password may hold a `?`.
+    let named = rest.find(['@', '/']).filter(|&at| rest[at..].starts_with('@')).unwrap_or(0);
+    let at = rest[named..].find('?').map_or(rest.len(), |at| named + at + 1);
+    Some(dsn.len() - rest.len() + at)
+}
+
+fn parameter(all: &str) -> Setting<'_> {
+    let (key, value) = all.split_once('=').unwrap_or((all, ""));
+    let [key, value] =
+        [key, value].map(|it| percent_decode_str(it).decode_utf8_lossy().into_owned());
+    Setting { all, key, value }
+}
+
+/// What a string of keywords sets, up to what is no setting.
+fn settings(dsn: &str) -> Vec<Setting<'_>> {
+    let (mut all, mut rest) = (Vec::new(), dsn.trim());
+    while !rest.is_empty() {
+        let begun = rest;
+        let end = rest.find(|it: char| it == '=' || it.is_whitespace()).unwrap_or(rest.len());
+        let (key, behind) = rest.split_at(end);
+        let Some(behind) = behind.trim_start().strip_prefix('=').map(str::trim_start) else {
+            all.push(Setting { all: begun, key: String::new(), value: String::new() });
+            break;
+        };
+        let quoted = behind.strip_prefix('\'');
+        let mut value = String::new();
+        let mut letters = quoted.unwrap_or(behind).chars();
+        loop {
+            rest = letters.as_str();
+            match letters.next() {
+                None => break,
+                Some('\\') => value.extend(letters.next()),
+                Some('\'') if quoted.is_some() => {
+                    rest = letters.as_str();
+                    break;
+                }
+                Some(letter) if letter.is_whitespace() && quoted.is_none() => break,
+                Some(letter) => value.push(letter),
+            }
+        }
+        let set = &begun[..begun.len() - rest.len()];
+        all.push(Setting { all: set, key: key.to_owned(), value });
+        rest = rest.trim_start();
+    }
+    all
 }
 
 /// The service `name` of the user's file, or else the system's.
@@ -110,7 +153,8 @@ fn matching(line: &str, of: [&str; 4]) -> Option<String> {
     fields.iter().zip(of).all(fits).then(|| password.clone())
 }
 
-fn at_home(name: &str) -> Option<PathBuf> {
+/// A file of libpq's below the user's own directory.
+pub(super) fn at_home(name: &str) -> Option<PathBuf> {
     Some(PathBuf::from(variable("HOME")?).join(name))
 }
 
@@ -137,6 +181,24 @@ mod tests {
                 "postgresql://a@b/c?user=d&port=7",
             ),
             ("postgresql://sslmode=x@b/c", None, "postgresql://sslmode=x@b/c"),
+            ("host=db sslmode = require", Some("require"), "host=db"),
+            (
+                "password=o'brien sslmode=require host=db",
+                Some("require"),
+                "password=o'brien host=db",
+            ),
+            (
+                "host=db password=a://b?c sslmode=require",
+                Some("require"),
+                "host=db password=a://b?c",
+            ),
+            ("postgresql://u:p?w@h/db?sslmode=require", Some("require"), "postgresql://u:p?w@h/db"),
+            (
+                "postgres://h/db?ssl%6Dode=verify%2Dca&port=1",
+                Some("verify-ca"),
+                "postgres://h/db?port=1",
+            ),
+            ("host=db sslmode=x what", Some("x"), "host=db what"),
         ] {
             let mut left = dsn.to_owned();
             assert_eq!(taken(&mut left, "sslmode").as_deref(), value, "{dsn}");

@@ -2,8 +2,9 @@
 //!
 //! `prefer` (what counts where nothing is said), `allow` and `require` encrypt and trust whoever answers, as libpq does; `verify-ca` wants a
 //! certificate of an authority in sslrootcert, `verify-full` also the name of the host in it. sslrootcert is a file of certificates,
-//! or `system` for those that the machine trusts; without it it is ~/.postgresql/root.crt. Where sslrootcert is named, `require` is as
-//! `verify-ca`. Through a Unix socket nothing is encrypted.
+//! or `system` for those that the machine trusts, with `verify-full` only, which counts then where nothing is said; without it it is
+//! ~/.postgresql/root.crt. Where sslrootcert is named or that file is there, `require` is as `verify-ca`. Through a Unix socket nothing is
+//! encrypted.
 //!
 //! Source:      PostgreSQL's documentation, "SSL Support" of libpq, for what the modes mean.
 
@@ -23,7 +24,11 @@ use rustls::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::libpq;
 use crate::bad_input;
+
+/// The value of sslrootcert for what the machine trusts.
+const SYSTEM: &str = "system";
 
 /// How to reach a server.
 #[derive(Clone)]
@@ -45,7 +50,7 @@ impl Config {
     /// With what sslmode and sslrootcert say, if they are given.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): there is no such mode, or there are no certificates where they should be.
+    /// [`BadInput`](crate::BadInput): there is no such mode, there are no certificates where they should be, or nothing to compare one with.
     pub(super) fn new(
         mut plain: postgres::Config,
         mode: Option<&str>,
@@ -53,7 +58,22 @@ impl Config {
     ) -> anyhow::Result<Config> {
         let is_socket = !plain.get_hosts().is_empty()
             && plain.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
-        let mode = mode.unwrap_or("prefer");
+        let of_machine = roots.as_deref() == Some(SYSTEM);
+        let mode = mode.unwrap_or(if of_machine { "verify-full" } else { "prefer" });
+        if of_machine && mode != "verify-full" {
+            bad_input!("sslmode={mode}: sslrootcert=system goes only with sslmode=verify-full");
+        }
+        // TLS asks for a name, if only to send it.
+        if plain.get_hosts().is_empty() {
+            if mode == "verify-full" {
+                bad_input!(
+                    "sslmode=verify-full compares the host's name: name it with host beside hostaddr"
+                );
+            }
+            for address in plain.get_hostaddrs().to_vec() {
+                plain.host(&address.to_string());
+            }
+        }
         plain.ssl_mode(match mode {
             "disable" | "allow" | "prefer" | "require" | "verify-ca" | "verify-full"
                 if is_socket =>
@@ -67,7 +87,8 @@ impl Config {
                 "sslmode={mode}: it is disable, allow, prefer, require, verify-ca or verify-full"
             ),
         });
-        let checks = mode.starts_with("verify") || mode == "require" && roots.is_some();
+        let is_there = || roots.is_some() || usual_roots().is_some_and(|path| path.exists());
+        let checks = mode.starts_with("verify") || mode == "require" && is_there();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = if checks && !is_socket {
             let roots = Arc::new(certificates(roots)?);
@@ -95,18 +116,21 @@ impl Config {
     }
 }
 
+fn usual_roots() -> Option<PathBuf> {
+    libpq::at_home(".postgresql/root.crt")
+}
+
 /// The authorities that are trusted: of the file `roots`, or of the machine.
 fn certificates(roots: Option<String>) -> anyhow::Result<RootCertStore> {
     let mut store = RootCertStore::empty();
-    if roots.as_deref() == Some("system") {
+    if roots.as_deref() == Some(SYSTEM) {
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if store.is_empty() {
             bad_input!("sslrootcert=system: this machine has no certificates of authorities");
         }
         return Ok(store);
     }
-    let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".postgresql/root.crt"));
-    let Some(path) = roots.map(PathBuf::from).or_else(usual) else {
+    let Some(path) = roots.map(PathBuf::from).or_else(usual_roots) else {
         bad_input!("sslmode=verify-...: name the authority's certificates with sslrootcert");
     };
     let shown = path.display();

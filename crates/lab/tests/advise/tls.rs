@@ -60,11 +60,13 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
     let hba = data.join("pg_hba.conf");
     let listening = [("listen_addresses", address.as_str())];
     let reach = |site: &Site, host: &str, more: &str| {
-        let dsn = format!("host={host} hostaddr={address} user=postgres dbname=postgres {more}");
+        let host = if host.is_empty() { String::new() } else { format!("host={host}") };
+        let dsn = format!("{host} hostaddr={address} user=postgres dbname=postgres {more}");
         // Refused, or it gets as far as to say that there is nothing to take back.
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.args(["advise", "postgres", "--rollback", "--dsn", &dsn, "--state"]);
         command.arg(site.path("state")).env_remove("PGSSLMODE").env_remove("PGSSLROOTCERT");
+        command.env("HOME", site.path("tls"));
         let output = command.output().map_err(text)?;
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure(output.status.code() == Some(2), format!("{dsn}: {} {told}", output.status))?;
@@ -90,6 +92,7 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
     let served = [
         ("localhost", String::new()),
         (address.as_str(), "sslmode=require".to_owned()),
+        ("", "sslmode=require".to_owned()),
         (address.as_str(), format!("sslmode=verify-ca {own}")),
         ("localhost", format!("sslmode=verify-full {own}")),
     ];
@@ -111,6 +114,13 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
         let told = reach(&site, host, &more)?;
         let is_told = told.contains(expected) && !told.contains(nothing);
         ensure(is_told && told.lines().count() == 1, format!("{host} {more}: {told}"))?;
+    }
+    // The authorities in the usual place count for require too.
+    fs::create_dir(made.join(".postgresql")).map_err(text)?;
+    for (authority, is_served) in [("authority.crt", true), ("stranger.crt", false)] {
+        fs::copy(made.join(authority), made.join(".postgresql/root.crt")).map_err(text)?;
+        let told = reach(&site, &address, "sslmode=require")?;
+        ensure(told.contains(nothing) == is_served, format!("{authority}: {told}"))?;
     }
     site.server.restart(&[]).map_err(text)
 }
