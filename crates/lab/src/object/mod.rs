@@ -9,6 +9,7 @@ mod slowed;
 mod space;
 mod told;
 
+use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -42,6 +43,8 @@ const SCHEMA: &str = "forebay-object/1";
 const PREFIX: &str = "forebay-lab-";
 /// How long a first request may take.
 const REACH: Duration = Duration::from_secs(10);
+/// How long it is looked for what others have left; without an answer that is not told.
+const LOOK: Duration = Duration::from_secs(2);
 /// Least time of a bare client that something is compared with.
 const COMPARED: Duration = Duration::from_secs(2);
 /// As a tablespace has by itself.
@@ -115,7 +118,7 @@ pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
             if let Err(error) = remove(&url, &prefix) {
                 let why = in_words(&error);
                 interrupt::left(&format!(
-                    "what is below {prefix} could not be removed: {why}; later: lab object --url {url} --clean"
+                    "what is below {prefix} could not be removed: {why}; later: forebay lab object --url {url} --clean"
                 ));
             }
         })
@@ -173,20 +176,24 @@ impl Site {
         let tried = runtime.block_on(async {
             let put_and_delete = async {
                 store.put(&path, "x".into()).await?;
-                store.delete(&path).await?;
-                left_below(&*store, &base).await
+                store.delete(&path).await
             };
             tokio::time::timeout(REACH, put_and_delete).await
         });
         match tried {
-            Ok(Ok(left)) if left.is_empty() => {}
-            Ok(Ok(left)) => tell(&format!(
-                "{} has objects of {} other runs; unless these are running, --clean removes them",
-                args.url,
-                left.len()
-            )),
+            Ok(Ok(())) => {}
             Err(_) => bad_input!("{}: no answer within {REACH:?}; is the server there?", args.url),
             Ok(Err(error)) => bad_input!("{}: {}", args.url, refused(&error)),
+        }
+        let listed = async { tokio::time::timeout(LOOK, left_below(&*store, &base)).await };
+        let left = runtime.block_on(listed).ok().and_then(Result::ok).unwrap_or_default();
+        // Our own directory is there already.
+        let left = left.iter().filter(|it| **it != prefix).count();
+        if left > 0 {
+            let url = &args.url;
+            tell(&format!(
+                "{url} has objects of {left} other runs; unless these are running, forebay lab object --url {url} --clean removes them"
+            ));
         }
         let store = match (args.latency, args.bandwidth) {
             (None, None) => store,
@@ -224,8 +231,17 @@ fn in_words(error: &anyhow::Error) -> String {
 /// The prefixes that other runs have made below `base`.
 async fn left_below(store: &dyn ObjectStore, base: &Path) -> Result<Vec<Path>, StoreError> {
     let found = store.list_with_delimiter(Some(base)).await?;
-    let is_ours = |it: &Path| it.filename().is_some_and(|it| it.starts_with(PREFIX));
+    let is_ours = |it: &Path| it.filename().is_some_and(is_of_run);
     Ok(found.common_prefixes.into_iter().filter(is_ours).collect())
+}
+
+/// Whether a run's own prefix has this name, as [`Site::reach`] makes it.
+fn is_of_run(name: &str) -> bool {
+    let parts = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+    parts.is_some_and(|(seed, process)| {
+        u64::from_str_radix(seed, 16).is_ok_and(|it| format!("{it:x}") == seed)
+            && process.parse().is_ok_and(|it: u32| it.to_string() == process)
+    })
 }
 
 /// Removes what runs that were killed have left.
@@ -233,14 +249,14 @@ fn clean(args: &ObjectArgs) -> anyhow::Result<()> {
     let (store, base) = store_at(&args.url)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let base = Path::from(base);
-    let listed = async { tokio::time::timeout(REACH, left_below(&*store, &base)).await };
-    let left = match runtime.block_on(listed) {
-        Ok(Ok(left)) => left,
-        Err(_) => bad_input!("{}: no answer within {REACH:?}; is the server there?", args.url),
-        Ok(Err(error)) => bad_input!("{}: {}", args.url, refused(&error)),
+    let left = match runtime.block_on(left_below(&*store, &base)) {
+        Ok(left) => left,
+        Err(error) => bad_input!("{}: {}", args.url, refused(&error)),
     };
     for prefix in &left {
+        interrupt::check()?;
         remove(&args.url, prefix)?;
+        tell(&format!("{prefix} is removed"));
     }
     tell(&format!("what {} runs had left is removed", left.len()));
     Ok(())
@@ -254,14 +270,27 @@ fn remove(url: &str, prefix: &Path) -> anyhow::Result<()> {
         let paths = futures_util::stream::iter(found.into_iter().map(|it| Ok(it.location)));
         store.delete_stream(Box::pin(paths)).try_for_each(|_| async { Ok(()) }).await
     })?;
-    if let Some(root) = url.strip_prefix("file://") {
-        let directory = std::path::Path::new(root).join(prefix.filename().unwrap_or_default());
-        // Only the objects that were there have made it.
-        if directory.is_dir() {
-            std::fs::remove_dir_all(directory).context("cannot remove the directory")?;
-        }
+    // Of a store of files the directories stay, and what a killed run had not finished.
+    let directory = std::path::Path::new("/").join(prefix.as_ref());
+    if url.starts_with("file://") && directory.is_dir() {
+        remove_emptied(&directory).context("cannot remove the directory")?;
     }
     Ok(())
+}
+
+/// Removes `directory` and those below, with files that the store had begun and nobody can list; any other file keeps it.
+fn remove_emptied(directory: &std::path::Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|it| it.rsplit_once('#')).map(|(_, number)| number);
+        if entry.file_type()?.is_dir() {
+            remove_emptied(&entry.path())?;
+        } else if number.is_some_and(|it| it.parse::<u64>().is_ok()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    fs::remove_dir(directory)
 }
 
 struct Measuring<'a> {

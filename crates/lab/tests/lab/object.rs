@@ -48,6 +48,8 @@ fn a_directory_is_measured_bare_and_left_as_it_was_also_by_an_interrupt() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(told.contains("cannot hold a tablespace"), "{told}");
     assert!(entries(scratch.path()).is_empty());
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!told.contains("other runs"), "{told}");
 
     let child = started(scratch.path(), &[&args[..], &["--time", "60s"]].concat());
     let is_read = || entries(scratch.path()).iter().any(|it| it.starts_with("forebay-lab-"));
@@ -68,19 +70,33 @@ fn what_a_killed_run_has_left_is_told_and_removed_on_request() {
     wait_until("objects", is_read);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(is_read());
-    std::fs::create_dir(scratch.path().join("mine")).unwrap();
-    std::fs::write(scratch.path().join("mine/precious"), "x").unwrap();
+    // No run's names, whatever they begin with; and one that the store cannot list.
+    let mine = ["forebay-lab-12-3x", "forebay-lab-Ab-3", "forebay-lab-notes", "mine"];
+    for name in mine {
+        std::fs::create_dir(scratch.path().join(name)).unwrap();
+        std::fs::write(scratch.path().join(name).join("precious"), "x").unwrap();
+    }
+    let left = entries(scratch.path()).into_iter().find(|it| !mine.contains(&it.as_str())).unwrap();
+    std::fs::write(scratch.path().join(&left).join("begun#1"), "x").unwrap();
 
     let later = output(scratch.path(), &[&args[..], &["--rounds", "1", "--time", "10ms"]].concat());
     let told = String::from_utf8_lossy(&later.stderr);
-    assert!(later.status.success() && told.contains("--clean removes them"), "{told}");
-    assert!(is_read(), "another run may be going on");
+    assert!(later.status.success() && told.contains("of 1 other runs"), "{told}");
+    assert!(told.contains(&format!("forebay lab object --url {url} --clean")), "{told}");
+    assert!(scratch.path().join(&left).exists(), "another run may be going on");
     let cleaned = output(scratch.path(), &["lab", "object", "--url", &url, "--clean"]);
     let told = String::from_utf8_lossy(&cleaned.stderr);
     assert!(cleaned.status.success() && told.contains("what 1 runs had left is removed"), "{told}");
-    assert_eq!(entries(scratch.path()), ["mine"]);
-    assert!(scratch.path().join("mine/precious").exists());
+    assert!(told.contains(&format!("{left} is removed")), "{told}");
+    let mut stayed = entries(scratch.path());
+    stayed.sort();
+    assert_eq!(stayed, mine);
+    assert!(mine.iter().all(|it| scratch.path().join(it).join("precious").exists()));
+
+    let odd: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(b"\xff");
+    std::fs::write(scratch.path().join(odd), "x").unwrap();
+    let later = output(scratch.path(), &[&args[..], &["--rounds", "1", "--time", "10ms"]].concat());
+    assert!(later.status.success(), "{}", String::from_utf8_lossy(&later.stderr));
 }
 
 #[test]
