@@ -19,7 +19,13 @@ const METHOD: &str = "io_method";
 const WORKERS: &str = "io_workers";
 
 /// PostgreSQL's methods, and the laboratory's backends that read alike.
-const METHODS: [(&str, &str); 3] = [("worker", "threads"), ("io_uring", "uring"), ("sync", "sync")];
+const METHODS: [(&str, &str); 3] = [("worker", "threads"), (URING, "uring"), ("sync", "sync")];
+const URING: &str = "io_uring";
+
+/// What a server that is to start with io_uring needs besides.
+const NEEDS: &str = "; the server does not start with it unless its user may use it: see before that kernel.io_uring_disabled is 0 where \
+                     it runs, that no seccomp profile of a container forbids it, and that `ulimit -n` of the server's user leaves a ring, \
+                     which is an open file, for each backend";
 
 /// Of PostgreSQL 18, for what is not a number.
 const DEFAULT_DEPTH: u64 = 16;
@@ -39,29 +45,51 @@ pub(super) fn told(server: &Server, disk: &Disk) -> Option<Result<Proposal, Stri
     let depth = number(EFFECTIVE).unwrap_or(DEFAULT_DEPTH);
     let workers = number(WORKERS).unwrap_or(DEFAULT_WORKERS);
     let compared = disk.report.as_ref().and_then(|report| compared(report, set, depth, workers));
-    let built = if set.choices.iter().any(|it| it == "io_uring") {
+    // Kernels before 6.6 have no such switch.
+    let switch = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    let is_barred = switch.is_ok_and(|it| it.trim() != "0");
+    Some(proposed(set, &disk.name, compared, is_barred))
+}
+
+/// What follows of what was `compared` on a `disk`, where the kernel bars from io_uring or does not.
+fn proposed(
+    set: &Setting,
+    disk: &str,
+    compared: Option<(Option<Advice>, String)>,
+    is_barred: bool,
+) -> Result<Proposal, String> {
+    let built = if set.choices.iter().any(|it| it == URING) {
         "this server was built with io_uring"
     } else {
         "this server was built without io_uring"
     };
     let restart = "it counts from a restart on, and so was not proved on the server";
     let lead = format!("{METHOD} = {} ({}); {built}", set.value, set.source);
-    Some(match compared {
-        Some((Some(advice), _)) => Ok(Proposal {
-            tablespace: None,
-            proved: false,
-            not_applied: Some(format!("{restart}, nor was the processor time that it takes")),
-            advice,
-        }),
-        Some((None, rates)) => Err(format!(
-            "{lead}. No other method reads surely faster on {}: {rates}; {restart}.",
-            disk.name
+    match compared {
+        Some((Some(advice), rates)) if advice.advised == URING && is_barred => Err(format!(
+            "{lead}. io_uring reads surely faster on {disk}: {rates}; but kernel.io_uring_disabled bars from it, and with it \
+             the server would not start."
         )),
-        None => Err(format!("{lead}. No other was measured on {}; {restart}.", disk.name)),
-    })
+        Some((Some(advice), _)) => {
+            let more = if advice.advised == URING { NEEDS } else { "" };
+            Ok(Proposal {
+                tablespace: None,
+                proved: false,
+                not_applied: Some(format!(
+                    "{restart}, nor was the processor time that it takes{more}"
+                )),
+                advice,
+            })
+        }
+        Some((None, rates)) => Err(format!(
+            "{lead}. No other method reads surely faster on {disk}: {rates}; {restart}."
+        )),
+        None => Err(format!("{lead}. It was not measured beside another on {disk}; {restart}.")),
+    }
 }
 
-/// The methods' rates at the largest depth up to `depth` at which all were measured: the advice to take another one than is `set`, if that is
+/// The methods' rates at the largest depth up to `depth` at which the one that is `set` was measured beside another, of workers as many as
+/// are set: the advice to take another one than is `set`, if that is
 /// surely faster, and all rates.
 fn compared(
     report: &Report,
@@ -75,11 +103,9 @@ fn compared(
                 && record.cell_text("backend") == backend
                 && record.cell_text("cache") == "buffered"
                 && record.cell_number("depth") == Some(depth)
+                && (backend != "threads" || record.cell_number("workers") == Some(workers))
         };
-        let all = report.records.iter().filter(is_it);
-        // Of threads, those that are as many as the workers, or the nearest fewer.
-        let all = all.filter(|it| it.cell_number("workers").is_none_or(|count| count <= workers));
-        all.max_by_key(|it| it.cell_number("workers"))
+        report.records.iter().filter(is_it).find(|record| is_evidence(record))
     };
     let depths = report.records.iter().filter_map(|record| record.cell_number("depth"));
     let mut depths: Vec<u64> = depths.filter(|&it| it <= depth).collect();
@@ -107,6 +133,13 @@ fn compared(
     let change = [set.value.clone(), best.0.to_owned()];
     let evidence = format!("{told} ({} rounds).", gain.rounds);
     Some((Advice::worth_it("depth", (AppliesTo::Postgres, METHOD), change, gain, evidence), told))
+}
+
+/// Whether it says something about the disk: it was cold in all rounds, and did not fail, as its remarks say.
+fn is_evidence(record: &Record) -> bool {
+    let is_against =
+        |it: &String| ["not cold", "not measured"].iter().any(|why| it.starts_with(why));
+    !record.rounds.is_empty() && !record.remarks.iter().any(is_against)
 }
 
 /// Round by round; those of one round were measured side by side.
@@ -142,7 +175,9 @@ mod tests {
         };
         let report = Report {
             records: vec![
+                record("threads", None, 16, [500.0, 510.0, 505.0]),
                 record("threads", Some(3), 16, [100.0, 110.0, 105.0]),
+                record("threads", Some(3), 64, [100.0, 110.0, 105.0]),
                 record("threads", Some(8), 16, [400.0, 410.0, 405.0]),
                 record("uring", None, 16, [200.0, 220.0, 215.0]),
                 record("uring", None, 64, [900.0, 900.0, 900.0]),
@@ -160,11 +195,37 @@ mod tests {
             ),
             "{told}"
         );
-        // With more workers nothing is faster; with fewer than were measured nothing is said.
+        // With more workers nothing is faster, also where so many were measured at a smaller depth only.
         assert!(found(&set("worker"), 16, 8).0.is_none());
+        assert!(found(&set("worker"), 64, 8).0.is_none());
+        // Where not so many were measured, nothing is said.
         assert!(compared(&report, &set("worker"), 16, 2).is_none());
+        assert!(compared(&report, &set("worker"), 16, 5).is_none());
         assert!(compared(&report, &set("worker"), 8, 3).is_none());
         assert_eq!(found(&set("sync"), 16, 8).0.unwrap().advised, "worker");
         assert!(found(&set("io_uring"), 64, 3).0.is_none());
+
+        // Only where the kernel lets, and never without what else it needs.
+        let of = |is_barred| {
+            let compared = compared(&report, &set("worker"), 16, 3);
+            proposed(&set("worker"), "vda", compared, is_barred)
+        };
+        let not = of(false).unwrap().not_applied.unwrap();
+        assert!(["seccomp", "ulimit -n", "io_uring_disabled"].iter().all(|it| not.contains(it)));
+        assert!(of(true).unwrap_err().contains("would not start"));
+        let sync = compared(&report, &set("sync"), 16, 8);
+        let not = proposed(&set("sync"), "vda", sync, true).unwrap().not_applied.unwrap();
+        assert!(!not.contains("seccomp"), "{not}");
+
+        // What was in memory or failed is no evidence.
+        for remark in ["not cold: 5 of 9 pages", "not measured after 1 rounds: it failed"] {
+            let mut report = report.clone();
+            for record in report.records.iter_mut().filter(|it| it.cell_text("backend") == "uring")
+            {
+                record.remarks.push(remark.to_owned());
+            }
+            let (advice, told) = compared(&report, &set("worker"), 16, 3).unwrap();
+            assert!(advice.is_none() && !told.contains("io_uring"), "{told}");
+        }
     }
 }
