@@ -111,6 +111,7 @@ pub(crate) fn printable(text: &str) -> String {
     let is_meant = |letter: char| {
         matches!(letter, '\n' | '\t')
             || !letter.is_control()
+                && !matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}')
                 && !matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     let mut shown = String::with_capacity(text.len());
@@ -118,6 +119,11 @@ pub(crate) fn printable(text: &str) -> String {
         if is_meant(letter) { shown.push(letter) } else { shown.extend(letter.escape_default()) }
     }
     shown
+}
+
+/// The same of a name or a sentence, in one line.
+pub(crate) fn printable_line(text: &str) -> String {
+    printable(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 /// Tells the user something that is no result, on standard error. A reader who has gone misses it, and

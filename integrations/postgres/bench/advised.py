@@ -44,9 +44,15 @@ class Server:
         self.owner = pwd.getpwnam("postgres")
         self.sockets = tempfile.mkdtemp(prefix="fb-")
         os.chown(self.sockets, self.owner.pw_uid, self.owner.pw_gid)
-        self.disk = None
-        if args.profile == "real":
-            return
+        self.disk, self.place = None, None
+        try:
+            if args.profile != "real":
+                self.emulate(args)
+        except BaseException:
+            self.close()
+            raise
+
+    def emulate(self, args):
         command = [args.forebay, "emulate", args.profile, self.mount, "--size", "8GiB", "--memory", "4GiB"]
         self.disk = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while not os.path.exists(f"{self.mount}/.forebay/control"):
@@ -68,8 +74,14 @@ class Server:
 
     def make(self, fsync=False):
         self.timing("off")
-        data = f"{self.mount}/place/data"
-        os.makedirs(data)
+        place = f"{self.mount}/place"
+        try:
+            os.mkdir(place)
+        except OSError as error:
+            raise SystemExit(f"--mount: {error}") from None
+        self.place = place
+        data = f"{place}/data"
+        os.mkdir(data)
         os.chown(data, self.owner.pw_uid, self.owner.pw_gid)
         os.chmod(data, 0o700)
         self.run(f"{self.bin}/initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync")
@@ -121,13 +133,14 @@ class Server:
             return json.load(file), time.monotonic() - began
 
     def close(self):
-        if hasattr(self, "data"):
-            subprocess.run([f"{self.bin}/pg_ctl", "-D", self.data, "-m", "immediate", "stop"], user=self.owner.pw_uid, check=False, cwd="/", stdout=subprocess.DEVNULL)
+        if self.place:
+            data = f"{self.place}/data"
+            subprocess.run([f"{self.bin}/pg_ctl", "-D", data, "-m", "immediate", "stop"], user=self.owner.pw_uid, check=False, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if self.disk:
             self.disk.send_signal(2)
             self.disk.wait()
-        else:
-            subprocess.run(["rm", "-rf", f"{self.mount}/place"], check=False)
+        elif self.place:
+            subprocess.run(["rm", "-rf", self.place], check=False)
         subprocess.run(["rm", "-rf", self.sockets], check=False)
 
 

@@ -51,7 +51,10 @@ def arguments():
     parser.add_argument("--seconds", type=float, default=90, help="for the search of each case, when at least two rounds are made")
     parser.add_argument("--most", type=int, default=1000, help="cases that are made by this call")
     parser.add_argument("--table", action="store_true", help="show what there is, and end")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not args.table and not (args.forebay and args.mount):
+        parser.error("to make cases takes --forebay and --mount")
+    return args
 
 
 class Case(advised.Server):
@@ -84,6 +87,8 @@ class Case(advised.Server):
         told = [f"set {name} = {value}" for name, value in zip(self.settings, values)]
         query = "select count(*) from t" if self.workload == "sequential" else self.range(share)
         plan = self.sql("select relname from pg_class where relname = 't'", *told, f"explain (analyze, timing off) {query}")
+        if self.writer and self.writer.poll() is not None:
+            raise SystemExit(f"pgbench, which was to write beside it, ended with {self.writer.returncode}")
         return float(re.search(r"Execution Time: ([\d.]+)", plan)[1]) / 1e3
 
     def share(self):
@@ -114,7 +119,8 @@ def told(settings, values):
 
 
 def made(args, programs, disk, workload):
-    began, case = time.monotonic(), Case(args, programs, disk, workload)
+    began = time.monotonic()
+    case = Case(args, programs, disk, workload)  # If it fails, it has closed itself.
     try:
         case.prepare()
         advice, took = case.advice("--yes")

@@ -170,7 +170,7 @@ pub(super) struct Tablespace {
 }
 
 /// A table that may be read.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Table {
     pub(super) oid: u32,
     /// With its schema, quoted.

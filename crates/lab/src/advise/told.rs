@@ -8,6 +8,7 @@ use std::path::Path;
 use super::prove::After;
 use super::server::{EFFECTIVE, MAINTENANCE, Server, Setting, Table};
 use super::{Findings, Proposal};
+use crate::output::{printable, printable_line};
 use crate::report::Advice;
 use crate::report::numbers;
 use crate::report::tables;
@@ -18,7 +19,7 @@ use crate::units::shown_size;
 /// The server, in a few lines.
 pub(super) fn server(server: &Server, look: Look) -> String {
     let mut text = String::new();
-    push_wrapped(&mut text, "", &lead(server), look.width);
+    push_wrapped(&mut text, "", &printable_line(&lead(server)), look.width);
     for tablespace in &server.tablespaces {
         let Some((storage, directory)) =
             tablespace.storage.as_ref().zip(tablespace.directory.as_ref())
@@ -42,7 +43,7 @@ pub(super) fn server(server: &Server, look: Look) -> String {
         let filesystem = storage.filesystem.as_deref().unwrap_or("an unknown filesystem");
         let told =
             format!("{}: {} on {filesystem}, {device}", tablespace.name, directory.display());
-        push_wrapped(&mut text, "  ", &told, look.width);
+        push_wrapped(&mut text, "  ", &printable_line(&told), look.width);
     }
     let shown =
         [EFFECTIVE, MAINTENANCE, "io_method", "io_workers", "random_page_cost", "shared_buffers"];
@@ -52,23 +53,20 @@ pub(super) fn server(server: &Server, look: Look) -> String {
         shown.iter().filter_map(|name| server.setting(name)).map(told).collect();
     push_wrapped(&mut text, "  ", &settings.join(", "), look.width);
     if !server.tables.is_empty() {
-        let told = |table: &Table| {
-            let index = table.index.as_ref();
-            let index = index.map_or_else(String::new, |index| format!(", by {}", index.column));
-            format!("{} ({}{index})", table.name, shown_size(table.blocks * 8192))
-        };
-        let tables: Vec<String> = server.tables.iter().take(5).map(told).collect();
-        push_wrapped(
-            &mut text,
-            "  ",
-            &format!("largest tables: {}", tables.join(", ")),
-            look.width,
-        );
+        let tables: Vec<String> = server.tables.iter().take(5).map(relation).collect();
+        let told = format!("largest tables: {}", tables.join(", "));
+        push_wrapped(&mut text, "  ", &told, look.width);
     }
     for missing in &server.missing {
-        push_wrapped(&mut text, "* ", missing, look.width);
+        push_wrapped(&mut text, "* ", &printable_line(missing), look.width);
     }
     text
+}
+
+fn relation(table: &Table) -> String {
+    let index = table.index.as_ref();
+    let index = index.map_or_else(String::new, |index| format!(", by {}", index.column));
+    printable_line(&format!("{} ({}{index})", table.name, shown_size(table.blocks * 8192)))
 }
 
 /// Which server it is, in a sentence.
@@ -99,6 +97,7 @@ pub(super) fn findings(findings: &Findings, look: Look) -> String {
     let mut verdicts = findings.verdicts.clone();
     for verdict in &mut verdicts {
         // It heads the group, in place of the experiment's name, which is the same for all.
+        verdict.row = printable_line(&verdict.row);
         verdict.experiment = format!("{} in place of {}", verdict.entrant, verdict.rival);
     }
     let mut table = tables::verdicts(&verdicts);
@@ -108,7 +107,7 @@ pub(super) fn findings(findings: &Findings, look: Look) -> String {
     table.columns.drain(1..3);
     let wrapped = |lead: &str, sentences: &mut dyn Iterator<Item = String>| {
         let mut text = String::new();
-        sentences.for_each(|sentence| push_wrapped(&mut text, lead, &sentence, look.width));
+        sentences.for_each(|it| push_wrapped(&mut text, lead, &printable_line(&it), look.width));
         text
     };
     let (proved, unproved): (Vec<&Proposal>, _) =
@@ -183,7 +182,10 @@ fn to_paste(proposals: &[Proposal]) -> String {
         return "Nothing is proposed: no setting that was tried surely gains on this server.\n"
             .to_owned();
     }
-    format!("To paste into psql, or set by --apply and take back by --rollback:\n\n{statements}")
+    format!(
+        "To paste into psql, or set by --apply and take back by --rollback:\n\n{}",
+        printable(&statements)
+    )
 }
 
 /// What was set, and what came of measuring again.
@@ -200,9 +202,9 @@ pub(super) fn applied(
         file.display()
     );
     let told = after.map_or_else(|| "Not measured again: no query uses it.".to_owned(), again);
-    push_wrapped(&mut text, "", &told, look.width);
+    push_wrapped(&mut text, "", &printable_line(&told), look.width);
     for remark in after.map_or(&[][..], |after| &after.remarks) {
-        push_wrapped(&mut text, "* ", remark, look.width);
+        push_wrapped(&mut text, "* ", &printable_line(remark), look.width);
     }
     text
 }
@@ -248,6 +250,17 @@ mod tests {
         let list =
             to_paste(&[proposal("session_preload_libraries", "auto_explain, forebay", true)]);
         assert!(list.contains("= 'auto_explain', 'forebay';"), "{list}");
+    }
+
+    #[test]
+    fn names_that_a_terminal_would_obey_are_escaped() {
+        let name = "\"a\u{1b}[2J\u{200f}\nb\"".to_owned();
+        let table = Table { name, blocks: 1, ..Table::default() };
+        assert_eq!(relation(&table), "\"a\\u{1b}[2J\\u{200f}\\nb\" (8.0 KiB)");
+        let mut hostile = proposal(EFFECTIVE, "64", true);
+        hostile.tablespace = Some(table.name);
+        let text = to_paste(&[hostile]);
+        assert!(!text.contains(|it: char| it.is_control() && it != '\n'), "{text}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub enum Product {
                   the settings as they are and as they would be in turn, made ones on parts of the largest tables that \
                   were not read before, and compared round by round. What did not surely help is not proposed. \
                   Nothing is changed without --apply.\n\
-                  The server is found as by psql: --dsn, PGSERVICE, PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, PGSSLMODE, ~/.pgpass.\n\n\
+                  The server is found as by psql: --dsn, PGSERVICE, PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, PGSSLMODE, PGSSLROOTCERT, ~/.pgpass.\n\n\
                   Example: forebay advise postgres --dsn 'host=/run/postgresql dbname=shop' --json advice.json\n\
                   then:    forebay advise postgres --dsn 'host=/run/postgresql dbname=shop' --from advice.json --apply"
 )]

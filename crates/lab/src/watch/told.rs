@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::account::{Account, Figures, Sizes};
 use super::legend::{Called, Legend};
 use super::predict::Prediction;
-use crate::output::printable;
+use crate::output::printable_line;
 use crate::report::terminal::text::{ascii, push_line, push_wrapped, styled};
 use crate::report::terminal::{self, Look};
 use crate::report::{Table, TableCell, numbers};
@@ -116,11 +116,6 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// A name or a sentence as it can be shown.
-fn line(text: &str) -> String {
-    printable(text).replace('\n', "\\n").replace('\t', "\\t")
-}
-
 impl Watched {
     /// What `account` has by now, after so many `seconds`, as `legend` calls it. `page_bytes`: of the page cache.
     pub(super) fn of(account: &Account, legend: &Legend, page_bytes: u64, seconds: f64) -> Watched {
@@ -133,7 +128,7 @@ impl Watched {
             other.wait_seconds.total_cmp(&one.wait_seconds).then(weight(other).cmp(&weight(one)))
         });
         let devices = account.devices.iter().map(|(&device, of)| Device {
-            name: line(&legend.device(device)),
+            name: printable_line(&legend.device(device)),
             read: (&of.read).into(),
             written: (&of.written).into(),
             own_read: (&of.own_read).into(),
@@ -143,11 +138,11 @@ impl Watched {
         Watched {
             schema: "forebay-watch/1",
             forebay: env!("FOREBAY_VERSION"),
-            subject: line(&legend.subject),
-            source: line(&legend.source),
+            subject: printable_line(&legend.subject),
+            source: printable_line(&legend.source),
             seconds,
             processes: legend.processes,
-            remarks: legend.remarks.iter().map(|remark| line(remark)).collect(),
+            remarks: legend.remarks.iter().map(|remark| printable_line(remark)).collect(),
             files,
             devices,
             prediction: None,
@@ -337,7 +332,7 @@ impl File {
         let Called { name, path, .. } = called;
         let [sequence_seconds, stride_seconds, range_seconds] = it.avoidable_ns.map(seconds);
         File {
-            name: line(&name),
+            name: printable_line(&name),
             path,
             reads: (&it.reads).into(),
             writes: (&it.writes).into(),
@@ -466,7 +461,7 @@ mod tests {
         let legend = Legend {
             subject: "a\u{1b}]0;b\u{7}".to_owned(),
             remarks: vec!["c\nd".to_owned()],
-            files: [(0, Called::new("e\u{1b}[2J\u{202e}\t".to_owned(), None))].into(),
+            files: [(0, Called::new("e\u{1b}[2J\u{202e}\u{200f}\t".to_owned(), None))].into(),
             devices: [(0, "f\r".to_owned())].into(),
             ..Legend::default()
         };
@@ -475,8 +470,12 @@ mod tests {
         account.access(&Access::Request { device: 0, bytes: 1, transfer, file: Some(0) });
         let hostile = Watched::of(&account, &legend, 4096, 1.0);
         let text = hostile.drawn(Look { width: 100, colour: false, ascii: false });
-        let shown =
-            ["a\\u{1b}]0;b\\u{7}:", "* c\\nd", "e\\u{1b}[2J\\u{202e}\\t ", "f\\r: 1 request"];
+        let shown = [
+            "a\\u{1b}]0;b\\u{7}:",
+            "* c\\nd",
+            "e\\u{1b}[2J\\u{202e}\\u{200f}\\t ",
+            "f\\r: 1 request",
+        ];
         assert!(shown.iter().all(|it| text.contains(it)), "{text}");
         assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'), "{text}");
         let ascii = sample().drawn(Look { width: 80, colour: false, ascii: true });
