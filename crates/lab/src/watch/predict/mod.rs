@@ -182,8 +182,8 @@ fn rounds(
     let mut progress = Progress::new(u64::from(args.rounds * entrants_count));
     let mut random = fastrand::Rng::with_seed(0);
     let (mut apart, mut remarks) = (Apart::default(), Vec::new());
-    // The first time it may be on the disk, and then it is in memory, or else there is not so much of that.
-    let mut preparing = time / 4;
+    // The first time it may be on the disk. What is left out then is so for all: later all runs are to find the same memory.
+    let mut preparing = Some(time / 4);
     for round in 0..args.rounds {
         // [PRE-2]
         if round > 0 && begun.elapsed() + begun.elapsed() / round > time * 3 / 2 {
@@ -198,8 +198,7 @@ fn rounds(
             for (guard, found) in guards {
                 guard.set(entrant.readahead.unwrap_or(*found))?;
             }
-            let found = play::prepare(plan, Instant::now() + preparing)?;
-            preparing = time / (args.rounds * entrants_count);
+            let found = play::prepare(plan, preparing.take())?;
             apart.stayed = apart.stayed.max(found.stayed);
             apart.missing += found.missing;
             let played = play::play(plan, entrant.way, time_max)?;

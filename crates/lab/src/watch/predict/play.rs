@@ -75,11 +75,12 @@ pub(super) struct Apart {
     pub(super) missing: u64,
 }
 
-/// Makes memory hold what it held when the plan began, as far as there is time to.
+/// Makes memory hold what it held when the plan began, as far as there is `time`; None: all of it.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or what the system said.
-pub(super) fn prepare(plan: &mut Plan, until: Instant) -> anyhow::Result<Apart> {
+pub(super) fn prepare(plan: &mut Plan, time: Option<Duration>) -> anyhow::Result<Apart> {
+    let until = time.map(|time| Instant::now() + time);
     let (mut apart, mut memory) = (Apart::default(), vec![0; PIECE_BYTES as usize]);
     let page_bytes = plan.page_bytes;
     for PlanFile { path, resident, .. } in &mut plan.files {
@@ -97,7 +98,7 @@ pub(super) fn prepare(plan: &mut Plan, until: Instant) -> anyhow::Result<Apart> 
         let mut late = None;
         for (first, left) in pieces {
             interrupt::check()?;
-            if Instant::now() > until {
+            if until.is_some_and(|until| Instant::now() > until) {
                 late = Some(first);
                 break;
             }
