@@ -12,13 +12,15 @@
 //!              could be registered with io_uring.
 #![expect(unsafe_code, reason = "memory that the kernel writes to")]
 
+use std::ffi::c_void;
 use std::fmt;
+use std::fs;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
 use crate::error::Error;
 use crate::os_error::OsError;
@@ -231,7 +233,7 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// Anonymous memory, all zero at first, unmapped when dropped.
+/// Memory of the process's own, unmapped when dropped: anonymous, and all zero at first, or a private copy of a file.
 ///
 /// It gives out addresses, no access: whoever leases parts of it answers for [MEM-1].
 pub struct Mapping {
@@ -265,6 +267,22 @@ impl Mapping {
     fn with(len: usize, access: ProtFlags, flags: MapFlags) -> Result<Mapping, Error> {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choosing aliases nothing.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, flags) };
+        Mapping::from_mmap(start, len)
+    }
+
+    /// Maps the first `len` bytes of `file`, for reading and writing; what is written is not the file's. Nobody may make
+    /// the file shorter or write to it: what is read then is not defined.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] when the system has not that much, or cannot map such a file.
+    pub fn private(file: &fs::File, len: usize) -> Result<Mapping, Error> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh private mapping at an address of the kernel's choosing aliases nothing.
+        let start = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::PRIVATE, file, 0) };
+        Mapping::from_mmap(start, len)
+    }
+
+    fn from_mmap(start: rustix::io::Result<*mut c_void>, len: usize) -> Result<Mapping, Error> {
         let source = match start.map(|start| NonNull::new(start.cast::<u8>())) {
             Ok(Some(start)) => return Ok(Mapping { start, len }),
             Ok(None) => OsError::ENOMEM,
@@ -288,15 +306,16 @@ impl Mapping {
             .map_err(|error| Error::Memory { len: len as u64, source: error.into() })
     }
 
-    /// Gives the memory behind whole pages of the system's in `range` back to it; the addresses stay, and read as zero
-    /// until they are written. Gives how many bytes that was.
+    /// Gives the memory behind whole pages of the system's in `range` back to it; the addresses stay, and read as zero,
+    /// or as the file, until they are written. Gives how many bytes that was.
     ///
     /// # Errors
     /// What the system said: most often that the memory is locked.
     ///
     /// # Safety
     /// Nobody has a lease on, or a reference to, any byte of `range`, which lies in memory that was committed. Whoever
-    /// copies from it at this moment, atomically, does not mind what it reads.
+    /// copies from it at this moment, atomically, does not mind what it reads. References to atomics may stay that have
+    /// the value already which they get by this, and that nobody writes meanwhile.
     pub unsafe fn give_back(&self, range: Range<usize>) -> Result<usize, OsError> {
         assert!(range.end <= self.len, "bytes {range:?} of a mapping of {}", self.len);
         #[cfg(target_os = "linux")]
@@ -407,6 +426,23 @@ mod tests {
         assert_eq!([page - 1, page, 3 * page - 1, 3 * page].map(bytes), [7, 0, 0, 7]);
         // SAFETY: as above.
         assert_eq!(unsafe { mapping.give_back(1..page - 1) }.unwrap(), 0);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_is_given_back_of_a_private_copy_reads_as_the_file() {
+        use std::io::Write as _;
+        let page = rustix::param::page_size();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![7; 2 * page]).unwrap();
+        let mapping = Mapping::private(&file, 2 * page).unwrap();
+        // SAFETY: mapped, and nobody else's.
+        let bytes = |at| unsafe { mapping.start().add(at).as_ptr().read_volatile() };
+        // SAFETY: as above.
+        unsafe { mapping.start().write_bytes(8, 2 * page) };
+        // SAFETY: nobody has a reference.
+        assert_eq!(unsafe { mapping.give_back(page..2 * page) }.unwrap(), page);
+        assert_eq!([0, page - 1, page, 2 * page - 1].map(bytes), [8, 8, 7, 7]);
     }
 
     #[test]

@@ -215,7 +215,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Whether a thread cleans victims ahead of need. Default: yes.
+    /// Whether a thread cleans victims ahead of need, and gives idle memory of page tables back. Default: yes.
     #[must_use]
     pub fn cleaner(mut self, cleaner: bool) -> Self {
         self.no_cleaner = !cleaner;

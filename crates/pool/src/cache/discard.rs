@@ -1,5 +1,6 @@
 //! Pages that have to go: their file is cut, dropped or closed. See `file` for how loads are kept out meanwhile.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ impl Cache {
     fn discard_from<D: Disk>(&self, disk: &D, file: &D::File, first: Block) {
         // With its counterpart in `Cache::list`: one of the two sees the other.
         fence(Ordering::SeqCst);
+        let idle = Cell::new(false);
         for (block, frame) in file.table.listed_from(first) {
             let entry = file.table.entry(block);
             let mut frame = frame;
@@ -47,7 +49,7 @@ impl Cache {
                 let discarded = self.frames.discard(
                     frame,
                     file.tag(block),
-                    || entry.unlist(frame),
+                    || idle.set(entry.unlist(frame) || idle.get()),
                     |frame| self.wait_read(disk, file, frame),
                 );
                 match discarded {
@@ -64,6 +66,9 @@ impl Cache {
                 }
                 frame = entry.frame();
             }
+        }
+        if idle.get() {
+            disk.tables_are_idle();
         }
     }
 
@@ -84,7 +89,9 @@ impl Cache {
         let Some(owned) = self.frames.claim_page(frame, tag, USAGE_MAX) else {
             return Ok(false);
         };
-        entry.unlist(frame);
+        if entry.unlist(frame) {
+            disk.tables_are_idle();
+        }
         drop(owned);
         Ok(true)
     }

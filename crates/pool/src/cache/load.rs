@@ -19,7 +19,7 @@ use super::file::CachedFile;
 use super::frame::word::{Mode, ORPHAN, Obstacle, Touch, VALID};
 use super::frame::{Detached, FrameIndex, Hold, Loaded, Loading, NO_FRAME, Owned, Seen};
 use super::replacement::AccessStrategy;
-use super::table::Entry;
+use super::table::{Entry, Place};
 use super::{Cache, Disk};
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
@@ -319,7 +319,7 @@ impl Look<'_> {
 /// page table again, and whoever waits is sent to look again ([LOD-2]).
 #[must_use]
 pub(crate) struct Listed<'a> {
-    entry: &'a Entry,
+    entry: Place<'a>,
     loading: Option<Loading<'a>>,
 }
 

@@ -129,6 +129,9 @@ pub(crate) trait Disk {
     /// A frame is to be taken from a page, since none is free. `met_dirty`: a sweep came to a dirty victim.
     fn short_of_frames(&self, met_dirty: bool);
 
+    /// Page tables have idle memory ([`PageTable::give_back`](table::PageTable::give_back)).
+    fn tables_are_idle(&self);
+
     /// Takes in what has been read ahead, which holds frames, and lets others get on for that long.
     fn pause(&self, pause: Duration);
 

@@ -13,30 +13,60 @@
 //! that an entry leads to has been given to no other page. So an entry may lead to a frame that has lost the
 //! page a moment ago, but one that still leads to a frame with a page in it leads to this page.
 //!
+//! What a scan of a huge file leaves is chunks that lead nowhere. Their entries stay where they are, for a look-up may be
+//! in them at any moment, and read as "no frame" ever after; the memory behind them goes back to the system. See
+//! docs/adr/0023-memory-given-back.md.
+//!
 //! Invariants:  [TAB-1] one block has one frame: an entry goes from empty to a frame and back, never
 //!              from frame to frame   [TAB-2] directories and chunks live as long as the table
 //!              [TAB-3] while a page is unsaved and not latched exclusively, its chunk counts it
 //!              [TAB-4] a page's entry is empty before its frame is another page's
-//! Memory:      4 bytes a page, taken 512 pages at a time, and 20 to 44 bytes a chunk; 80 more where
-//!              images are remembered. A chunk more for each table, which stands for those that are not there.
+//!              [TAB-5] memory is given back only while no entry in it leads anywhere, and nobody lists one
+//! Memory:      4 bytes a page, taken 1024 pages at a time and given back likewise; 48 to 80 bytes a chunk that
+//!              stay, 150 more where images are remembered.
 //! Rejected:    a partitioned hash table: see docs/adr/0006-page-table.md for the figures.
 #![expect(unsafe_code, reason = "chunks that are read without a lock")]
 
 use std::marker::PhantomData;
-use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
 
+use forebay_io::Mapping;
+
 use crate::cache::frame::{FrameIndex, NO_FRAME};
-use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
+use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock, yield_now};
 use crate::tag::Block;
 
-const CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 9 };
+/// Entries of a chunk take 4 KiB: a page of most systems. Where pages are larger, no memory is given back.
+const CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
 const CHUNK_ENTRIES: usize = 1 << CHUNK_BITS;
+const CHUNK_BYTES: usize = size_of::<Entries>();
 /// Chunks in the first directory: 16 MiB of pages of 8 KiB.
-const CHUNKS_MIN: usize = 4;
+const CHUNKS_MIN: usize = 2;
+/// Chunks whose entries are mapped at once.
+const MAPPED_MIN: usize = 16;
+const MAPPED_MAX: usize = 256;
+/// Memory of this many chunks may lie idle, or of one in [`IDLE_PART`] that there are if that is more, which is about what
+/// the rest of the table takes.
+const IDLE_MIN: usize = if cfg!(any(loom, shuttle, miri)) { 1 } else { 64 };
+const IDLE_PART: usize = 64;
+/// Entries are the model's own there, and what is given back is written over.
+const MODELLED: bool = cfg!(any(loom, shuttle, miri));
+
+/// In a chunk's count of entries: there may be memory behind them.
+const BACKED: u32 = 1 << 30;
+/// Likewise: that is being given back. Whoever lists waits.
+const GOING: u32 = 1 << 31;
+
+type Entries = [Entry; CHUNK_ENTRIES];
 
 struct Chunk {
-    entries: [Entry; CHUNK_ENTRIES],
+    /// Where its entries are.
+    entries: *mut Entries,
+    /// What they lie in; `None` if they are a `Box` of the chunk's own, which stays.
+    mapping: Option<Arc<Mapping>>,
+    /// Entries that lead to a frame, or are about to, or did a moment ago; [`BACKED`] and [`GOING`].
+    listed: AtomicU32,
     /// Pages of this chunk that are unsaved: dirty, or on their way out. A flush passes the others by.
     /// Too large for a moment after a page was saved ([TAB-3]).
     unsaved: AtomicU32,
@@ -50,9 +80,12 @@ struct Images {
     had: [u64; CHUNK_ENTRIES.div_ceil(64)],
 }
 
-/// Pointers to chunks, by chunk number; to the table's empty one where there is none yet, which spares every
-/// lookup a look for it.
+/// What is known of chunks, by chunk number.
 struct Directory {
+    /// Their entries, for look-ups; where there is no chunk yet, those that lead nowhere, which spares every look-up a look
+    /// for it.
+    entries: Box<[AtomicPtr<Entries>]>,
+    /// Null where there is none. Stored after its entries.
     chunks: Box<[AtomicPtr<Chunk>]>,
 }
 
@@ -67,19 +100,48 @@ impl Entry {
     pub(crate) fn frame(&self) -> FrameIndex {
         self.frame.load(Ordering::Acquire)
     }
+}
+
+/// The entry of one block, to be changed.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'t> {
+    table: &'t PageTable,
+    chunk: &'t Chunk,
+    entry: &'t Entry,
+}
+
+impl Place<'_> {
+    pub(crate) fn frame(&self) -> FrameIndex {
+        self.entry.frame()
+    }
 
     /// Leads to `frame` from now on; false if it leads somewhere already.
     #[must_use]
     pub(crate) fn list(&self, frame: FrameIndex) -> bool {
+        self.chunk.count_listed();
         // Release: whoever follows the entry finds the frame's tag. Who then looks at the file's
         // length needs a fence in between: see `file::resize`.
-        self.frame.compare_exchange(NO_FRAME, frame, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let entry = &self.entry.frame;
+        let old = entry.compare_exchange(NO_FRAME, frame, Ordering::AcqRel, Ordering::Relaxed);
+        if old.is_err() {
+            // Whoever else empties a chunk next says what there is to say.
+            self.count_unlisted();
+        }
+        old.is_ok()
     }
 
-    /// No longer leads to `frame`.
-    pub(crate) fn unlist(&self, frame: FrameIndex) {
-        let old = self.frame.compare_exchange(frame, NO_FRAME, Ordering::AcqRel, Ordering::Relaxed);
+    /// No longer leads to `frame`. True when there is so much idle memory that some should be given back.
+    pub(crate) fn unlist(&self, frame: FrameIndex) -> bool {
+        let entry = &self.entry.frame;
+        let old = entry.compare_exchange(frame, NO_FRAME, Ordering::AcqRel, Ordering::Relaxed);
         assert!(old.is_ok(), "[TAB-1] frame {frame} leaves an entry that leads to {old:?}");
+        self.count_unlisted()
+    }
+
+    fn count_unlisted(&self) -> bool {
+        // Release: whoever gives the memory back finds the entry empty ([TAB-5]).
+        let before = self.chunk.listed.fetch_sub(1, Ordering::AcqRel);
+        before == BACKED | 1 && self.chunk.can_go() && self.table.count_emptied()
     }
 }
 
@@ -87,33 +149,108 @@ impl Entry {
 pub(crate) struct PageTable {
     /// The present directory; one of those in `owned`.
     directory: AtomicPtr<Directory>,
-    /// A chunk in which no block has a frame; one of those in `owned`.
-    empty: AtomicPtr<Chunk>,
+    /// Entries that lead nowhere, and are never written.
+    empty: AtomicPtr<Entries>,
     owned: Mutex<Owned>,
     images: bool,
+    /// How often the last entry of a chunk was emptied since memory was given back: at least as often as there are chunks
+    /// that could. In a `Box`, as misses write it, and hits read what is around.
+    emptied: Box<AtomicU32>,
 }
 
 /// What the pointers point to. Raw, because lookups read through them while this grows; made by
-/// `Box::into_raw` and freed by the table's drop alone ([TAB-2]).
+/// `Box::into_raw` and freed by the table's drop alone ([TAB-2]). The newest directory leads to all chunks.
 struct Owned {
     /// Oldest first.
     directories: Vec<*mut Directory>,
-    chunks: Vec<*mut Chunk>,
+    chunks: usize,
+    /// Where the entries of the next chunks will be, and how many bytes of it are taken.
+    mapping: Option<(Arc<Mapping>, usize)>,
 }
 
 // SAFETY: `Owned` is the owner of its boxes, which hold only atomics; what it points to may be
 // dropped by any thread.
 unsafe impl Send for Owned {}
 
+impl Owned {
+    /// Memory for the entries of a chunk, all of which lead nowhere.
+    fn entries(&mut self, number: usize) -> (*mut Entries, Option<Arc<Mapping>>) {
+        // The first chunk, which is all that a small file has, costs no mapping.
+        if number == 0 {
+            return (Box::into_raw(no_entries()), None);
+        }
+        if self.mapping.as_ref().is_none_or(|(mapping, taken)| *taken == mapping.len()) {
+            let chunks = self.chunks.clamp(MAPPED_MIN, MAPPED_MAX);
+            self.mapping = map(chunks * CHUNK_BYTES).map(|it| (Arc::new(it), 0));
+        }
+        let Some((mapping, taken)) = &mut self.mapping else {
+            return (Box::into_raw(no_entries()), None);
+        };
+        // SAFETY: a mapping is of whole chunks, and this one has not been taken.
+        let entries = unsafe { mapping.start().add(*taken) };
+        *taken += CHUNK_BYTES;
+        (entries.cast().as_ptr(), Some(Arc::clone(mapping)))
+    }
+}
+
+fn no_entries() -> Box<Entries> {
+    Box::new(std::array::from_fn(|_| Entry { frame: AtomicU32::new(NO_FRAME) }))
+}
+
+/// Entries that lead nowhere: they are there for all tables, and for ever.
+#[cfg(not(any(loom, shuttle)))]
+fn empty_entries() -> *mut Entries {
+    static EMPTY: Entries = [const { Entry { frame: AtomicU32::new(NO_FRAME) } }; CHUNK_ENTRIES];
+    (&raw const EMPTY).cast_mut()
+}
+
+/// A model has nothing that outlives it.
+#[cfg(any(loom, shuttle))]
+fn empty_entries() -> *mut Entries {
+    Box::into_raw(no_entries())
+}
+
+/// Memory that is all ones, each four of which are [`NO_FRAME`], also when it has been given back. `None` where
+/// there is no such thing.
+#[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
+fn map(bytes: usize) -> Option<Mapping> {
+    use std::fs::File;
+    use std::io::Write as _;
+    use std::sync::OnceLock;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    /// What all of them are copies of. It is taken by the first table that has a second chunk.
+    static ONES: OnceLock<Option<File>> = OnceLock::new();
+    let ones = ONES.get_or_init(|| {
+        let file = memfd_create(c"forebay-no-frame", MemfdFlags::CLOEXEC)
+            .map_err(std::io::Error::from)
+            .and_then(|file| {
+                let mut file = File::from(file);
+                file.write_all(&vec![0xff; MAPPED_MAX * CHUNK_BYTES])?;
+                Ok(file)
+            });
+        file.inspect_err(|error| tracing::debug!(%error, "page tables keep their memory")).ok()
+    });
+    let mapping = Mapping::private(ones.as_ref()?, bytes);
+    mapping.inspect_err(|error| tracing::debug!(%error, "a page table keeps its memory")).ok()
+}
+
+#[cfg(not(all(target_os = "linux", not(any(loom, shuttle, miri)))))]
+fn map(_bytes: usize) -> Option<Mapping> {
+    None
+}
+
 impl PageTable {
     pub(crate) fn new() -> PageTable {
-        let empty = Box::into_raw(Chunk::new(false));
+        let empty = empty_entries();
         let first = Box::into_raw(Directory::new(CHUNKS_MIN, empty));
         PageTable {
             directory: AtomicPtr::new(first),
             empty: AtomicPtr::new(empty),
-            owned: Mutex::new(Owned { directories: vec![first], chunks: vec![empty] }),
+            owned: Mutex::new(Owned { directories: vec![first], chunks: 0, mapping: None }),
             images: false,
+            emptied: Box::new(AtomicU32::new(0)),
         }
     }
 
@@ -146,32 +283,33 @@ impl PageTable {
     #[inline]
     pub(crate) fn find(&self, block: Block) -> &Entry {
         let (number, entry) = Self::place(block);
-        let chunk = match self.directory().get(number) {
-            Some(chunk) => chunk,
+        let entries = match self.directory().get(number) {
+            Some(entries) => entries,
             None => self.empty(),
         };
-        &chunk.get().entries[entry]
+        &entries.get()[entry]
     }
 
     #[cold]
-    fn empty(&self) -> ChunkAt<'_> {
-        ChunkAt(self.empty.load(Ordering::Relaxed), PhantomData)
+    fn empty(&self) -> EntriesAt<'_> {
+        EntriesAt(self.empty.load(Ordering::Relaxed), PhantomData)
     }
 
     /// The chunk of that number, if it has been made.
     fn chunk<'t>(&'t self, directory: &'t Directory, number: usize) -> Option<&'t Chunk> {
-        let chunk = directory.get(number)?.get();
-        (!ptr::eq(chunk, self.empty.load(Ordering::Relaxed))).then_some(chunk)
+        let chunk = directory.chunks.get(number)?.load(Ordering::Acquire);
+        // SAFETY: null, or a chunk of this table's, which lives as long as it does ([TAB-2]) and is only ever shared.
+        unsafe { chunk.as_ref() }
     }
 
     /// The entry of `block`, made if there is none yet.
-    pub(crate) fn entry(&self, block: Block) -> &Entry {
+    pub(crate) fn entry(&self, block: Block) -> Place<'_> {
         let (number, entry) = Self::place(block);
         let chunk = match self.chunk(self.directory(), number) {
             Some(chunk) => chunk,
             None => self.make(number),
         };
-        &chunk.entries[entry]
+        Place { table: self, chunk, entry: &chunk.entries()[entry] }
     }
 
     #[cold]
@@ -182,8 +320,11 @@ impl PageTable {
         }
         let directory = self.directory();
         if self.chunk(directory, number).is_none() {
-            let chunk = Box::into_raw(Chunk::new(self.images));
-            owned.chunks.push(chunk);
+            let (entries, mapping) = owned.entries(number);
+            owned.chunks += 1;
+            let chunk = Box::into_raw(Chunk::new(entries, mapping, self.images));
+            // In this order: whoever finds the chunk and lists in it is found by look-ups.
+            directory.entries[number].store(entries, Ordering::Release);
             directory.chunks[number].store(chunk, Ordering::Release);
         }
         self.chunk(directory, number).expect("[TAB-2] a chunk that was made stays")
@@ -193,12 +334,47 @@ impl PageTable {
     fn grow(&self, number: usize, owned: &mut MutexGuard<'_, Owned>) {
         let larger =
             Directory::new((number + 1).next_power_of_two(), self.empty.load(Ordering::Relaxed));
-        for (to, from) in larger.chunks.iter().zip(&self.directory().chunks) {
+        let present = self.directory();
+        for (to, from) in larger.entries.iter().zip(&present.entries) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        for (to, from) in larger.chunks.iter().zip(&present.chunks) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         let larger = Box::into_raw(larger);
         owned.directories.push(larger);
         self.directory.store(larger, Ordering::Release);
+    }
+
+    /// The last entry of a chunk was emptied. True when so many were that memory should be given back.
+    fn count_emptied(&self) -> bool {
+        self.emptied.fetch_add(1, Ordering::Relaxed);
+        self.is_idle()
+    }
+
+    /// Whether there may be so much idle memory that some should be given back.
+    pub(crate) fn is_idle(&self) -> bool {
+        let most = IDLE_MIN.max(self.directory().chunks.len() / IDLE_PART);
+        self.emptied.load(Ordering::Relaxed) as usize >= most
+    }
+
+    /// Gives the memory of up to `most` chunks back in which no block is listed. True if there may be more of them.
+    /// Look-ups need not know of it; who lists in one of those chunks waits for one system call.
+    pub(crate) fn give_back(&self, most: usize) -> bool {
+        self.emptied.store(0, Ordering::Relaxed);
+        let directory = self.newest();
+        let chunks = (0..directory.chunks.len()).filter_map(|it| self.chunk(directory, it));
+        let more = chunks.filter(|chunk| chunk.give_back()).take(most).count() == most;
+        if more {
+            self.emptied.store(u32::MAX / 2, Ordering::Relaxed);
+        }
+        more
+    }
+
+    /// The newest directory: a chunk that was listed in before this is in it.
+    fn newest(&self) -> &Directory {
+        let _newest = lock(&self.owned);
+        self.directory()
     }
 
     /// Every listed block from `first` on, with its frame, in order; blocks listed meanwhile may
@@ -216,19 +392,15 @@ impl PageTable {
         which: impl Fn(&Chunk) -> bool + 't,
     ) -> impl Iterator<Item = (Block, FrameIndex)> + 't {
         let (first_chunk, _) = Self::place(first);
-        // Under the lock, so that it is the newest directory: a chunk that is listed in before
-        // this is not overlooked.
-        let directory = {
-            let _newest = lock(&self.owned);
-            self.directory()
-        };
+        let directory = self.newest();
         (first_chunk..directory.chunks.len())
             .filter_map(move |number| Some((number, self.chunk(directory, number)?)))
-            .filter(move |(_, chunk)| which(chunk))
+            // What was given back is not touched. A count is raised before its entry is written, and is as good here.
+            .filter(move |(_, chunk)| chunk.is_listed_in() && which(chunk))
             .flat_map(|(number, chunk)| {
                 // Chunk numbers come from block numbers, so this is one again.
                 let base = (number << CHUNK_BITS) as Block;
-                (base..=Block::MAX).zip(chunk.entries.iter())
+                (base..=Block::MAX).zip(chunk.entries().iter())
             })
             .filter(move |(block, _)| *block >= first)
             .map(|(block, entry)| (block, entry.frame()))
@@ -281,10 +453,7 @@ impl PageTable {
     /// The pages from `first` on are cut off: what comes in their place has had no image.
     pub(crate) fn forget_images_from(&self, first: Block) {
         let (first_chunk, first_entry) = Self::place(first);
-        let directory = {
-            let _newest = lock(&self.owned);
-            self.directory()
-        };
+        let directory = self.newest();
         for number in first_chunk..directory.chunks.len() {
             let Some(images) =
                 self.chunk(directory, number).and_then(|chunk| chunk.images.as_deref())
@@ -302,39 +471,46 @@ impl PageTable {
         Some((self.chunk(self.directory(), chunk)?.images.as_deref()?, entry))
     }
 
-    /// Bytes taken so far.
+    /// Bytes taken now.
     pub(crate) fn memory_bytes(&self) -> usize {
         let owned = lock(&self.owned);
+        let directory = self.directory();
         let images = if self.images { size_of::<Mutex<Images>>() } else { 0 };
+        let backed = (0..directory.chunks.len())
+            .filter_map(|number| self.chunk(directory, number))
+            .filter(|chunk| chunk.mapping.is_none() || chunk.listed.load(Ordering::Relaxed) != 0)
+            .count();
         // Directories double from the first on, so the present one counts for all before it.
-        let places = 2 * self.directory().chunks.len() + 2 * owned.chunks.capacity();
+        let places = 4 * directory.chunks.len();
         size_of::<PageTable>()
             + places * size_of::<usize>()
-            + owned.chunks.len() * (size_of::<Chunk>() + images)
+            + owned.chunks * (size_of::<Chunk>() + images)
+            + backed * CHUNK_BYTES
     }
 }
 
 impl Directory {
-    fn new(chunks: usize, empty: *mut Chunk) -> Box<Directory> {
-        let chunks = (0..chunks).map(|_| AtomicPtr::new(empty)).collect();
-        Box::new(Directory { chunks })
+    fn new(chunks: usize, empty: *mut Entries) -> Box<Directory> {
+        let entries = (0..chunks).map(|_| AtomicPtr::new(empty)).collect();
+        let chunks = (0..chunks).map(|_| AtomicPtr::default()).collect();
+        Box::new(Directory { entries, chunks })
     }
 
     #[inline]
-    fn get(&self, number: usize) -> Option<ChunkAt<'_>> {
-        let chunk = self.chunks.get(number)?.load(Ordering::Acquire);
-        Some(ChunkAt(chunk, PhantomData))
+    fn get(&self, number: usize) -> Option<EntriesAt<'_>> {
+        let entries = self.entries.get(number)?.load(Ordering::Acquire);
+        Some(EntriesAt(entries, PhantomData))
     }
 }
 
-/// A pointer to a chunk. No reference yet: an `Option` of one would be looked at for null in every lookup.
-struct ChunkAt<'t>(*const Chunk, PhantomData<&'t Chunk>);
+/// A pointer to entries. No reference yet: an `Option` of one would be looked at for null in every lookup.
+struct EntriesAt<'t>(*const Entries, PhantomData<&'t Entries>);
 
-impl<'t> ChunkAt<'t> {
+impl<'t> EntriesAt<'t> {
     #[inline]
-    fn get(self) -> &'t Chunk {
-        // SAFETY: a chunk of the table that owns the directory too; both live as long as the table
-        // ([TAB-2]), and a chunk is only ever shared.
+    fn get(self) -> &'t Entries {
+        // SAFETY: entries of a chunk of the table that owns the directory too, which live as long as the table
+        // ([TAB-2]), or of the empty one, which does as well; they are only ever shared.
         unsafe { &*self.0 }
     }
 }
@@ -342,24 +518,103 @@ impl<'t> ChunkAt<'t> {
 impl Drop for PageTable {
     fn drop(&mut self) {
         let mut owned = lock(&self.owned);
-        let Owned { directories, chunks } = &mut *owned;
-        for directory in directories.drain(..) {
-            // SAFETY: made by `Box::into_raw`, once in the list, and nobody looks up any more.
+        for chunk in &self.directory().chunks {
+            let chunk = chunk.load(Ordering::Relaxed);
+            if !chunk.is_null() {
+                // SAFETY: made by `Box::into_raw`, once in the newest directory, and nobody looks up any more.
+                drop(unsafe { Box::from_raw(chunk) });
+            }
+        }
+        for directory in owned.directories.drain(..) {
+            // SAFETY: as above.
             drop(unsafe { Box::from_raw(directory) });
         }
-        for chunk in chunks.drain(..) {
-            // SAFETY: as above.
-            drop(unsafe { Box::from_raw(chunk) });
-        }
+        #[cfg(any(loom, shuttle))]
+        // SAFETY: made by `empty_entries` for this table.
+        drop(unsafe { Box::from_raw(self.empty.load(Ordering::Relaxed)) });
     }
 }
 
 impl Chunk {
-    fn new(images: bool) -> Box<Chunk> {
-        let entries = std::array::from_fn(|_| Entry { frame: AtomicU32::new(NO_FRAME) });
+    fn new(entries: *mut Entries, mapping: Option<Arc<Mapping>>, images: bool) -> Box<Chunk> {
         let none = || Images { redo: 0, had: [0; CHUNK_ENTRIES.div_ceil(64)] };
         let images = images.then(|| Box::new(Mutex::new(none())));
-        Box::new(Chunk { entries, unsaved: AtomicU32::new(0), images })
+        let [listed, unsaved] = [AtomicU32::new(0), AtomicU32::new(0)];
+        Box::new(Chunk { entries, mapping, listed, unsaved, images })
+    }
+
+    fn entries(&self) -> &Entries {
+        // SAFETY: they live as long as the chunk, in its mapping or as its own, and are only ever shared.
+        unsafe { &*self.entries }
+    }
+
+    fn is_listed_in(&self) -> bool {
+        self.listed.load(Ordering::Acquire) & !(BACKED | GOING) > 0
+    }
+
+    /// An entry is about to be listed: there is memory for it from now on.
+    fn count_listed(&self) {
+        let mut old = self.listed.load(Ordering::Relaxed);
+        loop {
+            if old & GOING != 0 {
+                // For as long as a system call takes.
+                yield_now();
+                old = self.listed.load(Ordering::Relaxed);
+                continue;
+            }
+            // Acquire: after what was given back has gone ([TAB-5]).
+            let more = (old | BACKED) + 1;
+            match self.listed.compare_exchange(old, more, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Whether its memory can be given back.
+    fn can_go(&self) -> bool {
+        self.mapping.is_some() || MODELLED
+    }
+
+    /// Gives the memory of its entries back, if there is any and none of them leads anywhere.
+    fn give_back(&self) -> bool {
+        let (from, to) = (BACKED, GOING);
+        if !self.can_go()
+            || self.listed.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        {
+            return false;
+        }
+        let gone = self.wipe();
+        // As before where the system would not have it.
+        self.listed.store(if gone { 0 } else { BACKED }, Ordering::Release);
+        gone
+    }
+
+    /// [TAB-5] is the caller's, who has set [`GOING`].
+    fn wipe(&self) -> bool {
+        let Some(mapping) = &self.mapping else {
+            // What the system does to all of them.
+            self.entries().iter().for_each(|it| it.frame.store(NO_FRAME, Ordering::Relaxed));
+            return true;
+        };
+        let first = self.entries.addr() - mapping.addresses().start;
+        // SAFETY: atomics, all of which are `NO_FRAME` and nobody writes ([TAB-5]): what they are copied from is.
+        match unsafe { mapping.give_back(first..first + CHUNK_BYTES) } {
+            Ok(bytes) => bytes > 0,
+            Err(error) => {
+                tracing::debug!(%error, "memory of a page table stays");
+                false
+            }
+        }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if self.mapping.is_none() {
+            // SAFETY: made by `Box::into_raw`, and the chunk's own.
+            drop(unsafe { Box::from_raw(self.entries) });
+        }
     }
 }
 
@@ -373,7 +628,7 @@ impl std::fmt::Debug for PageTable {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
     fn tab_2_what_a_lookup_found_stays_while_the_directory_grows() {
@@ -385,7 +640,7 @@ mod tests {
             assert!(table.entry(block).list(block));
         }
         assert_eq!(early.frame(), 9, "[TAB-2]");
-        assert!(std::ptr::eq(early, table.entry(5)), "[TAB-2]");
+        assert!(std::ptr::eq(early.entry, table.find(5)), "[TAB-2]");
         let listed: Vec<_> = table.listed_from(0).map(|(block, _)| block).collect();
         assert_eq!(listed, [5, 2_000, 10_000, far]);
     }
@@ -435,24 +690,65 @@ mod tests {
         assert!(!plain.has_image(5, 1) && plain.memory_bytes() < table.memory_bytes());
     }
 
+    /// Chunks with memory that can be given back.
+    fn backed_chunks(table: &PageTable) -> usize {
+        let chunks =
+            (0..).map_while(|it| Some(table.directory().chunks.get(it)?.load(Ordering::Acquire)));
+        // SAFETY: as in `PageTable::chunk`.
+        let chunks = chunks.filter_map(|it| unsafe { it.as_ref() });
+        chunks.filter(|it| it.can_go() && it.listed.load(Ordering::Acquire) != 0).count()
+    }
+
+    #[test]
+    #[cfg_attr(not(target_os = "linux"), ignore = "no memory is given back")]
+    fn tab_5_what_a_scan_leaves_is_given_back_a_part_at_a_time() {
+        let (table, chunks) = (PageTable::new(), if cfg!(miri) { 40 } else { 10_000 });
+        let blocks = || (1..=chunks).map(|chunk| chunk << CHUNK_BITS | 7);
+        blocks().for_each(|block| assert!(table.entry(block).list(block)));
+        assert!(!table.is_idle() && !table.give_back(usize::MAX), "all are in use");
+        let full = table.memory_bytes();
+        let kept = 3 << CHUNK_BITS | 7;
+        let said = blocks().filter(|block| *block != kept && table.entry(*block).unlist(*block));
+        assert!(said.count() as u32 >= chunks / 2 && table.is_idle());
+        assert!(table.give_back(10) && table.is_idle(), "ten of them, and there are more");
+        assert_eq!(full - table.memory_bytes(), 10 * CHUNK_BYTES);
+        assert!(!table.give_back(usize::MAX) && !table.is_idle());
+        let left = table.memory_bytes();
+        assert_eq!(full - left, (chunks as usize - 1) * CHUNK_BYTES, "[TAB-5]");
+        assert!(left <= 128 * chunks as usize + 4 * CHUNK_BYTES, "{left}");
+        assert_eq!(table.listed_from(0).collect::<Vec<_>>(), [(kept, kept)], "[TAB-5]");
+        // And anew.
+        assert!(blocks().all(|block| block == kept || table.lookup(block) == NO_FRAME));
+        assert!(blocks().filter(|it| *it != kept).all(|block| table.entry(block).list(block)));
+        assert!(blocks().all(|block| table.lookup(block) == block));
+        assert_eq!(table.memory_bytes(), full);
+    }
+
     proptest! {
         // Miri looks at each step of a few; the others run many.
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
         #[test]
         fn agrees_with_a_map(
-            steps in prop::collection::vec((0_u32..3000, any::<bool>()), 1..200),
-            from in 0_u32..3000,
+            steps in prop::collection::vec((0_u32..6000, 0..3), 1..200),
+            from in 0_u32..6000,
         ) {
             let table = PageTable::new();
             let mut model = BTreeMap::new();
-            for (step, (block, list)) in (0..).zip(steps) {
-                if list {
+            for (step, (block, what)) in (0..).zip(steps) {
+                if what == 0 && step % 8 == 0 {
+                    let most = block as usize % 3 + 1;
+                    while table.give_back(most) {}
+                    let chunks: BTreeSet<_> = model.keys().map(|it| PageTable::place(*it).0).collect();
+                    let backed = chunks.into_iter().filter(|it| *it > 0 || MODELLED).count();
+                    prop_assert_eq!(backed_chunks(&table), backed, "[TAB-5]");
+                } else if what < 2 {
                     let listed = table.entry(block).list(step);
                     prop_assert_eq!(listed, !model.contains_key(&block));
                     model.entry(block).or_insert(step);
                 } else if let Some(frame) = model.remove(&block) {
                     table.entry(block).unlist(frame);
                 }
+                prop_assert!(model.iter().all(|(block, frame)| table.lookup(*block) == *frame));
                 prop_assert_eq!(table.lookup(block), model.get(&block).copied().unwrap_or(NO_FRAME));
             }
             let listed: Vec<_> = table.listed_from(from).collect();

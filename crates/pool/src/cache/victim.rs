@@ -356,5 +356,7 @@ fn unlist<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex, unused: bool) {
     if unused {
         file.counts.wasted();
     }
-    file.table.entry(tag.block).unlist(frame);
+    if file.table.entry(tag.block).unlist(frame) {
+        disk.tables_are_idle();
+    }
 }

@@ -189,6 +189,10 @@ impl Disk for Core {
         }
     }
 
+    fn tables_are_idle(&self) {
+        self.wakeup.ring_for_tables();
+    }
+
     fn pause(&self, pause: Duration) {
         self.poll();
         thread::sleep(pause);

@@ -10,6 +10,8 @@
 //!
 //! When nothing is allocated, or nothing dirty was in the way, the cleaner sleeps without a timeout.
 //!
+//! It also gives idle memory of page tables back to the system, when it is told that there is some.
+//!
 //! Where most pages are in use there are few victims ahead, and it could look at the whole pool for them
 //! each time it is woken. It looks at 16 frames for each that it wants clean, and no further: where the hand
 //! goes far for a frame, it meets the dirty one that wakes the cleaner again.
@@ -38,6 +40,9 @@ const TARGET_MIN: u64 = 32;
 
 /// Frames looked at for each that is wanted clean, at most.
 const LOOKS_MAX: usize = 16;
+
+/// Chunks of a page table that are given back in a row, at most: a system call each.
+const CHUNKS_MAX: usize = 1024;
 
 /// What the peak of allocations fades by each round: one part in this many.
 const FADE: u64 = 8;
@@ -96,6 +101,9 @@ impl Round {
             let target = self.target(core.wakeup.allocations.load(Ordering::Relaxed));
             let target = target.min(core.cache.frames.usable() as u64 / 4).max(1);
             let cleaning = AssertUnwindSafe(|| clean_ahead(core, target as usize));
+            if core.wakeup.tables.swap(false, Ordering::AcqRel) {
+                give_back_tables(core);
+            }
             // A log or a policy of the user's that panics must not end the cleaning.
             let dirty = std::panic::catch_unwind(cleaning).unwrap_or_else(|_| {
                 tracing::error!("a panic in the cleaner; it goes on");
@@ -113,6 +121,14 @@ impl Round {
         self.seen = allocations;
         self.peak = recent.max(self.peak - self.peak / FADE);
         (2 * self.peak).max(TARGET_MIN)
+    }
+}
+
+/// Gives idle memory of page tables back to the system, so much at a time that victims are not kept waiting.
+fn give_back_tables(core: &Core) {
+    let idle = core.files.all().into_iter().filter(|file| file.table.is_idle());
+    if idle.filter(|file| file.table.give_back(CHUNKS_MAX)).count() > 0 {
+        core.wakeup.ring_for_tables();
     }
 }
 

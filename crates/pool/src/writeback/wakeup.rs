@@ -12,6 +12,8 @@ pub(crate) struct Wakeup {
     /// Wake the cleaner when that many have been taken.
     pub(super) wake_at: AtomicU64,
     pub(super) rung: AtomicBool,
+    /// Page tables have idle memory.
+    pub(super) tables: AtomicBool,
     pub(super) stop: AtomicBool,
     pub(super) thread: OnceLock<Thread>,
 }
@@ -22,6 +24,7 @@ impl Wakeup {
             allocations: AtomicU64::new(0),
             wake_at: AtomicU64::new(u64::MAX),
             rung: AtomicBool::new(false),
+            tables: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             thread: OnceLock::new(),
         }
@@ -41,6 +44,13 @@ impl Wakeup {
             && let Some(thread) = self.thread.get()
         {
             thread.unpark();
+        }
+    }
+
+    /// Page tables have idle memory.
+    pub(crate) fn ring_for_tables(&self) {
+        if !self.tables.swap(true, Ordering::AcqRel) {
+            self.ring();
         }
     }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 use forebay::{BufferPool, Error, StrategyKind};
 use forebay_io::{Op, OsError};
 
-use crate::site::{Ends, PAGE, Site, number_in, numbered, on_disk, read, reopened, set, write};
+use crate::site::{
+    Ends, PAGE, Site, create, number_in, numbered, on_disk, read, reopened, set, wait_until, write,
+};
 
 fn pages(count: usize) -> usize {
     count * PAGE
@@ -242,4 +244,65 @@ fn work(
             }
         }
     }
+}
+
+/// What the system keeps of page tables that no other table has, in KiB.
+#[cfg(target_os = "linux")]
+fn tables_kib() -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let of_tables = maps.split_inclusive("VmFlags:").filter(|it| it.contains("forebay-no-frame"));
+    let dirty = of_tables.filter_map(|it| it.split_once("Private_Dirty:")?.1.split_once(" kB"));
+    dirty.map(|(kib, _)| kib.trim().parse::<u64>().unwrap()).sum()
+}
+
+/// One page in each 4 MiB of a file of 32 GiB, while others read, change and evict pages between them.
+#[test]
+#[cfg(target_os = "linux")]
+fn tab_5_what_a_scan_takes_of_the_page_table_goes_back_while_others_use_it() {
+    const CHUNKS: u32 = 8192;
+    let site = Site::new();
+    let pool = site.pool(128);
+    let file = pool.open_file("table", &create()).unwrap();
+    let path = file.path().to_owned();
+    file.close().unwrap();
+    let sparse = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    sparse.set_len(u64::from(CHUNKS) * 1024 * PAGE as u64).unwrap();
+    let file = pool.open_file("table", &create()).unwrap();
+    let before = pool.bookkeeping_bytes();
+    let scanned = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for user in 1..4_u32 {
+            let (file, scanned) = (&file, &scanned);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(user.into());
+                let mut pages = BTreeMap::new();
+                while !scanned.load(Ordering::Relaxed) {
+                    let block = random.u32(..CHUNKS / 32) * 32 * 1024 + user;
+                    let number = pages.entry(block).or_insert(0);
+                    assert_eq!(read(file, block), *number, "[TAB-5] block {block}");
+                    match random.u32(..4) {
+                        0 => {
+                            *number += 1;
+                            write(file, block, *number);
+                        }
+                        1 => drop(file.evict(block).unwrap()),
+                        _ => {}
+                    }
+                }
+                pages.iter().for_each(|(block, number)| assert_eq!(read(file, *block), *number));
+            });
+        }
+        let _ends = Ends(&scanned);
+        let ring = pool.strategy(StrategyKind::BulkRead);
+        for chunk in 0..CHUNKS {
+            drop(file.read_with(chunk * 1024 + 1000, &ring).unwrap());
+        }
+    });
+    // All but what 128 frames may be in, and what may lie idle: 64 of 8192 and the first chunk.
+    let entries = 4096 * (128 + 128 + 1);
+    let rest = 128 * CHUNKS as usize;
+    let taken = || pool.bookkeeping_bytes() - before;
+    wait_until("the table is small again", || taken() <= entries + rest);
+    let (kib, most) = (tables_kib(), entries as u64 / 1024 + 4096);
+    assert!((1..=most).contains(&kib), "[TAB-5] {kib} KiB in memory");
 }

@@ -7,6 +7,8 @@
 //! accessed `Relaxed`: whatever orders them has to be in the frames.
 
 #[cfg(loom)]
+mod idle;
+#[cfg(loom)]
 mod interleavings;
 #[cfg(loom)]
 mod shrinking;
@@ -444,6 +446,8 @@ impl Disk for Model {
     }
 
     fn short_of_frames(&self, _met_dirty: bool) {}
+
+    fn tables_are_idle(&self) {}
 
     fn pause(&self, _pause: Duration) {
         if !self.end_request() {
