@@ -252,21 +252,21 @@ impl Mapping {
     /// # Errors
     /// [`Error::Memory`] when the system has not that much.
     pub fn new(len: usize) -> Result<Mapping, Error> {
-        Mapping::with(len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        Mapping::with(len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
     /// Sets `len` bytes of addresses aside, for memory that [`Mapping::commit`] brings; until then they may not be
-    /// touched, and count for nothing.
+    /// touched, and count for nothing. Not with `MAP_NORESERVE`: what is committed would never be counted either.
     ///
     /// # Errors
     /// [`Error::Memory`] when the process has not that many addresses.
     pub fn reserve(len: usize) -> Result<Mapping, Error> {
-        Mapping::with(len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+        Mapping::with(len, ProtFlags::empty())
     }
 
-    fn with(len: usize, access: ProtFlags, flags: MapFlags) -> Result<Mapping, Error> {
+    fn with(len: usize, access: ProtFlags) -> Result<Mapping, Error> {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choosing aliases nothing.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, flags) };
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE) };
         Mapping::from_mmap(start, len)
     }
 
@@ -413,7 +413,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn what_is_given_back_reads_as_zero_and_the_rest_stays() {
         let page = rustix::param::page_size();
-        let mapping = Mapping::reserve(1 << 40).unwrap();
+        let mapping = Mapping::reserve(1 << 30).unwrap();
         mapping.commit(2 * page).unwrap();
         mapping.commit(4 * page).unwrap();
         // SAFETY: committed, and nobody else's.
@@ -443,6 +443,21 @@ mod tests {
         // SAFETY: nobody has a reference.
         assert_eq!(unsafe { mapping.give_back(page..2 * page) }.unwrap(), page);
         assert_eq!([0, page - 1, page, 2 * page - 1].map(bytes), [8, 8, 7, 7]);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn more_than_the_system_has_can_be_set_aside_and_not_committed() {
+        let overcommit = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap();
+        if overcommit.trim() == "1" {
+            eprintln!("skipped: vm.overcommit_memory is 1, so the system refuses no memory");
+            return;
+        }
+        const LEN: usize = 1 << 45;
+        let mapping = Mapping::reserve(LEN).unwrap();
+        mapping.commit(1 << 20).unwrap();
+        let committed = mapping.commit(LEN);
+        assert!(matches!(committed, Err(Error::Memory { .. })), "{committed:?}");
     }
 
     #[test]

@@ -29,10 +29,12 @@ pub enum Error {
         /// How long the thread waited.
         waited: Duration,
     },
-    /// The pool's memory cannot be made smaller while pages are pinned in what is to be given back. It is as large as before.
+    /// The pool's memory cannot be made smaller while pages in what is to be given back are pinned, by guards or by the look-ahead
+    /// of streams, or busy with I/O. It is as large as before.
     #[error(
-        "the pool's memory could not be made smaller: {pages} pages in what is to be given back are pinned, and \
-         none of them came free within {waited:?}; let go of them and try again, or ask for less of it"
+        "the pool's memory could not be made smaller: {pages} pages in what is to be given back are pinned or busy with \
+         I/O, and none of them came free within {waited:?}; let go of pages, drop idle read streams and try again, \
+         ask for less of it, or look at who pins them in `BufferPool::view`"
     )]
     MemoryInUse {
         /// Pages that are pinned, or busy with I/O.

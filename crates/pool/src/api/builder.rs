@@ -10,7 +10,7 @@ use forebay_io::{CacheMode, Io, IoOptions, Prefer};
 
 use crate::api::options::{FileOptions, ReadaheadStrategy};
 use crate::api::pool::BufferPool;
-use crate::api::size::{Size, check_frames};
+use crate::api::size::{Size, check_frames, frames_of};
 use crate::cache::Cache;
 use crate::cache::frame::{FrameMemory, Frames};
 use crate::cache::replacement::ClockSweep;
@@ -294,7 +294,7 @@ impl PoolBuilder {
         {
             notes.push(format!("huge pages were asked for and refused ({error})"));
         }
-        let buffers = (WRITE_BUFFER_BYTES / page_bytes).min(frames_count / 2).max(2);
+        let buffers = (WRITE_BUFFER_BYTES / page_bytes).min(frames_most / 2).max(2);
         let buffers = WriteBuffers::new(buffers, page_bytes)?;
         let defaults = SpaceDefaults {
             prefer: self.backend.unwrap_or_default(),
@@ -419,28 +419,27 @@ impl PoolBuilder {
     }
 
     fn frame_count(&self, page_bytes: u64) -> Result<u64, Error> {
-        let frames = match (self.frames, &self.memory) {
-            (Some(_), Some(_)) => {
-                return Err(Error::Setting {
-                    setting: "memory",
-                    value: "given as well as a number of frames".to_owned(),
-                    expected: "give one of the two".to_owned(),
-                });
+        match (self.frames, &self.memory) {
+            (Some(_), Some(_)) => Err(Error::Setting {
+                setting: "memory",
+                value: "given as well as a number of frames".to_owned(),
+                expected: "give one of the two".to_owned(),
+            }),
+            (Some(frames), None) => {
+                check_frames("the number of frames", frames, frames, page_bytes)
             }
-            (Some(frames), None) => frames,
             (None, memory) => {
                 let memory = memory.as_ref();
                 let bytes = memory.map_or(Ok(MEMORY_DEFAULT), |size| size.bytes("memory"))?;
-                bytes / page_bytes
+                frames_of("memory", bytes, page_bytes)
             }
-        };
-        check_frames(frames, page_bytes)
+        }
     }
 
     /// How many `frames` may become.
     fn frames_most(&self, frames: u64, page_bytes: u64) -> Result<u64, Error> {
         let Some(memory) = &self.memory_max else { return Ok(frames) };
-        let most = check_frames(memory.bytes("the most memory")? / page_bytes, page_bytes)?;
+        let most = frames_of("the most memory", memory.bytes("the most memory")?, page_bytes)?;
         if most >= frames {
             return Ok(most);
         }

@@ -8,7 +8,7 @@ use forebay_lookahead::DeviceCosts;
 
 use crate::api::options::{CheckpointOptions, FileOptions};
 use crate::api::paged_file::PagedFile;
-use crate::api::size::{Size, check_frames};
+use crate::api::size::{Size, frames_of};
 use crate::cache::frame::word::DIRTY;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
@@ -86,7 +86,7 @@ impl BufferPool {
     /// Returns an access strategy for one scan, with a ring of the usual size.
     pub fn strategy(&self, kind: StrategyKind) -> AccessStrategy {
         let core = self.core();
-        AccessStrategy::new(kind, None, core.page_bytes(), core.cache.frames.len())
+        AccessStrategy::new(kind, None, core.page_bytes(), core.cache.frames.usable())
     }
 
     /// As [`BufferPool::strategy`], with a ring of `ring` bytes, but at most an eighth of the pool.
@@ -100,7 +100,7 @@ impl BufferPool {
     ) -> Result<AccessStrategy, Error> {
         let core = self.core();
         let bytes = ring.into().bytes("ring size")?;
-        Ok(AccessStrategy::new(kind, Some(bytes), core.page_bytes(), core.cache.frames.len()))
+        Ok(AccessStrategy::new(kind, Some(bytes), core.page_bytes(), core.cache.frames.usable()))
     }
 
     /// Writes every dirty page of every file, then syncs every file. Waits for whoever has a dirty
@@ -198,8 +198,10 @@ impl BufferPool {
     /// when the system runs short.
     ///
     /// To make it smaller, pages that do not fit any more are written (their log first) and evicted, often used or not. What is
-    /// pinned is waited for, as long as some of it comes free within [`PoolBuilder::frame_wait`]: do not hold pages
-    /// meanwhile. Rings and streams that were made before keep their sizes. One call at a time; the next one waits.
+    /// pinned is waited for, as long as some of it comes free within [`PoolBuilder::frame_wait`]. So keep no guards meanwhile,
+    /// and no read stream that nobody takes pages from: it holds those it has read ahead until it is dropped.
+    /// [`BufferPool::view`] shows who pins what. Rings and streams that were made before keep their sizes. One call at a
+    /// time; the next one waits, also one that makes the pool larger, for as long as pages come free one after another.
     ///
     /// [`PoolBuilder::memory_max`]: crate::PoolBuilder::memory_max
     /// [`PoolBuilder::frame_wait`]: crate::PoolBuilder::frame_wait
@@ -207,10 +209,10 @@ impl BufferPool {
     /// # Errors
     /// After each the pool has as much memory as before, and every page that it had but those evicted on the way.
     /// [`Error::Setting`] for what is no size, too much or too little; [`Error::Io`] when the system has not that much;
-    /// [`Error::MemoryInUse`] when pages stayed pinned; else what kept a dirty page from being written.
+    /// [`Error::MemoryInUse`] when pages stayed pinned, or busy with I/O; else what kept a dirty page from being written.
     pub fn set_memory(&self, memory: impl Into<Size>) -> Result<u64, Error> {
         let (core, page_bytes) = (self.core(), self.page_bytes() as u64);
-        let frames = check_frames(memory.into().bytes("memory")? / page_bytes, page_bytes)?;
+        let frames = frames_of("memory", memory.into().bytes("memory")?, page_bytes)?;
         let most = core.cache.frames.most() as u64;
         if frames > most {
             return Err(Error::Setting {

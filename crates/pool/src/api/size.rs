@@ -57,16 +57,26 @@ impl Size {
     }
 }
 
-/// As many frames as a pool may have, or an error.
-pub(super) fn check_frames(frames: u64, page_bytes: u64) -> Result<u64, Error> {
+/// How many pages of `page_bytes` bytes fit in `bytes` of memory, which was asked for as `setting`.
+pub(super) fn frames_of(setting: &'static str, bytes: u64, page_bytes: u64) -> Result<u64, Error> {
+    check_frames(setting, bytes, bytes / page_bytes, page_bytes)
+}
+
+/// As many frames as a pool may have, or an error about `setting`, which was given as `value`.
+pub(super) fn check_frames(
+    setting: &'static str,
+    value: u64,
+    frames: u64,
+    page_bytes: u64,
+) -> Result<u64, Error> {
     let fits = usize::try_from(frames.saturating_mul(page_bytes))
         .is_ok_and(|bytes| isize::try_from(bytes).is_ok());
     if (FRAMES_MIN..=FRAMES_MAX).contains(&frames) && fits {
         return Ok(frames);
     }
     Err(Error::Setting {
-        setting: "the number of frames",
-        value: frames.to_string(),
+        setting,
+        value: value.to_string(),
         expected: format!(
             "it should be from {FRAMES_MIN} to {FRAMES_MAX} pages of {page_bytes} bytes, and fit the address \
              space; give more memory, or less"

@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use super::frame::FrameIndex;
-use super::frame::word::{DIRTY, ORPHAN, OWNED, READING, USAGE_MAX, VALID, WRITING};
+use super::frame::word::{DIRTY, ORPHAN, READING, USAGE_MAX, VALID, WRITING};
+use super::frame::{FrameIndex, Shrinking};
 use super::{Cache, Disk};
 use crate::error::Error;
 use crate::observe::stats::Event;
@@ -20,26 +20,17 @@ const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
 impl Cache {
-    /// Makes do with `count` frames, fewer than there are. One thread at a time.
+    /// Empties the frames that are to go. One thread at a time.
     ///
     /// # Errors
-    /// [`Error::MemoryInUse`] when none of the pages that are pinned in the others came free for as long as anybody waits for
+    /// [`Error::MemoryInUse`] when none of the pages that are pinned there came free for as long as anybody waits for
     /// a frame; what kept a dirty page from being written. There are as many frames as before then.
-    pub(crate) fn shrink<D: Disk>(&self, disk: &D, count: usize) -> Result<(), Error> {
-        let shrinking = self.frames.begin_shrink(count);
+    pub(crate) fn shrink<D: Disk>(&self, disk: &D, shrinking: &Shrinking<'_>) -> Result<(), Error> {
         let (mut least, mut since, mut pause) = (usize::MAX, disk.now(), PAUSE_MIN);
         loop {
-            let (mut left, mut idle) = (0, false);
+            let mut left = 0;
             for frame in shrinking.left() {
-                if !self.vacate(disk, frame)? {
-                    left += 1;
-                    idle |= self.frames.get(frame).word() == OWNED;
-                }
-            }
-            if idle {
-                // They may be on the free list. Whoever takes one off retires it; what is not to be goes back.
-                let kept: Vec<_> = std::iter::from_fn(|| self.frames.take_free()).collect();
-                drop(kept);
+                left += usize::from(!self.vacate(disk, frame)?);
             }
             if shrinking.finish() {
                 return Ok(());

@@ -258,14 +258,18 @@ impl Cache {
 
     /// What a thread or task is told that has waited for a frame in vain for so long.
     pub(crate) fn no_free_frame(&self, waited: Duration) -> Error {
-        let (capacity, pinned) = (self.frames.len(), self.frames_in_use());
+        let (capacity, pinned) = (self.frames.usable(), self.frames_in_use());
         Error::NoFreeFrame { pinned, capacity, waited }
     }
 
     /// Frames that could not be victims now: pinned, or with I/O under way.
     fn frames_in_use(&self) -> usize {
         let in_use = |word: Word| word.pins() > 0 || word.has(READING | WRITING | ORPHAN);
-        self.frames.iter().filter(|(_, frame)| in_use(frame.word())).count()
+        self.frames
+            .iter()
+            .take(self.frames.usable())
+            .filter(|(_, frame)| in_use(frame.word()))
+            .count()
     }
 
     /// One round of the hand.

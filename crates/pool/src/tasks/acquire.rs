@@ -344,7 +344,7 @@ impl Core {
     /// One look at what tasks wait for that nobody announces. True if there was a frame or room for any.
     pub(crate) fn help_tasks(&self) -> bool {
         let wanted = self.retries.frames_wanted();
-        let free = self.cache.frames.free_count();
+        let free = self.cache.frames.free_at_most();
         let missing = wanted.saturating_sub(free).min(FREED_MAX);
         let (found, failed) = match self.cache.free_frames(self, missing) {
             Ok(freed) => (free + freed, None),

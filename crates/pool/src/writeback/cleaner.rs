@@ -141,16 +141,24 @@ fn clean_ahead(core: &Core, target: usize) -> usize {
     if found > 0 {
         core.counters.count_pool(PoolEvent::CleanerRounds);
     }
-    clean(core, dirty);
+    // The pages stay dirty; threads that need their frames are told.
+    let _ = clean(core, dirty, |error| {
+        tracing::warn!(%error, "the cleaner cannot write");
+        Ok(())
+    });
     found
 }
 
-/// Writes these pages, in the order of their blocks, as far as that can be done without waiting for anybody.
-pub(super) fn clean(core: &Core, mut dirty: Vec<(PageTag, FrameIndex)>) {
+/// Writes these pages, in the order of their blocks, as far as that can be done without waiting for anybody. `failed` says
+/// whether to go on after an error.
+pub(super) fn clean(
+    core: &Core,
+    mut dirty: Vec<(PageTag, FrameIndex)>,
+    failed: impl Fn(Error) -> Result<(), Error>,
+) -> Result<(), Error> {
     dirty.sort_unstable();
-    for of_one_file in dirty.chunk_by(|a, b| a.0.file == b.0.file) {
-        write(core, of_one_file[0].0.file, of_one_file);
-    }
+    let mut files = dirty.chunk_by(|a, b| a.0.file == b.0.file);
+    files.try_for_each(|of_one| write(core, of_one[0].0.file, of_one, &failed))
 }
 
 /// The dirty ones among the next `target` victims from `hand` on, and how many frames were looked at.
@@ -182,10 +190,13 @@ fn dirty_ahead(
 }
 
 /// Writes pages of one file, as many at a time as there are buffers to spare.
-fn write(core: &Core, file: FileId, pages: &[(PageTag, FrameIndex)]) {
-    let Some(file) = core.files.get(file) else {
-        return;
-    };
+fn write(
+    core: &Core,
+    file: FileId,
+    pages: &[(PageTag, FrameIndex)],
+    failed: impl Fn(Error) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let Some(file) = core.files.get(file) else { return Ok(()) };
     let at_once = (core.buffers.count() / 2).max(1);
     for pages in pages.chunks(at_once) {
         let mut copies: Vec<Copy<'_>> = Vec::new();
@@ -203,11 +214,11 @@ fn write(core: &Core, file: FileId, pages: &[(PageTag, FrameIndex)]) {
         if count > 0 {
             match core.write_copies(&file, copies, StrategyKind::Normal) {
                 Ok(()) => core.counters.add_pool(PoolEvent::CleanerPages, count),
-                // The pages stay dirty; threads that need their frames are told.
-                Err(error) => tracing::warn!(%error, "the cleaner cannot write"),
+                Err(error) => failed(error)?,
             }
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

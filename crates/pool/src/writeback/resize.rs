@@ -3,7 +3,10 @@
 //! Frames are the first of those that addresses were set aside for when the pool was built, so one that exists never
 //! moves. See `cache::shrink` for how the last ones are emptied, and docs/adr/0023-memory-given-back.md.
 
+use std::ops::Range;
+
 use super::cleaner::clean;
+use crate::cache::frame::FrameIndex;
 use crate::cache::frame::word::DIRTY;
 use crate::core::Core;
 use crate::error::Error;
@@ -25,14 +28,28 @@ impl Core {
         if frames >= present {
             return Ok(0);
         }
-        // In large writes what would else go page by page; what cannot be written, the other way will tell.
-        for first in (frames..present).step_by(CLEANED_TOGETHER) {
-            let together = self.cache.frames.iter().skip(first).take(CLEANED_TOGETHER);
-            let dirty = together.filter(|(_, frame)| frame.word().has(DIRTY));
-            clean(self, dirty.filter_map(|(number, frame)| Some((frame.tag()?, number))).collect());
-        }
-        self.cache.shrink(self, frames)?;
+        // Look-ahead asks for no more than the smaller pool allows, or it would hold what is to go.
         self.budget.set_frames(frames);
+        let shrinking = self.cache.frames.begin_shrink(frames);
+        let shrunk = self.clean_all(shrinking.frames());
+        let shrunk = shrunk.and_then(|()| self.cache.shrink(self, &shrinking));
+        if let Err(error) = shrunk {
+            self.budget.set_frames(present);
+            return Err(error);
+        }
         Ok(self.memory.give_back(frames..present))
+    }
+
+    /// Writes in large writes what would else go page by page.
+    fn clean_all(&self, frames: Range<FrameIndex>) -> Result<(), Error> {
+        for first in frames.clone().step_by(CLEANED_TOGETHER) {
+            let together =
+                first..frames.end.min(first.saturating_add(CLEANED_TOGETHER as FrameIndex));
+            let all = together.map(|number| (number, self.cache.frames.get(number)));
+            let dirty = all.filter(|(_, frame)| frame.word().has(DIRTY));
+            let dirty = dirty.filter_map(|(number, frame)| Some((frame.tag()?, number)));
+            clean(self, dirty.collect(), Err)?;
+        }
+        Ok(())
     }
 }

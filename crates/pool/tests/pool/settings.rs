@@ -52,7 +52,7 @@ fn a_pool_that_makes_no_sense_is_refused_with_the_reason() {
         page,
         frames,
         frames,
-        frames,
+        memory,
         memory,
         memory,
         "the name of a tablespace",

@@ -5,22 +5,26 @@
 //! its page has left it (`cache::shrink` sees to that), and when all of them are, the pool has that many fewer.
 //! Until then it may turn back, and hands the retired ones out again.
 //!
-//! Whoever takes a frame off the free list looks whether it is still handed out, and retires it if not. So no
-//! frame has to be searched for in that list, and no thread stands in another's way: one that looked a moment
-//! too early uses the frame for a page, which the one that shrinks finds there when it comes round again.
+//! Whoever takes a frame off the free list says so in its descriptor, looks whether it is still handed out, and retires it
+//! if not. So one that is found on the list after the bound was lowered is as good as retired, and the list stays
+//! where it is: no miss finds it empty because the pool shrinks. One who looked a moment too early uses the frame
+//! for a page, which the one that shrinks finds there when it comes round again.
 //!
 //! Invariants:  [EXT-1] `usable <= len <= most`; every page is in a frame below `len`, whoever goes through all
 //!              frames for dirty pages goes through those
-//!              [EXT-2] a retired frame is on no list, owned by nobody and holds no page, until it is handed out again
+//!              [EXT-2] from `len` on, a frame is retired, or on the free list, or in the hands of one who is about to retire
+//!              it; it holds no page until it is handed out again
 //! Concurrency: one thread at a time grows or shrinks; everybody else allocates, frees and reads meanwhile. Frames are
 //!              retired, and the bounds moved, under one lock, which nobody takes who gets a frame that is handed out.
+//! Rejected:    to empty the list and put back what stays: misses would evict pages meanwhile, with memory free.
 
 use std::ops::Range;
 
 use super::free::TAKEN;
+use super::memory::DESCRIPTOR_BYTES;
 use super::word::{FrameIndex, OWNED};
 use super::{CHANGING, Frames, NO_TAG, Owned};
-use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{AtomicU64, Mutex, Ordering, fence, lock};
 
 /// In place of the frame below: this one is not handed out.
 const RETIRED: u64 = 2 << 32;
@@ -30,22 +34,15 @@ pub(super) struct Extent {
     len: AtomicU64,
     /// Frames that are handed out: fewer than `len` while the pool shrinks.
     usable: AtomicU64,
-    retired: Mutex<Retired>,
-}
-
-#[derive(Default)]
-struct Retired {
-    /// Frames from `usable` to `len` that are retired.
-    count: usize,
     /// Frames that have ever been in use; the descriptors of the others are zeroes, and take no memory.
-    begun: usize,
+    begun: Mutex<usize>,
 }
 
 impl Extent {
     /// No frames.
     pub(super) fn none() -> Extent {
         let none = || AtomicU64::new(0);
-        Extent { len: none(), usable: none(), retired: Mutex::new(Retired::default()) }
+        Extent { len: none(), usable: none(), begun: Mutex::new(0) }
     }
 }
 
@@ -66,51 +63,81 @@ impl Frames {
         self.frames.len()
     }
 
+    /// Bytes of bookkeeping taken by all frames that ever were.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        *lock(&self.extent.begun) * DESCRIPTOR_BYTES
+    }
+
+    /// Frames that anybody may have from the free list now.
+    pub(crate) fn free_count(&self) -> usize {
+        (0..self.usable() as FrameIndex).filter(|frame| self.place(*frame) < TAKEN).count()
+    }
+
     /// There are `count` frames from now on, which is more than there are and at most [`Frames::most`].
     pub(crate) fn grow(&self, count: usize) {
-        let mut retired = lock(&self.extent.retired);
+        let mut begun = lock(&self.extent.begun);
         let present = self.len();
         assert!(present < count && count <= self.most(), "[EXT-1] from {present} to {count}");
-        for frame in retired.begun..count {
-            let it = self.get(frame as FrameIndex);
+        for frame in *begun as FrameIndex..count as FrameIndex {
+            let it = self.get(frame);
             it.word.store(OWNED.0, Ordering::Relaxed);
             it.tag.store(NO_TAG, Ordering::Relaxed);
             it.version.store(CHANGING, Ordering::Relaxed);
+            self.below(frame).store(RETIRED, Ordering::Relaxed);
         }
-        retired.begun = retired.begun.max(count);
+        *begun = count.max(*begun);
         // Before any of them can hold a page ([EXT-1]).
         self.extent.len.store(count as u64, Ordering::Release);
+        self.hand_out(present, count);
+    }
+
+    /// Frames up to `count` are handed out; of those from `first` on, the ones that are not retired are on the free list, or
+    /// somebody has them.
+    fn hand_out(&self, first: usize, count: usize) {
         self.extent.usable.store(count as u64, Ordering::Release);
-        self.free.push_run(&self.frames, present as FrameIndex, count as FrameIndex);
+        let mut end = count as FrameIndex;
+        for frame in (first as FrameIndex..end).rev() {
+            if self.place(frame) != RETIRED {
+                self.free.push_run(&self.frames, frame + 1, end);
+                end = frame;
+            }
+        }
+        self.free.push_run(&self.frames, first as FrameIndex, end);
     }
 
     /// Frames from `count` on, which is fewer than there are, are not handed out as long as the result lives, or until
     /// it has [finished](Shrinking::finish).
     pub(crate) fn begin_shrink(&self, count: usize) -> Shrinking<'_> {
-        let _retired = lock(&self.extent.retired);
+        let _begun = lock(&self.extent.begun);
         let (len, usable) = (self.len(), self.usable());
         assert!(count < len && usable == len, "[EXT-1] to {count} of {usable} of {len}");
         self.extent.usable.store(count as u64, Ordering::Release);
+        // Paired with the one in `take_free`: who does not see this bound has been seen with the frame.
+        fence(Ordering::SeqCst);
         Shrinking { frames: self }
     }
 
     /// Retires a frame that is not handed out any more; gives it back if it is, again.
     #[cold]
     pub(crate) fn retire<'a>(&'a self, owned: Owned<'a>) -> Option<Owned<'a>> {
-        let mut retired = lock(&self.extent.retired);
+        let _begun = lock(&self.extent.begun);
         // Changed under the lock only, so what is read here holds.
         if (owned.frame as usize) < self.usable() {
             return Some(owned);
         }
-        let below = self.frames.below(owned.frame).map(|it| it.swap(RETIRED, Ordering::Relaxed));
-        assert!(below == Some(TAKEN), "[EXT-2] frame {} is retired twice", owned.frame);
-        retired.count += 1;
+        let before = self.below(owned.frame).swap(RETIRED, Ordering::Relaxed);
+        assert!(before == TAKEN, "[EXT-2] frame {} is retired twice", owned.frame);
         std::mem::forget(owned);
         None
     }
 
-    fn is_retired(&self, frame: FrameIndex) -> bool {
-        self.frames.below(frame).is_some_and(|it| it.load(Ordering::Relaxed) == RETIRED)
+    fn below(&self, frame: FrameIndex) -> &AtomicU64 {
+        self.frames.below(frame).expect("[EXT-1] a frame of this pool")
+    }
+
+    /// The frame below that one in the free list, [`TAKEN`] or [`RETIRED`].
+    fn place(&self, frame: FrameIndex) -> u64 {
+        self.below(frame).load(Ordering::Relaxed)
     }
 }
 
@@ -126,32 +153,25 @@ impl Shrinking<'_> {
         self.frames.usable() as FrameIndex..self.frames.len() as FrameIndex
     }
 
-    /// Those of them that are not retired.
+    /// Those of them that somebody has, or a page. No frame becomes one of those any more but to be retired.
     pub(crate) fn left(&self) -> impl Iterator<Item = FrameIndex> + '_ {
-        self.frames().filter(|frame| !self.frames.is_retired(*frame))
+        self.frames().filter(|frame| self.frames.place(*frame) == TAKEN)
     }
 
-    /// True if all are retired: then the pool has that many fewer.
+    /// True if none are left: then the pool has that many fewer.
     pub(crate) fn finish(&self) -> bool {
-        let mut retired = lock(&self.frames.extent.retired);
-        let (len, usable) = (self.frames.len(), self.frames.usable());
-        let all = retired.count == len - usable;
-        if all {
-            retired.count = 0;
-            self.frames.extent.len.store(usable as u64, Ordering::Release);
+        let none = self.left().next().is_none();
+        if none {
+            let usable = self.frames.extent.usable.load(Ordering::Relaxed);
+            self.frames.extent.len.store(usable, Ordering::Release);
         }
-        all
+        none
     }
 }
 
 impl Drop for Shrinking<'_> {
     fn drop(&mut self) {
-        let mut retired = lock(&self.frames.extent.retired);
-        let all = self.frames();
-        self.frames.extent.usable.store(u64::from(all.end), Ordering::Release);
-        for frame in all.filter(|frame| self.frames.is_retired(*frame)) {
-            self.frames.free.push_run(&self.frames.frames, frame, frame + 1);
-        }
-        retired.count = 0;
+        let _begun = lock(&self.frames.extent.begun);
+        self.frames.hand_out(self.frames.usable(), self.frames.len());
     }
 }

@@ -37,8 +37,11 @@ impl FreeList {
         self.push_run(frames, frame, frame + 1);
     }
 
-    /// Frames from `first` to before `end`, which are nobody's and one at least: the first on top.
+    /// Frames from `first` to before `end`, which are nobody's: the first on top.
     pub(super) fn push_run(&self, frames: &Descriptors, first: FrameIndex, end: FrameIndex) {
+        if first >= end {
+            return;
+        }
         let link = |frame, below: FrameIndex| {
             let it = frames.below(frame).expect("[FRM-3] a frame of this pool is freed");
             it.store(u64::from(below), Ordering::Relaxed);

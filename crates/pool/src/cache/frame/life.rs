@@ -74,6 +74,8 @@ impl Frames {
         loop {
             let frame = self.free.pop(&self.frames)?;
             let owned = Owned { frames: self, frame };
+            // Between the note that it is taken and the look at the bound: see `begin_shrink`.
+            fence(Ordering::SeqCst);
             if (frame as usize) < self.usable() {
                 return Some(owned);
             }
@@ -83,7 +85,8 @@ impl Frames {
         }
     }
 
-    pub(crate) fn free_count(&self) -> usize {
+    /// Frames on the free list, with those that are not handed out any more.
+    pub(crate) fn free_at_most(&self) -> usize {
         self.free.len()
     }
 

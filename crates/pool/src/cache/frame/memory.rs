@@ -163,7 +163,9 @@ impl FrameMemory {
     #[inline(always)]
     pub(crate) fn fetch_lines(&self, frame: FrameIndex, bytes: Range<usize>) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        for offset in (bytes.start..bytes.end.min(self.page_bytes)).step_by(CACHE_LINE_BYTES) {
+        for offset in (bytes.start & !(CACHE_LINE_BYTES - 1)..bytes.end.min(self.page_bytes))
+            .step_by(CACHE_LINE_BYTES)
+        {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: in the page, which is mapped for as long as `self`; nothing is read.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.page(frame).add(offset).as_ptr().cast()) };

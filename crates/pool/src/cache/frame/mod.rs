@@ -25,6 +25,7 @@ mod parking;
 mod tests;
 pub(crate) mod word;
 
+pub(crate) use extent::Shrinking;
 pub(crate) use life::{Copied, Detached, Discarded, Loaded, Loading};
 pub(crate) use memory::FrameMemory;
 pub(crate) use parking::TaskPlace;
@@ -289,11 +290,6 @@ impl Frames {
         let get =
             |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
         (get(&self.ahead.used), get(&self.ahead.wasted))
-    }
-
-    /// Bytes of bookkeeping taken by all frames.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.len() * memory::DESCRIPTOR_BYTES
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (FrameIndex, Frame<'_>)> {

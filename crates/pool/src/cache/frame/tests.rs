@@ -425,6 +425,10 @@ fn ext_1_frames_that_are_about_to_go_are_gone_through_until_they_are_gone() {
     frames.grow(5);
     assert_eq!((numbers(), frames.free_count()), (vec![0, 1, 2, 3, 4], 5), "[EXT-1]");
     assert!(frames.get(2).version() >= version, "[FRM-2] a version goes back");
+    let shrinking = frames.begin_shrink(3);
+    assert_eq!((shrinking.left().count(), frames.free_count()), (0, 3), "[EXT-2] all are free");
+    drop(shrinking);
+    assert_eq!((frames.len(), frames.free_count()), (5, 5), "[FRM-3]");
     let mut all: Vec<_> = std::iter::from_fn(|| frames.take_free()).collect();
     assert_eq!(all.len(), 5, "[FRM-3]");
     let shrinking = frames.begin_shrink(2);

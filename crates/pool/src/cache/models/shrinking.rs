@@ -22,12 +22,16 @@ fn full(frames: usize, blocks: u64) -> Arc<Model> {
     pool
 }
 
+fn shrink(pool: &Model, frames: usize) -> Result<(), Error> {
+    pool.cache.shrink(pool, &pool.frames().begin_shrink(frames))
+}
+
 #[test]
 fn loom_shr_1_a_page_that_is_changed_as_its_frame_goes_is_not_lost() {
     check(3, || {
         let pool = full(2, 2);
         let other = run(&pool, |pool| pool.change(1, 1));
-        let shrunk = pool.cache.shrink(&*pool, 1);
+        let shrunk = shrink(&pool, 1);
         // Where it was in use for a moment the pool has given up: it waits for nobody here.
         let pages = match shrunk {
             Ok(()) => 1,
@@ -48,7 +52,7 @@ fn loom_ext_2_a_frame_that_was_taken_a_moment_too_early_is_found() {
     check(3, || {
         let pool = full(2, 3);
         let other = run(&pool, |pool| pool.value(2));
-        let shrunk = pool.cache.shrink(&*pool, 1);
+        let shrunk = shrink(&pool, 1);
         assert_eq!(pool.frames().len(), if shrunk.is_ok() { 1 } else { 2 }, "[SHR-2]");
         assert!(other.join().unwrap().is_ok_and(|value| value == 12));
         assert_eq!(pool.value(1).unwrap(), 11);
@@ -80,14 +84,30 @@ fn loom_ext_2_a_pool_that_turns_back_has_all_its_frames() {
         assert!(pool.evict(2));
         pool.enter(1, Mode::Pin).unwrap();
         let other = run(&pool, |pool| pool.value(3));
-        let error = pool.cache.shrink(&*pool, 1).unwrap_err();
+        let error = shrink(&pool, 1).unwrap_err();
         assert!(matches!(error, Error::MemoryInUse { .. }), "[SHR-2] {error}");
         assert!(other.join().unwrap().is_ok_and(|value| value == 13));
         pool.frames().unpin(1);
         assert_eq!((pool.frames().len(), pool.frames().usable()), (3, 3), "[SHR-2]");
         pool.assert_settled();
-        pool.cache.shrink(&*pool, 1).unwrap();
+        shrink(&pool, 1).unwrap();
         pool.frames().grow(3);
+        pool.assert_settled();
+    });
+}
+
+/// Of four frames the last two are to go, and three are free: one that stays, on the list below one that goes.
+#[test]
+fn loom_ext_2_a_miss_has_a_free_frame_while_the_pool_shrinks() {
+    check(3, || {
+        let pool = full(4, 5);
+        for block in [1, 2, 3] {
+            assert!(pool.evict(block));
+        }
+        let other = run(&pool, |pool| pool.value(4));
+        shrink(&pool, 2).ok();
+        assert!(other.join().unwrap().is_ok_and(|value| value == 14));
+        assert_eq!(pool.lookup(0), 0, "[EXT-2] evicted while a frame was free");
         pool.assert_settled();
     });
 }

@@ -237,7 +237,7 @@ impl Plan {
     /// `scan`: how many blocks a scan goes over; `None` when it is no scan.
     fn new(handle: &PagedFile, options: &StreamOptions, scan: Option<u64>) -> Plan {
         let (core, cache) = (handle.core(), handle.file().space.cache);
-        let frames = core.cache.frames.len();
+        let frames = core.cache.frames.usable();
         let bulk = scan.is_some_and(|blocks| blocks > frames as u64 / BULK_SHARE);
         let usual = if bulk { StrategyKind::BulkRead } else { StrategyKind::Normal };
         let kind = options.access.unwrap_or(usual);
