@@ -26,6 +26,8 @@ mod catalog;
 mod segment;
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +36,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_io::{
-    Arena, Error as IoError, File, Hint, Io, IoOptions, Lease, OpenOptions, Request, Ticket, Volume,
+    Advice, Arena, Error as IoError, File, Io, IoOptions, Lease, OpenOptions, Request, Ticket,
+    Volume,
 };
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
@@ -115,7 +118,7 @@ pub(crate) struct LocalTier {
     misses: AtomicU64,
     damaged: AtomicU64,
     failures: AtomicU64,
-    _lock: fs::File,
+    lock: fs::File,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -160,7 +163,7 @@ impl LocalTier {
             misses: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            _lock: lock,
+            lock,
         };
         opened.recover()?;
         Ok(Arc::new(opened))
@@ -176,31 +179,29 @@ impl LocalTier {
         let mut numbers: Vec<u32> =
             names.iter().filter_map(|it| Segment::number(it.to_str()?)).collect();
         numbers.sort_unstable();
-        let mut segments = Vec::new();
+        numbers.last().into_iter().for_each(|it| held(&self.catalog).begin_after(*it));
         for number in numbers.into_iter().rev() {
-            let loaded = self.load(number);
-            let mut catalog = held(&self.catalog);
-            match loaded {
-                Ok(Some((segment, rows))) if catalog.fits(&segments, &segment) => {
-                    rows.into_iter().for_each(|(key, spot)| catalog.insert(key, spot));
-                    segments.push(segment);
-                    continue;
-                }
-                Ok(_) => {}
+            let kept = match self.load(number) {
+                Ok(Some((segment, rows))) => held(&self.catalog).take_up(segment, rows),
+                Ok(None) => false,
                 Err(error) => {
-                    drop(catalog);
                     self.note(&error.to_string());
+                    false
                 }
+            };
+            if held(&self.catalog).is_off() {
+                // The rest may be read when the disk is well again.
+                break;
             }
-            self.delete(number);
+            if !kept {
+                self.delete(vec![number]);
+            }
         }
-        let mut catalog = held(&self.catalog);
-        segments.into_iter().rev().for_each(|segment| catalog.add(segment));
         Ok(())
     }
 
     fn load(&self, number: u32) -> Result<Option<(Segment, Vec<Row>)>, IoError> {
-        let file = Volume::system().open(&self.path(number), &options())?;
+        let file = self.open_file(number, OpenOptions::new())?;
         let len = file.len()?;
         let header = self.read(&file, 0, HEADER_BYTES.min(len))?;
         let Some(rows) = segment::rows(&header) else {
@@ -417,14 +418,13 @@ impl LocalTier {
         match written {
             Ok(()) => {
                 self.failed_in_row.store(0, Ordering::Relaxed);
-                let mut catalog = held(&self.catalog);
-                catalog.filled(number, spots.len() as u32, bytes.len() as u64);
-                spots.iter().for_each(|(key, spot)| catalog.insert(*key, *spot));
+                held(&self.catalog).filled(number, &spots, bytes.len() as u64);
             }
             Err(error) => {
-                if !matches!(error, IoError::NoSpace { .. }) {
-                    // Of what is there nobody knows; it is not written again.
-                    held(&self.catalog).seal(number);
+                // Of what is there nobody knows; it is not written again, unless it can be cut off.
+                let is_full = matches!(error, IoError::NoSpace { .. });
+                if !is_full || file.set_len(start).is_err() {
+                    held(&self.catalog).seal(number, bytes.len() as u64);
                 }
                 self.write_failed(&error);
             }
@@ -453,49 +453,75 @@ impl LocalTier {
             let rows = (catalog.segment_bytes * 2 / u64::from(page_bytes)) as u32;
             (gone, room, catalog.next_number(), rows)
         };
-        let deleted = gone.iter().all(|it| self.delete(it.number));
-        if !room || !deleted {
+        let deleted = self.delete(gone);
+        if !room || !deleted || !self.is_ours() {
             return None;
         }
-        match self.create(number, rows) {
-            Ok(file) => {
-                let end = segment::slots_at(rows);
-                let segment = Segment { number, file, rows, taken: 0, end, used: false };
-                held(&self.catalog).add(segment);
-                opened()
-            }
-            Err(error) => {
-                self.write_failed(&error);
-                None
-            }
+        let end = segment::slots_at(rows);
+        let added = self.create(number, rows).map(|file| {
+            let segment = Segment { number, file, rows, taken: 0, end, used: false };
+            held(&self.catalog).add(segment)
+        });
+        if let Ok(true) = added {
+            return opened();
         }
+        self.delete(vec![number]);
+        if let Err(error) = added {
+            self.write_failed(&error);
+        }
+        None
     }
 
     fn create(&self, number: u32, rows: u32) -> Result<File, IoError> {
-        let file = Volume::system().open(&self.path(number), &options().create_new(true))?;
+        let file = self.open_file(number, OpenOptions::new().create_new(true))?;
         self.write(&file, 0, &segment::header(rows)).map(|()| file)
     }
 
-    /// Takes a segment from the disk; tells whether it is gone. If not, the tier has its bytes less.
-    fn delete(&self, number: u32) -> bool {
-        match fs::remove_file(self.path(number)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                self.note(&error.to_string());
-                held(&self.catalog).shrink();
-                false
-            }
-            _ => true,
+    fn open_file(&self, number: u32, options: OpenOptions) -> Result<File, IoError> {
+        let file = Volume::system().open(&self.path(number), &options)?;
+        // Where there is no such advice it goes without.
+        let _ = file.advise(0..u64::MAX, Advice::Random);
+        Ok(file)
+    }
+
+    /// Whether the directory is still the one that was locked: in another one another process may be.
+    fn is_ours(&self) -> bool {
+        let number = |it: fs::Metadata| (it.dev(), it.ino());
+        let there = fs::metadata(self.directory.join(LOCK)).map(number);
+        let ours = there.is_ok_and(|it| self.lock.metadata().is_ok_and(|own| number(own) == it));
+        if !ours {
+            held(&self.catalog).clear();
+            self.note("its directory was deleted or replaced");
         }
+        ours
+    }
+
+    /// Takes segments from the disk; tells whether they are gone. For what stays, others go.
+    fn delete(&self, mut numbers: Vec<u32>) -> bool {
+        let mut all = true;
+        while let Some(number) = numbers.pop() {
+            if !self.is_ours() {
+                return false;
+            }
+            match fs::remove_file(self.path(number)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    numbers.extend(held(&self.catalog).lose());
+                    self.note(&format!(
+                        "segment {number:08x} cannot be deleted: {error}; check the owner and mode of the directory"
+                    ));
+                    all = false;
+                }
+                _ => {}
+            }
+        }
+        all
     }
 
     fn write_failed(&self, error: &IoError) {
+        let is_full = matches!(error, IoError::NoSpace { .. });
+        let gone = if is_full { held(&self.catalog).shrink() } else { Vec::new() };
         self.note(&error.to_string());
-        if let IoError::NoSpace { .. } = error {
-            let gone = held(&self.catalog).shrink();
-            if let Some(gone) = gone {
-                self.delete(gone.number);
-            }
-        }
+        self.delete(gone);
     }
 
     fn read(&self, file: &File, offset: u64, len: u64) -> Result<Vec<u8>, IoError> {
@@ -573,8 +599,4 @@ fn own(directory: &Path) -> Result<fs::File> {
         thread::sleep(Duration::from_millis(10));
     }
     refuse("another process uses it as its local tier; choose another directory")
-}
-
-fn options() -> OpenOptions {
-    OpenOptions::new().hint(Hint::Random)
 }

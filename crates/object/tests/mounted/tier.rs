@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -299,7 +300,7 @@ fn a_failing_disk_makes_reads_slower_and_is_told() {
         }
         eventually(|| bucket.stats().tier_failures > 0);
         let failure = bucket.tier_failure().unwrap().to_string();
-        assert!(failure.contains("check the device") || failure.contains("tier"), "{failure}");
+        assert!(failure.contains("check the device"), "{failure}");
         let mount = Mount::read_only(bucket.reader().unwrap(), &site.path("mount")).unwrap();
         assert!(mount.io(8).unwrap().notes().iter().any(|it| it.contains("the local tier")));
         if of_hundred == 100 {
@@ -312,6 +313,100 @@ fn a_failing_disk_makes_reads_slower_and_is_told() {
             assert_eq!((stats.gets, stats.tier_hits, stats.tier_bytes), (100, 0, 0));
         }
     }
+}
+
+/// What cannot be read or deleted is told, and the rest is taken up; after eight failures the rest waits.
+#[test]
+fn it_opens_over_a_failing_disk() {
+    let site = Site::new();
+    let (store, file) = created(200);
+    let path = site.path("tier");
+    let first = bucket(&store, tier(&path));
+    warm(&first, &first.reader().unwrap().view(), file, 0..100);
+    drop(first);
+    let segment = |number: u32| path.join(format!("{number:08x}.segment"));
+    fs::rename(segment(0), segment(1)).unwrap();
+    for (failing, off) in [(vec![0], false), ((2..10).collect(), true), (vec![], false)] {
+        failing.iter().for_each(|it| fs::create_dir(segment(*it)).unwrap());
+        let bucket = bucket(&store, tier(&path));
+        let failure = bucket.tier_failure().map(|it| it.to_string());
+        assert_eq!(failure.is_some(), !failing.is_empty(), "{failure:?}");
+        assert_eq!(failure.is_some_and(|it| it.contains("is off until")), off);
+        let view = bucket.reader().unwrap().view();
+        let stats = spent(&bucket, || read(&view, file, 0..100, 1));
+        assert_eq!(stats.tier_hits, if off { 0 } else { 100 }, "{failing:?}");
+        failing.iter().for_each(|it| fs::remove_dir(segment(*it)).unwrap());
+    }
+}
+
+/// A segment under way when the tier goes off is not left behind.
+#[test]
+fn it_goes_off_while_a_segment_is_made() {
+    let site = Site::new();
+    let (store, file) = created(600);
+    let path = site.path("tier");
+    let (off, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (is_off, is_seen) = (Arc::clone(&off), Arc::clone(&seen));
+    let (io, disk) = Disk::watched(move |it| {
+        if it.op() == Op::Write && it.file().path().ends_with("00000001.segment") {
+            is_seen.store(true, Ordering::SeqCst);
+            eventually(|| is_off.load(Ordering::SeqCst));
+        }
+    });
+    let bucket = bucket(&store, Tier { io: Some(io), ..tier(&path) });
+    let view = bucket.reader().unwrap().view();
+    warm(&bucket, &view, file, 0..100);
+    read(&view, file, 100..600, 1);
+    eventually(|| seen.load(Ordering::SeqCst));
+    disk.fail(Op::Read, OsError::EIO);
+    read(&view, file, 0..100, 1);
+    assert!(bucket.tier_failure().unwrap().to_string().contains("is off until"));
+    off.store(true, Ordering::SeqCst);
+    eventually(|| segments(&path).len() == 1);
+}
+
+/// Neither a segment that could not be made nor a disk that was full once stops what comes after.
+#[test]
+fn a_failure_is_not_the_end_of_a_young_tier() {
+    for (header, error, mut times) in
+        [(true, OsError::EIO, 3), (true, OsError::ENOSPC, 1), (false, OsError::ENOSPC, 1)]
+    {
+        let site = Site::new();
+        let (store, file) = created(200);
+        let (io, disk) = Disk::open();
+        let bucket = bucket(&store, Tier { io: Some(io), ..tier(&site.path("tier")) });
+        disk.rule(move |it| match it.op() == Op::Write && header == (it.position() == 0) {
+            true if times > 0 => {
+                times -= 1;
+                Fault::Fail(error)
+            }
+            _ => Fault::None,
+        });
+        warm(&bucket, &bucket.reader().unwrap().view(), file, 0..100);
+        assert!(bucket.tier_failure().is_some_and(|it| !it.to_string().contains("is off")));
+        assert_eq!(segments(&site.path("tier")).len(), 1);
+    }
+}
+
+/// Slots whose rows could not be written are in the file all the same.
+#[test]
+fn what_a_failed_write_has_left_counts() {
+    let site = Site::new();
+    let (store, file) = created(6000);
+    let (io, disk) = Disk::open();
+    let bucket = bucket(&store, Tier { io: Some(io), ..tier(&site.path("tier")) });
+    let mut row_writes = 0;
+    disk.rule(move |it| {
+        row_writes += u32::from(it.op() == Op::Write && (1..4096).contains(&it.position()));
+        let fails = it.op() == Op::Write && it.position() == 32 && row_writes % 4 > 0;
+        if fails { Fault::Fail(OsError::EIO) } else { Fault::None }
+    });
+    let view = bucket.reader().unwrap().view();
+    for _ in 0..3 {
+        assert!(states(&view, file, 6000).unwrap().iter().all(|it| *it == 1));
+        assert!(bytes_in(&site.path("tier")) <= MIB, "[TIR-1]");
+    }
+    assert!(bucket.stats().tier_failures > 8);
 }
 
 /// A disk that never answers: a read waits for it once, or a few times, and then no more.
@@ -355,7 +450,7 @@ fn a_full_disk_leaves_it_smaller() {
     assert!(bucket.tier_failure().unwrap().to_string().contains("no space"));
     warm(&bucket, &view, file, 4000..4200);
     let stats = bucket.stats();
-    assert!((MIB / 8..=MIB / 2).contains(&stats.tier_bytes), "{stats:?}");
+    assert!((MIB / 4..=MIB / 2).contains(&stats.tier_bytes), "{stats:?}");
     assert_eq!(stats.tier_damaged, 0);
 }
 
