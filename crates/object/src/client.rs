@@ -13,6 +13,7 @@
 //! Cancellation: a request ends with the future that waits for it; [`Client::cancel`] ends all of them.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -155,7 +156,11 @@ impl Client {
 
     /// A number that no other client draws.
     pub(crate) fn draw(&self) -> u64 {
-        self.rng().u64(1..)
+        match self.options.seed {
+            Some(_) => self.rng().u64(1..),
+            // The time as well: a machine that is resumed twice from one state has the same keys.
+            None => RandomState::new().hash_one(Instant::now()).max(1),
+        }
     }
 
     /// Ends what is under way and refuses what comes.

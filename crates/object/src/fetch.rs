@@ -81,11 +81,11 @@ fn limits(client: &Client, page_bytes: u32) -> Limits {
 
 /// How `wanted` is fetched; what is in no object was never written. What the local tier has comes from there, unless that
 /// would tear a request to the store into several.
-pub(crate) fn plan(client: &Client, snapshot: &Snapshot, wanted: &[PageId]) -> Result<Plan> {
+pub(crate) fn plan(client: &Client, snapshot: &Snapshot, wanted: &[PageId]) -> Plan {
     let limits = limits(client, snapshot.page_bytes);
-    let gets = requests(snapshot, &places(snapshot, wanted)?, limits);
+    let gets = requests(snapshot, &places(snapshot, wanted), limits);
     let Some(tier) = &client.tier else {
-        return Ok(Plan { gets, kept: Vec::new() });
+        return Plan { gets, kept: Vec::new() };
     };
     let mut plan = Plan::default();
     for fetch in gets {
@@ -100,21 +100,19 @@ pub(crate) fn plan(client: &Client, snapshot: &Snapshot, wanted: &[PageId]) -> R
             plan.kept.extend(found.into_iter().filter_map(|(hit, place)| Some((hit?, place))));
         }
     }
-    Ok(plan)
+    plan
 }
 
-/// Where `wanted` is, by object and slot.
-fn places(snapshot: &Snapshot, wanted: &[PageId]) -> Result<Vec<Place>> {
-    let mut places = Vec::with_capacity(wanted.len());
-    for (index, page) in wanted.iter().enumerate() {
-        places.extend(snapshot.locate(*page)?.map(|(object, slot)| Place {
-            object: object.entry.id,
-            key: SlotKey { stamp: object.stamp, slot },
-            index,
-        }));
-    }
+/// Where `wanted` is, by object and slot. Pages of a file that is not there are nowhere.
+fn places(snapshot: &Snapshot, wanted: &[PageId]) -> Vec<Place> {
+    let place = |(index, page): (usize, &PageId)| {
+        let (object, slot) = snapshot.locate(*page).ok()??;
+        let key = SlotKey { stamp: object.stamp, slot };
+        Some(Place { object: object.entry.id, key, index })
+    };
+    let mut places: Vec<Place> = wanted.iter().enumerate().filter_map(place).collect();
     places.sort_unstable();
-    Ok(places)
+    places
 }
 
 /// The GETs that fetch `places`, which are in order.
@@ -233,7 +231,8 @@ pub(crate) async fn fetch(
     snapshot: &Snapshot,
     wanted: &[PageId],
 ) -> Result<Vec<Option<Bytes>>> {
-    let plan = plan(client, snapshot, wanted)?;
+    wanted.iter().try_for_each(|it| snapshot.file(it.file).map(drop))?;
+    let plan = plan(client, snapshot, wanted);
     let get = async |fetches: &[Fetch]| {
         let gets = fetches.iter().map(|it| carry_out(client, snapshot.page_bytes, it, wanted));
         gets.collect::<FuturesUnordered<_>>().try_concat().await
@@ -280,9 +279,8 @@ mod tests {
         let limits = Limits { combine_blocks: 1000, gap_blocks: 32, over_read_percent: 5 };
         let page = |file, block| PageId { file, block };
         let wanted = [page(one, 13), page(one, 14), page(one, 99), page(two, 0)];
-        let plan = |wanted: &[PageId], limits| {
-            requests(&snapshot, &places(&snapshot, wanted).unwrap(), limits)
-        };
+        let plan =
+            |wanted: &[PageId], limits| requests(&snapshot, &places(&snapshot, wanted), limits);
         let fetches = plan(&wanted, limits);
         let slot = |at: u64| at * 8208..(at + 1) * 8208;
         let place = |at: u32, index| {
@@ -291,6 +289,9 @@ mod tests {
         let places = vec![place(3, 0), place(4, 1), place(5, 3)];
         let expected = Fetch { range: 3 * 8208..6 * 8208, slots: 3, places };
         assert_eq!(fetches, [expected]);
+        // Of a file that was removed under way.
+        let gone = page(FileId(99), 0);
+        assert_eq!(plan(&[gone, page(one, 13)], limits)[0].indexes().collect::<Vec<_>>(), [1]);
         // One page in twenty may be wasted: here none.
         let apart = plan(&[page(one, 10), page(two, 2)], limits);
         assert_eq!(apart.len(), 2);

@@ -74,10 +74,6 @@ impl Fetching {
         let reads = Mutex::new(self.reads.into_iter().map(Some).collect());
         let plan = plan(&view.client, &view.snapshot, &wanted);
         let under_way = Arc::new(UnderWay { inner: self.inner, view, wanted, owners, reads });
-        let plan = match plan {
-            Ok(plan) => plan,
-            Err(error) => return under_way.fail(0..under_way.wanted.len(), &error),
-        };
         let mut unwritten = vec![true; under_way.wanted.len()];
         plan.indexes().for_each(|index| unwritten[index] = false);
         let zeros = Bytes::from(vec![0; under_way.view.page_bytes() as usize]);

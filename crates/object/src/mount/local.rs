@@ -250,9 +250,9 @@ impl Locals {
         self.dirty.load(Ordering::Relaxed) + taken > self.pages_max / 2
     }
 
-    /// Drops clean pages when there are more than there may be, until there are half as many.
+    /// Drops clean pages until there are half as many as there may be: the other half may be dirty before the next time.
     pub(super) fn shrink(&self) {
-        if self.present.load(Ordering::Relaxed) <= self.pages_max {
+        if self.present.load(Ordering::Relaxed) <= self.pages_max / 2 {
             return;
         }
         let files: Vec<_> = self.files().by_id.values().cloned().collect();

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 
 use forebay_io::File;
 
-use super::segment::{Segment, SlotKey, Spot};
+use super::segment::{Row, Segment, SlotKey, Spot};
 
 /// How often as much as there is room for is turned away before uses are forgotten.
 const REFUSED_MOST: u64 = 64;
@@ -27,6 +27,8 @@ pub(super) struct Catalog {
     pub(super) segment_bytes: u64,
     /// Bytes that all may take: those stated, or fewer if the disk has not so many.
     limit: u64,
+    /// The number of the next segment. None comes again: there may be hits in the one that had it.
+    next: u32,
     /// Bytes turned away.
     refused: u64,
 }
@@ -34,7 +36,7 @@ pub(super) struct Catalog {
 impl Catalog {
     pub(super) fn new(segment_bytes: u64, limit: u64) -> Catalog {
         let (index, segments) = (HashMap::new(), VecDeque::new());
-        Catalog { index, segments, segment_bytes, limit, refused: 0 }
+        Catalog { index, segments, segment_bytes, limit, next: 0, refused: 0 }
     }
 
     pub(super) fn find(&self, key: SlotKey) -> Option<Spot> {
@@ -72,42 +74,59 @@ impl Catalog {
         (newest.taken < newest.rows && newest.end + bytes <= most).then_some(newest)
     }
 
-    /// Whether a segment that was there before fits beside others.
-    pub(super) fn fits(&self, others: &[Segment], segment: &Segment) -> bool {
-        // The newest may be filled further.
-        let end = others.first().unwrap_or(segment).end;
-        let rest = self.segment_bytes.saturating_sub(end);
-        let bytes: u64 = others.iter().map(|it| it.end).sum();
-        bytes + segment.end + rest <= self.limit
+    /// Takes up a segment that was there before, if it fits beside those that are newer.
+    pub(super) fn take_up(&mut self, segment: Segment, rows: Vec<Row>) -> bool {
+        self.segments.push_front(segment);
+        let fits = self.reserved() <= self.limit;
+        if fits {
+            rows.into_iter().for_each(|(key, spot)| self.insert(key, spot));
+        } else {
+            self.segments.pop_front();
+        }
+        fits
     }
 
-    /// So many slots and bytes are in a segment in addition.
-    pub(super) fn filled(&mut self, number: u32, slots: u32, bytes: u64) {
+    /// These slots are in a segment in addition, unless it has gone.
+    pub(super) fn filled(&mut self, number: u32, slots: &[Row], bytes: u64) {
         if let Some(segment) = self.segments.iter_mut().find(|it| it.number == number) {
-            segment.taken += slots;
+            segment.taken += slots.len() as u32;
+            segment.end += bytes;
+            slots.iter().for_each(|(key, spot)| self.insert(*key, *spot));
+        }
+    }
+
+    /// Nothing more goes into a segment, which so many bytes may have come into in addition.
+    pub(super) fn seal(&mut self, number: u32, bytes: u64) {
+        if let Some(segment) = self.segments.iter_mut().find(|it| it.number == number) {
+            segment.taken = segment.rows;
             segment.end += bytes;
         }
     }
 
-    /// Nothing more goes into a segment.
-    pub(super) fn seal(&mut self, number: u32) {
-        if let Some(segment) = self.segments.iter_mut().find(|it| it.number == number) {
-            segment.taken = segment.rows;
+    /// Takes in a segment that room was made for; not when everything was let go of meanwhile.
+    pub(super) fn add(&mut self, segment: Segment) -> bool {
+        if self.is_off() {
+            return false;
         }
-    }
-
-    pub(super) fn add(&mut self, segment: Segment) {
         self.segments.push_back(segment);
         assert!(self.reserved() <= self.limit, "[TIR-1] {} bytes", self.reserved());
+        true
     }
 
-    pub(super) fn next_number(&self) -> u32 {
-        self.segments.iter().map(|it| it.number + 1).max().unwrap_or(0)
+    /// Segments up to `number` are there already.
+    pub(super) fn begin_after(&mut self, number: u32) {
+        self.next = number.saturating_add(1);
+    }
+
+    pub(super) fn next_number(&mut self) -> u32 {
+        let number = self.next;
+        self.begin_after(number);
+        number
     }
 
     /// Makes room for one segment more, for what came in a request for `many` pages or by itself. Gives the segments that
     /// go, and whether there is room then.
-    pub(super) fn make_room(&mut self, many: bool) -> (Vec<Segment>, bool) {
+    pub(super) fn make_room(&mut self, many: bool) -> (Vec<u32>, bool) {
         let bytes = self.segment_bytes;
         let mut gone = Vec::new();
         let mut spared = self.segments.len();
@@ -125,18 +144,18 @@ impl Catalog {
             }
             gone.push(oldest);
         }
-        self.forget(&gone);
-        (gone, self.reserved() + bytes <= self.limit)
+        (self.forget(gone), self.reserved() + bytes <= self.limit)
     }
 
-    fn forget(&mut self, gone: &[Segment]) {
+    fn forget(&mut self, gone: Vec<Segment>) -> Vec<u32> {
+        let gone: Vec<u32> = gone.into_iter().map(|it| it.number).collect();
         if !gone.is_empty() {
-            let is_gone = |number: u32| gone.iter().any(|it| it.number == number);
             self.index.retain(|_, slots| {
-                slots.retain(|(_, spot)| !is_gone(spot.segment));
+                slots.retain(|(_, spot)| !gone.contains(&spot.segment));
                 !slots.is_empty()
             });
         }
+        gone
     }
 
     /// So many bytes of large requests were turned away.
@@ -148,17 +167,32 @@ impl Catalog {
         }
     }
 
-    /// The disk has no room for as much as there might be: a segment less from now on, which is given to be deleted.
-    pub(super) fn shrink(&mut self) -> Option<Segment> {
-        self.limit = self.reserved().min(self.limit).saturating_sub(self.segment_bytes);
-        let newest = self.next_number().wrapping_sub(1);
-        let at = self.segments.iter().position(|it| it.number != newest);
-        let gone = at.and_then(|at| self.segments.remove(at));
-        self.forget(gone.as_slice());
+    /// The disk has no room for more than there is: for one segment less from now on, but always for one. Gives what goes.
+    pub(super) fn shrink(&mut self) -> Vec<u32> {
+        let gone = self.pop_oldest().into_iter().collect();
+        let segments = self.segments.len().max(1) as u64;
+        self.limit = self.limit.min(segments * self.segment_bytes);
+        self.forget(gone)
+    }
+
+    /// A segment could not be deleted, and keeps its room. Gives what goes for it.
+    pub(super) fn lose(&mut self) -> Vec<u32> {
+        self.limit = self.limit.saturating_sub(self.segment_bytes);
         if self.is_off() {
             self.clear();
         }
-        gone
+        let mut gone = Vec::new();
+        while self.reserved() > self.limit {
+            gone.extend(self.pop_oldest());
+        }
+        self.forget(gone)
+    }
+
+    /// The oldest but the newest, if there is another.
+    fn pop_oldest(&mut self) -> Option<Segment> {
+        let newest = self.segments.iter().map(|it| it.number).max();
+        let at = self.segments.iter().position(|it| Some(it.number) != newest);
+        self.segments.remove(at.unwrap_or(0))
     }
 
     /// Lets go of everything.

@@ -19,13 +19,15 @@
 //!              [TIR-2] bytes leave here only through the check that bytes from the store go through
 //! Concurrency: any thread looks up; reads and writes are on threads that may block, writes on one at a time. The
 //!              catalog's lock is never held across I/O.
-//! Failure:     a disk that fails makes misses, and what is not admitted. A full one takes away from the bytes stated. After
-//!              eight failures without a success between them the tier is off until it is opened again.
+//! Failure:     a disk that fails makes misses, and what is not admitted. A full one takes segments from the tier. After
+//!              eight reads, or writes, that fail without a success between the tier is off until it is opened again.
 
 mod catalog;
 mod segment;
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,12 +36,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_io::{
-    Arena, Error as IoError, File, Hint, Io, IoOptions, Lease, OpenOptions, Request, Ticket, Volume,
+    Advice, Arena, Error as IoError, File, Io, IoOptions, Lease, OpenOptions, Request, Ticket,
+    Volume,
 };
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::error::{Error, Result};
 use crate::mount::{local_error, lock};
@@ -72,7 +75,8 @@ const FAILURES_MOST: u32 = 8;
 pub struct Tier {
     /// Its directory, which is made if need be and is the tier's alone.
     pub directory: PathBuf,
-    /// Most bytes of its files, at least 1 MiB. In memory it takes 16 to 32 bytes a page.
+    /// Most bytes of its files, at least 1 MiB. In memory it takes 16 to 32 bytes a page, 10 MiB for requests to the disk,
+    /// and up to 34 MiB for pages on their way there.
     pub bytes: u64,
     /// The queue of the directory's disk. Default: one of its own.
     pub io: Option<Io>,
@@ -95,9 +99,10 @@ struct Admitted {
 #[derive(Default)]
 struct Queue {
     slots: Vec<Admitted>,
+    /// With what is being written.
     bytes: usize,
-    /// Whether a thread is at it.
-    drained: bool,
+    /// When the thread that is at it has begun its write.
+    begun: Option<Instant>,
 }
 
 pub(crate) struct LocalTier {
@@ -110,12 +115,14 @@ pub(crate) struct LocalTier {
     catalog: Mutex<Catalog>,
     queue: Mutex<Queue>,
     failure: Mutex<Option<Error>>,
-    failed_in_row: AtomicU32,
+    /// In a row: a disk that takes writes may fail reads.
+    reads_failed: AtomicU32,
+    writes_failed: AtomicU32,
     hits: AtomicU64,
     misses: AtomicU64,
     damaged: AtomicU64,
     failures: AtomicU64,
-    _lock: fs::File,
+    lock: fs::File,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -155,12 +162,13 @@ impl LocalTier {
             catalog: Mutex::new(Catalog::new(segment_bytes, tier.bytes)),
             queue: Mutex::default(),
             failure: Mutex::default(),
-            failed_in_row: AtomicU32::new(0),
+            reads_failed: AtomicU32::new(0),
+            writes_failed: AtomicU32::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            _lock: lock,
+            lock,
         };
         opened.recover()?;
         Ok(Arc::new(opened))
@@ -176,31 +184,29 @@ impl LocalTier {
         let mut numbers: Vec<u32> =
             names.iter().filter_map(|it| Segment::number(it.to_str()?)).collect();
         numbers.sort_unstable();
-        let mut segments = Vec::new();
+        numbers.last().into_iter().for_each(|it| held(&self.catalog).begin_after(*it));
         for number in numbers.into_iter().rev() {
-            let loaded = self.load(number);
-            let mut catalog = held(&self.catalog);
-            match loaded {
-                Ok(Some((segment, rows))) if catalog.fits(&segments, &segment) => {
-                    rows.into_iter().for_each(|(key, spot)| catalog.insert(key, spot));
-                    segments.push(segment);
-                    continue;
-                }
-                Ok(_) => {}
+            let kept = match self.load(number) {
+                Ok(Some((segment, rows))) => held(&self.catalog).take_up(segment, rows),
+                Ok(None) => false,
                 Err(error) => {
-                    drop(catalog);
-                    self.note(&error.to_string());
+                    self.note(&self.reads_failed, &error.to_string());
+                    false
                 }
+            };
+            if held(&self.catalog).is_off() {
+                // The rest may be read when the disk is well again.
+                break;
             }
-            self.delete(number);
+            if !kept {
+                self.delete(vec![number]);
+            }
         }
-        let mut catalog = held(&self.catalog);
-        segments.into_iter().rev().for_each(|segment| catalog.add(segment));
         Ok(())
     }
 
     fn load(&self, number: u32) -> Result<Option<(Segment, Vec<Row>)>, IoError> {
-        let file = Volume::system().open(&self.path(number), &options())?;
+        let file = self.open_file(number, &OpenOptions::new())?;
         let len = file.len()?;
         let header = self.read(&file, 0, HEADER_BYTES.min(len))?;
         let Some(rows) = segment::rows(&header) else {
@@ -295,7 +301,10 @@ impl LocalTier {
         match timeout(PATIENCE, reading).await {
             Ok(slots) => slots.unwrap_or_default(),
             Err(_) => {
-                self.note(&format!("a read took longer than {PATIENCE:?}"));
+                self.note(
+                    &self.reads_failed,
+                    &format!("a read took longer than {PATIENCE:?}; check the disk"),
+                );
                 Vec::new()
             }
         }
@@ -320,7 +329,7 @@ impl LocalTier {
         for (run, read) in asked.into_iter().zip(tickets.into_iter().map(Ticket::wait)) {
             match read.into_result() {
                 Ok(leases) => {
-                    self.failed_in_row.store(0, Ordering::Relaxed);
+                    self.reads_failed.store(0, Ordering::Relaxed);
                     let bytes = Bytes::copy_from_slice(&leases[0]);
                     slots.extend(run.iter().map(|(hit, at)| {
                         let start = (hit.spot.offset - run[0].0.spot.offset) as usize;
@@ -334,7 +343,7 @@ impl LocalTier {
                     match error {
                         // Somebody has cut the file.
                         IoError::PastEnd { .. } => self.found_damaged(&error.to_string()),
-                        error => self.note(&error.to_string()),
+                        error => self.note(&self.reads_failed, &error.to_string()),
                     }
                 }
             }
@@ -361,29 +370,45 @@ impl LocalTier {
         for (key, bytes) in slots {
             if queue.bytes + bytes.len() <= QUEUED_MOST {
                 queue.bytes += bytes.len();
+                // A copy: these bytes are a part of a whole answer's.
+                let bytes = Bytes::copy_from_slice(&bytes);
                 queue.slots.push(Admitted { key, bytes, many });
             }
         }
-        if !queue.slots.is_empty() && !queue.drained {
-            queue.drained = true;
-            let tier = Arc::clone(self);
-            drop(spawn_blocking(move || tier.drain(page_bytes)));
+        let now = Instant::now();
+        match queue.begun {
+            Some(begun) if now - begun > PATIENCE => {
+                queue.begun = Some(now);
+                drop(queue);
+                self.note(
+                    &self.writes_failed,
+                    &format!("a write took longer than {PATIENCE:?}; check the disk"),
+                );
+            }
+            None if !queue.slots.is_empty() => {
+                queue.begun = Some(now);
+                let tier = Arc::clone(self);
+                drop(spawn_blocking(move || tier.drain(page_bytes)));
+            }
+            _ => {}
         }
     }
 
     fn drain(&self, page_bytes: u32) {
+        let mut slots = Vec::new();
         loop {
-            let slots = {
+            {
                 let mut queue = held(&self.queue);
-                if queue.slots.is_empty() {
-                    queue.drained = false;
+                queue.bytes -= slots.iter().map(|it: &Admitted| it.bytes.len()).sum::<usize>();
+                slots = std::mem::take(&mut queue.slots);
+                if slots.is_empty() {
+                    queue.begun = None;
                     return;
                 }
-                queue.bytes = 0;
-                std::mem::take(&mut queue.slots)
-            };
+            }
             let mut left = &slots[..];
             while !left.is_empty() {
+                held(&self.queue).begun = Some(Instant::now());
                 let stored = self.store(left, page_bytes);
                 left = &left[stored.max(1)..];
             }
@@ -416,15 +441,14 @@ impl LocalTier {
             self.write(&file, start, &bytes).and_then(|()| self.write(&file, rows_at, &table));
         match written {
             Ok(()) => {
-                self.failed_in_row.store(0, Ordering::Relaxed);
-                let mut catalog = held(&self.catalog);
-                catalog.filled(number, spots.len() as u32, bytes.len() as u64);
-                spots.iter().for_each(|(key, spot)| catalog.insert(*key, *spot));
+                self.writes_failed.store(0, Ordering::Relaxed);
+                held(&self.catalog).filled(number, &spots, bytes.len() as u64);
             }
             Err(error) => {
-                if !matches!(error, IoError::NoSpace { .. }) {
-                    // Of what is there nobody knows; it is not written again.
-                    held(&self.catalog).seal(number);
+                // Of what is there nobody knows; it is not written again, unless it can be cut off.
+                let is_full = matches!(error, IoError::NoSpace { .. });
+                if !is_full || file.set_len(start).is_err() {
+                    held(&self.catalog).seal(number, bytes.len() as u64);
                 }
                 self.write_failed(&error);
             }
@@ -453,49 +477,75 @@ impl LocalTier {
             let rows = (catalog.segment_bytes * 2 / u64::from(page_bytes)) as u32;
             (gone, room, catalog.next_number(), rows)
         };
-        let deleted = gone.iter().all(|it| self.delete(it.number));
-        if !room || !deleted {
+        let deleted = self.delete(gone);
+        if !room || !deleted || !self.is_ours() {
             return None;
         }
-        match self.create(number, rows) {
-            Ok(file) => {
-                let end = segment::slots_at(rows);
-                let segment = Segment { number, file, rows, taken: 0, end, used: false };
-                held(&self.catalog).add(segment);
-                opened()
-            }
-            Err(error) => {
-                self.write_failed(&error);
-                None
-            }
+        let end = segment::slots_at(rows);
+        let added = self.create(number, rows).map(|file| {
+            let segment = Segment { number, file, rows, taken: 0, end, used: false };
+            held(&self.catalog).add(segment)
+        });
+        if let Ok(true) = added {
+            return opened();
         }
+        self.delete(vec![number]);
+        if let Err(error) = added {
+            self.write_failed(&error);
+        }
+        None
     }
 
     fn create(&self, number: u32, rows: u32) -> Result<File, IoError> {
-        let file = Volume::system().open(&self.path(number), &options().create_new(true))?;
+        let file = self.open_file(number, &OpenOptions::new().create_new(true))?;
         self.write(&file, 0, &segment::header(rows)).map(|()| file)
     }
 
-    /// Takes a segment from the disk; tells whether it is gone. If not, the tier has its bytes less.
-    fn delete(&self, number: u32) -> bool {
-        match fs::remove_file(self.path(number)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                self.note(&error.to_string());
-                held(&self.catalog).shrink();
-                false
-            }
-            _ => true,
+    fn open_file(&self, number: u32, options: &OpenOptions) -> Result<File, IoError> {
+        let file = Volume::system().open(&self.path(number), options)?;
+        // Where there is no such advice it goes without.
+        let _ = file.advise(0..u64::MAX, Advice::Random);
+        Ok(file)
+    }
+
+    /// Whether the directory is still the one that was locked: in another one another process may be.
+    fn is_ours(&self) -> bool {
+        let number = |it: fs::Metadata| (it.dev(), it.ino());
+        let there = fs::metadata(self.directory.join(LOCK)).map(number);
+        let ours = there.is_ok_and(|it| self.lock.metadata().is_ok_and(|own| number(own) == it));
+        if !ours {
+            held(&self.catalog).clear();
+            self.note(&self.writes_failed, "its directory was deleted or replaced");
         }
+        ours
+    }
+
+    /// Takes segments from the disk; tells whether they are gone. For what stays, others go.
+    fn delete(&self, mut numbers: Vec<u32>) -> bool {
+        let mut all = true;
+        while let Some(number) = numbers.pop() {
+            if !self.is_ours() {
+                return false;
+            }
+            match fs::remove_file(self.path(number)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    numbers.extend(held(&self.catalog).lose());
+                    self.note(&self.writes_failed, &format!(
+                        "segment {number:08x} cannot be deleted: {error}; check the owner and mode of the directory"
+                    ));
+                    all = false;
+                }
+                _ => {}
+            }
+        }
+        all
     }
 
     fn write_failed(&self, error: &IoError) {
-        self.note(&error.to_string());
-        if let IoError::NoSpace { .. } = error {
-            let gone = held(&self.catalog).shrink();
-            if let Some(gone) = gone {
-                self.delete(gone.number);
-            }
-        }
+        let is_full = matches!(error, IoError::NoSpace { .. });
+        let gone = if is_full { held(&self.catalog).shrink() } else { Vec::new() };
+        self.note(&self.writes_failed, &error.to_string());
+        self.delete(gone);
     }
 
     fn read(&self, file: &File, offset: u64, len: u64) -> Result<Vec<u8>, IoError> {
@@ -527,10 +577,10 @@ impl LocalTier {
     }
 
     /// Keeps a failure of the disk to be told; after too many the tier is off.
-    fn note(&self, what: &str) {
+    fn note(&self, in_row: &AtomicU32, what: &str) {
         let mut catalog = held(&self.catalog);
         let before = self.failures.fetch_add(1, Ordering::Relaxed);
-        let in_row = self.failed_in_row.fetch_add(1, Ordering::Relaxed) + 1;
+        let in_row = in_row.fetch_add(1, Ordering::Relaxed) + 1;
         let directory = self.directory.display();
         let off = in_row >= FAILURES_MOST && !catalog.is_off();
         if off {
@@ -539,7 +589,11 @@ impl LocalTier {
         if before == 0 || off {
             tracing::warn!(%directory, what, off, "the local tier fails; pages are fetched instead");
         }
-        let off = if catalog.is_off() { "; the tier is off until it is opened again" } else { "" };
+        let off = if catalog.is_off() {
+            "; the tier is off until the bucket is opened again"
+        } else {
+            ""
+        };
         let what = format!("the local tier: {what}{off}");
         *held(&self.failure) = Some(Error::Local { path: directory.to_string(), what });
     }
@@ -572,9 +626,5 @@ fn own(directory: &Path) -> Result<fs::File> {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    refuse("another process uses it as its local tier; choose another directory")
-}
-
-fn options() -> OpenOptions {
-    OpenOptions::new().hint(Hint::Random)
+    refuse("another bucket, of this process or another, uses it; choose another directory")
 }

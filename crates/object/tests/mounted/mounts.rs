@@ -115,6 +115,29 @@ fn files_are_files() {
     assert!(bucket.reader().unwrap().view().files().is_empty());
 }
 
+/// Half of the pages that may be here are clean, the others dirty, whatever was written before.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_mount_takes_no_more_than_it_may() {
+    use std::os::unix::fs::MetadataExt;
+    let site = Site::new();
+    let Some(store) = store() else { return };
+    let (mount, _bucket) = mount(store, &site.path("main"), 64);
+    let pool = pool(&mount, 16);
+    let file = pool.open_file("one", &create()).unwrap();
+    file.extend(200).unwrap();
+    for block in 0..200 {
+        write(&file, block, block.into());
+        file.flush_file().unwrap();
+        if block % 32 == 31 {
+            file.sync().unwrap();
+        }
+        let blocks = mount.directory().join("one").metadata().unwrap().blocks();
+        // And what the filesystem needs itself.
+        assert!(blocks * 512 <= 68 * PAGE as u64, "{blocks} after {block}");
+    }
+}
+
 /// Threads write pages while others sync: what a sync leaves in the store is whole pages ([LOC-2]).
 #[test]
 fn no_page_is_torn_by_a_write_beside_a_sync() {

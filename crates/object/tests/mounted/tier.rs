@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -151,10 +152,13 @@ fn a_page_that_was_written_again_is_fetched_again() {
 #[test]
 fn another_tablespace_in_the_same_place_finds_nothing_of_the_first() {
     let site = Site::new();
+    // Nor when the engine has its random numbers from a seed.
+    fastrand::seed(7);
     let (store, file) = created(100);
     let first = bucket(&store, tier(&site.path("tier")));
     warm(&first, &first.reader().unwrap().view(), file, 0..100);
     drop(first);
+    fastrand::seed(7);
     let (store, file) = created_with(100, 9, None);
     let second = bucket(&store, tier(&site.path("tier")));
     let view = second.reader().unwrap().view();
@@ -274,6 +278,28 @@ fn files_that_are_deleted_under_way_are_missed_and_told() {
     assert!(bucket.tier_failure().is_none());
 }
 
+/// Whose directory was deleted leaves alone what another has there since.
+#[test]
+fn a_directory_that_was_replaced_is_the_others() {
+    let site = Site::new();
+    let (store, file) = created(2000);
+    let path = site.path("tier");
+    let first = bucket(&store, tier(&path));
+    warm(&first, &first.reader().unwrap().view(), file, 0..300);
+    fs::remove_dir_all(&path).unwrap();
+    let second = bucket(&store, tier(&path));
+    let view = second.reader().unwrap().view();
+    warm(&second, &view, file, 0..100);
+    let there = segments(&path);
+    eventually(|| {
+        read(&first.reader().unwrap().view(), file, 300..2000, 1);
+        first.tier_failure().is_some_and(|it| it.to_string().contains("deleted or replaced"))
+    });
+    assert_eq!(segments(&path), there);
+    let stats = spent(&second, || read(&view, file, 0..100, 1));
+    assert_eq!((stats.gets, stats.tier_hits), (0, 100));
+}
+
 /// Reads and writes fail, all of them or some, with whatever error; now and then one comes back short.
 #[test]
 fn a_failing_disk_makes_reads_slower_and_is_told() {
@@ -299,7 +325,7 @@ fn a_failing_disk_makes_reads_slower_and_is_told() {
         }
         eventually(|| bucket.stats().tier_failures > 0);
         let failure = bucket.tier_failure().unwrap().to_string();
-        assert!(failure.contains("check the device") || failure.contains("tier"), "{failure}");
+        assert!(failure.contains("check the device"), "{failure}");
         let mount = Mount::read_only(bucket.reader().unwrap(), &site.path("mount")).unwrap();
         assert!(mount.io(8).unwrap().notes().iter().any(|it| it.contains("the local tier")));
         if of_hundred == 100 {
@@ -312,6 +338,100 @@ fn a_failing_disk_makes_reads_slower_and_is_told() {
             assert_eq!((stats.gets, stats.tier_hits, stats.tier_bytes), (100, 0, 0));
         }
     }
+}
+
+/// What cannot be read or deleted is told, and the rest is taken up; after eight failures the rest waits.
+#[test]
+fn it_opens_over_a_failing_disk() {
+    let site = Site::new();
+    let (store, file) = created(200);
+    let path = site.path("tier");
+    let first = bucket(&store, tier(&path));
+    warm(&first, &first.reader().unwrap().view(), file, 0..100);
+    drop(first);
+    let segment = |number: u32| path.join(format!("{number:08x}.segment"));
+    fs::rename(segment(0), segment(1)).unwrap();
+    for (failing, off) in [(vec![0], false), ((2..10).collect(), true), (vec![], false)] {
+        failing.iter().for_each(|it| fs::create_dir(segment(*it)).unwrap());
+        let bucket = bucket(&store, tier(&path));
+        let failure = bucket.tier_failure().map(|it| it.to_string());
+        assert_eq!(failure.is_some(), !failing.is_empty(), "{failure:?}");
+        assert_eq!(failure.is_some_and(|it| it.contains("is off until")), off);
+        let view = bucket.reader().unwrap().view();
+        let stats = spent(&bucket, || read(&view, file, 0..100, 1));
+        assert_eq!(stats.tier_hits, if off { 0 } else { 100 }, "{failing:?}");
+        failing.iter().for_each(|it| fs::remove_dir(segment(*it)).unwrap());
+    }
+}
+
+/// A segment under way when the tier goes off is not left behind.
+#[test]
+fn it_goes_off_while_a_segment_is_made() {
+    let site = Site::new();
+    let (store, file) = created(600);
+    let path = site.path("tier");
+    let (off, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (is_off, is_seen) = (Arc::clone(&off), Arc::clone(&seen));
+    let (io, disk) = Disk::watched(move |it| {
+        if it.op() == Op::Write && it.file().path().ends_with("00000001.segment") {
+            is_seen.store(true, Ordering::SeqCst);
+            eventually(|| is_off.load(Ordering::SeqCst));
+        }
+    });
+    let bucket = bucket(&store, Tier { io: Some(io), ..tier(&path) });
+    let view = bucket.reader().unwrap().view();
+    warm(&bucket, &view, file, 0..100);
+    read(&view, file, 100..600, 1);
+    eventually(|| seen.load(Ordering::SeqCst));
+    disk.fail(Op::Read, OsError::EIO);
+    read(&view, file, 0..100, 1);
+    assert!(bucket.tier_failure().unwrap().to_string().contains("is off until"));
+    off.store(true, Ordering::SeqCst);
+    eventually(|| segments(&path).len() == 1);
+}
+
+/// Neither a segment that could not be made nor a disk that was full once stops what comes after.
+#[test]
+fn a_failure_is_not_the_end_of_a_young_tier() {
+    for (header, error, mut times) in
+        [(true, OsError::EIO, 3), (true, OsError::ENOSPC, 1), (false, OsError::ENOSPC, 1)]
+    {
+        let site = Site::new();
+        let (store, file) = created(200);
+        let (io, disk) = Disk::open();
+        let bucket = bucket(&store, Tier { io: Some(io), ..tier(&site.path("tier")) });
+        disk.rule(move |it| match it.op() == Op::Write && header == (it.position() == 0) {
+            true if times > 0 => {
+                times -= 1;
+                Fault::Fail(error)
+            }
+            _ => Fault::None,
+        });
+        warm(&bucket, &bucket.reader().unwrap().view(), file, 0..100);
+        assert!(bucket.tier_failure().is_some_and(|it| !it.to_string().contains("is off")));
+        assert_eq!(segments(&site.path("tier")).len(), 1);
+    }
+}
+
+/// Slots whose rows could not be written are in the file all the same.
+#[test]
+fn what_a_failed_write_has_left_counts() {
+    let site = Site::new();
+    let (store, file) = created(6000);
+    let (io, disk) = Disk::open();
+    let bucket = bucket(&store, Tier { io: Some(io), ..tier(&site.path("tier")) });
+    let mut row_writes = 0;
+    disk.rule(move |it| {
+        row_writes += u32::from(it.op() == Op::Write && (1..4096).contains(&it.position()));
+        let fails = it.op() == Op::Write && it.position() == 32 && row_writes % 4 > 0;
+        if fails { Fault::Fail(OsError::EIO) } else { Fault::None }
+    });
+    let view = bucket.reader().unwrap().view();
+    for _ in 0..3 {
+        assert!(states(&view, file, 6000).unwrap().iter().all(|it| *it == 1));
+        assert!(bytes_in(&site.path("tier")) <= MIB, "[TIR-1]");
+    }
+    assert!(bucket.stats().tier_failures > 8);
 }
 
 /// A disk that never answers: a read waits for it once, or a few times, and then no more.
@@ -337,6 +457,24 @@ fn a_disk_that_hangs_is_waited_for_a_moment() {
     assert!(stats.tier_failures >= 4, "{stats:?}");
 }
 
+/// A write that hangs keeps nobody waiting, and is told by what would have come after it.
+#[test]
+fn a_write_that_hangs_is_told() {
+    let site = Site::new();
+    let (store, file) = created(200);
+    let (io, disk) = Disk::open();
+    let bucket = bucket(&store, Tier { io: Some(io), ..tier(&site.path("tier")) });
+    let view = bucket.reader().unwrap().view();
+    let gate = disk.hold(Op::Write);
+    read(&view, file, [100], 1);
+    gate.wait_for(1);
+    thread::sleep(Duration::from_millis(2100));
+    read(&view, file, [101], 1);
+    let failure = bucket.tier_failure().unwrap().to_string();
+    gate.open();
+    assert!(failure.contains("a write took longer"), "{failure}");
+}
+
 #[test]
 fn a_full_disk_leaves_it_smaller() {
     let site = Site::new();
@@ -355,7 +493,7 @@ fn a_full_disk_leaves_it_smaller() {
     assert!(bucket.tier_failure().unwrap().to_string().contains("no space"));
     warm(&bucket, &view, file, 4000..4200);
     let stats = bucket.stats();
-    assert!((MIB / 8..=MIB / 2).contains(&stats.tier_bytes), "{stats:?}");
+    assert!((MIB / 4..=MIB / 2).contains(&stats.tier_bytes), "{stats:?}");
     assert_eq!(stats.tier_damaged, 0);
 }
 
@@ -399,7 +537,7 @@ fn its_directory_is_its_alone() {
     let (store, _) = created(10);
     let first = bucket(&store, tier(&site.path("tier")));
     let refused = try_bucket(&store, tier(&site.path("tier"))).unwrap_err();
-    assert!(matches!(&refused, Error::Local { what, .. } if what.contains("another process")));
+    assert!(matches!(&refused, Error::Local { what, .. } if what.contains("another bucket")));
     drop(first);
     bucket(&store, tier(&site.path("tier")));
     fs::create_dir_all(site.path("mine")).unwrap();
