@@ -129,9 +129,11 @@ fn a_page_that_cannot_be_written_stays_and_so_does_the_memory() {
     let file = numbered(&pool, "table", 64, 0);
     (0..64).for_each(|block| write(&file, block, 1000 + u64::from(block)));
     disk.fail(Op::Write, OsError::EIO);
+    let before = disk.count(Op::Write);
     let error = pool.set_memory(pages(16)).unwrap_err();
     assert!(crate::site::is_io(&error, OsError::EIO), "[SHR-2] {error}");
     assert_eq!((pool.frames(), pool.stats().frames_dirty), (64, 64), "[SHR-1]");
+    assert_eq!(disk.count(Op::Write) - before, 1, "it goes on after the first error");
     disk.heal();
     assert_eq!(pool.set_memory(pages(16)).unwrap(), pages(48) as u64);
     (16..64).for_each(|block| assert_eq!(on_disk(&file, block), 1000 + u64::from(block)));
@@ -182,6 +184,22 @@ fn what_was_added_is_there_for_look_ahead_and_for_checkpoints() {
     let report = pool.checkpoint(forebay::CheckpointOptions::now()).unwrap();
     assert!(dirty > 64 && report.pages >= dirty, "[CKP-2] {dirty}: {report:?}");
     (0..400).for_each(|block| assert_eq!(on_disk(&file, block), 1000 + u64::from(block)));
+}
+
+#[test]
+fn a_pool_that_began_small_writes_as_many_pages_at_a_time_as_a_large_one() {
+    let site = Site::new();
+    let (io, disk) = Disk::open();
+    let main = Tablespace::new("main", site.path("main")).io(io);
+    let pool = Site::bare(8).memory_max(pages(512)).cleaner(false).tablespace(main);
+    let pool = pool.build().unwrap();
+    pool.set_memory(pages(512)).unwrap();
+    let file = numbered(&pool, "table", 256, 0);
+    let before = disk.count(Op::Write);
+    (0..256).for_each(|block| write(&file, block, 1000));
+    file.flush_file().unwrap();
+    let writes = disk.count(Op::Write) - before;
+    assert!(writes <= 32, "{writes} writes of 256 pages in a row");
 }
 
 /// Of a ring that was made by the larger pool, and of a stream that holds pages from before.

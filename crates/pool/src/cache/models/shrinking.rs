@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Model;
 use super::interleavings::{check, run};
-use crate::cache::frame::word::Mode;
+use crate::cache::frame::word::{Mode, NO_FRAME};
 use crate::cache::replacement::AccessStrategy;
 use crate::error::Error;
 use crate::strategy_kind::StrategyKind;
@@ -108,6 +108,9 @@ fn loom_ext_2_a_miss_has_a_free_frame_while_the_pool_shrinks() {
         shrink(&pool, 2).ok();
         assert!(other.join().unwrap().is_ok_and(|value| value == 14));
         assert_eq!(pool.lookup(0), 0, "[EXT-2] evicted while a frame was free");
+        let at = pool.lookup(4);
+        let len = pool.frames().len();
+        assert!(at == NO_FRAME || (at as usize) < len, "[EXT-1] a page in frame {at} of {len}");
         pool.assert_settled();
     });
 }
