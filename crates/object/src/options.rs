@@ -40,8 +40,8 @@ pub struct Options {
     pub prices: Prices,
     /// A cache of pages on a local disk. Default: none.
     pub tier: Option<Tier>,
-    /// Decides what has to differ between two clients, and jitter. For tests only, and never with a tier that another
-    /// store has used: objects of two stores then pass for each other there. Default: drawn from the system.
+    /// Decides what has to differ between two clients, and jitter. For tests, and never of a store that is read through a
+    /// tier: pages of two objects of one stamp pass for each other there. Default: drawn from the system.
     pub seed: Option<u64>,
     /// Where requests run. One of the current thread runs tasks only while a call waits: then leases of readers are not
     /// renewed in between, and a [`Mount`](crate::Mount) is refused. Default: two threads of its own.

@@ -85,7 +85,7 @@ pub(crate) struct Shared {
 impl Mount {
     /// Mounts the tablespace of `writer` in `directory`, which is made if need be and is the mount's alone: files that a
     /// mount before has left there are removed. At most `local_bytes` of pages are kept there; half of that may be
-    /// dirty. Where no holes can be punched into files (outside Linux, and on few of its filesystems) all that was written
+    /// dirty. Where no holes can be punched into files (outside Linux, and on a few of its filesystems) all that was written
     /// or fetched stays there: only dirty pages are bounded.
     ///
     /// # Errors

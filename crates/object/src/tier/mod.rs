@@ -12,7 +12,7 @@
 //!                  +---> queue ---> newest segment (one thread that may block)
 //! ```
 //!
-//! The tier belongs to one client, and its directory to one process at a time. Segments, oldest first, make place for what
+//! The tier belongs to one client, and its directory to one at a time. Segments, oldest first, make place for what
 //! comes (`catalog`); their format is in `segment`. Opening reads their tables, a few bytes a page, not the pages.
 //!
 //! Invariants:  [TIR-1] all segments together take no more than the bytes stated
