@@ -623,10 +623,17 @@ fn rs_2_a_stream_gives_a_task_what_it_gives_a_thread() {
             let name = format!("{kind} {cache:?}");
             let main = Tablespace::new("main", site.path(&name)).cache(cache).queue_depth(8);
             let builder = Site::bare(64).backend(Prefer::Only(kind));
-            let Ok(pool) = builder.frame_wait(Duration::from_secs(60)).tablespace(main).build()
-            else {
-                skip(&format!("futures: {name}"), "not to be had here");
-                continue;
+            let pool = builder.frame_wait(Duration::from_secs(60)).tablespace(main).build();
+            let opened = pool.and_then(|pool| {
+                pool.open_file("table", &create())?;
+                Ok(pool)
+            });
+            let pool = match opened {
+                Ok(pool) => pool,
+                Err(error) => {
+                    skip(&format!("futures: {name}"), &error.to_string());
+                    continue;
+                }
             };
             let file = numbered(&pool, "table", 150, 10);
             let file = reopened(&pool, file);
