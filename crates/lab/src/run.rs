@@ -135,10 +135,10 @@ fn measured(
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
-pub(crate) fn of_disk(choices: &[Choice], seed: u64) -> anyhow::Result<Report> {
+pub(crate) fn of_disk(choices: &[Choice], device: DeviceArgs, seed: u64) -> anyhow::Result<Report> {
     let directory = experiments(choices)?.first().map(|one| one.ground().directory);
     let command = repeated(["forebay".to_owned(), "lab".to_owned()], directory.as_deref(), seed);
-    Ok(measured(&experiments(choices)?, DeviceArgs::default().short(), None, command)?.0)
+    Ok(measured(&experiments(choices)?, device.short(), None, command)?.0)
 }
 
 /// What comes before anything is looked at: what a killed run left would be measured.

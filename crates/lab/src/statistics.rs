@@ -135,14 +135,16 @@ pub fn ratio_to_best<R: AsRef<[f64]>>(entrant: &[f64], rivals: &[R]) -> Option<(
 }
 
 /// The knee: of `cells`, in ascending order of a setting, each with its rates in the same rounds, the first
-/// that reaches [`BOUND`] of the best, chosen as in [`ratio_to_best`], and whose interval reaches it or
-/// lies above 0.975. `None` without a cell or a second round.
+/// that [`is_near_best`]. `None` without a cell or a second round.
 pub fn knee<R: AsRef<[f64]>>(cells: &[R]) -> Option<usize> {
-    cells.iter().position(|cell| {
-        ratio_to_best(cell.as_ref(), cells).is_some_and(|(_, ratio)| {
-            ratio.value >= BOUND && (ratio.high >= 1.0 || ratio.low >= NEAR)
-        })
-    })
+    cells.iter().position(|cell| is_near_best(cell.as_ref(), cells))
+}
+
+/// Whether `cell` reaches [`BOUND`] of the best of `cells`, chosen as in [`ratio_to_best`], and its interval reaches that or
+/// lies above 0.975.
+pub fn is_near_best<R: AsRef<[f64]>>(cell: &[f64], cells: &[R]) -> bool {
+    ratio_to_best(cell, cells)
+        .is_some_and(|(_, ratio)| ratio.value >= BOUND && (ratio.high >= 1.0 || ratio.low >= NEAR))
 }
 
 /// What `ours` is of `theirs`, measured in different runs: the ratio of their geometric means. `None` unless

@@ -66,11 +66,13 @@ class Server:
             raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def timing(self, how):
-        if not self.disk:
-            return
+    def control(self, what):
         with open(f"{self.mount}/.forebay/control", "w", encoding="ascii") as control:
-            control.write(f"timing {how}\n")
+            control.write(f"{what}\n")
+
+    def timing(self, how):
+        if self.disk:
+            self.control(f"timing {how}")
 
     def make(self, fsync=False):
         self.timing("off")

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use super::methods;
 use super::server::{DEFAULT_TABLESPACE, Server};
-use crate::cli::CommonArgs;
+use crate::cli::{CommonArgs, PostgresArgs};
+use crate::device;
 use crate::experiment::Choice;
 use crate::facts::Storage;
 use crate::output;
@@ -87,15 +88,14 @@ fn beside(directory: &Path, closed: &Path) -> Result<PathBuf, String> {
 }
 
 impl Disk {
-    /// Measures it, if the user agrees. Returns why not, if it is not measured.
+    /// Measures it, if the user agrees. Returns why not, if it is not measured, or that it was faster at first.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) where there is no room, or an interruption.
     pub(super) fn measure(
         &mut self,
         server: &Server,
-        yes: bool,
-        seed: u64,
+        args: &PostgresArgs,
     ) -> anyhow::Result<Option<String>> {
         let room = match &self.room {
             Ok(room) => room.clone(),
@@ -105,8 +105,9 @@ impl Disk {
             }
         };
         let backends = methods::backends(server);
-        let seconds = SECONDS + SECONDS_MORE * (backends.len() as u32).saturating_sub(1);
-        let common = CommonArgs { dir: room.clone(), seed };
+        let busy = args.device.sustained.map_or(0, |sustained| sustained.as_secs() as u32);
+        let seconds = SECONDS + SECONDS_MORE * (backends.len() as u32).saturating_sub(1) + busy;
+        let common = CommonArgs { dir: room.clone(), seed: args.seed };
         let choices = Choice::of_postgres(&common, &backends.join(","));
         let bytes = choices.iter().map(Choice::experiment).map(|one| Ok(one?.space_bytes()));
         let bytes = bytes.collect::<anyhow::Result<Vec<u64>>>()?.into_iter().max().unwrap_or(0);
@@ -116,15 +117,18 @@ impl Disk {
             room.display(),
             shown_size(bytes)
         );
-        if !yes && !output::ask(&format!("measure {what}?"))? {
+        if !args.yes && !output::ask(&format!("measure {what}?"))? {
             return Ok(Some(format!(
                 "{} is not measured: that would take --yes ({what}).",
                 self.name
             )));
         }
         output::tell(&format!("measuring {what}"));
-        self.report = Some(run::of_disk(&choices, seed)?);
-        Ok(None)
+        let report = run::of_disk(&choices, args.device, args.seed)?;
+        let burst = report.device.as_ref().and_then(|device| device.burst.as_ref());
+        let told = burst.map(|burst| format!("{}: {}", self.name, device::told(burst)));
+        self.report = Some(report);
+        Ok(told)
     }
 
     /// The value of `setting` that its measurement advises for `server`, or that it found to be good already.

@@ -192,7 +192,7 @@ fn measured<'s>(
     let mut disks = disks::of(server);
     let mut remarks = counts::told(&mut connection, server)?;
     for disk in &mut disks {
-        remarks.extend(disk.measure(server, args.yes, args.seed)?);
+        remarks.extend(disk.measure(server, args)?);
         interrupt::check()?;
     }
     let found = propose::all(args, config, connection, server, &disks, queries.as_deref())?;

@@ -24,13 +24,14 @@ use crate::report::{Advice, AppliesTo, Record, Verdict};
 const TABLES: usize = 2;
 
 /// Shapes that use effective_io_concurrency on every version; of somebody's own queries any may.
-const USING_CONCURRENCY: &[Shape] = &[Shape::Bitmap, Shape::Given];
+const USING_CONCURRENCY: &[Shape] = &[Shape::Bitmap, Shape::SparseBitmap, Shape::Given];
 
 /// Shapes that read several blocks at once, from 17 on.
 const USING_COMBINING: &[Shape] = &[Shape::Sequential, Shape::Bitmap, Shape::Given];
 
 /// Shapes that use the extension.
-const USING_EXTENSION: &[Shape] = &[Shape::IndexRange, Shape::Bitmap, Shape::Join, Shape::Given];
+const USING_EXTENSION: &[Shape] =
+    &[Shape::IndexRange, Shape::Bitmap, Shape::SparseBitmap, Shape::Join, Shape::Given];
 
 /// Shapes for which the planner weighs pages.
 const USING_PAGE_COSTS: &[Shape] = &[Shape::Share, Shape::Given];
@@ -218,7 +219,7 @@ struct Ladder {
 /// Which is tried on `disk`, in this order. A setting that a version does not know is not tried.
 fn ladders(server: &Server, disk: &Disk) -> Vec<Ladder> {
     let mut ladders =
-        vec![Ladder { setting: EFFECTIVE, values: &[16, 64, 256], using: USING_CONCURRENCY }];
+        vec![Ladder { setting: EFFECTIVE, values: &[16, 64, 256, 1000], using: USING_CONCURRENCY }];
     if disk.is_main {
         // In blocks. More than 32 are for 18, where io_max_combine_limit has to be raised first, by a restart.
         let (setting, values) = (COMBINE, &[4, 16, 32]);
@@ -243,7 +244,8 @@ fn climb(
     let Some(setting) = server.setting(name) else { return Ok(()) };
     let mut values: Vec<u32> = values.to_vec();
     values.extend(setting.value.parse::<u32>());
-    values.extend(disk.advised(server, name).and_then(|value| value.parse::<u32>().ok()));
+    let hoped = disk.advised(server, name);
+    values.extend(hoped.as_ref().and_then(|value| value.parse::<u32>().ok()));
     values.sort_unstable();
     values.dedup();
     let values: Vec<String> = values.iter().map(u32::to_string).collect();
@@ -255,7 +257,7 @@ fn climb(
     }
     let mut progress =
         Progress::new(u64::from(args.rounds) * 2 * queries.len() as u64 + 12 * using.len() as u64);
-    let best = site.search(name, &values, &mut using, &mut progress)?;
+    let best = site.search(name, (&values, hoped.as_ref()), &mut using, &mut progress)?;
     // What the search has read is not read again.
     for query in queries.iter_mut() {
         if let Some(used) = using.iter().find(|used| used.label == query.label) {

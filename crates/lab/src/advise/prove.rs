@@ -1,7 +1,8 @@
 //! Proof on the server: queries run under settings as they are and as they would be, in turn.
 //!
 //! In a round each query runs once under each candidate ("arm"), one after the other in an order that is shuffled
-//! anew, so that what slows the server down for a while slows all of them. Which value is tried is found first
+//! anew for every other round and turned about for the next, so that what slows the server down for a while slows all of them,
+//! and what one finds in memory that the one before has read is no luck of the draw. Which value is tried is found first
 //! (*search*: the knee of a ladder); what it gains is then measured anew against the present one (*proof*), since
 //! the rounds by which the best was chosen are the lucky ones.
 //!
@@ -14,6 +15,9 @@
 //!              [PRV-4] a gain is that of all queries together that can use the setting: among several, one gains
 //!              by chance
 //!              [PRV-5] what --apply has set is measured again in a new session, as it counts there, not under SET LOCAL
+//!              [PRV-6] the value that is found is as good as the best for each query, if any is: among several, those that
+//!              gain nothing hide what one still gains
+//!              [PRV-7] of two rounds, each of two arms comes first in one
 //! Failure:     a query that the server refuses or that takes too long is left out, and why is told.
 
 use std::path::PathBuf;
@@ -29,7 +33,7 @@ use crate::cli::PostgresArgs;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::{Advice, AppliesTo, Record, Verdict, numbers};
-use crate::statistics::{BOUND, Estimate, Judgement, knee, median, paired_ratio};
+use crate::statistics::{BOUND, Estimate, Judgement, is_near_best, knee, median, paired_ratio};
 
 /// The experiment's name in records.
 pub(super) const NAME: &str = "advise";
@@ -95,6 +99,8 @@ shown_by_name!(Phase);
 struct Trial<'q> {
     query: &'q mut Query,
     runs: Vec<Vec<Run>>,
+    /// Of the arms in its last round.
+    order: Vec<usize>,
     left_out: bool,
     /// Where it runs as it is and takes too long as it would be: at most so fast it is then.
     harm: Option<f64>,
@@ -175,23 +181,27 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The one of `values` of `setting` that is the first to be as good as the best, for `queries`; none where
-    /// nothing could be measured.
+    /// The one of `values` of `setting` that is the first to be as good as the best for each of `queries`, or where there is no
+    /// such one for all together; `hoped`, what the disk's measurement advises, if it is as good as well. None where nothing
+    /// could be measured.
     ///
     /// # Errors
     /// What the server says of our own statements, or an interruption.
     pub(super) fn search(
         &mut self,
         setting: &str,
-        values: &[String],
+        (values, hoped): (&[String], Option<&String>),
         queries: &mut [Query],
         progress: &mut Progress,
     ) -> anyhow::Result<Option<String>> {
         let arms: Vec<Vec<Value>> =
             values.iter().map(|value| vec![(setting.to_owned(), value.clone())]).collect();
         let found = self.rounds(Phase::Search, queries, &arms, SEARCH_ROUNDS, progress)?;
-        let cells = together(&found.iter().filter(|it| it.harm.is_none()).collect::<Vec<_>>());
-        Ok(knee(&cells).map(|knee| values[knee].clone()))
+        let found: Vec<&Rates<'_>> = found.iter().filter(|it| it.harm.is_none()).collect();
+        let good = good(&found);
+        let best =
+            values.iter().position(|value| Some(value) == hoped).filter(|arm| good.contains(arm));
+        Ok(best.or(good.first().copied()).map(|arm| values[arm].clone()))
     }
 
     /// What `advised` gains in place of `current`, both with the settings `beside`, for those of `queries` whose
@@ -250,7 +260,7 @@ impl<'a> Site<'a> {
     ) -> anyhow::Result<Vec<Rates<'q>>> {
         let trial = |query| {
             let runs = vec![Vec::new(); arms.len()];
-            Trial { query, runs, left_out: false, harm: None }
+            Trial { query, runs, order: (0..arms.len()).collect(), left_out: false, harm: None }
         };
         let mut trials: Vec<Trial<'q>> = queries.iter_mut().map(trial).collect();
         let clock = Instant::now();
@@ -261,7 +271,7 @@ impl<'a> Site<'a> {
                 break;
             }
             for trial in trials.iter_mut().filter(|trial| !trial.left_out) {
-                self.round(phase, trial, arms, progress)?;
+                self.round(phase, (trial, round), arms, progress)?;
             }
         }
         for trial in trials.iter_mut().filter(|it| !it.left_out && it.runs[0].is_empty()) {
@@ -296,15 +306,14 @@ impl<'a> Site<'a> {
     fn round(
         &mut self,
         phase: Phase,
-        trial: &mut Trial<'_>,
+        (trial, rounds_before): (&mut Trial<'_>, u32),
         arms: &[Vec<Value>],
         progress: &mut Progress,
     ) -> anyhow::Result<()> {
-        let mut order: Vec<usize> = (0..arms.len()).collect();
-        self.random.shuffle(&mut order);
+        turn(&mut trial.order, rounds_before, &mut self.random);
         let mut round = vec![None; arms.len()];
         let mut refusals = Vec::new();
-        for arm in order {
+        for arm in trial.order.clone() {
             // Who takes too long as it would be is run as it is all the same, to see whether it can be run at all.
             let is_to_see = phase != Phase::Search
                 && matches!(&refusals[..], [(1, Refused { code, .. })] if code == CANCELED);
@@ -596,6 +605,24 @@ fn gain(found: &[Rates<'_>], using: &[Shape], of: [&str; 2]) -> Option<(Estimate
     Some((ratio, evidence))
 }
 
+/// The `order` of arms in the next round. Who comes second finds what the first has left in the server's buffers: every other
+/// round goes the other way, or else by chance all of few rounds might favour one [PRV-7].
+fn turn(order: &mut [usize], rounds_before: u32, random: &mut fastrand::Rng) {
+    match rounds_before % 2 {
+        0 => random.shuffle(order),
+        _ => order.reverse(),
+    }
+}
+
+/// The arms that are as good as the best for each query, or where there are none, the first that is so for all together [PRV-6].
+fn good(found: &[&Rates<'_>]) -> Vec<usize> {
+    let arms = found.first().map_or(0, |rates| rates.of_arms.len());
+    let is_good =
+        |arm: &usize| found.iter().all(|rates| is_near_best(&rates.of_arms[*arm], &rates.of_arms));
+    let good: Vec<usize> = (0..arms).filter(is_good).collect();
+    if good.is_empty() { knee(&together(found)).into_iter().collect() } else { good }
+}
+
 /// For each arm the rates of all queries together, round by round: of each as much as of any other [PRV-4].
 fn together(found: &[&Rates<'_>]) -> Vec<Vec<f64>> {
     let arms = found.first().map_or(0, |rates| rates.of_arms.len());
@@ -653,5 +680,34 @@ mod tests {
         assert!((gain(&[&all[0]]) - 1.1).abs() < 1e-9);
         assert!(gain(&all.iter().collect::<Vec<_>>()) < 1.01, "[PRV-4]");
         assert!(together(&[]).is_empty());
+    }
+
+    #[test]
+    fn prv_7_of_two_rounds_each_arm_comes_first_in_one() {
+        let (mut order, mut random) = (vec![0, 1], fastrand::Rng::with_seed(1));
+        let firsts: Vec<usize> = (0..20)
+            .map(|round| {
+                turn(&mut order, round, &mut random);
+                order[0]
+            })
+            .collect();
+        assert!(firsts.chunks(2).all(|pair| pair[0] != pair[1]), "[PRV-7] {firsts:?}");
+        assert!(firsts.chunks(2).any(|pair| pair[0] == 1), "{firsts:?}");
+        assert!(firsts.chunks(2).any(|pair| pair[0] == 0), "{firsts:?}");
+    }
+
+    #[test]
+    fn prv_6_a_value_is_right_for_each_query_where_one_is() {
+        let query = Query::made(Shape::Bitmap, &query::sample::table()).unwrap();
+        let rates = |of_arms: [f64; 3]| Rates {
+            query: &query,
+            of_arms: of_arms.map(|rate| vec![rate; 3]).to_vec(),
+            harm: None,
+        };
+        let [flat, gains, harmed] = [[10.0; 3], [10.0, 19.0, 21.0], [10.0, 9.9, 5.0]].map(rates);
+        assert_eq!(good(&[&flat]), [0, 1, 2]);
+        assert_eq!(good(&[&flat, &gains]), [2], "[PRV-6] together 19 are 0.95 of 21");
+        assert_eq!(good(&[&harmed, &gains]), [1], "none is right for both");
+        assert!(good(&[]).is_empty());
     }
 }

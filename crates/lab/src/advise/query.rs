@@ -2,8 +2,12 @@
 //!
 //! A made query reads a part of a table that no query of the run has read before, as long as there are
 //! any: a stretch of its blocks, or a range of an index's keys. So it is as cold as it can be without taking
-//! anything out of anybody's memory. Worked example: of 100,000 blocks, stretches of 500 are 200 parts, every other of
+//! anything out of anybody's memory. Worked example: of 99,000 blocks, stretches of 330 are 300 parts, every third of
 //! which is drawn in random order, 20 for old and new in ten rounds.
+//!
+//! What depth gains goes by how far rows lie apart: a disk that turns passes over 20 blocks between two rows by itself, and a
+//! queue of them is served no faster, but at 64 it is. So bitmap scans are made of two densities where a table is small enough
+//! for both.
 //!
 //! Somebody's own query is run only if the server says that it reads and no more: it is a subquery's text, its plan
 //! changes and locks no row, and calls nothing that the catalogue has as volatile. What still writes, a function that
@@ -27,8 +31,11 @@ use crate::report::numbers;
 const STRETCH_BLOCKS_MAX: u64 = 4096;
 const RANGE_ROWS_MAX: f64 = 1000.0;
 
-/// Parts of a table, half of them for one shape and half for another; of a small one fewer, each of so many blocks.
-const PARTS: u64 = 200;
+/// Blocks between two rows of a sparse range: so many that a disk that turns does not pass over them by itself.
+const SPARSE_BLOCKS: u64 = 64;
+
+/// Parts of a table, every third for the same shapes; of a small one fewer, each of so many blocks.
+const PARTS: u64 = 300;
 const PART_BLOCKS_MIN: u64 = 32;
 
 /// Volatile functions of the server's own that change nothing.
@@ -43,6 +50,8 @@ pub(super) enum Shape {
     IndexRange,
     /// The same, in the order of the blocks.
     Bitmap,
+    /// The same of fewer rows, which lie [`SPARSE_BLOCKS`] apart.
+    SparseBitmap,
     /// For each row of a stretch, its key looked up in the index.
     Join,
     /// A range of keys that is so large a share of the rows, by whichever scan the planner chooses.
@@ -52,8 +61,8 @@ pub(super) enum Shape {
 }
 
 /// The shapes that are made.
-pub(super) const MADE: [Shape; 4] =
-    [Shape::Sequential, Shape::IndexRange, Shape::Bitmap, Shape::Join];
+pub(super) const MADE: [Shape; 5] =
+    [Shape::Sequential, Shape::IndexRange, Shape::Bitmap, Shape::SparseBitmap, Shape::Join];
 
 /// A query, and what of the table it has not read yet.
 #[derive(Debug, Clone)]
@@ -74,7 +83,7 @@ pub(super) struct Query {
 }
 
 impl Query {
-    /// A query of that shape on `table`; `None` where the table has no index for it.
+    /// A query of that shape on `table`; `None` where the table has no index for it, or is so large that each range is sparse.
     pub(super) fn made(shape: Shape, table: &Table) -> Option<Query> {
         let distinct = |index: &&Index| shape != Shape::Join || index.distinct;
         let index = table.index.as_ref().filter(distinct);
@@ -86,10 +95,18 @@ impl Query {
                 format!("index range of {} by {}", table.name, index.column)
             }
             (Shape::Bitmap, Some(index)) => format!("bitmap of {} by {}", table.name, index.column),
+            (Shape::SparseBitmap, Some(index)) => {
+                format!("sparse bitmap of {} by {}", table.name, index.column)
+            }
             (Shape::Join, Some(index)) => format!("join with {} by {}", table.name, index.column),
         };
-        let parts = (table.blocks / PART_BLOCKS_MIN).clamp(16, PARTS);
-        Some(Query { table: Some(table.clone()), parts, ..Query::of(shape, label) })
+        let parts = (table.blocks / PART_BLOCKS_MIN).clamp(18, PARTS);
+        let is_sparser = rows_in(parts, table) > sparse_rows(table);
+        (shape != Shape::SparseBitmap || is_sparser).then(|| Query {
+            table: Some(table.clone()),
+            parts,
+            ..Query::of(shape, label)
+        })
     }
 
     /// A query on a range of keys of `table` that has so large a share of its rows, each time another range; `None` where
@@ -122,9 +139,13 @@ impl Query {
             return index.rows_between(table, random.f64() * (1.0 - self.share), self.share);
         }
         if self.deck.is_empty() {
-            // The two shapes that read a table by the same order share no part.
-            let is_first = matches!(self.shape, Shape::Sequential | Shape::Bitmap);
-            self.deck = (0..self.parts).filter(|part| part.is_multiple_of(2) == is_first).collect();
+            // Shapes that read a table by the same order share no part.
+            let third = match self.shape {
+                Shape::Sequential | Shape::Bitmap => 0,
+                Shape::Join | Shape::IndexRange => 1,
+                Shape::SparseBitmap | Shape::Share | Shape::Given => 2,
+            };
+            self.deck = (0..self.parts).filter(|part| part % 3 == third).collect();
             random.shuffle(&mut self.deck);
             self.begun += 1;
         }
@@ -158,7 +179,10 @@ impl Query {
 
     /// How many rows a range of keys of `table` is to have.
     fn rows_of(&self, table: &Table) -> f64 {
-        (table.rows / self.parts as f64).clamp(1.0, RANGE_ROWS_MAX)
+        match self.shape {
+            Shape::SparseBitmap => sparse_rows(table),
+            _ => rows_in(self.parts, table),
+        }
     }
 
     /// Settings that make the server plan it as it is meant.
@@ -174,7 +198,7 @@ impl Query {
                 ("enable_seqscan", "off"),
                 ("enable_bitmapscan", "off"),
             ],
-            Shape::Bitmap => &[
+            Shape::Bitmap | Shape::SparseBitmap => &[
                 ("max_parallel_workers_per_gather", "0"),
                 ("jit", "off"),
                 ("enable_seqscan", "off"),
@@ -196,11 +220,20 @@ impl Query {
         match self.shape {
             Shape::Sequential => Some("Tid Range Scan"),
             Shape::IndexRange => Some("Index Scan"),
-            Shape::Bitmap => Some("Bitmap Heap Scan"),
+            Shape::Bitmap | Shape::SparseBitmap => Some("Bitmap Heap Scan"),
             Shape::Join => Some("Nested Loop"),
             Shape::Share | Shape::Given => None,
         }
     }
+}
+
+/// Rows of a range in one of so many `parts` of `table`, and of a sparse one.
+fn rows_in(parts: u64, table: &Table) -> f64 {
+    (table.rows / parts as f64).clamp(1.0, RANGE_ROWS_MAX)
+}
+
+fn sparse_rows(table: &Table) -> f64 {
+    (table.blocks as f64 / SPARSE_BLOCKS as f64).max(1.0)
 }
 
 /// The blocks from the beginning of a part on.
@@ -432,17 +465,30 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(1);
         for shape in MADE {
             let mut query = Query::made(shape, &table()).unwrap();
-            let all: Vec<String> = (0..15).map(|_| query.next(&mut random)).collect();
+            let all: Vec<String> = (0..10).map(|_| query.next(&mut random)).collect();
             let different: BTreeSet<&String> = all.iter().collect();
             assert_eq!(
                 (query.parts, different.len(), query.given_again),
-                (31, 15, 0),
+                (31, 10, 0),
                 "[QRY-2] {shape:?}"
             );
             query.deck.clear();
             assert!(all.contains(&query.next(&mut random)), "{shape:?}");
             assert_eq!(query.given_again, 1);
         }
+    }
+
+    #[test]
+    fn a_sparse_range_is_made_where_the_other_is_denser() {
+        let rows = |shape, blocks, rows| {
+            let table = Table { blocks, rows, ..table() };
+            Query::made(shape, &table).map(|query| query.rows_of(&table))
+        };
+        let both = |blocks, all| {
+            [Shape::Bitmap, Shape::SparseBitmap].map(|shape| rows(shape, blocks, all))
+        };
+        assert_eq!(both(19_200, 600_000.0), [Some(1000.0), Some(300.0)]);
+        assert_eq!(both(128_000, 4e6), [Some(1000.0), None]);
     }
 
     #[test]

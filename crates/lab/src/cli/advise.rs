@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use crate::device::DeviceArgs;
+
 /// `forebay advise`.
 #[derive(Debug, Clone, Args)]
 pub struct AdviseArgs {
@@ -56,6 +58,9 @@ pub struct PostgresArgs {
     /// Measure the disks without asking
     #[arg(long)]
     pub yes: bool,
+    /// How the disks are measured.
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// Write everything that was found to this file as JSON
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "rollback"])]
     pub json: Option<PathBuf>,
