@@ -33,6 +33,7 @@ pub mod explain;
 pub mod facts;
 pub mod ground;
 pub mod interrupt;
+mod libpq;
 pub mod measure;
 pub mod object;
 pub mod output;
