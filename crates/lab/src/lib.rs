@@ -35,6 +35,7 @@ pub mod ground;
 pub mod interrupt;
 mod libpq;
 pub mod measure;
+#[cfg(feature = "object")]
 pub mod object;
 pub mod output;
 mod progress;
