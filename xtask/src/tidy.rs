@@ -45,9 +45,18 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-emulate", &[]),
     (
         "forebay-lab",
-        &["forebay", "forebay-emulate", "forebay-io", "forebay-lookahead", "forebay-object"],
+        &[
+            "forebay",
+            "forebay-emulate",
+            "forebay-io",
+            // Itself in its tests alone, with all its features.
+            "forebay-lab",
+            "forebay-lookahead",
+            "forebay-object",
+        ],
     ),
     ("forebay-compare", &["forebay", "forebay-btree", "forebay-io", "forebay-lab"]),
+    ("forebay-instructions", &["forebay"]),
     ("forebay-postgres-harness", &[]),
     ("xtask", &[]),
 ];

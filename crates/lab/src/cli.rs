@@ -4,6 +4,7 @@ mod advise;
 mod compare;
 mod emulate;
 mod explain;
+#[cfg(feature = "object")]
 mod object;
 mod on;
 mod watch;
@@ -24,6 +25,7 @@ pub use advise::{AdviseArgs, PostgresArgs, Product};
 pub use compare::CompareArgs;
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
+#[cfg(feature = "object")]
 pub use object::{ObjectArgs, ObjectPart};
 pub use on::OnArgs;
 pub use watch::WatchArgs;
@@ -112,7 +114,16 @@ pub enum Measured {
     #[command(flatten)]
     Disk(Choice),
     /// An object store: its requests, and a tablespace on it
+    #[cfg(feature = "object")]
     Object(Box<ObjectArgs>),
+    /// An object store, by a forebay that is built with --features object
+    #[cfg(not(feature = "object"))]
+    #[command(disable_help_flag = true)]
+    Object {
+        /// What that would take.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        args: Vec<OsString>,
+    },
 }
 
 /// Settings that every experiment takes.

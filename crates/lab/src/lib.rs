@@ -33,7 +33,9 @@ pub mod explain;
 pub mod facts;
 pub mod ground;
 pub mod interrupt;
+mod libpq;
 pub mod measure;
+#[cfg(feature = "object")]
 pub mod object;
 pub mod output;
 mod progress;

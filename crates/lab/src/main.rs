@@ -30,11 +30,10 @@ fn main() -> ExitCode {
 
 /// An error with its causes, without those that it has told of itself.
 fn chain(error: &anyhow::Error) -> String {
-    // A tablespace's error says of its cause what there is to say, and the cause has the store's whole answer.
     let mut ended = false;
     let own = |it: &&(dyn std::error::Error + 'static)| {
         let told = !ended;
-        ended |= it.is::<forebay_object::Error>();
+        ended |= tells_its_cause(*it);
         told
     };
     let causes = error.chain().take_while(own).map(ToString::to_string);
@@ -44,4 +43,15 @@ fn chain(error: &anyhow::Error) -> String {
         },
     );
     told.unwrap_or_default()
+}
+
+/// A tablespace's error says of its cause what there is to say, and the cause has the store's whole answer.
+#[cfg(feature = "object")]
+fn tells_its_cause(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.is::<forebay_object::Error>()
+}
+
+#[cfg(not(feature = "object"))]
+fn tells_its_cause(_: &(dyn std::error::Error + 'static)) -> bool {
+    false
 }

@@ -16,6 +16,7 @@ use crate::facts::{CounterSource, Host, Storage, Sysfs};
 use crate::ground::ledger;
 use crate::ground::on::{self, OnDisk};
 use crate::interrupt;
+#[cfg(feature = "object")]
 use crate::object;
 use crate::output::{self, Outputs};
 use crate::progress::Progress;
@@ -43,10 +44,16 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Lab(lab) => lab,
     };
     let one = match &lab.experiment {
+        #[cfg(feature = "object")]
         Some(Measured::Object(_)) if lab.on.on.is_some() => {
             bad_input!("an object store is measured without --on; --latency makes it slower")
         }
+        #[cfg(feature = "object")]
         Some(Measured::Object(args)) => return object::run(args, typed),
+        #[cfg(not(feature = "object"))]
+        Some(Measured::Object { .. }) => bad_input!(
+            "object stores are not in this build: cargo build --release -p forebay-lab --features object"
+        ),
         Some(Measured::Disk(choice)) => Some(vec![choice.clone()]),
         None => None,
     };

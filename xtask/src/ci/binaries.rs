@@ -67,15 +67,13 @@ impl Binaries {
         Ok(Binaries(programs))
     }
 
-    /// The test binary of `target` in the package at `crates/<directory>`.
+    /// The test binary of `target` in the package whose directory has that name.
     ///
     /// # Errors
     /// There is none.
     pub(super) fn test(&self, directory: &str, target: &str) -> Result<Test<'_>> {
         let is = |program: &&Program| {
-            program.tests
-                && program.target == target
-                && program.directory.ends_with(format!("crates/{directory}"))
+            program.tests && program.target == target && program.directory.ends_with(directory)
         };
         let Program { directory, path, .. } =
             self.0.iter().find(is).with_context(|| format!("no test `{target}` in {directory}"))?;

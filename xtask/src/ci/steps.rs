@@ -1,10 +1,12 @@
 //! The steps that cargo carries out: what each compiles, and what it runs.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, Result};
 
+use super::binaries::Binaries;
 use super::run::Run;
 use crate::{bugs as planted, tidy as rules, wrapper};
 
@@ -30,19 +32,10 @@ const PORTABLE: &[&str] = &[
 /// The integration tests that go through such code. Documentation and measurements do not differ.
 const PORTABLE_TESTS: &[&str] = &["conformance", "pool", "engine", "kv", "kill", "stress", "power"];
 
-/// The tests of the extension, and of advice to a server; the whole workspace is selected for dependencies to have the features that they have
-/// been built with.
-const POSTGRES: &[&str] = &[
-    "--workspace",
-    "--test",
-    "differential",
-    "--test",
-    "server",
-    "--test",
-    "strategy",
-    "--test",
-    "advise",
-];
+/// The tests of the extension, and of advice to a server: the package's directory, and the target.
+const POSTGRES: &[(&str, &str)] =
+    &[("harness", "differential"), ("harness", "server"), ("harness", "strategy"), LAB_ADVISE];
+const LAB_ADVISE: (&str, &str) = ("lab", "advise");
 
 pub(super) fn fmt(run: &mut Run) -> Result<()> {
     run.command(run.cargo(&["fmt", "--all", "--check"]))
@@ -63,18 +56,35 @@ pub(super) fn test(run: &mut Run) -> Result<()> {
 
 /// Always the same queries, so that a failure is a change's.
 pub(super) fn postgres(run: &mut Run) -> Result<()> {
-    run.tests(POSTGRES, None, &[("FOREBAY_PG_SEED", "1")])
+    servers(run, POSTGRES, &[], ("FOREBAY_PG_SEED", "1"))
 }
 
 /// As many interruptions as docs/advise.md promises.
 pub(super) fn pg_interrupts(run: &mut Run) -> Result<()> {
-    let selected = ["--workspace", "--test", "advise"];
-    run.tests(&selected, Some("interrupted"), &[("FOREBAY_ADVISE_INTERRUPTS", "50")])
+    servers(run, &[LAB_ADVISE], &["interrupted"], ("FOREBAY_ADVISE_INTERRUPTS", "50"))
 }
 
 /// As many queries as the extension's issue asks for, from a new seed.
 pub(super) fn pg_queries(run: &mut Run) -> Result<()> {
-    run.tests(POSTGRES, None, &[("FOREBAY_PG_QUERIES", "2000")])
+    servers(run, POSTGRES, &[], ("FOREBAY_PG_QUERIES", "2000"))
+}
+
+/// Runs `tests` as step `test` has built them: of a part of them, cargo would build much again.
+fn servers(
+    run: &mut Run,
+    tests: &[(&str, &str)],
+    arguments: &[&str],
+    (name, value): (&str, &str),
+) -> Result<()> {
+    let binaries = Binaries::get(run)?;
+    for (directory, target) in tests {
+        let test = binaries.test(directory, target)?;
+        let mut command = Command::new(test.path);
+        command.args(arguments).env(name, value);
+        test.prepare(&mut command);
+        run.command(command)?;
+    }
+    Ok(())
 }
 
 /// As many of each as the VFS's issue asks for; 350 statements are 6,300 for a page size, 8,400 for a journal mode.
@@ -125,13 +135,14 @@ fn models(run: &mut Run, bound: &[(&str, &str)]) -> Result<()> {
 
 /// Optimised as a user's program is: what is counted is the compiler's work as well.
 pub(super) fn hits(run: &mut Run) -> Result<()> {
-    let selected = ["bench", "--quiet", "-p", "forebay", "--bench", "instructions"];
-    run.build(run.cargo(&[&selected[..], &["--no-run"]].concat()))?;
-    run.command(run.cargo(&selected))
+    let selected = ["--quiet", "--release", "-p", "forebay-instructions"];
+    run.build(run.cargo(&[&["build"], &selected[..]].concat()))?;
+    run.command(run.cargo(&[&["run"], &selected[..]].concat()))
 }
 
 pub(super) fn doc(run: &mut Run) -> Result<()> {
-    let mut command = run.cargo(&["doc", "--workspace", "--no-deps"]);
+    let mut command =
+        run.cargo(&["doc", "--workspace", "--no-deps", "--features", "forebay-lab/object"]);
     command.env("RUSTDOCFLAGS", with_flags("RUSTDOCFLAGS", "-D warnings"));
     run.build(command)
 }
@@ -180,11 +191,14 @@ fn forget_packages() -> Result<()> {
     Ok(())
 }
 
-/// What is published is built from its packages, which lack what is not in them; and the pool without its features.
-/// Everything has been fetched by now.
+/// What is published is built from its packages, which lack what is not in them; and the pool and the command without
+/// their features. Everything has been fetched by now.
 pub(super) fn package(run: &mut Run) -> Result<()> {
-    let lean = ["clippy", "-p", "forebay", "--no-default-features", "--", "-D", "warnings"];
-    run.build(run.cargo(&lean))?;
+    for lean in [&["-p", "forebay", "--no-default-features"][..], &["-p", "forebay-lab"]] {
+        let mut clippy = run.cargo(&["clippy"]);
+        clippy.args(lean).args(["--", "-D", "warnings"]);
+        run.build(clippy)?;
+    }
     forget_packages()?;
     let mut command = run.cargo(&["package", "--quiet", "--allow-dirty", "--offline"]);
     command.args(["-p", "forebay-io", "-p", "forebay-lookahead", "-p", "forebay"]);

@@ -27,12 +27,11 @@ use anyhow::Context;
 use postgres::Client;
 use serde::{Deserialize, Serialize};
 
-use super::connection::{Refused, Row, rows, session};
 use super::propose::overridden;
 use super::server::Identity;
-use super::tls::Config;
 use crate::bad_input;
 use crate::interrupt::{self, Cleanup};
+use crate::libpq::{Config, Refused, Row, rows, session};
 use crate::output::tell;
 use crate::report::Advice;
 

@@ -11,8 +11,8 @@
 
 use std::fs;
 
-use super::connection::Connection;
 use super::server::Server;
+use crate::libpq::Connection;
 use crate::units::shown_size;
 
 /// Fewer checkpoints, or rounds that stopped early, say nothing.

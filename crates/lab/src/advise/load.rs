@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use postgres::Client;
 
-use super::connection::{APPLICATION, rows, session};
-use super::tls::Config;
+use super::APPLICATION;
 use crate::interrupt;
+use crate::libpq::{Config, rows, session};
 use crate::units::shown_size;
 
 /// Between two looks; looks before the start; looks whose mean counts.

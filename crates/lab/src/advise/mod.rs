@@ -1,17 +1,15 @@
 //! `forebay advise postgres`: settings for a running server, measured, proved on it, set and taken back.
 //!
-//! How a run goes: `connection` reaches the server, `server` looks at it, `disks` measures what is under
+//! How a run goes: [`libpq`](crate::libpq) reaches the server, `server` looks at it, `disks` measures what is under
 //! its tablespaces if the user agrees, `propose` tries values that follow from that by the queries of `query`
 //! as `prove` has it, and `told` says what came of it. Only `apply` changes anything, and only when asked.
 //!
 //! Invariants:  [ADP-1] what was not proved on the server is told, and never set
 
 mod apply;
-mod connection;
 mod costs;
 mod counts;
 mod disks;
-mod libpq;
 mod load;
 mod methods;
 mod page;
@@ -19,7 +17,6 @@ mod propose;
 mod prove;
 mod query;
 mod server;
-mod tls;
 mod told;
 
 use std::path::{Path, PathBuf};
@@ -30,15 +27,17 @@ use serde::{Deserialize, Serialize};
 use crate::bad_input;
 use crate::cli::{AdviseArgs, PostgresArgs, Product};
 use crate::interrupt::{self, Interrupted};
+use crate::libpq::{self, Config, Connection};
 use crate::output::{self, tell};
 use crate::report::{Advice, Record, Report, Verdict};
 use crate::run;
-use connection::Connection;
 use load::Load;
 use prove::After;
 use query::Query;
 use server::{Identity, Server};
-use tls::Config;
+
+/// The name of our sessions.
+const APPLICATION: &str = "forebay advise";
 
 /// The schema of `--json`.
 const SCHEMA: &str = "forebay-advise/2";
@@ -122,7 +121,7 @@ fn carry_out(args: &PostgresArgs, load: &mut Option<Load>) -> anyhow::Result<()>
     }
     let earlier = args.from.as_deref().map(Earlier::read).transpose()?;
     let queries = args.queries.as_deref().map(query::File::read).transpose()?;
-    let config = connection::config(args.dsn.as_deref())?;
+    let config = libpq::config(args.dsn.as_deref(), APPLICATION)?;
     let mut connection = Connection::open(&config)?;
     let server = Server::read(&mut connection, &config, args.data_dir.as_deref())?;
     let identity = server.identity.clone();

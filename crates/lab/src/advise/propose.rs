@@ -7,7 +7,6 @@
 //! told with the disk's measurement as its evidence, and stays unproved.
 
 use super::Proposal;
-use super::connection::{Connection, Refused};
 use super::costs::{self, Crossing};
 use super::disks::{self, Disk, applies_to};
 use super::load::Load;
@@ -15,8 +14,8 @@ use super::methods;
 use super::prove::{After, Proof, Site, Value};
 use super::query::{MADE, Query, Shape};
 use super::server::{EFFECTIVE, MAINTENANCE, RANDOM, Server, Table, Tablespace};
-use super::tls::Config;
 use crate::cli::PostgresArgs;
+use crate::libpq::{Config, Connection, Refused};
 use crate::progress::Progress;
 use crate::report::{Advice, AppliesTo, Record, Verdict};
 

@@ -26,11 +26,11 @@ use std::time::{Duration, Instant};
 use forebay_io::{Advice as Hint, File, OpenOptions};
 use serde::Serialize;
 
-use super::connection::{Connection, Refused};
 use super::query::{self, Query, Shape};
 use super::server::{Server, Table};
 use crate::cli::PostgresArgs;
 use crate::interrupt;
+use crate::libpq::{Connection, Refused};
 use crate::progress::Progress;
 use crate::report::{Advice, AppliesTo, Record, Verdict, numbers};
 use crate::statistics::{BOUND, Estimate, Judgement, is_near_best, knee, median, paired_ratio};

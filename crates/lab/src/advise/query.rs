@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::Value;
 
-use super::connection::{Connection, Refused};
 use super::server::{Index, Table};
 use crate::bad_input;
+use crate::libpq::{Connection, Refused};
 use crate::report::numbers;
 
 /// Blocks of a stretch that is read in sequence, and rows of a range of keys: at most so many, for a slow disk's sake.

@@ -13,10 +13,9 @@ use anyhow::Context;
 use postgres::Client;
 use serde::{Deserialize, Serialize};
 
-use super::connection::{Connection, Row, is_local, rows};
-use super::tls::Config;
 use crate::bad_input;
 use crate::facts::{Host, Storage};
+use crate::libpq::{Config, Connection, Refused, Row, is_local, rows};
 
 /// Settings that are read: those that may be advised, and those that say what a measurement means.
 const SETTINGS: [&str; 21] = [
@@ -354,7 +353,7 @@ fn option(text: &str) -> Option<(String, String)> {
 }
 
 fn is_refusal(error: &anyhow::Error, code: &str) -> bool {
-    error.downcast_ref::<super::connection::Refused>().is_some_and(|refused| refused.code == code)
+    error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == code)
 }
 
 /// Whether the server that was started then is the one whose files are in `directory`, as far as can be seen.

@@ -5,11 +5,9 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::Duration;
 
-use postgres::{Client, Config, NoTls, SimpleQueryMessage};
-
-use crate::bad_input;
+use crate::interrupt;
+use crate::libpq::{self, Connection};
 
 const DATABASES: &str = "select datname from pg_catalog.pg_database where datallowconn";
 
@@ -25,28 +23,24 @@ impl Relations {
     /// Asks all databases of the server at `dsn`.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): it cannot be reached.
+    /// [`BadInput`](crate::BadInput): it cannot be reached; or [`Interrupted`](crate::interrupt::Interrupted).
     pub(super) fn ask(dsn: &str) -> anyhow::Result<Relations> {
-        let mut config: Config = match dsn.parse() {
-            Ok(config) => config,
-            Err(error) => {
-                bad_input!("--dsn: {error}; it looks like 'host=/run/postgresql user=postgres'")
-            }
-        };
-        config.application_name("forebay watch").connect_timeout(Duration::from_secs(5));
-        config.options("-c default_transaction_read_only=on -c statement_timeout=30s");
+        let mut config = libpq::config(Some(dsn), "forebay watch")?;
         if config.get_dbname().is_none() {
-            config.dbname("postgres");
+            config = config.in_database("postgres");
         }
         let mut names = HashMap::new();
-        for database in asked(&mut connected(&config)?, DATABASES)? {
-            let [Some(database), ..] = &database[..] else { continue };
+        for database in Connection::open(&config)?.rows(DATABASES)? {
+            let config = config.clone().in_database(database.text(0));
             // One that this role may not enter keeps its numbers.
-            let Ok(mut client) = connected(config.clone().dbname(database)) else { continue };
-            for row in asked(&mut client, RELATIONS)? {
-                let [Some(path), Some(schema), Some(name)] = &row[..] else { continue };
-                let own = ["public", "pg_catalog", "pg_toast"].contains(&schema.as_str());
-                let name = if own { name.clone() } else { format!("{schema}.{name}") };
+            let Ok(mut connection) = Connection::open(&config) else {
+                interrupt::check()?;
+                continue;
+            };
+            for row in connection.rows(RELATIONS)? {
+                let [path, schema, name] = [0, 1, 2].map(|column| row.text(column));
+                let own = ["public", "pg_catalog", "pg_toast"].contains(&schema);
+                let name = if own { name.to_owned() } else { format!("{schema}.{name}") };
                 names.insert(tail(path), name);
             }
         }
@@ -76,27 +70,6 @@ fn tail(path: &str) -> String {
     let mut parts: Vec<&str> = path.rsplit('/').take(2).collect();
     parts.reverse();
     parts.join("/")
-}
-
-fn connected(config: &Config) -> anyhow::Result<Client> {
-    match config.connect(NoTls) {
-        Ok(client) => Ok(client),
-        Err(error) => {
-            let said =
-                error.as_db_error().map_or_else(|| error.to_string(), |it| it.message().to_owned());
-            bad_input!("--dsn: the server cannot be asked for the names of its files: {said}")
-        }
-    }
-}
-
-fn asked(client: &mut Client, sql: &str) -> anyhow::Result<Vec<Vec<Option<String>>>> {
-    let mut rows = Vec::new();
-    for message in client.simple_query(sql)? {
-        if let SimpleQueryMessage::Row(row) = message {
-            rows.push((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect());
-        }
-    }
-    Ok(rows)
 }
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ fn bad_input(case: &Case) -> Result<(), String> {
     let tls = at("user=postgres sslmode=any");
     for (arguments, words) in [
         (&["--dsn", &nowhere][..], "cannot connect"),
-        (&["--dsn", &nobody], "role \"somebody\" does not exist"),
+        (&["--dsn", &nobody], "role \"somebody\" does not exist; name a role with user="),
         (&["--dsn", &none], "database \"none\" does not exist"),
         (&["--dsn", &tls], "it is disable, allow, prefer, require"),
         (&["--dsn", "host"], "it looks like"),

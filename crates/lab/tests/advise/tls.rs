@@ -115,6 +115,25 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
         let is_told = told.contains(expected) && !told.contains(nothing);
         ensure(is_told && told.lines().count() == 1, format!("{host} {more}: {told}"))?;
     }
+    // `watch` reaches it in the same way, before it looks whether it may trace.
+    let table = site.rows("select pg_relation_filepath('rows')")?.remove(0);
+    let json = site.path("watched.json");
+    for (authority, is_served) in [(&own, true), (&other, false)] {
+        let dsn = format!(
+            "host=localhost hostaddr={address} user=postgres sslmode=verify-full {authority}"
+        );
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(["watch", "--dsn", &dsn, "--json"]).arg(&json).arg("cat");
+        let output = command.arg(data.join(&table)).output().map_err(text)?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        if is_served && output.status.success() {
+            let watched = fs::read_to_string(&json).map_err(text)?;
+            ensure(watched.contains("\"rows\""), format!("{table} has no name: {watched}"))?;
+        } else {
+            let is_told = told.contains("certificate") != is_served && told.lines().count() == 1;
+            ensure(output.status.code() == Some(2) && is_told, format!("watch: {told}"))?;
+        }
+    }
     // The authorities in the usual place count for require too.
     fs::create_dir(made.join(".postgresql")).map_err(text)?;
     for (authority, is_served) in [("authority.crt", true), ("stranger.crt", false)] {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use forebay::FileOptions;
+use forebay::{BufferPool, FileOptions, PagedFile};
 use forebay_object::object_store::memory::InMemory;
 use forebay_object::{Bucket, Mount, Options, Takeover};
 use tokio::runtime::{Builder, Runtime};
@@ -19,17 +19,11 @@ use crate::store::{Faults, Handle, World};
 #[test]
 fn a_full_buffer_over_a_store_that_is_gone_refuses_writes_and_keeps_what_it_has() {
     let site = Site::new();
-    let (bucket, handle, _runtime) = faulty(Duration::from_millis(100));
-    bucket.create(PAGE as u32).unwrap();
-    let writer = bucket.writer(Takeover::Refuse).unwrap();
-    let mount = Mount::new(writer, &site.path("main"), 64 * PAGE as u64).unwrap();
-    let pool = pool(&mount, 16);
-    let file = pool.open_file("one", &create()).unwrap();
-    file.extend(200).unwrap();
+    let Small { file, mount, bucket, handle, .. } = &small(&site, Duration::from_millis(100));
     handle.set_faults(Faults { unavailable: 1000, ..Faults::default() });
     let mut written = 0;
     let refused = loop {
-        match try_write(&file, written, u64::from(written) + 7) {
+        match try_write(file, written, u64::from(written) + 7) {
             Ok(()) => written += 1,
             Err(error) => break error,
         }
@@ -38,7 +32,7 @@ fn a_full_buffer_over_a_store_that_is_gone_refuses_writes_and_keeps_what_it_has(
     assert!(refused.to_string().contains("No space left"), "{refused}");
     assert!(mount.failure().is_some_and(|it| it.is_retryable()));
     handle.set_faults(Faults::default());
-    (written..200).for_each(|block| write(&file, block, u64::from(block) + 7));
+    (written..200).for_each(|block| write(file, block, u64::from(block) + 7));
     file.flush_file().unwrap();
     file.sync().unwrap();
     let view = bucket.reader().unwrap().view();
@@ -51,15 +45,9 @@ fn a_full_buffer_over_a_store_that_is_gone_refuses_writes_and_keeps_what_it_has(
 #[test]
 fn a_buffer_is_as_full_with_pages_on_their_way() {
     let site = Site::new();
-    let (bucket, handle, _runtime) = faulty(Duration::from_secs(1));
-    bucket.create(PAGE as u32).unwrap();
-    let writer = bucket.writer(Takeover::Refuse).unwrap();
-    let mount = Mount::new(writer, &site.path("main"), 64 * PAGE as u64).unwrap();
-    let pool = pool(&mount, 16);
-    let file = pool.open_file("one", &create()).unwrap();
-    file.extend(200).unwrap();
+    let Small { file, handle, .. } = &small(&site, Duration::from_secs(1));
     file.sync().unwrap();
-    (0..24).for_each(|block| write(&file, block, 7));
+    (0..24).for_each(|block| write(file, block, 7));
     file.flush_file().unwrap();
     let before = handle.world.events().len();
     handle.die_after(1, true);
@@ -69,7 +57,7 @@ fn a_buffer_is_as_full_with_pages_on_their_way() {
             thread::yield_now();
         }
         // 32 in the buffer at most, of which 24 are on their way, and 16 in the pool's memory.
-        let written = (24..200).take_while(|block| try_write(&file, *block, 7).is_ok()).count();
+        let written = (24..200).take_while(|block| try_write(file, *block, 7).is_ok()).count();
         assert!(written <= 28, "{written} pages");
         sync.join().unwrap().unwrap_err();
     });
@@ -140,6 +128,27 @@ fn counters_survive_a_store_that_fails_now_and_then() {
         let newest = found.iter().max().unwrap();
         assert!(*promised > 0 && newest >= promised, "{newest} of {promised}");
     }
+}
+
+/// 200 pages over a buffer of 64 of them and a pool of 16, on a store whose faults are set later.
+struct Small {
+    file: PagedFile,
+    _pool: BufferPool,
+    mount: Mount,
+    bucket: Bucket,
+    handle: Arc<Handle>,
+    _runtime: Arc<Runtime>,
+}
+
+fn small(site: &Site, deadline: Duration) -> Small {
+    let (bucket, handle, runtime) = faulty(deadline);
+    bucket.create(PAGE as u32).unwrap();
+    let writer = bucket.writer(Takeover::Refuse).unwrap();
+    let mount = Mount::new(writer, &site.path("main"), 64 * PAGE as u64).unwrap();
+    let pool = pool(&mount, 16);
+    let file = pool.open_file("one", &create()).unwrap();
+    file.extend(200).unwrap();
+    Small { file, _pool: pool, mount, bucket, handle, _runtime: runtime }
 }
 
 /// A bucket on a store that fails when told, over threads and time that are real.

@@ -21,7 +21,7 @@ use crate::store::tablespace::Space;
 use crate::strategy_kind::StrategyKind;
 use crate::writeback::Cleaner;
 use crate::writeback::checkpoint::{
-    Checkpoint, CheckpointReport, Checkpointer, Progress, Trigger, Triggers, checkpoint_bytes,
+    Checkpoint, CheckpointReport, Checkpointer, Trigger, Triggers, checkpoint_bytes,
 };
 
 /// A buffer pool: frames in memory for the pages of files. Cheap to clone; may be used from any
@@ -164,11 +164,6 @@ impl BufferPool {
             return Err(Error::ReadOnly { file: spaces[0].directory.as_path().into() });
         }
         self.core().checkpoints.ask(options, Trigger::Request)
-    }
-
-    /// Returns how far the checkpoint under way is, if there is one.
-    pub fn checkpoint_progress(&self) -> Option<Progress> {
-        self.core().checkpoints.progress()
     }
 
     /// Returns what came of the last checkpoint, whoever or whatever began it.

@@ -300,7 +300,7 @@ impl RequestQueue {
     }
 
     /// How far the one under way is.
-    pub(crate) fn progress(&self) -> Option<Progress> {
+    fn progress(&self) -> Option<Progress> {
         let phase = [Phase::Waiting, Phase::Scanning, Phase::Writing, Phase::Syncing]
             .into_iter()
             .find(|phase| *phase as u8 == self.phase.load(Ordering::Relaxed))?;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
-use super::connection::variable;
+use super::variable;
 use crate::{bad_input, output};
 
 /// What a service stands for, by libpq's keywords.

@@ -24,7 +24,7 @@ use rustls::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::libpq;
+use super::files;
 use crate::bad_input;
 
 /// The value of sslrootcert for what the machine trusts.
@@ -32,7 +32,7 @@ const SYSTEM: &str = "system";
 
 /// How to reach a server.
 #[derive(Clone)]
-pub(super) struct Config {
+pub(crate) struct Config {
     plain: postgres::Config,
     /// For sessions and for what cancels their statements.
     pub(super) tls: MakeRustlsConnect,
@@ -107,6 +107,12 @@ impl Config {
         Ok(Config { plain, tls: MakeRustlsConnect::new(config) })
     }
 
+    /// The same, in another database.
+    pub(crate) fn in_database(mut self, name: &str) -> Config {
+        self.plain.dbname(name);
+        self
+    }
+
     /// A session.
     ///
     /// # Errors
@@ -117,7 +123,7 @@ impl Config {
 }
 
 fn usual_roots() -> Option<PathBuf> {
-    libpq::at_home(".postgresql/root.crt")
+    files::at_home(".postgresql/root.crt")
 }
 
 /// The authorities that are trusted: of the file `roots`, or of the machine.

@@ -6,10 +6,10 @@
 //! The same loop over plain memory is taken off. What it counts is a user's program, so a small function of the
 //! pool's that is not inlined across crates counts with its call.
 //!
-//! `cargo bench -p forebay --bench instructions`. Without valgrind, or on another processor than x86-64, it says
+//! `cargo run --release -p forebay-instructions`. Without valgrind, or on another processor than x86-64, it says
 //! `skipped` and writes that to the file named by FOREBAY_SKIPS.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::env;
 use std::fs::OpenOptions;

@@ -1,4 +1,4 @@
-//! A session on the server: how it is reached, and statements that end by Ctrl-C.
+//! A session on a PostgreSQL server: how it is reached, as libpq does, and statements that end by Ctrl-C.
 //!
 //! The whole session is read-only, so that whatever the server counts as a change fails. What the server
 //! is told comes as text and goes as text; statements of somebody else's go by the extended protocol, which
@@ -8,6 +8,9 @@
 //! Concurrency: a thread looks for Ctrl-C while a statement runs and cancels it; a cancel that comes late
 //!              meets a session that does nothing more.
 //! Failure:     whatever keeps us from a session is [`BadInput`](crate::BadInput), one sentence.
+
+mod files;
+mod tls;
 
 use std::env;
 use std::path::Path;
@@ -20,10 +23,9 @@ use postgres::config::{Host, SslMode};
 use postgres::types::{FromSql, Kind, Type};
 use postgres::{Client, SimpleQueryMessage};
 
-use super::libpq;
-use super::tls::Config;
 use crate::interrupt::{self, Interrupted};
 use crate::{BadInput, bad_input};
+pub(crate) use tls::Config;
 
 /// Where servers of Linux distributions, and of PostgreSQL's own build, have their sockets.
 const SOCKET_DIRECTORIES: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
@@ -33,9 +35,6 @@ const SOCKET_DIRECTORIES: [&str; 3] = ["/run/postgresql", "/var/run/postgresql",
 const OPTIONS: &str = "-c default_transaction_read_only=on -c standard_conforming_strings=on -c client_connection_check_interval=1s \
                        -c idle_in_transaction_session_timeout=60s -c lock_timeout=1s -c statement_timeout=30s";
 
-/// The name of our sessions.
-pub(super) const APPLICATION: &str = "forebay advise";
-
 /// The one of them that PostgreSQL 13 and older refuse to know.
 const SINCE_14: &str = "client_connection_check_interval";
 
@@ -43,17 +42,17 @@ const SINCE_14: &str = "client_connection_check_interval";
 const LOOK: Duration = Duration::from_millis(20);
 
 /// How to reach the server, from `dsn` and, for what it leaves open, from the service, variables and
-/// password file that libpq takes.
+/// password file that libpq takes; `application` is the name of the sessions.
 ///
 /// # Errors
 /// [`BadInput`].
-pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
+pub(crate) fn config(dsn: Option<&str>, application: &str) -> anyhow::Result<Config> {
     // The crate knows no services, not all modes of TLS, and no certificates of authorities.
     let mut rest = dsn.unwrap_or_default().to_owned();
     let [named, mode, roots] =
-        ["service", "sslmode", "sslrootcert"].map(|key| libpq::taken(&mut rest, key));
+        ["service", "sslmode", "sslrootcert"].map(|key| files::taken(&mut rest, key));
     let dsn = dsn.map(|_| rest.as_str());
-    let service = named.or_else(|| variable("PGSERVICE")).map(|name| libpq::service(&name));
+    let service = named.or_else(|| variable("PGSERVICE")).map(|name| files::service(&name));
     let service = service.transpose()?.unwrap_or_default();
     let variable = |name: &str| {
         let key = name.trim_start_matches("PG").to_lowercase();
@@ -106,14 +105,14 @@ pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
         let user = user.unwrap_or_default();
         let port = config.get_ports()[0].to_string();
         let database = config.get_dbname().unwrap_or(&user);
-        if let Some(password) = libpq::password([&host, &port, database, &user]) {
+        if let Some(password) = files::password([&host, &port, database, &user]) {
             config.password(password);
         }
     }
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(Duration::from_secs(10));
     }
-    config.application_name(APPLICATION);
+    config.application_name(application);
     // After the user's own, of which the last counts.
     let options = config.get_options().map_or_else(String::new, |given| format!("{given} "));
     config.options(&(options + OPTIONS));
@@ -127,12 +126,12 @@ pub(super) fn config(dsn: Option<&str>) -> anyhow::Result<Config> {
 }
 
 /// A variable of the environment that is not empty.
-pub(super) fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// True if `config` leads to this machine.
-pub(super) fn is_local(config: &Config) -> bool {
+pub(crate) fn is_local(config: &Config) -> bool {
     let local = |host: &Host| match host {
         Host::Unix(_) => true,
         Host::Tcp(name) => {
@@ -151,7 +150,7 @@ pub(super) fn is_local(config: &Config) -> bool {
 ///
 /// # Errors
 /// [`BadInput`], [`Interrupted`], or [`Refused`].
-pub(super) fn session(config: &Config) -> anyhow::Result<Client> {
+pub(crate) fn session(config: &Config) -> anyhow::Result<Client> {
     let mut client = config.reach().map_err(|error| refused(config, &error))?;
     let shown = rows(&mut client, "show default_transaction_read_only")?;
     if shown.first().is_none_or(|row| row.text(0) != "on") {
@@ -166,7 +165,7 @@ pub(super) fn session(config: &Config) -> anyhow::Result<Client> {
 ///
 /// # Errors
 /// [`Refused`].
-pub(super) fn rows(client: &mut Client, sql: &str) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn rows(client: &mut Client, sql: &str) -> anyhow::Result<Vec<Row>> {
     read(client, sql).map_err(|error| failed(&error))
 }
 
@@ -182,7 +181,7 @@ fn read(client: &mut Client, sql: &str) -> Result<Vec<Row>, postgres::Error> {
 }
 
 /// A session.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     client: Client,
     running: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
@@ -191,25 +190,25 @@ pub(super) struct Connection {
 
 /// A row as text; columns by number.
 #[derive(Debug)]
-pub(super) struct Row(Vec<Option<String>>);
+pub(crate) struct Row(Vec<Option<String>>);
 
 impl Row {
     /// A column; null is `""`.
-    pub(super) fn text(&self, column: usize) -> &str {
+    pub(crate) fn text(&self, column: usize) -> &str {
         self.0[column].as_deref().unwrap_or("")
     }
 
     /// A column that is not null and not empty.
-    pub(super) fn some(&self, column: usize) -> Option<String> {
+    pub(crate) fn some(&self, column: usize) -> Option<String> {
         self.0[column].clone().filter(|it| !it.is_empty())
     }
 
     /// A number, if it is one.
-    pub(super) fn number<T: std::str::FromStr>(&self, column: usize) -> Option<T> {
+    pub(crate) fn number<T: std::str::FromStr>(&self, column: usize) -> Option<T> {
         self.text(column).parse().ok()
     }
 
-    pub(super) fn is_true(&self, column: usize) -> bool {
+    pub(crate) fn is_true(&self, column: usize) -> bool {
         self.text(column) == "t"
     }
 }
@@ -232,7 +231,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`BadInput`], or [`Interrupted`].
-    pub(super) fn open(config: &Config) -> anyhow::Result<Connection> {
+    pub(crate) fn open(config: &Config) -> anyhow::Result<Connection> {
         interrupt::check()?;
         let (running, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let client = session(config)?;
@@ -269,7 +268,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Refused`], or [`Interrupted`].
-    pub(super) fn rows(&mut self, sql: &str) -> anyhow::Result<Vec<Row>> {
+    pub(crate) fn rows(&mut self, sql: &str) -> anyhow::Result<Vec<Row>> {
         self.during(|client| read(client, sql))
     }
 
@@ -277,7 +276,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::rows`]; or there is none.
-    pub(super) fn row(&mut self, sql: &str) -> anyhow::Result<Row> {
+    pub(crate) fn row(&mut self, sql: &str) -> anyhow::Result<Row> {
         let row = self.rows(sql)?.pop();
         row.ok_or_else(|| anyhow::anyhow!("the server has no answer to: {sql}"))
     }
@@ -286,7 +285,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::rows`].
-    pub(super) fn plan(&mut self, sql: &str) -> anyhow::Result<serde_json::Value> {
+    pub(crate) fn plan(&mut self, sql: &str) -> anyhow::Result<serde_json::Value> {
         let statement = self.during(|client| client.prepare(sql))?;
         if !statement.params().is_empty() {
             let message = "it has parameters, and nobody to fill them in".to_owned();
@@ -313,11 +312,11 @@ impl Drop for Connection {
 /// The server has refused a statement.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(super) struct Refused {
+pub(crate) struct Refused {
     /// In the server's words.
-    pub(super) message: String,
+    pub(crate) message: String,
     /// SQLSTATE; empty where the connection was lost.
-    pub(super) code: String,
+    pub(crate) code: String,
 }
 
 fn failed(error: &postgres::Error) -> anyhow::Error {
@@ -350,14 +349,22 @@ fn refused(config: &Config, error: &postgres::Error) -> anyhow::Error {
         ))
         .into();
     }
-    if is_too_old(error.code().map_or("", postgres::error::SqlState::code), &said) {
+    let code = error.code().map_or("", postgres::error::SqlState::code);
+    if is_too_old(code, &said) {
         return BadInput(format!(
             "the server at {host}, port {port}, is older than PostgreSQL 14; this command knows 14 to 18"
         ))
         .into();
     }
+    let is_who = code == postgres::error::SqlState::INVALID_AUTHORIZATION_SPECIFICATION.code();
     BadInput(if error.as_db_error().is_some() {
-        format!("the server at {host}, port {port}, refuses the connection: {said}")
+        // What distributions set up lets the system's user `postgres` in by its name, and nobody else.
+        let how = if is_who && matches!(config.get_hosts().first(), Some(Host::Unix(_))) {
+            "; name a role with user=, and be the system's user of that name, as by sudo -u postgres"
+        } else {
+            ""
+        };
+        format!("the server at {host}, port {port}, refuses the connection: {said}{how}")
     } else {
         format!("cannot connect to a server at {host}, port {port}: {said}; name another with --dsn or PGHOST and PGPORT")
     })
@@ -384,27 +391,28 @@ mod tests {
             ("postgresql://u:p/w?x@h/db?sslmode=require", SslMode::Require),
             ("postgresql://u:p/w?x@h/db?sslmode=disable", SslMode::Disable),
         ] {
-            assert_eq!(config(Some(dsn)).unwrap().get_ssl_mode(), mode, "{dsn}");
+            assert_eq!(config(Some(dsn), "").unwrap().get_ssl_mode(), mode, "{dsn}");
         }
     }
 
     #[test]
     fn certificates_of_the_machine_and_names_that_are_missing_are_never_checked_by_half() {
-        let refused =
-            |dsn: &str| config(Some(dsn)).err().map(|error| error.to_string()).unwrap_or_default();
+        let refused = |dsn: &str| {
+            config(Some(dsn), "").err().map(|error| error.to_string()).unwrap_or_default()
+        };
         for mode in ["disable", "allow", "prefer", "require", "verify-ca"] {
             let told = refused(&format!("host=db sslrootcert=system sslmode={mode}"));
             assert!(told.contains("only with sslmode=verify-full"), "{mode}: {told}");
         }
         let told = refused("hostaddr=127.0.0.1 sslrootcert=system");
         assert!(told.contains("name it with host"), "{told}");
-        let reached = config(Some("hostaddr=127.0.0.1,::1 sslmode=require")).unwrap();
+        let reached = config(Some("hostaddr=127.0.0.1,::1 sslmode=require"), "").unwrap();
         assert_eq!(reached.get_hosts().len(), 2);
     }
 
     #[test]
     fn options_of_ours_come_after_the_users_and_tell_of_an_old_server() {
-        let config = config(Some("options='-c work_mem=1MB'")).unwrap();
+        let config = config(Some("options='-c work_mem=1MB'"), "").unwrap();
         let options = config.get_options().unwrap();
         assert!(
             options.starts_with("-c work_mem=1MB -c default_transaction_read_only=on "),
