@@ -20,6 +20,7 @@
 //!              [PRV-7] of two rounds, each of two arms comes first in one
 //! Failure:     a query that the server refuses or that takes too long is left out, and why is told.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -38,8 +39,10 @@ use crate::statistics::{BOUND, Estimate, Judgement, is_near_best, knee, median, 
 /// The experiment's name in records.
 pub(super) const NAME: &str = "advise";
 
-/// Rounds of a search: a knee is judged, not a gain.
-const SEARCH_ROUNDS: u32 = 3;
+/// Rounds of a search, and the time in which it gets more than the fewest: on a fast disk they cost nothing, and the values that
+/// it judges lie close together.
+const SEARCH_ROUNDS: RangeInclusive<u32> = 3..=8;
+const SEARCH_TIME: Duration = Duration::from_secs(20);
 
 /// A proof that is open after its rounds gets more: so many times as many, within this time.
 const MORE: u32 = 4;
@@ -218,7 +221,7 @@ impl<'a> Site<'a> {
         progress: &mut Progress,
     ) -> anyhow::Result<Proof> {
         let arms = [current, advised].map(|value| [beside, std::slice::from_ref(value)].concat());
-        let found = self.rounds(Phase::Proof, queries, &arms, rounds, progress)?;
+        let found = self.rounds(Phase::Proof, queries, &arms, rounds..=rounds * MORE, progress)?;
         let named = |(name, value): &Value| format!("{name} = {value}");
         let verdicts = verdicts(&found, &[named(advised), named(current)]);
         let gain = gain(&found, using, [&advised.1, &current.1]).and_then(|(ratio, evidence)| {
@@ -240,8 +243,9 @@ impl<'a> Site<'a> {
         rounds: u32,
     ) -> anyhow::Result<After> {
         let mut progress = Progress::new(u64::from(rounds) * 2 * queries.len() as u64);
+        let arms = [before, Vec::new()];
         let found =
-            self.rounds(Phase::After, queries, &[before, Vec::new()], rounds, &mut progress)?;
+            self.rounds(Phase::After, queries, &arms, rounds..=rounds * MORE, &mut progress)?;
         let verdicts = verdicts(&found, &["as set".to_owned(), "as before".to_owned()]);
         let gain = gain(&found, using, ["what is set", "what was set before"]);
         let (gain, evidence) = gain.map_or((None, String::new()), |(gain, it)| (Some(gain), it));
@@ -249,13 +253,14 @@ impl<'a> Site<'a> {
         Ok(After { gain, evidence, verdicts, records, remarks })
     }
 
-    /// Runs each of `queries` under each of `arms` in each of `rounds`. Who cannot be run any more is left out.
+    /// Runs each of `queries` under each of `arms` in each of `rounds`: the fewest, and more while it is open and there is time.
+    /// Who cannot be run any more is left out.
     fn rounds<'q>(
         &mut self,
         phase: Phase,
         queries: &'q mut [Query],
         arms: &[Vec<Value>],
-        rounds: u32,
+        rounds: RangeInclusive<u32>,
         progress: &mut Progress,
     ) -> anyhow::Result<Vec<Rates<'q>>> {
         let trial = |query| {
@@ -264,10 +269,11 @@ impl<'a> Site<'a> {
         };
         let mut trials: Vec<Trial<'q>> = queries.iter_mut().map(trial).collect();
         let clock = Instant::now();
-        for round in 0.. {
-            let is_open = phase != Phase::Search && trials.iter().any(Trial::is_open);
-            let may_go_on = round < rounds * MORE && clock.elapsed() < MORE_TIME;
-            if round >= rounds && !(is_open && may_go_on) {
+        let more_time = if phase == Phase::Search { SEARCH_TIME } else { MORE_TIME };
+        let is_open =
+            |trials: &[Trial<'_>]| phase == Phase::Search || trials.iter().any(Trial::is_open);
+        for round in 0..*rounds.end() {
+            if round >= *rounds.start() && !(is_open(&trials) && clock.elapsed() < more_time) {
                 break;
             }
             for trial in trials.iter_mut().filter(|trial| !trial.left_out) {
@@ -399,7 +405,7 @@ impl<'a> Site<'a> {
         progress: &mut Progress,
     ) -> anyhow::Result<Option<Vec<Vec<f64>>>> {
         let query = std::slice::from_mut(&mut query);
-        let found = self.rounds(Phase::Search, query, arms, rounds, progress)?;
+        let found = self.rounds(Phase::Search, query, arms, rounds..=rounds, progress)?;
         Ok(found.into_iter().next().map(|rates| rates.of_arms))
     }
 

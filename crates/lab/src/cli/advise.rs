@@ -58,9 +58,6 @@ pub struct PostgresArgs {
     /// Measure the disks without asking
     #[arg(long)]
     pub yes: bool,
-    /// How the disks are measured.
-    #[command(flatten)]
-    pub device: DeviceArgs,
     /// Write everything that was found to this file as JSON
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "rollback"])]
     pub json: Option<PathBuf>,
@@ -82,4 +79,7 @@ pub struct PostgresArgs {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = fastrand::u64(..1 << 32), hide_default_value = true)]
     pub seed: u64,
+    /// How the disks are measured; the last one, as its heading holds for what follows.
+    #[command(flatten)]
+    pub device: DeviceArgs,
 }
