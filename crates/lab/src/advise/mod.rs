@@ -1,6 +1,6 @@
 //! `forebay advise postgres`: settings for a running server, measured, proved on it, set and taken back.
 //!
-//! How a run goes: [`libpq`](crate::libpq) reaches the server, `server` looks at it, `disks` measures what is under
+//! How a run goes: `libpq` reaches the server, `server` looks at it, `disks` measures what is under
 //! its tablespaces if the user agrees, `propose` tries values that follow from that by the queries of `query`
 //! as `prove` has it, and `told` says what came of it. Only `apply` changes anything, and only when asked.
 //!
