@@ -203,7 +203,10 @@ pub(crate) fn check_directory(directory: &Path, target: &Path) -> anyhow::Result
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let (target, shown) = (target.display(), directory.display());
     if !directory.is_dir() {
-        bad_input!("{target}: there is no directory {shown}");
+        if directory.exists() {
+            bad_input!("cannot write {target}: {shown} is no directory; choose another");
+        }
+        bad_input!("cannot write {target}: there is no directory {shown}");
     }
     // Without a name where the system allows that, and gone at once.
     if let Err(error) = tempfile::tempfile_in(directory) {
