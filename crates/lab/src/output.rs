@@ -88,7 +88,13 @@ impl Outputs {
 /// # Errors
 /// What the system said, with the path.
 pub(crate) fn save(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    let is_new = !path.exists();
+    let written = std::fs::write(path, text);
+    if written.is_err() && is_new {
+        // Half of a report would be taken for one.
+        let _ = std::fs::remove_file(path);
+    }
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Prints `text` as it is. A reader who has gone, such as `head`, is no error.

@@ -211,8 +211,10 @@ fn measured<'s>(
         queries: args.queries.clone(),
         after: None,
     };
-    findings.save(args)?;
+    // What was found is printed also if it could not be written: it took a minute.
+    let saved = findings.save(args);
     output::print(&told::findings(&findings, output::look()))?;
+    saved?;
     for path in [&args.json, &args.html].into_iter().flatten() {
         tell(&format!("everything that was found is in {}", path.display()));
     }
