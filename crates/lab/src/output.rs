@@ -88,7 +88,13 @@ impl Outputs {
 /// # Errors
 /// What the system said, with the path.
 pub(crate) fn save(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    let is_new = !path.exists();
+    let written = std::fs::write(path, text);
+    if written.is_err() && is_new {
+        // Half of a report would be taken for one.
+        let _ = std::fs::remove_file(path);
+    }
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Prints `text` as it is. A reader who has gone, such as `head`, is no error.
@@ -203,7 +209,10 @@ pub(crate) fn check_directory(directory: &Path, target: &Path) -> anyhow::Result
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let (target, shown) = (target.display(), directory.display());
     if !directory.is_dir() {
-        bad_input!("{target}: there is no directory {shown}");
+        if directory.exists() {
+            bad_input!("cannot write {target}: {shown} is no directory; choose another");
+        }
+        bad_input!("cannot write {target}: there is no directory {shown}");
     }
     // Without a name where the system allows that, and gone at once.
     if let Err(error) = tempfile::tempfile_in(directory) {

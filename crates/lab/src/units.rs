@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
 
 use bytesize::ByteSize;
 
@@ -23,6 +24,14 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         Ok(size) => Ok(size.as_u64()),
         Err(_) => Err("a size looks like 8KiB, 64k, 1GiB or 4096".to_owned()),
     }
+}
+
+/// Parses a time such as `30s`.
+///
+/// # Errors
+/// A sentence that says what a time looks like.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "a time looks like 250ms, 30s or 5m".to_owned())
 }
 
 /// Parses a size that `range` contains.

@@ -1,6 +1,6 @@
 //! `forebay advise postgres`: settings for a running server, measured, proved on it, set and taken back.
 //!
-//! How a run goes: [`libpq`](crate::libpq) reaches the server, `server` looks at it, `disks` measures what is under
+//! How a run goes: `libpq` reaches the server, `server` looks at it, `disks` measures what is under
 //! its tablespaces if the user agrees, `propose` tries values that follow from that by the queries of `query`
 //! as `prove` has it, and `told` says what came of it. Only `apply` changes anything, and only when asked.
 //!
@@ -211,8 +211,10 @@ fn measured<'s>(
         queries: args.queries.clone(),
         after: None,
     };
-    findings.save(args)?;
+    // What was found is printed also if it could not be written: it took a minute.
+    let saved = findings.save(args);
     output::print(&told::findings(&findings, output::look()))?;
+    saved?;
     for path in [&args.json, &args.html].into_iter().flatten() {
         tell(&format!("everything that was found is in {}", path.display()));
     }

@@ -65,6 +65,8 @@ pub(super) struct Site<'a> {
     /// What was left out, and why; each once.
     pub(super) remarks: Vec<String>,
     pub(super) records: Vec<Record>,
+    /// Whether a table has been found in the kernel's page cache.
+    from_memory: bool,
 }
 
 /// One query, once.
@@ -154,6 +156,8 @@ pub(super) struct After {
     pub(super) verdicts: Vec<Verdict>,
     pub(super) records: Vec<Record>,
     pub(super) remarks: Vec<String>,
+    /// Whether a table that was read was in the kernel's page cache: what is set for the disk gains nothing then.
+    pub(super) from_memory: bool,
 }
 
 impl After {
@@ -181,6 +185,7 @@ impl<'a> Site<'a> {
             random: fastrand::Rng::with_seed(args.seed),
             remarks: Vec::new(),
             records: Vec::new(),
+            from_memory: false,
         }
     }
 
@@ -249,8 +254,8 @@ impl<'a> Site<'a> {
         let verdicts = verdicts(&found, &["as set".to_owned(), "as before".to_owned()]);
         let gain = gain(&found, using, ["what is set", "what was set before"]);
         let (gain, evidence) = gain.map_or((None, String::new()), |(gain, it)| (Some(gain), it));
-        let Site { records, remarks, .. } = self;
-        Ok(After { gain, evidence, verdicts, records, remarks })
+        let Site { records, remarks, from_memory, .. } = self;
+        Ok(After { gain, evidence, verdicts, records, remarks, from_memory })
     }
 
     /// Runs each of `queries` under each of `arms` in each of `rounds`: the fewest, and more while it is open and there is time.
@@ -542,6 +547,7 @@ impl<'a> Site<'a> {
             segments.iter().filter_map(cached).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
         let share = sums.0 as f64 / sums.1.max(1) as f64;
         if share > CACHED {
+            self.from_memory = true;
             self.remark(format!(
                 "{} is to {} % in the kernel's page cache, so that this is about memory and not the disk; --drop-caches \
                  lets go of it.",

@@ -14,6 +14,7 @@ use crate::report::numbers;
 use crate::report::tables;
 use crate::report::terminal::text::push_wrapped;
 use crate::report::terminal::{Look, drawn};
+use crate::statistics::BOUND;
 use crate::units::shown_size;
 
 /// The server, in a few lines.
@@ -116,7 +117,8 @@ pub(super) fn findings(findings: &Findings, look: Look) -> String {
         match drawn(&table, look) {
             drawn if drawn.is_empty() => drawn,
             drawn => format!(
-                "Speed on this server with the new setting, of what it is with the old one:\n{drawn}"
+                "Speed on this server with the new setting, of what it is with the old one:\n{drawn}\
+                 keeps: at least {BOUND} of it; misses: less; undecided: the rounds do not tell\n"
             ),
         },
         wrapped("* ", &mut findings.remarks.iter().cloned()),
@@ -217,6 +219,10 @@ pub(super) fn again(after: &After) -> String {
     let times = tables::times(gain.value, gain.low, gain.high);
     let is_there = match (after.is_there(), after.harmed()) {
         (true, _) => "the gain is there".to_owned(),
+        (false, None) if after.from_memory => {
+            "that says nothing of the disk, since what was read was in memory; with --drop-caches it would be told"
+                .to_owned()
+        }
         (false, None) => "the gain is not there; --rollback takes back what is set".to_owned(),
         (false, Some(row)) => format!("{row} is surely slower; --rollback takes back what is set"),
     };
@@ -227,6 +233,7 @@ pub(super) fn again(after: &After) -> String {
 mod tests {
     use super::*;
     use crate::report::sample;
+    use crate::statistics::Estimate;
 
     fn proposal(setting: &str, advised: &str, proved: bool) -> Proposal {
         let advice = Advice {
@@ -250,6 +257,21 @@ mod tests {
         let list =
             to_paste(&[proposal("session_preload_libraries", "auto_explain, forebay", true)]);
         assert!(list.contains("= 'auto_explain', 'forebay';"), "{list}");
+    }
+
+    #[test]
+    fn what_was_read_from_memory_is_no_reason_to_take_anything_back() {
+        let after = |from_memory| After {
+            gain: Some(Estimate { value: 0.98, low: 0.96, high: 1.0, rounds: 20 }),
+            evidence: "it was so.".to_owned(),
+            verdicts: Vec::new(),
+            records: Vec::new(),
+            remarks: Vec::new(),
+            from_memory,
+        };
+        assert!(again(&after(false)).contains("--rollback takes back"));
+        let told = again(&after(true));
+        assert!(told.contains("in memory") && !told.contains("--rollback"), "{told}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::device::DeviceArgs;
+use crate::units::parse_time;
 
 /// `forebay advise`.
 #[derive(Debug, Clone, Args)]
@@ -48,7 +49,7 @@ pub struct PostgresArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=100))]
     pub rounds: u32,
     /// A query that takes longer is given up and left out
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
     pub statement_timeout: Duration,
     /// Let the kernel forget the pages of the table and index that a made query reads, before each; with --queries those of the
     /// 20 largest tables, each with one index. From PostgreSQL 17 on with pg_buffercache the server too. It makes the next

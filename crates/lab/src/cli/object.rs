@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::object::Latency;
-use crate::units::{parse_size, parse_size_in};
+use crate::units::{parse_size, parse_size_in, parse_time};
 
 /// `forebay lab object`.
 #[derive(Debug, Clone, Args)]
@@ -59,7 +59,7 @@ pub struct ObjectArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// Time of each cell of requests
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     pub time: Duration,
     /// Delay each request in addition: the median and, after p99=, what one in a hundred exceeds
     #[arg(long, value_name = "TIME[,p99=TIME]")]

@@ -28,6 +28,7 @@ use crate::interrupt::{self, Interrupted};
 use crate::measure::{empty_cache, wait_histogram, wait_us};
 use crate::report::{Burst, DeviceSummary, Figure, numbers};
 use crate::statistics::{self, median, range};
+use crate::units::parse_time;
 use crate::workfile::{Naming, Workfile};
 use traffic::{Traffic, Window};
 
@@ -65,7 +66,7 @@ const LOAD_SECONDS: u32 = 3600;
 pub struct DeviceArgs {
     /// Keep the disk busy for so long before it is measured (such as 30min), so that credits of a cloud
     /// volume are used up [default: two seconds, less for one experiment alone]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, global = true)]
     pub sustained: Option<Duration>,
     /// How long a window is.
     #[arg(skip = Duration::from_millis(250))]

@@ -35,6 +35,10 @@ pub fn run(args: &EmulateArgs) -> anyhow::Result<()> {
         bad_input!("name a profile and a mount point, or ask for --list");
     };
     let profile = Profile::load(spec).map_err(|error| crate::BadInput(error.to_string()))?;
+    let data = Some(&args.data).filter(|path| *path != Path::new("memory"));
+    for path in args.log.iter().chain(data) {
+        output::check_file(path)?;
+    }
     // Before the mount, so that no signal finds it unguarded.
     let (ended, end) = channel();
     listen(args, &ended)?;

@@ -42,6 +42,8 @@ fn certificates(directory: &Path) -> Result<(), String> {
 
 pub(crate) fn tls(case: &Case) -> Result<(), String> {
     let mut site = site(case, Disk::Real)?;
+    // While there is a session: restarts end it.
+    let table = site.rows("select pg_relation_filepath('rows')")?.remove(0);
     let made = site.path("tls");
     fs::create_dir(&made).map_err(text)?;
     certificates(&made)?;
@@ -116,7 +118,6 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
         ensure(is_told && told.lines().count() == 1, format!("{host} {more}: {told}"))?;
     }
     // `watch` reaches it in the same way, before it looks whether it may trace.
-    let table = site.rows("select pg_relation_filepath('rows')")?.remove(0);
     let json = site.path("watched.json");
     for (authority, is_served) in [(&own, true), (&other, false)] {
         let dsn = format!(

@@ -21,7 +21,7 @@ const SMALL: [&str; 8] =
 fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
     let scratch = scratch();
     std::fs::write(scratch.path().join("file"), "mine").unwrap();
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["--dir", "nowhere"], "nowhere"),
         (&["--dir", "file"], "is not a directory"),
         (&["--size", "0"], "zero"),
@@ -36,7 +36,8 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
         (&["--depths", "5000"], "4096"),
         (&["--backends", "aio", "--cache", "buffered"], "aio reads direct only"),
         (&["--json", "no/such/file.json"], "no directory"),
-        (&["--json", "file/x.json"], "no directory file"),
+        (&["--json", "file/x.json"], "file is no directory"),
+        (&["--sustained", "x"], "a time looks like"),
         (&["--html", "/sys/x.html"], "/sys/x.html: "),
     ];
     assert_refused(scratch.path(), &["lab", "depth"], &cases);

@@ -83,7 +83,7 @@ fn who_may_not_trace_is_told_and_so_is_who_names_nobody() {
     refused(&["--pid", "2147483647"], "there is no process 2147483647");
     refused(&["--service", "no-such-service"], "there is no service no-such-service.service");
     refused(&["/no/such/program"], "/no/such/program cannot be started");
-    refused(&["--dsn", "host=/no/such/directory", "true"], "the server cannot be asked");
+    refused(&["--dsn", "host=/no/such/directory", "true"], "cannot connect to a server");
     refused(&["--json", "/no/such/directory/file", "true"], "there is no directory");
     refused(&["--json", "new", "--record", "./new", "true"], "would overwrite the record");
     refused(&["--predict", "--record-limit", "9000TiB", "true"], "needs room for a record of");

@@ -11,6 +11,7 @@ use super::{Cell, Dirty, Order, PAGE_BYTES};
 use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs, directory_parser, parse_backend, parse_cache};
 use crate::experiment::{Experiment, Ground, Rounds, parse_pool_size, unique};
+use crate::units::parse_time;
 
 /// A file has so many times the pages that are dirty, unless the user says how many are.
 const DIRTY_PART: u32 = 8;
@@ -83,7 +84,7 @@ pub struct Settings {
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(super) depth: u32,
     /// Time from checkpoint to checkpoint in cells with readers or pacing [quick: 1200ms]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "10s",
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s",
           default_value_if("quick", "true", "1200ms"))]
     pub(super) interval: Duration,
     /// Threads that read

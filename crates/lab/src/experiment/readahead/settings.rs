@@ -14,7 +14,7 @@ use crate::cli::{CommonArgs, OutputArgs, parse_cache};
 use crate::device_readahead::parse_readahead;
 use crate::experiment::{Rounds, sorted, unique};
 use crate::facts::Host;
-use crate::units::{parse_size, shown_size};
+use crate::units::{parse_size, parse_time, shown_size};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -93,7 +93,7 @@ pub struct ReadaheadArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     pub request: Vec<u64>,
     /// Longest measurement of a cell, of mixture twice that after as long to settle [quick: 250ms]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration,
+    #[arg(long, value_name = "TIME", value_parser = parse_time,
           default_value = "1500ms", default_value_if("quick", "true", "250ms"))]
     pub time: Duration,
     /// Measurements of each cell of throughput and mixture; 3+ is 3, and of throughput more until it is decided

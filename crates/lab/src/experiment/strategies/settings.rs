@@ -14,6 +14,7 @@ use crate::experiment::pattern::Shape;
 use crate::experiment::{
     CacheState, Entrant, POOL_BLOCK_BYTES, Pattern, Rounds, parse_pool_size, unique,
 };
+use crate::units::parse_time;
 
 /// Fewest blocks that a pattern can be made of.
 const BLOCKS_MIN: u32 = 64;
@@ -93,12 +94,12 @@ pub struct Settings {
     #[arg(long, value_name = "N", default_value = "3+", default_value_if("quick", "true", "5+"))]
     pub(super) rounds: Rounds,
     /// How long rounds are added where they decide; the first ones may take twice that [quick: 1m]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration,
+    #[arg(long, value_name = "TIME", value_parser = parse_time,
           conflicts_with = "rounds", default_value = "20m",
           default_value_if("quick", "true", "1m"))]
     pub(super) time: Duration,
     /// How long each cell is measured
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "250ms")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "250ms")]
     pub(super) cell_time: Duration,
     /// Also measure os a second time, as os-again: what the two come apart by is noise
     #[arg(long)]

@@ -16,7 +16,7 @@ fn what_cannot_be_mounted_is_told_plainly_with_exit_code_2() {
     }
     std::fs::write(here("full/thing"), "mine").unwrap();
     std::fs::write(here("bad.toml"), "about = \"x\"\n[fixed]\nspeed = 3\n").unwrap();
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["instant", "nowhere"], "name an existing, empty directory"),
         (&["instant", "file"], "is not a directory"),
         (&["instant", "full"], "is not empty"),
@@ -29,6 +29,9 @@ fn what_cannot_be_mounted_is_told_plainly_with_exit_code_2() {
         (&["instant", "empty", "--speed-up", "0"], "speed-up"),
         (&["instant", "empty", "--speed-up", "10001"], "from 0.001 to 10000"),
         (&["instant", "empty", "--data", "/dev/null"], "not an ordinary file"),
+        (&["instant", "empty", "--data", "full"], "cannot write full: Is a directory"),
+        (&["instant", "empty", "--log", "full"], "cannot write full: Is a directory"),
+        (&["instant", "empty", "--log", "file/log"], "file is no directory"),
         (&["instant", "empty", "--place", "top"], "begin, middle, end"),
         (&["instant", "empty", "--memory", "much"], "a size looks like"),
     ];
