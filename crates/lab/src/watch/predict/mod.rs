@@ -79,30 +79,20 @@ struct Predicted {
     rounds: Vec<(f64, f64)>,
 }
 
-/// A way, how it is set, and its rounds.
+/// A way, and its rounds.
 struct Entrant {
     name: String,
     way: Way,
-    /// For everybody who uses the devices.
-    readahead: Option<u64>,
     rounds: Vec<Played>,
-    is_cut: bool,
 }
 
 impl Entrant {
-    fn new(name: impl Into<String>) -> Entrant {
-        let way = Way { hint: Hint::Normal, ahead: None, advises: true };
-        Entrant { name: name.into(), way, readahead: None, rounds: Vec::new(), is_cut: false }
-    }
-
-    fn ahead(name: &str, knows_all: bool, takes: Takes, most: u32) -> Entrant {
-        let mut entrant = Entrant::new(name);
-        entrant.way.ahead = Some(Ahead { knows_all, takes, most });
-        entrant
+    fn new(name: impl Into<String>, way: Way) -> Entrant {
+        Entrant { name: name.into(), way, rounds: Vec::new() }
     }
 
     /// What each round waited, or whatever `of` it. Of one that was cut off, as much for the rest of it.
-    fn each(&self, of: impl Fn(&Played) -> Duration) -> Vec<f64> {
+    fn each(&self, of: fn(&Played) -> Duration) -> Vec<f64> {
         self.rounds.iter().map(|it| of(it).max(LEAST).as_secs_f64() / it.share).collect()
     }
 
@@ -118,29 +108,31 @@ impl Entrant {
 
 /// All ways for a plan in which the program `advises` the kernel or does not; the first is as it is.
 fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
-    let mut all = vec![Entrant::new("as it is")];
-    for (name, hint) in [
-        ("kernel readahead: none (RANDOM)", Hint::Random),
-        ("kernel readahead: twice (SEQUENTIAL)", Hint::Sequential),
-    ] {
-        let mut entrant = Entrant::new(name);
-        entrant.way.hint = hint;
-        all.push(entrant);
-    }
+    let hint = |hint| Way { hint, ..Way::AS_IT_IS };
+    let ahead = |knows_all, takes, most| {
+        let ahead = Some(Ahead { knows_all, takes, most });
+        Way { ahead, ..Way::AS_IT_IS }
+    };
+    let mut all = vec![
+        Entrant::new("as it is", Way::AS_IT_IS),
+        Entrant::new("kernel readahead: none (RANDOM)", hint(Hint::Random)),
+        Entrant::new("kernel readahead: twice (SEQUENTIAL)", hint(Hint::Sequential)),
+    ];
     all.extend(args.readahead.iter().map(|&bytes| {
         let size = if bytes == 0 { "0".to_owned() } else { shown_size(bytes) };
-        let readahead = Some(bytes);
-        Entrant { readahead, ..Entrant::new(format!("kernel readahead: {size}")) }
+        let way = Way { readahead: Some(bytes), ..Way::AS_IT_IS };
+        Entrant::new(format!("kernel readahead: {size}"), way)
     }));
     if advises {
-        let mut without = Entrant::new("without the program's advice");
-        without.way.advises = false;
-        all.push(without);
+        let way = Way { advises: false, ..Way::AS_IT_IS };
+        all.push(Entrant::new("without the program's advice", way));
     }
     // As far as the extension looks ahead of a scan that takes all, and as the SQLite VFS does of any.
-    all.push(Entrant::ahead("look-ahead: what could be known", false, Takes::All, 256));
-    all.push(Entrant::ahead("look-ahead: if all were known", true, Takes::All, 256));
-    all.push(Entrant::ahead("look-ahead: all known, may stop", true, Takes::MayStop, 128));
+    all.extend([
+        Entrant::new("look-ahead: what could be known", ahead(false, Takes::All, 256)),
+        Entrant::new("look-ahead: if all were known", ahead(true, Takes::All, 256)),
+        Entrant::new("look-ahead: all known, may stop", ahead(true, Takes::MayStop, 128)),
+    ]);
     all
 }
 
@@ -168,7 +160,7 @@ pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Predictio
 /// The right to set the readahead of all devices under the plan's files, with what it is, if any way wants that.
 fn guards(plan: &Plan, entrants: &[Entrant]) -> anyhow::Result<Vec<(ReadaheadGuard, u64)>> {
     let mut files = Vec::new();
-    if entrants.iter().any(|entrant| entrant.readahead.is_some()) {
+    if entrants.iter().any(|entrant| entrant.way.readahead.is_some()) {
         for file in &plan.files {
             let directory = file.path.parent().unwrap_or(Path::new("/"));
             let file = Sysfs::system().readahead_file_of(&Storage::read(directory)?)?;
@@ -216,14 +208,12 @@ fn rounds(
             let entrant = &mut entrants[at];
             progress.step(&entrant.name);
             for (guard, found) in guards {
-                guard.set(entrant.readahead.unwrap_or(*found))?;
+                guard.set(entrant.way.readahead.unwrap_or(*found))?;
             }
             let found = play::prepare(plan, preparing.take())?;
             apart.stayed = apart.stayed.max(found.stayed);
             apart.missing += found.missing;
-            let played = play::play(plan, entrant.way, time_max)?;
-            entrant.is_cut |= played.share < 1.0;
-            entrant.rounds.push(played);
+            entrant.rounds.push(play::play(plan, entrant.way, time_max)?);
         }
     }
     let size = |pages| shown_size(pages * plan.page_bytes);
@@ -259,7 +249,8 @@ impl Prediction {
                 numbers::seconds(recorded)
             ));
         }
-        for entrant in entrants.iter().filter(|entrant| entrant.is_cut) {
+        let is_cut = |entrant: &&Entrant| entrant.rounds.iter().any(|it| it.share < 1.0);
+        for entrant in entrants.iter().filter(is_cut) {
             remarks.push(format!(
                 "{}: cut off, as it takes so long; the rest is taken to wait as much",
                 entrant.name

@@ -49,10 +49,17 @@ pub(super) struct Ahead {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
     pub(super) hint: Hint,
+    /// The kernel's, for everybody who uses the devices; none: as it is.
+    pub(super) readahead: Option<u64>,
     /// None: the kernel reads ahead, or nobody.
     pub(super) ahead: Option<Ahead>,
     /// Whether the kernel is told what the program told it.
     pub(super) advises: bool,
+}
+
+impl Way {
+    pub(super) const AS_IT_IS: Way =
+        Way { hint: Hint::Normal, readahead: None, ahead: None, advises: true };
 }
 
 /// What it came to.
