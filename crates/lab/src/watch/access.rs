@@ -41,7 +41,7 @@ pub(super) enum Access {
         took_ns: u64,
     },
     /// A program has told the kernel what it will do, as posix_fadvise numbers it, of so many bytes; so many pages were
-    /// taken in for that.
+    /// taken in for that, and it took so long.
     Advise {
         task: u32,
         file: u32,
@@ -49,6 +49,7 @@ pub(super) enum Access {
         bytes: u64,
         advice: u8,
         pages: u64,
+        took_ns: u64,
     },
     /// Pages were taken in that nobody had asked for.
     Ahead {
@@ -135,7 +136,9 @@ impl Access {
                 file(of) && size(bytes)
             }
             Access::Sync { file: of, took_ns } => file(of) && time(took_ns),
-            Access::Advise { file: of, pages, .. } => file(of) && size(pages),
+            Access::Advise { file: of, pages, took_ns, .. } => {
+                file(of) && size(pages) && time(took_ns)
+            }
             Access::Ahead { file: of, first, pages: count } => file(of) && pages(first, count),
             Access::Request { bytes, file: of, .. } => size(bytes) && of.is_none_or(file),
             Access::Requeue { bytes, .. } => size(bytes),

@@ -276,8 +276,15 @@ impl Calls {
             Call::Advise(advice) => {
                 let (file, offset) = (self.number(key), open.offset.unwrap_or(0));
                 let pages = task.added.iter().filter(|it| it.0 == key).map(|it| it.2).sum();
-                let bytes = open.bytes;
-                self.done(Access::Advise { task: id, file, offset, bytes, advice, pages });
+                self.done(Access::Advise {
+                    task: id,
+                    file,
+                    offset,
+                    bytes: open.bytes,
+                    advice,
+                    pages,
+                    took_ns,
+                });
             }
         }
     }

@@ -32,7 +32,7 @@ use crate::report::numbers;
 use crate::units::shown_size;
 
 /// The first line, with the version.
-const MAGIC: &[u8; 16] = b"forebay watch 2\n";
+const MAGIC: &[u8; 16] = b"forebay watch 3\n";
 
 /// What it begins with in every version.
 const NAME: &[u8] = b"forebay watch ";
@@ -284,7 +284,7 @@ impl Record {
             let version = magic.strip_prefix(NAME).filter(|rest| rest.len() > 1);
             match version.map(|version| String::from_utf8_lossy(version).trim().to_owned()) {
                 Some(version) if version.bytes().all(|byte| byte.is_ascii_digit()) => bad_input!(
-                    "{shown} is a record of version {version}; this forebay reads version 2"
+                    "{shown} is a record of version {version}; this forebay reads version 3"
                 ),
                 _ => bad_input!("{shown} is no record of forebay watch"),
             }

@@ -284,7 +284,7 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
         (ways["prediction"]["ways"].as_array().map_or(0, Vec::len), told)
     };
     let (ways, told) = predict("--readahead=4KiB,256KiB", 0);
-    assert!(ways == 7 && told.contains("kernel readahead: 256.0 KiB"), "{told}");
+    assert!(ways == 8 && told.contains("kernel readahead: 256.0 KiB"), "{told}");
     std::fs::remove_file(scratch.path().join("file")).unwrap();
     std::fs::remove_file(scratch.path().join("copy")).unwrap();
 

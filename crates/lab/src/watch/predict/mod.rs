@@ -1,10 +1,13 @@
 //! `--predict`: what other ways of reading ahead would gain, by reading again what was recorded.
 //!
 //! The reads of a record are done again, on the same files, at the times at which the process would come to them, once
-//! as it is and once in each other way, in several rounds and in shuffled order. Of each way it is said what it waits of
-//! what is waited as it is; that is compared round by round, and so a disk that gets slower meanwhile favours nobody. What
-//! was waited when it was recorded times that is the prediction. Worked example: recorded were 500 ms of waiting; in three rounds
-//! it waits 520, 480 and 610 ms as it is and 260, 250 and 300 ms without readahead: 0.50 of it, so 250 ms.
+//! as it is and once in each other way, in several rounds and in shuffled order. What a way waits is compared with what is
+//! waited as it is, round by round, and so a disk that gets slower meanwhile favours nobody. Where it waits less, the
+//! prediction is the same share of what was waited when it was recorded; where it waits more, it is so much more than that, since
+//! a share of little waiting would be one of its noise. Worked example: recorded were 500 ms of waiting; in three rounds
+//! it waits 520, 480 and 610 ms as it is and 260, 250 and 300 ms without readahead: 0.50 of it, so 250 ms. Recorded
+//! were 20 ms, and in a round it waits 10 ms as it is and 300 ms without advice: 310 ms, and not 600. How long all
+//! of it would take is told by how long each round took, in the same way.
 //!
 //! Invariants:  [PRE-1] files are opened to be read, and nothing is written to them
 //!              [PRE-2] it takes so long as it may, and a round
@@ -17,6 +20,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_io::Hint;
+use forebay_lookahead::Takes;
 use serde::Serialize;
 
 use super::record::Record;
@@ -32,9 +36,9 @@ use crate::report::{Table, TableCell};
 use crate::statistics::{Estimate, ROUNDS_MIN, median, paired_ratio};
 use crate::units::shown_size;
 use plan::Plan;
-use play::{Apart, Knowing, Played, Way};
+use play::{Ahead, Apart, Played, Way};
 
-/// A way may take so many times as long as what was recorded; then it is cut off.
+/// A way may take so many times as long as what was recorded, or its part of `--predict-seconds`; then it is cut off.
 const TIMES_MOST: u32 = 4;
 
 /// A replay of it as it is that waits so many times as long as was recorded, or this part, is another thing.
@@ -55,6 +59,7 @@ pub(super) struct Prediction {
     recorded_wait_seconds: f64,
     recorded_wait_seconds_in_all: f64,
     replayed_wait_seconds: f64,
+    replayed_seconds: f64,
     ways: Vec<Predicted>,
     remarks: Vec<String>,
 }
@@ -65,62 +70,69 @@ struct Predicted {
     way: String,
     /// What would be waited in that part.
     wait_seconds: f64,
-    /// Of what is waited as it is; none from a single round.
+    /// That, of what was waited when it was recorded; none from a single round.
     ratio: Option<Estimate>,
+    /// How long that part would take.
+    seconds: f64,
     verdict: &'static str,
     /// What was waited, and how long it took, in each round.
     rounds: Vec<(f64, f64)>,
 }
 
-/// A way, how it is set, and its rounds.
+/// A way, and its rounds.
 struct Entrant {
     name: String,
     way: Way,
-    /// For everybody who uses the devices.
-    readahead: Option<u64>,
     rounds: Vec<Played>,
-    is_cut: bool,
 }
 
 impl Entrant {
-    fn new(name: impl Into<String>, hint: Hint, knowing: Knowing) -> Entrant {
-        let way = Way { hint, knowing, advises: true };
-        Entrant { name: name.into(), way, readahead: None, rounds: Vec::new(), is_cut: false }
+    fn new(name: impl Into<String>, way: Way) -> Entrant {
+        Entrant { name: name.into(), way, rounds: Vec::new() }
     }
 
-    fn waits(&self) -> Vec<f64> {
-        // Of one that was cut off, as much for the rest of it.
-        let all = self.rounds.iter().map(|it| it.waited.max(LEAST).as_secs_f64() / it.share);
-        all.collect()
+    /// What each round waited, or whatever `of` it. Of one that was cut off, as much for the rest of it.
+    fn each(&self, of: fn(&Played) -> Duration) -> Vec<f64> {
+        self.rounds.iter().map(|it| of(it).max(LEAST).as_secs_f64() / it.share).collect()
+    }
+
+    /// The same if `recorded` had been measured where `as_it_is` is now, in seconds.
+    fn expected(&self, recorded: f64, as_it_is: &Entrant, of: fn(&Played) -> Duration) -> Vec<f64> {
+        let pairs = self.each(of).into_iter().zip(as_it_is.each(of));
+        let expected = pairs.map(|(way, as_it_is)| {
+            if way < as_it_is { recorded * way / as_it_is } else { recorded + way - as_it_is }
+        });
+        expected.collect()
     }
 }
 
 /// All ways for a plan in which the program `advises` the kernel or does not; the first is as it is.
 fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
+    let hint = |hint| Way { hint, ..Way::AS_IT_IS };
+    let ahead = |knows_all, takes, most| {
+        let ahead = Some(Ahead { knows_all, takes, most });
+        Way { ahead, ..Way::AS_IT_IS }
+    };
     let mut all = vec![
-        Entrant::new("as it is", Hint::Normal, Knowing::Nothing),
-        Entrant::new("kernel readahead: none (RANDOM)", Hint::Random, Knowing::Nothing),
-        Entrant::new("kernel readahead: twice (SEQUENTIAL)", Hint::Sequential, Knowing::Nothing),
+        Entrant::new("as it is", Way::AS_IT_IS),
+        Entrant::new("kernel readahead: none (RANDOM)", hint(Hint::Random)),
+        Entrant::new("kernel readahead: twice (SEQUENTIAL)", hint(Hint::Sequential)),
     ];
-    all.extend(args.readahead.iter().map(|&bytes| Entrant {
-        readahead: Some(bytes),
-        ..Entrant::new(
-            format!(
-                "kernel readahead: {}",
-                if bytes == 0 { "0".to_owned() } else { shown_size(bytes) }
-            ),
-            Hint::Normal,
-            Knowing::Nothing,
-        )
+    all.extend(args.readahead.iter().map(|&bytes| {
+        let size = if bytes == 0 { "0".to_owned() } else { shown_size(bytes) };
+        let way = Way { readahead: Some(bytes), ..Way::AS_IT_IS };
+        Entrant::new(format!("kernel readahead: {size}"), way)
     }));
     if advises {
-        let mut without =
-            Entrant::new("without the program's advice", Hint::Normal, Knowing::Nothing);
-        without.way.advises = false;
-        all.push(without);
+        let way = Way { advises: false, ..Way::AS_IT_IS };
+        all.push(Entrant::new("without the program's advice", way));
     }
-    all.push(Entrant::new("look-ahead: what could be known", Hint::Normal, Knowing::Some));
-    all.push(Entrant::new("look-ahead: if all were known", Hint::Normal, Knowing::All));
+    // As far as the extension looks ahead of a scan that takes all, and as the SQLite VFS does of any.
+    all.extend([
+        Entrant::new("look-ahead: what could be known", ahead(false, Takes::All, 256)),
+        Entrant::new("look-ahead: if all were known", ahead(true, Takes::All, 256)),
+        Entrant::new("look-ahead: all known, may stop", ahead(true, Takes::MayStop, 128)),
+    ]);
     all
 }
 
@@ -148,7 +160,7 @@ pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Predictio
 /// The right to set the readahead of all devices under the plan's files, with what it is, if any way wants that.
 fn guards(plan: &Plan, entrants: &[Entrant]) -> anyhow::Result<Vec<(ReadaheadGuard, u64)>> {
     let mut files = Vec::new();
-    if entrants.iter().any(|entrant| entrant.readahead.is_some()) {
+    if entrants.iter().any(|entrant| entrant.way.readahead.is_some()) {
         for file in &plan.files {
             let directory = file.path.parent().unwrap_or(Path::new("/"));
             let file = Sysfs::system().readahead_file_of(&Storage::read(directory)?)?;
@@ -176,10 +188,10 @@ fn rounds(
     time: Duration,
 ) -> anyhow::Result<Vec<String>> {
     let length = Duration::from_nanos(plan.until_ns - plan.from_ns);
-    let time_max = (length * TIMES_MOST).max(Duration::from_millis(100));
+    let runs = args.rounds * entrants.len() as u32;
+    let time_max = (length * TIMES_MOST).max(time / runs);
     let begun = Instant::now();
-    let entrants_count = entrants.len() as u32;
-    let mut progress = Progress::new(u64::from(args.rounds * entrants_count));
+    let mut progress = Progress::new(u64::from(runs));
     let mut random = fastrand::Rng::with_seed(0);
     let (mut apart, mut remarks) = (Apart::default(), Vec::new());
     // The first time it may be on the disk. What is left out then is so for all: later all runs are to find the same memory.
@@ -196,14 +208,12 @@ fn rounds(
             let entrant = &mut entrants[at];
             progress.step(&entrant.name);
             for (guard, found) in guards {
-                guard.set(entrant.readahead.unwrap_or(*found))?;
+                guard.set(entrant.way.readahead.unwrap_or(*found))?;
             }
             let found = play::prepare(plan, preparing.take())?;
             apart.stayed = apart.stayed.max(found.stayed);
             apart.missing += found.missing;
-            let played = play::play(plan, entrant.way, time_max)?;
-            entrant.is_cut |= played.share < 1.0;
-            entrant.rounds.push(played);
+            entrant.rounds.push(play::play(plan, entrant.way, time_max)?);
         }
     }
     let size = |pages| shown_size(pages * plan.page_bytes);
@@ -226,8 +236,9 @@ fn rounds(
 impl Prediction {
     fn of(plan: &Plan, entrants: &[Entrant]) -> Prediction {
         let recorded = plan.waited_ns as f64 / 1e9;
-        let as_it_is = entrants[0].waits();
-        let replayed = median(&as_it_is).unwrap_or(0.0);
+        let seconds = (plan.until_ns - plan.from_ns) as f64 / 1e9;
+        let as_it_is = &entrants[0];
+        let replayed = median(&as_it_is.each(|it| it.waited)).unwrap_or(0.0);
         let mut remarks = plan.remarks.clone();
         let apart = replayed / recorded.max(LEAST.as_secs_f64());
         if !(1.0 / ALIKE..=ALIKE).contains(&apart) {
@@ -238,14 +249,22 @@ impl Prediction {
                 numbers::seconds(recorded)
             ));
         }
-        for entrant in entrants.iter().filter(|entrant| entrant.is_cut) {
-            remarks.push(format!("{}: cut off at {TIMES_MOST} times the time", entrant.name));
+        let is_cut = |entrant: &&Entrant| entrant.rounds.iter().any(|it| it.share < 1.0);
+        for entrant in entrants.iter().filter(is_cut) {
+            remarks.push(format!(
+                "{}: cut off, as it takes so long; the rest is taken to wait as much",
+                entrant.name
+            ));
         }
         let ways = entrants.iter().enumerate().map(|(at, entrant)| {
-            let waits = entrant.waits();
-            let compared = paired_ratio(&waits, &as_it_is);
+            let of = |recorded: f64, of: fn(&Played) -> Duration| {
+                let recorded = recorded.max(LEAST.as_secs_f64());
+                let expected = entrant.expected(recorded, as_it_is, of);
+                paired_ratio(&expected, &vec![recorded; expected.len()])
+            };
+            let compared = of(recorded, |it| it.waited);
             // An interval of one round would be none.
-            let ratio = compared.filter(|_| at > 0 && waits.len() > 1);
+            let ratio = compared.filter(|it| at > 0 && it.rounds > 1);
             let verdict = match ratio {
                 _ if at == 0 => "",
                 Some(ratio) if ratio.rounds >= ROUNDS_MIN && ratio.high < 1.0 => "gains",
@@ -254,11 +273,12 @@ impl Prediction {
             };
             let rounds =
                 entrant.rounds.iter().map(|it| (it.waited.as_secs_f64(), it.took.as_secs_f64()));
-            let value = compared.map_or(f64::NAN, |ratio| ratio.value);
+            let value = |ratio: Option<Estimate>| ratio.map_or(f64::NAN, |ratio| ratio.value);
             Predicted {
                 way: entrant.name.clone(),
-                wait_seconds: recorded * value,
+                wait_seconds: recorded * value(compared),
                 ratio,
+                seconds: seconds * value(of(seconds, |it| it.took)),
                 verdict,
                 rounds: rounds.collect(),
             }
@@ -271,6 +291,7 @@ impl Prediction {
             recorded_wait_seconds: recorded,
             recorded_wait_seconds_in_all: plan.waited_in_all_ns as f64 / 1e9,
             replayed_wait_seconds: replayed,
+            replayed_seconds: median(&as_it_is.each(|it| it.took)).unwrap_or(0.0),
             ways: ways.collect(),
             remarks,
         }
@@ -300,20 +321,16 @@ impl Prediction {
             push_wrapped(&mut text, "* ", remark, look.width);
         }
         push_line(&mut text, "");
-        let mut table = Table::new("", ["way", "would wait", "between", "", "verdict"]);
+        let mut table = Table::new("", ["way", "would wait", "between", "would take", "verdict"]);
         for way in &self.ways {
             let waits = |ratio: f64| numbers::seconds(ratio * self.recorded_wait_seconds);
-            let (between, change) = way.ratio.map_or_else(Default::default, |ratio| {
-                let change = (ratio.value - 1.0) * self.recorded_wait_seconds;
-                let less = if change < 0.0 { "less" } else { "more" };
-                let between = format!("{} and {}", waits(ratio.low), waits(ratio.high));
-                (between, format!("{} {less}", numbers::seconds(change.abs())))
-            });
+            let between =
+                |ratio: Estimate| format!("{} and {}", waits(ratio.low), waits(ratio.high));
             let cells = [
                 way.way.clone(),
                 numbers::seconds(way.wait_seconds),
-                between,
-                change,
+                way.ratio.map_or_else(String::new, between),
+                numbers::seconds(way.seconds),
                 way.verdict.to_owned(),
             ];
             table.push(String::new(), cells.iter().map(TableCell::new).collect());

@@ -6,16 +6,18 @@
 //! however long the first read takes this time.
 //!
 //! A page that a read found in memory, though nothing in the plan had brought it there, was in memory before: it is so
-//! again when the plan is played.
+//! again when the plan is played. What nobody did before the first step and behind the last is no part of it.
 //!
 //! Invariants:  [PLA-1] the plan is no longer than it may be, and has so many steps and tasks at most
 //! Failure:     what cannot be read again (past the page cache, mapped, a file that is no more or another) is left out, and said.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_lookahead::{Block, Run};
 use rangemap::RangeSet;
 
 use crate::bad_input;
@@ -62,10 +64,13 @@ pub(super) enum Doing {
 #[derive(Debug, Clone, Default)]
 pub(super) struct PlanFile {
     pub(super) path: PathBuf,
+    pub(super) file_bytes: u64,
     /// Pages that were in memory when the plan begins.
     pub(super) resident: RangeSet<u64>,
     /// What is mostly read of it at once, in bytes: a power of two.
     pub(super) block_bytes: u64,
+    /// Where its blocks begin among those of all files, which are counted on, so that two files are no sequence.
+    pub(super) first_block: u64,
 }
 
 /// See the module's description.
@@ -145,10 +150,31 @@ impl Plan {
     pub(super) fn steps(&self) -> usize {
         self.tasks.iter().map(Vec::len).sum()
     }
+
+    /// The blocks of a step, among those of all files. None are further than can be counted.
+    pub(super) fn blocks(&self, step: &Step) -> Range<Block> {
+        let PlanFile { block_bytes, first_block, .. } = self.files[step.file];
+        let of =
+            |block: u64| Block::try_from(first_block.saturating_add(block)).unwrap_or(Block::MAX);
+        let end = step.offset.saturating_add(step.bytes.max(1)).div_ceil(block_bytes);
+        of(step.offset / block_bytes)..of(end)
+    }
+
+    /// The file of a run of such blocks, and its bytes.
+    pub(super) fn bytes(&self, run: Run) -> (usize, Range<u64>) {
+        let first = u64::from(run.first);
+        let file = self.files.partition_point(|it| it.first_block <= first).saturating_sub(1);
+        let PlanFile { block_bytes, first_block, .. } = self.files[file];
+        let start = first - first_block;
+        (file, start * block_bytes..(start + u64::from(run.blocks)) * block_bytes)
+    }
 }
 
 fn took_ns(access: &Access) -> u64 {
-    if let Access::Read(Read { took_ns, .. }) = access { *took_ns } else { 0 }
+    match access {
+        Access::Read(Read { took_ns, .. }) | Access::Advise { took_ns, .. } => *took_ns,
+        _ => 0,
+    }
 }
 
 /// Where the part of `length_ns` begins in which reads waited longest, and what they waited in all.
@@ -227,7 +253,7 @@ impl Making {
                     self.brought[place].insert(first..first + pages);
                 }
             }
-            Access::Advise { task, file, offset, bytes, advice, pages } => {
+            Access::Advise { task, file, offset, bytes, advice, pages, .. } => {
                 let Some(place) = self.place(record, file) else { return };
                 if pages > 0 {
                     let (first, end) =
@@ -268,7 +294,7 @@ impl Making {
             }
             Some((path, then, now)) => {
                 self.written_since += usize::from(now != then);
-                self.files.push(PlanFile { path, ..PlanFile::default() });
+                self.files.push(PlanFile { path, file_bytes: now.bytes, ..PlanFile::default() });
                 self.sizes.push([0; 5]);
                 self.brought.push(RangeSet::new());
                 Some(self.files.len() - 1)
@@ -285,9 +311,12 @@ impl Making {
         until_ns: u64,
         waited_in_all_ns: u64,
     ) -> anyhow::Result<Plan> {
+        let mut blocks = 0;
         for (file, sizes) in self.files.iter_mut().zip(&self.sizes) {
             let most = (0..sizes.len()).rev().max_by_key(|&bits| sizes[bits]).unwrap_or(0);
             file.block_bytes = record.page_bytes.max(4096 << most);
+            file.first_block = blocks;
+            blocks += file.file_bytes.div_ceil(file.block_bytes) + 2;
         }
         let mut remarks = Vec::new();
         if !self.left_out.is_empty() {
@@ -307,8 +336,12 @@ impl Making {
             remarks.push(format!("as there are so many reads, {seconds} of them are read again"));
         }
         let is_read = |step: &Step| matches!(step.what, Doing::Read { .. });
+        self.tasks.retain(|_, (steps, _)| steps.iter().any(is_read));
+        let until_ns =
+            from_ns + self.tasks.values().map(|(_, ended_ns)| *ended_ns).max().unwrap_or(0);
         let mut tasks: Vec<Vec<Step>> = self.tasks.into_values().map(|(steps, _)| steps).collect();
-        tasks.retain(|steps| steps.iter().any(is_read));
+        let idle_ns = tasks.iter().map(|steps| steps[0].after_ns).min().unwrap_or(0);
+        tasks.iter_mut().for_each(|steps| steps[0].after_ns -= idle_ns);
         if tasks.len() > TASKS_MOST {
             // [PLA-1]
             remarks.push(format!(
@@ -326,7 +359,7 @@ impl Making {
             page_bytes: record.page_bytes,
             files: self.files,
             tasks,
-            from_ns,
+            from_ns: from_ns + idle_ns,
             until_ns,
             waited_ns: self.waited_ns,
             waited_in_all_ns,

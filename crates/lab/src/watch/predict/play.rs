@@ -8,22 +8,20 @@
 //! Concurrency: a thread for each task; they share nothing but the plan and the word to stop.
 //! Failure:     a read that fails ends all.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use forebay_io::{Advice, File, Hint, OpenOptions};
-use forebay_lookahead::{Hints, Limits, Takes};
+use forebay_lookahead::{Block, Hints, Limits, Takes};
 use rangemap::RangeSet;
 use rustix::io::{pread, retry_on_intr};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::plan::{Doing, Plan, PlanFile, Step};
 use crate::interrupt;
-
-/// Most blocks to be ahead of a task.
-const AHEAD_MOST: u32 = 256;
 
 /// What a hint may hold.
 const LIMITS: Limits = Limits { combine_blocks: 32, gap_blocks: 0, over_read_percent: 0 };
@@ -37,24 +35,31 @@ const WAKES_LATER: Duration = Duration::from_micros(60);
 /// More than that is read piece by piece.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// What is known of reads before they come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Knowing {
-    /// Nothing: the kernel reads ahead, or nobody.
-    Nothing,
-    /// What could have been known.
-    Some,
-    /// All of it.
-    All,
+/// A look-ahead.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ahead {
+    /// It knows all reads to come, and not only those that could have been known.
+    pub(super) knows_all: bool,
+    pub(super) takes: Takes,
+    /// Most blocks to be ahead of a task.
+    pub(super) most: u32,
 }
 
 /// One way of reading ahead.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
     pub(super) hint: Hint,
-    pub(super) knowing: Knowing,
+    /// The kernel's, for everybody who uses the devices; none: as it is.
+    pub(super) readahead: Option<u64>,
+    /// None: the kernel reads ahead, or nobody.
+    pub(super) ahead: Option<Ahead>,
     /// Whether the kernel is told what the program told it.
     pub(super) advises: bool,
+}
+
+impl Way {
+    pub(super) const AS_IT_IS: Way =
+        Way { hint: Hint::Normal, readahead: None, ahead: None, advises: true };
 }
 
 /// What it came to.
@@ -152,37 +157,37 @@ pub(super) fn play(plan: &Plan, way: Way, time_max: Duration) -> anyhow::Result<
 }
 
 /// A task, and what it has open.
-struct Task<'a> {
+pub(super) struct Task<'a> {
     plan: &'a Plan,
     steps: &'a [Step],
     way: Way,
     spins: bool,
-    files: Vec<Option<Opened>>,
+    files: Vec<Option<File>>,
+    /// Of the blocks of all files.
+    hints: Option<Box<Hints>>,
     memory: Vec<u8>,
     /// The first step that nothing was asked for.
     next: usize,
 }
 
-struct Opened {
-    file: File,
-    hints: Option<Box<Hints>>,
-}
-
 impl<'a> Task<'a> {
-    fn open(plan: &'a Plan, steps: &'a [Step], way: Way, spins: bool) -> anyhow::Result<Task<'a>> {
-        let mut files: Vec<Option<Opened>> = plan.files.iter().map(|_| None).collect();
+    pub(super) fn open(
+        plan: &'a Plan,
+        steps: &'a [Step],
+        way: Way,
+        spins: bool,
+    ) -> anyhow::Result<Task<'a>> {
+        let mut files: Vec<Option<File>> = plan.files.iter().map(|_| None).collect();
         for step in steps {
             if files[step.file].is_none() {
                 let options = OpenOptions::new().read_only(true).hint(way.hint);
-                let file = File::open(&plan.files[step.file].path, &options)?;
-                let hints = (way.knowing != Knowing::Nothing)
-                    .then(|| Box::new(Hints::new(AHEAD_MOST, Takes::All, LIMITS)));
-                files[step.file] = Some(Opened { file, hints });
+                files[step.file] = Some(File::open(&plan.files[step.file].path, &options)?);
             }
         }
+        let hints = way.ahead.map(|ahead| Box::new(Hints::new(ahead.most, ahead.takes, LIMITS)));
         // Written, not only reserved: the first use of memory is not to be measured.
         let memory = vec![1; PIECE_BYTES as usize];
-        Ok(Task { plan, steps, way, spins, files, memory, next: 0 })
+        Ok(Task { plan, steps, way, spins, files, hints, memory, next: 0 })
     }
 
     /// Does all of its steps. Returns how long its reads waited.
@@ -227,21 +232,21 @@ impl<'a> Task<'a> {
 
     /// Does one step. Returns how long it waited, if it is a read.
     fn step(&mut self, at: usize, step: &Step) -> anyhow::Result<Duration> {
-        let Some(opened) = &mut self.files[step.file] else { return Ok(Duration::ZERO) };
+        let Some(file) = &self.files[step.file] else { return Ok(Duration::ZERO) };
         match step.what {
             Doing::Advise(_) if !self.way.advises => Ok(Duration::ZERO),
             Doing::Advise(advice) => {
-                advise(&opened.file, step, advice)?;
+                advise(file, step, advice)?;
                 Ok(Duration::ZERO)
             }
             Doing::Read { .. } => {
                 let (moment, worked) = (Instant::now(), processor_time());
-                read(&opened.file, step.offset, step.bytes, &mut self.memory)?;
+                read(file, step.offset, step.bytes, &mut self.memory)?;
                 let (took, worked) = (moment.elapsed(), processor_time().saturating_sub(worked));
-                if let Some(hints) = &mut opened.hints {
-                    let block = step.offset / self.plan.files[step.file].block_bytes;
-                    hints.came(block as u32, Some(took));
-                    self.look_ahead(at)?;
+                for (file, bytes) in self.look_ahead(at, step, took) {
+                    if let Some(file) = &self.files[file] {
+                        file.advise(bytes, Advice::WillNeed)?;
+                    }
                 }
                 // As a watch counts it: to the end of a read that slept, almost from its begin.
                 let slept = took.saturating_sub(worked) >= WAIT_LEAST;
@@ -250,52 +255,34 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Has the kernel told of what comes behind step `at`, as far as that is known.
-    fn look_ahead(&mut self, at: usize) -> anyhow::Result<()> {
+    /// What the kernel is to be told of, behind the step `at`, which `took` so long: bytes of files, by their places.
+    pub(super) fn look_ahead(
+        &mut self,
+        at: usize,
+        step: &Step,
+        took: Duration,
+    ) -> Vec<(usize, Range<u64>)> {
+        let (Some(hints), Some(ahead)) = (&mut self.hints, self.way.ahead) else {
+            return Vec::new();
+        };
+        hints.came(self.plan.blocks(step).start, Some(took));
         self.next = self.next.max(at + 1);
-        let mut told: Vec<(usize, u32)> = Vec::new();
-        while let Some(step) = self.steps.get(self.next) {
-            let Doing::Read { is_known } = step.what else {
-                self.next += 1;
-                continue;
-            };
-            let hints = self.files[step.file].as_mut().and_then(|opened| opened.hints.as_mut());
-            let Some(hints) = hints.filter(|_| is_known || self.way.knowing == Knowing::All) else {
-                break;
-            };
-            let place = told.iter().position(|(file, _)| *file == step.file);
-            let place = place.unwrap_or_else(|| {
-                told.push((step.file, hints.room()));
-                told.len() - 1
-            });
-            let block_bytes = self.plan.files[step.file].block_bytes;
-            let first = step.offset / block_bytes;
-            let end = (step.offset + step.bytes.max(1)).div_ceil(block_bytes);
-            let room = &mut told[place].1;
-            if *room == 0 {
-                break;
-            }
-            *room = room.saturating_sub((end - first) as u32);
-            if !hints.knows(first as u32) {
-                hints.foresee(first as u32, false);
-            }
-            for block in first + 1..end {
-                hints.foresee_part(block as u32);
+        let mut room = hints.room();
+        while let Some(step) = self.steps.get(self.next).filter(|_| room > 0) {
+            if let Doing::Read { is_known } = step.what {
+                if !is_known && !ahead.knows_all {
+                    break;
+                }
+                let blocks = self.plan.blocks(step);
+                room = room.saturating_sub(blocks.len() as u32);
+                if !hints.knows(blocks.start) && blocks.end < Block::MAX {
+                    hints.foresee(blocks.start, false);
+                }
+                (blocks.start + 1..blocks.end).for_each(|block| hints.foresee_part(block));
             }
             self.next += 1;
         }
-        for (file, _) in told {
-            let Some(Opened { file: opened, hints: Some(hints) }) = &mut self.files[file] else {
-                continue;
-            };
-            let block_bytes = self.plan.files[file].block_bytes;
-            for run in hints.due() {
-                let start = u64::from(run.first) * block_bytes;
-                opened
-                    .advise(start..start + u64::from(run.blocks) * block_bytes, Advice::WillNeed)?;
-            }
-        }
-        Ok(())
+        hints.due().iter().map(|&run| self.plan.bytes(run)).collect()
     }
 }
 

@@ -43,7 +43,8 @@ fn any_access() -> impl Strategy<Value = Access> {
         (0..9u32, 0..1u64 << 30).prop_map(|(file, bytes)| Access::Write { file, bytes }),
         (0..9u32, 0..1u64 << 40).prop_map(|(file, took_ns)| Access::Sync { file, took_ns }),
         (0..9u32, any::<u64>(), 0..7u8).prop_map(|(file, offset, advice)| {
-            Access::Advise { task: 1, file, offset, bytes: offset / 2, advice, pages: offset >> 40 }
+            let (bytes, pages, took_ns) = (offset / 2, offset >> 40, offset >> 30);
+            Access::Advise { task: 1, file, offset, bytes, advice, pages, took_ns }
         }),
         (0..9u32, 0..1u64 << 40, 1..100u64)
             .prop_map(|(file, first, pages)| { Access::Ahead { file, first, pages } }),
