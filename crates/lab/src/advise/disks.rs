@@ -7,6 +7,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::Proposal;
+use super::counts;
 use super::methods;
 use super::server::{DEFAULT_TABLESPACE, Server};
 use crate::cli::{CommonArgs, PostgresArgs};
@@ -14,15 +16,16 @@ use crate::device;
 use crate::experiment::Choice;
 use crate::facts::Storage;
 use crate::output;
-use crate::report::{AppliesTo, Report};
+use crate::report::{Advice, AppliesTo, Report};
 use crate::run;
 use crate::units::shown_size;
 
 /// How long the experiments take on a disk, in seconds, about.
-const SECONDS: u32 = 70;
+const SECONDS: u32 = 75;
 
-/// And for each way of reading beside the first.
+/// And for each way of reading beside the first, and for readers beside checkpoints.
 const SECONDS_MORE: u32 = 15;
+const SECONDS_READERS: u32 = 25;
 
 /// Tablespaces on one device.
 #[derive(Debug)]
@@ -106,13 +109,18 @@ impl Disk {
         };
         let backends = methods::backends(server);
         let busy = args.device.sustained.map_or(0, |sustained| sustained.as_secs() as u32);
-        let seconds = SECONDS + SECONDS_MORE * (backends.len() as u32).saturating_sub(1) + busy;
+        let mut seconds = SECONDS + SECONDS_MORE * (backends.len() as u32).saturating_sub(1) + busy;
+        let is_hasty =
+            self.is_main && server.setting(counts::COMPLETION).is_some_and(counts::is_hasty);
+        if is_hasty {
+            seconds += SECONDS_READERS;
+        }
         let common = CommonArgs { dir: room.clone(), seed: args.seed };
-        let choices = Choice::of_postgres(&common, &backends.join(","));
+        let choices = Choice::of_postgres(&common, &backends.join(","), is_hasty);
         let bytes = choices.iter().map(Choice::experiment).map(|one| Ok(one?.space_bytes()));
         let bytes = bytes.collect::<anyhow::Result<Vec<u64>>>()?.into_iter().max().unwrap_or(0);
         let what = format!(
-            "{} under {}: about {seconds} s of reading as fast as it goes, and {} that are gone afterwards",
+            "{} under {}: about {seconds} s of reading and writing as fast as it goes, and {} that are gone afterwards",
             self.name,
             room.display(),
             shown_size(bytes)
@@ -137,11 +145,18 @@ impl Disk {
     }
 
     /// What its measurement advises about `setting`.
-    pub(super) fn advice(&self, server: &Server, setting: &str) -> Option<&crate::report::Advice> {
+    pub(super) fn advice(&self, server: &Server, setting: &str) -> Option<&Advice> {
         let applies = applies_to(server);
         let fits = |to| [applies, AppliesTo::Postgres, AppliesTo::BlockDevice].contains(&to);
         let advice = &self.report.as_ref()?.advice;
         advice.iter().find(|one| one.setting == setting && fits(one.applies_to))
+    }
+
+    /// What it was measured to gain and `why` no query can show.
+    pub(super) fn unproved(&self, why: &str, advice: Advice) -> Proposal {
+        let not_applied =
+            Some(format!("measured on {} and not proved on the server: {why}", self.name));
+        Proposal { tablespace: None, proved: false, not_applied, advice }
     }
 }
 

@@ -16,6 +16,7 @@ mod page;
 mod propose;
 mod prove;
 mod query;
+mod reads;
 mod server;
 mod told;
 
@@ -31,9 +32,11 @@ use crate::libpq::{self, Config, Connection};
 use crate::output::{self, tell};
 use crate::report::{Advice, Record, Report, Verdict};
 use crate::run;
+use counts::Counts;
 use load::Load;
 use prove::After;
 use query::Query;
+use reads::Reads;
 use server::{Identity, Server};
 
 /// The name of our sessions.
@@ -52,6 +55,8 @@ struct Findings<'s> {
     started: String,
     seconds: f64,
     server: &'s Server,
+    reads: Reads,
+    counts: Counts,
     proposals: Vec<Proposal>,
     /// Every comparison of a proof, new with old.
     verdicts: Vec<Verdict>,
@@ -185,15 +190,18 @@ fn measured<'s>(
     load: &mut Option<Load>,
 ) -> anyhow::Result<(Findings<'s>, Vec<Query>)> {
     let (clock, started) = (Instant::now(), SystemTime::now());
-    output::print(&told::server(server, output::look()))?;
+    let reads = Reads::read(&mut connection, server)?;
+    let counts = Counts::read(&mut connection, server)?;
+    output::print(&told::server(server, &reads, output::look()))?;
     let queries = queries.map(|file| file.checked(&mut connection)).transpose()?;
     *load = server.sees_load.then(|| Load::watch(config)).transpose()?;
     let mut disks = disks::of(server);
-    let mut remarks = counts::told(&mut connection, server)?;
+    let mut remarks = Vec::new();
     for disk in &mut disks {
         remarks.extend(disk.measure(server, args)?);
         interrupt::check()?;
     }
+    remarks.extend(counts.told(server, &disks));
     let found = propose::all(args, config, connection, server, &disks, queries.as_deref())?;
     remarks.extend(found.remarks);
     let findings = Findings {
@@ -207,6 +215,8 @@ fn measured<'s>(
         crossings: found.crossings,
         disks: disks.into_iter().filter_map(|disk| disk.report).collect(),
         server,
+        reads,
+        counts,
         remarks,
         queries: args.queries.clone(),
         after: None,

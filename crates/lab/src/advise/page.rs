@@ -61,7 +61,8 @@ pub(super) fn page(findings: &Findings<'_>, args: &PostgresArgs) -> anyhow::Resu
         advice: proved.into_iter().map(advice).collect(), // [PAG-1]
         conclusions: Conclusion::all("advise", sentences.chain(remarks)),
     };
-    let sections = [tried(&findings.records), apart(&unproved), seen(server)];
+    let sections =
+        [tried(&findings.records), apart(&unproved), seen(server, findings.reads.told())];
     html::render(&kind, &report, &sections)
 }
 
@@ -97,8 +98,10 @@ fn tried(records: &[Record]) -> Section {
     let settings = searched.iter().flat_map(|it| it.cell.keys());
     let settings = settings.filter(|it| !["phase", "query"].contains(&it.as_str()));
     let settings = unique(&settings.cloned().collect::<Vec<_>>());
-    let parts: Vec<Part> =
-        settings.iter().map(|setting| Part::Plot(search_of(setting, &searched))).collect();
+    let plots = settings.iter().map(|setting| search_of(setting, &searched));
+    // How a scan was had that crosses another has one value, and makes no line.
+    let plots = plots.filter(|it| it.ticks.len() > 1);
+    let parts: Vec<Part> = plots.map(Part::Plot).collect();
     Section {
         name: if parts.is_empty() { "" } else { html::HEADLINES[1] },
         title: "What was tried".to_owned(),
@@ -155,8 +158,8 @@ fn apart(unproved: &[&Proposal]) -> Section {
     }
 }
 
-/// The server: its settings and its tablespaces.
-fn seen(server: &Server) -> Section {
+/// The server: its settings, its tablespaces, and what it has read itself.
+fn seen(server: &Server, reads: Vec<String>) -> Section {
     let cell = |text: &str| TableCell::new(text);
     let settings = Table::of(
         "Settings as a new session has them.",
@@ -184,7 +187,11 @@ fn seen(server: &Server) -> Section {
     Section {
         name: "server",
         title: "The server".to_owned(),
-        about: told::lead(server),
+        about: [told::lead(server).trim_end_matches('.').to_owned()]
+            .into_iter()
+            .chain(reads)
+            .collect::<Vec<_>>()
+            .join("; "),
         parts: vec![Part::Table(settings), Part::Table(tablespaces)],
     }
 }

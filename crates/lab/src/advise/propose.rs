@@ -8,16 +8,20 @@
 
 use super::Proposal;
 use super::costs::{self, Crossing};
+use super::counts::{self, COMPLETION};
 use super::disks::{self, Disk, applies_to};
 use super::load::Load;
 use super::methods;
 use super::prove::{After, Proof, Site, Value};
 use super::query::{MADE, Query, Shape};
-use super::server::{EFFECTIVE, MAINTENANCE, RANDOM, Server, Table, Tablespace};
+use super::server::{
+    EFFECTIVE, MAINTENANCE, RANDOM, SEQUENTIAL, Server, Setting, Table, Tablespace,
+};
 use crate::cli::PostgresArgs;
 use crate::libpq::{Config, Connection, Refused};
 use crate::progress::Progress;
 use crate::report::{Advice, AppliesTo, Record, Verdict};
+use crate::units::shown_size;
 
 /// Tables of a disk by which its settings are proved.
 const TABLES: usize = 2;
@@ -220,7 +224,7 @@ fn ladders(server: &Server, disk: &Disk) -> Vec<Ladder> {
     let mut ladders =
         vec![Ladder { setting: EFFECTIVE, values: &[16, 64, 256, 1000], using: USING_CONCURRENCY }];
     if disk.is_main {
-        // In blocks. More than 32 are for 18, where io_max_combine_limit has to be raised first, by a restart.
+        // In blocks. More than 32 are for 18.
         let (setting, values) = (COMBINE, &[4, 16, 32]);
         ladders.push(Ladder { setting, values, using: USING_COMBINING });
         let (setting, values) = (DISTANCE, &[64, 256, 1000]);
@@ -245,6 +249,12 @@ fn climb(
     values.extend(setting.value.parse::<u32>());
     let hoped = disk.advised(server, name);
     values.extend(hoped.as_ref().and_then(|value| value.parse::<u32>().ok()));
+    // From 18 on a value above this one is taken for it.
+    let limit = server.setting(COMBINE_MAX).filter(|_| name == COMBINE);
+    if let Some(limit) = limit.and_then(|it| it.value.parse::<u32>().ok()) {
+        values.push(limit);
+        values.retain(|value| *value <= limit);
+    }
     values.sort_unstable();
     values.dedup();
     let values: Vec<String> = values.iter().map(u32::to_string).collect();
@@ -264,6 +274,7 @@ fn climb(
         }
     }
     let Some(best) = best else { return Ok(()) };
+    found.remarks.extend(limit.filter(|limit| limit.value == best).and_then(larger));
     if best == setting.value {
         found
             .remarks
@@ -298,11 +309,18 @@ fn page_costs(
     let Some(setting) = server.setting(RANDOM) else { return Ok(()) };
     let tables = tables_of(server, disk, RANDOM);
     let Some(table) = costs::table(site, &tables) else { return Ok(()) };
-    let mut progress = Progress::new(20 + 4 * u64::from(args.rounds));
+    let mut progress = Progress::new(26 + 4 * u64::from(args.rounds));
     let Some(crossing) = costs::crossing(site, (&disk.name, table), &mut progress)? else {
         return Ok(());
     };
     let told = crossing.evidence(&setting.value);
+    found.remarks.push(match (&crossing.page, server.setting(SEQUENTIAL)) {
+        (Some(page), Some(set)) => page.told(&crossing.table, &set.value),
+        _ => format!(
+            "{SEQUENTIAL} is not told: a sequential scan of {} is not surely slower from a cold cache than from memory.",
+            crossing.table
+        ),
+    });
     found.crossings.push(crossing.clone());
     if crossing.is_met() {
         found
@@ -426,9 +444,23 @@ fn extension(
 }
 
 const COMBINE: &str = "io_combine_limit";
+const COMBINE_MAX: &str = "io_max_combine_limit";
+/// Most that it may be, in blocks.
+const COMBINE_MOST: u64 = 128;
 const DISTANCE: &str = "forebay.distance_max";
 const PRELOAD: &str = "session_preload_libraries";
 const ENABLED: &str = "forebay.enabled";
+
+/// That requests were the better the larger, up to the `limit` of what a session may set.
+fn larger(limit: &Setting) -> Option<String> {
+    let blocks = limit.value.parse::<u64>().ok().filter(|it| *it < COMBINE_MOST)?;
+    let advised = (4 * blocks).min(COMBINE_MOST) * 8;
+    Some(format!(
+        "{COMBINE_MAX} = '{advised}kB' is worth trying: by the search {COMBINE} is the better the larger, up to {}, from where on \
+         {COMBINE_MAX} bars it. It counts from a restart on; then measure again.",
+        shown_size(blocks * 8192)
+    ))
+}
 
 /// What a proof advises; where that is nothing, it is said why.
 fn kept(proof: Proof, (setting, value): &Value, found: &mut Found) -> Option<Advice> {
@@ -470,16 +502,11 @@ fn unproved(server: &Server, disk: &Disk) -> Vec<Proposal> {
             Some(setting) => Some(setting.value.clone()),
             None => advice.current.clone(),
         };
-        let not_applied =
-            Some(format!("measured on {} and not proved on the server: {why}", disk.name));
-        Some(Proposal {
-            tablespace: None,
-            proved: false,
-            not_applied,
-            advice: Advice { current, ..advice },
-        })
+        Some(disk.unproved(why, Advice { current, ..advice }))
     };
-    if disk.is_main { settings.into_iter().filter_map(proposal).collect() } else { Vec::new() }
+    let settings = settings.into_iter().filter(|_| disk.is_main);
+    let spread = server.setting(COMPLETION).filter(|_| disk.is_main);
+    settings.filter_map(proposal).chain(spread.and_then(|set| counts::spread(set, disk))).collect()
 }
 
 #[cfg(test)]
@@ -492,6 +519,18 @@ mod tests {
         for source in ["command line", "database", "user", "client", "environment variable"] {
             assert!(overridden(source).is_some_and(|why| why.contains(source)), "{source}");
         }
+    }
+
+    #[test]
+    fn what_bars_larger_requests_is_told_until_nothing_is_larger() {
+        let limit = |value: &str| Setting { value: value.to_owned(), ..Setting::default() };
+        let told = larger(&limit("16")).unwrap();
+        assert!(
+            told.starts_with("io_max_combine_limit = '512kB'") && told.contains("128.0 KiB"),
+            "{told}"
+        );
+        assert!(larger(&limit("64")).unwrap().contains("'1024kB'"));
+        assert_eq!(larger(&limit("128")), None);
     }
 
     #[test]

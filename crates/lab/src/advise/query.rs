@@ -56,6 +56,8 @@ pub(super) enum Shape {
     Join,
     /// A range of keys that is so large a share of the rows, by whichever scan the planner chooses.
     Share,
+    /// All rows counted, which a scan of an index alone may do.
+    Count,
     /// Somebody's own.
     Given,
 }
@@ -88,7 +90,7 @@ impl Query {
         let distinct = |index: &&Index| shape != Shape::Join || index.distinct;
         let index = table.index.as_ref().filter(distinct);
         let label = match (shape, index) {
-            (Shape::Given | Shape::Share, _) => return None,
+            (Shape::Given | Shape::Share | Shape::Count, _) => return None,
             (Shape::Sequential, _) => format!("stretch of {}", table.name),
             (_, None) => return None,
             (Shape::IndexRange, Some(index)) => {
@@ -118,6 +120,13 @@ impl Query {
         Some(Query { table: Some(table.clone()), share, ..Query::of(Shape::Share, label) })
     }
 
+    /// A query that counts the rows of `table`.
+    pub(super) fn count(table: &Table) -> Query {
+        let text = format!("select count(*) from {}", table.name);
+        let label = format!("count of {}", table.name);
+        Query { table: Some(table.clone()), text, ..Query::of(Shape::Count, label) }
+    }
+
     fn of(shape: Shape, label: String) -> Query {
         Query {
             shape,
@@ -134,7 +143,8 @@ impl Query {
 
     /// The SQL of another part; how many rows that has is for the plan to say.
     pub(super) fn next(&mut self, random: &mut fastrand::Rng) -> String {
-        let Some(table) = &self.table else { return self.text.clone() };
+        let ranged = self.table.as_ref().filter(|_| self.shape != Shape::Count);
+        let Some(table) = ranged else { return self.text.clone() };
         if let (Shape::Share, Some(index)) = (self.shape, &table.index) {
             return index.rows_between(table, random.f64() * (1.0 - self.share), self.share);
         }
@@ -143,7 +153,7 @@ impl Query {
             let third = match self.shape {
                 Shape::Sequential | Shape::Bitmap => 0,
                 Shape::Join | Shape::IndexRange => 1,
-                Shape::SparseBitmap | Shape::Share | Shape::Given => 2,
+                Shape::SparseBitmap | Shape::Share | Shape::Count | Shape::Given => 2,
             };
             self.deck = (0..self.parts).filter(|part| part % 3 == third).collect();
             random.shuffle(&mut self.deck);
@@ -189,7 +199,7 @@ impl Query {
     pub(super) fn planned_by(&self) -> &'static [(&'static str, &'static str)] {
         match self.shape {
             Shape::Given => &[],
-            Shape::Sequential | Shape::Share => {
+            Shape::Sequential | Shape::Share | Shape::Count => {
                 &[("max_parallel_workers_per_gather", "0"), ("jit", "off")]
             }
             Shape::IndexRange => &[
@@ -222,7 +232,7 @@ impl Query {
             Shape::IndexRange => Some("Index Scan"),
             Shape::Bitmap | Shape::SparseBitmap => Some("Bitmap Heap Scan"),
             Shape::Join => Some("Nested Loop"),
-            Shape::Share | Shape::Given => None,
+            Shape::Share | Shape::Count | Shape::Given => None,
         }
     }
 }

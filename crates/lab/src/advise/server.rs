@@ -18,24 +18,29 @@ use crate::facts::{Host, Storage};
 use crate::libpq::{Config, Connection, Refused, Row, is_local, rows};
 
 /// Settings that are read: those that may be advised, and those that say what a measurement means.
-const SETTINGS: [&str; 21] = [
+const SETTINGS: [&str; 26] = [
     EFFECTIVE,
     MAINTENANCE,
     RANDOM,
-    "seq_page_cost",
+    SEQUENTIAL,
+    "cpu_tuple_cost",
+    "cpu_operator_cost",
     "shared_buffers",
     "effective_cache_size",
     "io_method",
     "io_workers",
     "io_combine_limit",
+    "io_max_combine_limit",
     "huge_pages",
     "wal_sync_method",
     "max_wal_size",
     "wal_segment_size",
     "checkpoint_timeout",
     "checkpoint_completion_target",
+    "checkpoint_flush_after",
     "bgwriter_delay",
     "bgwriter_lru_maxpages",
+    "bgwriter_lru_multiplier",
     "shared_memory_size_in_huge_pages",
     "forebay.distance_max",
     "session_preload_libraries",
@@ -43,6 +48,7 @@ const SETTINGS: [&str; 21] = [
 ];
 pub(super) const EFFECTIVE: &str = "effective_io_concurrency";
 pub(super) const RANDOM: &str = "random_page_cost";
+pub(super) const SEQUENTIAL: &str = "seq_page_cost";
 pub(super) const MAINTENANCE: &str = "maintenance_io_concurrency";
 
 /// Number of pg_default.

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use super::prove::After;
+use super::reads::Reads;
 use super::server::{EFFECTIVE, MAINTENANCE, Server, Setting, Table};
 use super::{Findings, Proposal};
 use crate::output::{printable, printable_line};
@@ -18,7 +19,7 @@ use crate::statistics::BOUND;
 use crate::units::shown_size;
 
 /// The server, in a few lines.
-pub(super) fn server(server: &Server, look: Look) -> String {
+pub(super) fn server(server: &Server, reads: &Reads, look: Look) -> String {
     let mut text = String::new();
     push_wrapped(&mut text, "", &printable_line(&lead(server)), look.width);
     for tablespace in &server.tablespaces {
@@ -57,6 +58,9 @@ pub(super) fn server(server: &Server, look: Look) -> String {
         let tables: Vec<String> = server.tables.iter().take(5).map(relation).collect();
         let told = format!("largest tables: {}", tables.join(", "));
         push_wrapped(&mut text, "  ", &told, look.width);
+    }
+    for told in reads.told() {
+        push_wrapped(&mut text, "  ", &printable_line(&told), look.width);
     }
     for missing in &server.missing {
         push_wrapped(&mut text, "* ", &printable_line(missing), look.width);

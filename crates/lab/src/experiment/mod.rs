@@ -13,7 +13,7 @@ pub mod depth;
 mod means;
 mod pattern;
 pub mod readahead;
-mod rounds;
+pub(crate) mod rounds;
 pub mod strategies;
 pub mod sync;
 mod tally;
@@ -74,12 +74,27 @@ impl Choice {
         all
     }
 
-    /// What settings of PostgreSQL and its disk rest on, measured in the directory that `common` names.
-    pub(crate) fn of_postgres(common: &CommonArgs, backends: &str) -> Vec<Choice> {
+    /// What settings of PostgreSQL and its disk rest on, measured in the directory that `common` names; `readers`: with such beside
+    /// checkpoints.
+    pub(crate) fn of_postgres(common: &CommonArgs, backends: &str, readers: bool) -> Vec<Choice> {
         let depth = format!("--quick --cache buffered --backends {backends}");
         let readahead = "--quick --parts throughput --files own --by descriptor";
-        let sync = Choice::Sync(typed("--quick"));
-        let mut all = vec![Choice::Depth(typed(&depth)), Choice::Readahead(typed(readahead)), sync];
+        // As PostgreSQL writes: page by page, in the order of files. Few enough pages for a spinning disk; with readers so many that
+        // more than one read in a hundred comes while a fast one writes them.
+        let pages = if readers {
+            "--dirty 4096 --rounds 3+"
+        } else {
+            "--dirty 1024 --rounds 3 --readers 0"
+        };
+        let ways =
+            "--patterns uniform --elevators sorted --combine off --cache buffered --backends sync";
+        let checkpoint = format!("--quick {ways} {pages}");
+        let mut all = vec![
+            Choice::Depth(typed(&depth)),
+            Choice::Readahead(typed(readahead)),
+            Choice::Sync(typed("--quick")),
+            Choice::Checkpoint(typed(&checkpoint)),
+        ];
         for choice in &mut all {
             choice.args().0.clone_from(common);
         }
@@ -254,6 +269,18 @@ mod tests {
             let (own, _) = choice.args();
             assert_eq!((own.dir.as_path(), own.seed), (common.dir.as_path(), 7));
         }
+    }
+
+    #[test]
+    fn checkpoints_as_postgresql_writes_them_have_readers_only_where_these_are_wanted() {
+        let common = CommonArgs { dir: "/there".into(), seed: 7 };
+        let measurements = |readers| {
+            let choices = Choice::of_postgres(&common, "sync", readers);
+            let last = choices.last().map(|choice| choice.experiment().unwrap().measurements());
+            last.unwrap()
+        };
+        assert_eq!(measurements(false), 3, "one way, three times");
+        assert_eq!(measurements(true), 9, "and beside readers, at once and spread");
     }
 
     #[test]

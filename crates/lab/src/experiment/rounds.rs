@@ -42,7 +42,7 @@ impl FromStr for Rounds {
 }
 
 /// The median of the rounds with its unit, and where they begin and end if they are far apart.
-pub(super) fn told(rounds: &[f64], unit: &str) -> String {
+pub(crate) fn told(rounds: &[f64], unit: &str) -> String {
     let Some(middle) = median(rounds) else { return "not measured".to_owned() };
     let (low, high) = range(rounds);
     let middle = numbers::number(middle);

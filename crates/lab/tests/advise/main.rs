@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use forebay_postgres_harness::suite::{self, Case, Test, text};
 use forebay_postgres_harness::{Disk, Server, Session};
-use proving::{report, scans_cross, takes_too_long, what_does_not_help, what_helps};
+use proving::{report, scans_cross, takes_too_long, what_does_not_help, what_helps, what_was_read};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -29,6 +29,7 @@ const TESTS: &[Test] = &[
     ("what_helps_is_proved_set_and_taken_back", what_helps),
     ("what_does_not_help_is_not_proposed", what_does_not_help),
     ("the_planner_changes_where_scans_cross", scans_cross),
+    ("what_the_server_has_read_is_told", what_was_read),
     ("service_and_password_files_are_found", files_of_libpq),
     ("what_takes_too_long_with_the_new_setting_is_a_harm", takes_too_long),
     ("what_is_set_is_measured_again", measured_again),

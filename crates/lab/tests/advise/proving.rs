@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 use forebay_postgres_harness::Disk;
@@ -123,9 +124,10 @@ pub(crate) fn what_does_not_help(case: &Case) -> Result<(), String> {
 pub(crate) fn scans_cross(case: &Case) -> Result<(), String> {
     let mut site = site(case, Disk::Steady(100))?;
     let json = site.path("advice.json");
-    let arguments =
-        ["--json", json.to_str().unwrap(), "--rounds", "3", "--seed", "1", "--drop-caches"];
-    let (printed, _) = site.ends_with(0, &arguments)?;
+    let page = site.path("advice.html");
+    let files = ["--json", json.to_str().unwrap(), "--html", page.to_str().unwrap()];
+    let arguments = ["--rounds", "3", "--seed", "1", "--drop-caches"];
+    let (printed, _) = site.ends_with(0, &[&files[..], &arguments].concat())?;
     let found = report(&json)?;
     let crossing = &found["crossings"][0];
     let share = crossing["share"].as_f64().ok_or(printed)?;
@@ -207,4 +209,50 @@ pub(crate) fn takes_too_long(case: &Case) -> Result<(), String> {
     let misses = found["verdicts"].as_array().unwrap().iter().any(|it| it["verdict"] == "misses");
     ensure(misses && proposed(&found).is_empty(), format!("[PRV-3] {printed}"))?;
     ensure(printed.contains("line 2 takes longer than --statement-timeout"), printed)
+}
+
+pub(crate) fn what_was_read(case: &Case) -> Result<(), String> {
+    let mut site = site(case, Disk::Real)?;
+    let is_there = "select 1 from pg_available_extensions where name = 'pg_stat_statements'";
+    let (queries, json) = (site.path("queries.sql"), site.path("advice.json"));
+    fs::write(&queries, "select 1;\n").map_err(text)?;
+    let [queries, file] = [&queries, &json].map(|path| path.to_str().unwrap());
+    let arguments = ["--queries", queries, "--rounds", "3", "--json", file];
+    if !site.rows(is_there)?.is_empty() {
+        let settings =
+            [("shared_buffers", "1MB"), ("shared_preload_libraries", "pg_stat_statements")];
+        site.server.restart(&settings).map_err(text)?;
+        site.session = site.server.connect("postgres", &[]).map_err(text)?;
+        site.rows("create extension pg_stat_statements")?;
+        // Thrown out while it runs, it comes back as it was typed. What writes is not told.
+        site.rows(
+            "select pg_stat_statements_reset() is null, 'O''Hara', 4711, max(/* Jane */note) from rows -- Roe",
+        )?;
+        site.rows("update rows set id = id where note = 'none'")?;
+        let (printed, _) = site.ends_with(0, &arguments)?;
+        let found = report(&json)?;
+        let all = found["reads"]["statements"].as_array().unwrap();
+        let begins = "select pg_stat_statements_reset() is null, ??, ?, max(?note) from rows ?";
+        let is_it = all.len() == 1 && all[0]["text"] == begins && all[0]["calls"] == 1.0;
+        ensure(is_it, format!("[RDS-1] {all:?}"))?;
+        let share = all[0]["share"].as_f64().unwrap();
+        ensure((0.2..0.6).contains(&share), format!("of two that read as much: {share}"))?;
+        let is_counted = printed.contains("(pg_stat_io)") == (case.installation.major >= 16);
+        ensure(is_counted && printed.contains("of what statements read"), printed)?;
+        // A role that does not see everybody's is not told of its own as if they were all.
+        site.rows("create role reader login")?;
+        site.rows("grant select on rows to reader")?;
+        let mut session = site.server.connect_as("reader", "postgres", &[]).map_err(text)?;
+        session.rows("select max(note) from rows").map_err(text)?;
+        let socket = site.server.data_directory().with_file_name("s");
+        let dsn = format!("host={} user=reader dbname=postgres", socket.display());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(["advise", "postgres", "--dsn", &dsn]).args(arguments);
+        let told = String::from_utf8_lossy(&command.output().map_err(text)?.stderr).into_owned();
+        let found = report(&json)?;
+        let is_reader = found["server"]["superuser"] == false;
+        let none = found["reads"]["statements"].as_array().is_some_and(Vec::is_empty);
+        ensure(is_reader && none, format!("{told} {}", found["reads"]))?;
+    }
+    Ok(())
 }

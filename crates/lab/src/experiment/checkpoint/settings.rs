@@ -87,9 +87,9 @@ pub struct Settings {
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s",
           default_value_if("quick", "true", "1200ms"))]
     pub(super) interval: Duration,
-    /// Threads that read
+    /// Threads that read; 0 leaves the cells with readers out
     #[arg(long, value_name = "N", default_value_t = 4,
-          value_parser = clap::value_parser!(u32).range(1..=64))]
+          value_parser = clap::value_parser!(u32).range(..=64))]
     pub(super) readers: u32,
     /// Reads per second that all of them together want
     #[arg(long = "reads", value_name = "N", default_value_t = 1000,
@@ -187,6 +187,7 @@ impl Settings {
                 }
             }
         }
+        cells.retain(|cell| !cell.foreground || self.readers > 0);
         cells.retain(|cell| match cell.is_timed() {
             // Some intervals are long: with readers, and of everything else the best that was asked for.
             true if !self.all_cells => {
@@ -329,6 +330,12 @@ mod tests {
     fn only_the_slowest_and_the_best_way_are_essential() {
         let cells = settings("--quick --backends sync,uring --essential").cells();
         assert_eq!(cells.len(), 2 * 2 * 2 + 4, "two patterns and cache modes, and readers");
+    }
+
+    #[test]
+    fn without_readers_there_are_no_cells_that_wait_for_them() {
+        let alone = |options: &str| settings(options).cells().iter().all(|cell| !cell.is_timed());
+        assert!(alone("--quick --readers 0") && !alone("--quick"));
     }
 
     #[test]

@@ -1,0 +1,196 @@
+//! What the server itself has read, and for which statements: pg_stat_io (16 and later) and pg_stat_statements.
+//!
+//! Made queries speak for disks, not for anybody's workload. So it is told how much of what the server reads is of the kind that a
+//! setting is for: scans of large tables for io_combine_limit and the device's readahead, vacuum for maintenance_io_concurrency, the
+//! rest, with all bitmap scans, for effective_io_concurrency; and which statements it might be proved by in place of made ones.
+//!
+//! Invariants:  [RDS-1] no text of a statement is kept whole, nor a literal or comment of it
+//! Failure:     what this version does not count, and what this role may not see, is left out.
+//! Source:      PostgreSQL's documentation, "Monitoring Database Activity", for the contexts; an entry of pg_stat_statements that was
+//!              thrown out while its statement ran comes back as it was typed, with its literals.
+
+use serde::Serialize;
+
+use super::server::Server;
+use crate::libpq::{Connection, Refused};
+use crate::report::numbers;
+use crate::report::terminal::text::cut;
+use crate::units::shown_size;
+
+/// Statements that are told, and how much of their texts.
+const STATEMENTS: usize = 3;
+const TEXT_MAX: usize = 80;
+
+/// Since its statistics were reset.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Reads {
+    /// The most in the first; empty up to 15.
+    contexts: Vec<ByContext>,
+    /// That only read, in this database: those that read most, and a hundredth of all at least.
+    statements: Vec<Statement>,
+}
+
+/// Reads into shared buffers of one kind.
+#[derive(Debug, Clone, Serialize)]
+struct ByContext {
+    /// As pg_stat_io has it, but all that autovacuum reads is `vacuum`.
+    context: String,
+    bytes: f64,
+    /// 0 without track_io_timing.
+    waited_s: f64,
+    since_s: f64,
+}
+
+/// One of pg_stat_statements.
+#[derive(Debug, Clone, Serialize)]
+struct Statement {
+    queryid: String,
+    calls: f64,
+    bytes: f64,
+    /// 0 without track_io_timing.
+    waited_s: f64,
+    /// Of what all statements of all databases have read.
+    share: f64,
+    /// Its beginning.
+    text: String,
+}
+
+impl Reads {
+    /// # Errors
+    /// What the server says of our own statements, or an interruption.
+    pub(super) fn read(connection: &mut Connection, server: &Server) -> anyhow::Result<Reads> {
+        let mut contexts = Vec::new();
+        if server.major >= 16 {
+            let bytes = if server.major >= 18 { "read_bytes" } else { "reads * op_bytes" };
+            let rows = connection.rows(&format!(
+                "select case when backend_type like 'autovacuum%' then 'vacuum' else context end, sum({bytes}), \
+                 sum(read_time) / 1000, extract(epoch from now() - min(stats_reset)) \
+                 from pg_stat_io where object = 'relation' and reads > 0 group by 1 order by 2 desc"
+            ))?;
+            contexts.extend(rows.iter().map(|row| ByContext {
+                context: row.text(0).to_owned(),
+                bytes: row.number(1).unwrap_or(0.0),
+                waited_s: row.number(2).unwrap_or(0.0),
+                since_s: row.number(3).unwrap_or(0.0),
+            }));
+        }
+        let statements = match statements(connection) {
+            Err(error) if !error.is::<Refused>() => return Err(error),
+            // Without pg_read_all_stats a role sees its own alone; where the library is not loaded, the view refuses.
+            found => found.ok().filter(|_| server.sees_load).unwrap_or_default(),
+        };
+        Ok(Reads { contexts, statements })
+    }
+
+    /// What it comes to, in a few sentences.
+    pub(super) fn told(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        let sum = |of: fn(&ByContext) -> f64| self.contexts.iter().map(of).sum::<f64>();
+        let (bytes, waited) = (sum(|it| it.bytes), sum(|it| it.waited_s));
+        if bytes > 0.0 {
+            let since = self.contexts.iter().map(|it| it.since_s).fold(0.0, f64::max);
+            let parts: Vec<String> = self.contexts.iter().map(|it| it.told(bytes)).collect();
+            let waited = Some(waited).filter(|it| *it > 0.0).map_or_else(String::new, |waited| {
+                format!("; {} of waiting", numbers::seconds(waited))
+            });
+            let (size, since) = (shown_size(bytes as u64), numbers::seconds(since));
+            told.push(format!(
+                "read in {since} (pg_stat_io): {size}: {}{waited}",
+                parts.join(", ")
+            ));
+        }
+        told.extend(self.statements.iter().map(|it| {
+            let share = numbers::percent(it.share);
+            let (size, calls) = (shown_size(it.bytes as u64), numbers::grouped(it.calls));
+            format!(
+                "{share} % of what statements read (pg_stat_statements): {size} in {calls} runs of {}: {}",
+                it.queryid, it.text
+            )
+        }));
+        told
+    }
+}
+
+impl ByContext {
+    fn told(&self, all: f64) -> String {
+        let what = match self.context.as_str() {
+            "bulkread" => "in scans of large tables",
+            "normal" => "in other queries",
+            "vacuum" => "by vacuum",
+            other => other,
+        };
+        format!("{} % {what}", numbers::percent(self.bytes / all))
+    }
+}
+
+/// Those that read most, where the extension is in this database.
+fn statements(connection: &mut Connection) -> anyhow::Result<Vec<Statement>> {
+    // From 1.11 on, which comes with 17 and is not there before ALTER EXTENSION, the time has another name.
+    let view = connection.rows(
+        "select quote_ident(n.nspname), a.attname from pg_extension e join pg_namespace n on n.oid = e.extnamespace \
+         join pg_class c on c.relnamespace = n.oid and c.relname = e.extname \
+         join pg_attribute a on a.attrelid = c.oid and a.attname in ('blk_read_time', 'shared_blk_read_time') \
+         where e.extname = 'pg_stat_statements'",
+    )?;
+    let Some(view) = view.first() else { return Ok(Vec::new()) };
+    let (schema, time) = (view.text(0), view.text(1));
+    // [RDS-1] Those that read the catalogue, of which many are ours, are nobody's workload.
+    let rows = connection.rows(&format!(
+        r"with s as (select queryid, dbid, sum(calls) as calls, sum(shared_blks_read) as blocks, sum({time}) as ms,
+            btrim(regexp_replace(regexp_replace(min(query), '''[^'']*''|/\*([^*]|\*+[^*/])*\*+/|--[^\n]*|(?<![$\w])\d+', '?', 'g'),
+              '\s+', ' ', 'g')) as text
+            from {schema}.pg_stat_statements where queryid is not null group by 1, 2)
+          select queryid, calls, blocks * 8192, ms / 1000, blocks / (select sum(blocks) from s), text
+          from s where blocks > 0.01 * (select sum(blocks) from s) and dbid = (select oid from pg_database where datname = current_database())
+            and text ~* '^[ (?]*(select|with|table|values)\M' and text !~* '\m(insert|update|delete|merge)\M|\m(from|join) pg_'
+          order by blocks desc limit {STATEMENTS}"
+    ))?;
+    let statement = |row: &crate::libpq::Row| Statement {
+        queryid: row.text(0).to_owned(),
+        calls: row.number(1).unwrap_or(0.0),
+        bytes: row.number(2).unwrap_or(0.0),
+        waited_s: row.number(3).unwrap_or(0.0),
+        share: row.number(4).unwrap_or(0.0),
+        text: cut(row.text(5), TEXT_MAX),
+    };
+    Ok(rows.iter().map(statement).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_is_told_by_kind_and_statement() {
+        let of = |context: &str, gib: f64, waited_s| ByContext {
+            context: context.to_owned(),
+            bytes: gib * (1_u64 << 30) as f64,
+            waited_s,
+            since_s: 7200.0,
+        };
+        let mut reads = Reads {
+            contexts: vec![
+                of("bulkread", 30.0, 40.0),
+                of("normal", 9.5, 20.0),
+                of("vacuum", 0.5, 0.0),
+            ],
+            statements: vec![Statement {
+                queryid: "-17".to_owned(),
+                calls: 1234.0,
+                bytes: 9.0 * (1_u64 << 30) as f64,
+                waited_s: 0.0,
+                share: 0.415,
+                text: "select * from".to_owned(),
+            }],
+        };
+        let told = reads.told();
+        let words = "read in 2 h 00 min (pg_stat_io): 40.0 GiB: 75 % in scans of large tables, 24 % in other queries, 1.2 % by \
+                     vacuum; 1 min 00 s of waiting";
+        assert_eq!(told[0], words);
+        let words = "42 % of what statements read (pg_stat_statements): 9.0 GiB in 1,234 runs of -17: select * from";
+        assert_eq!(told[1], words);
+        reads.contexts = vec![of("normal", 1.0, 0.0)];
+        assert!(reads.told()[0].ends_with("1.0 GiB: 100 % in other queries"), "no time is known");
+        assert!(Reads::default().told().is_empty());
+    }
+}
