@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use forebay_io::{Advice, File, Hint, OpenOptions};
-use forebay_lookahead::{Block, Hints, Limits, Takes};
+use forebay_lookahead::{Hints, Limits, Takes};
 use rangemap::RangeSet;
 use rustix::io::{pread, retry_on_intr};
 use rustix::time::{ClockId, clock_gettime};
@@ -275,10 +275,13 @@ impl<'a> Task<'a> {
                 }
                 let blocks = self.plan.blocks(step);
                 room = room.saturating_sub(blocks.len() as u32);
-                if !hints.knows(blocks.start) && blocks.end < Block::MAX {
-                    hints.foresee(blocks.start, false);
+                for (part, block) in blocks.enumerate() {
+                    match part {
+                        _ if hints.knows(block) => {}
+                        0 => hints.foresee(block, false),
+                        _ => hints.foresee_part(block),
+                    }
                 }
-                (blocks.start + 1..blocks.end).for_each(|block| hints.foresee_part(block));
             }
             self.next += 1;
         }
