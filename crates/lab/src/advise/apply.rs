@@ -370,7 +370,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// The names of a list, which are between double quotes where they need be.
-fn words(list: &str) -> Vec<String> {
+pub(super) fn words(list: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
     for letter in list.chars() {

@@ -29,7 +29,7 @@ use super::query::{self, Query, Shape};
 use super::server::{RANDOM, SEQUENTIAL, Table};
 use crate::progress::Progress;
 use crate::report::numbers;
-use crate::statistics::{Estimate, paired_ratio};
+use crate::statistics::{Estimate, paired_ratio, unpaired_ratio};
 
 /// A table that is read whole some thirty times has at most so many blocks: 1 GiB.
 const BLOCKS_MAX: u64 = 131_072;
@@ -157,18 +157,13 @@ fn is_near(one: f64, other: f64) -> bool {
 
 /// The one of `tables` that serves best: large, and short enough to be read whole.
 pub(super) fn table<'s>(site: &mut Site<'_>, tables: &[&'s Table]) -> Option<&'s Table> {
-    let server = site.server;
-    let buffers = server.setting("shared_buffers").and_then(|it| it.value.parse::<u64>().ok());
-    let is_forgotten = |table: &Table| {
-        server.evicts_by.is_some() || buffers.is_some_and(|blocks| blocks * 4 <= table.blocks)
-    };
     let shuffled = |table: &&&Table| {
         table.index.as_ref().is_some_and(|index| index.correlation <= CORRELATION_MAX)
     };
     let mut found = tables.iter().filter(shuffled).filter(|table| table.blocks <= BLOCKS_MAX);
     let why = if !site.drop_caches {
         "it takes whole scans of a table from a cold cache: --drop-caches"
-    } else if let Some(table) = found.find(|table| is_forgotten(table)) {
+    } else if let Some(table) = found.find(|table| site.forgets(table)) {
         return Some(table);
     } else {
         "it takes a table of at most 1 GiB with an index whose order is not that of the rows, four times as large as \
@@ -237,7 +232,7 @@ pub(super) fn crossing(
     // A range has two comparisons.
     let cpu = table.rows / table.blocks as f64 * (tuple + 2.0 * operator);
     let warm = warm(site, table, share, progress)?;
-    let mut page = paired_ratio(&cold, &warm).and_then(|ratio| PageCost::of(ratio, cpu));
+    let mut page = unpaired_ratio(&cold, &warm).and_then(|ratio| PageCost::of(ratio, cpu));
     if let Some(page) = &mut page {
         let (random, at) = crossing_at(site, table, share, page.cost)?;
         page.random = Some(random).filter(|_| is_near(at, share));

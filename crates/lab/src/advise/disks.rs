@@ -139,12 +139,7 @@ impl Disk {
         Ok(told)
     }
 
-    /// The value of `setting` that its measurement advises for `server`, or that it found to be good already.
-    pub(super) fn advised(&self, server: &Server, setting: &str) -> Option<String> {
-        self.advice(server, setting).map(|advice| advice.advised.clone())
-    }
-
-    /// What its measurement advises about `setting`.
+    /// What its measurement advises `server` about `setting`, or found to be good already.
     pub(super) fn advice(&self, server: &Server, setting: &str) -> Option<&Advice> {
         let applies = applies_to(server);
         let fits = |to| [applies, AppliesTo::Postgres, AppliesTo::BlockDevice].contains(&to);

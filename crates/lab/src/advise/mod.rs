@@ -7,6 +7,7 @@
 //! Invariants:  [ADP-1] what was not proved on the server is told, and never set
 
 mod apply;
+mod cold;
 mod costs;
 mod counts;
 mod disks;
@@ -113,7 +114,9 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     let why = load.as_ref().and_then(Load::stopped);
     match (done, why) {
         (Err(error), Some(why)) if error.is::<Interrupted>() => {
-            anyhow::bail!("stopped, and everything is as it was before: {why}")
+            let left =
+                if interrupt::is_clean() { ", and everything is as it was before" } else { "" };
+            anyhow::bail!("stopped{left}: {why}")
         }
         (done, _) => done,
     }
@@ -127,17 +130,19 @@ fn carry_out(args: &PostgresArgs, load: &mut Option<Load>) -> anyhow::Result<()>
     let earlier = args.from.as_deref().map(Earlier::read).transpose()?;
     let queries = args.queries.as_deref().map(query::File::read).transpose()?;
     let config = libpq::config(args.dsn.as_deref(), APPLICATION)?;
+    if args.rollback {
+        // What bars looking at the server does not bar taking back.
+        let identity = Identity::read(&mut libpq::session(&config)?)?;
+        apply::rollback(&config, &apply::state_file(&identity, args.state.as_deref())?)?;
+        return output::print("What --apply has set is taken back.\n");
+    }
     let mut connection = Connection::open(&config)?;
     let server = Server::read(&mut connection, &config, args.data_dir.as_deref())?;
     let identity = server.identity.clone();
-    if !args.apply && !args.rollback {
+    if !args.apply {
         return measured(args, &config, connection, &server, queries.as_ref(), load).map(drop);
     }
     let file = apply::state_file(&identity, args.state.as_deref())?;
-    if args.rollback {
-        apply::rollback(&config, &file)?;
-        return output::print("What --apply has set is taken back.\n");
-    }
     apply::is_free(&file)?;
     let (proposals, crossings, queries, mut findings) = match earlier {
         Some(earlier) => {

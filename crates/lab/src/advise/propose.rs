@@ -12,7 +12,7 @@ use super::counts::{self, COMPLETION};
 use super::disks::{self, Disk, applies_to};
 use super::load::Load;
 use super::methods;
-use super::prove::{After, Proof, Site, Value};
+use super::prove::{After, Proof, Site, Value, refusal};
 use super::query::{MADE, Query, Shape};
 use super::server::{
     EFFECTIVE, MAINTENANCE, RANDOM, SEQUENTIAL, Server, Setting, Table, Tablespace,
@@ -21,6 +21,7 @@ use crate::cli::PostgresArgs;
 use crate::libpq::{Config, Connection, Refused};
 use crate::progress::Progress;
 use crate::report::{Advice, AppliesTo, Record, Verdict};
+use crate::statistics::{BOUND, Judgement};
 use crate::units::shown_size;
 
 /// Tables of a disk by which its settings are proved.
@@ -29,8 +30,13 @@ const TABLES: usize = 2;
 /// Shapes that use effective_io_concurrency on every version; of somebody's own queries any may.
 const USING_CONCURRENCY: &[Shape] = &[Shape::Bitmap, Shape::SparseBitmap, Shape::Given];
 
-/// Shapes that read several blocks at once, from 17 on.
-const USING_COMBINING: &[Shape] = &[Shape::Sequential, Shape::Bitmap, Shape::Given];
+/// Shapes that read several blocks at once, from 17 on; bitmap scans from 18 on.
+fn using_combining(server: &Server) -> &'static [Shape] {
+    match server.major {
+        18.. => &[Shape::Sequential, Shape::Bitmap, Shape::Given],
+        _ => &[Shape::Sequential, Shape::Given],
+    }
+}
 
 /// Shapes that use the extension.
 const USING_EXTENSION: &[Shape] =
@@ -66,6 +72,7 @@ pub(super) fn all(
     let mut site = Site::new(args, server, connection);
     let mut found = Found::default();
     each_disk(args, config, &mut site, disks, given, &mut found)?;
+    spare(&server.tablespaces, disks, &mut found.proposals);
     for disk in disks {
         found.proposals.extend(unproved(server, disk));
         match methods::told(server, disk).filter(|_| disk.is_main) {
@@ -101,8 +108,10 @@ fn each_disk(
         for ladder in ladders(site.server, disk) {
             climb(args, site, (disk, &ladder), &mut queries, found)?;
         }
-        if given.is_none() {
-            page_costs(args, site, disk, found)?;
+        if given.is_none()
+            && let Err(why) = refusal(page_costs(args, site, disk, found))?
+        {
+            site.remark(format!("{RANDOM} is not tried on {}: {why}.", disk.name));
         }
         if disk.is_main {
             extension(args, config, site, disk, &mut queries, found)?;
@@ -132,7 +141,7 @@ pub(super) fn after(
         let was = (change.setting.clone(), change.current.clone().unwrap_or_default());
         let (shapes, value) = match change.setting.as_str() {
             EFFECTIVE => (USING_CONCURRENCY, was),
-            COMBINE => (USING_COMBINING, was),
+            COMBINE => (using_combining(server), was),
             DISTANCE => (USING_EXTENSION, was),
             // From memory it gains nothing.
             RANDOM if args.drop_caches => {
@@ -165,7 +174,10 @@ pub(super) fn after(
     if let (Some([was, now]), Some(disk)) = (&crossed, main) {
         for crossing in crossings.iter().filter(|it| it.disk == disk.name) {
             if let Some(table) = server.tables.iter().find(|it| it.name == crossing.table) {
-                queries.extend(costs::between(&mut site, table, crossing, [was, now])?);
+                match refusal(costs::between(&mut site, table, crossing, [was, now]))? {
+                    Ok(between) => queries.extend(between),
+                    Err(why) => site.remark(format!("{RANDOM} is not measured again: {why}.")),
+                }
             }
         }
     }
@@ -193,6 +205,7 @@ fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
         }
     }
     let mut queries = Vec::new();
+    let mut progress = Progress::new((TABLES * MADE.len()) as u64);
     for table in tables_of(site.server, disk, EFFECTIVE).into_iter().take(TABLES) {
         site.tell_if_cached(table);
         if table.index.is_none() {
@@ -202,9 +215,10 @@ fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
             ));
         }
         for shape in MADE {
-            if let Some(query) = Query::made(shape, table)
+            if let Some(mut query) = Query::made(shape, table)
                 && site.is_planned(&query)?
             {
+                site.fit(&mut query, table, &mut progress)?;
                 queries.push(query);
             }
         }
@@ -226,7 +240,7 @@ fn ladders(server: &Server, disk: &Disk) -> Vec<Ladder> {
     if disk.is_main {
         // In blocks. More than 32 are for 18.
         let (setting, values) = (COMBINE, &[4, 16, 32]);
-        ladders.push(Ladder { setting, values, using: USING_COMBINING });
+        ladders.push(Ladder { setting, values, using: using_combining(server) });
         let (setting, values) = (DISTANCE, &[64, 256, 1000]);
         ladders.push(Ladder { setting, values, using: USING_EXTENSION });
     }
@@ -247,7 +261,8 @@ fn climb(
     let Some(setting) = server.setting(name) else { return Ok(()) };
     let mut values: Vec<u32> = values.to_vec();
     values.extend(setting.value.parse::<u32>());
-    let hoped = disk.advised(server, name);
+    let on_disk = disk.advice(server, name);
+    let hoped = on_disk.map(|it| it.advised.clone());
     values.extend(hoped.as_ref().and_then(|value| value.parse::<u32>().ok()));
     // From 18 on a value above this one is taken for it.
     let limit = server.setting(COMBINE_MAX).filter(|_| name == COMBINE);
@@ -282,7 +297,7 @@ fn climb(
         return Ok(());
     }
     let change = [(name.to_owned(), setting.value.clone()), (name.to_owned(), best)];
-    let beside = proposed(found, disk);
+    let beside = proposed(found, server, disk);
     let proof = site.prove(
         (applies_to(server), &beside),
         [&change[0], &change[1]],
@@ -291,7 +306,7 @@ fn climb(
         &mut progress,
     )?;
     let Some(mut advice) = kept(proof, &change[1], found) else { return Ok(()) };
-    if let Some(on_disk) = disk.advice(server, name) {
+    if let Some(on_disk) = on_disk {
         advice.evidence += &format!(" On the disk: {}", on_disk.evidence);
     }
     found.proposals.extend(placed(&server.tablespaces, disk, overridden(&setting.source), &advice));
@@ -344,7 +359,7 @@ fn page_costs(
         ));
         return Ok(());
     }
-    let beside = proposed(found, disk);
+    let beside = proposed(found, server, disk);
     let proof = site.prove(
         (AppliesTo::Postgres, &beside),
         change,
@@ -352,7 +367,17 @@ fn page_costs(
         args.rounds,
         &mut progress,
     )?;
-    let Some(mut advice) = kept(proof, &values[1], found) else {
+    let is_compared = |query: &&Query| proof.verdicts.iter().any(|it| it.row == query.label);
+    let unknown = queries.iter().find(|query| query.shape == Shape::Count && !is_compared(query));
+    let advice = kept(proof, &values[1], found);
+    // What it might make many times slower, nobody has seen.
+    if let (Some(advice), Some(query)) = (&advice, unknown) {
+        found.remarks.push(format!(
+            "{RANDOM} = {} is not proposed: it could not be compared by the {}.",
+            advice.advised, query.label
+        ));
+    }
+    let Some(mut advice) = advice.filter(|_| unknown.is_none()) else {
         found.remarks.push(told);
         return Ok(());
     };
@@ -362,11 +387,41 @@ fn page_costs(
 }
 
 /// What is proposed for `disk` already, with which all else is tried.
-fn proposed(found: &Found, disk: &Disk) -> Vec<Value> {
-    let is_here =
-        |it: &&Proposal| it.advice.setting == EFFECTIVE && it.tablespace.is_none() && disk.is_main;
+fn proposed(found: &Found, server: &Server, disk: &Disk) -> Vec<Value> {
+    let is_of_disk = |name: &String| {
+        let mut here = disk.tablespaces.iter().filter_map(|oid| server.tablespace(*oid));
+        here.any(|it| it.name == *name)
+    };
+    let is_here = |it: &&Proposal| {
+        it.advice.setting == EFFECTIVE && it.tablespace.as_ref().map_or(disk.is_main, is_of_disk)
+    };
     let proposed = found.proposals.iter().find(is_here);
     proposed.map(|it| (EFFECTIVE.to_owned(), it.advice.advised.clone())).into_iter().collect()
+}
+
+/// Keeps --apply from what would count for tablespaces on other `disks` too, where it was not proved: a server's value is that of
+/// all that have none of their own.
+fn spare(tablespaces: &[Tablespace], disks: &[Disk], proposals: &mut [Proposal]) {
+    let others: Vec<u32> =
+        disks.iter().filter(|it| !it.is_main).flat_map(|it| it.tablespaces.clone()).collect();
+    for it in proposals.iter_mut().filter(|it| it.tablespace.is_none()) {
+        let Advice { setting, current, .. } = &it.advice;
+        if ![EFFECTIVE, RANDOM].contains(&setting.as_str()) {
+            continue;
+        }
+        let is_bare =
+            |one: &&Tablespace| others.contains(&one.oid) && !one.own.contains_key(setting);
+        let current = current.as_deref().unwrap_or_default();
+        let first: Vec<String> = tablespaces
+            .iter()
+            .filter(is_bare)
+            .map(|one| format!("ALTER TABLESPACE {} SET ({setting} = {current})", one.name))
+            .collect();
+        if !first.is_empty() {
+            let why = format!("it would count on another disk too; first {}", first.join(", "));
+            it.not_applied.get_or_insert(why);
+        }
+    }
 }
 
 /// What was proved on `disk`, for the whole server only if that is the main one; else for its tablespaces, but not for
@@ -416,7 +471,7 @@ fn extension(
         Err(error) => return Err(error),
     }
     std::mem::swap(&mut site.connection, &mut connection);
-    let beside = proposed(found, disk);
+    let beside = proposed(found, server, disk);
     let change = ["off", "on"].map(|value| (ENABLED.to_owned(), value.to_owned()));
     let mut progress = Progress::new(u64::from(args.rounds) * 2 * queries.len() as u64);
     let [off, on] = &change;
@@ -465,11 +520,16 @@ fn larger(limit: &Setting) -> Option<String> {
 /// What a proof advises; where that is nothing, it is said why.
 fn kept(proof: Proof, (setting, value): &Value, found: &mut Found) -> Option<Advice> {
     if proof.advice.is_none() {
-        let harmed =
-            proof.verdicts.iter().find(|it| it.verdict == crate::statistics::Judgement::Misses);
-        let why = match harmed {
-            Some(it) => format!("it makes {} surely slower", it.row),
-            None => "the queries that use it did not surely gain enough".to_owned(),
+        let harmed = proof.verdicts.iter().find(|it| it.verdict == Judgement::Misses);
+        let gains = proof.verdicts.iter().filter(|it| it.ratio.low > 1.0 / BOUND);
+        let gains = gains.max_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value));
+        let why = match (harmed, gains) {
+            (Some(it), Some(gains)) => format!(
+                "it makes {} surely slower ({:.2}), and {} {:.2} times as fast, which is for you to weigh",
+                it.row, it.ratio.value, gains.row, gains.ratio.value
+            ),
+            (Some(it), None) => format!("it makes {} surely slower", it.row),
+            _ => "the queries that use it did not surely gain enough".to_owned(),
         };
         found.remarks.push(format!("{setting} = {value} is not proposed: {why}."));
     }
@@ -560,5 +620,36 @@ mod tests {
         };
         assert_eq!(on(false, &[2, 3]), [(Some("fast".to_owned()), true)]);
         assert_eq!(on(true, &[1663]), [(None, false)]);
+    }
+
+    #[test]
+    fn what_would_count_on_another_disk_too_is_not_set_for_the_server() {
+        let tablespace = |oid, name: &str, own: &[&str]| Tablespace {
+            oid,
+            name: name.to_owned(),
+            directory: None,
+            own: own.iter().map(|own| (EFFECTIVE.to_owned(), (*own).to_owned())).collect(),
+            storage: None,
+        };
+        let disk = |is_main, tablespaces: &[u32]| {
+            let (name, tablespaces) = ("vdb".to_owned(), tablespaces.to_vec());
+            Disk { name, tablespaces, is_main, room: Err(None), report: None }
+        };
+        let why = |own: &[&str], setting: &str| {
+            let advice = Advice {
+                setting: setting.to_owned(),
+                current: Some("1".to_owned()),
+                ..crate::report::sample::advice()[0].clone()
+            };
+            let mut proposals =
+                [Proposal { tablespace: None, proved: true, not_applied: None, advice }];
+            let all = [tablespace(1663, "pg_default", &[]), tablespace(2, "slow", own)];
+            spare(&all, &[disk(true, &[1663]), disk(false, &[2])], &mut proposals);
+            proposals[0].not_applied.clone()
+        };
+        let first = "ALTER TABLESPACE slow SET (effective_io_concurrency = 1)";
+        assert!(why(&[], EFFECTIVE).is_some_and(|why| why.ends_with(first)));
+        assert_eq!(why(&["4"], EFFECTIVE), None, "it has its own");
+        assert_eq!(why(&[], COMBINE), None, "no tablespace has one");
     }
 }

@@ -7,17 +7,20 @@
 //!
 //! What depth gains goes by how far rows lie apart: a disk that turns passes over 20 blocks between two rows by itself, and a
 //! queue of them is served no faster, but at 64 it is. So bitmap scans are made of two densities where a table is small enough
-//! for both.
+//! for both. And it goes by how long they are: the queue of a thousand rows, which a fast disk reads in a hundredth of a second, is
+//! full for the least part of it. So the denser ones are lengthened there, if what was read can be taken out of memory. Where a
+//! thousand rows that are waited for one by one take many seconds, there are fewer of them.
 //!
 //! Somebody's own query is run only if the server says that it reads and no more: it is a subquery's text, its plan
 //! changes and locks no row, and calls nothing that the catalogue has as volatile. What still writes, a function that
 //! is wrongly called stable say, fails in the read-only transaction.
 //!
 //! Invariants:  [QRY-1] a query of somebody else's runs only after the server has found it to read and no more
-//!              [QRY-2] no part is given twice before each was given once
+//!              [QRY-2] no part is given twice before each was given once, but of what is lengthened
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::Value;
@@ -30,6 +33,14 @@ use crate::report::numbers;
 /// Blocks of a stretch that is read in sequence, and rows of a range of keys: at most so many, for a slow disk's sake.
 const STRETCH_BLOCKS_MAX: u64 = 4096;
 const RANGE_ROWS_MAX: f64 = 1000.0;
+
+/// What a bitmap scan on a fast disk is lengthened to, and the share of all rows that it has then at most.
+const LONG: Duration = Duration::from_millis(500);
+const LONG_SHARE_MAX: f64 = 0.02;
+
+/// What rows that are waited for one by one on a slow disk are shortened to, and how many there are then at least.
+const SHORT: Duration = Duration::from_secs(1);
+const SHORT_ROWS_MIN: f64 = 20.0;
 
 /// Blocks between two rows of a sparse range: so many that a disk that turns does not pass over them by itself.
 const SPARSE_BLOCKS: u64 = 64;
@@ -75,8 +86,10 @@ pub(super) struct Query {
     /// What it reads; none of somebody's own.
     pub(super) table: Option<Table>,
     text: String,
-    /// Of the rows, for [`Shape::Share`].
+    /// Of the rows, where it is a range that begins anywhere; else 0.
     share: f64,
+    /// At most so many rows of a part.
+    rows_max: f64,
     parts: u64,
     /// Parts that are left, and how many were given again.
     deck: Vec<u64>,
@@ -134,6 +147,7 @@ impl Query {
             table: None,
             text: String::new(),
             share: 0.0,
+            rows_max: RANGE_ROWS_MAX,
             parts: 1,
             deck: Vec::new(),
             begun: 0,
@@ -145,7 +159,7 @@ impl Query {
     pub(super) fn next(&mut self, random: &mut fastrand::Rng) -> String {
         let ranged = self.table.as_ref().filter(|_| self.shape != Shape::Count);
         let Some(table) = ranged else { return self.text.clone() };
-        if let (Shape::Share, Some(index)) = (self.shape, &table.index) {
+        if let (true, Some(index)) = (self.share > 0.0, &table.index) {
             return index.rows_between(table, random.f64() * (1.0 - self.share), self.share);
         }
         if self.deck.is_empty() {
@@ -187,36 +201,50 @@ impl Query {
         }
     }
 
+    /// Has it read so large a share of the rows from anywhere: what it reads may come again. Of few rows anywhere are more than in the
+    /// third of all parts that is its own.
+    pub(super) fn read_anywhere(&mut self, share: f64) {
+        self.share = share;
+    }
+
+    /// Fits how many rows it reads to the disk, of which a part had so many `rows` in so much time.
+    pub(super) fn fit(&mut self, rows: f64, took: Duration) {
+        let Some(table) = self.table.as_ref().filter(|_| rows > 0.0 && !took.is_zero()) else {
+            return;
+        };
+        match self.shape {
+            Shape::Bitmap => {
+                let share = rows / table.rows;
+                let long = (share * LONG.div_duration_f64(took)).min(LONG_SHARE_MAX);
+                if long > share {
+                    self.read_anywhere(long);
+                }
+            }
+            Shape::IndexRange | Shape::Join => {
+                let rows = (rows * SHORT.div_duration_f64(took)).max(SHORT_ROWS_MIN);
+                self.rows_max = self.rows_max.min(rows);
+            }
+            _ => {}
+        }
+    }
+
     /// How many rows a range of keys of `table` is to have.
-    fn rows_of(&self, table: &Table) -> f64 {
+    pub(super) fn rows_of(&self, table: &Table) -> f64 {
         match self.shape {
             Shape::SparseBitmap => sparse_rows(table),
-            _ => rows_in(self.parts, table),
+            _ => rows_in(self.parts, table).min(self.rows_max),
         }
     }
 
     /// Settings that make the server plan it as it is meant.
     pub(super) fn planned_by(&self) -> &'static [(&'static str, &'static str)] {
         match self.shape {
-            Shape::Given => &[],
-            Shape::Sequential | Shape::Share | Shape::Count => {
-                &[("max_parallel_workers_per_gather", "0"), ("jit", "off")]
+            Shape::Given | Shape::Sequential | Shape::Share | Shape::Count => &[],
+            Shape::IndexRange => &[("enable_seqscan", "off"), ("enable_bitmapscan", "off")],
+            Shape::Bitmap | Shape::SparseBitmap => {
+                &[("enable_seqscan", "off"), ("enable_indexscan", "off")]
             }
-            Shape::IndexRange => &[
-                ("max_parallel_workers_per_gather", "0"),
-                ("jit", "off"),
-                ("enable_seqscan", "off"),
-                ("enable_bitmapscan", "off"),
-            ],
-            Shape::Bitmap | Shape::SparseBitmap => &[
-                ("max_parallel_workers_per_gather", "0"),
-                ("jit", "off"),
-                ("enable_seqscan", "off"),
-                ("enable_indexscan", "off"),
-            ],
             Shape::Join => &[
-                ("max_parallel_workers_per_gather", "0"),
-                ("jit", "off"),
                 ("enable_hashjoin", "off"),
                 ("enable_mergejoin", "off"),
                 ("enable_material", "off"),
@@ -499,6 +527,24 @@ mod tests {
         };
         assert_eq!(both(19_200, 600_000.0), [Some(1000.0), Some(300.0)]);
         assert_eq!(both(128_000, 4e6), [Some(1000.0), None]);
+    }
+
+    #[test]
+    fn a_range_is_as_long_as_suits_the_disk() {
+        let fitted = |shape, rows, millis| {
+            let table = Table { blocks: 19_200, rows: 600_000.0, ..table() };
+            let mut query = Query::made(shape, &table).unwrap();
+            query.fit(rows, Duration::from_millis(millis));
+            (query.share, query.rows_of(&table))
+        };
+        assert_eq!(fitted(Shape::Bitmap, 1200.0, 100), (0.01, 1000.0));
+        assert_eq!(fitted(Shape::Bitmap, 1200.0, 10), (LONG_SHARE_MAX, 1000.0));
+        assert_eq!(fitted(Shape::Bitmap, 1000.0, 2000), (0.0, 1000.0), "never shortened");
+        assert_eq!(fitted(Shape::Bitmap, 15_000.0, 10), (0.0, 1000.0), "it has more already");
+        assert_eq!(fitted(Shape::Bitmap, 0.0, 10), (0.0, 1000.0));
+        assert_eq!(fitted(Shape::IndexRange, 1000.0, 10_000), (0.0, 100.0));
+        assert_eq!(fitted(Shape::Join, 1000.0, 500_000), (0.0, SHORT_ROWS_MIN));
+        assert_eq!(fitted(Shape::Join, 1000.0, 10), (0.0, 1000.0), "never lengthened");
     }
 
     #[test]

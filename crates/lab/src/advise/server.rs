@@ -295,7 +295,8 @@ impl Server {
         }
         if server.tables.is_empty() {
             let told = format!(
-                "No table of 4 MiB or more that this role may read is in the database {}: connect to another one.",
+                "No table of 4 MiB or more that this role may read is in the database {}: connect to another one, or ANALYZE it, since sizes \
+                 are taken from its statistics.",
                 server.database
             );
             server.missing.push(told);
@@ -418,7 +419,7 @@ fn tables(connection: &mut Connection) -> anyhow::Result<Vec<Table>> {
          and c.relpages >= {TABLE_BLOCKS_MIN} and c.reltuples > 0 \
          and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname not like 'pg\\_toast%' \
          and has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select') \
-         order by c.relpages desc, c.oid limit {TABLES_MAX}"
+         and not c.relhassubclass order by c.relpages desc, c.oid limit {TABLES_MAX}"
     ))?;
     let mut tables = Vec::new();
     for row in rows {
@@ -458,6 +459,10 @@ fn index(connection: &mut Connection, table: u32) -> anyhow::Result<Option<Index
          where c.oid = {table} and quote_ident(s.attname) = '{}' and not s.inherited",
         row.text(3).replace('\'', "''")
     ))?;
+    // One that is gone by now has none.
+    if bounds.len() < 2 {
+        return Ok(None);
+    }
     Ok(Some(Index {
         oid: row.number(0).unwrap_or(0),
         name: row.text(1).to_owned(),

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use super::apply::words;
 use super::prove::After;
 use super::reads::Reads;
 use super::server::{EFFECTIVE, MAINTENANCE, Server, Setting, Table};
@@ -162,8 +163,8 @@ pub(super) fn statements(proposals: &[Proposal]) -> String {
         if !advised.chars().all(is_plain) || !setting.chars().all(|it| is_plain(it) && it != ',') {
             return None; // [TLD-2]
         }
-        let value =
-            advised.split(", ").map(|word| format!("'{word}'")).collect::<Vec<_>>().join(", ");
+        let value = words(advised).iter().map(|word| format!("'{word}'")).collect::<Vec<_>>();
+        let value = value.join(", ");
         let set = match &proposal.tablespace {
             None => format!("ALTER SYSTEM SET {setting} = {value};"),
             Some(name) => format!("ALTER TABLESPACE {name} SET ({setting} = {advised});"),
@@ -176,7 +177,9 @@ pub(super) fn statements(proposals: &[Proposal]) -> String {
         let [gain, low, high] = [gain, gain_low, gain_high].map(|it| numbers::number(*it));
         Some(format!("{set}  -- was '{was}'; {gain} times as fast ({low} to {high})\n"))
     };
-    let wanted = proposals.iter().filter(|it| it.proved);
+    // What ALTER SYSTEM would not change, or change elsewhere too, is told, and why.
+    let counts = |it: &&Proposal| it.tablespace.is_some() || it.not_applied.is_none();
+    let wanted = proposals.iter().filter(|it| it.proved).filter(counts);
     let statements: String = wanted.filter_map(sql).collect();
     let reload = if statements.is_empty() { "" } else { "SELECT pg_reload_conf();\n" };
     statements + reload
@@ -258,9 +261,13 @@ mod tests {
         );
         assert!(!text.contains(MAINTENANCE), "[TLD-1] {text}");
         assert!(to_paste(&[proposal(MAINTENANCE, "64", false)]).starts_with("Nothing"), "[TLD-1]");
-        let list =
-            to_paste(&[proposal("session_preload_libraries", "auto_explain, forebay", true)]);
-        assert!(list.contains("= 'auto_explain', 'forebay';"), "{list}");
+        for list in ["auto_explain, forebay", "auto_explain,forebay"] {
+            let text = to_paste(&[proposal("session_preload_libraries", list, true)]);
+            assert!(text.contains("= 'auto_explain', 'forebay';"), "{text}");
+        }
+        let mut hidden = proposal(EFFECTIVE, "64", true);
+        hidden.not_applied = Some("its value comes from: command line".to_owned());
+        assert!(to_paste(&[hidden]).starts_with("Nothing"), "it would change nothing");
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "N", default_value_t = 5, requires = "predict",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// How long reading again may take in all, in seconds: of a long record the part is read again in which reads waited
+    /// How long reading again may take in all, in seconds, if one round of all ways is not longer: of a long record the part is read again in which reads waited
     /// longest
     #[arg(long, value_name = "N", default_value_t = 60, requires = "predict",
           value_parser = clap::value_parser!(u64).range(1..=86_400))]

@@ -31,9 +31,9 @@ pub(crate) use tls::Config;
 const SOCKET_DIRECTORIES: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
 
 /// The settings of our sessions, as startup options: nobody's session behind a pooler has them left. A server that loses us
-/// gives up within a second, and nobody waits for our locks or we long for theirs.
+/// gives up within a second, and nobody waits for our locks or we long for theirs. A session of ours may be idle while a disk is measured.
 const OPTIONS: &str = "-c default_transaction_read_only=on -c standard_conforming_strings=on -c client_connection_check_interval=1s \
-                       -c idle_in_transaction_session_timeout=60s -c lock_timeout=1s -c statement_timeout=30s";
+                       -c idle_in_transaction_session_timeout=60s -c idle_session_timeout=0 -c lock_timeout=1s -c statement_timeout=30s";
 
 /// The one of them that PostgreSQL 13 and older refuse to know.
 const SINCE_14: &str = "client_connection_check_interval";

@@ -139,7 +139,9 @@ impl Access {
             Access::Advise { file: of, pages, took_ns, .. } => {
                 file(of) && size(pages) && time(took_ns)
             }
-            Access::Ahead { file: of, first, pages: count } => file(of) && pages(first, count),
+            Access::Ahead { file: of, first, pages: count } => {
+                file(of) && count > 0 && pages(first, count)
+            }
             Access::Request { bytes, file: of, .. } => size(bytes) && of.is_none_or(file),
             Access::Requeue { bytes, .. } => size(bytes),
             Access::Gone { .. } => true,

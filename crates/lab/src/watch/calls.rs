@@ -95,6 +95,11 @@ impl Calls {
     }
 
     #[cfg(test)]
+    pub(super) fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
+    #[cfg(test)]
     pub(super) fn under_way(&self) -> usize {
         self.under_way.len()
     }
@@ -116,7 +121,7 @@ impl Calls {
                 // Whose it is was counted with the first time.
                 return self.done(Access::Requeue { device, bytes: bytes_of(sectors), transfer });
             }
-            What::Exec => {
+            What::Exec | What::Ended => {
                 self.settle(id);
                 self.tasks.remove(&id);
                 return self.done(Access::Gone { task: id });
@@ -131,7 +136,16 @@ impl Calls {
             What::Fault { .. } => self.settle(id),
             _ => {}
         }
-        let task = self.tasks.entry(id).or_default();
+        let task = match what {
+            What::Added { .. } | What::Asked { .. } | What::Fault { .. } | What::Direct { .. } => {
+                self.tasks.entry(id).or_default()
+            }
+            // Alone they tell nothing; and a task that ends still sleeps, and would be kept for ever.
+            _ => match self.tasks.get_mut(&id) {
+                Some(task) => task,
+                None => return,
+            },
+        };
         match what {
             What::Exit { result } => {
                 let task = std::mem::take(task);
@@ -310,8 +324,9 @@ impl Calls {
         }
         let file = self.number(key);
         let Some(pages) = asked else { return self.done(Access::ReadAnywhere { file, bytes }) };
-        // Past the page cache nothing is taken in.
-        let is_direct = open.asked.is_none() && task.submitted > 0;
+        // Past the page cache nothing is taken in. Not every kernel says what was asked for.
+        let is_direct =
+            open.asked.is_none() && task.submitted > 0 && !task.added.iter().any(|it| it.0 == key);
         let taken_in = || task.added.iter().any(|it| it.0 == key && overlap(it.1, it.2, pages));
         self.done(Access::Read(Read {
             task: id,

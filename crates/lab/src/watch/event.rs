@@ -41,6 +41,8 @@ pub(super) enum What {
     Closed { descriptor: i32 },
     /// Another program takes the process over.
     Exec,
+    /// The task ends: its number may be another's from now on.
+    Ended,
     /// A read has asked for these pages, and they are there now.
     Asked { file: FileKey, first: u64, last: u64 },
     /// A transfer past the page cache begins here.

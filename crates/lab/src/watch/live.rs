@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::Context;
 use ratatui::DefaultTerminal;
 use ratatui::Frame;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row, Table};
 
 use super::told::{COLUMNS, LEGEND, Watched};
-use crate::interrupt::Cleanup;
+use crate::interrupt::{self, Cleanup};
 
 /// Files whose strips are shown.
 const STRIPS_MOST: usize = 8;
@@ -53,16 +53,22 @@ impl Live {
     pub(super) fn is_to_end(&self) -> anyhow::Result<bool> {
         while event::poll(Duration::ZERO)? {
             if let Event::Key(key) = event::read()? {
-                let control = key.modifiers.contains(KeyModifiers::CONTROL);
-                if matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
-                    || control && key.code == KeyCode::Char('c')
-                {
+                if is_interrupt(key) {
+                    interrupt::request();
+                    return Ok(true);
+                }
+                if matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
                     return Ok(true);
                 }
             }
         }
         Ok(false)
     }
+}
+
+/// Whether it is Ctrl-C, which also keeps what would come after the view from beginning.
+fn is_interrupt(key: KeyEvent) -> bool {
+    key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c')
 }
 
 fn draw(frame: &mut Frame<'_>, watched: &Watched, new: &str) {
@@ -142,6 +148,14 @@ mod tests {
 
     use super::super::told::sample;
     use super::*;
+
+    #[test]
+    fn only_control_c_interrupts() {
+        let key = |letter, control| KeyEvent::new(KeyCode::Char(letter), control);
+        assert!(is_interrupt(key('c', KeyModifiers::CONTROL)));
+        assert!(!is_interrupt(key('c', KeyModifiers::NONE)));
+        assert!(!is_interrupt(key('q', KeyModifiers::NONE)));
+    }
 
     #[test]
     fn a_screen_of_any_size_shows_what_there_is_room_for() {

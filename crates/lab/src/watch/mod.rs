@@ -269,10 +269,10 @@ impl View {
         let watched = self.watched(now_ns);
         let totals = watched.totals();
         let line = totals.since(std::mem::replace(&mut self.before, totals));
-        self.shown_ns = now_ns;
+        let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.shown_ns, now_ns));
         match &mut self.live {
             Some(live) => {
-                live.draw(&watched, &format!("last {} s: {line}", self.step_ns / SHOWN_NS))
+                live.draw(&watched, &format!("last {:.1} s: {line}", passed_ns as f64 / 1e9))
             }
             None => output::print(&format!("{:>5.0} s  {line}\n", watched.seconds)),
         }

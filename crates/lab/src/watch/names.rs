@@ -1,8 +1,11 @@
 //! Whose descriptor is which file, and what files and devices are called.
 //!
 //! The kernel's events have numbers; /proc has the rest, as long as a process is there. A descriptor is looked up
-//! when it is first used, and again after it was closed. Files that are only mapped, or read by io_uring, are looked
-//! for among what the tree has open and mapped.
+//! when it is first used, and again after it was closed; with a process its descriptors go. Files that are only
+//! mapped, or read by io_uring, are looked for among what the tree has open and mapped.
+//!
+//! Invariants:  [NAM-1] tasks, and processes with their descriptors, are those that have not ended
+//!              [NAM-2] paths are bounded
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,12 +20,27 @@ use super::event::FileKey;
 /// Bits of the minor number in the kernel's own device numbers.
 const MINOR_BITS: u32 = 20;
 
+/// Paths that are kept, of more files than are told apart.
+const PATHS_MOST: usize = 1 << 16;
+
+/// A process of the tree.
+#[derive(Debug, Default)]
+struct Process {
+    /// Those of its tasks that were met and have not ended.
+    tasks: usize,
+    /// Its first task has ended. As long as that has not the process is there, whatever becomes of the others.
+    is_ending: bool,
+    descriptors: HashMap<i32, Option<FileKey>>,
+}
+
 /// See the module's description.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     /// Processes by their tasks.
-    processes: HashMap<u32, u32>,
-    descriptors: HashMap<(u32, i32), Option<FileKey>>,
+    tasks: HashMap<u32, u32>,
+    processes: HashMap<u32, Process>,
+    /// Processes so far, with those that have ended.
+    count: usize,
     paths: HashMap<FileKey, PathBuf>,
     /// Block devices opened as files: their pages are in an inode of the kernel's own with this number.
     raw: HashMap<u64, PathBuf>,
@@ -45,14 +63,29 @@ fn shown(device: u32) -> PathBuf {
 impl Names {
     /// The file behind `descriptor` of the process of `task`; `None` if it is no file on a disk, or has gone.
     pub(super) fn file(&mut self, task: u32, descriptor: i32) -> Option<FileKey> {
-        let process = *self.processes.entry(task).or_insert_with(|| process_of(task));
-        if let Some(file) = self.descriptors.get(&(process, descriptor)) {
+        if let Some(file) = self.process(task).descriptors.get(&descriptor) {
             return *file;
         }
         let path = PathBuf::from(format!("/proc/{task}/fd/{descriptor}"));
         let file = self.look(&path);
-        self.descriptors.insert((process, descriptor), file);
+        self.process(task).descriptors.insert(descriptor, file);
         file
+    }
+
+    /// The process of `task`, which is met by that.
+    fn process(&mut self, task: u32) -> &mut Process {
+        let before = self.tasks.get(&task).copied();
+        let number = before.unwrap_or_else(|| process_of(task));
+        let count = &mut self.count;
+        let process = self.processes.entry(number).or_insert_with(|| {
+            *count += 1;
+            Process::default()
+        });
+        if before.is_none() {
+            self.tasks.insert(task, number);
+            process.tasks += 1;
+        }
+        process
     }
 
     /// The file at `path`, perhaps a link of /proc, and keeps what it is called.
@@ -72,21 +105,39 @@ impl Names {
             return None;
         }
         let key = FileKey { device: kernel_device(facts.dev()), inode: facts.ino() };
+        if self.paths.len() >= PATHS_MOST {
+            self.paths.clear(); // [NAM-2] What was told by them has them in the legend.
+        }
         self.paths.extend(called.map(|called| (key, called)));
         Some(key)
     }
 
     /// `descriptor` may be another file's from now on.
     pub(super) fn closed(&mut self, task: u32, descriptor: i32) {
-        let process = *self.processes.entry(task).or_insert_with(|| process_of(task));
-        self.descriptors.remove(&(process, descriptor));
+        self.process(task).descriptors.remove(&descriptor);
     }
 
     /// The process of `task` runs another program: descriptors were closed, or it is another one of the same number.
     pub(super) fn executed(&mut self, task: u32) {
-        let process = process_of(task);
-        self.processes.insert(task, process);
-        self.descriptors.retain(|(of, _), _| *of != process);
+        let number = process_of(task);
+        if self.tasks.get(&task).is_some_and(|before| *before != number) {
+            self.ended(task);
+        }
+        let process = self.process(task);
+        process.is_ending = false;
+        process.descriptors.clear();
+    }
+
+    /// `task` has ended: its number may be another's, and with its process's last task the descriptors are gone [NAM-1].
+    pub(super) fn ended(&mut self, task: u32) {
+        let before = self.tasks.remove(&task);
+        let number = before.unwrap_or(task);
+        let Some(process) = self.processes.get_mut(&number) else { return };
+        process.tasks -= usize::from(before.is_some());
+        process.is_ending |= number == task;
+        if process.is_ending && process.tasks == 0 {
+            self.processes.remove(&number);
+        }
     }
 
     /// The path of `key`, which descriptors may know by other numbers, `called`.
@@ -101,18 +152,23 @@ impl Names {
 
     /// Looks for files without a name among what the processes of the tree have open and mapped.
     pub(super) fn search(&mut self, wanted: impl Iterator<Item = FileKey>) {
-        let wanted: Vec<FileKey> = wanted
+        let mut wanted: HashSet<FileKey> = wanted
             .filter(|key| !self.paths.contains_key(key) && self.unknown.insert(*key))
             .collect();
-        if wanted.is_empty() {
-            return;
-        }
-        let processes: HashSet<u32> = self.processes.values().copied().collect();
+        let processes: Vec<u32> = self.processes.keys().copied().collect();
         for process in processes {
+            if wanted.is_empty() {
+                return;
+            }
             for directory in ["fd", "map_files"] {
                 let entries = fs::read_dir(format!("/proc/{process}/{directory}"));
                 for entry in entries.into_iter().flatten().flatten() {
-                    self.look(&entry.path());
+                    if wanted.is_empty() {
+                        return;
+                    }
+                    if let Some(found) = self.look(&entry.path()) {
+                        wanted.remove(&found);
+                    }
                 }
             }
         }
@@ -132,7 +188,7 @@ impl Names {
 
     /// A task of the tree was met.
     pub(super) fn met(&mut self, task: u32) {
-        self.processes.entry(task).or_insert_with(|| process_of(task));
+        self.process(task);
     }
 
     /// The disk that `device` is, or is a part of.
@@ -164,7 +220,7 @@ impl Names {
 
     /// How many processes were met.
     pub(super) fn processes(&self) -> usize {
-        self.processes.values().collect::<HashSet<_>>().len()
+        self.count
     }
 }
 
@@ -173,4 +229,32 @@ fn process_of(task: u32) -> u32 {
     let status = fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
     line.and_then(|line| line.trim().parse().ok()).unwrap_or(task)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn descriptors_go_with_the_last_task_of_their_process() {
+        let file = File::open(std::env::current_exe().unwrap()).unwrap();
+        let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let process = std::process::id();
+        let mut names = Names::default();
+        assert!(names.file(own, file.as_raw_fd()).is_some());
+        // The first task is there, though it was not met: the descriptors are good.
+        names.ended(own);
+        assert_eq!((names.tasks.len(), names.processes[&process].descriptors.len()), (0, 1));
+        // The first task may end before others do.
+        names.met(own);
+        names.met(process);
+        names.ended(process);
+        assert_eq!(names.processes[&process].descriptors.len(), 1);
+        names.ended(own);
+        assert!(names.tasks.is_empty() && names.processes.is_empty(), "[NAM-1]");
+        assert_eq!(names.processes(), 1);
+    }
 }

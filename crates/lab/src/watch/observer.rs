@@ -1,7 +1,5 @@
 //! The observer: what happens on this machine, from the kernel's events to what was done, and what files are called.
 
-use std::time::Instant;
-
 use super::access::Access;
 use super::calls::Calls;
 use super::event::What;
@@ -19,8 +17,7 @@ pub(super) struct Observer {
     pub(super) names: Names,
     relations: Relations,
     calls: Calls,
-    begun: Instant,
-    /// The same moment, on the events' clock.
+    /// On the events' clock.
     begun_ns: u64,
 }
 
@@ -33,14 +30,13 @@ impl Observer {
             names: Names::default(),
             relations,
             calls: Calls::new(page_bytes),
-            begun: Instant::now(),
             begun_ns: Tracer::now_ns(),
         }
     }
 
     /// Since it has begun, in nanoseconds.
     pub(super) fn elapsed_ns(&self) -> u64 {
-        self.begun.elapsed().as_nanos() as u64
+        Tracer::now_ns().saturating_sub(self.begun_ns)
     }
 
     /// What was done since the last time, with when that was, in nanoseconds since it has begun. `is_last`: nothing more
@@ -63,6 +59,7 @@ impl Observer {
                 What::Enter { descriptor, file, .. } => *file = names.file(event.task, *descriptor),
                 What::Closed { descriptor } => names.closed(event.task, *descriptor),
                 What::Exec => names.executed(event.task),
+                What::Ended => names.ended(event.task),
                 What::Fault { .. } => names.met(event.task),
                 What::Submit { device, .. }
                 | What::Issue { device, .. }
@@ -87,10 +84,14 @@ impl Observer {
         names.search(calls.files().iter().copied());
         for (number, &key) in (0..).zip(calls.files()) {
             // A path that is known does not change, and a name without one may be found.
-            if legend.files.get(&number).is_some_and(|called| called.path.is_some()) {
+            let before = legend.files.get(&number);
+            if before.is_some_and(|called| called.path.is_some()) {
                 continue;
             }
             let path = names.path(key, calls.called(key));
+            if path.is_none() && before.is_some() {
+                continue;
+            }
             let relation = path.as_deref().and_then(|path| relations.name(path));
             let path = path.map(|path| path.display().to_string());
             let name = relation.or_else(|| path.clone()).unwrap_or_else(|| names.nameless(key));

@@ -5,7 +5,7 @@
 //!
 //! Concurrency: what a command prints while the live view has the terminal is read by a thread, which ends with it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -19,12 +19,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::tracer::Tracer;
 use crate::bad_input;
 use crate::cli::WatchArgs;
+use crate::interrupt;
 
 /// How much of what a command prints is kept while the live view has the terminal.
 const PRINTED_MOST: usize = 64 << 10;
 
 /// How long a command may take to end after it was asked to.
 const ENDING: Duration = Duration::from_secs(5);
+
+/// Looks for tasks to follow: what is started during one is found by the next, or followed by the kernel.
+const LOOKS_MOST: usize = 4;
 
 /// Where control groups are.
 const GROUPS: &str = "/sys/fs/cgroup";
@@ -131,7 +135,7 @@ fn start(words: &[String], tracer: &Tracer, live: bool) -> anyhow::Result<Subjec
     let spawned = std::thread::scope(|scope| {
         let starter = scope.spawn(|| -> anyhow::Result<(u32, std::io::Result<Child>)> {
             let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-            tracer.follow(own)?;
+            tracer.follow(&[own])?;
             Ok((own, command.spawn()))
         });
         starter.join().map_err(|_| anyhow::anyhow!("the thread that starts {program} failed"))?
@@ -163,15 +167,31 @@ fn kept(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// Has `tracer` follow the processes that `roots` names, and all below them. Twice: what was started while the first
-/// list was made is in the second.
+/// Has `tracer` follow the processes that `roots` names, and all below them.
 fn follow(tracer: &Tracer, roots: impl Fn() -> Vec<u32>) -> anyhow::Result<()> {
-    for _ in 0..2 {
-        for process in below(&roots()) {
-            for task in numbers(Path::new(&format!("/proc/{process}/task"))) {
-                tracer.follow(task)?;
-            }
+    let tasks = || {
+        // The watch ends before it begins.
+        if interrupt::is_requested() {
+            return Vec::new();
         }
+        let tasks_of = |process| numbers(Path::new(&format!("/proc/{process}/task")));
+        below(&roots()).into_iter().flat_map(tasks_of).collect()
+    };
+    follow_new(tasks, |new| tracer.follow(new))
+}
+
+/// Has `follow` take what `tasks` finds, each once, until it finds nothing new.
+fn follow_new(
+    tasks: impl Fn() -> Vec<u32>,
+    mut follow: impl FnMut(&[u32]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut followed = HashSet::new();
+    for _ in 0..LOOKS_MOST {
+        let new: Vec<u32> = tasks().into_iter().filter(|task| followed.insert(*task)).collect();
+        if new.is_empty() {
+            break;
+        }
+        follow(&new)?;
     }
     Ok(())
 }
@@ -224,4 +244,30 @@ fn processes_of(group: &Path) -> Vec<u32> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn tasks_are_followed_once_until_no_new_ones_are_found() {
+        for (last, expected) in
+            [(2, vec![vec![0], vec![1], vec![2]]), (99, vec![vec![0], vec![1], vec![2], vec![3]])]
+        {
+            let (count, mut told) = (Cell::new(0), Vec::new());
+            let tasks = || {
+                count.set(count.get() + 1);
+                (0..count.get().min(last + 1)).collect()
+            };
+            let follow = |new: &[u32]| {
+                told.push(new.to_vec());
+                Ok(())
+            };
+            follow_new(tasks, follow).unwrap();
+            assert_eq!(told, expected);
+        }
+    }
 }

@@ -33,6 +33,9 @@ const BUFFER_KIB: RangeInclusive<usize> = 1024..=8192;
 const WILL_NEED: u8 = 3;
 const ADVICE: usize = 3;
 
+/// Of a list of tasks, the most that is written at once: the kernel may take a page, and no number is to be torn.
+const LIST_BYTES: usize = 4000;
+
 /// Numbers of tasks end before it.
 const NO_TASK: u32 = 1 << 22;
 
@@ -58,7 +61,7 @@ const CALLS: [(&str, Call, Option<usize>, Option<usize>); 14] = [
 const CLOSING: [(&str, usize); 3] = [("close", 0), ("dup2", 1), ("dup3", 1)];
 
 /// Other events of the tree, and what cannot be told without them.
-const OF_TREE: [(&str, Option<&str>); 7] = [
+const OF_TREE: [(&str, Option<&str>); 8] = [
     ("filemap/mm_filemap_get_pages", Some("reads by io_uring, and those that name no offset")),
     ("filemap/mm_filemap_add_to_page_cache", Some("what the kernel reads ahead")),
     ("filemap/mm_filemap_fault", Some("reads of mapped files")),
@@ -66,6 +69,7 @@ const OF_TREE: [(&str, Option<&str>); 7] = [
     ("sched/sched_switch", Some("waits")),
     ("block/block_bio_queue", Some("whose request it is that a device gets")),
     ("sched/sched_process_exec", None),
+    ("sched/sched_process_exit", None),
 ];
 
 const OF_DEVICES: [&str; 2] = ["block/block_rq_issue", "block/block_rq_requeue"];
@@ -87,6 +91,7 @@ enum Kind {
         descriptor: Field,
     },
     Exec,
+    Ended,
     Asked {
         file: [Field; 2],
         first: Field,
@@ -127,10 +132,9 @@ impl Request {
     }
 }
 
-/// An instance, open. The pipes close before it is removed, since the fields are dropped in order.
+/// An instance.
 #[derive(Debug)]
 struct Instance {
-    pipes: Vec<File>,
     path: PathBuf,
     undo: Undo,
 }
@@ -138,6 +142,9 @@ struct Instance {
 /// Events, from when it is started until it is dropped.
 #[derive(Debug)]
 pub(super) struct Tracer {
+    /// Of both instances. All close before the first is removed, since fields are dropped in order: what ends the
+    /// process in between finds neither of them busy.
+    pipes: Vec<File>,
     tree: Instance,
     devices: Instance,
     /// The instances' paths may lead through it.
@@ -173,7 +180,10 @@ impl Tracer {
         let data = Layout::parse(&String::from_utf8_lossy(&header[..count]))
             .field("data")
             .context("unknown form of trace pages")?;
+        let mut pipes = tree.pipes()?;
+        pipes.extend(devices.pipes()?);
         let mut tracer = Tracer {
+            pipes,
             tree,
             devices,
             _tracefs: tracefs,
@@ -250,14 +260,18 @@ impl Tracer {
         self.kinds[id] = Some(kind);
     }
 
-    /// Follows the task `id`, and all that it starts from now on.
+    /// Follows the tasks `ids`, and all that these start from now on. Those that have ended do no harm. Each write to a
+    /// list that is in use waits until no processor looks at the old one, some 10 ms: hence all at once.
     ///
     /// # Errors
     /// What the system said.
-    pub(super) fn follow(&self, id: u32) -> anyhow::Result<()> {
+    pub(super) fn follow(&self, ids: &[u32]) -> anyhow::Result<()> {
         let path = self.tree.path.join("set_event_pid");
         let mut file = OpenOptions::new().append(true).open(path)?;
-        file.write_all(format!("{id}\n").as_bytes()).context("a task cannot be followed")
+        pieces(ids)
+            .iter()
+            .try_for_each(|piece| file.write_all(piece.as_bytes()))
+            .context("tasks cannot be followed")
     }
 
     /// Hands on what happened until now, in order of time.
@@ -266,8 +280,8 @@ impl Tracer {
     /// What the system said.
     pub(super) fn take(&mut self, each: impl FnMut(Event)) -> anyhow::Result<()> {
         let horizon_ns = Tracer::now_ns();
-        let Tracer { tree, devices, kinds, head_bytes, page, waiting, dropped, .. } = self;
-        for pipe in tree.pipes.iter_mut().chain(&mut devices.pipes) {
+        let Tracer { pipes, kinds, head_bytes, page, waiting, dropped, .. } = self;
+        for pipe in pipes {
             loop {
                 let count = match pipe.read(page) {
                     Ok(0) => break,
@@ -304,29 +318,34 @@ impl Tracer {
     /// # Errors
     /// They could not be removed; what to do by hand.
     pub(super) fn stop(self) -> anyhow::Result<()> {
-        for Instance { pipes, undo, .. } in [self.tree, self.devices] {
-            drop(pipes);
-            undo.undo()?;
-        }
-        Ok(())
+        drop(self.pipes);
+        self.tree.undo.undo()?;
+        self.devices.undo.undo()
     }
 }
 
 impl Instance {
     fn new(tracefs: &Tracefs, purpose: &str) -> anyhow::Result<Instance> {
         let (undo, path) = tracefs.instance(purpose)?;
-        let mut instance = Instance { pipes: Vec::new(), path, undo };
+        let instance = Instance { path, undo };
         instance.set("trace_clock", "mono")?;
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let each_kib = (BUFFERS_KIB / processors).clamp(*BUFFER_KIB.start(), *BUFFER_KIB.end());
+        // All of the machine have a buffer, not only those that we may run on.
+        let processors = fs::read_dir(instance.path.join("per_cpu"))?.count();
+        let each_kib =
+            (BUFFERS_KIB / processors.max(1)).clamp(*BUFFER_KIB.start(), *BUFFER_KIB.end());
         instance.set("buffer_size_kb", &each_kib.to_string())?;
-        for entry in fs::read_dir(instance.path.join("per_cpu"))? {
+        Ok(instance)
+    }
+
+    /// What each processor collects.
+    fn pipes(&self) -> anyhow::Result<Vec<File>> {
+        let opened = fs::read_dir(self.path.join("per_cpu"))?.map(|entry| {
             let path = entry?.path().join("trace_pipe_raw");
             let flags = OFlags::NONBLOCK.bits() as i32;
             let pipe = OpenOptions::new().read(true).custom_flags(flags).open(&path);
-            instance.pipes.push(pipe.with_context(|| format!("cannot open {}", path.display()))?);
-        }
-        Ok(instance)
+            pipe.with_context(|| format!("cannot open {}", path.display()))
+        });
+        opened.collect()
     }
 
     fn set(&self, file: &str, value: &str) -> anyhow::Result<()> {
@@ -341,6 +360,14 @@ impl Instance {
             fs::read_to_string(Path::join(&self.path, format!("events/{event}/format"))).ok()?;
         Some(Layout::parse(&text))
     }
+}
+
+/// `ids` as the kernel takes them, in pieces of whole lines.
+fn pieces(ids: &[u32]) -> Vec<String> {
+    // Of 10 digits, the longest.
+    ids.chunks(LIST_BYTES / 11)
+        .map(|ids| ids.iter().map(|id| format!("{id}\n")).collect())
+        .collect()
 }
 
 /// What the event of this name says; `None` where the kernel calls its fields something else.
@@ -369,6 +396,7 @@ fn kind(event: &str, layout: &Layout) -> Option<Kind> {
         }
         "sched/sched_switch" => Kind::Slept,
         "sched/sched_process_exec" => Kind::Exec,
+        "sched/sched_process_exit" => Kind::Ended,
         "block/block_bio_queue" => Kind::Submit(request()?),
         "block/block_rq_issue" => Kind::Issue(request()?),
         "block/block_rq_requeue" => Kind::Requeue(request()?),
@@ -397,6 +425,7 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
         Kind::Exit { result } => What::Exit { result: number(result) as i64 },
         Kind::Closed { descriptor } => What::Closed { descriptor: number(descriptor) as i32 },
         Kind::Exec => What::Exec,
+        Kind::Ended => What::Ended,
         Kind::Asked { file, first, last } => {
             What::Asked { file: key(file), first: number(first), last: number(last) }
         }
@@ -421,4 +450,21 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
         }
     };
     Some(Event { at_ns, task: number(TASK) as u32, what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_tasks_are_followed_by_few_writes_and_no_number_is_torn() {
+        for count in [0, 1, 363, 364, 5000] {
+            let ids: Vec<u32> = (0..count).map(|id| u32::MAX - id).collect();
+            let pieces = pieces(&ids);
+            assert!(pieces.iter().all(|it| it.len() < 4096 && it.ends_with('\n')));
+            assert_eq!(pieces.len(), ids.len().div_ceil(363));
+            let all: Vec<u32> = pieces.concat().lines().map(|it| it.parse().unwrap()).collect();
+            assert_eq!(all, ids);
+        }
+    }
 }

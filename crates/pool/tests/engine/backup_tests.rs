@@ -32,10 +32,16 @@ impl Heard {
         tell(*time, history);
     }
 
-    /// Where the log ends at a moment at which nobody is told anything, and what is promised then.
-    fn now(&self, engine: &Engine) -> (Lsn, Promise) {
+    /// Where the log ends at a moment at which nobody is told anything, what is promised then, and the files that the log knows
+    /// of up to there. One that came before that is seen afterwards, and one that goes after it is seen before: nobody
+    /// begins anything meanwhile, so that no file does both.
+    fn now(&self, engine: &Engine) -> (Lsn, Promise, BTreeSet<FileName>) {
         let (time, history) = &*self.0.lock().unwrap();
-        (engine.log().end(), history.promised(*time))
+        let names = || engine.catalog().into_iter().map(|(name, _)| name);
+        let mut files: BTreeSet<FileName> = names().collect();
+        let end = engine.log().end();
+        files.extend(names());
+        (end, history.promised(*time), files)
     }
 }
 
@@ -80,10 +86,8 @@ fn backed_up(engine: &Engine, heard: &Heard, from: &Settings, to: &Settings) -> 
     fs::copy(from_log.join("control"), to_log.join("control")).unwrap();
     let mut done = BTreeSet::new();
     loop {
-        // First the log's end, then a look at what there is: every file that the log knows of up to there was
-        // there by then, and what became of it is in the log.
-        let (end, promise) = heard.now(engine);
-        let files = engine.catalog().into_iter().map(|(name, _)| Some(name));
+        let (end, promise, files) = heard.now(engine);
+        let files = files.into_iter().map(Some);
         let missing = std::iter::once(None).chain(files).filter(|name| !done.contains(name));
         let missing: Vec<_> = missing.collect();
         if missing.is_empty() {

@@ -164,6 +164,39 @@ fn reads_past_the_page_cache_go_by_their_offsets() {
 }
 
 #[test]
+fn a_read_that_takes_pages_in_is_not_direct_where_the_kernel_does_not_say_what_was_asked() {
+    let (device, sector, sectors, transfer) = (DISK, 8, 8, Transfer::Read);
+    for (added, expected) in
+        [(Some(FILE), Way::Cached), (Some(OTHER), Way::Direct), (None, Way::Direct)]
+    {
+        let mut story = Story::default();
+        story.enter(Call::Read, PAGE, PAGE);
+        if let Some(file) = added {
+            story.then(0, What::Added { file, first: 1, pages: 1 });
+        }
+        story.then(0, What::Submit { device, sector, sectors, transfer });
+        story.then(0, What::Slept).then(9000, What::Exit { result: PAGE as i64 });
+        let calls = story.calls();
+        let ways = calls.done.iter().filter_map(|(_, access)| match access {
+            Access::Read(read) => Some((read.way, read.missed)),
+            _ => None,
+        });
+        assert_eq!(ways.collect::<Vec<_>>(), [(expected, true)]);
+    }
+}
+
+#[test]
+fn of_a_task_that_has_ended_nothing_is_kept() {
+    let mut story = Story::default();
+    story.then(1, What::Fault { file: FILE, page: 9 }).then(1, What::Ended);
+    let (device, sector, sectors, transfer) = (DISK, 8, 8, Transfer::Read);
+    story.then(1, What::Submit { device, sector, sectors, transfer }).then(1, What::Slept);
+    let calls = story.calls();
+    assert_eq!(calls.tasks(), 0);
+    assert!(matches!(calls.done[..], [(_, Access::Read(_)), (_, Access::Gone { task: 1 })]));
+}
+
+#[test]
 fn a_mapped_page_counts_as_a_read_and_the_kernels_guess_around_it_as_read_ahead() {
     let mut story = Story::default();
     story.then(1, What::Fault { file: FILE, page: 9 });
@@ -283,6 +316,7 @@ fn any_event() -> impl Strategy<Value = What> {
         ),
         (-1..1i64 << 17).prop_map(|result| What::Exit { result }),
         Just(What::Exec),
+        Just(What::Ended),
         (file(), 0..300u64, 0..40u64).prop_map(|(file, first, more)| What::Asked {
             file,
             first,

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use forebay_io::Hint;
 use forebay_lookahead::Takes;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
 use super::record::Record;
@@ -46,6 +47,11 @@ const ALIKE: f64 = 1.5;
 
 /// Waiting less than this is none: logarithms are taken of it.
 const LEAST: Duration = Duration::from_micros(1);
+
+/// At least that, of seconds.
+fn at_least(seconds: f64) -> f64 {
+    seconds.max(LEAST.as_secs_f64())
+}
 
 /// What was found.
 #[derive(Debug, Clone, Serialize)]
@@ -146,7 +152,11 @@ pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Predictio
     let time = Duration::from_secs(args.predict_seconds);
     // As if it advised, which is known only then.
     let runs = args.rounds * entrants(args, true).len() as u32;
-    let mut plan = Plan::new(&mut Record::open(path)?, time / runs)?;
+    // A quarter is to prepare, and some ways take longer than it took.
+    let mut plan = Plan::new(&mut Record::open(path)?, time / 2 / runs)?;
+    // Each task opens each file that it reads.
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let mut entrants = entrants(args, plan.advises());
     let guards = guards(&plan, &entrants)?;
     let played = rounds(args, &mut plan, &guards, &mut entrants, time);
@@ -198,8 +208,9 @@ fn rounds(
     let mut preparing = Some(time / 4);
     for round in 0..args.rounds {
         // [PRE-2]
-        if round > 0 && begun.elapsed() + begun.elapsed() / round > time * 3 / 2 {
-            remarks.push(format!("{round} rounds were made in {} s", time.as_secs()));
+        let elapsed = begun.elapsed();
+        if round > 0 && elapsed + elapsed / round > time {
+            remarks.push(format!("{round} rounds were made in {} s", elapsed.as_secs()));
             break;
         }
         let mut order: Vec<usize> = (0..entrants.len()).collect();
@@ -240,7 +251,7 @@ impl Prediction {
         let as_it_is = &entrants[0];
         let replayed = median(&as_it_is.each(|it| it.waited)).unwrap_or(0.0);
         let mut remarks = plan.remarks.clone();
-        let apart = replayed / recorded.max(LEAST.as_secs_f64());
+        let apart = replayed / at_least(recorded);
         if !(1.0 / ALIKE..=ALIKE).contains(&apart) {
             remarks.push(format!(
                 "read again as it is, reads waited {}, and {} when it was recorded: what is said here is about something \
@@ -258,11 +269,11 @@ impl Prediction {
         }
         let ways = entrants.iter().enumerate().map(|(at, entrant)| {
             let of = |recorded: f64, of: fn(&Played) -> Duration| {
-                let recorded = recorded.max(LEAST.as_secs_f64());
                 let expected = entrant.expected(recorded, as_it_is, of);
                 paired_ratio(&expected, &vec![recorded; expected.len()])
             };
-            let compared = of(recorded, |it| it.waited);
+            let (least, seconds) = (at_least(recorded), at_least(seconds));
+            let compared = of(least, |it| it.waited);
             // An interval of one round would be none.
             let ratio = compared.filter(|it| at > 0 && it.rounds > 1);
             let verdict = match ratio {
@@ -276,7 +287,7 @@ impl Prediction {
             let value = |ratio: Option<Estimate>| ratio.map_or(f64::NAN, |ratio| ratio.value);
             Predicted {
                 way: entrant.name.clone(),
-                wait_seconds: recorded * value(compared),
+                wait_seconds: least * value(compared),
                 ratio,
                 seconds: seconds * value(of(seconds, |it| it.took)),
                 verdict,
@@ -323,7 +334,7 @@ impl Prediction {
         push_line(&mut text, "");
         let mut table = Table::new("", ["way", "would wait", "between", "would take", "verdict"]);
         for way in &self.ways {
-            let waits = |ratio: f64| numbers::seconds(ratio * self.recorded_wait_seconds);
+            let waits = |ratio: f64| numbers::seconds(ratio * at_least(self.recorded_wait_seconds));
             let between =
                 |ratio: Estimate| format!("{} and {}", waits(ratio.low), waits(ratio.high));
             let cells = [

@@ -89,11 +89,19 @@ pub(super) struct Plan {
     pub(super) remarks: Vec<String>,
 }
 
+/// A task, while a plan is made.
+#[derive(Default)]
+struct Made {
+    steps: Vec<Step>,
+    /// When its last one ended.
+    ended_ns: u64,
+    waited_ns: u64,
+}
+
 /// While a plan is made.
 #[derive(Default)]
 struct Making {
-    /// Steps of each task, and when its last one ended.
-    tasks: BTreeMap<u32, (Vec<Step>, u64)>,
+    tasks: BTreeMap<u32, Made>,
     /// Places of the files by their numbers; none of one that is left out.
     places: HashMap<u32, Option<usize>>,
     files: Vec<PlanFile>,
@@ -103,7 +111,6 @@ struct Making {
     foresight: Foresight,
     left_out: HashSet<&'static str>,
     written_since: usize,
-    waited_ns: u64,
     steps: usize,
     is_full: bool,
 }
@@ -241,11 +248,12 @@ impl Making {
                 if read.way == Way::Cached {
                     let bits = (read.bytes.max(page_bytes).ilog2().saturating_sub(12)).min(4);
                     self.sizes[place][bits as usize] += 1;
-                    self.waited_ns = self.waited_ns.saturating_add(read.waited_ns.unwrap_or(0));
                     let Some(offset) = read.first.checked_mul(page_bytes) else { return };
                     let bytes = read.bytes;
                     let what = Doing::Read { is_known };
                     self.step(read.task, begun_ns, at_ns, (place, offset, bytes, what));
+                    let waited_ns = &mut self.tasks.entry(read.task).or_default().waited_ns;
+                    *waited_ns = waited_ns.saturating_add(read.waited_ns.unwrap_or(0));
                 }
             }
             Access::Ahead { file, first, pages } => {
@@ -270,11 +278,11 @@ impl Making {
     }
 
     fn step(&mut self, task: u32, begun_ns: u64, at_ns: u64, step: (usize, u64, u64, Doing)) {
-        let (steps, ended_ns) = self.tasks.entry(task).or_default();
+        let made = self.tasks.entry(task).or_default();
         let (file, offset, bytes, what) = step;
-        let after_ns = begun_ns.saturating_sub(*ended_ns);
-        steps.push(Step { after_ns, file, offset, bytes, what });
-        *ended_ns = at_ns;
+        let after_ns = begun_ns.saturating_sub(made.ended_ns);
+        made.steps.push(Step { after_ns, file, offset, bytes, what });
+        made.ended_ns = at_ns;
         self.steps += 1;
     }
 
@@ -336,21 +344,22 @@ impl Making {
             remarks.push(format!("as there are so many reads, {seconds} of them are read again"));
         }
         let is_read = |step: &Step| matches!(step.what, Doing::Read { .. });
-        self.tasks.retain(|_, (steps, _)| steps.iter().any(is_read));
-        let until_ns =
-            from_ns + self.tasks.values().map(|(_, ended_ns)| *ended_ns).max().unwrap_or(0);
-        let mut tasks: Vec<Vec<Step>> = self.tasks.into_values().map(|(steps, _)| steps).collect();
-        let idle_ns = tasks.iter().map(|steps| steps[0].after_ns).min().unwrap_or(0);
-        tasks.iter_mut().for_each(|steps| steps[0].after_ns -= idle_ns);
-        if tasks.len() > TASKS_MOST {
+        let mut made: Vec<Made> = self.tasks.into_values().collect();
+        made.retain(|task| task.steps.iter().any(is_read));
+        if made.len() > TASKS_MOST {
             // [PLA-1]
             remarks.push(format!(
                 "of {} tasks the {TASKS_MOST} that read most are read for",
-                tasks.len()
+                made.len()
             ));
-            tasks.sort_by_key(|steps| std::cmp::Reverse(steps.len()));
-            tasks.truncate(TASKS_MOST);
+            made.sort_by_key(|task| std::cmp::Reverse(task.steps.len()));
+            made.truncate(TASKS_MOST);
         }
+        let until_ns = from_ns + made.iter().map(|task| task.ended_ns).max().unwrap_or(0);
+        let waited_ns = made.iter().fold(0_u64, |sum, task| sum.saturating_add(task.waited_ns));
+        let mut tasks: Vec<Vec<Step>> = made.into_iter().map(|task| task.steps).collect();
+        let idle_ns = tasks.iter().map(|steps| steps[0].after_ns).min().unwrap_or(0);
+        tasks.iter_mut().for_each(|steps| steps[0].after_ns -= idle_ns);
         if tasks.is_empty() {
             let why = remarks.first().map_or(String::new(), |remark| format!(" ({remark})"));
             bad_input!("there is nothing in the record that could be read again{why}");
@@ -361,7 +370,7 @@ impl Making {
             tasks,
             from_ns: from_ns + idle_ns,
             until_ns,
-            waited_ns: self.waited_ns,
+            waited_ns,
             waited_in_all_ns,
             remarks,
         })

@@ -29,7 +29,7 @@ fn read(task: u32, first: u64, waited_ns: u64) -> Access {
 }
 
 /// A file of 100 pages in `directory`, and a record of what was done with it.
-fn record(directory: &Path, done: &[(u64, Access)]) -> Record {
+fn record(directory: &Path, done: &[(u64, Access)]) -> anyhow::Result<Record> {
     let (file, path) = (directory.join("file"), directory.join("record"));
     std::fs::write(&file, vec![7; 100 * PAGE as usize]).unwrap();
     let called = |path: &Path| Called::new(String::new(), Some(path.display().to_string()));
@@ -41,12 +41,12 @@ fn record(directory: &Path, done: &[(u64, Access)]) -> Record {
     let mut recorder = Recorder::create(&path, 1 << 30, PAGE).unwrap();
     done.iter().for_each(|&(at_ns, access)| recorder.add(at_ns, access));
     recorder.end(done.last().map_or(0, |last| last.0), &legend).unwrap();
-    Record::open(&path).unwrap()
+    Record::open(&path)
 }
 
 fn plan(done: &[(u64, Access)], length_ns: u64) -> anyhow::Result<Plan> {
     let directory = tempfile::tempdir().unwrap();
-    Plan::new(&mut record(directory.path(), done), Duration::from_nanos(length_ns))
+    Plan::new(&mut record(directory.path(), done)?, Duration::from_nanos(length_ns))
 }
 
 #[test]
@@ -115,10 +115,18 @@ fn what_cannot_be_read_again_is_refused() {
 }
 
 #[test]
+fn a_record_with_a_readahead_of_nothing_is_refused() {
+    let ahead = Access::Ahead { file: 0, first: 3, pages: 0 };
+    let error = plan(&[(100_000, ahead), (200_000, read(1, 3, 50_000))], 1 << 30).unwrap_err();
+    assert!(error.is::<crate::BadInput>(), "[REC-2] {error:#}");
+}
+
+#[test]
 fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let done: Vec<_> = (1..300).map(|at| (at * 100_000, read(1, at * 37 % 100, 0))).collect();
-    let mut plan = Plan::new(&mut record(directory.path(), &done), Duration::from_secs(1)).unwrap();
+    let mut plan =
+        Plan::new(&mut record(directory.path(), &done).unwrap(), Duration::from_secs(1)).unwrap();
     let file = directory.path().join("file");
     std::fs::File::open(&file).unwrap().sync_all().unwrap();
     let facts = || {
@@ -158,7 +166,8 @@ fn a_look_ahead_asks_for_what_is_known_to_come_as_far_as_reads_have_waited() {
             (it.more, it.bytes) = (1, 2 * PAGE);
         }
     }
-    let plan = Plan::new(&mut record(directory.path(), &done), Duration::from_secs(1)).unwrap();
+    let plan =
+        Plan::new(&mut record(directory.path(), &done).unwrap(), Duration::from_secs(1)).unwrap();
     let asked = |knows_all, takes| {
         let way = Way { ahead: Some(Ahead { knows_all, takes, most: 256 }), ..Way::AS_IT_IS };
         let mut task = Task::open(&plan, &plan.tasks[0], way, false).unwrap();
@@ -223,7 +232,7 @@ fn files_that_are_others_since_are_left_out_and_those_that_were_written_are_told
     ];
     for (case, change, told) in cases {
         _ = std::fs::remove_file(directory.path().join("pipe"));
-        let mut record = record(directory.path(), &done);
+        let mut record = record(directory.path(), &done).unwrap();
         change();
         let planned = Plan::new(&mut record, Duration::from_secs(1));
         let remarks = planned.map_or_else(|error| error.to_string(), |plan| plan.remarks.concat());
@@ -234,17 +243,44 @@ fn files_that_are_others_since_are_left_out_and_those_that_were_written_are_told
     }
 }
 
+/// A way that has waited so long in each round.
+fn entrant(waits_us: &[u64], share: f64) -> Entrant {
+    let rounds = waits_us.iter().map(|&us| Played {
+        waited: Duration::from_micros(us),
+        took: Duration::from_micros(us + 1000),
+        share,
+    });
+    Entrant { rounds: rounds.collect(), ..Entrant::new("way", Way::AS_IT_IS) }
+}
+
+#[test]
+fn a_way_that_waits_where_hardly_anything_was_waited_is_predicted_to_wait_so_long() {
+    for recorded_ns in [0, 1, 600] {
+        let plan = plan(&[(1_000_000, read(1, 3, recorded_ns))], 1 << 30).unwrap();
+        assert_eq!(plan.waited_ns, recorded_ns);
+        let entrants = [entrant(&[0; 5], 1.0), entrant(&[300_000; 5], 1.0)];
+        let predicted = Prediction::of(&plan, &entrants);
+        let way = &predicted.ways[1];
+        assert!((way.wait_seconds - 0.3).abs() < 1e-4, "{recorded_ns}: {}", way.wait_seconds);
+        assert_eq!(way.verdict, "loses");
+        let text = predicted.drawn(Look { width: 100, colour: false, ascii: false });
+        assert!(text.contains("300 ms and 300 ms"), "{text}");
+    }
+}
+
+#[test]
+fn what_tasks_that_are_left_out_waited_is_not_compared() {
+    let twice = (1..=128).flat_map(|task| [read(task, 3, 100), read(task, 4, 100)]);
+    let once = std::iter::once(read(999, 5, 1_000_000));
+    let done: Vec<(u64, Access)> = (1..).map(|at| at * 1_000_000).zip(twice.chain(once)).collect();
+    let plan = plan(&done, 1 << 30).unwrap();
+    assert_eq!((plan.tasks.len(), plan.waited_ns), (128, 128 * 200));
+    assert!(plan.remarks.iter().any(|it| it.starts_with("of 129 tasks the 128")));
+}
+
 #[test]
 fn a_way_gains_or_loses_where_its_rounds_are_sure_of_it() {
     let done = [(1_000_000, read(1, 3, 800_000)), (2_000_000, read(1, 77, 200_000))];
-    let entrant = |waits_us: &[u64], share: f64| {
-        let rounds = waits_us.iter().map(|&us| Played {
-            waited: Duration::from_micros(us),
-            took: Duration::from_micros(us + 1000),
-            share,
-        });
-        Entrant { rounds: rounds.collect(), ..Entrant::new("way", Way::AS_IT_IS) }
-    };
     let predicted = |rounds: &[&[u64]], share: f64| {
         let entrants: Vec<Entrant> = rounds
             .iter()
