@@ -5,6 +5,7 @@
 //!
 //! Invariants:  [SNP-1] an object's count of live pages is the number of blocks that lead to it
 //!              [SNP-2] an object leaves for `obsolete` when its last page does, and is deleted from there only
+//!              [SNP-3] an object has its number before its pages are asked for: so a cut meanwhile hides them
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -208,21 +209,29 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The pages of a new object, the newest of all, are where the file's pages are from now on.
-    pub(crate) fn add_newest(&mut self, entry: ObjectEntry, index: &Index) {
-        self.add(entry, index);
+    /// The pages of a new object, the newest of all, are where the file's pages are from now on. Gives those that are not,
+    /// as they were cut off after the object had its number, though the file is long enough for them again.
+    pub(crate) fn add_newest(&mut self, entry: ObjectEntry, index: &Index) -> Vec<PageId> {
+        let mut cut = self.add(entry, index);
+        cut.retain(|page| {
+            let start = u64::from(page.block) * u64::from(self.page_bytes);
+            self.file(page.file).is_ok_and(|file| start < file.bytes)
+        });
         self.next_object = self.next_object.max(entry.id.number + 1);
         self.changes += 1;
         self.retire();
+        cut
     }
 
-    fn add(&mut self, entry: ObjectEntry, index: &Index) {
+    /// Gives the pages that a cut hides.
+    fn add(&mut self, entry: ObjectEntry, index: &Index) -> Vec<PageId> {
         let number = entry.id.number;
         self.objects.insert(
             number,
             Object { entry, stamp: index.stamp, ends: index.ends.clone(), live: 0 },
         );
         let Snapshot { files, objects, .. } = self;
+        let mut hidden = Vec::new();
         let mut slot = 0;
         for run in &index.runs {
             // The pages of a file that is gone are dead.
@@ -236,9 +245,12 @@ impl Snapshot {
                     Arc::make_mut(file).map.set(place, freed);
                     objects.get_mut(&number).expect("just inserted").live += count;
                 }
+                let cut = run.first + count..run.first + run.count;
+                hidden.extend(cut.map(|block| PageId { file: run.file, block }));
             }
             slot += run.count;
         }
+        hidden
     }
 
     /// Blocks from `blocks` on lead nowhere.

@@ -92,18 +92,15 @@ impl Inner {
                 OsError::ENOSPC
             })?;
         }
-        let (moved, grown) = {
-            let _io = local.io.read().unwrap_or_else(PoisonError::into_inner);
-            let mut moved = attempt(transfer)?;
-            let end = range.start + moved;
-            if end < range.end && end % page != 0 {
-                // Of a page that was begun nobody knows what is there; it is written again.
-                moved -= moved.min(end % page);
-            }
-            let written = range.start..range.start + moved;
-            (moved, shared.locals.written(local, &written))
-        };
-        if let Some(bytes) = grown {
+        let _io = local.io.read().unwrap_or_else(PoisonError::into_inner);
+        let mut moved = attempt(transfer)?;
+        let end = range.start + moved;
+        if end < range.end && end % page != 0 {
+            // Of a page that was begun nobody knows what is there; it is written again.
+            moved -= moved.min(end % page);
+        }
+        let written = range.start..range.start + moved;
+        if let Some(bytes) = shared.locals.written(local, &written) {
             writer.grow(local.id, bytes).map_err(|error| shared.failed(&error))?;
         }
         Ok(moved)

@@ -111,18 +111,17 @@ impl Shared {
 
     /// Fetches a page that is not here, if there is one.
     pub(super) fn bring_in(&self, local: &super::local::LocalFile, block: u64) -> Result<()> {
-        if local.has(block) || local.is_removed() {
-            return Ok(());
-        }
         let page = crate::PageId { file: local.id, block: block as u32 };
-        let view = self.view();
-        let mut fetched = Ok(());
-        view.read_pages(&[page], &mut |_, bytes| {
-            fetched = self.locals.bring_in(local, block, bytes);
-        })?;
-        fetched.map_err(|error| Error::Local {
-            path: format!("the local copy of {page}"),
-            what: error.to_string(),
-        })
+        while let Some(drops) = self.locals.lacks(local, block) {
+            let mut fetched = Ok(());
+            self.view().read_pages(&[page], &mut |_, bytes| {
+                fetched = self.locals.bring_in(local, block, bytes, drops);
+            })?;
+            fetched.map_err(|error| Error::Local {
+                path: format!("the local copy of {page}"),
+                what: error.to_string(),
+            })?;
+        }
+        Ok(())
     }
 }

@@ -5,6 +5,8 @@
 //!
 //! Invariants:  [LOC-1] a dirty page is present: only clean ones are dropped
 //!              [LOC-2] no byte of a page is written while it is taken for an object, so that none is torn there
+//!              [LOC-3] a page that was fetched becomes present only if none has left since before that: else it may have been
+//!              here, changed and dropped meanwhile, or been cut off
 //! Concurrency: a file's `io` is shared by reads and writes of its bytes, and exclusive for taking and dropping pages
 //!              and for changing its size; its `pages` is held for looking only.
 
@@ -52,6 +54,16 @@ struct Pages {
     dirty: Bits,
     bytes: u64,
     removed: bool,
+    /// How often pages have left.
+    drops: u64,
+}
+
+impl Pages {
+    /// Of a page that would have to be fetched: how often pages have left.
+    fn lacks(&self, block: u64, page_bytes: u64) -> Option<u64> {
+        let is_there = !self.removed && block * page_bytes < self.bytes;
+        (is_there && !self.present.has(block)).then_some(self.drops)
+    }
 }
 
 /// A set of blocks.
@@ -138,7 +150,8 @@ impl Locals {
     }
 
     fn forget(&self, pages: &mut Pages, from: u64) {
-        let Pages { present, dirty, .. } = pages;
+        let Pages { present, dirty, drops, .. } = pages;
+        *drops += 1;
         for (bits, count) in [(present, &self.present), (dirty, &self.dirty)] {
             let gone: Vec<u64> = bits.iter().filter(|it| *it >= from).collect();
             for block in &gone {
@@ -168,14 +181,25 @@ impl Locals {
         grown.then_some(range.end)
     }
 
-    /// A page that was fetched becomes present, if it is not yet and its file is that long.
-    pub(super) fn bring_in(&self, local: &LocalFile, block: u64, bytes: &[u8]) -> io::Result<()> {
+    /// Whether a page has to be fetched, and what to tell with it.
+    pub(super) fn lacks(&self, local: &LocalFile, block: u64) -> Option<u64> {
+        local.pages().lacks(block, self.page_bytes)
+    }
+
+    /// A page that was fetched becomes present, if it is still as it was when `lacks` gave `drops` ([LOC-3]).
+    pub(super) fn bring_in(
+        &self,
+        local: &LocalFile,
+        block: u64,
+        bytes: &[u8],
+        drops: u64,
+    ) -> io::Result<()> {
         let _alone = local.io.write().unwrap_or_else(PoisonError::into_inner);
         let mut pages = local.pages();
-        let start = block * self.page_bytes;
-        if pages.present.has(block) || pages.removed || start >= pages.bytes {
+        if pages.lacks(block, self.page_bytes) != Some(drops) {
             return Ok(());
         }
+        let start = block * self.page_bytes;
         let len = (pages.bytes - start).min(self.page_bytes) as usize;
         local.file.write_all_at(&bytes[..len], start)?;
         pages.present.insert(block);
@@ -271,6 +295,7 @@ impl Locals {
                 if !pages.dirty.has(block) && pages.present.has(block) && self.punch(&local, block)
                 {
                     pages.present.remove(block);
+                    pages.drops += 1;
                     self.present.fetch_sub(1, Ordering::Relaxed);
                 }
             }

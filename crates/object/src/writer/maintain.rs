@@ -142,28 +142,35 @@ impl Writer {
         for group in groups {
             let victims: Vec<ObjectEntry> =
                 group.iter().map(|number| snapshot.objects[number].entry).collect();
-            let built = self.build(&snapshot, &victims).await?;
+            merged += victims.len();
+            let Some(built) = self.build(&victims).await? else { continue };
             let cost = built.bytes.len() as u64;
             // Nothing else puts pages meanwhile; what was cut or removed stays so.
             let made = self.put_objects(state, std::iter::once(Ok(built))).await?;
             count(&self.client.counters.bytes_merged, cost);
             state.credit = state.credit.saturating_sub(cost);
             self.change(|now| {
-                made.iter().for_each(|(entry, index)| now.add_newest(*entry, index));
+                for (entry, index) in &made {
+                    now.add_newest(*entry, index);
+                }
             });
-            merged += victims.len();
         }
         Ok(merged)
     }
 
-    /// One object of the live pages of `victims`.
-    async fn build(&self, snapshot: &Snapshot, victims: &[ObjectEntry]) -> Result<Built> {
+    /// One object of the live pages of `victims`, if there are any left.
+    async fn build(&self, victims: &[ObjectEntry]) -> Result<Option<Built>> {
+        let id = self.new_object();
+        // Of after that: what is cut from here on is hidden in the object ([SNP-3]).
+        let snapshot = &*self.snapshot();
         let reads: FuturesUnordered<_> =
             victims.iter().map(|victim| self.live_pages(snapshot, *victim)).collect();
         let pages: Vec<BTreeMap<PageId, Bytes>> = reads.try_collect().await?;
         let pages: BTreeMap<PageId, Bytes> = pages.into_iter().flatten().collect();
+        if pages.is_empty() {
+            return Ok(None);
+        }
         let compression = self.client.options.compression;
-        let id = self.new_object();
         let stamp = self.client.draw();
         let mut builder = Builder::new(id, stamp, snapshot.page_bytes, pages.len(), compression);
         for (page, from) in &pages {
@@ -172,7 +179,7 @@ impl Writer {
                 Ok::<(), Error>(())
             })?;
         }
-        Ok(builder.finish())
+        Ok(Some(builder.finish()))
     }
 
     async fn live_pages(

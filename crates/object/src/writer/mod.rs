@@ -192,8 +192,9 @@ impl Writer {
         })
     }
 
-    /// Puts pages, which ascend by file and block, into objects; `fill` is asked for the bytes of each. They are read
-    /// from there from now on, and durable after the next [`Writer::publish`].
+    /// Puts pages, which ascend by file and block, into objects; `fill` is asked for the bytes of each, and once more for
+    /// those of a file that was cut meanwhile and has grown again. They are read from there from now on, and durable after
+    /// the next [`Writer::publish`].
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Fenced`], and what `fill` fails with; then none of them is
@@ -289,6 +290,21 @@ impl Writer {
         pages: &[PageId],
         fill: &mut Fill<'_>,
     ) -> Result<()> {
+        let mut cut = self.put_once(state, pages, fill).await?;
+        // Whether what was filled in is of before the cut or of after it nobody knows.
+        while !cut.is_empty() {
+            cut = self.put_once(state, &cut, fill).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives the pages that were cut off meanwhile, and may have been written again since.
+    async fn put_once(
+        &self,
+        state: &mut State,
+        pages: &[PageId],
+        fill: &mut Fill<'_>,
+    ) -> Result<Vec<PageId>> {
         self.check()?;
         let page_bytes = self.snapshot().page_bytes;
         let Options { object_bytes, compression, .. } = self.client.options;
@@ -314,10 +330,9 @@ impl Writer {
         let dirty: u64 = done.iter().map(|(entry, _)| entry.bytes).sum();
         count(&self.client.counters.bytes_dirty, dirty);
         state.credit = state.credit.saturating_add(2 * dirty);
-        self.change(|snapshot| {
-            done.iter().for_each(|(entry, index)| snapshot.add_newest(*entry, index));
-        });
-        Ok(())
+        Ok(self.change(|snapshot| {
+            done.iter().flat_map(|(entry, index)| snapshot.add_newest(*entry, index)).collect()
+        }))
     }
 
     fn new_object(&self) -> ObjectId {

@@ -64,6 +64,35 @@ fn staged_pages_are_the_writers_until_they_are_published() {
     assert_eq!(bucket.stats(), before);
 }
 
+/// A file is cut while its pages are staged: what was written after that is not lost, and what was written before is.
+#[test]
+fn snp_3_what_is_cut_while_it_is_staged_is_as_it_was_written_since() {
+    let Some(site) = Site::start() else { return };
+    let (bucket, _) = site.created(1);
+    let writer = bucket.writer(Takeover::Refuse).unwrap();
+    let file = writer.create_file("table").unwrap();
+    writer.set_len(file, 10 * PAGE as u64).unwrap();
+    let mut state = 1;
+    let mut asked = Vec::new();
+    let staged = writer.stage(&pages(file, 0..10), &mut |page, bytes| {
+        asked.push(page.block);
+        if asked.len() == 6 {
+            writer.set_len(file, 3 * PAGE as u64)?;
+            writer.set_len(file, 8 * PAGE as u64)?;
+            state = 2;
+        }
+        fill(page, state, bytes);
+        Ok(())
+    });
+    staged.unwrap();
+    assert_eq!(asked, (0..10).chain(3..8).collect::<Vec<_>>());
+    writer.set_len(file, 10 * PAGE as u64).unwrap();
+    let expected = [1, 1, 1, 2, 2, 2, 2, 2, 0, 0];
+    assert_eq!(states(&writer.view(), file, 10).unwrap(), expected);
+    writer.publish().unwrap();
+    assert_eq!(states(&bucket.reader().unwrap().view(), file, 10).unwrap(), expected);
+}
+
 #[test]
 fn what_was_cut_and_removed_does_not_come_back() {
     let Some(site) = Site::start() else { return };

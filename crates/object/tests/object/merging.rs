@@ -85,6 +85,29 @@ fn merging_is_paid_by_what_is_put_however_much_there_is_to_merge() {
     assert_eq!(states(&writer.view(), kept, 960).unwrap(), [1; 960]);
 }
 
+/// A file is cut and grows again while a merge reads its pages, which the new object then has.
+#[test]
+fn snp_3_what_is_cut_during_a_merge_stays_cut() {
+    let site = Site::new();
+    let (bucket, handle) = site.created(1);
+    let writer = Arc::new(bucket.writer(Takeover::Refuse).unwrap());
+    let file = writer.create_file("table").unwrap();
+    writer.set_len(file, 60 * PAGE as u64).unwrap();
+    commit(&writer, &pages(file, 0..60), 1).unwrap();
+    commit(&writer, &pages(file, 0..45), 2).unwrap();
+    let own = Arc::clone(&writer);
+    handle.at_next_get(move || {
+        own.set_len(file, 50 * PAGE as u64).unwrap();
+        own.set_len(file, 60 * PAGE as u64).unwrap();
+    });
+    assert_eq!(writer.maintain().unwrap().merged, 1);
+    let expected = [[2; 45].as_slice(), &[1; 5], &[0; 10]].concat();
+    assert_eq!(states(&writer.view(), file, 60).unwrap(), expected);
+    writer.publish().unwrap();
+    let reader = bucket.reader().unwrap();
+    assert_eq!(states(&reader.view(), file, 60).unwrap(), expected);
+}
+
 #[test]
 fn a_reader_at_an_old_version_reads_to_its_end_while_all_of_it_is_merged_away() {
     let site = Site::new();

@@ -104,6 +104,7 @@ impl World {
             requests: 0,
             in_flight: 0,
             in_flight_most: 0,
+            at_next_get: None,
         };
         Arc::new(Handle { world: Arc::clone(self), state: Mutex::new(state) })
     }
@@ -198,6 +199,7 @@ struct HandleState {
     requests: u64,
     in_flight: usize,
     in_flight_most: usize,
+    at_next_get: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl HandleState {
@@ -250,6 +252,11 @@ impl Handle {
     pub(crate) fn die_after(&self, request: u64, done: bool) {
         let mut state = self.state.lock().unwrap();
         state.dies_after = Some((state.requests + request, done));
+    }
+
+    /// `meanwhile` happens while the next GET is under way, after what it gives is known.
+    pub(crate) fn at_next_get(&self, meanwhile: impl FnOnce() + Send + 'static) {
+        self.state.lock().unwrap().at_next_get = Some(Box::new(meanwhile));
     }
 
     async fn begin(&self) -> Fate {
@@ -383,6 +390,8 @@ impl ObjectStore for Handle {
             inner.events.push(event);
             (meta, bytes, range)
         };
+        let meanwhile = self.state.lock().unwrap().at_next_get.take();
+        meanwhile.into_iter().for_each(|it| it());
         if self.dice(|it| it.truncated) {
             bytes.truncate(bytes.len() / 2);
         }
