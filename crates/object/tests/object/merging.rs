@@ -105,7 +105,7 @@ fn snp_3_what_is_cut_during_a_merge_stays_cut() {
     assert_eq!(states(&writer.view(), file, 60).unwrap(), expected);
     writer.publish().unwrap();
     let reader = bucket.reader().unwrap();
-    assert_eq!(states(&reader.view(), file, 60).unwrap(), expected);
+    assert_eq!(states(&reader.view(), file, 60).unwrap(), expected, "[SNP-3]");
 }
 
 #[test]
