@@ -45,21 +45,17 @@ pub(super) struct Ahead {
     pub(super) most: u32,
 }
 
-/// One way of reading ahead.
+/// One way of reading ahead: what it names is another than as it is, and nothing else.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
-    pub(super) hint: Hint,
-    /// The kernel's, for everybody who uses the devices; none: as it is.
-    pub(super) readahead: Option<u64>,
-    /// None: the kernel reads ahead, or nobody.
-    pub(super) ahead: Option<Ahead>,
-    /// Whether the kernel is told what the program told it.
-    pub(super) advises: bool,
-}
-
-impl Way {
-    pub(super) const AS_IT_IS: Way =
-        Way { hint: Hint::Normal, readahead: None, ahead: None, advises: true };
+pub(super) enum Way {
+    AsItIs,
+    /// The kernel is told so of each file when it is opened.
+    Hint(Hint),
+    /// The kernel's, in bytes, for everybody who uses the devices.
+    Readahead(u64),
+    /// The kernel is not told what the program told it.
+    WithoutAdvice,
+    Ahead(Ahead),
 }
 
 /// What it came to.
@@ -164,7 +160,7 @@ pub(super) struct Task<'a> {
     spins: bool,
     files: Vec<Option<File>>,
     /// Of the blocks of all files.
-    hints: Option<Box<Hints>>,
+    hints: Option<Hints>,
     memory: Vec<u8>,
     /// The first step that nothing was asked for.
     next: usize,
@@ -178,13 +174,17 @@ impl<'a> Task<'a> {
         spins: bool,
     ) -> anyhow::Result<Task<'a>> {
         let mut files: Vec<Option<File>> = plan.files.iter().map(|_| None).collect();
+        let hint = if let Way::Hint(hint) = way { hint } else { Hint::Normal };
         for step in steps {
             if files[step.file].is_none() {
-                let options = OpenOptions::new().read_only(true).hint(way.hint);
+                let options = OpenOptions::new().read_only(true).hint(hint);
                 files[step.file] = Some(File::open(&plan.files[step.file].path, &options)?);
             }
         }
-        let hints = way.ahead.map(|ahead| Box::new(Hints::new(ahead.most, ahead.takes, LIMITS)));
+        let hints = match way {
+            Way::Ahead(Ahead { most, takes, .. }) => Some(Hints::new(most, takes, LIMITS)),
+            _ => None,
+        };
         // Written, not only reserved: the first use of memory is not to be measured.
         let memory = vec![1; PIECE_BYTES as usize];
         Ok(Task { plan, steps, way, spins, files, hints, memory, next: 0 })
@@ -234,7 +234,7 @@ impl<'a> Task<'a> {
     fn step(&mut self, at: usize, step: &Step) -> anyhow::Result<Duration> {
         let Some(file) = &self.files[step.file] else { return Ok(Duration::ZERO) };
         match step.what {
-            Doing::Advise(_) if !self.way.advises => Ok(Duration::ZERO),
+            Doing::Advise(_) if matches!(self.way, Way::WithoutAdvice) => Ok(Duration::ZERO),
             Doing::Advise(advice) => {
                 advise(file, step, advice)?;
                 Ok(Duration::ZERO)
@@ -262,7 +262,7 @@ impl<'a> Task<'a> {
         step: &Step,
         took: Duration,
     ) -> Vec<(usize, Range<u64>)> {
-        let (Some(hints), Some(ahead)) = (&mut self.hints, self.way.ahead) else {
+        let (Some(hints), Way::Ahead(ahead)) = (&mut self.hints, self.way) else {
             return Vec::new();
         };
         hints.came(self.plan.blocks(step).start, Some(took));

@@ -4,8 +4,9 @@ use super::super::access::{Access, Read, Way as Through};
 use super::super::legend::{Called, Legend};
 use super::super::record::Recorder;
 use super::plan::{Doing, PlanFile, Step};
-use super::play::Task;
+use super::play::{Played, Task};
 use super::*;
+use crate::report::terminal::Look;
 use forebay_lookahead::Run;
 
 const PAGE: u64 = 4096;
@@ -134,16 +135,14 @@ fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
         (facts.modified().unwrap(), facts.len())
     };
     let before = facts();
-    let ahead = |knows_all| Some(Ahead { knows_all, takes: Takes::All, most: 256 });
-    for ahead in [None, ahead(false), ahead(true)] {
+    let ahead = |knows_all| Way::Ahead(Ahead { knows_all, takes: Takes::All, most: 256 });
+    for way in [Way::AsItIs, Way::WithoutAdvice, ahead(false), ahead(true)] {
         let apart = play::prepare(&mut plan, None).unwrap();
         assert_eq!((apart.missing, plan.files[0].resident.iter().count()), (0, 1));
-        let way = Way { ahead, ..Way::AS_IT_IS };
         let played = play::play(&plan, way, Duration::from_secs(60)).unwrap();
         assert!(played.took >= Duration::from_micros(29_000) && played.share == 1.0, "{played:?}");
     }
-    let way = Way { hint: Hint::Random, advises: false, ..Way::AS_IT_IS };
-    let cut = play::play(&plan, way, Duration::from_millis(5)).unwrap();
+    let cut = play::play(&plan, Way::Hint(Hint::Random), Duration::from_millis(5)).unwrap();
     assert!(cut.share < 0.9 && cut.took < Duration::from_millis(500), "[PRE-2] {cut:?}");
     assert_eq!(facts(), before, "[PRE-1]");
     // No time to bring in what was in memory: all of the 100 pages.
@@ -169,7 +168,7 @@ fn a_look_ahead_asks_for_what_is_known_to_come_as_far_as_reads_have_waited() {
     let plan =
         Plan::new(&mut record(directory.path(), &done).unwrap(), Duration::from_secs(1)).unwrap();
     let asked = |knows_all, takes| {
-        let way = Way { ahead: Some(Ahead { knows_all, takes, most: 256 }), ..Way::AS_IT_IS };
+        let way = Way::Ahead(Ahead { knows_all, takes, most: 256 });
         let mut task = Task::open(&plan, &plan.tasks[0], way, false).unwrap();
         let steps = plan.tasks[0].iter().enumerate();
         let asked = steps.flat_map(|(at, step)| {
@@ -250,7 +249,7 @@ fn entrant(waits_us: &[u64], share: f64) -> Entrant {
         took: Duration::from_micros(us + 1000),
         share,
     });
-    Entrant { rounds: rounds.collect(), ..Entrant::new("way", Way::AS_IT_IS) }
+    Entrant { rounds: rounds.collect(), ..Entrant::new("way", Way::AsItIs) }
 }
 
 #[test]

@@ -1,0 +1,196 @@
+//! What rounds of ways come to.
+//!
+//! What a way waits is compared with what is waited as it is, round by round, and so a disk that gets slower meanwhile favours
+//! nobody. Where it waits less, the prediction is the same share of what was waited when it was recorded; where it waits
+//! more, it is so much more than that, since a share of little waiting would be one of its noise. Worked example: recorded
+//! were 500 ms of waiting; in three rounds it waits 520, 480 and 610 ms as it is and 260, 250 and 300 ms without
+//! readahead: 0.50 of it, so 250 ms. Recorded were 20 ms, and in a round it waits 10 ms as it is and 300 ms without advice:
+//! 310 ms, and not 600. How long all of it would take is told by how long each round took, in the same way.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::plan::Plan;
+use super::play::{Played, Way};
+use crate::report::terminal::text::{push_line, push_wrapped};
+use crate::report::terminal::{self, Look};
+use crate::report::{Table, TableCell, numbers};
+use crate::statistics::{Estimate, ROUNDS_MIN, median, paired_ratio};
+
+/// A replay of it as it is that waits so many times as long as was recorded, or this part, is another thing.
+const ALIKE: f64 = 1.5;
+
+/// Waiting less than this is none: logarithms are taken of it.
+const LEAST: Duration = Duration::from_micros(1);
+
+/// At least that, of seconds.
+fn at_least(seconds: f64) -> f64 {
+    seconds.max(LEAST.as_secs_f64())
+}
+
+/// What was found.
+#[derive(Debug, Clone, Serialize)]
+pub(in crate::watch) struct Prediction {
+    /// The part that was read again, in seconds of the record.
+    from_seconds: f64,
+    until_seconds: f64,
+    reads: usize,
+    tasks: usize,
+    /// What reads waited in that part when it was recorded, in all of the record, and when it was read again as it is.
+    recorded_wait_seconds: f64,
+    recorded_wait_seconds_in_all: f64,
+    replayed_wait_seconds: f64,
+    replayed_seconds: f64,
+    pub(super) ways: Vec<Predicted>,
+    pub(super) remarks: Vec<String>,
+}
+
+/// One way.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Predicted {
+    way: String,
+    /// What would be waited in that part.
+    pub(super) wait_seconds: f64,
+    /// That, of what was waited when it was recorded; none from a single round.
+    ratio: Option<Estimate>,
+    /// How long that part would take.
+    pub(super) seconds: f64,
+    pub(super) verdict: &'static str,
+    /// What was waited, and how long it took, in each round.
+    rounds: Vec<(f64, f64)>,
+}
+
+/// A way, and its rounds.
+pub(super) struct Entrant {
+    pub(super) name: String,
+    pub(super) way: Way,
+    pub(super) rounds: Vec<Played>,
+}
+
+impl Entrant {
+    pub(super) fn new(name: impl Into<String>, way: Way) -> Entrant {
+        Entrant { name: name.into(), way, rounds: Vec::new() }
+    }
+
+    /// What each round waited, or whatever `of` it. Of one that was cut off, as much for the rest of it.
+    fn each(&self, of: fn(&Played) -> Duration) -> Vec<f64> {
+        self.rounds.iter().map(|it| of(it).max(LEAST).as_secs_f64() / it.share).collect()
+    }
+
+    /// The same if `recorded` had been measured where `as_it_is` is now, in seconds.
+    fn expected(&self, recorded: f64, as_it_is: &Entrant, of: fn(&Played) -> Duration) -> Vec<f64> {
+        let pairs = self.each(of).into_iter().zip(as_it_is.each(of));
+        let expected = pairs.map(|(way, as_it_is)| {
+            if way < as_it_is { recorded * way / as_it_is } else { recorded + way - as_it_is }
+        });
+        expected.collect()
+    }
+}
+
+impl Prediction {
+    pub(super) fn of(plan: &Plan, entrants: &[Entrant]) -> Prediction {
+        let recorded = plan.waited_ns as f64 / 1e9;
+        let seconds = (plan.until_ns - plan.from_ns) as f64 / 1e9;
+        let as_it_is = &entrants[0];
+        let replayed = median(&as_it_is.each(|it| it.waited)).unwrap_or(0.0);
+        let mut remarks = plan.remarks.clone();
+        let apart = replayed / at_least(recorded);
+        if !(1.0 / ALIKE..=ALIKE).contains(&apart) {
+            remarks.push(format!(
+                "read again as it is, reads waited {}, and {} when it was recorded: what is said here is about something \
+                 else, such as another state of memory or a disk that others use",
+                numbers::seconds(replayed),
+                numbers::seconds(recorded)
+            ));
+        }
+        let is_cut = |entrant: &&Entrant| entrant.rounds.iter().any(|it| it.share < 1.0);
+        for entrant in entrants.iter().filter(is_cut) {
+            remarks.push(format!(
+                "{}: cut off, as it takes so long; the rest is taken to wait as much",
+                entrant.name
+            ));
+        }
+        let ways = entrants.iter().enumerate().map(|(at, entrant)| {
+            let of = |recorded: f64, of: fn(&Played) -> Duration| {
+                let expected = entrant.expected(recorded, as_it_is, of);
+                paired_ratio(&expected, &vec![recorded; expected.len()])
+            };
+            let (least, seconds) = (at_least(recorded), at_least(seconds));
+            let compared = of(least, |it| it.waited);
+            // An interval of one round would be none.
+            let ratio = compared.filter(|it| at > 0 && it.rounds > 1);
+            let verdict = match ratio {
+                _ if at == 0 => "",
+                Some(ratio) if ratio.rounds >= ROUNDS_MIN && ratio.high < 1.0 => "gains",
+                Some(ratio) if ratio.rounds >= ROUNDS_MIN && ratio.low > 1.0 => "loses",
+                _ => "undecided",
+            };
+            let rounds =
+                entrant.rounds.iter().map(|it| (it.waited.as_secs_f64(), it.took.as_secs_f64()));
+            let value = |ratio: Option<Estimate>| ratio.map_or(f64::NAN, |ratio| ratio.value);
+            Predicted {
+                way: entrant.name.clone(),
+                wait_seconds: least * value(compared),
+                ratio,
+                seconds: seconds * value(of(seconds, |it| it.took)),
+                verdict,
+                rounds: rounds.collect(),
+            }
+        });
+        Prediction {
+            from_seconds: plan.from_ns as f64 / 1e9,
+            until_seconds: plan.until_ns as f64 / 1e9,
+            reads: plan.steps(),
+            tasks: plan.tasks.len(),
+            recorded_wait_seconds: recorded,
+            recorded_wait_seconds_in_all: plan.waited_in_all_ns as f64 / 1e9,
+            replayed_wait_seconds: replayed,
+            replayed_seconds: median(&as_it_is.each(|it| it.took)).unwrap_or(0.0),
+            ways: ways.collect(),
+            remarks,
+        }
+    }
+
+    /// For a terminal.
+    pub(in crate::watch) fn drawn(&self, look: Look) -> String {
+        let mut text = String::new();
+        push_line(&mut text, "");
+        let part = if self.recorded_wait_seconds < self.recorded_wait_seconds_in_all * 0.995 {
+            format!(
+                ", in which {} % of all waiting was",
+                numbers::percent(self.recorded_wait_seconds / self.recorded_wait_seconds_in_all)
+            )
+        } else {
+            String::new()
+        };
+        let told = format!(
+            "{} steps of {} were read again{part}: reads waited {} when it was recorded, and {} now",
+            numbers::grouped(self.reads as f64),
+            numbers::seconds(self.until_seconds - self.from_seconds),
+            numbers::seconds(self.recorded_wait_seconds),
+            numbers::seconds(self.replayed_wait_seconds),
+        );
+        push_wrapped(&mut text, "prediction: ", &told, look.width);
+        for remark in &self.remarks {
+            push_wrapped(&mut text, "* ", remark, look.width);
+        }
+        push_line(&mut text, "");
+        let mut table = Table::new("", ["way", "would wait", "between", "would take", "verdict"]);
+        for way in &self.ways {
+            let waits = |ratio: f64| numbers::seconds(ratio * at_least(self.recorded_wait_seconds));
+            let between =
+                |ratio: Estimate| format!("{} and {}", waits(ratio.low), waits(ratio.high));
+            let cells = [
+                way.way.clone(),
+                numbers::seconds(way.wait_seconds),
+                way.ratio.map_or_else(String::new, between),
+                numbers::seconds(way.seconds),
+                way.verdict.to_owned(),
+            ];
+            table.push(String::new(), cells.iter().map(TableCell::new).collect());
+        }
+        text.push_str(&terminal::drawn(&table, look));
+        text
+    }
+}
