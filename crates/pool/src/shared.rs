@@ -59,7 +59,8 @@ impl Core {
         for file in files.iter().filter(|file| !file.is_read_only()) {
             let written = self.flush_file(file).map(|written| pages += written);
             // Synced even so: of a file that could not be written whole, some pages were.
-            let written = written.and(if sync { self.sync_file(file) } else { Ok(()) });
+            let synced = || file.settle_length().and_then(|()| self.sync_file(file));
+            let written = written.and(if sync { synced() } else { Ok(()) });
             // A file that was dropped meanwhile has nothing left to write.
             if file.check_open().is_ok() {
                 result = result.and(written);

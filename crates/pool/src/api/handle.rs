@@ -231,13 +231,20 @@ impl PagedFile {
     /// # Errors
     /// As [`PagedFile::init`].
     pub fn init_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageMut<'_>, Error> {
+        self.enter_to_init(block, strategy, Absent::Zero).map(zeroed)
+    }
+
+    fn enter_to_init(
+        &self,
+        block: Block,
+        strategy: &AccessStrategy,
+        absent: Absent,
+    ) -> Result<PageMut<'_>, Error> {
         self.file.check_writable()?;
         let core = self.core();
-        let asked = self.asked(Mode::Exclusive, strategy, Absent::Zero);
+        let asked = self.asked(Mode::Exclusive, strategy, absent);
         let frame = core.cache.enter_slowly(&**core, &self.file, block, asked)?;
-        let mut page = PageMut::latched(self, frame, block).touched();
-        page.fill(0);
-        Ok(page)
+        Ok(PageMut::latched(self, frame, block))
     }
 
     /// Makes the file one block longer and gives that page, all zero, to change.
@@ -254,13 +261,23 @@ impl PagedFile {
     /// As [`PagedFile::append`]. When there is no frame for the new page, the file is as long as
     /// before, unless somebody has resized it meanwhile.
     pub fn append_with(&self, strategy: &AccessStrategy) -> Result<PageMut<'_>, Error> {
-        let (blocks, extension) = self.file.extend_counted(1)?;
-        let block = blocks.start;
-        self.init_with(block, strategy).inspect_err(|_| {
-            if let Err(error) = self.file.retract(self.core(), block, extension) {
-                tracing::warn!(%error, block, "an empty block stays at the end of a file");
+        loop {
+            let extension = self.file.extend_counted(1)?;
+            let (block, cuts) = (extension.blocks.start, extension.cuts);
+            let entered = self.enter_to_init(block, strategy, Absent::Appended(cuts));
+            let own = entered.and_then(|page| self.file.check_uncut(block, cuts).map(|()| page));
+            match own {
+                Ok(page) => return Ok(zeroed(page)),
+                // It was cut off while this waited for a frame, and is another's if it is there again ([RSZ-3]).
+                Err(Error::PastEnd { .. }) => {}
+                Err(error) => {
+                    if let Err(error) = self.file.retract(self.core(), &extension) {
+                        tracing::warn!(%error, block, "an empty block stays at the end of a file");
+                    }
+                    return Err(error);
+                }
             }
-        })
+        }
     }
 
     /// Keeps the page `block` in its frame, read in if need be, without latching it.
@@ -444,7 +461,9 @@ impl PagedFile {
     /// is and for nothing, until letting go. Waits for the I/O of those pages.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the filesystem said: the pages are gone from the pool all the same.
+    /// [`Error::Io`] with what the filesystem said: the pages are gone from the pool all the same. On disk they may be
+    /// there; that is tried again by this call, by the next that makes the file longer, and by syncs and closes, which fail as long
+    /// as it does, and so do checkpoints.
     pub fn truncate(&self, blocks: Block) -> Result<(), Error> {
         self.file.truncate(self.core(), blocks)
     }
@@ -488,12 +507,14 @@ impl PagedFile {
     ///
     /// # Errors
     /// [`Error::Failed`]: what was written since the last good sync may be lost, and nothing in
-    /// the tablespace is written from now on. [`Error::ReadOnly`] in a tablespace that is only read.
+    /// the tablespace is written from now on. [`Error::Io`]: a truncation had failed before, was tried again, and fails
+    /// still. [`Error::ReadOnly`] in a tablespace that is only read.
     pub fn sync(&self) -> Result<(), Error> {
         self.file.check_open()?;
         if self.file.space.read_only {
             return Err(Error::ReadOnly { file: Arc::clone(&self.file.path) });
         }
+        self.file.settle_length()?;
         self.core().sync_file(&self.file)
     }
 
@@ -517,6 +538,13 @@ impl PagedFile {
     pub fn path(&self) -> &Path {
         &self.file.path
     }
+}
+
+/// A page that was entered to be made.
+fn zeroed(page: PageMut<'_>) -> PageMut<'_> {
+    let mut page = page.touched();
+    page.fill(0);
+    page
 }
 
 impl Core {

@@ -18,6 +18,8 @@
 //! Invariants:  [RSZ-1] after a truncation no page beyond the end is in the table, and none is written
 //!              [RSZ-2] nobody is told that a file is closed by a close that may fail, and no load is waited
 //!              for by a close that its loader waits for
+//!              [RSZ-3] a block that was appended is given to who appended it, and to nobody who appended one of that number
+//!              before the file was cut
 //! Concurrency: one thread at a time resizes or closes a file; it waits for the I/O of the pages it
 //!              discards, and for no latch.
 
@@ -49,6 +51,8 @@ pub(crate) struct CachedFile {
     refreshed: AtomicBool,
     /// The right to change the file's size or its fate; counts the changes of its size.
     resize: Mutex<u64>,
+    /// How often it has been cut.
+    cuts: AtomicU64,
 }
 
 impl CachedFile {
@@ -56,8 +60,8 @@ impl CachedFile {
     pub(crate) fn new(id: FileId, path: Arc<Path>, table: PageTable, blocks: u64) -> CachedFile {
         let (blocks, fate) = (AtomicU64::new(blocks), AtomicU32::new(OPEN));
         let (counts, refreshed) = (FileCounts::default(), AtomicBool::new(false));
-        let resize = Mutex::new(0);
-        CachedFile { id, path, table, counts, blocks, fate, refreshed, resize }
+        let (resize, cuts) = (Mutex::new(0), AtomicU64::new(0));
+        CachedFile { id, path, table, counts, blocks, fate, refreshed, resize, cuts }
     }
 
     #[inline]
@@ -74,6 +78,23 @@ impl CachedFile {
     /// The file is so long now. By whoever has the right to resize it.
     pub(crate) fn set_blocks(&self, blocks: u64) {
         self.blocks.store(blocks, Ordering::SeqCst);
+    }
+
+    /// The file is cut to so many blocks. By whoever has the right to resize it, who then discards the pages beyond.
+    pub(super) fn set_cut(&self, blocks: Block) {
+        self.cuts.fetch_add(1, Ordering::SeqCst);
+        self.set_blocks(u64::from(blocks));
+    }
+
+    /// How often it has been cut.
+    pub(crate) fn cuts(&self) -> u64 {
+        self.cuts.load(Ordering::SeqCst)
+    }
+
+    /// Refuses a block that was appended when the file had been cut so often, if it has been cut since. By who has the page,
+    /// or has listed it.
+    pub(crate) fn check_uncut(&self, block: Block, cuts: u64) -> Result<(), Error> {
+        if self.cuts() == cuts { Ok(()) } else { Err(self.past_end(block)) }
     }
 
     /// The file was looked at anew, and is so long. By whoever has the right to resize it, who then throws away its
@@ -100,11 +121,11 @@ impl CachedFile {
     }
 
     fn check_length(&self, block: Block) -> Result<(), Error> {
-        let blocks = self.blocks();
-        if block < blocks {
-            return Ok(());
-        }
-        Err(Error::PastEnd { file: Arc::clone(&self.path), block, blocks })
+        if block < self.blocks() { Ok(()) } else { Err(self.past_end(block)) }
+    }
+
+    fn past_end(&self, block: Block) -> Error {
+        Error::PastEnd { file: Arc::clone(&self.path), block, blocks: self.blocks() }
     }
 
     /// Refuses a file that is gone. Waits for what comes of a close that is under way.

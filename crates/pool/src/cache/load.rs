@@ -34,6 +34,8 @@ pub(crate) enum Absent {
     Read,
     /// Make it, all zero.
     Zero,
+    /// The same, unless the file has been cut more often than so: then the block may be another thread's ([RSZ-3]).
+    Appended(u64),
 }
 
 /// How a page is asked for, and on whose behalf.
@@ -217,16 +219,21 @@ impl Cache {
             // Being closed: with the page out of the way, wait for what comes of that ([RSZ-2]).
             return Ok(None);
         };
+        // Who waits for this load may have come after the file has grown, and looks anew.
+        checked?;
+        if let Absent::Appended(cuts) = absent {
+            file.check_uncut(block, cuts)?;
+        }
         let loading = listed.loading();
         let frame = loading.frame();
-        let filled = checked.and_then(|()| match absent {
+        let filled = match absent {
             Absent::Read => disk.read(file, block, loading, strategy.kind(), reader),
-            Absent::Zero => {
+            Absent::Zero | Absent::Appended(_) => {
                 disk.zero(loading);
                 file.counts.count(disk.counters(), strategy.kind(), Event::Init);
                 Ok(())
             }
-        });
+        };
         match filled {
             Ok(()) => {
                 listed.finish(mode);

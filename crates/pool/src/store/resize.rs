@@ -11,14 +11,23 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::tag::Block;
 
+/// Blocks that a file has grown by.
+pub(crate) struct Extension {
+    pub(crate) blocks: Range<Block>,
+    /// How often the file had been resized, this time included.
+    resizes: u64,
+    /// How often it had been cut.
+    pub(crate) cuts: u64,
+}
+
 impl FileCore {
     /// Makes the file longer by `count` blocks of zeroes. Gives the new blocks.
     pub(crate) fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
-        self.extend_counted(count).map(|(blocks, _)| blocks)
+        self.extend_counted(count).map(|extension| extension.blocks)
     }
 
-    /// As [`FileCore::extend`]; also gives how often the file has been resized, this time included.
-    pub(crate) fn extend_counted(&self, count: Block) -> Result<(Range<Block>, u64), Error> {
+    /// As [`FileCore::extend`], with what tells later whether the blocks are still the caller's.
+    pub(crate) fn extend_counted(&self, count: Block) -> Result<Extension, Error> {
         self.check_writable()?;
         let mut resized = self.resizing();
         self.check_open()?;
@@ -37,7 +46,7 @@ impl FileCore {
         })?;
         self.set_blocks(to);
         *resized += 1;
-        Ok((from as Block..to as Block, *resized))
+        Ok(Extension { blocks: from as Block..to as Block, resizes: *resized, cuts: self.cuts() })
     }
 
     /// Makes the file `blocks` blocks long, if it is longer.
@@ -47,15 +56,44 @@ impl FileCore {
         self.check_open()?;
         self.space.check_sound()?;
         if blocks >= self.blocks() {
-            return Ok(());
+            return self.finish_cut();
         }
         *resized += 1;
         core.cache.cut(core, self, blocks);
+        self.table.forget_images_from(blocks);
+        self.cut_segments()
+    }
+
+    /// Cuts off what lies beyond the end on disk. By who has the right to resize.
+    fn cut_segments(&self) -> Result<(), Error> {
+        let blocks = self.blocks();
         let truncated = self.segments.truncate(u64::from(blocks));
         self.changed();
-        self.space.torn.truncated(self.id, blocks, self.changes());
-        self.table.forget_images_from(blocks);
+        if truncated.is_ok() {
+            self.space.torn.truncated(self.id, blocks, self.changes());
+        }
         truncated
+    }
+
+    /// As [`FileCore::cut_segments`], if that has failed before ([SEG-3]).
+    fn finish_cut(&self) -> Result<(), Error> {
+        self.check_cut().or_else(|_| self.cut_segments())
+    }
+
+    /// The error of a truncation that left on disk what lies beyond the end, and would come back with it.
+    pub(crate) fn check_cut(&self) -> Result<(), Error> {
+        self.segments.check_cut()
+    }
+
+    /// Before a sync: has the file on disk end where it ends, if a truncation has left it longer.
+    pub(crate) fn settle_length(&self) -> Result<(), Error> {
+        if self.check_cut().is_ok() {
+            return Ok(());
+        }
+        let _right = self.resizing();
+        self.check_open()?;
+        self.space.check_sound()?;
+        self.finish_cut()
     }
 
     /// Opens a read-only file anew, and has all its pages read again.
@@ -78,22 +116,19 @@ impl FileCore {
         Ok(blocks as Block)
     }
 
-    /// Takes back the extension by `block`, if nobody has resized the file since it was counted as
-    /// number `extension`.
-    pub(crate) fn retract(&self, core: &Core, block: Block, extension: u64) -> Result<(), Error> {
+    /// Takes back `extension`, if nobody has resized the file since.
+    pub(crate) fn retract(&self, core: &Core, extension: &Extension) -> Result<(), Error> {
         let mut resized = self.resizing();
         self.check_open()?;
         self.space.check_sound()?;
-        if *resized != extension {
+        if *resized != extension.resizes {
             return Ok(());
         }
         *resized += 1;
+        let block = extension.blocks.start;
         core.cache.cut(core, self, block);
-        let truncated = self.segments.truncate(u64::from(block));
-        self.changed();
-        self.space.torn.truncated(self.id, block, self.changes());
         self.table.forget_images_from(block);
-        truncated
+        self.cut_segments()
     }
 
     /// Takes the file out of the pool and off the disk.
@@ -109,6 +144,7 @@ impl FileCore {
     pub(crate) fn close(&self, core: &Core) -> Result<(), Error> {
         let _right = self.resizing();
         self.check_open()?;
+        self.finish_cut()?;
         core.cache.evict_all(core, self)?;
         // From here on nothing is loaded; what was loaded since the first pass goes in a second.
         let closing = Closing::begin(self);

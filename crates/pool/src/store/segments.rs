@@ -12,13 +12,15 @@
 //! Invariants:  [SEG-1] a block has one place, whatever the file's length
 //!              [SEG-2] at most an eighth of a segment, and 8 MiB, is reserved beyond its end, none beyond
 //!              its full size, and nothing once it is closed
+//!              [SEG-3] what a truncation was to cut off and did not is cut off before the file's length is said to be
+//!              durable, and never comes back into a file that grows
 //! Concurrency: any thread reads; one at a time resizes, which has the file's right to do that.
 //! Failure:     an extension that fails half-way is taken back as far as the filesystem lets it.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use forebay_io::{CacheMode, File, OpenOptions, OsError, Preallocate, Volume};
 
@@ -51,6 +53,8 @@ pub(super) struct Segments {
     known_len: AtomicU64,
     /// Up to which byte of the file there is space; `u64::MAX` where none can be reserved.
     reserved: AtomicU64,
+    /// Why the last truncation has failed: what lies beyond the end is still there.
+    uncut: Mutex<Option<Error>>,
 }
 
 impl Segments {
@@ -76,6 +80,7 @@ impl Segments {
             files: RwLock::default(),
             known_len: AtomicU64::new(UNKNOWN),
             reserved: AtomicU64::new(0),
+            uncut: Mutex::default(),
         };
         segments.replace(segments.open_all(&options)?);
         Ok(segments)
@@ -213,7 +218,8 @@ impl Segments {
         let bytes = |pages: u64| pages * self.page_bytes;
         // What a partial page or a failed truncation left beyond the end must not come back.
         let known = self.known_len.swap(UNKNOWN, Ordering::Relaxed);
-        if known != bytes(from) && self.len()? != bytes(from) {
+        let is_longer = || Ok::<bool, Error>(self.len()? != bytes(from));
+        if known != bytes(from) && (self.check_cut().is_err() || is_longer()?) {
             self.truncate(from)?;
         }
         let extended = self.try_extend(from, to);
@@ -277,7 +283,7 @@ impl Segments {
         if len == UNKNOWN || reserved <= len {
             return Ok(());
         }
-        self.truncate(len / self.page_bytes)
+        self.try_truncate(len / self.page_bytes)
     }
 
     fn add(&self, segment: usize) -> Result<File, Error> {
@@ -285,6 +291,8 @@ impl Segments {
         // there is one after it.
         let before = self.files().last().cloned();
         before.map_or(Ok(()), |file| file.sync_data())?;
+        // Behind a hole, which a power cut in a truncation leaves where a later removal came to the disk before an earlier one.
+        self.remove_from(segment + 1)?;
         let file = self.open_one(segment, true)?;
         // It may be there from a truncation that failed.
         file.set_len(0)?;
@@ -295,6 +303,18 @@ impl Segments {
 
     /// Makes the file `pages` pages long, from as many or more, and gives back the space behind.
     pub(super) fn truncate(&self, pages: u64) -> Result<(), Error> {
+        let truncated = self.try_truncate(pages);
+        *self.uncut.lock().unwrap_or_else(PoisonError::into_inner) = truncated.clone().err();
+        truncated
+    }
+
+    /// The error of the last truncation, if it failed ([SEG-3]).
+    pub(super) fn check_cut(&self) -> Result<(), Error> {
+        let uncut = self.uncut.lock().unwrap_or_else(PoisonError::into_inner);
+        uncut.clone().map_or(Ok(()), Err)
+    }
+
+    fn try_truncate(&self, pages: u64) -> Result<(), Error> {
         self.known_len.store(UNKNOWN, Ordering::Relaxed);
         self.reserved.store(0, Ordering::Relaxed);
         let last = (pages.saturating_sub(1) / self.pages) as usize;

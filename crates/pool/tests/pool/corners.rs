@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay::{BufferPool, Error, FileOptions, Lsn, StrategyKind, Tablespace, Wal};
 
-use crate::site::{PAGE, Site, create, read, write};
+use crate::site::{PAGE, Site, create, read, set, write};
 
 #[test]
 fn a_file_that_opens_while_the_pool_closes_is_closed_or_refused() {
@@ -54,6 +54,51 @@ fn an_append_in_vain_takes_back_no_block_of_another_thread() {
     assert_eq!(file.blocks(), 21);
     drop(pins);
     file.append().map(drop).unwrap();
+}
+
+/// A log whose first flush waits to be let go on.
+#[derive(Debug)]
+struct HoldsFirst(AtomicBool, Barrier);
+
+impl Wal for HoldsFirst {
+    fn flush_to(&self, _: Lsn) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        if !self.0.swap(true, Ordering::SeqCst) {
+            self.1.wait();
+        }
+        Ok(())
+    }
+
+    fn flushed(&self) -> Lsn {
+        Lsn::NONE
+    }
+}
+
+/// An append waits for a frame; meanwhile its block is cut off, and appended again by another thread.
+#[test]
+fn rsz_3_an_append_that_waits_does_not_make_another_threads_page() {
+    let site = Site::new();
+    let log = Arc::new(HoldsFirst(AtomicBool::new(false), Barrier::new(2)));
+    let builder = Site::bare(8).directory(site.path("main")).cleaner(false);
+    let pool = builder.wal(Arc::<HoldsFirst>::clone(&log)).build().unwrap();
+    let file = pool.open_file("t", &create()).unwrap();
+    file.extend(20).unwrap();
+    for block in 0..8 {
+        file.write(block).unwrap().mark_dirty(Lsn(5));
+    }
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| file.append().unwrap().block());
+        while !log.0.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        file.truncate(20).unwrap();
+        let mut page = file.append().unwrap();
+        assert_eq!(page.block(), 20);
+        set(&mut page, 7);
+        drop(page);
+        log.1.wait();
+        assert_eq!(waiting.join().unwrap(), 21, "[RSZ-3]");
+    });
+    assert_eq!([20, 21].map(|block| read(&file, block)), [7, 0], "[RSZ-3]");
 }
 
 #[test]

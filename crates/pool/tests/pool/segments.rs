@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use forebay::{BufferPool, FileOptions, Tablespace};
+use forebay::{BufferPool, CheckpointOptions, Error, FileOptions, PagedFile, Tablespace};
 use forebay_io::Op;
 
 use crate::disk::Disk;
@@ -99,6 +99,66 @@ fn a_truncation_that_fails_half_way_leaves_no_old_pages_for_a_longer_file() {
     std::fs::remove_dir(site.path("main/t.2")).unwrap();
     file.extend(4).unwrap();
     assert_eq!([0, 1, 2, 5].map(|block| read(&file, block)), [100, 101, 0, 0], "[RSZ-1]");
+}
+
+/// A truncation that failed is made up for, by itself or before anything says that the file's length is durable; nothing does as long
+/// as it fails.
+#[test]
+fn seg_3_what_a_failed_truncation_left_does_not_come_back_with_the_file() {
+    type Ends = fn(&BufferPool, &PagedFile) -> Result<(), Error>;
+    let ends: [(&str, Ends); 5] = [
+        ("truncated again", |_, file| file.truncate(2)),
+        ("synced", |_, file| file.sync()),
+        ("closed", |_, file| file.close()),
+        ("all synced", |pool, _| pool.flush_and_sync().map(drop)),
+        ("checkpoint", |pool, file| {
+            let done = pool.checkpoint(CheckpointOptions::now()).map(drop);
+            // Which makes nothing up.
+            done.or_else(|error| file.sync().and(Err(error)))
+        }),
+    ];
+    for (case, end) in ends {
+        let site = Site::new();
+        let pool = pool_of_segments(&site, 4);
+        let file = numbered(&pool, "t", 10, 100);
+        // A directory in place of the last segment cannot be removed, so the first is not cut.
+        std::fs::remove_file(site.path("main/t.2")).unwrap();
+        std::fs::create_dir(site.path("main/t.2")).unwrap();
+        file.truncate(2).unwrap_err();
+        end(&pool, &file).expect_err(case);
+        std::fs::remove_dir(site.path("main/t.2")).unwrap();
+        match end(&pool, &file) {
+            Err(Error::Checkpoint { .. }) => end(&pool, &file).unwrap(),
+            ended => ended.unwrap(),
+        }
+        drop(file);
+        pool.close().unwrap();
+        let pool = pool_of_segments(&site, 4);
+        let file = pool.open_file("t", &FileOptions::new()).unwrap();
+        assert_eq!(file.blocks(), 2, "[SEG-3] {case}");
+    }
+}
+
+/// Of the removals of a truncation a power cut may leave any: here that of `t.2` is lost.
+#[test]
+fn seg_3_segments_behind_a_hole_do_not_come_back() {
+    let site = Site::new();
+    let pool = pool_of_segments(&site, 4);
+    numbered(&pool, "t", 12, 100);
+    pool.close().unwrap();
+    std::fs::remove_file(site.path("main/t.1")).unwrap();
+    for (count, blocks) in [(2, 6), (2, 8), (4, 12)] {
+        let pool = pool_of_segments(&site, 4);
+        let file = pool.open_file("t", &FileOptions::new()).unwrap();
+        file.extend(count).unwrap();
+        pool.close().unwrap();
+        let pool = pool_of_segments(&site, 4);
+        let file = pool.open_file("t", &FileOptions::new()).unwrap();
+        assert_eq!(file.blocks(), blocks, "[SEG-3]");
+        let expected = (0..blocks).map(|at| if at < 4 { 100 + u64::from(at) } else { 0 });
+        assert!((0..blocks).map(|block| read(&file, block)).eq(expected), "[SEG-3]");
+        pool.close().unwrap();
+    }
 }
 
 #[test]

@@ -375,6 +375,20 @@ fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
     }
 }
 
+/// Who comes after the file has grown again is not told of the end that it had before, by a load that came too late.
+#[test]
+fn loom_an_end_that_was_is_not_told_to_who_comes_after_the_file_has_grown() {
+    check(4, || {
+        let pool = Model::new(2, 1);
+        let other = run(&pool, |pool| drop(pool.value(0)));
+        pool.truncate(0);
+        pool.extend(20);
+        assert_eq!(pool.value(0).unwrap(), 20);
+        other.join().unwrap();
+        pool.assert_settled();
+    });
+}
+
 #[test]
 fn loom_rsz_1_nothing_is_written_after_a_truncation() {
     check(4, || {

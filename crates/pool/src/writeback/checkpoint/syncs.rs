@@ -108,6 +108,11 @@ impl Syncs<'_, '_> {
             if forebay_io::bug::is_planted("skip_sync") {
                 continue;
             }
+            // Behind the redo point nothing would say that it was to be cut off ([SEG-3]).
+            if let Err(error) = file.check_cut() {
+                tablespace.failed(error);
+                continue;
+            }
             // [CKS-1]
             if let Some(changes) = file.unsynced() {
                 let started = self.core.clock.now();
