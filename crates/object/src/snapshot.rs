@@ -7,7 +7,7 @@
 //!              [SNP-2] an object leaves for `obsolete` when its last page does, and is deleted from there only
 //!              [SNP-3] an object has its number before its pages are asked for: so a cut meanwhile hides them
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -30,6 +30,9 @@ pub(crate) struct Snapshot {
     pub(crate) next_version: u64,
     /// Goes up with each change that a manifest has to tell.
     pub(crate) changes: u64,
+    /// Whether names, sizes or pages have changed since whoever changes them last asked for all of it to be published: until then
+    /// it is a part of something ([WRT-4]). What merges change is no part of anything.
+    pub(crate) is_partial: bool,
     /// Held by whoever reads by this snapshot, or by one that was made from it without this being replaced.
     pub(crate) token: Arc<()>,
 }
@@ -65,6 +68,7 @@ impl Snapshot {
             next_file: 0,
             next_version: 1,
             changes: 0,
+            is_partial: false,
             token: Arc::default(),
         }
     }
@@ -155,7 +159,7 @@ impl Snapshot {
         self.names.insert(Arc::clone(&name), id);
         let file = FileState { name, bytes: 0, cuts: Vec::new(), map: FileMap::default() };
         self.files.insert(id, Arc::new(file));
-        self.changes += 1;
+        self.has_changed();
         Ok(id)
     }
 
@@ -164,7 +168,7 @@ impl Snapshot {
         self.hide(id, 0);
         let file = self.files.remove(&id).expect("it has just been there");
         self.names.remove(&file.name);
-        self.changes += 1;
+        self.has_changed();
         self.retire();
         Ok(())
     }
@@ -182,7 +186,7 @@ impl Snapshot {
         self.names.remove(&file.name);
         file.name = Arc::clone(&name);
         self.names.insert(name, id);
-        self.changes += 1;
+        self.has_changed();
         Ok(())
     }
 
@@ -192,7 +196,7 @@ impl Snapshot {
             return Ok(());
         }
         Arc::make_mut(self.files.get_mut(&id).expect("it has just been there")).bytes = bytes;
-        self.changes += 1;
+        self.has_changed();
         let blocks = bytes.div_ceil(u64::from(self.page_bytes)).min(u64::from(u32::MAX)) as u32;
         if bytes < before {
             self.hide(id, blocks);
@@ -207,6 +211,33 @@ impl Snapshot {
             self.retire();
         }
         Ok(())
+    }
+
+    fn has_changed(&mut self) {
+        self.changes += 1;
+        self.is_partial = true;
+    }
+
+    /// The pages of new objects are where their files' pages are from now on; or if there are any that were cut off after their
+    /// objects had their numbers, in files that are long enough for them again, none is, and it gives those. Of a page that is
+    /// in several objects the last counts.
+    pub(crate) fn stage(&mut self, objects: &[(ObjectEntry, Index)]) -> Vec<PageId> {
+        let mut after = self.clone();
+        let mut cut = BTreeSet::new();
+        for (entry, index) in objects {
+            for run in &index.runs {
+                if !cut.is_empty() {
+                    let blocks = run.first..run.first + run.count;
+                    blocks.for_each(|block| _ = cut.remove(&PageId { file: run.file, block }));
+                }
+            }
+            cut.extend(after.add_newest(*entry, index));
+        }
+        if cut.is_empty() {
+            *self = after;
+            self.is_partial = true;
+        }
+        cut.into_iter().collect()
     }
 
     /// The pages of a new object, the newest of all, are where the file's pages are from now on. Gives those that are not,

@@ -38,7 +38,7 @@ impl Inner {
 
     fn start_one(self: &Arc<Self>, mut transfer: Transfer, remote: &mut Fetching) {
         loop {
-            let local = self.shared.locals.by_number(transfer.file().number());
+            let local = self.shared.tracked(transfer.file().number());
             let result = match (transfer.op(), local) {
                 (Op::SyncData | Op::SyncAll, _) => return self.sync(transfer),
                 (Op::Write, Some(local)) => self.write(&local, &mut transfer),
@@ -80,19 +80,31 @@ impl Inner {
         let writer = shared.writer()?;
         let page = shared.locals.page_bytes;
         let range = transfer.position()..transfer.position() + transfer.remaining();
-        // Pages that are written in part have to be here.
-        for edge in [range.start, range.end] {
-            if edge % page != 0 {
-                shared.bring_in(local, edge / page).map_err(|error| shared.failed(&error))?;
+        let (_io, end_before) = loop {
+            if shared.locals.is_full() {
+                shared.make_room(writer).map_err(|error| {
+                    shared.failed(&error);
+                    OsError::ENOSPC
+                })?;
             }
+            // Pages that are written in part have to be here, and the last one if the file grows behind it: where it was cut,
+            // the object may have more of it.
+            let end_before = local.bytes();
+            let edges = [range.start, range.end, end_before.min(range.start)];
+            let edges = edges.into_iter().filter(|edge| edge % page != 0).map(|edge| edge / page);
+            for edge in edges.clone() {
+                shared.bring_in(local, edge).map_err(|error| shared.failed(&error))?;
+            }
+            let io = local.io.read().unwrap_or_else(PoisonError::into_inner);
+            // They may have left since, as clean pages do [LOC-4].
+            let are_here = edges.clone().all(|edge| shared.locals.lacks(local, edge).is_none());
+            if are_here && local.bytes() >= end_before {
+                break (io, end_before);
+            }
+        };
+        if end_before < range.start && end_before % page != 0 {
+            shared.locals.written(local, &(end_before - 1..end_before));
         }
-        if shared.locals.is_full() {
-            shared.make_room(writer).map_err(|error| {
-                shared.failed(&error);
-                OsError::ENOSPC
-            })?;
-        }
-        let _io = local.io.read().unwrap_or_else(PoisonError::into_inner);
         let mut moved = attempt(transfer)?;
         let end = range.start + moved;
         if end < range.end && end % page != 0 {
@@ -110,8 +122,8 @@ impl Inner {
     fn read(&self, local: &LocalFile, transfer: &mut Transfer) -> Option<Result<u64, OsError>> {
         let locals = &self.shared.locals;
         let range = transfer.position()..transfer.position() + transfer.remaining();
-        let end = range.end.min(local.bytes());
         let _io = local.io.read().unwrap_or_else(PoisonError::into_inner);
+        let end = range.end.min(local.bytes());
         let view = self.shared.view();
         let is_here = |block: u64| {
             let page = crate::PageId { file: local.id, block: block as u32 };
@@ -125,8 +137,8 @@ impl Inner {
     /// The pages of a read: the bytes of those that are here, and which have to be fetched.
     fn pieces(&self, local: &LocalFile, transfer: &Transfer) -> Result<Vec<Piece>, OsError> {
         let locals = &self.shared.locals;
-        let end = (transfer.position() + transfer.remaining()).min(local.bytes());
         let _io = local.io.read().unwrap_or_else(PoisonError::into_inner);
+        let end = (transfer.position() + transfer.remaining()).min(local.bytes());
         let piece = |block: u64| {
             if !local.has(block) {
                 return Ok(Piece::Wanted(block as u32));

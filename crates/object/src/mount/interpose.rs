@@ -1,11 +1,12 @@
 //! Changes of names and sizes, made here and in the writer's snapshot; syncs, which are commits.
 
 use std::path::Path;
-use std::sync::PoisonError;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use forebay_io::{Change, Interpose, OsError, Preallocate};
 
 use super::Shared;
+use super::local::{LocalFile, Number};
 use crate::FileId;
 use crate::error::{Error, Result};
 
@@ -25,17 +26,22 @@ impl Interpose for Shared {
         match change {
             Change::Create { path } => self.create(path, make),
             Change::Remove { path } => {
+                let _alone = self.naming();
                 let file = self.known(path)?;
                 make()?;
+                // First in the snapshot: pages that are taken of a file that is not here are zeros, and are to be dead.
+                let removed = self.writer()?.remove_file(file);
                 self.locals.remove(file);
-                self.told(self.writer()?.remove_file(file))
+                self.told(removed)
             }
             Change::Rename { from, to } => {
+                let _alone = self.naming();
                 let (file, name) = (self.known(from)?, self.name(to)?);
                 let replaced = self.view().file(name).filter(|it| *it != file);
                 make()?;
+                let renamed = self.writer()?.rename_file(file, name);
                 replaced.into_iter().for_each(|it| self.locals.remove(it));
-                self.told(self.writer()?.rename_file(file, name))
+                self.told(renamed)
             }
             Change::SetLen { file, len } => self.resize(file, *len, make),
             // Space in the store cannot be reserved, and here it would be needed twice.
@@ -70,13 +76,31 @@ impl Shared {
         path: &Path,
         make: &mut dyn FnMut() -> Result<(), OsError>,
     ) -> Result<(), OsError> {
+        let _alone = self.naming();
         let name = self.name(path)?;
         make()?;
-        // A second open, for the mount; the first is the caller's.
-        let opened = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
-        let bytes = opened.metadata()?.len();
-        let file = self.told(self.writer()?.create_file(name))?;
-        Ok(self.locals.add(file, opened, bytes)?)
+        let made = || {
+            // A second open, for the mount; the first is the caller's.
+            let opened = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
+            let bytes = opened.metadata()?.len();
+            let file = self.told(self.writer()?.create_file(name))?;
+            Ok(self.locals.add(file, opened, bytes)?)
+        };
+        // What stayed would be opened the next time as if it were a file of the tablespace.
+        made().inspect_err(|_| _ = std::fs::remove_file(path))
+    }
+
+    /// The right to change names: here and in the snapshot they change in the same order.
+    fn naming(&self) -> MutexGuard<'_, ()> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file of that number, if it is one of the tablespace. One that is just being made is waited for.
+    pub(super) fn tracked(&self, number: Number) -> Option<Arc<LocalFile>> {
+        self.locals.by_number(number).or_else(|| {
+            drop(self.naming());
+            self.locals.by_number(number)
+        })
     }
 
     fn resize(
@@ -85,32 +109,39 @@ impl Shared {
         len: u64,
         make: &mut dyn FnMut() -> Result<(), OsError>,
     ) -> Result<(), OsError> {
-        let Some(local) = self.locals.by_number(file.number()) else {
+        let Some(local) = self.tracked(file.number()) else {
             return make();
         };
         let page = self.locals.page_bytes;
-        let shorter = len < local.bytes();
-        if shorter && !len.is_multiple_of(page) {
-            // Its rest is cut here, and reads as zeros when the file grows again.
-            self.told(self.bring_in(&local, len / page))?;
-        }
-        {
-            let _alone = local.io.write().unwrap_or_else(PoisonError::into_inner);
-            make()?;
-            self.locals.resized(&local, len);
-            if local.is_removed() {
-                return Ok(());
+        // A page that the file ends in, before or after, is to be zeros behind that, in its object as well.
+        let (_alone, before) = loop {
+            let before = local.bytes();
+            let edge = before.min(len);
+            let partial = (edge % page != 0 && len != before).then_some(edge / page);
+            if let Some(block) = partial {
+                self.told(self.bring_in(&local, block))?;
             }
-            self.told(self.writer()?.set_len(local.id, len))?;
+            let alone = local.io.write().unwrap_or_else(PoisonError::into_inner);
+            let is_here = partial.is_none_or(|block| self.locals.lacks(&local, block).is_none());
+            if is_here && local.bytes() == before {
+                break (alone, before); // [LOC-4]
+            }
+        };
+        make()?;
+        self.locals.resized(&local, len);
+        if local.is_removed() {
+            return Ok(());
         }
-        if shorter && !len.is_multiple_of(page) && local.has(len / page) {
-            self.locals.written(&local, &(len - 1..len));
+        self.told(self.writer()?.set_len(local.id, len))?;
+        let edge = before.min(len);
+        if edge % page != 0 && len != before {
+            self.locals.written(&local, &(edge - 1..edge));
         }
         Ok(())
     }
 
     /// Fetches a page that is not here, if there is one.
-    pub(super) fn bring_in(&self, local: &super::local::LocalFile, block: u64) -> Result<()> {
+    pub(super) fn bring_in(&self, local: &LocalFile, block: u64) -> Result<()> {
         let page = crate::PageId { file: local.id, block: block as u32 };
         while let Some(drops) = self.locals.lacks(local, block) {
             let mut fetched = Ok(());

@@ -7,6 +7,7 @@
 //!              [LOC-2] no byte of a page is written while it is taken for an object, so that none is torn there
 //!              [LOC-3] a page that was fetched becomes present only if none has left since before that: else it may have been
 //!              here, changed and dropped meanwhile, or been cut off
+//!              [LOC-4] a page that is written or cut in part is here while that is done
 //! Concurrency: a file's `io` is shared by reads and writes of its bytes, and exclusive for taking and dropping pages
 //!              and for changing its size; its `pages` is held for looking only.
 

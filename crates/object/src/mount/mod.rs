@@ -13,7 +13,7 @@
 //!
 //! **What is durable when.** A write is in the local file alone. A sync of any file, or of the directory, makes durable what
 //! was written, made, cut, renamed or removed in the whole tablespace before it, in one step: a crash finds the state
-//! of such a sync, never a part of one. A checkpoint of many files costs one commit, with its first sync; the others
+//! of such a sync, never a part of one; what is done while it runs may be in it in part. A checkpoint of many files costs one commit, with its first sync; the others
 //! find nothing left. What was not synced is gone after a crash of the process, as the local directory is not read again.
 //! So pages are never torn and never older than others: protection against torn pages
 //! can be switched off. When the buffer is full of dirty pages, they are put into objects that no manifest names yet.
@@ -76,6 +76,8 @@ pub(crate) struct Shared {
     locals: Locals,
     /// The right to commit.
     committing: Mutex<()>,
+    /// The right to make, rename and remove files.
+    names: Mutex<()>,
     failure: Mutex<Option<Error>>,
     /// Whom to tell of a commit; `None` once the mount is closed.
     wake: Mutex<Option<Sender<()>>>,
@@ -142,6 +144,7 @@ impl Mount {
             root,
             locals,
             committing: Mutex::default(),
+            names: Mutex::default(),
             failure: Mutex::default(),
             wake: Mutex::new(Some(wake)),
             _lock: lock,

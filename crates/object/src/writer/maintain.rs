@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use tokio::time::{Instant, sleep};
 
+use super::publish::Publish;
 use super::{State, Writer};
 use crate::PageId;
 use crate::error::{Error, Result};
@@ -39,7 +40,8 @@ pub struct Maintained {
 }
 
 impl Writer {
-    /// Publishes what is pending, merges objects with many dead pages and deletes what is not needed.
+    /// Merges objects with many dead pages and deletes what is not needed. Where names, sizes or staged pages wait to be
+    /// published, the merges are published with them.
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Fenced`], [`Error::Refused`], [`Error::Corrupt`]; what was done by then stays.
@@ -61,9 +63,9 @@ impl Writer {
     }
 
     async fn delete_obsolete(&self, state: &mut State, done: &mut Maintained) -> Result<()> {
-        self.publish_changes(state).await?;
+        self.publish_changes(state, false).await?;
         if self.snapshot().obsolete.iter().any(|it| it.since > state.base.version) {
-            self.replace_manifest(state, true).await?;
+            self.replace_manifest(state, Publish { all: false, held: true }).await?;
         }
         let now = Instant::now();
         let grace = self.client.options.grace;

@@ -11,11 +11,13 @@
 //!              [WRT-2] an object is deleted only after a manifest without it was published, no lease and no read of
 //!              this process needs it, and the grace is over
 //!              [WRT-3] after it was fenced a writer publishes nothing
+//!              [WRT-4] what was changed or staged is published when that is asked for, and by no merge: it may be half of a checkpoint
 //! Concurrency: any thread. `state` is held across requests: it is the right to write.
 
 mod maintain;
 mod publish;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
@@ -38,6 +40,7 @@ use crate::view::{View, Whose};
 use crate::{FileId, PageId};
 
 pub use maintain::Maintained;
+use publish::Publish;
 
 /// Objects on their way into the store at once: as many as are in memory.
 const PUTS_IN_FLIGHT: usize = 16;
@@ -218,7 +221,7 @@ impl Writer {
     pub fn publish(&self) -> Result<u64> {
         self.runtime.block_on(async {
             let mut state = self.state.lock().await;
-            self.publish_changes(&mut state).await
+            self.publish_changes(&mut state, true).await
         })
     }
 
@@ -230,7 +233,7 @@ impl Writer {
         self.runtime.block_on(async {
             let mut state = self.state.lock().await;
             self.put_pages(&mut state, pages, fill).await?;
-            self.publish_changes(&mut state).await
+            self.publish_changes(&mut state, true).await
         })
     }
 
@@ -258,7 +261,7 @@ impl Writer {
     pub(crate) fn release(&self) -> Result<()> {
         self.runtime.block_on(async {
             let mut state = self.state.lock().await;
-            self.replace_manifest(&mut state, false).await?;
+            self.replace_manifest(&mut state, Publish { all: true, held: false }).await?;
             // If it was fenced just now, that stays.
             let _ = self.fenced.set(Error::Closed);
             Ok(())
@@ -290,21 +293,32 @@ impl Writer {
         pages: &[PageId],
         fill: &mut Fill<'_>,
     ) -> Result<()> {
-        let mut cut = self.put_once(state, pages, fill).await?;
-        // Whether what was filled in is of before the cut or of after it nobody knows.
-        while !cut.is_empty() {
-            cut = self.put_once(state, &cut, fill).await?;
+        let mut done = Vec::new();
+        let mut left = Cow::Borrowed(pages);
+        while !left.is_empty() {
+            match self.put_once(state, &left, fill).await {
+                Ok(made) => done.extend(made),
+                Err(error) => {
+                    state.strays.extend(done.iter().map(|(entry, _)| entry.id));
+                    return Err(error);
+                }
+            }
+            // Whether what was filled in is of before the cut or of after it nobody knows.
+            left = Cow::Owned(self.change(|snapshot| snapshot.stage(&done)));
         }
+        let dirty: u64 = done.iter().map(|(entry, _)| entry.bytes).sum();
+        count(&self.client.counters.bytes_dirty, dirty);
+        state.credit = state.credit.saturating_add(2 * dirty);
         Ok(())
     }
 
-    /// Gives the pages that were cut off meanwhile, and may have been written again since.
+    /// Puts pages into objects that nothing leads to yet.
     async fn put_once(
         &self,
         state: &mut State,
         pages: &[PageId],
         fill: &mut Fill<'_>,
-    ) -> Result<Vec<PageId>> {
+    ) -> Result<Vec<(ObjectEntry, Index)>> {
         self.check()?;
         let page_bytes = self.snapshot().page_bytes;
         let Options { object_bytes, compression, .. } = self.client.options;
@@ -326,13 +340,7 @@ impl Writer {
             }
             Some(Ok(builder.finish()))
         });
-        let done = self.put_objects(state, objects).await?;
-        let dirty: u64 = done.iter().map(|(entry, _)| entry.bytes).sum();
-        count(&self.client.counters.bytes_dirty, dirty);
-        state.credit = state.credit.saturating_add(2 * dirty);
-        Ok(self.change(|snapshot| {
-            done.iter().flat_map(|(entry, index)| snapshot.add_newest(*entry, index)).collect()
-        }))
+        self.put_objects(state, objects).await
     }
 
     fn new_object(&self) -> ObjectId {

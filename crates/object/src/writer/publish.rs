@@ -14,28 +14,49 @@ use crate::bucket::{manifest_path, read_manifest};
 use crate::client::{Op, Swap};
 use crate::error::{Error, Result};
 
+/// What is to be published.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Publish {
+    /// Whatever there is, or nothing if some of it was not asked for ([WRT-4]).
+    pub(super) all: bool,
+    /// Whether the tablespace stays this writer's.
+    pub(super) held: bool,
+}
+
 impl Writer {
     /// Publishes if there is something to tell.
-    pub(super) async fn publish_changes(&self, state: &mut State) -> Result<u64> {
+    pub(super) async fn publish_changes(&self, state: &mut State, all: bool) -> Result<u64> {
         self.check()?;
         if self.snapshot().changes == state.published && state.attempts.is_empty() {
             return Ok(state.base.version);
         }
-        self.replace_manifest(state, true).await
+        self.replace_manifest(state, Publish { all, held: true }).await
     }
 
-    pub(super) async fn replace_manifest(&self, state: &mut State, held: bool) -> Result<u64> {
+    /// Gives the version that is published then.
+    pub(super) async fn replace_manifest(
+        &self,
+        state: &mut State,
+        Publish { all, held }: Publish,
+    ) -> Result<u64> {
         self.check()?;
         let path = manifest_path(&self.client);
         let begun = Instant::now();
         for attempt in 1.. {
             let version = state.base.version + 1;
             let stamp = self.client.draw();
-            let (manifest, changes) = self.change(|snapshot| {
+            let told = self.change(|snapshot| {
+                if snapshot.is_partial && !all {
+                    return None;
+                }
+                snapshot.is_partial = false;
                 // What becomes obsolete from here on is still named by this one.
                 snapshot.next_version = snapshot.next_version.max(version + 1);
-                (snapshot.manifest(version, stamp, self.epoch, held), snapshot.changes)
+                Some((snapshot.manifest(version, stamp, self.epoch, held), snapshot.changes))
             });
+            let Some((manifest, changes)) = told else { return Ok(state.base.version) };
+            // Before it is tried: whatever becomes of that, it may have taken effect.
+            state.attempts.push((stamp, changes));
             let mode = PutMode::Update(state.base.tag.clone());
             let swap = self.client.swap(&path, manifest.encode().into(), mode).await?;
             let source = match swap {
@@ -46,7 +67,6 @@ impl Writer {
                 Swap::Lost => None,
                 Swap::Unknown(source) => Some(source),
             };
-            state.attempts.push((stamp, changes));
             let (found, tag) = read_manifest(&self.client).await?;
             let base = Base { version: found.version, stamp: found.stamp, tag };
             if let Some((_, told)) = state.attempts.iter().copied().find(|it| it.0 == base.stamp) {

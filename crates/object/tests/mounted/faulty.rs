@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 use forebay::{BufferPool, FileOptions, PagedFile};
-use forebay_io::{Arena, OpenOptions, Request};
 use forebay_object::object_store::memory::InMemory;
 use forebay_object::{Bucket, Mount, Options, Takeover};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::mounting::mount;
 use crate::mounts::pool;
-use crate::site::{PAGE, Site, create, number_in, read, set, try_write, write};
+use crate::site::{PAGE, Site, create, number_in, read, try_write, write};
 use crate::store::{Faults, Handle, World};
 
 /// A buffer that is full of dirty pages, and a store that does not take them: the write says so, and the pages stay.
@@ -154,7 +152,7 @@ fn small(site: &Site, deadline: Duration) -> Small {
 }
 
 /// A bucket on a store that fails when told, over threads and time that are real.
-fn faulty(deadline: Duration) -> (Bucket, Arc<Handle>, Arc<Runtime>) {
+pub(crate) fn faulty(deadline: Duration) -> (Bucket, Arc<Handle>, Arc<Runtime>) {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build();
     let runtime = Arc::new(runtime.unwrap());
     let handle = World::new(&runtime).handle(Faults::default(), 1);
@@ -167,56 +165,6 @@ fn faulty(deadline: Duration) -> (Bucket, Arc<Handle>, Arc<Runtime>) {
     };
     let bucket = Bucket::new(Arc::clone(&handle) as Arc<_>, "space", options).unwrap();
     (bucket, handle, runtime)
-}
-
-/// While a page is fetched, since a part of it is written, another part is written, goes to the store, and leaves.
-#[test]
-fn loc_3_a_page_that_was_here_meanwhile_is_fetched_again() {
-    let site = Site::new();
-    let (bucket, handle, _runtime) = faulty(Duration::from_secs(20));
-    bucket.create(PAGE as u32).unwrap();
-    let mounted = |path: &str| {
-        let writer = bucket.writer(Takeover::Force).unwrap();
-        Mount::new(writer, &site.path(path), 64 * PAGE as u64).unwrap()
-    };
-    let first = mounted("first");
-    let before = pool(&first, 16);
-    let file = before.open_file("one", &create()).unwrap();
-    (0..100).for_each(|block| drop(file.append().map(|mut page| set(&mut page, block))));
-    before.close().unwrap();
-    first.close().unwrap();
-
-    let mount = mounted("second");
-    let (volume, io) = (mount.volume(), mount.io(8).unwrap());
-    let one = volume.open(&mount.directory().join("one"), &OpenOptions::new()).unwrap();
-    let arena = Arena::new(8, PAGE).unwrap();
-    let put = |at: usize, len: usize| {
-        let mut lease = arena.take().unwrap();
-        lease.truncate(len);
-        lease.fill(9);
-        let written = io.submit(Request::write(&one, at as u64, vec![lease])).wait();
-        written.into_result().unwrap();
-    };
-    let (asked, is_asked) = channel();
-    let (done, is_done) = channel::<()>();
-    handle.at_next_get(move || {
-        asked.send(()).unwrap();
-        is_done.recv().unwrap();
-    });
-    thread::scope(|scope| {
-        scope.spawn(|| put(3 * PAGE + 100, 10));
-        is_asked.recv().unwrap();
-        put(3 * PAGE + 200, 10);
-        (10..50).for_each(|block| put(block * PAGE, PAGE));
-        one.sync_data().unwrap();
-        done.send(()).unwrap();
-    });
-    one.sync_data().unwrap();
-    let view = bucket.reader().unwrap().view();
-    let mut page = vec![0; PAGE];
-    view.read(view.file("one").unwrap(), 3, &mut page).unwrap();
-    assert_eq!((&page[100..110], &page[200..210]), (&[9; 10][..], &[9; 10][..]), "[LOC-3]");
-    assert_eq!(page[304..312], 3_u64.to_le_bytes(), "what nobody has written since");
 }
 
 /// With more requests than a real server answers in a few seconds.

@@ -6,6 +6,7 @@
 #[path = "../../../pool/tests/pool/disk.rs"]
 #[allow(dead_code, reason = "the pool's own tests use all of it")]
 mod disk;
+mod edges;
 mod faulty;
 #[path = "../../../pool/tests/pool/model.rs"]
 mod model;

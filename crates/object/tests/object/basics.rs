@@ -93,6 +93,32 @@ fn snp_3_what_is_cut_while_it_is_staged_is_as_it_was_written_since() {
     assert_eq!(states(&bucket.reader().unwrap().view(), file, 10).unwrap(), expected);
 }
 
+/// A second pass over what was cut meanwhile fails: nothing of the first is there either.
+#[test]
+fn staging_that_fails_half_way_has_staged_nothing() {
+    let Some(site) = Site::start() else { return };
+    let (bucket, _) = site.created(1);
+    let writer = bucket.writer(Takeover::Refuse).unwrap();
+    let file = writer.create_file("table").unwrap();
+    writer.set_len(file, 10 * PAGE as u64).unwrap();
+    commit(&writer, &pages(file, 0..10), 1).unwrap();
+    let mut asked = 0;
+    let staged = writer.stage(&pages(file, 0..10), &mut |page, bytes| {
+        asked += 1;
+        if asked == 6 {
+            writer.set_len(file, 3 * PAGE as u64)?;
+            writer.set_len(file, 10 * PAGE as u64)?;
+        }
+        fill(page, 2, bytes);
+        let what = "the disk is gone".to_owned();
+        if asked == 12 { Err(Error::Local { path: String::new(), what }) } else { Ok(()) }
+    });
+    staged.unwrap_err();
+    writer.publish().unwrap();
+    let expected = [[1; 3].as_slice(), &[0; 7]].concat();
+    assert_eq!(states(&bucket.reader().unwrap().view(), file, 10).unwrap(), expected);
+}
+
 #[test]
 fn what_was_cut_and_removed_does_not_come_back() {
     let Some(site) = Site::start() else { return };

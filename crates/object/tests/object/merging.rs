@@ -9,7 +9,7 @@ use fastrand::Rng;
 use forebay_object::{Bucket, Error, Options, Takeover};
 use tokio::runtime::Builder;
 
-use super::pages::{PAGE, commit, pages, state_in, states};
+use super::pages::{PAGE, commit, fill, pages, state_in, states};
 use super::site::Site;
 use super::store::{Faults, World};
 
@@ -106,6 +106,39 @@ fn snp_3_what_is_cut_during_a_merge_stays_cut() {
     writer.publish().unwrap();
     let reader = bucket.reader().unwrap();
     assert_eq!(states(&reader.view(), file, 60).unwrap(), expected, "[SNP-3]");
+}
+
+/// What was staged, cut or named is half of a checkpoint until it is published as a whole.
+#[test]
+fn wrt_4_maintenance_publishes_nothing_of_what_is_under_way() {
+    let site = Site::new();
+    let (bucket, _) = site.created(1);
+    let writer = bucket.writer(Takeover::Refuse).unwrap();
+    let file = writer.create_file("table").unwrap();
+    writer.set_len(file, 60 * PAGE as u64).unwrap();
+    commit(&writer, &pages(file, 0..60), 1).unwrap();
+    commit(&writer, &pages(file, 0..45), 2).unwrap();
+    let staged = pages(file, 10..30);
+    writer
+        .stage(&staged, &mut |page, bytes| {
+            fill(page, 3, bytes);
+            Ok(())
+        })
+        .unwrap();
+    writer.set_len(file, 50 * PAGE as u64).unwrap();
+    writer.create_file("other").unwrap();
+    assert!(writer.maintain().unwrap().merged > 0);
+    let seen = || bucket.reader().unwrap().view();
+    let before = [[2; 45].as_slice(), &[1; 15]].concat();
+    assert_eq!(states(&seen(), file, 60).unwrap(), before, "[WRT-4]");
+    assert_eq!((seen().files().len(), seen().files()[0].bytes), (1, 60 * PAGE as u64), "[WRT-4]");
+    writer.publish().unwrap();
+    let after = [[2; 10].as_slice(), &[3; 20], &[2; 15], &[1; 5], &[0; 10]].concat();
+    assert_eq!(states(&seen(), file, 60).unwrap(), after);
+    assert_eq!(seen().files().len(), 2);
+    site.sleep(Duration::from_secs(3600));
+    assert!(writer.maintain().unwrap().deleted > 0);
+    assert_eq!(states(&seen(), file, 60).unwrap(), after);
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod idle;
 #[cfg(loom)]
 mod interleavings;
 #[cfg(loom)]
+mod resizing;
+#[cfg(loom)]
 mod shrinking;
 #[cfg(not(loom))]
 mod stress;

@@ -1,0 +1,174 @@
+//! Pages that are written and cut in part, while others come and go.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use forebay_io::{Arena, File, Io, OpenOptions, Request, Volume};
+use forebay_object::{Bucket, Mount, Takeover};
+use tokio::runtime::Runtime;
+
+use crate::faulty::faulty;
+use crate::site::{PAGE, Site};
+use crate::store::Handle;
+
+/// A file of 100 pages of ones in the store, and a mount of 64 pages at most that has none of them.
+struct Far {
+    one: File,
+    io: Io,
+    volume: Volume,
+    arena: Arc<Arena>,
+    mount: Mount,
+    bucket: Bucket,
+    handle: Arc<Handle>,
+    runtime: Arc<Runtime>,
+}
+
+fn far(site: &Site) -> Far {
+    let (bucket, handle, runtime) = faulty(Duration::from_secs(20));
+    bucket.create(PAGE as u32).unwrap();
+    let first = mounted(site, "first", bucket, handle, runtime, true);
+    (0..100).for_each(|block| first.put(block * PAGE, PAGE, 1));
+    first.again(site, "second")
+}
+
+fn mounted(
+    site: &Site,
+    name: &str,
+    bucket: Bucket,
+    handle: Arc<Handle>,
+    runtime: Arc<Runtime>,
+    create: bool,
+) -> Far {
+    let writer = bucket.writer(Takeover::Force).unwrap();
+    let mount = Mount::new(writer, &site.path(name), 64 * PAGE as u64).unwrap();
+    let (volume, io) = (mount.volume(), mount.io(8).unwrap());
+    let path = mount.directory().join("one");
+    let one = volume.open(&path, &OpenOptions::new().create(create)).unwrap();
+    let arena = Arena::new(8, PAGE).unwrap();
+    Far { one, io, volume, arena, mount, bucket, handle, runtime }
+}
+
+impl Far {
+    fn put(&self, at: usize, len: usize, byte: u8) {
+        let mut lease = self.arena.take().unwrap();
+        lease.truncate(len);
+        lease.fill(byte);
+        let written = self.io.submit(Request::write(&self.one, at as u64, vec![lease])).wait();
+        written.into_result().unwrap();
+    }
+
+    /// Synced, and mounted anew.
+    fn again(self, site: &Site, name: &str) -> Far {
+        self.one.sync_data().unwrap();
+        self.crashed(site, name)
+    }
+
+    fn crashed(self, site: &Site, name: &str) -> Far {
+        let Far { bucket, handle, runtime, .. } = self;
+        mounted(site, name, bucket, handle, runtime, false)
+    }
+
+    /// A page, synced, as a reader elsewhere sees it.
+    #[track_caller]
+    fn page(&self, block: u32) -> Vec<u8> {
+        self.one.sync_data().unwrap();
+        let view = self.bucket.reader().unwrap().view();
+        let mut page = vec![0; PAGE];
+        view.read(view.file("one").unwrap(), block, &mut page).unwrap();
+        page
+    }
+}
+
+/// A page of ones with these bytes in it.
+fn ones_with(parts: &[(usize, usize, u8)]) -> Vec<u8> {
+    let mut page = vec![1; PAGE];
+    parts.iter().for_each(|(at, len, byte)| page[*at..at + len].fill(*byte));
+    page
+}
+
+/// While a page is fetched, since a part of it is written, another part is written, goes to the store, and leaves.
+#[test]
+fn loc_3_a_page_that_was_here_meanwhile_is_fetched_again() {
+    let site = Site::new();
+    let far = far(&site);
+    let (asked, is_asked) = channel();
+    let (done, is_done) = channel::<()>();
+    far.handle.at_next_get(move || {
+        asked.send(()).unwrap();
+        is_done.recv().unwrap();
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| far.put(3 * PAGE + 100, 10, 8));
+        is_asked.recv().unwrap();
+        far.put(3 * PAGE + 200, 10, 9);
+        (10..50).for_each(|block| far.put(block * PAGE, PAGE, 2));
+        far.one.sync_data().unwrap();
+        done.send(()).unwrap();
+    });
+    assert!(far.page(3) == ones_with(&[(100, 10, 8), (200, 10, 9)]), "[LOC-3]");
+}
+
+/// To make room for a write all clean pages leave, but not the one that it is a part of.
+#[test]
+fn loc_4_a_page_that_is_written_in_part_stays_while_room_is_made() {
+    let site = Site::new();
+    let far = far(&site);
+    // As many as may be dirty, and one more: the next write makes room.
+    (10..43).for_each(|block| far.put(block * PAGE, PAGE, 2));
+    far.put(3 * PAGE + 100, 10, 9);
+    assert!(far.page(3) == ones_with(&[(100, 10, 9)]), "[LOC-4]");
+}
+
+/// The size comes to the store without the page that it cuts: what was cut off does not come back with a longer file.
+#[test]
+fn what_was_cut_off_a_page_does_not_come_back() {
+    let by_size: fn(&Far) = |far| far.one.set_len(5 * PAGE as u64).unwrap();
+    let by_writing: fn(&Far) = |far| far.put(4 * PAGE, PAGE, 2);
+    for grows in [by_size, by_writing] {
+        let site = Site::new();
+        let far = far(&site);
+        far.one.set_len(3 * PAGE as u64 + 7).unwrap();
+        far.mount.writer().unwrap().publish().unwrap();
+        let far = far.crashed(&site, "third");
+        assert_eq!(far.one.len().unwrap(), 3 * PAGE as u64 + 7);
+        grows(&far);
+        assert!(far.page(3) == ones_with(&[(7, PAGE - 7, 0)]));
+    }
+}
+
+/// A file that could not be made leaves nothing that would be taken for it.
+#[test]
+fn a_file_that_is_not_the_tablespaces_is_not_opened() {
+    let site = Site::new();
+    let far = far(&site);
+    let path = far.mount.directory().join("x");
+    far.mount.writer().unwrap().create_file("x").unwrap();
+    for _ in 0..2 {
+        far.volume.open(&path, &OpenOptions::new().create(true)).unwrap_err();
+        assert!(!path.exists());
+    }
+}
+
+/// Names are made and removed side by side; a file that is open is the tablespace's, or was.
+#[test]
+fn names_change_here_as_they_change_in_the_tablespace() {
+    let site = Site::new();
+    let far = far(&site);
+    let path = far.mount.directory().join("x");
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    // Who comes second finds it gone, or there.
+                    let _ = far.volume.open(&path, &OpenOptions::new().create(true));
+                    let _ = far.volume.remove(&path);
+                }
+            });
+        }
+    });
+    let view = far.mount.writer().unwrap().view();
+    assert_eq!(view.file("x").is_some(), path.exists());
+    assert_eq!(far.mount.failure().map(|it| it.to_string()), None);
+}

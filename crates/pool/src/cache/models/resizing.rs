@@ -1,0 +1,132 @@
+//! Files that are made shorter, longer and closed while others load, write and look at their pages.
+
+use super::Model;
+use super::interleavings::{check, run, tag, with_block_0};
+use crate::cache::frame::NO_FRAME;
+use crate::cache::frame::word::Mode;
+use crate::error::{Error, Fate};
+
+#[test]
+fn loom_a_discarded_page_is_freed_by_the_last_who_has_it() {
+    check(4, || {
+        let pool = with_block_0(1, 1);
+        pool.enter(0, Mode::Pin).unwrap();
+        let other = run(&pool, |pool| drop(pool.change(0, 1)));
+        let truncation = run(&pool, |pool| pool.truncate(0));
+        pool.frames().pin_again(0);
+        pool.frames().unpin(0);
+        assert!(pool.frames().get(0).holds(tag(0)), "[FRM-1] discarded under a pin");
+        pool.frames().unpin(0);
+        other.join().unwrap();
+        truncation.join().unwrap();
+        assert_eq!(pool.lookup(0), NO_FRAME, "[RSZ-1]");
+        assert_eq!(pool.frames().free_count(), 1, "[FRM-3]");
+        pool.assert_settled();
+    });
+}
+
+/// The length and the page table are looked at in opposite orders: one side sees the other.
+#[test]
+fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
+    for blocks in [0, 1] {
+        check(4, move || {
+            let pool = Model::new(1, 1);
+            if blocks == 0 {
+                pool.spoil(0);
+            }
+            let other = run(&pool, |pool| drop(pool.value(0)));
+            pool.truncate(0);
+            // Who listed it too late is about to take it out again.
+            other.join().unwrap();
+            assert_eq!(pool.lookup(0), NO_FRAME, "[RSZ-1] a page beyond the end");
+            assert_eq!(pool.frames().free_count(), 1, "[FRM-3]");
+            pool.assert_settled();
+        });
+    }
+}
+
+/// Who comes after the file has grown again is not told of the end that it had before, by a load that came too late.
+#[test]
+fn loom_an_end_that_was_is_not_told_to_who_comes_after_the_file_has_grown() {
+    check(4, || {
+        let pool = Model::new(2, 1);
+        let other = run(&pool, |pool| drop(pool.value(0)));
+        pool.truncate(0);
+        pool.extend(20);
+        assert_eq!(pool.value(0).unwrap(), 20);
+        other.join().unwrap();
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_rsz_1_nothing_is_written_after_a_truncation() {
+    check(4, || {
+        let pool = with_block_0(1, 1);
+        pool.change(0, 1).unwrap();
+        let writer = run(&pool, |pool| pool.write_out(0));
+        pool.truncate(0);
+        let disk = pool.on_disk(0);
+        let written = writer.join().unwrap();
+        assert_eq!(pool.on_disk(0), disk, "[RSZ-1] written after a truncation");
+        assert_eq!(disk, if written { 11 } else { 10 });
+        assert_eq!(pool.frames().free_count(), 1, "[FRM-3]");
+        pool.assert_settled();
+    });
+}
+
+#[test]
+fn loom_rsz_1_a_page_read_ahead_during_a_truncation_does_not_stay() {
+    check(3, || {
+        let pool = Model::new(1, 1);
+        let ahead = run(&pool, |pool| pool.prefetch(0));
+        pool.truncate(0);
+        ahead.join().unwrap();
+        while pool.end_request() {}
+        assert_eq!(pool.lookup(0), NO_FRAME, "[RSZ-1] a page beyond the end");
+        assert_eq!(pool.frames().free_count(), 1, "[FRM-3]");
+        pool.assert_settled();
+    });
+}
+
+/// The truncation has to drive the queue: nobody else does.
+#[test]
+fn loom_rsz_1_a_truncation_ends_while_a_hit_and_a_read_ahead_are_under_way() {
+    check(2, || {
+        let pool = Model::new(2, 2);
+        pool.enter(1, Mode::Pin).unwrap();
+        pool.frames().unpin(0);
+        assert!(pool.prefetch(0));
+        let hit = run(&pool, |pool| pool.value(1));
+        pool.truncate(0);
+        let seen = hit.join().unwrap();
+        let gone = |error: &Error| matches!(error, Error::Gone { how: Fate::Truncated, .. });
+        match seen {
+            Ok(value) => assert_eq!(value, 11),
+            Err(error) => {
+                assert!(gone(&error) || matches!(error, Error::PastEnd { .. }), "{error}");
+            }
+        }
+        assert_eq!(pool.frames().free_count(), 2, "[FRM-3]");
+        pool.assert_settled();
+    });
+}
+
+/// Whoever reads during a close that fails sees nothing of it; of one that ends well, at most that.
+#[test]
+fn loom_rsz_2_nobody_is_told_of_a_close_that_fails() {
+    for synced in [false, true] {
+        check(2, move || {
+            let pool = with_block_0(2, 1);
+            let closing = run(&pool, move |pool| pool.close(synced));
+            match pool.value(0) {
+                Ok(value) => assert_eq!(value, 10),
+                Err(Error::Gone { how: Fate::Closed, .. }) => assert!(synced, "[RSZ-2]"),
+                Err(error) => panic!("[RSZ-2] {error}"),
+            }
+            closing.join().unwrap().unwrap();
+            assert_eq!(pool.value(0).is_ok(), !synced, "[RSZ-2]");
+            pool.assert_settled();
+        });
+    }
+}
