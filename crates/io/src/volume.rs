@@ -40,8 +40,16 @@ impl Volume {
     /// # Errors
     /// As for [`File::open`].
     pub fn open(&self, path: &Path, options: &OpenOptions) -> Result<File, Error> {
-        if !self.is_interposed() || !options.makes_files() || self.exists(path)? {
+        if !self.is_interposed() || !options.makes_files() {
             return open_file(path, options, self);
+        }
+        // It is not made by that: if somebody removes it before it is opened, whoever is asked for changes is asked.
+        let there = options.clone().create(false);
+        if !there.makes_files() && self.exists(path)? {
+            match open_file(path, &there, self) {
+                Err(error) if error.os_error() == Some(OsError::from_raw(libc::ENOENT)) => {}
+                opened => return opened,
+            }
         }
         let (mut opened, mut failed) = (None, None);
         let done = self.carry_out(&Change::Create { path }, || {

@@ -78,6 +78,10 @@ impl Shared {
     ) -> Result<(), OsError> {
         let _alone = self.naming();
         let name = self.name(path)?;
+        if self.view().file(name).is_some() && path.exists() {
+            // Somebody else was quicker: it is opened.
+            return make();
+        }
         make()?;
         let made = || {
             // A second open, for the mount; the first is the caller's.
