@@ -96,8 +96,12 @@ fn a_quick_sync_tells_what_a_commit_costs_by_every_method_there_is() {
         }
     }
     assert!(number(&commit("fdatasync")["metrics"], "syncs") > 0.0);
-    let told = report["conclusions"][0]["sentence"].as_str().unwrap();
-    assert!(told.contains("ommit") || told.contains("costs nothing"), "{told}");
+    // Before it may be that the disk is faster at first.
+    let conclusions = report["conclusions"].as_array().unwrap();
+    let told = |it: &Value| it["sentence"].as_str().is_some_and(|it| it.contains("ommit"));
+    let is_free =
+        |it: &Value| it["sentence"].as_str().is_some_and(|it| it.contains("costs nothing"));
+    assert!(conclusions.iter().any(|it| told(it) || is_free(it)), "{conclusions:?}");
 }
 
 #[test]
