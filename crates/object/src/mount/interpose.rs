@@ -133,10 +133,11 @@ impl Shared {
         };
         make()?;
         self.locals.resized(&local, len);
-        if local.is_removed() {
-            return Ok(());
+        match self.writer()?.set_len(local.id, len) {
+            // Removed, here as well or just about to be: it is the system's alone.
+            Err(Error::NoFile { .. }) => return Ok(()),
+            set => self.told(set)?,
         }
-        self.told(self.writer()?.set_len(local.id, len))?;
         let edge = before.min(len);
         if edge % page != 0 && len != before {
             self.locals.written(&local, &(edge - 1..edge));
@@ -149,9 +150,14 @@ impl Shared {
         let page = crate::PageId { file: local.id, block: block as u32 };
         while let Some(drops) = self.locals.lacks(local, block) {
             let mut fetched = Ok(());
-            self.view().read_pages(&[page], &mut |_, bytes| {
+            let read = self.view().read_pages(&[page], &mut |_, bytes| {
                 fetched = self.locals.bring_in(local, block, bytes, drops);
-            })?;
+            });
+            match read {
+                // Who removes it is about to say so here.
+                Err(Error::NoFile { .. }) => drop(self.naming()),
+                read => read?,
+            }
             fetched.map_err(|error| Error::Local {
                 path: format!("the local copy of {page}"),
                 what: error.to_string(),

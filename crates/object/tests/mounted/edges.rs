@@ -172,3 +172,22 @@ fn names_change_here_as_they_change_in_the_tablespace() {
     assert_eq!(view.file("x").is_some(), path.exists());
     assert_eq!(far.mount.failure().map(|it| it.to_string()), None);
 }
+
+/// Whoever has a file open that is just being removed goes on with what the system has of it.
+#[test]
+fn a_file_changes_its_size_while_it_is_removed() {
+    let site = Site::new();
+    let far = far(&site);
+    let path = far.mount.directory().join("x");
+    for round in 0..300 {
+        let file = far.volume.open(&path, &OpenOptions::new().create(true)).unwrap();
+        file.set_len(3 * PAGE as u64).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| far.volume.remove(&path).unwrap());
+            for len in [2 * PAGE as u64 + 7, 9, 5 * PAGE as u64] {
+                file.set_len(len + round % 5).unwrap();
+            }
+        });
+        assert_eq!(far.mount.failure().map(|it| it.to_string()), None);
+    }
+}
