@@ -58,8 +58,11 @@ impl Core {
         let files = self.files.all();
         for file in files.iter().filter(|file| !file.is_read_only()) {
             let written = self.flush_file(file).map(|written| pages += written);
-            // Synced even so: of a file that could not be written whole, some pages were.
-            let synced = || file.settle_length().and_then(|()| self.sync_file(file));
+            // Synced even so: of a file that could not be written whole, or be cut, some pages were.
+            let synced = || {
+                let settled = file.settle_length();
+                self.sync_file(file).and(settled)
+            };
             let written = written.and(if sync { synced() } else { Ok(()) });
             // A file that was dropped meanwhile has nothing left to write.
             if file.check_open().is_ok() {

@@ -28,7 +28,8 @@ pub trait Wal: fmt::Debug + Send + Sync {
     /// A change of a page may be logged before it is marked, because the page is latched exclusively until
     /// then, and a checkpoint waits for that. Files have no such latch: make or lengthen one before the
     /// record that says so is appended, so that a recovery that finds the record behind a redo point finds the deed
-    /// synced (see [`PagedFile::extend`](crate::PagedFile::extend)).
+    /// synced (see [`PagedFile::extend`](crate::PagedFile::extend)); shorten or remove one after it, and let no checkpoint
+    /// begin between the two (see [`PagedFile::truncate`](crate::PagedFile::truncate)).
     fn position(&self) -> Lsn {
         self.flushed()
     }

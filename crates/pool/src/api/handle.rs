@@ -14,7 +14,7 @@ use crate::cache::frame::word::{DIRTY, Mode, ORPHAN, VALID};
 use crate::cache::replacement::AccessStrategy;
 use crate::cache::{Absent, Asked};
 use crate::core::Core;
-use crate::error::Error;
+use crate::error::{Error, Fate};
 use crate::observe::stats::{FileStats, PoolEvent, Wait};
 use crate::store::disk::Reader;
 use crate::store::file::FileCore;
@@ -262,16 +262,16 @@ impl PagedFile {
     /// before, unless somebody has resized it meanwhile.
     pub fn append_with(&self, strategy: &AccessStrategy) -> Result<PageMut<'_>, Error> {
         loop {
-            let extension = self.file.extend_counted(1)?;
-            let (block, cuts) = (extension.blocks.start, extension.cuts);
-            let entered = self.enter_to_init(block, strategy, Absent::Appended(cuts));
-            let own = entered.and_then(|page| self.file.check_uncut(block, cuts).map(|()| page));
-            match own {
+            let appending = self.file.append()?;
+            let appended = appending.appended;
+            let entered = self.enter_to_init(appended.block, strategy, Absent::Appended(appended));
+            match entered.and_then(|page| self.file.check_uncut(appended).map(|()| page)) {
                 Ok(page) => return Ok(zeroed(page)),
-                // It was cut off while this waited for a frame, and is another's if it is there again ([RSZ-3]).
-                Err(Error::PastEnd { .. }) => {}
+                // It was cut off while this waited, and is another's if it is there again ([RSZ-3]).
+                Err(Error::PastEnd { .. } | Error::Gone { how: Fate::Truncated, .. }) => {}
                 Err(error) => {
-                    if let Err(error) = self.file.retract(self.core(), &extension) {
+                    if let Err(error) = self.file.retract(self.core(), appended) {
+                        let block = appended.block;
                         tracing::warn!(%error, block, "an empty block stays at the end of a file");
                     }
                     return Err(error);
@@ -460,10 +460,13 @@ impl PagedFile {
     /// not: whoever waits for one is told ([`Error::Gone`]), and who has one pinned keeps it, as it
     /// is and for nothing, until letting go. Waits for the I/O of those pages.
     ///
+    /// If recovery relies on a log record that says "the file is shorter": first append the record and have it durable, then
+    /// truncate the file, and let no checkpoint begin between the two. One that begins later waits for a truncation under way.
+    ///
     /// # Errors
     /// [`Error::Io`] with what the filesystem said: the pages are gone from the pool all the same. On disk they may be
-    /// there; that is tried again by this call, by the next that makes the file longer, and by syncs and closes, which fail as long
-    /// as it does, and so do checkpoints.
+    /// there; that is tried again by this call, by the next that makes the file longer, and by syncs, checkpoints and closes,
+    /// which fail as long as it does. [`Error::Failed`] when it is not known whether the removal of segments is durable.
     pub fn truncate(&self, blocks: Block) -> Result<(), Error> {
         self.file.truncate(self.core(), blocks)
     }
@@ -483,10 +486,11 @@ impl PagedFile {
     }
 
     /// Removes the file, from the pool as [`PagedFile::truncate`] does and from the disk. All its
-    /// handles say [`Error::Gone`] from then on.
+    /// handles say [`Error::Gone`] from then on. What is said there of a log record goes for this one as well.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the filesystem said: the file is gone from the pool all the same.
+    /// [`Error::Io`] with what the filesystem said: the file is gone from the pool all the same. [`Error::Failed`] when it is
+    /// not known whether the removal is durable.
     pub fn drop_file(&self) -> Result<(), Error> {
         self.file.drop_file(self.core())
     }

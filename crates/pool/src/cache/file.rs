@@ -19,7 +19,7 @@
 //!              [RSZ-2] nobody is told that a file is closed by a close that may fail, and no load is waited
 //!              for by a close that its loader waits for
 //!              [RSZ-3] a block that was appended is given to who appended it, and to nobody who appended one of that number
-//!              before the file was cut
+//!              before it was cut off
 //! Concurrency: one thread at a time resizes or closes a file; it waits for the I/O of the pages it
 //!              discards, and for no latch.
 
@@ -51,8 +51,15 @@ pub(crate) struct CachedFile {
     refreshed: AtomicBool,
     /// The right to change the file's size or its fate; counts the changes of its size.
     resize: Mutex<u64>,
-    /// How often it has been cut.
-    cuts: AtomicU64,
+    /// Blocks that were appended, whose pages are not made yet.
+    appended: Mutex<Vec<Appended>>,
+}
+
+/// A block that was appended, and by which change of the file's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Appended {
+    pub(crate) block: Block,
+    pub(crate) resize: u64,
 }
 
 impl CachedFile {
@@ -60,8 +67,8 @@ impl CachedFile {
     pub(crate) fn new(id: FileId, path: Arc<Path>, table: PageTable, blocks: u64) -> CachedFile {
         let (blocks, fate) = (AtomicU64::new(blocks), AtomicU32::new(OPEN));
         let (counts, refreshed) = (FileCounts::default(), AtomicBool::new(false));
-        let (resize, cuts) = (Mutex::new(0), AtomicU64::new(0));
-        CachedFile { id, path, table, counts, blocks, fate, refreshed, resize, cuts }
+        let (resize, appended) = (Mutex::new(0), Mutex::new(Vec::new()));
+        CachedFile { id, path, table, counts, blocks, fate, refreshed, resize, appended }
     }
 
     #[inline]
@@ -82,19 +89,24 @@ impl CachedFile {
 
     /// The file is cut to so many blocks. By whoever has the right to resize it, who then discards the pages beyond.
     pub(super) fn set_cut(&self, blocks: Block) {
-        self.cuts.fetch_add(1, Ordering::SeqCst);
+        lock(&self.appended).retain(|appended| appended.block < blocks);
         self.set_blocks(u64::from(blocks));
     }
 
-    /// How often it has been cut.
-    pub(crate) fn cuts(&self) -> u64 {
-        self.cuts.load(Ordering::SeqCst)
+    /// The block was appended. By whoever has the right to resize the file, for who is to make the page.
+    pub(crate) fn set_appended(&self, appended: Appended) {
+        lock(&self.appended).push(appended);
     }
 
-    /// Refuses a block that was appended when the file had been cut so often, if it has been cut since. By who has the page,
-    /// or has listed it.
-    pub(crate) fn check_uncut(&self, block: Block, cuts: u64) -> Result<(), Error> {
-        if self.cuts() == cuts { Ok(()) } else { Err(self.past_end(block)) }
+    /// The page of the block is made, or will not be.
+    pub(crate) fn forget_appended(&self, appended: Appended) {
+        lock(&self.appended).retain(|other| *other != appended);
+    }
+
+    /// Refuses a block that was appended and has been cut off since ([RSZ-3]). By who has the page, or has listed it.
+    pub(crate) fn check_uncut(&self, appended: Appended) -> Result<(), Error> {
+        let uncut = lock(&self.appended).contains(&appended);
+        if uncut { Ok(()) } else { Err(self.past_end(appended.block)) }
     }
 
     /// The file was looked at anew, and is so long. By whoever has the right to resize it, who then throws away its

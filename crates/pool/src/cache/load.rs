@@ -15,7 +15,7 @@
 //!              asks later tries anew. A read ahead that fails is nobody's error: who waited is sent to look
 //!              again.
 
-use super::file::CachedFile;
+use super::file::{Appended, CachedFile};
 use super::frame::word::{Mode, ORPHAN, Obstacle, Touch, VALID};
 use super::frame::{Detached, FrameIndex, Hold, Loaded, Loading, NO_FRAME, Owned, Seen};
 use super::replacement::AccessStrategy;
@@ -34,8 +34,8 @@ pub(crate) enum Absent {
     Read,
     /// Make it, all zero.
     Zero,
-    /// The same, unless the file has been cut more often than so: then the block may be another thread's ([RSZ-3]).
-    Appended(u64),
+    /// The same, unless the block has been cut off: then it may be another thread's ([RSZ-3]).
+    Appended(Appended),
 }
 
 /// How a page is asked for, and on whose behalf.
@@ -161,6 +161,10 @@ impl Cache {
                     Loaded::Failed(_) | Loaded::LookAgain => continue,
                 }
             }
+            if let Absent::Appended(appended) = absent {
+                // Not after it has waited for the latch: of another's block that may take as long as that thread likes.
+                file.check_uncut(appended).inspect_err(|_| self.frames.unpin(frame))?;
+            }
             self.latch_pinned(disk, frame, mode);
             return match self.check_here(file, frame) {
                 Ok(()) => Ok(frame),
@@ -221,8 +225,8 @@ impl Cache {
         };
         // Who waits for this load may have come after the file has grown, and looks anew.
         checked?;
-        if let Absent::Appended(cuts) = absent {
-            file.check_uncut(block, cuts)?;
+        if let Absent::Appended(appended) = absent {
+            file.check_uncut(appended)?;
         }
         let loading = listed.loading();
         let frame = loading.frame();

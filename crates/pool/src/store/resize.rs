@@ -6,32 +6,46 @@
 use std::ops::Range;
 
 use super::file::{BLOCKS_MAX, FileCore};
-use crate::cache::file::Closing;
+use crate::cache::file::{Appended, Closing};
 use crate::core::Core;
 use crate::error::Error;
 use crate::tag::Block;
 
-/// Blocks that a file has grown by.
-pub(crate) struct Extension {
-    pub(crate) blocks: Range<Block>,
-    /// How often the file had been resized, this time included.
-    resizes: u64,
-    /// How often it had been cut.
-    pub(crate) cuts: u64,
+/// An append under way: the block is there, and its page is to be made.
+pub(crate) struct Appending<'f> {
+    file: &'f FileCore,
+    pub(crate) appended: Appended,
+}
+
+impl Drop for Appending<'_> {
+    fn drop(&mut self) {
+        self.file.forget_appended(self.appended);
+    }
 }
 
 impl FileCore {
     /// Makes the file longer by `count` blocks of zeroes. Gives the new blocks.
     pub(crate) fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
-        self.extend_counted(count).map(|extension| extension.blocks)
-    }
-
-    /// As [`FileCore::extend`], with what tells later whether the blocks are still the caller's.
-    pub(crate) fn extend_counted(&self, count: Block) -> Result<Extension, Error> {
         self.check_writable()?;
         let mut resized = self.resizing();
+        self.lengthen(&mut resized, count)
+    }
+
+    /// Makes the file one block longer, for who is to make its page.
+    pub(crate) fn append(&self) -> Result<Appending<'_>, Error> {
+        self.check_writable()?;
+        let mut resized = self.resizing();
+        let block = self.lengthen(&mut resized, 1)?.start;
+        let appended = Appended { block, resize: *resized };
+        self.set_appended(appended);
+        Ok(Appending { file: self, appended })
+    }
+
+    /// As [`FileCore::extend`], by who has the right to resize.
+    fn lengthen(&self, resized: &mut u64, count: Block) -> Result<Range<Block>, Error> {
         self.check_open()?;
         self.space.check_sound()?;
+        self.finish_cut()?;
         let from = u64::from(self.blocks());
         let to = from + u64::from(count);
         if to > BLOCKS_MAX {
@@ -40,13 +54,18 @@ impl FileCore {
         }
         let extended = self.segments.extend(from, to);
         self.changed();
-        extended.map_err(|error| match error {
-            Error::Io(error) if error.is_failed_sync() => self.space.sync_failed(error),
-            error => error,
-        })?;
+        self.latched(extended)?;
         self.set_blocks(to);
         *resized += 1;
-        Ok(Extension { blocks: from as Block..to as Block, resizes: *resized, cuts: self.cuts() })
+        Ok(from as Block..to as Block)
+    }
+
+    /// What came of a change of files and names: a sync that failed in it is the tablespace's.
+    fn latched(&self, changed: Result<(), Error>) -> Result<(), Error> {
+        changed.map_err(|error| match error {
+            Error::Io(error) if error.is_failed_sync() => self.space.sync_failed(error),
+            error => error,
+        })
     }
 
     /// Makes the file `blocks` blocks long, if it is longer.
@@ -72,22 +91,17 @@ impl FileCore {
         if truncated.is_ok() {
             self.space.torn.truncated(self.id, blocks, self.changes());
         }
-        truncated
+        self.latched(truncated)
     }
 
     /// As [`FileCore::cut_segments`], if that has failed before ([SEG-3]).
     fn finish_cut(&self) -> Result<(), Error> {
-        self.check_cut().or_else(|_| self.cut_segments())
-    }
-
-    /// The error of a truncation that left on disk what lies beyond the end, and would come back with it.
-    pub(crate) fn check_cut(&self) -> Result<(), Error> {
-        self.segments.check_cut()
+        self.segments.check_cut().or_else(|_| self.cut_segments())
     }
 
     /// Before a sync: has the file on disk end where it ends, if a truncation has left it longer.
     pub(crate) fn settle_length(&self) -> Result<(), Error> {
-        if self.check_cut().is_ok() {
+        if self.segments.check_cut().is_ok() {
             return Ok(());
         }
         let _right = self.resizing();
@@ -116,16 +130,16 @@ impl FileCore {
         Ok(blocks as Block)
     }
 
-    /// Takes back `extension`, if nobody has resized the file since.
-    pub(crate) fn retract(&self, core: &Core, extension: &Extension) -> Result<(), Error> {
+    /// Takes back a block that was appended, if nobody has resized the file since.
+    pub(crate) fn retract(&self, core: &Core, appended: Appended) -> Result<(), Error> {
         let mut resized = self.resizing();
         self.check_open()?;
         self.space.check_sound()?;
-        if *resized != extension.resizes {
+        if *resized != appended.resize {
             return Ok(());
         }
         *resized += 1;
-        let block = extension.blocks.start;
+        let block = appended.block;
         core.cache.cut(core, self, block);
         self.table.forget_images_from(block);
         self.cut_segments()
@@ -137,7 +151,7 @@ impl FileCore {
         let _right = self.resizing();
         self.check_open()?;
         core.cache.drop_pages(core, self);
-        core.files.forget(self, || self.segments.remove())
+        core.files.forget(self, || self.latched(self.segments.remove()))
     }
 
     /// Closes the file, which has been written and synced: takes its pages out of the pool.

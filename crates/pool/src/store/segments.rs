@@ -213,22 +213,28 @@ impl Segments {
         usize::try_from(left).unwrap_or(usize::MAX)
     }
 
-    /// Makes the file `to` pages long, from `from`, with space reserved for them; all or nothing.
+    /// Makes the file `to` pages long, from `from`, with space reserved for them; all or nothing. What a truncation was to
+    /// cut off is cut off.
     pub(super) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
         let bytes = |pages: u64| pages * self.page_bytes;
-        // What a partial page or a failed truncation left beyond the end must not come back.
+        // A partial page that was left beyond the end must not come back.
         let known = self.known_len.swap(UNKNOWN, Ordering::Relaxed);
-        let is_longer = || Ok::<bool, Error>(self.len()? != bytes(from));
-        if known != bytes(from) && (self.check_cut().is_err() || is_longer()?) {
+        if known != bytes(from) && self.len()? != bytes(from) {
             self.truncate(from)?;
         }
-        let extended = self.try_extend(from, to);
-        if extended.is_ok() {
+        let Err(error) = self.try_extend(from, to) else {
             self.known_len.store(bytes(to), Ordering::Relaxed);
-        } else if let Err(error) = self.truncate(from) {
-            tracing::error!(%error, file = %self.base.display(), "cannot take back an extension");
+            return Ok(());
+        };
+        match self.truncate(from) {
+            // The worse of the two: it may come back.
+            Err(Error::Io(left)) if left.is_failed_sync() => Err(Error::Io(left)),
+            Err(left) => {
+                tracing::error!(error = %left, file = %self.base.display(), "cannot take back an extension");
+                Err(error)
+            }
+            Ok(()) => Err(error),
         }
-        extended
     }
 
     fn try_extend(&self, from: u64, to: u64) -> Result<(), Error> {

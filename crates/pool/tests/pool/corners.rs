@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{BufferPool, Error, FileOptions, Lsn, StrategyKind, Tablespace, Wal};
+use forebay::{BufferPool, Error, FileOptions, Lsn, PagedFile, StrategyKind, Tablespace, Wal};
 
 use crate::site::{PAGE, Site, create, read, set, write};
 
@@ -73,10 +73,12 @@ impl Wal for HoldsFirst {
     }
 }
 
-/// An append waits for a frame; meanwhile its block is cut off, and appended again by another thread.
-#[test]
-fn rsz_3_an_append_that_waits_does_not_make_another_threads_page() {
-    let site = Site::new();
+/// What `meanwhile` does to a file of 20 blocks while an append of a 21st waits for a frame; it lets that go on by the call that
+/// it is given. Gives the file and the block that was appended.
+fn append_beside(
+    site: &Site,
+    meanwhile: impl FnOnce(&PagedFile, &dyn Fn(), &dyn Fn() -> bool),
+) -> (PagedFile, u32) {
     let log = Arc::new(HoldsFirst(AtomicBool::new(false), Barrier::new(2)));
     let builder = Site::bare(8).directory(site.path("main")).cleaner(false);
     let pool = builder.wal(Arc::<HoldsFirst>::clone(&log)).build().unwrap();
@@ -85,20 +87,63 @@ fn rsz_3_an_append_that_waits_does_not_make_another_threads_page() {
     for block in 0..8 {
         file.write(block).unwrap().mark_dirty(Lsn(5));
     }
-    thread::scope(|scope| {
+    let block = thread::scope(|scope| {
         let waiting = scope.spawn(|| file.append().unwrap().block());
         while !log.0.load(Ordering::SeqCst) {
             thread::yield_now();
         }
+        meanwhile(&file, &|| _ = log.1.wait(), &|| waiting.is_finished());
+        waiting.join().unwrap()
+    });
+    (file, block)
+}
+
+/// An append waits for a frame; meanwhile its block is cut off, and appended again by another thread, which keeps that page.
+#[test]
+fn rsz_3_an_append_that_waits_makes_no_page_of_another_thread_and_waits_for_none() {
+    let site = Site::new();
+    let mut ended = false;
+    let (file, appended) = append_beside(&site, |file, go_on, has_ended| {
         file.truncate(20).unwrap();
         let mut page = file.append().unwrap();
         assert_eq!(page.block(), 20);
         set(&mut page, 7);
-        drop(page);
-        log.1.wait();
-        assert_eq!(waiting.join().unwrap(), 21, "[RSZ-3]");
+        go_on();
+        let start = Instant::now();
+        while !has_ended() && start.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        ended = has_ended();
     });
+    assert!(ended, "it has waited for the other thread's page");
+    assert_eq!(appended, 21, "[RSZ-3]");
     assert_eq!([20, 21].map(|block| read(&file, block)), [7, 0], "[RSZ-3]");
+}
+
+#[test]
+fn rsz_3_an_append_keeps_its_block_when_one_behind_it_is_cut_off() {
+    let site = Site::new();
+    let (file, appended) = append_beside(&site, |file, go_on, _| {
+        assert_eq!(file.extend(1).unwrap(), 21..22);
+        file.truncate(21).unwrap();
+        go_on();
+    });
+    assert_eq!((appended, file.blocks()), (20, 21), "[RSZ-3]");
+}
+
+/// Another thread has its page, by number, until it is cut off.
+#[test]
+fn rsz_3_an_append_whose_page_is_cut_off_appends_another() {
+    let site = Site::new();
+    let (file, appended) = append_beside(&site, |file, go_on, _| {
+        let page = file.write(20).unwrap();
+        go_on();
+        // Long enough to wait for the page.
+        thread::sleep(Duration::from_millis(100));
+        file.truncate(20).unwrap();
+        drop(page);
+    });
+    assert_eq!((appended, file.blocks()), (20, 21), "[RSZ-3]");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::request_queue::RequestQueue;
 use super::tablespace_state::TablespaceState;
 use crate::cache::Disk as _;
 use crate::core::Core;
+use crate::error::Error;
 use crate::observe::stats::{PoolEvent, Wait};
 use crate::store::file::FileCore;
 
@@ -108,8 +109,11 @@ impl Syncs<'_, '_> {
             if forebay_io::bug::is_planted("skip_sync") {
                 continue;
             }
-            // Behind the redo point nothing would say that it was to be cut off ([SEG-3]).
-            if let Err(error) = file.check_cut() {
+            // Behind the redo point nothing would say what was to be cut off ([SEG-3]): also by a truncation under way.
+            file.wait_resized();
+            if let Err(error) = file.settle_length()
+                && !matches!(error, Error::Gone { .. })
+            {
                 tablespace.failed(error);
                 continue;
             }
